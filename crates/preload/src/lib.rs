@@ -1,0 +1,1 @@
+//! The socket calls of an unmodified program.

@@ -1,0 +1,2 @@
+#![forbid(unsafe_code)]
+//! Pure state machines and wire formats.

@@ -1,0 +1,1 @@
+//! The queue pair, kernel TCP, and every system call.
