@@ -17,7 +17,7 @@ fn main() {
         .filter(|commit| !commit.is_empty())
         .or_else(|| git(&["describe", "--always", "--dirty", "--tags", "--abbrev=12"]))
         .unwrap_or_else(|| "unknown".to_owned());
-    println!("cargo::rustc-env=SEEKWIRE_COMMIT={commit}");
+    println!("cargo::rustc-env=LAB_COMMIT={commit}");
 }
 
 /// First line of what git prints, or `None` outside a checkout or without git.

@@ -5,7 +5,7 @@ use std::fs;
 use serde::{Deserialize, Serialize};
 
 /// The commit this binary was built from (`git describe`), or `unknown`.
-pub const COMMIT: &str = env!("SEEKWIRE_COMMIT");
+pub const COMMIT: &str = env!("LAB_COMMIT");
 
 /// What was measured on. Fields that cannot be read are `None`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -147,11 +147,9 @@ fn run(
 /// variant takes each position equally often.
 fn order(count: usize, round: usize, group: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
-    if count > 0 {
-        let block = round / count;
-        Generator::new(SEED + (group * 1000 + block) as u64).shuffle(&mut order);
-        order.rotate_left(round % count);
-    }
+    let length = count.max(1);
+    Generator::new(SEED + (group * 1000 + round / length) as u64).shuffle(&mut order);
+    order.rotate_left(round % length);
     order
 }
 

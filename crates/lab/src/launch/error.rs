@@ -63,7 +63,7 @@ pub enum Error {
 }
 
 impl Error {
-    pub(super) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
+    pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
         Self::System { what: what.into(), source: source.into() }
     }
 
