@@ -32,7 +32,7 @@ impl Default for Options {
 
 /// Chosen so that five rounds take well under two minutes, most of it redis (16 cases).
 const SCALE: Scale = Scale {
-    iperf3: Duration::from_millis(350),
+    iperf3: Duration::from_millis(300),
     redis: Duration::from_millis(250),
     sockperf_seconds: 1,
     file: 256 << 20,

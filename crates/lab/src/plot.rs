@@ -86,6 +86,8 @@ pub enum Scale {
 pub struct Series {
     /// Its name in the legend.
     pub name: String,
+    /// Which colour of the palette it has; the same thing has the same one in all figures.
+    pub colour: usize,
     /// Its points, by ascending x.
     pub points: Vec<Point>,
 }
@@ -182,6 +184,7 @@ impl Figure {
         chart
             .configure_mesh()
             .disable_y_mesh()
+            .max_light_lines(4)
             .light_line_style(BLACK.mix(0.05))
             .bold_line_style(BLACK.mix(0.15))
             .label_style((FONT, 14))
@@ -272,11 +275,12 @@ where
         .x_desc(&x.label)
         .y_desc(&y.label)
         .x_labels(12)
+        .max_light_lines(4)
         .x_label_formatter(&|value| x.scale.show(*value))
         .y_label_formatter(&|value| y.scale.show(*value))
         .draw()?;
-    for (index, series) in series.iter().enumerate() {
-        let colour = colour(index);
+    for series in series {
+        let colour = colour(series.colour);
         chart
             .draw_series(LineSeries::new(series.points.iter().map(|p| (p.x, p.y)), colour.stroke_width(2)))?;
         chart.draw_series(
@@ -289,7 +293,7 @@ where
 fn legend(area: &Area<'_>, series: &[Series]) -> Result<(), DrawError> {
     for (index, series) in series.iter().enumerate() {
         let y = 20 + 24 * index as i32;
-        area.draw(&PathElement::new([(0, y), (22, y)], colour(index).stroke_width(3)))?;
+        area.draw(&PathElement::new([(0, y), (22, y)], colour(series.colour).stroke_width(3)))?;
         area.draw(&Text::new(series.name.clone(), (30, y - 8), (FONT, 15)))?;
     }
     Ok(())
@@ -305,8 +309,8 @@ mod tests {
 
     fn curves(scale: Scale, points: Vec<Point>) -> Figure {
         let series = vec![
-            Series { name: "TCP <loopback>".to_owned(), points: points.clone() },
-            Series { name: "accelerated".to_owned(), points },
+            Series { name: "TCP <loopback>".to_owned(), colour: 0, points: points.clone() },
+            Series { name: "accelerated".to_owned(), colour: 1, points },
         ];
         let x = Axis { label: "message size (bytes)".to_owned(), scale: Scale::Sizes };
         let y = Axis { label: "bandwidth (GB/s)".to_owned(), scale };

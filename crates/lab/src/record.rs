@@ -50,6 +50,26 @@ pub struct Sample {
     pub traffic: Option<Traffic>,
 }
 
+/// Rows that failed with the same complaint.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Failure<'a> {
+    pub(crate) error: &'a str,
+    pub(crate) rows: Vec<&'a Row>,
+}
+
+/// The failures among `rows`, each complaint once.
+pub(crate) fn failures(rows: &[Row]) -> Vec<Failure<'_>> {
+    let mut failures: Vec<Failure<'_>> = Vec::new();
+    for row in rows {
+        let Some(error) = row.error.as_deref() else { continue };
+        match failures.iter_mut().find(|failure| failure.error == error) {
+            Some(failure) => failure.rows.push(row),
+            None => failures.push(Failure { error, rows: vec![row] }),
+        }
+    }
+    failures
+}
+
 /// All readings of an experiment, in the order in which they were taken.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Samples(pub Vec<Sample>);

@@ -102,7 +102,7 @@ impl Experiment for Lengths {
         let ratio = samples.ratio(select("long"), select("short")).map(|ratio| ratio.value);
         let axis = |label: &str| Axis { label: label.to_owned(), scale: Scale::Linear };
         let points = vec![Point { x: 1.0, y: 4.0, low: 4.0, high: 8.0 }];
-        let series = vec![Series { name: "lengths".to_owned(), points }];
+        let series = vec![Series { name: "lengths".to_owned(), colour: 0, points }];
         let chart = Chart::Curves { x: axis("line"), y: axis("length (B)"), series };
         Ok(Outcome {
             parameters: Default::default(),

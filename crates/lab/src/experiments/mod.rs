@@ -71,7 +71,8 @@ fn curves(
 ) -> Figure {
     let series = variants
         .iter()
-        .map(|&variant| {
+        .enumerate()
+        .map(|(colour, &variant)| {
             let mut points: Vec<Point> = rows
                 .iter()
                 .filter(|row| row.variant == variant && row.metric == metric.name)
@@ -81,7 +82,7 @@ fn curves(
                 })
                 .collect();
             points.sort_by(|a, b| a.x.total_cmp(&b.x));
-            Series { name: variant.to_owned(), points }
+            Series { name: variant.to_owned(), colour, points }
         })
         .filter(|series| !series.points.is_empty())
         .collect();

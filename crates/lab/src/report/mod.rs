@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 use crate::experiment::Description;
 use crate::outcome::{Key, ResultFile};
-use crate::record::{Better, Row};
+use crate::record::{self, Better, Row};
 use crate::stats::Spread;
 use crate::text;
 
@@ -63,20 +63,18 @@ fn push_summary(page: &mut String, summary: &[Key]) {
 }
 
 fn push_failures(page: &mut String, rows: &[Row]) {
-    let failed: Vec<&Row> = rows.iter().filter(|row| row.error.is_some()).collect();
-    if failed.is_empty() {
+    let failures = record::failures(rows);
+    if failures.is_empty() {
         return;
     }
     page.push_str("<h2>What could not be measured</h2>\n<ul>\n");
-    for row in failed {
-        let error = row.error.as_deref().unwrap_or_default();
+    for failure in failures {
+        let runs = failure.rows.iter().map(|row| format!("{}, {}", row.case, row.variant));
         let _ = writeln!(
             page,
-            "<li>{}, {} ({} failed): <span class=\"error\">{}</span></li>",
-            escape(&row.case),
-            escape(&row.variant),
-            row.failures,
-            escape(error)
+            "<li><span class=\"error\">{}</span><br><span class=\"soft\">{}</span></li>",
+            escape(failure.error),
+            escape(&runs.collect::<Vec<_>>().join("; "))
         );
     }
     page.push_str("</ul>\n");
