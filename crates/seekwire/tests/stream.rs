@@ -209,7 +209,7 @@ fn closing_ends_the_stream_after_what_was_sent() {
 
 #[test]
 fn closing_with_unread_bytes_resets() {
-    let (mut client, mut server) = upgraded();
+    let (client, mut server) = upgraded();
     server.write_all(b"never read").unwrap();
     drop(client.borrow().unwrap());
     drop(client);
