@@ -132,9 +132,7 @@ pub(crate) struct Status {
 /// Looks at the kernel, the limits of this user and the library, and makes two processes exchange messages through
 /// shared memory. Each line is ok, warn (works, but less well than it could) or fail.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Exit status:\n  0 when programs can be accelerated here, 1 when a line says fail"
-)]
+#[command(after_help = "Exit status:\n  0 when programs can be accelerated here, 1 when a line says fail")]
 pub(crate) struct Doctor {
     /// Print JSON: an array of {check, verdict, found, advice}
     #[arg(long)]

@@ -34,30 +34,15 @@ struct Finding {
 
 impl Finding {
     fn ok(check: &'static str, found: impl Into<String>) -> Self {
-        Self {
-            check,
-            verdict: Verdict::Ok,
-            found: found.into(),
-            advice: String::new(),
-        }
+        Self { check, verdict: Verdict::Ok, found: found.into(), advice: String::new() }
     }
 
     fn warn(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self {
-            check,
-            verdict: Verdict::Warn,
-            found: found.into(),
-            advice: advice.into(),
-        }
+        Self { check, verdict: Verdict::Warn, found: found.into(), advice: advice.into() }
     }
 
     fn fail(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
-        Self {
-            check,
-            verdict: Verdict::Fail,
-            found: found.into(),
-            advice: advice.into(),
-        }
+        Self { check, verdict: Verdict::Fail, found: found.into(), advice: advice.into() }
     }
 }
 
@@ -86,22 +71,12 @@ pub(crate) fn doctor(options: &arguments::Doctor) -> Result<ExitCode> {
     } else {
         out.write_all(render(&findings).as_bytes())?;
     }
-    let usable = findings
-        .iter()
-        .all(|finding| finding.verdict != Verdict::Fail);
-    Ok(if usable {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    let usable = findings.iter().all(|finding| finding.verdict != Verdict::Fail);
+    Ok(if usable { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn render(findings: &[Finding]) -> String {
-    const COLUMNS: [(&str, Align); 3] = [
-        ("", Align::Left),
-        ("CHECK", Align::Left),
-        ("FOUND", Align::Left),
-    ];
+    const COLUMNS: [(&str, Align); 3] = [("", Align::Left), ("CHECK", Align::Left), ("FOUND", Align::Left)];
     let rows: Vec<Vec<String>> = findings
         .iter()
         .map(|finding| {
@@ -110,11 +85,7 @@ fn render(findings: &[Finding]) -> String {
                 Verdict::Warn => "warn",
                 Verdict::Fail => "FAIL",
             };
-            vec![
-                verdict.to_owned(),
-                finding.check.to_owned(),
-                finding.found.clone(),
-            ]
+            vec![verdict.to_owned(), finding.check.to_owned(), finding.found.clone()]
         })
         .collect();
     let laid_out = table::layout(&COLUMNS, &rows);
@@ -135,10 +106,7 @@ fn registry_directory(chosen: Option<&Path>) -> PathBuf {
     }
     match std::env::var_os("XDG_RUNTIME_DIR") {
         Some(runtime) if !runtime.is_empty() => Path::new(&runtime).join("seekwire"),
-        _ => PathBuf::from(format!(
-            "/dev/shm/seekwire-{}",
-            rustix::process::geteuid().as_raw()
-        )),
+        _ => PathBuf::from(format!("/dev/shm/seekwire-{}", rustix::process::geteuid().as_raw())),
     }
 }
 
@@ -148,9 +116,7 @@ fn kernel() -> Finding {
     const NEEDED: (u32, u32) = (5, 14);
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let release = release.trim();
-    let mut numbers = release
-        .split(|c: char| !c.is_ascii_digit())
-        .map_while(|part| part.parse().ok());
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse().ok());
     match (numbers.next(), numbers.next()) {
         (Some(major), Some(minor)) if (major, minor) >= NEEDED => Finding::ok(CHECK, release),
         (Some(_), Some(_)) => Finding::fail(CHECK, release, "Linux 5.14 or newer is needed"),
@@ -165,10 +131,8 @@ fn kernel() -> Finding {
 fn sealed_memory() -> Finding {
     const CHECK: &str = "sealed shared memory";
     let attempt = || -> rustix::io::Result<SealFlags> {
-        let memory = rustix::fs::memfd_create(
-            "seekwire-doctor",
-            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
-        )?;
+        let memory =
+            rustix::fs::memfd_create("seekwire-doctor", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&memory, 4096)?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&memory, seals)?;
@@ -195,24 +159,18 @@ fn event_descriptors() -> Finding {
     const CHECK: &str = "eventfd";
     match rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC) {
         Ok(_) => Finding::ok(CHECK, "available"),
-        Err(error) => Finding::fail(
-            CHECK,
-            error.to_string(),
-            "allow eventfd2: look at the container's seccomp profile",
-        ),
+        Err(error) => {
+            Finding::fail(CHECK, error.to_string(), "allow eventfd2: look at the container's seccomp profile")
+        }
     }
 }
 
 fn namespaces() -> Finding {
     const CHECK: &str = "network namespace";
     match fs::read_link("/proc/self/ns/net") {
-        Ok(link) => Finding::ok(
-            CHECK,
-            format!(
-                "{}; connections to other namespaces stay TCP",
-                link.display()
-            ),
-        ),
+        Ok(link) => {
+            Finding::ok(CHECK, format!("{}; connections to other namespaces stay TCP", link.display()))
+        }
         Err(error) => Finding::warn(CHECK, error.to_string(), "is /proc mounted?"),
     }
 }
@@ -222,11 +180,9 @@ fn directory(registry: &Path) -> Finding {
     let shown = registry.display();
     match proc::is_private_directory(registry) {
         Ok(true) if is_writable(registry) => Finding::ok(CHECK, shown.to_string()),
-        Ok(true) => Finding::fail(
-            CHECK,
-            format!("{shown} is not writable"),
-            "is its file system mounted read-only?",
-        ),
+        Ok(true) => {
+            Finding::fail(CHECK, format!("{shown} is not writable"), "is its file system mounted read-only?")
+        }
         Ok(false) => Finding::fail(
             CHECK,
             format!("{shown} is not a directory of this user with mode 0700"),
@@ -235,10 +191,9 @@ fn directory(registry: &Path) -> Finding {
             ),
         ),
         Err(error) if error.kind() == io::ErrorKind::NotFound => match registry.parent() {
-            Some(parent) if is_writable(parent) => Finding::ok(
-                CHECK,
-                format!("{shown}; made when the first program starts"),
-            ),
+            Some(parent) if is_writable(parent) => {
+                Finding::ok(CHECK, format!("{shown}; made when the first program starts"))
+            }
             _ => Finding::fail(
                 CHECK,
                 format!("{shown} does not exist and cannot be made"),
@@ -255,13 +210,7 @@ fn directory(registry: &Path) -> Finding {
 
 fn is_writable(path: &Path) -> bool {
     use rustix::fs::{Access, AtFlags, CWD, accessat};
-    accessat(
-        CWD,
-        path,
-        Access::WRITE_OK | Access::EXEC_OK,
-        AtFlags::EACCESS,
-    )
-    .is_ok()
+    accessat(CWD, path, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS).is_ok()
 }
 
 fn shared_memory() -> Finding {
@@ -274,19 +223,11 @@ fn shared_memory() -> Finding {
     match (available, dev_shm) {
         (Some(memory), Ok(shm)) if memory.min(shm) >= 64 << 20 => Finding::ok(
             CHECK,
-            format!(
-                "{} available, {} in /dev/shm",
-                table::bytes(memory),
-                table::bytes(shm)
-            ),
+            format!("{} available, {} in /dev/shm", table::bytes(memory), table::bytes(shm)),
         ),
         (Some(memory), Ok(shm)) => Finding::warn(
             CHECK,
-            format!(
-                "{} available, {} in /dev/shm",
-                table::bytes(memory),
-                table::bytes(shm)
-            ),
+            format!("{} available, {} in /dev/shm", table::bytes(memory), table::bytes(shm)),
             "a connection for which there is no memory stays TCP; free some, or give the container a larger /dev/shm",
         ),
         (Some(memory), Err(_)) => Finding::warn(
@@ -331,15 +272,10 @@ fn cores() -> Finding {
             "1 core allowed: never spins",
             "two or more cores let waiting ends spin for a moment instead of sleeping (taskset -p, cpuset of the container)",
         ),
-        Ok(count) => Finding::ok(
-            CHECK,
-            format!("{count} cores allowed: spins for a moment before sleeping"),
-        ),
-        Err(error) => Finding::warn(
-            CHECK,
-            error.to_string(),
-            "sched_getaffinity is needed to decide on spinning",
-        ),
+        Ok(count) => Finding::ok(CHECK, format!("{count} cores allowed: spins for a moment before sleeping")),
+        Err(error) => {
+            Finding::warn(CHECK, error.to_string(), "sched_getaffinity is needed to decide on spinning")
+        }
     }
 }
 
@@ -356,31 +292,13 @@ fn preloads() -> Finding {
         return Finding::ok(CHECK, "none");
     }
     // Other libraries that take over socket calls; two of a kind see each other's sockets.
-    const SOCKET_LIBRARIES: [&str; 7] = [
-        "libvma",
-        "libxlio",
-        "libonload",
-        "librspreload",
-        "libsmc-preload",
-        "libproxychains",
-        "libtorsocks",
-    ];
-    let conflicts = others.iter().any(|other| {
-        SOCKET_LIBRARIES
-            .iter()
-            .any(|library| other.contains(library))
-    });
+    const SOCKET_LIBRARIES: [&str; 7] =
+        ["libvma", "libxlio", "libonload", "librspreload", "libsmc-preload", "libproxychains", "libtorsocks"];
+    let conflicts = others.iter().any(|other| SOCKET_LIBRARIES.iter().any(|library| other.contains(library)));
     if conflicts {
-        Finding::warn(
-            CHECK,
-            others.join(" "),
-            "this library takes over the same calls; use one or the other",
-        )
+        Finding::warn(CHECK, others.join(" "), "this library takes over the same calls; use one or the other")
     } else {
-        Finding::ok(
-            CHECK,
-            format!("{}; kept, after Seekwire's", others.join(" ")),
-        )
+        Finding::ok(CHECK, format!("{}; kept, after Seekwire's", others.join(" ")))
     }
 }
 
@@ -395,18 +313,9 @@ fn containment() -> Finding {
         found.push("system calls are filtered (seccomp)");
     }
     if Path::new("/.dockerenv").exists() || Path::new("/run/.containerenv").exists() {
-        found.push(
-            "in a container: programs must share the network namespace, the user and SEEKWIRE_DIR",
-        );
+        found.push("in a container: programs must share the network namespace, the user and SEEKWIRE_DIR");
     }
-    Finding::ok(
-        CHECK,
-        if found.is_empty() {
-            "none".to_owned()
-        } else {
-            found.join("; ")
-        },
-    )
+    Finding::ok(CHECK, if found.is_empty() { "none".to_owned() } else { found.join("; ") })
 }
 
 fn library_file() -> Finding {
@@ -416,18 +325,12 @@ fn library_file() -> Finding {
         Err(error) => return Finding::fail(CHECK, "not found", format!("{error:#}")),
     };
     // This command is loaded by the loader that would load the library.
-    let own = std::env::current_exe()
-        .ok()
-        .and_then(|command| executable::obstacle(&command, &library));
+    let own = std::env::current_exe().ok().and_then(|command| executable::obstacle(&command, &library));
     match (own, library::preload_value(&library, None)) {
-        (Some(obstacle), _) => Finding::fail(
-            CHECK,
-            library.display().to_string(),
-            format!("this command {obstacle}"),
-        ),
-        (None, Err(error)) => {
-            Finding::fail(CHECK, library.display().to_string(), format!("{error:#}"))
+        (Some(obstacle), _) => {
+            Finding::fail(CHECK, library.display().to_string(), format!("this command {obstacle}"))
         }
+        (None, Err(error)) => Finding::fail(CHECK, library.display().to_string(), format!("{error:#}")),
         (None, Ok(_)) => Finding::ok(CHECK, library.display().to_string()),
     }
 }
@@ -435,8 +338,7 @@ fn library_file() -> Finding {
 fn exchange(registry: &Path) -> Finding {
     const CHECK: &str = "exchange of messages";
     let attempt = || -> Result<probe::Stats> {
-        let preload =
-            library::preload_value(&library::find()?, std::env::var_os("LD_PRELOAD").as_deref())?;
+        let preload = library::preload_value(&library::find()?, std::env::var_os("LD_PRELOAD").as_deref())?;
         probe::exchange(&preload, registry)
     };
     let own = env!("CARGO_PKG_VERSION");
@@ -446,27 +348,14 @@ fn exchange(registry: &Path) -> Finding {
             format!("{error:#}"),
             "SEEKWIRE_LOG=stderr:debug seekwire run PROGRAM tells more",
         ),
-        Ok(stats)
-            if stats
-                .version
-                .as_deref()
-                .is_some_and(|version| version != own) =>
-        {
-            Finding::fail(
-                CHECK,
-                format!(
-                    "this command is version {own}, the library {}",
-                    stats.version.unwrap_or_default()
-                ),
-                "install both from one build",
-            )
-        }
+        Ok(stats) if stats.version.as_deref().is_some_and(|version| version != own) => Finding::fail(
+            CHECK,
+            format!("this command is version {own}, the library {}", stats.version.unwrap_or_default()),
+            "install both from one build",
+        ),
         Ok(stats) if stats.bytes.tx_ring == 0 || stats.bytes.rx_ring == 0 => Finding::fail(
             CHECK,
-            format!(
-                "went by TCP: {}",
-                stats.reasons.into_keys().collect::<Vec<_>>().join(", ")
-            ),
+            format!("went by TCP: {}", stats.reasons.into_keys().collect::<Vec<_>>().join(", ")),
             "SEEKWIRE_LOG=stderr:debug seekwire run PROGRAM tells more",
         ),
         Ok(stats) => Finding::ok(
@@ -487,14 +376,8 @@ mod tests {
 
     #[test]
     fn advice_follows_its_line() {
-        let text = render(&[
-            Finding::ok("kernel", "6.1"),
-            Finding::fail("eventfd", "EPERM", "allow it"),
-        ]);
-        assert_eq!(
-            text,
-            "ok    kernel   6.1\nFAIL  eventfd  EPERM\n        -> allow it\n"
-        );
+        let text = render(&[Finding::ok("kernel", "6.1"), Finding::fail("eventfd", "EPERM", "allow it")]);
+        assert_eq!(text, "ok    kernel   6.1\nFAIL  eventfd  EPERM\n        -> allow it\n");
     }
 
     #[test]
@@ -504,18 +387,10 @@ mod tests {
         assert_eq!(directory(&registry).verdict, Verdict::Ok, "can be made");
         fs::create_dir(&registry).unwrap();
         fs::set_permissions(&registry, fs::Permissions::from_mode(0o755)).unwrap();
-        assert_eq!(
-            directory(&registry).verdict,
-            Verdict::Fail,
-            "open to others"
-        );
+        assert_eq!(directory(&registry).verdict, Verdict::Fail, "open to others");
         fs::set_permissions(&registry, fs::Permissions::from_mode(0o700)).unwrap();
         assert_eq!(directory(&registry).verdict, Verdict::Ok);
-        assert_eq!(
-            directory(&parent.path().join("missing/registry")).verdict,
-            Verdict::Fail,
-            "no parent"
-        );
+        assert_eq!(directory(&parent.path().join("missing/registry")).verdict, Verdict::Fail, "no parent");
     }
 
     #[test]

@@ -43,15 +43,17 @@ impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Static => f.write_str("is statically linked; use a dynamically linked build of it"),
-            Self::OtherMachine => {
-                f.write_str("is for another architecture than the library; use a build for this machine's architecture")
-            }
+            Self::OtherMachine => f.write_str(
+                "is for another architecture than the library; use a build for this machine's architecture",
+            ),
             Self::OtherLoader(loader) => write!(
                 f,
                 "is loaded by {}, not by the GNU C library's loader; use a build for the GNU C library",
                 loader.display()
             ),
-            Self::Go => f.write_str("is written in Go, which makes system calls without the C library; nothing can help it"),
+            Self::Go => f.write_str(
+                "is written in Go, which makes system calls without the C library; nothing can help it",
+            ),
             Self::Privileged(privilege) => {
                 f.write_str(match privilege {
                     Privilege::SetUser => "is set-user-id",
@@ -139,8 +141,7 @@ fn elf_obstacle(program: &Elf, library: Option<&Elf>) -> Option<Obstacle> {
     }
     // The GNU loaders are ld-linux.so.2, ld-linux-x86-64.so.2, ld-linux-aarch64.so.1, ld64.so.2 ...
     let name = loader.file_name().unwrap_or_default().as_bytes();
-    let is_gnu =
-        name.starts_with(b"ld-linux") || name.starts_with(b"ld64.so") || name.starts_with(b"ld.so");
+    let is_gnu = name.starts_with(b"ld-linux") || name.starts_with(b"ld64.so") || name.starts_with(b"ld.so");
     (!is_gnu).then(|| Obstacle::OtherLoader(loader.clone()))
 }
 
@@ -148,47 +149,29 @@ fn elf_obstacle(program: &Elf, library: Option<&Elf>) -> Option<Obstacle> {
 fn interpreter(file: &Path) -> Option<PathBuf> {
     // The kernel looks at no more than this (BINPRM_BUF_SIZE).
     let mut head = Vec::with_capacity(256);
-    File::open(file)
-        .ok()?
-        .take(256)
-        .read_to_end(&mut head)
-        .ok()?;
-    let line = head
-        .strip_prefix(b"#!")?
-        .split(|byte| *byte == b'\n')
-        .next()?;
-    let mut words = line
-        .split(|byte| byte.is_ascii_whitespace())
-        .filter(|word| !word.is_empty());
+    File::open(file).ok()?.take(256).read_to_end(&mut head).ok()?;
+    let line = head.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
     let interpreter = PathBuf::from(OsString::from_vec(words.next()?.to_vec()));
     if interpreter.file_name() != Some(OsStr::new("env")) {
         return Some(interpreter);
     }
     let named = words.find(|word| !word.starts_with(b"-") && !word.contains(&b'='));
-    named
-        .and_then(|name| resolve(OsStr::from_bytes(name)).ok())
-        .or(Some(interpreter))
+    named.and_then(|name| resolve(OsStr::from_bytes(name)).ok()).or(Some(interpreter))
 }
 
 /// How executing `file` raises the privileges of this process, after cap_bprm_creds_from_file() of the kernel.
 fn privilege(file: &Path, metadata: &Metadata) -> Option<Privilege> {
-    let ignored =
-        rustix::fs::statvfs(file).is_ok_and(|vfs| vfs.f_flag.contains(StatVfsMountFlags::NOSUID));
+    let ignored = rustix::fs::statvfs(file).is_ok_and(|vfs| vfs.f_flag.contains(StatVfsMountFlags::NOSUID));
     if ignored {
         return None;
     }
     let user = rustix::process::getuid();
     let group = rustix::process::getgid();
-    let has_capabilities = || {
-        rustix::fs::getxattr(file, "security.capability", &mut [0u8; 64])
-            .is_ok_and(|length| length > 0)
-    };
-    privilege_of(
-        metadata.mode(),
-        metadata.uid() == user.as_raw(),
-        metadata.gid() == group.as_raw(),
-    )
-    .or_else(|| (!user.is_root() && has_capabilities()).then_some(Privilege::Capabilities))
+    let has_capabilities =
+        || rustix::fs::getxattr(file, "security.capability", &mut [0u8; 64]).is_ok_and(|length| length > 0);
+    privilege_of(metadata.mode(), metadata.uid() == user.as_raw(), metadata.gid() == group.as_raw())
+        .or_else(|| (!user.is_root() && has_capabilities()).then_some(Privilege::Capabilities))
 }
 
 fn privilege_of(mode: u32, own_user: bool, own_group: bool) -> Option<Privilege> {
@@ -263,19 +246,11 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     fn machine(number: u16) -> Machine {
-        Machine {
-            number,
-            is_64_bit: true,
-            is_big_endian: false,
-        }
+        Machine { number, is_64_bit: true, is_big_endian: false }
     }
 
     fn program(loader: Option<&str>) -> Elf {
-        Elf {
-            machine: machine(62),
-            loader: loader.map(PathBuf::from),
-            is_go: false,
-        }
+        Elf { machine: machine(62), loader: loader.map(PathBuf::from), is_go: false }
     }
 
     const GNU: Option<&str> = Some("/lib64/ld-linux-x86-64.so.2");
@@ -290,27 +265,15 @@ mod tests {
     #[test]
     fn programs_that_cannot_take_a_library_are_told_apart() {
         let library = program(None);
-        assert_eq!(
-            elf_obstacle(&program(None), Some(&library)),
-            Some(Obstacle::Static)
-        );
+        assert_eq!(elf_obstacle(&program(None), Some(&library)), Some(Obstacle::Static));
         let musl = "/lib/ld-musl-x86_64.so.1";
         assert_eq!(
             elf_obstacle(&program(Some(musl)), Some(&library)),
             Some(Obstacle::OtherLoader(musl.into()))
         );
-        let arm = Elf {
-            machine: machine(183),
-            ..program(GNU)
-        };
-        assert_eq!(
-            elf_obstacle(&arm, Some(&library)),
-            Some(Obstacle::OtherMachine)
-        );
-        let go = Elf {
-            is_go: true,
-            ..program(GNU)
-        };
+        let arm = Elf { machine: machine(183), ..program(GNU) };
+        assert_eq!(elf_obstacle(&arm, Some(&library)), Some(Obstacle::OtherMachine));
+        let go = Elf { is_go: true, ..program(GNU) };
         assert_eq!(elf_obstacle(&go, Some(&library)), Some(Obstacle::Go));
     }
 
@@ -338,16 +301,9 @@ mod tests {
         assert_eq!(interpreter(&shell), Some("/bin/sh".into()));
         let env = script(directory.path(), "env", b"#!/usr/bin/env -S A=1 sh -u\n");
         assert_eq!(interpreter(&env), resolve(OsStr::new("sh")).ok());
-        let unknown = script(
-            directory.path(),
-            "unknown",
-            b"#!/usr/bin/env no-such-program-here\n",
-        );
+        let unknown = script(directory.path(), "unknown", b"#!/usr/bin/env no-such-program-here\n");
         assert_eq!(interpreter(&unknown), Some("/usr/bin/env".into()));
-        assert_eq!(
-            interpreter(&script(directory.path(), "text", b"echo\n")),
-            None
-        );
+        assert_eq!(interpreter(&script(directory.path(), "text", b"echo\n")), None);
         assert_eq!(interpreter(&script(directory.path(), "empty", b"")), None);
     }
 
@@ -355,11 +311,7 @@ mod tests {
     fn an_interpreter_that_leads_to_itself_ends() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("ouroboros");
-        script(
-            directory.path(),
-            "ouroboros",
-            format!("#!{}\n", path.display()).as_bytes(),
-        );
+        script(directory.path(), "ouroboros", format!("#!{}\n", path.display()).as_bytes());
         assert_eq!(obstacle(&path, &path), None);
     }
 
@@ -368,11 +320,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let library = env::current_exe().unwrap();
         let whole = fs::read(&library).unwrap();
-        for (name, content) in [
-            ("text", &b"hello"[..]),
-            ("cut", &whole[..50]),
-            ("magic", &whole[..4]),
-        ] {
+        for (name, content) in [("text", &b"hello"[..]), ("cut", &whole[..50]), ("magic", &whole[..4])] {
             let path = script(directory.path(), name, content);
             assert_eq!(obstacle(&path, &library), None, "{name}");
         }
@@ -386,14 +334,8 @@ mod tests {
         let plain = directory.path().join("plain");
         fs::write(&plain, b"").unwrap();
         assert_eq!(resolve(plain.as_os_str()), Err(Unrunnable::NotExecutable));
-        assert_eq!(
-            resolve(directory.path().as_os_str()),
-            Err(Unrunnable::NotExecutable)
-        );
-        assert_eq!(
-            resolve(OsStr::new("no-such-program-here")),
-            Err(Unrunnable::NotFound)
-        );
+        assert_eq!(resolve(directory.path().as_os_str()), Err(Unrunnable::NotExecutable));
+        assert_eq!(resolve(OsStr::new("no-such-program-here")), Err(Unrunnable::NotFound));
         assert_eq!(resolve(OsStr::new("")), Err(Unrunnable::NotFound));
         assert!(resolve(OsStr::new("sh")).is_ok());
     }

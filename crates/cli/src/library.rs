@@ -20,16 +20,10 @@ pub(crate) fn find() -> Result<PathBuf> {
     candidates.extend(env::var_os("SEEKWIRE_LIBRARY").map(PathBuf::from));
 
     match candidates.iter().find(|candidate| candidate.is_file()) {
-        Some(found) => found
-            .canonicalize()
-            .with_context(|| format!("cannot resolve {}", found.display())),
+        Some(found) => found.canonicalize().with_context(|| format!("cannot resolve {}", found.display())),
         None => bail!(
             "{FILE_NAME} not found; looked for {}. Run `make build`, or set SEEKWIRE_LIBRARY",
-            candidates
-                .iter()
-                .map(|c| c.display().to_string())
-                .collect::<Vec<_>>()
-                .join(", ")
+            candidates.iter().map(|c| c.display().to_string()).collect::<Vec<_>>().join(", ")
         ),
     }
 }
@@ -65,8 +59,7 @@ mod tests {
 
     #[track_caller]
     fn check(existing: Option<&str>, expected: &str) {
-        let value =
-            preload_value(Path::new("/x/libseekwire.so"), existing.map(OsStr::new)).unwrap();
+        let value = preload_value(Path::new("/x/libseekwire.so"), existing.map(OsStr::new)).unwrap();
         assert_eq!(value, OsStr::new(expected));
     }
 
@@ -85,11 +78,7 @@ mod tests {
 
     #[test]
     fn paths_that_the_loader_would_split_are_refused() {
-        for path in [
-            "/a b/libseekwire.so",
-            "/a:b/libseekwire.so",
-            "/$LIB/libseekwire.so",
-        ] {
+        for path in ["/a b/libseekwire.so", "/a:b/libseekwire.so", "/$LIB/libseekwire.so"] {
             assert!(preload_value(Path::new(path), None).is_err(), "{path}");
         }
     }

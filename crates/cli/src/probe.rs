@@ -40,27 +40,16 @@ pub(crate) fn exchange(preload: &std::ffi::OsStr, registry: &Path) -> Result<Sta
     let side = |arguments: &[&str]| -> Result<Command> {
         let mut command = Command::new(std::env::current_exe()?);
         command.arg("probe").args(arguments);
-        command
-            .env("LD_PRELOAD", preload)
-            .env("SEEKWIRE_DIR", registry)
-            .env_remove("SEEKWIRE");
-        command
-            .env_remove("SEEKWIRE_STATS")
-            .env_remove("SEEKWIRE_FALLBACK_AFTER");
+        command.env("LD_PRELOAD", preload).env("SEEKWIRE_DIR", registry).env_remove("SEEKWIRE");
+        command.env_remove("SEEKWIRE_STATS").env_remove("SEEKWIRE_FALLBACK_AFTER");
         Ok(command)
     };
 
-    let mut server = Reaped(
-        side(&["serve"])?
-            .stdout(Stdio::piped())
-            .spawn()
-            .context("cannot start a child")?,
-    );
+    let mut server =
+        Reaped(side(&["serve"])?.stdout(Stdio::piped()).spawn().context("cannot start a child")?);
     let port = first_line(&mut server.0)?;
-    let output = side(&["call", &port])?
-        .env("SEEKWIRE_STATS", &stats)
-        .output()
-        .context("cannot start a child")?;
+    let output =
+        side(&["call", &port])?.env("SEEKWIRE_STATS", &stats).output().context("cannot start a child")?;
     ensure!(
         output.status.success(),
         "the exchange failed: {}",
@@ -68,18 +57,14 @@ pub(crate) fn exchange(preload: &std::ffi::OsStr, registry: &Path) -> Result<Sta
     );
     let text = std::fs::read_to_string(&stats)
         .context("the library did not load, or is switched off: it wrote no counters")?;
-    serde_json::from_str(&text)
-        .context("the library wrote counters that this command does not understand")
+    serde_json::from_str(&text).context("the library wrote counters that this command does not understand")
 }
 
 fn first_line(child: &mut Child) -> Result<String> {
     let mut line = String::new();
     let out = child.stdout.take().context("no standard output")?;
     io::BufRead::read_line(&mut io::BufReader::new(out), &mut line)?;
-    ensure!(
-        !line.is_empty(),
-        "a child with the library loaded did not start"
-    );
+    ensure!(!line.is_empty(), "a child with the library loaded did not start");
     Ok(line.trim().to_owned())
 }
 
@@ -130,9 +115,6 @@ fn call(port: u16) -> Result<()> {
         }
     }
     stream.shutdown(Shutdown::Write)?;
-    ensure!(
-        stream.read(&mut answer)? == 0,
-        "bytes came that nobody sent"
-    );
+    ensure!(stream.read(&mut answer)? == 0, "bytes came that nobody sent");
     Ok(())
 }

@@ -34,10 +34,7 @@ pub(crate) fn own_processes() -> Vec<Process> {
         .flatten()
         .filter_map(|entry| {
             let pid = entry.file_name().to_str()?.parse().ok()?;
-            (entry.metadata().ok()?.uid() == user).then(|| Process {
-                pid,
-                directory: entry.path(),
-            })
+            (entry.metadata().ok()?.uid() == user).then(|| Process { pid, directory: entry.path() })
         })
         .collect();
     processes.sort_by_key(|process| process.pid);
@@ -47,10 +44,7 @@ pub(crate) fn own_processes() -> Vec<Process> {
 impl Process {
     /// The name the kernel keeps, at most 15 bytes.
     pub(crate) fn name(&self) -> String {
-        fs::read_to_string(self.directory.join("comm"))
-            .unwrap_or_default()
-            .trim_end()
-            .to_owned()
+        fs::read_to_string(self.directory.join("comm")).unwrap_or_default().trim_end().to_owned()
     }
 
     /// Whether libseekwire.so is mapped.
@@ -58,16 +52,13 @@ impl Process {
         // After an upgrade the kernel adds " (deleted)".
         let needle = format!("/{}", library::FILE_NAME);
         let maps = fs::read(self.directory.join("maps")).unwrap_or_default();
-        maps.split(|byte| *byte == b'\n')
-            .any(|line| contains(line, needle.as_bytes()))
+        maps.split(|byte| *byte == b'\n').any(|line| contains(line, needle.as_bytes()))
     }
 
     /// Whether the process was started with `setting` (`NAME=VALUE`) in its environment.
     pub(crate) fn was_started_with(&self, setting: &str) -> bool {
         let environment = fs::read(self.directory.join("environ")).unwrap_or_default();
-        environment
-            .split(|byte| *byte == 0)
-            .any(|entry| entry == setting.as_bytes())
+        environment.split(|byte| *byte == 0).any(|entry| entry == setting.as_bytes())
     }
 
     /// Inodes of the sockets that are open.
@@ -79,12 +70,7 @@ impl Process {
             .flatten()
             .filter_map(|entry| {
                 let target = fs::read_link(entry.path()).ok()?;
-                target
-                    .to_str()?
-                    .strip_prefix("socket:[")?
-                    .strip_suffix(']')?
-                    .parse()
-                    .ok()
+                target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
             })
             .collect();
         inodes.sort_unstable();
@@ -113,15 +99,8 @@ impl TcpTables {
         let Some(namespace) = process.network_namespace() else {
             return Vec::new();
         };
-        let table = self
-            .by_namespace
-            .entry(namespace)
-            .or_insert_with(|| read_tables(&process.directory));
-        process
-            .sockets()
-            .iter()
-            .filter_map(|inode| table.get(inode).copied())
-            .collect()
+        let table = self.by_namespace.entry(namespace).or_insert_with(|| read_tables(&process.directory));
+        process.sockets().iter().filter_map(|inode| table.get(inode).copied()).collect()
     }
 }
 
@@ -171,17 +150,13 @@ fn parse_address(field: &str) -> Option<SocketAddr> {
 
 /// A number from /proc/meminfo-like text: `Key:  value`.
 pub(crate) fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
-    text.lines()
-        .find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))
-        .map(str::trim)
+    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).map(str::trim)
 }
 
 /// Whether `path` names a file of this user alone, mode 0700.
 pub(crate) fn is_private_directory(path: &Path) -> std::io::Result<bool> {
     let found = fs::symlink_metadata(path)?;
-    Ok(found.is_dir()
-        && found.uid() == rustix::process::geteuid().as_raw()
-        && found.mode() & 0o777 == 0o700)
+    Ok(found.is_dir() && found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o777 == 0o700)
 }
 
 #[cfg(test)]
@@ -214,13 +189,9 @@ mod tests {
     #[test]
     fn listening_sockets_and_nonsense_are_left_out() {
         let listening = "   1: 0100007F:1F90 00000000:0000 0A 0:0 0:0 0 1000 0 4711 1";
-        for line in [
-            "",
-            "a b c d",
-            listening,
-            "1: 0100007F:1F90 0100007F 01",
-            "1: é100007F:1F90 0100007F:1 01",
-        ] {
+        for line in
+            ["", "a b c d", listening, "1: 0100007F:1F90 0100007F 01", "1: é100007F:1F90 0100007F:1 01"]
+        {
             assert_eq!(parse_line(line), None, "{line:?}");
         }
     }
@@ -232,19 +203,10 @@ mod tests {
         let (_server, _) = listener.accept().unwrap();
 
         let pid = std::process::id();
-        let process = own_processes()
-            .into_iter()
-            .find(|process| process.pid == pid)
-            .unwrap();
+        let process = own_processes().into_iter().find(|process| process.pid == pid).unwrap();
         assert!(!process.has_library());
-        let expected = TcpConnection {
-            local: client.local_addr().unwrap(),
-            peer: client.peer_addr().unwrap(),
-        };
-        assert!(
-            TcpTables::default()
-                .connections(&process)
-                .contains(&expected)
-        );
+        let expected =
+            TcpConnection { local: client.local_addr().unwrap(), peer: client.peer_addr().unwrap() };
+        assert!(TcpTables::default().connections(&process).contains(&expected));
     }
 }

@@ -29,10 +29,7 @@ pub(crate) fn run(options: &arguments::Run) -> ExitCode {
         Err(Unrunnable::NotExecutable) => {
             return fail(
                 NOT_EXECUTABLE,
-                &format!(
-                    "{}: not an executable file, or permission denied",
-                    name.display()
-                ),
+                &format!("{}: not an executable file, or permission denied", name.display()),
             );
         }
     };
@@ -53,22 +50,14 @@ fn fail(status: u8, message: &str) -> ExitCode {
 fn prepare(program: &Path, options: &arguments::Run) -> Result<Command> {
     let library = library::find()?;
     let mut command = Command::new(program);
-    command
-        .arg0(&options.command[0])
-        .args(&options.command[1..]);
+    command.arg0(&options.command[0]).args(&options.command[1..]);
 
     if let Some(obstacle) = executable::obstacle(program, &library) {
-        eprintln!(
-            "seekwire: warning: {} runs unaccelerated: it {obstacle}",
-            program.display()
-        );
+        eprintln!("seekwire: warning: {} runs unaccelerated: it {obstacle}", program.display());
         return Ok(command);
     }
     let existing = env::var_os("LD_PRELOAD");
-    command.env(
-        "LD_PRELOAD",
-        library::preload_value(&library, existing.as_deref())?,
-    );
+    command.env("LD_PRELOAD", library::preload_value(&library, existing.as_deref())?);
     for (variable, value) in variables(options)? {
         command.env(variable, value);
     }
@@ -84,11 +73,8 @@ fn variables(options: &arguments::Run) -> Result<Vec<(&'static str, OsString)>> 
     if let Some(destination) = &options.log {
         let is_stderr = destination == "stderr" || destination.as_bytes().starts_with(b"stderr:");
         // A level after the file name rides along.
-        let absolute = if is_stderr {
-            destination.clone()
-        } else {
-            from_root(Path::new(destination))?.into()
-        };
+        let absolute =
+            if is_stderr { destination.clone() } else { from_root(Path::new(destination))?.into() };
         found.push(("SEEKWIRE_LOG", absolute));
     }
     if let Some(file) = &options.stats {

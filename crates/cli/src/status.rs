@@ -60,11 +60,7 @@ pub(crate) fn status(options: &arguments::Status) -> Result<()> {
     let redraws = options.watch.is_some() && !options.json && out.is_terminal();
     loop {
         let rows = rows(options)?;
-        let text = if options.json {
-            serde_json::to_string(&rows)? + "\n"
-        } else {
-            render(&rows)
-        };
+        let text = if options.json { serde_json::to_string(&rows)? + "\n" } else { render(&rows) };
         if redraws {
             // Home, and erase the display (ECMA-48).
             out.write_all(b"\x1b[H\x1b[2J")?;
@@ -96,15 +92,8 @@ fn reader_left_within(period: Duration) -> Result<bool> {
 
 fn rows(options: &arguments::Status) -> Result<Vec<Row>> {
     let mut rows = registered(options)?;
-    let known: HashSet<_> = rows
-        .iter()
-        .map(|row| (row.pid, row.local, row.peer))
-        .collect();
-    rows.extend(
-        unregistered()
-            .into_iter()
-            .filter(|row| !known.contains(&(row.pid, row.local, row.peer))),
-    );
+    let known: HashSet<_> = rows.iter().map(|row| (row.pid, row.local, row.peer)).collect();
+    rows.extend(unregistered().into_iter().filter(|row| !known.contains(&(row.pid, row.local, row.peer))));
     rows.sort_by_key(|row| (row.pid, row.local, row.peer));
     Ok(rows)
 }
@@ -118,10 +107,7 @@ fn registered(_options: &arguments::Status) -> Result<Vec<Row>> {
 fn unregistered() -> Vec<Row> {
     let mut tables = TcpTables::default();
     let mut rows = Vec::new();
-    for process in proc::own_processes()
-        .into_iter()
-        .filter(proc::Process::has_library)
-    {
+    for process in proc::own_processes().into_iter().filter(proc::Process::has_library) {
         let program = process.name();
         let off = process.was_started_with("SEEKWIRE=off");
         for connection in tables.connections(&process) {
@@ -159,9 +145,7 @@ fn render(rows: &[Row]) -> String {
     ];
     let cells = rows.iter().map(|row| {
         let count = |of: fn(&Bytes) -> u64| {
-            row.bytes
-                .as_ref()
-                .map_or("-".to_owned(), |bytes| table::bytes(of(bytes)))
+            row.bytes.as_ref().map_or("-".to_owned(), |bytes| table::bytes(of(bytes)))
         };
         vec![
             row.pid.to_string(),
@@ -208,33 +192,20 @@ mod tests {
 
     #[test]
     fn a_table_shows_carriers_bytes_and_reasons() {
-        let bytes = Bytes {
-            tx_tcp: 100,
-            tx_ring: 4096,
-            rx_tcp: 0,
-            rx_ring: 3 << 20,
-        };
+        let bytes = Bytes { tx_tcp: 100, tx_ring: 4096, rx_tcp: 0, rx_ring: 3 << 20 };
         let text = render(&[
             row(Some(bytes), Carrier::Ring, None),
             row(None, Carrier::Tcp, Some("below threshold")),
         ]);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3);
-        assert!(
-            lines[1].contains("ring  ring   100 B  4.0 KiB     0 B  3.0 MiB"),
-            "{text}"
-        );
+        assert!(lines[1].contains("ring  ring   100 B  4.0 KiB     0 B  3.0 MiB"), "{text}");
         assert!(lines[2].ends_with("-  below threshold"), "{text}");
     }
 
     #[test]
     fn json_has_exact_numbers() {
-        let bytes = Bytes {
-            tx_tcp: 1,
-            tx_ring: 2,
-            rx_tcp: 3,
-            rx_ring: u64::MAX,
-        };
+        let bytes = Bytes { tx_tcp: 1, tx_ring: 2, rx_tcp: 3, rx_ring: u64::MAX };
         let json = serde_json::to_value(row(Some(bytes), Carrier::Ring, None)).unwrap();
         assert_eq!(json["tx"], "ring");
         assert_eq!(json["local"], "127.0.0.1:6379");

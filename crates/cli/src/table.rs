@@ -12,24 +12,12 @@ pub(crate) enum Align {
 /// Each row has one cell for each column. Control characters in cells, which may come from another program's name,
 /// are replaced.
 pub(crate) fn layout(columns: &[(&str, Align)], rows: &[Vec<String>]) -> String {
-    let header = columns
-        .iter()
-        .map(|(title, _)| (*title).to_owned())
-        .collect();
+    let header = columns.iter().map(|(title, _)| (*title).to_owned()).collect();
     let lines: Vec<Vec<String>> = std::iter::once(header)
-        .chain(
-            rows.iter()
-                .map(|row| row.iter().map(|cell| printable(cell)).collect()),
-        )
+        .chain(rows.iter().map(|row| row.iter().map(|cell| printable(cell)).collect()))
         .collect();
     let widths: Vec<usize> = (0..columns.len())
-        .map(|column| {
-            lines
-                .iter()
-                .map(|line| line[column].chars().count())
-                .max()
-                .unwrap_or(0)
-        })
+        .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
         .collect();
 
     let mut text = String::new();
@@ -51,9 +39,7 @@ pub(crate) fn layout(columns: &[(&str, Align)], rows: &[Vec<String>]) -> String 
 }
 
 fn printable(cell: &str) -> String {
-    cell.chars()
-        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
-        .collect()
+    cell.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 /// A number of bytes with a binary unit: `999 B`, `1.5 KiB`, `20 MiB`.
@@ -75,10 +61,7 @@ mod tests {
 
     #[test]
     fn columns_line_up() {
-        let rows = [
-            vec!["1".into(), "long name".into()],
-            vec!["1000".into(), "x".into()],
-        ];
+        let rows = [vec!["1".into(), "long name".into()], vec!["1000".into(), "x".into()]];
         let text = layout(&[("PID", Align::Right), ("NAME", Align::Left)], &rows);
         assert_eq!(text, " PID  NAME\n   1  long name\n1000  x\n");
     }
