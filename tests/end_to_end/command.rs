@@ -113,16 +113,17 @@ fn status_shows_what_carries_a_connection() {
     let (server, port) = stage.serve_printing_port(&mut stage.script("echo_server.py", &["epoll"]));
     let mut client = stage.start(&mut stage.script("steps.py", &["connect", "127.0.0.1", &port]));
     assert_eq!(client.ask("nodelay"), "ok");
+    let pids = [server.pid(), client.pid()];
     let both = |rows: &[Value], carrier: &str| {
         let of = |pid: u32| {
             rows.iter()
                 .find(|row| row["pid"] == pid && (row["local"] == end(&port) || row["peer"] == end(&port)))
                 .unwrap_or_else(|| panic!("no line for {pid} in {rows:?}"))
         };
-        for row in [of(server.pid()), of(client.pid())] {
+        for row in pids.map(of) {
             assert_eq!((&row["tx"], &row["rx"]), (&carrier.into(), &carrier.into()), "{row}");
         }
-        of(client.pid()).clone()
+        of(pids[1]).clone()
     };
 
     let row = both(&rows(&stage), "tcp");
