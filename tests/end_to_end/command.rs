@@ -66,7 +66,7 @@ fn a_program_for_another_machine_is_told_apart() {
     content[18] = 0xf3;
     fs::write(&program, content).expect("a program");
     let finished = stage.run(&mut stage.accelerated_command(&program));
-    assert_eq!(finished.status.code(), Some(126));
+    assert!(!finished.status.success());
     assert!(finished.stderr.contains("another architecture"), "{}", finished.stderr);
 }
 

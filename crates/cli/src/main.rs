@@ -13,6 +13,8 @@
 
 mod arguments;
 mod doctor;
+#[cfg(test)]
+mod documents;
 mod executable;
 mod laboratory;
 mod library;
