@@ -1,12 +1,19 @@
 //! The exchange that `doctor` tries: two processes, each with the library loaded, and one connection.
 
-use std::io::{self, Read, Write};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::Deserialize;
 
 use crate::arguments;
@@ -24,7 +31,7 @@ pub(crate) struct Stats {
     #[serde(default)]
     pub(crate) version: Option<String>,
     #[serde(default)]
-    pub(crate) reasons: std::collections::BTreeMap<String, u64>,
+    pub(crate) reasons: BTreeMap<String, u64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -34,7 +41,7 @@ pub(crate) struct Bytes {
 }
 
 /// Runs both sides with `LD_PRELOAD=preload`; what the calling side's library counted.
-pub(crate) fn exchange(preload: &std::ffi::OsStr, registry: &Path) -> Result<Stats> {
+pub(crate) fn exchange(preload: &OsStr, registry: &Path) -> Result<Stats> {
     let directory = tempfile::tempdir().context("cannot make a temporary directory")?;
     let stats = directory.path().join("call.json");
     let side = |arguments: &[&str]| -> Result<Command> {
@@ -48,14 +55,13 @@ pub(crate) fn exchange(preload: &std::ffi::OsStr, registry: &Path) -> Result<Sta
     let mut server =
         Reaped(side(&["serve"])?.stdout(Stdio::piped()).spawn().context("cannot start a child")?);
     let port = first_line(&mut server.0)?;
-    let output =
-        side(&["call", &port])?.env("SEEKWIRE_STATS", &stats).output().context("cannot start a child")?;
-    ensure!(
-        output.status.success(),
-        "the exchange failed: {}",
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
-    let text = std::fs::read_to_string(&stats)
+    let errors = directory.path().join("errors");
+    let mut command = side(&["call", &port])?;
+    command.env("SEEKWIRE_STATS", &stats).stderr(File::create(&errors)?);
+    let mut client = Reaped(command.spawn().context("cannot start a child")?);
+    let status = end_of(&mut client.0)?;
+    ensure!(status.success(), "the exchange failed: {}", fs::read_to_string(&errors)?.trim());
+    let text = fs::read_to_string(&stats)
         .context("the library did not load, or is switched off: it wrote no counters")?;
     serde_json::from_str(&text).context("the library wrote counters that this command does not understand")
 }
@@ -63,9 +69,30 @@ pub(crate) fn exchange(preload: &std::ffi::OsStr, registry: &Path) -> Result<Sta
 fn first_line(child: &mut Child) -> Result<String> {
     let mut line = String::new();
     let out = child.stdout.take().context("no standard output")?;
-    io::BufRead::read_line(&mut io::BufReader::new(out), &mut line)?;
+    if is_ready_in_time(&out)? {
+        BufReader::new(out).read_line(&mut line)?;
+    }
     ensure!(!line.is_empty(), "a child with the library loaded did not start");
     Ok(line.trim().to_owned())
+}
+
+fn end_of(child: &mut Child) -> Result<ExitStatus> {
+    let handle = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
+    ensure!(
+        is_ready_in_time(&handle)?,
+        "two children with the library loaded could not finish their exchange"
+    );
+    Ok(child.wait()?)
+}
+
+fn is_ready_in_time(source: &impl AsFd) -> Result<bool> {
+    let patience = Timespec::try_from(PATIENCE)?;
+    loop {
+        match poll(&mut [PollFd::new(source, PollFlags::IN)], Some(&patience)) {
+            Err(Errno::INTR) => {}
+            ready => return Ok(ready? > 0),
+        }
+    }
 }
 
 /// A child that does not outlive this value.
