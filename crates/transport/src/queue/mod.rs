@@ -35,7 +35,7 @@ pub use tx::{Full, Tx};
 use crate::layout::{self, Geometry, GeometryError, control};
 use crate::lock;
 use crate::mem::{OwnMemory, PeerMemory};
-use crate::sync::Ordering;
+use crate::sync::{Ordering, store_fenced};
 use crate::sys::thread::{Futex, is_alive};
 
 /// The peer's memory said something that no honest end says.
@@ -324,20 +324,14 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     /// A new arm number for a waiter that goes back to sleep.
     pub fn rearm_data(&self) -> bool {
         let number = self.own.word(layout::DATA_SEQUENCE).fetch_add(1, Ordering::Relaxed) + 1;
-        // SYNC POINT "data", waiter: the arm is stored before the published position is loaded, both
-        // sequentially consistent; see `Tx::should_ring`.
-        self.own.word(layout::ARM_DATA).store(number, Ordering::SeqCst);
-        let _ = self.peer.load(layout::PUBLISHED, Ordering::SeqCst);
+        // SYNC POINT "data", waiter: arm, fence, look at the ring; see `Tx::should_ring`.
+        store_fenced(self.own.word(layout::ARM_DATA), number);
         self.has_record()
     }
 
     /// The waiter has woken. Returns whether others still wait.
     pub fn disarm_data(&self) -> bool {
-        let others = self.own.word(layout::DATA_WAITERS).fetch_sub(1, Ordering::Relaxed) > 1;
-        if !others {
-            self.set(layout::ARM_DATA, 0);
-        }
-        others
+        self.disarm(layout::ARM_DATA, layout::DATA_WAITERS)
     }
 
     /// Asks the peer to ring when half of what is missing has come back. Returns whether there is room
@@ -356,17 +350,23 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.set(layout::WANT_CONSUMED, cells);
         self.set(layout::WANT_RETURNED, segments);
         let number = self.own.word(layout::SPACE_SEQUENCE).fetch_add(1, Ordering::Relaxed) + 1;
-        // SYNC POINT "space", waiter; see `Rx::should_ring`.
-        self.own.word(layout::ARM_SPACE).store(number, Ordering::SeqCst);
-        let _ = self.peer.load(layout::CONSUMED, Ordering::SeqCst);
+        // SYNC POINT "space", waiter: arm, fence, look for room; see `Rx::should_ring`.
+        store_fenced(self.own.word(layout::ARM_SPACE), number);
         self.has_room()
     }
 
     /// The waiter has woken. Returns whether others still wait.
     pub fn disarm_space(&self) -> bool {
-        let others = self.own.word(layout::SPACE_WAITERS).fetch_sub(1, Ordering::Relaxed) > 1;
+        self.disarm(layout::ARM_SPACE, layout::SPACE_WAITERS)
+    }
+
+    fn disarm(&self, arm: usize, waiters: usize) -> bool {
+        // Somebody may arm meanwhile, and must stay armed. A waiter is counted before it arms: either its
+        // number is seen here, and then it is counted among the others, or the number has changed.
+        let number = self.own.word(arm).load(Ordering::Acquire);
+        let others = self.own.word(waiters).fetch_sub(1, Ordering::Relaxed) > 1;
         if !others {
-            self.set(layout::ARM_SPACE, 0);
+            let _ = self.own.word(arm).compare_exchange(number, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
         others
     }

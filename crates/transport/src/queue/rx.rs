@@ -8,7 +8,7 @@ use crate::iov::Scatter;
 use crate::layout;
 use crate::lock::{Acquired, Held};
 use crate::mem::PeerMemory;
-use crate::sync::Ordering;
+use crate::sync::{Ordering, store_fenced};
 
 /// The receiving half.
 #[derive(Debug)]
@@ -89,8 +89,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         let q = self.queue;
         // SYNC POINT "unbounded read", receiver: announced before the ring is looked at; the sender
         // publishes before it looks for the announcement (`Tx::may_use_tcp`).
-        q.own.word(layout::UNBOUNDED_READ).store(1, Ordering::SeqCst);
-        crate::sync::fence(Ordering::SeqCst);
+        store_fenced(q.own.word(layout::UNBOUNDED_READ), 1);
         !q.has_record()
     }
 
@@ -186,9 +185,8 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     pub fn should_ring(&self) -> bool {
         let q = self.queue;
         let position = q.get(layout::RX_POSITION);
-        // SYNC POINT "space", receiver: what was given back is stored before the arm is loaded, both
-        // sequentially consistent; see `QueuePair::rearm_space`.
-        q.own.word(layout::CONSUMED).swap(position, Ordering::SeqCst);
+        // SYNC POINT "space", receiver: give back, fence, look at the arm; see `QueuePair::rearm_space`.
+        store_fenced(q.own.word(layout::CONSUMED), position);
         let armed = q.peer.load(layout::ARM_SPACE, Ordering::SeqCst);
         if armed == 0 || armed == q.get(layout::RUNG_SPACE) {
             return false;

@@ -9,7 +9,7 @@ use crate::iov::Gather;
 use crate::layout;
 use crate::lock::{Acquired, Held};
 use crate::mem::PeerMemory;
-use crate::sync::Ordering;
+use crate::sync::{Ordering, store_fenced};
 
 /// Free descriptors that let a record of any kind in: one that does not fit into the rest of the lap
 /// wastes that rest, and the header after it must be free to be cleared.
@@ -268,9 +268,8 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     pub fn should_ring(&self) -> bool {
         let q = self.queue;
         let position = q.get(layout::TX_POSITION);
-        // SYNC POINT "data", sender: the published position is stored before the arm is loaded, both
-        // sequentially consistent; see `QueuePair::rearm_data`.
-        q.own.word(layout::PUBLISHED).swap(position, Ordering::SeqCst);
+        // SYNC POINT "data", sender: publish, fence, look at the arm; see `QueuePair::rearm_data`.
+        store_fenced(q.own.word(layout::PUBLISHED), position);
         let armed = q.peer.load(layout::ARM_DATA, Ordering::SeqCst);
         let ring = armed != 0 && armed != q.get(layout::RUNG_DATA);
         if ring {
