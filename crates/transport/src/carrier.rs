@@ -3,6 +3,7 @@
 //! A carrier never waits: it says EAGAIN, and [`Carrier::wait`] sleeps. `tests/conformance.rs` holds
 //! every carrier to the same rules.
 
+use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
 
 use rustix::net::{RecvFlags, SendFlags};
@@ -112,10 +113,13 @@ impl Ring {
         ready: impl Fn() -> bool,
     ) -> Result<Events, Errno> {
         let q = &self.queue;
-        let armed = Armed { ring: self, want };
+        let armed = Armed { ring: self, want, called: Cell::new(false) };
+        let mut in_vain = 0;
         let mut there = (want.read && q.arm_data()) | (want.write && q.arm_space());
         let result = loop {
-            if there || ready() {
+            let called = ready();
+            if there || called {
+                armed.called.set(called);
                 break Ok(Events::default());
             }
             match poll::wait(self.bell.fd(), socket, Events { write: false, ..want }, until) {
@@ -123,7 +127,7 @@ impl Ring {
                 Ok((_, events)) if events.read || events.dead => break Ok(events),
                 Ok((rung, _)) => {
                     if rung {
-                        self.bell.quiet();
+                        self.answer(want, &mut in_vain);
                     }
                     there = (want.read && q.rearm_data()) | (want.write && q.rearm_space());
                 }
@@ -134,11 +138,48 @@ impl Ring {
     }
 }
 
+/// How often a waiter leaves the bell to others before it takes naps meanwhile.
+const PATIENCE: u32 = 100;
+/// How long such a nap is, in nanoseconds.
+const NAP: i64 = 1_000_000;
+
+impl Ring {
+    /// Silences the bell for a waiter that it woke, unless it rang for those who wait for the other
+    /// thing: they share the bell, and once silent it would let them sleep on.
+    fn answer(&self, want: Events, in_vain: &mut u32) {
+        if !self.is_for_others(want) {
+            self.bell.quiet();
+            if self.is_for_others(want) {
+                // It rang for them between the look and the silence.
+                self.bell.ring();
+            }
+            return;
+        }
+        // They are awake already and take a moment to come round. Only if one of them died, or is a loop
+        // that is busy elsewhere, does it take long.
+        *in_vain += 1;
+        if *in_vain < PATIENCE {
+            std::thread::yield_now();
+        } else {
+            // Cut short by a signal, it was a shorter nap.
+            let _ = rustix::thread::nanosleep(&rustix::thread::Timespec { tv_sec: 0, tv_nsec: NAP });
+        }
+    }
+
+    fn is_for_others(&self, want: Events) -> bool {
+        let q = &self.queue;
+        let (readers, writers) = q.waiters();
+        !want.read && readers && q.has_record() || !want.write && writers && q.has_room()
+    }
+}
+
 /// Undoes the arming, and wakes those of this end that still sleep and whose turn it is: the bell may
 /// have been silenced for them.
 struct Armed<'r> {
     ring: &'r Ring,
     want: Events,
+    /// The caller's own condition ended the wait; it may be that of others too.
+    called: Cell<bool>,
 }
 
 impl Drop for Armed<'_> {
@@ -147,7 +188,9 @@ impl Drop for Armed<'_> {
         let readers = self.want.read && q.disarm_data();
         let writers = self.want.write && q.disarm_space();
         let (data_waiters, space_waiters) = q.waiters();
-        if (readers || data_waiters) && q.has_record() || (writers || space_waiters) && q.has_room() {
+        let (readers, writers) = (readers || data_waiters, writers || space_waiters);
+        let called = self.called.get() && (readers || writers);
+        if called || readers && q.has_record() || writers && q.has_room() {
             self.ring.bell.ring();
         }
     }
@@ -215,10 +258,12 @@ impl Ring {
         take: impl FnOnce(&crate::queue::Rx<'_, Own, Peer>) -> Result<usize, Violation>,
     ) -> Result<usize, Errno> {
         let rx = self.queue.rx();
+        // Asked before the ring is: what the peer published before it closed is still to be read.
+        let closed = self.queue.peer_has_closed();
         let result = match rx.step().map_err(reset)? {
             RxStep::Ring => take(&rx).map_err(reset),
             RxStep::End => Ok(0),
-            RxStep::TcpUnbounded | RxStep::RingEmpty if self.queue.peer_has_closed() => Ok(0),
+            RxStep::TcpUnbounded | RxStep::RingEmpty if closed => Ok(0),
             _ => Err(Errno::AGAIN),
         };
         if rx.should_ring() {

@@ -271,7 +271,8 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     pub fn unsent(&self) -> usize {
         let consumed = self.peer.load(layout::CONSUMED_BYTES, Ordering::Acquire);
         let published = self.get(layout::PUBLISHED_BYTES);
-        published.checked_sub(consumed).unwrap_or(published) as usize
+        // The peer may have taken bytes that are being published and not counted yet.
+        published.saturating_sub(consumed) as usize
     }
 
     /// Ring bytes sent and received so far.

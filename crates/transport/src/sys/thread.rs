@@ -88,7 +88,7 @@ pub const SUSPICION: Duration = Duration::from_millis(50);
 #[cfg(not(loom))]
 impl<M: OwnMemory> Futex for M {
     fn futex_wait(&self, offset: usize, expected: u32) -> bool {
-        let timeout = rustix::fs::Timespec { tv_sec: 0, tv_nsec: i64::from(SUSPICION.subsec_nanos()).into() };
+        let timeout = rustix::fs::Timespec { tv_sec: 0, tv_nsec: SUSPICION.subsec_nanos().into() };
         let result =
             futex::wait(low_half(self.word(offset)), futex::Flags::empty(), expected, Some(&timeout));
         result != Err(rustix::io::Errno::TIMEDOUT)
