@@ -145,6 +145,21 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.own.word(offset).store(value, Ordering::Relaxed);
     }
 
+    /// How many bytes of the record at `position` the receiver has taken. Kept together with the position
+    /// it is of, so that moving on is one store.
+    #[inline]
+    fn offset_in(&self, position: u64) -> usize {
+        let word = self.get(layout::RX_OFFSET);
+        if word >> 32 == position & 0xffff_ffff { (word & 0xffff_ffff) as usize } else { 0 }
+    }
+
+    /// Stores a word so that whoever takes over after the death of this process finds it only together
+    /// with everything that was stored before it.
+    #[inline]
+    fn set_in_order(&self, offset: usize, value: u64) {
+        self.own.word(offset).store(value, Ordering::Release);
+    }
+
     // ---- control bits -------------------------------------------------------------------------
 
     /// Tells the peer that this end looks at its ring from now on.
@@ -220,7 +235,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         let consumed = self.peer.load(layout::CONSUMED, Ordering::Acquire);
         let segments =
             self.get(layout::ALLOTTED).wrapping_sub(self.peer.load(layout::RETURNED, Ordering::Acquire));
-        position.wrapping_sub(consumed) <= (self.geometry.cells() - tx::ANY_RECORD) as u64
+        position.wrapping_sub(consumed) <= tx::most_used(self.geometry) as u64
             && segments < self.geometry.segments() as u64
     }
 
@@ -346,8 +361,11 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     pub fn rearm_space(&self) -> bool {
         // Waking for every freed segment would cost a switch of context each; half a ring at a time
         // keeps the receiver busy meanwhile.
-        let cells = self.get(layout::TX_POSITION).saturating_sub(self.geometry.cells() as u64 / 2);
-        let segments = self.get(layout::ALLOTTED).saturating_sub(self.geometry.segments() as u64 / 2);
+        let used = (self.geometry.cells() / 2).min(tx::most_used(self.geometry));
+        let cells = self.get(layout::TX_POSITION).saturating_sub(used as u64);
+        // Reserved segments do not come back from the receiver.
+        let missing = self.get(layout::RESERVED_COUNT).max(self.geometry.segments() as u64 / 2);
+        let segments = self.get(layout::ALLOTTED).saturating_sub(missing);
         self.set(layout::WANT_CONSUMED, cells);
         self.set(layout::WANT_RETURNED, segments);
         let number = self.own.word(layout::SPACE_SEQUENCE).fetch_add(1, Ordering::Relaxed) + 1;
