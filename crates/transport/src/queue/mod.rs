@@ -27,6 +27,7 @@ mod rx;
 mod tx;
 
 use protocol::Carrier;
+use protocol::record::{Head, Record};
 use protocol::switch::{RxSwitch, TxSwitch};
 
 pub use rx::{Front, Rx};
@@ -36,7 +37,7 @@ use crate::layout::{self, Geometry, GeometryError, control};
 use crate::lock;
 use crate::mem::{OwnMemory, PeerMemory};
 use crate::sync::{Ordering, store_fenced};
-use crate::sys::thread::{Futex, is_alive};
+use crate::sys::thread::{Futex, process_is_alive};
 
 /// The peer's memory said something that no honest end says.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -221,10 +222,29 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     #[inline]
     #[must_use]
     pub fn has_record(&self) -> bool {
-        let position = self.get(layout::RX_POSITION);
+        self.look_at(self.get(layout::RX_POSITION)) != Head::Empty
+    }
+
+    #[inline]
+    fn look_at(&self, position: u64) -> Head {
         let word = self.peer.load(self.peer_geometry.cell_at(position), Ordering::Acquire);
-        use protocol::record::{Head, Record};
-        Record::decode(word, position, self.peer_geometry.segment_size()) != Head::Empty
+        Record::decode(word, position, self.peer_geometry.segment_size())
+    }
+
+    /// Bytes that are left of the record at the receiver's position, if it is one of data.
+    fn front_bytes(&self) -> usize {
+        let mut position = self.get(layout::RX_POSITION);
+        let mut head = self.look_at(position);
+        if head == Head::Record(Record::Pad) {
+            position += (self.peer_geometry.cells() - self.peer_geometry.lap_offset(position)) as u64;
+            head = self.look_at(position);
+        }
+        match head {
+            Head::Record(Record::Inline { len } | Record::Segment { len }) => {
+                len.saturating_sub(self.offset_in(position))
+            }
+            _ => 0,
+        }
     }
 
     /// Whether the sender has room for another record of any kind. A hint when taken without the lock.
@@ -278,7 +298,9 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         let published = self.peer.load(layout::PUBLISHED_BYTES, Ordering::Acquire);
         let most = self.peer_geometry.cells() * protocol::record::CELL
             + self.peer_geometry.segments() * self.peer_geometry.segment_size();
-        (published.saturating_sub(self.get(layout::CONSUMED_BYTES)) as usize).min(most)
+        let unread = (published.saturating_sub(self.get(layout::CONSUMED_BYTES)) as usize).min(most);
+        // The peer counts bytes after it has published them: what is readable must not look empty.
+        unread.max(self.front_bytes())
     }
 
     /// Bytes in the ring that the peer has not taken.
@@ -426,7 +448,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
             let holder = word.load(Ordering::Acquire) as u32;
             if holder == pid {
                 word.store(0, Ordering::Release);
-            } else if holder != 0 && is_alive(holder) {
+            } else if holder != 0 && process_is_alive(holder) {
                 last = false;
             }
         }
