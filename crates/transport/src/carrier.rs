@@ -1,0 +1,278 @@
+//! The two ways of moving bytes, behind one trait.
+//!
+//! A carrier never waits: it says EAGAIN, and [`Carrier::wait`] sleeps. `tests/conformance.rs` holds
+//! every carrier to the same rules.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::time::Duration;
+
+use crate::Errno;
+use crate::iov::{Gather, Scatter};
+use crate::mem::{Own, Peer};
+use crate::queue::{Full, QueuePair, Violation};
+use crate::sys::bell::Bell;
+use crate::sys::poll::{self, Deadline, Events};
+use crate::sys::socket::{self, KernelRecv as RecvFlags, KernelSend as SendFlags};
+use crate::sys::{Fd, thread};
+use protocol::Carrier as Which;
+use protocol::switch::RxStep;
+
+/// A two-way stream of bytes. Any thread may call any method.
+pub trait Carrier {
+    /// Takes bytes from the front of `from` and returns how many, at least 1 unless `from` is empty.
+    ///
+    /// # Errors
+    /// EAGAIN when there is no room; EPIPE after [`Carrier::shutdown`]; ECONNRESET or EPIPE when the
+    /// peer is gone.
+    fn send(&self, from: &[IoSlice<'_>]) -> Result<usize, Errno>;
+
+    /// Fills `into` from the front and returns how many bytes that was; 0 is the end of the stream.
+    ///
+    /// # Errors
+    /// EAGAIN when there is nothing yet; ECONNRESET when the peer is gone or misbehaved.
+    fn recv(&self, into: &mut [IoSliceMut<'_>]) -> Result<usize, Errno>;
+
+    /// As [`Carrier::recv`], but the bytes stay.
+    ///
+    /// # Errors
+    /// As [`Carrier::recv`].
+    fn peek(&self, into: &mut [IoSliceMut<'_>]) -> Result<usize, Errno>;
+
+    /// Ends the sending direction: the peer reads what was sent and then the end of the stream.
+    ///
+    /// # Errors
+    /// Those of shutdown(2).
+    fn shutdown(&self) -> Result<(), Errno>;
+
+    /// Bytes that [`Carrier::recv`] would give at once.
+    ///
+    /// # Errors
+    /// Those of ioctl(2) FIONREAD.
+    fn unread(&self) -> Result<usize, Errno>;
+
+    /// Sleeps until one of the wanted events may have come; may return early.
+    ///
+    /// # Errors
+    /// ETIMEDOUT, EINTR.
+    fn wait(&self, want: Events, until: Deadline) -> Result<(), Errno>;
+}
+
+/// The kernel's TCP socket.
+#[derive(Clone, Copy, Debug)]
+pub struct Tcp(pub Fd);
+
+impl Carrier for Tcp {
+    fn send(&self, from: &[IoSlice<'_>]) -> Result<usize, Errno> {
+        socket::send(self.0, from, SendFlags::NOSIGNAL)
+    }
+
+    fn recv(&self, into: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
+        socket::recv_vectored(self.0, into, RecvFlags::empty())
+    }
+
+    fn peek(&self, into: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
+        socket::recv_vectored(self.0, into, RecvFlags::PEEK)
+    }
+
+    fn shutdown(&self) -> Result<(), Errno> {
+        socket::shutdown(self.0, false, true)
+    }
+
+    fn unread(&self) -> Result<usize, Errno> {
+        socket::unread(self.0)
+    }
+
+    fn wait(&self, want: Events, until: Deadline) -> Result<(), Errno> {
+        poll::wait(Fd::new(-1), self.0, want, until).map(drop)
+    }
+}
+
+/// One end of a queue pair with its bells: its own, which it sleeps on, and its peer's, which it rings.
+#[derive(Debug)]
+pub struct Ring {
+    /// The rings.
+    pub queue: QueuePair<Own, Peer>,
+    /// What this end sleeps on.
+    pub bell: Bell,
+    /// What the peer sleeps on.
+    pub peer_bell: Bell,
+}
+
+impl Ring {
+    /// Asks the peer to ring for data, for space, or both; to be undone by [`Ring::disarm`]. Whoever
+    /// sleeps after this has to look again first.
+    pub fn arm(&self, want: Events) {
+        if want.read {
+            self.queue.arm_data();
+        }
+        if want.write {
+            self.queue.arm_space();
+        }
+    }
+
+    /// Undoes [`Ring::arm`], and wakes those of this end that still sleep and whose turn it is: the bell
+    /// may have been silenced for them.
+    pub fn disarm(&self, want: Events) {
+        let q = &self.queue;
+        if want.read {
+            q.disarm_data();
+        }
+        if want.write {
+            q.disarm_space();
+        }
+        let (data, space) = q.waiters();
+        if (data && q.has_record()) || (space && self.may_send()) {
+            self.bell.ring();
+        }
+    }
+
+    /// Sleeps until `ready`, having armed for data (`want.read`), for space (`want.write`), or both; or
+    /// until something happens to the socket: what is wanted of it is `of_socket`, and what came is
+    /// returned.
+    ///
+    /// # Errors
+    /// ETIMEDOUT, EINTR; those of poll(2).
+    pub fn sleep(
+        &self,
+        want: Events,
+        socket: Fd,
+        of_socket: Events,
+        until: Deadline,
+        ready: impl Fn() -> bool,
+    ) -> Result<Events, Errno> {
+        self.arm(want);
+        let mut in_vain = 0;
+        let result = loop {
+            if ready() {
+                break Ok(Events::default());
+            }
+            match poll::wait(self.bell.fd(), socket, of_socket, until) {
+                Ok((true, Events { read: false, write: false, hangup: false, dead: false })) => {
+                    self.answer(want, &mut in_vain);
+                    if want.read {
+                        self.queue.rearm_data();
+                    }
+                    if want.write {
+                        self.queue.rearm_space();
+                    }
+                }
+                Ok((_, events)) => break Ok(events),
+                Err(error) => break Err(error),
+            }
+        };
+        self.disarm(want);
+        result
+    }
+
+    /// Silences the bell for a waiter that it woke, unless it rang for those who wait for the other
+    /// thing: they share the bell, and once silent it would let them sleep on.
+    fn answer(&self, want: Events, in_vain: &mut u32) {
+        if !self.is_for_others(want) {
+            self.bell.quiet();
+            if self.is_for_others(want) {
+                // It rang for them between the look and the silence.
+                self.bell.ring();
+            }
+            return;
+        }
+        // They are awake already and take a moment to come round. Only if one of them died, or is a loop
+        // that is busy elsewhere, does it take long.
+        *in_vain += 1;
+        if *in_vain < PATIENCE { std::thread::yield_now() } else { thread::nap(NAP) }
+    }
+
+    fn is_for_others(&self, want: Events) -> bool {
+        let q = &self.queue;
+        let (readers, writers) = q.waiters();
+        (!want.read && readers && q.has_record()) || (!want.write && writers && self.may_send())
+    }
+
+    /// Whether a waiter for space has a reason to try.
+    fn may_send(&self) -> bool {
+        self.queue.has_room() || self.queue.peer_has_closed()
+    }
+}
+
+/// How often a waiter leaves the bell to others before it takes naps meanwhile.
+const PATIENCE: u32 = 100;
+/// How long such a nap is.
+const NAP: Duration = Duration::from_millis(1);
+
+fn full(full: Full) -> Errno {
+    match full {
+        Full::NoRoom => Errno::AGAIN,
+        Full::Violation(violation) => reset(violation),
+    }
+}
+
+fn reset(_: Violation) -> Errno {
+    Errno::CONNRESET
+}
+
+/// The ring alone, both ends ready: every byte travels on it, and no TCP socket is needed.
+impl Carrier for Ring {
+    fn send(&self, from: &[IoSlice<'_>]) -> Result<usize, Errno> {
+        let tx = self.queue.tx();
+        if self.queue.is_shut() || self.queue.peer_has_closed() {
+            return Err(Errno::PIPE);
+        }
+        if tx.carrier().map_err(full)? == Which::Tcp {
+            return Err(Errno::AGAIN);
+        }
+        let mut gather = Gather::new(from);
+        let wanted = gather.remaining();
+        let sent = tx.push(&mut gather).map_err(reset)?;
+        if tx.should_ring() {
+            self.peer_bell.ring();
+        }
+        if sent == 0 && wanted > 0 { Err(Errno::AGAIN) } else { Ok(sent) }
+    }
+
+    fn recv(&self, into: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
+        self.receive(|rx| rx.pull(&mut Scatter::new(into)))
+    }
+
+    fn peek(&self, into: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
+        self.receive(|rx| rx.peek(&mut Scatter::new(into)))
+    }
+
+    fn shutdown(&self) -> Result<(), Errno> {
+        let tx = self.queue.tx();
+        let result = tx.shutdown().map_err(full);
+        if tx.should_ring() {
+            self.peer_bell.ring();
+        }
+        result
+    }
+
+    fn unread(&self) -> Result<usize, Errno> {
+        Ok(self.queue.unread())
+    }
+
+    fn wait(&self, want: Events, until: Deadline) -> Result<(), Errno> {
+        let q = &self.queue;
+        let ready = || (want.read && q.has_record()) || (want.write && q.has_room());
+        self.sleep(want, Fd::new(-1), Events::default(), until, ready).map(drop)
+    }
+}
+
+impl Ring {
+    fn receive(
+        &self,
+        take: impl FnOnce(&crate::queue::Rx<'_, Own, Peer>) -> Result<usize, Violation>,
+    ) -> Result<usize, Errno> {
+        let rx = self.queue.rx();
+        // Asked before the ring is: what the peer published before it closed is still to be read.
+        let closed = self.queue.peer_has_closed();
+        let result = match rx.step().map_err(reset)? {
+            RxStep::Ring => take(&rx).map_err(reset),
+            RxStep::End => Ok(0),
+            RxStep::TcpUnbounded | RxStep::RingEmpty if closed => Ok(0),
+            _ => Err(Errno::AGAIN),
+        };
+        if rx.should_ring() {
+            self.peer_bell.ring();
+        }
+        result
+    }
+}

@@ -1,0 +1,427 @@
+//! The sending half of a queue pair, held under its lock.
+
+use protocol::Carrier;
+use protocol::record::{CELL, HEADER, INLINE_MAX, MAX_CELLS, Record};
+use protocol::switch::{TxConditions, TxStep, TxSwitch};
+
+use super::{Memory, QueuePair, Violation};
+use crate::iov::Gather;
+use crate::layout::{self, Geometry};
+use crate::lock::{Acquired, Held};
+use crate::mem::PeerMemory;
+use crate::sync::{Ordering, store_fenced};
+
+/// Free descriptors that let a record of any kind in: one that does not fit into the rest of the lap
+/// wastes that rest, the header after it must be free to be cleared, and there is the end.
+const ANY_RECORD: usize = 2 * MAX_CELLS + END_RECORD;
+
+/// Free descriptors that only the end of the stream may use, so that it can always be said.
+const END_RECORD: usize = 1;
+
+/// Descriptors that may be in use when there is room for any record.
+pub(super) fn most_used(geometry: Geometry) -> usize {
+    geometry.cells().saturating_sub(ANY_RECORD)
+}
+
+/// States of a segment. 0: free, and never used or cancelled. Up to here: published; the position of its
+/// record, plus 1.
+const LAST_PUBLISHED: u64 = RESERVED - 1;
+/// Allotted but not published.
+const RESERVED: u64 = 1 << 62;
+/// Free again; with the count of returned segments up to this one. One store says both, so that the death
+/// of a sender comes before or after it.
+const RETURNED: u64 = 1 << 63;
+
+fn is_published(state: u64) -> bool {
+    (1..=LAST_PUBLISHED).contains(&state)
+}
+
+/// Why nothing could be published.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum Full {
+    /// No descriptor or segment is free: wait for space.
+    #[error("the ring is full")]
+    NoRoom,
+    /// The peer's memory said something impossible.
+    #[error(transparent)]
+    Violation(#[from] Violation),
+}
+
+/// The sending half.
+#[derive(Debug)]
+pub struct Tx<'q, O: Memory, P> {
+    queue: &'q QueuePair<O, P>,
+    _held: Held<'q, O>,
+}
+
+impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
+    pub(super) fn new(queue: &'q QueuePair<O, P>, held: Held<'q, O>, acquired: Acquired) -> Self {
+        let tx = Self { queue, _held: held };
+        if acquired == Acquired::FromTheDead {
+            tx.recover();
+        }
+        tx
+    }
+
+    // ---- the switch ---------------------------------------------------------------------------
+
+    /// Makes the switch between carriers that is due and says where the next byte goes.
+    ///
+    /// # Errors
+    /// [`Full::NoRoom`] when the record that announces the switch has no room.
+    #[inline]
+    pub fn carrier(&self) -> Result<Carrier, Full> {
+        let q = self.queue;
+        let (tcp_only, _) = q.tcp_only();
+        if q.tx_on_ring() && !tcp_only {
+            return Ok(Carrier::Ring);
+        }
+        self.switch(TxConditions { ready: q.peer_is_ready(), tcp_only })
+    }
+
+    fn switch(&self, now: TxConditions) -> Result<Carrier, Full> {
+        let q = self.queue;
+        let mut switch = q.tx_switch();
+        let (record, word, carrier) = match switch.step(now) {
+            TxStep::Send(carrier) => return Ok(carrier),
+            TxStep::EnterRing(at) => (Record::RingAt, at, Carrier::Ring),
+            TxStep::LeaveRing => (Record::Tcp, 0, Carrier::Tcp),
+        };
+        let position = self.place(1)?;
+        // Should we die after the record was published, whoever recovers finishes the switch.
+        q.set_in_order(layout::TX_SWITCHING, (position + 1) << 1 | carrier as u64);
+        self.publish_word(record, word, position);
+        self.finish_switch(&mut switch, carrier, position);
+        Ok(carrier)
+    }
+
+    fn finish_switch(&self, switch: &mut TxSwitch, carrier: Carrier, position: u64) {
+        match carrier {
+            Carrier::Ring => switch.entered_ring(position + 1),
+            Carrier::Tcp => switch.left_ring(),
+        }
+        self.queue.set_tx_switch(*switch);
+    }
+
+    /// Whether bytes may be given to the kernel now, when the carrier is TCP. If not, the receiver is
+    /// inside a read that does not block: try again.
+    #[must_use]
+    pub fn may_use_tcp(&self) -> bool {
+        let q = self.queue;
+        let switch = q.tx_switch();
+        if switch.ring_since == 0 {
+            return true;
+        }
+        // SYNC POINT "unbounded read", sender: our records were published before this fence; see
+        // `Rx::begin_unbounded_read`.
+        crate::sync::fence(Ordering::SeqCst);
+        let unbounded_read = q.peer.load(layout::UNBOUNDED_READ, Ordering::SeqCst) != 0;
+        switch.may_use_tcp(q.peer.load(layout::CONSUMED, Ordering::SeqCst), unbounded_read)
+    }
+
+    /// The kernel took `n` bytes.
+    pub fn sent_by_tcp(&self, n: usize) {
+        let q = self.queue;
+        q.set(layout::TX_TCP_BYTES, q.get(layout::TX_TCP_BYTES) + n as u64);
+    }
+
+    /// Marks the direction as shut down, and says so in the ring if it is the carrier. The first call
+    /// counts.
+    ///
+    /// # Errors
+    /// [`Full::Violation`]; there is always room for the record.
+    pub fn shutdown(&self) -> Result<(), Full> {
+        let q = self.queue;
+        if q.is_shut() {
+            return Ok(());
+        }
+        q.set(layout::TX_SHUT, 1);
+        if q.tx_on_ring() {
+            self.publish_end()?;
+        }
+        Ok(())
+    }
+
+    fn publish_end(&self) -> Result<(), Full> {
+        let position = self.place_leaving(1, 0)?;
+        self.publish_word(Record::Fin, 0, position);
+        Ok(())
+    }
+
+    // ---- data ---------------------------------------------------------------------------------
+
+    /// Publishes as much of `from` as there is room for and returns how many bytes that was, 0 when
+    /// there is no room at all.
+    ///
+    /// # Errors
+    /// [`Violation`].
+    #[inline]
+    pub fn push(&self, from: &mut Gather<'_>) -> Result<usize, Violation> {
+        let mut done = 0;
+        while from.remaining() > 0 {
+            let record =
+                if from.remaining() <= INLINE_MAX { self.push_inline(from) } else { self.push_segment(from) };
+            match record {
+                Ok(n) => done += n,
+                Err(Full::NoRoom) => break,
+                Err(Full::Violation(violation)) => return Err(violation),
+            }
+        }
+        let bytes = self.queue.own.word(layout::PUBLISHED_BYTES);
+        bytes.store(bytes.load(Ordering::Relaxed) + done as u64, Ordering::Release);
+        Ok(done)
+    }
+
+    #[inline]
+    fn push_inline(&self, from: &mut Gather<'_>) -> Result<usize, Full> {
+        let q = self.queue;
+        let len = from.remaining();
+        let record = Record::Inline { len };
+        let position = self.place(record.cells())?;
+        let mut at = q.geometry.cell_at(position) + HEADER;
+        from.take(len, |piece| {
+            q.own.write(at, piece);
+            at += piece.len();
+        });
+        self.publish(record, position);
+        Ok(len)
+    }
+
+    fn push_segment(&self, from: &mut Gather<'_>) -> Result<usize, Full> {
+        let q = self.queue;
+        let position = self.place(1)?;
+        let segment = self.allot(position + 1)?;
+        let len = from.remaining().min(q.geometry.segment_size());
+        let mut at = q.geometry.segment_at(segment);
+        from.take(len, |piece| {
+            q.own.write(at, piece);
+            at += piece.len();
+        });
+        self.publish_word(Record::Segment { len }, segment as u64, position);
+        Ok(len)
+    }
+
+    /// Publishes a record that carries no data but one word.
+    fn publish_word(&self, record: Record, word: u64, position: u64) {
+        self.queue.set(self.queue.geometry.cell_at(position) + HEADER, word);
+        self.publish(record, position);
+    }
+
+    // ---- in place -----------------------------------------------------------------------------
+
+    /// Sets a segment aside, to be filled in place without the lock.
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn reserve(&self) -> Result<usize, Full> {
+        let segment = self.allot(RESERVED)?;
+        self.queue.set(layout::RESERVED_COUNT, self.queue.get(layout::RESERVED_COUNT) + 1);
+        Ok(segment)
+    }
+
+    /// Publishes the first `len` bytes, at least 1, of a reserved segment.
+    ///
+    /// # Errors
+    /// [`Full`]; the segment stays reserved.
+    pub fn commit(&self, segment: usize, len: usize) -> Result<(), Full> {
+        let q = self.queue;
+        let position = self.place(1)?;
+        q.set(layout::RESERVED_COUNT, q.get(layout::RESERVED_COUNT) - 1);
+        q.set_in_order(q.geometry.state_at(segment), position + 1);
+        self.publish_word(Record::Segment { len }, segment as u64, position);
+        let bytes = q.own.word(layout::PUBLISHED_BYTES);
+        bytes.store(bytes.load(Ordering::Relaxed) + len as u64, Ordering::Release);
+        Ok(())
+    }
+
+    /// Gives a reserved segment back unused.
+    pub fn cancel(&self, segment: usize) {
+        let q = self.queue;
+        q.set(layout::RESERVED_COUNT, q.get(layout::RESERVED_COUNT) - 1);
+        q.set(layout::ALLOTTED, q.get(layout::ALLOTTED) - 1);
+        self.put_free(segment, 0);
+    }
+
+    // ---- descriptors --------------------------------------------------------------------------
+
+    /// Finds room for a record of `cells` consecutive descriptors and returns its position, having
+    /// padded the lap if it does not fit into the rest of it.
+    #[inline]
+    fn place(&self, cells: usize) -> Result<u64, Full> {
+        self.place_leaving(cells, END_RECORD)
+    }
+
+    #[inline]
+    fn place_leaving(&self, cells: usize, free: usize) -> Result<u64, Full> {
+        let q = self.queue;
+        let position = q.get(layout::TX_POSITION);
+        let rest = q.geometry.cells() - q.geometry.lap_offset(position);
+        let pad = if cells > rest { rest } else { 0 };
+        // The header after the record is cleared, so that descriptor must be free as well.
+        let need = (pad + cells + 1 + free) as u64;
+        let used = position - q.get(layout::CONSUMED_SEEN);
+        if used + need > q.geometry.cells() as u64 {
+            self.look_at_consumed(position, need)?;
+        }
+        if pad > 0 {
+            self.publish(Record::Pad, position);
+        }
+        Ok(position + pad as u64)
+    }
+
+    #[cold]
+    fn look_at_consumed(&self, position: u64, need: u64) -> Result<(), Full> {
+        let q = self.queue;
+        let consumed = q.peer.load(layout::CONSUMED, Ordering::Acquire);
+        if consumed < q.get(layout::CONSUMED_SEEN) || consumed > position {
+            return Err(Full::Violation(Violation));
+        }
+        q.set(layout::CONSUMED_SEEN, consumed);
+        if position - consumed + need > q.geometry.cells() as u64 { Err(Full::NoRoom) } else { Ok(()) }
+    }
+
+    /// Makes the record at `position` visible: what it says has been written already.
+    #[inline]
+    fn publish(&self, record: Record, position: u64) {
+        let q = self.queue;
+        let cells = match record {
+            Record::Pad => q.geometry.cells() - q.geometry.lap_offset(position),
+            other => other.cells(),
+        };
+        let next = position + cells as u64;
+        // The receiver polls the next header as soon as it has this record: it must not find payload
+        // of an earlier lap there, which the application chose.
+        q.set(q.geometry.cell_at(next), 0);
+        q.own.word(q.geometry.cell_at(position)).store(record.encode(position), Ordering::Release);
+        q.set_in_order(layout::TX_POSITION, next);
+    }
+
+    /// Whether the bell must be rung for what was published since the last call.
+    #[inline]
+    #[must_use]
+    pub fn should_ring(&self) -> bool {
+        let q = self.queue;
+        let position = q.get(layout::TX_POSITION);
+        // SYNC POINT "data", sender: publish, fence, look at the arm; see `QueuePair::rearm_data`.
+        store_fenced(q.own.word(layout::PUBLISHED), position);
+        let armed = q.peer.load(layout::ARM_DATA, Ordering::SeqCst);
+        let ring = armed != 0 && armed != q.get(layout::RUNG_DATA);
+        if ring {
+            q.set(layout::RUNG_DATA, armed);
+        }
+        ring
+    }
+
+    // ---- segments -----------------------------------------------------------------------------
+
+    /// Takes the most recently freed segment; `state` says what for.
+    fn allot(&self, state: u64) -> Result<usize, Full> {
+        let q = self.queue;
+        self.pull_returned()?;
+        let Some(left) = q.get(layout::FREE_COUNT).checked_sub(1) else { return Err(Full::NoRoom) };
+        let segment = q.get(q.geometry.free_at(left as usize)) as usize;
+        q.set_in_order(q.geometry.state_at(segment), state);
+        q.set(layout::FREE_COUNT, left);
+        q.set(layout::ALLOTTED, q.get(layout::ALLOTTED) + 1);
+        Ok(segment)
+    }
+
+    /// Puts what the receiver has returned on the free stack.
+    fn pull_returned(&self) -> Result<(), Violation> {
+        let q = self.queue;
+        let pulled = q.get(layout::PULLED);
+        let returned = q.peer.load(layout::RETURNED, Ordering::Acquire);
+        let outstanding = q.geometry.segments() as u64 - q.get(layout::FREE_COUNT);
+        if returned < pulled || returned - pulled > outstanding {
+            return Err(Violation);
+        }
+        for count in pulled..returned {
+            let entry = q.peer_geometry.return_at(count, q.geometry);
+            let segment = q.peer.load(entry, Ordering::Relaxed);
+            let published = usize::try_from(segment).ok().filter(|s| *s < q.geometry.segments());
+            let published = published.filter(|s| is_published(q.get(q.geometry.state_at(*s))));
+            self.put_free(published.ok_or(Violation)?, RETURNED | (count + 1));
+            q.set_in_order(layout::PULLED, count + 1);
+        }
+        Ok(())
+    }
+
+    fn put_free(&self, segment: usize, state: u64) {
+        let q = self.queue;
+        let count = q.get(layout::FREE_COUNT);
+        q.set_in_order(q.geometry.state_at(segment), state);
+        q.set(q.geometry.free_at(count as usize), segment as u64);
+        q.set(layout::FREE_COUNT, count + 1);
+    }
+
+    /// Puts in order what a sender left behind that died under the lock. What it had published counts;
+    /// a record without its header does not. The free stack is built anew from the segments' states.
+    fn recover(&self) {
+        let position = self.recover_position();
+        self.recover_switch(position);
+        self.recover_segments(position);
+        let q = self.queue;
+        if q.is_shut() && q.tx_on_ring() {
+            // Perhaps it had not said so. The receiver stops at the first end.
+            let _ = self.publish_end();
+        }
+        // It may have died between noting that it rings and ringing.
+        q.set(layout::RUNG_DATA, 0);
+    }
+
+    fn recover_position(&self) -> u64 {
+        let q = self.queue;
+        let mut position = q.get(layout::TX_POSITION);
+        let word = q.own.word(q.geometry.cell_at(position)).load(Ordering::Relaxed);
+        use protocol::record::Head;
+        if let Head::Record(record) = Record::decode(word, position, q.geometry.segment_size()) {
+            position += match record {
+                Record::Pad => (q.geometry.cells() - q.geometry.lap_offset(position)) as u64,
+                other => other.cells() as u64,
+            };
+            q.set(layout::TX_POSITION, position);
+        }
+        position
+    }
+
+    fn recover_switch(&self, position: u64) {
+        let q = self.queue;
+        let switching = q.get(layout::TX_SWITCHING);
+        let mut switch = q.tx_switch();
+        match (switching >> 1).checked_sub(1) {
+            Some(at) if at < position => {
+                self.finish_switch(&mut switch, Carrier::from_code(switching & 1), at)
+            }
+            _ => q.set(layout::TX_SWITCHING, 0),
+        }
+        if !q.tx_on_ring() {
+            // How many bytes it had given to the kernel is not known for sure, and so not where a switch
+            // to the ring would have to say that they end.
+            q.set_tcp_only();
+        }
+    }
+
+    fn recover_segments(&self, position: u64) {
+        let q = self.queue;
+        let (mut free, mut reserved, mut pulled) = (0, 0, q.get(layout::PULLED));
+        for segment in 0..q.geometry.segments() {
+            let state = q.get(q.geometry.state_at(segment));
+            if state == RESERVED {
+                reserved += 1;
+            } else if state >= RETURNED {
+                pulled = pulled.max(state - RETURNED);
+            }
+            if !(state == RESERVED || is_published(state) && state <= position) {
+                q.set(q.geometry.state_at(segment), 0);
+                q.set(q.geometry.free_at(free), segment as u64);
+                free += 1;
+            }
+        }
+        q.set(layout::FREE_COUNT, free as u64);
+        q.set(layout::RESERVED_COUNT, reserved);
+        q.set(layout::PULLED, pulled);
+        q.set(layout::ALLOTTED, pulled + (q.geometry.segments() - free) as u64);
+    }
+}
+
+const _: () = assert!(MAX_CELLS * CELL == INLINE_MAX + HEADER);
