@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io;
+use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -63,6 +64,13 @@ pub struct Traffic {
     pub ring: u64,
     /// Through the kernel's TCP.
     pub tcp: u64,
+}
+
+impl AddAssign for Traffic {
+    fn add_assign(&mut self, other: Self) {
+        self.ring += other.ring;
+        self.tcp += other.tcp;
+    }
 }
 
 /// The part of a SEEKWIRE_STATS file that the laboratory needs.
@@ -139,13 +147,12 @@ fn without_seekwire(preload: &OsString) -> OsString {
 
 /// Adds up the counters that a process and its children left in `directory`; `None` if they left none.
 pub(super) fn read_traffic(directory: &Path) -> Option<Traffic> {
-    let mut total = None;
+    let mut total: Option<Traffic> = None;
     for entry in fs::read_dir(directory).ok()?.flatten() {
         let text = fs::read_to_string(entry.path()).unwrap_or_default();
         if let Ok(Statistics { bytes }) = serde_json::from_str(&text) {
-            let total: &mut Traffic = total.get_or_insert_default();
-            total.ring += bytes.tx_ring + bytes.rx_ring;
-            total.tcp += bytes.tx_tcp + bytes.rx_tcp;
+            *total.get_or_insert_default() +=
+                Traffic { ring: bytes.tx_ring + bytes.rx_ring, tcp: bytes.tx_tcp + bytes.rx_tcp };
         }
     }
     total
