@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::io;
+use std::io::{self, ErrorKind};
 use std::ops::AddAssign;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -90,7 +90,7 @@ struct Bytes {
 impl Mode {
     /// Prepares the environment of `command`; the directory is where the child will leave its counters.
     pub(super) fn apply(&self, command: &mut Command) -> io::Result<Option<TempDir>> {
-        let others = without_seekwire(&std::env::var_os("LD_PRELOAD").unwrap_or_default());
+        let inherited = std::env::var_os("LD_PRELOAD").unwrap_or_default();
         for (name, _) in std::env::vars_os().filter(|(name, _)| is_ours(name)) {
             // Settings such as SEEKWIRE_SPIN_US are for those who can use them.
             if matches!(self, Self::Plain) || OWN.iter().any(|own| name == *own) {
@@ -99,21 +99,20 @@ impl Mode {
         }
         match self {
             Self::Plain => {
-                set_preload(command, others);
+                set_preload(command, library::without(&inherited));
                 Ok(None)
             }
             Self::Linked { registry } => {
-                set_preload(command, others);
+                set_preload(command, library::without(&inherited));
                 command.env("SEEKWIRE_DIR", registry.path());
                 Ok(None)
             }
             Self::Accelerated { library, registry } => {
-                let mut preload = library.clone().into_os_string();
-                if !others.is_empty() {
-                    preload.push(":");
-                    preload.push(others);
-                }
-                set_preload(command, preload);
+                let preload = library::preload(library, &inherited);
+                set_preload(
+                    command,
+                    preload.map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?,
+                );
                 let counters = tempfile::Builder::new().prefix("seekwire-stats-").tempdir()?;
                 command.env("SEEKWIRE_DIR", registry.path());
                 command.env("SEEKWIRE_STATS", counters.path());
@@ -136,15 +135,6 @@ fn set_preload(command: &mut Command, preload: OsString) {
     }
 }
 
-/// An LD_PRELOAD list (separated by colons or blanks) without our library.
-fn without_seekwire(preload: &OsString) -> OsString {
-    let is_other = |entry: &&str| {
-        let name = Path::new(entry).file_name().unwrap_or_default();
-        !entry.is_empty() && name != library::FILE_NAME
-    };
-    preload.to_string_lossy().split([':', ' ']).filter(is_other).collect::<Vec<_>>().join(":").into()
-}
-
 /// Adds up the counters that a process and its children left in `directory`; `None` if they left none.
 pub(super) fn read_traffic(directory: &Path) -> Option<Traffic> {
     let mut total: Option<Traffic> = None;
@@ -165,15 +155,6 @@ mod tests {
     fn environment(command: &Command) -> Vec<(String, Option<String>)> {
         let text = |text: &std::ffi::OsStr| text.to_string_lossy().into_owned();
         command.get_envs().map(|(name, value)| (text(name), value.map(text))).collect()
-    }
-
-    #[test]
-    fn other_preloaded_libraries_are_kept() {
-        assert_eq!(
-            without_seekwire(&"/a/libx.so:/b/libseekwire.so /c/liby.so".into()),
-            "/a/libx.so:/c/liby.so"
-        );
-        assert_eq!(without_seekwire(&OsString::new()), "");
     }
 
     #[test]
