@@ -7,7 +7,6 @@ use anyhow::Result;
 use super::{ACCELERATED, TCP, UNIX, curves, message_size, pair_variant, program_variant, sweep};
 use crate::bench::{BANDWIDTH, LATENCY, LATENCY_TAIL, Operation, Pair, Peer, RATE, Socket, Test};
 use crate::experiment::{Context, Experiment};
-use crate::launch::Mode;
 use crate::limits::{self, CACHE_LINE, COPY, PIPELINE};
 use crate::outcome::{Key, Outcome};
 use crate::plot::Scale;
@@ -113,16 +112,10 @@ fn variants<'a>(context: &Context<'_>, sizes: &[u64], time: Duration) -> Vec<Var
 
 /// A variant in which the peers use an API of Seekwire themselves, without the library preloaded.
 fn role<'a>(context: &Context<'_>, name: &str, api: &'static str, tests: Vec<Test>) -> Variant<'a> {
-    let pair = context.peer().and_then(|path| {
-        let registry = context.accelerated()?;
-        let Mode::Accelerated(accelerator) = registry else {
-            unreachable!("accelerated() returns this mode")
-        };
-        let pair = Pair::new(Peer::Role(path, api), Socket::Tcp, Mode::Plain);
-        Ok(pair.env("SEEKWIRE_DIR", accelerator.registry().to_string_lossy()))
-    });
-    match pair {
-        Ok(pair) => pair_variant(name, pair, tests),
+    match context.peer() {
+        Ok(path) => {
+            pair_variant(name, Pair::new(Peer::Role(path, api), Socket::Tcp, context.linked()), tests)
+        }
         Err(error) => Variant::unavailable(name, format!("{error:#}")),
     }
 }

@@ -21,31 +21,38 @@ pub enum Mode {
     /// Without Seekwire, even if the laboratory itself runs under it.
     Plain,
     /// With the library preloaded.
-    Accelerated(Arc<Accelerator>),
+    Accelerated {
+        /// Path of `libseekwire.so`.
+        library: PathBuf,
+        /// Where it finds its peers.
+        registry: Registry,
+    },
+    /// Not preloaded, because the program uses the API of Seekwire itself.
+    Linked {
+        /// Where it finds its peers.
+        registry: Registry,
+    },
 }
 
-/// What the accelerated children of one experiment share: the library and a registry of their own, so that they
-/// meet each other and disturb nobody else.
-#[derive(Debug)]
-pub struct Accelerator {
-    library: PathBuf,
-    registry: TempDir,
-}
+/// The directory where the children of one experiment find each other (SEEKWIRE_DIR): one of their own, so that they
+/// disturb nobody else. It is removed with the last handle.
+#[derive(Clone, Debug)]
+pub struct Registry(Arc<TempDir>);
 
-impl Accelerator {
-    /// Prepares acceleration by `library`.
+impl Registry {
+    /// Makes an empty registry.
     ///
     /// # Errors
     ///
-    /// If no directory for the registry can be made.
-    pub fn new(library: PathBuf) -> io::Result<Self> {
+    /// If the directory cannot be made.
+    pub fn new() -> io::Result<Self> {
         // Made with mode 0700. The name is short because socket addresses are.
-        Ok(Self { library, registry: tempfile::Builder::new().prefix("seekwire-").tempdir()? })
+        Ok(Self(Arc::new(tempfile::Builder::new().prefix("seekwire-").tempdir()?)))
     }
 
-    /// The directory where the children find each other (SEEKWIRE_DIR).
-    pub fn registry(&self) -> &Path {
-        self.registry.path()
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        self.0.path()
     }
 }
 
@@ -75,28 +82,32 @@ struct Bytes {
 impl Mode {
     /// Prepares the environment of `command`; the directory is where the child will leave its counters.
     pub(super) fn apply(&self, command: &mut Command) -> io::Result<Option<TempDir>> {
-        let inherited = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+        let others = without_seekwire(&std::env::var_os("LD_PRELOAD").unwrap_or_default());
+        for (name, _) in std::env::vars_os().filter(|(name, _)| is_ours(name)) {
+            // Settings such as SEEKWIRE_SPIN_US are for those who can use them.
+            if matches!(self, Self::Plain) || OWN.iter().any(|own| name == *own) {
+                command.env_remove(name);
+            }
+        }
         match self {
             Self::Plain => {
-                for (name, _) in std::env::vars_os().filter(|(name, _)| is_ours(name)) {
-                    command.env_remove(name);
-                }
-                set_preload(command, without_seekwire(&inherited));
+                set_preload(command, others);
                 Ok(None)
             }
-            Self::Accelerated(accelerator) => {
-                for name in OWN {
-                    command.env_remove(name);
-                }
-                let mut preload = accelerator.library.clone().into_os_string();
-                let others = without_seekwire(&inherited);
+            Self::Linked { registry } => {
+                set_preload(command, others);
+                command.env("SEEKWIRE_DIR", registry.path());
+                Ok(None)
+            }
+            Self::Accelerated { library, registry } => {
+                let mut preload = library.clone().into_os_string();
                 if !others.is_empty() {
                     preload.push(":");
                     preload.push(others);
                 }
                 set_preload(command, preload);
                 let counters = tempfile::Builder::new().prefix("seekwire-stats-").tempdir()?;
-                command.env("SEEKWIRE_DIR", accelerator.registry());
+                command.env("SEEKWIRE_DIR", registry.path());
                 command.env("SEEKWIRE_STATS", counters.path());
                 Ok(Some(counters))
             }
@@ -160,14 +171,15 @@ mod tests {
 
     #[test]
     fn accelerated_child_gets_a_registry_and_counters_of_its_own() {
-        let accelerator = Arc::new(Accelerator::new("/opt/libseekwire.so".into()).unwrap());
+        let registry = Registry::new().unwrap();
+        let mode = Mode::Accelerated { library: "/opt/libseekwire.so".into(), registry: registry.clone() };
         let mut command = Command::new("true");
-        let counters = Mode::Accelerated(accelerator.clone()).apply(&mut command).unwrap().unwrap();
+        let counters = mode.apply(&mut command).unwrap().unwrap();
         let environment = environment(&command);
         let get =
             |name: &str| environment.iter().find(|entry| entry.0 == name).and_then(|entry| entry.1.clone());
         assert!(get("LD_PRELOAD").unwrap().starts_with("/opt/libseekwire.so"));
-        assert_eq!(get("SEEKWIRE_DIR").unwrap(), accelerator.registry().to_string_lossy());
+        assert_eq!(get("SEEKWIRE_DIR").unwrap(), registry.path().to_string_lossy());
         assert_eq!(get("SEEKWIRE_STATS").unwrap(), counters.path().to_string_lossy());
     }
 
