@@ -238,7 +238,8 @@ impl Carrier for Ring {
 
     fn shutdown(&self) -> Result<(), Errno> {
         let tx = self.queue.tx();
-        let result = tx.shutdown().map_err(full);
+        // An end that never sent enters the ring to say so.
+        let result = tx.carrier().and_then(|_| tx.shutdown()).map_err(full);
         if tx.should_ring() {
             self.peer_bell.ring();
         }
