@@ -1,9 +1,10 @@
 //! The two ways to start a program, and the counters that say which carrier its bytes took.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
 use std::ops::AddAssign;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -47,8 +48,12 @@ impl Registry {
     ///
     /// If the directory cannot be made.
     pub fn new() -> io::Result<Self> {
-        // Made with mode 0700. The name is short because socket addresses are.
-        Ok(Self(Arc::new(tempfile::Builder::new().prefix("seekwire-").tempdir()?)))
+        // Nobody uses a registry that others can get at. The name is short because socket addresses are.
+        let directory = tempfile::Builder::new()
+            .prefix("seekwire-")
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir()?;
+        Ok(Self(Arc::new(directory)))
     }
 
     /// Its path.
@@ -155,6 +160,12 @@ mod tests {
     fn environment(command: &Command) -> Vec<(String, Option<String>)> {
         let text = |text: &std::ffi::OsStr| text.to_string_lossy().into_owned();
         command.get_envs().map(|(name, value)| (text(name), value.map(text))).collect()
+    }
+
+    #[test]
+    fn registry_is_private() {
+        let registry = Registry::new().unwrap();
+        assert_eq!(fs::metadata(registry.path()).unwrap().permissions().mode() & 0o777, 0o700);
     }
 
     #[test]
