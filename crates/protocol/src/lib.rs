@@ -1,2 +1,22 @@
 #![forbid(unsafe_code)]
-//! Pure state machines and wire formats.
+//! What Seekwire's two ends say to each other, as pure state machines and formats.
+//!
+//! ```text
+//!   names      Carrier, Role, Reason: the words every layer, log line and table uses
+//!   tuple      the 4-tuple of a connection and its mirror image
+//!   offer      the datagrams by which two processes agree on shared memory
+//!   record     the header word of one record in a descriptor ring
+//!   switch     per direction: which carrier moves the bytes, and from which byte on
+//! ```
+//!
+//! Nothing here does I/O, reads a clock, or touches shared memory; tests can therefore try every
+//! order of events.
+
+mod names;
+pub mod offer;
+pub mod record;
+pub mod switch;
+mod tuple;
+
+pub use names::{Carrier, Reason, Role};
+pub use tuple::{Endpoint, FourTuple};

@@ -1,1 +1,31 @@
-//! The queue pair, kernel TCP, and every system call.
+//! What moves the bytes: the queue pair in shared memory, kernel TCP, and the system calls under both.
+//!
+//! ```text
+//!   carrier   the trait that both ways of moving bytes fulfil
+//!     queue     the queue pair: descriptors, segments, arming     (no system call)
+//!   spin      waiting awake, for a bounded time, when a processor is idle
+//!   lock      one lock per direction, in shared memory, robust against death
+//!   layout    what lies where in shared memory
+//!   mem       the mappings: the only place that dereferences shared memory
+//!   sys       every system call; raw, never through libc's socket functions
+//! ```
+//!
+//! This crate knows nothing of who the peer is or how it was found; it trusts nothing that the peer
+//! writes. `unsafe` stands in `mem` and `sys` alone.
+#![deny(unsafe_code)]
+
+#[cfg(not(loom))]
+pub mod carrier;
+pub mod iov;
+pub mod layout;
+pub mod lock;
+#[allow(unsafe_code)]
+pub mod mem;
+pub mod queue;
+#[cfg(not(loom))]
+pub mod spin;
+mod sync;
+#[allow(unsafe_code)]
+pub mod sys;
+
+pub use rustix::io::Errno;

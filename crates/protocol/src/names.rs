@@ -1,0 +1,144 @@
+//! The words that every layer, log line and table uses.
+
+use std::fmt;
+
+/// What moves the bytes of one direction of a connection.
+#[derive(Clone, Copy, Debug, Default, Eq, Hash, PartialEq)]
+#[repr(u8)]
+pub enum Carrier {
+    /// The kernel's TCP socket.
+    #[default]
+    Tcp = 0,
+    /// The descriptor ring in shared memory.
+    Ring = 1,
+}
+
+impl Carrier {
+    /// The carrier that was stored as `code`; anything but 1 is TCP, the carrier that always works.
+    #[must_use]
+    pub fn from_code(code: u64) -> Self {
+        if code == Self::Ring as u64 { Self::Ring } else { Self::Tcp }
+    }
+}
+
+impl fmt::Display for Carrier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Tcp => "tcp",
+            Self::Ring => "ring",
+        })
+    }
+}
+
+/// Which end of the connection this is; it decides who offers and who answers.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[repr(u8)]
+pub enum Role {
+    /// The socket came out of accept().
+    Accepted = 0,
+    /// The socket called connect().
+    Connected = 1,
+}
+
+impl Role {
+    /// The role that was stored as `code`.
+    #[must_use]
+    pub fn from_code(code: u64) -> Self {
+        if code == Self::Connected as u64 { Self::Connected } else { Self::Accepted }
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Accepted => "accepted",
+            Self::Connected => "connected",
+        })
+    }
+}
+
+macro_rules! reasons {
+    ($($(#[$doc:meta])* $name:ident = $code:literal => $text:literal,)*) => {
+        /// Why bytes of a connection travel by TCP.
+        #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+        #[repr(u8)]
+        pub enum Reason { $($(#[$doc])* $name = $code,)* }
+
+        impl Reason {
+            /// Every reason, in the order of their codes.
+            pub const ALL: &'static [Self] = &[$(Self::$name,)*];
+
+            /// The reason that was stored as `code`; 0 stands for none.
+            #[must_use]
+            pub fn from_code(code: u64) -> Option<Self> {
+                match code { $($code => Some(Self::$name),)* _ => None }
+            }
+
+            fn text(self) -> &'static str {
+                match self { $(Self::$name => $text,)* }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Too few calls or bytes so far: a short connection is left alone.
+    BelowThreshold = 1 => "below threshold",
+    /// No process of this user has registered the mirrored 4-tuple.
+    NoPeer = 2 => "peer not found",
+    /// The accepting process refused the offer.
+    PeerRefused = 3 => "peer refused",
+    /// Another process holds the same socket and may use it unseen.
+    Shared = 4 => "socket shared with another process",
+    /// No file descriptor was left for the doorbell.
+    FdLimit = 5 => "file descriptor limit",
+    /// Shared memory could not be had.
+    Memory = 6 => "no shared memory",
+    /// Out-of-band data was sent or asked for.
+    OutOfBand = 7 => "out-of-band data",
+    /// splice, tee or sendfile reached for the socket.
+    Spliced = 8 => "splice or sendfile",
+    /// The descriptor was passed to another process.
+    FdPassed = 9 => "descriptor passed",
+    /// A program was started that inherits the socket.
+    Exec = 10 => "inherited over exec",
+    /// A socket option or flag that the ring does not emulate.
+    UnknownOption = 11 => "option or flag",
+    /// A stdio stream was opened on the descriptor.
+    Stdio = 12 => "stdio stream",
+    /// The other end asked for TCP.
+    AskedByPeer = 13 => "asked by peer",
+    /// The peer's memory said something impossible.
+    PeerViolation = 14 => "peer violated the protocol",
+    /// Bytes moved through the socket without the library's knowledge.
+    Bypassed = 15 => "bytes moved past the library",
+    /// The configuration said so.
+    Forced = 16 => "forced by configuration",
+    /// Seekwire is switched off.
+    Disabled = 17 => "switched off",
+    /// The registry could not be opened or had no free slot.
+    NoRegistry = 18 => "no registry",
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.text())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_round_trip() {
+        for reason in Reason::ALL {
+            assert_eq!(Reason::from_code(*reason as u64), Some(*reason));
+        }
+        assert_eq!(Reason::from_code(0), None);
+        assert_eq!(Reason::from_code(u64::MAX), None);
+        assert_eq!(Carrier::from_code(Carrier::Ring as u64), Carrier::Ring);
+        assert_eq!(Carrier::from_code(77), Carrier::Tcp);
+        assert_eq!(Role::from_code(Role::Connected as u64), Role::Connected);
+    }
+}

@@ -1,0 +1,179 @@
+//! Walking scattered buffers: what a send gathers from and a receive scatters to.
+
+use std::io::{IoSlice, IoSliceMut};
+
+/// Reads through a list of buffers from the front.
+#[derive(Debug)]
+pub struct Gather<'a> {
+    bufs: &'a [IoSlice<'a>],
+    offset: usize,
+    remaining: usize,
+}
+
+impl<'a> Gather<'a> {
+    /// From the first byte of the first buffer.
+    #[inline]
+    #[must_use]
+    pub fn new(bufs: &'a [IoSlice<'a>]) -> Self {
+        Self { bufs, offset: 0, remaining: bufs.iter().map(|b| b.len()).sum() }
+    }
+
+    /// Bytes not yet taken.
+    #[inline]
+    #[must_use]
+    pub fn remaining(&self) -> usize {
+        self.remaining
+    }
+
+    /// Takes `len` bytes, at most [`Self::remaining`], piece by piece.
+    #[inline]
+    pub fn take(&mut self, len: usize, mut piece: impl FnMut(&[u8])) {
+        let mut left = len;
+        while left > 0 {
+            let Some((first, rest)) = self.bufs.split_first() else { break };
+            let available = &first[self.offset..];
+            let n = available.len().min(left);
+            piece(&available[..n]);
+            left -= n;
+            self.offset += n;
+            if self.offset == first.len() {
+                self.bufs = rest;
+                self.offset = 0;
+            }
+        }
+        self.remaining -= len - left;
+    }
+
+    /// What is left, as a list for the kernel.
+    #[must_use]
+    pub fn rest(&self) -> Vec<IoSlice<'a>> {
+        let mut rest: Vec<IoSlice<'a>> = self.bufs.to_vec();
+        if let Some(first) = rest.first_mut() {
+            first.advance(self.offset);
+        }
+        rest
+    }
+}
+
+/// Fills a list of buffers from the front.
+#[derive(Debug)]
+pub struct Scatter<'a, 'b> {
+    bufs: &'a mut [IoSliceMut<'b>],
+    index: usize,
+    offset: usize,
+    remaining: usize,
+    filled: usize,
+}
+
+impl<'a, 'b> Scatter<'a, 'b> {
+    /// From the first byte of the first buffer.
+    #[inline]
+    #[must_use]
+    pub fn new(bufs: &'a mut [IoSliceMut<'b>]) -> Self {
+        let remaining = bufs.iter().map(|b| b.len()).sum();
+        Self { bufs, index: 0, offset: 0, remaining, filled: 0 }
+    }
+
+    /// Bytes of room left.
+    #[inline]
+    #[must_use]
+    pub fn remaining(&self) -> usize {
+        self.remaining
+    }
+
+    /// Bytes filled so far.
+    #[inline]
+    #[must_use]
+    pub fn filled(&self) -> usize {
+        self.filled
+    }
+
+    /// Lets `piece(at, into)` fill the next `len` bytes, at most [`Self::remaining`], piece by piece;
+    /// `at` counts from the first of these bytes.
+    #[inline]
+    pub fn fill(&mut self, len: usize, mut piece: impl FnMut(usize, &mut [u8])) {
+        let mut done = 0;
+        while done < len && self.index < self.bufs.len() {
+            let room = &mut self.bufs[self.index][self.offset..];
+            let n = room.len().min(len - done);
+            piece(done, &mut room[..n]);
+            done += n;
+            self.skip_in_buffer(n);
+        }
+        self.remaining -= done;
+        self.filled += done;
+    }
+
+    /// The next buffer's free part, at most `max` bytes, for a read by the kernel.
+    pub fn next_room(&mut self, max: usize) -> &mut [u8] {
+        while self.index < self.bufs.len() && self.bufs[self.index].len() == self.offset {
+            self.index += 1;
+            self.offset = 0;
+        }
+        match self.bufs.get_mut(self.index) {
+            Some(buf) => {
+                let end = buf.len().min(self.offset.saturating_add(max));
+                &mut buf[self.offset..end]
+            }
+            None => &mut [],
+        }
+    }
+
+    /// Counts `n` bytes as filled that were read into [`Self::next_room`].
+    pub fn filled_in_place(&mut self, n: usize) {
+        self.skip_in_buffer(n);
+        self.remaining -= n;
+        self.filled += n;
+    }
+
+    fn skip_in_buffer(&mut self, n: usize) {
+        self.offset += n;
+        if self.offset == self.bufs[self.index].len() {
+            self.index += 1;
+            self.offset = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn gathered_then_scattered_is_the_same(
+            from in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..20), 0..6),
+            to in proptest::collection::vec(0usize..20, 0..8),
+            step in 1usize..30,
+        ) {
+            let flat: Vec<u8> = from.concat();
+            let slices: Vec<IoSlice<'_>> = from.iter().map(|b| IoSlice::new(b)).collect();
+            let mut gather = Gather::new(&slices);
+            let mut bufs: Vec<Vec<u8>> = to.iter().map(|n| vec![0; *n]).collect();
+            let mut slices: Vec<IoSliceMut<'_>> = bufs.iter_mut().map(|b| IoSliceMut::new(b)).collect();
+            let mut scatter = Scatter::new(&mut slices);
+            while gather.remaining() > 0 && scatter.remaining() > 0 {
+                let n = step.min(gather.remaining()).min(scatter.remaining());
+                let mut chunk = Vec::new();
+                gather.take(n, |piece| chunk.extend_from_slice(piece));
+                prop_assert_eq!(gather.rest().iter().map(|b| b.len()).sum::<usize>(), gather.remaining());
+                if step % 2 == 0 {
+                    scatter.fill(n, |at, into| into.copy_from_slice(&chunk[at..at + into.len()]));
+                } else {
+                    let mut at = 0;
+                    while at < n {
+                        let room = scatter.next_room(n - at);
+                        let m = room.len();
+                        room.copy_from_slice(&chunk[at..at + m]);
+                        scatter.filled_in_place(m);
+                        at += m;
+                    }
+                }
+            }
+            let filled = scatter.filled();
+            prop_assert_eq!(filled, flat.len().min(to.iter().sum()));
+            prop_assert_eq!(&bufs.concat()[..filled], &flat[..filled]);
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! What lies where in the memory that one end writes and the other reads (layout 1).
+//!
+//! | offset | written by | words                                                        |
+//! |--------|-----------|---------------------------------------------------------------|
+//! | 0x000  | once      | magic, layout and ring size, segment size and count           |
+//! | 0x040  | sender    | published position, published bytes                           |
+//! | 0x080  | receiver  | consumed position, returned segments, consumed bytes          |
+//! | 0x0c0  | both      | control bits, data arm, unbounded read, processor             |
+//! | 0x100  | sender    | space arm and the two marks it waits for                      |
+//! | 0x140  | sender    | private: lock, position, switch, free list, arm bookkeeping   |
+//! | 0x1c0  | receiver  | private: lock, position, switch, arm bookkeeping              |
+//! | 0x240  | processes | private: who holds this end                                   |
+//! | 0x400  | sender    | private: stack of free segments, state of each segment        |
+//! |        | receiver  | ring that returns the peer's segments                         |
+//! | page   | sender    | descriptor ring                                               |
+//! | page   | sender    | segments                                                      |
+//!
+//! "Sender" and "receiver" are the two halves of the one end that owns the memory. "Private" words are
+//! there, and not on the heap, because processes that fork share an end; the peer may look at them and
+//! learns nothing, and this end never reads them back from anyone but itself. Each line is a cache line
+//! of its own, so that what one core polls is not what another one writes.
+
+use protocol::offer::LAYOUT;
+use protocol::record::{CELL, MAX_CELLS};
+
+pub(crate) const MAGIC_WORD: usize = 0x000;
+pub(crate) const LAYOUT_WORD: usize = 0x008;
+pub(crate) const SEGMENTS_WORD: usize = 0x010;
+
+pub(crate) const PUBLISHED: usize = 0x040;
+pub(crate) const PUBLISHED_BYTES: usize = 0x048;
+
+pub(crate) const CONSUMED: usize = 0x080;
+pub(crate) const RETURNED: usize = 0x088;
+pub(crate) const CONSUMED_BYTES: usize = 0x090;
+
+pub(crate) const CONTROL: usize = 0x0c0;
+pub(crate) const ARM_DATA: usize = 0x0c8;
+pub(crate) const UNBOUNDED_READ: usize = 0x0d0;
+pub(crate) const PROCESSOR: usize = 0x0d8;
+
+pub(crate) const ARM_SPACE: usize = 0x100;
+pub(crate) const WANT_CONSUMED: usize = 0x108;
+pub(crate) const WANT_RETURNED: usize = 0x110;
+
+pub(crate) const TX_LOCK: usize = 0x140;
+pub(crate) const TX_POSITION: usize = 0x148;
+pub(crate) const TX_CARRIER: usize = 0x150;
+pub(crate) const TX_TCP_BYTES: usize = 0x158;
+pub(crate) const TX_RING_SINCE: usize = 0x160;
+pub(crate) const FREE_COUNT: usize = 0x168;
+pub(crate) const PULLED: usize = 0x170;
+pub(crate) const RUNG_DATA: usize = 0x178;
+pub(crate) const CONSUMED_SEEN: usize = 0x180;
+pub(crate) const ALLOTTED: usize = 0x188;
+pub(crate) const SPACE_WAITERS: usize = 0x190;
+pub(crate) const SPACE_SEQUENCE: usize = 0x198;
+pub(crate) const TX_SHUT: usize = 0x1a0;
+
+pub(crate) const RX_LOCK: usize = 0x1c0;
+pub(crate) const RX_POSITION: usize = 0x1c8;
+pub(crate) const RX_OFFSET: usize = 0x1d0;
+pub(crate) const RX_CARRIER: usize = 0x1d8;
+pub(crate) const RX_TCP_BYTES: usize = 0x1e0;
+pub(crate) const RUNG_SPACE: usize = 0x1e8;
+pub(crate) const DATA_WAITERS: usize = 0x1f0;
+pub(crate) const DATA_SEQUENCE: usize = 0x1f8;
+
+pub(crate) const HOLDERS: usize = 0x240;
+pub(crate) const HOLDER_SLOTS: usize = 8;
+pub(crate) const FORKS_PENDING: usize = HOLDERS + HOLDER_SLOTS * 8;
+
+const TABLES: usize = 0x400;
+const PAGE: usize = 4096;
+const MAX_SEGMENTS: usize = 1024;
+const MAGIC: u64 = u64::from_le_bytes(*b"SEEKWIRE");
+
+/// Bits of the control word.
+pub(crate) mod control {
+    /// This end looks at its ring: the peer may use it.
+    pub(crate) const READY: u64 = 1;
+    /// This end wants TCP only from now on.
+    pub(crate) const TCP_ONLY: u64 = 2;
+    /// This end has closed the connection.
+    pub(crate) const CLOSED: u64 = 4;
+}
+
+/// The size of a ring and its pool.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Geometry {
+    cells: u32,
+    segment_size: u32,
+    segments: u32,
+}
+
+/// A geometry that no honest end uses.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error(
+    "impossible ring geometry: descriptors must be a power of two from 64 to 65536, segments a power of \
+     two from 8 to 1024 of 4096 to 1048576 bytes each in whole pages, together at most 256 MiB"
+)]
+pub struct GeometryError;
+
+impl Geometry {
+    /// The largest memory that an end may have, in bytes.
+    pub const MAX_BYTES: usize = 256 << 20;
+
+    /// A ring of `cells` descriptors and a pool of `segments` segments of `segment_size` bytes.
+    ///
+    /// # Errors
+    /// [`GeometryError`] when a number is out of range.
+    pub fn new(cells: u32, segment_size: u32, segments: u32) -> Result<Self, GeometryError> {
+        let geometry = Self { cells, segment_size, segments };
+        let possible = cells.is_power_of_two()
+            && (4 * MAX_CELLS as u32..=65536).contains(&cells)
+            && segments.is_power_of_two()
+            && (8..=MAX_SEGMENTS as u32).contains(&segments)
+            && segment_size.is_multiple_of(PAGE as u32)
+            && (PAGE as u32..=1 << 20).contains(&segment_size);
+        if possible && geometry.bytes() <= Self::MAX_BYTES { Ok(geometry) } else { Err(GeometryError) }
+    }
+
+    /// What an end says of itself in its three header words, read once.
+    pub(crate) fn decode(words: [u64; 3], mapped: usize) -> Result<Self, GeometryError> {
+        let [magic, layout, segments] = words;
+        if magic != MAGIC || layout & 0xffff_ffff != u64::from(LAYOUT) {
+            return Err(GeometryError);
+        }
+        let geometry = Self::new((layout >> 32) as u32, segments as u32, (segments >> 32) as u32)?;
+        if geometry.bytes() == mapped { Ok(geometry) } else { Err(GeometryError) }
+    }
+
+    pub(crate) fn encode(self) -> [u64; 3] {
+        let layout = u64::from(self.cells) << 32 | u64::from(LAYOUT);
+        [MAGIC, layout, u64::from(self.segments) << 32 | u64::from(self.segment_size)]
+    }
+
+    /// Descriptors in the ring.
+    #[must_use]
+    pub fn cells(self) -> usize {
+        self.cells as usize
+    }
+
+    /// Bytes in a segment.
+    #[must_use]
+    pub fn segment_size(self) -> usize {
+        self.segment_size as usize
+    }
+
+    /// Segments in the pool.
+    #[must_use]
+    pub fn segments(self) -> usize {
+        self.segments as usize
+    }
+
+    /// Bytes of the whole memory; pages are only taken when they are first used.
+    #[must_use]
+    pub fn bytes(self) -> usize {
+        self.segment_at(0) + self.segments() * self.segment_size()
+    }
+
+    /// The entry for the `count`th returned segment in memory of this geometry, when the segments are
+    /// those of an end of geometry `of`, which has as many entries as segments.
+    #[inline]
+    pub(crate) fn return_at(self, count: u64, of: Self) -> usize {
+        self.state_at(self.segments()) + (count as usize & (of.segments() - 1)) * 8
+    }
+
+    #[inline]
+    pub(crate) fn free_at(self, index: usize) -> usize {
+        TABLES + index * 8
+    }
+
+    #[inline]
+    pub(crate) fn state_at(self, segment: usize) -> usize {
+        TABLES + (self.segments() + segment) * 8
+    }
+
+    #[inline]
+    fn ring_at(self) -> usize {
+        (self.state_at(self.segments()) + MAX_SEGMENTS * 8).next_multiple_of(PAGE)
+    }
+
+    /// The descriptor of a position.
+    #[inline]
+    pub(crate) fn cell_at(self, position: u64) -> usize {
+        self.ring_at() + self.lap_offset(position) * CELL
+    }
+
+    /// How many descriptors into its lap a position is.
+    #[inline]
+    pub(crate) fn lap_offset(self, position: u64) -> usize {
+        position as usize & (self.cells() - 1)
+    }
+
+    #[inline]
+    pub(crate) fn segment_at(self, segment: usize) -> usize {
+        (self.ring_at() + self.cells() * CELL).next_multiple_of(PAGE) + segment * self.segment_size()
+    }
+}
+
+impl Default for Geometry {
+    /// The geometry that BENCHMARKING.md chooses from the `ring-size` experiment.
+    fn default() -> Self {
+        Self { cells: 512, segment_size: 32 << 10, segments: 32 }
+    }
+}
+
+const _: () = assert!(FORKS_PENDING + 8 <= TABLES);
+const _: () = assert!(CELL == 64 && MAX_CELLS.is_power_of_two());
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn areas_follow_each_other_without_overlap() {
+        for (cells, size, segments) in [(64, 4096, 8), (512, 32768, 32), (65536, 1 << 20, 128)] {
+            let g = Geometry::new(cells, size, segments).unwrap();
+            let largest = Geometry::new(64, 4096, MAX_SEGMENTS as u32).unwrap();
+            assert!(g.free_at(g.segments() - 1) < g.state_at(0));
+            assert!(g.state_at(g.segments() - 1) < g.return_at(0, largest));
+            assert!(g.return_at(MAX_SEGMENTS as u64 - 1, largest) + 8 <= g.cell_at(0));
+            assert_eq!(g.return_at(u64::from(segments), g), g.return_at(0, g));
+            assert!(g.cell_at(g.cells() as u64 - 1) + CELL <= g.segment_at(0));
+            assert_eq!(g.segment_at(g.segments()), g.bytes());
+            assert_eq!(Geometry::decode(g.encode(), g.bytes()), Ok(g));
+            assert_eq!(Geometry::decode(g.encode(), g.bytes() + 1), Err(GeometryError));
+        }
+    }
+
+    #[test]
+    fn the_default_is_possible() {
+        let g = Geometry::default();
+        assert_eq!(Geometry::new(g.cells, g.segment_size, g.segments), Ok(g));
+    }
+
+    #[test]
+    fn impossible_numbers_are_refused() {
+        for (cells, size, segments) in [
+            (0, 4096, 8),
+            (63, 4096, 8),
+            (64, 4095, 8),
+            (64, 4096, 0),
+            (64, 0, 8),
+            (64, 1 << 20, 1024),
+            (64, 4096, 2048),
+        ] {
+            assert_eq!(Geometry::new(cells, size, segments), Err(GeometryError));
+        }
+    }
+}

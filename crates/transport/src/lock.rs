@@ -1,0 +1,94 @@
+//! A lock in shared memory that survives the death of its holder.
+//!
+//! Threads of one process and processes that forked share an end of a connection; each direction has
+//! one lock. The word holds the thread id of the holder, so that a waiter can see whether the holder
+//! is still alive; taking a free lock is one compare-and-swap and giving it back one exchange. A lock is
+//! never held while its holder sleeps, so a waiter only has to suspect death after a while.
+//!
+//! Weakness: a holder's thread id that was given to a new thread at once keeps the lock looking held,
+//! until that thread ends.
+
+use crate::mem::OwnMemory;
+use crate::sync::Ordering;
+use crate::sys::thread;
+
+/// Set in the word while somebody sleeps on it.
+const WAITERS: u64 = 1 << 31;
+const HOLDER: u64 = WAITERS - 1;
+/// How often a waiter looks before it sleeps; the lock is held for some hundred nanoseconds.
+const LOOKS: u32 = 100;
+
+/// How a lock was come by.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Acquired {
+    /// From nobody, or from a holder that gave it back.
+    Clean,
+    /// From a holder that died: what it protects may be half done.
+    FromTheDead,
+}
+
+/// Held; released when dropped.
+#[derive(Debug)]
+pub struct Held<'m, O: OwnMemory + thread::Futex> {
+    memory: &'m O,
+    offset: usize,
+}
+
+/// Takes the lock at `offset`.
+#[inline]
+pub fn acquire<O: OwnMemory + thread::Futex>(memory: &O, offset: usize) -> (Held<'_, O>, Acquired) {
+    let me = u64::from(thread::id());
+    let held = Held { memory, offset };
+    let free = memory.word(offset).compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed);
+    let acquired = match free {
+        Ok(_) => Acquired::Clean,
+        Err(_) => contend(memory, offset, me),
+    };
+    (held, acquired)
+}
+
+#[cold]
+fn contend<O: OwnMemory + thread::Futex>(memory: &O, offset: usize, me: u64) -> Acquired {
+    let word = memory.word(offset);
+    for _ in 0..LOOKS {
+        if word.load(Ordering::Relaxed) == 0
+            && word.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        {
+            return Acquired::Clean;
+        }
+        thread::relax();
+    }
+    loop {
+        let seen = word.load(Ordering::Relaxed);
+        // Whoever slept once keeps the waiters' bit when it takes the lock: there may be others asleep.
+        if seen & HOLDER == 0 {
+            if word.compare_exchange(seen, me | WAITERS, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                return Acquired::Clean;
+            }
+            continue;
+        }
+        if seen & WAITERS == 0
+            && word.compare_exchange(seen, seen | WAITERS, Ordering::Relaxed, Ordering::Relaxed).is_err()
+        {
+            continue;
+        }
+        let woken = memory.futex_wait(offset, (seen | WAITERS) as u32);
+        let still = word.load(Ordering::Relaxed);
+        if !woken
+            && still == seen | WAITERS
+            && !thread::is_alive((seen & HOLDER) as u32)
+            && word.compare_exchange(still, me | WAITERS, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        {
+            return Acquired::FromTheDead;
+        }
+    }
+}
+
+impl<O: OwnMemory + thread::Futex> Drop for Held<'_, O> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.memory.word(self.offset).swap(0, Ordering::Release) & WAITERS != 0 {
+            self.memory.futex_wake(self.offset);
+        }
+    }
+}

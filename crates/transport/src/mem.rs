@@ -1,0 +1,373 @@
+//! Shared memory: the only place that dereferences it.
+//!
+//! Three kinds of mapping, by who may write:
+//!
+//! | type      | this process | the others                       | used for                    |
+//! |-----------|--------------|----------------------------------|-----------------------------|
+//! | [`Own`]   | writes       | read (sealed FUTURE_WRITE)       | what this end tells its peer |
+//! | [`Peer`]  | reads        | one process (the peer) writes    | what the peer tells us       |
+//! | [`Common`]| writes       | write (same user, or own forks)  | registry, fork bookkeeping   |
+//!
+//! Every access is range-checked here, so no value found in shared memory can lead outside a mapping.
+//! Words are atomics. Payload is copied by memcpy while the other process may change it: the copy may
+//! then hold any bytes, which is what a stream from a hostile peer may hold anyway.
+
+use std::io;
+use std::ptr::NonNull;
+#[cfg(not(loom))]
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::mm::{MapFlags, ProtFlags};
+
+/// A mapping that is unmapped when dropped.
+#[derive(Debug)]
+struct Mapping {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone and stays where it is until it is dropped; all access
+// goes through atomics or raw copies that tolerate concurrent change.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    fn new(fd: Option<BorrowedFd<'_>>, len: usize, prot: ProtFlags) -> io::Result<Self> {
+        let base = match fd {
+            // SAFETY: the kernel chooses the address of a new mapping; no existing memory is touched.
+            Some(fd) => unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, fd, 0) },
+            // SAFETY: as above.
+            None => unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, prot, MapFlags::SHARED) },
+        }?;
+        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
+        Ok(Self { base, len })
+    }
+
+    /// Address of `len` bytes at `offset`.
+    ///
+    /// # Panics
+    /// When the range is not inside the mapping: callers check what they read before they use it, so
+    /// this is a fault of this crate.
+    #[inline]
+    fn at(&self, offset: usize, len: usize) -> *mut u8 {
+        assert!(offset <= self.len && len <= self.len - offset, "outside the mapping");
+        // SAFETY: `offset` is within the mapping, as was just checked.
+        unsafe { self.base.as_ptr().add(offset) }
+    }
+
+    #[inline]
+    fn word(&self, offset: usize) -> *mut u64 {
+        assert!(offset.is_multiple_of(8), "unaligned word");
+        self.at(offset, 8).cast()
+    }
+
+    #[inline]
+    fn read(&self, offset: usize, into: &mut [u8]) {
+        let from = self.at(offset, into.len());
+        // SAFETY: `from` is readable for this length, `into` is private memory that cannot overlap a
+        // mapping of ours. The peer may write meanwhile: then the bytes are arbitrary, no more.
+        unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) }
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this range was mapped by `new` and nothing borrowed from it outlives `self`.
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+/// What a queue needs of its own memory.
+pub trait OwnMemory {
+    /// The atomic word at a byte offset (a multiple of 8).
+    fn word(&self, offset: usize) -> &crate::sync::AtomicU64;
+    /// Copies `from` into the memory.
+    fn write(&self, offset: usize, from: &[u8]);
+}
+
+/// What a queue needs of its peer's memory.
+pub trait PeerMemory {
+    /// Loads the atomic word at a byte offset (a multiple of 8).
+    fn load(&self, offset: usize, order: crate::sync::Ordering) -> u64;
+    /// Copies from the memory.
+    fn read(&self, offset: usize, into: &mut [u8]);
+}
+
+/// Memory that this end writes and its peer can only read.
+#[derive(Debug)]
+pub struct Own {
+    mapping: Mapping,
+    claims: Claims,
+}
+
+/// The seals that make it safe for the peer to map a writer's memory, and for the writer to share it:
+/// it can neither shrink (SIGBUS) nor be written through another mapping.
+pub const SEALS: SealFlags =
+    SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
+
+impl Own {
+    /// Makes and seals `len` bytes of zeroed memory whose last `claimable` x `unit` bytes, from `base`
+    /// on, can be lent out as slices by [`Own::claim`]. The descriptor is for the peer.
+    ///
+    /// # Errors
+    /// Those of memfd_create(2), ftruncate(2), mmap(2), fcntl(2) F_ADD_SEALS.
+    pub fn create(len: usize, base: usize, unit: usize, claimable: usize) -> io::Result<(Self, OwnedFd)> {
+        assert!(base + unit * claimable <= len, "claimable area outside the memory");
+        let fd = rustix::fs::memfd_create(c"seekwire", MemfdFlags::CLOEXEC.union(MemfdFlags::ALLOW_SEALING))?;
+        rustix::fs::ftruncate(&fd, len as u64)?;
+        let mapping = Mapping::new(Some(fd.as_fd()), len, ProtFlags::READ.union(ProtFlags::WRITE))?;
+        rustix::fs::fcntl_add_seals(&fd, SEALS)?;
+        let taken = (0..claimable).map(|_| AtomicBool::new(false)).collect();
+        Ok((Self { mapping, claims: Claims { base, unit, taken } }, fd))
+    }
+
+    /// Lends out one unit of the claimable area as a plain slice; `None` while it is lent already.
+    /// [`OwnMemory::write`] refuses a range in a lent unit.
+    #[must_use]
+    pub fn claim(&self, unit: usize) -> Option<Claim<'_>> {
+        let taken = self.claims.taken.get(unit)?;
+        let free = !taken.swap(true, Ordering::Acquire);
+        free.then(|| Claim { own: self, unit })
+    }
+}
+
+#[derive(Debug)]
+struct Claims {
+    base: usize,
+    unit: usize,
+    taken: Box<[AtomicBool]>,
+}
+
+/// One unit of [`Own`] memory, lent out.
+#[derive(Debug)]
+pub struct Claim<'m> {
+    own: &'m Own,
+    unit: usize,
+}
+
+impl Claim<'_> {
+    /// Which unit it is.
+    #[must_use]
+    pub fn unit(&self) -> usize {
+        self.unit
+    }
+
+    fn offset(&self) -> usize {
+        self.own.claims.base + self.unit * self.own.claims.unit
+    }
+}
+
+impl std::ops::Deref for Claim<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let len = self.own.claims.unit;
+        // SAFETY: the range is inside the mapping; only this process (and forks of it, which do not
+        // share this value) can write it, and within it only through this claim.
+        unsafe { std::slice::from_raw_parts(self.own.mapping.at(self.offset(), len), len) }
+    }
+}
+
+impl std::ops::DerefMut for Claim<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        let len = self.own.claims.unit;
+        // SAFETY: as in `deref`; `&mut self` makes the borrow unique.
+        unsafe { std::slice::from_raw_parts_mut(self.own.mapping.at(self.offset(), len), len) }
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.own.claims.taken[self.unit].store(false, Ordering::Release);
+    }
+}
+
+#[cfg(not(loom))]
+impl OwnMemory for Own {
+    #[inline]
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: aligned and inside the mapping, which outlives the borrow; only atomics touch words.
+        unsafe { AtomicU64::from_ptr(self.mapping.word(offset)) }
+    }
+
+    #[inline]
+    fn write(&self, offset: usize, from: &[u8]) {
+        if let Some(unit) = offset.checked_sub(self.claims.base).map(|o| o / self.claims.unit) {
+            let lent = self.claims.taken.get(unit).is_some_and(|t| t.load(Ordering::Relaxed));
+            assert!(!lent, "segment is lent out");
+            assert!(
+                offset + from.len() <= self.claims.base + (unit + 1) * self.claims.unit,
+                "past the segment"
+            );
+        }
+        let to = self.mapping.at(offset, from.len());
+        // SAFETY: `to` is writable for this length and not lent out; `from` cannot overlap a mapping
+        // of ours because those are never handed out as slices except by `claim`.
+        unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) }
+    }
+}
+
+/// Memory that the peer writes and this end can only read. The peer is taken for an attacker.
+#[derive(Debug)]
+pub struct Peer {
+    mapping: Mapping,
+}
+
+/// Why a descriptor that a peer sent was not mapped.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// Not a memfd with all of [`SEALS`]: the peer could shrink it under our feet.
+    #[error("the peer's memory is not sealed")]
+    NotSealed,
+    /// Larger than any honest peer's, or smaller than a header.
+    #[error("the peer's memory has an impossible size of {0} bytes")]
+    Size(u64),
+    /// The kernel said no.
+    #[error("the peer's memory could not be mapped: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl Peer {
+    /// Maps the memory behind a descriptor from a peer, at most `max` bytes of it.
+    ///
+    /// # Errors
+    /// [`AttachError`]; the caller refuses the peer.
+    pub fn attach(fd: BorrowedFd<'_>, max: usize) -> Result<Self, AttachError> {
+        let seals = rustix::fs::fcntl_get_seals(fd).map_err(|_| AttachError::NotSealed)?;
+        if !seals.contains(SEALS) {
+            return Err(AttachError::NotSealed);
+        }
+        let size = rustix::fs::fstat(fd).map_err(io::Error::from)?.st_size as u64;
+        let len = usize::try_from(size).ok().filter(|len| (4096..=max).contains(len));
+        let len = len.ok_or(AttachError::Size(size))?;
+        Ok(Self { mapping: Mapping::new(Some(fd), len, ProtFlags::READ)? })
+    }
+
+    /// Bytes mapped.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.mapping.len
+    }
+
+    /// Whether nothing is mapped; never so.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.mapping.len == 0
+    }
+
+    /// A view of bytes that the peer may change at any time, which atomics make sound.
+    #[must_use]
+    pub fn bytes(&self, offset: usize, len: usize) -> &[AtomicU8] {
+        // SAFETY: inside the mapping, which outlives the borrow; AtomicU8 has the layout of u8 and is
+        // only loaded from by callers of a read-only view (a store would fault, not corrupt).
+        unsafe { std::slice::from_raw_parts(self.mapping.at(offset, len).cast(), len) }
+    }
+}
+
+#[cfg(not(loom))]
+impl PeerMemory for Peer {
+    #[inline]
+    fn load(&self, offset: usize, order: Ordering) -> u64 {
+        // SAFETY: aligned and inside the mapping, which outlives the borrow; the page is readable and
+        // a load does not write.
+        unsafe { AtomicU64::from_ptr(self.mapping.word(offset)) }.load(order)
+    }
+
+    #[inline]
+    fn read(&self, offset: usize, into: &mut [u8]) {
+        self.mapping.read(offset, into);
+    }
+}
+
+/// Memory that several processes of this user write, as words only.
+#[derive(Debug)]
+pub struct Common {
+    mapping: Mapping,
+}
+
+impl Common {
+    /// Maps the first `len` bytes of a file.
+    ///
+    /// # Errors
+    /// Those of mmap(2).
+    pub fn of_file(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        Ok(Self { mapping: Mapping::new(Some(fd), len, ProtFlags::READ.union(ProtFlags::WRITE))? })
+    }
+
+    /// Maps the first `len` bytes of a file for reading: storing to its words is a fault.
+    ///
+    /// # Errors
+    /// Those of mmap(2).
+    pub fn of_file_read_only(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+        Ok(Self { mapping: Mapping::new(Some(fd), len, ProtFlags::READ)? })
+    }
+
+    /// Zeroed memory shared with the children that this process forks.
+    ///
+    /// # Errors
+    /// Those of mmap(2).
+    pub fn with_forks(len: usize) -> io::Result<Self> {
+        Ok(Self { mapping: Mapping::new(None, len, ProtFlags::READ.union(ProtFlags::WRITE))? })
+    }
+
+    /// The atomic word at a byte offset (a multiple of 8).
+    #[cfg(not(loom))]
+    #[must_use]
+    pub fn word(&self, offset: usize) -> &AtomicU64 {
+        // SAFETY: aligned and inside the mapping, which outlives the borrow; only atomics touch it.
+        unsafe { AtomicU64::from_ptr(self.mapping.word(offset)) }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_can_neither_write_nor_shrink() {
+        let (own, fd) = Own::create(8192, 4096, 4096, 1).unwrap();
+        own.write(100, b"hello");
+        let peer = Peer::attach(fd.as_fd(), 1 << 20).unwrap();
+        let mut bytes = [0; 5];
+        peer.read(100, &mut bytes);
+        assert_eq!(&bytes, b"hello");
+        assert!(Common::of_file(fd.as_fd(), 8192).is_err(), "a writable mapping by another end");
+        assert!(rustix::fs::ftruncate(&fd, 0).is_err());
+    }
+
+    #[test]
+    fn unsealed_or_oversized_memory_is_refused() {
+        let fd = rustix::fs::memfd_create(c"bare", MemfdFlags::ALLOW_SEALING).unwrap();
+        rustix::fs::ftruncate(&fd, 8192).unwrap();
+        assert!(matches!(Peer::attach(fd.as_fd(), 1 << 20), Err(AttachError::NotSealed)));
+        let (_own, fd) = Own::create(8192, 4096, 4096, 1).unwrap();
+        assert!(matches!(Peer::attach(fd.as_fd(), 4096), Err(AttachError::Size(8192))));
+        let pipe = rustix::pipe::pipe().unwrap();
+        assert!(matches!(Peer::attach(pipe.0.as_fd(), 4096), Err(AttachError::NotSealed)));
+    }
+
+    #[test]
+    fn a_claim_is_exclusive_until_dropped() {
+        let (own, _fd) = Own::create(8192, 4096, 4096, 1).unwrap();
+        let mut claim = own.claim(0).unwrap();
+        claim[..2].copy_from_slice(b"ab");
+        assert!(own.claim(0).is_none());
+        assert!(own.claim(1).is_none());
+        let write = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| own.write(4096, b"x")));
+        assert!(write.is_err());
+        drop(claim);
+        assert!(own.claim(0).is_some_and(|c| &c[..2] == b"ab"));
+    }
+
+    #[test]
+    #[should_panic(expected = "outside the mapping")]
+    fn nothing_outside_is_read() {
+        let (_own, fd) = Own::create(8192, 4096, 4096, 1).unwrap();
+        Peer::attach(fd.as_fd(), 1 << 20).unwrap().load(8192, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,416 @@
+//! The queue pair: two rings of descriptors in shared memory, one per direction, after the virtual
+//! interface architecture.
+//!
+//! ```text
+//!   this end's memory (we write)                 the peer's memory (we read)
+//!   +----------------------------+               +----------------------------+
+//!   | descriptors, segments      | --- data ---> |                            |
+//!   | consumed, returned         |               | descriptors, segments      |
+//!   |                            | <-- data ---  | consumed, returned         |
+//!   +----------------------------+               +----------------------------+
+//! ```
+//!
+//! Sending: [`Tx`] writes a record (small payload inline, larger in a segment from the top of the free
+//! stack, which is the most recently freed one and so the warmest in cache), clears the header of the
+//! descriptor after it, and publishes by writing the record's header last. Receiving: [`Rx`] looks at
+//! the one header at its position; nothing else has to change hands for a small message. What was
+//! consumed goes back by position (descriptors) and by number (segments, in any order).
+//!
+//! Sleeping: a waiter arms (a new number in its arm word), fences, looks again, and sleeps on its bell;
+//! the other end, having published, fences, and rings only for an arm number that it has not rung for
+//! (SYNC POINT "data" and "space" below). Nobody writes into the other's memory.
+//!
+//! Trust: every word of the peer's is loaded once and range-checked; [`Violation`] is what a caller
+//! answers with a reset.
+
+mod rx;
+mod tx;
+
+use protocol::Carrier;
+use protocol::switch::{RxSwitch, TxSwitch};
+
+pub use rx::{Front, Rx};
+pub use tx::{Full, Tx};
+
+use crate::layout::{self, Geometry, GeometryError, control};
+use crate::lock;
+use crate::mem::{OwnMemory, PeerMemory};
+use crate::sync::Ordering;
+use crate::sys::thread::{Futex, is_alive};
+
+/// The peer's memory said something that no honest end says.
+#[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[error("the peer violated the shared-memory protocol")]
+pub struct Violation;
+
+/// Memory that a queue can run on.
+pub trait Memory: OwnMemory + Futex {}
+impl<M: OwnMemory + Futex> Memory for M {}
+
+/// One end of a queue pair. All methods may be called by any thread, and by forks of this process.
+#[derive(Debug)]
+pub struct QueuePair<O, P> {
+    own: O,
+    peer: P,
+    geometry: Geometry,
+    peer_geometry: Geometry,
+}
+
+/// Where a new queue pair takes over: what went by TCP before it.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Start {
+    /// Bytes that this end has given to the kernel.
+    pub tx_tcp_bytes: u64,
+    /// Bytes that this end has taken from the kernel.
+    pub rx_tcp_bytes: u64,
+}
+
+/// Writes the header and the free stack of a new end into its zeroed memory, before it is shown to a
+/// peer.
+pub fn format(own: &impl OwnMemory, geometry: Geometry) {
+    let words = geometry.encode();
+    for (index, segment) in (0..geometry.segments()).rev().enumerate() {
+        own.word(geometry.free_at(index)).store(segment as u64, Ordering::Relaxed);
+    }
+    own.word(layout::FREE_COUNT).store(geometry.segments() as u64, Ordering::Relaxed);
+    own.word(layout::LAYOUT_WORD).store(words[1], Ordering::Relaxed);
+    own.word(layout::SEGMENTS_WORD).store(words[2], Ordering::Relaxed);
+    own.word(layout::MAGIC_WORD).store(words[0], Ordering::Release);
+}
+
+/// Reads the geometry that a peer announces in its memory of `mapped` bytes.
+///
+/// # Errors
+/// [`GeometryError`] when it is impossible.
+pub fn peer_geometry(peer: &impl PeerMemory, mapped: usize) -> Result<Geometry, GeometryError> {
+    let magic = peer.load(layout::MAGIC_WORD, Ordering::Acquire);
+    let words = [
+        magic,
+        peer.load(layout::LAYOUT_WORD, Ordering::Relaxed),
+        peer.load(layout::SEGMENTS_WORD, Ordering::Relaxed),
+    ];
+    Geometry::decode(words, mapped)
+}
+
+impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
+    /// Joins this end's memory, which was [`format`]ted, and its peer's.
+    #[must_use]
+    pub fn new(own: O, geometry: Geometry, peer: P, peer_geometry: Geometry) -> Self {
+        Self { own, peer, geometry, peer_geometry }
+    }
+
+    /// Says where TCP stands, once, before the queue pair is used.
+    pub fn start(&self, at: Start) {
+        self.set(layout::TX_TCP_BYTES, at.tx_tcp_bytes);
+        self.set(layout::RX_TCP_BYTES, at.rx_tcp_bytes);
+    }
+
+    /// This end's own memory.
+    pub fn own(&self) -> &O {
+        &self.own
+    }
+
+    /// The peer's memory.
+    pub fn peer(&self) -> &P {
+        &self.peer
+    }
+
+    /// This end's geometry.
+    #[must_use]
+    pub fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Takes the sending half.
+    #[inline]
+    pub fn tx(&self) -> Tx<'_, O, P> {
+        let (held, acquired) = lock::acquire(&self.own, layout::TX_LOCK);
+        Tx::new(self, held, acquired)
+    }
+
+    /// Takes the receiving half.
+    #[inline]
+    pub fn rx(&self) -> Rx<'_, O, P> {
+        let (held, acquired) = lock::acquire(&self.own, layout::RX_LOCK);
+        Rx::new(self, held, acquired)
+    }
+
+    #[inline]
+    fn get(&self, offset: usize) -> u64 {
+        self.own.word(offset).load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn set(&self, offset: usize, value: u64) {
+        self.own.word(offset).store(value, Ordering::Relaxed);
+    }
+
+    // ---- control bits -------------------------------------------------------------------------
+
+    /// Tells the peer that this end looks at its ring from now on.
+    pub fn set_ready(&self) {
+        self.own.word(layout::CONTROL).fetch_or(control::READY, Ordering::SeqCst);
+    }
+
+    /// Asks the peer to send by TCP from now on, and rules the ring out for this end's own sends.
+    pub fn set_tcp_only(&self) {
+        self.own.word(layout::CONTROL).fetch_or(control::TCP_ONLY, Ordering::SeqCst);
+    }
+
+    /// Tells the peer that this end has closed.
+    pub fn set_closed(&self) {
+        self.own.word(layout::CONTROL).fetch_or(control::CLOSED, Ordering::SeqCst);
+    }
+
+    /// Whether the peer looks at its ring.
+    #[must_use]
+    pub fn peer_is_ready(&self) -> bool {
+        self.peer.load(layout::CONTROL, Ordering::Acquire) & control::READY != 0
+    }
+
+    /// Whether the peer has closed the connection.
+    #[inline]
+    #[must_use]
+    pub fn peer_has_closed(&self) -> bool {
+        self.peer.load(layout::CONTROL, Ordering::Acquire) & control::CLOSED != 0
+    }
+
+    /// Whether either end has ruled the ring out for this end's sends, and whether it was the peer.
+    #[inline]
+    #[must_use]
+    pub fn tcp_only(&self) -> (bool, bool) {
+        let own = self.get(layout::CONTROL) & control::TCP_ONLY != 0;
+        let peer = self.peer.load(layout::CONTROL, Ordering::Acquire) & control::TCP_ONLY != 0;
+        (own || peer, peer)
+    }
+
+    /// Notes where this thread runs; the peer does not spin for somebody on its own processor.
+    #[inline]
+    pub fn note_processor(&self, processor: u64) {
+        if self.get(layout::PROCESSOR) != processor + 1 {
+            self.set(layout::PROCESSOR, processor + 1);
+        }
+    }
+
+    /// The processor that the peer noted last.
+    #[inline]
+    #[must_use]
+    pub fn peer_processor(&self) -> Option<u64> {
+        self.peer.load(layout::PROCESSOR, Ordering::Relaxed).checked_sub(1)
+    }
+
+    // ---- without the locks --------------------------------------------------------------------
+
+    /// Whether something that the receiver has not taken lies at its position: data, a switch, or
+    /// nonsense. A hint when taken without the lock.
+    #[inline]
+    #[must_use]
+    pub fn has_record(&self) -> bool {
+        let position = self.get(layout::RX_POSITION);
+        let word = self.peer.load(self.peer_geometry.cell_at(position), Ordering::Acquire);
+        use protocol::record::{Head, Record};
+        Record::decode(word, position, self.peer_geometry.segment_size()) != Head::Empty
+    }
+
+    /// Whether the sender has room for another record of any kind. A hint when taken without the lock.
+    #[inline]
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        let position = self.get(layout::TX_POSITION);
+        let consumed = self.peer.load(layout::CONSUMED, Ordering::Acquire);
+        let segments =
+            self.get(layout::ALLOTTED).wrapping_sub(self.peer.load(layout::RETURNED, Ordering::Acquire));
+        position.wrapping_sub(consumed) <= (self.geometry.cells() - tx::ANY_RECORD) as u64
+            && segments < self.geometry.segments() as u64
+    }
+
+    /// Where the data of either direction flows now.
+    #[must_use]
+    pub fn carriers(&self) -> (Carrier, Carrier) {
+        (Carrier::from_code(self.get(layout::TX_CARRIER)), Carrier::from_code(self.get(layout::RX_CARRIER)))
+    }
+
+    /// Whether this end's next byte goes on the ring.
+    #[inline]
+    #[must_use]
+    pub fn tx_on_ring(&self) -> bool {
+        self.get(layout::TX_CARRIER) == Carrier::Ring as u64
+    }
+
+    /// Whether this end's next byte comes from the ring, as far as it knows.
+    #[inline]
+    #[must_use]
+    pub fn rx_on_ring(&self) -> bool {
+        self.get(layout::RX_CARRIER) == Carrier::Ring as u64
+    }
+
+    /// Whether this end's sending direction was shut down.
+    #[must_use]
+    pub fn is_shut(&self) -> bool {
+        self.get(layout::TX_SHUT) != 0
+    }
+
+    /// Changes whenever the peer publishes.
+    #[inline]
+    #[must_use]
+    pub fn published_mark(&self) -> u64 {
+        self.peer.load(layout::PUBLISHED, Ordering::Acquire)
+    }
+
+    /// Bytes in the ring that this end has not taken; what the peer claims, bounded by what fits.
+    #[must_use]
+    pub fn unread(&self) -> usize {
+        let published = self.peer.load(layout::PUBLISHED_BYTES, Ordering::Acquire);
+        let most = self.peer_geometry.cells() * protocol::record::CELL
+            + self.peer_geometry.segments() * self.peer_geometry.segment_size();
+        (published.saturating_sub(self.get(layout::CONSUMED_BYTES)) as usize).min(most)
+    }
+
+    /// Bytes in the ring that the peer has not taken.
+    #[must_use]
+    pub fn unsent(&self) -> usize {
+        let consumed = self.peer.load(layout::CONSUMED_BYTES, Ordering::Acquire);
+        let published = self.get(layout::PUBLISHED_BYTES);
+        published.checked_sub(consumed).unwrap_or(published) as usize
+    }
+
+    /// Ring bytes sent and received so far.
+    #[must_use]
+    pub fn ring_bytes(&self) -> (u64, u64) {
+        (self.get(layout::PUBLISHED_BYTES), self.get(layout::CONSUMED_BYTES))
+    }
+
+    /// TCP bytes sent and received so far.
+    #[must_use]
+    pub fn tcp_bytes(&self) -> (u64, u64) {
+        (self.get(layout::TX_TCP_BYTES), self.get(layout::RX_TCP_BYTES))
+    }
+
+    fn tx_switch(&self) -> TxSwitch {
+        TxSwitch {
+            carrier: Carrier::from_code(self.get(layout::TX_CARRIER)),
+            tcp_bytes: self.get(layout::TX_TCP_BYTES),
+            ring_since: self.get(layout::TX_RING_SINCE),
+        }
+    }
+
+    fn set_tx_switch(&self, switch: TxSwitch) {
+        self.set(layout::TX_CARRIER, switch.carrier as u64);
+        self.set(layout::TX_TCP_BYTES, switch.tcp_bytes);
+        self.set(layout::TX_RING_SINCE, switch.ring_since);
+    }
+
+    fn rx_switch(&self) -> RxSwitch {
+        RxSwitch {
+            carrier: Carrier::from_code(self.get(layout::RX_CARRIER)),
+            tcp_bytes: self.get(layout::RX_TCP_BYTES),
+        }
+    }
+
+    fn set_rx_switch(&self, switch: RxSwitch) {
+        self.set(layout::RX_CARRIER, switch.carrier as u64);
+        self.set(layout::RX_TCP_BYTES, switch.tcp_bytes);
+    }
+
+    // ---- arming -------------------------------------------------------------------------------
+
+    /// Asks the peer to ring when it publishes. Returns whether something is there already. To be
+    /// undone by [`Self::disarm_data`], once each.
+    pub fn arm_data(&self) -> bool {
+        self.own.word(layout::DATA_WAITERS).fetch_add(1, Ordering::Relaxed);
+        self.rearm_data()
+    }
+
+    /// A new arm number for a waiter that goes back to sleep.
+    pub fn rearm_data(&self) -> bool {
+        let number = self.own.word(layout::DATA_SEQUENCE).fetch_add(1, Ordering::Relaxed) + 1;
+        // SYNC POINT "data", waiter: the arm is stored before the published position is loaded, both
+        // sequentially consistent; see `Tx::should_ring`.
+        self.own.word(layout::ARM_DATA).store(number, Ordering::SeqCst);
+        let _ = self.peer.load(layout::PUBLISHED, Ordering::SeqCst);
+        self.has_record()
+    }
+
+    /// The waiter has woken. Returns whether others still wait.
+    pub fn disarm_data(&self) -> bool {
+        let others = self.own.word(layout::DATA_WAITERS).fetch_sub(1, Ordering::Relaxed) > 1;
+        if !others {
+            self.set(layout::ARM_DATA, 0);
+        }
+        others
+    }
+
+    /// Asks the peer to ring when half of what is missing has come back. Returns whether there is room
+    /// already. To be undone by [`Self::disarm_space`], once each.
+    pub fn arm_space(&self) -> bool {
+        self.own.word(layout::SPACE_WAITERS).fetch_add(1, Ordering::Relaxed);
+        self.rearm_space()
+    }
+
+    /// A new arm number for a waiter that goes back to sleep.
+    pub fn rearm_space(&self) -> bool {
+        // Waking for every freed segment would cost a switch of context each; half a ring at a time
+        // keeps the receiver busy meanwhile.
+        let cells = self.get(layout::TX_POSITION).saturating_sub(self.geometry.cells() as u64 / 2);
+        let segments = self.get(layout::ALLOTTED).saturating_sub(self.geometry.segments() as u64 / 2);
+        self.set(layout::WANT_CONSUMED, cells);
+        self.set(layout::WANT_RETURNED, segments);
+        let number = self.own.word(layout::SPACE_SEQUENCE).fetch_add(1, Ordering::Relaxed) + 1;
+        // SYNC POINT "space", waiter; see `Rx::should_ring`.
+        self.own.word(layout::ARM_SPACE).store(number, Ordering::SeqCst);
+        let _ = self.peer.load(layout::CONSUMED, Ordering::SeqCst);
+        self.has_room()
+    }
+
+    /// The waiter has woken. Returns whether others still wait.
+    pub fn disarm_space(&self) -> bool {
+        let others = self.own.word(layout::SPACE_WAITERS).fetch_sub(1, Ordering::Relaxed) > 1;
+        if !others {
+            self.set(layout::ARM_SPACE, 0);
+        }
+        others
+    }
+
+    /// Whether threads of this end wait for data, and for space.
+    #[must_use]
+    pub fn waiters(&self) -> (bool, bool) {
+        (self.get(layout::DATA_WAITERS) > 0, self.get(layout::SPACE_WAITERS) > 0)
+    }
+
+    // ---- who holds this end -------------------------------------------------------------------
+
+    /// Enters a process among the holders of this end. False when there is no place left.
+    pub fn add_holder(&self, pid: u32) -> bool {
+        (0..layout::HOLDER_SLOTS).any(|slot| {
+            let word = self.own.word(layout::HOLDERS + slot * 8);
+            word.compare_exchange(0, pid.into(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        })
+    }
+
+    /// A fork is about to happen: somebody unknown may hold this end from now on.
+    pub fn fork_pending(&self) {
+        self.own.word(layout::FORKS_PENDING).fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The child of a fork, which must have been announced, holds this end.
+    pub fn fork_arrived(&self, pid: u32) {
+        if self.add_holder(pid) {
+            self.own.word(layout::FORKS_PENDING).fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// Takes a process off the holders. Returns whether it was the last one that can be alive.
+    pub fn remove_holder(&self, pid: u32) -> bool {
+        let mut last = self.own.word(layout::FORKS_PENDING).load(Ordering::Acquire) == 0;
+        for slot in 0..layout::HOLDER_SLOTS {
+            let word = self.own.word(layout::HOLDERS + slot * 8);
+            let holder = word.load(Ordering::Acquire) as u32;
+            if holder == pid {
+                word.store(0, Ordering::Release);
+            } else if holder != 0 && is_alive(holder) {
+                last = false;
+            }
+        }
+        last
+    }
+}

@@ -1,0 +1,293 @@
+//! The receiving half of a queue pair, held under its lock.
+
+use protocol::record::{HEADER, Head, Record};
+use protocol::switch::{RxHead, RxStep};
+
+use super::{Memory, QueuePair, Violation};
+use crate::iov::Scatter;
+use crate::layout;
+use crate::lock::{Acquired, Held};
+use crate::mem::PeerMemory;
+use crate::sync::Ordering;
+
+/// The receiving half.
+#[derive(Debug)]
+pub struct Rx<'q, O: Memory, P> {
+    queue: &'q QueuePair<O, P>,
+    _held: Held<'q, O>,
+}
+
+/// Contiguous bytes at the head of the ring, in the peer's memory.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Front {
+    /// Offset in the peer's memory.
+    pub offset: usize,
+    /// Bytes, at least 1.
+    pub len: usize,
+}
+
+/// A record, checked, with where it stands.
+#[derive(Clone, Copy, Debug)]
+struct Located {
+    record: Record,
+    position: u64,
+    /// Where its payload begins in the peer's memory, how long it is, and in which segment it lies.
+    payload: usize,
+    len: usize,
+    segment: Option<usize>,
+}
+
+impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
+    pub(super) fn new(queue: &'q QueuePair<O, P>, held: Held<'q, O>, acquired: Acquired) -> Self {
+        if acquired == Acquired::FromTheDead {
+            // The position moves before anything is given back, so a receiver that died left a
+            // readable state: at worst its bytes are read once more, by whoever goes on.
+            queue.set(layout::UNBOUNDED_READ, 0);
+        }
+        Self { queue, _held: held }
+    }
+
+    // ---- the switch ---------------------------------------------------------------------------
+
+    /// Takes switches and pads off the head of the ring and says what to do for the next byte.
+    ///
+    /// # Errors
+    /// [`Violation`].
+    #[inline]
+    pub fn step(&self) -> Result<RxStep, Violation> {
+        let q = self.queue;
+        // An honest ring holds no more switches than it has descriptors.
+        for _ in 0..=q.peer_geometry.cells() {
+            let located = self.head()?;
+            if q.rx_on_ring() && located.is_some_and(|l| l.len > 0) {
+                return Ok(RxStep::Ring);
+            }
+            let head = match located {
+                None => RxHead::Empty,
+                Some(l) => {
+                    let word = q.peer.load(q.peer_geometry.cell_at(l.position) + HEADER, Ordering::Relaxed);
+                    RxHead::from_record(l.record, word).ok_or(Violation)?
+                }
+            };
+            let mut switch = q.rx_switch();
+            match switch.step(head) {
+                RxStep::Advance => {
+                    q.set_rx_switch(switch);
+                    self.advance(1);
+                }
+                RxStep::Violation => return Err(Violation),
+                step => return Ok(step),
+            }
+        }
+        Err(Violation)
+    }
+
+    /// Announces a read from TCP without a bound. Returns whether the ring is still empty, that is,
+    /// whether the read may go on. To be ended by [`Self::end_unbounded_read`].
+    #[must_use]
+    pub fn begin_unbounded_read(&self) -> bool {
+        let q = self.queue;
+        // SYNC POINT "unbounded read", receiver: announced before the ring is looked at; the sender
+        // publishes before it looks for the announcement (`Tx::may_use_tcp`).
+        q.own.word(layout::UNBOUNDED_READ).store(1, Ordering::SeqCst);
+        crate::sync::fence(Ordering::SeqCst);
+        !q.has_record()
+    }
+
+    /// The read is over.
+    pub fn end_unbounded_read(&self) {
+        self.queue.own.word(layout::UNBOUNDED_READ).store(0, Ordering::Release);
+    }
+
+    /// The kernel gave `n` bytes.
+    pub fn received_by_tcp(&self, n: usize) {
+        let q = self.queue;
+        q.set(layout::RX_TCP_BYTES, q.get(layout::RX_TCP_BYTES) + n as u64);
+    }
+
+    // ---- data ---------------------------------------------------------------------------------
+
+    /// Takes bytes off the ring until `into` is full or something other than data is at the head.
+    /// Returns how many.
+    ///
+    /// # Errors
+    /// [`Violation`]; what was taken before stays taken.
+    #[inline]
+    pub fn pull(&self, into: &mut Scatter<'_, '_>) -> Result<usize, Violation> {
+        let mut done = 0;
+        while into.remaining() > 0 {
+            let Some(located) = self.head()?.filter(|l| l.len > 0) else { break };
+            let offset = self.queue.get(layout::RX_OFFSET) as usize;
+            let n = (located.len - offset).min(into.remaining());
+            let at = located.payload + offset;
+            into.fill(n, |done, piece| self.queue.peer.read(at + done, piece));
+            self.take(&located, offset, n);
+            done += n;
+        }
+        self.count(done);
+        Ok(done)
+    }
+
+    /// Takes up to `max` bytes off the ring without copying them anywhere.
+    ///
+    /// # Errors
+    /// [`Violation`].
+    pub fn discard(&self, max: usize) -> Result<usize, Violation> {
+        let mut done = 0;
+        while done < max {
+            let Some(located) = self.head()?.filter(|l| l.len > 0) else { break };
+            let offset = self.queue.get(layout::RX_OFFSET) as usize;
+            let n = (located.len - offset).min(max - done);
+            self.take(&located, offset, n);
+            done += n;
+        }
+        self.count(done);
+        Ok(done)
+    }
+
+    /// Copies bytes without taking them, up to the next record that is not data.
+    ///
+    /// # Errors
+    /// [`Violation`].
+    pub fn peek(&self, into: &mut Scatter<'_, '_>) -> Result<usize, Violation> {
+        let q = self.queue;
+        let mut position = q.get(layout::RX_POSITION);
+        let mut offset = q.get(layout::RX_OFFSET) as usize;
+        let begin = into.filled();
+        while into.remaining() > 0 {
+            let Some(located) = self.find(position)? else { break };
+            if located.len == 0 && located.record != Record::Pad {
+                break;
+            }
+            if located.len > 0 {
+                let n = (located.len - offset).min(into.remaining());
+                let at = located.payload + offset;
+                into.fill(n, |done, piece| q.peer.read(at + done, piece));
+                offset = 0;
+            }
+            position += self.cells(&located);
+        }
+        Ok(into.filled() - begin)
+    }
+
+    /// The contiguous bytes at the head, left where they are.
+    ///
+    /// # Errors
+    /// [`Violation`].
+    pub fn front(&self) -> Result<Option<Front>, Violation> {
+        let offset = self.queue.get(layout::RX_OFFSET) as usize;
+        let located = self.head()?.filter(|l| l.len > 0);
+        Ok(located.map(|l| Front { offset: l.payload + offset, len: l.len - offset }))
+    }
+
+    /// Whether the bell must be rung for the space that was given back since the last call.
+    #[inline]
+    #[must_use]
+    pub fn should_ring(&self) -> bool {
+        let q = self.queue;
+        let position = q.get(layout::RX_POSITION);
+        // SYNC POINT "space", receiver: what was given back is stored before the arm is loaded, both
+        // sequentially consistent; see `QueuePair::rearm_space`.
+        q.own.word(layout::CONSUMED).swap(position, Ordering::SeqCst);
+        let armed = q.peer.load(layout::ARM_SPACE, Ordering::SeqCst);
+        if armed == 0 || armed == q.get(layout::RUNG_SPACE) {
+            return false;
+        }
+        let enough = position >= q.peer.load(layout::WANT_CONSUMED, Ordering::Relaxed)
+            && q.get(layout::RETURNED) >= q.peer.load(layout::WANT_RETURNED, Ordering::Relaxed);
+        if enough {
+            q.set(layout::RUNG_SPACE, armed);
+        }
+        enough
+    }
+
+    // ---- records ------------------------------------------------------------------------------
+
+    /// The record at the head, pads skipped.
+    #[inline]
+    fn head(&self) -> Result<Option<Located>, Violation> {
+        let position = self.queue.get(layout::RX_POSITION);
+        match self.find(position)? {
+            Some(pad) if pad.record == Record::Pad => {
+                self.advance(self.cells(&pad));
+                self.find(self.queue.get(layout::RX_POSITION))
+            }
+            other => Ok(other),
+        }
+    }
+
+    /// Reads and checks the record at `position`: its header once, its segment once.
+    #[inline]
+    fn find(&self, position: u64) -> Result<Option<Located>, Violation> {
+        let q = self.queue;
+        let g = q.peer_geometry;
+        let cell = g.cell_at(position);
+        let word = q.peer.load(cell, Ordering::Acquire);
+        let record = match Record::decode(word, position, g.segment_size()) {
+            Head::Empty => return Ok(None),
+            Head::Invalid => return Err(Violation),
+            Head::Record(record) => record,
+        };
+        let (payload, len, segment) = match record {
+            Record::Inline { len } => {
+                if g.lap_offset(position) + record.cells() > g.cells() {
+                    return Err(Violation);
+                }
+                (cell + HEADER, len, None)
+            }
+            Record::Segment { len } => {
+                let index = q.peer.load(cell + HEADER, Ordering::Relaxed);
+                let segment = usize::try_from(index).ok().filter(|s| *s < g.segments()).ok_or(Violation)?;
+                (g.segment_at(segment), len, Some(segment))
+            }
+            // A pad ends its lap; one that begins a lap would let a hostile sender lead us in circles.
+            Record::Pad if g.lap_offset(position) == 0 => return Err(Violation),
+            _ => (cell, 0, None),
+        };
+        // The length of a record that was begun is read again, and a hostile sender may have shortened
+        // it meanwhile.
+        if len > 0 && position == q.get(layout::RX_POSITION) && q.get(layout::RX_OFFSET) as usize >= len {
+            return Err(Violation);
+        }
+        Ok(Some(Located { record, position, payload, len, segment }))
+    }
+
+    fn cells(&self, located: &Located) -> u64 {
+        let g = self.queue.peer_geometry;
+        match located.record {
+            Record::Pad => (g.cells() - g.lap_offset(located.position)) as u64,
+            record => record.cells() as u64,
+        }
+    }
+
+    /// Counts `n` bytes of a record as taken, from `offset` on; gives it back when it is used up.
+    #[inline]
+    fn take(&self, located: &Located, offset: usize, n: usize) {
+        let q = self.queue;
+        if offset + n < located.len {
+            q.set(layout::RX_OFFSET, (offset + n) as u64);
+            return;
+        }
+        self.advance(self.cells(located));
+        if let Some(segment) = located.segment {
+            let returned = q.get(layout::RETURNED);
+            q.set(q.geometry.return_at(returned, q.peer_geometry), segment as u64);
+            q.own.word(layout::RETURNED).store(returned + 1, Ordering::Release);
+        }
+    }
+
+    #[inline]
+    fn advance(&self, cells: u64) {
+        let q = self.queue;
+        let position = q.get(layout::RX_POSITION) + cells;
+        q.set(layout::RX_OFFSET, 0);
+        q.set(layout::RX_POSITION, position);
+        q.own.word(layout::CONSUMED).store(position, Ordering::Release);
+    }
+
+    #[inline]
+    fn count(&self, n: usize) {
+        let bytes = self.queue.own.word(layout::CONSUMED_BYTES);
+        bytes.store(bytes.load(Ordering::Relaxed) + n as u64, Ordering::Release);
+    }
+}

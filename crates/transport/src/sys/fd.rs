@@ -1,0 +1,154 @@
+//! File descriptors by number: the application owns them, this library only names them.
+
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+
+/// A file descriptor that somebody else owns and may close at any time, as with every use of a number
+/// in C: a call on a closed one fails with EBADF.
+#[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+pub struct Fd(i32);
+
+impl Fd {
+    /// Names a descriptor. -1 stands for none.
+    #[must_use]
+    pub const fn new(raw: i32) -> Self {
+        Self(raw)
+    }
+
+    /// The number.
+    #[must_use]
+    pub const fn raw(self) -> i32 {
+        self.0
+    }
+
+    #[inline]
+    pub(crate) fn borrow(&self) -> BorrowedFd<'_> {
+        // BorrowedFd forbids -1 alone; any other number that is not open gives EBADF.
+        let raw = if self.0 == -1 { i32::MAX } else { self.0 };
+        // SAFETY: not -1. The descriptor may be closed by its owner meanwhile; this crate then gets an
+        // error or another file's data, as any C program would, but no memory is touched through it.
+        unsafe { BorrowedFd::borrow_raw(raw) }
+    }
+}
+
+impl<F: AsRawFd> From<&F> for Fd {
+    fn from(fd: &F) -> Self {
+        Self(fd.as_raw_fd())
+    }
+}
+
+/// Where the library's own descriptors begin; 0 leaves them where the kernel puts them.
+static FLOOR: AtomicI32 = AtomicI32::new(0);
+
+/// One bit per descriptor number: set for the library's own.
+static PLACED: [AtomicU64; NUMBERS / 64] = [const { AtomicU64::new(0) }; NUMBERS / 64];
+/// Numbers that can be told apart from the application's: Linux's default for fs.nr_open.
+const NUMBERS: usize = 1 << 20;
+
+/// From now on the library's own descriptors get numbers from `floor` on, even above the soft limit, so
+/// that the application's stay as low and as many as they would be without it (select() cannot handle
+/// numbers over 1023, and an application may rely on EMFILE).
+pub fn set_floor(floor: i32) {
+    FLOOR.store(floor, Ordering::Relaxed);
+}
+
+/// Whether a number is one of the library's own descriptors.
+#[inline]
+#[must_use]
+pub fn is_placed(fd: Fd) -> bool {
+    let Ok(number) = usize::try_from(fd.raw()) else { return false };
+    PLACED.get(number / 64).is_some_and(|word| word.load(Ordering::Relaxed) >> (number % 64) & 1 != 0)
+}
+
+/// The library's own descriptors within a range of numbers, ascending.
+pub fn placed_in(first: i32, last: i32) -> impl Iterator<Item = Fd> {
+    let first = usize::try_from(first).unwrap_or(0) / 64;
+    let last = (usize::try_from(last).unwrap_or(0) / 64).min(PLACED.len() - 1);
+    let words = (first..=last).filter(|word| PLACED[*word].load(Ordering::Relaxed) != 0);
+    words
+        .flat_map(|word| (word * 64..word * 64 + 64).map(|number| Fd::new(number as i32)))
+        .filter(|fd| is_placed(*fd))
+}
+
+/// A descriptor of the library's own, out of the application's way.
+#[derive(Debug)]
+pub struct Placed(OwnedFd);
+
+impl Placed {
+    /// Moves a descriptor above the floor.
+    ///
+    /// # Errors
+    /// EMFILE or EINVAL when the hard limit on descriptors leaves no room there.
+    pub fn new(fd: OwnedFd) -> io::Result<Self> {
+        let floor = FLOOR.load(Ordering::Relaxed);
+        let placed = Self(if fd.as_raw_fd() >= floor { fd } else { duplicate_above(fd.as_fd(), floor)? });
+        placed.mark(true);
+        Ok(placed)
+    }
+
+    fn mark(&self, own: bool) {
+        let number = self.0.as_raw_fd() as usize;
+        if let Some(word) = PLACED.get(number / 64) {
+            let bit = 1 << (number % 64);
+            if own {
+                word.fetch_or(bit, Ordering::Relaxed)
+            } else {
+                word.fetch_and(!bit, Ordering::Relaxed)
+            };
+        }
+    }
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        self.mark(false);
+    }
+}
+
+impl AsFd for Placed {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The kernel compares a number with the soft limit only when it hands it out, so the limit is lifted
+/// for that moment and the application never sees another one.
+fn duplicate_above(fd: BorrowedFd<'_>, floor: i32) -> io::Result<OwnedFd> {
+    static LIMIT: Mutex<()> = Mutex::new(());
+    let error = match rustix::io::fcntl_dupfd_cloexec(fd, floor) {
+        Ok(placed) => return Ok(placed),
+        Err(error) => error,
+    };
+    let _one_at_a_time = LIMIT.lock();
+    let (soft, hard) = super::host::descriptor_limit();
+    if hard <= soft || super::host::set_descriptor_limit(hard).is_err() {
+        return Err(error.into());
+    }
+    let placed = rustix::io::fcntl_dupfd_cloexec(fd, floor);
+    super::host::set_descriptor_limit(soft)?;
+    Ok(placed?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placed_descriptors_are_high_known_and_forgotten() {
+        let (soft, hard) = super::super::host::descriptor_limit();
+        let floor = if hard > soft { soft as i32 } else { soft as i32 / 4 * 3 };
+        let (read, _write) = rustix::pipe::pipe().unwrap();
+        let placed = Placed(duplicate_above(read.as_fd(), floor).unwrap());
+        placed.mark(true);
+        let number = Fd::from(&placed.0);
+        assert!(number.raw() >= floor);
+        assert!(is_placed(number) && !is_placed(Fd::from(&read)) && !is_placed(Fd::new(-1)));
+        assert_eq!(placed_in(floor, i32::MAX).filter(|fd| *fd == number).count(), 1);
+        assert_eq!(super::super::host::descriptor_limit(), (soft, hard));
+        drop(placed);
+        assert!(!is_placed(number));
+    }
+}

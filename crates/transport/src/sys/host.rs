@@ -1,0 +1,84 @@
+//! What the host allows: processors, load, descriptors, users.
+
+use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Instant;
+
+use rustix::process::{Resource, Rlimit};
+
+/// Processors that this process may run on.
+#[must_use]
+pub fn processors() -> usize {
+    rustix::thread::sched_getaffinity(None).map_or(1, |set| set.count().max(1) as usize)
+}
+
+/// The user that this process acts for.
+#[must_use]
+pub fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+/// A number that nobody can guess.
+#[must_use]
+pub fn random() -> u64 {
+    let mut bytes = [0u8; 8];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(8) => u64::from_ne_bytes(bytes),
+        // Before the kernel's pool is ready: the clock and the process still make it unlikely to
+        // collide, which is all that correctness needs.
+        _ => nanoseconds() ^ u64::from(super::thread::process_id()) << 40,
+    }
+}
+
+/// The soft and hard limit on descriptor numbers.
+#[must_use]
+pub fn descriptor_limit() -> (u64, u64) {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX))
+}
+
+/// Sets the soft limit on descriptor numbers; the hard one stays.
+///
+/// # Errors
+/// EPERM above the hard limit.
+pub fn set_descriptor_limit(soft: u64) -> std::io::Result<()> {
+    let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+    Ok(rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(soft), maximum })?)
+}
+
+/// How long a reading of the load counts, in nanoseconds.
+const READING: u64 = 10_000_000;
+
+/// Whether there is a processor to spare for somebody who waits awake: no more threads are runnable
+/// than there are processors, and this process may use more than one. A reading is a few microseconds of
+/// work and counts for 10 ms.
+#[must_use]
+pub fn has_idle_processor() -> bool {
+    static TAKEN: AtomicU64 = AtomicU64::new(0);
+    static IDLE: AtomicBool = AtomicBool::new(false);
+    let now = nanoseconds();
+    let taken = TAKEN.load(Ordering::Relaxed);
+    if taken != 0 && now.wrapping_sub(taken) < READING {
+        return IDLE.load(Ordering::Relaxed);
+    }
+    let ours = processors();
+    let online = std::thread::available_parallelism().map_or(1, usize::from).max(ours);
+    let idle = ours > 1 && runnable_threads().is_some_and(|running| running <= online);
+    IDLE.store(idle, Ordering::Relaxed);
+    TAKEN.store(now.max(1), Ordering::Relaxed);
+    idle
+}
+
+/// The number before the slash in the fourth field of /proc/loadavg (proc(5)).
+fn runnable_threads() -> Option<usize> {
+    let load = fs::read_to_string("/proc/loadavg").ok()?;
+    load.split_ascii_whitespace().nth(3)?.split('/').next()?.parse().ok()
+}
+
+/// A clock that only goes forward, in nanoseconds.
+#[inline]
+#[must_use]
+pub fn nanoseconds() -> u64 {
+    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+}

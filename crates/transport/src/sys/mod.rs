@@ -1,0 +1,12 @@
+//! Every system call of Seekwire, without going through libc's socket functions: those are what the
+//! preload library replaces, and its own calls must not come back to it.
+
+pub mod bell;
+pub mod fd;
+pub mod host;
+pub mod poll;
+pub mod socket;
+pub mod thread;
+pub mod unix;
+
+pub use fd::Fd;

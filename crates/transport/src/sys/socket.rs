@@ -1,0 +1,200 @@
+//! Kernel TCP sockets, by descriptor number.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::size_of;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
+
+use super::fd::Fd;
+use crate::Errno;
+
+/// recv(2) without waiting.
+///
+/// # Errors
+/// Those of recv(2); EAGAIN when there is nothing.
+#[inline]
+pub fn recv(fd: Fd, into: &mut [u8], flags: RecvFlags) -> Result<usize, Errno> {
+    rustix::net::recv(fd.borrow(), into, flags.union(RecvFlags::DONTWAIT)).map(|(n, _)| n)
+}
+
+/// recvmsg(2) without waiting.
+///
+/// # Errors
+/// Those of recvmsg(2); EAGAIN when there is nothing.
+pub fn recv_vectored(fd: Fd, into: &mut [IoSliceMut<'_>], flags: RecvFlags) -> Result<usize, Errno> {
+    let mut control = RecvAncillaryBuffer::default();
+    rustix::net::recvmsg(fd.borrow(), into, &mut control, flags.union(RecvFlags::DONTWAIT)).map(|r| r.bytes)
+}
+
+/// sendmsg(2) without waiting.
+///
+/// # Errors
+/// Those of sendmsg(2); EAGAIN when there is no room. EPIPE comes with SIGPIPE unless NOSIGNAL is set.
+#[inline]
+pub fn send_vectored(fd: Fd, from: &[IoSlice<'_>], flags: SendFlags) -> Result<usize, Errno> {
+    let flags = flags.union(SendFlags::DONTWAIT);
+    match from {
+        [one] => rustix::net::send(fd.borrow(), one, flags),
+        many => rustix::net::sendmsg(fd.borrow(), many, &mut SendAncillaryBuffer::default(), flags),
+    }
+}
+
+/// shutdown(2).
+///
+/// # Errors
+/// Those of shutdown(2).
+pub fn shutdown(fd: Fd, read: bool, write: bool) -> Result<(), Errno> {
+    let how = match (read, write) {
+        (true, true) => Shutdown::Both,
+        (true, false) => Shutdown::Read,
+        (false, true) => Shutdown::Write,
+        (false, false) => return Ok(()),
+    };
+    rustix::net::shutdown(fd.borrow(), how)
+}
+
+/// getsockname(2) and getpeername(2).
+///
+/// # Errors
+/// Those of the calls; EAFNOSUPPORT when the socket is not IPv4 or IPv6.
+pub fn names(fd: Fd) -> Result<(SocketAddr, SocketAddr), Errno> {
+    let local = rustix::net::getsockname(fd.borrow())?;
+    let peer = rustix::net::getpeername(fd.borrow())?;
+    let peer = peer.ok_or(Errno::NOTCONN)?;
+    let local = SocketAddr::try_from(local).map_err(|_| Errno::AFNOSUPPORT)?;
+    Ok((local, SocketAddr::try_from(peer).map_err(|_| Errno::AFNOSUPPORT)?))
+}
+
+/// SO_NETNS_COOKIE (Linux 5.14): which network namespace the socket belongs to.
+///
+/// # Errors
+/// ENOPROTOOPT on older kernels.
+pub fn namespace(fd: Fd) -> Result<u64, Errno> {
+    const SO_NETNS_COOKIE: i32 = 71;
+    let mut cookie = 0u64;
+    let got = getsockopt(fd, libc::SOL_SOCKET, SO_NETNS_COOKIE, &mut cookie)?;
+    if got == size_of::<u64>() { Ok(cookie) } else { Err(Errno::NOPROTOOPT) }
+}
+
+/// Bytes that this socket has received and given to its reader, and bytes that its writer has given
+/// to it, by the kernel's own account (RFC 4898 octet counters). The second may be one too many: the
+/// kernel counts the SYN of a connection that this end opened.
+///
+/// # Errors
+/// Those of getsockopt(2) TCP_INFO and of the queue ioctls.
+pub fn kernel_counts(fd: Fd) -> Result<(u64, u64), Errno> {
+    // Bytes move between the counters and the queues meanwhile; a stable pair of readings is exact.
+    for _ in 0..100 {
+        let before = tcp_info(fd)?;
+        let unread = unread(fd)? as u64;
+        let unsent = unsent(fd)? as u64;
+        let after = tcp_info(fd)?;
+        if before == after {
+            let (received, acked) = before;
+            return Ok((received.wrapping_sub(unread), acked + unsent));
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+/// tcpi_bytes_received and tcpi_bytes_acked.
+fn tcp_info(fd: Fd) -> Result<(u64, u64), Errno> {
+    // linux/tcp.h, struct tcp_info: the two counters are 64-bit fields at these offsets.
+    const BYTES_ACKED: usize = 120;
+    const BYTES_RECEIVED: usize = 128;
+    let mut info = [0u64; 40];
+    let got = getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;
+    if got < BYTES_RECEIVED + 8 {
+        return Err(Errno::NOPROTOOPT);
+    }
+    Ok((info[BYTES_RECEIVED / 8], info[BYTES_ACKED / 8]))
+}
+
+fn getsockopt<T: Copy>(fd: Fd, level: i32, name: i32, value: &mut T) -> Result<usize, Errno> {
+    let mut len = size_of::<T>() as libc::socklen_t;
+    // SAFETY: `value` and `len` are valid for writing, and the kernel writes at most `len` bytes of
+    // plain data. syscall() is used because getsockopt() may be replaced by the preload library.
+    let result = unsafe {
+        libc::syscall(libc::SYS_getsockopt, fd.raw(), level, name, std::ptr::from_mut(value), &raw mut len)
+    };
+    if result == 0 { Ok(len as usize) } else { Err(last_error()) }
+}
+
+fn ioctl_int(fd: Fd, request: libc::c_ulong) -> Result<usize, Errno> {
+    let mut value: libc::c_int = 0;
+    // SAFETY: both requests used here write one int.
+    let result = unsafe { libc::syscall(libc::SYS_ioctl, fd.raw(), request, &raw mut value) };
+    if result == 0 { Ok(value.max(0) as usize) } else { Err(last_error()) }
+}
+
+fn last_error() -> Errno {
+    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+}
+
+/// FIONREAD: bytes in the kernel's receive queue.
+///
+/// # Errors
+/// Those of ioctl(2).
+pub fn unread(fd: Fd) -> Result<usize, Errno> {
+    ioctl_int(fd, libc::FIONREAD)
+}
+
+/// SIOCOUTQ: bytes in the kernel's send queue, sent and unacknowledged ones included.
+///
+/// # Errors
+/// Those of ioctl(2).
+pub fn unsent(fd: Fd) -> Result<usize, Errno> {
+    ioctl_int(fd, libc::TIOCOUTQ)
+}
+
+/// Whether O_NONBLOCK is set.
+///
+/// # Errors
+/// EBADF.
+pub fn is_nonblocking(fd: Fd) -> Result<bool, Errno> {
+    Ok(rustix::fs::fcntl_getfl(fd.borrow())?.contains(rustix::fs::OFlags::NONBLOCK))
+}
+
+/// SO_RCVTIMEO and SO_SNDTIMEO; `None` waits for ever.
+///
+/// # Errors
+/// Those of getsockopt(2).
+pub fn timeouts(fd: Fd) -> Result<(Option<Duration>, Option<Duration>), Errno> {
+    let recv = sockopt::socket_timeout(fd.borrow(), Timeout::Recv)?;
+    Ok((recv, sockopt::socket_timeout(fd.borrow(), Timeout::Send)?))
+}
+
+/// SO_RCVLOWAT.
+///
+/// # Errors
+/// Those of getsockopt(2).
+pub fn receive_low_water(fd: Fd) -> Result<usize, Errno> {
+    let mut bytes: libc::c_int = 0;
+    getsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &mut bytes)?;
+    Ok(bytes.max(1) as usize)
+}
+
+/// Makes the coming close(2) send RST, as TCP does when data is left unread (RFC 1122, 4.2.2.13).
+pub fn reset_on_close(fd: Fd) {
+    // A failure leaves an orderly close, which is all that can be done then.
+    let _ = sockopt::set_socket_linger(fd.borrow(), Some(Duration::ZERO));
+}
+
+/// Whether SO_LINGER asks for RST at close(2).
+#[must_use]
+pub fn resets_on_close(fd: Fd) -> bool {
+    sockopt::socket_linger(fd.borrow()).is_ok_and(|linger| linger == Some(Duration::ZERO))
+}
+
+/// Sends RST now (connect(2) to AF_UNSPEC disconnects); the descriptor stays open.
+pub fn reset(fd: Fd) {
+    let address = libc::sockaddr { sa_family: AddressFamily::UNSPEC.as_raw(), sa_data: [0; 14] };
+    // SAFETY: `address` is a valid sockaddr of the given length. A failure means that the connection
+    // is gone already.
+    unsafe {
+        libc::syscall(libc::SYS_connect, fd.raw(), &raw const address, size_of::<libc::sockaddr>());
+    }
+}

@@ -1,0 +1,109 @@
+//! Threads: who this is, who is still alive, and sleeping on a word in shared memory.
+
+use std::cell::Cell;
+use std::sync::Once;
+use std::time::Duration;
+
+use rustix::thread::futex;
+
+use crate::mem::OwnMemory;
+
+thread_local! {
+    static ID: Cell<u32> = const { Cell::new(0) };
+}
+
+/// The kernel's id of this thread, cached.
+#[inline]
+pub(crate) fn id() -> u32 {
+    ID.with(|id| match id.get() {
+        0 => first_id(id),
+        known => known,
+    })
+}
+
+#[cold]
+fn first_id(id: &Cell<u32>) -> u32 {
+    extern "C" fn forget() {
+        // A thread that is being torn down has no cached id any more, and needs none.
+        let _ = ID.try_with(|id| id.set(0));
+    }
+    static REGISTERED: Once = Once::new();
+    REGISTERED.call_once(|| {
+        // SAFETY: `forget` is a function of this library, which is never unloaded while it has
+        // threads in it, and does nothing that is forbidden in a child after fork.
+        unsafe { libc::pthread_atfork(None, None, Some(forget)) };
+    });
+    let new = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
+    id.set(new);
+    new
+}
+
+/// Whether a thread with this id exists. Ids of other pid namespaces look dead.
+#[must_use]
+pub(crate) fn is_alive(id: u32) -> bool {
+    let Some(pid) = i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw) else { return false };
+    rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH)
+}
+
+/// Whether a process with this id exists; not true for a process of another pid namespace.
+#[must_use]
+pub fn process_is_alive(pid: u32) -> bool {
+    is_alive(pid)
+}
+
+/// This process.
+#[must_use]
+pub fn process_id() -> u32 {
+    rustix::process::getpid().as_raw_nonzero().get().unsigned_abs()
+}
+
+/// One look in a spinning loop.
+#[inline]
+pub(crate) fn relax() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    std::hint::spin_loop();
+}
+
+/// The processor that this thread runs on now.
+#[inline]
+#[must_use]
+pub fn processor() -> u64 {
+    rustix::thread::sched_getcpu() as u64
+}
+
+/// A word of shared memory that threads of several processes can sleep on.
+pub trait Futex {
+    /// Sleeps until woken, at most [`SUSPICION`], and only if the low half of the word is `expected`.
+    /// False when the time ran out.
+    fn futex_wait(&self, offset: usize, expected: u32) -> bool;
+    /// Wakes one sleeper.
+    fn futex_wake(&self, offset: usize);
+}
+
+/// After this time a waiter asks whether the holder is still alive.
+pub const SUSPICION: Duration = Duration::from_millis(50);
+
+#[cfg(not(loom))]
+impl<M: OwnMemory> Futex for M {
+    fn futex_wait(&self, offset: usize, expected: u32) -> bool {
+        let timeout = rustix::fs::Timespec { tv_sec: 0, tv_nsec: SUSPICION.subsec_nanos().into() };
+        let result =
+            futex::wait(low_half(self.word(offset)), futex::Flags::empty(), expected, Some(&timeout));
+        result != Err(rustix::io::Errno::TIMEDOUT)
+    }
+
+    fn futex_wake(&self, offset: usize) {
+        // Nothing can be done about a failure, and the waiter looks again after SUSPICION.
+        let _ = futex::wake(low_half(self.word(offset)), futex::Flags::empty(), 1);
+    }
+}
+
+#[cfg(not(loom))]
+fn low_half(word: &std::sync::atomic::AtomicU64) -> &std::sync::atomic::AtomicU32 {
+    let halves: *const u32 = word.as_ptr().cast();
+    let low = if cfg!(target_endian = "big") { halves.wrapping_add(1) } else { halves };
+    // SAFETY: half of a live atomic word, aligned; the kernel and this crate only use it atomically.
+    unsafe { std::sync::atomic::AtomicU32::from_ptr(low.cast_mut()) }
+}

@@ -1,0 +1,104 @@
+//! UNIX datagram sockets that carry descriptors: how two processes meet.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::path::Path;
+
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
+};
+
+use super::fd::Placed;
+use crate::Errno;
+
+/// A bound UNIX datagram socket.
+#[derive(Debug)]
+pub struct Mailbox(Placed);
+
+/// One datagram as it arrived.
+#[derive(Debug)]
+pub struct Delivery {
+    /// Bytes in the buffer.
+    pub len: usize,
+    /// Descriptors that came along, at most [`DESCRIPTORS`].
+    pub descriptors: Vec<OwnedFd>,
+    /// The sender's user and process, as the kernel attests.
+    pub sender: Option<(u32, u32)>,
+}
+
+/// How many descriptors a datagram may carry.
+pub const DESCRIPTORS: usize = 2;
+
+const TYPE_FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+
+fn socket() -> Result<OwnedFd, Errno> {
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, TYPE_FLAGS, None)
+}
+
+impl Mailbox {
+    /// Binds a new socket to `path`, which must not exist.
+    ///
+    /// # Errors
+    /// Those of socket(2) and bind(2).
+    pub fn bind(path: &Path) -> io::Result<Self> {
+        let socket = Placed::new(socket()?)?;
+        sockopt::set_socket_passcred(socket.as_fd(), true)?;
+        rustix::net::bind(socket.as_fd(), &SocketAddrUnix::new(path)?)?;
+        Ok(Self(socket))
+    }
+
+    /// Takes the next datagram, without waiting; `None` when there is none.
+    ///
+    /// # Errors
+    /// Those of recvmsg(2).
+    pub fn receive(&self, into: &mut [u8]) -> io::Result<Option<Delivery>> {
+        let mut space =
+            [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS), ScmCredentials(1))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let mut bufs = [IoSliceMut::new(into)];
+        let flags = RecvFlags::CMSG_CLOEXEC.union(RecvFlags::DONTWAIT);
+        let received = match rustix::net::recvmsg(self.0.as_fd(), &mut bufs, &mut control, flags) {
+            Ok(received) => received,
+            Err(Errno::AGAIN) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let mut delivery = Delivery { len: received.bytes, descriptors: Vec::new(), sender: None };
+        for message in control.drain() {
+            match message {
+                RecvAncillaryMessage::ScmRights(fds) => delivery.descriptors.extend(fds),
+                RecvAncillaryMessage::ScmCredentials(by) => {
+                    let pid = by.pid.as_raw_nonzero().get().unsigned_abs();
+                    delivery.sender = Some((by.uid.as_raw(), pid));
+                }
+                _ => {}
+            }
+        }
+        Ok(Some(delivery))
+    }
+}
+
+/// Sends a datagram with descriptors to the socket at `path`, without waiting.
+///
+/// # Errors
+/// ECONNREFUSED or ENOENT when nobody listens there, EAGAIN when its queue is full.
+pub fn send(path: &Path, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let from = socket()?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(Errno::TOOBIG.into());
+    }
+    let address = SocketAddrUnix::new(path)?;
+    let flags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
+    rustix::net::sendmsg_addr(from.as_fd(), &address, &[IoSlice::new(bytes)], &mut control, flags)?;
+    Ok(())
+}
+
+/// Whether somebody listens at `path`: a socket whose process is gone refuses.
+#[must_use]
+pub fn is_listening(path: &Path) -> bool {
+    let Ok(address) = SocketAddrUnix::new(path) else { return false };
+    socket().is_ok_and(|probe| rustix::net::connect(&probe, &address).is_ok())
+}
