@@ -25,7 +25,9 @@ pub(crate) fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
 fn panicked() {
     static LOGGED: AtomicBool = AtomicBool::new(false);
     if !LOGGED.swap(true, Ordering::Relaxed) {
-        let _ = catch_unwind(|| tracing::error!("a panic inside libseekwire was stopped; the call went to libc instead"));
+        let _ = catch_unwind(|| {
+            tracing::error!("a panic inside libseekwire was stopped; the call went to libc instead")
+        });
     }
 }
 

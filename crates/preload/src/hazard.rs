@@ -86,7 +86,11 @@ fn heavy_fence() -> bool {
 
 #[inline]
 fn light_fence() {
-    if ASYMMETRIC.load(Ordering::Relaxed) { compiler_fence(Ordering::SeqCst) } else { fence(Ordering::SeqCst) }
+    if ASYMMETRIC.load(Ordering::Relaxed) {
+        compiler_fence(Ordering::SeqCst)
+    } else {
+        fence(Ordering::SeqCst)
+    }
 }
 
 #[inline]
@@ -114,7 +118,12 @@ fn enter() -> &'static Record {
     let mut head = RECORDS.load(Ordering::Relaxed);
     loop {
         record.next.store(head, Ordering::Relaxed);
-        match RECORDS.compare_exchange_weak(head, ptr::from_ref(record).cast_mut(), Ordering::AcqRel, Ordering::Relaxed) {
+        match RECORDS.compare_exchange_weak(
+            head,
+            ptr::from_ref(record).cast_mut(),
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        ) {
             Ok(_) => return adopt(record),
             Err(now) => head = now,
         }

@@ -37,6 +37,15 @@ impl<T> Lock<T> {
         Guard { lock: self }
     }
 
+    /// The guard of a lock that is held already: by [`Lock::acquire`], or because its guard was forgotten.
+    ///
+    /// # Safety
+    ///
+    /// It must be held by this thread, or by the thread of the parent process that forked, and have no other guard.
+    pub(crate) unsafe fn adopt(&self) -> Guard<'_, T> {
+        Guard { lock: self }
+    }
+
     /// Takes the lock without a guard; [`Lock::release`] gives it back.
     #[inline]
     pub(crate) fn acquire(&self) {

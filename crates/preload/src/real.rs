@@ -3,12 +3,12 @@
 //! Each is looked up once, at its first call, with `dlsym(RTLD_NEXT)`: that works before main and inside constructors of
 //! other libraries, and costs a program nothing for functions that it does not call.
 
-use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_ulong, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
-    epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off_t, pid_t, pollfd, posix_spawn_file_actions_t, posix_spawnattr_t,
-    sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
+    epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off_t, pid_t, pollfd, posix_spawn_file_actions_t,
+    posix_spawnattr_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
 };
 use transport::Errno;
 
@@ -48,6 +48,8 @@ macro_rules! real {
         ///
         /// As for the C function of that name.
         #[inline]
+        // The names are libc's.
+        #[allow(non_snake_case)]
         pub(crate) unsafe fn $name($($arg: $ty),*) -> $ret {
             const NAME: &CStr = match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
                 Ok(name) => name,
@@ -81,6 +83,7 @@ real! {
     fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t;
     fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t;
     fn preadv2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    fn preadv64v2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
     fn recv(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t;
     fn recvfrom(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int, address: *mut sockaddr, address_len: *mut socklen_t) -> ssize_t;
     fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
@@ -92,11 +95,13 @@ real! {
     fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t;
     fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t;
     fn pwritev2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
+    fn pwritev64v2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
     fn send(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t;
     fn sendto(fd: c_int, buf: *const c_void, len: size_t, flags: c_int, address: *const sockaddr, address_len: socklen_t) -> ssize_t;
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
     fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
     fn sendfile(out: c_int, from: c_int, offset: *mut off_t, len: size_t) -> ssize_t;
+    fn sendfile64(out: c_int, from: c_int, offset: *mut off_t, len: size_t) -> ssize_t;
     fn splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, len: size_t, flags: c_uint) -> ssize_t;
 
     fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
@@ -121,11 +126,14 @@ real! {
     fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int;
     fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int;
 
+    fn _IO_fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE;
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE;
     fn vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
     fn __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
 
     fn execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
+    fn execv(path: *const c_char, argv: *const *const c_char) -> c_int;
+    fn execvp(file: *const c_char, argv: *const *const c_char) -> c_int;
     fn execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
     fn fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
     fn execveat(dir: c_int, path: *const c_char, argv: *const *const c_char, envp: *const *const c_char, flags: c_int) -> c_int;
@@ -133,5 +141,5 @@ real! {
     fn posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *mut c_char, envp: *const *mut c_char) -> c_int;
     fn posix_spawn_file_actions_adddup2(actions: *mut posix_spawn_file_actions_t, from: c_int, to: c_int) -> c_int;
 
-    fn pthread_testcancel() -> c_long;
+    fn pthread_testcancel() -> c_int;
 }

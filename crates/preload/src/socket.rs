@@ -1,21 +1,19 @@
 //! One tracked stream socket of this process.
 
 use std::ffi::c_int;
-use std::sync::Weak;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use endpoint::{Connection, Reason, Role};
+use endpoint::{Connection, Reason, Role, Totals};
 use transport::Errno;
 use transport::sys::Fd;
 
 use crate::border;
 use crate::epoll;
 use crate::lock::Lock;
-use crate::process;
-use crate::stats;
 use crate::table::{self, Object, SocketRef};
-use crate::{hazard, log};
+use crate::{hazard, log, process, stats};
 
 /// The fd numbers of this process that stand for one object.
 pub(crate) struct Numbers {
@@ -87,6 +85,8 @@ pub(crate) struct Socket {
     shown: AtomicU8,
     /// Counts the sends that found no room: after one of them, room is news to an edge-triggered epoll set.
     starved: AtomicU64,
+    /// What a parent process had moved when it forked this one.
+    inherited: OnceLock<Totals>,
 }
 
 impl Socket {
@@ -102,6 +102,7 @@ impl Socket {
             registered: AtomicUsize::new(0),
             shown: AtomicU8::new(0),
             starved: AtomicU64::new(0),
+            inherited: OnceLock::new(),
         }
     }
 
@@ -121,7 +122,11 @@ impl Socket {
     /// What the epoll sets have to know about the connection.
     #[inline]
     pub(crate) fn to_show(&self) -> u8 {
-        let watched = if self.connection.is_attached() { WATCHED } else { self.shown.load(Ordering::Relaxed) & WATCHED };
+        let watched = if self.connection.is_attached() {
+            WATCHED
+        } else {
+            self.shown.load(Ordering::Relaxed) & WATCHED
+        };
         if watched != 0 && self.connection.tx_on_ring() { watched | TX_ON_RING } else { watched }
     }
 
@@ -180,6 +185,17 @@ impl Socket {
         }
     }
 
+    /// Bytes that are in the counters of the parent process.
+    pub(crate) fn counted_by_parent(&self) -> Totals {
+        self.inherited.get().cloned().unwrap_or_default()
+    }
+
+    /// In the child of a fork.
+    pub(crate) fn after_fork_child(&self) {
+        self.connection.after_fork_child();
+        let _ = self.inherited.set(self.connection.totals());
+    }
+
     /// A send found less room than it wanted.
     #[inline]
     pub(crate) fn note_starved(&self) {
@@ -203,7 +219,9 @@ impl SocketRef {
     /// that may have attached it, or may have moved its sends to the other carrier.
     #[inline]
     pub(crate) fn settle(&self) {
-        if self.registered.load(Ordering::Acquire) != 0 && self.shown.load(Ordering::Acquire) != self.to_show() {
+        if self.registered.load(Ordering::Acquire) != 0
+            && self.shown.load(Ordering::Acquire) != self.to_show()
+        {
             border::keeping_errno(|| border::guarded(|| epoll::settle(self)));
         }
     }
@@ -230,7 +248,7 @@ pub(crate) fn track(fd: c_int, role: Role, nonblocking: bool, listener: Option<&
 }
 
 /// Enters an object for a number that the kernel has just handed out.
-pub(crate) fn enter(fd: c_int, object: std::sync::Arc<Object>) {
+pub(crate) fn enter(fd: c_int, object: Arc<Object>) {
     if let Some(stale) = table::insert(fd, object) {
         // Closed by a way that the library cannot see, such as a raw system call.
         log::debug!(fd, "a tracked fd was closed behind the library's back");
@@ -245,7 +263,7 @@ pub(crate) enum Last {
     Closing,
     /// It is closed already.
     Gone,
-    /// It stays open, unknown to the library.
+    /// It stays open, unknown to the library or in another process.
     Kept,
 }
 
@@ -256,7 +274,17 @@ pub(crate) fn untrack(fd: c_int, last: Last) {
     }
 }
 
-fn leave(fd: c_int, object: std::sync::Arc<Object>, last: Last) {
+/// Stops tracking `fd` because the caller closes it next.
+pub(crate) fn untrack_closing(fd: c_int) {
+    match process::kind() {
+        process::Kind::Own => untrack(fd, Last::Closing),
+        process::Kind::Stranger => untrack(fd, Last::Kept),
+        // It closes its own number, but the table is its parent's.
+        process::Kind::Vfork => {}
+    }
+}
+
+fn leave(fd: c_int, object: Arc<Object>, last: Last) {
     let mut eager = false;
     border::guarded(|| {
         if let Some(socket) = object.as_socket() {
@@ -267,14 +295,12 @@ fn leave(fd: c_int, object: std::sync::Arc<Object>, last: Last) {
             }
             drop(numbers);
             epoll::forget(socket, (!gone).then_some(fd));
-            if gone {
+            if gone && !socket.is_listening() {
                 eager = socket.connection.is_attached();
-                if last == Last::Closing && process::owns_connections() {
+                if last == Last::Closing {
                     socket.connection.close();
                 }
-                if !socket.is_listening() {
-                    stats::closed(&socket.connection);
-                }
+                stats::closed(socket);
             }
         } else if let Some(set) = object.as_set() {
             set.forget(fd);
@@ -284,8 +310,8 @@ fn leave(fd: c_int, object: std::sync::Arc<Object>, last: Last) {
     hazard::reclaim(eager);
 }
 
-/// `fd` has become another number for the object of `from`.
-pub(crate) fn duplicate(from: &table::SocketRef, fd: c_int) {
-    from.numbers.lock().add(fd);
-    enter(fd, from.share().object().clone());
+/// `fd` has become another number for `object`.
+pub(crate) fn duplicate(object: Arc<Object>, fd: c_int) {
+    object.numbers().lock().add(fd);
+    enter(fd, object);
 }

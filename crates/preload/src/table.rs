@@ -6,12 +6,13 @@
 use std::ffi::c_int;
 use std::ops::Deref;
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
 use crate::epoll::Set;
 use crate::hazard::{self, Hazard};
-use crate::socket::Socket;
+use crate::lock::Lock;
+use crate::socket::{Numbers, Socket};
 
 const LEAF: usize = 1024;
 const LEAVES: usize = 1024;
@@ -44,6 +45,19 @@ impl Object {
 
     pub(crate) fn set(set: Set) -> Arc<Object> {
         Arc::new(Object { next_retired: AtomicPtr::new(ptr::null_mut()), kind: Kind::Set(set) })
+    }
+
+    /// The fd numbers of this process that stand for the object.
+    pub(crate) fn numbers(&self) -> &Lock<Numbers> {
+        match &self.kind {
+            Kind::Socket(socket) => socket.numbers(),
+            Kind::Set(set) => set.numbers(),
+        }
+    }
+
+    /// Whether `fd` is the one of several numbers under which the object is visited.
+    pub(crate) fn is_known_by(&self, fd: c_int) -> bool {
+        self.numbers().lock().any() == Some(fd)
     }
 
     #[inline]
@@ -89,14 +103,10 @@ macro_rules! typed {
         pub(crate) struct $arc(Arc<Object>);
 
         impl $arc {
-            pub(crate) fn object(&self) -> &Arc<Object> {
-                &self.0
+            pub(crate) fn into_object(self) -> Arc<Object> {
+                self.0
             }
 
-            /// `None` if the object is of the other kind.
-            pub(crate) fn new(object: Arc<Object>) -> Option<$arc> {
-                object.$as().is_some().then(|| $arc(object))
-            }
         }
 
         impl Deref for $arc {
@@ -138,6 +148,24 @@ pub(crate) fn get(fd: c_int) -> Option<Hazard> {
     hazard::protect(entry)
 }
 
+/// What an fd stands for.
+pub(crate) enum Entry {
+    /// A tracked socket.
+    Socket(SocketRef),
+    /// An epoll set.
+    Set(SetRef),
+}
+
+/// What `fd` stands for, if the library takes part in it.
+#[inline]
+pub(crate) fn lookup(fd: c_int) -> Option<Entry> {
+    let object = get(fd)?;
+    Some(match &object.kind {
+        Kind::Socket(_) => Entry::Socket(SocketRef(object)),
+        Kind::Set(_) => Entry::Set(SetRef(object)),
+    })
+}
+
 /// The tracked socket behind `fd`.
 #[inline]
 pub(crate) fn socket(fd: c_int) -> Option<SocketRef> {
@@ -174,6 +202,20 @@ pub(crate) fn insert(fd: c_int, object: Arc<Object>) -> Option<Arc<Object>> {
     // SAFETY: a leaf is never freed.
     let entry = unsafe { &(&*leaf)[number % LEAF] };
     reference(entry.swap(Arc::into_raw(object).cast_mut(), Ordering::AcqRel))
+}
+
+impl SetRef {
+    /// Whether `place` names this set.
+    pub(crate) fn is(&self, place: &Weak<Object>) -> bool {
+        ptr::eq(place.as_ptr(), &raw const *self.0)
+    }
+}
+
+impl SharedSet {
+    /// The set that `place` names, if it is still there.
+    pub(crate) fn find(place: &Weak<Object>) -> Option<SharedSet> {
+        place.upgrade().filter(|object| object.as_set().is_some()).map(SharedSet)
+    }
 }
 
 /// Takes the entry of `fd` out. The caller must hand the object to [`hazard::retire`].

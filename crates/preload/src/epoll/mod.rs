@@ -19,20 +19,20 @@ mod wait;
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use endpoint::Reason;
 use libc::epoll_event;
 use transport::Errno;
 
-pub(crate) use wait::{Patience, wait};
+pub(crate) use wait::wait;
 
 use self::state::State;
-use crate::border::{fail, keeping_errno};
+use crate::border::fail;
 use crate::lock::Lock;
+use crate::log;
 use crate::socket::{Numbers, Registration, Socket};
 use crate::table::{Object, SetRef, SharedSet, SharedSocket, SocketRef};
-use crate::{border, log, table};
 
 /// One epoll instance, from its first to its last fd number in this process.
 pub(crate) struct Set {
@@ -58,8 +58,8 @@ impl Set {
         }
     }
 
-    pub(crate) fn add_number(&self, fd: c_int) {
-        self.numbers.lock().add(fd);
+    pub(crate) fn numbers(&self) -> &Lock<Numbers> {
+        &self.numbers
     }
 
     /// `fd` no longer stands for this set; with the last number all watches go.
@@ -116,7 +116,15 @@ impl Set {
 }
 
 /// epoll_ctl on a tracked socket.
-pub(crate) fn control(set: &SetRef, epfd: c_int, op: c_int, socket: &SocketRef, fd: c_int, event: *const epoll_event, kernel: impl Fn() -> c_int) -> c_int {
+pub(crate) fn control(
+    set: &SetRef,
+    epfd: c_int,
+    op: c_int,
+    socket: &SocketRef,
+    fd: c_int,
+    event: *const epoll_event,
+    kernel: impl Fn() -> c_int,
+) -> c_int {
     // SAFETY: the application passes a valid event or null, as epoll_ctl demands.
     let asked = unsafe { event.as_ref() }.copied();
     if let Some(asked) = asked
@@ -128,16 +136,25 @@ pub(crate) fn control(set: &SetRef, epfd: c_int, op: c_int, socket: &SocketRef, 
         return kernel();
     }
     let mut registrations = socket.registrations().lock();
-    let known = registrations.iter().position(|registration| registration.fd == fd && is(&registration.set, set));
+    let known =
+        registrations.iter().position(|registration| registration.fd == fd && set.is(&registration.set));
     match (op, asked, known) {
         (libc::EPOLL_CTL_ADD, Some(asked), None) => {
             let result = kernel();
             if result == 0 {
-                let place = Arc::downgrade(set.share().object());
-                registrations.push(Registration { set: place, fd, events: asked.events, data: asked.u64, watch: None });
+                let place = Arc::downgrade(&set.share().into_object());
+                registrations.push(Registration {
+                    set: place,
+                    fd,
+                    events: asked.events,
+                    data: asked.u64,
+                    watch: None,
+                });
                 socket.count_registrations(registrations.len());
                 if socket.to_show() != 0 {
-                    show(socket, &mut registrations);
+                    let shown = show(socket, &mut registrations);
+                    drop(registrations);
+                    keep_or_leave(socket, shown);
                 }
             }
             result
@@ -175,39 +192,47 @@ pub(crate) fn control(set: &SetRef, epfd: c_int, op: c_int, socket: &SocketRef, 
 
 /// Tells every set that holds `socket` what the connection has become.
 pub(crate) fn settle(socket: &SocketRef) {
-    show(socket, &mut socket.registrations().lock());
+    let shown = show(socket, &mut socket.registrations().lock());
+    keep_or_leave(socket, shown);
 }
 
-fn show(socket: &SocketRef, registrations: &mut Vec<Registration>) {
+/// A connection that a set cannot watch is no good for the application on the ring.
+fn keep_or_leave(socket: &SocketRef, shown: Answer<()>) {
+    if let Err(error) = shown {
+        log::warn!(%error, "cannot watch a connection in an epoll set; it goes back to TCP");
+        let _ = socket.connection.fall_back(Reason::UnknownOption);
+    }
+}
+
+fn show(socket: &SocketRef, registrations: &mut Vec<Registration>) -> Answer<()> {
     let shown = socket.to_show();
-    let mut refused = false;
-    registrations.retain_mut(|registration| {
-        let Some(set) = registration.set.upgrade().and_then(SharedSet::new) else { return false };
-        let Some(epfd) = set.number() else { return false };
+    registrations.retain(|registration| registration.set.strong_count() > 0);
+    let mut result = Ok(());
+    for index in 0..registrations.len() {
+        let registration = &registrations[index];
+        let Some(set) = SharedSet::find(&registration.set) else { continue };
+        let Some(epfd) = set.number() else { continue };
         let mut state = set.state.lock();
-        match registration.watch {
-            Some(watch) => state.refresh(watch, epfd),
-            None => match state.install(epfd, socket.share(), registration) {
-                Ok(watch) => {
-                    registration.watch = Some(watch);
-                    set.watches.store(state.len(), Ordering::Release);
-                }
-                Err(error) => {
-                    log::warn!(%error, fd = registration.fd, "cannot watch a connection in an epoll set; it goes back to TCP");
-                    refused = true;
-                }
-            },
+        if let Some(watch) = registration.watch {
+            state.refresh(watch, epfd);
+        } else {
+            let sibling = registrations
+                .iter()
+                .filter(|other| other.set.ptr_eq(&registration.set))
+                .find_map(|other| other.watch);
+            match state.install(epfd, socket.share(), registration, sibling) {
+                Ok(watch) => registrations[index].watch = Some(watch),
+                Err(error) => result = Err(error),
+            }
+            set.watches.store(state.len(), Ordering::Release);
         }
         if set.has_sleepers(&state) {
             state.hand_over();
         }
-        true
-    });
+    }
     socket.count_registrations(registrations.len());
     socket.set_shown(shown);
-    if refused {
-        let _ = socket.connection.fall_back(Reason::UnknownOption);
-    }
+    result
 }
 
 /// What to do about the bell of a watch that is removed.
@@ -235,10 +260,13 @@ pub(crate) fn forget(socket: &Socket, fd: Option<c_int>) {
         if fd.is_some_and(|fd| fd != registration.fd) {
             return true;
         }
-        let (Some(watch), Some(set)) = (registration.watch, registration.set.upgrade().and_then(SharedSet::new)) else { return false };
+        let (Some(watch), Some(set)) = (registration.watch, SharedSet::find(&registration.set)) else {
+            return false;
+        };
         let inherited = set.inherited.load(Ordering::Acquire);
         if !inherited && let Some(epfd) = set.number() {
-            let _ = tag::control(epfd, tag::Op::Modify, registration.fd, registration.events, registration.data);
+            let _ =
+                tag::control(epfd, tag::Op::Modify, registration.fd, registration.events, registration.data);
         }
         remove(&set, watch, if inherited { Bell::Leave } else { Bell::Remove });
         false
@@ -246,25 +274,9 @@ pub(crate) fn forget(socket: &Socket, fd: Option<c_int>) {
     socket.count_registrations(registrations.len());
 }
 
-fn is(place: &Weak<Object>, set: &SetRef) -> bool {
-    std::ptr::eq(place.as_ptr(), Arc::as_ptr(set.share().object()))
-}
-
 /// The object of a new epoll fd enters the table.
 pub(crate) fn track(fd: c_int) {
     crate::socket::enter(fd, Object::set(Set::new(fd)));
-}
-
-/// epoll_ctl where the set, the fd, or both are unknown to the library.
-pub(crate) fn control_unknown(op: c_int, fd: c_int, kernel: impl Fn() -> c_int) -> c_int {
-    if op == libc::EPOLL_CTL_ADD
-        && let Some(object) = table::get(fd)
-    {
-        if let Some(inner) = object.as_set() {
-            keeping_errno(|| border::guarded(|| inner.set_watched()));
-        }
-    }
-    kernel()
 }
 
 type Attached = SharedSocket;

@@ -27,8 +27,10 @@ struct Watch {
     events: u32,
     data: u64,
     generation: u8,
-    /// Next watch of the same connection in this set, by a duplicate of its fd: the bell belongs to the first of them.
-    sibling: Option<u32>,
+    /// Next watch of the same connection in this set, by a duplicate of its fd: a ring, of one almost always.
+    sibling: u32,
+    /// The bell, which those of one connection share, carries the tag of this one.
+    owns_bell: bool,
     /// In the queue of those to be looked at.
     hot: bool,
     /// What the peer was asked to ring for.
@@ -71,7 +73,8 @@ impl Watch {
         }
         events &= self.events;
         if self.events & EDGE != 0 && !self.fresh {
-            let news = events & READ != 0 && mark != self.mark || events & WRITE != 0 && starved != self.starved;
+            let news =
+                events & READ != 0 && mark != self.mark || events & WRITE != 0 && starved != self.starved;
             if !news {
                 events = 0;
             }
@@ -113,8 +116,16 @@ impl Watch {
         }
     }
 
-    fn kernel_events(&self) -> u32 {
-        if self.masked { self.events & !WRITE } else { self.events }
+    /// Makes the kernel's registration of the application's fd that of this watch.
+    fn tell_kernel(&self, epfd: c_int, index: u32) -> Answer<()> {
+        let events = if self.masked { self.events & !WRITE } else { self.events };
+        let data = Tag { watch: index, generation: self.generation, subject: Subject::Socket }.encode()?;
+        tag::control(epfd, Op::Modify, self.fd, events, data)
+    }
+
+    fn add_bell(&self, epfd: c_int, index: u32, bell: c_int) -> Answer<()> {
+        let data = Tag { watch: index, generation: self.generation, subject: Subject::Bell }.encode()?;
+        tag::control(epfd, Op::Add, bell, READ | EDGE, data)
     }
 }
 
@@ -179,15 +190,19 @@ pub(super) struct State {
 
 impl State {
     pub(super) fn new() -> State {
-        State { watches: Vec::new(), free: Vec::new(), generations: Vec::new(), hot: VecDeque::new(), sleepers: 0, rounds: 0, unasked: 0 }
+        State {
+            watches: Vec::new(),
+            free: Vec::new(),
+            generations: Vec::new(),
+            hot: VecDeque::new(),
+            sleepers: 0,
+            rounds: 0,
+            unasked: 0,
+        }
     }
 
     pub(super) fn len(&self) -> usize {
         self.watches.len() - self.free.len()
-    }
-
-    pub(super) fn has_hot(&self) -> bool {
-        !self.hot.is_empty()
     }
 
     fn at(&mut self, index: u32) -> Option<&mut Watch> {
@@ -204,11 +219,17 @@ impl State {
         }
     }
 
-    /// Puts the connection of `registration`, whose fd is in the set already, under watch.
-    pub(super) fn install(&mut self, epfd: c_int, socket: Attached, registration: &Registration) -> Answer<u32> {
+    /// Puts the connection of `registration`, whose fd is in the set already, under watch. `sibling`: another watch of this
+    /// connection in this set.
+    pub(super) fn install(
+        &mut self,
+        epfd: c_int,
+        socket: Attached,
+        registration: &Registration,
+        sibling: Option<u32>,
+    ) -> Answer<u32> {
         let bell = socket.connection.bell().ok_or(Errno::INVAL)?.raw();
         let masked = socket.connection.tx_on_ring();
-        let elder = self.first_of(&socket);
         let index = match self.free.pop() {
             Some(index) => index,
             None if self.watches.len() == MAX_WATCHES => return Err(Errno::NOSPC),
@@ -218,14 +239,14 @@ impl State {
                 (self.watches.len() - 1) as u32
             }
         };
-        let generation = self.generations[index as usize];
-        let watch = Watch {
+        let mut watch = Watch {
             socket,
             fd: registration.fd,
             events: registration.events,
             data: registration.data,
-            generation,
-            sibling: None,
+            generation: self.generations[index as usize],
+            sibling: index,
+            owns_bell: sibling.is_none(),
             hot: false,
             armed: None,
             disabled: false,
@@ -236,42 +257,23 @@ impl State {
             masked,
             reported: (0, 0),
         };
-        let events = watch.kernel_events();
-        let installed = Tag { watch: index, generation, subject: Subject::Socket }.encode().and_then(|data| {
-            tag::control(epfd, Op::Modify, registration.fd, events, data)?;
-            if elder.is_some() {
-                return Ok(());
-            }
-            let data = Tag { watch: index, generation, subject: Subject::Bell }.encode()?;
-            tag::control(epfd, Op::Add, bell, READ | EDGE, data).inspect_err(|_| {
-                let _ = tag::control(epfd, Op::Modify, registration.fd, registration.events, registration.data);
-            })
-        });
-        if let Err(error) = installed {
+        if let Err(error) = watch.tell_kernel(epfd, index) {
             self.free.push(index);
             return Err(error);
         }
-        self.watches[index as usize] = Some(watch);
-        if let Some(elder) = elder {
-            // Right behind the eldest, whose bell it shares.
-            let behind = self.at(elder).and_then(|watch| watch.sibling.replace(index));
-            if let Some(watch) = self.at(index) {
-                watch.sibling = behind;
-            }
+        if watch.owns_bell
+            && let Err(error) = watch.add_bell(epfd, index, bell)
+        {
+            let _ = tag::control(epfd, Op::Modify, watch.fd, watch.events, watch.data);
+            self.free.push(index);
+            return Err(error);
         }
+        if let Some(elder) = sibling.and_then(|sibling| self.at(sibling)) {
+            watch.sibling = std::mem::replace(&mut elder.sibling, index);
+        }
+        self.watches[index as usize] = Some(watch);
         self.heat(index);
         Ok(index)
-    }
-
-    /// The watch of this connection that owns the bell.
-    fn first_of(&self, socket: &Attached) -> Option<u32> {
-        let same = |watch: &Watch| std::ptr::eq(&watch.socket.connection, &socket.connection);
-        let followers: Vec<u32> = self.watches.iter().flatten().filter(|watch| same(watch)).filter_map(|watch| watch.sibling).collect();
-        self.watches
-            .iter()
-            .enumerate()
-            .filter_map(|(index, watch)| watch.as_ref().is_some_and(same).then_some(index as u32))
-            .find(|index| !followers.contains(index))
     }
 
     /// EPOLL_CTL_MOD.
@@ -280,11 +282,9 @@ impl State {
         let before = (watch.events, watch.masked);
         watch.events = events;
         watch.masked = watch.socket.connection.tx_on_ring();
-        let tag = Tag { watch: index, generation: watch.generation, subject: Subject::Socket };
-        let result = tag.encode().and_then(|tag| tag::control(epfd, Op::Modify, watch.fd, watch.kernel_events(), tag));
-        if result.is_err() {
+        if let Err(error) = watch.tell_kernel(epfd, index) {
             (watch.events, watch.masked) = before;
-            return result;
+            return Err(error);
         }
         watch.data = data;
         watch.disarm();
@@ -303,8 +303,7 @@ impl State {
         }
         watch.masked = masked;
         if !watch.disabled {
-            let tag = Tag { watch: index, generation: watch.generation, subject: Subject::Socket };
-            let _ = tag.encode().and_then(|tag| tag::control(epfd, Op::Modify, watch.fd, watch.kernel_events(), tag));
+            let _ = watch.tell_kernel(epfd, index);
         }
         // Room on one carrier says nothing about room on the other.
         watch.fresh = true;
@@ -316,23 +315,21 @@ impl State {
     pub(super) fn remove(&mut self, index: u32, epfd: Option<c_int>) {
         let Some(mut watch) = self.watches.get_mut(index as usize).and_then(Option::take) else { return };
         watch.disarm();
-        let mut first = true;
-        for other in self.watches.iter_mut().flatten() {
-            if other.sibling == Some(index) {
-                other.sibling = watch.sibling;
-                first = false;
+        let mut before = watch.sibling;
+        while let Some(sibling) = self.at(before) {
+            if sibling.sibling == index {
+                sibling.sibling = watch.sibling;
+                break;
             }
+            before = sibling.sibling;
         }
-        if first
+        if watch.owns_bell
             && let (Some(epfd), Some(bell)) = (epfd, watch.socket.connection.bell())
         {
             let _ = tag::control(epfd, Op::Delete, bell.raw(), 0, 0);
-            if let Some(heir) = watch.sibling
-                && let Some(generation) = self.at(heir).map(|heir| heir.generation)
-            {
-                let _ = Tag { watch: heir, generation, subject: Subject::Bell }
-                    .encode()
-                    .and_then(|data| tag::control(epfd, Op::Add, bell.raw(), READ | EDGE, data));
+            if let Some(heir) = self.at(watch.sibling) {
+                heir.owns_bell = true;
+                let _ = heir.add_bell(epfd, watch.sibling, bell.raw());
             }
         }
         if watch.hot {
@@ -399,16 +396,20 @@ impl State {
                 into.push(event);
                 continue;
             };
-            let Some(watch) = self.at(tag.watch).filter(|watch| watch.generation == tag.generation) else { continue };
+            let Some(watch) = self.at(tag.watch).filter(|watch| watch.generation == tag.generation) else {
+                continue;
+            };
             match tag.subject {
                 Subject::Bell => {
-                    let mut next = Some(tag.watch);
-                    while let Some(index) = next {
-                        next = self.at(index).and_then(|watch| {
-                            watch.disarm();
-                            watch.sibling
-                        });
+                    watch.socket.connection.attend();
+                    let mut index = tag.watch;
+                    while let Some(watch) = self.at(index) {
+                        watch.disarm();
                         woken.push(index);
+                        index = watch.sibling;
+                        if index == tag.watch {
+                            break;
+                        }
                     }
                 }
                 Subject::Socket => {
@@ -424,13 +425,10 @@ impl State {
             }
         }
         for index in woken {
-            self.heat(index);
-            let due = self.at(index).is_some_and(|watch| watch.reported.0 != round);
-            if due && into.room() > 0 {
-                self.hot.retain(|&hot| hot != index);
-                if self.report(index, round, into) {
-                    self.hot.push_back(index);
-                }
+            let Some(watch) = self.at(index).filter(|watch| !watch.hot) else { continue };
+            (watch.hot, watch.idle) = (true, 0);
+            if watch.reported.0 == round || into.room() == 0 || self.report(index, round, into) {
+                self.hot.push_back(index);
             }
         }
     }
@@ -476,12 +474,15 @@ impl State {
     }
 
     pub(super) fn is_ready(&self) -> bool {
-        self.hot.iter().any(|&index| self.watches.get(index as usize).and_then(Option::as_ref).is_some_and(|watch| watch.look().0 != 0))
+        self.hot.iter().any(|&index| {
+            self.watches.get(index as usize).and_then(Option::as_ref).is_some_and(|watch| watch.look().0 != 0)
+        })
     }
 
-    /// Whether looking at the hot watches for a while is likely to pay.
-    pub(super) fn worth_spinning(&self) -> bool {
-        self.hot.iter().any(|&index| self.watches.get(index as usize).and_then(Option::as_ref).is_some_and(|watch| watch.socket.connection.worth_spinning()))
+    /// A connection by whose experience looking at the hot watches for a while is likely to pay.
+    pub(super) fn spinner(&self) -> Option<Attached> {
+        let mut hot = self.hot.iter().filter_map(|&index| self.watches.get(index as usize)?.as_ref());
+        hot.find(|watch| watch.socket.connection.worth_spinning()).map(|watch| watch.socket.clone())
     }
 
     /// The parent's arms are the parent's to take back, and its sleeping threads are not here.

@@ -84,7 +84,14 @@ fn reserve() -> Answer<u64> {
     let mut misfits = Vec::new();
     let found = loop {
         // SAFETY: a new private mapping without access rights, at an address of the kernel's choice, disturbs nothing.
-        let address = unsafe { mmap_anonymous(std::ptr::null_mut(), SPAN as usize, ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE) };
+        let address = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                SPAN as usize,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        };
         match address {
             Ok(address) => {
                 let low = address as u64 & 0xffff_ffff;
