@@ -5,15 +5,14 @@
 
 use std::io::{IoSlice, IoSliceMut};
 
-use rustix::net::{RecvFlags, SendFlags};
-
 use crate::Errno;
 use crate::iov::{Gather, Scatter};
 use crate::mem::{Own, Peer};
 use crate::queue::{Full, QueuePair, Violation};
+use crate::sys::Fd;
 use crate::sys::bell::Bell;
 use crate::sys::poll::{self, Deadline, Events};
-use crate::sys::{Fd, socket};
+use crate::sys::socket::{self, KernelRecv as RecvFlags, KernelSend as SendFlags};
 use protocol::Carrier as Which;
 use protocol::switch::RxStep;
 
@@ -63,7 +62,7 @@ pub struct Tcp(pub Fd);
 
 impl Carrier for Tcp {
     fn send(&self, from: &[IoSlice<'_>]) -> Result<usize, Errno> {
-        socket::send_vectored(self.0, from, SendFlags::NOSIGNAL)
+        socket::send(self.0, from, SendFlags::NOSIGNAL)
     }
 
     fn recv(&self, into: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
@@ -99,57 +98,78 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Goes to sleep until `ready`, the bell having been armed for data, for space, or both; or until
-    /// the socket has one of the wanted events, which are returned.
+    /// Asks the peer to ring for data, for space, or both; to be undone by [`Ring::disarm`]. Whoever
+    /// sleeps after this has to look again first.
+    pub fn arm(&self, want: Events) {
+        if want.read {
+            self.queue.arm_data();
+        }
+        if want.write {
+            self.queue.arm_space();
+        }
+    }
+
+    /// Undoes [`Ring::arm`], and wakes those of this end that still sleep and whose turn it is: the bell
+    /// may have been silenced for them.
+    pub fn disarm(&self, want: Events) {
+        let q = &self.queue;
+        if want.read {
+            q.disarm_data();
+        }
+        if want.write {
+            q.disarm_space();
+        }
+        let (data, space) = q.waiters();
+        if (data && q.has_record()) || (space && q.has_room()) {
+            self.bell.ring();
+        }
+    }
+
+    /// Sleeps until `ready`, having armed for data (`want.read`), for space (`want.write`), or both; or
+    /// until something happens to the socket: what is wanted of it is `of_socket`, and what came is
+    /// returned.
     ///
     /// # Errors
     /// ETIMEDOUT, EINTR; those of poll(2).
     pub fn sleep(
         &self,
-        socket: Fd,
         want: Events,
+        socket: Fd,
+        of_socket: Events,
         until: Deadline,
         ready: impl Fn() -> bool,
     ) -> Result<Events, Errno> {
-        let q = &self.queue;
-        let armed = Armed { ring: self, want };
-        let mut there = (want.read && q.arm_data()) | (want.write && q.arm_space());
+        self.arm(want);
         let result = loop {
-            if there || ready() {
+            if ready() {
                 break Ok(Events::default());
             }
-            match poll::wait(self.bell.fd(), socket, Events { write: false, ..want }, until) {
-                Err(error) => break Err(error),
-                Ok((_, events)) if events.read || events.dead => break Ok(events),
-                Ok((rung, _)) => {
-                    if rung {
-                        self.bell.quiet();
+            match poll::wait(self.bell.fd(), socket, of_socket, until) {
+                Ok((true, Events { read: false, write: false, hangup: false, dead: false })) => {
+                    self.bell.quiet();
+                    if want.read {
+                        self.queue.rearm_data();
                     }
-                    there = (want.read && q.rearm_data()) | (want.write && q.rearm_space());
+                    if want.write {
+                        self.queue.rearm_space();
+                    }
+                    if self.wakes_others(want) {
+                        break Ok(Events::default());
+                    }
                 }
+                Ok((_, events)) => break Ok(events),
+                Err(error) => break Err(error),
             }
         };
-        drop(armed);
+        self.disarm(want);
         result
     }
-}
 
-/// Undoes the arming, and wakes those of this end that still sleep and whose turn it is: the bell may
-/// have been silenced for them.
-struct Armed<'r> {
-    ring: &'r Ring,
-    want: Events,
-}
-
-impl Drop for Armed<'_> {
-    fn drop(&mut self) {
-        let q = &self.ring.queue;
-        let readers = self.want.read && q.disarm_data();
-        let writers = self.want.write && q.disarm_space();
-        let (data_waiters, space_waiters) = q.waiters();
-        if (readers || data_waiters) && q.has_record() || (writers || space_waiters) && q.has_room() {
-            self.ring.bell.ring();
-        }
+    /// Whether the bell, now silent, may have rung for somebody else of this end. Then this waiter
+    /// leaves, and [`Ring::disarm`] rings again.
+    fn wakes_others(&self, want: Events) -> bool {
+        let (data, space) = self.queue.waiters();
+        (data && !want.read && self.queue.has_record()) || (space && !want.write && self.queue.has_room())
     }
 }
 
@@ -205,7 +225,9 @@ impl Carrier for Ring {
     }
 
     fn wait(&self, want: Events, until: Deadline) -> Result<(), Errno> {
-        self.sleep(Fd::new(-1), want, until, || false).map(drop)
+        let q = &self.queue;
+        let ready = || (want.read && q.has_record()) || (want.write && q.has_room());
+        self.sleep(want, Fd::new(-1), Events::default(), until, ready).map(drop)
     }
 }
 

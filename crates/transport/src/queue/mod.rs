@@ -27,6 +27,7 @@ mod rx;
 mod tx;
 
 use protocol::Carrier;
+use protocol::record::{Head, Record};
 use protocol::switch::{RxSwitch, TxSwitch};
 
 pub use rx::{Front, Rx};
@@ -208,8 +209,25 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     pub fn has_record(&self) -> bool {
         let position = self.get(layout::RX_POSITION);
         let word = self.peer.load(self.peer_geometry.cell_at(position), Ordering::Acquire);
-        use protocol::record::{Head, Record};
         Record::decode(word, position, self.peer_geometry.segment_size()) != Head::Empty
+    }
+
+    /// Whether the receiver has bytes, or the end of the stream, before it on the ring. No is certain
+    /// only under the lock: a switch may have to be taken off the ring first.
+    #[inline]
+    #[must_use]
+    pub fn has_data(&self) -> bool {
+        let position = self.get(layout::RX_POSITION);
+        let word = self.peer.load(self.peer_geometry.cell_at(position), Ordering::Acquire);
+        let head = Record::decode(word, position, self.peer_geometry.segment_size());
+        let data = matches!(head, Head::Record(Record::Inline { .. } | Record::Segment { .. } | Record::Fin));
+        data && self.rx_on_ring()
+    }
+
+    /// Whether the peer has shut its sending direction down.
+    #[must_use]
+    pub fn peer_is_shut(&self) -> bool {
+        self.peer.load(layout::TX_SHUT, Ordering::Acquire) != 0
     }
 
     /// Whether the sender has room for another record of any kind. A hint when taken without the lock.
@@ -331,13 +349,11 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.has_record()
     }
 
-    /// The waiter has woken. Returns whether others still wait.
-    pub fn disarm_data(&self) -> bool {
-        let others = self.own.word(layout::DATA_WAITERS).fetch_sub(1, Ordering::Relaxed) > 1;
-        if !others {
+    /// The waiter has woken; the last one takes the arm away.
+    pub fn disarm_data(&self) {
+        if self.own.word(layout::DATA_WAITERS).fetch_sub(1, Ordering::Relaxed) == 1 {
             self.set(layout::ARM_DATA, 0);
         }
-        others
     }
 
     /// Asks the peer to ring when half of what is missing has come back. Returns whether there is room
@@ -362,13 +378,11 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.has_room()
     }
 
-    /// The waiter has woken. Returns whether others still wait.
-    pub fn disarm_space(&self) -> bool {
-        let others = self.own.word(layout::SPACE_WAITERS).fetch_sub(1, Ordering::Relaxed) > 1;
-        if !others {
+    /// The waiter has woken; the last one takes the arm away.
+    pub fn disarm_space(&self) {
+        if self.own.word(layout::SPACE_WAITERS).fetch_sub(1, Ordering::Relaxed) == 1 {
             self.set(layout::ARM_SPACE, 0);
         }
-        others
     }
 
     /// Whether threads of this end wait for data, and for space.

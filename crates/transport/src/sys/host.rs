@@ -82,3 +82,6 @@ pub fn nanoseconds() -> u64 {
     static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
+
+/// For opening files: a symbolic link is an error.
+pub const NO_FOLLOW: i32 = libc::O_NOFOLLOW | libc::O_CLOEXEC;
