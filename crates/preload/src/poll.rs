@@ -13,12 +13,27 @@ use smallvec::SmallVec;
 use transport::sys::Fd;
 
 use crate::border::{errno, guarded, keeping_errno, set_errno};
-use crate::patience::{Patience, timespec};
 use crate::real;
 use crate::table::{self, Entry, SetRef, SocketRef};
+use crate::timeout::{Timeout, timespec};
 
 const READ: c_short = POLLIN | POLLRDNORM;
 const WRITE: c_short = POLLOUT | POLLWRNORM | POLLWRBAND;
+
+/// While a thread waits awake, the kernel is asked once in so many looks: some microseconds.
+const LOOKS_PER_QUESTION: u32 = 128;
+
+/// A list for the kernel.
+type Asked = SmallVec<[pollfd; 16]>;
+
+/// What came of waiting awake.
+enum Awake {
+    /// The kernel was asked, and knew of something.
+    Asked(Asked),
+    /// A connection is ready.
+    Ready,
+    InVain,
+}
 
 /// Who answered.
 pub(crate) enum Answer {
@@ -38,7 +53,7 @@ struct Ours<'a> {
 /// Waits until something in `fds` is ready. `kernel` makes the application's own call.
 pub(crate) fn wait(
     fds: &mut [pollfd],
-    mut patience: Patience,
+    mut timeout: Timeout,
     mask: *const sigset_t,
     kernel: impl FnOnce(&mut [pollfd]) -> c_int,
 ) -> Answer {
@@ -63,7 +78,7 @@ pub(crate) fn wait(
     let answer = if ours.sockets.is_empty() && ours.sets.is_empty() {
         Answer::Kernel(kernel(fds))
     } else {
-        Answer::Poll(wait_for_ours(fds, &ours, &mut patience, mask))
+        Answer::Poll(wait_for_ours(fds, &ours, &mut timeout, mask))
     };
     keeping_errno(|| guarded(|| drop(brackets)));
     for (_, part) in &parts {
@@ -82,12 +97,7 @@ fn part(fd: c_int) -> Option<Entry> {
     })
 }
 
-fn wait_for_ours(
-    fds: &mut [pollfd],
-    ours: &Ours<'_>,
-    patience: &mut Patience,
-    mask: *const sigset_t,
-) -> c_int {
+fn wait_for_ours(fds: &mut [pollfd], ours: &Ours<'_>, timeout: &mut Timeout, mask: *const sigset_t) -> c_int {
     let all_attached = ours.sets.is_empty() && ours.sockets.len() == fds.len();
     loop {
         fds.iter_mut().for_each(|entry| entry.revents = 0);
@@ -95,15 +105,17 @@ fn wait_for_ours(
         if ready > 0 && all_attached {
             return ready;
         }
-        if ready > 0 || patience.is_none() {
+        if ready > 0 || timeout.is_none() {
             let mut asked = ours.masked(fds);
             if !look(&mut asked) {
                 return if ready > 0 { ready } else { -1 };
             }
             return merge(fds, &asked);
         }
-        if guarded(|| ours.spin(fds)).unwrap_or(false) {
-            continue;
+        match guarded(|| ours.stay_awake(fds, all_attached)) {
+            Some(Awake::Asked(asked)) => return merge(fds, &asked),
+            Some(Awake::Ready) => continue,
+            Some(Awake::InVain) | None => {}
         }
         let mut asked = ours.masked(fds);
         let armed = Armed { ours, interests: guarded(|| ours.arm(fds)).unwrap_or_default() };
@@ -118,7 +130,7 @@ fn wait_for_ours(
             events: POLLIN,
             revents: 0,
         }));
-        let left = patience.left().map(timespec);
+        let left = timeout.left().map(timespec);
         let limit = left.as_ref().map_or(ptr::null(), ptr::from_ref);
         // SAFETY: `asked` and `limit` are live; the mask is the application's own.
         let result = unsafe { real::ppoll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, limit, mask) };
@@ -138,7 +150,7 @@ fn wait_for_ours(
         }
         let _ = guarded(|| ours.add_ready(fds));
         let ready = merge(fds, &asked);
-        if ready > 0 || patience.is_over() {
+        if ready > 0 || timeout.is_over() {
             return ready;
         }
     }
@@ -174,12 +186,25 @@ impl Ours<'_> {
         self.sockets.iter().any(socket_ready) || self.sets.iter().any(|(_, set)| set.is_ready())
     }
 
-    fn spin(&self, fds: &[pollfd]) -> bool {
-        let Some((_, spinner)) = self.sockets.iter().find(|(_, socket)| socket.connection.worth_spinning())
-        else {
-            return false;
-        };
-        spinner.connection.spin(|| self.any_ready(fds))
+    /// Looks at the connections for a while, if by the experience of the first that is likely to pay, and at the other fds
+    /// now and then.
+    fn stay_awake(&self, fds: &[pollfd], all_attached: bool) -> Awake {
+        let Some((_, first)) = self.sockets.first() else { return Awake::InVain };
+        let mut looks = 0u32;
+        let mut answer = None;
+        let awake = first.patience.spin(|| {
+            looks += 1;
+            if !all_attached && looks.is_multiple_of(LOOKS_PER_QUESTION) {
+                let mut asked = self.masked(fds);
+                answer = (look(&mut asked) && asked.iter().any(|entry| entry.revents != 0)).then_some(asked);
+            }
+            answer.is_some() || self.any_ready(fds)
+        });
+        match (awake, answer) {
+            (true, Some(asked)) => Awake::Asked(asked),
+            (true, None) => Awake::Ready,
+            (false, _) => Awake::InVain,
+        }
     }
 
     fn arm(&self, fds: &[pollfd]) -> SmallVec<[Interest; 8]> {
@@ -192,9 +217,8 @@ impl Ours<'_> {
     }
 
     /// The list for the kernel: where sends travel on the ring, room in the TCP socket means nothing.
-    fn masked(&self, fds: &[pollfd]) -> SmallVec<[pollfd; 16]> {
-        let mut asked: SmallVec<[pollfd; 16]> =
-            fds.iter().map(|entry| pollfd { revents: 0, ..*entry }).collect();
+    fn masked(&self, fds: &[pollfd]) -> Asked {
+        let mut asked: Asked = fds.iter().map(|entry| pollfd { revents: 0, ..*entry }).collect();
         for &(at, socket) in &self.sockets {
             if socket.connection.tx_on_ring() {
                 asked[at].events &= !WRITE;

@@ -53,7 +53,7 @@ pub(crate) fn is_on() -> bool {
 fn start() {
     STARTED.call_once(|| {
         keeping_errno(|| {
-            if !Config::from_env().enabled {
+            if !Config::get().enabled {
                 return;
             }
             border::hush_panics();

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use endpoint::{Connection, Reason, Role, Totals};
+use endpoint::{Connection, Patience, Reason, Role, Totals};
 use transport::Errno;
 use transport::sys::Fd;
 
@@ -85,6 +85,8 @@ pub(crate) struct Socket {
     shown: AtomicU8,
     /// Counts the sends that found no room: after one of them, room is news to an edge-triggered epoll set.
     starved: AtomicU64,
+    /// Whether waiting awake in poll and select has paid lately.
+    pub(crate) patience: Patience,
     /// What a parent process had moved when it forked this one.
     inherited: OnceLock<Totals>,
 }
@@ -102,6 +104,7 @@ impl Socket {
             registered: AtomicUsize::new(0),
             shown: AtomicU8::new(0),
             starved: AtomicU64::new(0),
+            patience: Patience::default(),
             inherited: OnceLock::new(),
         }
     }
@@ -187,7 +190,7 @@ impl Socket {
 
     /// Bytes that are in the counters of the parent process.
     pub(crate) fn counted_by_parent(&self) -> Totals {
-        self.inherited.get().cloned().unwrap_or_default()
+        self.inherited.get().copied().unwrap_or_default()
     }
 
     /// In the child of a fork.

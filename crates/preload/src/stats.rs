@@ -82,7 +82,6 @@ impl Sums {
 }
 
 static WANTED: AtomicBool = AtomicBool::new(false);
-static IN_CHILD: AtomicBool = AtomicBool::new(false);
 
 /// Connections that are closed already.
 static CLOSED: Lock<Sums> = Lock::new(Sums::ZERO);
@@ -102,22 +101,14 @@ pub(crate) fn start() {
     );
 }
 
-/// This process is about to become another program: its counters would be lost.
-pub(crate) fn write_before_exec() {
-    if !IN_CHILD.load(Ordering::Relaxed) {
-        write();
-    }
-}
-
 /// Writes the file, if SEEKWIRE_STATS names one.
 pub(crate) fn write() {
     let Some(target) = std::env::var_os("SEEKWIRE_STATS").filter(|target| !target.is_empty()) else { return };
     let target = PathBuf::from(target);
     let mut sums = CLOSED.lock().clone();
     sums.add_live();
-    // Helpers such as shells would replace the counters of the program that is meant.
-    let shared = !target.is_dir() && !target.to_string_lossy().contains("%p");
-    if sums.tracked == 0 && (shared || IN_CHILD.load(Ordering::Relaxed)) {
+    if sums.tracked == 0 {
+        // Helpers such as shells would only replace or bury the counters of the program that is meant.
         return;
     }
     if let Err(error) = std::fs::write(place(&target), sums.json()) {
@@ -165,6 +156,5 @@ pub(crate) fn after_fork() {
 
 /// The child counts what it does itself.
 pub(crate) fn after_fork_child() {
-    IN_CHILD.store(true, Ordering::Relaxed);
     *CLOSED.lock() = Sums::ZERO;
 }

@@ -10,8 +10,8 @@ use super::interpose;
 use crate::border::{guarded, keeping_errno};
 use crate::epoll::{self, wait};
 use crate::passed;
-use crate::patience::{Patience, timespec};
 use crate::table::{self, Entry};
+use crate::timeout::{Timeout, timespec};
 use crate::{process, real};
 
 fn created(epfd: c_int) -> c_int {
@@ -47,28 +47,28 @@ interpose! {
     };
     /// epoll_wait(2)
     fn epoll_wait(epfd: c_int, events: *mut epoll_event, max: c_int, timeout: c_int) -> c_int = table::set(epfd) => |set, _kernel| {
-        wait(&set, epfd, events, max, Patience::from_milliseconds(timeout), |patience| {
+        wait(&set, epfd, events, max, Timeout::from_milliseconds(timeout), |left| {
             // SAFETY: the caller's own arguments.
-            unsafe { real::epoll_wait(epfd, events, max, patience.left_milliseconds()) }
+            unsafe { real::epoll_wait(epfd, events, max, left.left_milliseconds()) }
         })
     };
     /// epoll_pwait(2)
     fn epoll_pwait(epfd: c_int, events: *mut epoll_event, max: c_int, timeout: c_int, mask: *const sigset_t) -> c_int = table::set(epfd) => |set, _kernel| {
-        wait(&set, epfd, events, max, Patience::from_milliseconds(timeout), |patience| {
+        wait(&set, epfd, events, max, Timeout::from_milliseconds(timeout), |left| {
             // SAFETY: the caller's own arguments.
-            unsafe { real::epoll_pwait(epfd, events, max, patience.left_milliseconds(), mask) }
+            unsafe { real::epoll_pwait(epfd, events, max, left.left_milliseconds(), mask) }
         })
     };
     /// epoll_pwait2(2)
     fn epoll_pwait2(epfd: c_int, events: *mut epoll_event, max: c_int, timeout: *const Timespec, mask: *const sigset_t) -> c_int = table::set(epfd) => |set, kernel| {
         // SAFETY: valid or null, as epoll_pwait2 demands.
-        let patience = match unsafe { timeout.as_ref() } {
-            None => Some(Patience::ENDLESS),
-            Some(limit) => Patience::from_parts(limit.tv_sec, limit.tv_nsec),
+        let left = match unsafe { timeout.as_ref() } {
+            None => Some(Timeout::ENDLESS),
+            Some(limit) => Timeout::from_parts(limit.tv_sec, limit.tv_nsec),
         };
-        let Some(patience) = patience else { return kernel() };
-        wait(&set, epfd, events, max, patience, |patience| {
-            let left = patience.left().map(timespec);
+        let Some(left) = left else { return kernel() };
+        wait(&set, epfd, events, max, left, |left| {
+            let left = left.left().map(timespec);
             let left = left.as_ref().map_or(ptr::null(), ptr::from_ref);
             // SAFETY: the caller's own arguments, and a live timeout.
             unsafe { real::epoll_pwait2(epfd, events, max, left, mask) }

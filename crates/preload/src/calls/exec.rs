@@ -12,7 +12,7 @@ use libc::{pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
 use super::interpose;
 use crate::border::{guarded, keeping_errno};
-use crate::{passed, stats, table};
+use crate::{passed, process, stats, table};
 
 type Strings = *const *const c_char;
 
@@ -21,7 +21,10 @@ fn before_exec() {
     keeping_errno(|| {
         guarded(|| {
             passed::prepare_exec();
-            stats::write_before_exec();
+            // They would be lost with this program.
+            if process::kind() == process::Kind::Own {
+                stats::write();
+            }
         })
     });
 }

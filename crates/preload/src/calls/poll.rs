@@ -6,8 +6,8 @@ use std::{ptr, slice};
 use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
 
 use super::interpose;
-use crate::patience::Patience;
 use crate::poll::{Answer, wait};
+use crate::timeout::Timeout;
 
 /// The application's list, if there is one that the library needs to look at.
 fn list<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
@@ -24,7 +24,7 @@ fn fits(count: nfds_t, size: size_t) -> bool {
 }
 
 fn wait_milliseconds(list: &mut [pollfd], timeout: c_int, kernel: impl Fn() -> c_int) -> c_int {
-    match wait(list, Patience::from_milliseconds(timeout), ptr::null(), |_| kernel()) {
+    match wait(list, Timeout::from_milliseconds(timeout), ptr::null(), |_| kernel()) {
         Answer::Kernel(result) | Answer::Poll(result) => result,
     }
 }
@@ -36,12 +36,12 @@ fn wait_exactly(
     kernel: impl Fn() -> c_int,
 ) -> c_int {
     // SAFETY: valid or null, as ppoll demands.
-    let patience = match unsafe { timeout.as_ref() } {
-        None => Some(Patience::ENDLESS),
-        Some(limit) => Patience::from_parts(limit.tv_sec, limit.tv_nsec),
+    let left = match unsafe { timeout.as_ref() } {
+        None => Some(Timeout::ENDLESS),
+        Some(limit) => Timeout::from_parts(limit.tv_sec, limit.tv_nsec),
     };
-    let Some(patience) = patience else { return kernel() };
-    match wait(list, patience, mask, |_| kernel()) {
+    let Some(left) = left else { return kernel() };
+    match wait(list, left, mask, |_| kernel()) {
         Answer::Kernel(result) | Answer::Poll(result) => result,
     }
 }

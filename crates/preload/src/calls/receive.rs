@@ -12,8 +12,8 @@ use transport::Errno;
 use super::interpose;
 use crate::border::{count, fail, guarded, keeping_errno};
 use crate::buffers::Buffers;
-use crate::patience::Patience;
 use crate::table::SocketRef;
+use crate::timeout::Timeout;
 use crate::{real, signals, table};
 
 /// Flags that mean the same on the ring, or nothing at all for TCP.
@@ -66,18 +66,20 @@ pub(crate) fn receive(
 }
 
 fn from_ring(socket: &SocketRef, into: Buffers, flags: c_int) -> Result<usize, Errno> {
-    let mut ours = RecvFlags::empty();
-    ours.set(RecvFlags::PEEK, flags & MSG_PEEK != 0);
-    ours.set(RecvFlags::WAIT_ALL, flags & MSG_WAITALL != 0);
-    ours.set(RecvFlags::DONT_WAIT, flags & MSG_DONTWAIT != 0);
-    ours.set(RecvFlags::TRUNC, flags & MSG_TRUNC != 0);
+    let ours = RecvFlags {
+        peek: flags & MSG_PEEK != 0,
+        wait_all: flags & MSG_WAITALL != 0,
+        dont_wait: flags & MSG_DONTWAIT != 0,
+        truncate: flags & MSG_TRUNC != 0,
+    };
     // SAFETY: the application's own array.
     if unsafe { into.len()? } == 0 {
         // TCP waits for a byte even where there is no room for one.
         let mut byte = 0u8;
         let one = Buffers::Flat((&raw mut byte).cast(), 1);
         // SAFETY: a live byte.
-        return unsafe { one.lend_mut(|one| socket.connection.recv(one, ours | RecvFlags::PEEK)) }.map(|_| 0);
+        return unsafe { one.lend_mut(|one| socket.connection.recv(one, RecvFlags { peek: true, ..ours })) }
+            .map(|_| 0);
     }
     if flags & MSG_TRUNC != 0 && into.is_nowhere() {
         return discard(socket, into, ours);
@@ -94,11 +96,7 @@ fn discard(socket: &SocketRef, into: Buffers, flags: RecvFlags) -> Result<usize,
     let mut done = 0;
     while done < wanted {
         let len = nowhere.len().min(wanted - done);
-        let flags = if done == 0 || flags.contains(RecvFlags::WAIT_ALL) {
-            flags
-        } else {
-            flags | RecvFlags::DONT_WAIT
-        };
+        let flags = RecvFlags { dont_wait: flags.dont_wait || done > 0 && !flags.wait_all, ..flags };
         let piece = Buffers::Flat(nowhere.as_mut_ptr().cast(), len);
         // SAFETY: a live array.
         match unsafe { piece.lend_mut(|piece| socket.connection.recv(piece, flags)) } {
@@ -107,7 +105,7 @@ fn discard(socket: &SocketRef, into: Buffers, flags: RecvFlags) -> Result<usize,
             Err(_) if done > 0 => break,
             Err(error) => return Err(error),
         }
-        if flags.contains(RecvFlags::PEEK) {
+        if flags.peek {
             break;
         }
     }
@@ -168,12 +166,12 @@ unsafe fn receive_messages(
 ) -> c_int {
     // SAFETY: valid or null, as recvmmsg demands.
     let limit =
-        unsafe { timeout.as_ref() }.map(|timeout| Patience::from_parts(timeout.tv_sec, timeout.tv_nsec));
+        unsafe { timeout.as_ref() }.map(|timeout| Timeout::from_parts(timeout.tv_sec, timeout.tv_nsec));
     if limit.as_ref().is_some_and(Option::is_none) || messages.is_null() {
         return kernel();
     }
-    let mut patience = limit.flatten().unwrap_or(Patience::ENDLESS);
-    patience.left();
+    let mut left = limit.flatten().unwrap_or(Timeout::ENDLESS);
+    left.left();
     let mut done = 0;
     let mut flags_now = flags & !MSG_WAITFORONE;
     for at in 0..number.min(libc::UIO_MAXIOV as c_uint) as usize {
@@ -191,13 +189,13 @@ unsafe fn receive_messages(
         if flags & MSG_WAITFORONE != 0 {
             flags_now |= MSG_DONTWAIT;
         }
-        if patience.is_over() {
+        if left.is_over() {
             break;
         }
     }
     // SAFETY: as above.
-    if let (Some(timeout), Some(left)) = (unsafe { timeout.as_mut() }, patience.left()) {
-        *timeout = crate::patience::timespec(left);
+    if let (Some(timeout), Some(left)) = (unsafe { timeout.as_mut() }, left.left()) {
+        *timeout = crate::timeout::timespec(left);
     }
     if done > 0 || number == 0 { done } else { -1 }
 }

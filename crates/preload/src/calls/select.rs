@@ -12,9 +12,9 @@ use transport::Errno;
 
 use super::interpose;
 use crate::border::fail;
-use crate::patience::Patience;
 use crate::poll::{Answer, wait};
 use crate::table;
+use crate::timeout::Timeout;
 
 const BITS: usize = c_ulong::BITS as usize;
 
@@ -97,7 +97,7 @@ impl Sets<'_> {
 fn select_ours(
     sets: &mut Sets<'_>,
     count: c_int,
-    patience: Patience,
+    left: Timeout,
     mask: *const sigset_t,
     kernel: impl Fn() -> c_int,
 ) -> c_int {
@@ -105,7 +105,7 @@ fn select_ours(
     if !tracked {
         return kernel();
     }
-    match wait(&mut list, patience, mask, |_| kernel()) {
+    match wait(&mut list, left, mask, |_| kernel()) {
         Answer::Kernel(result) => result,
         Answer::Poll(result) if result < 0 => result,
         Answer::Poll(_) if list.iter().any(|entry| entry.revents & POLLNVAL != 0) => fail(Errno::BADF),
@@ -119,15 +119,15 @@ interpose! {
         // SAFETY: valid or null, as select demands.
         let limit = unsafe { timeout.as_mut() };
         // select, unlike the others, takes more than a second of microseconds.
-        let patience = match &limit {
-            None => Some(Patience::ENDLESS),
+        let left = match &limit {
+            None => Some(Timeout::ENDLESS),
             Some(limit) if limit.tv_usec < 0 => None,
-            Some(limit) => Patience::from_parts(limit.tv_sec + limit.tv_usec / 1_000_000, limit.tv_usec % 1_000_000 * 1000),
+            Some(limit) => Timeout::from_parts(limit.tv_sec + limit.tv_usec / 1_000_000, limit.tv_usec % 1_000_000 * 1000),
         };
-        let (Some(patience), mut sets) = (patience, sets) else { return kernel() };
+        let (Some(left), mut sets) = (left, sets) else { return kernel() };
         let begin = limit.as_ref().map(|_| std::time::Instant::now());
         let by_kernel = std::cell::Cell::new(false);
-        let result = select_ours(&mut sets, count, patience, ptr::null(), || {
+        let result = select_ours(&mut sets, count, left, ptr::null(), || {
             by_kernel.set(true);
             kernel()
         });
@@ -135,19 +135,19 @@ interpose! {
         if let (Some(limit), Some(begin), false) = (limit, begin, by_kernel.get()) {
             let passed = begin.elapsed().as_micros();
             let whole = u128::from(limit.tv_sec.unsigned_abs()) * 1_000_000 + u128::from(limit.tv_usec.unsigned_abs());
-            let left = whole.saturating_sub(passed);
-            (limit.tv_sec, limit.tv_usec) = ((left / 1_000_000) as i64, (left % 1_000_000) as i64);
+            let rest = whole.saturating_sub(passed);
+            (limit.tv_sec, limit.tv_usec) = ((rest / 1_000_000) as i64, (rest % 1_000_000) as i64);
         }
         result
     };
     /// pselect(2)
     fn pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int = Sets::new(count, read, write, except) => |sets, kernel| {
         // SAFETY: valid or null, as pselect demands.
-        let patience = match unsafe { timeout.as_ref() } {
-            None => Some(Patience::ENDLESS),
-            Some(limit) => Patience::from_parts(limit.tv_sec, limit.tv_nsec),
+        let left = match unsafe { timeout.as_ref() } {
+            None => Some(Timeout::ENDLESS),
+            Some(limit) => Timeout::from_parts(limit.tv_sec, limit.tv_nsec),
         };
-        let (Some(patience), mut sets) = (patience, sets) else { return kernel() };
-        select_ours(&mut sets, count, patience, mask, kernel)
+        let (Some(left), mut sets) = (left, sets) else { return kernel() };
+        select_ours(&mut sets, count, left, mask, kernel)
     };
 }

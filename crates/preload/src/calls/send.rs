@@ -67,10 +67,11 @@ pub(crate) fn transmit(
 
 /// `None` if there is nothing to send.
 fn to_ring(socket: &SocketRef, from: Buffers, flags: c_int) -> Result<Option<usize>, Errno> {
-    let mut ours = SendFlags::empty();
-    ours.set(SendFlags::DONT_WAIT, flags & MSG_DONTWAIT != 0);
-    ours.set(SendFlags::NO_SIGNAL, flags & MSG_NOSIGNAL != 0);
-    ours.set(SendFlags::MORE, flags & MSG_MORE != 0);
+    let ours = SendFlags {
+        dont_wait: flags & MSG_DONTWAIT != 0,
+        no_signal: flags & MSG_NOSIGNAL != 0,
+        more: flags & MSG_MORE != 0,
+    };
     // SAFETY: the application's own array.
     let wanted = unsafe { from.len()? };
     if wanted == 0 {

@@ -18,10 +18,10 @@ mod tag;
 mod wait;
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use endpoint::Reason;
+use endpoint::{Patience, Reason};
 use libc::epoll_event;
 use transport::Errno;
 
@@ -43,6 +43,8 @@ pub(crate) struct Set {
     watched: AtomicBool,
     /// Another process had this set first: its registrations are not ours to clear up.
     inherited: AtomicBool,
+    /// Whether waiting awake has paid lately.
+    patience: Patience,
     state: Lock<State>,
 }
 
@@ -54,6 +56,7 @@ impl Set {
             watches: AtomicUsize::new(0),
             watched: AtomicBool::new(false),
             inherited: AtomicBool::new(false),
+            patience: Patience::default(),
             state: Lock::new(State::new()),
         }
     }

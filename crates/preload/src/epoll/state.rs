@@ -17,7 +17,7 @@ const EDGE: u32 = EPOLLET as u32;
 const ONE_SHOT: u32 = EPOLLONESHOT as u32;
 
 /// A hot watch that had nothing to say so many times in a row is armed.
-const PATIENCE: u8 = 16;
+const IDLE_LOOKS: u8 = 16;
 
 /// An attached connection in an epoll set.
 struct Watch {
@@ -375,7 +375,7 @@ impl State {
             into.push(epoll_event { events, u64: watch.data });
         } else {
             watch.idle = watch.idle.saturating_add(1);
-            if watch.disabled || watch.idle > PATIENCE && !watch.arm() {
+            if watch.disabled || watch.idle > IDLE_LOOKS && !watch.arm() {
                 watch.hot = false;
                 return false;
             }
@@ -479,10 +479,8 @@ impl State {
         })
     }
 
-    /// A connection by whose experience looking at the hot watches for a while is likely to pay.
-    pub(super) fn spinner(&self) -> Option<Attached> {
-        let mut hot = self.hot.iter().filter_map(|&index| self.watches.get(index as usize)?.as_ref());
-        hot.find(|watch| watch.socket.connection.worth_spinning()).map(|watch| watch.socket.clone())
+    pub(super) fn has_hot(&self) -> bool {
+        !self.hot.is_empty()
     }
 
     /// The parent's arms are the parent's to take back, and its sleeping threads are not here.

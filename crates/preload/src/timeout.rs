@@ -4,31 +4,31 @@ use std::ffi::c_int;
 use std::time::{Duration, Instant};
 
 /// A timeout, of which some may have passed. The clock is not read before the first sleep.
-pub(crate) struct Patience {
+pub(crate) struct Timeout {
     /// `None`: for ever.
     limit: Option<Duration>,
     since: Option<Instant>,
 }
 
-impl Patience {
+impl Timeout {
     /// For ever.
-    pub(crate) const ENDLESS: Patience = Patience { limit: None, since: None };
+    pub(crate) const ENDLESS: Timeout = Timeout { limit: None, since: None };
 
-    pub(crate) fn new(limit: Duration) -> Patience {
-        Patience { limit: Some(limit), since: None }
+    pub(crate) fn new(limit: Duration) -> Timeout {
+        Timeout { limit: Some(limit), since: None }
     }
 
     /// As poll and epoll_wait take it: negative means for ever.
-    pub(crate) fn from_milliseconds(timeout: c_int) -> Patience {
+    pub(crate) fn from_milliseconds(timeout: c_int) -> Timeout {
         u64::try_from(timeout)
-            .map_or(Patience::ENDLESS, |timeout| Patience::new(Duration::from_millis(timeout)))
+            .map_or(Timeout::ENDLESS, |timeout| Timeout::new(Duration::from_millis(timeout)))
     }
 
     /// `None` if the kernel would refuse it.
-    pub(crate) fn from_parts(seconds: i64, nanoseconds: i64) -> Option<Patience> {
+    pub(crate) fn from_parts(seconds: i64, nanoseconds: i64) -> Option<Timeout> {
         let nanoseconds =
             u32::try_from(nanoseconds).ok().filter(|&nanoseconds| nanoseconds < 1_000_000_000)?;
-        Some(Patience::new(Duration::new(u64::try_from(seconds).ok()?, nanoseconds)))
+        Some(Timeout::new(Duration::new(u64::try_from(seconds).ok()?, nanoseconds)))
     }
 
     /// Whether the call must not wait at all.
