@@ -456,6 +456,12 @@ fn smallest() -> Geometry {
     Geometry::new(64, 4096, 8).unwrap()
 }
 
+fn until_a_writer_waits(ring: &Ring) {
+    while !ring.queue.waiters().1 {
+        thread::yield_now();
+    }
+}
+
 #[test]
 fn a_full_ring_says_so_and_still_takes_the_end() {
     for message in [1, 56, 57, 1016, 1017, 4096, 70_000] {
@@ -487,6 +493,7 @@ fn room_is_announced_when_half_of_it_is_back() {
             a.wait(WRITE, patience()).unwrap();
             assert!(a.queue.has_room());
         });
+        until_a_writer_waits(&a);
         let mut buf = [0; 50];
         for _ in 0..sent / 50 {
             b.recv(&mut [IoSliceMut::new(&mut buf)]).unwrap();
@@ -541,6 +548,7 @@ fn reserved_segments_are_not_waited_for() {
     }
     thread::scope(|scope| {
         scope.spawn(|| a.wait(WRITE, patience()).unwrap());
+        until_a_writer_waits(&a);
         let mut buf = [0; 2000];
         while sent > 0 {
             sent -= recv_some(&b, &mut buf);

@@ -1,6 +1,8 @@
 //! What several test programs share: pairs of ends, and a stream of bytes that every test can tell apart.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
+pub(crate) mod hostile;
+
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -20,7 +22,7 @@ pub(crate) fn memory(geometry: Geometry) -> (Own, OwnedFd) {
 }
 
 /// The queue of an end that has `own`, with the peer behind `peer`.
-pub(crate) fn queue(own: Own, geometry: Geometry, peer: &OwnedFd) -> QueuePair<Own, Peer> {
+pub(crate) fn joined(own: Own, geometry: Geometry, peer: &OwnedFd) -> QueuePair<Own, Peer> {
     let peer = Peer::attach(peer.as_fd(), Geometry::MAX_BYTES).unwrap();
     let peer_geometry = queue::peer_geometry(&peer, peer.len()).unwrap();
     QueuePair::new(own, geometry, peer, peer_geometry)
@@ -32,8 +34,8 @@ pub(crate) fn ring_pair(a: Geometry, b: Geometry) -> (Ring, Ring) {
     let (a_bell, b_bell) = (Bell::new().unwrap(), Bell::new().unwrap());
     let lent = |bell: &Bell| Bell::from_peer(bell.as_fd().try_clone_to_owned().unwrap()).unwrap();
     let (to_a, to_b) = (lent(&a_bell), lent(&b_bell));
-    let a = Ring { queue: queue(a_own, a, &b_fd), bell: a_bell, peer_bell: to_b };
-    let b = Ring { queue: queue(b_own, b, &a_fd), bell: b_bell, peer_bell: to_a };
+    let a = Ring { queue: joined(a_own, a, &b_fd), bell: a_bell, peer_bell: to_b };
+    let b = Ring { queue: joined(b_own, b, &a_fd), bell: b_bell, peer_bell: to_a };
     a.queue.set_ready();
     b.queue.set_ready();
     (a, b)
