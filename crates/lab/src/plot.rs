@@ -167,13 +167,15 @@ impl Figure {
         root.fill(&WHITE)?;
         let root = root.titled(&self.title, (FONT, 20))?;
 
+        // The range includes its end.
+        let rows = 0..bars.len().saturating_sub(1);
         let largest = bars.iter().map(|bar| bar.high.max(bar.value)).fold(1.0, f64::max);
         let mut chart = ChartBuilder::on(&root)
             .margin(8)
             .margin_right(40)
             .x_label_area_size(45)
             .y_label_area_size(300)
-            .build_cartesian_2d(0.0..largest * 1.1, (0..bars.len()).into_segmented())?;
+            .build_cartesian_2d(0.0..largest * 1.1, rows.into_segmented())?;
         // Segments count from the bottom, reading order from the top.
         let name = |segment: &SegmentValue<usize>| match segment {
             SegmentValue::CenterOf(index) => {
