@@ -243,14 +243,14 @@ fn model(name: &str, exact: bool, cases: u32, with_pair: impl Fn(&mut dyn FnMut(
 
 #[test]
 fn one_thread() {
-    model("kernel TCP", false, 150, |run| {
+    model("kernel TCP", false, 100, |run| {
         let pair = TcpPair::new();
         let (a, b) = pair.carriers();
         run([&a, &b]);
     });
     for (a, b) in geometries() {
         let name = format!("ring, {} and {} descriptors", a.cells(), b.cells());
-        model(&name, true, 500, |run| {
+        model(&name, true, 300, |run| {
             let (a, b) = ring_pair(a, b);
             run([&a, &b]);
         });

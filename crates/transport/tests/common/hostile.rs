@@ -52,6 +52,11 @@ pub(crate) enum Operation {
 const KNOWN: [usize; 12] = [0x40, 0x48, 0x80, 0x88, 0x90, 0xc0, 0xc8, 0xd0, 0xd8, 0x100, 0x108, 0x110];
 const CONSUMED: usize = 0x80;
 const RETURNED: usize = 0x88;
+/// And words that it keeps for itself.
+const TX_POSITION: usize = 0x148;
+const FREE_COUNT: usize = 0x168;
+const CONSUMED_SEEN: usize = 0x180;
+const TABLES: usize = 0x400;
 
 /// More looks at the peer's memory than any operation has reason for.
 const MOST_LOOKS: u64 = 300_000;
@@ -122,11 +127,26 @@ pub(crate) fn play(ends: (Geometry, Geometry), operations: &[Operation]) -> u64 
     for operation in operations {
         world.honest.peer().looks.set(0);
         world.step(operation);
+        world.check_own();
     }
     world.violations
 }
 
 impl World {
+    /// What the honest end keeps for itself still makes sense.
+    fn check_own(&self) {
+        let word = |offset: usize| self.honest.own().word(offset).load(Ordering::Relaxed);
+        let free: Vec<u64> = (0..word(FREE_COUNT) as usize).map(|index| word(TABLES + index * 8)).collect();
+        let segments = self.geometry.segments();
+        assert!(free.len() + self.reserved.len() <= segments, "{} segments are free", free.len());
+        let mut seen = vec![false; segments];
+        for segment in free.into_iter().map(|s| s as usize).chain(self.reserved.iter().copied()) {
+            assert!(!std::mem::replace(&mut seen[segment], true), "segment {segment} is free twice");
+        }
+        let used = word(TX_POSITION).checked_sub(word(CONSUMED_SEEN));
+        assert!(used.is_some_and(|used| used < self.geometry.cells() as u64), "{used:?} descriptors in use");
+    }
+
     fn noted<T>(&mut self, result: Result<T, Violation>) -> Option<T> {
         self.violations += u64::from(result.is_err());
         result.ok()
@@ -226,7 +246,7 @@ impl World {
             Operation::Word(offset, value) => {
                 // Not what the peer keeps for itself: its own code trusts that, and is not under test.
                 let offset = *offset as usize % self.peer_geometry.bytes() / 8 * 8;
-                if !(0x140..0x400 + self.peer_geometry.segments() * 16).contains(&offset) {
+                if !(0x140..TABLES + self.peer_geometry.segments() * 16).contains(&offset) {
                     self.write(offset, *value);
                 }
             }
@@ -242,7 +262,7 @@ impl World {
             }
             Operation::Returned(more, segment) => {
                 let count = self.hostile.own().word(RETURNED).load(Ordering::Relaxed);
-                let ring = 0x400 + self.peer_geometry.segments() * 16;
+                let ring = TABLES + self.peer_geometry.segments() * 16;
                 let entry = ring + (count as usize % self.geometry.segments()) * 8;
                 self.write(entry, *segment);
                 self.write(RETURNED, count.wrapping_add((*more).into()));
@@ -264,7 +284,7 @@ impl World {
     }
 
     fn ring_at(&self) -> usize {
-        (0x400 + self.peer_geometry.segments() * 16 + 8192).next_multiple_of(4096)
+        (TABLES + self.peer_geometry.segments() * 16 + 8192).next_multiple_of(4096)
     }
 
     fn write(&self, offset: usize, value: u64) {
