@@ -55,7 +55,7 @@ unsafe fn prepare_control(header: &msghdr) {
 pub(crate) fn to_tcp(socket: &SocketRef, why: Reason) {
     keeping_errno(|| {
         // A peer that did not answer once is not waited for again.
-        let why = if socket.is_handed_over() { Reason::Bypassed } else { why };
+        let why = if socket.hand_over() { why } else { Reason::Bypassed };
         if let Err(error) = socket.fall_back(why) {
             log::warn!(fd = socket.connection.fd().raw(), %error, "the peer did not agree in time to go back to TCP");
         }

@@ -87,6 +87,7 @@ pub(crate) struct Socket {
     shown: AtomicU8,
     /// Counts the sends that found no room: after one of them, room is news to an edge-triggered epoll set.
     starved: AtomicU64,
+    /// Another program holds it, too, as a plain socket.
     handed_over: AtomicBool,
     /// Whether waiting awake in poll and select has paid lately.
     pub(crate) patience: Patience,
@@ -203,9 +204,9 @@ impl Socket {
         let _ = self.inherited.set(self.connection.totals());
     }
 
-    /// Whether another program was given this socket already; from now on it was.
-    pub(crate) fn is_handed_over(&self) -> bool {
-        self.handed_over.swap(true, Ordering::Relaxed)
+    /// Another program gets this socket. False if one did before.
+    pub(crate) fn hand_over(&self) -> bool {
+        !self.handed_over.swap(true, Ordering::Relaxed)
     }
 
     /// What user space alone knows to be ready. As in the kernel, less than SO_RCVLOWAT bytes are nothing to read.
@@ -331,7 +332,8 @@ fn leave(fd: c_int, object: Arc<Object>, last: Last) {
             epoll::forget(socket, (!gone).then_some(fd));
             if gone && !socket.is_listening() {
                 eager = socket.connection.is_attached();
-                if last == Last::Closing {
+                // One that lives on in another program does not end with this number.
+                if last == Last::Closing && !socket.handed_over.load(Ordering::Relaxed) {
                     socket.connection.close();
                 }
                 stats::closed(socket);
