@@ -122,8 +122,8 @@ pub(crate) struct Status {
         value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub(crate) watch: Option<u32>,
 
-    /// Directory in which processes find each other
-    #[arg(long, value_name = "DIR", env = "SEEKWIRE_DIR")]
+    /// Directory in which processes find each other, if not that of this environment
+    #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
 }
 
@@ -138,8 +138,8 @@ pub(crate) struct Doctor {
     #[arg(long)]
     pub(crate) json: bool,
 
-    /// Directory in which processes find each other
-    #[arg(long, value_name = "DIR", env = "SEEKWIRE_DIR")]
+    /// Directory in which processes find each other, if not that of this environment
+    #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
 }
 
@@ -184,7 +184,7 @@ pub(crate) struct LabRun {
 #[derive(Debug, Args)]
 pub(crate) struct LabPeer {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-    pub(crate) arguments: Vec<String>,
+    pub(crate) arguments: Vec<OsString>,
 }
 
 #[derive(Debug, Subcommand)]

@@ -2,15 +2,18 @@
 
 use std::fs;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use rustix::fs::{MemfdFlags, SealFlags};
+use seekwire::{Config, Fd};
 use serde::Serialize;
+use transport::sys::host;
 
 use crate::table::{self, Align};
-use crate::{arguments, executable, library, probe, proc};
+use crate::{arguments, executable, library, probe, proc, status};
 
 /// How one thing was found to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -48,12 +51,13 @@ impl Finding {
 
 /// Prints the findings; success when none says fail.
 pub(crate) fn doctor(options: &arguments::Doctor) -> Result<ExitCode> {
-    let registry = registry_directory(options.dir.as_deref());
+    let registry = status::directory(options.dir.as_deref())?;
     let findings = vec![
         kernel(),
         sealed_memory(),
         event_descriptors(),
         namespaces(),
+        settings(),
         directory(&registry),
         shared_memory(),
         descriptors(),
@@ -98,16 +102,6 @@ fn render(findings: &[Finding]) -> String {
         }
     }
     text
-}
-
-fn registry_directory(chosen: Option<&Path>) -> PathBuf {
-    if let Some(chosen) = chosen {
-        return chosen.to_path_buf();
-    }
-    match std::env::var_os("XDG_RUNTIME_DIR") {
-        Some(runtime) if !runtime.is_empty() => Path::new(&runtime).join("seekwire"),
-        _ => PathBuf::from(format!("/dev/shm/seekwire-{}", rustix::process::geteuid().as_raw())),
-    }
 }
 
 fn kernel() -> Finding {
@@ -167,12 +161,37 @@ fn event_descriptors() -> Finding {
 
 fn namespaces() -> Finding {
     const CHECK: &str = "network namespace";
-    match fs::read_link("/proc/self/ns/net") {
-        Ok(link) => {
-            Finding::ok(CHECK, format!("{}; connections to other namespaces stay TCP", link.display()))
+    let attempt = || -> io::Result<u64> {
+        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        Ok(transport::sys::socket::namespace(Fd::from(&socket))?)
+    };
+    match attempt() {
+        Ok(cookie) => {
+            Finding::ok(CHECK, format!("number {cookie}; connections to other namespaces stay TCP"))
         }
-        Err(error) => Finding::warn(CHECK, error.to_string(), "is /proc mounted?"),
+        Err(error) => {
+            Finding::fail(CHECK, error.to_string(), "SO_NETNS_COOKIE is needed: Linux 5.14 or newer")
+        }
     }
+}
+
+fn settings() -> Finding {
+    const CHECK: &str = "settings";
+    let config = Config::get();
+    if !config.complaints.is_empty() {
+        return Finding::warn(CHECK, config.complaints.join("; "), "correct or unset these variables");
+    }
+    if !config.enabled {
+        return Finding::warn(CHECK, "SEEKWIRE=off: nothing is accelerated", "unset SEEKWIRE");
+    }
+    let set: Vec<String> = std::env::vars_os()
+        .filter_map(|(name, _)| name.into_string().ok())
+        .filter(|name| name.starts_with("SEEKWIRE"))
+        .collect();
+    Finding::ok(
+        CHECK,
+        if set.is_empty() { "defaults".to_owned() } else { format!("set: {}", set.join(", ")) },
+    )
 }
 
 fn directory(registry: &Path) -> Finding {
@@ -241,41 +260,32 @@ fn shared_memory() -> Finding {
 
 fn descriptors() -> Finding {
     const CHECK: &str = "open files";
-    // The socket, this end's bell and the peer's.
-    const FOR_EACH_CONNECTION: u64 = 3;
+    // The library's own descriptors are two bells for each connection. They have numbers above the soft limit, or
+    // the last quarter below it where the hard limit is the same.
+    const BELLS: u64 = 2;
     const COMFORTABLE: u64 = 1000;
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile);
-    let show = |limit: Option<u64>| limit.map_or("unlimited".to_owned(), |limit| limit.to_string());
-    let connections = limit.current.map(|soft| soft / FOR_EACH_CONNECTION);
+    let (soft, hard) = host::descriptor_limit();
+    let room = if hard > soft { hard - soft } else { soft / 4 };
+    let connections = (room / BELLS).min(soft);
     let found = format!(
-        "soft limit {}, hard limit {}: about {} accelerated connections in a process",
-        show(limit.current),
-        show(limit.maximum),
-        show(connections)
+        "soft limit {soft}, hard limit {hard}: up to {connections} accelerated connections in a process"
     );
-    match connections {
-        Some(count) if count < COMFORTABLE => Finding::warn(
-            CHECK,
-            found,
-            "further connections stay TCP; for more: ulimit -n 16384, or LimitNOFILE= of the unit",
-        ),
-        _ => Finding::ok(CHECK, found),
+    if connections >= COMFORTABLE {
+        return Finding::ok(CHECK, found);
     }
+    let advice = "further connections stay TCP; raise the hard limit (LimitNOFILE=1024:524288 of a unit, limits.conf(5))";
+    Finding::warn(CHECK, found, advice)
 }
 
 fn cores() -> Finding {
     const CHECK: &str = "cores";
-    let allowed = rustix::thread::sched_getaffinity(None).map(|set| set.count());
-    match allowed {
-        Ok(1) => Finding::warn(
+    match host::processors() {
+        1 => Finding::warn(
             CHECK,
             "1 core allowed: never spins",
-            "two or more cores let waiting ends spin for a moment instead of sleeping (taskset -p, cpuset of the container)",
+            "with two or more, waiting ends spin for a moment instead of sleeping (taskset -p, cpuset of the container)",
         ),
-        Ok(count) => Finding::ok(CHECK, format!("{count} cores allowed: spins for a moment before sleeping")),
-        Err(error) => {
-            Finding::warn(CHECK, error.to_string(), "sched_getaffinity is needed to decide on spinning")
-        }
+        count => Finding::ok(CHECK, format!("{count} cores allowed: spins for a moment before sleeping")),
     }
 }
 
@@ -286,7 +296,7 @@ fn preloads() -> Finding {
     let others: Vec<&str> = variable
         .split([' ', ':'])
         .chain(system.split_ascii_whitespace())
-        .filter(|name| !name.is_empty() && !name.ends_with(library::FILE_NAME))
+        .filter(|name| !name.is_empty() && !name.ends_with(lab::library::FILE_NAME))
         .collect();
     if others.is_empty() {
         return Finding::ok(CHECK, "none");
@@ -320,7 +330,7 @@ fn containment() -> Finding {
 
 fn library_file() -> Finding {
     const CHECK: &str = "library";
-    let library = match library::find() {
+    let library = match lab::library::find() {
         Ok(library) => library,
         Err(error) => return Finding::fail(CHECK, "not found", format!("{error:#}")),
     };
@@ -338,7 +348,8 @@ fn library_file() -> Finding {
 fn exchange(registry: &Path) -> Finding {
     const CHECK: &str = "exchange of messages";
     let attempt = || -> Result<probe::Stats> {
-        let preload = library::preload_value(&library::find()?, std::env::var_os("LD_PRELOAD").as_deref())?;
+        let preload =
+            library::preload_value(&lab::library::find()?, std::env::var_os("LD_PRELOAD").as_deref())?;
         probe::exchange(&preload, registry)
     };
     let own = env!("CARGO_PKG_VERSION");

@@ -1,32 +1,10 @@
-//! Finding libseekwire.so.
+//! How the loader is told of libseekwire.so.
 
-use std::env;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use anyhow::{Context, Result, bail};
-
-pub(crate) const FILE_NAME: &str = "libseekwire.so";
-
-/// The library: next to this command (a build directory), else where `make install` puts it, else `$SEEKWIRE_LIBRARY`.
-pub(crate) fn find() -> Result<PathBuf> {
-    let command = env::current_exe().context("cannot find this command's own file")?;
-    let directory = command.parent().unwrap_or(Path::new("/"));
-    let mut candidates = vec![directory.join(FILE_NAME)];
-    for installed in ["../lib/seekwire", "../lib"] {
-        candidates.push(directory.join(installed).join(FILE_NAME));
-    }
-    candidates.extend(env::var_os("SEEKWIRE_LIBRARY").map(PathBuf::from));
-
-    match candidates.iter().find(|candidate| candidate.is_file()) {
-        Some(found) => found.canonicalize().with_context(|| format!("cannot resolve {}", found.display())),
-        None => bail!(
-            "{FILE_NAME} not found; looked for {}. Run `make build`, or set SEEKWIRE_LIBRARY",
-            candidates.iter().map(|c| c.display().to_string()).collect::<Vec<_>>().join(", ")
-        ),
-    }
-}
+use anyhow::{Result, bail};
 
 /// The value of `LD_PRELOAD` that loads `library` before whatever `existing` asks for.
 ///

@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         Command::Status(options) => status::status(&options).map(|()| ExitCode::SUCCESS),
         Command::Demo(options) => laboratory::demo(&options),
         Command::Lab(command) => laboratory::lab(&command),
-        Command::LabPeer(peer) => laboratory::peer(&peer.arguments),
+        Command::LabPeer(peer) => return laboratory::peer(peer),
         Command::Man { directory } => manual::write(&directory).map(|()| ExitCode::SUCCESS),
         Command::Probe(side) => probe::side(&side).map(|()| ExitCode::SUCCESS),
     };

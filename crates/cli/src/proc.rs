@@ -8,8 +8,6 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use crate::library;
-
 /// A process of this user.
 #[derive(Debug)]
 pub(crate) struct Process {
@@ -50,7 +48,7 @@ impl Process {
     /// Whether libseekwire.so is mapped.
     pub(crate) fn has_library(&self) -> bool {
         // After an upgrade the kernel adds " (deleted)".
-        let needle = format!("/{}", library::FILE_NAME);
+        let needle = format!("/{}", lab::library::FILE_NAME);
         let maps = fs::read(self.directory.join("maps")).unwrap_or_default();
         maps.split(|byte| *byte == b'\n').any(|line| contains(line, needle.as_bytes()))
     }

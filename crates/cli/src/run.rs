@@ -48,7 +48,7 @@ fn fail(status: u8, message: &str) -> ExitCode {
 }
 
 fn prepare(program: &Path, options: &arguments::Run) -> Result<Command> {
-    let library = library::find()?;
+    let library = lab::library::find()?;
     let mut command = Command::new(program);
     command.arg0(&options.command[0]).args(&options.command[1..]);
 

@@ -7,11 +7,14 @@
 use std::collections::HashSet;
 use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use serde::Serialize;
+use seekwire::registry::{Entry, Registry};
+use seekwire::{Carrier, Config, Reason};
+use serde::{Serialize, Serializer};
 
 use crate::arguments;
 use crate::proc::{self, TcpTables};
@@ -25,20 +28,16 @@ struct Row {
     local: SocketAddr,
     peer: SocketAddr,
     /// What carries the next byte sent.
+    #[serde(serialize_with = "as_word")]
     tx: Carrier,
     /// What carries the next byte received.
+    #[serde(serialize_with = "as_word")]
     rx: Carrier,
     /// None: the library does not count the bytes of this connection.
     bytes: Option<Bytes>,
     /// Why a direction is on TCP.
-    reason: Option<String>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "lowercase")]
-enum Carrier {
-    Tcp,
-    Ring,
+    #[serde(serialize_with = "as_word_or_null")]
+    reason: Option<Reason>,
 }
 
 /// Bytes moved so far, by direction and carrier.
@@ -99,8 +98,22 @@ fn rows(options: &arguments::Status) -> Result<Vec<Row>> {
 }
 
 /// What the processes themselves have entered.
-fn registered(_options: &arguments::Status) -> Result<Vec<Row>> {
-    Ok(Vec::new())
+fn registered(options: &arguments::Status) -> Result<Vec<Row>> {
+    let directory = directory(options.dir.as_deref())?;
+    // Opening would make it.
+    if !directory.exists() {
+        return Ok(Vec::new());
+    }
+    let entries = Registry::open(&directory)?.entries();
+    Ok(entries.into_iter().filter(|entry| entry.alive).map(Row::from).collect())
+}
+
+/// The directory in which processes find each other: `chosen`, else that of this environment.
+pub(crate) fn directory(chosen: Option<&Path>) -> Result<PathBuf> {
+    match chosen {
+        Some(chosen) => Ok(std::path::absolute(chosen)?),
+        None => Ok(Config::get().dir.clone()),
+    }
 }
 
 /// Every TCP connection of every process that has the library loaded.
@@ -119,7 +132,7 @@ fn unregistered() -> Vec<Row> {
                 tx: Carrier::Tcp,
                 rx: Carrier::Tcp,
                 bytes: None,
-                reason: Some(if off { "disabled" } else { "below threshold" }.to_owned()),
+                reason: Some(if off { Reason::Disabled } else { Reason::BelowThreshold }),
             });
         }
     }
@@ -152,32 +165,57 @@ fn render(rows: &[Row]) -> String {
             row.program.clone(),
             row.local.to_string(),
             row.peer.to_string(),
-            row.tx.name().to_owned(),
-            row.rx.name().to_owned(),
+            row.tx.to_string(),
+            row.rx.to_string(),
             count(|bytes| bytes.tx_tcp),
             count(|bytes| bytes.tx_ring),
             count(|bytes| bytes.rx_tcp),
             count(|bytes| bytes.rx_ring),
-            row.reason.clone().unwrap_or_default(),
+            row.reason.as_ref().map(Reason::to_string).unwrap_or_default(),
         ]
     });
     table::layout(&COLUMNS, &cells.collect::<Vec<_>>())
 }
 
-impl Carrier {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Tcp => "tcp",
-            Self::Ring => "ring",
+impl From<Entry> for Row {
+    fn from(entry: Entry) -> Self {
+        Self {
+            pid: entry.pid,
+            program: entry.program,
+            local: canonical(entry.local),
+            peer: canonical(entry.peer),
+            tx: entry.tx,
+            rx: entry.rx,
+            bytes: Some(Bytes {
+                tx_tcp: entry.tx_tcp,
+                tx_ring: entry.tx_ring,
+                rx_tcp: entry.rx_tcp,
+                rx_ring: entry.rx_ring,
+            }),
+            reason: entry.reason,
         }
     }
+}
+
+/// IPv4 addresses as such, also where they came from an IPv6 socket.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// For people and for JSON, carriers and reasons are words.
+fn as_word<T: ToString, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&value.to_string())
+}
+
+fn as_word_or_null<T: ToString, S: Serializer>(value: &Option<T>, serializer: S) -> Result<S::Ok, S::Error> {
+    value.as_ref().map(T::to_string).serialize(serializer)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn row(bytes: Option<Bytes>, carrier: Carrier, reason: Option<&str>) -> Row {
+    fn row(bytes: Option<Bytes>, carrier: Carrier, reason: Option<Reason>) -> Row {
         Row {
             pid: 7,
             program: "redis-server".into(),
@@ -186,7 +224,7 @@ mod tests {
             tx: carrier,
             rx: carrier,
             bytes,
-            reason: reason.map(str::to_owned),
+            reason,
         }
     }
 
@@ -195,7 +233,7 @@ mod tests {
         let bytes = Bytes { tx_tcp: 100, tx_ring: 4096, rx_tcp: 0, rx_ring: 3 << 20 };
         let text = render(&[
             row(Some(bytes), Carrier::Ring, None),
-            row(None, Carrier::Tcp, Some("below threshold")),
+            row(None, Carrier::Tcp, Some(Reason::BelowThreshold)),
         ]);
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 3);

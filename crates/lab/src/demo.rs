@@ -53,7 +53,7 @@ pub fn run(options: &Options) -> Result<()> {
         library: options.library.clone(),
         ..experiment::Options::default()
     };
-    let context = Context::new(&settings, Progress::new("demo"));
+    let context = Context::new(&settings, Progress::new("demo"))?;
     let description = Description {
         name: "demo",
         about: "Unmodified programs exchange bytes over TCP on this machine, plain and accelerated in alternation. In \

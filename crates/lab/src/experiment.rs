@@ -2,12 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
 
-use crate::launch::{Accelerator, Mode, interrupt};
+use crate::launch::{Mode, Registry, interrupt};
 use crate::machine::{COMMIT, Machine};
 use crate::outcome::{Outcome, ResultFile};
 use crate::output::{Destination, RESULT};
@@ -59,24 +58,25 @@ impl Default for Options {
 pub struct Context<'a> {
     options: &'a Options,
     progress: Progress,
-    accelerated: Result<Mode, String>,
+    library: Result<PathBuf, String>,
+    registry: Registry,
 }
 
 impl<'a> Context<'a> {
     /// A context for one experiment, reporting to `progress`.
-    pub fn new(options: &'a Options, progress: Progress) -> Self {
+    ///
+    /// # Errors
+    ///
+    /// If no temporary directory can be made.
+    pub fn new(options: &'a Options, progress: Progress) -> Result<Self> {
         let library = match &options.library {
             Some(library) => {
                 library.canonicalize().map_err(|error| format!("{}: {error}", library.display()))
             }
             None => library::find().map_err(|error| error.to_string()),
         };
-        let accelerated = library.and_then(|library| {
-            let accelerator =
-                Accelerator::new(library).map_err(|error| format!("cannot make a registry: {error}"))?;
-            Ok(Mode::Accelerated(Arc::new(accelerator)))
-        });
-        Self { options, progress, accelerated }
+        let registry = Registry::new().context("cannot make a directory for the registry of the children")?;
+        Ok(Self { options, progress, library, registry })
     }
 
     /// How to start an accelerated program.
@@ -85,7 +85,13 @@ impl<'a> Context<'a> {
     ///
     /// If the library was not found.
     pub fn accelerated(&self) -> Result<Mode> {
-        self.accelerated.clone().map_err(|why| anyhow!("{why}"))
+        let library = self.library.clone().map_err(|why| anyhow!("{why}"))?;
+        Ok(Mode::Accelerated { library, registry: self.registry.clone() })
+    }
+
+    /// How to start a program that uses Seekwire itself.
+    pub fn linked(&self) -> Mode {
+        Mode::Linked { registry: self.registry.clone() }
     }
 
     /// Whether to be quick rather than thorough.
@@ -192,7 +198,7 @@ pub fn run_one(experiment: &dyn Experiment, options: &Options) -> Result<Complet
 }
 
 fn run_into(experiment: &dyn Experiment, options: &Options, destination: &Destination) -> Result<Completed> {
-    let context = Context::new(options, Progress::new(experiment.name()));
+    let context = Context::new(options, Progress::new(experiment.name()))?;
     let completed = measure(Description::of(experiment), destination, || experiment.run(&context))?;
     match &completed.violation {
         Some(violation) => bail!("experiment {}: {violation}", experiment.name()),

@@ -1,5 +1,7 @@
-//! Finds `libseekwire.so`, the library that accelerates unmodified programs.
+//! `libseekwire.so`, the library that accelerates unmodified programs: where it is, and how it is preloaded.
 
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -17,8 +19,20 @@ pub struct NotFound {
     looked_at: Vec<PathBuf>,
 }
 
-/// The library that belongs to the running binary: beside it, else `../lib/seekwire/` of its directory, else
-/// `$SEEKWIRE_LIBRARY`. The path is absolute, as LD_PRELOAD needs it once a child changes directory.
+/// The dynamic loader cannot be told to preload from such a path: it splits LD_PRELOAD at colons and blanks and expands
+/// `$`, with no way to quote them (ld.so(8)).
+#[derive(Debug, Error)]
+#[error(
+    "the path of the library, {}, contains a colon, a blank or a dollar sign, which LD_PRELOAD cannot express; install \
+     Seekwire elsewhere",
+    library.display()
+)]
+pub struct Inexpressible {
+    library: PathBuf,
+}
+
+/// The library that belongs to the running binary: beside it (as in a build directory), else in `../lib/seekwire` or
+/// `../lib` of its directory (as installed), else `$SEEKWIRE_LIBRARY`. The path is absolute, as LD_PRELOAD needs it once a child changes directory.
 ///
 /// # Errors
 ///
@@ -33,8 +47,8 @@ pub fn find() -> Result<PathBuf, NotFound> {
     first_file(candidates)
 }
 
-fn beside(directory: &Path) -> [PathBuf; 2] {
-    [directory.join(FILE_NAME), directory.join("../lib/seekwire").join(FILE_NAME)]
+fn beside(directory: &Path) -> [PathBuf; 3] {
+    ["", "../lib/seekwire", "../lib"].map(|place| directory.join(place).join(FILE_NAME))
 }
 
 fn first_file(candidates: Vec<PathBuf>) -> Result<PathBuf, NotFound> {
@@ -42,6 +56,36 @@ fn first_file(candidates: Vec<PathBuf>) -> Result<PathBuf, NotFound> {
         Some(path) => Ok(path),
         None => Err(NotFound { looked_at: candidates }),
     }
+}
+
+/// The value of LD_PRELOAD that loads `library` before everything that `existing` asks for.
+///
+/// # Errors
+///
+/// [`Inexpressible`].
+pub fn preload(library: &Path, existing: &OsStr) -> Result<OsString, Inexpressible> {
+    let path = library.as_os_str();
+    if path.as_bytes().iter().any(|byte| b" :$".contains(byte)) {
+        return Err(Inexpressible { library: library.to_owned() });
+    }
+    let mut value = path.to_owned();
+    let others = without(existing);
+    if !others.is_empty() {
+        value.push(":");
+        value.push(others);
+    }
+    Ok(value)
+}
+
+/// A value of LD_PRELOAD without any copy of the library.
+pub fn without(existing: &OsStr) -> OsString {
+    let is_other = |entry: &&[u8]| {
+        let name = Path::new(OsStr::from_bytes(entry)).file_name();
+        !entry.is_empty() && name != Some(OsStr::new(FILE_NAME))
+    };
+    let entries: Vec<&[u8]> =
+        existing.as_bytes().split(|byte| b" :".contains(byte)).filter(is_other).collect();
+    OsString::from_vec(entries.join(&b':'))
 }
 
 #[cfg(test)]
@@ -61,9 +105,26 @@ mod tests {
     }
 
     #[test]
+    fn other_preloaded_libraries_are_kept_and_ours_is_named_once() {
+        let library = Path::new("/x/libseekwire.so");
+        let value = |existing: &str| preload(library, OsStr::new(existing)).unwrap();
+        assert_eq!(value(""), "/x/libseekwire.so");
+        assert_eq!(value(":/a.so b.so:"), "/x/libseekwire.so:/a.so:b.so");
+        assert_eq!(value("/a.so:/y/libseekwire.so"), "/x/libseekwire.so:/a.so");
+        assert_eq!(without(OsStr::new("/y/libseekwire.so /a.so")), "/a.so");
+    }
+
+    #[test]
+    fn paths_that_the_loader_would_split_are_refused() {
+        for path in ["/a b/libseekwire.so", "/a:b/libseekwire.so", "/$LIB/libseekwire.so"] {
+            assert!(preload(Path::new(path), OsStr::new("")).is_err(), "{path}");
+        }
+    }
+
+    #[test]
     fn error_names_the_places() {
         let error = first_file(beside(Path::new("/nowhere/bin")).to_vec()).unwrap_err().to_string();
-        assert!(error.contains("/nowhere/bin/libseekwire.so"), "{error}");
+        assert!(error.contains("/nowhere/bin/../lib/libseekwire.so"), "{error}");
         assert!(error.contains("SEEKWIRE_LIBRARY"), "{error}");
     }
 }

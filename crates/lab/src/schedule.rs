@@ -76,9 +76,7 @@ impl Trial {
     /// Reports which carrier moved the bytes of this run; several clients of one run add up.
     pub fn count(&mut self, traffic: Option<Traffic>) {
         if let Some(traffic) = traffic {
-            let total = self.traffic.get_or_insert_default();
-            total.ring += traffic.ring;
-            total.tcp += traffic.tcp;
+            *self.traffic.get_or_insert_default() += traffic;
         }
     }
 }

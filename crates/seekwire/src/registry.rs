@@ -409,14 +409,13 @@ fn map(path: &Path) -> io::Result<Common> {
     Common::of_file(file.as_fd(), LEN)
 }
 
-/// The name of this program, as /proc shows it, in words.
+/// The name of this process, as ps(1) shows it, in words.
 fn program() -> &'static [u64; 4] {
     static NAME: OnceLock<[u64; 4]> = OnceLock::new();
     NAME.get_or_init(|| {
-        let name = std::env::current_exe().ok().and_then(|path| Some(path.file_name()?.to_owned()));
-        let name = name.unwrap_or_default();
+        let name = fs::read("/proc/self/comm").unwrap_or_default();
         let mut bytes = [0u8; 32];
-        for (to, from) in bytes[..31].iter_mut().zip(name.as_encoded_bytes()) {
+        for (to, from) in bytes[..31].iter_mut().zip(name.trim_ascii_end()) {
             *to = *from;
         }
         std::array::from_fn(|word| u64::from_le_bytes(std::array::from_fn(|byte| bytes[word * 8 + byte])))

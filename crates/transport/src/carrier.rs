@@ -4,15 +4,16 @@
 //! every carrier to the same rules.
 
 use std::io::{IoSlice, IoSliceMut};
+use std::time::Duration;
 
 use crate::Errno;
 use crate::iov::{Gather, Scatter};
 use crate::mem::{Own, Peer};
 use crate::queue::{Full, QueuePair, Violation};
-use crate::sys::Fd;
 use crate::sys::bell::Bell;
 use crate::sys::poll::{self, Deadline, Events};
 use crate::sys::socket::{self, KernelRecv as RecvFlags, KernelSend as SendFlags};
+use crate::sys::{Fd, thread};
 use protocol::Carrier as Which;
 use protocol::switch::RxStep;
 
@@ -120,7 +121,7 @@ impl Ring {
             q.disarm_space();
         }
         let (data, space) = q.waiters();
-        if (data && q.has_record()) || (space && q.has_room()) {
+        if (data && q.has_record()) || (space && self.may_send()) {
             self.bell.ring();
         }
     }
@@ -140,21 +141,19 @@ impl Ring {
         ready: impl Fn() -> bool,
     ) -> Result<Events, Errno> {
         self.arm(want);
+        let mut in_vain = 0;
         let result = loop {
             if ready() {
                 break Ok(Events::default());
             }
             match poll::wait(self.bell.fd(), socket, of_socket, until) {
                 Ok((true, Events { read: false, write: false, hangup: false, dead: false })) => {
-                    self.bell.quiet();
+                    self.answer(want, &mut in_vain);
                     if want.read {
                         self.queue.rearm_data();
                     }
                     if want.write {
                         self.queue.rearm_space();
-                    }
-                    if self.wakes_others(want) {
-                        break Ok(Events::default());
                     }
                 }
                 Ok((_, events)) => break Ok(events),
@@ -165,13 +164,39 @@ impl Ring {
         result
     }
 
-    /// Whether the bell, now silent, may have rung for somebody else of this end. Then this waiter
-    /// leaves, and [`Ring::disarm`] rings again.
-    fn wakes_others(&self, want: Events) -> bool {
-        let (data, space) = self.queue.waiters();
-        (data && !want.read && self.queue.has_record()) || (space && !want.write && self.queue.has_room())
+    /// Silences the bell for a waiter that it woke, unless it rang for those who wait for the other
+    /// thing: they share the bell, and once silent it would let them sleep on.
+    fn answer(&self, want: Events, in_vain: &mut u32) {
+        if !self.is_for_others(want) {
+            self.bell.quiet();
+            if self.is_for_others(want) {
+                // It rang for them between the look and the silence.
+                self.bell.ring();
+            }
+            return;
+        }
+        // They are awake already and take a moment to come round. Only if one of them died, or is a loop
+        // that is busy elsewhere, does it take long.
+        *in_vain += 1;
+        if *in_vain < PATIENCE { std::thread::yield_now() } else { thread::nap(NAP) }
+    }
+
+    fn is_for_others(&self, want: Events) -> bool {
+        let q = &self.queue;
+        let (readers, writers) = q.waiters();
+        (!want.read && readers && q.has_record()) || (!want.write && writers && self.may_send())
+    }
+
+    /// Whether a waiter for space has a reason to try.
+    fn may_send(&self) -> bool {
+        self.queue.has_room() || self.queue.peer_has_closed()
     }
 }
+
+/// How often a waiter leaves the bell to others before it takes naps meanwhile.
+const PATIENCE: u32 = 100;
+/// How long such a nap is.
+const NAP: Duration = Duration::from_millis(1);
 
 fn full(full: Full) -> Errno {
     match full {
@@ -213,7 +238,8 @@ impl Carrier for Ring {
 
     fn shutdown(&self) -> Result<(), Errno> {
         let tx = self.queue.tx();
-        let result = tx.shutdown().map_err(full);
+        // An end that never sent enters the ring to say so.
+        let result = tx.carrier().and_then(|_| tx.shutdown()).map_err(full);
         if tx.should_ring() {
             self.peer_bell.ring();
         }
@@ -237,10 +263,12 @@ impl Ring {
         take: impl FnOnce(&crate::queue::Rx<'_, Own, Peer>) -> Result<usize, Violation>,
     ) -> Result<usize, Errno> {
         let rx = self.queue.rx();
+        // Asked before the ring is: what the peer published before it closed is still to be read.
+        let closed = self.queue.peer_has_closed();
         let result = match rx.step().map_err(reset)? {
             RxStep::Ring => take(&rx).map_err(reset),
             RxStep::End => Ok(0),
-            RxStep::TcpUnbounded | RxStep::RingEmpty if self.queue.peer_has_closed() => Ok(0),
+            RxStep::TcpUnbounded | RxStep::RingEmpty if closed => Ok(0),
             _ => Err(Errno::AGAIN),
         };
         if rx.should_ring() {

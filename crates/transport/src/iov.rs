@@ -119,9 +119,11 @@ impl<'a, 'b> Scatter<'a, 'b> {
         }
     }
 
-    /// Counts `n` bytes as filled that were read into [`Self::next_room`].
+    /// Counts `n` bytes, none included, as filled that were read into [`Self::next_room`].
     pub fn filled_in_place(&mut self, n: usize) {
-        self.skip_in_buffer(n);
+        if n > 0 {
+            self.skip_in_buffer(n);
+        }
         self.remaining -= n;
         self.filled += n;
     }

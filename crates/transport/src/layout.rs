@@ -56,6 +56,8 @@ pub(crate) const ALLOTTED: usize = 0x188;
 pub(crate) const SPACE_WAITERS: usize = 0x190;
 pub(crate) const SPACE_SEQUENCE: usize = 0x198;
 pub(crate) const TX_SHUT: usize = 0x1a0;
+pub(crate) const TX_SWITCHING: usize = 0x1a8;
+pub(crate) const RESERVED_COUNT: usize = 0x1b0;
 
 pub(crate) const RX_LOCK: usize = 0x1c0;
 pub(crate) const RX_POSITION: usize = 0x1c8;
@@ -65,6 +67,7 @@ pub(crate) const RX_TCP_BYTES: usize = 0x1e0;
 pub(crate) const RUNG_SPACE: usize = 0x1e8;
 pub(crate) const DATA_WAITERS: usize = 0x1f0;
 pub(crate) const DATA_SEQUENCE: usize = 0x1f8;
+pub(crate) const RETURNING: usize = 0x200;
 
 pub(crate) const HOLDERS: usize = 0x240;
 pub(crate) const HOLDER_SLOTS: usize = 8;

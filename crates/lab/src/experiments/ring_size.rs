@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use transport::layout::Geometry;
 
 use super::{TCP, curves, program_variant};
 use crate::bench::{BANDWIDTH, LATENCY, Operation, Socket, Test};
@@ -47,7 +48,7 @@ impl Experiment for RingSize {
         let geometries: Vec<(u64, u64)> = segments
             .iter()
             .flat_map(|&segment| pools.iter().map(move |&pool| (segment, pool)))
-            .filter(|(segment, pool)| pool / segment >= 2)
+            .filter(|&(segment, pool)| is_possible(segment, pool))
             .collect();
         let mut variants =
             vec![program_variant(context, TCP, Socket::Tcp, false, tests.clone(), |pair| pair)];
@@ -76,6 +77,9 @@ impl Experiment for RingSize {
         parameters.insert("milliseconds per test".to_owned(), (time.as_millis() as u64).into());
         parameters.insert("message size".to_owned(), MESSAGE.into());
         parameters.insert("segment sizes".to_owned(), segments.into());
+        let default = Geometry::default();
+        parameters.insert("default segment size".to_owned(), default.segment_size().into());
+        parameters.insert("default segments".to_owned(), default.segments().into());
         parameters.insert("pool sizes".to_owned(), pools.into());
         Ok(Outcome {
             parameters,
@@ -86,6 +90,13 @@ impl Experiment for RingSize {
             violation: None,
         })
     }
+}
+
+/// What the library refuses it would replace by its defaults, and the label would lie.
+fn is_possible(segment: u64, pool: u64) -> bool {
+    let [segment_size, segments] = [segment, pool / segment].map(u32::try_from);
+    let cells = Geometry::default().cells() as u32;
+    matches!((segment_size, segments), (Ok(size), Ok(count)) if Geometry::new(cells, size, count).is_ok())
 }
 
 fn geometry(segment: u64, pool: u64) -> String {

@@ -7,8 +7,7 @@ use anyhow::Result;
 use super::{ACCELERATED, TCP, UNIX, curves, message_size, pair_variant, program_variant, sweep};
 use crate::bench::{BANDWIDTH, LATENCY, LATENCY_TAIL, Operation, Pair, Peer, RATE, Socket, Test};
 use crate::experiment::{Context, Experiment};
-use crate::launch::Mode;
-use crate::limits::{self, CACHE_LINE, COPY, PIPELINE};
+use crate::limits::{self, CACHE_LINE, COPY, Copying, PIPELINE, TWO_COPIES};
 use crate::outcome::{Key, Outcome};
 use crate::plot::Scale;
 use crate::record::{Metric, Samples, Selector};
@@ -27,7 +26,8 @@ const API: &str = "Rust API";
 const IN_PLACE: &str = "Rust API, in place";
 const LIMIT: &str = "memory";
 
-const POOLS: [usize; 3] = [256 << 10, 1 << 20, 4 << 20];
+const CHUNKS: [usize; 3] = [16 << 10, 32 << 10, 64 << 10];
+const POOLS: [usize; 3] = [128 << 10, 512 << 10, 2 << 20];
 
 impl Experiment for Sockets {
     fn name(&self) -> &'static str {
@@ -71,6 +71,7 @@ impl Experiment for Sockets {
         let mut parameters = context.parameters(rounds);
         parameters.insert("milliseconds per test".to_owned(), (time.as_millis() as u64).into());
         parameters.insert("sizes".to_owned(), sizes.into());
+        parameters.insert("memory chunks".to_owned(), CHUNKS.to_vec().into());
         parameters.insert("memory pools".to_owned(), POOLS.to_vec().into());
         Ok(Outcome {
             parameters,
@@ -113,25 +114,29 @@ fn variants<'a>(context: &Context<'_>, sizes: &[u64], time: Duration) -> Vec<Var
 
 /// A variant in which the peers use an API of Seekwire themselves, without the library preloaded.
 fn role<'a>(context: &Context<'_>, name: &str, api: &'static str, tests: Vec<Test>) -> Variant<'a> {
-    let pair = context.peer().and_then(|path| {
-        let registry = context.accelerated()?;
-        let Mode::Accelerated(accelerator) = registry else {
-            unreachable!("accelerated() returns this mode")
-        };
-        let pair = Pair::new(Peer::Role(path, api), Socket::Tcp, Mode::Plain);
-        Ok(pair.env("SEEKWIRE_DIR", accelerator.registry().to_string_lossy()))
-    });
-    match pair {
-        Ok(pair) => pair_variant(name, pair, tests),
+    match context.peer() {
+        Ok(path) => {
+            pair_variant(name, Pair::new(Peer::Role(path, api), Socket::Tcp, context.linked()), tests)
+        }
         Err(error) => Variant::unavailable(name, format!("{error:#}")),
     }
 }
 
+/// Every way to copy, and what its case is called.
+fn copyings() -> impl Iterator<Item = (Copying, String)> {
+    CHUNKS.into_iter().flat_map(|chunk| {
+        POOLS.into_iter().map(move |pool| {
+            let name = format!("{} chunks, pool of {}", text::size(chunk as u64), text::size(pool as u64));
+            (Copying { chunk, pool }, name)
+        })
+    })
+}
+
 fn physical_limits(trial: &mut Trial, time: Duration) -> Result<()> {
-    for pool in POOLS {
-        let (case, x) = (format!("pool of {}", text::size(pool as u64)), Some(pool as f64));
-        trial.record(case.clone(), x, COPY, limits::single_copy(pool, time));
-        trial.record(case, x, PIPELINE, limits::two_copy_pipeline(pool, time)?);
+    for (how, case) in copyings() {
+        trial.record(&case, None, COPY, limits::single_copy(how, time));
+        trial.record(&case, None, TWO_COPIES, limits::two_copies(how, time));
+        trial.record(&case, None, PIPELINE, limits::two_copy_pipeline(how, time)?);
     }
     trial.record("cache line", None, CACHE_LINE, limits::cache_line_round_trip(time)?);
     Ok(())
@@ -143,15 +148,12 @@ fn summary(samples: &Samples) -> Vec<Key> {
         samples.ratio(select(numerator), select(denominator)).map(|ratio| ratio.value)
     };
     let median = |case: &str, variant: &str, metric| samples.median(Selector { case, variant, metric });
-    // The best pool is the limit: a smaller one makes the two wait for each other, a larger one leaves the cache.
-    let best = |metric| {
-        POOLS
-            .iter()
-            .filter_map(|&pool| median(&format!("pool of {}", text::size(pool as u64)), LIMIT, metric))
-            .max_by(f64::total_cmp)
-    };
+    // The best of all is the limit: small pools make the two wait for each other, large ones leave the cache.
+    let best =
+        |metric| copyings().filter_map(|(_, case)| median(&case, LIMIT, metric)).max_by(f64::total_cmp);
     let bulk = median("64 KiB", ACCELERATED, BANDWIDTH);
-    let of_limit = bulk.zip(best(PIPELINE)).map(|(bulk, limit)| bulk / limit);
+    let limit = best(PIPELINE).into_iter().chain(best(TWO_COPIES)).max_by(f64::total_cmp);
+    let of_limit = bulk.zip(limit).map(|(bulk, limit)| bulk / limit);
     let keys = [
         (
             "bulk_vs_tcp",
@@ -165,8 +167,7 @@ fn summary(samples: &Samples) -> Vec<Key> {
         ),
         (
             "bulk_vs_memcpy_limit",
-            "the same over the two-copy pipeline (one processor copies into a pool, another one copies out); 1 is the \
-             limit of the machine",
+            "the same over the two-copy limit of this machine (two_copy_limit_gbps); 1 is the limit",
             of_limit,
         ),
         (
@@ -209,8 +210,23 @@ fn summary(samples: &Samples) -> Vec<Key> {
             "the same over a UNIX socket; higher is better",
             ratio("64 B", RATE, ACCELERATED, UNIX),
         ),
-        ("single_copy_gbps", "one processor copying 64 KiB chunks into a pool, GB/s", best(COPY)),
-        ("two_copy_limit_gbps", "one processor copying in, another one copying out, GB/s", best(PIPELINE)),
+        ("single_copy_gbps", "one processor copying chunks into a pool, GB/s", best(COPY)),
+        (
+            "two_copies_one_processor_gbps",
+            "one processor copying chunks into a pool and out again, GB/s",
+            best(TWO_COPIES),
+        ),
+        (
+            "two_copies_two_processors_gbps",
+            "one processor copying chunks into a pool while another one copies them out, GB/s",
+            best(PIPELINE),
+        ),
+        (
+            "two_copy_limit_gbps",
+            "the higher of the two, with the chunks and the pool that suit it best: what two processes could exchange \
+             through shared memory if nothing but copying took time, GB/s",
+            limit,
+        ),
         (
             "cache_line_rtt_ns",
             "time for a cache line to go to another processor and back, ns",

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 pub use child::{Finished, Running};
 pub use error::Error;
-pub use mode::{Accelerator, Mode, Traffic};
+pub use mode::{Mode, Registry, Traffic};
 
 /// A program to start.
 #[derive(Clone, Debug)]

@@ -1,8 +1,10 @@
 //! The two ways to start a program, and the counters that say which carrier its bytes took.
 
 use std::ffi::OsString;
-use std::fs;
-use std::io;
+use std::fs::{self, Permissions};
+use std::io::{self, ErrorKind};
+use std::ops::AddAssign;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -21,31 +23,42 @@ pub enum Mode {
     /// Without Seekwire, even if the laboratory itself runs under it.
     Plain,
     /// With the library preloaded.
-    Accelerated(Arc<Accelerator>),
+    Accelerated {
+        /// Path of `libseekwire.so`.
+        library: PathBuf,
+        /// Where it finds its peers.
+        registry: Registry,
+    },
+    /// Not preloaded, because the program uses the API of Seekwire itself.
+    Linked {
+        /// Where it finds its peers.
+        registry: Registry,
+    },
 }
 
-/// What the accelerated children of one experiment share: the library and a registry of their own, so that they
-/// meet each other and disturb nobody else.
-#[derive(Debug)]
-pub struct Accelerator {
-    library: PathBuf,
-    registry: TempDir,
-}
+/// The directory where the children of one experiment find each other (SEEKWIRE_DIR): one of their own, so that they
+/// disturb nobody else. It is removed with the last handle.
+#[derive(Clone, Debug)]
+pub struct Registry(Arc<TempDir>);
 
-impl Accelerator {
-    /// Prepares acceleration by `library`.
+impl Registry {
+    /// Makes an empty registry.
     ///
     /// # Errors
     ///
-    /// If no directory for the registry can be made.
-    pub fn new(library: PathBuf) -> io::Result<Self> {
-        // Made with mode 0700. The name is short because socket addresses are.
-        Ok(Self { library, registry: tempfile::Builder::new().prefix("seekwire-").tempdir()? })
+    /// If the directory cannot be made.
+    pub fn new() -> io::Result<Self> {
+        // Nobody uses a registry that others can get at. The name is short because socket addresses are.
+        let directory = tempfile::Builder::new()
+            .prefix("seekwire-")
+            .permissions(Permissions::from_mode(0o700))
+            .tempdir()?;
+        Ok(Self(Arc::new(directory)))
     }
 
-    /// The directory where the children find each other (SEEKWIRE_DIR).
-    pub fn registry(&self) -> &Path {
-        self.registry.path()
+    /// Its path.
+    pub fn path(&self) -> &Path {
+        self.0.path()
     }
 }
 
@@ -56,6 +69,13 @@ pub struct Traffic {
     pub ring: u64,
     /// Through the kernel's TCP.
     pub tcp: u64,
+}
+
+impl AddAssign for Traffic {
+    fn add_assign(&mut self, other: Self) {
+        self.ring += other.ring;
+        self.tcp += other.tcp;
+    }
 }
 
 /// The part of a SEEKWIRE_STATS file that the laboratory needs.
@@ -76,27 +96,30 @@ impl Mode {
     /// Prepares the environment of `command`; the directory is where the child will leave its counters.
     pub(super) fn apply(&self, command: &mut Command) -> io::Result<Option<TempDir>> {
         let inherited = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+        for (name, _) in std::env::vars_os().filter(|(name, _)| is_ours(name)) {
+            // Settings such as SEEKWIRE_SPIN_US are for those who can use them.
+            if matches!(self, Self::Plain) || OWN.iter().any(|own| name == *own) {
+                command.env_remove(name);
+            }
+        }
         match self {
             Self::Plain => {
-                for (name, _) in std::env::vars_os().filter(|(name, _)| is_ours(name)) {
-                    command.env_remove(name);
-                }
-                set_preload(command, without_seekwire(&inherited));
+                set_preload(command, library::without(&inherited));
                 Ok(None)
             }
-            Self::Accelerated(accelerator) => {
-                for name in OWN {
-                    command.env_remove(name);
-                }
-                let mut preload = accelerator.library.clone().into_os_string();
-                let others = without_seekwire(&inherited);
-                if !others.is_empty() {
-                    preload.push(":");
-                    preload.push(others);
-                }
-                set_preload(command, preload);
+            Self::Linked { registry } => {
+                set_preload(command, library::without(&inherited));
+                command.env("SEEKWIRE_DIR", registry.path());
+                Ok(None)
+            }
+            Self::Accelerated { library, registry } => {
+                let preload = library::preload(library, &inherited);
+                set_preload(
+                    command,
+                    preload.map_err(|error| io::Error::new(ErrorKind::InvalidInput, error))?,
+                );
                 let counters = tempfile::Builder::new().prefix("seekwire-stats-").tempdir()?;
-                command.env("SEEKWIRE_DIR", accelerator.registry());
+                command.env("SEEKWIRE_DIR", registry.path());
                 command.env("SEEKWIRE_STATS", counters.path());
                 Ok(Some(counters))
             }
@@ -117,24 +140,14 @@ fn set_preload(command: &mut Command, preload: OsString) {
     }
 }
 
-/// An LD_PRELOAD list (separated by colons or blanks) without our library.
-fn without_seekwire(preload: &OsString) -> OsString {
-    let is_other = |entry: &&str| {
-        let name = Path::new(entry).file_name().unwrap_or_default();
-        !entry.is_empty() && name != library::FILE_NAME
-    };
-    preload.to_string_lossy().split([':', ' ']).filter(is_other).collect::<Vec<_>>().join(":").into()
-}
-
 /// Adds up the counters that a process and its children left in `directory`; `None` if they left none.
 pub(super) fn read_traffic(directory: &Path) -> Option<Traffic> {
-    let mut total = None;
+    let mut total: Option<Traffic> = None;
     for entry in fs::read_dir(directory).ok()?.flatten() {
         let text = fs::read_to_string(entry.path()).unwrap_or_default();
         if let Ok(Statistics { bytes }) = serde_json::from_str(&text) {
-            let total: &mut Traffic = total.get_or_insert_default();
-            total.ring += bytes.tx_ring + bytes.rx_ring;
-            total.tcp += bytes.tx_tcp + bytes.rx_tcp;
+            *total.get_or_insert_default() +=
+                Traffic { ring: bytes.tx_ring + bytes.rx_ring, tcp: bytes.tx_tcp + bytes.rx_tcp };
         }
     }
     total
@@ -150,24 +163,22 @@ mod tests {
     }
 
     #[test]
-    fn other_preloaded_libraries_are_kept() {
-        assert_eq!(
-            without_seekwire(&"/a/libx.so:/b/libseekwire.so /c/liby.so".into()),
-            "/a/libx.so:/c/liby.so"
-        );
-        assert_eq!(without_seekwire(&OsString::new()), "");
+    fn registry_is_private() {
+        let registry = Registry::new().unwrap();
+        assert_eq!(fs::metadata(registry.path()).unwrap().permissions().mode() & 0o777, 0o700);
     }
 
     #[test]
     fn accelerated_child_gets_a_registry_and_counters_of_its_own() {
-        let accelerator = Arc::new(Accelerator::new("/opt/libseekwire.so".into()).unwrap());
+        let registry = Registry::new().unwrap();
+        let mode = Mode::Accelerated { library: "/opt/libseekwire.so".into(), registry: registry.clone() };
         let mut command = Command::new("true");
-        let counters = Mode::Accelerated(accelerator.clone()).apply(&mut command).unwrap().unwrap();
+        let counters = mode.apply(&mut command).unwrap().unwrap();
         let environment = environment(&command);
         let get =
             |name: &str| environment.iter().find(|entry| entry.0 == name).and_then(|entry| entry.1.clone());
         assert!(get("LD_PRELOAD").unwrap().starts_with("/opt/libseekwire.so"));
-        assert_eq!(get("SEEKWIRE_DIR").unwrap(), accelerator.registry().to_string_lossy());
+        assert_eq!(get("SEEKWIRE_DIR").unwrap(), registry.path().to_string_lossy());
         assert_eq!(get("SEEKWIRE_STATS").unwrap(), counters.path().to_string_lossy());
     }
 

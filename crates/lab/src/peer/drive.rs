@@ -11,6 +11,7 @@ use super::channel::Channel;
 use super::serve::cpu_ns;
 use super::wire::{Acknowledgement, Request};
 use crate::bench::{Operation, Report, Test};
+use crate::launch::Traffic;
 
 /// Round trips before the first that counts.
 const WARM_UP_ROUND_TRIPS: usize = 200;
@@ -59,9 +60,10 @@ fn pingpong<C: Channel>(address: SocketAddr, test: &Test) -> Result<Report> {
         }
     }
     let (cpu, elapsed, messages) = (cpu_ns() - cpu, before - begun, times.len());
+    let traffic = channel.traffic();
     let end = finish(&mut channel)?;
     check(end.bytes, (warm_up as u64 + messages) * test.size)?;
-    let mut report = report(&channel, test, messages, elapsed, cpu, end.cpu_ns);
+    let mut report = report(test, messages, elapsed, [cpu, end.cpu_ns], traffic);
     report.p50_ns = Some(times.value_at_quantile(0.5));
     report.p99_ns = Some(times.value_at_quantile(0.99));
     Ok(report)
@@ -90,27 +92,32 @@ fn one_way<C: Channel>(address: SocketAddr, test: &Test) -> Result<Report> {
             break;
         }
     }
+    let traffic = channel.traffic();
     let end = finish(&mut channel)?;
     let (cpu, elapsed) = (cpu_ns() - cpu, begun.elapsed());
     check(end.bytes, messages * test.size)?;
-    Ok(report(&channel, test, messages, elapsed, cpu, end.cpu_ns))
+    Ok(report(test, messages, elapsed, [cpu, end.cpu_ns], traffic))
 }
 
 fn short<C: Channel>(address: SocketAddr, test: &Test) -> Result<Report> {
     let size = test.size as usize;
     let (cpu, begun) = (cpu_ns(), Instant::now());
     let mut messages = 0;
+    let mut traffic: Option<Traffic> = None;
     loop {
         let mut channel = begin::<C>(address, test, 0)?;
         channel.set_nodelay()?;
         channel.send_message(size)?;
         ensure!(channel.receive_message(size)?, "the server closed the connection");
+        if let Some(moved) = channel.traffic() {
+            *traffic.get_or_insert_default() += moved;
+        }
         // The server closes first, so that TIME_WAIT does not eat up the ports of the client.
         ensure!(channel.receive_some(1)? == 0, "the server sent too much");
         messages += 1;
         let elapsed = begun.elapsed();
         if elapsed >= test.time {
-            return Ok(report(&channel, test, messages, elapsed, cpu_ns() - cpu, 0));
+            return Ok(report(test, messages, elapsed, [cpu_ns() - cpu, 0], traffic));
         }
     }
 }
@@ -138,24 +145,26 @@ fn check(received: u64, sent: u64) -> Result<()> {
     Ok(())
 }
 
-fn report<C: Channel>(
-    channel: &C,
+/// The report of a test; `cpu_ns` is the processor time of this end and of the other one. `traffic` is asked for before
+/// the connection ends, because an ended one does not say any more.
+fn report(
     test: &Test,
     messages: u64,
     elapsed: Duration,
-    cpu_ns: u64,
-    peer_cpu_ns: u64,
+    cpu_ns: [u64; 2],
+    traffic: Option<Traffic>,
 ) -> Report {
+    let [cpu_seconds, peer_cpu_seconds] = cpu_ns.map(|ns| ns as f64 / 1e9);
     Report {
         operation: test.operation,
         size: test.size,
         messages,
         seconds: elapsed.as_secs_f64(),
-        cpu_seconds: cpu_ns as f64 / 1e9,
-        peer_cpu_seconds: peer_cpu_ns as f64 / 1e9,
+        cpu_seconds,
+        peer_cpu_seconds,
         p50_ns: None,
         p99_ns: None,
-        traffic: channel.traffic(),
+        traffic,
     }
 }
 
@@ -166,12 +175,13 @@ mod tests {
 
     use super::*;
     use crate::bench;
+    use crate::peer::accelerated::{Copied, InPlace};
     use crate::peer::channel::Std;
     use crate::peer::serve;
 
-    #[test]
-    fn every_operation_runs_over_plain_sockets() {
-        let (listener, address) = Std::listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
+    /// Runs every operation with small and large messages, against a server in another thread.
+    fn run_everything<C: Channel<Listener: Sync>>() -> Vec<Report> {
+        let (listener, address) = C::listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
         let operations = [Operation::Pingpong, Operation::Bandwidth, Operation::Rate, Operation::Short];
         let tests: Vec<Test> = operations
             .into_iter()
@@ -184,18 +194,34 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(Ordering::SeqCst) {
-                    serve::connection(&mut Std::accept(&listener).unwrap()).unwrap();
+                    serve::connection(&mut C::accept(&listener).unwrap()).unwrap();
                 }
             });
-            let result = all::<Std>(address, &tests, &mut reports);
+            let result = all::<C>(address, &tests, &mut reports);
             done.store(true, Ordering::SeqCst);
             // Wakes the server, which serves a connection that ends at once.
-            drop(Std::connect(address).unwrap());
+            drop(C::connect(address).unwrap());
             result.unwrap();
         });
         let reports = bench::parse(&String::from_utf8(reports).unwrap()).unwrap();
         assert_eq!(reports.len(), tests.len());
         assert!(reports.iter().all(|report| report.messages > 0 && report.seconds > 0.0));
         assert!(reports.iter().all(|report| !report.readings().is_empty()));
+        reports
+    }
+
+    #[test]
+    fn every_operation_runs_over_plain_sockets() {
+        assert!(run_everything::<Std>().iter().all(|report| report.traffic.is_none()));
+    }
+
+    #[test]
+    fn every_operation_runs_over_streams() {
+        assert!(run_everything::<Copied>().iter().all(|report| report.traffic.is_some()));
+    }
+
+    #[test]
+    fn every_operation_runs_in_place() {
+        assert!(run_everything::<InPlace>().iter().all(|report| report.traffic.is_some()));
     }
 }

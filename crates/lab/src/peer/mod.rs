@@ -7,8 +7,10 @@
 //! lab-peer drive --tcp ADDRESS:PORT [--api std|stream|in-place] --test OPERATION:SIZE:MILLISECONDS ...
 //! ```
 //!
-//! `std` uses `std::net`: it shows what Rust itself costs, and needs nothing of Seekwire.
+//! `stream` copies messages into and out of a Seekwire stream, `in-place` writes and reads them where they are, and `std`
+//! (the default) uses `std::net`, which shows what Rust itself costs.
 
+mod accelerated;
 mod channel;
 mod drive;
 mod options;
@@ -20,6 +22,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
+use channel::Channel;
 use options::{Action, Api, Options};
 
 /// Plays the role with the arguments that follow `lab-peer`.
@@ -37,9 +40,17 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
     let options = Options::parse(arguments)?;
+    match options.api {
+        Api::Std => play::<channel::Std>(options),
+        Api::Stream => play::<accelerated::Copied>(options),
+        Api::InPlace => play::<accelerated::InPlace>(options),
+    }
+}
+
+fn play<C: Channel>(options: Options) -> Result<()> {
     let mut stdout = std::io::stdout();
-    match (options.api, options.action) {
-        (Api::Std, Action::Serve) => serve::listen::<channel::Std>(options.address, &mut stdout),
-        (Api::Std, Action::Drive(tests)) => drive::all::<channel::Std>(options.address, &tests, &mut stdout),
+    match options.action {
+        Action::Serve => serve::listen::<C>(options.address, &mut stdout),
+        Action::Drive(tests) => drive::all::<C>(options.address, &tests, &mut stdout),
     }
 }

@@ -25,7 +25,12 @@ pub(super) enum Action {
 /// How bytes are exchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Api {
+    /// The sockets of the standard library.
     Std,
+    /// Seekwire streams, by copying.
+    Stream,
+    /// Seekwire streams, in place.
+    InPlace,
 }
 
 impl Options {
@@ -48,6 +53,8 @@ impl Options {
                 ("--api", _) => {
                     api = match value.as_str() {
                         "std" => Api::Std,
+                        "stream" => Api::Stream,
+                        "in-place" => Api::InPlace,
                         _ => bail!("there is no API '{value}'"),
                     }
                 }

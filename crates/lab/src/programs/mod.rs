@@ -212,7 +212,7 @@ impl<S> PerMode<S> {
     fn of(&self, mode: &Mode) -> Shared<S> {
         match mode {
             Mode::Plain => self.plain.clone(),
-            Mode::Accelerated(_) => self.accelerated.clone(),
+            Mode::Accelerated { .. } | Mode::Linked { .. } => self.accelerated.clone(),
         }
     }
 }

@@ -40,6 +40,11 @@ impl Case {
         let (command, plural) = (if get { "GET" } else { "SET" }, if clients == 1 { "" } else { "s" });
         format!("redis {command}, {clients} client{plural}, pipeline {pipeline}, {}", text::size(size))
     }
+
+    /// Requests of the first run: some ten milliseconds.
+    fn first_requests(self) -> u64 {
+        u64::from(self.pipeline) * if self.size > 4096 { 500 } else { 1500 }
+    }
 }
 
 fn cases() -> impl Iterator<Item = Case> {
@@ -74,7 +79,7 @@ fn run(
     time: Duration,
 ) -> Result<()> {
     let server = server.get(|| start(mode))?;
-    let requests = work.amount(trial, time, 4000 * u64::from(case.pipeline));
+    let requests = work.amount(trial, time, case.first_requests());
     let mut control = Control::connect(server.port)?;
     if case.get {
         control.set(KEY, case.size)?;

@@ -194,6 +194,12 @@ impl Connection {
         self.attached().map_or(0, |link| link.ring.queue.published_mark())
     }
 
+    /// Whether waiting awake for this peer can be of use: it runs on another processor. No system call.
+    #[must_use]
+    pub fn worth_spinning(&self) -> bool {
+        self.attached().is_some_and(|link| link.policy() != SpinPolicy::Fixed(0))
+    }
+
     // ---- back to TCP ---------------------------------------------------------------------------
 
     /// Both directions go back to TCP, for good. This end's sends do so at once; the peer is asked to,

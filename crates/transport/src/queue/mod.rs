@@ -36,8 +36,8 @@ pub use tx::{Full, Tx};
 use crate::layout::{self, Geometry, GeometryError, control};
 use crate::lock;
 use crate::mem::{OwnMemory, PeerMemory};
-use crate::sync::Ordering;
-use crate::sys::thread::{Futex, is_alive};
+use crate::sync::{Ordering, store_fenced};
+use crate::sys::thread::{Futex, process_is_alive};
 
 /// The peer's memory said something that no honest end says.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -146,6 +146,21 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.own.word(offset).store(value, Ordering::Relaxed);
     }
 
+    /// How many bytes of the record at `position` the receiver has taken. Kept together with the position
+    /// it is of, so that moving on is one store.
+    #[inline]
+    fn offset_in(&self, position: u64) -> usize {
+        let word = self.get(layout::RX_OFFSET);
+        if word >> 32 == position & 0xffff_ffff { (word & 0xffff_ffff) as usize } else { 0 }
+    }
+
+    /// Stores a word so that whoever takes over after the death of this process finds it only together
+    /// with everything that was stored before it.
+    #[inline]
+    fn set_in_order(&self, offset: usize, value: u64) {
+        self.own.word(offset).store(value, Ordering::Release);
+    }
+
     // ---- control bits -------------------------------------------------------------------------
 
     /// Tells the peer that this end looks at its ring from now on.
@@ -207,9 +222,29 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     #[inline]
     #[must_use]
     pub fn has_record(&self) -> bool {
-        let position = self.get(layout::RX_POSITION);
+        self.look_at(self.get(layout::RX_POSITION)) != Head::Empty
+    }
+
+    #[inline]
+    fn look_at(&self, position: u64) -> Head {
         let word = self.peer.load(self.peer_geometry.cell_at(position), Ordering::Acquire);
-        Record::decode(word, position, self.peer_geometry.segment_size()) != Head::Empty
+        Record::decode(word, position, self.peer_geometry.segment_size())
+    }
+
+    /// Bytes that are left of the record at the receiver's position, if it is one of data.
+    fn front_bytes(&self) -> usize {
+        let mut position = self.get(layout::RX_POSITION);
+        let mut head = self.look_at(position);
+        if head == Head::Record(Record::Pad) {
+            position += (self.peer_geometry.cells() - self.peer_geometry.lap_offset(position)) as u64;
+            head = self.look_at(position);
+        }
+        match head {
+            Head::Record(Record::Inline { len } | Record::Segment { len }) => {
+                len.saturating_sub(self.offset_in(position))
+            }
+            _ => 0,
+        }
     }
 
     /// Whether the receiver has bytes, or the end of the stream, before it on the ring. No is certain
@@ -217,9 +252,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     #[inline]
     #[must_use]
     pub fn has_data(&self) -> bool {
-        let position = self.get(layout::RX_POSITION);
-        let word = self.peer.load(self.peer_geometry.cell_at(position), Ordering::Acquire);
-        let head = Record::decode(word, position, self.peer_geometry.segment_size());
+        let head = self.look_at(self.get(layout::RX_POSITION));
         let data = matches!(head, Head::Record(Record::Inline { .. } | Record::Segment { .. } | Record::Fin));
         data && self.rx_on_ring()
     }
@@ -238,7 +271,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         let consumed = self.peer.load(layout::CONSUMED, Ordering::Acquire);
         let segments =
             self.get(layout::ALLOTTED).wrapping_sub(self.peer.load(layout::RETURNED, Ordering::Acquire));
-        position.wrapping_sub(consumed) <= (self.geometry.cells() - tx::ANY_RECORD) as u64
+        position.wrapping_sub(consumed) <= tx::most_used(self.geometry) as u64
             && segments < self.geometry.segments() as u64
     }
 
@@ -281,7 +314,9 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         let published = self.peer.load(layout::PUBLISHED_BYTES, Ordering::Acquire);
         let most = self.peer_geometry.cells() * protocol::record::CELL
             + self.peer_geometry.segments() * self.peer_geometry.segment_size();
-        (published.saturating_sub(self.get(layout::CONSUMED_BYTES)) as usize).min(most)
+        let unread = (published.saturating_sub(self.get(layout::CONSUMED_BYTES)) as usize).min(most);
+        // The peer counts bytes after it has published them: what is readable must not look empty.
+        unread.max(self.front_bytes())
     }
 
     /// Bytes in the ring that the peer has not taken.
@@ -289,7 +324,8 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     pub fn unsent(&self) -> usize {
         let consumed = self.peer.load(layout::CONSUMED_BYTES, Ordering::Acquire);
         let published = self.get(layout::PUBLISHED_BYTES);
-        published.checked_sub(consumed).unwrap_or(published) as usize
+        // The peer may have taken bytes that are being published and not counted yet.
+        published.saturating_sub(consumed) as usize
     }
 
     /// Ring bytes sent and received so far.
@@ -342,18 +378,14 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     /// A new arm number for a waiter that goes back to sleep.
     pub fn rearm_data(&self) -> bool {
         let number = self.own.word(layout::DATA_SEQUENCE).fetch_add(1, Ordering::Relaxed) + 1;
-        // SYNC POINT "data", waiter: the arm is stored before the published position is loaded, both
-        // sequentially consistent; see `Tx::should_ring`.
-        self.own.word(layout::ARM_DATA).store(number, Ordering::SeqCst);
-        let _ = self.peer.load(layout::PUBLISHED, Ordering::SeqCst);
+        // SYNC POINT "data", waiter: arm, fence, look at the ring; see `Tx::should_ring`.
+        store_fenced(self.own.word(layout::ARM_DATA), number);
         self.has_record()
     }
 
     /// The waiter has woken; the last one takes the arm away.
     pub fn disarm_data(&self) {
-        if self.own.word(layout::DATA_WAITERS).fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.set(layout::ARM_DATA, 0);
-        }
+        self.disarm(layout::ARM_DATA, layout::DATA_WAITERS);
     }
 
     /// Asks the peer to ring when half of what is missing has come back. Returns whether there is room
@@ -367,21 +399,30 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     pub fn rearm_space(&self) -> bool {
         // Waking for every freed segment would cost a switch of context each; half a ring at a time
         // keeps the receiver busy meanwhile.
-        let cells = self.get(layout::TX_POSITION).saturating_sub(self.geometry.cells() as u64 / 2);
-        let segments = self.get(layout::ALLOTTED).saturating_sub(self.geometry.segments() as u64 / 2);
+        let used = (self.geometry.cells() / 2).min(tx::most_used(self.geometry));
+        let cells = self.get(layout::TX_POSITION).saturating_sub(used as u64);
+        // Reserved segments do not come back from the receiver.
+        let missing = self.get(layout::RESERVED_COUNT).max(self.geometry.segments() as u64 / 2);
+        let segments = self.get(layout::ALLOTTED).saturating_sub(missing);
         self.set(layout::WANT_CONSUMED, cells);
         self.set(layout::WANT_RETURNED, segments);
         let number = self.own.word(layout::SPACE_SEQUENCE).fetch_add(1, Ordering::Relaxed) + 1;
-        // SYNC POINT "space", waiter; see `Rx::should_ring`.
-        self.own.word(layout::ARM_SPACE).store(number, Ordering::SeqCst);
-        let _ = self.peer.load(layout::CONSUMED, Ordering::SeqCst);
+        // SYNC POINT "space", waiter: arm, fence, look for room; see `Rx::should_ring`.
+        store_fenced(self.own.word(layout::ARM_SPACE), number);
         self.has_room()
     }
 
     /// The waiter has woken; the last one takes the arm away.
     pub fn disarm_space(&self) {
-        if self.own.word(layout::SPACE_WAITERS).fetch_sub(1, Ordering::Relaxed) == 1 {
-            self.set(layout::ARM_SPACE, 0);
+        self.disarm(layout::ARM_SPACE, layout::SPACE_WAITERS);
+    }
+
+    fn disarm(&self, arm: usize, waiters: usize) {
+        // Somebody may arm meanwhile, and must stay armed. A waiter is counted before it arms: either its
+        // number is seen here, and then it is counted among the others, or the number has changed.
+        let number = self.own.word(arm).load(Ordering::Acquire);
+        if self.own.word(waiters).fetch_sub(1, Ordering::Relaxed) == 1 {
+            let _ = self.own.word(arm).compare_exchange(number, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
@@ -421,7 +462,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
             let holder = word.load(Ordering::Acquire) as u32;
             if holder == pid {
                 word.store(0, Ordering::Release);
-            } else if holder != 0 && is_alive(holder) {
+            } else if holder != 0 && process_is_alive(holder) {
                 last = false;
             }
         }

@@ -8,7 +8,7 @@ use crate::iov::Scatter;
 use crate::layout;
 use crate::lock::{Acquired, Held};
 use crate::mem::PeerMemory;
-use crate::sync::Ordering;
+use crate::sync::{Ordering, store_fenced};
 
 /// The receiving half.
 #[derive(Debug)]
@@ -26,6 +26,27 @@ pub struct Front {
     pub len: usize,
 }
 
+/// A segment whose last bytes are being taken: noted before the position moves, so that the death of a
+/// receiver does not keep it from the sender.
+struct Returning {
+    /// Of its record, the low half.
+    position: u32,
+    /// Segments that had been returned before, the low 16 bits.
+    count: u16,
+    segment: u16,
+}
+
+impl Returning {
+    fn encode(&self) -> u64 {
+        u64::from(self.position) << 32 | u64::from(self.count) << 16 | u64::from(self.segment + 1)
+    }
+
+    fn decode(word: u64) -> Option<Self> {
+        let segment = (word as u16).checked_sub(1)?;
+        Some(Self { position: (word >> 32) as u32, count: (word >> 16) as u16, segment })
+    }
+}
+
 /// A record, checked, with where it stands.
 #[derive(Clone, Copy, Debug)]
 struct Located {
@@ -34,17 +55,32 @@ struct Located {
     /// Where its payload begins in the peer's memory, how long it is, and in which segment it lies.
     payload: usize,
     len: usize,
-    segment: Option<usize>,
+    segment: Option<u16>,
 }
 
 impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     pub(super) fn new(queue: &'q QueuePair<O, P>, held: Held<'q, O>, acquired: Acquired) -> Self {
+        let rx = Self { queue, _held: held };
         if acquired == Acquired::FromTheDead {
-            // The position moves before anything is given back, so a receiver that died left a
-            // readable state: at worst its bytes are read once more, by whoever goes on.
-            queue.set(layout::UNBOUNDED_READ, 0);
+            rx.recover();
         }
-        Self { queue, _held: held }
+        rx
+    }
+
+    /// Puts in order what a receiver left behind that died under the lock. Its position says what it had
+    /// taken; what it was copying is read by whoever goes on.
+    fn recover(&self) {
+        let q = self.queue;
+        q.set(layout::UNBOUNDED_READ, 0);
+        let returning = Returning::decode(q.get(layout::RETURNING));
+        let due = returning.filter(|r| {
+            r.position != q.get(layout::RX_POSITION) as u32 && r.count == q.get(layout::RETURNED) as u16
+        });
+        if let Some(due) = due {
+            self.give_back(due.segment.into());
+        }
+        // It may have died between noting that it rings and ringing.
+        q.set(layout::RUNG_SPACE, 0);
     }
 
     // ---- the switch ---------------------------------------------------------------------------
@@ -89,8 +125,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         let q = self.queue;
         // SYNC POINT "unbounded read", receiver: announced before the ring is looked at; the sender
         // publishes before it looks for the announcement (`Tx::may_use_tcp`).
-        q.own.word(layout::UNBOUNDED_READ).store(1, Ordering::SeqCst);
-        crate::sync::fence(Ordering::SeqCst);
+        store_fenced(q.own.word(layout::UNBOUNDED_READ), 1);
         !q.has_record()
     }
 
@@ -123,7 +158,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         let mut done = 0;
         while into.remaining() > 0 {
             let Some(located) = self.head()?.filter(|l| l.len > 0) else { break };
-            let offset = self.queue.get(layout::RX_OFFSET) as usize;
+            let offset = self.queue.offset_in(located.position);
             let n = (located.len - offset).min(into.remaining());
             let at = located.payload + offset;
             into.fill(n, |done, piece| self.queue.peer.read(at + done, piece));
@@ -142,7 +177,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         let mut done = 0;
         while done < max {
             let Some(located) = self.head()?.filter(|l| l.len > 0) else { break };
-            let offset = self.queue.get(layout::RX_OFFSET) as usize;
+            let offset = self.queue.offset_in(located.position);
             let n = (located.len - offset).min(max - done);
             self.take(&located, offset, n);
             done += n;
@@ -158,7 +193,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     pub fn peek(&self, into: &mut Scatter<'_, '_>) -> Result<usize, Violation> {
         let q = self.queue;
         let mut position = q.get(layout::RX_POSITION);
-        let mut offset = q.get(layout::RX_OFFSET) as usize;
+        let mut offset = q.offset_in(position);
         let begin = into.filled();
         while into.remaining() > 0 {
             let Some(located) = self.find(position)? else { break };
@@ -181,9 +216,11 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     /// # Errors
     /// [`Violation`].
     pub fn front(&self) -> Result<Option<Front>, Violation> {
-        let offset = self.queue.get(layout::RX_OFFSET) as usize;
         let located = self.head()?.filter(|l| l.len > 0);
-        Ok(located.map(|l| Front { offset: l.payload + offset, len: l.len - offset }))
+        Ok(located.map(|l| {
+            let offset = self.queue.offset_in(l.position);
+            Front { offset: l.payload + offset, len: l.len - offset }
+        }))
     }
 
     /// Whether the bell must be rung for the space that was given back since the last call.
@@ -192,9 +229,8 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     pub fn should_ring(&self) -> bool {
         let q = self.queue;
         let position = q.get(layout::RX_POSITION);
-        // SYNC POINT "space", receiver: what was given back is stored before the arm is loaded, both
-        // sequentially consistent; see `QueuePair::rearm_space`.
-        q.own.word(layout::CONSUMED).swap(position, Ordering::SeqCst);
+        // SYNC POINT "space", receiver: give back, fence, look at the arm; see `QueuePair::rearm_space`.
+        store_fenced(q.own.word(layout::CONSUMED), position);
         let armed = q.peer.load(layout::ARM_SPACE, Ordering::SeqCst);
         if armed == 0 || armed == q.get(layout::RUNG_SPACE) {
             return false;
@@ -243,8 +279,9 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
             }
             Record::Segment { len } => {
                 let index = q.peer.load(cell + HEADER, Ordering::Relaxed);
-                let segment = usize::try_from(index).ok().filter(|s| *s < g.segments()).ok_or(Violation)?;
-                (g.segment_at(segment), len, Some(segment))
+                let segment = u16::try_from(index).ok().filter(|s| usize::from(*s) < g.segments());
+                let segment = segment.ok_or(Violation)?;
+                (g.segment_at(segment.into()), len, Some(segment))
             }
             // A pad ends its lap; one that begins a lap would let a hostile sender lead us in circles.
             Record::Pad if g.lap_offset(position) == 0 => return Err(Violation),
@@ -252,7 +289,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         };
         // The length of a record that was begun is read again, and a hostile sender may have shortened
         // it meanwhile.
-        if len > 0 && position == q.get(layout::RX_POSITION) && q.get(layout::RX_OFFSET) as usize >= len {
+        if len > 0 && q.offset_in(position) >= len {
             return Err(Violation);
         }
         Ok(Some(Located { record, position, payload, len, segment }))
@@ -271,23 +308,36 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     fn take(&self, located: &Located, offset: usize, n: usize) {
         let q = self.queue;
         if offset + n < located.len {
-            q.set(layout::RX_OFFSET, (offset + n) as u64);
+            q.set(layout::RX_OFFSET, located.position << 32 | (offset + n) as u64);
             return;
+        }
+        if let Some(segment) = located.segment {
+            let (position, count) = (located.position as u32, q.get(layout::RETURNED) as u16);
+            q.set(layout::RETURNING, Returning { position, count, segment }.encode());
         }
         self.advance(self.cells(located));
         if let Some(segment) = located.segment {
-            let returned = q.get(layout::RETURNED);
-            q.set(q.geometry.return_at(returned, q.peer_geometry), segment as u64);
-            q.own.word(layout::RETURNED).store(returned + 1, Ordering::Release);
+            self.give_back(segment.into());
         }
+    }
+
+    #[inline]
+    fn give_back(&self, segment: u64) {
+        let q = self.queue;
+        let returned = q.get(layout::RETURNED);
+        q.set(q.geometry.return_at(returned, q.peer_geometry), segment);
+        q.own.word(layout::RETURNED).store(returned + 1, Ordering::Release);
     }
 
     #[inline]
     fn advance(&self, cells: u64) {
         let q = self.queue;
         let position = q.get(layout::RX_POSITION) + cells;
-        q.set(layout::RX_OFFSET, 0);
-        q.set(layout::RX_POSITION, position);
+        q.set_in_order(layout::RX_POSITION, position);
+        if q.get(layout::RX_OFFSET) != 0 {
+            // It no longer counts, but would again at the same low half of a far later position.
+            q.set_in_order(layout::RX_OFFSET, 0);
+        }
         q.own.word(layout::CONSUMED).store(position, Ordering::Release);
     }
 

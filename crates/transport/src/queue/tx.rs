@@ -2,21 +2,39 @@
 
 use protocol::Carrier;
 use protocol::record::{CELL, HEADER, INLINE_MAX, MAX_CELLS, Record};
-use protocol::switch::{TxConditions, TxStep};
+use protocol::switch::{TxConditions, TxStep, TxSwitch};
 
 use super::{Memory, QueuePair, Violation};
 use crate::iov::Gather;
-use crate::layout;
+use crate::layout::{self, Geometry};
 use crate::lock::{Acquired, Held};
 use crate::mem::PeerMemory;
-use crate::sync::Ordering;
+use crate::sync::{Ordering, store_fenced};
 
 /// Free descriptors that let a record of any kind in: one that does not fit into the rest of the lap
-/// wastes that rest, and the header after it must be free to be cleared.
-pub(super) const ANY_RECORD: usize = 2 * MAX_CELLS;
+/// wastes that rest, the header after it must be free to be cleared, and there is the end.
+const ANY_RECORD: usize = 2 * MAX_CELLS + END_RECORD;
 
-/// A segment that is allotted but not published.
-const RESERVED: u64 = u64::MAX;
+/// Free descriptors that only the end of the stream may use, so that it can always be said.
+const END_RECORD: usize = 1;
+
+/// Descriptors that may be in use when there is room for any record.
+pub(super) fn most_used(geometry: Geometry) -> usize {
+    geometry.cells().saturating_sub(ANY_RECORD)
+}
+
+/// States of a segment. 0: free, and never used or cancelled. Up to here: published; the position of its
+/// record, plus 1.
+const LAST_PUBLISHED: u64 = RESERVED - 1;
+/// Allotted but not published.
+const RESERVED: u64 = 1 << 62;
+/// Free again; with the count of returned segments up to this one. One store says both, so that the death
+/// of a sender comes before or after it.
+const RETURNED: u64 = 1 << 63;
+
+fn is_published(state: u64) -> bool {
+    (1..=LAST_PUBLISHED).contains(&state)
+}
 
 /// Why nothing could be published.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
@@ -64,19 +82,25 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     fn switch(&self, now: TxConditions) -> Result<Carrier, Full> {
         let q = self.queue;
         let mut switch = q.tx_switch();
-        match switch.step(now) {
+        let (record, word, carrier) = match switch.step(now) {
             TxStep::Send(carrier) => return Ok(carrier),
-            TxStep::EnterRing(at) => {
-                self.control(Record::RingAt, at)?;
-                switch.entered_ring(q.get(layout::TX_POSITION));
-            }
-            TxStep::LeaveRing => {
-                self.control(Record::Tcp, 0)?;
-                switch.left_ring();
-            }
+            TxStep::EnterRing(at) => (Record::RingAt, at, Carrier::Ring),
+            TxStep::LeaveRing => (Record::Tcp, 0, Carrier::Tcp),
+        };
+        let position = self.place(1)?;
+        // Should we die after the record was published, whoever recovers finishes the switch.
+        q.set_in_order(layout::TX_SWITCHING, (position + 1) << 1 | carrier as u64);
+        self.publish_word(record, word, position);
+        self.finish_switch(&mut switch, carrier, position);
+        Ok(carrier)
+    }
+
+    fn finish_switch(&self, switch: &mut TxSwitch, carrier: Carrier, position: u64) {
+        match carrier {
+            Carrier::Ring => switch.entered_ring(position + 1),
+            Carrier::Tcp => switch.left_ring(),
         }
-        q.set_tx_switch(switch);
-        Ok(switch.carrier)
+        self.queue.set_tx_switch(*switch);
     }
 
     /// Whether bytes may be given to the kernel now, when the carrier is TCP. If not, the receiver is
@@ -105,15 +129,23 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     /// counts.
     ///
     /// # Errors
-    /// [`Full`] when the record has no room; the direction is shut all the same, and the end of TCP
-    /// tells the receiver.
+    /// [`Full::Violation`]; there is always room for the record.
     pub fn shutdown(&self) -> Result<(), Full> {
         let q = self.queue;
         if q.is_shut() {
             return Ok(());
         }
         q.set(layout::TX_SHUT, 1);
-        if q.tx_on_ring() { self.control(Record::Fin, 0) } else { Ok(()) }
+        if q.tx_on_ring() {
+            self.publish_end()?;
+        }
+        Ok(())
+    }
+
+    fn publish_end(&self) -> Result<(), Full> {
+        let position = self.place_leaving(1, 0)?;
+        self.publish_word(Record::Fin, 0, position);
+        Ok(())
     }
 
     // ---- data ---------------------------------------------------------------------------------
@@ -165,22 +197,14 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
             q.own.write(at, piece);
             at += piece.len();
         });
-        self.publish_segment(segment, len, position);
+        self.publish_word(Record::Segment { len }, segment as u64, position);
         Ok(len)
     }
 
-    fn publish_segment(&self, segment: usize, len: usize, position: u64) {
-        let q = self.queue;
-        q.set(q.geometry.cell_at(position) + HEADER, segment as u64);
-        self.publish(Record::Segment { len }, position);
-    }
-
     /// Publishes a record that carries no data but one word.
-    fn control(&self, record: Record, word: u64) -> Result<(), Full> {
-        let position = self.place(1)?;
+    fn publish_word(&self, record: Record, word: u64, position: u64) {
         self.queue.set(self.queue.geometry.cell_at(position) + HEADER, word);
         self.publish(record, position);
-        Ok(())
     }
 
     // ---- in place -----------------------------------------------------------------------------
@@ -190,7 +214,9 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     /// # Errors
     /// [`Full`].
     pub fn reserve(&self) -> Result<usize, Full> {
-        self.allot(RESERVED)
+        let segment = self.allot(RESERVED)?;
+        self.queue.set(layout::RESERVED_COUNT, self.queue.get(layout::RESERVED_COUNT) + 1);
+        Ok(segment)
     }
 
     /// Publishes the first `len` bytes, at least 1, of a reserved segment.
@@ -200,8 +226,9 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     pub fn commit(&self, segment: usize, len: usize) -> Result<(), Full> {
         let q = self.queue;
         let position = self.place(1)?;
-        q.set(q.geometry.state_at(segment), position + 1);
-        self.publish_segment(segment, len, position);
+        q.set(layout::RESERVED_COUNT, q.get(layout::RESERVED_COUNT) - 1);
+        q.set_in_order(q.geometry.state_at(segment), position + 1);
+        self.publish_word(Record::Segment { len }, segment as u64, position);
         let bytes = q.own.word(layout::PUBLISHED_BYTES);
         bytes.store(bytes.load(Ordering::Relaxed) + len as u64, Ordering::Release);
         Ok(())
@@ -210,8 +237,9 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     /// Gives a reserved segment back unused.
     pub fn cancel(&self, segment: usize) {
         let q = self.queue;
+        q.set(layout::RESERVED_COUNT, q.get(layout::RESERVED_COUNT) - 1);
         q.set(layout::ALLOTTED, q.get(layout::ALLOTTED) - 1);
-        self.put_free(segment);
+        self.put_free(segment, 0);
     }
 
     // ---- descriptors --------------------------------------------------------------------------
@@ -220,11 +248,17 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     /// padded the lap if it does not fit into the rest of it.
     #[inline]
     fn place(&self, cells: usize) -> Result<u64, Full> {
+        self.place_leaving(cells, END_RECORD)
+    }
+
+    #[inline]
+    fn place_leaving(&self, cells: usize, free: usize) -> Result<u64, Full> {
         let q = self.queue;
         let position = q.get(layout::TX_POSITION);
         let rest = q.geometry.cells() - q.geometry.lap_offset(position);
         let pad = if cells > rest { rest } else { 0 };
-        let need = (pad + cells + 1) as u64;
+        // The header after the record is cleared, so that descriptor must be free as well.
+        let need = (pad + cells + 1 + free) as u64;
         let used = position - q.get(layout::CONSUMED_SEEN);
         if used + need > q.geometry.cells() as u64 {
             self.look_at_consumed(position, need)?;
@@ -259,7 +293,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         // of an earlier lap there, which the application chose.
         q.set(q.geometry.cell_at(next), 0);
         q.own.word(q.geometry.cell_at(position)).store(record.encode(position), Ordering::Release);
-        q.set(layout::TX_POSITION, next);
+        q.set_in_order(layout::TX_POSITION, next);
     }
 
     /// Whether the bell must be rung for what was published since the last call.
@@ -268,9 +302,8 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     pub fn should_ring(&self) -> bool {
         let q = self.queue;
         let position = q.get(layout::TX_POSITION);
-        // SYNC POINT "data", sender: the published position is stored before the arm is loaded, both
-        // sequentially consistent; see `QueuePair::rearm_data`.
-        q.own.word(layout::PUBLISHED).swap(position, Ordering::SeqCst);
+        // SYNC POINT "data", sender: publish, fence, look at the arm; see `QueuePair::rearm_data`.
+        store_fenced(q.own.word(layout::PUBLISHED), position);
         let armed = q.peer.load(layout::ARM_DATA, Ordering::SeqCst);
         let ring = armed != 0 && armed != q.get(layout::RUNG_DATA);
         if ring {
@@ -287,7 +320,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         self.pull_returned()?;
         let Some(left) = q.get(layout::FREE_COUNT).checked_sub(1) else { return Err(Full::NoRoom) };
         let segment = q.get(q.geometry.free_at(left as usize)) as usize;
-        q.set(q.geometry.state_at(segment), state);
+        q.set_in_order(q.geometry.state_at(segment), state);
         q.set(layout::FREE_COUNT, left);
         q.set(layout::ALLOTTED, q.get(layout::ALLOTTED) + 1);
         Ok(segment)
@@ -306,17 +339,17 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
             let entry = q.peer_geometry.return_at(count, q.geometry);
             let segment = q.peer.load(entry, Ordering::Relaxed);
             let published = usize::try_from(segment).ok().filter(|s| *s < q.geometry.segments());
-            let published = published.filter(|s| !matches!(q.get(q.geometry.state_at(*s)), 0 | RESERVED));
-            self.put_free(published.ok_or(Violation)?);
-            q.set(layout::PULLED, count + 1);
+            let published = published.filter(|s| is_published(q.get(q.geometry.state_at(*s))));
+            self.put_free(published.ok_or(Violation)?, RETURNED | (count + 1));
+            q.set_in_order(layout::PULLED, count + 1);
         }
         Ok(())
     }
 
-    fn put_free(&self, segment: usize) {
+    fn put_free(&self, segment: usize, state: u64) {
         let q = self.queue;
         let count = q.get(layout::FREE_COUNT);
-        q.set(q.geometry.state_at(segment), 0);
+        q.set_in_order(q.geometry.state_at(segment), state);
         q.set(q.geometry.free_at(count as usize), segment as u64);
         q.set(layout::FREE_COUNT, count + 1);
     }
@@ -324,6 +357,19 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     /// Puts in order what a sender left behind that died under the lock. What it had published counts;
     /// a record without its header does not. The free stack is built anew from the segments' states.
     fn recover(&self) {
+        let position = self.recover_position();
+        self.recover_switch(position);
+        self.recover_segments(position);
+        let q = self.queue;
+        if q.is_shut() && q.tx_on_ring() {
+            // Perhaps it had not said so. The receiver stops at the first end.
+            let _ = self.publish_end();
+        }
+        // It may have died between noting that it rings and ringing.
+        q.set(layout::RUNG_DATA, 0);
+    }
+
+    fn recover_position(&self) -> u64 {
         let q = self.queue;
         let mut position = q.get(layout::TX_POSITION);
         let word = q.own.word(q.geometry.cell_at(position)).load(Ordering::Relaxed);
@@ -335,18 +381,46 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
             };
             q.set(layout::TX_POSITION, position);
         }
-        let mut free = 0;
+        position
+    }
+
+    fn recover_switch(&self, position: u64) {
+        let q = self.queue;
+        let switching = q.get(layout::TX_SWITCHING);
+        let mut switch = q.tx_switch();
+        match (switching >> 1).checked_sub(1) {
+            Some(at) if at < position => {
+                self.finish_switch(&mut switch, Carrier::from_code(switching & 1), at)
+            }
+            _ => q.set(layout::TX_SWITCHING, 0),
+        }
+        if !q.tx_on_ring() {
+            // How many bytes it had given to the kernel is not known for sure, and so not where a switch
+            // to the ring would have to say that they end.
+            q.set_tcp_only();
+        }
+    }
+
+    fn recover_segments(&self, position: u64) {
+        let q = self.queue;
+        let (mut free, mut reserved, mut pulled) = (0, 0, q.get(layout::PULLED));
         for segment in 0..q.geometry.segments() {
             let state = q.get(q.geometry.state_at(segment));
-            if state == 0 || (state != RESERVED && state > position) {
+            if state == RESERVED {
+                reserved += 1;
+            } else if state >= RETURNED {
+                pulled = pulled.max(state - RETURNED);
+            }
+            if !(state == RESERVED || is_published(state) && state <= position) {
                 q.set(q.geometry.state_at(segment), 0);
                 q.set(q.geometry.free_at(free), segment as u64);
                 free += 1;
             }
         }
         q.set(layout::FREE_COUNT, free as u64);
-        let outstanding = (q.geometry.segments() - free) as u64;
-        q.set(layout::ALLOTTED, q.get(layout::PULLED) + outstanding);
+        q.set(layout::RESERVED_COUNT, reserved);
+        q.set(layout::PULLED, pulled);
+        q.set(layout::ALLOTTED, pulled + (q.geometry.segments() - free) as u64);
     }
 }
 

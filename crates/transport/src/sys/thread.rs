@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::sync::Once;
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags};
 use rustix::thread::futex;
 
 use crate::mem::OwnMemory;
@@ -38,17 +39,40 @@ fn first_id(id: &Cell<u32>) -> u32 {
     new
 }
 
-/// Whether a thread with this id exists. Ids of other pid namespaces look dead.
+/// Whether a thread with this id exists and can still run. Ids of other pid namespaces look dead.
 #[must_use]
 pub(crate) fn is_alive(id: u32) -> bool {
-    let Some(pid) = i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw) else { return false };
-    rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH)
+    exists(id) && zombie(id).is_none()
 }
 
-/// Whether a process with this id exists; not true for a process of another pid namespace.
+/// Whether a process with this id exists and can still run; not true for a process of another pid
+/// namespace.
 #[must_use]
 pub fn process_is_alive(pid: u32) -> bool {
-    is_alive(pid)
+    // A process goes on without its first thread, which then looks dead.
+    exists(pid) && zombie(pid).is_none_or(|threads| threads > 1)
+}
+
+fn exists(id: u32) -> bool {
+    let pid = i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
+}
+
+/// If the thread is dead and only waits for its parent to ask how it died: how many threads its process
+/// has, itself included. That wait may take for ever, since the parent may be waiting for the lock that
+/// it held. Without /proc nobody is dead in this way.
+fn zombie(id: u32) -> Option<u32> {
+    let flags = OFlags::RDONLY.union(OFlags::CLOEXEC);
+    let stat = rustix::fs::open(format!("/proc/{id}/stat"), flags, Mode::empty()).ok()?;
+    let mut text = [0; 512];
+    let n = rustix::io::read(&stat, &mut text).ok()?;
+    // proc_pid_stat(5): the name is in brackets and may hold any character; the state follows it, and 17
+    // fields later the number of threads.
+    let name_end = text[..n].iter().rposition(|byte| *byte == b')')?;
+    let mut fields = text[name_end + 1..n].split(|byte| *byte == b' ').skip(1);
+    let dead = matches!(fields.next()?, b"Z" | b"X");
+    let threads = str::from_utf8(fields.nth(16)?).ok()?.parse().ok()?;
+    dead.then_some(threads)
 }
 
 /// This process.
@@ -64,6 +88,11 @@ pub(crate) fn relax() {
     loom::thread::yield_now();
     #[cfg(not(loom))]
     std::hint::spin_loop();
+}
+
+/// Lets others run for a while; a signal cuts it short.
+pub(crate) fn nap(time: Duration) {
+    std::thread::sleep(time);
 }
 
 /// The processor that this thread runs on now.

@@ -1,0 +1,225 @@
+//! Two honest ends that change between the ring and a model of TCP as they like: the bytes that come out
+//! are the bytes that went in. Played by a property test and by a fuzz target.
+
+use std::collections::VecDeque;
+use std::io::{IoSlice, IoSliceMut};
+
+use protocol::Carrier;
+use protocol::switch::RxStep;
+use seekwire_transport::iov::{Gather, Scatter};
+use seekwire_transport::layout::Geometry;
+use seekwire_transport::mem::{Own, Peer};
+use seekwire_transport::queue::{Full, QueuePair};
+
+use super::{Pattern, joined, memory};
+
+/// One step of one of the two ends; `false` and `true` name them.
+#[derive(Clone, Debug)]
+#[cfg_attr(fuzzing, derive(arbitrary::Arbitrary))]
+pub(crate) enum Operation {
+    Ready(bool),
+    Send(bool, u16),
+    /// Reserve a segment, fill it, commit so much of it; 0 cancels.
+    InPlace(bool, u16),
+    Recv(bool, u16),
+    Peek(bool, u16),
+    Discard(bool, u16),
+    /// Look at the front, then take so much of it.
+    Borrow(bool, u16),
+    /// For good, for both directions.
+    TcpOnly(bool),
+    Shutdown(bool),
+}
+
+/// One direction, by its sender.
+#[derive(Default)]
+struct Direction {
+    tcp: VecDeque<u8>,
+    tcp_ended: bool,
+    sent: u64,
+    received: u64,
+}
+
+struct World {
+    ends: [QueuePair<Own, Peer>; 2],
+    directions: [Direction; 2],
+    pattern: Pattern,
+    geometries: [Geometry; 2],
+    /// Bytes that went by either carrier.
+    moved: [u64; 2],
+}
+
+/// Plays the operations, then reads everything to its end. Returns how many bytes went by TCP and by the
+/// ring.
+pub(crate) fn play(geometries: (Geometry, Geometry), operations: &[Operation]) -> [u64; 2] {
+    let (a, b) = geometries;
+    let ((a_own, a_fd), (b_own, b_fd)) = (memory(a), memory(b));
+    let mut world = World {
+        ends: [joined(a_own, a, &b_fd), joined(b_own, b, &a_fd)],
+        directions: Default::default(),
+        pattern: Pattern::new(3),
+        geometries: [a, b],
+        moved: [0; 2],
+    };
+    for operation in operations {
+        world.step(operation);
+    }
+    for end in [false, true] {
+        world.step(&Operation::Shutdown(end));
+    }
+    for end in [0, 1] {
+        while !world.receive(end, 50_000, Take::Pull) {}
+        let direction = &world.directions[1 - end];
+        assert_eq!(direction.sent, direction.received, "the end came early");
+    }
+    world.moved
+}
+
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Take {
+    Pull,
+    Peek,
+    Discard,
+    Borrow,
+}
+
+impl World {
+    fn step(&mut self, operation: &Operation) {
+        match *operation {
+            Operation::Ready(end) => self.ends[usize::from(end)].set_ready(),
+            Operation::Send(end, len) => self.send(end.into(), len.into()),
+            Operation::InPlace(end, len) => self.in_place(end.into(), len.into()),
+            Operation::Recv(end, len) => drop(self.receive(end.into(), len.into(), Take::Pull)),
+            Operation::Peek(end, len) => drop(self.receive(end.into(), len.into(), Take::Peek)),
+            Operation::Discard(end, len) => drop(self.receive(end.into(), len.into(), Take::Discard)),
+            Operation::Borrow(end, len) => drop(self.receive(end.into(), len.into(), Take::Borrow)),
+            Operation::TcpOnly(end) => self.ends[usize::from(end)].set_tcp_only(),
+            Operation::Shutdown(end) => {
+                self.ends[usize::from(end)].tx().shutdown().expect("there is room for the end");
+                self.directions[usize::from(end)].tcp_ended = true;
+            }
+        }
+    }
+
+    fn send(&mut self, end: usize, len: usize) {
+        let q = &self.ends[end];
+        let direction = &mut self.directions[end];
+        if q.is_shut() {
+            return;
+        }
+        let bytes = self.pattern.bytes(direction.sent, len);
+        // Two pieces, so that borders within a record are met.
+        let (head, tail) = bytes.split_at(len / 3);
+        let tx = q.tx();
+        let sent = match tx.carrier() {
+            Ok(Carrier::Ring) => {
+                let slices = [IoSlice::new(head), IoSlice::new(tail)];
+                let sent = tx.push(&mut Gather::new(&slices)).expect("the peer is honest");
+                self.moved[1] += sent as u64;
+                sent
+            }
+            Ok(Carrier::Tcp) => {
+                assert!(tx.may_use_tcp(), "nobody is inside a read");
+                direction.tcp.extend(&bytes);
+                tx.sent_by_tcp(len);
+                self.moved[0] += len as u64;
+                len
+            }
+            Err(Full::NoRoom) => 0,
+            Err(Full::Violation(_)) => panic!("an honest peer was taken for a hostile one"),
+        };
+        let _ = tx.should_ring();
+        direction.sent += sent as u64;
+    }
+
+    fn in_place(&mut self, end: usize, len: usize) {
+        let q = &self.ends[end];
+        let direction = &mut self.directions[end];
+        if q.is_shut() || q.tx().carrier() != Ok(Carrier::Ring) {
+            return;
+        }
+        let Ok(segment) = q.tx().reserve() else { return };
+        let len = len % (self.geometries[end].segment_size() + 1);
+        let mut claim = q.own().claim(segment).expect("reserved for this caller alone");
+        claim[..len].copy_from_slice(&self.pattern.bytes(direction.sent, len));
+        drop(claim);
+        if len > 0 && q.tx().commit(segment, len).is_ok() {
+            direction.sent += len as u64;
+            self.moved[1] += len as u64;
+        } else {
+            q.tx().cancel(segment);
+        }
+    }
+
+    /// Returns whether the stream has ended.
+    fn receive(&mut self, end: usize, len: usize, take: Take) -> bool {
+        let q = &self.ends[end];
+        let direction = &mut self.directions[1 - end];
+        let mut bytes = vec![0; len];
+        let mut there = true;
+        let rx = q.rx();
+        let n = match rx.step().expect("the peer is honest") {
+            RxStep::Ring => {
+                let mut slices = [IoSliceMut::new(&mut bytes)];
+                let mut into = Scatter::new(&mut slices);
+                let n = match take {
+                    Take::Pull => rx.pull(&mut into),
+                    Take::Peek => rx.peek(&mut into),
+                    Take::Discard => rx.discard(len),
+                    Take::Borrow => {
+                        let front = rx.front().expect("the peer is honest").expect("there is data");
+                        let n = front.len.min(len);
+                        let borrowed = q.peer().bytes(front.offset, n);
+                        into.fill(n, |at, piece| {
+                            for (to, from) in piece.iter_mut().zip(&borrowed[at..]) {
+                                *to = from.load(std::sync::atomic::Ordering::Relaxed);
+                            }
+                        });
+                        rx.discard(n)
+                    }
+                };
+                let n = n.expect("the peer is honest");
+                assert!(n > 0 || len == 0, "there was something");
+                n
+            }
+            step @ (RxStep::Tcp(_) | RxStep::TcpUnbounded) => {
+                let bound = if let RxStep::Tcp(bound) = step { bound as usize } else { usize::MAX };
+                if step == RxStep::TcpUnbounded {
+                    assert!(rx.begin_unbounded_read(), "the ring is still empty");
+                }
+                let n = direction.tcp.len().min(len).min(bound);
+                bytes.iter_mut().zip(&direction.tcp).for_each(|(to, from)| *to = *from);
+                if take != Take::Peek {
+                    direction.tcp.drain(..n);
+                    rx.received_by_tcp(n);
+                }
+                if step == RxStep::TcpUnbounded {
+                    rx.end_unbounded_read();
+                }
+                assert!(n > 0 || len == 0 || bound == usize::MAX, "the ring spoke of bytes that TCP lost");
+                there = n > 0 || len == 0 || !direction.tcp_ended;
+                n
+            }
+            RxStep::End => {
+                there = false;
+                0
+            }
+            RxStep::RingEmpty => {
+                there = !direction.tcp_ended;
+                0
+            }
+            RxStep::Advance | RxStep::Violation => unreachable!("not left to callers"),
+        };
+        let _ = rx.should_ring();
+        drop(rx);
+        if take != Take::Discard {
+            let expected = self.pattern.bytes(direction.received, n);
+            assert!(bytes[..n] == expected, "wrong bytes at {}", direction.received);
+        }
+        if take != Take::Peek {
+            direction.received += n as u64;
+        }
+        assert!(direction.received <= direction.sent);
+        !there
+    }
+}

@@ -1,0 +1,320 @@
+//! An honest end against a peer that writes anything anywhere in its own memory, between operations and
+//! in the middle of them. Played by a property test and by a fuzz target.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::atomic::Ordering;
+
+use seekwire_transport::iov::{Gather, Scatter};
+use seekwire_transport::layout::Geometry;
+use seekwire_transport::mem::{Own, OwnMemory, Peer, PeerMemory};
+use seekwire_transport::queue::{self, Full, QueuePair, Violation};
+
+use super::{joined, memory};
+
+/// One step of the honest end, of a peer that behaves, or of one that does not. Numbers are taken modulo
+/// what makes sense.
+#[derive(Clone, Debug)]
+#[cfg_attr(fuzzing, derive(arbitrary::Arbitrary))]
+pub(crate) enum Operation {
+    Send(Vec<u16>),
+    Recv(u16),
+    Peek(u16),
+    Discard(u16),
+    Front,
+    Step,
+    Counts,
+    Arm,
+    Disarm,
+    Reserve,
+    Commit(u16),
+    Cancel,
+    Shutdown,
+    TcpOnly,
+    UnboundedRead,
+    /// The peer does what an honest one would do.
+    PeerSends(u16),
+    PeerReceives(u16),
+    /// The peer writes a word: anywhere, or where it is known to be looked at.
+    Word(u32, u64),
+    Known(u8, u64),
+    /// It writes a header that looks right where the honest end looks next, or some descriptors later.
+    Header(u8, u8, u32),
+    /// It says that it returned so many segments more, this one first.
+    Returned(u8, u64),
+    /// What it will have written by the time that the honest end looks the next times: (how many
+    /// looks later, what).
+    During(Vec<(u8, u64)>),
+}
+
+/// Words of the layout that the honest end looks at.
+const KNOWN: [usize; 12] = [0x40, 0x48, 0x80, 0x88, 0x90, 0xc0, 0xc8, 0xd0, 0xd8, 0x100, 0x108, 0x110];
+const CONSUMED: usize = 0x80;
+const RETURNED: usize = 0x88;
+/// And words that it keeps for itself.
+const TX_POSITION: usize = 0x148;
+const FREE_COUNT: usize = 0x168;
+const CONSUMED_SEEN: usize = 0x180;
+const TABLES: usize = 0x400;
+
+/// More looks at the peer's memory than any operation has reason for.
+const MOST_LOOKS: u64 = 300_000;
+
+/// The peer's memory, in which words change while they are looked at.
+struct Restless {
+    memory: Peer,
+    looks: Cell<u64>,
+    lies: RefCell<VecDeque<(u8, u64)>>,
+}
+
+impl PeerMemory for Restless {
+    fn load(&self, offset: usize, order: Ordering) -> u64 {
+        self.looks.set(self.looks.get() + 1);
+        assert!(self.looks.get() < MOST_LOOKS, "endless");
+        let mut lies = self.lies.borrow_mut();
+        match lies.front_mut() {
+            Some((0, lie)) => {
+                let lie = *lie;
+                lies.pop_front();
+                lie
+            }
+            Some((later, _)) => {
+                *later -= 1;
+                self.memory.load(offset, order)
+            }
+            None => self.memory.load(offset, order),
+        }
+    }
+
+    fn read(&self, offset: usize, into: &mut [u8]) {
+        self.memory.read(offset, into);
+    }
+}
+
+struct World {
+    honest: QueuePair<Own, Restless>,
+    hostile: QueuePair<Own, Peer>,
+    geometry: Geometry,
+    peer_geometry: Geometry,
+    reserved: Vec<usize>,
+    armed: u32,
+    peer_position: u64,
+    violations: u64,
+}
+
+/// Plays the operations and returns how often the honest end noticed a violation. Panics when it breaks.
+pub(crate) fn play(ends: (Geometry, Geometry), operations: &[Operation]) -> u64 {
+    let (geometry, peer_geometry) = ends;
+    let ((own, own_fd), (peer, peer_fd)) = (memory(geometry), memory(peer_geometry));
+    let hostile = joined(peer, peer_geometry, &own_fd);
+    let memory = Peer::attach(std::os::fd::AsFd::as_fd(&peer_fd), Geometry::MAX_BYTES).unwrap();
+    assert_eq!(queue::peer_geometry(&memory, memory.len()), Ok(peer_geometry));
+    let restless = Restless { memory, looks: Cell::new(0), lies: RefCell::default() };
+    let honest = QueuePair::new(own, geometry, restless, peer_geometry);
+    honest.set_ready();
+    hostile.set_ready();
+    let mut world = World {
+        honest,
+        hostile,
+        geometry,
+        peer_geometry,
+        reserved: Vec::new(),
+        armed: 0,
+        peer_position: 0,
+        violations: 0,
+    };
+    for operation in operations {
+        world.honest.peer().looks.set(0);
+        world.step(operation);
+        world.check_own();
+    }
+    world.violations
+}
+
+impl World {
+    /// What the honest end keeps for itself still makes sense.
+    fn check_own(&self) {
+        let word = |offset: usize| self.honest.own().word(offset).load(Ordering::Relaxed);
+        let free: Vec<u64> = (0..word(FREE_COUNT) as usize).map(|index| word(TABLES + index * 8)).collect();
+        let segments = self.geometry.segments();
+        assert!(free.len() + self.reserved.len() <= segments, "{} segments are free", free.len());
+        let mut seen = vec![false; segments];
+        for segment in free.into_iter().map(|s| s as usize).chain(self.reserved.iter().copied()) {
+            assert!(!std::mem::replace(&mut seen[segment], true), "segment {segment} is free twice");
+        }
+        let used = word(TX_POSITION).checked_sub(word(CONSUMED_SEEN));
+        assert!(used.is_some_and(|used| used < self.geometry.cells() as u64), "{used:?} descriptors in use");
+    }
+
+    fn noted<T>(&mut self, result: Result<T, Violation>) -> Option<T> {
+        self.violations += u64::from(result.is_err());
+        result.ok()
+    }
+
+    fn noted_full<T>(&mut self, result: Result<T, Full>) -> Option<T> {
+        self.violations += u64::from(matches!(result, Err(Full::Violation(_))));
+        result.ok()
+    }
+
+    fn step(&mut self, operation: &Operation) {
+        match operation {
+            Operation::Send(lens) => self.send(lens),
+            Operation::Recv(len) => self.receive(*len, |rx, into| rx.pull(into)),
+            Operation::Peek(len) => self.receive(*len, |rx, into| rx.peek(into)),
+            Operation::Discard(len) => self.receive(*len, |rx, into| rx.discard(into.remaining())),
+            Operation::Front => {
+                let front = self.honest.rx().front();
+                if let Some(front) = self.noted(front).flatten() {
+                    assert!(front.len > 0);
+                    let _ = self.honest.peer().memory.bytes(front.offset, front.len);
+                }
+            }
+            Operation::Step => {
+                let step = self.honest.rx().step();
+                self.noted(step);
+            }
+            Operation::Counts => {
+                let q = &self.honest;
+                let most = self.peer_geometry.bytes();
+                assert!(q.unread() <= most, "more unread than there is memory");
+                let _ = (q.unsent(), q.has_record(), q.has_room(), q.tcp_only(), q.peer_is_ready());
+                let _ = (q.peer_has_closed(), q.peer_processor(), q.published_mark(), q.carriers());
+            }
+            Operation::Arm => {
+                let _ = self.honest.arm_data() | self.honest.arm_space();
+                self.armed += 1;
+            }
+            Operation::Disarm if self.armed > 0 => {
+                self.armed -= 1;
+                let _ = self.honest.disarm_data() | self.honest.disarm_space();
+            }
+            Operation::Reserve => {
+                let reserved = self.honest.tx().reserve();
+                let reserved = self.noted_full(reserved);
+                if let Some(segment) = reserved {
+                    assert!(!self.reserved.contains(&segment), "reserved twice");
+                    let mut claim = self.honest.own().claim(segment).expect("lent out");
+                    claim[0] = 1;
+                    drop(claim);
+                    self.reserved.push(segment);
+                }
+            }
+            Operation::Commit(len) => {
+                if let Some(segment) = self.reserved.pop() {
+                    let len = 1 + usize::from(*len) % self.geometry.segment_size();
+                    let committed = self.honest.tx().commit(segment, len);
+                    if self.noted_full(committed).is_none() {
+                        self.reserved.push(segment);
+                    }
+                }
+            }
+            Operation::Cancel => {
+                if let Some(segment) = self.reserved.pop() {
+                    self.honest.tx().cancel(segment);
+                }
+            }
+            Operation::Shutdown => {
+                let shut = self.honest.tx().shutdown();
+                assert_ne!(shut, Err(Full::NoRoom), "the end has always room");
+                self.noted_full(shut);
+            }
+            Operation::TcpOnly => self.honest.set_tcp_only(),
+            Operation::UnboundedRead => {
+                let rx = self.honest.rx();
+                let _ = rx.begin_unbounded_read();
+                rx.end_unbounded_read();
+            }
+            Operation::PeerSends(len) => {
+                self.behave();
+                let tx = self.hostile.tx();
+                let bytes = vec![5; usize::from(*len)];
+                if tx.carrier().is_ok() {
+                    let _ = tx.push(&mut Gather::new(&[IoSlice::new(&bytes)]));
+                    let _ = tx.should_ring();
+                }
+            }
+            Operation::PeerReceives(len) => {
+                self.behave();
+                let mut bytes = vec![0; usize::from(*len)];
+                let rx = self.hostile.rx();
+                if rx.step().is_ok() {
+                    let _ = rx.pull(&mut Scatter::new(&mut [IoSliceMut::new(&mut bytes)]));
+                    let _ = rx.should_ring();
+                }
+            }
+            Operation::Word(offset, value) => {
+                // Not what the peer keeps for itself: its own code trusts that, and is not under test.
+                let offset = *offset as usize % self.peer_geometry.bytes() / 8 * 8;
+                if !(0x140..TABLES + self.peer_geometry.segments() * 16).contains(&offset) {
+                    self.write(offset, *value);
+                }
+            }
+            Operation::Known(which, value) => self.write(KNOWN[usize::from(*which) % KNOWN.len()], *value),
+            Operation::Header(kind, after, len) => {
+                let position = self.peer_position + u64::from(*after % 4);
+                let word =
+                    u64::from(*len & 0xff_ffff) << 40 | u64::from(*kind % 9) << 32 | position & 0xffff_ffff;
+                let cells = self.peer_geometry.cells();
+                let ring = self.ring_at();
+                self.write(ring + position as usize % cells * 64, word);
+                self.peer_position = position + 1;
+            }
+            Operation::Returned(more, segment) => {
+                let count = self.hostile.own().word(RETURNED).load(Ordering::Relaxed);
+                let ring = TABLES + self.peer_geometry.segments() * 16;
+                let entry = ring + (count as usize % self.geometry.segments()) * 8;
+                self.write(entry, *segment);
+                self.write(RETURNED, count.wrapping_add((*more).into()));
+                let consumed = self.hostile.own().word(CONSUMED).load(Ordering::Relaxed);
+                self.write(CONSUMED, consumed.wrapping_add((*more).into()));
+            }
+            Operation::During(lies) => {
+                *self.honest.peer().lies.borrow_mut() = lies.iter().take(64).copied().collect();
+            }
+            Operation::Disarm => {}
+        }
+    }
+
+    /// The code of an honest end trusts its own words, and is about to be run on the peer's.
+    fn behave(&self) {
+        for word in KNOWN.map(|offset| self.hostile.own().word(offset)) {
+            word.fetch_and((1 << 40) - 1, Ordering::Relaxed);
+        }
+    }
+
+    fn ring_at(&self) -> usize {
+        (TABLES + self.peer_geometry.segments() * 16 + 8192).next_multiple_of(4096)
+    }
+
+    fn write(&self, offset: usize, value: u64) {
+        self.hostile.own().word(offset).store(value, Ordering::SeqCst);
+    }
+
+    fn send(&mut self, lens: &[u16]) {
+        let bytes: Vec<Vec<u8>> = lens.iter().take(4).map(|len| vec![3; usize::from(*len)]).collect();
+        let slices: Vec<IoSlice<'_>> = bytes.iter().map(|bytes| IoSlice::new(bytes)).collect();
+        let tx = self.honest.tx();
+        let result = tx.carrier().and_then(|_| Ok(tx.push(&mut Gather::new(&slices))?));
+        let _ = (tx.should_ring(), tx.may_use_tcp());
+        drop(tx);
+        self.noted_full(result);
+    }
+
+    fn receive(
+        &mut self,
+        len: u16,
+        take: impl FnOnce(&queue::Rx<'_, Own, Restless>, &mut Scatter<'_, '_>) -> Result<usize, Violation>,
+    ) {
+        let mut bytes = vec![0; usize::from(len)];
+        let rx = self.honest.rx();
+        let result = rx.step().and_then(|_| take(&rx, &mut Scatter::new(&mut [IoSliceMut::new(&mut bytes)])));
+        let _ = rx.should_ring();
+        drop(rx);
+        if let Some(n) = self.noted(result) {
+            assert!(n <= usize::from(len), "more than there was room for");
+        }
+        // Headers are forged near where the honest end looks.
+        self.peer_position = self.honest.own().word(CONSUMED).load(Ordering::Relaxed);
+    }
+}

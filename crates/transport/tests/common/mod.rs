@@ -1,0 +1,108 @@
+//! What several test programs share: pairs of ends, and a stream of bytes that every test can tell apart.
+#![allow(dead_code, reason = "each test program uses its own part")]
+
+pub(crate) mod honest;
+pub(crate) mod hostile;
+
+use std::io::Write;
+use std::os::fd::{AsFd, OwnedFd};
+
+use seekwire_transport::carrier::Ring;
+use seekwire_transport::layout::Geometry;
+use seekwire_transport::mem::{Own, Peer};
+use seekwire_transport::queue::{self, QueuePair};
+use seekwire_transport::sys::bell::Bell;
+
+/// Memory of one end, formatted, and the descriptor for its peer.
+pub(crate) fn memory(geometry: Geometry) -> (Own, OwnedFd) {
+    let segments = geometry.segments() * geometry.segment_size();
+    let base = geometry.bytes() - segments;
+    let created = Own::create(geometry.bytes(), base, geometry.segment_size(), geometry.segments()).unwrap();
+    queue::format(&created.0, geometry);
+    created
+}
+
+/// The queue of an end that has `own`, with the peer behind `peer`.
+pub(crate) fn joined(own: Own, geometry: Geometry, peer: &OwnedFd) -> QueuePair<Own, Peer> {
+    let peer = Peer::attach(peer.as_fd(), Geometry::MAX_BYTES).unwrap();
+    let peer_geometry = queue::peer_geometry(&peer, peer.len()).unwrap();
+    QueuePair::new(own, geometry, peer, peer_geometry)
+}
+
+/// Two ends with these geometries, ready for each other.
+pub(crate) fn ring_pair(a: Geometry, b: Geometry) -> (Ring, Ring) {
+    let ((a_own, a_fd), (b_own, b_fd)) = (memory(a), memory(b));
+    let (a_bell, b_bell) = (Bell::new().unwrap(), Bell::new().unwrap());
+    let lent = |bell: &Bell| Bell::from_peer(bell.as_fd().try_clone_to_owned().unwrap()).unwrap();
+    let (to_a, to_b) = (lent(&a_bell), lent(&b_bell));
+    let a = Ring { queue: joined(a_own, a, &b_fd), bell: a_bell, peer_bell: to_b };
+    let b = Ring { queue: joined(b_own, b, &a_fd), bell: b_bell, peer_bell: to_a };
+    a.queue.set_ready();
+    b.queue.set_ready();
+    (a, b)
+}
+
+/// The smallest ring, the default one, and others between and beyond.
+pub(crate) fn geometries() -> Vec<(Geometry, Geometry)> {
+    let new = |cells, size, segments| Geometry::new(cells, size, segments).unwrap();
+    let smallest = new(64, 4096, 8);
+    vec![
+        (smallest, smallest),
+        (Geometry::default(), Geometry::default()),
+        (smallest, new(1024, 8192, 64)),
+        (new(128, 12288, 16), new(64, 4096, 128)),
+    ]
+}
+
+/// Bytes that repeat with a prime period, so that no lap of a ring finds the same ones in its place.
+#[derive(Clone, Debug)]
+pub(crate) struct Pattern(Vec<u8>);
+
+const PERIOD: usize = 65521;
+
+impl Pattern {
+    pub(crate) fn new(seed: u64) -> Self {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let bytes = (0..PERIOD).map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 32) as u8
+        });
+        Self(bytes.collect())
+    }
+
+    /// `len` bytes of the stream from `at` on.
+    pub(crate) fn bytes(&self, at: u64, len: usize) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(len);
+        let mut from = at as usize % PERIOD;
+        while bytes.len() < len {
+            let n = (PERIOD - from).min(len - bytes.len());
+            bytes.extend_from_slice(&self.0[from..from + n]);
+            from = 0;
+        }
+        bytes
+    }
+}
+
+/// Small, fast and repeatable.
+#[derive(Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    pub(crate) fn below(&mut self, end: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 16) as usize % end
+    }
+}
+
+/// Says it even when the test harness keeps the output of tests that pass.
+pub(crate) fn report(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}

@@ -1,0 +1,46 @@
+//! The two halves of the queue pair and the switch between carriers, by one thread, over real memory.
+
+mod common;
+
+use std::sync::Mutex;
+
+use common::honest::{self, Operation};
+use common::{geometries, report};
+use proptest::prelude::*;
+use proptest::test_runner::{Config, TestRunner};
+
+fn operation() -> impl Strategy<Value = Operation> {
+    let end = any::<bool>;
+    let len = || prop_oneof![0u16..130, 1000u16..1030, 4000u16..4200, 0u16..20_000];
+    prop_oneof![
+        2 => end().prop_map(Operation::Ready),
+        20 => (end(), len()).prop_map(|(end, len)| Operation::Send(end, len)),
+        5 => (end(), len()).prop_map(|(end, len)| Operation::InPlace(end, len)),
+        20 => (end(), len()).prop_map(|(end, len)| Operation::Recv(end, len)),
+        4 => (end(), len()).prop_map(|(end, len)| Operation::Peek(end, len)),
+        3 => (end(), len()).prop_map(|(end, len)| Operation::Discard(end, len)),
+        5 => (end(), len()).prop_map(|(end, len)| Operation::Borrow(end, len)),
+        1 => end().prop_map(Operation::TcpOnly),
+        1 => end().prop_map(Operation::Shutdown),
+    ]
+}
+
+#[test]
+fn what_goes_in_comes_out() {
+    let moved = Mutex::new([0; 2]);
+    for ends in geometries() {
+        let config = Config { cases: 80, failure_persistence: None, ..Config::default() };
+        TestRunner::new(config)
+            .run(&proptest::collection::vec(operation(), 1..300), |operations| {
+                let by = honest::play(ends, &operations);
+                let mut moved = moved.lock().unwrap();
+                moved[0] += by[0];
+                moved[1] += by[1];
+                Ok(())
+            })
+            .unwrap();
+    }
+    let [tcp, ring] = moved.into_inner().unwrap();
+    report(&format!("switching: {tcp} bytes went by TCP and {ring} by the ring"));
+    assert!(tcp > 100_000 && ring > 100_000);
+}

@@ -1,0 +1,13 @@
+//! Two honest ends on both carriers: what goes in comes out.
+#![no_main]
+
+#[path = "../../crates/transport/tests/common/mod.rs"]
+mod common;
+
+use common::honest::{Operation, play};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|input: (u8, Vec<Operation>)| {
+    let geometries = common::geometries();
+    play(geometries[usize::from(input.0) % geometries.len()], &input.1);
+});
