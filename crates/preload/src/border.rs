@@ -8,10 +8,22 @@ use transport::Errno;
 
 /// Runs `work`; a panic is logged once per process and gives `None`, upon which the caller makes the real call.
 ///
-/// Nothing that blocks in libc may run inside: `pthread_cancel` unwinds through such calls, and that kind of unwinding
-/// cannot be caught.
-#[inline]
+/// Functions of libc that are cancellation points, such as opening a file, do not cancel the thread inside: `pthread_cancel`
+/// unwinds the stack, and that kind of unwinding cannot be caught. The thread is cancelled later, at the border's other side.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
+    const DISABLE: c_int = 1;
+    let mut before = 0;
+    // SAFETY: writes the state before to a live integer.
+    unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
+    let result = guarded_raw(work);
+    // SAFETY: as above; null: nobody asks.
+    unsafe { pthread_setcancelstate(before, std::ptr::null_mut()) };
+    result
+}
+
+/// As [`guarded`], without the cost of asking libc not to cancel: for work that makes raw system calls only.
+#[inline]
+pub(crate) fn guarded_raw<T>(work: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(value) => Some(value),
         Err(_) => {
@@ -19,6 +31,10 @@ pub(crate) fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
             None
         }
     }
+}
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
 #[cold]

@@ -210,7 +210,7 @@ pub(crate) fn protect(cell: &AtomicPtr<Object>) -> Option<Hazard> {
     if index < USED { Some(hazard) } else { Some(Hazard::Counted(hazard.share())) }
 }
 
-/// Takes over a reference that was just removed from the table; it is dropped when no thread can be using it.
+/// Takes over the last reference of the table to an object; it is dropped when no thread can be using it.
 ///
 /// Does not allocate and takes no lock: close is called by signal handlers.
 pub(crate) fn retire(object: Arc<Object>) {

@@ -54,6 +54,8 @@ unsafe fn prepare_control(header: &msghdr) {
 /// Moves a connection back to TCP that another program will see as a plain socket.
 pub(crate) fn to_tcp(socket: &SocketRef, why: Reason) {
     keeping_errno(|| {
+        // A peer that did not answer once is not waited for again.
+        let why = if socket.hand_over() { why } else { Reason::Bypassed };
         if let Err(error) = socket.fall_back(why) {
             log::warn!(fd = socket.connection.fd().raw(), %error, "the peer did not agree in time to go back to TCP");
         }

@@ -8,11 +8,11 @@ use std::ffi::{c_int, c_short};
 use std::ptr;
 
 use endpoint::{Interest, Plain};
-use libc::{POLLIN, POLLOUT, POLLRDNORM, POLLWRBAND, POLLWRNORM, pollfd, sigset_t};
+use libc::{POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRBAND, POLLWRNORM, pollfd, sigset_t};
 use smallvec::SmallVec;
 use transport::sys::Fd;
 
-use crate::border::{errno, guarded, keeping_errno, set_errno};
+use crate::border::{errno, guarded, guarded_raw, keeping_errno, set_errno};
 use crate::real;
 use crate::table::{self, Entry, SetRef, SocketRef};
 use crate::timeout::{Timeout, timespec};
@@ -67,7 +67,7 @@ pub(crate) fn wait(
     let mut brackets: SmallVec<[Plain<'_>; 8]> = SmallVec::new();
     for (at, part) in &parts {
         match part {
-            Entry::Socket(socket) => match guarded(|| socket.connection.enter_plain()) {
+            Entry::Socket(socket) => match socket.enter_plain() {
                 Some(Some(plain)) => brackets.push(plain),
                 Some(None) => ours.sockets.push((*at, socket)),
                 None => {}
@@ -101,8 +101,8 @@ fn wait_for_ours(fds: &mut [pollfd], ours: &Ours<'_>, timeout: &mut Timeout, mas
     let all_attached = ours.sets.is_empty() && ours.sockets.len() == fds.len();
     loop {
         fds.iter_mut().for_each(|entry| entry.revents = 0);
-        let ready = guarded(|| ours.add_ready(fds)).unwrap_or(0);
-        if ready > 0 && all_attached {
+        let ready = guarded_raw(|| ours.add_ready(fds)).unwrap_or(0);
+        if ready > 0 && all_attached && guarded_raw(|| ours.tell_all(fds)).unwrap_or(false) {
             return ready;
         }
         if ready > 0 || timeout.is_none() {
@@ -112,15 +112,15 @@ fn wait_for_ours(fds: &mut [pollfd], ours: &Ours<'_>, timeout: &mut Timeout, mas
             }
             return merge(fds, &asked);
         }
-        match guarded(|| ours.stay_awake(fds, all_attached)) {
+        match guarded_raw(|| ours.stay_awake(fds, all_attached)) {
             Some(Awake::Asked(asked)) => return merge(fds, &asked),
             Some(Awake::Ready) => continue,
             Some(Awake::InVain) | None => {}
         }
         let mut asked = ours.masked(fds);
-        let armed = Armed { ours, interests: guarded(|| ours.arm(fds)).unwrap_or_default() };
-        let news = guarded(|| ours.any_ready(fds)).unwrap_or(true)
-            || guarded(|| ours.sets.iter().any(|(_, set)| set.arm())).unwrap_or(true);
+        let armed = Armed { ours, interests: guarded_raw(|| ours.arm(fds)).unwrap_or_default() };
+        let news = guarded_raw(|| ours.any_ready(fds)).unwrap_or(true)
+            || guarded_raw(|| ours.sets.iter().any(|(_, set)| set.arm())).unwrap_or(true);
         if news {
             drop(armed);
             continue;
@@ -142,13 +142,13 @@ fn wait_for_ours(fds: &mut [pollfd], ours: &Ours<'_>, timeout: &mut Timeout, mas
         }
         for (bell, (_, socket)) in asked[fds.len()..].iter().zip(&ours.sockets) {
             if bell.revents != 0 {
-                guarded(|| {
+                guarded_raw(|| {
                     socket.connection.quiet_bell();
                     socket.connection.attend();
                 });
             }
         }
-        let _ = guarded(|| ours.add_ready(fds));
+        let _ = guarded_raw(|| ours.add_ready(fds));
         let ready = merge(fds, &asked);
         if ready > 0 || timeout.is_over() {
             return ready;
@@ -160,7 +160,7 @@ impl Ours<'_> {
     /// Fills in what user space knows; returns how many fds it is.
     fn add_ready(&self, fds: &mut [pollfd]) -> c_int {
         for &(at, socket) in &self.sockets {
-            let ready = socket.connection.readiness();
+            let ready = socket.readiness();
             let mut events = 0;
             if ready.read {
                 events |= READ;
@@ -178,9 +178,18 @@ impl Ours<'_> {
         fds.iter().filter(|entry| entry.revents != 0).count() as c_int
     }
 
+    /// Whether the kernel has nothing to add: not at the end of a stream, and not about what only it knows.
+    fn tell_all(&self, fds: &[pollfd]) -> bool {
+        self.sockets.iter().all(|&(at, socket)| {
+            let entry = &fds[at];
+            let at_end = entry.revents & READ != 0 && socket.connection.unread() == Ok(0);
+            entry.events & (POLLRDHUP | POLLPRI) == 0 && !at_end
+        })
+    }
+
     fn any_ready(&self, fds: &[pollfd]) -> bool {
         let socket_ready = |&(at, socket): &(usize, &SocketRef)| {
-            let (want, ready) = (interest(&fds[at]), socket.connection.readiness());
+            let (want, ready) = (interest(&fds[at]), socket.readiness());
             want.read && ready.read || want.write && ready.write
         };
         self.sockets.iter().any(socket_ready) || self.sets.iter().any(|(_, set)| set.is_ready())
@@ -237,7 +246,7 @@ struct Armed<'a, 'b> {
 impl Drop for Armed<'_, '_> {
     fn drop(&mut self) {
         for ((_, socket), &want) in self.ours.sockets.iter().zip(&self.interests) {
-            guarded(|| socket.connection.disarm(want));
+            guarded_raw(|| socket.connection.disarm(want));
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use endpoint::{Connection, Patience, Reason, Role, Totals};
+use endpoint::{Connection, Patience, Plain, Readiness, Reason, Role, Totals};
 use transport::Errno;
 use transport::sys::Fd;
 
@@ -31,11 +31,13 @@ impl Numbers {
         self.first
     }
 
-    pub(crate) fn add(&mut self, fd: c_int) {
-        match self.first {
-            None => self.first = Some(fd),
-            Some(_) => self.others.push(fd),
+    /// False if the last was removed: the object is on its way out, and is retired only once.
+    #[must_use]
+    fn add(&mut self, fd: c_int) -> bool {
+        if self.first.is_some() {
+            self.others.push(fd);
         }
+        self.first.is_some()
     }
 
     /// True if none is left.
@@ -85,6 +87,8 @@ pub(crate) struct Socket {
     shown: AtomicU8,
     /// Counts the sends that found no room: after one of them, room is news to an edge-triggered epoll set.
     starved: AtomicU64,
+    /// Another program holds it, too, as a plain socket.
+    handed_over: AtomicBool,
     /// Whether waiting awake in poll and select has paid lately.
     pub(crate) patience: Patience,
     /// What a parent process had moved when it forked this one.
@@ -104,6 +108,7 @@ impl Socket {
             registered: AtomicUsize::new(0),
             shown: AtomicU8::new(0),
             starved: AtomicU64::new(0),
+            handed_over: AtomicBool::new(false),
             patience: Patience::default(),
             inherited: OnceLock::new(),
         }
@@ -199,6 +204,24 @@ impl Socket {
         let _ = self.inherited.set(self.connection.totals());
     }
 
+    /// Another program gets this socket. False if one did before.
+    pub(crate) fn hand_over(&self) -> bool {
+        !self.handed_over.swap(true, Ordering::Relaxed)
+    }
+
+    /// What user space alone knows to be ready. As in the kernel, less than SO_RCVLOWAT bytes are nothing to read.
+    #[inline]
+    pub(crate) fn readiness(&self) -> Readiness {
+        let mut ready = self.connection.readiness();
+        let low_water = self.low_water.load(Ordering::Relaxed);
+        if ready.read && low_water > 1 {
+            let unread = self.connection.unread().unwrap_or(0);
+            // At the end of the stream nothing is unread.
+            ready.read = unread == 0 || unread >= low_water;
+        }
+        ready
+    }
+
     /// A send found less room than it wanted.
     #[inline]
     pub(crate) fn note_starved(&self) {
@@ -218,6 +241,15 @@ fn nanoseconds(duration: Duration) -> u64 {
 }
 
 impl SocketRef {
+    /// The bracket around a system call; `Some(None)` if the connection is attached, `None` after a panic.
+    #[inline]
+    pub(crate) fn enter_plain(&self) -> Option<Option<Plain<'_>>> {
+        if self.connection.is_attached() {
+            return Some(None);
+        }
+        border::guarded(|| self.connection.enter_plain())
+    }
+
     /// Brings the epoll sets that hold this socket up to date with the state of its connection. To be called after anything
     /// that may have attached it, or may have moved its sends to the other carrier.
     #[inline]
@@ -288,33 +320,38 @@ pub(crate) fn untrack_closing(fd: c_int) {
 }
 
 fn leave(fd: c_int, object: Arc<Object>, last: Last) {
+    let mut numbers = object.numbers().lock();
+    let gone = numbers.remove(fd);
+    if let (Some(socket), Some(other)) = (object.as_socket(), numbers.any()) {
+        socket.connection.set_fd(Fd::new(other));
+    }
+    drop(numbers);
     let mut eager = false;
     border::guarded(|| {
         if let Some(socket) = object.as_socket() {
-            let mut numbers = socket.numbers.lock();
-            let gone = numbers.remove(fd);
-            if let Some(other) = numbers.any() {
-                socket.connection.set_fd(Fd::new(other));
-            }
-            drop(numbers);
             epoll::forget(socket, (!gone).then_some(fd));
             if gone && !socket.is_listening() {
                 eager = socket.connection.is_attached();
-                if last == Last::Closing {
+                // One that lives on in another program does not end with this number.
+                if last == Last::Closing && !socket.handed_over.load(Ordering::Relaxed) {
                     socket.connection.close();
                 }
                 stats::closed(socket);
             }
-        } else if let Some(set) = object.as_set() {
-            set.forget(fd);
+        } else if let Some(set) = object.as_set().filter(|_| gone) {
+            set.clear();
         }
     });
-    hazard::retire(object);
-    hazard::reclaim(eager);
+    // As long as other numbers stand for it, their references keep it.
+    if gone {
+        hazard::retire(object);
+        border::guarded(|| hazard::reclaim(eager));
+    }
 }
 
 /// `fd` has become another number for `object`.
 pub(crate) fn duplicate(object: Arc<Object>, fd: c_int) {
-    object.numbers().lock().add(fd);
-    enter(fd, object);
+    if object.numbers().lock().add(fd) {
+        enter(fd, object);
+    }
 }

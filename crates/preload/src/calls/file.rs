@@ -9,7 +9,8 @@ use rustix::fs::{FileType, SeekFrom};
 use transport::Errno;
 
 use super::interpose;
-use super::send::transmit;
+use super::receive::{receive, receive_by_kernel};
+use super::send::{send_by_kernel, transmit};
 use crate::border::{fail, guarded};
 use crate::buffers::Buffers;
 use crate::table::{self, SocketRef};
@@ -27,8 +28,7 @@ fn send_file(
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
     if !socket.connection.is_attached() {
-        // An empty vector: nothing goes to the ring, and what the kernel sends is counted.
-        return transmit(socket, Buffers::Flat(std::ptr::null_mut(), 0), 0, kernel);
+        return send_by_kernel(socket, kernel);
     }
     // SAFETY: the caller's own number; one that is not open gives EBADF.
     let file = if from < 0 { return kernel() } else { unsafe { BorrowedFd::borrow_raw(from) } };
@@ -36,8 +36,7 @@ fn send_file(
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
     if !is_regular {
         // What is read from a pipe or a device and then finds no room cannot be put back.
-        let _ = socket.fall_back(Reason::Spliced);
-        return kernel();
+        return splice_in(socket, kernel);
     }
     // SAFETY: valid or null, as sendfile demands.
     let place = unsafe { offset.as_mut() };
@@ -100,6 +99,54 @@ fn copy(
     (sent, None)
 }
 
+/// splice from a tracked socket to a pipe.
+fn splice_out(
+    socket: &SocketRef,
+    pipe: c_int,
+    len: usize,
+    flags: c_uint,
+    kernel: impl Fn() -> ssize_t,
+) -> ssize_t {
+    // What fits into a pipe that poll calls writable.
+    const PIECE: usize = libc::PIPE_BUF;
+    if socket.fall_back(Reason::Spliced).is_ok() {
+        return receive_by_kernel(socket, kernel);
+    }
+    // Bytes that came by the ring: the kernel does not have them.
+    let wait = flags & libc::SPLICE_F_NONBLOCK == 0;
+    let mut room = libc::pollfd { fd: pipe, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one live entry.
+    let ready = unsafe { crate::real::poll(&raw mut room, 1, if wait { -1 } else { 0 }) };
+    if ready <= 0 || room.revents & libc::POLLOUT == 0 {
+        return match ready {
+            0 => fail(Errno::AGAIN),
+            -1 => -1,
+            _ => kernel(),
+        };
+    }
+    let mut piece = [0u8; PIECE];
+    let (base, len) = (piece.as_mut_ptr().cast(), len.min(PIECE));
+    // SAFETY: a live array.
+    let received = receive(socket, Buffers::Flat(base, len), 0, || unsafe {
+        crate::real::recv(socket.connection.fd().raw(), base, len, 0)
+    });
+    if received <= 0 {
+        return received;
+    }
+    // SAFETY: bytes that were just received.
+    unsafe { crate::real::write(pipe, base, received as usize) }
+}
+
+/// splice from a pipe to a tracked socket, or sendfile from something that cannot be read twice.
+fn splice_in(socket: &SocketRef, kernel: impl Fn() -> ssize_t) -> ssize_t {
+    if socket.connection.is_attached() {
+        let _ = socket.fall_back(Reason::UnknownOption);
+        // The switch itself found no room on the ring.
+        return if socket.connection.tx_on_ring() { fail(Errno::AGAIN) } else { kernel() };
+    }
+    send_by_kernel(socket, kernel)
+}
+
 interpose! {
     /// sendfile(2)
     fn sendfile(out: c_int, from: c_int, offset: *mut off_t, len: size_t) -> ssize_t = table::socket(out) => |socket, kernel| {
@@ -110,10 +157,11 @@ interpose! {
         send_file(&socket, out, from, offset, len, kernel)
     };
     /// splice(2)
-    fn splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, len: size_t, flags: c_uint) -> ssize_t = Some((table::socket(from), table::socket(to))) => |sockets, kernel| {
-        for socket in [sockets.0, sockets.1].iter().flatten() {
-            let _ = socket.fall_back(Reason::Spliced);
+    fn splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, len: size_t, flags: c_uint) -> ssize_t = Some((table::socket(from), table::socket(to))) => |ends, kernel| {
+        match ends {
+            (Some(from), _) => splice_out(&from, to, len, flags, kernel),
+            (None, Some(to)) => splice_in(&to, kernel),
+            (None, None) => kernel(),
         }
-        kernel()
     };
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use endpoint::{Reason, RecvFlags};
+use endpoint::{Plain, Reason, RecvFlags};
 use libc::{
     MSG_CMSG_CLOEXEC, MSG_DONTWAIT, MSG_ERRQUEUE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL,
     MSG_WAITFORONE, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec,
@@ -10,7 +10,7 @@ use libc::{
 use transport::Errno;
 
 use super::interpose;
-use crate::border::{count, fail, guarded, keeping_errno};
+use crate::border::{count, fail, guarded, guarded_raw, keeping_errno};
 use crate::buffers::Buffers;
 use crate::table::SocketRef;
 use crate::timeout::Timeout;
@@ -38,8 +38,8 @@ pub(crate) fn receive(
         return kernel();
     }
     loop {
-        match guarded(|| socket.connection.enter_plain()) {
-            Some(None) => match guarded(|| from_ring(socket, into, flags)) {
+        match socket.enter_plain() {
+            Some(None) => match guarded_raw(|| from_ring(socket, into, flags)) {
                 Some(Err(Errno::INTR)) if !socket.has_recv_timeout() && signals::restart() => {}
                 Some(result) => {
                     socket.settle();
@@ -47,21 +47,34 @@ pub(crate) fn receive(
                 }
                 None => return kernel(),
             },
-            Some(Some(plain)) => {
-                let result = kernel();
-                keeping_errno(|| {
-                    guarded(|| {
-                        if result > 0 && flags & APART == 0 {
-                            plain.received(result as usize);
-                        }
-                        drop(plain);
-                    })
-                });
-                socket.settle();
-                return result;
-            }
+            Some(Some(plain)) => return by_kernel(socket, plain, flags, kernel),
             None => return kernel(),
         }
+    }
+}
+
+/// Receives inside the bracket of a plain connection.
+#[inline]
+fn by_kernel(socket: &SocketRef, plain: Plain<'_>, flags: c_int, kernel: impl Fn() -> ssize_t) -> ssize_t {
+    let result = kernel();
+    keeping_errno(|| {
+        guarded(|| {
+            if result > 0 && flags & APART == 0 {
+                plain.received(result as usize);
+            }
+            drop(plain);
+        })
+    });
+    socket.settle();
+    result
+}
+
+/// Makes a call that moves bytes from the kernel's socket, and counts them while the connection is plain. An attached one must
+/// have gone back to TCP.
+pub(super) fn receive_by_kernel(socket: &SocketRef, kernel: impl Fn() -> ssize_t) -> ssize_t {
+    match socket.enter_plain() {
+        Some(Some(plain)) => by_kernel(socket, plain, 0, kernel),
+        _ => kernel(),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use endpoint::{Reason, SendFlags};
+use endpoint::{Plain, Reason, SendFlags};
 use libc::{
     MSG_CONFIRM, MSG_DONTROUTE, MSG_DONTWAIT, MSG_EOR, MSG_MORE, MSG_NOSIGNAL, MSG_OOB, iovec, mmsghdr,
     msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t,
@@ -10,7 +10,7 @@ use libc::{
 use transport::Errno;
 
 use super::interpose;
-use crate::border::{count, fail, guarded, keeping_errno};
+use crate::border::{count, fail, guarded, guarded_raw, keeping_errno};
 use crate::buffers::Buffers;
 use crate::table::SocketRef;
 use crate::{passed, real, signals, table};
@@ -32,8 +32,8 @@ pub(crate) fn transmit(
         return kernel();
     }
     loop {
-        match guarded(|| socket.connection.enter_plain()) {
-            Some(None) => match guarded(|| to_ring(socket, from, flags)) {
+        match socket.enter_plain() {
+            Some(None) => match guarded_raw(|| to_ring(socket, from, flags)) {
                 // Nothing moves no byte on either carrier.
                 Some(Ok(None)) => return kernel(),
                 Some(Err(Errno::INTR)) if !socket.has_send_timeout() && signals::restart() => {}
@@ -47,21 +47,34 @@ pub(crate) fn transmit(
                 }
                 None => return kernel(),
             },
-            Some(Some(plain)) => {
-                let result = kernel();
-                keeping_errno(|| {
-                    guarded(|| {
-                        if result > 0 {
-                            plain.sent(result as usize);
-                        }
-                        drop(plain);
-                    })
-                });
-                socket.settle();
-                return result;
-            }
+            Some(Some(plain)) => return by_kernel(socket, plain, kernel),
             None => return kernel(),
         }
+    }
+}
+
+/// Sends inside the bracket of a plain connection.
+#[inline]
+fn by_kernel(socket: &SocketRef, plain: Plain<'_>, kernel: impl Fn() -> ssize_t) -> ssize_t {
+    let result = kernel();
+    keeping_errno(|| {
+        guarded(|| {
+            if result > 0 {
+                plain.sent(result as usize);
+            }
+            drop(plain);
+        })
+    });
+    socket.settle();
+    result
+}
+
+/// Makes a call that moves bytes to the kernel's socket, and counts them while the connection is plain. An attached one must
+/// have gone back to TCP.
+pub(super) fn send_by_kernel(socket: &SocketRef, kernel: impl Fn() -> ssize_t) -> ssize_t {
+    match socket.enter_plain() {
+        Some(Some(plain)) => by_kernel(socket, plain, kernel),
+        _ => kernel(),
     }
 }
 

@@ -65,12 +65,10 @@ impl Set {
         &self.numbers
     }
 
-    /// `fd` no longer stands for this set; with the last number all watches go.
-    pub(crate) fn forget(&self, fd: c_int) {
-        if self.numbers.lock().remove(fd) {
-            self.state.lock().clear();
-            self.watches.store(0, Ordering::Release);
-        }
+    /// The last number is closed: all watches go.
+    pub(crate) fn clear(&self) {
+        self.state.lock().clear();
+        self.watches.store(0, Ordering::Release);
     }
 
     fn number(&self) -> Option<c_int> {

@@ -57,13 +57,12 @@ impl Watch {
 
     /// What user space alone knows to be ready, as events to report; and the marks that go with it.
     fn look(&self) -> (u32, u64, u64) {
-        let connection = &self.socket.connection;
         // Before the readiness: what changes in between is news next time.
-        let (mark, starved) = (connection.data_mark(), self.socket.starved());
+        let (mark, starved) = (self.socket.connection.data_mark(), self.socket.starved());
         if self.disabled {
             return (0, mark, starved);
         }
-        let ready = connection.readiness();
+        let ready = self.socket.readiness();
         let mut events = 0;
         if ready.read {
             events |= READ;

@@ -6,7 +6,7 @@ use libc::epoll_event;
 
 use super::Set;
 use super::state::Events;
-use crate::border::{self, guarded, keeping_errno, set_errno};
+use crate::border::{self, guarded_raw, keeping_errno, set_errno};
 use crate::table::SetRef;
 use crate::timeout::Timeout;
 
@@ -39,7 +39,7 @@ pub(crate) fn wait(
         return sleep(&mut timeout);
     }
     loop {
-        match guarded(|| look(set, epfd, events, max as usize, timeout.is_none())) {
+        match guarded_raw(|| look(set, epfd, events, max as usize, timeout.is_none())) {
             Some(Found::Events(count)) => return count as c_int,
             Some(Found::Failed) => return -1,
             Some(Found::Nothing) => {}
@@ -51,7 +51,7 @@ pub(crate) fn wait(
         if result < 0 {
             return result;
         }
-        let count = guarded(|| translate(set, epfd, events, max as usize, result as usize)).unwrap_or(0);
+        let count = guarded_raw(|| translate(set, epfd, events, max as usize, result as usize)).unwrap_or(0);
         // Nothing but a bell that rang in vain: the wait goes on.
         if count > 0 || timeout.is_over() {
             return count as c_int;

@@ -129,9 +129,11 @@ __attribute__((unused)) static size_t fill(int fd)
     static char junk[65536];
     size_t total = 0;
     ssize_t n;
-    while ((n = send(fd, junk, sizeof junk, MSG_DONTWAIT)) > 0)
-        total += n;
-    CHECK(errno == EAGAIN);
+    for (size_t len = sizeof junk; len > 0; len /= 8) {
+        while ((n = send(fd, junk, len, MSG_DONTWAIT)) > 0)
+            total += n;
+        CHECK(errno == EAGAIN);
+    }
     return total;
 }
 

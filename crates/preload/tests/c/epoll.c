@@ -51,12 +51,12 @@ static void level(int a, int b)
     write_all(ends[1], "p", 1);
     write_all(b, "z", 1);
     CHECK(recv(a, &(char){0}, 1, MSG_PEEK) == 1);
-    show("all", set, -1);
     struct epoll_event two[2];
     int seen = 0;
     for (int i = 0; i < 64; i++) {
-        CHECK(epoll_wait(set, two, 2, -1) == 2);
-        for (int j = 0; j < 2; j++)
+        int n = epoll_wait(set, two, 2, -1);
+        CHECK(n == 1 || n == 2);
+        for (int j = 0; j < n; j++)
             seen |= two[j].data.u64 == 0xb ? 1 : two[j].data.u64 == 0xe ? 2 : 4;
     }
     printf("nobody starves: %d\n", seen);
@@ -205,7 +205,9 @@ static void numbers(void)
 static void nested(int a, int b)
 {
     int inner = epoll_create1(0), outer = epoll_create1(0);
-    CHECK(add(inner, b, EPOLLIN, 1) == 0 && add(outer, inner, EPOLLIN, 2) == 0);
+    CHECK(add(inner, b, EPOLLIN, 1) == 0);
+    show("inner, idle", inner, 0);
+    CHECK(add(outer, inner, EPOLLIN, 2) == 0);
     show("outer, idle", outer, 0);
     struct later later;
     do_later(&later, write_byte, &a);
@@ -298,6 +300,7 @@ static void early(void)
     printf("readable: %d\n", (events[0].events & EPOLLIN) != 0);
     pthread_join(later.thread, NULL);
     drain(a, 1);
+    CHECK(epoll_ctl(set, EPOLL_CTL_DEL, a, NULL) == 0);
     shutdown(a, SHUT_WR);
     show("half closed", set, -1);
     close(a), close(b), close(fd), close(set);

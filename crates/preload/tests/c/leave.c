@@ -57,6 +57,8 @@ static void inherited(int how)
         CHECK(posix_spawnp(&child, "cat", &actions, NULL, (char *[]){"cat", NULL}, environ) == 0);
         posix_spawn_file_actions_destroy(&actions);
     } else {
+        int ends[2];
+        CHECK(pipe2(ends, O_CLOEXEC) == 0);
         child = how == 1 ? fork() : vfork();
         if (child == 0) {
             dup2(b, 0), dup2(b, 1), close(b);
@@ -66,6 +68,10 @@ static void inherited(int how)
                 execvp("cat", (char *[]){"cat", NULL});
             _exit(9);
         }
+        /* Until it has become the other program. */
+        close(ends[1]);
+        CHECK(read(ends[0], buf, 1) == 0);
+        close(ends[0]);
     }
     close(b);
     write_all(a, "to a program and back", 21);
