@@ -16,7 +16,7 @@ use crate::sys::thread;
 const WAITERS: u64 = 1 << 31;
 const HOLDER: u64 = WAITERS - 1;
 /// How often a waiter looks before it sleeps; the lock is held for some hundred nanoseconds.
-const LOOKS: u32 = 100;
+const LOOKS: u32 = if cfg!(loom) { 1 } else { 100 };
 
 /// How a lock was come by.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]

@@ -1,0 +1,161 @@
+//! Memory of an end on the heap: for loom, which must see every access; for miri, which has no mmap of
+//! files; and for trying a death before every single access.
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicU64, Ordering};
+#[cfg(loom)]
+use loom::sync::{Arc, Condvar, Mutex};
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicU64, Ordering};
+#[cfg(not(loom))]
+use std::sync::{Arc, Condvar, Mutex};
+
+use seekwire_transport::layout::Geometry;
+use seekwire_transport::mem::{OwnMemory, PeerMemory};
+use seekwire_transport::queue::{self, QueuePair};
+use seekwire_transport::sys::thread::Futex;
+
+/// Words of the memory, payload included; loom finds missing order as wrong payload.
+#[derive(Debug)]
+pub(crate) struct Heap {
+    areas: Vec<(usize, Vec<AtomicU64>)>,
+    sleepers: Mutex<()>,
+    woken: Condvar,
+}
+
+impl Heap {
+    /// The areas that are used in memory of this geometry, when the peer has as many segments; all of
+    /// it would be too much for loom.
+    pub(crate) fn new(geometry: Geometry) -> Self {
+        const HEADER: usize = 0x280;
+        const TABLES: usize = 0x400;
+        let segments = geometry.segments() * geometry.segment_size();
+        let states_end = TABLES + geometry.segments() * 16;
+        let ring = (states_end + 8192).next_multiple_of(4096);
+        let area = |from: usize, bytes: usize| (from, (0..bytes / 8).map(|_| AtomicU64::new(0)).collect());
+        Self {
+            areas: vec![
+                area(0, HEADER),
+                area(TABLES, states_end + geometry.segments() * 8 - TABLES),
+                area(ring, geometry.cells() * 64),
+                area(geometry.bytes() - segments, segments),
+            ],
+            sleepers: Mutex::new(()),
+            woken: Condvar::new(),
+        }
+    }
+
+    fn at(&self, offset: usize) -> &AtomicU64 {
+        assert!(offset.is_multiple_of(8), "unaligned word");
+        let within =
+            |(from, words): &'_ &(usize, Vec<AtomicU64>)| (*from..from + words.len() * 8).contains(&offset);
+        let (from, words) = self.areas.iter().find(within).expect("outside the memory");
+        &words[(offset - from) / 8]
+    }
+}
+
+impl OwnMemory for Heap {
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        self.at(offset)
+    }
+
+    fn write(&self, offset: usize, from: &[u8]) {
+        let mut at = offset;
+        let mut from = from;
+        while !from.is_empty() {
+            let (word, skip) = (self.at(at / 8 * 8), at % 8);
+            let n = (8 - skip).min(from.len());
+            let mut bytes = if n == 8 { [0; 8] } else { word.load(Ordering::Relaxed).to_ne_bytes() };
+            bytes[skip..skip + n].copy_from_slice(&from[..n]);
+            word.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+            from = &from[n..];
+            at += n;
+        }
+    }
+}
+
+impl PeerMemory for Heap {
+    fn load(&self, offset: usize, order: Ordering) -> u64 {
+        self.at(offset).load(order)
+    }
+
+    fn read(&self, offset: usize, into: &mut [u8]) {
+        let mut at = offset;
+        let mut into = into;
+        while !into.is_empty() {
+            let (word, skip) = (self.at(at / 8 * 8), at % 8);
+            let n = (8 - skip).min(into.len());
+            let (now, later) = into.split_at_mut(n);
+            now.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes()[skip..skip + n]);
+            into = later;
+            at += n;
+        }
+    }
+}
+
+impl Futex for Heap {
+    fn futex_wait(&self, offset: usize, expected: u32) -> bool {
+        let guard = self.sleepers.lock().unwrap();
+        if self.at(offset).load(Ordering::Relaxed) as u32 == expected {
+            drop(self.woken.wait(guard).unwrap());
+        }
+        true
+    }
+
+    fn futex_wake(&self, _offset: usize) {
+        let _guard = self.sleepers.lock().unwrap();
+        // All words share one condition; whoever was not meant looks again.
+        self.woken.notify_all();
+    }
+}
+
+/// Memory that is held by both ends.
+#[derive(Clone, Debug)]
+pub(crate) struct Shared(pub(crate) Arc<Heap>);
+
+impl OwnMemory for Shared {
+    fn word(&self, offset: usize) -> &AtomicU64 {
+        self.0.word(offset)
+    }
+
+    fn write(&self, offset: usize, from: &[u8]) {
+        self.0.write(offset, from);
+    }
+}
+
+impl PeerMemory for Shared {
+    fn load(&self, offset: usize, order: Ordering) -> u64 {
+        self.0.load(offset, order)
+    }
+
+    fn read(&self, offset: usize, into: &mut [u8]) {
+        self.0.read(offset, into);
+    }
+}
+
+impl Futex for Shared {
+    fn futex_wait(&self, offset: usize, expected: u32) -> bool {
+        self.0.futex_wait(offset, expected)
+    }
+
+    fn futex_wake(&self, offset: usize) {
+        self.0.futex_wake(offset);
+    }
+}
+
+pub(crate) type End = QueuePair<Shared, Shared>;
+
+/// Two ends of this geometry, ready for each other.
+pub(crate) fn pair(geometry: Geometry) -> (End, End) {
+    let memory = || {
+        let heap = Heap::new(geometry);
+        queue::format(&heap, geometry);
+        Shared(Arc::new(heap))
+    };
+    let (a, b) = (memory(), memory());
+    let ends =
+        (QueuePair::new(a.clone(), geometry, b.clone(), geometry), QueuePair::new(b, geometry, a, geometry));
+    ends.0.set_ready();
+    ends.1.set_ready();
+    ends
+}
