@@ -299,7 +299,7 @@ impl Connection {
             return Err(Errno::CONNRESET);
         }
         let rx = q.rx();
-        let tried = self.step(&rx, scatter, flags);
+        let tried = self.step(link, &rx, scatter, flags);
         let ring = rx.should_ring();
         drop(rx);
         if ring {
@@ -322,6 +322,7 @@ impl Connection {
     #[inline]
     fn step(
         &self,
+        link: &Link,
         rx: &Rx<'_, Own, Peer>,
         scatter: &mut Scatter<'_, '_>,
         flags: RecvFlags,
@@ -341,13 +342,13 @@ impl Connection {
                     return Ok(Try::Moved(n));
                 }
                 RxStep::End => return Ok(Try::Moved(0)),
-                RxStep::Tcp(bound) => return self.recv_by_tcp(rx, scatter, flags, bound),
+                RxStep::Tcp(bound) => return self.recv_by_tcp(link, rx, scatter, flags, bound),
                 RxStep::TcpUnbounded => {
                     if !rx.begin_unbounded_read() {
                         rx.end_unbounded_read();
                         continue;
                     }
-                    let read = self.recv_by_tcp(rx, scatter, flags, u64::MAX);
+                    let read = self.recv_by_tcp(link, rx, scatter, flags, u64::MAX);
                     rx.end_unbounded_read();
                     // The sender may have entered the ring, and shut TCP down, since the ring was
                     // looked at.
@@ -374,6 +375,7 @@ impl Connection {
 
     fn recv_by_tcp(
         &self,
+        link: &Link,
         rx: &Rx<'_, Own, Peer>,
         scatter: &mut Scatter<'_, '_>,
         flags: RecvFlags,
@@ -388,6 +390,11 @@ impl Connection {
             Ok(n) => {
                 if !flags.peek {
                     rx.received_by_tcp(n);
+                    // What the peer put on the ring after these bytes can be read from now on, and it
+                    // rang for that before: waiters have to hear of it again.
+                    if n as u64 == bound && link.ring.queue.waiters().0 {
+                        link.ring.bell.ring();
+                    }
                 }
                 scatter.filled_in_place(n);
                 Ok(Try::Moved(n))
