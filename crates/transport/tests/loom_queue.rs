@@ -9,6 +9,7 @@ mod heap;
 use std::io::{IoSlice, IoSliceMut};
 
 use heap::{End, pair};
+use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
 use loom::thread;
@@ -76,19 +77,19 @@ fn try_recv<const N: usize>(end: &End) -> Option<[u8; N]> {
 /// that is cleared (`Tx::place_leaving` without its `+ 1`, and the end's).
 #[test]
 fn messages_arrive_whole_and_in_order_across_laps() {
-    explore(5, || {
+    explore(3, || {
         let (a, b) = pair(Geometry::tiny(4, 64, 2));
         // To the last descriptor but one of the lap.
         assert!(try_send(&a, &[0; 8]));
         assert_eq!(try_recv::<8>(&b), Some([0; 8]));
         let sender = thread::spawn(move || {
-            for number in 1..4 {
+            for number in 1..6 {
                 while !try_send(&a, &[number; 8]) {
                     thread::yield_now();
                 }
             }
         });
-        for number in 1..4 {
+        for number in 1..6 {
             let received = loop {
                 match try_recv::<8>(&b) {
                     Some(received) => break received,
@@ -274,16 +275,17 @@ fn nobody_sleeps_on_space() {
         let receiver = thread::spawn(move || {
             for number in 0..=sent {
                 let message = loop {
-                    let message = try_recv::<8>(&b);
-                    if b.rx().should_ring() {
-                        rung.ring();
-                    }
-                    match message {
+                    match try_recv::<8>(&b) {
                         Some(message) => break message,
                         None => thread::yield_now(),
                     }
                 };
                 assert_eq!(message, [number; 8]);
+                // Once for each message, and never again: another call would make good what this one
+                // missed.
+                if b.rx().should_ring() {
+                    rung.ring();
+                }
             }
         });
         while !try_send(&a, &[sent; 8]) {
@@ -309,7 +311,9 @@ fn an_unbounded_read_takes_nothing_of_a_later_span() {
         let (a, b) = pair(Geometry::tiny(8, 64, 2));
         // What lies in TCP; the first span is empty.
         let tcp = Arc::new(AtomicU64::new(0));
-        let kernel = tcp.clone();
+        // Held by reads that began in that span; loom reports one that the sender does not wait for.
+        let first_span = Arc::new(UnsafeCell::new(()));
+        let (kernel, first_span_over) = (tcp.clone(), first_span.clone());
         let sender = thread::spawn(move || {
             assert!(try_send(&a, &[1; 8]));
             a.set_tcp_only();
@@ -318,6 +322,7 @@ fn an_unbounded_read_takes_nothing_of_a_later_span() {
             while !tx.may_use_tcp() {
                 thread::yield_now();
             }
+            first_span_over.with_mut(|_| ());
             kernel.store(2, Ordering::Relaxed);
             tx.sent_by_tcp(1);
         });
@@ -331,8 +336,15 @@ fn an_unbounded_read_takes_nothing_of_a_later_span() {
                     received.push(u64::from(bytes[0]));
                 }
                 RxStep::TcpUnbounded => {
-                    if rx.begin_unbounded_read() && tcp.load(Ordering::Relaxed) != 0 {
-                        received.push(tcp.load(Ordering::Relaxed));
+                    let in_first_span = received.is_empty();
+                    if rx.begin_unbounded_read() {
+                        if in_first_span {
+                            first_span.with(|_| ());
+                        }
+                        match tcp.load(Ordering::Relaxed) {
+                            0 => {}
+                            byte => received.push(byte),
+                        }
                     }
                     rx.end_unbounded_read();
                 }
