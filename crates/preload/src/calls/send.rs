@@ -55,7 +55,7 @@ pub(crate) fn transmit(
 
 /// Sends inside the bracket of a plain connection.
 #[inline]
-fn by_kernel(socket: &SocketRef, plain: Plain<'_>, kernel: impl Fn() -> ssize_t) -> ssize_t {
+pub(super) fn by_kernel(socket: &SocketRef, plain: Plain<'_>, kernel: impl Fn() -> ssize_t) -> ssize_t {
     let result = kernel();
     keeping_errno(|| {
         guarded(|| {
@@ -67,15 +67,6 @@ fn by_kernel(socket: &SocketRef, plain: Plain<'_>, kernel: impl Fn() -> ssize_t)
     });
     socket.settle();
     result
-}
-
-/// Makes a call that moves bytes to the kernel's socket, and counts them while the connection is plain. An attached one must
-/// have gone back to TCP.
-pub(super) fn send_by_kernel(socket: &SocketRef, kernel: impl Fn() -> ssize_t) -> ssize_t {
-    match socket.enter_plain() {
-        Some(Some(plain)) => by_kernel(socket, plain, kernel),
-        _ => kernel(),
-    }
 }
 
 /// `None` if there is nothing to send.
