@@ -4,10 +4,16 @@
 #[path = "../../crates/transport/tests/common/mod.rs"]
 mod common;
 
+use arbitrary::{Arbitrary, Unstructured};
 use common::honest::{Operation, play};
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|input: (u8, Vec<Operation>)| {
+fuzz_target!(|bytes: &[u8]| {
+    let Some((which, rest)) = bytes.split_first() else { return };
     let geometries = common::geometries();
-    play(geometries[usize::from(input.0) % geometries.len()], &input.1);
+    // As many operations as there are bytes for; a `Vec` of them would end at half of its elements.
+    let mut rest = Unstructured::new(rest);
+    let more = std::iter::from_fn(|| (!rest.is_empty()).then(|| Operation::arbitrary(&mut rest).ok())?);
+    let operations: Vec<Operation> = more.take(500).collect();
+    play(geometries[usize::from(*which) % geometries.len()], &operations);
 });

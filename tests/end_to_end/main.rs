@@ -16,6 +16,7 @@ mod installation;
 mod netcat;
 mod performance_tools;
 mod python;
+mod python_suite;
 mod redis;
 mod semantics;
 mod web;

@@ -51,7 +51,10 @@ fn iperf3(stage: &Stage, options: &[&str]) {
     let report: serde_json::Value = serde_json::from_str(&text).expect("iperf3 writes JSON");
     assert!(report["error"].is_null(), "{}", report["error"]);
     let moved = |direction: &str| report["end"][direction]["bytes"].as_u64().unwrap_or(0);
-    assert!(moved("sum_received") > 0 && moved("sum_sent") >= BYTES, "{}", report["end"]);
+    assert!(moved("sum_received") > 0, "{}", report["end"]);
+    // With both directions, whichever is first to have moved them all ends the test.
+    let most = moved("sum_sent").max(moved("sum_sent_bidir_reverse"));
+    assert!(most >= BYTES, "{}", report["end"]);
     server.finish().success();
 }
 

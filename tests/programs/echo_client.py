@@ -2,8 +2,8 @@
 
 usage: echo_client.py ADDRESS PORT [--connections N] [--bytes N] [--seed N] [--non-blocking]
 
-Each connection ends with a half-close: everything must come back after it, then the end, then nothing. Prints how
-many bytes came back.
+Each connection begins with small messages, one at a time, and ends with a half-close: everything must come back after
+it, then the end. Prints how many bytes came back.
 """
 
 import argparse
@@ -12,6 +12,10 @@ import select
 import socket
 import sys
 import threading
+
+
+MESSAGES = 200
+MESSAGE = 500
 
 
 def piece_sizes(source):
@@ -76,17 +80,33 @@ def echo_non_blocking(connection, data):
                 received += piece
 
 
+def ping_pong(connection, data):
+    """Sends the beginning of `data` as small messages and waits for each to come back."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    done = 0
+    for _ in range(MESSAGES):
+        message = data[done : done + MESSAGE]
+        connection.sendall(message)
+        if connection.recv(len(message), socket.MSG_WAITALL) != message:
+            raise SystemExit(f"wrong answer after {done} bytes")
+        done += len(message)
+    return done
+
+
 def exchange(arguments, number, results):
     source = random.Random(arguments.seed + number)
     data = source.randbytes(arguments.bytes)
     with socket.create_connection((arguments.address, arguments.port)) as connection:
+        done = ping_pong(connection, data)
+        rest = data[done:]
         if arguments.non_blocking:
-            received = echo_non_blocking(connection, data)
+            received = echo_non_blocking(connection, rest)
         else:
-            sender = threading.Thread(target=send_all, args=(connection, data, random.Random(number)))
+            sender = threading.Thread(target=send_all, args=(connection, rest, random.Random(number)))
             sender.start()
             received = receive(connection, source)
             sender.join()
+        received[:0] = data[:done]
     if received == data:
         results[number] = len(received)
     else:

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
-use crate::arguments;
+use crate::{arguments, table};
 
 pub(crate) fn demo(options: &arguments::Demo) -> Result<ExitCode> {
     let rounds = options.rounds as usize;
@@ -26,11 +26,12 @@ pub(crate) fn peer(peer: arguments::LabPeer) -> ExitCode {
 }
 
 fn list() -> Result<()> {
-    let experiments = lab::experiments();
-    let width = experiments.iter().map(|experiment| experiment.name().len()).max().unwrap_or(0);
     let mut out = io::stdout().lock();
-    for experiment in experiments {
-        writeln!(out, "{:width$}  {}", experiment.name(), experiment.about())?;
+    for experiment in lab::experiments() {
+        writeln!(out, "{}", experiment.name())?;
+        for line in table::wrap(experiment.about(), 96) {
+            writeln!(out, "    {line}")?;
+        }
     }
     Ok(())
 }

@@ -39,10 +39,16 @@ pub(crate) fn own_processes() -> Vec<Process> {
     processes
 }
 
+/// The name of a process, if it still exists.
+pub(crate) fn name_of(pid: u32) -> Option<String> {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(name.trim_end().to_owned())
+}
+
 impl Process {
     /// The name the kernel keeps, at most 15 bytes.
     pub(crate) fn name(&self) -> String {
-        fs::read_to_string(self.directory.join("comm")).unwrap_or_default().trim_end().to_owned()
+        name_of(self.pid).unwrap_or_default()
     }
 
     /// Whether libseekwire.so is mapped.

@@ -181,7 +181,8 @@ impl From<Entry> for Row {
     fn from(entry: Entry) -> Self {
         Self {
             pid: entry.pid,
-            program: entry.program,
+            // The name by which ps(1) knows it; the entry has that of the file, which may be a link's target.
+            program: proc::name_of(entry.pid).unwrap_or(entry.program),
             local: canonical(entry.local),
             peer: canonical(entry.peer),
             tx: entry.tx,

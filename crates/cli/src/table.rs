@@ -55,9 +55,30 @@ pub(crate) fn bytes(count: u64) -> String {
     format!("{scaled:.decimals$} {}", UNITS[power - 1])
 }
 
+/// `text` in lines of at most `width` characters, if its words allow.
+pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lines_are_filled_and_long_words_kept() {
+        assert_eq!(wrap("a bb ccc dddddd e", 4), ["a bb", "ccc", "dddddd", "e"]);
+        assert!(wrap("  ", 4).is_empty());
+    }
 
     #[test]
     fn columns_line_up() {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, anyhow};
 use serde::{Deserialize, Serialize};
 
 use crate::launch::{Error, Mode, Program, Running, Traffic};
@@ -13,6 +13,7 @@ use crate::schedule::Trial;
 pub(crate) const LATENCY: Metric = Metric { name: "round trip p50", unit: "µs", better: Better::Lower };
 pub(crate) const LATENCY_TAIL: Metric = Metric { name: "round trip p99", unit: "µs", better: Better::Lower };
 pub(crate) const BANDWIDTH: Metric = Metric { name: "bandwidth", unit: "GB/s", better: Better::Higher };
+pub(crate) const EFFORT: Metric = Metric { name: "processor time", unit: "s/GB", better: Better::Lower };
 pub(crate) const RATE: Metric = Metric { name: "message rate", unit: "M/s", better: Better::Higher };
 pub(crate) const CONNECTIONS: Metric = Metric { name: "connections", unit: "1/s", better: Better::Higher };
 
@@ -76,7 +77,11 @@ impl Report {
                 .into_iter()
                 .filter_map(|(metric, ns)| Some((metric, microseconds(ns)?)))
                 .collect(),
-            Operation::Bandwidth => vec![(BANDWIDTH, per_second * self.size as f64 / 1e9)],
+            Operation::Bandwidth => {
+                let gigabytes = self.messages as f64 * self.size as f64 / 1e9;
+                let effort = (self.cpu_seconds + self.peer_cpu_seconds) / gigabytes;
+                vec![(BANDWIDTH, gigabytes / self.seconds), (EFFORT, effort)]
+            }
             Operation::Rate => vec![(RATE, per_second / 1e6)],
             Operation::Short => vec![(CONNECTIONS, per_second)],
         }
@@ -147,8 +152,13 @@ impl Pair {
             trial.count(reported.traffic);
             report(trial, reported);
         }
+        let obituary = server.running.obituary();
         server.running.stop()?;
-        error.map_or(Ok(()), |error| Err(error.into()))
+        match (error, obituary) {
+            (None, _) => Ok(()),
+            (Some(error), None) => Err(error.into()),
+            (Some(error), Some(obituary)) => Err(anyhow!("the server {obituary} ({error})")),
+        }
     }
 
     /// Starts a server and waits until it listens.
@@ -223,7 +233,7 @@ mod tests {
             p50_ns: None,
             ..reports[0]
         };
-        assert_eq!(bulk.readings(), [(BANDWIDTH, 2.0 * 1.048_576)]);
+        assert_eq!(bulk.readings(), [(BANDWIDTH, 1.048_576 / 0.5), (EFFORT, 0.2 / 1.048_576)]);
     }
 
     #[test]

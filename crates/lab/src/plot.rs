@@ -8,6 +8,7 @@ use plotters::coord::combinators::LogCoord;
 use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::text;
 
@@ -167,20 +168,16 @@ impl Figure {
         root.fill(&WHITE)?;
         let root = root.titled(&self.title, (FONT, 20))?;
 
+        // Reading order is from the top, coordinates are from the bottom.
+        let count = bars.len() as f64;
+        let middle = |index: usize| count - 0.5 - index as f64;
         let largest = bars.iter().map(|bar| bar.high.max(bar.value)).fold(1.0, f64::max);
         let mut chart = ChartBuilder::on(&root)
             .margin(8)
             .margin_right(40)
             .x_label_area_size(45)
             .y_label_area_size(300)
-            .build_cartesian_2d(0.0..largest * 1.1, (0..bars.len()).into_segmented())?;
-        // Segments count from the bottom, reading order from the top.
-        let name = |segment: &SegmentValue<usize>| match segment {
-            SegmentValue::CenterOf(index) => {
-                bars.iter().rev().nth(*index).map(|bar| bar.name.clone()).unwrap_or_default()
-            }
-            _ => String::new(),
-        };
+            .build_cartesian_2d(0.0..largest * 1.1, 0.0..count)?;
         chart
             .configure_mesh()
             .disable_y_mesh()
@@ -189,20 +186,21 @@ impl Figure {
             .bold_line_style(BLACK.mix(0.15))
             .label_style((FONT, 14))
             .x_desc(label)
-            .y_labels(bars.len())
-            .y_label_formatter(&name)
+            // Named below: an axis would name the boundaries between bars.
+            .y_labels(0)
             .draw()?;
-        for (index, bar) in bars.iter().rev().enumerate() {
-            let (bottom, top) = (SegmentValue::Exact(index), SegmentValue::Exact(index + 1));
-            let mut rectangle =
-                Rectangle::new([(0.0, bottom), (bar.value, top)], PALETTE[0].mix(0.75).filled());
-            rectangle.set_margin(5, 5, 0, 0);
-            chart.draw_series([rectangle])?;
-            let interval =
-                [(bar.low, SegmentValue::CenterOf(index)), (bar.high, SegmentValue::CenterOf(index))];
+        let name_style = TextStyle::from((FONT, 14).into_font()).pos(Pos::new(HPos::Right, VPos::Center));
+        for (index, bar) in bars.iter().enumerate() {
+            let middle = middle(index);
+            let corners = [(0.0, middle - 0.3), (bar.value, middle + 0.3)];
+            chart.draw_series([Rectangle::new(corners, PALETTE[0].mix(0.75).filled())])?;
+            let interval = [(bar.low, middle), (bar.high, middle)];
             chart.draw_series([PathElement::new(interval, BLACK.stroke_width(2))])?;
+            let (left, height) = chart.backend_coord(&(0.0, middle));
+            let (_, top) = root.get_base_pixel();
+            root.draw(&Text::new(bar.name.clone(), (left - 8, height - top), name_style.clone()))?;
         }
-        let unity = [(1.0, SegmentValue::Exact(0)), (1.0, SegmentValue::Exact(bars.len()))];
+        let unity = [(1.0, 0.0), (1.0, count)];
         chart.draw_series([PathElement::new(unity, PALETTE[3].stroke_width(2))])?;
         root.present()
     }

@@ -8,9 +8,10 @@ use anyhow::Result;
 use seekwire_lab as lab;
 
 use lab::experiment::{Context, Experiment};
-use lab::launch::{Mode, Program};
+use lab::launch::{Mode, Program, Traffic};
 use lab::outcome::{Key, Outcome, ResultFile};
 use lab::plot::{Axis, Chart, Figure, Point, Scale, Series};
+use lab::progress::Progress;
 use lab::record::{Better, Metric, Selector};
 use lab::schedule::{Group, Trial, Variant, alternate};
 use lab::{Options, experiments};
@@ -62,6 +63,32 @@ fn connections_are_measured_plain_and_the_missing_library_is_reported() {
     let report = read(&directory, "report.html");
     assert!(report.contains("What could not be measured") && !report.contains("<script"));
     lab::run(&["connections"], &options).expect("an earlier result may be replaced");
+}
+
+#[test]
+fn accelerated_runs_preload_the_library_and_read_its_counters() {
+    // A library that does nothing but leave the counters that the real one would.
+    let source = r#"
+        #include <stdio.h>
+        #include <stdlib.h>
+        __attribute__((destructor)) static void leave(void) {
+            char path[4096];
+            snprintf(path, sizeof path, "%s/program.1.json", getenv("SEEKWIRE_STATS"));
+            FILE *file = fopen(path, "w");
+            fputs("{\"bytes\":{\"tx_tcp\":1,\"tx_ring\":20,\"rx_tcp\":3,\"rx_ring\":40}}", file);
+            fclose(file);
+        }"#;
+    let work = tempfile::tempdir().unwrap();
+    let (code, library) = (work.path().join("fake.c"), work.path().join("libseekwire.so"));
+    fs::write(&code, source).unwrap();
+    Program::new("cc", &Mode::Plain).args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&code).run().unwrap();
+
+    let options = Options { library: Some(library), ..Options::default() };
+    let context = Context::new(&options, Progress::silent()).unwrap();
+    let run = |mode: &Mode| Program::new("true", mode).run().unwrap().traffic;
+    assert_eq!(run(&context.accelerated().unwrap()), Some(Traffic { ring: 60, tcp: 4 }));
+    assert_eq!(run(&context.linked()), None);
+    assert_eq!(run(&Mode::Plain), None);
 }
 
 /// Compares the lengths of what two children print, to have something whose outcome is known.

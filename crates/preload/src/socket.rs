@@ -63,6 +63,8 @@ pub(crate) struct Registration {
     pub(crate) data: u64,
     /// Index of the watch in the set, once the connection is attached.
     pub(crate) watch: Option<u32>,
+    /// Index of the watch if the application has taken the socket out of the set and the kernel was not told.
+    pub(crate) parked: Option<u32>,
 }
 
 /// The connection is or was attached, so the sets watch its bell.

@@ -123,6 +123,13 @@ impl Geometry {
         if possible && geometry.bytes() <= Self::MAX_BYTES { Ok(geometry) } else { Err(GeometryError) }
     }
 
+    /// A geometry that no end may have, so small that every order of events can be tried.
+    #[cfg(loom)]
+    #[must_use]
+    pub fn tiny(cells: u32, segment_size: u32, segments: u32) -> Self {
+        Self { cells, segment_size, segments }
+    }
+
     /// What an end says of itself in its three header words, read once.
     pub(crate) fn decode(words: [u64; 3], mapped: usize) -> Result<Self, GeometryError> {
         let [magic, layout, segments] = words;

@@ -16,7 +16,7 @@ use crate::sys::thread;
 const WAITERS: u64 = 1 << 31;
 const HOLDER: u64 = WAITERS - 1;
 /// How often a waiter looks before it sleeps; the lock is held for some hundred nanoseconds.
-const LOOKS: u32 = 100;
+const LOOKS: u32 = if cfg!(loom) { 1 } else { 100 };
 
 /// How a lock was come by.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -39,7 +39,8 @@ pub struct Held<'m, O: OwnMemory + thread::Futex> {
 pub fn acquire<O: OwnMemory + thread::Futex>(memory: &O, offset: usize) -> (Held<'_, O>, Acquired) {
     let me = u64::from(thread::id());
     let held = Held { memory, offset };
-    let free = memory.word(offset).compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed);
+    // Sequentially consistent, not just acquire: see `QueuePair::peer_is_sending`.
+    let free = memory.word(offset).compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed);
     let acquired = match free {
         Ok(_) => Acquired::Clean,
         Err(_) => contend(memory, offset, me),

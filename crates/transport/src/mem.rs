@@ -59,12 +59,14 @@ impl Mapping {
         unsafe { self.base.as_ptr().add(offset) }
     }
 
+    #[cfg(not(loom))]
     #[inline]
     fn word(&self, offset: usize) -> *mut u64 {
         assert!(offset.is_multiple_of(8), "unaligned word");
         self.at(offset, 8).cast()
     }
 
+    #[cfg(not(loom))]
     #[inline]
     fn read(&self, offset: usize, into: &mut [u8]) {
         let from = self.at(offset, into.len());

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -64,9 +65,13 @@ impl Child {
 
     /// Writes a line to standard input.
     pub(crate) fn tell(&mut self, line: &str) {
-        let input = self.inner.stdin.as_mut().expect("standard input is open");
-        if let Err(error) = writeln!(input, "{line}") {
-            self.fail(&format!("does not listen: {error}"));
+        let mut input = self.inner.stdin.as_ref().expect("standard input is open");
+        if !ready_within(input, PollFlags::OUT, PATIENCE) {
+            self.fail("does not read its standard input");
+        }
+        // A pipe that poll(2) calls writable takes PIPE_BUF bytes at once.
+        if let Err(error) = input.write_all(format!("{line}\n").as_bytes()) {
+            self.fail(&format!("has closed its standard input: {error}"));
         }
     }
 
@@ -163,12 +168,16 @@ impl Finished {
     }
 }
 
-fn readable_within(source: &impl std::os::fd::AsFd, patience: Duration) -> bool {
+fn readable_within(source: &impl AsFd, patience: Duration) -> bool {
+    ready_within(source, PollFlags::IN, patience)
+}
+
+fn ready_within(source: &impl AsFd, events: PollFlags, patience: Duration) -> bool {
     let deadline = Instant::now() + patience;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let timeout = Timespec::try_from(left).expect("a short time");
-        match poll(&mut [PollFd::new(source, PollFlags::IN)], Some(&timeout)) {
+        match poll(&mut [PollFd::new(source, events)], Some(&timeout)) {
             Ok(ready) => return ready > 0,
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => panic!("poll: {error}"),

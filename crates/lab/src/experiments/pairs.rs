@@ -118,7 +118,8 @@ fn together(pair: &Pair, count: usize, tests: &[Test], trial: &mut Trial) -> Res
         trial.count(finished.traffic);
         let report =
             bench::parse(&finished.stdout)?.into_iter().next().context("a client reported nothing")?;
-        total += report.readings().iter().map(|(_, value)| value).sum::<f64>();
+        let bandwidth = report.readings().into_iter().find(|(metric, _)| *metric == BANDWIDTH);
+        total += bandwidth.context("a client did not measure bandwidth")?.1;
     }
     for server in servers {
         server.running.stop()?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::{ACCELERATED, TCP, UNIX, curves, message_size, pair_variant, program_variant, sweep};
-use crate::bench::{BANDWIDTH, LATENCY, LATENCY_TAIL, Operation, Pair, Peer, RATE, Socket, Test};
+use crate::bench::{BANDWIDTH, EFFORT, LATENCY, LATENCY_TAIL, Operation, Pair, Peer, RATE, Socket, Test};
 use crate::experiment::{Context, Experiment};
 use crate::limits::{self, CACHE_LINE, COPY, Copying, PIPELINE, TWO_COPIES};
 use crate::outcome::{Key, Outcome};
@@ -66,6 +66,7 @@ impl Experiment for Sockets {
             figure("bandwidth.svg", "One-way bandwidth", Scale::Linear, BANDWIDTH),
             figure("latency.svg", "Round trip, median", Scale::Log10, LATENCY),
             figure("latency-p99.svg", "Round trip, 99th percentile", Scale::Log10, LATENCY_TAIL),
+            figure("effort.svg", "Processor time of both ends", Scale::Log10, EFFORT),
             figure("rate.svg", "One-way message rate", Scale::Log10, RATE),
         ];
         let mut parameters = context.parameters(rounds);

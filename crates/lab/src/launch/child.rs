@@ -2,13 +2,13 @@
 
 use std::io::{ErrorKind, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
-use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 use tempfile::TempDir;
 
 use super::lines::{Awaited, Lines};
@@ -45,7 +45,6 @@ pub struct Finished {
 
 impl Running {
     pub(super) fn start(program: &Program) -> Result<Self, Error> {
-        interrupt::check()?;
         let name = program.name();
         let cannot = |what: &str, source: std::io::Error| Error::system(format!("{what} {name}"), source);
 
@@ -59,7 +58,9 @@ impl Running {
             .stderr(Stdio::piped())
             .process_group(0);
 
+        // An interruption either is seen here, or finds the child among the groups.
         let mut groups = interrupt::groups();
+        interrupt::check()?;
         let mut child = command.spawn().map_err(|source| match source.kind() {
             ErrorKind::NotFound => Error::NotInstalled { program: name.clone() },
             _ => cannot("start", source),
@@ -185,6 +186,19 @@ impl Running {
         let _ = rustix::process::kill_process(Pid::from_child(&self.child), Signal::TERM);
         self.poll_exit(Instant::now() + GRACE)?;
         Ok(self.collect()?.1)
+    }
+
+    /// How the child ended, and its last words, if it has ended by itself: the likely reason for what went wrong around
+    /// it. `None` while it runs.
+    pub fn obituary(&self) -> Option<String> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
+        let status = rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), options).ok()??;
+        let how = match (status.terminating_signal(), status.exit_status()) {
+            (Some(signal), _) => format!("was killed by signal {signal}"),
+            (None, Some(code)) => format!("ended with status {code}"),
+            (None, None) => "ended".to_owned(),
+        };
+        Some(format!("{} {how}{}", self.name, super::error::last_words(&self.stderr.so_far())))
     }
 
     /// User and system time used so far by all threads.

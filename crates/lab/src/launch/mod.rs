@@ -103,10 +103,17 @@ pub fn free_port() -> Result<u16, Error> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
+
     use rustix::event::{PollFd, PollFlags};
     use rustix::process::{Pid, PidfdFlags};
 
     use super::*;
+
+    fn pidfd(pid: u32) -> OwnedFd {
+        let pid = Pid::from_raw(pid as i32).unwrap();
+        rustix::process::pidfd_open(pid, PidfdFlags::empty()).unwrap()
+    }
 
     fn shell(script: &str) -> Program {
         Program::new("sh", &Mode::Plain).arg("-c").arg(script)
@@ -137,8 +144,7 @@ mod tests {
         // The grandchild would hold the pipe open for ever if only its parent were killed.
         let running = shell("sleep 1000000 & echo $!; wait").start().unwrap();
         let printed = running.wait_for_line(|_| true).unwrap();
-        let grandchild = Pid::from_raw(printed.parse().unwrap()).unwrap();
-        let grandchild = rustix::process::pidfd_open(grandchild, PidfdFlags::empty()).unwrap();
+        let grandchild = pidfd(printed.parse().unwrap());
         let error = running.timeout(Duration::ZERO).wait().unwrap_err();
         let Error::TimedOut { stdout, .. } = &error else { panic!("{error}") };
         assert_eq!(stdout.trim(), printed);
@@ -178,6 +184,16 @@ mod tests {
         let running = shell(script).start().unwrap();
         running.wait_for_line(|line| line == "ready").unwrap();
         assert_eq!(running.stop().unwrap().stdout, "ready\nbye\n");
+    }
+
+    #[test]
+    fn child_that_died_has_an_obituary() {
+        let running = shell("echo out of luck >&2; echo ready; kill -9 $$").start().unwrap();
+        // No such line will come: the stream ends with the child.
+        running.wait_for_line(|_| false).unwrap_err();
+        rustix::event::poll(&mut [PollFd::new(&pidfd(running.id()), PollFlags::IN)], None).unwrap();
+        assert_eq!(running.obituary().unwrap(), "sh was killed by signal 9: out of luck");
+        assert_eq!(shell("cat").start().unwrap().obituary(), None);
     }
 
     #[test]

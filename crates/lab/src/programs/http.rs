@@ -33,7 +33,7 @@ struct Document {
 pub(super) fn group<'a>(context: &Context<'_>, size: u64, corrupted: &Rc<Cell<usize>>) -> Group<'a> {
     let servers = PerMode::new();
     let document = Shared::new();
-    compare(context, CASE, |_, mode| {
+    compare(context, CASE, |mode| {
         let (server, document, corrupted) = (servers.of(&mode), document.clone(), corrupted.clone());
         move |trial: &mut Trial| {
             let document = document.get(|| Document::make(size))?;
@@ -65,7 +65,7 @@ fn run(
         .arg(&fetched)
         .arg(format!("http://127.0.0.1:{}/{NAME}", server.port))
         .timeout(Duration::from_secs(120));
-    let finished = client.run().map_err(|error| with_package(error, "curl"))?;
+    let finished = server.serve(client, |error| with_package(error, "curl"))?;
     trial.count(finished.traffic);
 
     let (size, checksum) = checksum(&fetched)?;

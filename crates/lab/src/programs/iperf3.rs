@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::{BANDWIDTH, Listening, PerMode, Shared, Work, compare, listen, with_package};
 use crate::experiment::Context;
-use crate::launch::{Error, Mode, Program};
+use crate::launch::{Error, Mode, Program, Running};
 use crate::schedule::{Group, Trial};
 
 pub(super) const FORWARD: &str = "iperf3, one stream";
@@ -23,7 +23,7 @@ pub(super) fn groups<'a>(context: &Context<'_>, time: Duration) -> Vec<Group<'a>
         .into_iter()
         .map(|(case, reverse)| {
             let work = Work::default();
-            compare(context, case, |_, mode| {
+            compare(context, case, |mode| {
                 let (server, work) = (servers.of(&mode), work.clone());
                 move |trial: &mut Trial| run(trial, &server, &mode, case, reverse, &work, time)
             })
@@ -46,7 +46,7 @@ fn run(
         .args(["--client", "127.0.0.1", "--port", &server.port.to_string()])
         .args(["--length", "64K", "--bytes", &bytes.to_string(), "--json"])
         .args(reverse.then_some("--reverse"));
-    let finished = client.run().map_err(explain)?;
+    let finished = server.serve(client, explain)?;
     trial.count(finished.traffic);
     let bits_per_second = received(&finished.stdout)?;
     work.learn(mode, bits_per_second / 8.0);
@@ -65,9 +65,8 @@ fn start(mode: &Mode) -> Result<Listening> {
             "--forceflush",
         ])
     };
-    let ready = |process: &crate::launch::Running, _| {
-        process.wait_for_line(|line| line.starts_with("Server listening")).map(|_| ())
-    };
+    let ready =
+        |process: &Running, _| process.wait_for_line(|line| line.starts_with("Server listening")).map(|_| ());
     listen(program, ready).map_err(|error| with_package(error, PACKAGE))
 }
 

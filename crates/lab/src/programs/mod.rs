@@ -15,7 +15,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 
 use crate::experiment::Context;
-use crate::launch::{self, Error, Mode, Program, Running};
+use crate::launch::{self, Error, Finished, Mode, Program, Running};
 use crate::outcome::{Key, Outcome};
 use crate::plot::{Bar, Chart, Figure};
 use crate::record::{Better, Metric, Row};
@@ -162,20 +162,16 @@ fn geometric_mean(ratios: &[f64]) -> Option<f64> {
     (!ratios.is_empty()).then(|| (sum / ratios.len() as f64).exp())
 }
 
-/// The two variants of a case; `run` is given the mode of its run.
-fn compare<'a, F>(
-    context: &Context<'_>,
-    case: impl Into<String>,
-    mut variant: impl FnMut(&'static str, Mode) -> F,
-) -> Group<'a>
+/// The two variants of a case; `run` makes what runs it in a mode.
+fn compare<'a, F>(context: &Context<'_>, case: impl Into<String>, mut run: impl FnMut(Mode) -> F) -> Group<'a>
 where
     F: FnMut(&mut Trial) -> Result<()> + 'a,
 {
     let accelerated = match context.accelerated() {
-        Ok(mode) => Variant::new(ACCELERATED, variant(ACCELERATED, mode)),
+        Ok(mode) => Variant::new(ACCELERATED, run(mode)),
         Err(error) => Variant::unavailable(ACCELERATED, format!("{error:#}")),
     };
-    Group::new(case, vec![Variant::new(PLAIN, variant(PLAIN, Mode::Plain)), accelerated])
+    Group::new(case, vec![Variant::new(PLAIN, run(Mode::Plain)), accelerated])
 }
 
 /// A server that starts when it is first needed and is shared by all cases of one mode.
@@ -221,7 +217,17 @@ impl<S> PerMode<S> {
 #[derive(Debug)]
 struct Listening {
     port: u16,
-    _process: Running,
+    process: Running,
+}
+
+impl Listening {
+    /// Runs a client of this server to its end; if that fails because the server has died, the error says so.
+    fn serve(&self, client: Program, explain: impl FnOnce(Error) -> anyhow::Error) -> Result<Finished> {
+        client.run().map_err(|error| match self.process.obituary() {
+            Some(obituary) => anyhow!("the server {obituary} ({error})"),
+            None => explain(error),
+        })
+    }
 }
 
 /// Starts a server on a free port. Ports are free only until somebody takes them, so a failure gets another try.
@@ -235,7 +241,7 @@ fn listen(
         let port = launch::free_port()?;
         let process = program(port).timeout(Duration::from_secs(20)).start()?;
         match ready(&process, port) {
-            Ok(()) => return Ok(Listening { port, _process: process }),
+            Ok(()) => return Ok(Listening { port, process }),
             Err(Error::EndedEarly { .. }) if attempt < ATTEMPTS => attempt += 1,
             Err(error) => return Err(error),
         }

@@ -62,7 +62,7 @@ pub(super) fn groups<'a>(context: &Context<'_>, time: Duration) -> Vec<Group<'a>
     cases()
         .map(|case| {
             let work = Work::default();
-            compare(context, case.name(), |_, mode| {
+            compare(context, case.name(), |mode| {
                 let (server, work) = (servers.of(&mode), work.clone());
                 move |trial: &mut Trial| run(trial, &server, &mode, case, &work, time)
             })
@@ -90,7 +90,7 @@ fn run(
         .args(["-t", if case.get { "get" } else { "set" }, "-d", &case.size.to_string()])
         .args(["-c", &case.clients.to_string(), "-P", &case.pipeline.to_string()])
         .args(["-n", &requests.to_string(), "--csv"]);
-    let finished = client.run().map_err(|error| with_package(error, CLIENT_PACKAGE))?;
+    let finished = server.serve(client, |error| with_package(error, CLIENT_PACKAGE))?;
     trial.count(finished.traffic);
     ensure!(control.misses()? == missed, "redis-benchmark asked for a key that does not exist");
 

@@ -15,7 +15,7 @@ const PACKAGE: &str = "sockperf";
 
 pub(super) fn group<'a>(context: &Context<'_>, seconds: u32) -> Group<'a> {
     let servers = PerMode::new();
-    compare(context, CASE, |_, mode| {
+    compare(context, CASE, |mode| {
         let server = servers.of(&mode);
         move |trial: &mut Trial| run(trial, &server, &mode, seconds)
     })
@@ -32,7 +32,7 @@ fn run(trial: &mut Trial, server: &Shared<Listening>, mode: &Mode, seconds: u32)
         .args(["--msg-size", "64", "--time", &seconds.to_string(), "--full-rtt"])
         // sockperf spends some seconds of its own on calibration.
         .timeout(Duration::from_secs(u64::from(seconds) + 20));
-    let finished = client.run().map_err(|error| with_package(error, PACKAGE))?;
+    let finished = server.serve(client, |error| with_package(error, PACKAGE))?;
     trial.count(finished.traffic);
     trial.record(CASE, None, LATENCY, percentile(&finished.stdout, "50.000")?);
     trial.record(CASE, None, LATENCY_TAIL, percentile(&finished.stdout, "99.000")?);

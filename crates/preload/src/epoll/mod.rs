@@ -128,17 +128,45 @@ pub(crate) fn control(
 ) -> c_int {
     // SAFETY: the application passes a valid event or null, as epoll_ctl demands.
     let asked = unsafe { event.as_ref() }.copied();
+    let mut registrations = socket.registrations().lock();
+    let mut known =
+        registrations.iter().position(|registration| registration.fd == fd && set.is(&registration.set));
+    // To the application, a parked socket is not in the set.
+    if let Some(index) = known
+        && let Some(watch) = registrations[index].parked
+    {
+        let mut state = set.state.lock();
+        match (op, asked) {
+            (libc::EPOLL_CTL_ADD, Some(asked)) if state.is_parked(watch, fd) && !is_exclusive(asked) => {
+                if let Err(error) = state.change(watch, epfd, asked.events, asked.u64) {
+                    return fail(error);
+                }
+                let registration = &mut registrations[index];
+                (registration.events, registration.data) = (asked.events, asked.u64);
+                (registration.watch, registration.parked) = (Some(watch), None);
+                if set.has_sleepers(&state) {
+                    state.hand_over();
+                }
+                return 0;
+            }
+            (libc::EPOLL_CTL_ADD, _) => {
+                state.unpark(watch, fd, epfd);
+                set.watches.store(state.len(), Ordering::Release);
+                registrations.swap_remove(index);
+                known = None;
+            }
+            _ => return fail(Errno::NOENT),
+        }
+    }
     if let Some(asked) = asked
         && op == libc::EPOLL_CTL_ADD
-        && asked.events & libc::EPOLLEXCLUSIVE as u32 != 0
+        && is_exclusive(asked)
     {
         // The kernel refuses to change such a registration afterwards.
+        drop(registrations);
         let _ = socket.fall_back(Reason::UnknownOption);
         return kernel();
     }
-    let mut registrations = socket.registrations().lock();
-    let known =
-        registrations.iter().position(|registration| registration.fd == fd && set.is(&registration.set));
     match (op, asked, known) {
         (libc::EPOLL_CTL_ADD, Some(asked), None) => {
             let result = kernel();
@@ -150,6 +178,7 @@ pub(crate) fn control(
                     events: asked.events,
                     data: asked.u64,
                     watch: None,
+                    parked: None,
                 });
                 socket.count_registrations(registrations.len());
                 if socket.to_show() != 0 {
@@ -180,6 +209,13 @@ pub(crate) fn control(
             0
         }
         (libc::EPOLL_CTL_DEL, _, Some(index)) => {
+            if let Some(watch) = registrations[index].watch
+                && !set.inherited.load(Ordering::Acquire)
+                && set.state.lock().park(watch)
+            {
+                (registrations[index].watch, registrations[index].parked) = (None, Some(watch));
+                return 0;
+            }
             let registration = registrations.swap_remove(index);
             socket.count_registrations(registrations.len());
             if let Some(watch) = registration.watch {
@@ -189,6 +225,10 @@ pub(crate) fn control(
         }
         _ => kernel(),
     }
+}
+
+fn is_exclusive(asked: epoll_event) -> bool {
+    asked.events & libc::EPOLLEXCLUSIVE as u32 != 0
 }
 
 /// Tells every set that holds `socket` what the connection has become.
@@ -216,7 +256,7 @@ fn show(socket: &SocketRef, registrations: &mut Vec<Registration>) -> Answer<()>
         let mut state = set.state.lock();
         if let Some(watch) = registration.watch {
             state.refresh(watch, epfd);
-        } else {
+        } else if registration.parked.is_none() {
             let sibling = registrations
                 .iter()
                 .filter(|other| other.set.ptr_eq(&registration.set))
@@ -261,9 +301,13 @@ pub(crate) fn forget(socket: &Socket, fd: Option<c_int>) {
         if fd.is_some_and(|fd| fd != registration.fd) {
             return true;
         }
-        let (Some(watch), Some(set)) = (registration.watch, SharedSet::find(&registration.set)) else {
-            return false;
-        };
+        let Some(set) = SharedSet::find(&registration.set) else { return false };
+        if let (Some(watch), Some(epfd)) = (registration.parked, set.number()) {
+            let mut state = set.state.lock();
+            state.unpark(watch, registration.fd, epfd);
+            set.watches.store(state.len(), Ordering::Release);
+        }
+        let Some(watch) = registration.watch else { return false };
         let inherited = set.inherited.load(Ordering::Acquire);
         if !inherited && let Some(epfd) = set.number() {
             let _ =

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 use std::ffi::c_int;
 
 use endpoint::Interest;
-use libc::{EPOLLET, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDNORM, EPOLLWRNORM, epoll_event};
+use libc::{
+    EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDNORM, EPOLLWRNORM, epoll_event,
+};
 use transport::Errno;
 
 use super::tag::{self, GENERATIONS, MAX_WATCHES, Op, Subject, Tag};
@@ -15,6 +17,8 @@ const READ: u32 = (EPOLLIN | EPOLLRDNORM) as u32;
 const WRITE: u32 = (EPOLLOUT | EPOLLWRNORM) as u32;
 const EDGE: u32 = EPOLLET as u32;
 const ONE_SHOT: u32 = EPOLLONESHOT as u32;
+/// What the kernel reports whether it was asked to or not.
+const ALWAYS: u32 = (EPOLLERR | EPOLLHUP) as u32;
 
 /// A hot watch that had nothing to say so many times in a row is armed.
 const IDLE_LOOKS: u8 = 16;
@@ -46,6 +50,10 @@ struct Watch {
     idle: u8,
     /// EPOLLOUT is kept from the kernel.
     masked: bool,
+    /// What the kernel was last asked to report; level-triggered, it may be more than the application wants.
+    told: u32,
+    /// The application has taken the socket out of the set, and the kernel has not been told: see [`State::park`].
+    parked: bool,
     /// The wait that reported this watch last, and at which place: one wait reports a watch once.
     reported: (u64, usize),
 }
@@ -98,7 +106,7 @@ impl Watch {
 
     /// From now on the peer rings; true if there is something to report already.
     fn arm(&mut self) -> bool {
-        if self.disabled {
+        if self.disabled || self.parked {
             return false;
         }
         if self.armed.is_none() {
@@ -115,11 +123,31 @@ impl Watch {
         }
     }
 
-    /// Makes the kernel's registration of the application's fd that of this watch.
-    fn tell_kernel(&self, epfd: c_int, index: u32) -> Answer<()> {
-        let events = if self.masked { self.events & !WRITE } else { self.events };
+    /// What the kernel has to report of the application's fd.
+    fn wanted(&self) -> u32 {
+        if self.masked { self.events & !WRITE } else { self.events }
+    }
+
+    /// Whether events beyond [`Watch::wanted`] do no harm: they are dropped when they come.
+    fn is_lenient(&self) -> bool {
+        self.events & (EDGE | ONE_SHOT) == 0
+    }
+
+    /// Makes the kernel's registration of the application's fd that of this watch, unless it covers what is wanted.
+    fn tell_kernel(&mut self, epfd: c_int, index: u32) -> Answer<()> {
+        let wanted = self.wanted();
+        if self.is_lenient() && self.told & wanted == wanted && self.told & (EDGE | ONE_SHOT) == 0 {
+            return Ok(());
+        }
+        // The next change is then most likely covered, too.
+        self.tell(epfd, index, if self.is_lenient() { wanted | READ } else { wanted })
+    }
+
+    fn tell(&mut self, epfd: c_int, index: u32, events: u32) -> Answer<()> {
         let data = Tag { watch: index, generation: self.generation, subject: Subject::Socket }.encode()?;
-        tag::control(epfd, Op::Modify, self.fd, events, data)
+        tag::control(epfd, Op::Modify, self.fd, events, data)?;
+        self.told = events;
+        Ok(())
     }
 
     fn add_bell(&self, epfd: c_int, index: u32, bell: c_int) -> Answer<()> {
@@ -254,6 +282,8 @@ impl State {
             starved: 0,
             idle: 0,
             masked,
+            told: EDGE,
+            parked: false,
             reported: (0, 0),
         };
         if let Err(error) = watch.tell_kernel(epfd, index) {
@@ -287,10 +317,43 @@ impl State {
         }
         watch.data = data;
         watch.disarm();
+        watch.parked = false;
         watch.disabled = false;
         watch.fresh = true;
         self.heat(index);
         Ok(())
+    }
+
+    /// EPOLL_CTL_DEL, kept from the kernel: many programs take a socket out for every message and put it back for the next,
+    /// and the kernel has nothing to say about one whose bytes travel on the ring. False if it has to be told.
+    pub(super) fn park(&mut self, index: u32) -> bool {
+        let Some(watch) = self.at(index) else { return false };
+        if !watch.is_lenient() || watch.sibling != index {
+            return false;
+        }
+        watch.disarm();
+        watch.events = 0;
+        watch.parked = true;
+        true
+    }
+
+    /// The kernel has something to say about a parked socket after all: it is taken out for good.
+    fn evict(&mut self, index: u32, epfd: c_int) {
+        let Some(watch) = self.at(index) else { return };
+        let _ = tag::control(epfd, Op::Delete, watch.fd, 0, 0);
+        self.remove(index, Some(epfd));
+    }
+
+    /// Takes a parked socket out for good.
+    pub(super) fn unpark(&mut self, index: u32, fd: c_int, epfd: c_int) {
+        if self.is_parked(index, fd) {
+            self.evict(index, epfd);
+        }
+    }
+
+    /// Whether the watch of `fd` still exists, parked; one that was taken out may have left its index to another.
+    pub(super) fn is_parked(&mut self, index: u32, fd: c_int) -> bool {
+        self.at(index).is_some_and(|watch| watch.parked && watch.fd == fd)
     }
 
     /// Keeps EPOLLOUT from the kernel exactly while sends travel on the ring.
@@ -301,6 +364,9 @@ impl State {
             return;
         }
         watch.masked = masked;
+        if watch.parked {
+            return;
+        }
         if !watch.disabled {
             let _ = watch.tell_kernel(epfd, index);
         }
@@ -368,6 +434,10 @@ impl State {
     /// Looks at a hot watch; false if it is not hot any more.
     fn report(&mut self, index: u32, round: u64, into: &mut Events) -> bool {
         let Some(watch) = self.at(index) else { return false };
+        if watch.parked {
+            watch.hot = false;
+            return false;
+        }
         let events = watch.take();
         if events != 0 {
             watch.reported = (round, into.len());
@@ -411,11 +481,14 @@ impl State {
                         }
                     }
                 }
+                Subject::Socket if watch.parked => self.evict(tag.watch, epfd),
                 Subject::Socket => {
-                    let mut events = event.events;
-                    if watch.masked {
-                        events &= !WRITE;
-                    } else if events & WRITE != 0 && watch.socket.connection.tx_on_ring() {
+                    let mut events = event.events & (watch.wanted() | ALWAYS);
+                    if events != event.events && watch.is_lenient() {
+                        let wanted = watch.wanted();
+                        let _ = watch.tell(epfd, tag.watch, wanted);
+                    }
+                    if events & WRITE != 0 && watch.socket.connection.tx_on_ring() {
                         events &= !WRITE;
                         self.refresh(tag.watch, epfd);
                     }

@@ -69,6 +69,7 @@ impl Connection {
         let link = self.attached().ok_or(Errno::NOTCONN)?;
         let mut gather = Gather::new(bufs);
         let total = gather.remaining();
+        let interrupts = self.interrupts();
         let mut deadline = None;
         loop {
             let carrier = match self.try_send(link, &mut gather, flags)? {
@@ -79,10 +80,13 @@ impl Connection {
             let sent = total - gather.remaining();
             let stop = |error| if sent > 0 { Ok(sent) } else { Err(error) };
             if flags.dont_wait || self.is_nonblocking() {
+                if sent == 0 && carrier == Carrier::Ring && self.is_peer_lost(link) {
+                    continue;
+                }
                 return stop(Errno::AGAIN);
             }
             let until = *deadline.get_or_insert_with(|| Deadline::after(timeout(&self.send_timeout)));
-            if let Err(error) = self.wait_to_send(link, carrier, until) {
+            if let Err(error) = self.wait_to_send(link, carrier, until, interrupts) {
                 return stop(error);
             }
         }
@@ -131,13 +135,7 @@ impl Connection {
             // The record that announces the switch.
             link.ring.peer_bell.ring();
         }
-        // The receiver is inside a read that does not block, for some microseconds.
-        while !tx.may_use_tcp() {
-            if !transport::sys::thread::process_is_alive(link.peer_pid) {
-                break;
-            }
-            std::thread::yield_now();
-        }
+        self.wait_for_unbounded_read(link, tx);
         match socket::send(self.fd(), &gather.rest(), kernel_flags(flags)) {
             Ok(n) => {
                 gather.take(n, |_| ());
@@ -147,6 +145,13 @@ impl Connection {
             }
             Err(Errno::AGAIN) => Ok(Try::Wait(Carrier::Tcp)),
             Err(error) => Err(error),
+        }
+    }
+
+    /// The receiver may be inside a read that does not block, for some microseconds.
+    pub(super) fn wait_for_unbounded_read(&self, link: &Link, tx: &Tx<'_, Own, Peer>) {
+        while !tx.may_use_tcp() && transport::sys::thread::process_is_alive(link.peer_pid) {
+            std::thread::yield_now();
         }
     }
 
@@ -227,6 +232,7 @@ impl Connection {
             return Ok(0);
         }
         let enough = self.enough(scatter.remaining(), flags);
+        let interrupts = self.interrupts();
         let mut deadline = None;
         loop {
             let tried = self.try_recv(link, &mut scatter, flags);
@@ -246,7 +252,7 @@ impl Connection {
                 return stop(Errno::AGAIN);
             }
             let until = *deadline.get_or_insert_with(|| Deadline::after(timeout(&self.recv_timeout)));
-            if let Err(error) = self.wait_to_receive(link, carrier, until, None) {
+            if let Err(error) = self.wait_to_receive(link, carrier, until, None, interrupts) {
                 return stop(error);
             }
         }
@@ -265,6 +271,7 @@ impl Connection {
         }
         let enough = self.enough(room, flags);
         let until = Deadline::after(timeout(&self.recv_timeout));
+        let interrupts = self.interrupts();
         loop {
             let mark = link.ring.queue.published_mark();
             let (seen, carrier) = match self.try_recv(link, &mut Scatter::new(bufs), flags)? {
@@ -280,7 +287,7 @@ impl Connection {
                 return stop(Errno::AGAIN);
             }
             let mark = (seen > 0).then_some(mark);
-            if let Err(error) = self.wait_to_receive(link, carrier, until, mark) {
+            if let Err(error) = self.wait_to_receive(link, carrier, until, mark, interrupts) {
                 return stop(error);
             }
         }
@@ -299,7 +306,7 @@ impl Connection {
             return Err(Errno::CONNRESET);
         }
         let rx = q.rx();
-        let tried = self.step(&rx, scatter, flags);
+        let tried = self.step(link, &rx, scatter, flags);
         let ring = rx.should_ring();
         drop(rx);
         if ring {
@@ -322,6 +329,7 @@ impl Connection {
     #[inline]
     fn step(
         &self,
+        link: &Link,
         rx: &Rx<'_, Own, Peer>,
         scatter: &mut Scatter<'_, '_>,
         flags: RecvFlags,
@@ -341,13 +349,13 @@ impl Connection {
                     return Ok(Try::Moved(n));
                 }
                 RxStep::End => return Ok(Try::Moved(0)),
-                RxStep::Tcp(bound) => return self.recv_by_tcp(rx, scatter, flags, bound),
+                RxStep::Tcp(bound) => return self.recv_by_tcp(link, rx, scatter, flags, bound),
                 RxStep::TcpUnbounded => {
                     if !rx.begin_unbounded_read() {
                         rx.end_unbounded_read();
                         continue;
                     }
-                    let read = self.recv_by_tcp(rx, scatter, flags, u64::MAX);
+                    let read = self.recv_by_tcp(link, rx, scatter, flags, u64::MAX);
                     rx.end_unbounded_read();
                     // The sender may have entered the ring, and shut TCP down, since the ring was
                     // looked at.
@@ -374,6 +382,7 @@ impl Connection {
 
     fn recv_by_tcp(
         &self,
+        link: &Link,
         rx: &Rx<'_, Own, Peer>,
         scatter: &mut Scatter<'_, '_>,
         flags: RecvFlags,
@@ -388,6 +397,11 @@ impl Connection {
             Ok(n) => {
                 if !flags.peek {
                     rx.received_by_tcp(n);
+                    // What the peer put on the ring after these bytes can be read from now on, and it
+                    // rang for that before: waiters have to hear of it again.
+                    if n as u64 == bound && link.ring.queue.waiters().0 {
+                        link.ring.bell.ring();
+                    }
                 }
                 scatter.filled_in_place(n);
                 Ok(Try::Moved(n))

@@ -62,7 +62,9 @@ impl Reserved<'_> {
                     return Ok(());
                 }
                 Err(Full::Violation(violation)) => return Err(connection.violated(link, violation)),
-                Err(Full::NoRoom) => connection.wait_to_send(link, Carrier::Ring, until)?,
+                Err(Full::NoRoom) => {
+                    connection.wait_to_send(link, Carrier::Ring, until, connection.interrupts())?
+                }
             }
         }
     }
@@ -142,7 +144,7 @@ impl Connection {
                 }
                 Err(Full::Violation(violation)) => return Err(self.violated(link, violation)),
                 Err(Full::NoRoom) if self.is_nonblocking() => return Err(Errno::AGAIN),
-                Err(Full::NoRoom) => self.wait_to_send(link, Carrier::Ring, until)?,
+                Err(Full::NoRoom) => self.wait_to_send(link, Carrier::Ring, until, self.interrupts())?,
             }
         }
     }

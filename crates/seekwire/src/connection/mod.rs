@@ -19,7 +19,7 @@ mod plain;
 mod waiting;
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -56,6 +56,8 @@ pub struct Readiness {
     pub write: bool,
     /// Sends travel on the ring: the kernel's POLLOUT on the socket means nothing.
     pub tx_on_ring: bool,
+    /// The stream has ended: the kernel may have POLLHUP, POLLRDHUP or POLLERR to add.
+    pub end: bool,
 }
 
 /// How to receive; the flags of recv(2) that the ring knows.
@@ -129,6 +131,8 @@ pub struct Connection {
     low_water: AtomicU64,
     reason: AtomicU8,
     receive_shut: AtomicBool,
+    /// Counts the calls of [`Connection::interrupt`].
+    interrupts: AtomicU32,
     negotiation: Mutex<Negotiation>,
     slot: OnceLock<Slot>,
     holders: OnceLock<Holders>,
@@ -161,6 +165,7 @@ impl Connection {
             low_water: AtomicU64::new(1),
             reason: AtomicU8::new(Reason::BelowThreshold as u8),
             receive_shut: AtomicBool::new(false),
+            interrupts: AtomicU32::new(0),
             negotiation: Mutex::default(),
             slot: OnceLock::new(),
             holders: OnceLock::new(),

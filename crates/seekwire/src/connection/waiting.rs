@@ -1,5 +1,6 @@
 //! Waiting for an attached connection: one call's own waiting, and what poll, select and epoll need.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use protocol::switch::RxStep;
@@ -38,34 +39,88 @@ impl Connection {
         carrier: Carrier,
         until: Deadline,
         mark: Option<u64>,
+        interrupts: u32,
     ) -> Result<(), Errno> {
         let q = &link.ring.queue;
-        let ready = || mark.map_or_else(|| q.has_record(), |mark| q.published_mark() != mark);
+        let ready = || {
+            mark.map_or_else(|| q.has_record(), |mark| q.published_mark() != mark)
+                || self.interrupts() != interrupts
+        };
         self.attend();
         if carrier == Carrier::Ring && link.rx_spinner.spin(link.policy(), ready) {
             return Ok(());
         }
         let read = Events { read: true, ..Events::default() };
         match link.ring.sleep(read, self.fd(), read, until, ready) {
-            Ok(_) => Ok(()),
+            Ok(_) => self.not_interrupted(interrupts),
             Err(Errno::TIMEDOUT) => Err(Errno::AGAIN),
             Err(error) => Err(error),
         }
     }
 
     /// Sleeps until the next send may find room.
-    pub(super) fn wait_to_send(&self, link: &Link, carrier: Carrier, until: Deadline) -> Result<(), Errno> {
+    pub(super) fn wait_to_send(
+        &self,
+        link: &Link,
+        carrier: Carrier,
+        until: Deadline,
+        interrupts: u32,
+    ) -> Result<(), Errno> {
         let write = Events { write: true, ..Events::default() };
         let waited = match carrier {
-            Carrier::Tcp => poll::wait(Fd::new(-1), self.fd(), write, until).map(drop),
-            Carrier::Ring => self.wait_for_room(link, until),
+            Carrier::Tcp => {
+                self.not_interrupted(interrupts)?;
+                match poll::wait(link.ring.bell.fd(), self.fd(), write, until) {
+                    Ok((rung, _)) => {
+                        if rung {
+                            link.ring.bell.quiet();
+                            link.ring.disarm(Events::default());
+                        }
+                        Ok(())
+                    }
+                    Err(error) => Err(error),
+                }
+            }
+            Carrier::Ring => self.wait_for_room(link, until, interrupts),
         };
-        waited.map_err(|error| if error == Errno::TIMEDOUT { Errno::AGAIN } else { error })
+        waited
+            .and_then(|()| self.not_interrupted(interrupts))
+            .map_err(|error| if error == Errno::TIMEDOUT { Errno::AGAIN } else { error })
     }
 
-    fn wait_for_room(&self, link: &Link, until: Deadline) -> Result<(), Errno> {
+    /// Calls of [`Connection::interrupt`] so far; to be taken when a call begins.
+    #[inline]
+    pub(super) fn interrupts(&self) -> u32 {
+        self.interrupts.load(Ordering::Acquire)
+    }
+
+    fn not_interrupted(&self, interrupts: u32) -> Result<(), Errno> {
+        if self.interrupts() == interrupts { Ok(()) } else { Err(Errno::CANCELED) }
+    }
+
+    /// Makes every receive and send of this process that sleeps on the connection return: with what it
+    /// has moved, or ECANCELED.
+    pub fn interrupt(&self) {
+        self.interrupts.fetch_add(1, Ordering::AcqRel);
+        self.ring_own_bell();
+    }
+
+    /// Whether a peer that makes no room has died. TCP says so, unless the peer had shut its own
+    /// direction down before.
+    #[cold]
+    pub(super) fn is_peer_lost(&self, link: &Link) -> bool {
+        let hangup = Events { hangup: true, ..Events::default() };
+        let lost = poll::look(self.fd(), hangup)
+            .is_ok_and(|events| events.dead || (events.hangup && !link.ring.queue.peer_is_shut()));
+        if lost {
+            link.peer_is_gone();
+        }
+        lost
+    }
+
+    fn wait_for_room(&self, link: &Link, until: Deadline, interrupts: u32) -> Result<(), Errno> {
         let q = &link.ring.queue;
-        let ready = || q.has_room() || q.peer_has_closed();
+        let ready = || q.has_room() || q.peer_has_closed() || self.interrupts() != interrupts;
         if link.tx_spinner.spin(link.policy(), ready) {
             return Ok(());
         }
@@ -122,11 +177,12 @@ impl Connection {
         let Some(link) = self.attached() else { return Readiness::default() };
         let q = &link.ring.queue;
         if !link.is_sound() {
-            return Readiness { read: true, write: true, tx_on_ring: false };
+            return Readiness { read: true, write: true, tx_on_ring: false, end: true };
         }
         let tx_on_ring = q.tx_on_ring() && !q.peer_has_closed() && !q.is_shut();
         let read = q.has_data() || (q.has_record() && self.has_data_after_switches(link));
-        Readiness { read, write: tx_on_ring && q.has_room(), tx_on_ring }
+        let end = q.peer_has_closed() || (read && q.has_end());
+        Readiness { read, write: tx_on_ring && q.has_room(), tx_on_ring, end }
     }
 
     /// Takes switches off the head of the ring to see what comes after them.
@@ -202,14 +258,13 @@ impl Connection {
 
     // ---- back to TCP ---------------------------------------------------------------------------
 
-    /// Both directions go back to TCP, for good. This end's sends do so at once; the peer is asked to,
-    /// and does at its next send or while it waits. For reasons that hand the socket to somebody who
-    /// does not know of the ring, waits (up to two seconds) until everything the peer sent on the ring
-    /// has been received and its direction is on TCP too.
+    /// Both directions go back to TCP, for good. This end's sends do so at once; the peer is asked to, and
+    /// does at its next send. For reasons that hand the socket to somebody who does not know of the ring,
+    /// waits (up to two seconds) until nothing more can come by the ring.
     ///
     /// # Errors
-    /// EAGAIN when bytes are left on the ring, or the peer did not answer in time: handing the socket
-    /// over would lose bytes.
+    /// EAGAIN when bytes are left on the ring, or a send of the peer's does not end in time: handing the
+    /// socket over would lose bytes. Receive them first.
     pub fn fall_back(&self, why: Reason) -> Result<(), Errno> {
         let Some(link) = self.attached() else {
             self.stay_plain(why);
@@ -224,34 +279,32 @@ impl Connection {
             return Ok(());
         }
         let until = Deadline::after(Some(2 * CHECK));
-        let read = Events { read: true, ..Events::default() };
-        while self.is_between_carriers(link) {
-            if q.has_data() {
+        while q.peer_is_sending() && thread::process_is_alive(link.peer_pid) {
+            if until.is_over() {
                 return Err(Errno::AGAIN);
             }
-            // A peer that is gone sends nothing more: POLLHUP and the end of TCP wake this, too.
-            let of_socket = Events { hangup: true, ..Events::default() };
-            match link.ring.sleep(read, self.fd(), of_socket, until, || q.has_record()) {
-                Ok(events) if events.hangup || events.dead => break,
-                Ok(_) | Err(Errno::INTR) => {}
-                Err(_) => return Err(Errno::AGAIN),
-            }
+            std::thread::yield_now();
         }
-        Ok(())
-    }
-
-    /// Whether bytes of either direction may still be on their way through the ring.
-    fn is_between_carriers(&self, link: &Link) -> bool {
-        let q = &link.ring.queue;
         let rx = q.rx();
-        let on_tcp = matches!(rx.step(), Ok(RxStep::TcpUnbounded));
+        let step = rx.step();
         let ring = rx.should_ring();
         drop(rx);
         if ring {
             link.ring.peer_bell.ring();
         }
-        // The peer may not be ready at all yet: then nothing was ever on the ring.
-        !on_tcp || q.tx_on_ring()
+        match step {
+            // The end of the stream is TCP's to tell, too.
+            Ok(RxStep::TcpUnbounded | RxStep::RingEmpty | RxStep::End) if !q.tx_on_ring() => Ok(()),
+            _ => Err(Errno::AGAIN),
+        }
+    }
+
+    /// Waits the microseconds until bytes may be given to the kernel's socket without overtaking what
+    /// went by the ring: for a call that the caller makes on it itself, after [`Connection::fall_back`].
+    pub fn settle_on_tcp(&self) {
+        let Some(link) = self.attached() else { return };
+        let tx = link.ring.queue.tx();
+        self.wait_for_unbounded_read(link, &tx);
     }
 
     /// Waits until the socket is readable or writable by either carrier.

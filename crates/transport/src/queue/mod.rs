@@ -196,8 +196,17 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     #[must_use]
     pub fn tcp_only(&self) -> (bool, bool) {
         let own = self.get(layout::CONTROL) & control::TCP_ONLY != 0;
-        let peer = self.peer.load(layout::CONTROL, Ordering::Acquire) & control::TCP_ONLY != 0;
+        let peer = self.peer.load(layout::CONTROL, Ordering::SeqCst) & control::TCP_ONLY != 0;
         (own || peer, peer)
+    }
+
+    /// Whether a sender of the peer's may have looked at this end's wish for TCP before it was expressed,
+    /// and be about to publish. Once this is false after [`Self::set_tcp_only`], nothing more comes by the
+    /// ring: the peer takes its lock first and looks then, both in one sequentially consistent order with
+    /// the wish and this load.
+    #[must_use]
+    pub fn peer_is_sending(&self) -> bool {
+        self.peer.load(layout::TX_LOCK, Ordering::SeqCst) != 0
     }
 
     /// Notes where this thread runs; the peer does not spin for somebody on its own processor.
@@ -255,6 +264,12 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         let head = self.look_at(self.get(layout::RX_POSITION));
         let data = matches!(head, Head::Record(Record::Inline { .. } | Record::Segment { .. } | Record::Fin));
         data && self.rx_on_ring()
+    }
+
+    /// Whether the end of the stream is what lies before the receiver.
+    #[must_use]
+    pub fn has_end(&self) -> bool {
+        self.rx_on_ring() && self.look_at(self.get(layout::RX_POSITION)) == Head::Record(Record::Fin)
     }
 
     /// Whether the peer has shut its sending direction down.

@@ -5,9 +5,11 @@ use std::sync::Once;
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
+#[cfg(not(loom))]
 use rustix::thread::futex;
 
-use crate::mem::OwnMemory;
+#[cfg(not(loom))]
+use crate::mem::{Own, OwnMemory};
 
 thread_local! {
     static ID: Cell<u32> = const { Cell::new(0) };
@@ -115,7 +117,7 @@ pub trait Futex {
 pub const SUSPICION: Duration = Duration::from_millis(50);
 
 #[cfg(not(loom))]
-impl<M: OwnMemory> Futex for M {
+impl Futex for Own {
     fn futex_wait(&self, offset: usize, expected: u32) -> bool {
         let timeout = rustix::fs::Timespec { tv_sec: 0, tv_nsec: SUSPICION.subsec_nanos().into() };
         let result =

@@ -3,6 +3,7 @@
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
+use std::sync::LazyLock;
 
 use protocol::Carrier;
 use protocol::switch::RxStep;
@@ -43,7 +44,7 @@ struct Direction {
 struct World {
     ends: [QueuePair<Own, Peer>; 2],
     directions: [Direction; 2],
-    pattern: Pattern,
+    pattern: &'static Pattern,
     geometries: [Geometry; 2],
     /// Bytes that went by either carrier.
     moved: [u64; 2],
@@ -57,7 +58,7 @@ pub(crate) fn play(geometries: (Geometry, Geometry), operations: &[Operation]) -
     let mut world = World {
         ends: [joined(a_own, a, &b_fd), joined(b_own, b, &a_fd)],
         directions: Default::default(),
-        pattern: Pattern::new(3),
+        pattern: &PATTERN,
         geometries: [a, b],
         moved: [0; 2],
     };
@@ -74,6 +75,8 @@ pub(crate) fn play(geometries: (Geometry, Geometry), operations: &[Operation]) -
     }
     world.moved
 }
+
+static PATTERN: LazyLock<Pattern> = LazyLock::new(|| Pattern::new(3));
 
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Take {

@@ -187,7 +187,8 @@ impl World {
             }
             Operation::Disarm if self.armed > 0 => {
                 self.armed -= 1;
-                let _ = self.honest.disarm_data() | self.honest.disarm_space();
+                self.honest.disarm_data();
+                self.honest.disarm_space();
             }
             Operation::Reserve => {
                 let reserved = self.honest.tx().reserve();

@@ -1,0 +1,360 @@
+//! Every order of events, within a bound on preemptions, of one end that sends and one that receives.
+//!
+//! Each model says which weakening of the code it was seen to catch.
+#![cfg(loom)]
+
+#[path = "common/heap.rs"]
+mod heap;
+
+use std::io::{IoSlice, IoSliceMut};
+
+use heap::{End, pair};
+use loom::cell::UnsafeCell;
+use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::sync::{Arc, Condvar, Mutex};
+use loom::thread;
+use protocol::Carrier;
+use protocol::switch::RxStep;
+use seekwire_transport::iov::{Gather, Scatter};
+use seekwire_transport::layout::Geometry;
+use seekwire_transport::mem::OwnMemory;
+
+fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.max_branches = 20_000;
+    builder.check(model);
+}
+
+/// A bell: rung stays rung until somebody who waits takes it.
+#[derive(Default)]
+struct Bell {
+    rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Bell {
+    fn ring(&self) {
+        *self.rung.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+
+    fn wait(&self) {
+        let mut rung = self.rung.lock().unwrap();
+        while !*rung {
+            rung = self.changed.wait(rung).unwrap();
+        }
+        *rung = false;
+    }
+}
+
+/// Puts one message on the ring if there is room.
+fn try_send(end: &End, message: &[u8]) -> bool {
+    let tx = end.tx();
+    assert_eq!(tx.carrier(), Ok(Carrier::Ring));
+    tx.push(&mut Gather::new(&[IoSlice::new(message)])).unwrap() == message.len()
+}
+
+/// Takes up to `N` bytes.
+fn try_recv<const N: usize>(end: &End) -> Option<[u8; N]> {
+    let mut bytes = [0; N];
+    let rx = end.rx();
+    match rx.step().unwrap() {
+        RxStep::Ring => {
+            let n = rx.pull(&mut Scatter::new(&mut [IoSliceMut::new(&mut bytes)])).unwrap();
+            assert_eq!(n, N, "a message is published whole");
+            Some(bytes)
+        }
+        RxStep::RingEmpty | RxStep::TcpUnbounded => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Publishing and consuming, across the end of a lap, with a ring that is full in between.
+///
+/// Caught: the header stored relaxed (`Tx::publish`); the consumed position stored relaxed
+/// (`Rx::advance`) or loaded relaxed (`Tx::look_at_consumed`); no descriptor kept free for the header
+/// that is cleared (`Tx::place_leaving` without its `+ 1`, and the end's).
+#[test]
+fn messages_arrive_whole_and_in_order_across_laps() {
+    explore(3, || {
+        let (a, b) = pair(Geometry::tiny(4, 64, 2));
+        // To the last descriptor but one of the lap.
+        assert!(try_send(&a, &[0; 8]));
+        assert_eq!(try_recv::<8>(&b), Some([0; 8]));
+        let sender = thread::spawn(move || {
+            for number in 1..6 {
+                while !try_send(&a, &[number; 8]) {
+                    thread::yield_now();
+                }
+            }
+        });
+        for number in 1..6 {
+            let received = loop {
+                match try_recv::<8>(&b) {
+                    Some(received) => break received,
+                    None => thread::yield_now(),
+                }
+            };
+            assert_eq!(received, [number; 8]);
+        }
+        sender.join().unwrap();
+    });
+}
+
+/// A payload that looks like the header of a later record, lying where that header will be.
+///
+/// Caught: the next header not cleared (`Tx::publish`), or cleared after the record is published.
+#[test]
+fn payload_of_an_earlier_lap_is_never_a_header() {
+    explore(4, || {
+        let (a, b) = pair(Geometry::tiny(8, 64, 2));
+        // After the switch in descriptor 0, this takes 1 and 2; its words 7 is the header of 2, and 2 of
+        // the next lap is position 10: inline, one byte.
+        let forged = 1u64 << 40 | 1 << 32 | 10;
+        let mut message = [9; 64];
+        message[56..].copy_from_slice(&forged.to_ne_bytes());
+        assert!(try_send(&a, &message));
+        assert_eq!(try_recv::<64>(&b), Some(message));
+        // Positions 3 to 8.
+        for number in 3..9 {
+            assert!(try_send(&a, &[number; 8]));
+            assert_eq!(try_recv::<8>(&b), Some([number; 8]));
+        }
+        let sender = thread::spawn(move || {
+            assert!(try_send(&a, &[99; 8]));
+            a
+        });
+        let mut received = 0;
+        for _ in 0..3 {
+            let mut bytes = [0; 16];
+            let rx = b.rx();
+            if let RxStep::Ring = rx.step().unwrap() {
+                received += rx.pull(&mut Scatter::new(&mut [IoSliceMut::new(&mut bytes)])).unwrap();
+                assert!(bytes[..received].iter().all(|byte| *byte == 99), "bytes of nobody: {bytes:?}");
+            }
+        }
+        let a = sender.join().unwrap();
+        if received == 0 {
+            assert_eq!(try_recv::<8>(&b), Some([99; 8]));
+        }
+        drop(a);
+    });
+}
+
+/// Segments go there and back and are used again at once.
+///
+/// Caught: the count of returned segments stored relaxed (`Rx::give_back`) or loaded relaxed
+/// (`Tx::pull_returned`); a segment given back before its bytes were copied.
+#[test]
+fn a_segment_is_not_used_again_before_it_is_returned() {
+    explore(4, || {
+        let geometry = Geometry::tiny(8, 8, 1);
+        let (a, b) = pair(geometry);
+        let commit = move |a: &End, number: u8| {
+            let Ok(segment) = a.tx().reserve() else { return false };
+            a.own().write(
+                geometry.bytes() - (geometry.segments() - segment) * geometry.segment_size(),
+                &[number; 8],
+            );
+            a.tx().commit(segment, 8).unwrap();
+            true
+        };
+        assert_eq!(a.tx().carrier(), Ok(Carrier::Ring));
+        let sender = thread::spawn(move || {
+            for number in 1..4 {
+                while !commit(&a, number) {
+                    thread::yield_now();
+                }
+            }
+        });
+        for number in 1..4 {
+            let received = loop {
+                match try_recv::<8>(&b) {
+                    Some(received) => break received,
+                    None => thread::yield_now(),
+                }
+            };
+            assert_eq!(received, [number; 8]);
+        }
+        sender.join().unwrap();
+    });
+}
+
+fn send_and_ring(end: &End, message: &[u8], bell: &Bell) -> bool {
+    let sent = try_send(end, message);
+    if end.tx().should_ring() {
+        bell.ring();
+    }
+    sent
+}
+
+fn recv_asleep(end: &End, bell: &Bell) -> [u8; 8] {
+    loop {
+        if let Some(message) = try_recv::<8>(end) {
+            return message;
+        }
+        let mut there = end.arm_data();
+        while !there {
+            bell.wait();
+            there = end.rearm_data();
+        }
+        if end.disarm_data() && end.has_record() {
+            bell.ring();
+        }
+    }
+}
+
+/// SYNC POINT "data": the receiver is never asleep on a message. A lost wake-up is a deadlock.
+///
+/// Caught: no fence in `sync::store_fenced`; `has_record` looked at before arming; the arm looked at
+/// before publishing.
+#[test]
+fn nobody_sleeps_on_data() {
+    explore(5, || {
+        let (a, b) = pair(Geometry::tiny(8, 64, 2));
+        let bell = Arc::new(Bell::default());
+        let rung = bell.clone();
+        let sender = thread::spawn(move || {
+            for number in 1..3 {
+                assert!(send_and_ring(&a, &[number; 8], &rung));
+            }
+        });
+        for number in 1..3 {
+            assert_eq!(recv_asleep(&b, &bell), [number; 8]);
+        }
+        sender.join().unwrap();
+    });
+}
+
+/// One waiter leaves while another one of the same end arms.
+///
+/// Caught: `QueuePair::disarm` storing 0 instead of exchanging its number for it.
+#[test]
+fn a_waiter_that_leaves_does_not_disarm_another() {
+    explore(4, || {
+        let (a, b) = pair(Geometry::tiny(8, 64, 2));
+        let bell = Arc::new(Bell::default());
+        let b = Arc::new(b);
+        assert!(send_and_ring(&a, &[1; 8], &bell));
+        let leaving = {
+            let b = b.clone();
+            thread::spawn(move || {
+                // It finds the first message there and takes none.
+                let _ = b.arm_data();
+                b.disarm_data();
+            })
+        };
+        let waiting = {
+            let (b, bell) = (b.clone(), bell.clone());
+            thread::spawn(move || {
+                assert_eq!(try_recv::<8>(&b), Some([1; 8]));
+                assert_eq!(recv_asleep(&b, &bell), [2; 8]);
+            })
+        };
+        assert!(send_and_ring(&a, &[2; 8], &bell));
+        leaving.join().unwrap();
+        waiting.join().unwrap();
+    });
+}
+
+/// SYNC POINT "space": the sender is never asleep on room.
+///
+/// Caught: no fence in `sync::store_fenced`; the arm looked at before giving back; a mark of what is
+/// waited for stored after the arm; reserved segments waited for (`rearm_space`).
+#[test]
+fn nobody_sleeps_on_space() {
+    explore(5, || {
+        let (a, b) = pair(Geometry::tiny(4, 64, 2));
+        let bell = Arc::new(Bell::default());
+        let mut sent = 0;
+        while try_send(&a, &[sent; 8]) {
+            sent += 1;
+        }
+        let rung = bell.clone();
+        let receiver = thread::spawn(move || {
+            for number in 0..=sent {
+                let message = loop {
+                    match try_recv::<8>(&b) {
+                        Some(message) => break message,
+                        None => thread::yield_now(),
+                    }
+                };
+                assert_eq!(message, [number; 8]);
+                // Once for each message, and never again: another call would make good what this one
+                // missed.
+                if b.rx().should_ring() {
+                    rung.ring();
+                }
+            }
+        });
+        while !try_send(&a, &[sent; 8]) {
+            let mut there = a.arm_space();
+            while !there {
+                bell.wait();
+                there = a.rearm_space();
+            }
+            a.disarm_space();
+        }
+        receiver.join().unwrap();
+    });
+}
+
+/// SYNC POINT "unbounded read": bytes that went by TCP after a span on the ring are not taken by a read
+/// that began before it.
+///
+/// Caught: no fence in `sync::store_fenced`; no fence in `Tx::may_use_tcp`; the ring looked at before the
+/// read is announced; the end of the read stored relaxed.
+#[test]
+fn an_unbounded_read_takes_nothing_of_a_later_span() {
+    explore(5, || {
+        let (a, b) = pair(Geometry::tiny(8, 64, 2));
+        // What lies in TCP; the first span is empty.
+        let tcp = Arc::new(AtomicU64::new(0));
+        // Held by reads that began in that span; loom reports one that the sender does not wait for.
+        let first_span = Arc::new(UnsafeCell::new(()));
+        let (kernel, first_span_over) = (tcp.clone(), first_span.clone());
+        let sender = thread::spawn(move || {
+            assert!(try_send(&a, &[1; 8]));
+            a.set_tcp_only();
+            let tx = a.tx();
+            assert_eq!(tx.carrier(), Ok(Carrier::Tcp));
+            while !tx.may_use_tcp() {
+                thread::yield_now();
+            }
+            first_span_over.with_mut(|_| ());
+            kernel.store(2, Ordering::Relaxed);
+            tx.sent_by_tcp(1);
+        });
+        let mut received = Vec::new();
+        while received.len() < 2 {
+            let mut bytes = [0; 8];
+            let rx = b.rx();
+            match rx.step().unwrap() {
+                RxStep::Ring => {
+                    assert_eq!(rx.pull(&mut Scatter::new(&mut [IoSliceMut::new(&mut bytes)])), Ok(8));
+                    received.push(u64::from(bytes[0]));
+                }
+                RxStep::TcpUnbounded => {
+                    let in_first_span = received.is_empty();
+                    if rx.begin_unbounded_read() {
+                        if in_first_span {
+                            first_span.with(|_| ());
+                        }
+                        match tcp.load(Ordering::Relaxed) {
+                            0 => {}
+                            byte => received.push(byte),
+                        }
+                    }
+                    rx.end_unbounded_read();
+                }
+                RxStep::RingEmpty => {}
+                other => panic!("{other:?}"),
+            }
+            drop(rx);
+            thread::yield_now();
+        }
+        assert_eq!(received, [1, 2]);
+        sender.join().unwrap();
+    });
+}
