@@ -141,7 +141,7 @@ fn splice_out(
 
 /// splice from a pipe to a tracked socket, or sendfile from something that cannot be read twice.
 fn splice_in(socket: &SocketRef, kernel: impl Fn() -> ssize_t) -> ssize_t {
-    let _ = socket.fall_back(Reason::UnknownOption);
+    socket.send_by_tcp(Reason::UnknownOption);
     match socket.enter_plain() {
         Some(Some(plain)) => by_kernel(socket, plain, kernel),
         // The switch itself found no room on the ring.

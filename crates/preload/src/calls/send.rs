@@ -13,7 +13,7 @@ use super::interpose;
 use crate::border::{count, fail, guarded, guarded_raw, keeping_errno};
 use crate::buffers::Buffers;
 use crate::table::SocketRef;
-use crate::{passed, real, signals, table};
+use crate::{cancel, passed, real, signals, table};
 
 /// Flags that mean the same on the ring, or nothing at all for TCP.
 const UNDERSTOOD: c_int = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE | MSG_CONFIRM | MSG_DONTROUTE | MSG_EOR;
@@ -28,12 +28,13 @@ pub(crate) fn transmit(
 ) -> ssize_t {
     if flags & !UNDERSTOOD != 0 {
         let reason = if flags & MSG_OOB != 0 { Reason::OutOfBand } else { Reason::UnknownOption };
-        let _ = socket.fall_back(reason);
+        socket.send_by_tcp(reason);
         return kernel();
     }
     loop {
         match socket.enter_plain() {
-            Some(None) => match guarded_raw(|| to_ring(socket, from, flags)) {
+            Some(None) => match cancel::point(|| guarded_raw(|| to_ring(socket, from, flags))) {
+                Some(Err(Errno::CANCELED)) => {}
                 // Nothing moves no byte on either carrier.
                 Some(Ok(None)) => return kernel(),
                 Some(Err(Errno::INTR)) if !socket.has_send_timeout() && signals::restart() => {}
