@@ -14,7 +14,7 @@ use std::cell::Cell;
 use std::ops::Deref;
 use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, compiler_fence, fence};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence};
 
 use crate::table::Object;
 
@@ -29,6 +29,8 @@ const BRIEF: usize = 8;
 struct Record {
     slots: [AtomicPtr<Object>; USED + BRIEF],
     taken: AtomicBool,
+    /// The thread that has it, by its pthread_t.
+    thread: AtomicU64,
     next: AtomicPtr<Record>,
 }
 
@@ -113,6 +115,7 @@ fn enter() -> &'static Record {
     let record: &'static Record = Box::leak(Box::new(Record {
         slots: [const { AtomicPtr::new(ptr::null_mut()) }; USED + BRIEF],
         taken: AtomicBool::new(true),
+        thread: AtomicU64::new(0),
         next: AtomicPtr::new(ptr::null_mut()),
     }));
     let mut head = RECORDS.load(Ordering::Relaxed);
@@ -131,6 +134,8 @@ fn enter() -> &'static Record {
 }
 
 fn adopt(record: &'static Record) -> &'static Record {
+    // SAFETY: takes nothing and always succeeds.
+    record.thread.store(unsafe { libc::pthread_self() }, Ordering::Release);
     RECORD.set(record);
     // Fails only while the thread ends; then the record stays taken, which wastes it and nothing else.
     let _ = LEAVE.try_with(|_| ());
@@ -258,6 +263,19 @@ fn reclaim_now() {
         }
         object = next;
     }
+}
+
+/// Whether `thread` uses `object` in a call now.
+pub(crate) fn is_used_by(thread: libc::pthread_t, object: *const Object) -> bool {
+    let mut at = RECORDS.load(Ordering::Acquire);
+    // SAFETY: records are never freed.
+    while let Some(record) = unsafe { at.as_ref() } {
+        if record.taken.load(Ordering::Acquire) && record.thread.load(Ordering::Acquire) == thread {
+            return record.slots.iter().any(|slot| ptr::eq(slot.load(Ordering::Acquire), object));
+        }
+        at = record.next.load(Ordering::Relaxed);
+    }
+    false
 }
 
 fn announced(object: *const Object) -> bool {

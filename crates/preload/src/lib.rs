@@ -14,6 +14,7 @@
 //!   real       the functions of libc behind ours          border   panics and errno
 //!   process    start, fork, end                           lock     a lock that fork can hold
 //!   passed     fds that another program is about to get   signals  EINTR or start again
+//!   cancel     pthread_cancel of a thread that sleeps for the ring
 //! ```
 //!
 //! The fd of the application is always the real socket, so whatever is not handled here simply reaches the kernel; where that
@@ -26,6 +27,7 @@ mod api;
 mod border;
 mod buffers;
 mod calls;
+mod cancel;
 mod epoll;
 mod hazard;
 mod lock;

@@ -180,11 +180,9 @@ impl Ours<'_> {
 
     /// Whether the kernel has nothing to add: not at the end of a stream, and not about what only it knows.
     fn tell_all(&self, fds: &[pollfd]) -> bool {
-        self.sockets.iter().all(|&(at, socket)| {
-            let entry = &fds[at];
-            let at_end = entry.revents & READ != 0 && socket.connection.unread() == Ok(0);
-            entry.events & (POLLRDHUP | POLLPRI) == 0 && !at_end
-        })
+        self.sockets
+            .iter()
+            .all(|&(at, socket)| fds[at].events & (POLLRDHUP | POLLPRI) == 0 && !socket.readiness().end)
     }
 
     fn any_ready(&self, fds: &[pollfd]) -> bool {

@@ -141,5 +141,6 @@ real! {
     fn posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *mut c_char, envp: *const *mut c_char) -> c_int;
     fn posix_spawn_file_actions_adddup2(actions: *mut posix_spawn_file_actions_t, from: c_int, to: c_int) -> c_int;
 
+    fn pthread_cancel(thread: libc::pthread_t) -> c_int;
     fn pthread_testcancel() -> c_int;
 }

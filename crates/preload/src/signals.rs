@@ -5,7 +5,6 @@ use std::ffi::c_int;
 use libc::{SA_RESTART, SIG_DFL, SIG_IGN};
 
 use crate::border::keeping_errno;
-use crate::real;
 
 /// Signals that glibc keeps for itself; their handlers do not end calls.
 const INTERNAL: std::ops::RangeInclusive<c_int> = 32..=33;
@@ -25,8 +24,6 @@ struct KernelAction {
 /// started again if every handler of the process has the flag. Interruptions are rare enough to ask the kernel for all of
 /// them, which leaves nothing to go wrong between this library and the many ways to install a handler.
 pub(crate) fn restart() -> bool {
-    // SAFETY: acts upon a pending pthread_cancel, which the sleep, not being a cancellation point, did not.
-    unsafe { real::pthread_testcancel() };
     keeping_errno(|| (1..=64).filter(|signal| !INTERNAL.contains(signal)).all(restarts))
 }
 

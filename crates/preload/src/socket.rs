@@ -216,10 +216,8 @@ impl Socket {
     pub(crate) fn readiness(&self) -> Readiness {
         let mut ready = self.connection.readiness();
         let low_water = self.low_water.load(Ordering::Relaxed);
-        if ready.read && low_water > 1 {
-            let unread = self.connection.unread().unwrap_or(0);
-            // At the end of the stream nothing is unread.
-            ready.read = unread == 0 || unread >= low_water;
+        if ready.read && low_water > 1 && !ready.end {
+            ready.read = self.connection.unread().is_ok_and(|unread| unread >= low_water);
         }
         ready
     }
@@ -261,6 +259,12 @@ impl SocketRef {
         {
             border::keeping_errno(|| border::guarded(|| epoll::settle(self)));
         }
+    }
+
+    /// Moves the connection to TCP for good, before the caller sends by a call of its own.
+    pub(crate) fn send_by_tcp(&self, why: Reason) {
+        let _ = self.fall_back(why);
+        border::guarded(|| self.connection.settle_on_tcp());
     }
 
     /// Moves the connection to TCP for good. The bytes that the peer has put on the ring by now come first.

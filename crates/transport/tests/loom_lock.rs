@@ -16,7 +16,7 @@ use seekwire_transport::lock::acquire;
 const LOCK: usize = 0x140;
 
 /// Caught: the lock taken or given back relaxed (a race on what it protects); the waiters' bit dropped by
-/// somebody who had slept (a deadlock); no wake-up at the end.
+/// somebody who had slept, or no wake-up at the end (a deadlock).
 #[test]
 fn one_at_a_time_and_nobody_is_forgotten() {
     let mut builder = loom::model::Builder::new();

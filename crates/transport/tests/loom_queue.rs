@@ -74,7 +74,7 @@ fn try_recv<const N: usize>(end: &End) -> Option<[u8; N]> {
 ///
 /// Caught: the header stored relaxed (`Tx::publish`); the consumed position stored relaxed
 /// (`Rx::advance`) or loaded relaxed (`Tx::look_at_consumed`); no descriptor kept free for the header
-/// that is cleared (`Tx::place_leaving` without its `+ 1`, and the end's).
+/// that is cleared (`Tx::place_leaving`).
 #[test]
 fn messages_arrive_whole_and_in_order_across_laps() {
     explore(3, || {
@@ -145,7 +145,7 @@ fn payload_of_an_earlier_lap_is_never_a_header() {
 /// Segments go there and back and are used again at once.
 ///
 /// Caught: the count of returned segments stored relaxed (`Rx::give_back`) or loaded relaxed
-/// (`Tx::pull_returned`); a segment given back before its bytes were copied.
+/// (`Tx::pull_returned`).
 #[test]
 fn a_segment_is_not_used_again_before_it_is_returned() {
     explore(4, || {
@@ -229,7 +229,8 @@ fn nobody_sleeps_on_data() {
 
 /// One waiter leaves while another one of the same end arms.
 ///
-/// Caught: `QueuePair::disarm` storing 0 instead of exchanging its number for it.
+/// Caught: `QueuePair::disarm` storing 0 instead of exchanging its number for it; the arm stored, not
+/// exchanged, in `sync::store_fenced`.
 #[test]
 fn a_waiter_that_leaves_does_not_disarm_another() {
     explore(4, || {
@@ -260,8 +261,8 @@ fn a_waiter_that_leaves_does_not_disarm_another() {
 
 /// SYNC POINT "space": the sender is never asleep on room.
 ///
-/// Caught: no fence in `sync::store_fenced`; the arm looked at before giving back; a mark of what is
-/// waited for stored after the arm; reserved segments waited for (`rearm_space`).
+/// Caught: the arm looked at before giving back (`Rx::should_ring`); more waited for than will come
+/// (`rearm_space`).
 #[test]
 fn nobody_sleeps_on_space() {
     explore(5, || {

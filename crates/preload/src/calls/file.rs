@@ -10,7 +10,7 @@ use transport::Errno;
 
 use super::interpose;
 use super::receive::{receive, receive_by_kernel};
-use super::send::{send_by_kernel, transmit};
+use super::send::{by_kernel, transmit};
 use crate::border::{fail, guarded};
 use crate::buffers::Buffers;
 use crate::table::{self, SocketRef};
@@ -27,8 +27,10 @@ fn send_file(
     len: usize,
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
-    if !socket.connection.is_attached() {
-        return send_by_kernel(socket, kernel);
+    match socket.enter_plain() {
+        Some(Some(plain)) => return by_kernel(socket, plain, kernel),
+        Some(None) => {}
+        None => return kernel(),
     }
     // SAFETY: the caller's own number; one that is not open gives EBADF.
     let file = if from < 0 { return kernel() } else { unsafe { BorrowedFd::borrow_raw(from) } };
@@ -139,12 +141,13 @@ fn splice_out(
 
 /// splice from a pipe to a tracked socket, or sendfile from something that cannot be read twice.
 fn splice_in(socket: &SocketRef, kernel: impl Fn() -> ssize_t) -> ssize_t {
-    if socket.connection.is_attached() {
-        let _ = socket.fall_back(Reason::UnknownOption);
+    socket.send_by_tcp(Reason::UnknownOption);
+    match socket.enter_plain() {
+        Some(Some(plain)) => by_kernel(socket, plain, kernel),
         // The switch itself found no room on the ring.
-        return if socket.connection.tx_on_ring() { fail(Errno::AGAIN) } else { kernel() };
+        Some(None) if socket.connection.tx_on_ring() => fail(Errno::AGAIN),
+        _ => kernel(),
     }
-    send_by_kernel(socket, kernel)
 }
 
 interpose! {

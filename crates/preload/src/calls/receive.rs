@@ -14,7 +14,7 @@ use crate::border::{count, fail, guarded, guarded_raw, keeping_errno};
 use crate::buffers::Buffers;
 use crate::table::SocketRef;
 use crate::timeout::Timeout;
-use crate::{real, signals, table};
+use crate::{cancel, real, signals, table};
 
 /// Flags that mean the same on the ring, or nothing at all for TCP.
 const UNDERSTOOD: c_int = MSG_PEEK | MSG_WAITALL | MSG_DONTWAIT | MSG_TRUNC | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC;
@@ -39,7 +39,8 @@ pub(crate) fn receive(
     }
     loop {
         match socket.enter_plain() {
-            Some(None) => match guarded_raw(|| from_ring(socket, into, flags)) {
+            Some(None) => match cancel::point(|| guarded_raw(|| from_ring(socket, into, flags))) {
+                Some(Err(Errno::CANCELED)) => {}
                 Some(Err(Errno::INTR)) if !socket.has_recv_timeout() && signals::restart() => {}
                 Some(result) => {
                     socket.settle();

@@ -13,7 +13,7 @@ use super::interpose;
 use crate::border::{count, fail, guarded, guarded_raw, keeping_errno};
 use crate::buffers::Buffers;
 use crate::table::SocketRef;
-use crate::{passed, real, signals, table};
+use crate::{cancel, passed, real, signals, table};
 
 /// Flags that mean the same on the ring, or nothing at all for TCP.
 const UNDERSTOOD: c_int = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE | MSG_CONFIRM | MSG_DONTROUTE | MSG_EOR;
@@ -28,12 +28,13 @@ pub(crate) fn transmit(
 ) -> ssize_t {
     if flags & !UNDERSTOOD != 0 {
         let reason = if flags & MSG_OOB != 0 { Reason::OutOfBand } else { Reason::UnknownOption };
-        let _ = socket.fall_back(reason);
+        socket.send_by_tcp(reason);
         return kernel();
     }
     loop {
         match socket.enter_plain() {
-            Some(None) => match guarded_raw(|| to_ring(socket, from, flags)) {
+            Some(None) => match cancel::point(|| guarded_raw(|| to_ring(socket, from, flags))) {
+                Some(Err(Errno::CANCELED)) => {}
                 // Nothing moves no byte on either carrier.
                 Some(Ok(None)) => return kernel(),
                 Some(Err(Errno::INTR)) if !socket.has_send_timeout() && signals::restart() => {}
@@ -55,7 +56,7 @@ pub(crate) fn transmit(
 
 /// Sends inside the bracket of a plain connection.
 #[inline]
-fn by_kernel(socket: &SocketRef, plain: Plain<'_>, kernel: impl Fn() -> ssize_t) -> ssize_t {
+pub(super) fn by_kernel(socket: &SocketRef, plain: Plain<'_>, kernel: impl Fn() -> ssize_t) -> ssize_t {
     let result = kernel();
     keeping_errno(|| {
         guarded(|| {
@@ -67,15 +68,6 @@ fn by_kernel(socket: &SocketRef, plain: Plain<'_>, kernel: impl Fn() -> ssize_t)
     });
     socket.settle();
     result
-}
-
-/// Makes a call that moves bytes to the kernel's socket, and counts them while the connection is plain. An attached one must
-/// have gone back to TCP.
-pub(super) fn send_by_kernel(socket: &SocketRef, kernel: impl Fn() -> ssize_t) -> ssize_t {
-    match socket.enter_plain() {
-        Some(Some(plain)) => by_kernel(socket, plain, kernel),
-        _ => kernel(),
-    }
 }
 
 /// `None` if there is nothing to send.

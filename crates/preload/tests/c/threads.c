@@ -76,6 +76,27 @@ static void cancelled(int warm)
     close(a), close(b);
 }
 
+/* At every moment of a call. */
+static void cancelled_often(void)
+{
+    int a, b, cancelled = 0;
+    pair(&a, &b);
+    for (int i = 0; i < 300; i++) {
+        pthread_t thread;
+        void *result;
+        CHECK(pthread_create(&thread, NULL, sleeper, &b) == 0);
+        for (int j = 0; j < i % 20; j++)
+            sched_yield();
+        pthread_cancel(thread);
+        CHECK(pthread_join(thread, &result) == 0);
+        cancelled += result == PTHREAD_CANCELED;
+    }
+    printf("cancelled: %d\n", cancelled);
+    write_all(a, "x", 1);
+    say("and usable", read(b, &(char){0}, 1));
+    close(a), close(b);
+}
+
 /* Fds are closed and reused while other threads send: nothing may be mixed up, and nothing may crash. */
 static void *churn(void *argument)
 {
@@ -122,6 +143,7 @@ int main(void)
     full_duplex();
     cancelled(0);
     cancelled(1);
+    cancelled_often();
     for (int i = 0; i < 4; i++)
         CHECK(pthread_create(&threads[i], NULL, churn, NULL) == 0);
     for (int i = 0; i < 4; i++)

@@ -10,8 +10,8 @@
 //!   +----------------------------+               +----------------------------+
 //! ```
 //!
-//! Sending: [`Tx`] writes a record (small payload inline, larger in a segment from the top of the free
-//! stack, which is the most recently freed one and so the warmest in cache), clears the header of the
+//! Sending: [`Tx`] writes a record (small payload inline, larger in a segment: the most recently freed one,
+//! so that many quiet connections share the caches; the longest free one within a long run of sends), clears the header of the
 //! descriptor after it, and publishes by writing the record's header last. Receiving: [`Rx`] looks at
 //! the one header at its position; nothing else has to change hands for a small message. What was
 //! consumed goes back by position (descriptors) and by number (segments, in any order).
@@ -71,7 +71,7 @@ pub struct Start {
 pub fn format(own: &impl OwnMemory, geometry: Geometry) {
     let words = geometry.encode();
     for (index, segment) in (0..geometry.segments()).rev().enumerate() {
-        own.word(geometry.free_at(index)).store(segment as u64, Ordering::Relaxed);
+        own.word(geometry.free_at(index as u64)).store(segment as u64, Ordering::Relaxed);
     }
     own.word(layout::FREE_COUNT).store(geometry.segments() as u64, Ordering::Relaxed);
     own.word(layout::LAYOUT_WORD).store(words[1], Ordering::Relaxed);

@@ -1,6 +1,7 @@
 //! What several test programs share: pairs of ends, and a stream of bytes that every test can tell apart.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
+pub(crate) mod heap;
 pub(crate) mod honest;
 pub(crate) mod hostile;
 
