@@ -1,2 +1,44 @@
+//! The laboratory: experiments that are run, kept as raw data, plotted and reported.
+//!
+//! ```text
+//! demo            the short tour of real programs, for `seekwire demo`
+//! experiments     what is measured: sockets, ring-size, pairs, connections, programs
+//!   programs      iperf3, redis, http and sockperf, as pairs of server and client
+//!   bench         two processes of our own that exchange bytes: streambench (C, unmodified) or peer (Rust API)
+//!   limits        what the memory of this machine can do
+//! experiment      options, context, and the way from an experiment to its files
+//! schedule        alternation of variants, warm-up, what happens to failures
+//! launch          children: plain or accelerated, watched, never left behind
+//! record, stats   readings, rows, medians, spread, bootstrap intervals
+//! output, plot, report, machine, progress
+//! ```
+//!
+//! The laboratory measures the shipped artefacts from outside, in processes of their own. It contains no part of what it
+//! measures, except that [`peer`] uses the public Rust API.
+
 #![forbid(unsafe_code)]
-//! Experiments.
+
+mod bench;
+mod csv;
+pub mod demo;
+pub mod experiment;
+mod experiments;
+pub mod launch;
+pub mod library;
+mod limits;
+pub mod machine;
+pub mod outcome;
+mod output;
+pub mod peer;
+pub mod plot;
+mod programs;
+pub mod progress;
+pub mod record;
+mod report;
+pub mod schedule;
+pub mod stats;
+mod streambench;
+mod text;
+
+pub use experiment::{Experiment, Options, run};
+pub use experiments::experiments;

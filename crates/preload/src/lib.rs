@@ -1,1 +1,43 @@
-//! The socket calls of an unmodified program.
+//! libseekwire.so: the socket calls of an unmodified program, and the C API.
+//!
+//! ```text
+//!   application (LD_PRELOAD)              application (-lseekwire)
+//!        |  libc call                          |
+//!   calls      one file per family        api      include/seekwire.h
+//!        |  look the fd up; delegate           |
+//!   table      fd number -> object, protected by hazard pointers
+//!        |
+//!   socket     one tracked socket      epoll     one epoll set
+//!        |                             poll      waiting on a list of fds
+//!   endpoint   Connection: which carrier moves this direction's bytes now
+//!
+//!   real       the functions of libc behind ours          border   panics and errno
+//!   process    start, fork, end                           lock     a lock that fork can hold
+//!   passed     fds that another program is about to get   signals  EINTR or start again
+//!   cancel     pthread_cancel of a thread that sleeps for the ring
+//! ```
+//!
+//! The fd of the application is always the real socket, so whatever is not handled here simply reaches the kernel; where that
+//! would pass by bytes on the ring, the connection goes back to TCP first. A process's own system calls through `syscall`,
+//! io_uring or a static binary are not seen.
+//!
+//! Symbols carry no version: the linker does not take a map of versions beside the list of exports that rustc gives it.
+
+mod api;
+mod border;
+mod buffers;
+mod calls;
+mod cancel;
+mod epoll;
+mod hazard;
+mod lock;
+mod log;
+mod passed;
+mod poll;
+mod process;
+mod real;
+mod signals;
+mod socket;
+mod stats;
+mod table;
+mod timeout;

@@ -3,10 +3,8 @@
 //! A carrier never waits: it says EAGAIN, and [`Carrier::wait`] sleeps. `tests/conformance.rs` holds
 //! every carrier to the same rules.
 
-use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
-
-use rustix::net::{RecvFlags, SendFlags};
+use std::time::Duration;
 
 use crate::Errno;
 use crate::iov::{Gather, Scatter};
@@ -14,7 +12,8 @@ use crate::mem::{Own, Peer};
 use crate::queue::{Full, QueuePair, Violation};
 use crate::sys::bell::Bell;
 use crate::sys::poll::{self, Deadline, Events};
-use crate::sys::{Fd, socket};
+use crate::sys::socket::{self, KernelRecv as RecvFlags, KernelSend as SendFlags};
+use crate::sys::{Fd, thread};
 use protocol::Carrier as Which;
 use protocol::switch::RxStep;
 
@@ -64,7 +63,7 @@ pub struct Tcp(pub Fd);
 
 impl Carrier for Tcp {
     fn send(&self, from: &[IoSlice<'_>]) -> Result<usize, Errno> {
-        socket::send_vectored(self.0, from, SendFlags::NOSIGNAL)
+        socket::send(self.0, from, SendFlags::NOSIGNAL)
     }
 
     fn recv(&self, into: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
@@ -100,50 +99,71 @@ pub struct Ring {
 }
 
 impl Ring {
-    /// Goes to sleep until `ready`, the bell having been armed for data, for space, or both; or until
-    /// the socket has one of the wanted events, which are returned.
+    /// Asks the peer to ring for data, for space, or both; to be undone by [`Ring::disarm`]. Whoever
+    /// sleeps after this has to look again first.
+    pub fn arm(&self, want: Events) {
+        if want.read {
+            self.queue.arm_data();
+        }
+        if want.write {
+            self.queue.arm_space();
+        }
+    }
+
+    /// Undoes [`Ring::arm`], and wakes those of this end that still sleep and whose turn it is: the bell
+    /// may have been silenced for them.
+    pub fn disarm(&self, want: Events) {
+        let q = &self.queue;
+        if want.read {
+            q.disarm_data();
+        }
+        if want.write {
+            q.disarm_space();
+        }
+        let (data, space) = q.waiters();
+        if (data && q.has_record()) || (space && self.may_send()) {
+            self.bell.ring();
+        }
+    }
+
+    /// Sleeps until `ready`, having armed for data (`want.read`), for space (`want.write`), or both; or
+    /// until something happens to the socket: what is wanted of it is `of_socket`, and what came is
+    /// returned.
     ///
     /// # Errors
     /// ETIMEDOUT, EINTR; those of poll(2).
     pub fn sleep(
         &self,
-        socket: Fd,
         want: Events,
+        socket: Fd,
+        of_socket: Events,
         until: Deadline,
         ready: impl Fn() -> bool,
     ) -> Result<Events, Errno> {
-        let q = &self.queue;
-        let armed = Armed { ring: self, want, called: Cell::new(false) };
+        self.arm(want);
         let mut in_vain = 0;
-        let mut there = (want.read && q.arm_data()) | (want.write && q.arm_space());
         let result = loop {
-            let called = ready();
-            if there || called {
-                armed.called.set(called);
+            if ready() {
                 break Ok(Events::default());
             }
-            match poll::wait(self.bell.fd(), socket, Events { write: false, ..want }, until) {
-                Err(error) => break Err(error),
-                Ok((_, events)) if events.read || events.dead => break Ok(events),
-                Ok((rung, _)) => {
-                    if rung {
-                        self.answer(want, &mut in_vain);
+            match poll::wait(self.bell.fd(), socket, of_socket, until) {
+                Ok((true, Events { read: false, write: false, hangup: false, dead: false })) => {
+                    self.answer(want, &mut in_vain);
+                    if want.read {
+                        self.queue.rearm_data();
                     }
-                    there = (want.read && q.rearm_data()) | (want.write && q.rearm_space());
+                    if want.write {
+                        self.queue.rearm_space();
+                    }
                 }
+                Ok((_, events)) => break Ok(events),
+                Err(error) => break Err(error),
             }
         };
-        drop(armed);
+        self.disarm(want);
         result
     }
-}
 
-/// How often a waiter leaves the bell to others before it takes naps meanwhile.
-const PATIENCE: u32 = 100;
-/// How long such a nap is, in nanoseconds.
-const NAP: i64 = 1_000_000;
-
-impl Ring {
     /// Silences the bell for a waiter that it woke, unless it rang for those who wait for the other
     /// thing: they share the bell, and once silent it would let them sleep on.
     fn answer(&self, want: Events, in_vain: &mut u32) {
@@ -158,43 +178,25 @@ impl Ring {
         // They are awake already and take a moment to come round. Only if one of them died, or is a loop
         // that is busy elsewhere, does it take long.
         *in_vain += 1;
-        if *in_vain < PATIENCE {
-            std::thread::yield_now();
-        } else {
-            // Cut short by a signal, it was a shorter nap.
-            let _ = rustix::thread::nanosleep(&rustix::thread::Timespec { tv_sec: 0, tv_nsec: NAP });
-        }
+        if *in_vain < PATIENCE { std::thread::yield_now() } else { thread::nap(NAP) }
     }
 
     fn is_for_others(&self, want: Events) -> bool {
         let q = &self.queue;
         let (readers, writers) = q.waiters();
-        !want.read && readers && q.has_record() || !want.write && writers && q.has_room()
+        (!want.read && readers && q.has_record()) || (!want.write && writers && self.may_send())
+    }
+
+    /// Whether a waiter for space has a reason to try.
+    fn may_send(&self) -> bool {
+        self.queue.has_room() || self.queue.peer_has_closed()
     }
 }
 
-/// Undoes the arming, and wakes those of this end that still sleep and whose turn it is: the bell may
-/// have been silenced for them.
-struct Armed<'r> {
-    ring: &'r Ring,
-    want: Events,
-    /// The caller's own condition ended the wait; it may be that of others too.
-    called: Cell<bool>,
-}
-
-impl Drop for Armed<'_> {
-    fn drop(&mut self) {
-        let q = &self.ring.queue;
-        let readers = self.want.read && q.disarm_data();
-        let writers = self.want.write && q.disarm_space();
-        let (data_waiters, space_waiters) = q.waiters();
-        let (readers, writers) = (readers || data_waiters, writers || space_waiters);
-        let called = self.called.get() && (readers || writers);
-        if called || readers && q.has_record() || writers && q.has_room() {
-            self.ring.bell.ring();
-        }
-    }
-}
+/// How often a waiter leaves the bell to others before it takes naps meanwhile.
+const PATIENCE: u32 = 100;
+/// How long such a nap is.
+const NAP: Duration = Duration::from_millis(1);
 
 fn full(full: Full) -> Errno {
     match full {
@@ -249,7 +251,9 @@ impl Carrier for Ring {
     }
 
     fn wait(&self, want: Events, until: Deadline) -> Result<(), Errno> {
-        self.sleep(Fd::new(-1), want, until, || false).map(drop)
+        let q = &self.queue;
+        let ready = || (want.read && q.has_record()) || (want.write && q.has_room());
+        self.sleep(want, Fd::new(-1), Events::default(), until, ready).map(drop)
     }
 }
 

@@ -128,6 +128,11 @@ impl<'a, 'b> Scatter<'a, 'b> {
         self.filled += n;
     }
 
+    /// Counts `n` bytes as filled that were thrown away.
+    pub fn skip(&mut self, n: usize) {
+        self.fill(n, |_, _| ());
+    }
+
     fn skip_in_buffer(&mut self, n: usize) {
         self.offset += n;
         if self.offset == self.bufs[self.index].len() {

@@ -10,7 +10,8 @@
 //! | 0x140  | sender    | private: lock, position, switch, free list, arm bookkeeping   |
 //! | 0x1c0  | receiver  | private: lock, position, switch, arm bookkeeping              |
 //! | 0x240  | processes | private: who holds this end                                   |
-//! | 0x400  | sender    | private: stack of free segments, state of each segment        |
+//! | 0x2c0  | sender    | private: where the free list begins, the run of sends         |
+//! | 0x400  | sender    | private: list of free segments, state of each segment         |
 //! |        | receiver  | ring that returns the peer's segments                         |
 //! | page   | sender    | descriptor ring                                               |
 //! | page   | sender    | segments                                                      |
@@ -49,6 +50,9 @@ pub(crate) const TX_CARRIER: usize = 0x150;
 pub(crate) const TX_TCP_BYTES: usize = 0x158;
 pub(crate) const TX_RING_SINCE: usize = 0x160;
 pub(crate) const FREE_COUNT: usize = 0x168;
+pub(crate) const FREE_FIRST: usize = 0x2c0;
+pub(crate) const RUN_BYTES: usize = 0x2c8;
+pub(crate) const RUN_MARK: usize = 0x2d0;
 pub(crate) const PULLED: usize = 0x170;
 pub(crate) const RUNG_DATA: usize = 0x178;
 pub(crate) const CONSUMED_SEEN: usize = 0x180;
@@ -177,8 +181,8 @@ impl Geometry {
     }
 
     #[inline]
-    pub(crate) fn free_at(self, index: usize) -> usize {
-        TABLES + index * 8
+    pub(crate) fn free_at(self, place: u64) -> usize {
+        TABLES + (place as usize & (self.segments() - 1)) * 8
     }
 
     #[inline]
@@ -212,11 +216,11 @@ impl Geometry {
 impl Default for Geometry {
     /// The geometry that BENCHMARKING.md chooses from the `ring-size` experiment.
     fn default() -> Self {
-        Self { cells: 512, segment_size: 32 << 10, segments: 32 }
+        Self { cells: 512, segment_size: 32 << 10, segments: 64 }
     }
 }
 
-const _: () = assert!(FORKS_PENDING + 8 <= TABLES);
+const _: () = assert!(FORKS_PENDING + 8 <= FREE_FIRST && RUN_MARK + 8 <= TABLES);
 const _: () = assert!(CELL == 64 && MAX_CELLS.is_power_of_two());
 
 #[cfg(test)]
@@ -228,7 +232,8 @@ mod tests {
         for (cells, size, segments) in [(64, 4096, 8), (512, 32768, 32), (65536, 1 << 20, 128)] {
             let g = Geometry::new(cells, size, segments).unwrap();
             let largest = Geometry::new(64, 4096, MAX_SEGMENTS as u32).unwrap();
-            assert!(g.free_at(g.segments() - 1) < g.state_at(0));
+            assert!(g.free_at(g.segments() as u64 - 1) < g.state_at(0));
+            assert_eq!(g.free_at(g.segments() as u64), g.free_at(0));
             assert!(g.state_at(g.segments() - 1) < g.return_at(0, largest));
             assert!(g.return_at(MAX_SEGMENTS as u64 - 1, largest) + 8 <= g.cell_at(0));
             assert_eq!(g.return_at(u64::from(segments), g), g.return_at(0, g));

@@ -39,7 +39,8 @@ pub struct Held<'m, O: OwnMemory + thread::Futex> {
 pub fn acquire<O: OwnMemory + thread::Futex>(memory: &O, offset: usize) -> (Held<'_, O>, Acquired) {
     let me = u64::from(thread::id());
     let held = Held { memory, offset };
-    let free = memory.word(offset).compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed);
+    // Sequentially consistent, not just acquire: see `QueuePair::peer_is_sending`.
+    let free = memory.word(offset).compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed);
     let acquired = match free {
         Ok(_) => Acquired::Clean,
         Err(_) => contend(memory, offset, me),

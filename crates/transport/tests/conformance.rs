@@ -19,8 +19,8 @@ use seekwire_transport::sys::poll::{Deadline, Events};
 
 type Both<'a> = [&'a (dyn Carrier + Sync); 2];
 
-const READ: Events = Events { read: true, write: false, dead: false };
-const WRITE: Events = Events { read: false, write: true, dead: false };
+const READ: Events = Events { read: true, write: false, hangup: false, dead: false };
+const WRITE: Events = Events { read: false, write: true, hangup: false, dead: false };
 
 /// Long enough never to be reached unless a wake-up was lost.
 fn patience() -> Deadline {

@@ -10,8 +10,8 @@
 //!   +----------------------------+               +----------------------------+
 //! ```
 //!
-//! Sending: [`Tx`] writes a record (small payload inline, larger in a segment from the top of the free
-//! stack, which is the most recently freed one and so the warmest in cache), clears the header of the
+//! Sending: [`Tx`] writes a record (small payload inline, larger in a segment: the most recently freed one,
+//! so that many quiet connections share the caches; the longest free one within a long run of sends), clears the header of the
 //! descriptor after it, and publishes by writing the record's header last. Receiving: [`Rx`] looks at
 //! the one header at its position; nothing else has to change hands for a small message. What was
 //! consumed goes back by position (descriptors) and by number (segments, in any order).
@@ -71,7 +71,7 @@ pub struct Start {
 pub fn format(own: &impl OwnMemory, geometry: Geometry) {
     let words = geometry.encode();
     for (index, segment) in (0..geometry.segments()).rev().enumerate() {
-        own.word(geometry.free_at(index)).store(segment as u64, Ordering::Relaxed);
+        own.word(geometry.free_at(index as u64)).store(segment as u64, Ordering::Relaxed);
     }
     own.word(layout::FREE_COUNT).store(geometry.segments() as u64, Ordering::Relaxed);
     own.word(layout::LAYOUT_WORD).store(words[1], Ordering::Relaxed);
@@ -196,8 +196,17 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     #[must_use]
     pub fn tcp_only(&self) -> (bool, bool) {
         let own = self.get(layout::CONTROL) & control::TCP_ONLY != 0;
-        let peer = self.peer.load(layout::CONTROL, Ordering::Acquire) & control::TCP_ONLY != 0;
+        let peer = self.peer.load(layout::CONTROL, Ordering::SeqCst) & control::TCP_ONLY != 0;
         (own || peer, peer)
+    }
+
+    /// Whether a sender of the peer's may have looked at this end's wish for TCP before it was expressed,
+    /// and be about to publish. Once this is false after [`Self::set_tcp_only`], nothing more comes by the
+    /// ring: the peer takes its lock first and looks then, both in one sequentially consistent order with
+    /// the wish and this load.
+    #[must_use]
+    pub fn peer_is_sending(&self) -> bool {
+        self.peer.load(layout::TX_LOCK, Ordering::SeqCst) != 0
     }
 
     /// Notes where this thread runs; the peer does not spin for somebody on its own processor.
@@ -245,6 +254,28 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
             }
             _ => 0,
         }
+    }
+
+    /// Whether the receiver has bytes, or the end of the stream, before it on the ring. No is certain
+    /// only under the lock: a switch may have to be taken off the ring first.
+    #[inline]
+    #[must_use]
+    pub fn has_data(&self) -> bool {
+        let head = self.look_at(self.get(layout::RX_POSITION));
+        let data = matches!(head, Head::Record(Record::Inline { .. } | Record::Segment { .. } | Record::Fin));
+        data && self.rx_on_ring()
+    }
+
+    /// Whether the end of the stream is what lies before the receiver.
+    #[must_use]
+    pub fn has_end(&self) -> bool {
+        self.rx_on_ring() && self.look_at(self.get(layout::RX_POSITION)) == Head::Record(Record::Fin)
+    }
+
+    /// Whether the peer has shut its sending direction down.
+    #[must_use]
+    pub fn peer_is_shut(&self) -> bool {
+        self.peer.load(layout::TX_SHUT, Ordering::Acquire) != 0
     }
 
     /// Whether the sender has room for another record of any kind. A hint when taken without the lock.
@@ -367,9 +398,9 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.has_record()
     }
 
-    /// The waiter has woken. Returns whether others still wait.
-    pub fn disarm_data(&self) -> bool {
-        self.disarm(layout::ARM_DATA, layout::DATA_WAITERS)
+    /// The waiter has woken; the last one takes the arm away.
+    pub fn disarm_data(&self) {
+        self.disarm(layout::ARM_DATA, layout::DATA_WAITERS);
     }
 
     /// Asks the peer to ring when half of what is missing has come back. Returns whether there is room
@@ -396,20 +427,18 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.has_room()
     }
 
-    /// The waiter has woken. Returns whether others still wait.
-    pub fn disarm_space(&self) -> bool {
-        self.disarm(layout::ARM_SPACE, layout::SPACE_WAITERS)
+    /// The waiter has woken; the last one takes the arm away.
+    pub fn disarm_space(&self) {
+        self.disarm(layout::ARM_SPACE, layout::SPACE_WAITERS);
     }
 
-    fn disarm(&self, arm: usize, waiters: usize) -> bool {
+    fn disarm(&self, arm: usize, waiters: usize) {
         // Somebody may arm meanwhile, and must stay armed. A waiter is counted before it arms: either its
         // number is seen here, and then it is counted among the others, or the number has changed.
         let number = self.own.word(arm).load(Ordering::Acquire);
-        let others = self.own.word(waiters).fetch_sub(1, Ordering::Relaxed) > 1;
-        if !others {
+        if self.own.word(waiters).fetch_sub(1, Ordering::Relaxed) == 1 {
             let _ = self.own.word(arm).compare_exchange(number, 0, Ordering::Relaxed, Ordering::Relaxed);
         }
-        others
     }
 
     /// Whether threads of this end wait for data, and for space.

@@ -134,6 +134,12 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         self.queue.own.word(layout::UNBOUNDED_READ).store(0, Ordering::Release);
     }
 
+    /// Whether something lies at the head of the ring.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        self.queue.has_record()
+    }
+
     /// The kernel gave `n` bytes.
     pub fn received_by_tcp(&self, n: usize) {
         let q = self.queue;

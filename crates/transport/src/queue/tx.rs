@@ -314,19 +314,41 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
 
     // ---- segments -----------------------------------------------------------------------------
 
-    /// Takes the most recently freed segment; `state` says what for.
+    /// Takes a free segment; `state` says what for.
     fn allot(&self, state: u64) -> Result<usize, Full> {
         let q = self.queue;
         self.pull_returned()?;
         let Some(left) = q.get(layout::FREE_COUNT).checked_sub(1) else { return Err(Full::NoRoom) };
-        let segment = q.get(q.geometry.free_at(left as usize)) as usize;
+        let first = q.get(layout::FREE_FIRST);
+        let place = if self.is_long_run() {
+            q.set(layout::FREE_FIRST, first + 1);
+            first
+        } else {
+            first + left
+        };
+        let segment = q.get(q.geometry.free_at(place)) as usize;
         q.set_in_order(q.geometry.state_at(segment), state);
         q.set(layout::FREE_COUNT, left);
         q.set(layout::ALLOTTED, q.get(layout::ALLOTTED) + 1);
         Ok(segment)
     }
 
-    /// Puts what the receiver has returned on the free stack.
+    /// Counts a segment, and says whether this end has sent a quarter of its pool without receiving
+    /// anything. Then segments take turns: one that has just come back lies in the other processor's
+    /// cache, and to take it from there costs more than to let the whole pool pass through the shared
+    /// cache (BENCHMARKING.md, `ring-size`). Until then the most recently freed one is taken, so that a
+    /// connection that converses touches few pages and little cache.
+    fn is_long_run(&self) -> bool {
+        let q = self.queue;
+        // Both only grow, so the sum changes whenever something is received by either carrier.
+        let mark = q.get(layout::RX_POSITION).wrapping_add(q.get(layout::RX_TCP_BYTES));
+        let before = if q.get(layout::RUN_MARK) == mark { q.get(layout::RUN_BYTES) } else { 0 };
+        q.set(layout::RUN_MARK, mark);
+        q.set(layout::RUN_BYTES, before + q.geometry.segment_size() as u64);
+        before >= (q.geometry.segments() * q.geometry.segment_size() / 4) as u64
+    }
+
+    /// Puts what the receiver has returned on the free list.
     fn pull_returned(&self) -> Result<(), Violation> {
         let q = self.queue;
         let pulled = q.get(layout::PULLED);
@@ -350,12 +372,12 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         let q = self.queue;
         let count = q.get(layout::FREE_COUNT);
         q.set_in_order(q.geometry.state_at(segment), state);
-        q.set(q.geometry.free_at(count as usize), segment as u64);
+        q.set(q.geometry.free_at(q.get(layout::FREE_FIRST) + count), segment as u64);
         q.set(layout::FREE_COUNT, count + 1);
     }
 
     /// Puts in order what a sender left behind that died under the lock. What it had published counts;
-    /// a record without its header does not. The free stack is built anew from the segments' states.
+    /// a record without its header does not. The free list is built anew from the segments' states.
     fn recover(&self) {
         let position = self.recover_position();
         self.recover_switch(position);
@@ -413,10 +435,11 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
             }
             if !(state == RESERVED || is_published(state) && state <= position) {
                 q.set(q.geometry.state_at(segment), 0);
-                q.set(q.geometry.free_at(free), segment as u64);
+                q.set(q.geometry.free_at(free as u64), segment as u64);
                 free += 1;
             }
         }
+        q.set(layout::FREE_FIRST, 0);
         q.set(layout::FREE_COUNT, free as u64);
         q.set(layout::RESERVED_COUNT, reserved);
         q.set(layout::PULLED, pulled);

@@ -5,11 +5,11 @@ use std::io;
 use rustix::event::EventfdFlags;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use super::fd::{self, Fd};
+use super::fd::{Fd, Placed};
 
 /// An eventfd that one end sleeps on and the other rings.
 #[derive(Debug)]
-pub struct Bell(OwnedFd);
+pub struct Bell(Placed);
 
 impl Bell {
     /// A new one, silent.
@@ -18,7 +18,7 @@ impl Bell {
     /// Those of eventfd(2), and EMFILE when there is no room above the library's floor.
     pub fn new() -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC.union(EventfdFlags::NONBLOCK);
-        Ok(Self(fd::place(rustix::event::eventfd(0, flags)?)?))
+        Ok(Self(Placed::new(rustix::event::eventfd(0, flags)?)?))
     }
 
     /// One that a peer sent. Nothing is believed of it: should it not be an eventfd, or one that
@@ -31,27 +31,27 @@ impl Bell {
         if !flags.contains(rustix::fs::OFlags::NONBLOCK) || !is_eventfd(bell.as_fd()) {
             return Err(rustix::io::Errno::INVAL.into());
         }
-        Ok(Self(fd::place(bell)?))
+        Ok(Self(Placed::new(bell)?))
     }
 
     /// Wakes whoever sleeps on it.
     #[inline]
     pub fn ring(&self) {
         // A full counter means that it is ringing already; a dead peer needs no waking.
-        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(self.0.as_fd(), &1u64.to_ne_bytes());
     }
 
     /// Silences it.
     pub fn quiet(&self) {
         let mut count = [0; 8];
         // EAGAIN: it was silent.
-        let _ = rustix::io::read(&self.0, &mut count);
+        let _ = rustix::io::read(self.0.as_fd(), &mut count);
     }
 
     /// Its descriptor, for poll and epoll.
     #[must_use]
     pub fn fd(&self) -> Fd {
-        Fd::from(&self.0)
+        Fd::from(&self.0.as_fd())
     }
 }
 

@@ -1,7 +1,8 @@
 //! File descriptors by number: the application owns them, this library only names them.
 
 use std::io;
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
@@ -39,22 +40,115 @@ impl<F: AsRawFd> From<&F> for Fd {
     }
 }
 
+/// Where the library's own descriptors begin; 0 leaves them where the kernel puts them.
 static FLOOR: AtomicI32 = AtomicI32::new(0);
 
-/// From now on the library's own descriptors get numbers from `floor` on, so that the application's
-/// stay as low as they would be without it (select() cannot handle numbers over 1023).
+/// One bit per descriptor number: set for the library's own.
+static PLACED: [AtomicU64; NUMBERS / 64] = [const { AtomicU64::new(0) }; NUMBERS / 64];
+/// Numbers that can be told apart from the application's: Linux's default for fs.nr_open.
+const NUMBERS: usize = 1 << 20;
+
+/// From now on the library's own descriptors get numbers from `floor` on, even above the soft limit, so
+/// that the application's stay as low and as many as they would be without it (select() cannot handle
+/// numbers over 1023, and an application may rely on EMFILE).
 pub fn set_floor(floor: i32) {
     FLOOR.store(floor, Ordering::Relaxed);
 }
 
-/// Moves a descriptor of the library's own above the floor.
-///
-/// # Errors
-/// EMFILE or EINVAL when the limit on descriptors leaves no room there.
-pub fn place(fd: OwnedFd) -> io::Result<OwnedFd> {
-    let floor = FLOOR.load(Ordering::Relaxed);
-    if fd.as_raw_fd() >= floor {
-        return Ok(fd);
+/// Whether a number is one of the library's own descriptors.
+#[inline]
+#[must_use]
+pub fn is_placed(fd: Fd) -> bool {
+    let Ok(number) = usize::try_from(fd.raw()) else { return false };
+    PLACED.get(number / 64).is_some_and(|word| word.load(Ordering::Relaxed) >> (number % 64) & 1 != 0)
+}
+
+/// The library's own descriptors within a range of numbers, ascending.
+pub fn placed_in(first: i32, last: i32) -> impl Iterator<Item = Fd> {
+    let first = usize::try_from(first).unwrap_or(0) / 64;
+    let last = (usize::try_from(last).unwrap_or(0) / 64).min(PLACED.len() - 1);
+    let words = (first..=last).filter(|word| PLACED[*word].load(Ordering::Relaxed) != 0);
+    words
+        .flat_map(|word| (word * 64..word * 64 + 64).map(|number| Fd::new(number as i32)))
+        .filter(|fd| is_placed(*fd))
+}
+
+/// A descriptor of the library's own, out of the application's way.
+#[derive(Debug)]
+pub struct Placed(OwnedFd);
+
+impl Placed {
+    /// Moves a descriptor above the floor.
+    ///
+    /// # Errors
+    /// EMFILE or EINVAL when the hard limit on descriptors leaves no room there.
+    pub fn new(fd: OwnedFd) -> io::Result<Self> {
+        let floor = FLOOR.load(Ordering::Relaxed);
+        let placed = Self(if fd.as_raw_fd() >= floor { fd } else { duplicate_above(fd.as_fd(), floor)? });
+        placed.mark(true);
+        Ok(placed)
     }
-    Ok(rustix::io::fcntl_dupfd_cloexec(fd.as_fd(), floor)?)
+
+    fn mark(&self, own: bool) {
+        let number = self.0.as_raw_fd() as usize;
+        if let Some(word) = PLACED.get(number / 64) {
+            let bit = 1 << (number % 64);
+            if own {
+                word.fetch_or(bit, Ordering::Relaxed)
+            } else {
+                word.fetch_and(!bit, Ordering::Relaxed)
+            };
+        }
+    }
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        self.mark(false);
+    }
+}
+
+impl AsFd for Placed {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// The kernel compares a number with the soft limit only when it hands it out, so the limit is lifted
+/// for that moment and the application never sees another one.
+fn duplicate_above(fd: BorrowedFd<'_>, floor: i32) -> io::Result<OwnedFd> {
+    static LIMIT: Mutex<()> = Mutex::new(());
+    let error = match rustix::io::fcntl_dupfd_cloexec(fd, floor) {
+        Ok(placed) => return Ok(placed),
+        Err(error) => error,
+    };
+    let _one_at_a_time = LIMIT.lock();
+    let (soft, hard) = super::host::descriptor_limit();
+    if hard <= soft || super::host::set_descriptor_limit(hard).is_err() {
+        return Err(error.into());
+    }
+    let placed = rustix::io::fcntl_dupfd_cloexec(fd, floor);
+    super::host::set_descriptor_limit(soft)?;
+    Ok(placed?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn placed_descriptors_are_high_known_and_forgotten() {
+        let (soft, hard) = super::super::host::descriptor_limit();
+        let floor = if hard > soft { soft as i32 } else { soft as i32 / 4 * 3 };
+        let (read, _write) = rustix::pipe::pipe().unwrap();
+        let placed = Placed(duplicate_above(read.as_fd(), floor).unwrap());
+        placed.mark(true);
+        let number = Fd::from(&placed.0);
+        assert!(number.raw() >= floor);
+        assert!(is_placed(number) && !is_placed(Fd::from(&read)) && !is_placed(Fd::new(-1)));
+        assert_eq!(placed_in(floor, i32::MAX).filter(|fd| *fd == number).count(), 1);
+        assert_eq!(super::super::host::descriptor_limit(), (soft, hard));
+        drop(placed);
+        assert!(!is_placed(number));
+    }
 }

@@ -1,6 +1,6 @@
 //! What the host allows: processors, load, descriptors, users.
 
-use std::fs;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
@@ -61,24 +61,37 @@ pub fn has_idle_processor() -> bool {
     if taken != 0 && now.wrapping_sub(taken) < READING {
         return IDLE.load(Ordering::Relaxed);
     }
-    let ours = processors();
-    let online = std::thread::available_parallelism().map_or(1, usize::from).max(ours);
-    let idle = ours > 1 && runnable_threads().is_some_and(|running| running <= online);
+    let idle = processors() > 1 && runnable_threads().is_some_and(|running| running <= online());
     IDLE.store(idle, Ordering::Relaxed);
     TAKEN.store(now.max(1), Ordering::Relaxed);
     idle
 }
 
-/// The number before the slash in the fourth field of /proc/loadavg (proc(5)).
+/// Processors of the whole machine that are in use.
+fn online() -> usize {
+    static ONLINE: OnceLock<usize> = OnceLock::new();
+    // SAFETY: sysconf has no preconditions.
+    *ONLINE.get_or_init(|| usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).unwrap_or(1))
+}
+
+/// The number before the slash in the fourth field of /proc/loadavg (proc(5)). Read without libc, whose
+/// open() and read() are points at which a thread can be cancelled.
 fn runnable_threads() -> Option<usize> {
-    let load = fs::read_to_string("/proc/loadavg").ok()?;
-    load.split_ascii_whitespace().nth(3)?.split('/').next()?.parse().ok()
+    use rustix::fs::{Mode, OFlags};
+    let file = rustix::fs::open(c"/proc/loadavg", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    let mut text = [0; 64];
+    let len = rustix::io::read(&file, &mut text).ok()?;
+    let text = std::str::from_utf8(&text[..len]).ok()?;
+    text.split_ascii_whitespace().nth(3)?.split('/').next()?.parse().ok()
 }
 
 /// A clock that only goes forward, in nanoseconds.
 #[inline]
 #[must_use]
 pub fn nanoseconds() -> u64 {
-    static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+    static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
+
+/// For opening files: a symbolic link is an error.
+pub const NO_FOLLOW: i32 = libc::O_NOFOLLOW | libc::O_CLOEXEC;

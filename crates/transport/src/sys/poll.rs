@@ -28,16 +28,17 @@ impl Deadline {
         self.0.map(|end| end.saturating_duration_since(Instant::now()))
     }
 
+    /// This one, or `most` from now on, whichever comes first.
+    #[must_use]
+    pub fn at_most(self, most: Duration) -> Self {
+        let other = Instant::now() + most;
+        Self(Some(self.0.map_or(other, |end| end.min(other))))
+    }
+
     /// Whether it has passed.
     #[must_use]
     pub fn is_over(self) -> bool {
         self.left() == Some(Duration::ZERO)
-    }
-
-    /// Whether there is an end at all.
-    #[must_use]
-    pub fn is_bounded(self) -> bool {
-        self.0.is_some()
     }
 }
 
@@ -48,7 +49,9 @@ pub struct Events {
     pub read: bool,
     /// Room to write.
     pub write: bool,
-    /// Error or hang-up.
+    /// The peer ended its sending direction, or died.
+    pub hangup: bool,
+    /// Error, or both directions have ended. Reported whether wanted or not.
     pub dead: bool,
 }
 
@@ -58,13 +61,7 @@ pub struct Events {
 /// # Errors
 /// EINTR when a signal handler ran; ETIMEDOUT; those of poll(2).
 pub fn wait(bell: Fd, socket: Fd, want: Events, until: Deadline) -> Result<(bool, Events), Errno> {
-    let mut flags = PollFlags::RDHUP;
-    flags.set(PollFlags::IN, want.read);
-    flags.set(PollFlags::OUT, want.write);
-    if !want.read {
-        // A peer that shut its direction down stays so: a writer has nothing to learn from it.
-        flags.remove(PollFlags::RDHUP);
-    }
+    let flags = flags(want);
     let mut fds = [
         PollFd::from_borrowed_fd(bell.borrow(), PollFlags::IN),
         PollFd::from_borrowed_fd(socket.borrow(), flags),
@@ -89,17 +86,23 @@ pub fn wait(bell: Fd, socket: Fd, want: Events, until: Deadline) -> Result<(bool
 /// # Errors
 /// Those of poll(2).
 pub fn look(socket: Fd, want: Events) -> Result<Events, Errno> {
-    let mut flags = PollFlags::empty();
-    flags.set(PollFlags::IN, want.read);
-    flags.set(PollFlags::OUT, want.write);
-    let mut fds = [PollFd::from_borrowed_fd(socket.borrow(), flags)];
+    let mut fds = [PollFd::from_borrowed_fd(socket.borrow(), flags(want))];
     poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
     Ok(events(fds[0].revents()))
 }
 
+fn flags(want: Events) -> PollFlags {
+    let mut flags = PollFlags::empty();
+    flags.set(PollFlags::IN, want.read);
+    flags.set(PollFlags::OUT, want.write);
+    flags.set(PollFlags::RDHUP, want.hangup);
+    flags
+}
+
 fn events(revents: PollFlags) -> Events {
     Events {
-        read: revents.intersects(PollFlags::IN | PollFlags::RDHUP),
+        read: revents.contains(PollFlags::IN),
+        hangup: revents.contains(PollFlags::RDHUP),
         write: revents.contains(PollFlags::OUT),
         dead: revents.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL),
     }

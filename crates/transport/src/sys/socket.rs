@@ -3,10 +3,12 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::size_of;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use rustix::net::sockopt::{self, Timeout};
-use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown};
+use rustix::net::{AddressFamily, RecvAncillaryBuffer, SendAncillaryBuffer, Shutdown};
+pub use rustix::net::{RecvFlags as KernelRecv, SendFlags as KernelSend};
 
 use super::fd::Fd;
 use crate::Errno;
@@ -16,17 +18,17 @@ use crate::Errno;
 /// # Errors
 /// Those of recv(2); EAGAIN when there is nothing.
 #[inline]
-pub fn recv(fd: Fd, into: &mut [u8], flags: RecvFlags) -> Result<usize, Errno> {
-    rustix::net::recv(fd.borrow(), into, flags.union(RecvFlags::DONTWAIT)).map(|(n, _)| n)
+pub fn recv(fd: Fd, into: &mut [u8], flags: KernelRecv) -> Result<usize, Errno> {
+    rustix::net::recv(fd.borrow(), into, flags.union(KernelRecv::DONTWAIT)).map(|(n, _)| n)
 }
 
 /// recvmsg(2) without waiting.
 ///
 /// # Errors
 /// Those of recvmsg(2); EAGAIN when there is nothing.
-pub fn recv_vectored(fd: Fd, into: &mut [IoSliceMut<'_>], flags: RecvFlags) -> Result<usize, Errno> {
+pub fn recv_vectored(fd: Fd, into: &mut [IoSliceMut<'_>], flags: KernelRecv) -> Result<usize, Errno> {
     let mut control = RecvAncillaryBuffer::default();
-    rustix::net::recvmsg(fd.borrow(), into, &mut control, flags.union(RecvFlags::DONTWAIT)).map(|r| r.bytes)
+    rustix::net::recvmsg(fd.borrow(), into, &mut control, flags.union(KernelRecv::DONTWAIT)).map(|r| r.bytes)
 }
 
 /// sendmsg(2) without waiting.
@@ -34,8 +36,8 @@ pub fn recv_vectored(fd: Fd, into: &mut [IoSliceMut<'_>], flags: RecvFlags) -> R
 /// # Errors
 /// Those of sendmsg(2); EAGAIN when there is no room. EPIPE comes with SIGPIPE unless NOSIGNAL is set.
 #[inline]
-pub fn send_vectored(fd: Fd, from: &[IoSlice<'_>], flags: SendFlags) -> Result<usize, Errno> {
-    let flags = flags.union(SendFlags::DONTWAIT);
+pub fn send(fd: Fd, from: &[IoSlice<'_>], flags: KernelSend) -> Result<usize, Errno> {
+    let flags = flags.union(KernelSend::DONTWAIT);
     match from {
         [one] => rustix::net::send(fd.borrow(), one, flags),
         many => rustix::net::sendmsg(fd.borrow(), many, &mut SendAncillaryBuffer::default(), flags),
@@ -79,25 +81,29 @@ pub fn namespace(fd: Fd) -> Result<u64, Errno> {
     if got == size_of::<u64>() { Ok(cookie) } else { Err(Errno::NOPROTOOPT) }
 }
 
-/// Bytes that this socket has received and given to its reader, and bytes that its writer has given
-/// to it, by the kernel's own account (RFC 4898 octet counters). The second may be one too many: the
-/// kernel counts the SYN of a connection that this end opened.
+/// What the kernel counted on a socket, each within bounds because bytes move while it is asked.
+#[derive(Clone, Debug)]
+pub struct KernelCounts {
+    /// Bytes that arrived and were given to a reader.
+    pub received: RangeInclusive<u64>,
+    /// Bytes that a writer gave to the kernel. One too many on the end that opened the connection,
+    /// because the kernel counts its SYN.
+    pub sent: RangeInclusive<u64>,
+}
+
+/// The kernel's own account of the bytes that have passed through a socket (RFC 4898 octet counters).
 ///
 /// # Errors
 /// Those of getsockopt(2) TCP_INFO and of the queue ioctls.
-pub fn kernel_counts(fd: Fd) -> Result<(u64, u64), Errno> {
-    // Bytes move between the counters and the queues meanwhile; a stable pair of readings is exact.
-    for _ in 0..100 {
-        let before = tcp_info(fd)?;
-        let unread = unread(fd)? as u64;
-        let unsent = unsent(fd)? as u64;
-        let after = tcp_info(fd)?;
-        if before == after {
-            let (received, acked) = before;
-            return Ok((received.wrapping_sub(unread), acked + unsent));
-        }
-    }
-    Err(Errno::AGAIN)
+pub fn kernel_counts(fd: Fd) -> Result<KernelCounts, Errno> {
+    let (received_before, acked_before) = tcp_info(fd)?;
+    let unread = unread(fd)? as u64;
+    let unsent = unsent(fd)? as u64;
+    let (received_after, acked_after) = tcp_info(fd)?;
+    Ok(KernelCounts {
+        received: received_before.saturating_sub(unread)..=received_after.saturating_sub(unread),
+        sent: acked_before + unsent..=acked_after + unsent,
+    })
 }
 
 /// tcpi_bytes_received and tcpi_bytes_acked.

@@ -92,6 +92,11 @@ pub(crate) fn relax() {
     std::hint::spin_loop();
 }
 
+/// Lets others run for a while; a signal cuts it short.
+pub(crate) fn nap(time: Duration) {
+    std::thread::sleep(time);
+}
+
 /// The processor that this thread runs on now.
 #[inline]
 #[must_use]

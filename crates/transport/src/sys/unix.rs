@@ -10,12 +10,12 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
 
-use super::fd;
+use super::fd::Placed;
 use crate::Errno;
 
 /// A bound UNIX datagram socket.
 #[derive(Debug)]
-pub struct Mailbox(OwnedFd);
+pub struct Mailbox(Placed);
 
 /// One datagram as it arrived.
 #[derive(Debug)]
@@ -43,9 +43,9 @@ impl Mailbox {
     /// # Errors
     /// Those of socket(2) and bind(2).
     pub fn bind(path: &Path) -> io::Result<Self> {
-        let socket = fd::place(socket()?)?;
-        sockopt::set_socket_passcred(&socket, true)?;
-        rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+        let socket = Placed::new(socket()?)?;
+        sockopt::set_socket_passcred(socket.as_fd(), true)?;
+        rustix::net::bind(socket.as_fd(), &SocketAddrUnix::new(path)?)?;
         Ok(Self(socket))
     }
 
@@ -59,7 +59,7 @@ impl Mailbox {
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut bufs = [IoSliceMut::new(into)];
         let flags = RecvFlags::CMSG_CLOEXEC.union(RecvFlags::DONTWAIT);
-        let received = match rustix::net::recvmsg(&self.0, &mut bufs, &mut control, flags) {
+        let received = match rustix::net::recvmsg(self.0.as_fd(), &mut bufs, &mut control, flags) {
             Ok(received) => received,
             Err(Errno::AGAIN) => return Ok(None),
             Err(error) => return Err(error.into()),

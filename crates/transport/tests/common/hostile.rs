@@ -55,6 +55,7 @@ const RETURNED: usize = 0x88;
 /// And words that it keeps for itself.
 const TX_POSITION: usize = 0x148;
 const FREE_COUNT: usize = 0x168;
+const FREE_FIRST: usize = 0x2c0;
 const CONSUMED_SEEN: usize = 0x180;
 const TABLES: usize = 0x400;
 
@@ -136,8 +137,10 @@ impl World {
     /// What the honest end keeps for itself still makes sense.
     fn check_own(&self) {
         let word = |offset: usize| self.honest.own().word(offset).load(Ordering::Relaxed);
-        let free: Vec<u64> = (0..word(FREE_COUNT) as usize).map(|index| word(TABLES + index * 8)).collect();
         let segments = self.geometry.segments();
+        let entry = |place: u64| word(TABLES + (place as usize % segments) * 8);
+        let first = word(FREE_FIRST);
+        let free: Vec<u64> = (first..first + word(FREE_COUNT)).map(entry).collect();
         assert!(free.len() + self.reserved.len() <= segments, "{} segments are free", free.len());
         let mut seen = vec![false; segments];
         for segment in free.into_iter().map(|s| s as usize).chain(self.reserved.iter().copied()) {
@@ -187,7 +190,8 @@ impl World {
             }
             Operation::Disarm if self.armed > 0 => {
                 self.armed -= 1;
-                let _ = self.honest.disarm_data() | self.honest.disarm_space();
+                self.honest.disarm_data();
+                self.honest.disarm_space();
             }
             Operation::Reserve => {
                 let reserved = self.honest.tx().reserve();

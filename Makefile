@@ -1,0 +1,75 @@
+# Front door for people and scripts. The work is done by cargo and by scripts/, which can be run by hand too.
+
+PREFIX ?= /usr/local
+DESTDIR ?=
+CARGO ?= cargo
+CARGO_TARGET_DIR ?= target
+OUT ?= out
+
+export CARGO CARGO_TARGET_DIR
+
+bindir = $(DESTDIR)$(PREFIX)/bin
+libdir = $(DESTDIR)$(PREFIX)/lib
+privdir = $(libdir)/seekwire
+includedir = $(DESTDIR)$(PREFIX)/include
+mandir = $(DESTDIR)$(PREFIX)/share/man/man1
+docdir = $(DESTDIR)$(PREFIX)/share/doc/seekwire
+release = $(CARGO_TARGET_DIR)/release
+
+.DEFAULT_GOAL := build
+.PHONY: help build demo test lint loom miri fuzz man install uninstall clean
+
+help: ## Show these targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@echo "Variables: PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) OUT=$(OUT)"
+
+build: ## Build the command and the library, optimised
+	scripts/deps build
+	$(CARGO) build --release --locked --workspace
+
+demo: ## Run real programs plain and accelerated; report in $(OUT)/demo
+	scripts/deps demo
+	$(MAKE) --no-print-directory build
+	$(release)/seekwire demo --out $(OUT)/demo
+
+test: ## Run every gate; ends with "N passed, N failed"
+	scripts/deps test
+	scripts/test
+
+lint: ## Formatting, clippy, rustdoc and dependency rules only
+	scripts/test fmt clippy rustdoc deny
+
+loom: ## Explore the interleavings of the index and doorbell protocols
+	scripts/test loom
+
+miri: ## Run what miri can interpret (needs a nightly toolchain)
+	scripts/test miri
+
+fuzz: ## Run each fuzz target for SECONDS_EACH seconds (default 60)
+	scripts/fuzz $${SECONDS_EACH:-60}
+
+man: $(release)/seekwire ## Write the man pages to $(OUT)/man
+	$(release)/seekwire man $(OUT)/man
+
+# `make && sudo make install`: root often has no Rust toolchain, so installing does not build.
+$(release)/seekwire $(release)/libseekwire.so:
+	@echo "$@ is missing: run \`make build\` first" >&2; exit 1
+
+install: $(release)/seekwire $(release)/libseekwire.so ## Install under $(DESTDIR)$(PREFIX)
+	install -d "$(bindir)" "$(privdir)" "$(includedir)" "$(mandir)" "$(docdir)"
+	install -m 755 $(release)/seekwire "$(bindir)/seekwire"
+	install -m 755 $(release)/libseekwire.so "$(privdir)/libseekwire.so"
+	ln -sf seekwire/libseekwire.so "$(libdir)/libseekwire.so"
+	install -m 644 include/seekwire.h "$(includedir)/seekwire.h"
+	install -m 644 LICENSE-MIT LICENSE-APACHE README.md "$(docdir)"
+	$(release)/seekwire man "$(mandir)"
+
+uninstall: ## Remove exactly what install put there
+	rm -f "$(bindir)/seekwire" "$(privdir)/libseekwire.so" "$(libdir)/libseekwire.so" "$(includedir)/seekwire.h"
+	rm -f "$(docdir)/LICENSE-MIT" "$(docdir)/LICENSE-APACHE" "$(docdir)/README.md"
+	rm -f "$(mandir)/seekwire.1" "$(mandir)"/seekwire-*.1
+	-rmdir "$(privdir)" "$(docdir)" 2>/dev/null
+
+clean: ## Remove build products and reports
+	$(CARGO) clean
+	rm -rf $(OUT)

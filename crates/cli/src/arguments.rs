@@ -1,0 +1,199 @@
+//! Commands and options. Their doc comments are the help and the manual pages.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// Make programs that talk over TCP on one host faster, without changing them
+///
+/// Seekwire moves the bytes of TCP connections between two processes of one host through shared memory. The socket
+/// that a program holds stays a real, connected TCP socket of the kernel; a peer without Seekwire sees plain TCP.
+#[derive(Debug, Parser)]
+#[command(name = "seekwire", version, propagate_version = false, max_term_width = 100, after_long_help = FILES)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+const FILES: &str = "\
+Environment:
+  SEEKWIRE=off               the library does nothing
+  SEEKWIRE_DIR=DIR           where processes find each other; default $XDG_RUNTIME_DIR/seekwire,
+                             else /dev/shm/seekwire-$UID; must belong to the user, mode 0700
+  SEEKWIRE_LOG=DEST[:LEVEL]  tracing to `stderr` or a file; level error, warn, info, debug or trace
+  SEEKWIRE_STATS=FILE        counters, as JSON, when a program ends; %p becomes the process id;
+                             an existing directory gets one file for each process
+  SEEKWIRE_SPIN_US=N         longest time to spin before sleeping; 0 never spins
+  SEEKWIRE_THRESHOLD=N       calls on a connection before it is accelerated
+  SEEKWIRE_SEGMENT_SIZE, SEEKWIRE_SEGMENTS
+                             size in bytes and number of the segments of shared memory
+  SEEKWIRE_LIBRARY=FILE      libseekwire.so, where it is neither next to the command nor installed";
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(Run),
+    Status(Status),
+    Doctor(Doctor),
+    Demo(Demo),
+    /// Run the experiments behind BENCHMARKING.md on this machine
+    #[command(subcommand)]
+    Lab(Lab),
+    /// One side of an experiment; started by `lab` and `demo`
+    #[command(hide = true)]
+    LabPeer(LabPeer),
+    /// Write the manual pages
+    #[command(hide = true)]
+    Man {
+        /// Directory to write seekwire.1 and seekwire-*.1 into; created when missing
+        directory: PathBuf,
+    },
+    /// One side of the exchange that `doctor` tries
+    #[command(hide = true, subcommand)]
+    Probe(Probe),
+}
+
+/// Run a program with its TCP connections accelerated
+///
+/// Loads libseekwire.so into PROGRAM and, by way of the environment, into the programs that it starts. A connection is
+/// accelerated when both of its ends run under Seekwire, as the same user and in the same network namespace; every
+/// other connection is plain TCP. An LD_PRELOAD that is already set is kept, after Seekwire's library.
+///
+/// A program into which no library can be loaded runs all the same, unaccelerated, after a warning: statically linked
+/// programs, programs for another architecture or C library, programs written in Go (their runtime makes system calls
+/// without the C library), and set-user-id, set-group-id and file-capability programs (the dynamic loader ignores
+/// LD_PRELOAD there).
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Exit status:
+  that of PROGRAM; 125 when seekwire itself fails, 126 when PROGRAM cannot be run, 127 when it is not found
+
+Examples:
+  seekwire run redis-server --save ''
+  seekwire run redis-benchmark -t get,set -q
+  seekwire run --stats /tmp/%p.json -- python3 -m http.server")]
+pub(crate) struct Run {
+    /// Load the library switched off (SEEKWIRE=off), to compare
+    #[arg(long)]
+    pub(crate) off: bool,
+
+    /// Write tracing to `stderr` or to a file (SEEKWIRE_LOG)
+    ///
+    /// An optional `:LEVEL` is one of error, warn, info, debug and trace.
+    #[arg(long, value_name = "DEST[:LEVEL]")]
+    pub(crate) log: Option<OsString>,
+
+    /// Write counters as JSON when the program ends (SEEKWIRE_STATS)
+    ///
+    /// `%p` in the name becomes the process id. An existing directory gets one file for each process.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) stats: Option<PathBuf>,
+
+    /// Spin at most N microseconds before sleeping; 0 never spins (SEEKWIRE_SPIN_US)
+    #[arg(long, value_name = "N")]
+    pub(crate) spin_us: Option<u32>,
+
+    /// Accelerate a connection after N calls on it (SEEKWIRE_THRESHOLD)
+    #[arg(long, value_name = "N")]
+    pub(crate) threshold: Option<u32>,
+
+    /// Directory in which processes find each other (SEEKWIRE_DIR)
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+
+    /// The program and its arguments
+    #[arg(trailing_var_arg = true, required = true, value_name = "PROGRAM")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// List the live connections of your accelerated programs
+///
+/// One line for each TCP connection of each of your processes that has the library loaded: what carries the bytes of
+/// each direction now, how many bytes went by TCP and how many through shared memory (ring) so far, and why a connection
+/// is not accelerated.
+#[derive(Debug, Args)]
+pub(crate) struct Status {
+    /// Print JSON: an array with one object for each connection, bytes as exact numbers
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Redraw every SECS seconds until interrupted
+    #[arg(long, value_name = "SECS", num_args = 0..=1, default_missing_value = "2",
+        value_parser = clap::value_parser!(u32).range(1..=86_400))]
+    pub(crate) watch: Option<u32>,
+
+    /// Directory in which processes find each other, if not that of this environment
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+/// Say what this host supports and how to fix what is missing
+///
+/// Looks at the kernel, the limits of this user and the library, and makes two processes exchange messages through
+/// shared memory. Each line is ok, warn (works, but less well than it could) or fail.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit status:\n  0 when programs can be accelerated here, 1 when a line says fail")]
+pub(crate) struct Doctor {
+    /// Print JSON: an array of {check, verdict, found, advice}
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    /// Directory in which processes find each other, if not that of this environment
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+}
+
+/// Run real programs plain and accelerated, in turns, and report
+///
+/// Runs iperf3, redis-benchmark, a file download from Python's http.server with curl, and sockperf ping-pong. Prints one
+/// table and writes report.html, result.json and raw.csv. A program that is not installed gets a line that says so.
+#[derive(Debug, Args)]
+pub(crate) struct Demo {
+    /// Directory for the report
+    #[arg(long, value_name = "DIR", default_value = "out/demo")]
+    pub(crate) out: PathBuf,
+
+    /// Rounds; each runs every program once plain and once accelerated
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Lab {
+    /// List the experiments
+    List,
+    /// Run experiments; each writes DIR/NAME/result.json, raw.csv and report.html
+    Run(LabRun),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LabRun {
+    /// Experiments, as `seekwire lab list` names them
+    #[arg(required = true, value_name = "NAME")]
+    pub(crate) names: Vec<String>,
+
+    /// Fewer and shorter rounds: to see that it works, not to quote
+    #[arg(long)]
+    pub(crate) quick: bool,
+
+    /// Directory for the results
+    #[arg(long, value_name = "DIR", default_value = "out/lab")]
+    pub(crate) out: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LabPeer {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    pub(crate) arguments: Vec<OsString>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Probe {
+    /// Listen on loopback, print the port, and echo one connection until it ends
+    Serve,
+    /// Exchange messages with a `serve`
+    Call {
+        /// Port that `serve` printed
+        port: u16,
+    },
+}

@@ -1,0 +1,413 @@
+//! `seekwire doctor`: what this host supports, and how to fix what is missing.
+
+use std::fs;
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use rustix::fs::{MemfdFlags, SealFlags};
+use seekwire::{Config, Fd};
+use serde::Serialize;
+use transport::sys::host;
+
+use crate::table::{self, Align};
+use crate::{arguments, executable, library, probe, proc, status};
+
+/// How one thing was found to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Verdict {
+    Ok,
+    /// Works, but less well than it could.
+    Warn,
+    /// Nothing can be accelerated until this is mended.
+    Fail,
+}
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    check: &'static str,
+    verdict: Verdict,
+    found: String,
+    /// How to mend it; empty when there is nothing to mend.
+    advice: String,
+}
+
+impl Finding {
+    fn ok(check: &'static str, found: impl Into<String>) -> Self {
+        Self { check, verdict: Verdict::Ok, found: found.into(), advice: String::new() }
+    }
+
+    fn warn(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { check, verdict: Verdict::Warn, found: found.into(), advice: advice.into() }
+    }
+
+    fn fail(check: &'static str, found: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { check, verdict: Verdict::Fail, found: found.into(), advice: advice.into() }
+    }
+}
+
+/// Prints the findings; success when none says fail.
+pub(crate) fn doctor(options: &arguments::Doctor) -> Result<ExitCode> {
+    let registry = status::directory(options.dir.as_deref())?;
+    let findings = vec![
+        kernel(),
+        sealed_memory(),
+        event_descriptors(),
+        namespaces(),
+        settings(),
+        directory(&registry),
+        shared_memory(),
+        descriptors(),
+        cores(),
+        preloads(),
+        containment(),
+        library_file(),
+        exchange(&registry),
+    ];
+
+    let mut out = io::stdout().lock();
+    if options.json {
+        serde_json::to_writer_pretty(&mut out, &findings)?;
+        out.write_all(b"\n")?;
+    } else {
+        out.write_all(render(&findings).as_bytes())?;
+    }
+    let usable = findings.iter().all(|finding| finding.verdict != Verdict::Fail);
+    Ok(if usable { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn render(findings: &[Finding]) -> String {
+    const COLUMNS: [(&str, Align); 3] = [("", Align::Left), ("CHECK", Align::Left), ("FOUND", Align::Left)];
+    let rows: Vec<Vec<String>> = findings
+        .iter()
+        .map(|finding| {
+            let verdict = match finding.verdict {
+                Verdict::Ok => "ok",
+                Verdict::Warn => "warn",
+                Verdict::Fail => "FAIL",
+            };
+            vec![verdict.to_owned(), finding.check.to_owned(), finding.found.clone()]
+        })
+        .collect();
+    let laid_out = table::layout(&COLUMNS, &rows);
+    let mut text = String::new();
+    for (line, finding) in laid_out.lines().skip(1).zip(findings) {
+        text.push_str(line);
+        text.push('\n');
+        if !finding.advice.is_empty() {
+            text.push_str(&format!("        -> {}\n", finding.advice));
+        }
+    }
+    text
+}
+
+fn kernel() -> Finding {
+    const CHECK: &str = "kernel";
+    // SO_NETNS_COOKIE came with 5.14, the last of what is needed.
+    const NEEDED: (u32, u32) = (5, 14);
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let release = release.trim();
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(major), Some(minor)) if (major, minor) >= NEEDED => Finding::ok(CHECK, release),
+        (Some(_), Some(_)) => Finding::fail(CHECK, release, "Linux 5.14 or newer is needed"),
+        _ => Finding::warn(
+            CHECK,
+            "version unknown",
+            "/proc/sys/kernel/osrelease cannot be read; is /proc mounted?",
+        ),
+    }
+}
+
+fn sealed_memory() -> Finding {
+    const CHECK: &str = "sealed shared memory";
+    let attempt = || -> rustix::io::Result<SealFlags> {
+        let memory =
+            rustix::fs::memfd_create("seekwire-doctor", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        rustix::fs::ftruncate(&memory, 4096)?;
+        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
+        rustix::fs::fcntl_add_seals(&memory, seals)?;
+        rustix::fs::fcntl_get_seals(&memory)
+    };
+    match attempt() {
+        Ok(seals) if seals.contains(SealFlags::FUTURE_WRITE) => {
+            Finding::ok(CHECK, "memfd_create with F_SEAL_FUTURE_WRITE")
+        }
+        Ok(seals) => Finding::fail(
+            CHECK,
+            format!("seals are not kept: {seals:?}"),
+            "the kernel is too old or emulated",
+        ),
+        Err(error) => Finding::fail(
+            CHECK,
+            error.to_string(),
+            "allow memfd_create and F_ADD_SEALS: look at the container's seccomp profile and at /proc/sys/vm/memfd_noexec",
+        ),
+    }
+}
+
+fn event_descriptors() -> Finding {
+    const CHECK: &str = "eventfd";
+    match rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC) {
+        Ok(_) => Finding::ok(CHECK, "available"),
+        Err(error) => {
+            Finding::fail(CHECK, error.to_string(), "allow eventfd2: look at the container's seccomp profile")
+        }
+    }
+}
+
+fn namespaces() -> Finding {
+    const CHECK: &str = "network namespace";
+    let attempt = || -> io::Result<u64> {
+        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        Ok(transport::sys::socket::namespace(Fd::from(&socket))?)
+    };
+    match attempt() {
+        Ok(cookie) => {
+            Finding::ok(CHECK, format!("number {cookie}; connections to other namespaces stay TCP"))
+        }
+        Err(error) => {
+            Finding::fail(CHECK, error.to_string(), "SO_NETNS_COOKIE is needed: Linux 5.14 or newer")
+        }
+    }
+}
+
+fn settings() -> Finding {
+    const CHECK: &str = "settings";
+    let config = Config::get();
+    if !config.complaints.is_empty() {
+        return Finding::warn(CHECK, config.complaints.join("; "), "correct or unset these variables");
+    }
+    if !config.enabled {
+        return Finding::warn(CHECK, "SEEKWIRE=off: nothing is accelerated", "unset SEEKWIRE");
+    }
+    let set: Vec<String> = std::env::vars_os()
+        .filter_map(|(name, _)| name.into_string().ok())
+        .filter(|name| name.starts_with("SEEKWIRE"))
+        .collect();
+    Finding::ok(
+        CHECK,
+        if set.is_empty() { "defaults".to_owned() } else { format!("set: {}", set.join(", ")) },
+    )
+}
+
+fn directory(registry: &Path) -> Finding {
+    const CHECK: &str = "registry directory";
+    let shown = registry.display();
+    match proc::is_private_directory(registry) {
+        Ok(true) if is_writable(registry) => Finding::ok(CHECK, shown.to_string()),
+        Ok(true) => {
+            Finding::fail(CHECK, format!("{shown} is not writable"), "is its file system mounted read-only?")
+        }
+        Ok(false) => Finding::fail(
+            CHECK,
+            format!("{shown} is not a directory of this user with mode 0700"),
+            format!(
+                "remove it, or choose another with SEEKWIRE_DIR; to repair: chown $USER {shown}; chmod 700 {shown}"
+            ),
+        ),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match registry.parent() {
+            Some(parent) if is_writable(parent) => {
+                Finding::ok(CHECK, format!("{shown}; made when the first program starts"))
+            }
+            _ => Finding::fail(
+                CHECK,
+                format!("{shown} does not exist and cannot be made"),
+                "set SEEKWIRE_DIR to a directory on a local file system that belongs to you",
+            ),
+        },
+        Err(error) => Finding::fail(
+            CHECK,
+            format!("{shown}: {error}"),
+            "set SEEKWIRE_DIR to a directory that belongs to you",
+        ),
+    }
+}
+
+fn is_writable(path: &Path) -> bool {
+    use rustix::fs::{Access, AtFlags, CWD, accessat};
+    accessat(CWD, path, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS).is_ok()
+}
+
+fn shared_memory() -> Finding {
+    const CHECK: &str = "memory";
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let available = proc::field(&memory, "MemAvailable")
+        .and_then(|value| value.split_ascii_whitespace().next()?.parse::<u64>().ok())
+        .map(|kib| kib * 1024);
+    let dev_shm = rustix::fs::statvfs("/dev/shm").map(|vfs| vfs.f_bavail * vfs.f_frsize);
+    match (available, dev_shm) {
+        (Some(memory), Ok(shm)) if memory.min(shm) >= 64 << 20 => Finding::ok(
+            CHECK,
+            format!("{} available, {} in /dev/shm", table::bytes(memory), table::bytes(shm)),
+        ),
+        (Some(memory), Ok(shm)) => Finding::warn(
+            CHECK,
+            format!("{} available, {} in /dev/shm", table::bytes(memory), table::bytes(shm)),
+            "a connection for which there is no memory stays TCP; free some, or give the container a larger /dev/shm",
+        ),
+        (Some(memory), Err(_)) => Finding::warn(
+            CHECK,
+            format!("{} available; no /dev/shm", table::bytes(memory)),
+            "set SEEKWIRE_DIR to a directory on a tmpfs",
+        ),
+        (None, _) => Finding::warn(CHECK, "unknown", "is /proc mounted?"),
+    }
+}
+
+fn descriptors() -> Finding {
+    const CHECK: &str = "open files";
+    // The library's own descriptors are two bells for each connection. They have numbers above the soft limit, or
+    // the last quarter below it where the hard limit is the same.
+    const BELLS: u64 = 2;
+    const COMFORTABLE: u64 = 1000;
+    let (soft, hard) = host::descriptor_limit();
+    let room = if hard > soft { hard - soft } else { soft / 4 };
+    let connections = (room / BELLS).min(soft);
+    let found = format!(
+        "soft limit {soft}, hard limit {hard}: up to {connections} accelerated connections in a process"
+    );
+    if connections >= COMFORTABLE {
+        return Finding::ok(CHECK, found);
+    }
+    let advice = "further connections stay TCP; raise the hard limit (LimitNOFILE=1024:524288 of a unit, limits.conf(5))";
+    Finding::warn(CHECK, found, advice)
+}
+
+fn cores() -> Finding {
+    const CHECK: &str = "cores";
+    match host::processors() {
+        1 => Finding::warn(
+            CHECK,
+            "1 core allowed: never spins",
+            "with two or more, waiting ends spin for a moment instead of sleeping (taskset -p, cpuset of the container)",
+        ),
+        count => Finding::ok(CHECK, format!("{count} cores allowed: spins for a moment before sleeping")),
+    }
+}
+
+fn preloads() -> Finding {
+    const CHECK: &str = "other preloads";
+    let variable = std::env::var("LD_PRELOAD").unwrap_or_default();
+    let system = fs::read_to_string("/etc/ld.so.preload").unwrap_or_default();
+    let others: Vec<&str> = variable
+        .split([' ', ':'])
+        .chain(system.split_ascii_whitespace())
+        .filter(|name| !name.is_empty() && !name.ends_with(lab::library::FILE_NAME))
+        .collect();
+    if others.is_empty() {
+        return Finding::ok(CHECK, "none");
+    }
+    // Other libraries that take over socket calls; two of a kind see each other's sockets.
+    const SOCKET_LIBRARIES: [&str; 7] =
+        ["libvma", "libxlio", "libonload", "librspreload", "libsmc-preload", "libproxychains", "libtorsocks"];
+    let conflicts = others.iter().any(|other| SOCKET_LIBRARIES.iter().any(|library| other.contains(library)));
+    if conflicts {
+        Finding::warn(CHECK, others.join(" "), "this library takes over the same calls; use one or the other")
+    } else {
+        Finding::ok(CHECK, format!("{}; kept, after Seekwire's", others.join(" ")))
+    }
+}
+
+fn containment() -> Finding {
+    const CHECK: &str = "containment";
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mut found = Vec::new();
+    if proc::field(&status, "TracerPid").is_some_and(|pid| pid != "0") {
+        found.push("traced by a debugger: slow, but works");
+    }
+    if proc::field(&status, "Seccomp") == Some("2") {
+        found.push("system calls are filtered (seccomp)");
+    }
+    if Path::new("/.dockerenv").exists() || Path::new("/run/.containerenv").exists() {
+        found.push("in a container: programs must share the network namespace, the user and SEEKWIRE_DIR");
+    }
+    Finding::ok(CHECK, if found.is_empty() { "none".to_owned() } else { found.join("; ") })
+}
+
+fn library_file() -> Finding {
+    const CHECK: &str = "library";
+    let library = match lab::library::find() {
+        Ok(library) => library,
+        Err(error) => return Finding::fail(CHECK, "not found", format!("{error:#}")),
+    };
+    // This command is loaded by the loader that would load the library.
+    let own = std::env::current_exe().ok().and_then(|command| executable::obstacle(&command, &library));
+    match (own, library::preload_value(&library, None)) {
+        (Some(obstacle), _) => {
+            Finding::fail(CHECK, library.display().to_string(), format!("this command {obstacle}"))
+        }
+        (None, Err(error)) => Finding::fail(CHECK, library.display().to_string(), format!("{error:#}")),
+        (None, Ok(_)) => Finding::ok(CHECK, library.display().to_string()),
+    }
+}
+
+fn exchange(registry: &Path) -> Finding {
+    const CHECK: &str = "exchange of messages";
+    let attempt = || -> Result<probe::Stats> {
+        let preload =
+            library::preload_value(&lab::library::find()?, std::env::var_os("LD_PRELOAD").as_deref())?;
+        probe::exchange(&preload, registry)
+    };
+    let own = env!("CARGO_PKG_VERSION");
+    match attempt() {
+        Err(error) => Finding::fail(
+            CHECK,
+            format!("{error:#}"),
+            "SEEKWIRE_LOG=stderr:debug seekwire run PROGRAM tells more",
+        ),
+        Ok(stats) if stats.version.as_deref().is_some_and(|version| version != own) => Finding::fail(
+            CHECK,
+            format!("this command is version {own}, the library {}", stats.version.unwrap_or_default()),
+            "install both from one build",
+        ),
+        Ok(stats) if stats.bytes.tx_ring == 0 || stats.bytes.rx_ring == 0 => Finding::fail(
+            CHECK,
+            format!("went by TCP: {}", stats.reasons.into_keys().collect::<Vec<_>>().join(", ")),
+            "SEEKWIRE_LOG=stderr:debug seekwire run PROGRAM tells more",
+        ),
+        Ok(stats) => Finding::ok(
+            CHECK,
+            format!(
+                "{} out and {} in through shared memory",
+                table::bytes(stats.bytes.tx_ring),
+                table::bytes(stats.bytes.rx_ring)
+            ),
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn advice_follows_its_line() {
+        let text = render(&[Finding::ok("kernel", "6.1"), Finding::fail("eventfd", "EPERM", "allow it")]);
+        assert_eq!(text, "ok    kernel   6.1\nFAIL  eventfd  EPERM\n        -> allow it\n");
+    }
+
+    #[test]
+    fn a_registry_directory_must_be_private() {
+        let parent = tempfile::tempdir().unwrap();
+        let registry = parent.path().join("registry");
+        assert_eq!(directory(&registry).verdict, Verdict::Ok, "can be made");
+        fs::create_dir(&registry).unwrap();
+        fs::set_permissions(&registry, fs::Permissions::from_mode(0o755)).unwrap();
+        assert_eq!(directory(&registry).verdict, Verdict::Fail, "open to others");
+        fs::set_permissions(&registry, fs::Permissions::from_mode(0o700)).unwrap();
+        assert_eq!(directory(&registry).verdict, Verdict::Ok);
+        assert_eq!(directory(&parent.path().join("missing/registry")).verdict, Verdict::Fail, "no parent");
+    }
+
+    #[test]
+    fn what_the_kernel_must_have_is_found_here() {
+        for finding in [kernel(), sealed_memory(), event_descriptors()] {
+            assert_eq!(finding.verdict, Verdict::Ok, "{finding:?}");
+        }
+    }
+}

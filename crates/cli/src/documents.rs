@@ -1,0 +1,127 @@
+//! What the documents tell people to type is what the command and the Makefile understand.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
+
+use crate::arguments::Arguments;
+
+/// Every Markdown file of the repository, by path and content.
+fn documents() -> Vec<(PathBuf, String)> {
+    let root = root();
+    let mut documents = Vec::new();
+    for directory in [root.clone(), root.join("docs")] {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.extension().is_some_and(|extension| extension == "md") {
+                let text = fs::read_to_string(&path).unwrap();
+                documents.push((path, text));
+            }
+        }
+    }
+    assert!(documents.len() > 4, "only {} documents", documents.len());
+    documents
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// The lines of `sh` blocks, and the code spans of the text.
+fn code(text: &str) -> Vec<&str> {
+    let mut found = Vec::new();
+    let mut language = None;
+    for line in text.lines() {
+        match (line.trim_start().strip_prefix("```"), language) {
+            (Some(opened), None) => language = Some(opened),
+            (Some(_), Some(_)) => language = None,
+            (None, Some("sh")) => found.push(line.trim()),
+            (None, Some(_)) => {}
+            // Between every other pair of backticks.
+            (None, None) => found.extend(line.split('`').skip(1).step_by(2)),
+        }
+    }
+    found
+}
+
+/// `line` without what a shell would do before it looks for a program.
+fn words(line: &str) -> Vec<&str> {
+    let command = line.split(" #").next().unwrap_or_default();
+    let words = command.split_ascii_whitespace().skip_while(|word| *word == "sudo" || word.contains("=/"));
+    words.collect()
+}
+
+#[test]
+fn commands_in_the_documents_are_understood() {
+    let mut checked = 0;
+    for (path, text) in documents() {
+        for line in code(&text) {
+            let words = words(line);
+            let words = match words[..] {
+                ["seekwire", _, ..] => words,
+                [program, ..] if program.ends_with("/seekwire") => [&["seekwire"], &words[1..]].concat(),
+                _ => continue,
+            };
+            checked += 1;
+            // The text may mention an option without a program to go with it.
+            let harmless = [ErrorKind::DisplayHelp, ErrorKind::MissingRequiredArgument];
+            if let Err(error) = Arguments::try_parse_from(words)
+                && !harmless.contains(&error.kind())
+            {
+                panic!("{}: {line}\n{error}", path.display());
+            }
+        }
+    }
+    assert!(checked > 15, "only {checked} commands in the documents");
+}
+
+#[test]
+fn make_targets_in_the_documents_exist() {
+    let makefile = fs::read_to_string(root().join("Makefile")).unwrap();
+    let targets: BTreeSet<&str> =
+        makefile.lines().filter_map(|line| line.split_once(":")?.0.into()).collect();
+    let mut checked = 0;
+    for (path, text) in documents() {
+        for line in code(&text) {
+            if let ["make", target, ..] = words(line)[..] {
+                assert!(targets.contains(target), "{}: no target for `{line}`", path.display());
+                checked += 1;
+            }
+        }
+    }
+    assert!(checked > 5, "only {checked} make commands in the documents");
+}
+
+#[test]
+fn variables_in_the_documents_are_explained_by_the_help() {
+    let help = Arguments::command().render_long_help().to_string();
+    // For tests of the project itself.
+    let internal = ["SEEKWIRE_FALLBACK_AFTER"];
+    for (path, text) in documents() {
+        let names = text
+            .split(|c: char| !c.is_ascii_uppercase() && c != '_')
+            .filter(|word| word.starts_with("SEEKWIRE_"));
+        for name in names.filter(|name| !internal.contains(name) && *name != "SEEKWIRE_") {
+            assert!(help.contains(name), "{}: {name} is not in seekwire --help", path.display());
+        }
+    }
+}
+
+#[test]
+fn links_in_the_documents_lead_somewhere() {
+    for (path, text) in documents() {
+        let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+        for target in targets.filter(|target| !target.contains("://")) {
+            let file = path.parent().unwrap().join(target.split('#').next().unwrap());
+            assert!(file.exists(), "{}: {target} does not exist", path.display());
+        }
+    }
+}
+
+#[test]
+fn definitions_are_consistent() {
+    Arguments::command().debug_assert();
+}

@@ -1,0 +1,342 @@
+//! What a program file is, and whether the dynamic loader can load a library into it.
+//!
+//! Program files are untrusted. They are read by the `object` crate, which checks every offset and length against the
+//! file; a private parser of a hundred lines would have to repeat just that.
+
+use std::env;
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs::{File, Metadata};
+use std::io::Read;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use object::read::elf::{FileHeader, ProgramHeader};
+use object::{Endianness, FileKind, ReadCache, elf};
+use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags};
+
+/// Why no library can be loaded into a program.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Obstacle {
+    /// No dynamic loader is involved.
+    Static,
+    /// The library is for another machine.
+    OtherMachine,
+    /// Another C library's loader, which this one names.
+    OtherLoader(PathBuf),
+    /// The Go runtime makes system calls without the C library.
+    Go,
+    /// The kernel raises privileges, and the loader ignores LD_PRELOAD then.
+    Privileged(Privilege),
+}
+
+/// How a program file raises privileges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Privilege {
+    SetUser,
+    SetGroup,
+    Capabilities,
+}
+
+impl fmt::Display for Obstacle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Static => f.write_str("is statically linked; use a dynamically linked build of it"),
+            Self::OtherMachine => f.write_str(
+                "is for another architecture than the library; use a build for this machine's architecture",
+            ),
+            Self::OtherLoader(loader) => write!(
+                f,
+                "is loaded by {}, not by the GNU C library's loader; use a build for the GNU C library",
+                loader.display()
+            ),
+            Self::Go => f.write_str(
+                "is written in Go, which makes system calls without the C library; nothing can help it",
+            ),
+            Self::Privileged(privilege) => {
+                f.write_str(match privilege {
+                    Privilege::SetUser => "is set-user-id",
+                    Privilege::SetGroup => "is set-group-id",
+                    Privilege::Capabilities => "has file capabilities",
+                })?;
+                f.write_str(", and the dynamic loader ignores LD_PRELOAD then; run it as the user whose rights it needs")
+            }
+        }
+    }
+}
+
+/// Why a program cannot be run at all.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Unrunnable {
+    NotFound,
+    NotExecutable,
+}
+
+/// Finds `program` as execvp(3) does: as it stands when it has a slash, else in the directories of `PATH`.
+pub(crate) fn resolve(program: &OsStr) -> Result<PathBuf, Unrunnable> {
+    if program.is_empty() {
+        return Err(Unrunnable::NotFound);
+    }
+    if program.as_bytes().contains(&b'/') {
+        return runnable(PathBuf::from(program));
+    }
+    // What execvp(3) searches when PATH is not set.
+    let path = env::var_os("PATH").unwrap_or_else(|| OsString::from("/bin:/usr/bin"));
+    let mut outcome = Err(Unrunnable::NotFound);
+    for directory in env::split_paths(&path) {
+        match runnable(Path::new(".").join(directory).join(program)) {
+            Ok(found) => return Ok(found),
+            Err(Unrunnable::NotExecutable) => outcome = Err(Unrunnable::NotExecutable),
+            Err(Unrunnable::NotFound) => {}
+        }
+    }
+    outcome
+}
+
+fn runnable(path: PathBuf) -> Result<PathBuf, Unrunnable> {
+    match path.metadata() {
+        Err(_) => Err(Unrunnable::NotFound),
+        // accessat with the effective identity, which is the one that execve(2) asks about.
+        Ok(found)
+            if found.is_file()
+                && rustix::fs::accessat(CWD, &path, Access::EXEC_OK, AtFlags::EACCESS).is_ok() =>
+        {
+            Ok(path)
+        }
+        Ok(_) => Err(Unrunnable::NotExecutable),
+    }
+}
+
+/// What the loader would find in the way of `library` when `program` is executed; None: nothing that can be seen.
+///
+/// Follows `#!` lines, and the `env NAME` in them. A file that cannot be read (execute permission alone is enough to
+/// run it) is not judged.
+pub(crate) fn obstacle(program: &Path, library: &Path) -> Option<Obstacle> {
+    let ours = read_elf(library);
+    let mut file = program.to_path_buf();
+    // The kernel follows this many interpreters.
+    for _ in 0..5 {
+        let metadata = file.metadata().ok().filter(Metadata::is_file)?;
+        match interpreter(&file) {
+            Some(next) => file = next,
+            None => {
+                let privilege = privilege(&file, &metadata).map(Obstacle::Privileged);
+                return privilege.or_else(|| elf_obstacle(&read_elf(&file)?, ours.as_ref()));
+            }
+        }
+    }
+    None
+}
+
+fn elf_obstacle(program: &Elf, library: Option<&Elf>) -> Option<Obstacle> {
+    if library.is_some_and(|library| library.machine != program.machine) {
+        return Some(Obstacle::OtherMachine);
+    }
+    let Some(loader) = &program.loader else {
+        return Some(Obstacle::Static);
+    };
+    if program.is_go {
+        return Some(Obstacle::Go);
+    }
+    // The GNU loaders are ld-linux.so.2, ld-linux-x86-64.so.2, ld-linux-aarch64.so.1, ld64.so.2 ...
+    let name = loader.file_name().unwrap_or_default().as_bytes();
+    let is_gnu = name.starts_with(b"ld-linux") || name.starts_with(b"ld64.so") || name.starts_with(b"ld.so");
+    (!is_gnu).then(|| Obstacle::OtherLoader(loader.clone()))
+}
+
+/// The program that a `#!` line of `file` leads to.
+fn interpreter(file: &Path) -> Option<PathBuf> {
+    // The kernel looks at no more than this (BINPRM_BUF_SIZE).
+    let mut head = Vec::with_capacity(256);
+    File::open(file).ok()?.take(256).read_to_end(&mut head).ok()?;
+    let line = head.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
+    let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
+    let interpreter = PathBuf::from(OsString::from_vec(words.next()?.to_vec()));
+    if interpreter.file_name() != Some(OsStr::new("env")) {
+        return Some(interpreter);
+    }
+    let named = words.find(|word| !word.starts_with(b"-") && !word.contains(&b'='));
+    named.and_then(|name| resolve(OsStr::from_bytes(name)).ok()).or(Some(interpreter))
+}
+
+/// How executing `file` raises the privileges of this process, after cap_bprm_creds_from_file() of the kernel.
+fn privilege(file: &Path, metadata: &Metadata) -> Option<Privilege> {
+    let ignored = rustix::fs::statvfs(file).is_ok_and(|vfs| vfs.f_flag.contains(StatVfsMountFlags::NOSUID));
+    if ignored {
+        return None;
+    }
+    let user = rustix::process::getuid();
+    let group = rustix::process::getgid();
+    let has_capabilities =
+        || rustix::fs::getxattr(file, "security.capability", &mut [0u8; 64]).is_ok_and(|length| length > 0);
+    privilege_of(metadata.mode(), metadata.uid() == user.as_raw(), metadata.gid() == group.as_raw())
+        .or_else(|| (!user.is_root() && has_capabilities()).then_some(Privilege::Capabilities))
+}
+
+fn privilege_of(mode: u32, own_user: bool, own_group: bool) -> Option<Privilege> {
+    const SET_USER: u32 = 0o4000;
+    // Without the group's execute bit, set-group-id means mandatory locking.
+    const SET_GROUP: u32 = 0o2010;
+    if mode & SET_USER != 0 && !own_user {
+        Some(Privilege::SetUser)
+    } else if mode & SET_GROUP == SET_GROUP && !own_group {
+        Some(Privilege::SetGroup)
+    } else {
+        None
+    }
+}
+
+/// What matters here of an ELF file.
+#[derive(Debug, PartialEq, Eq)]
+struct Elf {
+    machine: Machine,
+    /// The program interpreter; None in a static program.
+    loader: Option<PathBuf>,
+    is_go: bool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Machine {
+    number: u16,
+    is_64_bit: bool,
+    is_big_endian: bool,
+}
+
+/// None: not an ELF file, malformed, or not readable.
+fn read_elf(path: &Path) -> Option<Elf> {
+    let data = ReadCache::new(File::open(path).ok()?);
+    match FileKind::parse(&data).ok()? {
+        FileKind::Elf32 => parse::<elf::FileHeader32<Endianness>>(&data).ok(),
+        FileKind::Elf64 => parse::<elf::FileHeader64<Endianness>>(&data).ok(),
+        _ => None,
+    }
+}
+
+fn parse<Header: FileHeader<Endian = Endianness>>(data: &ReadCache<File>) -> object::Result<Elf> {
+    let header = Header::parse(data)?;
+    let endian = header.endian()?;
+    let mut found = Elf {
+        machine: Machine {
+            number: header.e_machine(endian).0,
+            is_64_bit: header.is_class_64(),
+            is_big_endian: header.is_big_endian(),
+        },
+        loader: None,
+        is_go: false,
+    };
+    for segment in header.program_headers(endian, data)? {
+        if let Some(loader) = segment.interpreter(endian, data)? {
+            found.loader = Some(PathBuf::from(OsStr::from_bytes(loader)));
+        }
+        // Go's linker leaves its build id in a note of its own.
+        if let Some(mut notes) = segment.notes(endian, data)? {
+            while let Some(note) = notes.next()? {
+                found.is_go |= note.name() == b"Go";
+            }
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn machine(number: u16) -> Machine {
+        Machine { number, is_64_bit: true, is_big_endian: false }
+    }
+
+    fn program(loader: Option<&str>) -> Elf {
+        Elf { machine: machine(62), loader: loader.map(PathBuf::from), is_go: false }
+    }
+
+    const GNU: Option<&str> = Some("/lib64/ld-linux-x86-64.so.2");
+
+    #[test]
+    fn programs_that_take_a_library_meet_no_obstacle() {
+        assert_eq!(elf_obstacle(&program(GNU), Some(&program(None))), None);
+        let this_test = env::current_exe().unwrap();
+        assert_eq!(obstacle(&this_test, &this_test), None);
+    }
+
+    #[test]
+    fn programs_that_cannot_take_a_library_are_told_apart() {
+        let library = program(None);
+        assert_eq!(elf_obstacle(&program(None), Some(&library)), Some(Obstacle::Static));
+        let musl = "/lib/ld-musl-x86_64.so.1";
+        assert_eq!(
+            elf_obstacle(&program(Some(musl)), Some(&library)),
+            Some(Obstacle::OtherLoader(musl.into()))
+        );
+        let arm = Elf { machine: machine(183), ..program(GNU) };
+        assert_eq!(elf_obstacle(&arm, Some(&library)), Some(Obstacle::OtherMachine));
+        let go = Elf { is_go: true, ..program(GNU) };
+        assert_eq!(elf_obstacle(&go, Some(&library)), Some(Obstacle::Go));
+    }
+
+    #[test]
+    fn only_a_change_of_identity_counts_as_privileged() {
+        assert_eq!(privilege_of(0o4755, false, true), Some(Privilege::SetUser));
+        assert_eq!(privilege_of(0o4755, true, true), None);
+        assert_eq!(privilege_of(0o2755, true, false), Some(Privilege::SetGroup));
+        assert_eq!(privilege_of(0o2745, true, false), None);
+        assert_eq!(privilege_of(0o2755, true, true), None);
+        assert_eq!(privilege_of(0o0755, false, false), None);
+    }
+
+    fn script(directory: &Path, name: &str, content: &[u8]) -> PathBuf {
+        let path = directory.join(name);
+        fs::write(&path, content).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    #[test]
+    fn interpreters_are_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let shell = script(directory.path(), "shell", b"#! /bin/sh -e\necho\n");
+        assert_eq!(interpreter(&shell), Some("/bin/sh".into()));
+        let env = script(directory.path(), "env", b"#!/usr/bin/env -S A=1 sh -u\n");
+        assert_eq!(interpreter(&env), resolve(OsStr::new("sh")).ok());
+        let unknown = script(directory.path(), "unknown", b"#!/usr/bin/env no-such-program-here\n");
+        assert_eq!(interpreter(&unknown), Some("/usr/bin/env".into()));
+        assert_eq!(interpreter(&script(directory.path(), "text", b"echo\n")), None);
+        assert_eq!(interpreter(&script(directory.path(), "empty", b"")), None);
+    }
+
+    #[test]
+    fn an_interpreter_that_leads_to_itself_ends() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("ouroboros");
+        script(directory.path(), "ouroboros", format!("#!{}\n", path.display()).as_bytes());
+        assert_eq!(obstacle(&path, &path), None);
+    }
+
+    #[test]
+    fn files_that_are_no_programs_are_not_judged() {
+        let directory = tempfile::tempdir().unwrap();
+        let library = env::current_exe().unwrap();
+        let whole = fs::read(&library).unwrap();
+        for (name, content) in [("text", &b"hello"[..]), ("cut", &whole[..50]), ("magic", &whole[..4])] {
+            let path = script(directory.path(), name, content);
+            assert_eq!(obstacle(&path, &library), None, "{name}");
+        }
+        assert_eq!(obstacle(directory.path(), &library), None);
+        assert_eq!(obstacle(Path::new("/nonexistent"), &library), None);
+    }
+
+    #[test]
+    fn resolving_tells_missing_from_not_executable() {
+        let directory = tempfile::tempdir().unwrap();
+        let plain = directory.path().join("plain");
+        fs::write(&plain, b"").unwrap();
+        assert_eq!(resolve(plain.as_os_str()), Err(Unrunnable::NotExecutable));
+        assert_eq!(resolve(directory.path().as_os_str()), Err(Unrunnable::NotExecutable));
+        assert_eq!(resolve(OsStr::new("no-such-program-here")), Err(Unrunnable::NotFound));
+        assert_eq!(resolve(OsStr::new("")), Err(Unrunnable::NotFound));
+        assert!(resolve(OsStr::new("sh")).is_ok());
+    }
+}

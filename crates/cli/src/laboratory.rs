@@ -1,0 +1,50 @@
+//! `seekwire demo` and `seekwire lab`: the lab crate does the work.
+
+use std::io::{self, Write};
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use crate::{arguments, table};
+
+pub(crate) fn demo(options: &arguments::Demo) -> Result<ExitCode> {
+    let rounds = options.rounds as usize;
+    lab::demo::run(&lab::demo::Options { out: options.out.clone(), rounds, ..Default::default() })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn lab(command: &arguments::Lab) -> Result<ExitCode> {
+    match command {
+        arguments::Lab::List => list(),
+        arguments::Lab::Run(options) => run(options),
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub(crate) fn peer(peer: arguments::LabPeer) -> ExitCode {
+    lab::peer::main(peer.arguments)
+}
+
+fn list() -> Result<()> {
+    let mut out = io::stdout().lock();
+    for experiment in lab::experiments() {
+        writeln!(out, "{}", experiment.name())?;
+        for line in table::wrap(experiment.about(), 96) {
+            writeln!(out, "    {line}")?;
+        }
+    }
+    Ok(())
+}
+
+fn run(options: &arguments::LabRun) -> Result<()> {
+    let settings = lab::Options { quick: options.quick, out: options.out.clone(), ..Default::default() };
+    let completed = lab::run(&options.names, &settings)?;
+    let mut out = io::stdout().lock();
+    for experiment in completed {
+        writeln!(out, "{}: {}", experiment.result.experiment, experiment.report().display())?;
+        for (key, value) in &experiment.result.summary {
+            writeln!(out, "  {key} {value:.3}")?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,216 @@
+//! What /proc knows of the user's processes and of their TCP connections (proc(5)).
+//!
+//! Processes come and go while it is read. Whatever has gone by the time it is looked at is left out.
+
+use std::collections::HashMap;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// A process of this user.
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) pid: u32,
+    directory: PathBuf,
+}
+
+/// An established (or half-closed) TCP connection of a process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct TcpConnection {
+    pub(crate) local: SocketAddr,
+    pub(crate) peer: SocketAddr,
+}
+
+/// The processes of the effective user.
+pub(crate) fn own_processes() -> Vec<Process> {
+    let user = rustix::process::geteuid().as_raw();
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let mut processes: Vec<Process> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let pid = entry.file_name().to_str()?.parse().ok()?;
+            (entry.metadata().ok()?.uid() == user).then(|| Process { pid, directory: entry.path() })
+        })
+        .collect();
+    processes.sort_by_key(|process| process.pid);
+    processes
+}
+
+/// The name of a process, if it still exists.
+pub(crate) fn name_of(pid: u32) -> Option<String> {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(name.trim_end().to_owned())
+}
+
+impl Process {
+    /// The name the kernel keeps, at most 15 bytes.
+    pub(crate) fn name(&self) -> String {
+        name_of(self.pid).unwrap_or_default()
+    }
+
+    /// Whether libseekwire.so is mapped.
+    pub(crate) fn has_library(&self) -> bool {
+        // After an upgrade the kernel adds " (deleted)".
+        let needle = format!("/{}", lab::library::FILE_NAME);
+        let maps = fs::read(self.directory.join("maps")).unwrap_or_default();
+        maps.split(|byte| *byte == b'\n').any(|line| contains(line, needle.as_bytes()))
+    }
+
+    /// Whether the process was started with `setting` (`NAME=VALUE`) in its environment.
+    pub(crate) fn was_started_with(&self, setting: &str) -> bool {
+        let environment = fs::read(self.directory.join("environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|entry| entry == setting.as_bytes())
+    }
+
+    /// Inodes of the sockets that are open.
+    fn sockets(&self) -> Vec<u64> {
+        let Ok(entries) = fs::read_dir(self.directory.join("fd")) else {
+            return Vec::new();
+        };
+        let mut inodes: Vec<u64> = entries
+            .flatten()
+            .filter_map(|entry| {
+                let target = fs::read_link(entry.path()).ok()?;
+                target.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.parse().ok()
+            })
+            .collect();
+        inodes.sort_unstable();
+        inodes.dedup();
+        inodes
+    }
+
+    fn network_namespace(&self) -> Option<u64> {
+        Some(fs::metadata(self.directory.join("ns/net")).ok()?.ino())
+    }
+}
+
+fn contains(text: &[u8], needle: &[u8]) -> bool {
+    text.windows(needle.len()).any(|window| window == needle)
+}
+
+/// Looks TCP connections up; reads the tables of each network namespace once.
+#[derive(Debug, Default)]
+pub(crate) struct TcpTables {
+    by_namespace: HashMap<u64, HashMap<u64, TcpConnection>>,
+}
+
+impl TcpTables {
+    /// The connections that `process` holds.
+    pub(crate) fn connections(&mut self, process: &Process) -> Vec<TcpConnection> {
+        let Some(namespace) = process.network_namespace() else {
+            return Vec::new();
+        };
+        let table = self.by_namespace.entry(namespace).or_insert_with(|| read_tables(&process.directory));
+        process.sockets().iter().filter_map(|inode| table.get(inode).copied()).collect()
+    }
+}
+
+fn read_tables(process: &Path) -> HashMap<u64, TcpConnection> {
+    let mut table = HashMap::new();
+    for name in ["net/tcp", "net/tcp6"] {
+        let text = fs::read_to_string(process.join(name)).unwrap_or_default();
+        table.extend(text.lines().skip(1).filter_map(parse_line));
+    }
+    table
+}
+
+/// One line of /proc/net/tcp or tcp6: `sl local remote state queues timer retransmits uid timeout inode ...`.
+fn parse_line(line: &str) -> Option<(u64, TcpConnection)> {
+    // Of include/net/tcp_states.h: the states in which both ends are known and bytes may move.
+    const ESTABLISHED: &str = "01";
+    const FIN_WAIT1: &str = "04";
+    const FIN_WAIT2: &str = "05";
+    const CLOSE_WAIT: &str = "08";
+
+    let mut fields = line.split_ascii_whitespace().skip(1);
+    let local = parse_address(fields.next()?)?;
+    let peer = parse_address(fields.next()?)?;
+    if ![ESTABLISHED, FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT].contains(&fields.next()?) {
+        return None;
+    }
+    let inode = fields.nth(5)?.parse().ok()?;
+    Some((inode, TcpConnection { local, peer }))
+}
+
+/// `0100007F:1F90`: the address as hexadecimal words in the machine's byte order, the port as a number.
+fn parse_address(field: &str) -> Option<SocketAddr> {
+    let (address, port) = field.split_once(':')?;
+    let port = u16::from_str_radix(port, 16).ok()?;
+    let mut bytes = Vec::with_capacity(16);
+    for word in address.as_bytes().chunks(8) {
+        let word = u32::from_str_radix(std::str::from_utf8(word).ok()?, 16).ok()?;
+        bytes.extend_from_slice(&word.to_ne_bytes());
+    }
+    let ip = match bytes.len() {
+        4 => IpAddr::V4(Ipv4Addr::from(<[u8; 4]>::try_from(bytes).ok()?)),
+        16 => IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(bytes).ok()?)),
+        _ => return None,
+    };
+    Some(SocketAddr::new(ip.to_canonical(), port))
+}
+
+/// A number from /proc/meminfo-like text: `Key:  value`.
+pub(crate) fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':')).map(str::trim)
+}
+
+/// Whether `path` names a file of this user alone, mode 0700.
+pub(crate) fn is_private_directory(path: &Path) -> std::io::Result<bool> {
+    let found = fs::symlink_metadata(path)?;
+    Ok(found.is_dir() && found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o777 == 0o700)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{TcpListener, TcpStream};
+
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn lines_of_the_kernel_are_understood() {
+        let v4 = "   1: 0100007F:1F90 0200007F:C350 01 00000000:00000000 00:00000000 00000000  1000 0 4711 1 ff 20 4 30 10 -1";
+        let expected = TcpConnection {
+            local: "127.0.0.1:8080".parse().unwrap(),
+            peer: "127.0.0.2:50000".parse().unwrap(),
+        };
+        assert_eq!(parse_line(v4), Some((4711, expected)));
+
+        let v6 = "   0: 00000000000000000000000001000000:0016 00000000000000000000000001000000:D431 08 0:0 0:0 0 0 0 99 1";
+        let (inode, found) = parse_line(v6).unwrap();
+        assert_eq!((inode, found.local), (99, "[::1]:22".parse().unwrap()));
+    }
+
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn mapped_addresses_are_written_as_ipv4() {
+        let mapped = parse_address("0000000000000000FFFF00000100007F:0050");
+        assert_eq!(mapped, Some("127.0.0.1:80".parse().unwrap()));
+    }
+
+    #[test]
+    fn listening_sockets_and_nonsense_are_left_out() {
+        let listening = "   1: 0100007F:1F90 00000000:0000 0A 0:0 0:0 0 1000 0 4711 1";
+        for line in
+            ["", "a b c d", listening, "1: 0100007F:1F90 0100007F 01", "1: é100007F:1F90 0100007F:1 01"]
+        {
+            assert_eq!(parse_line(line), None, "{line:?}");
+        }
+    }
+
+    #[test]
+    fn own_connections_are_found() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (_server, _) = listener.accept().unwrap();
+
+        let pid = std::process::id();
+        let process = own_processes().into_iter().find(|process| process.pid == pid).unwrap();
+        assert!(!process.has_library());
+        let expected =
+            TcpConnection { local: client.local_addr().unwrap(), peer: client.peer_addr().unwrap() };
+        assert!(TcpTables::default().connections(&process).contains(&expected));
+    }
+}

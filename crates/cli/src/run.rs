@@ -1,0 +1,98 @@
+//! `seekwire run`: executes a program with the library loaded.
+
+use std::env;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result};
+
+use crate::arguments;
+use crate::executable::{self, Unrunnable};
+use crate::library;
+
+// The exit statuses of env(1) and of the shells.
+const OWN_FAILURE: u8 = 125;
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+/// Replaces this process with the program; returns only when that fails.
+pub(crate) fn run(options: &arguments::Run) -> ExitCode {
+    let name = &options.command[0];
+    let program = match executable::resolve(name) {
+        Ok(program) => program,
+        Err(Unrunnable::NotFound) => {
+            return fail(NOT_FOUND, &format!("{}: not found", name.display()));
+        }
+        Err(Unrunnable::NotExecutable) => {
+            return fail(
+                NOT_EXECUTABLE,
+                &format!("{}: not an executable file, or permission denied", name.display()),
+            );
+        }
+    };
+    match prepare(&program, options) {
+        Ok(mut command) => {
+            let error = command.exec();
+            fail(NOT_EXECUTABLE, &format!("{}: {error}", program.display()))
+        }
+        Err(error) => fail(OWN_FAILURE, &format!("{error:#}")),
+    }
+}
+
+fn fail(status: u8, message: &str) -> ExitCode {
+    eprintln!("seekwire: {message}");
+    ExitCode::from(status)
+}
+
+fn prepare(program: &Path, options: &arguments::Run) -> Result<Command> {
+    let library = lab::library::find()?;
+    let mut command = Command::new(program);
+    command.arg0(&options.command[0]).args(&options.command[1..]);
+
+    if let Some(obstacle) = executable::obstacle(program, &library) {
+        eprintln!("seekwire: warning: {} runs unaccelerated: it {obstacle}", program.display());
+        return Ok(command);
+    }
+    let existing = env::var_os("LD_PRELOAD");
+    command.env("LD_PRELOAD", library::preload_value(&library, existing.as_deref())?);
+    for (variable, value) in variables(options)? {
+        command.env(variable, value);
+    }
+    Ok(command)
+}
+
+/// The options as the variables that the library reads.
+fn variables(options: &arguments::Run) -> Result<Vec<(&'static str, OsString)>> {
+    let mut found = Vec::new();
+    if options.off {
+        found.push(("SEEKWIRE", "off".into()));
+    }
+    if let Some(destination) = &options.log {
+        let is_stderr = destination == "stderr" || destination.as_bytes().starts_with(b"stderr:");
+        // A level after the file name rides along.
+        let absolute =
+            if is_stderr { destination.clone() } else { from_root(Path::new(destination))?.into() };
+        found.push(("SEEKWIRE_LOG", absolute));
+    }
+    if let Some(file) = &options.stats {
+        found.push(("SEEKWIRE_STATS", from_root(file)?.into()));
+    }
+    if let Some(directory) = &options.dir {
+        found.push(("SEEKWIRE_DIR", from_root(directory)?.into()));
+    }
+    if let Some(microseconds) = options.spin_us {
+        found.push(("SEEKWIRE_SPIN_US", microseconds.to_string().into()));
+    }
+    if let Some(calls) = options.threshold {
+        found.push(("SEEKWIRE_THRESHOLD", calls.to_string().into()));
+    }
+    Ok(found)
+}
+
+/// Servers change their working directory before the library uses the name.
+fn from_root(path: &Path) -> Result<PathBuf> {
+    std::path::absolute(path).with_context(|| format!("cannot make {} absolute", path.display()))
+}

@@ -1,0 +1,254 @@
+//! `seekwire status`: the live connections of the user's processes.
+//!
+//! Two sources are joined. The registry knows the connections that passed the threshold, with their counters. /proc
+//! knows which processes have the library loaded and every TCP connection they hold; what the registry does not know
+//! of these is plain TCP.
+
+use std::collections::HashSet;
+use std::io::{self, IsTerminal, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::Result;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use seekwire::registry::{Entry, Registry};
+use seekwire::{Carrier, Config, Reason};
+use serde::{Serialize, Serializer};
+
+use crate::arguments;
+use crate::proc::{self, TcpTables};
+use crate::table::{self, Align};
+
+/// One connection of one process.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+struct Row {
+    pid: u32,
+    program: String,
+    local: SocketAddr,
+    peer: SocketAddr,
+    /// What carries the next byte sent.
+    #[serde(serialize_with = "as_word")]
+    tx: Carrier,
+    /// What carries the next byte received.
+    #[serde(serialize_with = "as_word")]
+    rx: Carrier,
+    /// None: the library does not count the bytes of this connection.
+    bytes: Option<Bytes>,
+    /// Why a direction is on TCP.
+    #[serde(serialize_with = "as_word_or_null")]
+    reason: Option<Reason>,
+}
+
+/// Bytes moved so far, by direction and carrier.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+struct Bytes {
+    tx_tcp: u64,
+    tx_ring: u64,
+    rx_tcp: u64,
+    rx_ring: u64,
+}
+
+/// Prints the table, once or until it is interrupted.
+///
+/// # Errors
+///
+/// Those of writing to standard output; the registry being another user's or damaged.
+pub(crate) fn status(options: &arguments::Status) -> Result<()> {
+    let mut out = io::stdout().lock();
+    let redraws = options.watch.is_some() && !options.json && out.is_terminal();
+    loop {
+        let rows = rows(options)?;
+        let text = if options.json { serde_json::to_string(&rows)? + "\n" } else { render(&rows) };
+        if redraws {
+            // Home, and erase the display (ECMA-48).
+            out.write_all(b"\x1b[H\x1b[2J")?;
+        }
+        out.write_all(text.as_bytes())?;
+        out.flush()?;
+        let Some(seconds) = options.watch else {
+            return Ok(());
+        };
+        if reader_left_within(Duration::from_secs(seconds.into()))? {
+            return Ok(());
+        }
+    }
+}
+
+/// Waits; true as soon as nobody can read standard output any more.
+fn reader_left_within(period: Duration) -> Result<bool> {
+    let out = io::stdout();
+    // No events asked for: only errors and hang-ups are reported.
+    let mut watched = [PollFd::new(&out, PollFlags::empty())];
+    let period = Timespec::try_from(period)?;
+    match poll(&mut watched, Some(&period)) {
+        Ok(ready) => Ok(ready > 0),
+        // Stopped and continued: redraw early.
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn rows(options: &arguments::Status) -> Result<Vec<Row>> {
+    let mut rows = registered(options)?;
+    let known: HashSet<_> = rows.iter().map(|row| (row.pid, row.local, row.peer)).collect();
+    rows.extend(unregistered().into_iter().filter(|row| !known.contains(&(row.pid, row.local, row.peer))));
+    rows.sort_by_key(|row| (row.pid, row.local, row.peer));
+    Ok(rows)
+}
+
+/// What the processes themselves have entered.
+fn registered(options: &arguments::Status) -> Result<Vec<Row>> {
+    let directory = directory(options.dir.as_deref())?;
+    // Opening would make it.
+    if !directory.exists() {
+        return Ok(Vec::new());
+    }
+    let entries = Registry::open(&directory)?.entries();
+    Ok(entries.into_iter().filter(|entry| entry.alive).map(Row::from).collect())
+}
+
+/// The directory in which processes find each other: `chosen`, else that of this environment.
+pub(crate) fn directory(chosen: Option<&Path>) -> Result<PathBuf> {
+    match chosen {
+        Some(chosen) => Ok(std::path::absolute(chosen)?),
+        None => Ok(Config::get().dir.clone()),
+    }
+}
+
+/// Every TCP connection of every process that has the library loaded.
+fn unregistered() -> Vec<Row> {
+    let mut tables = TcpTables::default();
+    let mut rows = Vec::new();
+    for process in proc::own_processes().into_iter().filter(proc::Process::has_library) {
+        let program = process.name();
+        let off = process.was_started_with("SEEKWIRE=off");
+        for connection in tables.connections(&process) {
+            rows.push(Row {
+                pid: process.pid,
+                program: program.clone(),
+                local: connection.local,
+                peer: connection.peer,
+                tx: Carrier::Tcp,
+                rx: Carrier::Tcp,
+                bytes: None,
+                reason: Some(if off { Reason::Disabled } else { Reason::BelowThreshold }),
+            });
+        }
+    }
+    rows
+}
+
+fn render(rows: &[Row]) -> String {
+    if rows.is_empty() {
+        return "No TCP connections of programs under `seekwire run`.\n".to_owned();
+    }
+    const COLUMNS: [(&str, Align); 11] = [
+        ("PID", Align::Right),
+        ("PROGRAM", Align::Left),
+        ("LOCAL", Align::Left),
+        ("PEER", Align::Left),
+        ("TX", Align::Left),
+        ("RX", Align::Left),
+        ("TX TCP", Align::Right),
+        ("TX RING", Align::Right),
+        ("RX TCP", Align::Right),
+        ("RX RING", Align::Right),
+        ("WHY NOT", Align::Left),
+    ];
+    let cells = rows.iter().map(|row| {
+        let count = |of: fn(&Bytes) -> u64| {
+            row.bytes.as_ref().map_or("-".to_owned(), |bytes| table::bytes(of(bytes)))
+        };
+        vec![
+            row.pid.to_string(),
+            row.program.clone(),
+            row.local.to_string(),
+            row.peer.to_string(),
+            row.tx.to_string(),
+            row.rx.to_string(),
+            count(|bytes| bytes.tx_tcp),
+            count(|bytes| bytes.tx_ring),
+            count(|bytes| bytes.rx_tcp),
+            count(|bytes| bytes.rx_ring),
+            row.reason.as_ref().map(Reason::to_string).unwrap_or_default(),
+        ]
+    });
+    table::layout(&COLUMNS, &cells.collect::<Vec<_>>())
+}
+
+impl From<Entry> for Row {
+    fn from(entry: Entry) -> Self {
+        Self {
+            pid: entry.pid,
+            // The name by which ps(1) knows it; the entry has that of the file, which may be a link's target.
+            program: proc::name_of(entry.pid).unwrap_or(entry.program),
+            local: canonical(entry.local),
+            peer: canonical(entry.peer),
+            tx: entry.tx,
+            rx: entry.rx,
+            bytes: Some(Bytes {
+                tx_tcp: entry.tx_tcp,
+                tx_ring: entry.tx_ring,
+                rx_tcp: entry.rx_tcp,
+                rx_ring: entry.rx_ring,
+            }),
+            reason: entry.reason,
+        }
+    }
+}
+
+/// IPv4 addresses as such, also where they came from an IPv6 socket.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
+}
+
+/// For people and for JSON, carriers and reasons are words.
+fn as_word<T: ToString, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&value.to_string())
+}
+
+fn as_word_or_null<T: ToString, S: Serializer>(value: &Option<T>, serializer: S) -> Result<S::Ok, S::Error> {
+    value.as_ref().map(T::to_string).serialize(serializer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(bytes: Option<Bytes>, carrier: Carrier, reason: Option<Reason>) -> Row {
+        Row {
+            pid: 7,
+            program: "redis-server".into(),
+            local: "127.0.0.1:6379".parse().unwrap(),
+            peer: "127.0.0.1:50000".parse().unwrap(),
+            tx: carrier,
+            rx: carrier,
+            bytes,
+            reason,
+        }
+    }
+
+    #[test]
+    fn a_table_shows_carriers_bytes_and_reasons() {
+        let bytes = Bytes { tx_tcp: 100, tx_ring: 4096, rx_tcp: 0, rx_ring: 3 << 20 };
+        let text = render(&[
+            row(Some(bytes), Carrier::Ring, None),
+            row(None, Carrier::Tcp, Some(Reason::BelowThreshold)),
+        ]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 3);
+        assert!(lines[1].contains("ring  ring   100 B  4.0 KiB     0 B  3.0 MiB"), "{text}");
+        assert!(lines[2].ends_with("-  below threshold"), "{text}");
+    }
+
+    #[test]
+    fn json_has_exact_numbers() {
+        let bytes = Bytes { tx_tcp: 1, tx_ring: 2, rx_tcp: 3, rx_ring: u64::MAX };
+        let json = serde_json::to_value(row(Some(bytes), Carrier::Ring, None)).unwrap();
+        assert_eq!(json["tx"], "ring");
+        assert_eq!(json["local"], "127.0.0.1:6379");
+        assert_eq!(json["bytes"]["rx_ring"], u64::MAX);
+        assert!(json["reason"].is_null());
+    }
+}

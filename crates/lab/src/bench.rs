@@ -1,0 +1,243 @@
+//! Two processes that exchange bytes and measure it: the peers of the socket experiments.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use serde::{Deserialize, Serialize};
+
+use crate::launch::{Error, Mode, Program, Running, Traffic};
+use crate::record::{Better, Metric};
+use crate::schedule::Trial;
+
+pub(crate) const LATENCY: Metric = Metric { name: "round trip p50", unit: "µs", better: Better::Lower };
+pub(crate) const LATENCY_TAIL: Metric = Metric { name: "round trip p99", unit: "µs", better: Better::Lower };
+pub(crate) const BANDWIDTH: Metric = Metric { name: "bandwidth", unit: "GB/s", better: Better::Higher };
+pub(crate) const EFFORT: Metric = Metric { name: "processor time", unit: "s/GB", better: Better::Lower };
+pub(crate) const RATE: Metric = Metric { name: "message rate", unit: "M/s", better: Better::Higher };
+pub(crate) const CONNECTIONS: Metric = Metric { name: "connections", unit: "1/s", better: Better::Higher };
+
+/// What is done with messages; described at the head of `peer/streambench.c`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Operation {
+    Pingpong,
+    Bandwidth,
+    Rate,
+    Short,
+}
+
+impl Operation {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Pingpong => "pingpong",
+            Self::Bandwidth => "bandwidth",
+            Self::Rate => "rate",
+            Self::Short => "short",
+        }
+    }
+}
+
+/// One test: an operation with messages of a size (bytes), for some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Test {
+    pub(crate) operation: Operation,
+    pub(crate) size: u64,
+    pub(crate) time: Duration,
+}
+
+/// What a peer reports about a test, one JSON object per line.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Report {
+    pub(crate) operation: Operation,
+    /// Bytes per message.
+    pub(crate) size: u64,
+    /// Messages (round trips, connections) within `seconds`.
+    pub(crate) messages: u64,
+    pub(crate) seconds: f64,
+    /// User and system time of this end, and of the other one.
+    pub(crate) cpu_seconds: f64,
+    pub(crate) peer_cpu_seconds: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) p50_ns: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) p99_ns: Option<u64>,
+    /// Known to peers that use Seekwire themselves; for others the library counts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) traffic: Option<Traffic>,
+}
+
+impl Report {
+    /// The readings that the report holds.
+    pub(crate) fn readings(&self) -> Vec<(Metric, f64)> {
+        let per_second = self.messages as f64 / self.seconds;
+        let microseconds = |ns: Option<u64>| ns.map(|ns| ns as f64 / 1e3);
+        match self.operation {
+            Operation::Pingpong => [(LATENCY, self.p50_ns), (LATENCY_TAIL, self.p99_ns)]
+                .into_iter()
+                .filter_map(|(metric, ns)| Some((metric, microseconds(ns)?)))
+                .collect(),
+            Operation::Bandwidth => {
+                let gigabytes = self.messages as f64 * self.size as f64 / 1e9;
+                let effort = (self.cpu_seconds + self.peer_cpu_seconds) / gigabytes;
+                vec![(BANDWIDTH, gigabytes / self.seconds), (EFFORT, effort)]
+            }
+            Operation::Rate => vec![(RATE, per_second / 1e6)],
+            Operation::Short => vec![(CONNECTIONS, per_second)],
+        }
+    }
+}
+
+/// Who exchanges the bytes.
+#[derive(Clone, Debug)]
+pub(crate) enum Peer {
+    /// The unmodified C program.
+    Program(PathBuf),
+    /// The `lab-peer` role of this executable, with one of its APIs.
+    Role(PathBuf, &'static str),
+}
+
+/// How they exchange them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Socket {
+    Tcp,
+    Unix,
+}
+
+/// A pair of peers, server and client.
+#[derive(Clone, Debug)]
+pub(crate) struct Pair {
+    pub(crate) peer: Peer,
+    pub(crate) socket: Socket,
+    pub(crate) mode: Mode,
+    /// `block`, `spin` or `epoll`.
+    pub(crate) wait: &'static str,
+    /// Variables for both processes.
+    pub(crate) environment: Vec<(&'static str, String)>,
+}
+
+impl Pair {
+    pub(crate) fn new(peer: Peer, socket: Socket, mode: Mode) -> Self {
+        Self { peer, socket, mode, wait: "block", environment: Vec::new() }
+    }
+
+    pub(crate) fn wait(mut self, wait: &'static str) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    pub(crate) fn env(mut self, name: &'static str, value: impl ToString) -> Self {
+        self.environment.push((name, value.to_string()));
+        self
+    }
+
+    /// Runs a server and a client that does `tests` in order; every report goes to `report`, even if a later test
+    /// fails.
+    pub(crate) fn run(
+        &self,
+        tests: &[Test],
+        trial: &mut Trial,
+        mut report: impl FnMut(&mut Trial, Report),
+    ) -> Result<()> {
+        let server = self.serve()?;
+        let outcome = self.client(&server, tests).run();
+        let (stdout, error) = match outcome {
+            Ok(finished) => {
+                trial.count(finished.traffic);
+                (finished.stdout, None)
+            }
+            Err(error) => (error.stdout().to_owned(), Some(error)),
+        };
+        for reported in parse(&stdout)? {
+            trial.count(reported.traffic);
+            report(trial, reported);
+        }
+        let obituary = server.running.obituary();
+        server.running.stop()?;
+        match (error, obituary) {
+            (None, _) => Ok(()),
+            (Some(error), None) => Err(error.into()),
+            (Some(error), Some(obituary)) => Err(anyhow!("the server {obituary} ({error})")),
+        }
+    }
+
+    /// Starts a server and waits until it listens.
+    pub(crate) fn serve(&self) -> Result<Server, Error> {
+        let directory = tempfile::Builder::new().prefix("seekwire-").tempdir();
+        let directory = directory.map_err(|error| Error::system("make a directory for a socket", error))?;
+        let path = directory.path().join("socket");
+        let program = match self.socket {
+            Socket::Tcp => self.program("serve").args(["--tcp", "127.0.0.1:0"]),
+            Socket::Unix => self.program("serve").arg("--unix").arg(&path),
+        };
+        let running = program.start()?;
+        let ready = running.wait_for_line(|line| line.starts_with("ready "))?;
+        let address = match self.socket {
+            Socket::Tcp => ["--tcp".to_owned(), format!("127.0.0.1:{}", ready.trim_start_matches("ready "))],
+            Socket::Unix => ["--unix".to_owned(), path.to_string_lossy().into_owned()],
+        };
+        Ok(Server { running, address, _directory: directory })
+    }
+
+    /// A client of `server` that does `tests`, not started yet.
+    pub(crate) fn client(&self, server: &Server, tests: &[Test]) -> Program {
+        let time: Duration = tests.iter().map(|test| test.time).sum();
+        let tests = tests.iter().flat_map(|test| {
+            let Test { operation, size, time } = test;
+            ["--test".to_owned(), format!("{}:{size}:{}", operation.name(), time.as_millis())]
+        });
+        // Generous: a slow machine must not look like a hang.
+        self.program("drive").args(&server.address).args(tests).timeout(time * 4 + Duration::from_secs(20))
+    }
+
+    fn program(&self, action: &str) -> Program {
+        let program = match &self.peer {
+            Peer::Program(path) => Program::new(path, &self.mode).arg(action),
+            Peer::Role(path, api) => Program::new(path, &self.mode).args(["lab-peer", action, "--api", api]),
+        };
+        let program = program.args(["--wait", self.wait]);
+        self.environment.iter().fold(program, |program, (name, value)| program.env(name, value))
+    }
+}
+
+/// A server that listens.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) running: Running,
+    address: [String; 2],
+    /// Holds the UNIX socket.
+    _directory: tempfile::TempDir,
+}
+
+/// The reports among the lines that a client printed.
+pub(crate) fn parse(stdout: &str) -> Result<Vec<Report>> {
+    let lines = stdout.lines().filter(|line| line.starts_with('{'));
+    lines
+        .map(|line| serde_json::from_str(line).with_context(|| format!("not a report of a peer: {line}")))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_become_readings_in_their_units() {
+        let line = r#"{"operation":"pingpong","size":64,"messages":10,"seconds":0.5,"cpu_seconds":0.1,"peer_cpu_seconds":0.1,"min_ns":1,"p50_ns":1500,"p99_ns":2500,"max_ns":9}"#;
+        let reports = parse(&format!("connected\n{line}\n")).unwrap();
+        assert_eq!(reports[0].readings(), [(LATENCY, 1.5), (LATENCY_TAIL, 2.5)]);
+        let bulk = Report {
+            operation: Operation::Bandwidth,
+            size: 1 << 20,
+            messages: 1000,
+            p50_ns: None,
+            ..reports[0]
+        };
+        assert_eq!(bulk.readings(), [(BANDWIDTH, 1.048_576 / 0.5), (EFFORT, 0.2 / 1.048_576)]);
+    }
+
+    #[test]
+    fn cut_off_report_is_an_error() {
+        assert!(parse("{\"operation\":\"pingpong\",\"si").is_err());
+    }
+}

@@ -1,0 +1,82 @@
+//! The short tour for `seekwire demo`: real programs, plain and accelerated, in under two minutes.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use crate::experiment::{self, Context, Description};
+use crate::launch::interrupt;
+use crate::output::Destination;
+use crate::programs::{self, ACCELERATED, PLAIN, Scale};
+use crate::progress::Progress;
+use crate::report;
+
+/// How the demo is run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where `report.html`, `result.json`, `raw.csv` and the figures go.
+    pub out: PathBuf,
+    /// Rounds, each with one plain and one accelerated run of everything.
+    pub rounds: usize,
+    /// `libseekwire.so`, if not the one that [`crate::library::find`] finds.
+    pub library: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { out: PathBuf::from("out/demo"), rounds: 5, library: None }
+    }
+}
+
+/// Chosen so that five rounds take well under two minutes, most of it redis (16 cases).
+const SCALE: Scale = Scale {
+    iperf3: Duration::from_millis(300),
+    redis: Duration::from_millis(250),
+    sockperf_seconds: 1,
+    file: 256 << 20,
+};
+
+/// Runs the demo: progress on standard error, one table on standard output, and a report.
+///
+/// # Errors
+///
+/// If the results cannot be written, if a file arrived with a wrong checksum (after the report has been written), or if
+/// the user interrupts. Programs that are missing are rows of the table.
+pub fn run(options: &Options) -> Result<()> {
+    interrupt::install();
+    let begun = Instant::now();
+    let destination = Destination::prepare(&options.out)?;
+    let settings = experiment::Options {
+        rounds: Some(options.rounds),
+        library: options.library.clone(),
+        ..experiment::Options::default()
+    };
+    let context = Context::new(&settings, Progress::new("demo"))?;
+    let description = Description {
+        name: "demo",
+        about: "Unmodified programs exchange bytes over TCP on this machine, plain and accelerated in alternation. In \
+                accelerated runs both ends are accelerated.",
+        paper_reference: None,
+    };
+    let completed = experiment::measure(description, &destination, || {
+        programs::measure(&context, context.rounds(5, 5), SCALE)
+    })?;
+    drop(context);
+
+    let table = report::plain_text(&completed.result.rows, PLAIN, ACCELERATED, programs::is_headline);
+    let mut stdout = std::io::stdout().lock();
+    writeln!(stdout, "{table}")?;
+    writeln!(
+        stdout,
+        "Medians of {} rounds; ratio is accelerated / plain; ring: bytes of a run's client that went",
+        options.rounds.max(1)
+    )?;
+    writeln!(stdout, "through shared memory. {} s in all.", begun.elapsed().as_secs())?;
+    writeln!(stdout, "Report: {}", completed.report().display())?;
+    match completed.violation {
+        Some(violation) => bail!("{violation}"),
+        None => Ok(()),
+    }
+}

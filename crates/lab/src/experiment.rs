@@ -1,0 +1,257 @@
+//! Experiments, what they get to work with, and how they are run.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use serde_json::Value;
+
+use crate::launch::{Mode, Registry, interrupt};
+use crate::machine::{COMMIT, Machine};
+use crate::outcome::{Outcome, ResultFile};
+use crate::output::{Destination, RESULT};
+use crate::progress::Progress;
+use crate::{experiments, library, report};
+
+/// Something that can be measured.
+pub trait Experiment: Sync {
+    /// The name by which users ask for it, and the name of its directory.
+    fn name(&self) -> &'static str;
+
+    /// What it measures, in a sentence or two.
+    fn about(&self) -> &'static str;
+
+    /// The paper and figures that it follows, if any.
+    fn paper_reference(&self) -> Option<&'static str>;
+
+    /// Measures. What cannot be measured here is a sample with an error, not a failure of the experiment.
+    ///
+    /// # Errors
+    ///
+    /// If nothing at all can be measured, or the user interrupts.
+    fn run(&self, context: &Context<'_>) -> Result<Outcome>;
+}
+
+/// How experiments are run.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Fewer sizes, fewer rounds, shorter runs: to see whether everything works, not to draw conclusions.
+    pub quick: bool,
+    /// Each experiment writes into a directory of its name below this one.
+    pub out: PathBuf,
+    /// Number of rounds, if not the experiment's own.
+    pub rounds: Option<usize>,
+    /// `libseekwire.so`, if not the one that [`library::find`] finds.
+    pub library: Option<PathBuf>,
+    /// The program that plays the `lab-peer` role (see [`crate::peer`]), if not the running one.
+    pub peer: Option<PathBuf>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { quick: false, out: PathBuf::from("out/lab"), rounds: None, library: None, peer: None }
+    }
+}
+
+/// What an experiment gets to work with.
+#[derive(Debug)]
+pub struct Context<'a> {
+    options: &'a Options,
+    progress: Progress,
+    library: Result<PathBuf, String>,
+    registry: Registry,
+}
+
+impl<'a> Context<'a> {
+    /// A context for one experiment, reporting to `progress`.
+    ///
+    /// # Errors
+    ///
+    /// If no temporary directory can be made.
+    pub fn new(options: &'a Options, progress: Progress) -> Result<Self> {
+        let library = match &options.library {
+            Some(library) => {
+                library.canonicalize().map_err(|error| format!("{}: {error}", library.display()))
+            }
+            None => library::find().map_err(|error| error.to_string()),
+        };
+        let registry = Registry::new().context("cannot make a directory for the registry of the children")?;
+        Ok(Self { options, progress, library, registry })
+    }
+
+    /// How to start an accelerated program.
+    ///
+    /// # Errors
+    ///
+    /// If the library was not found.
+    pub fn accelerated(&self) -> Result<Mode> {
+        let library = self.library.clone().map_err(|why| anyhow!("{why}"))?;
+        Ok(Mode::Accelerated { library, registry: self.registry.clone() })
+    }
+
+    /// How to start a program that uses Seekwire itself.
+    pub fn linked(&self) -> Mode {
+        Mode::Linked { registry: self.registry.clone() }
+    }
+
+    /// Whether to be quick rather than thorough.
+    pub fn quick(&self) -> bool {
+        self.options.quick
+    }
+
+    /// One of two values, by [`Context::quick`].
+    pub fn pick<T>(&self, quick: T, thorough: T) -> T {
+        if self.options.quick { quick } else { thorough }
+    }
+
+    /// Number of rounds: as the user wishes, else one of these two.
+    pub fn rounds(&self, quick: usize, thorough: usize) -> usize {
+        self.options.rounds.unwrap_or(self.pick(quick, thorough)).max(1)
+    }
+
+    /// Where to report progress.
+    pub fn progress(&self) -> &Progress {
+        &self.progress
+    }
+
+    /// The program that plays the `lab-peer` role.
+    ///
+    /// # Errors
+    ///
+    /// If the path of the running program cannot be learnt.
+    pub fn peer(&self) -> Result<PathBuf> {
+        match &self.options.peer {
+            Some(peer) => Ok(peer.clone()),
+            None => Ok(std::env::current_exe()?),
+        }
+    }
+
+    /// Parameters that every result names: rounds, thoroughness, and settings the accelerated programs inherited.
+    pub(crate) fn parameters(&self, rounds: usize) -> BTreeMap<String, Value> {
+        let inherited: BTreeMap<String, Value> = std::env::vars()
+            .filter(|(name, _)| name.starts_with("SEEKWIRE_"))
+            .map(|(name, value)| (name, value.into()))
+            .collect();
+        BTreeMap::from([
+            ("rounds".to_owned(), rounds.into()),
+            ("quick".to_owned(), self.options.quick.into()),
+            ("environment".to_owned(), Value::Object(inherited.into_iter().collect())),
+        ])
+    }
+}
+
+/// What a reader is told about an experiment.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Description {
+    pub(crate) name: &'static str,
+    pub(crate) about: &'static str,
+    pub(crate) paper_reference: Option<&'static str>,
+}
+
+impl Description {
+    pub(crate) fn of(experiment: &dyn Experiment) -> Self {
+        let (name, about, paper_reference) =
+            (experiment.name(), experiment.about(), experiment.paper_reference());
+        Self { name, about, paper_reference }
+    }
+}
+
+/// An experiment that has been run and written down.
+#[derive(Debug)]
+pub struct Completed {
+    /// The directory that holds `result.json`, `raw.csv`, `report.html` and the figures.
+    pub directory: PathBuf,
+    /// What `result.json` holds.
+    pub result: ResultFile,
+    /// See [`Outcome::violation`].
+    pub violation: Option<String>,
+}
+
+/// Runs the named experiments one after the other, and writes what they found into directories of their names.
+///
+/// # Errors
+///
+/// Unknown names and directories that cannot be written to are reported before anything runs. Afterwards the first
+/// experiment that fails ends the run; what earlier ones found has been written by then.
+pub fn run<N: AsRef<str>>(names: &[N], options: &Options) -> Result<Vec<Completed>> {
+    interrupt::install();
+    let chosen: Vec<&dyn Experiment> =
+        names.iter().map(|name| by_name(name.as_ref())).collect::<Result<_>>()?;
+    let prepared: Vec<_> = chosen
+        .into_iter()
+        .map(|experiment| Ok((experiment, Destination::prepare(&options.out.join(experiment.name()))?)))
+        .collect::<Result<_>>()?;
+    prepared
+        .into_iter()
+        .map(|(experiment, destination)| run_into(experiment, options, &destination))
+        .collect()
+}
+
+/// Runs one experiment, of whatever origin, and writes what it found into a directory of its name.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn run_one(experiment: &dyn Experiment, options: &Options) -> Result<Completed> {
+    interrupt::install();
+    run_into(experiment, options, &Destination::prepare(&options.out.join(experiment.name()))?)
+}
+
+fn run_into(experiment: &dyn Experiment, options: &Options, destination: &Destination) -> Result<Completed> {
+    let context = Context::new(options, Progress::new(experiment.name()))?;
+    let completed = measure(Description::of(experiment), destination, || experiment.run(&context))?;
+    match &completed.violation {
+        Some(violation) => bail!("experiment {}: {violation}", experiment.name()),
+        None => Ok(completed),
+    }
+}
+
+fn by_name(name: &str) -> Result<&'static dyn Experiment> {
+    let known = experiments();
+    match known.iter().find(|experiment| experiment.name() == name) {
+        Some(experiment) => Ok(*experiment),
+        None => {
+            let names: Vec<&str> = known.iter().map(|experiment| experiment.name()).collect();
+            bail!("there is no experiment '{name}'; there are {}", names.join(", "))
+        }
+    }
+}
+
+/// Runs `experiment` between two looks at the machine, and writes everything it found.
+pub(crate) fn measure(
+    description: Description,
+    destination: &Destination,
+    experiment: impl FnOnce() -> Result<Outcome>,
+) -> Result<Completed> {
+    let mut machine = Machine::describe();
+    let outcome = experiment().map_err(|error| error.context(format!("experiment {}", description.name)))?;
+    machine.finish();
+
+    let result = ResultFile {
+        experiment: description.name.to_owned(),
+        machine,
+        commit: COMMIT.to_owned(),
+        parameters: outcome.parameters,
+        rows: outcome.samples.rows(outcome.baseline),
+        summary: outcome.summary.iter().map(|key| (key.name.to_owned(), key.value)).collect(),
+    };
+    // The mark of ownership goes first: if anything below fails, the next run may still take the directory over.
+    destination.write(RESULT, &(serde_json::to_string_pretty(&result)? + "\n"))?;
+    destination.write("raw.csv", &outcome.samples.to_csv())?;
+    let mut figures = Vec::new();
+    for figure in outcome.figures.iter().filter(|figure| !figure.is_empty()) {
+        let svg = figure.to_svg()?;
+        destination.write(&figure.file, &svg)?;
+        figures.push((figure.title.clone(), svg));
+    }
+    let report = report::html(&description, &result, &outcome.summary, &figures);
+    destination.write("report.html", &report)?;
+    Ok(Completed { directory: destination.path().to_owned(), result, violation: outcome.violation })
+}
+
+impl Completed {
+    /// Path of the report.
+    pub fn report(&self) -> PathBuf {
+        self.directory.join(Path::new("report.html"))
+    }
+}

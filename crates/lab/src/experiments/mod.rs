@@ -1,0 +1,95 @@
+//! The experiments.
+
+mod connections;
+mod pairs;
+mod programs;
+mod ring_size;
+mod sockets;
+
+use std::time::Duration;
+
+use crate::bench::{Operation, Pair, Peer, Socket, Test};
+use crate::experiment::{Context, Experiment};
+use crate::plot::{Axis, Chart, Figure, Point, Scale, Series};
+use crate::record::{Metric, Row};
+use crate::schedule::{Trial, Variant};
+use crate::{streambench, text};
+
+/// Every experiment, in the order in which they are listed.
+pub fn experiments() -> &'static [&'static dyn Experiment] {
+    &[&sockets::Sockets, &ring_size::RingSize, &pairs::Pairs, &connections::Connections, &programs::Programs]
+}
+
+const TCP: &str = "TCP";
+const UNIX: &str = "UNIX socket";
+const ACCELERATED: &str = "accelerated";
+
+/// The tests of a sweep: each operation with each size, all for the same time.
+fn sweep(operations: &[Operation], sizes: &[u64], time: Duration) -> Vec<Test> {
+    let tests = |&operation| sizes.iter().map(move |&size| Test { operation, size, time });
+    operations.iter().flat_map(tests).collect()
+}
+
+/// A variant in which two processes of the C program exchange messages; `adjust` sets what is special about it.
+fn program_variant<'a>(
+    context: &Context<'_>,
+    name: impl Into<String>,
+    socket: Socket,
+    accelerated: bool,
+    tests: Vec<Test>,
+    adjust: impl FnOnce(Pair) -> Pair,
+) -> Variant<'a> {
+    let mode = if accelerated { context.accelerated() } else { Ok(crate::launch::Mode::Plain) };
+    match streambench::path().and_then(|path| Ok((path, mode?))) {
+        Ok((path, mode)) => {
+            pair_variant(name, adjust(Pair::new(Peer::Program(path.to_owned()), socket, mode)), tests)
+        }
+        Err(error) => Variant::unavailable(name, format!("{error:#}")),
+    }
+}
+
+/// A variant in which the peers of `pair` do `tests`. Each message size is a case.
+fn pair_variant<'a>(name: impl Into<String>, pair: Pair, tests: Vec<Test>) -> Variant<'a> {
+    Variant::new(name, move |trial: &mut Trial| {
+        pair.run(&tests, trial, |trial, report| {
+            for (metric, value) in report.readings() {
+                trial.record(text::size(report.size), Some(report.size as f64), metric, value);
+            }
+        })
+    })
+}
+
+/// A figure with one curve for each of `variants`, from the rows of `metric`.
+fn curves(
+    file: &str,
+    title: &str,
+    x: Axis,
+    y: Scale,
+    metric: Metric,
+    rows: &[Row],
+    variants: &[&str],
+) -> Figure {
+    let series = variants
+        .iter()
+        .enumerate()
+        .map(|(colour, &variant)| {
+            let mut points: Vec<Point> = rows
+                .iter()
+                .filter(|row| row.variant == variant && row.metric == metric.name)
+                .filter_map(|row| {
+                    let spread = row.spread?;
+                    Some(Point { x: row.x?, y: spread.median, low: spread.min, high: spread.max })
+                })
+                .collect();
+            points.sort_by(|a, b| a.x.total_cmp(&b.x));
+            Series { name: variant.to_owned(), colour, points }
+        })
+        .filter(|series| !series.points.is_empty())
+        .collect();
+    let y = Axis { label: format!("{} ({})", metric.name, metric.unit), scale: y };
+    Figure { file: file.to_owned(), title: title.to_owned(), chart: Chart::Curves { x, y, series } }
+}
+
+fn message_size() -> Axis {
+    Axis { label: "message size (bytes)".to_owned(), scale: Scale::Sizes }
+}

@@ -1,0 +1,129 @@
+//! `pairs`: what several pairs of processes move together.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+
+use super::{ACCELERATED, TCP, UNIX, curves, sweep};
+use crate::bench::{self, BANDWIDTH, Operation, Pair, Peer, Server, Socket, Test};
+use crate::experiment::{Context, Experiment};
+use crate::launch::{Mode, Running};
+use crate::outcome::{Key, Outcome};
+use crate::plot::{Axis, Scale};
+use crate::record::Selector;
+use crate::schedule::{Group, Trial, Variant, alternate};
+use crate::streambench;
+
+pub(super) struct Pairs;
+
+const MESSAGE: u64 = 64 << 10;
+const COUNTS: [usize; 4] = [1, 2, 4, 8];
+
+impl Experiment for Pairs {
+    fn name(&self) -> &'static str {
+        "pairs"
+    }
+
+    fn about(&self) -> &'static str {
+        "Aggregate one-way bandwidth of 1, 2, 4 and 8 pairs of processes that send 64 KiB messages at the same time, each \
+         pair over a connection of its own. All pairs connect and warm up first and then start together."
+    }
+
+    fn paper_reference(&self) -> Option<&'static str> {
+        Some("the scaling measurements of the YASMIN paper (1 to 4 pairs of virtual machines)")
+    }
+
+    fn run(&self, context: &Context<'_>) -> Result<Outcome> {
+        let rounds = context.rounds(3, 9);
+        let time = Duration::from_millis(context.pick(150, 500));
+        let tests = sweep(&[Operation::Bandwidth], &[MESSAGE], time);
+        let mut groups: Vec<Group<'_>> = COUNTS
+            .iter()
+            .map(|&count| {
+                let variant = |name, socket, mode: Result<Mode>| variant(name, socket, mode, count, &tests);
+                let variants = vec![
+                    variant(TCP, Socket::Tcp, Ok(Mode::Plain)),
+                    variant(UNIX, Socket::Unix, Ok(Mode::Plain)),
+                    variant(ACCELERATED, Socket::Tcp, context.accelerated()),
+                ];
+                Group::new(case(count), variants)
+            })
+            .collect();
+        let samples = alternate(&mut groups, rounds, context.progress())?;
+        drop(groups);
+
+        let ratio = |count| {
+            let case = case(count);
+            let select = |variant| Selector { case: &case, variant, metric: BANDWIDTH };
+            samples.ratio(select(ACCELERATED), select(TCP)).map(|ratio| ratio.value)
+        };
+        const MEANING: &str = "aggregate bandwidth, accelerated over TCP loopback; higher is better";
+        let summary = [
+            Key::measured("pairs1_vs_tcp", MEANING, ratio(1)),
+            Key::measured("pairs2_vs_tcp", MEANING, ratio(2)),
+            Key::measured("pairs4_vs_tcp", MEANING, ratio(4)),
+            Key::measured("pairs8_vs_tcp", MEANING, ratio(8)),
+        ];
+        let rows = samples.rows(TCP);
+        let x = Axis { label: "pairs of processes".to_owned(), scale: Scale::Log2 };
+        let variants = [TCP, UNIX, ACCELERATED];
+        let title = "Aggregate bandwidth of 64 KiB messages";
+        let figures = vec![curves("bandwidth.svg", title, x, Scale::Linear, BANDWIDTH, &rows, &variants)];
+        let mut parameters = context.parameters(rounds);
+        parameters.insert("milliseconds".to_owned(), (time.as_millis() as u64).into());
+        parameters.insert("message size".to_owned(), MESSAGE.into());
+        Ok(Outcome {
+            parameters,
+            summary: summary.into_iter().flatten().collect(),
+            figures,
+            samples,
+            baseline: TCP,
+            violation: None,
+        })
+    }
+}
+
+fn case(count: usize) -> String {
+    if count == 1 { "1 pair".to_owned() } else { format!("{count} pairs") }
+}
+
+fn variant<'a>(name: &str, socket: Socket, mode: Result<Mode>, count: usize, tests: &[Test]) -> Variant<'a> {
+    let pair =
+        streambench::path().and_then(|path| Ok(Pair::new(Peer::Program(path.to_owned()), socket, mode?)));
+    match pair {
+        Ok(pair) => {
+            let tests = tests.to_vec();
+            Variant::new(name, move |trial: &mut Trial| together(&pair, count, &tests, trial))
+        }
+        Err(error) => Variant::unavailable(name, format!("{error:#}")),
+    }
+}
+
+/// Runs `count` pairs at the same time and records the sum of their bandwidths.
+fn together(pair: &Pair, count: usize, tests: &[Test], trial: &mut Trial) -> Result<()> {
+    let servers: Vec<Server> = (0..count).map(|_| pair.serve()).collect::<Result<_, _>>()?;
+    let mut clients: Vec<Running> = servers
+        .iter()
+        .map(|server| pair.client(server, tests).arg("--barrier").start())
+        .collect::<Result<_, _>>()?;
+    for client in &clients {
+        client.wait_for_line(|line| line == "connected")?;
+    }
+    for client in &mut clients {
+        client.send_line("go")?;
+    }
+    let mut total = 0.0;
+    for client in clients {
+        let finished = client.wait()?;
+        trial.count(finished.traffic);
+        let report =
+            bench::parse(&finished.stdout)?.into_iter().next().context("a client reported nothing")?;
+        let bandwidth = report.readings().into_iter().find(|(metric, _)| *metric == BANDWIDTH);
+        total += bandwidth.context("a client did not measure bandwidth")?.1;
+    }
+    for server in servers {
+        server.running.stop()?;
+    }
+    trial.record(case(count), Some(count as f64), BANDWIDTH, total);
+    Ok(())
+}

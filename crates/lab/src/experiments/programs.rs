@@ -1,0 +1,44 @@
+//! `programs`: what real programs gain, thoroughly.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use crate::experiment::{Context, Experiment};
+use crate::outcome::Outcome;
+use crate::programs::{self, Scale};
+
+pub(super) struct Programs;
+
+impl Experiment for Programs {
+    fn name(&self) -> &'static str {
+        "programs"
+    }
+
+    fn about(&self) -> &'static str {
+        "Unmodified programs, plain and accelerated: iperf3 in both directions, redis-benchmark against redis-server, a \
+         file served by Python and fetched by curl, and sockperf ping-pong. In accelerated runs both ends are \
+         accelerated. Throughput is compared as accelerated over plain, and so are times."
+    }
+
+    fn paper_reference(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn run(&self, context: &Context<'_>) -> Result<Outcome> {
+        let quick = Scale {
+            iperf3: Duration::from_millis(300),
+            redis: Duration::from_millis(200),
+            sockperf_seconds: 1,
+            file: 256 << 20,
+        };
+        let thorough = Scale {
+            iperf3: Duration::from_secs(1),
+            redis: Duration::from_secs(1),
+            sockperf_seconds: 2,
+            file: 1 << 30,
+        };
+        let rounds = context.rounds(3, 10);
+        programs::measure(context, rounds, context.pick(quick, thorough))
+    }
+}

@@ -1,0 +1,63 @@
+//! What an experiment brings home, and the file that keeps it.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::machine::Machine;
+use crate::plot::Figure;
+use crate::record::{Row, Samples};
+
+/// What an experiment brings home.
+#[derive(Debug)]
+pub struct Outcome {
+    /// How it was done: rounds, sizes, settings.
+    pub parameters: BTreeMap<String, Value>,
+    /// All readings.
+    pub samples: Samples,
+    /// The variant that all others are compared with.
+    pub baseline: &'static str,
+    /// The few numbers that matter. What could not be measured is left out.
+    pub summary: Vec<Key>,
+    /// Plots, in the order in which the report shows them.
+    pub figures: Vec<Figure>,
+    /// Something that must never happen, such as damaged data. It is written down like any other result, and then ends
+    /// the run with this error.
+    pub violation: Option<String>,
+}
+
+/// One number of the summary.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Key {
+    /// Its name in `result.json`.
+    pub name: &'static str,
+    /// Its value.
+    pub value: f64,
+    /// What it means and which way is better.
+    pub meaning: &'static str,
+}
+
+impl Key {
+    /// A number of the summary, if it could be measured.
+    pub fn measured(name: &'static str, meaning: &'static str, value: Option<f64>) -> Option<Self> {
+        value.map(|value| Self { name, value, meaning })
+    }
+}
+
+/// The contents of `result.json`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ResultFile {
+    /// Name of the experiment.
+    pub experiment: String,
+    /// Where it ran.
+    pub machine: Machine,
+    /// What it ran: `git describe` of the sources.
+    pub commit: String,
+    /// How it was done.
+    pub parameters: BTreeMap<String, Value>,
+    /// Medians, spread and ratios.
+    pub rows: Vec<Row>,
+    /// The few numbers that matter.
+    pub summary: BTreeMap<String, f64>,
+}

@@ -1,0 +1,106 @@
+//! Where results go: a directory that must be ours, and files that appear whole or not at all.
+
+use std::fs::{self, Permissions};
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
+
+/// The file that marks a directory as one of ours.
+pub(crate) const RESULT: &str = "result.json";
+
+/// A directory that may be written to.
+#[derive(Debug)]
+pub(crate) struct Destination(PathBuf);
+
+impl Destination {
+    /// Makes the directory, or takes over one that holds an earlier result. Checked before anything is measured.
+    pub(crate) fn prepare(directory: &Path) -> Result<Self> {
+        fs::create_dir_all(directory)
+            .with_context(|| format!("cannot make the directory {}", directory.display()))?;
+        let mut entries =
+            fs::read_dir(directory).with_context(|| format!("cannot look into {}", directory.display()))?;
+        if entries.next().is_some() && !is_result(&directory.join(RESULT)) {
+            bail!(
+                "{} holds files that are not results of this laboratory; name another directory with --out",
+                directory.display()
+            );
+        }
+        tempfile::tempfile_in(directory)
+            .with_context(|| format!("cannot write into {}", directory.display()))?;
+        Ok(Self(directory.to_owned()))
+    }
+
+    /// Writes one file; readers see the old contents or the new ones, never a part.
+    pub(crate) fn write(&self, name: &str, contents: &str) -> Result<PathBuf> {
+        let path = self.0.join(name);
+        let write = || -> std::io::Result<()> {
+            let mut file = tempfile::Builder::new()
+                .prefix(".seekwire-")
+                // The umask has the last word, as for any other file.
+                .permissions(Permissions::from_mode(0o666))
+                .tempfile_in(&self.0)?;
+            file.write_all(contents.as_bytes())?;
+            file.persist(&path)?;
+            Ok(())
+        };
+        write().map_err(|error| {
+            let hint = match error.kind() {
+                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; free some space and run it again",
+                ErrorKind::PermissionDenied => "; choose a directory of your own with --out",
+                _ => "",
+            };
+            anyhow::Error::new(error).context(format!("cannot write {}{hint}", path.display()))
+        })?;
+        Ok(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+fn is_result(path: &Path) -> bool {
+    #[derive(Deserialize)]
+    struct Mark {
+        #[serde(rename = "experiment")]
+        _experiment: String,
+    }
+    fs::read_to_string(path).is_ok_and(|text| serde_json::from_str::<Mark>(&text).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_are_replaced_whole_and_leave_nothing_behind() {
+        let directory = tempfile::tempdir().unwrap();
+        let out = directory.path().join("a/b");
+        let destination = Destination::prepare(&out).unwrap();
+        destination.write(RESULT, r#"{"experiment":"x"}"#).unwrap();
+        destination.write(RESULT, r#"{"experiment":"y"}"#).unwrap();
+        assert_eq!(fs::read_to_string(out.join(RESULT)).unwrap(), r#"{"experiment":"y"}"#);
+        assert_eq!(fs::read_dir(&out).unwrap().count(), 1);
+        Destination::prepare(&out).expect("an earlier result may be replaced");
+    }
+
+    #[test]
+    fn strangers_files_are_not_touched() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join(RESULT), "{}").unwrap();
+        let error = Destination::prepare(directory.path()).unwrap_err().to_string();
+        assert!(error.contains("--out"), "{error}");
+    }
+
+    #[test]
+    fn errors_name_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let destination = Destination::prepare(&directory.path().join("gone")).unwrap();
+        fs::remove_dir(destination.path()).unwrap();
+        let error = format!("{:#}", destination.write("raw.csv", "").unwrap_err());
+        assert!(error.contains("raw.csv"), "{error}");
+    }
+}

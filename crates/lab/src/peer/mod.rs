@@ -1,0 +1,56 @@
+//! The `lab-peer` role: a client or server that uses the Rust API instead of plain sockets.
+//!
+//! It speaks the protocol, takes the options and prints the reports of `peer/streambench.c`, with one option more:
+//!
+//! ```text
+//! lab-peer serve --tcp ADDRESS:PORT [--api std|stream|in-place]
+//! lab-peer drive --tcp ADDRESS:PORT [--api std|stream|in-place] --test OPERATION:SIZE:MILLISECONDS ...
+//! ```
+//!
+//! `stream` copies messages into and out of a Seekwire stream, `in-place` writes and reads them where they are, and `std`
+//! (the default) uses `std::net`, which shows what Rust itself costs.
+
+mod accelerated;
+mod channel;
+mod drive;
+mod options;
+mod serve;
+mod wire;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+use channel::Channel;
+use options::{Action, Api, Options};
+
+/// Plays the role with the arguments that follow `lab-peer`.
+///
+/// Meant to be called by the binary that runs the experiments, in a child process. Complaints go to standard error.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    match run(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("lab-peer: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
+    let options = Options::parse(arguments)?;
+    match options.api {
+        Api::Std => play::<channel::Std>(options),
+        Api::Stream => play::<accelerated::Copied>(options),
+        Api::InPlace => play::<accelerated::InPlace>(options),
+    }
+}
+
+fn play<C: Channel>(options: Options) -> Result<()> {
+    let mut stdout = std::io::stdout();
+    match options.action {
+        Action::Serve => serve::listen::<C>(options.address, &mut stdout),
+        Action::Drive(tests) => drive::all::<C>(options.address, &tests, &mut stdout),
+    }
+}

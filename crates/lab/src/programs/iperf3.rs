@@ -1,0 +1,98 @@
+//! `iperf3`: one stream of 64 KiB writes, in both directions.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use serde_json::Value;
+
+use super::{BANDWIDTH, Listening, PerMode, Shared, Work, compare, listen, with_package};
+use crate::experiment::Context;
+use crate::launch::{Error, Mode, Program, Running};
+use crate::schedule::{Group, Trial};
+
+pub(super) const FORWARD: &str = "iperf3, one stream";
+pub(super) const REVERSE: &str = "iperf3, reverse";
+
+const PACKAGE: &str = "iperf3";
+/// Bytes of the first run.
+const FIRST: u64 = 512 << 20;
+
+pub(super) fn groups<'a>(context: &Context<'_>, time: Duration) -> Vec<Group<'a>> {
+    let servers = PerMode::new();
+    [(FORWARD, false), (REVERSE, true)]
+        .into_iter()
+        .map(|(case, reverse)| {
+            let work = Work::default();
+            compare(context, case, |mode| {
+                let (server, work) = (servers.of(&mode), work.clone());
+                move |trial: &mut Trial| run(trial, &server, &mode, case, reverse, &work, time)
+            })
+        })
+        .collect()
+}
+
+fn run(
+    trial: &mut Trial,
+    server: &Shared<Listening>,
+    mode: &Mode,
+    case: &str,
+    reverse: bool,
+    work: &Work,
+    time: Duration,
+) -> Result<()> {
+    let server = server.get(|| start(mode))?;
+    let bytes = work.amount(trial, time, FIRST);
+    let client = Program::new("iperf3", mode)
+        .args(["--client", "127.0.0.1", "--port", &server.port.to_string()])
+        .args(["--length", "64K", "--bytes", &bytes.to_string(), "--json"])
+        .args(reverse.then_some("--reverse"));
+    let finished = server.serve(client, explain)?;
+    trial.count(finished.traffic);
+    let bits_per_second = received(&finished.stdout)?;
+    work.learn(mode, bits_per_second / 8.0);
+    trial.record(case, None, BANDWIDTH, bits_per_second / 8e9);
+    Ok(())
+}
+
+fn start(mode: &Mode) -> Result<Listening> {
+    let program = |port: u16| {
+        Program::new("iperf3", mode).args([
+            "--server",
+            "--bind",
+            "127.0.0.1",
+            "--port",
+            &port.to_string(),
+            "--forceflush",
+        ])
+    };
+    let ready =
+        |process: &Running, _| process.wait_for_line(|line| line.starts_with("Server listening")).map(|_| ());
+    listen(program, ready).map_err(|error| with_package(error, PACKAGE))
+}
+
+/// The rate that the receiver saw.
+fn received(json: &str) -> Result<f64> {
+    let report: Value = serde_json::from_str(json).context("iperf3 did not print JSON")?;
+    report["end"]["sum_received"]["bits_per_second"].as_f64().context("iperf3 reported no rate")
+}
+
+/// With --json, iperf3 complains inside its report.
+fn explain(error: Error) -> anyhow::Error {
+    let report: Value = serde_json::from_str(error.stdout()).unwrap_or_default();
+    match report["error"].as_str() {
+        Some(reason) => anyhow!("iperf3 failed: {reason}"),
+        None => with_package(error, PACKAGE),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rate_of_the_receiver_is_read() {
+        let report = r#"{"end":{"sum_sent":{"bits_per_second":9e9},"sum_received":{"bits_per_second":8e9}}}"#;
+        assert_eq!(received(report).unwrap(), 8e9);
+        assert!(received("{}").is_err());
+    }
+}

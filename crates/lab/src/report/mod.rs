@@ -1,0 +1,260 @@
+//! The report: one HTML file that needs nothing else, readable on paper, by day and by night.
+
+mod table;
+
+use std::fmt::Write;
+
+use crate::experiment::Description;
+use crate::outcome::{Key, ResultFile};
+use crate::record::{self, Better, Row};
+use crate::stats::Spread;
+use crate::text;
+
+pub(crate) use table::plain_text;
+
+const STYLE: &str = include_str!("style.css");
+
+/// The report as an HTML document. `figures` are (title, SVG) pairs.
+pub(crate) fn html(
+    description: &Description,
+    result: &ResultFile,
+    summary: &[Key],
+    figures: &[(String, String)],
+) -> String {
+    let mut page = String::new();
+    let title = escape(&format!("Seekwire: {}", result.experiment));
+    // Writing to a string cannot fail.
+    let _ = write!(
+        page,
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
+         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n<p>{}</p>\n",
+        escape(description.about)
+    );
+    if let Some(paper) = description.paper_reference {
+        let _ = writeln!(page, "<p class=\"soft\">After {}.</p>", escape(paper));
+    }
+    push_summary(&mut page, summary);
+    push_failures(&mut page, &result.rows);
+    for (title, svg) in figures {
+        let _ = writeln!(page, "<h2>{}</h2>\n<figure>{}</figure>", escape(title), inline(svg));
+    }
+    push_rows(&mut page, &result.rows);
+    push_setting(&mut page, result);
+    page.push_str("</body>\n</html>\n");
+    page
+}
+
+fn push_summary(page: &mut String, summary: &[Key]) {
+    if summary.is_empty() {
+        return;
+    }
+    page.push_str("<h2>Summary</h2>\n<div class=\"scroll\"><table>\n<thead><tr><th>Key</th><th>Value</th><th>Meaning</th></tr></thead>\n<tbody>\n");
+    for key in summary {
+        let _ = writeln!(
+            page,
+            "<tr><td><code>{}</code></td><td class=\"number\">{}</td><td>{}</td></tr>",
+            escape(key.name),
+            text::significant(key.value),
+            escape(key.meaning)
+        );
+    }
+    page.push_str("</tbody></table></div>\n");
+}
+
+fn push_failures(page: &mut String, rows: &[Row]) {
+    let failures = record::failures(rows);
+    if failures.is_empty() {
+        return;
+    }
+    page.push_str("<h2>What could not be measured</h2>\n<ul>\n");
+    for failure in failures {
+        let runs = failure.rows.iter().map(|row| format!("{}, {}", row.case, row.variant));
+        let _ = writeln!(
+            page,
+            "<li><span class=\"error\">{}</span><br><span class=\"soft\">{}</span></li>",
+            escape(failure.error),
+            escape(&runs.collect::<Vec<_>>().join("; "))
+        );
+    }
+    page.push_str("</ul>\n");
+}
+
+fn push_rows(page: &mut String, rows: &[Row]) {
+    page.push_str(
+        "<h2>Measurements</h2>\n<p class=\"soft\">Medians over the rounds; the spread is smallest to largest, with the \
+         interquartile range and the median absolute deviation. Ratios divide by the named baseline and carry a 95 % \
+         bootstrap interval over rounds. Bytes are the median per run, both ways, as the client counted them.</p>\n\
+         <div class=\"scroll\"><table>\n<thead><tr><th>Case</th><th>Variant</th><th>Metric</th><th>Median</th><th>Unit</th>\
+         <th>Min – max</th><th>IQR</th><th>MAD</th><th>n</th><th>Ratio</th><th>95 %</th><th>Ring</th><th>TCP</th></tr></thead>\n<tbody>\n",
+    );
+    for row in rows.iter().filter(|row| row.spread.is_some()) {
+        let number = |of: fn(&Spread) -> f64| {
+            row.spread.as_ref().map(|s| text::significant(of(s))).unwrap_or_default()
+        };
+        let bytes = |bytes: Option<u64>| bytes.map(text::about_bytes).unwrap_or_default();
+        let (ratio, interval) = row.ratio.map_or_else(Default::default, |ratio| {
+            (format!("{:.3}", ratio.value), format!("{:.3} – {:.3}", ratio.low, ratio.high))
+        });
+        let _ = writeln!(
+            page,
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td class=\"number\">{}</td><td>{}</td><td class=\"number\">{} – {}</td>\
+             <td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td>\
+             <td class=\"number {}\" title=\"{}\">{ratio}</td><td class=\"number\">{interval}</td>\
+             <td class=\"number\">{}</td><td class=\"number\">{}</td></tr>",
+            escape(&row.case),
+            escape(&row.variant),
+            escape(&row.metric),
+            number(|s| s.median),
+            escape(&row.unit),
+            number(|s| s.min),
+            number(|s| s.max),
+            number(|s| s.q3 - s.q1),
+            number(|s| s.mad),
+            row.spread.as_ref().map_or(0, |s| s.n),
+            verdict(row),
+            escape(&row.baseline.as_ref().map(|baseline| format!("over {baseline}")).unwrap_or_default()),
+            bytes(row.ring_bytes),
+            bytes(row.tcp_bytes),
+        );
+    }
+    page.push_str("</tbody></table></div>\n");
+}
+
+/// The class of a ratio: only an interval that leaves 1 out is a verdict.
+fn verdict(row: &Row) -> &'static str {
+    match (row.ratio, row.better) {
+        (Some(ratio), Better::Higher) if ratio.low > 1.0 => "better",
+        (Some(ratio), Better::Higher) if ratio.high < 1.0 => "worse",
+        (Some(ratio), Better::Lower) if ratio.high < 1.0 => "better",
+        (Some(ratio), Better::Lower) if ratio.low > 1.0 => "worse",
+        _ => "",
+    }
+}
+
+fn push_setting(page: &mut String, result: &ResultFile) {
+    let machine = &result.machine;
+    let known = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
+    let mut entries = vec![
+        ("Commit".to_owned(), result.commit.clone()),
+        ("Processor".to_owned(), known(&machine.cpu)),
+        ("Logical processors".to_owned(), machine.cores.to_string()),
+        ("Caches".to_owned(), machine.caches.join(", ")),
+        ("Frequency governor".to_owned(), known(&machine.governor)),
+        ("Virtualised".to_owned(), if machine.virtualised { "yes" } else { "no" }.to_owned()),
+        ("Memory".to_owned(), machine.memory.map_or_else(|| "unknown".to_owned(), text::about_bytes)),
+        ("Kernel".to_owned(), known(&machine.kernel)),
+        ("System".to_owned(), known(&machine.system)),
+        ("TCP congestion control".to_owned(), known(&machine.congestion_control)),
+        ("Load average before".to_owned(), known(&machine.load_before)),
+        ("Load average after".to_owned(), known(&machine.load_after)),
+    ];
+    entries.extend(result.parameters.iter().map(|(name, value)| (name.clone(), value.to_string())));
+    page.push_str("<h2>Machine and parameters</h2>\n<div class=\"scroll\"><table><tbody>\n");
+    for (name, value) in entries {
+        let _ = writeln!(page, "<tr><th>{}</th><td>{}</td></tr>", escape(&name), escape(&value));
+    }
+    page.push_str("</tbody></table></div>\n");
+}
+
+/// An SVG document as part of a page: scaled by its view box, without an XML declaration.
+fn inline(svg: &str) -> &str {
+    svg.find("<svg").map_or(svg, |start| &svg[start..])
+}
+
+fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '&' => escaped.push_str("&amp;"),
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            _ => escaped.push(character),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::machine::Machine;
+    use crate::stats::Ratio;
+
+    pub(crate) fn row(variant: &str, ratio: Option<Ratio>) -> Row {
+        Row {
+            case: "GET <64 B>".to_owned(),
+            x: None,
+            variant: variant.to_owned(),
+            metric: "rate".to_owned(),
+            unit: "1/s".to_owned(),
+            better: Better::Higher,
+            spread: Spread::of(&[1000.0, 1200.0, 1100.0]),
+            ratio,
+            baseline: ratio.map(|_| "plain".to_owned()),
+            ring_bytes: ratio.map(|_| 3 << 20),
+            tcp_bytes: ratio.map(|_| 100),
+            failures: 0,
+            error: None,
+        }
+    }
+
+    fn page() -> String {
+        let description = Description {
+            name: "programs",
+            about: "Real programs & their friends",
+            paper_reference: Some("a \"paper\""),
+        };
+        let mut failed = row("accelerated", None);
+        failed.spread = None;
+        failed.error = Some("<script>alert(1)</script>".to_owned());
+        let result = ResultFile {
+            experiment: "programs".to_owned(),
+            machine: Machine::describe(),
+            commit: "abc".to_owned(),
+            parameters: BTreeMap::from([("rounds".to_owned(), 5.into())]),
+            rows: vec![
+                row("plain", None),
+                row("accelerated", Some(Ratio { value: 1.5, low: 1.2, high: 1.9 })),
+                failed,
+            ],
+            summary: BTreeMap::new(),
+        };
+        let key = Key { name: "short_connections_ratio", value: 0.99, meaning: "accelerated / plain" };
+        let figures =
+            [("A figure".to_owned(), "<?xml version=\"1.0\"?><svg viewBox=\"0 0 1 1\"></svg>".to_owned())];
+        html(&description, &result, &[key], &figures)
+    }
+
+    #[test]
+    fn page_needs_nothing_else() {
+        let page = page();
+        for forbidden in ["<script", "<link", "src=", "href=", "url(", "@import", "http://", "https://"] {
+            assert!(!page.contains(forbidden), "{forbidden}");
+        }
+        assert!(page.contains("<figure><svg"));
+        assert!(page.contains("prefers-color-scheme: dark"));
+    }
+
+    #[test]
+    fn text_is_escaped() {
+        let page = page();
+        assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
+        assert!(page.contains("GET &lt;64 B&gt;"));
+        assert!(page.contains("Real programs &amp; their friends"));
+    }
+
+    #[test]
+    fn ratios_are_judged_by_their_interval() {
+        let mut row = row("accelerated", Some(Ratio { value: 1.1, low: 0.9, high: 1.3 }));
+        assert_eq!(verdict(&row), "");
+        row.ratio = Some(Ratio { value: 0.5, low: 0.4, high: 0.6 });
+        assert_eq!(verdict(&row), "worse");
+        row.better = Better::Lower;
+        assert_eq!(verdict(&row), "better");
+    }
+}

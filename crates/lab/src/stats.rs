@@ -1,0 +1,206 @@
+//! Robust statistics: medians, spread, and bootstrap intervals for ratios of medians.
+//!
+//! Everything here is deterministic: the resampling uses its own seeded generator, so the same raw data always
+//! give the same report.
+
+use serde::{Deserialize, Serialize};
+
+/// Resamples behind each confidence interval.
+const RESAMPLES: usize = 2000;
+
+/// Seed of the bootstrap; any constant will do.
+const SEED: u64 = 0x5eec_0001_d1ce_0001;
+
+/// Where a set of samples lies and how far it spreads. Same unit as the samples.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Spread {
+    /// Number of samples.
+    pub n: usize,
+    /// Smallest sample.
+    pub min: f64,
+    /// First quartile.
+    pub q1: f64,
+    /// Median.
+    pub median: f64,
+    /// Third quartile.
+    pub q3: f64,
+    /// Largest sample.
+    pub max: f64,
+    /// Median absolute deviation from the median (not scaled to a standard deviation).
+    pub mad: f64,
+}
+
+impl Spread {
+    /// Describes `samples`; `None` if there are none. Samples that are not finite are left out.
+    pub fn of(samples: &[f64]) -> Option<Self> {
+        let sorted = sorted(samples);
+        let median = quantile(&sorted, 0.5)?;
+        let deviations: Vec<f64> = sorted.iter().map(|x| (x - median).abs()).collect();
+        Some(Self {
+            n: sorted.len(),
+            min: *sorted.first()?,
+            q1: quantile(&sorted, 0.25)?,
+            median,
+            q3: quantile(&sorted, 0.75)?,
+            max: *sorted.last()?,
+            mad: self::median(&deviations)?,
+        })
+    }
+}
+
+/// Median of `samples` in any order; `None` if there are none.
+pub fn median(samples: &[f64]) -> Option<f64> {
+    quantile(&sorted(samples), 0.5)
+}
+
+fn sorted(samples: &[f64]) -> Vec<f64> {
+    let mut sorted: Vec<f64> = samples.iter().copied().filter(|x| x.is_finite()).collect();
+    sorted.sort_by(f64::total_cmp);
+    sorted
+}
+
+/// Quantile `p` of an ascending slice, by linear interpolation between the closest ranks (Hyndman and Fan, type 7).
+fn quantile(ascending: &[f64], p: f64) -> Option<f64> {
+    let last = ascending.len().checked_sub(1)?;
+    let rank = p * last as f64;
+    let below = rank.floor() as usize;
+    let above = rank.ceil() as usize;
+    let weight = rank - below as f64;
+    Some(ascending[below] + (ascending[above] - ascending[below]) * weight)
+}
+
+/// Ratio of two medians with its 95 % confidence interval.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ratio {
+    /// Median of the numerators over median of the denominators.
+    pub value: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+}
+
+/// Ratio of the medians of `pairs` (numerator, denominator), one pair per round.
+///
+/// The interval is a percentile bootstrap that resamples whole rounds: what disturbed both members of a round
+/// cancels. `None` without pairs, or if the denominators' median is not positive.
+pub fn ratio_of_medians(pairs: &[(f64, f64)]) -> Option<Ratio> {
+    let value = ratio(pairs)?;
+    let mut generator = Generator::new(SEED);
+    let mut resample = Vec::with_capacity(pairs.len());
+    let mut ratios: Vec<f64> = (0..RESAMPLES)
+        .filter_map(|_| {
+            resample.clear();
+            resample.extend((0..pairs.len()).map(|_| pairs[generator.below(pairs.len())]));
+            ratio(&resample)
+        })
+        .collect();
+    ratios.sort_by(f64::total_cmp);
+    Some(Ratio { value, low: quantile(&ratios, 0.025)?, high: quantile(&ratios, 0.975)? })
+}
+
+fn ratio(pairs: &[(f64, f64)]) -> Option<f64> {
+    let (numerators, denominators): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
+    let denominator = median(&denominators)?;
+    (denominator > 0.0).then_some(median(&numerators)? / denominator)
+}
+
+/// Small seeded generator (xorshift64*, Vigna 2016): enough for shuffling and resampling, not for secrets.
+#[derive(Clone, Debug)]
+pub struct Generator(u64);
+
+impl Generator {
+    /// A generator whose whole sequence follows from `seed`.
+    pub fn new(seed: u64) -> Self {
+        // Spread small seeds over all bits; the state must never be zero.
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    /// Next 64 random bits.
+    pub fn next_u64(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// A number in `0..bound`; `bound` must not be zero.
+    pub fn below(&mut self, bound: usize) -> usize {
+        // Multiply-shift; its bias is below 2^-32 for any number of rounds.
+        (((self.next_u64() >> 32) * bound as u64) >> 32) as usize
+    }
+
+    /// Puts `items` into a random order (Fisher and Yates).
+    pub fn shuffle<T>(&mut self, items: &mut [T]) {
+        for end in (1..items.len()).rev() {
+            items.swap(end, self.below(end + 1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spread_of_known_values() {
+        let spread = Spread::of(&[7.0, 1.0, 3.0, 5.0, 100.0]).unwrap();
+        assert_eq!((spread.n, spread.min, spread.max), (5, 1.0, 100.0));
+        assert_eq!((spread.q1, spread.median, spread.q3), (3.0, 5.0, 7.0));
+        assert_eq!(spread.mad, 2.0);
+    }
+
+    #[test]
+    fn median_interpolates_between_two_middles() {
+        assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
+        assert_eq!(median(&[]), None);
+        assert_eq!(median(&[9.0]), Some(9.0));
+    }
+
+    #[test]
+    fn values_that_are_not_finite_are_left_out() {
+        assert_eq!(Spread::of(&[f64::NAN, 2.0, f64::INFINITY]).unwrap().n, 1);
+        assert_eq!(Spread::of(&[f64::NAN]), None);
+    }
+
+    #[test]
+    fn ratio_of_constant_pairs_has_no_width() {
+        let ratio = ratio_of_medians(&[(6.0, 2.0); 5]).unwrap();
+        assert_eq!(ratio, Ratio { value: 3.0, low: 3.0, high: 3.0 });
+    }
+
+    #[test]
+    fn interval_contains_the_ratio_and_repeats_exactly() {
+        let pairs: Vec<(f64, f64)> =
+            (0..20).map(|i| (20.0 + f64::from(i % 7), 10.0 + f64::from(i % 5))).collect();
+        let ratio = ratio_of_medians(&pairs).unwrap();
+        assert!(ratio.low <= ratio.value && ratio.value <= ratio.high, "{ratio:?}");
+        assert!(ratio.low < ratio.high, "{ratio:?}");
+        assert_eq!(ratio_of_medians(&pairs), Some(ratio));
+    }
+
+    #[test]
+    fn ratio_to_nothing_is_none() {
+        assert_eq!(ratio_of_medians(&[]), None);
+        assert_eq!(ratio_of_medians(&[(1.0, 0.0)]), None);
+    }
+
+    #[test]
+    fn shuffle_keeps_all_items() {
+        let mut items: Vec<usize> = (0..50).collect();
+        Generator::new(3).shuffle(&mut items);
+        assert_ne!(items, (0..50).collect::<Vec<_>>());
+        items.sort_unstable();
+        assert_eq!(items, (0..50).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn below_covers_its_range_evenly() {
+        let mut generator = Generator::new(1);
+        let mut counts = [0u32; 5];
+        for _ in 0..10_000 {
+            counts[generator.below(5)] += 1;
+        }
+        assert!(counts.iter().all(|&count| (1_800..2_200).contains(&count)), "{counts:?}");
+    }
+}

@@ -1,0 +1,52 @@
+//! Numbers as people read them.
+
+/// Four significant digits, without an exponent for anything a report shows.
+pub(crate) fn significant(value: f64) -> String {
+    if value == 0.0 || !value.is_finite() {
+        return value.to_string();
+    }
+    let magnitude = value.abs().log10().floor() as i32;
+    let decimals = usize::try_from(3 - magnitude).unwrap_or(0);
+    format!("{value:.decimals$}")
+}
+
+/// A size in binary units if that is exact, e.g. `64 KiB`, else in bytes.
+pub(crate) fn size(bytes: u64) -> String {
+    match bytes {
+        0 => "0 B".to_owned(),
+        _ if bytes.is_multiple_of(1 << 30) => format!("{} GiB", bytes >> 30),
+        _ if bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
+        _ if bytes.is_multiple_of(1 << 10) => format!("{} KiB", bytes >> 10),
+        _ => format!("{bytes} B"),
+    }
+}
+
+/// About how many bytes, e.g. `1.5 GiB`.
+pub(crate) fn about_bytes(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", units[unit]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn four_digits_are_kept() {
+        let shown = [1234567.0, 1234.56, 12.3456, 0.98765, 0.0012345, 0.0].map(significant);
+        assert_eq!(shown, ["1234567", "1235", "12.35", "0.9877", "0.001234", "0"]);
+    }
+
+    #[test]
+    fn sizes_use_exact_units() {
+        let shown = [0, 1, 1000, 1024, 65536, 1 << 20, 3 << 29].map(size);
+        assert_eq!(shown, ["0 B", "1 B", "1000 B", "1 KiB", "64 KiB", "1 MiB", "1536 MiB"]);
+        assert_eq!([512, 1536, 3 << 29].map(about_bytes), ["512 B", "1.5 KiB", "1.5 GiB"]);
+    }
+}

@@ -1,0 +1,102 @@
+//! The C API, as include/seekwire.h declares it.
+
+use std::ffi::{c_char, c_int};
+use std::mem::offset_of;
+
+use endpoint::{Carrier, Reason};
+use transport::Errno;
+
+use crate::border::{guarded, keeping_errno, status};
+use crate::table;
+
+/// struct seekwire_status
+#[repr(C)]
+pub(crate) struct SeekwireStatus {
+    size: u32,
+    attached: u32,
+    tx_carrier: u32,
+    rx_carrier: u32,
+    tx_tcp: u64,
+    tx_ring: u64,
+    rx_tcp: u64,
+    rx_ring: u64,
+}
+
+const _: () = assert!(size_of::<SeekwireStatus>() == 48 && offset_of!(SeekwireStatus, tx_tcp) == 16);
+
+/// Whether `fd` is a TCP socket; the error of the C API if not.
+fn check(fd: c_int) -> Result<(), Errno> {
+    let option = |name| {
+        let mut value: c_int = 0;
+        let mut len = size_of::<c_int>() as libc::socklen_t;
+        // SAFETY: a live integer and its size.
+        let result =
+            unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, name, (&raw mut value).cast(), &raw mut len) };
+        if result == 0 { Ok(value) } else { Err(Errno::from_raw_os_error(crate::border::errno())) }
+    };
+    keeping_errno(|| {
+        let is_tcp =
+            option(libc::SO_PROTOCOL)? == libc::IPPROTO_TCP && option(libc::SO_TYPE)? == libc::SOCK_STREAM;
+        if is_tcp { Ok(()) } else { Err(Errno::INVAL) }
+    })
+}
+
+fn carrier(carrier: Carrier) -> u32 {
+    match carrier {
+        Carrier::Tcp => 0,
+        Carrier::Ring => 1,
+    }
+}
+
+/// Version of the library.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn seekwire_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}
+
+/// State of one connection.
+///
+/// # Safety
+///
+/// `into` must be null or point to a struct whose first member holds its size.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C" fn seekwire_status(fd: c_int, into: *mut SeekwireStatus) -> c_int {
+    status(check(fd).and_then(|()| {
+        // SAFETY: as the caller says.
+        if into.is_null() || unsafe { (*into).size as usize } < size_of::<SeekwireStatus>() {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: not null, and large enough.
+        let into = unsafe { &mut *into };
+        let mut filled = SeekwireStatus {
+            size: into.size,
+            attached: 0,
+            tx_carrier: 0,
+            rx_carrier: 0,
+            tx_tcp: 0,
+            tx_ring: 0,
+            rx_tcp: 0,
+            rx_ring: 0,
+        };
+        if let Some(socket) = table::socket(fd)
+            && let Some((is_attached, Ok(status))) =
+                guarded(|| (socket.connection.is_attached(), socket.connection.status()))
+        {
+            filled.attached = is_attached.into();
+            (filled.tx_carrier, filled.rx_carrier) = (carrier(status.tx), carrier(status.rx));
+            (filled.tx_tcp, filled.tx_ring) = (status.totals.tx_tcp, status.totals.tx_ring);
+            (filled.rx_tcp, filled.rx_ring) = (status.totals.rx_tcp, status.totals.rx_ring);
+        }
+        *into = filled;
+        Ok(())
+    }))
+}
+
+/// Moves both directions of a connection back to TCP, for good.
+#[unsafe(no_mangle)]
+pub(crate) extern "C-unwind" fn seekwire_fall_back(fd: c_int) -> c_int {
+    status(check(fd).and_then(|()| match table::socket(fd) {
+        Some(socket) => socket.fall_back(Reason::Forced),
+        None => Ok(()),
+    }))
+}

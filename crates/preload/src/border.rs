@@ -1,0 +1,120 @@
+//! The border between C and Rust: panics stop here, and errno says what the kernel's own call would have said.
+
+use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use transport::Errno;
+
+/// Runs `work`; a panic is logged once per process and gives `None`, upon which the caller makes the real call.
+///
+/// Functions of libc that are cancellation points, such as opening a file, do not cancel the thread inside: `pthread_cancel`
+/// unwinds the stack, and that kind of unwinding cannot be caught. The thread is cancelled later, at the border's other side.
+pub(crate) fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
+    const DISABLE: c_int = 1;
+    let mut before = 0;
+    // SAFETY: writes the state before to a live integer.
+    unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
+    let result = guarded_raw(work);
+    // SAFETY: as above; null: nobody asks.
+    unsafe { pthread_setcancelstate(before, std::ptr::null_mut()) };
+    result
+}
+
+/// As [`guarded`], without the cost of asking libc not to cancel: for work that makes raw system calls only.
+#[inline]
+pub(crate) fn guarded_raw<T>(work: impl FnOnce() -> T) -> Option<T> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(value) => Some(value),
+        Err(_) => {
+            panicked();
+            None
+        }
+    }
+}
+
+unsafe extern "C" {
+    fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
+}
+
+#[cold]
+fn panicked() {
+    static LOGGED: AtomicBool = AtomicBool::new(false);
+    if !LOGGED.swap(true, Ordering::Relaxed) {
+        let _ = catch_unwind(|| {
+            tracing::error!("a panic inside libseekwire was stopped; the call went to libc instead")
+        });
+    }
+}
+
+/// Keeps panic messages out of the application's standard error.
+pub(crate) fn hush_panics() {
+    std::panic::set_hook(Box::new(|info| tracing::error!("{info}")));
+}
+
+/// The calling thread's errno.
+#[inline]
+pub(crate) fn errno() -> c_int {
+    // SAFETY: __errno_location returns a valid pointer to this thread's errno for as long as the thread lives.
+    unsafe { *libc::__errno_location() }
+}
+
+/// Sets the calling thread's errno.
+#[inline]
+pub(crate) fn set_errno(value: c_int) {
+    // SAFETY: as in `errno`; no other thread reads or writes it.
+    unsafe { *libc::__errno_location() = value }
+}
+
+/// Leaves errno alone whatever `work` does: for bookkeeping after the kernel's answer.
+#[inline]
+pub(crate) fn keeping_errno<T>(work: impl FnOnce() -> T) -> T {
+    let before = errno();
+    let value = work();
+    set_errno(before);
+    value
+}
+
+/// What a function of libc returns when it fails.
+pub(crate) trait Failure {
+    /// -1, or a null pointer.
+    const FAILURE: Self;
+}
+
+impl Failure for c_int {
+    const FAILURE: c_int = -1;
+}
+
+impl Failure for isize {
+    const FAILURE: isize = -1;
+}
+
+impl<T> Failure for *mut T {
+    const FAILURE: *mut T = std::ptr::null_mut();
+}
+
+/// Fails a call the way libc does.
+#[inline]
+pub(crate) fn fail<T: Failure>(error: Errno) -> T {
+    set_errno(error.raw_os_error());
+    T::FAILURE
+}
+
+/// The answer of a call that moves bytes.
+#[inline]
+pub(crate) fn count(result: Result<usize, Errno>) -> isize {
+    match result {
+        // A slice is never longer than isize::MAX, so neither is the number of bytes moved.
+        Ok(bytes) => bytes as isize,
+        Err(error) => fail(error),
+    }
+}
+
+/// The answer of a call that returns 0.
+#[inline]
+pub(crate) fn status(result: Result<(), Errno>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(error) => fail(error),
+    }
+}

@@ -1,0 +1,164 @@
+//! The application's buffers as Rust slices.
+
+use std::ffi::{c_int, c_void};
+use std::io::{IoSlice, IoSliceMut};
+use std::slice;
+
+use libc::iovec;
+use smallvec::SmallVec;
+use transport::Errno;
+
+/// The kernel moves no more in one call.
+const MAX_BYTES: usize = 0x7fff_f000;
+
+/// Buffers of an application, in the form in which it passed them.
+#[derive(Copy, Clone)]
+pub(crate) enum Buffers {
+    /// One.
+    Flat(*mut c_void, usize),
+    /// An array of so many.
+    Vector(*const iovec, usize),
+}
+
+/// The pieces of a vector; most have few.
+type Pieces<T> = SmallVec<[T; 8]>;
+
+impl Buffers {
+    /// As readv and writev take them.
+    pub(crate) fn vector(iov: *const iovec, count: c_int) -> Result<Buffers, Errno> {
+        match usize::try_from(count) {
+            Ok(count) => Buffers::message(iov, count),
+            Err(_) => Err(Errno::INVAL),
+        }
+    }
+
+    /// As a msghdr has them; the kernel's limit is the same, its error another one.
+    pub(crate) fn message(iov: *const iovec, count: usize) -> Result<Buffers, Errno> {
+        if count > libc::UIO_MAXIOV as usize {
+            return Err(Errno::INVAL);
+        }
+        if iov.is_null() && count > 0 {
+            return Err(Errno::FAULT);
+        }
+        Ok(Buffers::Vector(iov, count))
+    }
+
+    /// Number of bytes; EINVAL and EFAULT as the kernel gives them.
+    ///
+    /// # Safety
+    ///
+    /// The array of a vector must be readable.
+    pub(crate) unsafe fn len(self) -> Result<usize, Errno> {
+        match self {
+            Buffers::Flat(_, len) => Ok(len.min(MAX_BYTES)),
+            Buffers::Vector(iov, count) => {
+                let mut total = 0usize;
+                for at in 0..count {
+                    // SAFETY: the caller says so.
+                    let piece = unsafe { *iov.add(at) };
+                    if piece.iov_len > isize::MAX as usize {
+                        return Err(Errno::INVAL);
+                    }
+                    total = total.saturating_add(piece.iov_len);
+                }
+                Ok(total.min(MAX_BYTES))
+            }
+        }
+    }
+
+    /// Lends the buffers to `work` for reading.
+    ///
+    /// # Safety
+    ///
+    /// They must be what the C function demands of its caller: readable, and not written to during the call.
+    #[inline]
+    pub(crate) unsafe fn lend<T>(
+        self,
+        work: impl FnOnce(&[IoSlice<'_>]) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        match self {
+            Buffers::Flat(base, len) => {
+                let piece = check(base, len.min(MAX_BYTES))?;
+                // SAFETY: not null; the caller vouches for the rest.
+                let slice = unsafe { slice::from_raw_parts(piece.0, piece.1) };
+                work(&[IoSlice::new(slice)])
+            }
+            Buffers::Vector(..) => {
+                // SAFETY: as the caller says.
+                let pieces = unsafe { self.pieces()? };
+                // SAFETY: as above, piece by piece.
+                let slices: Pieces<_> = pieces
+                    .iter()
+                    .map(|piece| IoSlice::new(unsafe { slice::from_raw_parts(piece.0, piece.1) }))
+                    .collect();
+                work(&slices)
+            }
+        }
+    }
+
+    /// Lends the buffers to `work` for writing.
+    ///
+    /// # Safety
+    ///
+    /// They must be what the C function demands of its caller: writable, and not used by others during the call. What they
+    /// hold is bytes of the application's own memory, which to Rust are initialized: it knows nothing else of them.
+    #[inline]
+    pub(crate) unsafe fn lend_mut<T>(
+        self,
+        work: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        match self {
+            Buffers::Flat(base, len) => {
+                let piece = check(base, len.min(MAX_BYTES))?;
+                // SAFETY: not null; the caller vouches for the rest.
+                let slice = unsafe { slice::from_raw_parts_mut(piece.0, piece.1) };
+                work(&mut [IoSliceMut::new(slice)])
+            }
+            Buffers::Vector(..) => {
+                // SAFETY: as the caller says.
+                let pieces = unsafe { self.pieces()? };
+                // SAFETY: as above, piece by piece. Pieces that overlap are an error of the application; their bytes come out in
+                // an order that nobody relies on, as with the kernel.
+                let mut slices: Pieces<_> = pieces
+                    .iter()
+                    .map(|piece| IoSliceMut::new(unsafe { slice::from_raw_parts_mut(piece.0, piece.1) }))
+                    .collect();
+                work(&mut slices)
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// The array of a vector must be readable.
+    unsafe fn pieces(self) -> Result<Pieces<(*mut u8, usize)>, Errno> {
+        // SAFETY: as the caller says.
+        let mut room = unsafe { self.len()? };
+        let Buffers::Vector(iov, count) = self else { return Ok(Pieces::new()) };
+        let mut pieces = Pieces::with_capacity(count);
+        for at in 0..count {
+            // SAFETY: as the caller says.
+            let piece = unsafe { *iov.add(at) };
+            let len = piece.iov_len.min(room);
+            room -= len;
+            if len > 0 {
+                pieces.push(check(piece.iov_base, len)?);
+            }
+        }
+        Ok(pieces)
+    }
+
+    /// Whether there is memory behind the buffers at all: MSG_TRUNC lets it be missing.
+    pub(crate) fn is_nowhere(self) -> bool {
+        matches!(self, Buffers::Flat(base, len) if base.is_null() && len > 0)
+    }
+}
+
+/// A pointer that a slice can have.
+fn check(base: *mut c_void, len: usize) -> Result<(*mut u8, usize), Errno> {
+    match (base.is_null(), len) {
+        (false, _) => Ok((base.cast(), len)),
+        (true, 0) => Ok((std::ptr::NonNull::dangling().as_ptr(), 0)),
+        (true, _) => Err(Errno::FAULT),
+    }
+}

@@ -1,0 +1,165 @@
+//! dup, dup2, dup3, fcntl and ioctl.
+
+use std::ffi::{c_int, c_ulong};
+
+use endpoint::Reason;
+use libc::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFL, FIONBIO, FIONREAD, O_ASYNC, O_NONBLOCK};
+use transport::Errno;
+use transport::sys::Fd;
+use transport::sys::fd::is_placed;
+
+use super::interpose;
+use crate::border::{fail, guarded, keeping_errno};
+use crate::passed;
+use crate::process::{self, Kind};
+use crate::socket::{self, Last};
+use crate::table::{self, Entry, SocketRef};
+
+/// TIOCOUTQ by its name for sockets.
+const SIOCOUTQ: c_ulong = 0x5411;
+/// Signals instead of waiting.
+const FIOASYNC: c_ulong = 0x5452;
+
+/// The kernel has made `to` another number for what `entry` stands for.
+fn duplicated(entry: &Entry, to: c_int) {
+    if to < 0 {
+        return;
+    }
+    keeping_errno(|| match (process::kind(), entry) {
+        // Most likely to become the standard input of another program.
+        (Kind::Vfork, Entry::Socket(socket)) => passed::to_tcp(socket, Reason::Exec),
+        (Kind::Vfork, Entry::Set(_)) => {}
+        (_, Entry::Socket(socket)) => {
+            guarded(|| socket::duplicate(socket.share().into_object(), to));
+        }
+        (_, Entry::Set(set)) => {
+            guarded(|| socket::duplicate(set.share().into_object(), to));
+        }
+    });
+}
+
+/// dup2 and dup3: what `to` stood for is closed by the kernel on the way.
+fn duplicate_over(from: c_int, to: c_int, kernel: impl Fn() -> c_int) -> c_int {
+    if from == to {
+        return kernel();
+    }
+    // SAFETY: F_GETFD takes no argument.
+    let is_open = |fd| keeping_errno(|| unsafe { crate::real::fcntl(fd, libc::F_GETFD, 0) }) >= 0;
+    if is_placed(Fd::new(to)) && process::kind() != Kind::Vfork {
+        return fail(Errno::BUSY);
+    }
+    if table::get(to).is_some() && is_open(from) {
+        keeping_errno(|| socket::untrack_closing(to));
+    }
+    let result = kernel();
+    if let Some(entry) = table::lookup(from) {
+        duplicated(&entry, result);
+    }
+    result
+}
+
+/// fcntl and fcntl64.
+fn control(entry: &Entry, command: c_int, argument: usize, kernel: impl Fn() -> c_int) -> c_int {
+    let result = kernel();
+    if result < 0 {
+        return result;
+    }
+    match (command, entry) {
+        (F_DUPFD | F_DUPFD_CLOEXEC, entry) => duplicated(entry, result),
+        (F_SETFL, Entry::Socket(socket)) => {
+            let flags = argument as c_int;
+            socket.connection.set_nonblocking(flags & O_NONBLOCK != 0);
+            if flags & O_ASYNC != 0 {
+                signalled(socket);
+            }
+        }
+        _ => {}
+    }
+    result
+}
+
+/// The application wants SIGIO, which only the kernel can send.
+fn signalled(socket: &SocketRef) {
+    let _ = keeping_errno(|| socket.fall_back(Reason::UnknownOption));
+}
+
+/// FIONREAD and SIOCOUTQ of a connection.
+fn tell(
+    socket: &SocketRef,
+    into: *mut c_int,
+    kernel: impl Fn() -> c_int,
+    ask: impl FnOnce() -> Result<usize, Errno>,
+) -> c_int {
+    if !socket.connection.is_attached() || into.is_null() {
+        return kernel();
+    }
+    match guarded(ask) {
+        Some(Ok(bytes)) => {
+            // SAFETY: not null, and the application passes room for an integer with these requests.
+            unsafe { *into = c_int::try_from(bytes).unwrap_or(c_int::MAX) };
+            0
+        }
+        Some(Err(error)) => fail(error),
+        None => kernel(),
+    }
+}
+
+interpose! {
+    /// dup(2)
+    fn dup(fd: c_int) -> c_int = table::lookup(fd) => |entry, kernel| {
+        let result = kernel();
+        duplicated(&entry, result);
+        result
+    };
+    /// dup2(2)
+    fn dup2(from: c_int, to: c_int) -> c_int = Some(()) => |_any, kernel| {
+        duplicate_over(from, to, kernel)
+    };
+    /// dup3(2)
+    fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int = Some(()) => |_any, kernel| {
+        if flags & !libc::O_CLOEXEC == 0 { duplicate_over(from, to, kernel) } else { kernel() }
+    };
+    /// fcntl(2). Variadic in C: its third argument is an integer or a pointer, which on x86-64 and aarch64 travel as this does.
+    fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int = table::lookup(fd) => |entry, kernel| {
+        control(&entry, command, argument, kernel)
+    };
+    /// fcntl(2) in programs built with 64-bit off_t
+    fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int = table::lookup(fd) => |entry, kernel| {
+        control(&entry, command, argument, kernel)
+    };
+    /// ioctl(2). Variadic in C, as fcntl is.
+    fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int = table::socket(fd) => |socket, kernel| {
+        let place = argument as *mut c_int;
+        // Only the lower half of a request counts, and some programs pass it sign-extended.
+        match request & 0xffff_ffff {
+            FIONREAD => tell(&socket, place, kernel, || socket.connection.unread()),
+            SIOCOUTQ => tell(&socket, place, kernel, || socket.connection.unsent()),
+            FIONBIO => {
+                let result = kernel();
+                if result == 0 {
+                    // SAFETY: the kernel has just read an integer from there.
+                    socket.connection.set_nonblocking(unsafe { *place } != 0);
+                }
+                result
+            }
+            FIOASYNC => {
+                signalled(&socket);
+                kernel()
+            }
+            _ => kernel(),
+        }
+    };
+}
+
+/// fdopen(3) and the like: the number stays open, and libc uses it behind the library's back from now on.
+pub(super) fn hand_to_libc(fd: c_int) {
+    if let Some(socket) = table::socket(fd) {
+        passed::to_tcp(&socket, Reason::Stdio);
+        drop(socket);
+        keeping_errno(|| {
+            if process::kind() != Kind::Vfork {
+                socket::untrack(fd, Last::Kept);
+            }
+        });
+    }
+}

@@ -1,0 +1,77 @@
+//! epoll_create, epoll_create1, epoll_ctl, epoll_wait, epoll_pwait and epoll_pwait2.
+
+use std::ffi::c_int;
+use std::ptr;
+
+use endpoint::Reason;
+use libc::{epoll_event, sigset_t, timespec as Timespec};
+
+use super::interpose;
+use crate::border::{guarded, keeping_errno};
+use crate::epoll::{self, wait};
+use crate::passed;
+use crate::table::{self, Entry};
+use crate::timeout::{Timeout, timespec};
+use crate::{process, real};
+
+fn created(epfd: c_int) -> c_int {
+    if epfd >= 0 && process::is_on() {
+        keeping_errno(|| guarded(|| epoll::track(epfd)));
+    }
+    epfd
+}
+
+interpose! {
+    /// epoll_create(2)
+    fn epoll_create(size: c_int) -> c_int = Some(()) => |_any, kernel| created(kernel());
+    /// epoll_create1(2)
+    fn epoll_create1(flags: c_int) -> c_int = Some(()) => |_any, kernel| created(kernel());
+    /// epoll_ctl(2)
+    fn epoll_ctl(epfd: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int = table::lookup(fd) => |entry, kernel| {
+        match (entry, table::set(epfd)) {
+            (Entry::Socket(socket), Some(set)) => epoll::control(&set, epfd, op, &socket, fd, event, kernel),
+            (Entry::Socket(socket), None) => {
+                // A set that came from elsewhere: events of the ring cannot be brought into it.
+                if op == libc::EPOLL_CTL_ADD && !socket.is_listening() {
+                    passed::to_tcp(&socket, Reason::Bypassed);
+                }
+                kernel()
+            }
+            (Entry::Set(inner), _) => {
+                if op == libc::EPOLL_CTL_ADD {
+                    keeping_errno(|| guarded(|| inner.set_watched()));
+                }
+                kernel()
+            }
+        }
+    };
+    /// epoll_wait(2)
+    fn epoll_wait(epfd: c_int, events: *mut epoll_event, max: c_int, timeout: c_int) -> c_int = table::set(epfd) => |set, _kernel| {
+        wait(&set, epfd, events, max, Timeout::from_milliseconds(timeout), |left| {
+            // SAFETY: the caller's own arguments.
+            unsafe { real::epoll_wait(epfd, events, max, left.left_milliseconds()) }
+        })
+    };
+    /// epoll_pwait(2)
+    fn epoll_pwait(epfd: c_int, events: *mut epoll_event, max: c_int, timeout: c_int, mask: *const sigset_t) -> c_int = table::set(epfd) => |set, _kernel| {
+        wait(&set, epfd, events, max, Timeout::from_milliseconds(timeout), |left| {
+            // SAFETY: the caller's own arguments.
+            unsafe { real::epoll_pwait(epfd, events, max, left.left_milliseconds(), mask) }
+        })
+    };
+    /// epoll_pwait2(2)
+    fn epoll_pwait2(epfd: c_int, events: *mut epoll_event, max: c_int, timeout: *const Timespec, mask: *const sigset_t) -> c_int = table::set(epfd) => |set, kernel| {
+        // SAFETY: valid or null, as epoll_pwait2 demands.
+        let left = match unsafe { timeout.as_ref() } {
+            None => Some(Timeout::ENDLESS),
+            Some(limit) => Timeout::from_parts(limit.tv_sec, limit.tv_nsec),
+        };
+        let Some(left) = left else { return kernel() };
+        wait(&set, epfd, events, max, left, |left| {
+            let left = left.left().map(timespec);
+            let left = left.as_ref().map_or(ptr::null(), ptr::from_ref);
+            // SAFETY: the caller's own arguments, and a live timeout.
+            unsafe { real::epoll_pwait2(epfd, events, max, left, mask) }
+        })
+    };
+}

@@ -1,0 +1,191 @@
+//! exec and posix_spawn: a new program knows nothing of the rings, so connections it inherits go back to TCP first.
+//!
+//! The functions of libc that take a list of arguments instead of an array call execve inside libc, where this library does
+//! not see it. Stable Rust cannot define such a function, but it can define one in assembly that finds the list in memory:
+//! both calling conventions pass the first arguments in registers and the others on the stack, in order, so pushing the
+//! registers makes one array of all of them.
+
+use std::ffi::{c_char, c_int};
+
+use endpoint::Reason;
+use libc::{pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
+
+use super::interpose;
+use crate::border::{guarded, keeping_errno};
+use crate::{passed, process, stats, table};
+
+type Strings = *const *const c_char;
+
+/// Before this process becomes another program.
+fn before_exec() {
+    keeping_errno(|| {
+        guarded(|| {
+            passed::prepare_exec();
+            // They would be lost with this program.
+            if process::kind() == process::Kind::Own {
+                stats::write();
+            }
+        })
+    });
+}
+
+/// Before another program starts beside this one.
+fn before_spawn() {
+    keeping_errno(|| guarded(passed::prepare_exec));
+}
+
+unsafe extern "C" {
+    static mut environ: Strings;
+}
+
+/// The environment of the calling program.
+fn environment() -> Strings {
+    // SAFETY: reads one pointer; that nobody changes the environment meanwhile is up to the program, as for execv itself.
+    unsafe { environ }
+}
+
+interpose! {
+    /// execve(2)
+    fn execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int = {
+        before_exec();
+        Some(())
+    } => |_done, kernel| kernel();
+    /// execvpe(3)
+    fn execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int = {
+        before_exec();
+        Some(())
+    } => |_done, kernel| kernel();
+    /// fexecve(3)
+    fn fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int = {
+        before_exec();
+        Some(())
+    } => |_done, kernel| kernel();
+    /// execveat(2)
+    fn execveat(dir: c_int, path: *const c_char, argv: *const *const c_char, envp: *const *const c_char, flags: c_int) -> c_int = {
+        before_exec();
+        Some(())
+    } => |_done, kernel| kernel();
+    /// execv(3)
+    fn execv(path: *const c_char, argv: *const *const c_char) -> c_int = {
+        before_exec();
+        Some(())
+    } => |_done, kernel| kernel();
+    /// execvp(3)
+    fn execvp(file: *const c_char, argv: *const *const c_char) -> c_int = {
+        before_exec();
+        Some(())
+    } => |_done, kernel| kernel();
+    /// posix_spawn(3)
+    fn posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *mut c_char, envp: *const *mut c_char) -> c_int = {
+        before_spawn();
+        Some(())
+    } => |_done, kernel| kernel();
+    /// posix_spawnp(3)
+    fn posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *mut c_char, envp: *const *mut c_char) -> c_int = {
+        before_spawn();
+        Some(())
+    } => |_done, kernel| kernel();
+    /// posix_spawn_file_actions_adddup2(3): the new program gets this fd by another number
+    fn posix_spawn_file_actions_adddup2(actions: *mut posix_spawn_file_actions_t, from: c_int, to: c_int) -> c_int = table::socket(from) => |socket, kernel| {
+        passed::to_tcp(&socket, Reason::Exec);
+        kernel()
+    };
+}
+
+/// execl(3) with its arguments in memory: the path, the list, a null pointer.
+unsafe extern "C-unwind" fn execl_array(arguments: Strings) -> c_int {
+    // SAFETY: the list is the caller's, and ends with a null pointer.
+    unsafe { execve(*arguments, arguments.add(1), environment()) }
+}
+
+/// execlp(3), likewise.
+unsafe extern "C-unwind" fn execlp_array(arguments: Strings) -> c_int {
+    // SAFETY: as above.
+    unsafe { execvp(*arguments, arguments.add(1)) }
+}
+
+/// execle(3), likewise: behind the null pointer comes the environment.
+unsafe extern "C-unwind" fn execle_array(arguments: Strings) -> c_int {
+    // SAFETY: as above.
+    unsafe {
+        let mut end = arguments.add(1);
+        while !(*end).is_null() {
+            end = end.add(1);
+        }
+        execve(*arguments, arguments.add(1), *end.add(1).cast::<Strings>())
+    }
+}
+
+/// Defines a function of C that takes a list of pointers, as a call of `$array` with that list as an array.
+macro_rules! list_of_pointers {
+    ($(#[$meta:meta])* $name:ident => $array:ident) => {
+        $(#[$meta])*
+        ///
+        /// # Safety
+        ///
+        /// As the manual page of the C function says.
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        #[cfg(target_arch = "x86_64")]
+        pub(crate) unsafe extern "C-unwind" fn $name() -> c_int {
+            // The return address lies between the registers and the rest of the list, so it moves below both. With six
+            // registers, it, and eight bytes more the stack is aligned as a call demands.
+            std::arch::naked_asm!(
+                "pop rax",
+                "push r9",
+                "push r8",
+                "push rcx",
+                "push rdx",
+                "push rsi",
+                "push rdi",
+                "mov rdi, rsp",
+                "push rax",
+                "sub rsp, 8",
+                "call {array}",
+                "add rsp, 8",
+                "pop rdx",
+                "add rsp, 48",
+                "push rdx",
+                "ret",
+                array = sym $array,
+            )
+        }
+
+        $(#[$meta])*
+        ///
+        /// # Safety
+        ///
+        /// As the manual page of the C function says.
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        #[cfg(target_arch = "aarch64")]
+        pub(crate) unsafe extern "C-unwind" fn $name() -> c_int {
+            std::arch::naked_asm!(
+                "stp x6, x7, [sp, #-16]!",
+                "stp x4, x5, [sp, #-16]!",
+                "stp x2, x3, [sp, #-16]!",
+                "stp x0, x1, [sp, #-16]!",
+                "mov x0, sp",
+                "stp x29, x30, [sp, #-16]!",
+                "bl {array}",
+                "ldp x29, x30, [sp], #16",
+                "add sp, sp, #64",
+                "ret",
+                array = sym $array,
+            )
+        }
+    };
+}
+
+list_of_pointers!(
+    /// execl(3)
+    execl => execl_array
+);
+list_of_pointers!(
+    /// execlp(3)
+    execlp => execlp_array
+);
+list_of_pointers!(
+    /// execle(3)
+    execle => execle_array
+);

@@ -1,0 +1,39 @@
+//! The interposed functions, one file per family.
+//!
+//! All have one shape: look the fd up; if the library takes part in it, its object answers; else libc does. [`interpose`]
+//! writes that shape. The functions can be unwound through, because pthread_cancel does that to a call that sleeps in libc;
+//! panics of our own are stopped before, by [`crate::border::guarded`].
+
+mod descriptor;
+mod epoll;
+mod exec;
+mod file;
+mod open;
+mod option;
+mod poll;
+mod print;
+mod receive;
+mod select;
+mod send;
+
+/// Defines functions of libc: `fn name(arguments) -> result = lookup => |object, kernel| answer;` where `kernel` makes the
+/// same call in libc.
+macro_rules! interpose {
+    ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty = $lookup:expr => |$object:ident, $kernel:ident| $body:expr;)*) => {$(
+        $(#[$meta])*
+        ///
+        /// # Safety
+        ///
+        /// As the manual page of the C function says.
+        #[unsafe(no_mangle)]
+        pub(crate) unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
+            // SAFETY: these are the caller's own arguments.
+            let $kernel = || unsafe { crate::real::$name($($arg),*) };
+            match $lookup {
+                Some($object) => $body,
+                None => $kernel(),
+            }
+        }
+    )*};
+}
+pub(crate) use interpose;

@@ -1,0 +1,214 @@
+//! socket, connect, listen, accept, accept4, shutdown, close, close_range and closefrom.
+
+use std::ffi::{c_int, c_uint};
+
+use endpoint::{Reason, Role};
+use libc::{
+    AF_INET, AF_INET6, AF_UNSPEC, SO_PROTOCOL, SOCK_NONBLOCK, SOCK_STREAM, SOL_SOCKET, sockaddr, socklen_t,
+};
+use transport::Errno;
+use transport::sys::Fd;
+use transport::sys::fd::{is_placed, placed_in};
+
+use super::interpose;
+use crate::border::{errno, fail, guarded, keeping_errno, status};
+use crate::socket::{self, Last};
+use crate::table::SocketRef;
+use crate::{process, real, table};
+
+/// The lower bits of socket()'s type; the others are flags.
+const KIND: c_int = 0xf;
+
+/// Whether socket() with these arguments makes a TCP socket.
+fn is_tcp(domain: c_int, kind: c_int, protocol: c_int) -> bool {
+    matches!(domain, AF_INET | AF_INET6)
+        && kind & KIND == SOCK_STREAM
+        && matches!(protocol, 0 | libc::IPPROTO_TCP)
+}
+
+/// The kernel has accepted `fd`, or failed.
+fn accepted(listener: Option<&SocketRef>, fd: c_int, flags: c_int) -> c_int {
+    if let Some(listener) = listener
+        && fd >= 0
+    {
+        keeping_errno(|| {
+            guarded(|| socket::track(fd, Role::Accepted, flags & SOCK_NONBLOCK != 0, Some(listener)))
+        });
+    }
+    fd
+}
+
+/// The listener behind `fd`. One that this process has not made, such as systemd's, is asked once what it is.
+fn listener(fd: c_int) -> Option<SocketRef> {
+    if let Some(socket) = table::socket(fd) {
+        return socket.is_listening().then_some(socket);
+    }
+    if !process::is_on()
+        || option(fd, SO_PROTOCOL)? != libc::IPPROTO_TCP
+        || option(fd, libc::SO_ACCEPTCONN)? == 0
+    {
+        return None;
+    }
+    guarded(|| socket::track(fd, Role::Accepted, false, None));
+    let socket = table::socket(fd)?;
+    socket.set_listening();
+    super::option::read_inherited(&socket, fd);
+    Some(socket)
+}
+
+fn option(fd: c_int, name: c_int) -> Option<c_int> {
+    let mut value: c_int = 0;
+    let mut len = size_of::<c_int>() as socklen_t;
+    // SAFETY: a live integer and its size.
+    let result = keeping_errno(|| unsafe {
+        libc::getsockopt(fd, SOL_SOCKET, name, (&raw mut value).cast(), &raw mut len)
+    });
+    (result == 0).then_some(value)
+}
+
+/// socket(2)
+///
+/// # Safety
+///
+/// As the manual page says.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    // SAFETY: the caller's own arguments.
+    let fd = unsafe { real::socket(domain, kind, protocol) };
+    if fd >= 0 && is_tcp(domain, kind, protocol) && process::is_on() {
+        keeping_errno(|| guarded(|| socket::track(fd, Role::Connected, kind & SOCK_NONBLOCK != 0, None)));
+    }
+    fd
+}
+
+interpose! {
+    /// accept(2)
+    fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int = Some(listener(fd)) => |listener, kernel| {
+        accepted(listener.as_ref(), kernel(), 0)
+    };
+    /// accept4(2)
+    fn accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int = Some(listener(fd)) => |listener, kernel| {
+        accepted(listener.as_ref(), kernel(), flags)
+    };
+    /// connect(2)
+    fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int = table::socket(fd) => |socket, kernel| {
+        // SAFETY: the application passes an address of `len` bytes, or null.
+        let family = if (len as usize) < size_of::<libc::sa_family_t>() { None } else { unsafe { address.as_ref() } };
+        if family.is_some_and(|address| c_int::from(address.sa_family) == AF_UNSPEC) {
+            // Dissolves the connection; what the socket does next is a new life that is not followed.
+            let _ = socket.fall_back(Reason::Bypassed);
+            drop(socket);
+            socket::untrack(fd, Last::Kept);
+        }
+        kernel()
+    };
+    /// listen(2)
+    fn listen(fd: c_int, backlog: c_int) -> c_int = table::socket(fd) => |socket, kernel| {
+        let result = kernel();
+        if result == 0 {
+            socket.set_listening();
+        }
+        result
+    };
+    /// shutdown(2)
+    fn shutdown(fd: c_int, how: c_int) -> c_int = table::socket(fd) => |socket, kernel| {
+        let (read, write) = match how {
+            libc::SHUT_RD => (true, false),
+            libc::SHUT_WR => (false, true),
+            libc::SHUT_RDWR => (true, true),
+            _ => return kernel(),
+        };
+        if socket.is_listening() {
+            return kernel();
+        }
+        let result = guarded(|| socket.connection.shutdown(read, write));
+        socket.settle();
+        result.map_or_else(kernel, status)
+    };
+    /// close(2)
+    fn close(fd: c_int) -> c_int = known(fd) => |known, kernel| {
+        match known {
+            Known::Tracked => {
+                keeping_errno(|| socket::untrack_closing(fd));
+                kernel()
+            }
+            // A program that closes every number it can think of.
+            Known::Own => match process::kind() {
+                process::Kind::Vfork => kernel(),
+                _ => fail(Errno::BADF),
+            },
+        }
+    };
+}
+
+enum Known {
+    Tracked,
+    /// Of this library.
+    Own,
+}
+
+fn known(fd: c_int) -> Option<Known> {
+    if table::get(fd).is_some() { Some(Known::Tracked) } else { is_placed(Fd::new(fd)).then_some(Known::Own) }
+}
+
+/// close_range(2): all but the fds of this library.
+///
+/// # Safety
+///
+/// As the manual page says.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    const UNSHARE: c_int = libc::CLOSE_RANGE_UNSHARE as c_int;
+    const CLOEXEC: c_int = libc::CLOSE_RANGE_CLOEXEC as c_int;
+    // SAFETY: three integers.
+    let close = |first, last| unsafe { real::close_range(first, last, flags) };
+    let (Ok(low), high) = (c_int::try_from(first), c_int::try_from(last).unwrap_or(c_int::MAX)) else {
+        return close(first, last);
+    };
+    // The library's fds are closed by exec in any case.
+    if first > last
+        || flags & !UNSHARE != 0
+        || flags & CLOEXEC != 0
+        || process::kind() == process::Kind::Vfork
+    {
+        return close(first, last);
+    }
+    for fd in table::numbers().start.max(low)..table::numbers().end.min(high.saturating_add(1)) {
+        keeping_errno(|| socket::untrack_closing(fd));
+    }
+    let mut from = first;
+    for own in placed_in(low, high).filter(|own| (low..=high).contains(&own.raw())) {
+        let own = own.raw() as c_uint;
+        if own > from {
+            let result = close(from, own - 1);
+            if result < 0 {
+                return result;
+            }
+        }
+        from = own + 1;
+    }
+    if from <= last { close(from, last) } else { 0 }
+}
+
+/// closefrom(3)
+///
+/// # Safety
+///
+/// As the manual page says.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn closefrom(first: c_int) {
+    let first = first.max(0);
+    let before = errno();
+    // SAFETY: integers.
+    if unsafe { close_range(first as c_uint, c_uint::MAX, 0) } == 0 {
+        return;
+    }
+    crate::border::set_errno(before);
+    // A kernel or sandbox without close_range.
+    // SAFETY: sysconf takes a constant.
+    let end = unsafe { libc::sysconf(libc::_SC_OPEN_MAX) }.clamp(0, c_int::MAX.into()) as c_int;
+    for fd in first..end {
+        // SAFETY: closing a number that is not open gives EBADF.
+        keeping_errno(|| unsafe { close(fd) });
+    }
+}

@@ -1,0 +1,66 @@
+//! poll, ppoll and their checked variants.
+
+use std::ffi::c_int;
+use std::{ptr, slice};
+
+use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
+
+use super::interpose;
+use crate::poll::{Answer, wait};
+use crate::timeout::Timeout;
+
+/// The application's list, if there is one that the library needs to look at.
+fn list<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
+    let count = usize::try_from(count)
+        .ok()
+        .filter(|&count| 0 < count && count <= isize::MAX as usize / size_of::<pollfd>())?;
+    // SAFETY: not null; the application passes `count` entries, which nobody else uses during the call.
+    (!fds.is_null()).then(|| unsafe { slice::from_raw_parts_mut(fds, count) })
+}
+
+/// A checked variant is told how many bytes the list has.
+fn fits(count: nfds_t, size: size_t) -> bool {
+    size / size_of::<pollfd>() >= count as usize
+}
+
+fn wait_milliseconds(list: &mut [pollfd], timeout: c_int, kernel: impl Fn() -> c_int) -> c_int {
+    match wait(list, Timeout::from_milliseconds(timeout), ptr::null(), |_| kernel()) {
+        Answer::Kernel(result) | Answer::Poll(result) => result,
+    }
+}
+
+fn wait_exactly(
+    list: &mut [pollfd],
+    timeout: *const timespec,
+    mask: *const sigset_t,
+    kernel: impl Fn() -> c_int,
+) -> c_int {
+    // SAFETY: valid or null, as ppoll demands.
+    let left = match unsafe { timeout.as_ref() } {
+        None => Some(Timeout::ENDLESS),
+        Some(limit) => Timeout::from_parts(limit.tv_sec, limit.tv_nsec),
+    };
+    let Some(left) = left else { return kernel() };
+    match wait(list, left, mask, |_| kernel()) {
+        Answer::Kernel(result) | Answer::Poll(result) => result,
+    }
+}
+
+interpose! {
+    /// poll(2)
+    fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int = list(fds, count) => |list, kernel| {
+        wait_milliseconds(list, timeout, kernel)
+    };
+    /// ppoll(2)
+    fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int = list(fds, count) => |list, kernel| {
+        wait_exactly(list, timeout, mask, kernel)
+    };
+    /// poll(2) in programs built with _FORTIFY_SOURCE
+    fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, size: size_t) -> c_int = list(fds, count).filter(|_| fits(count, size)) => |list, kernel| {
+        wait_milliseconds(list, timeout, kernel)
+    };
+    /// ppoll(2) in programs built with _FORTIFY_SOURCE
+    fn __ppoll_chk(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, size: size_t) -> c_int = list(fds, count).filter(|_| fits(count, size)) => |list, kernel| {
+        wait_exactly(list, timeout, mask, kernel)
+    };
+}

@@ -1,0 +1,153 @@
+//! select and pselect.
+
+use std::ffi::{c_int, c_short, c_ulong};
+use std::{ptr, slice};
+
+use libc::{
+    POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDBAND, POLLRDNORM, POLLWRBAND, POLLWRNORM,
+    fd_set, pollfd, sigset_t, timespec, timeval,
+};
+use smallvec::SmallVec;
+use transport::Errno;
+
+use super::interpose;
+use crate::border::fail;
+use crate::poll::{Answer, wait};
+use crate::table;
+use crate::timeout::Timeout;
+
+const BITS: usize = c_ulong::BITS as usize;
+
+/// The events that a place in a set asks for; and those that answer it.
+const READ: c_short = POLLIN | POLLRDNORM | POLLRDBAND;
+const READ_ANSWERS: c_short = READ | POLLHUP | POLLERR;
+const WRITE: c_short = POLLOUT | POLLWRNORM | POLLWRBAND;
+const WRITE_ANSWERS: c_short = WRITE | POLLERR;
+const EXCEPT: c_short = POLLPRI;
+
+/// The three sets of select, each of them possibly missing. They may be longer than `fd_set`: programs with many fds make
+/// their own, so only the first `count` bits are looked at.
+struct Sets<'a> {
+    read: &'a mut [c_ulong],
+    write: &'a mut [c_ulong],
+    except: &'a mut [c_ulong],
+}
+
+type List = SmallVec<[pollfd; 16]>;
+
+impl Sets<'_> {
+    /// `None` if the kernel is to answer by itself.
+    fn new<'a>(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set) -> Option<Sets<'a>> {
+        let words = usize::try_from(count).ok()?.div_ceil(BITS);
+        let set = |set: *mut fd_set| match set.is_null() {
+            true => &mut [][..],
+            // SAFETY: the application passes sets of at least `count` bits, which the kernel reads and writes by words.
+            false => unsafe { slice::from_raw_parts_mut(set.cast::<c_ulong>(), words) },
+        };
+        Some(Sets { read: set(read), write: set(write), except: set(except) })
+    }
+
+    /// As poll takes it, and whether the library takes part in any of them.
+    fn list(&self, count: c_int) -> (List, bool) {
+        let mut list = List::new();
+        let mut tracked = false;
+        for fd in 0..count {
+            let (word, bit) = (fd as usize / BITS, 1 << (fd as usize % BITS));
+            let asks = |set: &[c_ulong], events| {
+                if set.get(word).is_some_and(|word| word & bit != 0) { events } else { 0 }
+            };
+            let events = asks(self.read, READ) | asks(self.write, WRITE) | asks(self.except, EXCEPT);
+            if events != 0 {
+                list.push(pollfd { fd, events, revents: 0 });
+                tracked |= table::get(fd).is_some();
+            }
+        }
+        (list, tracked)
+    }
+
+    /// Leaves the bits that are answered; returns how many.
+    fn answer(&mut self, count: c_int, list: &List) -> c_int {
+        let mut ready = 0;
+        for set in [&mut *self.read, &mut *self.write, &mut *self.except] {
+            for fd in 0..count as usize {
+                if let Some(word) = set.get_mut(fd / BITS) {
+                    *word &= !(1 << (fd % BITS));
+                }
+            }
+        }
+        for entry in list {
+            let (word, bit) = (entry.fd as usize / BITS, 1 << (entry.fd as usize % BITS));
+            let answers = [
+                (&mut *self.read, READ, READ_ANSWERS),
+                (&mut *self.write, WRITE, WRITE_ANSWERS),
+                (&mut *self.except, EXCEPT, EXCEPT),
+            ];
+            for (set, asked, answer) in answers {
+                if entry.events & asked != 0 && entry.revents & answer != 0 {
+                    set[word] |= bit;
+                    ready += 1;
+                }
+            }
+        }
+        ready
+    }
+}
+
+/// The answer of select, if the library has a part in it.
+fn select_ours(
+    sets: &mut Sets<'_>,
+    count: c_int,
+    left: Timeout,
+    mask: *const sigset_t,
+    kernel: impl Fn() -> c_int,
+) -> c_int {
+    let (mut list, tracked) = sets.list(count);
+    if !tracked {
+        return kernel();
+    }
+    match wait(&mut list, left, mask, |_| kernel()) {
+        Answer::Kernel(result) => result,
+        Answer::Poll(result) if result < 0 => result,
+        Answer::Poll(_) if list.iter().any(|entry| entry.revents & POLLNVAL != 0) => fail(Errno::BADF),
+        Answer::Poll(_) => sets.answer(count, &list),
+    }
+}
+
+interpose! {
+    /// select(2)
+    fn select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int = Sets::new(count, read, write, except) => |sets, kernel| {
+        // SAFETY: valid or null, as select demands.
+        let limit = unsafe { timeout.as_mut() };
+        // select, unlike the others, takes more than a second of microseconds.
+        let left = match &limit {
+            None => Some(Timeout::ENDLESS),
+            Some(limit) if limit.tv_usec < 0 => None,
+            Some(limit) => Timeout::from_parts(limit.tv_sec + limit.tv_usec / 1_000_000, limit.tv_usec % 1_000_000 * 1000),
+        };
+        let (Some(left), mut sets) = (left, sets) else { return kernel() };
+        let begin = limit.as_ref().map(|_| std::time::Instant::now());
+        let by_kernel = std::cell::Cell::new(false);
+        let result = select_ours(&mut sets, count, left, ptr::null(), || {
+            by_kernel.set(true);
+            kernel()
+        });
+        // Linux leaves in the timeout what has not passed.
+        if let (Some(limit), Some(begin), false) = (limit, begin, by_kernel.get()) {
+            let passed = begin.elapsed().as_micros();
+            let whole = u128::from(limit.tv_sec.unsigned_abs()) * 1_000_000 + u128::from(limit.tv_usec.unsigned_abs());
+            let rest = whole.saturating_sub(passed);
+            (limit.tv_sec, limit.tv_usec) = ((rest / 1_000_000) as i64, (rest % 1_000_000) as i64);
+        }
+        result
+    };
+    /// pselect(2)
+    fn pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int = Sets::new(count, read, write, except) => |sets, kernel| {
+        // SAFETY: valid or null, as pselect demands.
+        let left = match unsafe { timeout.as_ref() } {
+            None => Some(Timeout::ENDLESS),
+            Some(limit) => Timeout::from_parts(limit.tv_sec, limit.tv_nsec),
+        };
+        let (Some(left), mut sets) = (left, sets) else { return kernel() };
+        select_ours(&mut sets, count, left, mask, kernel)
+    };
+}

@@ -1,0 +1,218 @@
+//! write, writev, pwritev2, send, sendto, sendmsg and sendmmsg.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use endpoint::{Plain, Reason, SendFlags};
+use libc::{
+    MSG_CONFIRM, MSG_DONTROUTE, MSG_DONTWAIT, MSG_EOR, MSG_MORE, MSG_NOSIGNAL, MSG_OOB, iovec, mmsghdr,
+    msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t,
+};
+use transport::Errno;
+
+use super::interpose;
+use crate::border::{count, fail, guarded, guarded_raw, keeping_errno};
+use crate::buffers::Buffers;
+use crate::table::SocketRef;
+use crate::{cancel, passed, real, signals, table};
+
+/// Flags that mean the same on the ring, or nothing at all for TCP.
+const UNDERSTOOD: c_int = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE | MSG_CONFIRM | MSG_DONTROUTE | MSG_EOR;
+
+/// Sends on a tracked socket. `kernel` makes the application's own call.
+#[inline]
+pub(crate) fn transmit(
+    socket: &SocketRef,
+    from: Buffers,
+    flags: c_int,
+    kernel: impl Fn() -> ssize_t,
+) -> ssize_t {
+    if flags & !UNDERSTOOD != 0 {
+        let reason = if flags & MSG_OOB != 0 { Reason::OutOfBand } else { Reason::UnknownOption };
+        socket.send_by_tcp(reason);
+        return kernel();
+    }
+    loop {
+        match socket.enter_plain() {
+            Some(None) => match cancel::point(|| guarded_raw(|| to_ring(socket, from, flags))) {
+                Some(Err(Errno::CANCELED)) => {}
+                // Nothing moves no byte on either carrier.
+                Some(Ok(None)) => return kernel(),
+                Some(Err(Errno::INTR)) if !socket.has_send_timeout() && signals::restart() => {}
+                Some(Ok(Some(bytes))) => {
+                    socket.settle();
+                    return count(Ok(bytes));
+                }
+                Some(Err(error)) => {
+                    socket.settle();
+                    return fail(error);
+                }
+                None => return kernel(),
+            },
+            Some(Some(plain)) => return by_kernel(socket, plain, kernel),
+            None => return kernel(),
+        }
+    }
+}
+
+/// Sends inside the bracket of a plain connection.
+#[inline]
+pub(super) fn by_kernel(socket: &SocketRef, plain: Plain<'_>, kernel: impl Fn() -> ssize_t) -> ssize_t {
+    let result = kernel();
+    keeping_errno(|| {
+        guarded(|| {
+            if result > 0 {
+                plain.sent(result as usize);
+            }
+            drop(plain);
+        })
+    });
+    socket.settle();
+    result
+}
+
+/// `None` if there is nothing to send.
+fn to_ring(socket: &SocketRef, from: Buffers, flags: c_int) -> Result<Option<usize>, Errno> {
+    let ours = SendFlags {
+        dont_wait: flags & MSG_DONTWAIT != 0,
+        no_signal: flags & MSG_NOSIGNAL != 0,
+        more: flags & MSG_MORE != 0,
+    };
+    // SAFETY: the application's own array.
+    let wanted = unsafe { from.len()? };
+    if wanted == 0 {
+        return Ok(None);
+    }
+    // SAFETY: the application passes buffers that may be read.
+    let result = unsafe { from.lend(|slices| socket.connection.send(slices, ours)) };
+    if result != Ok(wanted) {
+        socket.note_starved();
+    }
+    result.map(Some)
+}
+
+/// # Safety
+///
+/// As for sendmsg.
+unsafe fn send_message(
+    socket: &SocketRef,
+    message: *const msghdr,
+    flags: c_int,
+    kernel: impl Fn() -> ssize_t,
+) -> ssize_t {
+    // SAFETY: valid or null, as sendmsg demands.
+    let Some(header) = (unsafe { message.as_ref() }) else { return kernel() };
+    if header.msg_controllen != 0 && !header.msg_control.is_null() {
+        // Time stamps and the like, which only the kernel can give.
+        let _ = socket.fall_back(Reason::UnknownOption);
+    }
+    match Buffers::message(header.msg_iov, header.msg_iovlen) {
+        Ok(from) => transmit(socket, from, flags, kernel),
+        Err(_) => kernel(),
+    }
+}
+
+/// # Safety
+///
+/// As for sendmmsg.
+unsafe fn send_messages(
+    socket: &SocketRef,
+    fd: c_int,
+    messages: *mut mmsghdr,
+    number: c_uint,
+    flags: c_int,
+) -> c_int {
+    let mut done = 0;
+    for at in 0..number.min(libc::UIO_MAXIOV as c_uint) as usize {
+        // SAFETY: the application passes `number` messages.
+        let message = unsafe { &mut *messages.add(at) };
+        let header = &raw const message.msg_hdr;
+        // SAFETY: the application's own message.
+        let result = unsafe { send_message(socket, header, flags, || real::sendmsg(fd, header, flags)) };
+        if result < 0 {
+            break;
+        }
+        message.msg_len = result as c_uint;
+        done += 1;
+    }
+    if done > 0 || number == 0 { done } else { -1 }
+}
+
+/// The flags of pwritev2 that a socket knows, as those of send.
+fn write_flags(offset: off_t, flags: c_int) -> Option<c_int> {
+    match (offset, flags) {
+        (-1, 0) => Some(0),
+        (-1, libc::RWF_NOWAIT) => Some(MSG_DONTWAIT),
+        _ => None,
+    }
+}
+
+/// writev and pwritev2.
+fn send_vector(
+    socket: &SocketRef,
+    iov: *const iovec,
+    number: c_int,
+    flags: c_int,
+    kernel: impl Fn() -> ssize_t,
+) -> ssize_t {
+    match Buffers::vector(iov, number) {
+        Ok(from) => transmit(socket, from, flags, kernel),
+        Err(_) => kernel(),
+    }
+}
+
+interpose! {
+    /// write(2)
+    fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t = table::socket(fd) => |socket, kernel| {
+        transmit(&socket, Buffers::Flat(buf.cast_mut(), len), 0, kernel)
+    };
+    /// writev(2)
+    fn writev(fd: c_int, iov: *const iovec, number: c_int) -> ssize_t = table::socket(fd) => |socket, kernel| {
+        send_vector(&socket, iov, number, 0, kernel)
+    };
+    /// pwritev2(2)
+    fn pwritev2(fd: c_int, iov: *const iovec, number: c_int, offset: off_t, flags: c_int) -> ssize_t = table::socket(fd) => |socket, kernel| {
+        match write_flags(offset, flags) {
+            Some(flags) => send_vector(&socket, iov, number, flags, kernel),
+            None => kernel(),
+        }
+    };
+    /// pwritev2(2) where off_t has 32 bits by default
+    fn pwritev64v2(fd: c_int, iov: *const iovec, number: c_int, offset: off_t, flags: c_int) -> ssize_t = table::socket(fd) => |socket, kernel| {
+        match write_flags(offset, flags) {
+            Some(flags) => send_vector(&socket, iov, number, flags, kernel),
+            None => kernel(),
+        }
+    };
+    /// send(2)
+    fn send(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t = table::socket(fd) => |socket, kernel| {
+        transmit(&socket, Buffers::Flat(buf.cast_mut(), len), flags, kernel)
+    };
+    /// sendto(2); a connected TCP socket ignores the address
+    fn sendto(fd: c_int, buf: *const c_void, len: size_t, flags: c_int, address: *const sockaddr, address_len: socklen_t) -> ssize_t = table::socket(fd) => |socket, kernel| {
+        transmit(&socket, Buffers::Flat(buf.cast_mut(), len), flags, kernel)
+    };
+    /// sendmsg(2); an fd that is not tracked may carry tracked ones to another process
+    fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t = {
+        // SAFETY: the caller's own message.
+        unsafe { passed::prepare(message) };
+        table::socket(fd)
+    } => |socket, kernel| {
+        // SAFETY: the caller's own message.
+        unsafe { send_message(&socket, message, flags, kernel) }
+    };
+    /// sendmmsg(2)
+    fn sendmmsg(fd: c_int, messages: *mut mmsghdr, number: c_uint, flags: c_int) -> c_int = {
+        if !messages.is_null() {
+            for at in 0..number.min(libc::UIO_MAXIOV as c_uint) as usize {
+                // SAFETY: the caller passes `number` messages.
+                unsafe { passed::prepare(&raw const (*messages.add(at)).msg_hdr) };
+            }
+        }
+        table::socket(fd).filter(|_| !messages.is_null())
+    } => |socket, kernel| {
+        // The kernel's own loop cannot be stopped between two messages.
+        let _ = kernel;
+        // SAFETY: the caller's own messages.
+        unsafe { send_messages(&socket, fd, messages, number, flags) }
+    };
+}

@@ -1,0 +1,64 @@
+//! pthread_cancel of a thread that sleeps for the ring.
+//!
+//! Sleeping in read, send and the like is a cancellation point. In libc it is so because libc makes the system call; a thread
+//! that sleeps for the ring is woken by [`Connection::interrupt`](endpoint::Connection::interrupt) instead, and asks libc to
+//! cancel it once it is outside the library's own frames.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use libc::pthread_t;
+
+use crate::border::keeping_errno;
+use crate::{hazard, real, table};
+
+/// Whether the program cancels threads at all.
+static USED: AtomicBool = AtomicBool::new(false);
+
+/// Makes a call to the ring a cancellation point. To be used outside [`crate::border::guarded`].
+#[inline]
+pub(crate) fn point<T>(call: impl FnOnce() -> T) -> T {
+    if USED.load(Ordering::Relaxed) {
+        // SAFETY: takes nothing. It may unwind, with nothing of ours to undo.
+        unsafe { real::pthread_testcancel() };
+    }
+    call()
+}
+
+/// pthread_cancel(3)
+///
+/// # Safety
+///
+/// As the manual page says.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn pthread_cancel(thread: pthread_t) -> c_int {
+    USED.store(true, Ordering::SeqCst);
+    // SAFETY: the caller's own argument.
+    let result = unsafe { real::pthread_cancel(thread) };
+    // SAFETY: takes nothing.
+    if result == 0 && thread != unsafe { libc::pthread_self() } {
+        keeping_errno(|| wake(thread));
+    }
+    result
+}
+
+/// Interrupts the calls of `thread` until it has left them. One that has passed [`point`] before it was cancelled, but does not
+/// sleep yet, is caught by the next round; one that has switched cancellation off is given up after some.
+fn wake(thread: pthread_t) {
+    const ROUNDS: usize = 100;
+    for _ in 0..ROUNDS {
+        let mut used = false;
+        for (_, object) in
+            table::entries().filter(|(_, object)| hazard::is_used_by(thread, &raw const **object))
+        {
+            if let Some(socket) = object.as_socket().filter(|socket| socket.connection.is_attached()) {
+                socket.connection.interrupt();
+                used = true;
+            }
+        }
+        if !used {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}

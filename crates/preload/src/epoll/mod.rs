@@ -1,0 +1,328 @@
+//! Epoll sets that hold attached connections.
+//!
+//! The application's epoll fd stays a real one, and everything the library does not know is in it as usual. When a
+//! connection attaches, its registration is changed to carry a [tag](tag) instead of the application's data, and the
+//! connection's bell is added with another tag. What comes back from the kernel is translated.
+//!
+//! Each attached connection in a set is a [`Watch`], in one of two states. A *hot* one is looked at in user space by every
+//! wait, and the peer does not ring for it. An *armed* one is not looked at: the peer rings its bell, which makes it hot
+//! again. So a wait costs as much as there are active connections, and a busy program makes hardly any system call.
+//!
+//! Invariant, kept under the lock of the set: while a thread sleeps on the set in the kernel, or something else could (the
+//! set is itself watched), no watch is hot. Therefore nobody sleeps through what happens on a connection.
+//!
+//! Lock order: registrations of a socket, then state of a set.
+
+mod state;
+mod tag;
+mod wait;
+
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use endpoint::{Patience, Reason};
+use libc::epoll_event;
+use transport::Errno;
+
+pub(crate) use wait::wait;
+
+use self::state::State;
+use crate::border::fail;
+use crate::lock::Lock;
+use crate::log;
+use crate::socket::{Numbers, Registration, Socket};
+use crate::table::{Object, SetRef, SharedSet, SharedSocket, SocketRef};
+
+/// One epoll instance, from its first to its last fd number in this process.
+pub(crate) struct Set {
+    numbers: Lock<Numbers>,
+    /// Number of watches, for those who only want to know whether there are any.
+    watches: AtomicUsize,
+    /// Another set, or poll, watches this one: it may be slept on without a wait of ours.
+    watched: AtomicBool,
+    /// Another process had this set first: its registrations are not ours to clear up.
+    inherited: AtomicBool,
+    /// Whether waiting awake has paid lately.
+    patience: Patience,
+    state: Lock<State>,
+}
+
+impl Set {
+    /// The set behind a new epoll fd.
+    pub(crate) fn new(fd: c_int) -> Set {
+        Set {
+            numbers: Lock::new(Numbers::new(fd)),
+            watches: AtomicUsize::new(0),
+            watched: AtomicBool::new(false),
+            inherited: AtomicBool::new(false),
+            patience: Patience::default(),
+            state: Lock::new(State::new()),
+        }
+    }
+
+    pub(crate) fn numbers(&self) -> &Lock<Numbers> {
+        &self.numbers
+    }
+
+    /// The last number is closed: all watches go.
+    pub(crate) fn clear(&self) {
+        self.state.lock().clear();
+        self.watches.store(0, Ordering::Release);
+    }
+
+    fn number(&self) -> Option<c_int> {
+        self.numbers.lock().any()
+    }
+
+    /// Whether attached connections are in the set.
+    pub(crate) fn is_accelerated(&self) -> bool {
+        self.watches.load(Ordering::Acquire) != 0
+    }
+
+    /// From now on somebody may sleep on this set without waiting on it.
+    pub(crate) fn set_watched(&self) {
+        self.watched.store(true, Ordering::Release);
+        self.state.lock().hand_over();
+    }
+
+    /// Prepares for somebody who is about to sleep until the set becomes readable; true if it should not sleep.
+    pub(crate) fn arm(&self) -> bool {
+        self.state.lock().arm()
+    }
+
+    /// Whether an event is ready that the kernel does not know of.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.state.lock().is_ready()
+    }
+
+    /// Whether the state must be free of hot watches when its lock is released.
+    fn has_sleepers(&self, state: &State) -> bool {
+        state.sleepers > 0 || self.watched.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn before_fork(&self) {
+        self.state.acquire();
+    }
+
+    pub(crate) fn after_fork_parent(&self) {
+        self.state.release();
+    }
+
+    pub(crate) fn after_fork_child(&self) {
+        self.inherited.store(true, Ordering::Release);
+        self.state.release();
+        self.state.lock().after_fork_child();
+    }
+}
+
+/// epoll_ctl on a tracked socket.
+pub(crate) fn control(
+    set: &SetRef,
+    epfd: c_int,
+    op: c_int,
+    socket: &SocketRef,
+    fd: c_int,
+    event: *const epoll_event,
+    kernel: impl Fn() -> c_int,
+) -> c_int {
+    // SAFETY: the application passes a valid event or null, as epoll_ctl demands.
+    let asked = unsafe { event.as_ref() }.copied();
+    let mut registrations = socket.registrations().lock();
+    let mut known =
+        registrations.iter().position(|registration| registration.fd == fd && set.is(&registration.set));
+    // To the application, a parked socket is not in the set.
+    if let Some(index) = known
+        && let Some(watch) = registrations[index].parked
+    {
+        let mut state = set.state.lock();
+        match (op, asked) {
+            (libc::EPOLL_CTL_ADD, Some(asked)) if state.is_parked(watch, fd) && !is_exclusive(asked) => {
+                if let Err(error) = state.change(watch, epfd, asked.events, asked.u64) {
+                    return fail(error);
+                }
+                let registration = &mut registrations[index];
+                (registration.events, registration.data) = (asked.events, asked.u64);
+                (registration.watch, registration.parked) = (Some(watch), None);
+                if set.has_sleepers(&state) {
+                    state.hand_over();
+                }
+                return 0;
+            }
+            (libc::EPOLL_CTL_ADD, _) => {
+                state.unpark(watch, fd, epfd);
+                set.watches.store(state.len(), Ordering::Release);
+                registrations.swap_remove(index);
+                known = None;
+            }
+            _ => return fail(Errno::NOENT),
+        }
+    }
+    if let Some(asked) = asked
+        && op == libc::EPOLL_CTL_ADD
+        && is_exclusive(asked)
+    {
+        // The kernel refuses to change such a registration afterwards.
+        drop(registrations);
+        let _ = socket.fall_back(Reason::UnknownOption);
+        return kernel();
+    }
+    match (op, asked, known) {
+        (libc::EPOLL_CTL_ADD, Some(asked), None) => {
+            let result = kernel();
+            if result == 0 {
+                let place = Arc::downgrade(&set.share().into_object());
+                registrations.push(Registration {
+                    set: place,
+                    fd,
+                    events: asked.events,
+                    data: asked.u64,
+                    watch: None,
+                    parked: None,
+                });
+                socket.count_registrations(registrations.len());
+                if socket.to_show() != 0 {
+                    let shown = show(socket, &mut registrations);
+                    drop(registrations);
+                    keep_or_leave(socket, shown);
+                }
+            }
+            result
+        }
+        (libc::EPOLL_CTL_MOD, Some(asked), Some(index)) => {
+            let registration = &mut registrations[index];
+            let Some(watch) = registration.watch else {
+                let result = kernel();
+                if result == 0 {
+                    (registration.events, registration.data) = (asked.events, asked.u64);
+                }
+                return result;
+            };
+            let mut state = set.state.lock();
+            if let Err(error) = state.change(watch, epfd, asked.events, asked.u64) {
+                return fail(error);
+            }
+            (registration.events, registration.data) = (asked.events, asked.u64);
+            if set.has_sleepers(&state) {
+                state.hand_over();
+            }
+            0
+        }
+        (libc::EPOLL_CTL_DEL, _, Some(index)) => {
+            if let Some(watch) = registrations[index].watch
+                && !set.inherited.load(Ordering::Acquire)
+                && set.state.lock().park(watch)
+            {
+                (registrations[index].watch, registrations[index].parked) = (None, Some(watch));
+                return 0;
+            }
+            let registration = registrations.swap_remove(index);
+            socket.count_registrations(registrations.len());
+            if let Some(watch) = registration.watch {
+                remove(set, watch, Bell::Remove);
+            }
+            kernel()
+        }
+        _ => kernel(),
+    }
+}
+
+fn is_exclusive(asked: epoll_event) -> bool {
+    asked.events & libc::EPOLLEXCLUSIVE as u32 != 0
+}
+
+/// Tells every set that holds `socket` what the connection has become.
+pub(crate) fn settle(socket: &SocketRef) {
+    let shown = show(socket, &mut socket.registrations().lock());
+    keep_or_leave(socket, shown);
+}
+
+/// A connection that a set cannot watch is no good for the application on the ring.
+fn keep_or_leave(socket: &SocketRef, shown: Answer<()>) {
+    if let Err(error) = shown {
+        log::warn!(%error, "cannot watch a connection in an epoll set; it goes back to TCP");
+        let _ = socket.connection.fall_back(Reason::UnknownOption);
+    }
+}
+
+fn show(socket: &SocketRef, registrations: &mut Vec<Registration>) -> Answer<()> {
+    let shown = socket.to_show();
+    registrations.retain(|registration| registration.set.strong_count() > 0);
+    let mut result = Ok(());
+    for index in 0..registrations.len() {
+        let registration = &registrations[index];
+        let Some(set) = SharedSet::find(&registration.set) else { continue };
+        let Some(epfd) = set.number() else { continue };
+        let mut state = set.state.lock();
+        if let Some(watch) = registration.watch {
+            state.refresh(watch, epfd);
+        } else if registration.parked.is_none() {
+            let sibling = registrations
+                .iter()
+                .filter(|other| other.set.ptr_eq(&registration.set))
+                .find_map(|other| other.watch);
+            match state.install(epfd, socket.share(), registration, sibling) {
+                Ok(watch) => registrations[index].watch = Some(watch),
+                Err(error) => result = Err(error),
+            }
+            set.watches.store(state.len(), Ordering::Release);
+        }
+        if set.has_sleepers(&state) {
+            state.hand_over();
+        }
+    }
+    socket.count_registrations(registrations.len());
+    socket.set_shown(shown);
+    result
+}
+
+/// What to do about the bell of a watch that is removed.
+#[derive(Copy, Clone, Eq, PartialEq)]
+enum Bell {
+    Remove,
+    /// The set belongs to another process as well, which still needs it.
+    Leave,
+}
+
+fn remove(set: &Set, watch: u32, bell: Bell) {
+    let epfd = if bell == Bell::Remove { set.number() } else { None };
+    let mut state = set.state.lock();
+    state.remove(watch, epfd);
+    set.watches.store(state.len(), Ordering::Release);
+}
+
+/// The number `fd` of `socket` is about to be closed; `None`: all of them.
+///
+/// The kernel drops registrations only with the last reference to the socket in any process. Those that stay get the
+/// application's data back.
+pub(crate) fn forget(socket: &Socket, fd: Option<c_int>) {
+    let mut registrations = socket.registrations().lock();
+    registrations.retain(|registration| {
+        if fd.is_some_and(|fd| fd != registration.fd) {
+            return true;
+        }
+        let Some(set) = SharedSet::find(&registration.set) else { return false };
+        if let (Some(watch), Some(epfd)) = (registration.parked, set.number()) {
+            let mut state = set.state.lock();
+            state.unpark(watch, registration.fd, epfd);
+            set.watches.store(state.len(), Ordering::Release);
+        }
+        let Some(watch) = registration.watch else { return false };
+        let inherited = set.inherited.load(Ordering::Acquire);
+        if !inherited && let Some(epfd) = set.number() {
+            let _ =
+                tag::control(epfd, tag::Op::Modify, registration.fd, registration.events, registration.data);
+        }
+        remove(&set, watch, if inherited { Bell::Leave } else { Bell::Remove });
+        false
+    });
+    socket.count_registrations(registrations.len());
+}
+
+/// The object of a new epoll fd enters the table.
+pub(crate) fn track(fd: c_int) {
+    crate::socket::enter(fd, Object::set(Set::new(fd)));
+}
+
+type Attached = SharedSocket;
+type Answer<T> = Result<T, Errno>;

@@ -1,0 +1,138 @@
+//! The data of the library's own registrations in an application's epoll set.
+//!
+//! Applications put pointers, fd numbers, or a generation above an fd number there. A tag is an address inside a range
+//! that this library has reserved, so it is no pointer of the application, and its lower half is larger than any fd number.
+
+use std::ffi::c_int;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use transport::Errno;
+
+use super::Answer;
+
+const INDEX_BITS: u32 = 20;
+const GENERATION_BITS: u32 = 5;
+const SPAN: u64 = 1 << (INDEX_BITS + GENERATION_BITS + 1);
+
+/// More watches than fit into a tag are not made.
+pub(super) const MAX_WATCHES: usize = 1 << INDEX_BITS;
+
+/// First tag; 0 until the range is reserved.
+static BASE: AtomicU64 = AtomicU64::new(0);
+
+/// What an event is about.
+#[derive(Copy, Clone, Eq, PartialEq, Debug)]
+pub(super) struct Tag {
+    pub(super) watch: u32,
+    /// Low bits of the watch's generation: an event can be older than the watch that has its index now.
+    pub(super) generation: u8,
+    pub(super) subject: Subject,
+}
+
+#[derive(Copy, Clone, Eq, PartialEq, Debug)]
+pub(super) enum Subject {
+    /// The application's own fd.
+    Socket,
+    /// The bell that the peer rings.
+    Bell,
+}
+
+pub(super) const GENERATIONS: u8 = 1 << GENERATION_BITS;
+
+impl Tag {
+    pub(super) fn encode(self) -> Answer<u64> {
+        let bell = u64::from(self.subject == Subject::Bell);
+        let generation = u64::from(self.generation % GENERATIONS);
+        Ok(base()? + (u64::from(self.watch) << (GENERATION_BITS + 1) | generation << 1 | bell))
+    }
+
+    /// `None`: the application's own data.
+    #[inline]
+    pub(super) fn decode(data: u64) -> Option<Tag> {
+        let base = BASE.load(Ordering::Relaxed);
+        let offset = data.wrapping_sub(base);
+        if base == 0 || offset >= SPAN {
+            return None;
+        }
+        let subject = if offset & 1 == 1 { Subject::Bell } else { Subject::Socket };
+        let generation = (offset >> 1) as u8 % GENERATIONS;
+        Some(Tag { watch: (offset >> (GENERATION_BITS + 1)) as u32, generation, subject })
+    }
+}
+
+fn base() -> Answer<u64> {
+    let base = BASE.load(Ordering::Acquire);
+    if base != 0 {
+        return Ok(base);
+    }
+    let fresh = reserve()?;
+    match BASE.compare_exchange(0, fresh, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => Ok(fresh),
+        Err(theirs) => {
+            release(fresh);
+            Ok(theirs)
+        }
+    }
+}
+
+/// Addresses of which the lower half lies above every fd number.
+fn reserve() -> Answer<u64> {
+    const ABOVE_FDS: u64 = 1 << 28;
+    let mut misfits = Vec::new();
+    let found = loop {
+        // SAFETY: a new private mapping without access rights, at an address of the kernel's choice, disturbs nothing.
+        let address = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                SPAN as usize,
+                ProtFlags::empty(),
+                MapFlags::PRIVATE | MapFlags::NORESERVE,
+            )
+        };
+        match address {
+            Ok(address) => {
+                let low = address as u64 & 0xffff_ffff;
+                if low >= ABOVE_FDS && low + SPAN <= 1 << 32 {
+                    break Ok(address as u64);
+                }
+                misfits.push(address as u64);
+                if misfits.len() == 8 {
+                    break Err(Errno::NOMEM);
+                }
+            }
+            Err(error) => break Err(error),
+        }
+    };
+    misfits.into_iter().for_each(release);
+    found
+}
+
+fn release(base: u64) {
+    // SAFETY: `base` is a mapping of this length which `reserve` made and nobody uses.
+    let _ = unsafe { munmap(base as *mut _, SPAN as usize) };
+}
+
+/// What to do with a registration.
+#[derive(Copy, Clone)]
+pub(super) enum Op {
+    Add,
+    Modify,
+    Delete,
+}
+
+/// epoll_ctl without libc, so that errno stays as it is.
+pub(super) fn control(epfd: c_int, op: Op, fd: c_int, events: u32, data: u64) -> Answer<()> {
+    // SAFETY: both numbers are open fds of the application or of the connection as long as the caller holds the lock of the
+    // socket's registrations: closing them goes through `forget`, which takes it. A number that was closed behind the
+    // library's back gives EBADF, or touches a registration that carries a tag nobody has any more.
+    let (epfd, fd) = unsafe { (BorrowedFd::borrow_raw(epfd), BorrowedFd::borrow_raw(fd)) };
+    let events = EventFlags::from_bits_retain(events);
+    match op {
+        Op::Add => epoll::add(epfd, fd, EventData::new_u64(data), events),
+        Op::Modify => epoll::modify(epfd, fd, EventData::new_u64(data), events),
+        Op::Delete => epoll::delete(epfd, fd),
+    }
+}

@@ -1,0 +1,309 @@
+//! Hazard pointers: how a call uses the object of an fd while another thread closes that fd.
+//!
+//! A lookup must cost a few nanoseconds, and two threads that use the two directions of one socket must not fight over a
+//! reference count. So a thread announces the object it is about to use in a slot of its own and looks again whether the
+//! table still names it; whoever took the object out of the table frees it only when no slot names it.
+//!
+//! The announcement has to be visible before the second look. Instead of a fence in every lookup, the freeing side makes
+//! all threads of the process pass one, with membarrier(2) [1]. Where the kernel or a sandbox refuses that, lookups fence.
+//!
+//! [1] M. Michael, "Hazard pointers: safe memory reclamation for lock-free objects", IEEE TPDS 15(6), 2004; the
+//! asymmetric fence is that of liburcu and folly.
+
+use std::cell::Cell;
+use std::ops::Deref;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence};
+
+use crate::table::Object;
+
+/// Slots for objects in use. More than one, because a signal handler can interrupt a call and because poll looks at
+/// several fds.
+const USED: usize = 8;
+/// Slots that are held only while a reference count is raised.
+const BRIEF: usize = 8;
+
+/// The announcements of one thread. Records are never freed; a thread that ends leaves its own to the next one.
+#[repr(align(128))]
+struct Record {
+    slots: [AtomicPtr<Object>; USED + BRIEF],
+    taken: AtomicBool,
+    /// The thread that has it, by its pthread_t.
+    thread: AtomicU64,
+    next: AtomicPtr<Record>,
+}
+
+static RECORDS: AtomicPtr<Record> = AtomicPtr::new(ptr::null_mut());
+static RETIRED: AtomicPtr<Object> = AtomicPtr::new(ptr::null_mut());
+static WAITING: AtomicUsize = AtomicUsize::new(0);
+/// Set once membarrier is registered; until then lookups fence for themselves.
+static ASYMMETRIC: AtomicBool = AtomicBool::new(false);
+
+/// So many retired objects are worth a pass over all records.
+const BATCH: usize = 64;
+
+thread_local! {
+    static RECORD: Cell<*const Record> = const { Cell::new(ptr::null()) };
+    static LEAVE: Leave = const { Leave };
+}
+
+/// Gives the thread's record to others when the thread ends.
+struct Leave;
+
+impl Drop for Leave {
+    fn drop(&mut self) {
+        let record = RECORD.replace(ptr::null());
+        // SAFETY: records are never freed, and null is tested for.
+        if let Some(record) = unsafe { record.as_ref() } {
+            record.taken.store(false, Ordering::Release);
+        }
+    }
+}
+
+/// Asks the kernel for the asymmetric fence. To be called once, before there are threads if possible.
+pub(crate) fn start() {
+    const REGISTER_PRIVATE_EXPEDITED: usize = 1 << 4;
+    ASYMMETRIC.store(membarrier(REGISTER_PRIVATE_EXPEDITED), Ordering::SeqCst);
+}
+
+fn membarrier(command: usize) -> bool {
+    // SAFETY: membarrier takes three integers and touches no memory of ours.
+    crate::border::keeping_errno(|| unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }) == 0
+}
+
+/// Every thread of this process has passed a full fence when this returns true.
+fn heavy_fence() -> bool {
+    const PRIVATE_EXPEDITED: usize = 1 << 3;
+    if ASYMMETRIC.load(Ordering::Relaxed) && !membarrier(PRIVATE_EXPEDITED) {
+        // Registered and yet refused: a sandbox was entered since. Lookups fence from now on. Those under way did not, and
+        // nothing tells when they are over, so what is retired by now is never freed.
+        ASYMMETRIC.store(false, Ordering::SeqCst);
+        RETIRED.store(ptr::null_mut(), Ordering::SeqCst);
+        return false;
+    }
+    fence(Ordering::SeqCst);
+    true
+}
+
+#[inline]
+fn light_fence() {
+    if ASYMMETRIC.load(Ordering::Relaxed) {
+        compiler_fence(Ordering::SeqCst)
+    } else {
+        fence(Ordering::SeqCst)
+    }
+}
+
+#[inline]
+fn record() -> &'static Record {
+    let record = RECORD.get();
+    // SAFETY: records are never freed.
+    unsafe { record.as_ref() }.unwrap_or_else(|| enter())
+}
+
+#[cold]
+fn enter() -> &'static Record {
+    let mut at = RECORDS.load(Ordering::Acquire);
+    // SAFETY: records are never freed.
+    while let Some(record) = unsafe { at.as_ref() } {
+        if !record.taken.swap(true, Ordering::Acquire) {
+            return adopt(record);
+        }
+        at = record.next.load(Ordering::Relaxed);
+    }
+    let record: &'static Record = Box::leak(Box::new(Record {
+        slots: [const { AtomicPtr::new(ptr::null_mut()) }; USED + BRIEF],
+        taken: AtomicBool::new(true),
+        thread: AtomicU64::new(0),
+        next: AtomicPtr::new(ptr::null_mut()),
+    }));
+    let mut head = RECORDS.load(Ordering::Relaxed);
+    loop {
+        record.next.store(head, Ordering::Relaxed);
+        match RECORDS.compare_exchange_weak(
+            head,
+            ptr::from_ref(record).cast_mut(),
+            Ordering::AcqRel,
+            Ordering::Relaxed,
+        ) {
+            Ok(_) => return adopt(record),
+            Err(now) => head = now,
+        }
+    }
+}
+
+fn adopt(record: &'static Record) -> &'static Record {
+    // SAFETY: takes nothing and always succeeds.
+    record.thread.store(unsafe { libc::pthread_self() }, Ordering::Release);
+    RECORD.set(record);
+    // Fails only while the thread ends; then the record stays taken, which wastes it and nothing else.
+    let _ = LEAVE.try_with(|_| ());
+    record
+}
+
+/// An object that stays valid as long as this exists.
+pub(crate) enum Hazard {
+    /// Announced in a slot of this thread, which is why this cannot be sent to another one.
+    Announced(&'static AtomicPtr<Object>, *const Object),
+    /// All slots were in use.
+    Counted(Arc<Object>),
+}
+
+impl Hazard {
+    /// A counted reference to the same object.
+    pub(crate) fn share(&self) -> Arc<Object> {
+        match self {
+            Hazard::Announced(_, object) => {
+                // SAFETY: the pointer came from Arc::into_raw, and the reference that the table held is not dropped while
+                // it is announced.
+                unsafe {
+                    Arc::increment_strong_count(*object);
+                    Arc::from_raw(*object)
+                }
+            }
+            Hazard::Counted(object) => Arc::clone(object),
+        }
+    }
+}
+
+impl Deref for Hazard {
+    type Target = Object;
+
+    #[inline]
+    fn deref(&self) -> &Object {
+        match self {
+            // SAFETY: `protect` saw the object in the table after it was announced, so it was not retired before the
+            // announcement and is not freed until the slot is cleared in `drop`.
+            Hazard::Announced(_, object) => unsafe { &**object },
+            Hazard::Counted(object) => object,
+        }
+    }
+}
+
+impl Drop for Hazard {
+    #[inline]
+    fn drop(&mut self) {
+        if let Hazard::Announced(slot, _) = self {
+            slot.store(ptr::null_mut(), Ordering::Release);
+        }
+    }
+}
+
+/// The object that `cell` holds now.
+#[inline]
+pub(crate) fn protect(cell: &AtomicPtr<Object>) -> Option<Hazard> {
+    let record = record();
+    // Only this thread and its signal handlers write here, and a handler leaves the slots as it found them.
+    let index = record.slots.iter().position(|slot| slot.load(Ordering::Relaxed).is_null())?;
+    let slot = &record.slots[index];
+    let mut object = cell.load(Ordering::Acquire);
+    loop {
+        slot.store(object, Ordering::Release);
+        light_fence();
+        let again = cell.load(Ordering::Acquire);
+        if again == object {
+            break;
+        }
+        object = again;
+    }
+    if object.is_null() {
+        return None;
+    }
+    let hazard = Hazard::Announced(slot, object);
+    // At the end of this function `hazard` frees the brief slot again.
+    if index < USED { Some(hazard) } else { Some(Hazard::Counted(hazard.share())) }
+}
+
+/// Takes over the last reference of the table to an object; it is dropped when no thread can be using it.
+///
+/// Does not allocate and takes no lock: close is called by signal handlers.
+pub(crate) fn retire(object: Arc<Object>) {
+    let object = Arc::into_raw(object).cast_mut();
+    push_retired(object);
+    WAITING.fetch_add(1, Ordering::Relaxed);
+}
+
+fn push_retired(object: *mut Object) {
+    let mut head = RETIRED.load(Ordering::Relaxed);
+    loop {
+        // SAFETY: this function owns a reference to the object until the exchange succeeds.
+        unsafe { (*object).next_retired.store(head, Ordering::Relaxed) };
+        match RETIRED.compare_exchange_weak(head, object, Ordering::Release, Ordering::Relaxed) {
+            Ok(_) => return,
+            Err(now) => head = now,
+        }
+    }
+}
+
+/// Frees retired objects if there are many, or if one of them holds memory that is worth a pass by itself.
+pub(crate) fn reclaim(eager: bool) {
+    if eager || WAITING.load(Ordering::Relaxed) >= BATCH {
+        reclaim_now();
+    }
+}
+
+#[cold]
+fn reclaim_now() {
+    WAITING.store(0, Ordering::Relaxed);
+    let mut object = RETIRED.swap(ptr::null_mut(), Ordering::Acquire);
+    if !heavy_fence() {
+        return;
+    }
+    while !object.is_null() {
+        // SAFETY: the list that was swapped out belongs to this call; each node holds one reference.
+        let next = unsafe { (*object).next_retired.load(Ordering::Relaxed) };
+        if announced(object) {
+            push_retired(object);
+            WAITING.fetch_add(1, Ordering::Relaxed);
+        } else {
+            // SAFETY: the reference that `retire` took over. No slot names the object, and none will, because a lookup that
+            // announces it from now on finds that the table has no more of it.
+            drop(unsafe { Arc::from_raw(object) });
+        }
+        object = next;
+    }
+}
+
+/// Whether `thread` uses `object` in a call now.
+pub(crate) fn is_used_by(thread: libc::pthread_t, object: *const Object) -> bool {
+    let mut at = RECORDS.load(Ordering::Acquire);
+    // SAFETY: records are never freed.
+    while let Some(record) = unsafe { at.as_ref() } {
+        if record.taken.load(Ordering::Acquire) && record.thread.load(Ordering::Acquire) == thread {
+            return record.slots.iter().any(|slot| ptr::eq(slot.load(Ordering::Acquire), object));
+        }
+        at = record.next.load(Ordering::Relaxed);
+    }
+    false
+}
+
+fn announced(object: *const Object) -> bool {
+    let mut at = RECORDS.load(Ordering::Acquire);
+    // SAFETY: records are never freed.
+    while let Some(record) = unsafe { at.as_ref() } {
+        if record.slots.iter().any(|slot| ptr::eq(slot.load(Ordering::Acquire), object)) {
+            return true;
+        }
+        at = record.next.load(Ordering::Relaxed);
+    }
+    false
+}
+
+/// In the child of a fork: the other threads' announcements are void.
+pub(crate) fn after_fork_child() {
+    let own = RECORD.get();
+    let mut at = RECORDS.load(Ordering::Acquire);
+    // SAFETY: records are never freed.
+    while let Some(record) = unsafe { at.as_ref() } {
+        if !ptr::eq(record, own) {
+            for slot in &record.slots {
+                slot.store(ptr::null_mut(), Ordering::Relaxed);
+            }
+            record.taken.store(false, Ordering::Relaxed);
+        }
+        at = record.next.load(Ordering::Relaxed);
+    }
+    // A child does not inherit the registration on every kernel.
+    start();
+}

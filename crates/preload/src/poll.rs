@@ -1,0 +1,277 @@
+//! Waiting on a list of fds of which some are attached connections: the engine of poll, ppoll, select and pselect.
+//!
+//! First user space is asked, and the kernel too unless every fd is an attached connection, so that nobody starves. Then, if
+//! that pays, the caller stays awake for a moment. Then every attached connection is armed, and the thread sleeps on the
+//! application's fds and on the bells together.
+
+use std::ffi::{c_int, c_short};
+use std::ptr;
+
+use endpoint::{Interest, Plain};
+use libc::{POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRBAND, POLLWRNORM, pollfd, sigset_t};
+use smallvec::SmallVec;
+use transport::sys::Fd;
+
+use crate::border::{errno, guarded, guarded_raw, keeping_errno, set_errno};
+use crate::real;
+use crate::table::{self, Entry, SetRef, SocketRef};
+use crate::timeout::{Timeout, timespec};
+
+const READ: c_short = POLLIN | POLLRDNORM;
+const WRITE: c_short = POLLOUT | POLLWRNORM | POLLWRBAND;
+
+/// While a thread waits awake, the kernel is asked once in so many looks: some microseconds.
+const LOOKS_PER_QUESTION: u32 = 128;
+
+/// A list for the kernel.
+type Asked = SmallVec<[pollfd; 16]>;
+
+/// What came of waiting awake.
+enum Awake {
+    /// The kernel was asked, and knew of something.
+    Asked(Asked),
+    /// A connection is ready.
+    Ready,
+    InVain,
+}
+
+/// Who answered.
+pub(crate) enum Answer {
+    /// No fd is an attached connection; the application's own call was made.
+    Kernel(c_int),
+    /// As poll returns it, and `revents` are filled in.
+    Poll(c_int),
+}
+
+/// The parts that the kernel does not know all of, with their places in the list.
+#[derive(Default)]
+struct Ours<'a> {
+    sockets: SmallVec<[(usize, &'a SocketRef); 8]>,
+    sets: SmallVec<[(usize, &'a SetRef); 2]>,
+}
+
+/// Waits until something in `fds` is ready. `kernel` makes the application's own call.
+pub(crate) fn wait(
+    fds: &mut [pollfd],
+    mut timeout: Timeout,
+    mask: *const sigset_t,
+    kernel: impl FnOnce(&mut [pollfd]) -> c_int,
+) -> Answer {
+    let parts: SmallVec<[(usize, Entry); 8]> =
+        fds.iter().enumerate().filter_map(|(at, entry)| Some((at, part(entry.fd)?))).collect();
+    if parts.is_empty() {
+        return Answer::Kernel(kernel(fds));
+    }
+    let mut ours = Ours::default();
+    // A connection does not attach while somebody sleeps on its TCP socket alone.
+    let mut brackets: SmallVec<[Plain<'_>; 8]> = SmallVec::new();
+    for (at, part) in &parts {
+        match part {
+            Entry::Socket(socket) => match socket.enter_plain() {
+                Some(Some(plain)) => brackets.push(plain),
+                Some(None) => ours.sockets.push((*at, socket)),
+                None => {}
+            },
+            Entry::Set(set) => ours.sets.push((*at, set)),
+        }
+    }
+    let answer = if ours.sockets.is_empty() && ours.sets.is_empty() {
+        Answer::Kernel(kernel(fds))
+    } else {
+        Answer::Poll(wait_for_ours(fds, &ours, &mut timeout, mask))
+    };
+    keeping_errno(|| guarded(|| drop(brackets)));
+    for (_, part) in &parts {
+        if let Entry::Socket(socket) = part {
+            socket.settle();
+        }
+    }
+    answer
+}
+
+/// A listener and a set without connections are the kernel's alone.
+fn part(fd: c_int) -> Option<Entry> {
+    table::lookup(fd).filter(|entry| match entry {
+        Entry::Socket(socket) => !socket.is_listening(),
+        Entry::Set(set) => set.is_accelerated(),
+    })
+}
+
+fn wait_for_ours(fds: &mut [pollfd], ours: &Ours<'_>, timeout: &mut Timeout, mask: *const sigset_t) -> c_int {
+    let all_attached = ours.sets.is_empty() && ours.sockets.len() == fds.len();
+    loop {
+        fds.iter_mut().for_each(|entry| entry.revents = 0);
+        let ready = guarded_raw(|| ours.add_ready(fds)).unwrap_or(0);
+        if ready > 0 && all_attached && guarded_raw(|| ours.tell_all(fds)).unwrap_or(false) {
+            return ready;
+        }
+        if ready > 0 || timeout.is_none() {
+            let mut asked = ours.masked(fds);
+            if !look(&mut asked) {
+                return if ready > 0 { ready } else { -1 };
+            }
+            return merge(fds, &asked);
+        }
+        match guarded_raw(|| ours.stay_awake(fds, all_attached)) {
+            Some(Awake::Asked(asked)) => return merge(fds, &asked),
+            Some(Awake::Ready) => continue,
+            Some(Awake::InVain) | None => {}
+        }
+        let mut asked = ours.masked(fds);
+        let armed = Armed { ours, interests: guarded_raw(|| ours.arm(fds)).unwrap_or_default() };
+        let news = guarded_raw(|| ours.any_ready(fds)).unwrap_or(true)
+            || guarded_raw(|| ours.sets.iter().any(|(_, set)| set.arm())).unwrap_or(true);
+        if news {
+            drop(armed);
+            continue;
+        }
+        asked.extend(ours.sockets.iter().map(|(_, socket)| pollfd {
+            fd: socket.connection.bell().map_or(-1, Fd::raw),
+            events: POLLIN,
+            revents: 0,
+        }));
+        let left = timeout.left().map(timespec);
+        let limit = left.as_ref().map_or(ptr::null(), ptr::from_ref);
+        // SAFETY: `asked` and `limit` are live; the mask is the application's own.
+        let result = unsafe { real::ppoll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, limit, mask) };
+        let error = errno();
+        drop(armed);
+        if result < 0 {
+            set_errno(error);
+            return result;
+        }
+        for (bell, (_, socket)) in asked[fds.len()..].iter().zip(&ours.sockets) {
+            if bell.revents != 0 {
+                guarded_raw(|| {
+                    socket.connection.quiet_bell();
+                    socket.connection.attend();
+                });
+            }
+        }
+        let _ = guarded_raw(|| ours.add_ready(fds));
+        let ready = merge(fds, &asked);
+        if ready > 0 || timeout.is_over() {
+            return ready;
+        }
+    }
+}
+
+impl Ours<'_> {
+    /// Fills in what user space knows; returns how many fds it is.
+    fn add_ready(&self, fds: &mut [pollfd]) -> c_int {
+        for &(at, socket) in &self.sockets {
+            let ready = socket.readiness();
+            let mut events = 0;
+            if ready.read {
+                events |= READ;
+            }
+            if ready.write {
+                events |= WRITE & !POLLWRBAND;
+            }
+            fds[at].revents |= events & fds[at].events;
+        }
+        for &(at, set) in &self.sets {
+            if set.is_ready() {
+                fds[at].revents |= READ & fds[at].events;
+            }
+        }
+        fds.iter().filter(|entry| entry.revents != 0).count() as c_int
+    }
+
+    /// Whether the kernel has nothing to add: not at the end of a stream, and not about what only it knows.
+    fn tell_all(&self, fds: &[pollfd]) -> bool {
+        self.sockets
+            .iter()
+            .all(|&(at, socket)| fds[at].events & (POLLRDHUP | POLLPRI) == 0 && !socket.readiness().end)
+    }
+
+    fn any_ready(&self, fds: &[pollfd]) -> bool {
+        let socket_ready = |&(at, socket): &(usize, &SocketRef)| {
+            let (want, ready) = (interest(&fds[at]), socket.readiness());
+            want.read && ready.read || want.write && ready.write
+        };
+        self.sockets.iter().any(socket_ready) || self.sets.iter().any(|(_, set)| set.is_ready())
+    }
+
+    /// Looks at the connections for a while, if by the experience of the first that is likely to pay, and at the other fds
+    /// now and then.
+    fn stay_awake(&self, fds: &[pollfd], all_attached: bool) -> Awake {
+        let Some((_, first)) = self.sockets.first() else { return Awake::InVain };
+        let mut looks = 0u32;
+        let mut answer = None;
+        let awake = first.patience.spin(|| {
+            looks += 1;
+            if !all_attached && looks.is_multiple_of(LOOKS_PER_QUESTION) {
+                let mut asked = self.masked(fds);
+                answer = (look(&mut asked) && asked.iter().any(|entry| entry.revents != 0)).then_some(asked);
+            }
+            answer.is_some() || self.any_ready(fds)
+        });
+        match (awake, answer) {
+            (true, Some(asked)) => Awake::Asked(asked),
+            (true, None) => Awake::Ready,
+            (false, _) => Awake::InVain,
+        }
+    }
+
+    fn arm(&self, fds: &[pollfd]) -> SmallVec<[Interest; 8]> {
+        let arm = |&(at, socket): &(usize, &SocketRef)| {
+            let want = interest(&fds[at]);
+            socket.connection.arm(want);
+            want
+        };
+        self.sockets.iter().map(arm).collect()
+    }
+
+    /// The list for the kernel: where sends travel on the ring, room in the TCP socket means nothing.
+    fn masked(&self, fds: &[pollfd]) -> Asked {
+        let mut asked: Asked = fds.iter().map(|entry| pollfd { revents: 0, ..*entry }).collect();
+        for &(at, socket) in &self.sockets {
+            if socket.connection.tx_on_ring() {
+                asked[at].events &= !WRITE;
+            }
+        }
+        asked
+    }
+}
+
+/// Armed connections; disarmed at the end, also when the thread is cancelled in its sleep.
+struct Armed<'a, 'b> {
+    ours: &'a Ours<'b>,
+    interests: SmallVec<[Interest; 8]>,
+}
+
+impl Drop for Armed<'_, '_> {
+    fn drop(&mut self) {
+        for ((_, socket), &want) in self.ours.sockets.iter().zip(&self.interests) {
+            guarded_raw(|| socket.connection.disarm(want));
+        }
+    }
+}
+
+fn interest(entry: &pollfd) -> Interest {
+    Interest { read: entry.events & READ != 0, write: entry.events & WRITE != 0 }
+}
+
+/// Adds the kernel's answers; returns how many fds are ready.
+fn merge(fds: &mut [pollfd], asked: &[pollfd]) -> c_int {
+    for (entry, answer) in fds.iter_mut().zip(asked) {
+        entry.revents |= answer.revents;
+    }
+    fds.iter().filter(|entry| entry.revents != 0).count() as c_int
+}
+
+/// poll without sleeping, and not a cancellation point. False: the kernel refused, and errno is set.
+fn look(asked: &mut [pollfd]) -> bool {
+    let before = errno();
+    let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mask = ptr::null::<sigset_t>();
+    // SAFETY: the list and the time are live; a null mask is allowed.
+    let result = unsafe {
+        libc::syscall(libc::SYS_ppoll, asked.as_mut_ptr(), asked.len(), &raw const none, mask, 8usize)
+    };
+    if result >= 0 {
+        set_errno(before);
+    }
+    result >= 0
+}

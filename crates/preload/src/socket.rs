@@ -1,0 +1,363 @@
+//! One tracked stream socket of this process.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use endpoint::{Connection, Patience, Plain, Readiness, Reason, Role, Totals};
+use transport::Errno;
+use transport::sys::Fd;
+
+use crate::border;
+use crate::epoll;
+use crate::lock::Lock;
+use crate::table::{self, Object, SocketRef};
+use crate::{hazard, log, process, stats};
+
+/// The fd numbers of this process that stand for one object.
+pub(crate) struct Numbers {
+    /// Almost always the only one.
+    first: Option<c_int>,
+    others: Vec<c_int>,
+}
+
+impl Numbers {
+    pub(crate) fn new(fd: c_int) -> Numbers {
+        Numbers { first: Some(fd), others: Vec::new() }
+    }
+
+    pub(crate) fn any(&self) -> Option<c_int> {
+        self.first
+    }
+
+    /// False if the last was removed: the object is on its way out, and is retired only once.
+    #[must_use]
+    fn add(&mut self, fd: c_int) -> bool {
+        if self.first.is_some() {
+            self.others.push(fd);
+        }
+        self.first.is_some()
+    }
+
+    /// True if none is left.
+    pub(crate) fn remove(&mut self, fd: c_int) -> bool {
+        if self.first == Some(fd) {
+            self.first = self.others.pop();
+        } else {
+            self.others.retain(|&other| other != fd);
+        }
+        self.first.is_none()
+    }
+}
+
+/// The place of a socket in an epoll set, as the application asked for it.
+pub(crate) struct Registration {
+    /// The set; it may be gone.
+    pub(crate) set: Weak<Object>,
+    /// The number by which the socket was added: the kernel tells duplicates apart by it.
+    pub(crate) fd: c_int,
+    /// The application's events and data.
+    pub(crate) events: u32,
+    /// As above.
+    pub(crate) data: u64,
+    /// Index of the watch in the set, once the connection is attached.
+    pub(crate) watch: Option<u32>,
+    /// Index of the watch if the application has taken the socket out of the set and the kernel was not told.
+    pub(crate) parked: Option<u32>,
+}
+
+/// The connection is or was attached, so the sets watch its bell.
+pub(crate) const WATCHED: u8 = 1;
+/// Sends travel on the ring, so the kernel's EPOLLOUT means nothing.
+pub(crate) const TX_ON_RING: u8 = 2;
+
+/// A socket made by socket() or accept(), from its first to its last fd number in this process.
+pub(crate) struct Socket {
+    /// What moves its bytes.
+    pub(crate) connection: Connection,
+    numbers: Lock<Numbers>,
+    listening: AtomicBool,
+    /// SO_RCVTIMEO and SO_SNDTIMEO in nanoseconds, 0 for none; SO_RCVLOWAT. Accepted sockets inherit them.
+    recv_timeout: AtomicU64,
+    send_timeout: AtomicU64,
+    low_water: AtomicUsize,
+    registrations: Lock<Vec<Registration>>,
+    /// Length of `registrations`, for those who only want to know whether there are any.
+    registered: AtomicUsize,
+    /// What the epoll sets were last told about the connection.
+    shown: AtomicU8,
+    /// Counts the sends that found no room: after one of them, room is news to an edge-triggered epoll set.
+    starved: AtomicU64,
+    /// Another program holds it, too, as a plain socket.
+    handed_over: AtomicBool,
+    /// Whether waiting awake in poll and select has paid lately.
+    pub(crate) patience: Patience,
+    /// What a parent process had moved when it forked this one.
+    inherited: OnceLock<Totals>,
+}
+
+impl Socket {
+    fn new(fd: c_int, role: Role) -> Socket {
+        Socket {
+            connection: Connection::new(Fd::new(fd), role),
+            numbers: Lock::new(Numbers::new(fd)),
+            listening: AtomicBool::new(false),
+            recv_timeout: AtomicU64::new(0),
+            send_timeout: AtomicU64::new(0),
+            low_water: AtomicUsize::new(1),
+            registrations: Lock::new(Vec::new()),
+            registered: AtomicUsize::new(0),
+            shown: AtomicU8::new(0),
+            starved: AtomicU64::new(0),
+            handed_over: AtomicBool::new(false),
+            patience: Patience::default(),
+            inherited: OnceLock::new(),
+        }
+    }
+
+    pub(crate) fn numbers(&self) -> &Lock<Numbers> {
+        &self.numbers
+    }
+
+    pub(crate) fn registrations(&self) -> &Lock<Vec<Registration>> {
+        &self.registrations
+    }
+
+    /// To be called under the lock of the registrations whenever their number changes.
+    pub(crate) fn count_registrations(&self, count: usize) {
+        self.registered.store(count, Ordering::Release);
+    }
+
+    /// What the epoll sets have to know about the connection.
+    #[inline]
+    pub(crate) fn to_show(&self) -> u8 {
+        let watched = if self.connection.is_attached() {
+            WATCHED
+        } else {
+            self.shown.load(Ordering::Relaxed) & WATCHED
+        };
+        if watched != 0 && self.connection.tx_on_ring() { watched | TX_ON_RING } else { watched }
+    }
+
+    /// To be called under the lock of the registrations when all sets know `shown`.
+    pub(crate) fn set_shown(&self, shown: u8) {
+        self.shown.store(shown, Ordering::Release);
+    }
+
+    pub(crate) fn is_listening(&self) -> bool {
+        self.listening.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_listening(&self) {
+        self.listening.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_recv_timeout(&self, timeout: Option<Duration>) {
+        self.recv_timeout.store(timeout.map_or(0, nanoseconds), Ordering::Relaxed);
+        self.connection.set_recv_timeout(timeout);
+    }
+
+    pub(crate) fn set_send_timeout(&self, timeout: Option<Duration>) {
+        self.send_timeout.store(timeout.map_or(0, nanoseconds), Ordering::Relaxed);
+        self.connection.set_send_timeout(timeout);
+    }
+
+    pub(crate) fn set_low_water(&self, bytes: usize) {
+        self.low_water.store(bytes, Ordering::Relaxed);
+        self.connection.set_recv_low_water(bytes);
+    }
+
+    /// A receive with a timeout that a signal interrupts is never restarted.
+    pub(crate) fn has_recv_timeout(&self) -> bool {
+        self.recv_timeout.load(Ordering::Relaxed) != 0
+    }
+
+    /// As [`Socket::has_recv_timeout`], for sends.
+    pub(crate) fn has_send_timeout(&self) -> bool {
+        self.send_timeout.load(Ordering::Relaxed) != 0
+    }
+
+    /// Options that the kernel copies from a listener to the sockets that it accepts.
+    fn inherit(&self, listener: &Socket) {
+        let timeout = |nanoseconds: u64| (nanoseconds != 0).then(|| Duration::from_nanos(nanoseconds));
+        let recv = listener.recv_timeout.load(Ordering::Relaxed);
+        let send = listener.send_timeout.load(Ordering::Relaxed);
+        let low_water = listener.low_water.load(Ordering::Relaxed);
+        if recv != 0 {
+            self.set_recv_timeout(timeout(recv));
+        }
+        if send != 0 {
+            self.set_send_timeout(timeout(send));
+        }
+        if low_water > 1 {
+            self.set_low_water(low_water);
+        }
+    }
+
+    /// Bytes that are in the counters of the parent process.
+    pub(crate) fn counted_by_parent(&self) -> Totals {
+        self.inherited.get().copied().unwrap_or_default()
+    }
+
+    /// In the child of a fork.
+    pub(crate) fn after_fork_child(&self) {
+        self.connection.after_fork_child();
+        let _ = self.inherited.set(self.connection.totals());
+    }
+
+    /// Another program gets this socket. False if one did before.
+    pub(crate) fn hand_over(&self) -> bool {
+        !self.handed_over.swap(true, Ordering::Relaxed)
+    }
+
+    /// What user space alone knows to be ready. As in the kernel, less than SO_RCVLOWAT bytes are nothing to read.
+    #[inline]
+    pub(crate) fn readiness(&self) -> Readiness {
+        let mut ready = self.connection.readiness();
+        let low_water = self.low_water.load(Ordering::Relaxed);
+        if ready.read && low_water > 1 && !ready.end {
+            ready.read = self.connection.unread().is_ok_and(|unread| unread >= low_water);
+        }
+        ready
+    }
+
+    /// A send found less room than it wanted.
+    #[inline]
+    pub(crate) fn note_starved(&self) {
+        if self.registered.load(Ordering::Relaxed) != 0 {
+            self.starved.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// Changes when a send found less room than it wanted.
+    pub(crate) fn starved(&self) -> u64 {
+        self.starved.load(Ordering::Acquire)
+    }
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl SocketRef {
+    /// The bracket around a system call; `Some(None)` if the connection is attached, `None` after a panic.
+    #[inline]
+    pub(crate) fn enter_plain(&self) -> Option<Option<Plain<'_>>> {
+        if self.connection.is_attached() {
+            return Some(None);
+        }
+        border::guarded(|| self.connection.enter_plain())
+    }
+
+    /// Brings the epoll sets that hold this socket up to date with the state of its connection. To be called after anything
+    /// that may have attached it, or may have moved its sends to the other carrier.
+    #[inline]
+    pub(crate) fn settle(&self) {
+        if self.registered.load(Ordering::Acquire) != 0
+            && self.shown.load(Ordering::Acquire) != self.to_show()
+        {
+            border::keeping_errno(|| border::guarded(|| epoll::settle(self)));
+        }
+    }
+
+    /// Moves the connection to TCP for good, before the caller sends by a call of its own.
+    pub(crate) fn send_by_tcp(&self, why: Reason) {
+        let _ = self.fall_back(why);
+        border::guarded(|| self.connection.settle_on_tcp());
+    }
+
+    /// Moves the connection to TCP for good. The bytes that the peer has put on the ring by now come first.
+    pub(crate) fn fall_back(&self, why: Reason) -> Result<(), Errno> {
+        let result = border::guarded(|| self.connection.fall_back(why)).unwrap_or(Err(Errno::IO));
+        self.settle();
+        result
+    }
+}
+
+/// Tracks `fd`, which the kernel has just handed out. `listener` if it was accepted.
+pub(crate) fn track(fd: c_int, role: Role, nonblocking: bool, listener: Option<&Socket>) {
+    let socket = Socket::new(fd, role);
+    if nonblocking {
+        socket.connection.set_nonblocking(true);
+    }
+    if let Some(listener) = listener {
+        socket.inherit(listener);
+    }
+    enter(fd, Object::socket(socket));
+    hazard::reclaim(false);
+}
+
+/// Enters an object for a number that the kernel has just handed out.
+pub(crate) fn enter(fd: c_int, object: Arc<Object>) {
+    if let Some(stale) = table::insert(fd, object) {
+        // Closed by a way that the library cannot see, such as a raw system call.
+        log::debug!(fd, "a tracked fd was closed behind the library's back");
+        leave(fd, stale, Last::Gone);
+    }
+}
+
+/// What happens to the kernel's object when its last number goes.
+#[derive(Copy, Clone, Eq, PartialEq)]
+pub(crate) enum Last {
+    /// The caller closes it next.
+    Closing,
+    /// It is closed already.
+    Gone,
+    /// It stays open, unknown to the library or in another process.
+    Kept,
+}
+
+/// Stops tracking `fd`: to be called before the kernel can hand its number out again.
+pub(crate) fn untrack(fd: c_int, last: Last) {
+    if let Some(object) = table::remove(fd) {
+        leave(fd, object, last);
+    }
+}
+
+/// Stops tracking `fd` because the caller closes it next.
+pub(crate) fn untrack_closing(fd: c_int) {
+    match process::kind() {
+        process::Kind::Own => untrack(fd, Last::Closing),
+        process::Kind::Stranger => untrack(fd, Last::Kept),
+        // It closes its own number, but the table is its parent's.
+        process::Kind::Vfork => {}
+    }
+}
+
+fn leave(fd: c_int, object: Arc<Object>, last: Last) {
+    let mut numbers = object.numbers().lock();
+    let gone = numbers.remove(fd);
+    if let (Some(socket), Some(other)) = (object.as_socket(), numbers.any()) {
+        socket.connection.set_fd(Fd::new(other));
+    }
+    drop(numbers);
+    let mut eager = false;
+    border::guarded(|| {
+        if let Some(socket) = object.as_socket() {
+            epoll::forget(socket, (!gone).then_some(fd));
+            if gone && !socket.is_listening() {
+                eager = socket.connection.is_attached();
+                // One that lives on in another program does not end with this number.
+                if last == Last::Closing && !socket.handed_over.load(Ordering::Relaxed) {
+                    socket.connection.close();
+                }
+                stats::closed(socket);
+            }
+        } else if let Some(set) = object.as_set().filter(|_| gone) {
+            set.clear();
+        }
+    });
+    // As long as other numbers stand for it, their references keep it.
+    if gone {
+        hazard::retire(object);
+        border::guarded(|| hazard::reclaim(eager));
+    }
+}
+
+/// `fd` has become another number for `object`.
+pub(crate) fn duplicate(object: Arc<Object>, fd: c_int) {
+    if object.numbers().lock().add(fd) {
+        enter(fd, object);
+    }
+}

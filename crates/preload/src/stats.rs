@@ -1,0 +1,160 @@
+//! SEEKWIRE_STATS: what the process's connections did, written as JSON when it ends.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::lock::Lock;
+use crate::socket::Socket;
+use crate::{log, table};
+
+/// Sums over connections.
+#[derive(Clone)]
+struct Sums {
+    tracked: u64,
+    attached: u64,
+    fell_back: u64,
+    tx_tcp: u64,
+    tx_ring: u64,
+    rx_tcp: u64,
+    rx_ring: u64,
+    /// Why connections do not travel on the ring, and how many.
+    reasons: BTreeMap<String, u64>,
+}
+
+impl Sums {
+    const ZERO: Sums = Sums {
+        tracked: 0,
+        attached: 0,
+        fell_back: 0,
+        tx_tcp: 0,
+        tx_ring: 0,
+        rx_tcp: 0,
+        rx_ring: 0,
+        reasons: BTreeMap::new(),
+    };
+
+    fn add(&mut self, socket: &Socket) {
+        let totals = socket.connection.totals();
+        let before = socket.counted_by_parent();
+        self.tracked += 1;
+        self.attached += u64::from(totals.attached);
+        self.fell_back += u64::from(totals.attached && totals.reason.is_some());
+        self.tx_tcp += totals.tx_tcp.saturating_sub(before.tx_tcp);
+        self.tx_ring += totals.tx_ring.saturating_sub(before.tx_ring);
+        self.rx_tcp += totals.rx_tcp.saturating_sub(before.rx_tcp);
+        self.rx_ring += totals.rx_ring.saturating_sub(before.rx_ring);
+        if let Some(reason) = totals.reason {
+            *self.reasons.entry(reason.to_string()).or_default() += 1;
+        }
+    }
+
+    fn add_live(&mut self) {
+        for (_, object) in table::entries().filter(|(fd, object)| object.is_known_by(*fd)) {
+            if let Some(socket) = object.as_socket().filter(|socket| !socket.is_listening()) {
+                self.add(socket);
+            }
+        }
+    }
+
+    fn json(&self) -> String {
+        let mut text = format!(
+            "{{\"pid\":{},\"program\":{},\"connections\":{{\"tracked\":{},\"attached\":{},\"fell_back\":{}}},\
+             \"bytes\":{{\"tx_tcp\":{},\"tx_ring\":{},\"rx_tcp\":{},\"rx_ring\":{}}},\"reasons\":{{",
+            std::process::id(),
+            quoted(&program()),
+            self.tracked,
+            self.attached,
+            self.fell_back,
+            self.tx_tcp,
+            self.tx_ring,
+            self.rx_tcp,
+            self.rx_ring,
+        );
+        for (at, (reason, count)) in self.reasons.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            let _ = write!(text, "{comma}{}:{count}", quoted(reason));
+        }
+        text.push_str("}}\n");
+        text
+    }
+}
+
+static WANTED: AtomicBool = AtomicBool::new(false);
+
+/// Connections that are closed already.
+static CLOSED: Lock<Sums> = Lock::new(Sums::ZERO);
+
+/// Counts a connection of which the last fd goes.
+pub(crate) fn closed(socket: &Socket) {
+    if WANTED.load(Ordering::Relaxed) {
+        CLOSED.lock().add(socket);
+    }
+}
+
+/// Before anything is tracked.
+pub(crate) fn start() {
+    WANTED.store(
+        std::env::var_os("SEEKWIRE_STATS").is_some_and(|target| !target.is_empty()),
+        Ordering::Relaxed,
+    );
+}
+
+/// Writes the file, if SEEKWIRE_STATS names one.
+pub(crate) fn write() {
+    let Some(target) = std::env::var_os("SEEKWIRE_STATS").filter(|target| !target.is_empty()) else { return };
+    let target = PathBuf::from(target);
+    let mut sums = CLOSED.lock().clone();
+    sums.add_live();
+    if sums.tracked == 0 {
+        // Helpers such as shells would only replace or bury the counters of the program that is meant.
+        return;
+    }
+    if let Err(error) = std::fs::write(place(&target), sums.json()) {
+        log::warn!(%error, "cannot write the counters to SEEKWIRE_STATS={}", target.display());
+    }
+}
+
+/// `%p` stands for the process id; in a directory each program and process has its file.
+fn place(target: &Path) -> PathBuf {
+    let pid = std::process::id();
+    if target.is_dir() {
+        return target.join(format!("{}.{pid}.json", program()));
+    }
+    PathBuf::from(target.to_string_lossy().replace("%p", &pid.to_string()))
+}
+
+/// The name of the executable.
+fn program() -> String {
+    let path = std::fs::read_link("/proc/self/exe").unwrap_or_default();
+    path.file_name().map_or_else(|| "unknown".to_owned(), |name| name.to_string_lossy().into_owned())
+}
+
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for character in text.chars() {
+        match character {
+            '"' | '\\' => quoted.extend(['\\', character]),
+            character if character < ' ' => {
+                let _ = write!(quoted, "\\u{:04x}", character as u32);
+            }
+            character => quoted.push(character),
+        }
+    }
+    quoted.push('"');
+    quoted
+}
+
+pub(crate) fn before_fork() {
+    CLOSED.acquire();
+}
+
+pub(crate) fn after_fork() {
+    CLOSED.release();
+}
+
+/// The child counts what it does itself.
+pub(crate) fn after_fork_child() {
+    *CLOSED.lock() = Sums::ZERO;
+}

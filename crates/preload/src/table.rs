@@ -1,0 +1,239 @@
+//! From fd numbers to objects.
+//!
+//! Two levels, so that a process pays only for the range of numbers that it uses. An entry holds one reference to its
+//! object; entries for duplicates of an fd share the object.
+
+use std::ffi::c_int;
+use std::ops::Deref;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use crate::epoll::Set;
+use crate::hazard::{self, Hazard};
+use crate::lock::Lock;
+use crate::socket::{Numbers, Socket};
+
+const LEAF: usize = 1024;
+const LEAVES: usize = 1024;
+
+type Leaf = [AtomicPtr<Object>; LEAF];
+
+static ROOT: [AtomicPtr<Leaf>; LEAVES] = [const { AtomicPtr::new(ptr::null_mut()) }; LEAVES];
+
+/// One more than the highest number that was ever entered.
+static END: AtomicUsize = AtomicUsize::new(0);
+
+/// What an fd of this process stands for, if the library takes part in it.
+pub(crate) struct Object {
+    /// Link of the list of objects that wait to be freed.
+    pub(crate) next_retired: AtomicPtr<Object>,
+    kind: Kind,
+}
+
+// The kinds have no common size, but almost all objects are sockets.
+#[allow(clippy::large_enum_variant)]
+enum Kind {
+    Socket(Socket),
+    Set(Set),
+}
+
+impl Object {
+    pub(crate) fn socket(socket: Socket) -> Arc<Object> {
+        Arc::new(Object { next_retired: AtomicPtr::new(ptr::null_mut()), kind: Kind::Socket(socket) })
+    }
+
+    pub(crate) fn set(set: Set) -> Arc<Object> {
+        Arc::new(Object { next_retired: AtomicPtr::new(ptr::null_mut()), kind: Kind::Set(set) })
+    }
+
+    /// The fd numbers of this process that stand for the object.
+    pub(crate) fn numbers(&self) -> &Lock<Numbers> {
+        match &self.kind {
+            Kind::Socket(socket) => socket.numbers(),
+            Kind::Set(set) => set.numbers(),
+        }
+    }
+
+    /// Whether `fd` is the one of several numbers under which the object is visited.
+    pub(crate) fn is_known_by(&self, fd: c_int) -> bool {
+        self.numbers().lock().any() == Some(fd)
+    }
+
+    #[inline]
+    pub(crate) fn as_socket(&self) -> Option<&Socket> {
+        match &self.kind {
+            Kind::Socket(socket) => Some(socket),
+            Kind::Set(_) => None,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn as_set(&self) -> Option<&Set> {
+        match &self.kind {
+            Kind::Set(set) => Some(set),
+            Kind::Socket(_) => None,
+        }
+    }
+}
+
+macro_rules! typed {
+    ($(#[$meta:meta])* $hazard:ident, $arc:ident, $target:ty, $as:ident) => {
+        $(#[$meta])*
+        pub(crate) struct $hazard(Hazard);
+
+        impl $hazard {
+            /// A counted reference to the same object.
+            pub(crate) fn share(&self) -> $arc {
+                $arc(self.0.share())
+            }
+        }
+
+        impl Deref for $hazard {
+            type Target = $target;
+
+            #[inline]
+            fn deref(&self) -> &$target {
+                self.0.$as().expect("the kind was tested when this was made, and never changes")
+            }
+        }
+
+        $(#[$meta])*
+        #[derive(Clone)]
+        pub(crate) struct $arc(Arc<Object>);
+
+        impl $arc {
+            pub(crate) fn into_object(self) -> Arc<Object> {
+                self.0
+            }
+
+        }
+
+        impl Deref for $arc {
+            type Target = $target;
+
+            #[inline]
+            fn deref(&self) -> &$target {
+                self.0.$as().expect("the kind was tested when this was made, and never changes")
+            }
+        }
+    };
+}
+
+typed!(
+    /// A tracked socket.
+    SocketRef, SharedSocket, Socket, as_socket
+);
+typed!(
+    /// An epoll set.
+    SetRef, SharedSet, Set, as_set
+);
+
+#[inline]
+fn entry(fd: c_int) -> Option<&'static AtomicPtr<Object>> {
+    // Negative numbers become too large ones.
+    let number = fd as usize;
+    let leaf = ROOT.get(number / LEAF)?.load(Ordering::Acquire);
+    // SAFETY: a leaf is never freed.
+    unsafe { leaf.as_ref() }.map(|leaf| &leaf[number % LEAF])
+}
+
+/// The object behind `fd`.
+#[inline]
+pub(crate) fn get(fd: c_int) -> Option<Hazard> {
+    let entry = entry(fd)?;
+    if entry.load(Ordering::Relaxed).is_null() {
+        return None;
+    }
+    hazard::protect(entry)
+}
+
+/// What an fd stands for.
+pub(crate) enum Entry {
+    /// A tracked socket.
+    Socket(SocketRef),
+    /// An epoll set.
+    Set(SetRef),
+}
+
+/// What `fd` stands for, if the library takes part in it.
+#[inline]
+pub(crate) fn lookup(fd: c_int) -> Option<Entry> {
+    let object = get(fd)?;
+    Some(match &object.kind {
+        Kind::Socket(_) => Entry::Socket(SocketRef(object)),
+        Kind::Set(_) => Entry::Set(SetRef(object)),
+    })
+}
+
+/// The tracked socket behind `fd`.
+#[inline]
+pub(crate) fn socket(fd: c_int) -> Option<SocketRef> {
+    let object = get(fd)?;
+    object.as_socket().is_some().then(|| SocketRef(object))
+}
+
+/// The epoll set behind `fd`.
+#[inline]
+pub(crate) fn set(fd: c_int) -> Option<SetRef> {
+    let object = get(fd)?;
+    object.as_set().is_some().then(|| SetRef(object))
+}
+
+/// Enters `object` for `fd`, and gives back what stood there: an fd that was closed where the library could not see it.
+/// A number beyond the table is left alone.
+pub(crate) fn insert(fd: c_int, object: Arc<Object>) -> Option<Arc<Object>> {
+    let number = fd as usize;
+    let root = ROOT.get(number / LEAF)?;
+    let mut leaf = root.load(Ordering::Acquire);
+    if leaf.is_null() {
+        let fresh: Box<Leaf> = Box::new([const { AtomicPtr::new(ptr::null_mut()) }; LEAF]);
+        let fresh = Box::into_raw(fresh);
+        match root.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => leaf = fresh,
+            Err(theirs) => {
+                // SAFETY: it came from Box::into_raw and was not published.
+                drop(unsafe { Box::from_raw(fresh) });
+                leaf = theirs;
+            }
+        }
+    }
+    END.fetch_max(number + 1, Ordering::AcqRel);
+    // SAFETY: a leaf is never freed.
+    let entry = unsafe { &(&*leaf)[number % LEAF] };
+    reference(entry.swap(Arc::into_raw(object).cast_mut(), Ordering::AcqRel))
+}
+
+impl SetRef {
+    /// Whether `place` names this set.
+    pub(crate) fn is(&self, place: &Weak<Object>) -> bool {
+        ptr::eq(place.as_ptr(), &raw const *self.0)
+    }
+}
+
+impl SharedSet {
+    /// The set that `place` names, if it is still there.
+    pub(crate) fn find(place: &Weak<Object>) -> Option<SharedSet> {
+        place.upgrade().filter(|object| object.as_set().is_some()).map(SharedSet)
+    }
+}
+
+/// Takes the entry of `fd` out. The caller must hand the object to [`hazard::retire`].
+pub(crate) fn remove(fd: c_int) -> Option<Arc<Object>> {
+    reference(entry(fd)?.swap(ptr::null_mut(), Ordering::AcqRel))
+}
+
+fn reference(object: *mut Object) -> Option<Arc<Object>> {
+    // SAFETY: entries hold pointers from Arc::into_raw, each with one reference, and the swap gave this one to us.
+    (!object.is_null()).then(|| unsafe { Arc::from_raw(object) })
+}
+
+/// Every number that may have an entry.
+pub(crate) fn numbers() -> std::ops::Range<c_int> {
+    0..END.load(Ordering::Acquire) as c_int
+}
+
+/// Every entry, with its number.
+pub(crate) fn entries() -> impl Iterator<Item = (c_int, Hazard)> {
+    numbers().filter_map(|fd| get(fd).map(|object| (fd, object)))
+}

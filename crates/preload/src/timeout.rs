@@ -1,0 +1,68 @@
+//! How long a call may still wait.
+
+use std::ffi::c_int;
+use std::time::{Duration, Instant};
+
+/// A timeout, of which some may have passed. The clock is not read before the first sleep.
+pub(crate) struct Timeout {
+    /// `None`: for ever.
+    limit: Option<Duration>,
+    since: Option<Instant>,
+}
+
+impl Timeout {
+    /// For ever.
+    pub(crate) const ENDLESS: Timeout = Timeout { limit: None, since: None };
+
+    pub(crate) fn new(limit: Duration) -> Timeout {
+        Timeout { limit: Some(limit), since: None }
+    }
+
+    /// As poll and epoll_wait take it: negative means for ever.
+    pub(crate) fn from_milliseconds(timeout: c_int) -> Timeout {
+        u64::try_from(timeout)
+            .map_or(Timeout::ENDLESS, |timeout| Timeout::new(Duration::from_millis(timeout)))
+    }
+
+    /// `None` if the kernel would refuse it.
+    pub(crate) fn from_parts(seconds: i64, nanoseconds: i64) -> Option<Timeout> {
+        let nanoseconds =
+            u32::try_from(nanoseconds).ok().filter(|&nanoseconds| nanoseconds < 1_000_000_000)?;
+        Some(Timeout::new(Duration::new(u64::try_from(seconds).ok()?, nanoseconds)))
+    }
+
+    /// Whether the call must not wait at all.
+    pub(crate) fn is_none(&self) -> bool {
+        self.limit == Some(Duration::ZERO)
+    }
+
+    /// What is left; `None` for ever. The time runs from the first call on.
+    pub(crate) fn left(&mut self) -> Option<Duration> {
+        let limit = self.limit?;
+        if limit.is_zero() {
+            return Some(limit);
+        }
+        let since = *self.since.get_or_insert_with(Instant::now);
+        Some(limit.saturating_sub(since.elapsed()))
+    }
+
+    /// What is left in milliseconds, rounded up; -1 for ever.
+    pub(crate) fn left_milliseconds(&mut self) -> c_int {
+        match self.left() {
+            None => -1,
+            Some(left) => c_int::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX),
+        }
+    }
+
+    pub(crate) fn is_over(&mut self) -> bool {
+        self.left().is_some_and(|left| left.is_zero())
+    }
+}
+
+/// As the kernel takes it.
+pub(crate) fn timespec(duration: Duration) -> libc::timespec {
+    libc::timespec {
+        tv_sec: libc::time_t::try_from(duration.as_secs()).unwrap_or(libc::time_t::MAX),
+        tv_nsec: duration.subsec_nanos().into(),
+    }
+}

@@ -1,0 +1,152 @@
+/* recv and its relatives: flags, limits, what they say about the sender, and errors. */
+#include "common.h"
+
+static void flags(int a, int b)
+{
+    char buf[64] = "";
+    write_all(a, "abcdef", 6);
+    say("peek", recv(b, buf, 3, MSG_PEEK));
+    printf("%.3s\n", buf);
+    say("peek again", recv(b, buf, sizeof buf, MSG_PEEK));
+    say("discard", recv(b, NULL, 2, MSG_TRUNC));
+    say("read", read(b, buf, sizeof buf));
+    printf("%.4s\n", buf);
+    say("don't wait", recv(b, buf, 1, MSG_DONTWAIT));
+    say("nothing, don't wait", recv(b, buf, 0, MSG_DONTWAIT));
+    say("read nothing", read(b, buf, 0));
+    say("peek, don't wait", recv(b, buf, 1, MSG_DONTWAIT | MSG_PEEK));
+    write_all(a, "gh", 2);
+    say("nothing of something", recv(b, buf, 0, 0));
+    struct later later;
+    do_later(&later, write_byte, &a);
+    say("wait for all", recv(b, buf, 3, MSG_WAITALL));
+    printf("%.3s\n", buf);
+    pthread_join(later.thread, NULL);
+}
+
+static void unread(int a, int b)
+{
+    int n = -1;
+    char buf[16];
+    say("FIONREAD of nothing", ioctl(b, FIONREAD, &n));
+    printf("%d\n", n);
+    write_all(a, "0123456789", 10);
+    CHECK(recv(b, buf, 1, MSG_PEEK) == 1);
+    say("FIONREAD", ioctl(b, FIONREAD, &n));
+    printf("%d\n", n);
+    drain(b, 10);
+}
+
+static void vectors(int a, int b)
+{
+    char one[2], two[5] = "", three[64];
+    struct iovec iov[4] = {{one, 2}, {NULL, 0}, {two, 4}, {three, sizeof three}};
+    write_all(a, "0123456789", 10);
+    say("readv", readv(b, iov, 4));
+    printf("%.2s %.4s %.4s\n", one, two, three);
+    write_all(a, "0123456789", 10);
+    say("preadv2", preadv2(b, iov, 4, -1, 0));
+    say("preadv2, no wait", preadv2(b, iov, 4, -1, RWF_NOWAIT));
+    say("preadv2 at an offset", preadv2(b, iov, 4, 0, 0));
+    say("pread", pread(b, one, 2, 0));
+    say("readv of a negative number", readv(b, iov, negative));
+    say("readv of too many", readv(b, iov, too_many));
+    say("readv of none", readv(b, iov, 0));
+    iov[0].iov_len = (size_t)-1;
+    say("readv of a negative length", readv(b, iov, 4));
+}
+
+static void messages(int a, int b)
+{
+    char buf[8], control[64];
+    struct sockaddr_in address;
+    struct iovec iov[2] = {{buf, 3}, {buf + 3, 5}};
+    struct msghdr message = {&address, sizeof address, iov, 2, control, sizeof control, 99};
+    write_all(a, "abcdefgh", 8);
+    say("recvmsg", recvmsg(b, &message, 0));
+    printf("%.8s name %d control %d flags %d\n", buf, (int)message.msg_namelen, (int)message.msg_controllen, message.msg_flags);
+    message.msg_iovlen = too_many;
+    say("recvmsg of too many", recvmsg(b, &message, 0));
+    socklen_t len = sizeof address;
+    write_all(a, "xy", 2);
+    say("recvfrom", recvfrom(b, buf, sizeof buf, 0, (struct sockaddr *)&address, &len));
+    printf("address length %d\n", (int)len);
+    struct mmsghdr many[3] = {{{NULL, 0, &iov[0], 1, NULL, 0, 0}, 7}, {{NULL, 0, &iov[0], 1, NULL, 0, 0}, 7}, {{NULL, 0, &iov[0], 1, NULL, 0, 0}, 7}};
+    write_all(a, "abcde", 5);
+    say("recvmmsg", recvmmsg(b, many, 3, MSG_WAITFORONE, NULL));
+    printf("%u %u\n", many[0].msg_len, many[1].msg_len);
+    say("recvmmsg of nothing", recvmmsg(b, many, 3, MSG_DONTWAIT, NULL));
+}
+
+static void low_water(int a, int b)
+{
+    char buf[16];
+    int bytes = 5;
+    CHECK(setsockopt(b, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes) == 0);
+    write_all(a, "1234", 4);
+    CHECK(recv(b, buf, 1, MSG_PEEK | MSG_DONTWAIT) == 1);
+    struct pollfd entry = {b, POLLIN, 0};
+    say("four are not enough", poll(&entry, 1, 20));
+    say("unless one does not wait", recv(b, buf, sizeof buf, MSG_DONTWAIT));
+    write_all(a, "12345", 5);
+    say("five are", poll(&entry, 1, -1));
+    say("at least five", recv(b, buf, sizeof buf, 0));
+    bytes = 1;
+    CHECK(setsockopt(b, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes) == 0);
+}
+
+static void timeouts(int a, int b)
+{
+    char buf[16];
+    struct timeval limit = {0, 60000};
+    CHECK(setsockopt(b, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
+    long begin = milliseconds();
+    say("in vain", recv(b, buf, 1, 0));
+    printf("not before its time: %d\n", milliseconds() - begin >= 55);
+    write_all(a, "ab", 2);
+    say("a part", recv(b, buf, 3, MSG_WAITALL));
+    limit.tv_usec = 0;
+    CHECK(setsockopt(b, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
+    CHECK(setsockopt(a, SOL_SOCKET, SO_SNDTIMEO, &(struct timeval){0, 60000}, sizeof limit) == 0);
+    size_t sent = fill(a);
+    say("no room in time", send(a, buf, 1, 0));
+    drain(b, sent);
+    CHECK(setsockopt(a, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) == 0);
+}
+
+static void nonblocking(int a, int b)
+{
+    char buf[16];
+    set_nonblocking(b, 1);
+    say("empty", read(b, buf, 1));
+    set_nonblocking(b, 0);
+    int on = 1;
+    CHECK(ioctl(b, FIONBIO, &on) == 0);
+    say("empty by FIONBIO", recv(b, buf, 1, 0));
+    say("all of it, empty", recv(b, buf, 4, MSG_WAITALL));
+    write_all(a, "ab", 2);
+    say("all of it, a part", recv(b, buf, 4, MSG_WAITALL));
+    on = 0;
+    CHECK(ioctl(b, FIONBIO, &on) == 0);
+    struct later later;
+    do_later(&later, write_byte, &a);
+    say("waits again", read(b, buf, sizeof buf));
+    pthread_join(later.thread, NULL);
+}
+
+int main(void)
+{
+    int a, b;
+    pair(&a, &b);
+    flags(a, b);
+    unread(a, b);
+    vectors(a, b);
+    messages(a, b);
+    low_water(a, b);
+    timeouts(a, b);
+    nonblocking(a, b);
+    write_all(a, "x", 1);
+    say("no buffer for something", recv(b, NULL, 1, 0));
+    say("bytes out of band, of which there are none", recv(b, &a, 1, MSG_OOB));
+    return 0;
+}

@@ -1,0 +1,143 @@
+/* send and its relatives: everything arrives once and in order, whatever it was sent with. */
+#include "common.h"
+#include <linux/sockios.h>
+#include <sys/sendfile.h>
+
+static uint64_t position_out, position_in;
+
+/* Byte number n of the stream. */
+static unsigned char byte_at(uint64_t n)
+{
+    return (n * 2654435761u) >> 13;
+}
+
+static void produce(void *buf, size_t len)
+{
+    for (size_t i = 0; i < len; i++)
+        ((unsigned char *)buf)[i] = byte_at(position_out + i);
+}
+
+static void consume(int fd)
+{
+    static unsigned char buf[65536];
+    while (position_in < position_out) {
+        ssize_t n = read(fd, buf, sizeof buf);
+        CHECK(n > 0);
+        for (ssize_t i = 0; i < n; i++)
+            CHECK(buf[i] == byte_at(position_in + i));
+        position_in += n;
+    }
+}
+
+static void sent(const char *what, int b, ssize_t n)
+{
+    say(what, n);
+    if (n > 0)
+        position_out += n;
+    consume(b);
+}
+
+static void calls(int a, int b)
+{
+    char buf[1000];
+    struct iovec iov[3] = {{buf, 10}, {NULL, 0}, {buf + 10, 990}};
+    struct msghdr message = {NULL, 0, iov, 3, NULL, 0, 0};
+    produce(buf, 1000), sent("write", b, write(a, buf, 1000));
+    produce(buf, 1000), sent("writev", b, writev(a, iov, 3));
+    produce(buf, 1000), sent("pwritev2", b, pwritev2(a, iov, 3, -1, 0));
+    produce(buf, 1000), sent("send", b, send(a, buf, 1000, 0));
+    produce(buf, 1000), sent("send, more follows", b, send(a, buf, 1, MSG_MORE));
+    produce(buf, 1000), sent("sendto", b, sendto(a, buf, 1000, MSG_NOSIGNAL, NULL, 0));
+    produce(buf, 1000), sent("sendmsg", b, sendmsg(a, &message, 0));
+    struct mmsghdr many[2] = {{{NULL, 0, iov, 1, NULL, 0, 0}, 0}, {{NULL, 0, iov + 2, 1, NULL, 0, 0}, 0}};
+    produce(buf, 1000);
+    say("sendmmsg", sendmmsg(a, many, 2, 0));
+    printf("%u %u\n", many[0].msg_len, many[1].msg_len);
+    position_out += 1000;
+    consume(b);
+    say("nothing", send(a, buf, 0, 0));
+    say("from nowhere", send(a, NULL, 1, 0));
+    say("writev of too many", writev(a, iov, too_many));
+    say("writev of none", writev(a, iov, 0));
+}
+
+static void files(int a, int b)
+{
+    static char buf[300000];
+    char path[] = "/tmp/seekwire-test-XXXXXX";
+    int file = mkstemp(path);
+    CHECK(file >= 0 && unlink(path) == 0);
+    produce(buf, sizeof buf);
+    write_all(file, buf, sizeof buf);
+    CHECK(lseek(file, 0, SEEK_SET) == 0);
+    set_nonblocking(a, 0);
+    sent("sendfile by position", b, sendfile(a, file, NULL, 1000));
+    say("position", lseek(file, 0, SEEK_CUR));
+    off_t offset = 1000;
+    sent("sendfile by offset", b, sendfile(a, file, &offset, 500));
+    say("offset", offset);
+    say("position", lseek(file, 0, SEEK_CUR));
+    say("sendfile at the end", sendfile(a, file, &(off_t){sizeof buf}, 500));
+    say("sendfile before the beginning", sendfile(a, file, &(off_t){-1}, 500));
+    set_nonblocking(a, 1);
+    size_t already = 0;
+    while (position_out < sizeof buf + position_in && offset < (off_t)sizeof buf) {
+        ssize_t n = sendfile(a, file, &offset, sizeof buf);
+        CHECK(n > 0 || errno == EAGAIN);
+        if (n > 0)
+            position_out += n, already += n;
+        consume(b);
+    }
+    set_nonblocking(a, 0);
+    printf("sendfile without waiting: %zu\n", already);
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    produce(buf, 100);
+    write_all(ends[1], buf, 100);
+    sent("splice from a pipe", b, splice(ends[0], NULL, a, NULL, 100, 0));
+    close(ends[0]), close(ends[1]), close(file);
+}
+
+static void no_room(int a, int b)
+{
+    int queued = -1;
+    size_t filled = fill(a);
+    printf("something was taken: %d\n", filled > 4096);
+    CHECK(ioctl(a, SIOCOUTQ, &queued) == 0);
+    printf("and is queued: %d\n", queued >= 0);
+    drain(b, filled);
+    set_nonblocking(a, 1);
+    filled = fill(a);
+    set_nonblocking(a, 0);
+    drain(b, filled);
+}
+
+static void *reader(void *argument)
+{
+    consume(*(int *)argument);
+    return NULL;
+}
+
+/* Larger than anything that fits, so the sender has to wait. */
+static void large(int a, int b)
+{
+    static char buf[8 << 20];
+    pthread_t thread;
+    produce(buf, sizeof buf);
+    position_out += sizeof buf;
+    CHECK(pthread_create(&thread, NULL, reader, &b) == 0);
+    say("one large write", write(a, buf, sizeof buf));
+    pthread_join(thread, NULL);
+}
+
+int main(void)
+{
+    int a, b;
+    pair(&a, &b);
+    calls(a, b);
+    no_room(a, b);
+    large(a, b);
+    calls(b, a);
+    files(a, b);
+    return 0;
+}

@@ -1,0 +1,143 @@
+//! C programs that print what they observe, each run plain and in several accelerated ways: the outcome must be the same.
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A way to run a program: variables, and whether bytes must have gone through the ring.
+struct Mode {
+    name: &'static str,
+    accelerated: bool,
+    variables: &'static [(&'static str, &'static str)],
+}
+
+const MODES: [Mode; 5] = [
+    Mode { name: "off", accelerated: false, variables: &[("SEEKWIRE", "off")] },
+    Mode { name: "ring", accelerated: true, variables: &[] },
+    Mode {
+        name: "asleep",
+        accelerated: true,
+        variables: &[("SEEKWIRE_SPIN_US", "0"), ("SEEKWIRE_THRESHOLD", "1")],
+    },
+    Mode {
+        name: "small",
+        accelerated: true,
+        variables: &[("SEEKWIRE_SEGMENT_SIZE", "4096"), ("SEEKWIRE_SEGMENTS", "4")],
+    },
+    Mode { name: "fallback", accelerated: true, variables: &[("SEEKWIRE_FALLBACK_AFTER", "100")] },
+];
+
+fn library() -> PathBuf {
+    // target/PROFILE/deps/this-test
+    let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    let profile = deps.parent().unwrap();
+    [profile.join("libseekwire.so"), deps.join("libseekwire.so")]
+        .into_iter()
+        .find(|path| path.exists())
+        .unwrap_or_else(|| {
+            panic!(
+                "no libseekwire.so in {}: build it first, with cargo build -p seekwire-preload",
+                profile.display()
+            )
+        })
+}
+
+fn compile(name: &str, directory: &Path) -> PathBuf {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name).with_extension("c");
+    let program = directory.join(name);
+    let output = Command::new("cc")
+        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-D_FORTIFY_SOURCE=2", "-pthread", "-o"])
+        .arg(&program)
+        .arg(&source)
+        .output()
+        .expect("cc runs");
+    assert!(output.status.success(), "{name}.c: {}", String::from_utf8_lossy(&output.stderr));
+    program
+}
+
+fn run(program: &Path, mode: Option<&Mode>, directory: &Path) -> Output {
+    let mut command = Command::new(program);
+    command.env("SEEKWIRE_DIR", directory.join("registry")).env_remove("LD_PRELOAD");
+    if let Some(mode) = mode {
+        command
+            .env("LD_PRELOAD", library())
+            .env("SEEKWIRE_STATS", directory)
+            .envs(mode.variables.iter().copied());
+    }
+    command.output().expect("the program runs")
+}
+
+/// The sum of a counter over all processes that have written their counters.
+fn counted(directory: &Path, counter: &str) -> u64 {
+    let files = fs::read_dir(directory).unwrap().map(|file| file.unwrap().path());
+    let texts = files
+        .filter(|path| path.extension().is_some_and(|kind| kind == "json"))
+        .map(|path| fs::read_to_string(path).unwrap());
+    texts
+        .map(|text| {
+            let (_, rest) = text.split_once(&format!("\"{counter}\":")).expect("the counter is there");
+            let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+            digits.parse::<u64>().expect("it is a number")
+        })
+        .sum()
+}
+
+fn same_outcome(name: &str) {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    let _ = fs::remove_dir_all(&directory);
+    fs::create_dir_all(&directory).unwrap();
+    let program = compile(name, &directory);
+    let plain = run(&program, None, &directory);
+    assert!(
+        plain.status.success(),
+        "{name}, plain: {:?}\n{}",
+        plain.status,
+        String::from_utf8_lossy(&plain.stdout)
+    );
+    let mut failures = Vec::new();
+    for mode in &MODES {
+        let directory = directory.join(mode.name);
+        fs::create_dir_all(&directory).unwrap();
+        let output = run(&program, Some(mode), &directory);
+        if output.status != plain.status || output.stdout != plain.stdout || output.stderr != plain.stderr {
+            failures.push(format!(
+                "{name}, {}: {:?}, signal {:?}\n{}{}",
+                mode.name,
+                output.status,
+                output.status.signal(),
+                difference(&plain.stdout, &output.stdout),
+                String::from_utf8_lossy(&output.stderr)
+            ));
+            continue;
+        }
+        let ring = if mode.accelerated { counted(&directory, "tx_ring") } else { 0 };
+        println!("{name}, {}: {ring} bytes on the ring", mode.name);
+        if mode.accelerated && ring == 0 {
+            failures.push(format!("{name}, {}: nothing went through the ring", mode.name));
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+/// The first lines that differ.
+fn difference(expected: &[u8], found: &[u8]) -> String {
+    let (expected, found) = (String::from_utf8_lossy(expected), String::from_utf8_lossy(found));
+    let mut lines =
+        expected.lines().chain(std::iter::repeat("(nothing)")).zip(found.lines().chain(["(nothing)"]));
+    match lines.find(|(expected, found)| expected != found) {
+        Some((expected, found)) => format!("  plain:  {expected}\n  now:    {found}\n"),
+        None => String::new(),
+    }
+}
+
+macro_rules! programs {
+    ($($name:ident)*) => {$(
+        #[test]
+        fn $name() {
+            same_outcome(stringify!($name));
+        }
+    )*};
+}
+
+programs! { receive send close poll epoll signals fork threads leave }

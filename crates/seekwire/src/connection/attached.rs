@@ -1,0 +1,464 @@
+//! The data path of an attached connection: each direction on TCP or on the ring.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use protocol::switch::RxStep;
+use protocol::{Carrier, Reason};
+use transport::Errno;
+use transport::carrier::Ring;
+use transport::iov::{Gather, Scatter};
+use transport::mem::{Own, Peer};
+use transport::queue::{Full, Rx, Tx, Violation};
+use transport::spin::Spinner;
+use transport::sys::poll::Deadline;
+use transport::sys::socket::{self, KernelRecv, KernelSend};
+
+use super::{Connection, Link, RecvFlags, SendFlags, timeout};
+use crate::Config;
+
+/// The ring is as it should be.
+const SOUND: u8 = 0;
+/// The peer died or closed: what is in the ring can be read, sends go to the kernel, which knows the
+/// right error and signal.
+const PEER_GONE: u8 = 1;
+/// The peer's memory said something impossible; the connection was reset.
+const VIOLATED: u8 = 2;
+
+impl Link {
+    pub(super) fn new(ring: Ring, peer_pid: u32) -> Self {
+        Self {
+            ring,
+            rx_spinner: Spinner::default(),
+            tx_spinner: Spinner::default(),
+            broken: AtomicU8::new(SOUND),
+            peer_pid,
+        }
+    }
+
+    pub(super) fn peer_is_gone(&self) {
+        let _ = self.broken.compare_exchange(SOUND, PEER_GONE, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_sound(&self) -> bool {
+        self.broken.load(Ordering::Relaxed) == SOUND
+    }
+
+    fn is_violated(&self) -> bool {
+        self.broken.load(Ordering::Relaxed) == VIOLATED
+    }
+}
+
+/// What one try to send or to receive came to.
+pub(super) enum Try {
+    /// So many bytes; 0 is the end of the stream, or a zero-length request.
+    Moved(usize),
+    /// Nothing now; wait for the ring or for the kernel's socket.
+    Wait(Carrier),
+}
+
+impl Connection {
+    // ---- sending ------------------------------------------------------------------------------
+
+    /// Sends from an attached connection as send(2) does: waits until everything is sent unless told
+    /// not to, and returns how many bytes were.
+    ///
+    /// # Errors
+    /// Those of send(2). EINTR and EAGAIN only when nothing was sent. ENOTCONN when it is not attached.
+    pub fn send(&self, bufs: &[IoSlice<'_>], flags: SendFlags) -> Result<usize, Errno> {
+        let link = self.attached().ok_or(Errno::NOTCONN)?;
+        let mut gather = Gather::new(bufs);
+        let total = gather.remaining();
+        let interrupts = self.interrupts();
+        let mut deadline = None;
+        loop {
+            let carrier = match self.try_send(link, &mut gather, flags)? {
+                Try::Moved(_) if gather.remaining() == 0 => return Ok(total),
+                Try::Moved(_) => continue,
+                Try::Wait(carrier) => carrier,
+            };
+            let sent = total - gather.remaining();
+            let stop = |error| if sent > 0 { Ok(sent) } else { Err(error) };
+            if flags.dont_wait || self.is_nonblocking() {
+                if sent == 0 && carrier == Carrier::Ring && self.is_peer_lost(link) {
+                    continue;
+                }
+                return stop(Errno::AGAIN);
+            }
+            let until = *deadline.get_or_insert_with(|| Deadline::after(timeout(&self.send_timeout)));
+            if let Err(error) = self.wait_to_send(link, carrier, until, interrupts) {
+                return stop(error);
+            }
+        }
+    }
+
+    /// One try; an error after some bytes were sent is left for the next call, as the kernel does.
+    #[inline]
+    pub(super) fn try_send(
+        &self,
+        link: &Link,
+        gather: &mut Gather<'_>,
+        flags: SendFlags,
+    ) -> Result<Try, Errno> {
+        let q = &link.ring.queue;
+        if link.broken.load(Ordering::Relaxed) != SOUND || q.is_shut() || q.peer_has_closed() {
+            return self.send_to_nobody(link, gather, flags);
+        }
+        let tx = q.tx();
+        let tried = match tx.carrier() {
+            Ok(Carrier::Ring) => {
+                tx.push(gather).map(|n| if n > 0 { Try::Moved(n) } else { Try::Wait(Carrier::Ring) })
+            }
+            Ok(Carrier::Tcp) => return self.send_by_tcp(&tx, link, gather, flags),
+            Err(Full::NoRoom) => Ok(Try::Wait(Carrier::Ring)),
+            Err(Full::Violation(violation)) => Err(violation),
+        };
+        let ring = tx.should_ring();
+        drop(tx);
+        if ring {
+            link.ring.peer_bell.ring();
+        }
+        let tried = tried.map_err(|violation| self.violated(link, violation))?;
+        self.show_sent(link);
+        Ok(tried)
+    }
+
+    #[cold]
+    fn send_by_tcp(
+        &self,
+        tx: &Tx<'_, Own, Peer>,
+        link: &Link,
+        gather: &mut Gather<'_>,
+        flags: SendFlags,
+    ) -> Result<Try, Errno> {
+        if tx.should_ring() {
+            // The record that announces the switch.
+            link.ring.peer_bell.ring();
+        }
+        self.wait_for_unbounded_read(link, tx);
+        match socket::send(self.fd(), &gather.rest(), kernel_flags(flags)) {
+            Ok(n) => {
+                gather.take(n, |_| ());
+                tx.sent_by_tcp(n);
+                self.show_sent(link);
+                Ok(Try::Moved(n))
+            }
+            Err(Errno::AGAIN) => Ok(Try::Wait(Carrier::Tcp)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The receiver may be inside a read that does not block, for some microseconds.
+    pub(super) fn wait_for_unbounded_read(&self, link: &Link, tx: &Tx<'_, Own, Peer>) {
+        while !tx.may_use_tcp() && transport::sys::thread::process_is_alive(link.peer_pid) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// After the peer has gone or this direction was shut down, the kernel's socket gives the error and
+    /// the signal that the application expects.
+    #[cold]
+    fn send_to_nobody(&self, link: &Link, gather: &mut Gather<'_>, flags: SendFlags) -> Result<Try, Errno> {
+        if link.is_violated() {
+            return Err(Errno::CONNRESET);
+        }
+        match socket::send(self.fd(), &gather.rest(), kernel_flags(flags)) {
+            Ok(n) => {
+                gather.take(n, |_| ());
+                Ok(Try::Moved(n))
+            }
+            Err(Errno::AGAIN) => Ok(Try::Wait(Carrier::Tcp)),
+            Err(error) => Err(error),
+        }
+    }
+
+    #[inline]
+    pub(super) fn show_sent(&self, link: &Link) {
+        let (tcp, _) = link.ring.queue.tcp_bytes();
+        let (ring, _) = link.ring.queue.ring_bytes();
+        if let Some(slot) = self.slot.get() {
+            slot.show_sent(tcp, ring);
+        }
+        if let Some(after) = Config::get().fall_back_after
+            && ring >= after
+        {
+            self.forced_back(link);
+        }
+    }
+
+    #[cold]
+    fn forced_back(&self, link: &Link) {
+        if !link.ring.queue.tcp_only().0 {
+            link.ring.queue.set_tcp_only();
+            self.set_reason(Some(Reason::Forced));
+        }
+    }
+
+    /// What the next send travels on, having made the switch that is due.
+    ///
+    /// # Errors
+    /// ECONNRESET when the peer misbehaved.
+    pub(crate) fn next_carrier(&self) -> Result<Carrier, Errno> {
+        let Some(link) = self.attached() else { return Ok(Carrier::Tcp) };
+        let tx = link.ring.queue.tx();
+        let carrier = tx.carrier();
+        let ring = tx.should_ring();
+        drop(tx);
+        if ring {
+            link.ring.peer_bell.ring();
+        }
+        match carrier {
+            Ok(carrier) => Ok(carrier),
+            Err(Full::NoRoom) => Ok(Carrier::Tcp),
+            Err(Full::Violation(violation)) => Err(self.violated(link, violation)),
+        }
+    }
+
+    // ---- receiving ----------------------------------------------------------------------------
+
+    /// Receives on an attached connection as recv(2) does: waits for SO_RCVLOWAT bytes (or all, with
+    /// `wait_all`) unless told not to, and returns how many came; 0 is the end of the stream.
+    ///
+    /// # Errors
+    /// Those of recv(2). EINTR and EAGAIN only when nothing was received. ENOTCONN when it is not
+    /// attached.
+    pub fn recv(&self, bufs: &mut [IoSliceMut<'_>], flags: RecvFlags) -> Result<usize, Errno> {
+        let link = self.attached().ok_or(Errno::NOTCONN)?;
+        if flags.peek {
+            return self.peek(link, bufs, flags);
+        }
+        let mut scatter = Scatter::new(bufs);
+        if scatter.remaining() == 0 {
+            return Ok(0);
+        }
+        let enough = self.enough(scatter.remaining(), flags);
+        let interrupts = self.interrupts();
+        let mut deadline = None;
+        loop {
+            let tried = self.try_recv(link, &mut scatter, flags);
+            let received = scatter.filled();
+            let stop = |error| if received > 0 { Ok(received) } else { Err(error) };
+            let carrier = match tried {
+                Ok(Try::Moved(0)) => return Ok(received),
+                Ok(Try::Moved(_)) if received >= enough => return Ok(received),
+                Ok(Try::Moved(_)) => continue,
+                Ok(Try::Wait(carrier)) => carrier,
+                Err(error) => return stop(error),
+            };
+            if self.receive_shut.load(Ordering::Relaxed) {
+                return Ok(received);
+            }
+            if flags.dont_wait || self.is_nonblocking() {
+                return stop(Errno::AGAIN);
+            }
+            let until = *deadline.get_or_insert_with(|| Deadline::after(timeout(&self.recv_timeout)));
+            if let Err(error) = self.wait_to_receive(link, carrier, until, None, interrupts) {
+                return stop(error);
+            }
+        }
+    }
+
+    fn enough(&self, room: usize, flags: RecvFlags) -> usize {
+        if flags.wait_all { room } else { room.min(self.low_water.load(Ordering::Relaxed) as usize) }
+    }
+
+    /// MSG_PEEK: begins anew until there is enough, or no more can come.
+    #[cold]
+    fn peek(&self, link: &Link, bufs: &mut [IoSliceMut<'_>], flags: RecvFlags) -> Result<usize, Errno> {
+        let room = bufs.iter().map(|buf| buf.len()).sum();
+        if room == 0 {
+            return Ok(0);
+        }
+        let enough = self.enough(room, flags);
+        let until = Deadline::after(timeout(&self.recv_timeout));
+        let interrupts = self.interrupts();
+        loop {
+            let mark = link.ring.queue.published_mark();
+            let (seen, carrier) = match self.try_recv(link, &mut Scatter::new(bufs), flags)? {
+                Try::Moved(n) if n == 0 || n >= enough => return Ok(n),
+                Try::Moved(n) => (n, Carrier::Ring),
+                Try::Wait(carrier) => (0, carrier),
+            };
+            let stop = |error| if seen > 0 { Ok(seen) } else { Err(error) };
+            if self.receive_shut.load(Ordering::Relaxed) {
+                return Ok(seen);
+            }
+            if flags.dont_wait || self.is_nonblocking() {
+                return stop(Errno::AGAIN);
+            }
+            let mark = (seen > 0).then_some(mark);
+            if let Err(error) = self.wait_to_receive(link, carrier, until, mark, interrupts) {
+                return stop(error);
+            }
+        }
+    }
+
+    /// One try.
+    #[inline]
+    pub(super) fn try_recv(
+        &self,
+        link: &Link,
+        scatter: &mut Scatter<'_, '_>,
+        flags: RecvFlags,
+    ) -> Result<Try, Errno> {
+        let q = &link.ring.queue;
+        if link.is_violated() {
+            return Err(Errno::CONNRESET);
+        }
+        let rx = q.rx();
+        let tried = self.step(link, &rx, scatter, flags);
+        let ring = rx.should_ring();
+        drop(rx);
+        if ring {
+            link.ring.peer_bell.ring();
+        }
+        match tried {
+            Ok(tried) => {
+                let (_, tcp) = q.tcp_bytes();
+                let (_, ring) = q.ring_bytes();
+                if let Some(slot) = self.slot.get() {
+                    slot.show_received(tcp, ring);
+                }
+                Ok(tried)
+            }
+            Err(Failure::Violation(violation)) => Err(self.violated(link, violation)),
+            Err(Failure::Kernel(error)) => Err(error),
+        }
+    }
+
+    #[inline]
+    fn step(
+        &self,
+        link: &Link,
+        rx: &Rx<'_, Own, Peer>,
+        scatter: &mut Scatter<'_, '_>,
+        flags: RecvFlags,
+    ) -> Result<Try, Failure> {
+        loop {
+            match rx.step()? {
+                RxStep::Ring => {
+                    let n = match flags {
+                        RecvFlags { peek: true, .. } => rx.peek(scatter)?,
+                        RecvFlags { truncate: true, .. } => {
+                            let n = rx.discard(scatter.remaining())?;
+                            scatter.skip(n);
+                            n
+                        }
+                        _ => rx.pull(scatter)?,
+                    };
+                    return Ok(Try::Moved(n));
+                }
+                RxStep::End => return Ok(Try::Moved(0)),
+                RxStep::Tcp(bound) => return self.recv_by_tcp(link, rx, scatter, flags, bound),
+                RxStep::TcpUnbounded => {
+                    if !rx.begin_unbounded_read() {
+                        rx.end_unbounded_read();
+                        continue;
+                    }
+                    let read = self.recv_by_tcp(link, rx, scatter, flags, u64::MAX);
+                    rx.end_unbounded_read();
+                    // The sender may have entered the ring, and shut TCP down, since the ring was
+                    // looked at.
+                    if matches!(read, Ok(Try::Moved(0))) && rx.has_more() {
+                        continue;
+                    }
+                    return read;
+                }
+                RxStep::RingEmpty => {
+                    // The end of TCP ends the stream, if nothing was published before it.
+                    let mut one = [0];
+                    match socket::recv(self.fd(), &mut one, KernelRecv::PEEK) {
+                        Err(Errno::AGAIN) if !rx.has_more() => return Ok(Try::Wait(Carrier::Ring)),
+                        _ if rx.has_more() => continue,
+                        Ok(0) => return Ok(Try::Moved(0)),
+                        Ok(_) => return Err(Failure::Violation(Violation)),
+                        Err(error) => return Err(Failure::Kernel(error)),
+                    }
+                }
+                RxStep::Advance | RxStep::Violation => return Err(Failure::Violation(Violation)),
+            }
+        }
+    }
+
+    fn recv_by_tcp(
+        &self,
+        link: &Link,
+        rx: &Rx<'_, Own, Peer>,
+        scatter: &mut Scatter<'_, '_>,
+        flags: RecvFlags,
+        bound: u64,
+    ) -> Result<Try, Failure> {
+        let mut how = KernelRecv::empty();
+        how.set(KernelRecv::PEEK, flags.peek);
+        how.set(KernelRecv::TRUNC, flags.truncate);
+        let room = scatter.next_room(usize::try_from(bound).unwrap_or(usize::MAX));
+        match socket::recv(self.fd(), room, how) {
+            Ok(0) if bound != u64::MAX => Err(Failure::Kernel(Errno::CONNRESET)),
+            Ok(n) => {
+                if !flags.peek {
+                    rx.received_by_tcp(n);
+                    // What the peer put on the ring after these bytes can be read from now on, and it
+                    // rang for that before: waiters have to hear of it again.
+                    if n as u64 == bound && link.ring.queue.waiters().0 {
+                        link.ring.bell.ring();
+                    }
+                }
+                scatter.filled_in_place(n);
+                Ok(Try::Moved(n))
+            }
+            Err(Errno::AGAIN) => Ok(Try::Wait(Carrier::Tcp)),
+            Err(error) => Err(Failure::Kernel(error)),
+        }
+    }
+
+    // ---- the rest -----------------------------------------------------------------------------
+
+    /// The peer broke the protocol: the connection is reset, and both directions say so from now on.
+    #[cold]
+    pub(super) fn violated(&self, link: &Link, violation: Violation) -> Errno {
+        if link.broken.swap(VIOLATED, Ordering::Relaxed) != VIOLATED {
+            tracing::error!("fd {}: process {}: {violation}; reset", self.fd().raw(), link.peer_pid);
+            self.set_reason(Some(Reason::PeerViolation));
+            socket::reset(self.fd());
+            link.ring.bell.ring();
+        }
+        Errno::CONNRESET
+    }
+
+    /// FIONREAD: bytes that can be received at once, by either carrier.
+    ///
+    /// # Errors
+    /// Those of ioctl(2).
+    pub fn unread(&self) -> Result<usize, Errno> {
+        let Some(link) = self.attached() else { return socket::unread(self.fd()) };
+        // Some may be counted twice while a switch is under way, never for longer.
+        Ok(socket::unread(self.fd()).unwrap_or(0) + link.ring.queue.unread())
+    }
+
+    /// SIOCOUTQ: bytes sent that the peer has not taken, by either carrier.
+    ///
+    /// # Errors
+    /// Those of ioctl(2).
+    pub fn unsent(&self) -> Result<usize, Errno> {
+        let ring = self.attached().map_or(0, |link| link.ring.queue.unsent());
+        Ok(socket::unsent(self.fd())? + ring)
+    }
+}
+
+enum Failure {
+    Violation(Violation),
+    Kernel(Errno),
+}
+
+impl From<Violation> for Failure {
+    fn from(violation: Violation) -> Self {
+        Self::Violation(violation)
+    }
+}
+
+fn kernel_flags(flags: SendFlags) -> KernelSend {
+    let mut how = KernelSend::empty();
+    how.set(KernelSend::NOSIGNAL, flags.no_signal);
+    how.set(KernelSend::MORE, flags.more);
+    how
+}

@@ -1,0 +1,178 @@
+//! Sending and receiving without a copy: the application works in the segment itself.
+
+use std::io::IoSlice;
+use std::sync::atomic::AtomicU8;
+
+use protocol::Carrier;
+use transport::Errno;
+use transport::mem::{Claim, Own, Peer};
+use transport::queue::{Front, Full, Rx};
+use transport::sys::poll::Deadline;
+
+use super::{Connection, Link, SendFlags, timeout};
+
+/// A segment of the ring, set aside to be filled.
+#[derive(Debug)]
+pub(crate) struct Reserved<'c> {
+    connection: &'c Connection,
+    link: &'c Link,
+    /// Taken when committed.
+    claim: Option<Claim<'c>>,
+}
+
+impl Reserved<'_> {
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.claim.as_deref().unwrap_or_default()
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        self.claim.as_deref_mut().unwrap_or_default()
+    }
+
+    /// Sends the first `len` bytes.
+    pub(crate) fn commit(mut self, len: usize) -> Result<(), Errno> {
+        let (link, connection) = (self.link, self.connection);
+        let until = Deadline::after(timeout(&connection.send_timeout));
+        loop {
+            let Some(claim) = self.claim.as_ref().filter(|_| len > 0) else { return Ok(()) };
+            let q = &link.ring.queue;
+            if !link.is_sound() || q.is_shut() || q.peer_has_closed() {
+                return self.copy(len);
+            }
+            let tx = q.tx();
+            let committed = match tx.carrier() {
+                Ok(Carrier::Tcp) => {
+                    drop(tx);
+                    return self.copy(len);
+                }
+                Ok(Carrier::Ring) => tx.commit(claim.unit(), len),
+                Err(full) => Err(full),
+            };
+            let ring = tx.should_ring();
+            if committed.is_ok() {
+                self.claim = None;
+            }
+            drop(tx);
+            if ring {
+                link.ring.peer_bell.ring();
+            }
+            match committed {
+                Ok(()) => {
+                    connection.show_sent(link);
+                    return Ok(());
+                }
+                Err(Full::Violation(violation)) => return Err(connection.violated(link, violation)),
+                Err(Full::NoRoom) => {
+                    connection.wait_to_send(link, Carrier::Ring, until, connection.interrupts())?
+                }
+            }
+        }
+    }
+
+    /// The carrier has changed meanwhile: the bytes go the ordinary way.
+    fn copy(self, len: usize) -> Result<(), Errno> {
+        let mut rest = &self.bytes()[..len];
+        while !rest.is_empty() {
+            let n = self
+                .connection
+                .send(&[IoSlice::new(rest)], SendFlags { no_signal: true, ..SendFlags::default() })?;
+            rest = &rest[n..];
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        if let Some(claim) = self.claim.take() {
+            let segment = claim.unit();
+            drop(claim);
+            self.link.ring.queue.tx().cancel(segment);
+        }
+    }
+}
+
+/// Bytes at the head of the ring, with the receiving half held.
+#[derive(Debug)]
+pub(crate) struct Lent<'c> {
+    link: &'c Link,
+    rx: Rx<'c, Own, Peer>,
+    front: Front,
+}
+
+impl Lent<'_> {
+    pub(crate) fn bytes(&self) -> &[AtomicU8] {
+        self.link.ring.queue.peer().bytes(self.front.offset, self.front.len)
+    }
+
+    /// Takes the first `len` bytes off the ring.
+    pub(crate) fn consume(self, len: usize) -> Result<(), Errno> {
+        self.rx.discard(len.min(self.front.len)).map_err(|_| Errno::CONNRESET)?;
+        if self.rx.should_ring() {
+            self.link.ring.peer_bell.ring();
+        }
+        Ok(())
+    }
+}
+
+impl Connection {
+    /// Sets a segment aside; `None` while sends travel by TCP. Waits for one unless the socket does not
+    /// block.
+    pub(crate) fn reserve(&self) -> Result<Option<Reserved<'_>>, Errno> {
+        let Some(link) = self.attached() else { return Ok(None) };
+        let q = &link.ring.queue;
+        let until = Deadline::after(timeout(&self.send_timeout));
+        loop {
+            if !link.is_sound() || q.is_shut() || q.peer_has_closed() {
+                return Ok(None);
+            }
+            let tx = q.tx();
+            let segment = match tx.carrier() {
+                Ok(Carrier::Tcp) => return Ok(None),
+                Ok(Carrier::Ring) => tx.reserve(),
+                Err(full) => Err(full),
+            };
+            let ring = tx.should_ring();
+            drop(tx);
+            if ring {
+                link.ring.peer_bell.ring();
+            }
+            match segment {
+                Ok(segment) => {
+                    let claim = q.own().claim(segment);
+                    return Ok(Some(Reserved { connection: self, link, claim }));
+                }
+                Err(Full::Violation(violation)) => return Err(self.violated(link, violation)),
+                Err(Full::NoRoom) if self.is_nonblocking() => return Err(Errno::AGAIN),
+                Err(Full::NoRoom) => self.wait_to_send(link, Carrier::Ring, until, self.interrupts())?,
+            }
+        }
+    }
+
+    /// Bytes at the head of the ring; `None` when the next byte does not come from there, or there is
+    /// none now.
+    pub(crate) fn lend(&self) -> Result<Option<Lent<'_>>, Errno> {
+        let Some(link) = self.attached() else { return Ok(None) };
+        if !link.is_sound() && self.totals().reason == Some(protocol::Reason::PeerViolation) {
+            return Err(Errno::CONNRESET);
+        }
+        let rx = link.ring.queue.rx();
+        let front = match rx.step() {
+            Ok(protocol::switch::RxStep::Ring) => rx.front(),
+            Ok(_) => Ok(None),
+            Err(violation) => Err(violation),
+        };
+        let ring = rx.should_ring();
+        if ring {
+            link.ring.peer_bell.ring();
+        }
+        match front {
+            Ok(Some(front)) => Ok(Some(Lent { link, rx, front })),
+            Ok(None) => Ok(None),
+            Err(violation) => {
+                drop(rx);
+                Err(self.violated(link, violation))
+            }
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! One TCP socket of this process, and what moves its bytes.
+//!
+//! ```text
+//!   plain ----> attaching ----> attached
+//!     the kernel's socket        shared memory is there; each direction is on TCP or on the ring
+//!     alone; calls are counted
+//! ```
+//!
+//! In the plain phase the caller makes the system calls itself, inside a bracket ([`Connection::enter_plain`]);
+//! when the last bracket is left after both ends agreed, the connection is attached, and from then on every
+//! call goes through [`Connection::recv`] and [`Connection::send`]. Nobody can therefore be asleep in a
+//! system call that a byte on the ring would not end.
+
+mod attached;
+mod holders;
+mod in_place;
+mod negotiate;
+mod plain;
+mod waiting;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use protocol::{Carrier, Reason, Role};
+use transport::Errno;
+use transport::carrier::Ring;
+use transport::spin::Spinner;
+use transport::sys::{Fd, socket, thread};
+
+pub(crate) use in_place::{Lent, Reserved};
+pub use plain::Plain;
+pub use waiting::Patience;
+
+use crate::registry::Slot;
+use holders::Holders;
+use negotiate::Negotiation;
+use plain::Gate;
+
+/// Which of two directions is meant.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Interest {
+    /// Something to receive.
+    pub read: bool,
+    /// Room to send.
+    pub write: bool,
+}
+
+/// What user space alone knows to be ready.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Readiness {
+    /// The ring has something for the next receive. If not, the kernel's POLLIN on the socket decides.
+    pub read: bool,
+    /// The ring has room for the next send.
+    pub write: bool,
+    /// Sends travel on the ring: the kernel's POLLOUT on the socket means nothing.
+    pub tx_on_ring: bool,
+    /// The stream has ended: the kernel may have POLLHUP, POLLRDHUP or POLLERR to add.
+    pub end: bool,
+}
+
+/// How to receive; the flags of recv(2) that the ring knows.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct RecvFlags {
+    /// MSG_PEEK: the bytes stay.
+    pub peek: bool,
+    /// MSG_WAITALL: wait until the buffer is full.
+    pub wait_all: bool,
+    /// MSG_DONTWAIT: do not wait, whatever O_NONBLOCK says.
+    pub dont_wait: bool,
+    /// MSG_TRUNC: throw the bytes away instead of copying them (tcp(7)).
+    pub truncate: bool,
+}
+
+/// How to send; the flags of send(2) that the ring knows.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct SendFlags {
+    /// MSG_DONTWAIT: do not wait, whatever O_NONBLOCK says.
+    pub dont_wait: bool,
+    /// MSG_NOSIGNAL: no SIGPIPE when the peer is gone.
+    pub no_signal: bool,
+    /// MSG_MORE: more follows soon; only TCP cares.
+    pub more: bool,
+}
+
+/// What a connection has moved, by carrier, in bytes.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Totals {
+    /// Sent by TCP.
+    pub tx_tcp: u64,
+    /// Sent on the ring.
+    pub tx_ring: u64,
+    /// Received by TCP.
+    pub rx_tcp: u64,
+    /// Received from the ring.
+    pub rx_ring: u64,
+    /// Whether it ever got as far as shared memory.
+    pub attached: bool,
+    /// Why it is not on the ring.
+    pub reason: Option<Reason>,
+}
+
+/// A connection as its owner sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Status {
+    /// Which end this is.
+    pub role: Role,
+    /// This end's address.
+    pub local: SocketAddr,
+    /// The other end's address.
+    pub peer: SocketAddr,
+    /// What the next byte sent travels on.
+    pub tx: Carrier,
+    /// What the next byte received comes from.
+    pub rx: Carrier,
+    /// Bytes moved so far.
+    pub totals: Totals,
+}
+
+/// One TCP socket of this process. Every method may be called by any thread.
+#[derive(Debug)]
+pub struct Connection {
+    fd: AtomicI32,
+    role: Role,
+    gate: Gate,
+    nonblocking: AtomicBool,
+    /// Nanoseconds; 0 waits for ever.
+    recv_timeout: AtomicU64,
+    send_timeout: AtomicU64,
+    low_water: AtomicU64,
+    reason: AtomicU8,
+    receive_shut: AtomicBool,
+    /// Counts the calls of [`Connection::interrupt`].
+    interrupts: AtomicU32,
+    negotiation: Mutex<Negotiation>,
+    slot: OnceLock<Slot>,
+    holders: OnceLock<Holders>,
+    link: OnceLock<Link>,
+}
+
+/// What an attached connection has besides its socket.
+#[derive(Debug)]
+struct Link {
+    ring: Ring,
+    rx_spinner: Spinner,
+    tx_spinner: Spinner,
+    /// The peer's memory said something impossible, or the peer died: no ring any more.
+    broken: AtomicU8,
+    /// The peer's process.
+    peer_pid: u32,
+}
+
+impl Connection {
+    /// Begins to track a connected socket, or one that is about to be. No system call.
+    #[must_use]
+    pub fn new(fd: Fd, role: Role) -> Self {
+        Self {
+            fd: AtomicI32::new(fd.raw()),
+            role,
+            gate: Gate::default(),
+            nonblocking: AtomicBool::new(false),
+            recv_timeout: AtomicU64::new(0),
+            send_timeout: AtomicU64::new(0),
+            low_water: AtomicU64::new(1),
+            reason: AtomicU8::new(Reason::BelowThreshold as u8),
+            receive_shut: AtomicBool::new(false),
+            interrupts: AtomicU32::new(0),
+            negotiation: Mutex::default(),
+            slot: OnceLock::new(),
+            holders: OnceLock::new(),
+            link: OnceLock::new(),
+        }
+    }
+
+    /// The socket.
+    #[inline]
+    #[must_use]
+    pub fn fd(&self) -> Fd {
+        Fd::new(self.fd.load(Ordering::Relaxed))
+    }
+
+    /// The number it was known by was closed; the same socket lives on under this one.
+    pub fn set_fd(&self, fd: Fd) {
+        self.fd.store(fd.raw(), Ordering::Relaxed);
+    }
+
+    /// Which end this is.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// The link of an attached connection.
+    #[inline]
+    fn attached(&self) -> Option<&Link> {
+        if self.gate.is_attached() { self.link.get() } else { None }
+    }
+
+    /// Whether shared memory carries, or can carry, this connection: the caller must not make system
+    /// calls on the socket that move bytes.
+    #[inline]
+    #[must_use]
+    pub fn is_attached(&self) -> bool {
+        self.gate.is_attached()
+    }
+
+    fn slot(&self) -> Option<&Slot> {
+        self.slot.get().filter(|slot| slot.is_ours())
+    }
+
+    fn negotiation(&self) -> MutexGuard<'_, Negotiation> {
+        self.negotiation.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // ---- settings of the socket that the ring has to follow ----------------------------------
+
+    /// O_NONBLOCK was set or cleared.
+    pub fn set_nonblocking(&self, on: bool) {
+        self.nonblocking.store(on, Ordering::Relaxed);
+    }
+
+    /// Whether calls wait.
+    #[must_use]
+    pub fn is_nonblocking(&self) -> bool {
+        self.nonblocking.load(Ordering::Relaxed)
+    }
+
+    /// SO_RCVTIMEO was set; `None` waits for ever.
+    pub fn set_recv_timeout(&self, timeout: Option<Duration>) {
+        self.recv_timeout.store(nanoseconds(timeout), Ordering::Relaxed);
+    }
+
+    /// SO_SNDTIMEO was set; `None` waits for ever.
+    pub fn set_send_timeout(&self, timeout: Option<Duration>) {
+        self.send_timeout.store(nanoseconds(timeout), Ordering::Relaxed);
+    }
+
+    /// SO_RCVLOWAT was set, in bytes.
+    pub fn set_recv_low_water(&self, bytes: usize) {
+        self.low_water.store(bytes.max(1) as u64, Ordering::Relaxed);
+    }
+
+    pub(crate) fn recv_timeout(&self) -> Option<Duration> {
+        timeout(&self.recv_timeout)
+    }
+
+    pub(crate) fn send_timeout(&self) -> Option<Duration> {
+        timeout(&self.send_timeout)
+    }
+
+    // ---- what it does and why -----------------------------------------------------------------
+
+    fn set_reason(&self, reason: Option<Reason>) {
+        self.reason.store(reason.map_or(0, |reason| reason as u8), Ordering::Relaxed);
+        self.show_carriers();
+    }
+
+    fn reason(&self) -> Option<Reason> {
+        Reason::from_code(self.reason.load(Ordering::Relaxed).into())
+    }
+
+    fn show_carriers(&self) {
+        if let Some(slot) = self.slot() {
+            let (tx, rx) = self.carriers();
+            slot.show_carriers(self.role, tx, rx, self.reason());
+        }
+    }
+
+    /// What the next byte sent travels on, and what the next byte received comes from. No system call.
+    #[must_use]
+    pub fn carriers(&self) -> (Carrier, Carrier) {
+        self.attached().map_or_else(Default::default, |link| link.ring.queue.carriers())
+    }
+
+    /// Whether the next byte sent travels on the ring.
+    #[inline]
+    #[must_use]
+    pub fn tx_on_ring(&self) -> bool {
+        self.attached().is_some_and(|link| link.ring.queue.tx_on_ring())
+    }
+
+    /// What was moved so far. No system call.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let reason = self.reason();
+        match self.attached() {
+            None => {
+                let (tx_tcp, rx_tcp) = self.gate.bytes();
+                Totals { tx_tcp, rx_tcp, reason, ..Totals::default() }
+            }
+            Some(link) => {
+                let (tx_tcp, rx_tcp) = link.ring.queue.tcp_bytes();
+                let (tx_ring, rx_ring) = link.ring.queue.ring_bytes();
+                Totals { tx_tcp, tx_ring, rx_tcp, rx_ring, attached: true, reason }
+            }
+        }
+    }
+
+    /// Addresses, carriers and totals.
+    ///
+    /// # Errors
+    /// ENOTCONN before the connection is established; EBADF.
+    pub fn status(&self) -> Result<Status, Errno> {
+        let (local, peer) = socket::names(self.fd())?;
+        let (tx, rx) = self.carriers();
+        Ok(Status { role: self.role, local, peer, tx, rx, totals: self.totals() })
+    }
+
+    // ---- the end ------------------------------------------------------------------------------
+
+    /// shutdown(2) of either direction, on the ring and in the kernel.
+    ///
+    /// # Errors
+    /// Those of shutdown(2).
+    pub fn shutdown(&self, read: bool, write: bool) -> Result<(), Errno> {
+        if let Some(link) = self.attached() {
+            if write {
+                link.shut();
+            }
+            if read {
+                self.receive_shut.store(true, Ordering::Relaxed);
+                link.ring.bell.ring();
+            }
+        }
+        socket::shutdown(self.fd(), read, write)
+    }
+
+    /// The caller is about to close its last descriptor of the socket in this process.
+    pub fn close(&self) {
+        if let Some(slot) = self.slot.get() {
+            crate::rendezvous::forget(slot.slot());
+        }
+        if let Some(holders) = self.holders.get() {
+            holders.remove(thread::process_id());
+        }
+        if let Some(link) = self.attached()
+            && link.ring.queue.remove_holder(thread::process_id())
+        {
+            link.close(self.fd());
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.get() {
+            crate::rendezvous::forget(slot.slot());
+        }
+    }
+}
+
+impl Link {
+    /// Ends the sending direction on the ring; the kernel's shutdown follows.
+    fn shut(&self) {
+        let tx = self.ring.queue.tx();
+        // Without room for the record, the end of TCP tells the peer.
+        let _ = tx.shutdown();
+        let _ = tx.should_ring();
+        drop(tx);
+        // Whatever the peer waits for, it has to look again.
+        self.ring.peer_bell.ring();
+    }
+
+    /// The last holder closes. Unread data must reach the peer as a reset, as with TCP (RFC 1122,
+    /// 4.2.2.13), and so must a linger time of zero; else the stream ends in order.
+    fn close(&self, fd: Fd) {
+        let unread = self.ring.queue.unread() > 0;
+        if unread || socket::resets_on_close(fd) {
+            socket::reset_on_close(fd);
+        } else {
+            let tx = self.ring.queue.tx();
+            let _ = tx.shutdown();
+            let _ = tx.should_ring();
+        }
+        self.ring.queue.set_closed();
+        self.ring.peer_bell.ring();
+    }
+}
+
+fn nanoseconds(timeout: Option<Duration>) -> u64 {
+    timeout.map_or(0, |timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn timeout(nanoseconds: &AtomicU64) -> Option<Duration> {
+    let nanoseconds = nanoseconds.load(Ordering::Relaxed);
+    (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds))
+}

@@ -1,0 +1,322 @@
+//! Offer and answer: how the two ends of a connection come to share memory.
+//!
+//! ```text
+//!   connecting process                      accepting process
+//!     registers its end                       registers its end
+//!     finds the mirrored 4-tuple
+//!     Offer (memory, bell)  ------------->   checks that it holds that connection
+//!       signals the slot                      maps the memory
+//!     maps the memory       <-------------   Granted (memory, bell), or Refused
+//!       (at its next call)                    signals the slot
+//! ```
+//!
+//! Either end uses the ring for its sends only once the other has said "ready" in shared memory, that
+//! is, once no call of the other's can be asleep in the kernel without knowing of the ring.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use protocol::offer::{Datagram, Message, SlotRef};
+use protocol::{FourTuple, Reason, Role};
+use transport::carrier::Ring;
+use transport::layout::Geometry;
+use transport::mem::{Own, Peer};
+use transport::queue::{self, QueuePair, Start};
+use transport::sys::bell::Bell;
+use transport::sys::{host, socket, thread};
+
+use super::{Connection, Link};
+use crate::Config;
+use crate::registry::Registry;
+use crate::rendezvous::{self, Letter};
+
+/// How far an upgrade has come.
+#[derive(Debug, Default)]
+pub(super) struct Negotiation {
+    tuple: Option<FourTuple>,
+    looks: u32,
+    pending: Option<Pending>,
+    /// Nothing more will be tried.
+    over: bool,
+}
+
+/// An offer that was sent and not answered yet.
+#[derive(Debug)]
+struct Pending {
+    nonce: u64,
+    side: Side,
+}
+
+/// This end's memory, before it is joined with the peer's.
+#[derive(Debug)]
+struct Side {
+    own: Own,
+    descriptor: OwnedFd,
+    geometry: Geometry,
+    bell: Bell,
+}
+
+impl Side {
+    fn new() -> Result<Self, Reason> {
+        let geometry = Config::get().geometry;
+        let base = geometry.bytes() - geometry.segments() * geometry.segment_size();
+        let memory = Own::create(geometry.bytes(), base, geometry.segment_size(), geometry.segments());
+        let (own, descriptor) = memory.map_err(|error| {
+            tracing::warn!("no shared memory: {error}");
+            Reason::Memory
+        })?;
+        queue::format(&own, geometry);
+        let bell = Bell::new().map_err(|error| {
+            tracing::warn!("no bell: {error}; raise the limit on open files (ulimit -n)");
+            Reason::FdLimit
+        })?;
+        Ok(Self { own, descriptor, geometry, bell })
+    }
+
+    /// Joins this end with what the peer sent.
+    fn join(self, letter: Letter) -> Result<Link, Reason> {
+        let Ok([memory, bell]) = <[OwnedFd; 2]>::try_from(letter.descriptors) else {
+            return Err(Reason::PeerViolation);
+        };
+        let refuse = |error: &dyn std::fmt::Display| {
+            tracing::warn!("process {} offered what cannot be used: {error}", letter.pid);
+            Reason::PeerViolation
+        };
+        let peer = Peer::attach(memory.as_fd(), Geometry::MAX_BYTES).map_err(|e| refuse(&e))?;
+        let peer_geometry = queue::peer_geometry(&peer, peer.len()).map_err(|e| refuse(&e))?;
+        let peer_bell = Bell::from_peer(bell).map_err(|error| match error.raw_os_error() {
+            Some(code) if code == transport::Errno::MFILE.raw_os_error() => Reason::FdLimit,
+            _ => refuse(&error),
+        })?;
+        let queue = QueuePair::new(self.own, self.geometry, peer, peer_geometry);
+        queue.add_holder(thread::process_id());
+        Ok(Link::new(Ring { queue, bell: self.bell, peer_bell }, letter.pid))
+    }
+}
+
+impl Connection {
+    /// Takes the next step towards shared memory, if there is one. Called before a system call when
+    /// [`Connection::enter_plain`] found that it is time.
+    #[cold]
+    pub(super) fn negotiate(&self) {
+        // Somebody else is at it, or was when this process was forked.
+        let Ok(mut negotiation) = self.negotiation.try_lock() else { return };
+        let config = Config::get();
+        if negotiation.over || !config.enabled || self.link.get().is_some() {
+            self.gate.look_again_after(u32::MAX);
+            return;
+        }
+        match self.advance(&mut negotiation) {
+            Ok(()) => {
+                drop(negotiation);
+                self.try_attach();
+            }
+            Err(reason) => {
+                tracing::debug!("fd {}: stays on TCP: {reason}", self.fd().raw());
+                self.set_reason(Some(reason));
+                // Ever rarer: what is not possible now may be later, and each look costs little.
+                negotiation.looks = (negotiation.looks + 1).min(20);
+                negotiation.over = matches!(reason, Reason::NoRegistry | Reason::PeerViolation);
+                self.gate.look_again_after(config.threshold.saturating_mul(1 << negotiation.looks));
+            }
+        }
+    }
+
+    /// Rules an upgrade out for good, in the plain phase.
+    pub(super) fn stay_plain(&self, reason: Reason) {
+        let mut negotiation = self.negotiation();
+        negotiation.over = true;
+        negotiation.pending = None;
+        drop(negotiation);
+        self.set_reason(Some(reason));
+    }
+
+    fn advance(&self, negotiation: &mut Negotiation) -> Result<(), Reason> {
+        let registry = Registry::of_process().ok_or(Reason::NoRegistry)?;
+        let tuple = self.tuple(negotiation)?;
+        let slot = self.enter_registry(registry, &tuple)?;
+        if slot.is_signalled() {
+            slot.clear_signal();
+            for letter in rendezvous::letters(slot.slot()) {
+                if letter.datagram.tuple == tuple.mirrored() {
+                    self.open(negotiation, registry, &tuple, letter)?;
+                }
+            }
+        } else if self.role == Role::Connected && negotiation.pending.is_none() {
+            if !self.is_sole_holder() {
+                return Err(Reason::Shared);
+            }
+            let offer = self.offer(registry, &tuple, slot.slot())?;
+            negotiation.pending = Some(offer);
+            self.set_reason(Some(Reason::BelowThreshold));
+        }
+        self.gate.look_again_after(u32::MAX);
+        Ok(())
+    }
+
+    fn tuple(&self, negotiation: &mut Negotiation) -> Result<FourTuple, Reason> {
+        if let Some(tuple) = negotiation.tuple {
+            return Ok(tuple);
+        }
+        // A connection attempt may still be under way: then it is tried again.
+        let (local, peer) = socket::names(self.fd()).map_err(|_| Reason::BelowThreshold)?;
+        let namespace = socket::namespace(self.fd()).map_err(|error| {
+            tracing::warn!("SO_NETNS_COOKIE: {error}; Linux 5.14 or newer is needed");
+            Reason::NoRegistry
+        })?;
+        let tuple = FourTuple { local: local.into(), peer: peer.into(), namespace };
+        negotiation.tuple = Some(tuple);
+        Ok(tuple)
+    }
+
+    fn enter_registry(
+        &self,
+        registry: &'static Registry,
+        tuple: &FourTuple,
+    ) -> Result<&crate::registry::Slot, Reason> {
+        if let Some(slot) = self.slot.get() {
+            // A child does not negotiate in its parent's name.
+            return if slot.is_ours() { Ok(slot) } else { Err(Reason::Shared) };
+        }
+        let nonce = rendezvous::nonce(registry).ok_or(Reason::NoRegistry)?;
+        let slot = registry.enter(tuple, self.role, nonce).ok_or(Reason::NoRegistry)?;
+        let slot = self.slot.get_or_init(|| slot);
+        let (sent, received) = self.gate.bytes();
+        slot.show_sent(sent, 0);
+        slot.show_received(received, 0);
+        Ok(slot)
+    }
+
+    fn offer(&self, registry: &Registry, tuple: &FourTuple, reply: SlotRef) -> Result<Pending, Reason> {
+        let acceptor = registry.find_acceptor(&tuple.mirrored()).ok_or(Reason::NoPeer)?;
+        let side = Side::new()?;
+        let nonce = host::random();
+        let datagram =
+            Datagram { message: Message::Offer, nonce, target: acceptor.slot, reply, tuple: *tuple };
+        let descriptors = [side.descriptor.as_fd(), side.bell.as_fd()];
+        if !rendezvous::send(&acceptor.rendezvous, &datagram, &descriptors) {
+            return Err(Reason::NoPeer);
+        }
+        registry.signal(acceptor.slot);
+        Ok(Pending { nonce, side })
+    }
+
+    /// Deals with one letter for this connection.
+    fn open(
+        &self,
+        negotiation: &mut Negotiation,
+        registry: &Registry,
+        tuple: &FourTuple,
+        letter: Letter,
+    ) -> Result<(), Reason> {
+        match (letter.datagram.message, self.role) {
+            (Message::Offer, Role::Accepted) => {
+                let offer = letter.datagram;
+                let granted = self.grant(letter);
+                let answer = |message| Datagram {
+                    message,
+                    nonce: offer.nonce,
+                    target: offer.reply,
+                    reply: offer.target,
+                    tuple: *tuple,
+                };
+                let Some(offerer) = registry.holder(offer.reply) else { return Err(Reason::NoPeer) };
+                let (descriptor, link) = match granted {
+                    Ok(granted) => granted,
+                    Err(reason) => {
+                        rendezvous::send(&offerer.rendezvous, &answer(Message::Refused(reason)), &[]);
+                        registry.signal(offerer.slot);
+                        return Err(reason);
+                    }
+                };
+                let descriptors = [descriptor.as_fd(), link.ring.bell.as_fd()];
+                if !rendezvous::send(&offerer.rendezvous, &answer(Message::Granted), &descriptors) {
+                    return Err(Reason::NoPeer);
+                }
+                self.link(link);
+                registry.signal(offerer.slot);
+                Ok(())
+            }
+            (Message::Granted, Role::Connected) => match negotiation.pending.take() {
+                Some(pending) if pending.nonce == letter.datagram.nonce => {
+                    self.link(pending.side.join(letter)?);
+                    Ok(())
+                }
+                other => {
+                    negotiation.pending = other;
+                    Ok(())
+                }
+            },
+            (Message::Refused(reason), Role::Connected) => {
+                tracing::debug!("refused by process {}: {reason}", letter.pid);
+                if negotiation.pending.take_if(|p| p.nonce == letter.datagram.nonce).is_some() {
+                    Err(Reason::PeerRefused)
+                } else {
+                    Ok(())
+                }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// This end's memory joined with what was offered, and the descriptor of it for the peer.
+    fn grant(&self, letter: Letter) -> Result<(OwnedFd, Link), Reason> {
+        if !self.is_sole_holder() {
+            return Err(Reason::Shared);
+        }
+        let side = Side::new()?;
+        let descriptor = side.descriptor.try_clone().map_err(|_| Reason::FdLimit)?;
+        Ok((descriptor, side.join(letter)?))
+    }
+
+    fn link(&self, link: Link) {
+        if self.link.set(link).is_ok() {
+            self.gate.attach();
+        }
+    }
+
+    /// The plain phase is over, and this caller ended it: nobody is inside a system call any more.
+    pub(super) fn begin_attached(&self) {
+        let Some(link) = self.link.get() else { return };
+        let queue = &link.ring.queue;
+        let (sent, received) = self.gate.bytes();
+        queue.start(Start { tx_tcp_bytes: sent, rx_tcp_bytes: received });
+        self.read_settings();
+        let reason = if self.is_bypassed(sent, received) { Some(Reason::Bypassed) } else { None };
+        match reason {
+            None => queue.set_ready(),
+            Some(_) => queue.set_tcp_only(),
+        }
+        self.set_reason(reason);
+        tracing::debug!("fd {}: attached after {sent} bytes out, {received} in", self.fd().raw());
+        // The peer may be asleep with something to send.
+        link.ring.peer_bell.ring();
+    }
+
+    /// What the application set before anybody was interested.
+    fn read_settings(&self) {
+        let fd = self.fd();
+        if let Ok(nonblocking) = socket::is_nonblocking(fd) {
+            self.set_nonblocking(nonblocking);
+        }
+        if let Ok((recv, send)) = socket::timeouts(fd) {
+            self.set_recv_timeout(recv);
+            self.set_send_timeout(send);
+        }
+        if let Ok(bytes) = socket::receive_low_water(fd) {
+            self.set_recv_low_water(bytes);
+        }
+    }
+
+    /// Whether the kernel counted other bytes than this process did: then some moved unseen (stdio,
+    /// io_uring, another process), and no position on the two sides would agree.
+    fn is_bypassed(&self, sent: u64, received: u64) -> bool {
+        let Ok(kernel) = socket::kernel_counts(self.fd()) else { return true };
+        let syn = u64::from(self.role == Role::Connected);
+        let sent_seen = kernel.sent.contains(&sent) || kernel.sent.contains(&(sent + syn));
+        let bypassed = !kernel.received.contains(&received) || !sent_seen;
+        if bypassed {
+            tracing::info!("fd {}: {sent} out and {received} in seen, {kernel:?}", self.fd().raw());
+        }
+        bypassed
+    }
+}

@@ -1,0 +1,173 @@
+//! The plain phase: the kernel's socket alone, at the price of two atomic additions per call.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use super::Connection;
+
+/// Phase and number of callers inside a bracket, in one word so that the change of phase and the last
+/// caller's leaving cannot miss each other; and what went by meanwhile.
+#[derive(Debug, Default)]
+pub(super) struct Gate {
+    word: AtomicU32,
+    calls: AtomicU32,
+    /// Number of calls at which to look for a peer (again); 0 before the first.
+    next_look: AtomicU32,
+    sent: AtomicU64,
+    received: AtomicU64,
+}
+
+const ATTACHED: u32 = 1 << 31;
+const ATTACHING: u32 = 1 << 30;
+
+/// Bytes after which a connection is not short any more, however few its calls.
+const BYTES: u64 = 64 << 10;
+
+impl Gate {
+    #[inline]
+    pub(super) fn is_attached(&self) -> bool {
+        self.word.load(Ordering::Acquire) & ATTACHED != 0
+    }
+
+    #[inline]
+    fn enter(&self) -> bool {
+        if self.word.fetch_add(1, Ordering::Acquire) & ATTACHED == 0 {
+            return true;
+        }
+        self.word.fetch_sub(1, Ordering::Relaxed);
+        false
+    }
+
+    /// Whether nobody is inside any more and the connection waits for that.
+    #[inline]
+    fn leave(&self) -> bool {
+        self.word.fetch_sub(1, Ordering::AcqRel) == ATTACHING | 1
+    }
+
+    /// The link is there: attach as soon as nobody is inside.
+    pub(super) fn attach(&self) {
+        self.word.fetch_or(ATTACHING, Ordering::AcqRel);
+    }
+
+    /// Attaches if nobody is inside. True for the one caller that did it.
+    pub(super) fn try_attach(&self) -> bool {
+        self.word.compare_exchange(ATTACHING, ATTACHED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    /// Bytes sent and received by TCP.
+    pub(super) fn bytes(&self) -> (u64, u64) {
+        (self.sent.load(Ordering::Relaxed), self.received.load(Ordering::Relaxed))
+    }
+
+    /// Calls so far, with a large number of bytes counting as enough calls for everything.
+    fn traffic(&self, threshold: u32) -> u32 {
+        let calls = self.calls.load(Ordering::Relaxed);
+        let (sent, received) = self.bytes();
+        if sent + received >= BYTES { calls.max(threshold) } else { calls }
+    }
+
+    fn hurry(&self, threshold: u32) {
+        self.calls.fetch_max(threshold, Ordering::Relaxed);
+        // u32::MAX: an answer is awaited, or nothing is to be had any more.
+        let next = self.next_look.load(Ordering::Relaxed);
+        if next != u32::MAX {
+            self.next_look.store(0, Ordering::Relaxed);
+        }
+    }
+
+    pub(super) fn look_again_after(&self, more: u32) {
+        let calls = self.calls.load(Ordering::Relaxed);
+        self.next_look.store(calls.saturating_add(more), Ordering::Relaxed);
+    }
+
+    /// The caller's number of calls begins anew: in a child, which is another process to its peers.
+    pub(super) fn begin_anew(&self) {
+        self.calls.store(0, Ordering::Relaxed);
+        self.next_look.store(0, Ordering::Relaxed);
+    }
+}
+
+/// A bracket around system calls on the socket; left when dropped.
+#[derive(Debug)]
+pub struct Plain<'c> {
+    connection: &'c Connection,
+}
+
+impl Connection {
+    /// Enters the bracket that every system call on a plain socket needs that moves bytes, or sleeps
+    /// until some can be moved. `None` once the connection is attached. May be held by several threads,
+    /// and while asleep; the connection is not upgraded meanwhile.
+    #[inline]
+    #[must_use]
+    pub fn enter_plain(&self) -> Option<Plain<'_>> {
+        if self.gate.is_attached() {
+            return None;
+        }
+        if self.is_due() {
+            self.negotiate();
+        }
+        self.gate.enter().then(|| Plain { connection: self })
+    }
+
+    /// Whether there is a reason to negotiate. Looked at before every call, so the usual answer is two
+    /// loads away.
+    #[inline]
+    fn is_due(&self) -> bool {
+        let threshold = self.first_look();
+        let traffic = self.gate.traffic(threshold);
+        traffic >= threshold
+            && (traffic >= self.gate.next_look.load(Ordering::Relaxed)
+                || self.slot.get().is_some_and(crate::registry::Slot::is_signalled))
+    }
+
+    /// The accepting side registers before the connecting side looks for it.
+    fn first_look(&self) -> u32 {
+        let threshold = crate::Config::get().threshold;
+        match self.role {
+            protocol::Role::Accepted => threshold.div_ceil(2),
+            protocol::Role::Connected => threshold,
+        }
+    }
+
+    /// Counts as traffic enough to look for the peer now.
+    pub(crate) fn hurry(&self) {
+        self.gate.hurry(crate::Config::get().threshold);
+        drop(self.enter_plain());
+    }
+
+    /// Leaves the plain phase if both ends have agreed and no caller is inside.
+    pub(super) fn try_attach(&self) {
+        if self.gate.try_attach() {
+            self.begin_attached();
+        }
+    }
+}
+
+impl Plain<'_> {
+    /// The system call received this many bytes.
+    #[inline]
+    pub fn received(&self, n: usize) {
+        self.connection.gate.received.fetch_add(n as u64, Ordering::Relaxed);
+        self.count();
+    }
+
+    /// The system call sent this many bytes.
+    #[inline]
+    pub fn sent(&self, n: usize) {
+        self.connection.gate.sent.fetch_add(n as u64, Ordering::Relaxed);
+        self.count();
+    }
+
+    #[inline]
+    fn count(&self) {
+        self.connection.gate.calls.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Plain<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.connection.gate.leave() {
+            self.connection.try_attach();
+        }
+    }
+}

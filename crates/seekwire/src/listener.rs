@@ -1,0 +1,78 @@
+//! A listening socket.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use protocol::Role;
+
+use crate::Stream;
+
+/// A TCP listener whose streams can leave TCP.
+#[derive(Debug)]
+pub struct Listener(TcpListener);
+
+impl Listener {
+    /// Listens at the first of the addresses that can be had.
+    ///
+    /// # Errors
+    /// Those of bind(2) and listen(2).
+    pub fn bind(address: impl ToSocketAddrs) -> io::Result<Self> {
+        Ok(Self(TcpListener::bind(address)?))
+    }
+
+    /// Takes over a listening socket.
+    #[must_use]
+    pub fn from_std(listener: TcpListener) -> Self {
+        Self(listener)
+    }
+
+    /// The next connection and where it comes from.
+    ///
+    /// # Errors
+    /// Those of accept(2).
+    pub fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
+        let (socket, from) = self.0.accept()?;
+        Ok((Stream::from_std(socket, Role::Accepted)?, from))
+    }
+
+    /// Every connection, one after the other; never ends.
+    #[must_use]
+    pub fn incoming(&self) -> Incoming<'_> {
+        Incoming(self)
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// Those of getsockname(2).
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+
+    /// Whether [`Listener::accept`] returns [`io::ErrorKind::WouldBlock`] instead of waiting.
+    ///
+    /// # Errors
+    /// Those of fcntl(2).
+    pub fn set_nonblocking(&self, on: bool) -> io::Result<()> {
+        self.0.set_nonblocking(on)
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Every connection of a listener.
+#[derive(Debug)]
+pub struct Incoming<'l>(&'l Listener);
+
+impl Iterator for Incoming<'_> {
+    type Item = io::Result<Stream>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        Some(self.0.accept().map(|(stream, _)| stream))
+    }
+}

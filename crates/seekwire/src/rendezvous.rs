@@ -1,0 +1,151 @@
+//! Where processes send each other offers: one UNIX datagram socket per process, beside the registry.
+//!
+//! Nobody waits at it. A datagram is announced by the signal word of the slot it is meant for, which
+//! its connection looks at during its own calls; whoever comes first takes all datagrams out and leaves
+//! those for other connections here.
+
+use std::fs;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+use std::sync::{Mutex, MutexGuard, TryLockError};
+
+use protocol::offer::{DATAGRAM, Datagram, SlotRef};
+use transport::sys::{host, thread, unix};
+
+use crate::registry::{Registry, rendezvous_path};
+
+/// A datagram that was understood, from a process of this user.
+#[derive(Debug)]
+pub(crate) struct Letter {
+    pub(crate) datagram: Datagram,
+    pub(crate) descriptors: Vec<OwnedFd>,
+    /// The rendezvous of the process that sent it is that of this pid.
+    pub(crate) pid: u32,
+}
+
+struct Rendezvous {
+    pid: u32,
+    nonce: u64,
+    path: PathBuf,
+    mailbox: unix::Mailbox,
+    /// Taken out, for connections that have not asked yet.
+    letters: Vec<Letter>,
+}
+
+static RENDEZVOUS: Mutex<Option<Rendezvous>> = Mutex::new(None);
+
+/// Letters kept for others; more than that many connections do not negotiate at one time.
+const KEPT: usize = 4096;
+
+/// `None` when another thread held it while this process was forked: then it is held for ever.
+fn lock() -> Option<MutexGuard<'static, Option<Rendezvous>>> {
+    patient_lock(&RENDEZVOUS)
+}
+
+/// Takes a lock that is only ever held for microseconds, or gives up.
+pub(crate) fn patient_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    for _ in 0..100_000 {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        }
+    }
+    None
+}
+
+/// Makes sure that this process has a rendezvous and returns its nonce.
+pub(crate) fn nonce(registry: &Registry) -> Option<u64> {
+    let mut guard = lock()?;
+    let pid = thread::process_id();
+    if let Some(rendezvous) = guard.as_ref().filter(|r| r.pid == pid) {
+        return Some(rendezvous.nonce);
+    }
+    // A child does not remove what is its parent's; dropping the inherited socket only closes it here.
+    *guard = None;
+    sweep(registry);
+    let nonce = host::random();
+    let path = rendezvous_path(registry.dir(), pid, nonce);
+    match unix::Mailbox::bind(&path) {
+        Ok(mailbox) => {
+            *guard = Some(Rendezvous { pid, nonce, path, mailbox, letters: Vec::new() });
+            Some(nonce)
+        }
+        Err(error) => {
+            tracing::error!("no rendezvous at {}: {error}", path.display());
+            None
+        }
+    }
+}
+
+/// Removes what killed processes left behind.
+fn sweep(registry: &Registry) {
+    let Ok(files) = fs::read_dir(registry.dir()) else { return };
+    for path in files.flatten().map(|file| file.path()) {
+        if path.extension().is_some_and(|extension| extension == "sock") && !unix::is_listening(&path) {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+/// Takes the letters for one slot.
+pub(crate) fn letters(slot: SlotRef) -> Vec<Letter> {
+    let mut guard = lock();
+    let Some(rendezvous) = guard.as_mut().and_then(|guard| guard.as_mut()) else { return Vec::new() };
+    let mut bytes = [0; DATAGRAM + 1];
+    loop {
+        match rendezvous.mailbox.receive(&mut bytes) {
+            Ok(Some(delivery)) => {
+                let Some((user, pid)) = delivery.sender else { continue };
+                if user != host::user() {
+                    tracing::warn!("refused a datagram of user {user}");
+                    continue;
+                }
+                match Datagram::decode(&bytes[..delivery.len]) {
+                    Ok(datagram) if rendezvous.letters.len() < KEPT => {
+                        rendezvous.letters.push(Letter { datagram, descriptors: delivery.descriptors, pid });
+                    }
+                    Ok(_) => tracing::warn!("too many offers at once, one was dropped"),
+                    Err(error) => tracing::warn!("process {pid} sent no offer of ours: {error:?}"),
+                }
+            }
+            Ok(None) => break,
+            Err(error) => {
+                tracing::warn!("rendezvous: {error}");
+                break;
+            }
+        }
+    }
+    let (mine, others) = rendezvous.letters.drain(..).partition(|letter| letter.datagram.target == slot);
+    rendezvous.letters = others;
+    mine
+}
+
+/// Sends a datagram to another process's rendezvous.
+pub(crate) fn send(to: &std::path::Path, datagram: &Datagram, descriptors: &[BorrowedFd<'_>]) -> bool {
+    match unix::send(to, &datagram.encode(), descriptors) {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::debug!("no answer at {}: {error}", to.display());
+            false
+        }
+    }
+}
+
+/// Drops letters for a slot that is gone.
+pub(crate) fn forget(slot: SlotRef) {
+    if let Some(rendezvous) = lock().as_mut().and_then(|guard| guard.as_mut()) {
+        rendezvous.letters.retain(|letter| letter.datagram.target != slot);
+    }
+}
+
+/// The end of this process's part.
+pub(crate) fn leave() {
+    let Some(mut guard) = lock() else { return };
+    if let Some(rendezvous) = guard.take().filter(|r| r.pid == thread::process_id()) {
+        let _ = fs::remove_file(&rendezvous.path);
+        if let Some(registry) = Registry::of_process() {
+            registry.leave();
+        }
+    }
+}

@@ -1,0 +1,457 @@
+//! A connected stream.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::{self, SocketAddr, TcpStream, ToSocketAddrs};
+use std::ops::{Deref, DerefMut};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use protocol::{Carrier, Role};
+use transport::Errno;
+use transport::sys::poll::Deadline;
+use transport::sys::socket::{self, KernelRecv, KernelSend};
+use transport::sys::{Fd, poll};
+
+use crate::Config;
+use crate::connection::{Connection, Interest, Lent, RecvFlags, Reserved, SendFlags, Status};
+
+/// A TCP stream whose bytes travel through shared memory while both ends are on one host and know how.
+///
+/// Reading and writing work on `&Stream` too: threads may share it. Closed when dropped; bytes that were
+/// received and not read are then answered with a reset, as TCP does.
+#[derive(Debug)]
+pub struct Stream {
+    connection: Connection,
+    socket: TcpStream,
+}
+
+/// Bytes that a private buffer holds where the ring is not the carrier.
+const BUFFER: usize = 64 << 10;
+
+impl Stream {
+    /// Connects to the first of the addresses that answers.
+    ///
+    /// # Errors
+    /// Those of connect(2).
+    pub fn connect(address: impl ToSocketAddrs) -> io::Result<Self> {
+        Self::from_std(TcpStream::connect(address)?, Role::Connected)
+    }
+
+    /// Takes over a connected socket through which nothing was sent or received yet; `role` says which
+    /// call made it, connect(2) or accept(2).
+    ///
+    /// # Errors
+    /// Those of fcntl(2).
+    pub fn from_std(socket: TcpStream, role: Role) -> io::Result<Self> {
+        let connection = Connection::new(Fd::from(&socket), role);
+        connection.set_nonblocking(socket::is_nonblocking(connection.fd())?);
+        Ok(Self { connection, socket })
+    }
+
+    /// This end's address.
+    ///
+    /// # Errors
+    /// Those of getsockname(2).
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.local_addr()
+    }
+
+    /// The other end's address.
+    ///
+    /// # Errors
+    /// Those of getpeername(2).
+    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
+        self.socket.peer_addr()
+    }
+
+    /// Which carrier moves the bytes, and how many it moved.
+    ///
+    /// # Errors
+    /// ENOTCONN after a reset.
+    pub fn status(&self) -> io::Result<Status> {
+        Ok(self.connection.status()?)
+    }
+
+    /// Whether calls return [`io::ErrorKind::WouldBlock`] instead of waiting.
+    ///
+    /// # Errors
+    /// Those of fcntl(2).
+    pub fn set_nonblocking(&self, on: bool) -> io::Result<()> {
+        self.connection.set_nonblocking(on);
+        self.socket.set_nonblocking(on)
+    }
+
+    /// How long reads wait; `None` for ever.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] for a zero duration.
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.socket.set_read_timeout(timeout)?;
+        self.connection.set_recv_timeout(timeout);
+        Ok(())
+    }
+
+    /// How long writes wait; `None` for ever.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] for a zero duration.
+    pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.socket.set_write_timeout(timeout)?;
+        self.connection.set_send_timeout(timeout);
+        Ok(())
+    }
+
+    /// TCP_NODELAY, for the spans that travel by TCP.
+    ///
+    /// # Errors
+    /// Those of setsockopt(2).
+    pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
+        self.socket.set_nodelay(on)
+    }
+
+    /// Ends one direction or both.
+    ///
+    /// # Errors
+    /// Those of shutdown(2).
+    pub fn shutdown(&self, how: net::Shutdown) -> io::Result<()> {
+        let read = how != net::Shutdown::Write;
+        let write = how != net::Shutdown::Read;
+        Ok(self.connection.shutdown(read, write)?)
+    }
+
+    /// Receives without taking: the next read gives the same bytes.
+    ///
+    /// # Errors
+    /// As [`Read::read`].
+    pub fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
+        self.receive(&mut [IoSliceMut::new(into)], RecvFlags { peek: true, ..RecvFlags::default() })
+    }
+
+    /// Waits until a read would give something, or the end of the stream; false when the time is over.
+    ///
+    /// # Errors
+    /// Those of poll(2).
+    pub fn wait_readable(&self, timeout: Option<Duration>) -> io::Result<bool> {
+        self.wait(Interest { read: true, write: false }, timeout)
+    }
+
+    /// Waits until a write would take something; false when the time is over.
+    ///
+    /// # Errors
+    /// Those of poll(2).
+    pub fn wait_writable(&self, timeout: Option<Duration>) -> io::Result<bool> {
+        self.wait(Interest { read: false, write: true }, timeout)
+    }
+
+    fn wait(&self, want: Interest, timeout: Option<Duration>) -> io::Result<bool> {
+        match self.connection.wait(want, Deadline::after(timeout)) {
+            Ok(()) => Ok(true),
+            Err(Errno::TIMEDOUT) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Asks for the ring now instead of after the usual number of calls, and waits until this end's sends
+    /// travel on it, at most `timeout`. The other end takes part inside its own calls: one that does
+    /// nothing with the connection meanwhile does not answer. True when sends travel on the ring.
+    ///
+    /// # Errors
+    /// ENOTCONN when the connection is gone.
+    pub fn upgrade(&self, timeout: Duration) -> io::Result<bool> {
+        let until = Instant::now() + timeout;
+        loop {
+            self.connection.hurry();
+            if self.connection.next_carrier()? == Carrier::Ring {
+                return Ok(true);
+            }
+            if Instant::now() >= until || !Config::get().enabled {
+                return Ok(false);
+            }
+            // The answer comes as a word in shared memory that nothing rings for.
+            std::thread::yield_now();
+        }
+    }
+
+    // ---- plain and attached -------------------------------------------------------------------
+
+    fn receive(&self, bufs: &mut [IoSliceMut<'_>], flags: RecvFlags) -> io::Result<usize> {
+        loop {
+            let Some(bracket) = self.connection.enter_plain() else {
+                return Ok(self.connection.recv(bufs, flags)?);
+            };
+            let how = if flags.peek { KernelRecv::PEEK } else { KernelRecv::empty() };
+            match socket::recv_vectored(self.connection.fd(), bufs, how) {
+                Ok(n) => {
+                    bracket.received(if flags.peek { 0 } else { n });
+                    return Ok(n);
+                }
+                Err(Errno::AGAIN) if !self.connection.is_nonblocking() => {
+                    let read = poll::Events { read: true, ..Default::default() };
+                    let until = Deadline::after(self.connection.recv_timeout());
+                    self.sleep(read, until)?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn transmit(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        loop {
+            let Some(bracket) = self.connection.enter_plain() else {
+                return Ok(self
+                    .connection
+                    .send(bufs, SendFlags { no_signal: true, ..SendFlags::default() })?);
+            };
+            match socket::send(self.connection.fd(), bufs, KernelSend::NOSIGNAL) {
+                Ok(n) => {
+                    bracket.sent(n);
+                    return Ok(n);
+                }
+                Err(Errno::AGAIN) if !self.connection.is_nonblocking() => {
+                    let write = poll::Events { write: true, ..Default::default() };
+                    let until = Deadline::after(self.connection.send_timeout());
+                    self.sleep(write, until)?;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Sleeps in the plain phase, inside the caller's bracket.
+    fn sleep(&self, want: poll::Events, until: Deadline) -> io::Result<()> {
+        match poll::wait(Fd::new(-1), self.connection.fd(), want, until) {
+            Ok(_) => Ok(()),
+            Err(Errno::TIMEDOUT) => Err(Errno::AGAIN.into()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    // ---- in place -----------------------------------------------------------------------------
+
+    /// The most bytes that [`Stream::reserve`] gives at once.
+    #[must_use]
+    pub fn max_reserve() -> usize {
+        Config::get().geometry.segment_size()
+    }
+
+    /// A buffer of `len` bytes, at most [`Stream::max_reserve`], to write in place and then
+    /// [`Reservation::commit`]. On the ring it is the segment itself, so nothing is copied; on TCP it is a
+    /// private buffer. What it holds at first is unspecified.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::WouldBlock`] when the stream does not block and no segment is free;
+    /// [`io::ErrorKind::InvalidInput`] for more than [`Stream::max_reserve`].
+    pub fn reserve(&self, len: usize) -> io::Result<Reservation<'_>> {
+        if len > Self::max_reserve() {
+            return Err(Errno::INVAL.into());
+        }
+        let place = match self.connection.reserve()? {
+            Some(reserved) => Place::Segment(reserved),
+            None => Place::Buffer(vec![0; len]),
+        };
+        Ok(Reservation { stream: self, place, len })
+    }
+
+    /// The next contiguous bytes of the stream, where they are: on the ring nothing is copied. Waits for
+    /// some; none at all is the end of the stream. While they are borrowed, other readers of this end
+    /// wait.
+    ///
+    /// # Errors
+    /// As [`Read::read`].
+    pub fn borrow(&self) -> io::Result<Borrowed<'_>> {
+        loop {
+            if let Some(lent) = self.connection.lend()? {
+                return Ok(Borrowed { stream: self, from: Source::Ring(lent) });
+            }
+            // By TCP, at the end, or not there yet: a peek waits for which it is.
+            let mut one = [0];
+            if self.peek(&mut one)? == 0 {
+                return Ok(Borrowed { stream: self, from: Source::Copy(Vec::new()) });
+            }
+            if self.connection.lend()?.is_none() {
+                let mut copy = vec![0; BUFFER];
+                let n = self.peek(&mut copy)?;
+                let copy = copy[..n].iter().map(|byte| AtomicU8::new(*byte)).collect();
+                return Ok(Borrowed { stream: self, from: Source::Copy(copy) });
+            }
+        }
+    }
+}
+
+/// A buffer to be filled and sent; dropped, nothing is sent. Derefs to the bytes.
+#[derive(Debug)]
+pub struct Reservation<'s> {
+    stream: &'s Stream,
+    place: Place<'s>,
+    len: usize,
+}
+
+#[derive(Debug)]
+enum Place<'s> {
+    Segment(Reserved<'s>),
+    Buffer(Vec<u8>),
+}
+
+impl Reservation<'_> {
+    /// Sends the first `len` bytes of the buffer, waiting as a write does.
+    ///
+    /// # Errors
+    /// As [`Write::write_all`]; [`io::ErrorKind::InvalidInput`] when `len` is more than was reserved.
+    pub fn commit(self, len: usize) -> io::Result<()> {
+        if len > self.len {
+            return Err(Errno::INVAL.into());
+        }
+        match self.place {
+            Place::Segment(reserved) => Ok(reserved.commit(len)?),
+            Place::Buffer(buffer) => (&mut &*self.stream).write_all(&buffer[..len]),
+        }
+    }
+}
+
+impl Deref for Reservation<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match &self.place {
+            Place::Segment(reserved) => &reserved.bytes()[..self.len],
+            Place::Buffer(buffer) => buffer,
+        }
+    }
+}
+
+impl DerefMut for Reservation<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        match &mut self.place {
+            Place::Segment(reserved) => &mut reserved.bytes_mut()[..self.len],
+            Place::Buffer(buffer) => buffer,
+        }
+    }
+}
+
+/// Bytes at the head of the stream; dropped, they stay unread.
+#[derive(Debug)]
+pub struct Borrowed<'s> {
+    stream: &'s Stream,
+    from: Source<'s>,
+}
+
+#[derive(Debug)]
+enum Source<'s> {
+    Ring(Lent<'s>),
+    Copy(Vec<AtomicU8>),
+}
+
+impl Borrowed<'_> {
+    /// The bytes. They are atomics because the peer owns the memory and, should it misbehave, may change
+    /// them while they are looked at.
+    #[must_use]
+    pub fn as_atomic(&self) -> &[AtomicU8] {
+        match &self.from {
+            Source::Ring(lent) => lent.bytes(),
+            Source::Copy(copy) => copy,
+        }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.as_atomic().len()
+    }
+
+    /// Whether the stream has ended.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies as many bytes as fit and returns their number.
+    pub fn copy_to(&self, into: &mut [u8]) -> usize {
+        let bytes = self.as_atomic();
+        for (to, from) in into.iter_mut().zip(bytes) {
+            *to = from.load(Ordering::Relaxed);
+        }
+        bytes.len().min(into.len())
+    }
+
+    /// Takes the first `n` bytes off the stream; the rest stays.
+    ///
+    /// # Errors
+    /// As [`Read::read`].
+    pub fn consume(self, n: usize) -> io::Result<()> {
+        match self.from {
+            Source::Ring(lent) => Ok(lent.consume(n)?),
+            Source::Copy(copy) => {
+                let mut taken = vec![0; n.min(copy.len())];
+                (&mut &*self.stream).read_exact(&mut taken)
+            }
+        }
+    }
+}
+
+impl Read for &Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.receive(&mut [IoSliceMut::new(into)], RecvFlags::default())
+    }
+
+    fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.receive(into, RecvFlags::default())
+    }
+}
+
+impl Write for &Stream {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        self.transmit(&[IoSlice::new(from)])
+    }
+
+    fn write_vectored(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.transmit(from)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        (&mut &*self).read(into)
+    }
+
+    fn read_vectored(&mut self, into: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        (&mut &*self).read_vectored(into)
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, from: &[u8]) -> io::Result<usize> {
+        (&mut &*self).write(from)
+    }
+
+    fn write_vectored(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&mut &*self).write_vectored(from)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl AsRawFd for Stream {
+    /// The kernel's socket, for its options. Reading or writing through it bypasses the ring.
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.connection.close();
+    }
+}

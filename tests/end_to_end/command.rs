@@ -1,0 +1,217 @@
+//! The command itself: `run` for programs of every kind, `status`, `doctor`.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::harness::{Mode, Stage, library_directory, seekwire, source};
+
+#[test]
+fn exit_status_is_the_programs() {
+    let stage = Stage::new(Mode::Accelerated);
+    let status = |words: &[&str]| stage.run(Command::new(seekwire()).arg("run").args(words)).status.code();
+    assert_eq!(status(&["sh", "-c", "exit 7"]), Some(7));
+    assert_eq!(status(&["--", "true"]), Some(0));
+    assert_eq!(status(&["no-such-program-here"]), Some(127));
+    assert_eq!(status(&["/"]), Some(126));
+    assert_eq!(status(&["--no-such-option", "true"]), Some(2));
+}
+
+#[test]
+fn options_of_the_program_are_left_alone() {
+    let stage = Stage::new(Mode::Accelerated);
+    let output =
+        stage.run(Command::new(seekwire()).args(["run", "echo", "--log", "-x", "--", "--help"])).success();
+    assert_eq!(output, "--log -x -- --help\n");
+}
+
+#[test]
+fn options_become_variables() {
+    let stage = Stage::new(Mode::Accelerated);
+    let mut command = Command::new(seekwire());
+    command.args(["run", "--off", "--log", "stderr:error", "--stats", "stats.%p", "--spin-us", "5"]);
+    command.args(["--threshold", "9", "--dir"]).arg(stage.path("registry")).arg("env");
+    let output = stage.run(command.current_dir(stage.path(""))).success();
+    let absolute = format!("SEEKWIRE_STATS={}", stage.path("stats.%p").display());
+    let directory = format!("SEEKWIRE_DIR={}", stage.path("registry").display());
+    for setting in [
+        "SEEKWIRE=off",
+        "SEEKWIRE_LOG=stderr:error",
+        "SEEKWIRE_SPIN_US=5",
+        "SEEKWIRE_THRESHOLD=9",
+        &absolute,
+        &directory,
+    ] {
+        assert!(output.lines().any(|line| line == setting), "{setting} is not in:\n{output}");
+    }
+}
+
+#[test]
+fn a_static_program_runs_after_a_warning() {
+    let stage = Stage::new(Mode::Accelerated);
+    let program = stage.compile("exit_status.c", "static", &["-static"]);
+    let finished = stage.run(stage.accelerated_command(&program).arg("9"));
+    assert_eq!(finished.status.code(), Some(9));
+    assert!(finished.stderr.contains("statically linked"), "{}", finished.stderr);
+}
+
+#[test]
+fn a_program_for_another_machine_is_told_apart() {
+    let stage = Stage::new(Mode::Accelerated);
+    let program = stage.compile("exit_status.c", "other", &[]);
+    let mut content = fs::read(&program).expect("a program");
+    // e_machine of the ELF header; 0xF3 is RISC-V.
+    content[18] = 0xf3;
+    fs::write(&program, content).expect("a program");
+    let finished = stage.run(&mut stage.accelerated_command(&program));
+    assert!(!finished.status.success());
+    assert!(finished.stderr.contains("another architecture"), "{}", finished.stderr);
+}
+
+#[test]
+fn a_set_user_id_program_runs_after_a_warning() {
+    let stage = Stage::new(Mode::Accelerated);
+    if !rustix::process::geteuid().is_root() {
+        // Only root can give a file away; what others see is tested with the file modes alone.
+        return;
+    }
+    let program = stage.compile("exit_status.c", "set-user-id", &[]);
+    std::os::unix::fs::chown(&program, Some(65534), None).expect("root may");
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o4755)).expect("root may");
+    let finished = stage.run(stage.accelerated_command(&program).arg("4"));
+    assert_eq!(finished.status.code(), Some(4));
+    assert!(finished.stderr.contains("set-user-id"), "{}", finished.stderr);
+}
+
+#[test]
+fn the_interpreter_of_a_script_is_judged() {
+    let stage = Stage::new(Mode::Accelerated);
+    let program = stage.compile("exit_status.c", "static", &["-static"]);
+    let script = stage.path("script");
+    fs::write(&script, format!("#!{}\n", program.display())).expect("a script");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("a script");
+    let finished = stage.run(&mut stage.accelerated_command(&script));
+    assert!(finished.stderr.contains("statically linked"), "{}", finished.stderr);
+}
+
+#[test]
+fn an_existing_preload_is_kept() {
+    let stage = Stage::new(Mode::Accelerated);
+    let marker = stage.compile("marker.c", "marker.so", &["-shared", "-fPIC"]);
+    let mut command = stage.accelerated_command("sh");
+    let finished = stage.run(command.env("LD_PRELOAD", &marker).args(["-c", "echo $LD_PRELOAD"]));
+    assert!(finished.stderr.contains("marker loaded"), "{}", finished.stderr);
+    let expected = format!("{}:{}", library_directory().join("libseekwire.so").display(), marker.display());
+    assert_eq!(finished.success().trim(), expected);
+}
+
+#[test]
+fn status_shows_what_carries_a_connection() {
+    let stage = Stage::new(Mode::Accelerated);
+    let (server, port) = stage.serve_printing_port(&mut stage.script("echo_server.py", &["epoll"]));
+    let mut client = stage.start(&mut stage.script("steps.py", &["connect", "127.0.0.1", &port]));
+    assert_eq!(client.ask("nodelay"), "ok");
+    let pids = [server.pid(), client.pid()];
+    let both = |rows: &[Value], carrier: &str| {
+        let of = |pid: u32| {
+            rows.iter()
+                .find(|row| row["pid"] == pid && (row["local"] == end(&port) || row["peer"] == end(&port)))
+                .unwrap_or_else(|| panic!("no line for {pid} in {rows:?}"))
+        };
+        for row in pids.map(of) {
+            assert_eq!((&row["tx"], &row["rx"]), (&carrier.into(), &carrier.into()), "{row}");
+        }
+        of(pids[1]).clone()
+    };
+
+    let row = both(&rows(&stage), "tcp");
+    assert_eq!(row["reason"], "below threshold");
+
+    for _ in 0..200 {
+        assert_eq!(client.ask("send 1000"), "ok");
+        assert_eq!(client.ask("recv 1000"), "ok");
+    }
+    let row = both(&rows(&stage), "ring");
+    let bytes = |name: &str| row["bytes"][name].as_u64().expect("a number of bytes");
+    assert_eq!(bytes("tx_tcp") + bytes("tx_ring"), 200_000, "{row}");
+    assert_eq!(bytes("rx_tcp") + bytes("rx_ring"), 200_000, "{row}");
+    assert!(row["reason"].is_null(), "{row}");
+
+    let table = stage.run(&mut status(&stage, &[])).success();
+    assert!(table.contains("ring") && table.contains(&end(&port)), "{table}");
+
+    client.finish().success();
+    server.finish().success();
+    assert_eq!(rows(&stage).len(), 0, "lines of programs that have ended");
+}
+
+fn end(port: &str) -> String {
+    format!("127.0.0.1:{port}")
+}
+
+fn rows(stage: &Stage) -> Vec<Value> {
+    let text = stage.run(&mut status(stage, &["--json"])).success();
+    let rows: Vec<Value> = serde_json::from_str(&text).expect("an array");
+    // Scenarios beside this one have connections of their own.
+    rows.into_iter().filter(|row| !is_another_scenario(stage, row)).collect()
+}
+
+fn is_another_scenario(stage: &Stage, row: &Value) -> bool {
+    let environment = fs::read(format!("/proc/{}/environ", row["pid"])).unwrap_or_default();
+    let own = format!("SEEKWIRE_DIR={}", stage.path("registry").display());
+    !environment.split(|byte| *byte == 0).any(|setting| setting == own.as_bytes())
+}
+
+fn status(stage: &Stage, options: &[&str]) -> Command {
+    let mut command = stage.plain_command(seekwire());
+    command.arg("status").arg("--dir").arg(stage.path("registry")).args(options);
+    command
+}
+
+#[test]
+fn watching_ends_when_nobody_reads() {
+    let stage = Stage::new(Mode::Accelerated);
+    // An hour between drawings: it must notice that its reader has gone, not wait for the next.
+    let watch = format!("exec {} status --watch 3600 | head -n 1", seekwire().display());
+    let output = stage.run(stage.plain_command("sh").args(["-c", &watch])).success();
+    assert_eq!(output.lines().count(), 1, "{output}");
+}
+
+#[test]
+fn doctor_finds_this_host_usable() {
+    let stage = Stage::new(Mode::Accelerated);
+    let mut command = stage.plain_command(seekwire());
+    let text = stage.run(command.args(["doctor", "--json", "--dir"]).arg(stage.path("registry"))).success();
+    let findings: Vec<Value> = serde_json::from_str(&text).expect("an array");
+    assert!(findings.iter().all(|finding| finding["verdict"] != "fail"), "{text}");
+    let exchange =
+        findings.iter().find(|finding| finding["check"] == "exchange of messages").expect("the exchange");
+    assert_eq!(exchange["verdict"], "ok", "{exchange}");
+}
+
+#[test]
+fn doctor_says_how_to_mend_an_open_registry() {
+    let stage = Stage::new(Mode::Accelerated);
+    let registry = stage.path("registry");
+    fs::create_dir(&registry).expect("a directory");
+    fs::set_permissions(&registry, fs::Permissions::from_mode(0o777)).expect("a directory");
+    let mut command = stage.plain_command(seekwire());
+    let finished = stage.run(command.args(["doctor", "--dir"]).arg(&registry));
+    assert_eq!(finished.status.code(), Some(1));
+    assert!(finished.stdout.contains("chmod 700"), "{}", finished.stdout);
+}
+
+#[test]
+fn programs_that_a_program_starts_are_accelerated_too() {
+    let stage = Stage::new(Mode::Accelerated);
+    let python = crate::harness::python();
+    let script = source("echo_server.py");
+    let start = format!("{} {} epoll", python.display(), script.display());
+    let (server, port) = stage.serve_printing_port(stage.command("sh").args(["-c", &start]));
+    let echoed = stage.run(&mut stage.script("echo_client.py", &["127.0.0.1", &port])).success();
+    assert_eq!(echoed.trim(), "8000000");
+    server.finish().success();
+    assert!(stage.stats().ring() > 0);
+}
