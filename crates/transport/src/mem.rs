@@ -295,6 +295,7 @@ impl PeerMemory for Peer {
 
 /// Memory that several processes of this user write, as words only.
 #[derive(Debug)]
+#[cfg_attr(loom, expect(dead_code, reason = "loom has no words in mapped memory"))]
 pub struct Common {
     mapping: Mapping,
 }
@@ -333,7 +334,8 @@ impl Common {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+// Miri maps no memfd.
+#[cfg(all(test, not(loom), not(miri)))]
 mod tests {
     use super::*;
 

@@ -199,7 +199,8 @@ fn recv_asleep(end: &End, bell: &Bell) -> [u8; 8] {
             bell.wait();
             there = end.rearm_data();
         }
-        if end.disarm_data() && end.has_record() {
+        end.disarm_data();
+        if end.waiters().0 && end.has_record() {
             bell.ring();
         }
     }

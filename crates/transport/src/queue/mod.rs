@@ -94,7 +94,7 @@ pub fn peer_geometry(peer: &impl PeerMemory, mapped: usize) -> Result<Geometry, 
 }
 
 impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
-    /// Joins this end's memory, which was [`format`]ted, and its peer's.
+    /// Joins this end's memory, which was [`format()`]ted, and its peer's.
     #[must_use]
     pub fn new(own: O, geometry: Geometry, peer: P, peer_geometry: Geometry) -> Self {
         Self { own, peer, geometry, peer_geometry }

@@ -56,7 +56,6 @@ impl Heap {
     /// The areas that are used in memory of this geometry, when the peer has as many segments; all of
     /// it would be too much for loom.
     pub(crate) fn new(geometry: Geometry) -> Self {
-        const HEADER: usize = 0x280;
         const TABLES: usize = 0x400;
         let segments = geometry.segments() * geometry.segment_size();
         let states_end = TABLES + geometry.segments() * 16;
@@ -64,7 +63,7 @@ impl Heap {
         let area = |from: usize, bytes: usize| (from, (0..bytes / 8).map(|_| Word::new()).collect());
         Self {
             areas: vec![
-                area(0, HEADER),
+                area(0, TABLES),
                 area(TABLES, states_end + geometry.segments() * 8 - TABLES),
                 area(ring, geometry.cells() * 64),
                 area(geometry.bytes() - segments, segments),
