@@ -186,7 +186,7 @@ impl Connection {
         if !link.is_sound() {
             return Readiness { read: true, write: true, tx_on_ring: false, end: true };
         }
-        let tx_on_ring = q.tx_on_ring() && !q.peer_has_closed() && !q.is_shut();
+        let tx_on_ring = link.tx_on_ring();
         let read = q.has_data() || (q.has_record() && self.has_data_after_switches(link));
         let end = q.peer_has_closed() || (read && q.has_end());
         Readiness { read, write: tx_on_ring && q.has_room(), tx_on_ring, end }
