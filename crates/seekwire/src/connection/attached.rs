@@ -34,6 +34,7 @@ impl Link {
             tx_spinner: Spinner::default(),
             broken: AtomicU8::new(SOUND),
             peer_pid,
+            shown: AtomicU8::new(0),
             owed: Mutex::default(),
         }
     }
@@ -225,10 +226,22 @@ impl Connection {
         if let Some(slot) = self.slot.get() {
             slot.show_sent(tcp, ring);
         }
+        self.show_switches(link);
         if let Some(after) = Config::get().fall_back_after
             && ring >= after
         {
             self.forced_back(link);
+        }
+    }
+
+    /// Tells the registry when a direction has changed its carrier.
+    #[inline]
+    fn show_switches(&self, link: &Link) {
+        let q = &link.ring.queue;
+        let now = u8::from(q.tx_on_ring()) | u8::from(q.rx_on_ring()) << 1;
+        if link.shown.load(Ordering::Relaxed) != now {
+            link.shown.store(now, Ordering::Relaxed);
+            self.show_carriers();
         }
     }
 
@@ -365,6 +378,7 @@ impl Connection {
                 if let Some(slot) = self.slot.get() {
                     slot.show_received(tcp, ring);
                 }
+                self.show_switches(link);
                 Ok(tried)
             }
             Err(Failure::Violation(violation)) => Err(self.violated(link, violation)),

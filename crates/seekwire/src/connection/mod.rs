@@ -149,6 +149,8 @@ struct Link {
     broken: AtomicU8,
     /// The peer's process.
     peer_pid: u32,
+    /// What the registry was last told about the carriers, a bit each.
+    shown: AtomicU8,
     /// Taken back from the ring and not yet given to the kernel: goes before everything else.
     owed: Mutex<Vec<u8>>,
 }
