@@ -301,6 +301,10 @@ impl Connection {
         let handed_over = match step {
             // The end of the stream is TCP's to tell, too.
             Ok(RxStep::TcpUnbounded | RxStep::RingEmpty | RxStep::End) => Ok(()),
+            // With both ends in one process, the other one may be this very thread's to serve.
+            Ok(_) if link.peer_pid == thread::process_id() => {
+                self.have_sent_again(link, &rx, Deadline::after(Some(CHECK / 10)))
+            }
             Ok(_) => self.have_sent_again(link, &rx, until),
             Err(_) => Err(Errno::CONNRESET),
         };
