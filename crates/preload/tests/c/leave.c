@@ -108,7 +108,9 @@ static void stdio(void)
     int a, b;
     char line[32];
     pair(&a, &b);
-    dprintf(b, "%s %d\n", "printed", 1);
+    dprintf(b, "%s %d %.2f\n", "printed", 1, 2.5);
+    say("printed", recv(a, line, 15, MSG_WAITALL));
+    printf("%.15s", line);
     FILE *file = fdopen(b, "r+");
     CHECK(file != NULL);
     write_all(a, "a line\nanother\n", 15);
@@ -118,8 +120,8 @@ static void stdio(void)
     printf("%s", line);
     fprintf(file, "answer\n");
     fclose(file);
-    say("printed, answered", recv(a, line, 17, MSG_WAITALL));
-    printf("%.17s", line);
+    say("answered", recv(a, line, 7, MSG_WAITALL));
+    printf("%.7s", line);
     say("end", read(a, line, 1));
     close(a);
 }
