@@ -48,6 +48,7 @@ pub(crate) const TAKEN_BACK: usize = 0x118;
 /// Values of [`TAKEN_BACK`]; 0 is no answer yet.
 pub(crate) const TAKEN: u64 = 1;
 pub(crate) const REFUSED: u64 = 2;
+pub(crate) const AT_WORK: u64 = 3;
 
 pub(crate) const TX_LOCK: usize = 0x140;
 pub(crate) const TX_POSITION: usize = 0x148;

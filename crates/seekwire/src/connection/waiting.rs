@@ -323,6 +323,11 @@ impl Connection {
                 Err(violation) => return Err(self.violated(link, violation)),
             }
         }
+        match rx.withdraw(link.peer_pid) {
+            Ok(true) => return Ok(()),
+            Ok(false) => {}
+            Err(violation) => return Err(self.violated(link, violation)),
+        }
         tracing::error!(
             "fd {}: process {} did not take back what it had sent; receive before the socket is handed over",
             self.fd().raw(),

@@ -10,6 +10,7 @@ use crate::layout::{self, control};
 use crate::lock::{Acquired, Held};
 use crate::mem::PeerMemory;
 use crate::sync::{Ordering, store_fenced};
+use crate::sys::thread::{process_is_alive, relax};
 
 /// The receiving half.
 #[derive(Debug)]
@@ -261,7 +262,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     pub fn is_taken_back(&self) -> Result<Option<bool>, Violation> {
         let q = self.queue;
         match q.peer.load(layout::TAKEN_BACK, Ordering::Acquire) {
-            0 => return Ok(None),
+            0 | layout::AT_WORK => return Ok(None),
             layout::TAKEN => {}
             _ => return Ok(Some(false)),
         }
@@ -275,6 +276,25 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         q.set_rx_switch(switch);
         self.advance(left);
         Ok(Some(true))
+    }
+
+    /// Gives up asking, unless the peer is at it already: then this waits for its answer. Returns whether
+    /// the peer has taken the bytes back after all.
+    ///
+    /// # Errors
+    /// [`Violation`], also of a peer that dies over it.
+    pub fn withdraw(&self, peer_pid: u32) -> Result<bool, Violation> {
+        let q = self.queue;
+        // SYNC POINT "take back", receiver: the wish is gone before the peer's word is looked at; see
+        // `Tx::take_back`.
+        q.own.word(layout::CONTROL).fetch_and(!control::TAKE_BACK, Ordering::SeqCst);
+        while q.peer.load(layout::TAKEN_BACK, Ordering::SeqCst) == layout::AT_WORK {
+            if !process_is_alive(peer_pid) {
+                return Err(Violation);
+            }
+            relax();
+        }
+        Ok(self.is_taken_back()? == Some(true))
     }
 
     // ---- records ------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ use protocol::switch::{TxConditions, TxStep, TxSwitch};
 
 use super::{Memory, QueuePair, Violation};
 use crate::iov::Gather;
-use crate::layout::{self, Geometry};
+use crate::layout::{self, Geometry, control};
 use crate::lock::{Acquired, Held};
 use crate::mem::PeerMemory;
 use crate::sync::{Ordering, store_fenced};
@@ -261,6 +261,13 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         if !q.is_asked_back() || !(q.tx_on_ring() || just_left) {
             return Ok(None);
         }
+        // SYNC POINT "take back", sender: at work before the wish is looked at once more; see
+        // `Rx::withdraw`.
+        store_fenced(q.own.word(layout::TAKEN_BACK), layout::AT_WORK);
+        if q.peer.load(layout::CONTROL, Ordering::SeqCst) & control::TAKE_BACK == 0 {
+            q.own.word(layout::TAKEN_BACK).store(0, Ordering::Release);
+            return Ok(None);
+        }
         let from = q.peer.load(layout::BACK_FROM, Ordering::Acquire);
         let end = q.get(layout::TX_POSITION);
         let behind = (end as u32).wrapping_sub((from >> 32) as u32);
@@ -304,10 +311,13 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         Ok(Some(bytes))
     }
 
-    /// Answers the peer: what was taken back is on its way, or cannot be.
+    /// Answers a peer that has asked and not withdrawn: what was taken back is on its way, or cannot be.
     pub fn answer_take_back(&self, taken: bool) {
         let answer = if taken { layout::TAKEN } else { layout::REFUSED };
-        self.queue.own.word(layout::TAKEN_BACK).store(answer, Ordering::Release);
+        let word = self.queue.own.word(layout::TAKEN_BACK);
+        if taken || word.load(Ordering::Relaxed) == layout::AT_WORK || self.queue.is_asked_back() {
+            word.store(answer, Ordering::Release);
+        }
     }
 
     // ---- descriptors --------------------------------------------------------------------------
