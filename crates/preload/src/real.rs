@@ -70,6 +70,18 @@ macro_rules! real {
     )*};
 }
 
+/// Where dprintf is, for code that hands its arguments on as they are.
+pub(crate) fn address_of_dprintf() -> *mut c_void {
+    static NEXT: Next = Next::new(c"dprintf");
+    NEXT.get()
+}
+
+/// Where dprintf is in programs built with _FORTIFY_SOURCE.
+pub(crate) fn address_of_dprintf_chk() -> *mut c_void {
+    static NEXT: Next = Next::new(c"__dprintf_chk");
+    NEXT.get()
+}
+
 real! {
     fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int;
     fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int;

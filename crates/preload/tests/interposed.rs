@@ -43,13 +43,17 @@ fn library() -> PathBuf {
         })
 }
 
-fn compile(name: &str, directory: &Path) -> PathBuf {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/c").join(name).with_extension("c");
+fn compile(name: &str, directory: &Path, arguments: &[&str]) -> PathBuf {
+    let crate_directory = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let source = crate_directory.join("tests/c").join(name).with_extension("c");
     let program = directory.join(name);
     let output = Command::new("cc")
         .args(["-O2", "-Wall", "-Wextra", "-Werror", "-D_FORTIFY_SOURCE=2", "-pthread", "-o"])
         .arg(&program)
         .arg(&source)
+        .arg("-I")
+        .arg(crate_directory.join("../../include"))
+        .args(arguments)
         .output()
         .expect("cc runs");
     assert!(output.status.success(), "{name}.c: {}", String::from_utf8_lossy(&output.stderr));
@@ -87,7 +91,7 @@ fn same_outcome(name: &str) {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(&directory).unwrap();
-    let program = compile(name, &directory);
+    let program = compile(name, &directory, &[]);
     let plain = run(&program, None, &directory);
     assert!(
         plain.status.success(),
@@ -129,6 +133,19 @@ fn difference(expected: &[u8], found: &[u8]) -> String {
         Some((expected, found)) => format!("  plain:  {expected}\n  now:    {found}\n"),
         None => String::new(),
     }
+}
+
+/// The library can also be linked, and then needs no LD_PRELOAD.
+#[test]
+fn api() {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("api");
+    fs::create_dir_all(&directory).unwrap();
+    let library = library();
+    let place = library.parent().unwrap().to_str().expect("a path that is text");
+    let program =
+        compile("api", &directory, &["-Wl,--no-as-needed", "-L", place, "-Wl,-rpath", place, "-lseekwire"]);
+    let output = run(&program, None, &directory);
+    assert!(output.status.success(), "{:?}\n{}", output.status, String::from_utf8_lossy(&output.stdout));
 }
 
 macro_rules! programs {

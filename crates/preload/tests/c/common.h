@@ -44,7 +44,7 @@
 __attribute__((unused)) static volatile int too_many = IOV_MAX + 1, negative = -1;
 
 /* Prints a result, with the name of the error if it is one. */
-static void say(const char *what, long result)
+__attribute__((unused)) static void say(const char *what, long result)
 {
     if (result < 0)
         printf("%s: %s\n", what, strerrorname_np(errno));

@@ -4,6 +4,35 @@
 
 extern char **environ;
 
+/* Waits for an answer from before the other end is given away: it takes part in that while it waits. */
+struct answer {
+    pthread_t thread;
+    int fd;
+    size_t len;
+    ssize_t got;
+    char bytes[32];
+};
+
+static void *get_answer(void *argument)
+{
+    struct answer *answer = argument;
+    answer->got = recv(answer->fd, answer->bytes, answer->len, MSG_WAITALL);
+    return NULL;
+}
+
+static void await_answer(struct answer *answer, int fd, size_t len)
+{
+    *answer = (struct answer){.fd = fd, .len = len};
+    CHECK(pthread_create(&answer->thread, NULL, get_answer, answer) == 0);
+}
+
+static void show_answer(struct answer *answer)
+{
+    pthread_join(answer->thread, NULL);
+    say("answer", answer->got);
+    printf("%s\n", answer->bytes);
+}
+
 static void passed(void)
 {
     int a, b, ends[2];
@@ -31,10 +60,12 @@ static void passed(void)
     control.header = (struct cmsghdr){CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
     memcpy(CMSG_DATA(&control.header), &b, sizeof b);
     write_all(a, "pi", 2);
+    struct answer answer;
+    await_answer(&answer, a, 4);
     say("passed", sendmsg(ends[0], &message, 0));
     close(b);
     write_all(a, "ng", 2);
-    say("answer", recv(a, buf, 4, MSG_WAITALL));
+    show_answer(&answer);
     say("end", read(a, buf, 4));
     CHECK(waitpid(child, NULL, 0) == child);
     close(a), close(ends[0]), close(ends[1]);
@@ -50,6 +81,8 @@ static void inherited(int how)
     fcntl(a, F_SETFD, FD_CLOEXEC);
     fflush(stdout);
     write_all(a, "to a program ", 13);
+    struct answer answer;
+    await_answer(&answer, a, 21);
     if (how == 0) {
         posix_spawn_file_actions_t actions;
         posix_spawn_file_actions_init(&actions);
@@ -77,8 +110,7 @@ static void inherited(int how)
     }
     close(b);
     write_all(a, "and back", 8);
-    say("back", recv(a, buf, 21, MSG_WAITALL));
-    printf("%s\n", buf);
+    show_answer(&answer);
     shutdown(a, SHUT_WR);
     say("end", read(a, buf, 1));
     CHECK(waitpid(child, NULL, 0) == child);
@@ -108,7 +140,9 @@ static void stdio(void)
     int a, b;
     char line[32];
     pair(&a, &b);
-    dprintf(b, "%s %d\n", "printed", 1);
+    dprintf(b, "%s %d %.2f\n", "printed", 1, 2.5);
+    say("printed", recv(a, line, 15, MSG_WAITALL));
+    printf("%.15s", line);
     FILE *file = fdopen(b, "r+");
     CHECK(file != NULL);
     write_all(a, "a line\nanother\n", 15);
@@ -118,8 +152,8 @@ static void stdio(void)
     printf("%s", line);
     fprintf(file, "answer\n");
     fclose(file);
-    say("printed, answered", recv(a, line, 17, MSG_WAITALL));
-    printf("%.17s", line);
+    say("answered", recv(a, line, 7, MSG_WAITALL));
+    printf("%.7s", line);
     say("end", read(a, line, 1));
     close(a);
 }

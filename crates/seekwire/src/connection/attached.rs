@@ -451,23 +451,36 @@ impl Connection {
         let mut how = KernelRecv::empty();
         how.set(KernelRecv::PEEK, flags.peek);
         how.set(KernelRecv::TRUNC, flags.truncate);
-        let room = scatter.next_room(usize::try_from(bound).unwrap_or(usize::MAX));
-        match socket::recv(self.fd(), room, how) {
-            Ok(0) if bound != u64::MAX => Err(Failure::Kernel(Errno::CONNRESET)),
-            Ok(n) => {
-                if !flags.peek {
-                    rx.received_by_tcp(n);
-                    // What the peer put on the ring after these bytes can be read from now on, and it
-                    // rang for that before: waiters have to hear of it again.
-                    if n as u64 == bound && link.ring.queue.waiters().0 {
-                        link.ring.bell.ring();
+        let mut moved = 0;
+        // One buffer after the other, as long as they fill up: the bytes behind a peek are not looked for.
+        loop {
+            let left = bound - moved as u64;
+            let room = scatter.next_room(usize::try_from(left).unwrap_or(usize::MAX));
+            let wanted = room.len();
+            match socket::recv(self.fd(), room, how) {
+                Ok(0) if moved > 0 => return Ok(Try::Moved(moved)),
+                Ok(0) if bound != u64::MAX => return Err(Failure::Kernel(Errno::CONNRESET)),
+                Ok(n) => {
+                    if !flags.peek {
+                        rx.received_by_tcp(n);
+                        // What the peer put on the ring after these bytes can be read from now on, and it
+                        // rang for that before: waiters have to hear of it again.
+                        if n as u64 == left && link.ring.queue.waiters().0 {
+                            link.ring.bell.ring();
+                        }
+                    }
+                    scatter.filled_in_place(n);
+                    moved += n;
+                    let full = n == wanted && n as u64 != left && scatter.remaining() > 0;
+                    // An error behind the data is the next call's, so it must not be taken here.
+                    if flags.peek || !full || socket::unread(self.fd()).unwrap_or(0) == 0 {
+                        return Ok(Try::Moved(moved));
                     }
                 }
-                scatter.filled_in_place(n);
-                Ok(Try::Moved(n))
+                Err(_) if moved > 0 => return Ok(Try::Moved(moved)),
+                Err(Errno::AGAIN) => return Ok(Try::Wait(Carrier::Tcp)),
+                Err(error) => return Err(Failure::Kernel(error)),
             }
-            Err(Errno::AGAIN) => Ok(Try::Wait(Carrier::Tcp)),
-            Err(error) => Err(Failure::Kernel(error)),
         }
     }
 

@@ -75,12 +75,16 @@ fn online() -> usize {
 }
 
 /// The number before the slash in the fourth field of /proc/loadavg (proc(5)). Read without libc, whose
-/// open() and read() are points at which a thread can be cancelled.
+/// open(), read() and close() are points at which a thread can be cancelled.
 fn runnable_threads() -> Option<usize> {
+    use rustix::fd::IntoRawFd;
     use rustix::fs::{Mode, OFlags};
     let file = rustix::fs::open(c"/proc/loadavg", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let mut text = [0; 64];
-    let len = rustix::io::read(&file, &mut text).ok()?;
+    let read = rustix::io::read(&file, &mut text);
+    // SAFETY: the descriptor was opened above and is used no more.
+    unsafe { rustix::io::close(file.into_raw_fd()) };
+    let len = read.ok()?;
     let text = std::str::from_utf8(&text[..len]).ok()?;
     text.split_ascii_whitespace().nth(3)?.split('/').next()?.parse().ok()
 }

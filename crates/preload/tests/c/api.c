@@ -1,0 +1,32 @@
+/* The C interface, linked against the library. */
+#include "common.h"
+#include "seekwire.h"
+
+int main(void)
+{
+    int a, b, other = open("/dev/null", O_RDWR), datagrams = socket(AF_INET, SOCK_DGRAM, 0);
+    char buf[16];
+    struct seekwire_status status = {.size = sizeof status};
+    CHECK(seekwire_version()[0] >= '0' && seekwire_version()[0] <= '9');
+    CHECK(seekwire_status(-1, &status) == -1 && errno == EBADF);
+    CHECK(seekwire_status(other, &status) == -1 && errno == ENOTSOCK);
+    CHECK(seekwire_status(datagrams, &status) == -1 && errno == EINVAL);
+    CHECK(seekwire_fall_back(other) == -1 && errno == ENOTSOCK);
+    pair(&a, &b);
+    CHECK(seekwire_status(a, NULL) == -1 && errno == EINVAL);
+    status.size = 4;
+    CHECK(seekwire_status(a, &status) == -1 && errno == EINVAL);
+    status.size = sizeof status;
+    CHECK(seekwire_status(a, &status) == 0 && status.attached == 1);
+    CHECK(status.tx_carrier == SEEKWIRE_CARRIER_RING && status.rx_carrier == SEEKWIRE_CARRIER_RING);
+    CHECK(status.tx_tcp + status.tx_ring == 32 && status.rx_tcp + status.rx_ring == 32 && status.tx_ring > 0);
+    write_all(a, "before", 6);
+    CHECK(seekwire_fall_back(a) == 0);
+    write_all(a, "after", 5);
+    CHECK(recv(b, buf, 11, MSG_WAITALL) == 11 && memcmp(buf, "beforeafter", 11) == 0);
+    write_all(b, "back", 4);
+    read_all(a, buf, 4);
+    CHECK(seekwire_status(a, &status) == 0 && status.tx_carrier == SEEKWIRE_CARRIER_TCP && status.rx_carrier == SEEKWIRE_CARRIER_TCP);
+    CHECK(status.tx_tcp + status.tx_ring == 43 && status.rx_tcp + status.rx_ring == 36);
+    return 0;
+}
