@@ -1,7 +1,7 @@
 //! Threads: who this is, who is still alive, and sleeping on a word in shared memory.
 
 use std::cell::Cell;
-use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
@@ -30,12 +30,15 @@ fn first_id(id: &Cell<u32>) -> u32 {
         // A thread that is being torn down has no cached id any more, and needs none.
         let _ = ID.try_with(|id| id.set(0));
     }
-    static REGISTERED: Once = Once::new();
-    REGISTERED.call_once(|| {
+    // Not a `Once`: a child that is forked while another thread is inside would wait for it for ever. To
+    // be registered twice does no harm.
+    static REGISTERED: AtomicBool = AtomicBool::new(false);
+    if !REGISTERED.load(Ordering::Acquire) {
         // SAFETY: `forget` is a function of this library, which is never unloaded while it has
         // threads in it, and does nothing that is forbidden in a child after fork.
         unsafe { libc::pthread_atfork(None, None, Some(forget)) };
-    });
+        REGISTERED.store(true, Ordering::Release);
+    }
     let new = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
     id.set(new);
     new
