@@ -149,7 +149,15 @@ fn wait_for_ours(fds: &mut [pollfd], ours: &Ours<'_>, timeout: &mut Timeout, mas
             }
         }
         let _ = guarded_raw(|| ours.add_ready(fds));
-        let ready = merge(fds, &asked);
+        let mut ready = merge(fds, &asked);
+        let mut again = ours.masked(fds);
+        if ready > 0
+            && again.iter().zip(&asked).any(|(now, then)| now.events != then.events)
+            && look(&mut again)
+        {
+            // The peer has gone meanwhile: the kernel knows of the room that was kept from it.
+            ready = merge(fds, &again);
+        }
         if ready > 0 || timeout.is_over() {
             return ready;
         }

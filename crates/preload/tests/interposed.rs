@@ -23,7 +23,7 @@ const MODES: [Mode; 5] = [
     Mode {
         name: "small",
         accelerated: true,
-        variables: &[("SEEKWIRE_SEGMENT_SIZE", "4096"), ("SEEKWIRE_SEGMENTS", "4")],
+        variables: &[("SEEKWIRE_SEGMENT_SIZE", "4096"), ("SEEKWIRE_SEGMENTS", "8")],
     },
     Mode { name: "fallback", accelerated: true, variables: &[("SEEKWIRE_FALLBACK_AFTER", "100")] },
 ];

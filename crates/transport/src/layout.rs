@@ -5,8 +5,8 @@
 //! | 0x000  | once      | magic, layout and ring size, segment size and count           |
 //! | 0x040  | sender    | published position, published bytes                           |
 //! | 0x080  | receiver  | consumed position, returned segments, consumed bytes          |
-//! | 0x0c0  | both      | control bits, data arm, unbounded read, processor             |
-//! | 0x100  | sender    | space arm and the two marks it waits for                      |
+//! | 0x0c0  | both      | control bits, data arm, unbounded read, processor, take back  |
+//! | 0x100  | sender    | space arm and the two marks it waits for; what was taken back |
 //! | 0x140  | sender    | private: lock, position, switch, free list, arm bookkeeping   |
 //! | 0x1c0  | receiver  | private: lock, position, switch, arm bookkeeping              |
 //! | 0x240  | processes | private: who holds this end                                   |
@@ -39,10 +39,15 @@ pub(crate) const CONTROL: usize = 0x0c0;
 pub(crate) const ARM_DATA: usize = 0x0c8;
 pub(crate) const UNBOUNDED_READ: usize = 0x0d0;
 pub(crate) const PROCESSOR: usize = 0x0d8;
+pub(crate) const BACK_FROM: usize = 0x0e0;
 
 pub(crate) const ARM_SPACE: usize = 0x100;
 pub(crate) const WANT_CONSUMED: usize = 0x108;
 pub(crate) const WANT_RETURNED: usize = 0x110;
+pub(crate) const TAKEN_BACK: usize = 0x118;
+/// Values of [`TAKEN_BACK`]; 0 is no answer yet.
+pub(crate) const TAKEN: u64 = 1;
+pub(crate) const REFUSED: u64 = 2;
 
 pub(crate) const TX_LOCK: usize = 0x140;
 pub(crate) const TX_POSITION: usize = 0x148;
@@ -53,6 +58,7 @@ pub(crate) const FREE_COUNT: usize = 0x168;
 pub(crate) const FREE_FIRST: usize = 0x2c0;
 pub(crate) const RUN_BYTES: usize = 0x2c8;
 pub(crate) const RUN_MARK: usize = 0x2d0;
+pub(crate) const LEFT_AT: usize = 0x2d8;
 pub(crate) const PULLED: usize = 0x170;
 pub(crate) const RUNG_DATA: usize = 0x178;
 pub(crate) const CONSUMED_SEEN: usize = 0x180;
@@ -90,6 +96,8 @@ pub(crate) mod control {
     pub(crate) const TCP_ONLY: u64 = 2;
     /// This end has closed the connection.
     pub(crate) const CLOSED: u64 = 4;
+    /// This end takes nothing more off its ring: the peer shall send it again by TCP.
+    pub(crate) const TAKE_BACK: u64 = 8;
 }
 
 /// The size of a ring and its pool.
@@ -220,7 +228,7 @@ impl Default for Geometry {
     }
 }
 
-const _: () = assert!(FORKS_PENDING + 8 <= FREE_FIRST && RUN_MARK + 8 <= TABLES);
+const _: () = assert!(FORKS_PENDING + 8 <= FREE_FIRST && LEFT_AT + 8 <= TABLES);
 const _: () = assert!(CELL == 64 && MAX_CELLS.is_power_of_two());
 
 #[cfg(test)]

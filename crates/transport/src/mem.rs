@@ -90,6 +90,13 @@ pub trait OwnMemory {
     fn word(&self, offset: usize) -> &crate::sync::AtomicU64;
     /// Copies `from` into the memory.
     fn write(&self, offset: usize, from: &[u8]);
+    /// Copies back what was written, word by word: for the rare case that it is wanted again.
+    fn read_back(&self, offset: usize, into: &mut [u8]) {
+        for (at, byte) in (offset..).zip(into) {
+            let word = self.word(at & !7).load(crate::sync::Ordering::Relaxed);
+            *byte = word.to_ne_bytes()[at & 7];
+        }
+    }
 }
 
 /// What a queue needs of its peer's memory.

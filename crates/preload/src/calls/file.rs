@@ -8,11 +8,11 @@ use libc::{off_t, size_t, ssize_t};
 use rustix::fs::{FileType, SeekFrom};
 use transport::Errno;
 
-use super::interpose;
-use super::receive::{receive, receive_by_kernel};
 use super::send::{by_kernel, transmit};
-use crate::border::{fail, guarded};
+use super::{interpose, receive};
+use crate::border::{errno, fail, guarded};
 use crate::buffers::Buffers;
+use crate::real;
 use crate::table::{self, SocketRef};
 
 /// Bytes of the file that are copied at once.
@@ -87,11 +87,10 @@ fn copy(
         };
         let (base, room) = (piece.as_mut_ptr().cast(), read);
         // SAFETY: the call of an application that had read the piece itself.
-        let result = transmit(socket, Buffers::Flat(base, room), 0, || unsafe {
-            crate::real::send(out, base, room, 0)
-        });
+        let result =
+            transmit(socket, Buffers::Flat(base, room), 0, || unsafe { real::send(out, base, room, 0) });
         let Ok(bytes) = usize::try_from(result) else {
-            return (sent, Some(Errno::from_raw_os_error(crate::border::errno())));
+            return (sent, Some(Errno::from_raw_os_error(errno())));
         };
         sent += bytes;
         if bytes < read {
@@ -102,41 +101,58 @@ fn copy(
 }
 
 /// splice from a tracked socket to a pipe.
+///
+/// The kernel's socket does not have the bytes that came by the ring, and of those that it has, some may belong behind them.
+/// So the bytes of an attached connection are copied.
 fn splice_out(
     socket: &SocketRef,
+    from: c_int,
     pipe: c_int,
     len: usize,
     flags: c_uint,
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
-    // What fits into a pipe that poll calls writable.
-    const PIECE: usize = libc::PIPE_BUF;
-    if socket.fall_back(Reason::Spliced).is_ok() {
-        return receive_by_kernel(socket, kernel);
+    match socket.enter_plain() {
+        Some(Some(plain)) => return receive::by_kernel(socket, plain, 0, kernel),
+        Some(None) if len > 0 => {}
+        _ => return kernel(),
     }
-    // Bytes that came by the ring: the kernel does not have them.
-    let wait = flags & libc::SPLICE_F_NONBLOCK == 0;
-    let mut room = libc::pollfd { fd: pipe, events: libc::POLLOUT, revents: 0 };
-    // SAFETY: one live entry.
-    let ready = unsafe { crate::real::poll(&raw mut room, 1, if wait { -1 } else { 0 }) };
-    if ready <= 0 || room.revents & libc::POLLOUT == 0 {
-        return match ready {
-            0 => fail(Errno::AGAIN),
-            -1 => -1,
-            _ => kernel(),
-        };
-    }
-    let mut piece = [0u8; PIECE];
-    let (base, len) = (piece.as_mut_ptr().cast(), len.min(PIECE));
-    // SAFETY: a live array.
-    let received = receive(socket, Buffers::Flat(base, len), 0, || unsafe {
-        crate::real::recv(socket.connection.fd().raw(), base, len, 0)
-    });
+    let room = match room_in(pipe, flags & libc::SPLICE_F_NONBLOCK == 0) {
+        Ok(0) => return kernel(),
+        Ok(room) => room.min(len).min(PIECE),
+        Err(error) => return fail(error),
+    };
+    let Some(mut piece) = guarded(|| vec![0u8; room]) else { return fail(Errno::NOMEM) };
+    let base = piece.as_mut_ptr().cast();
+    // SAFETY: a live array of that size.
+    let received =
+        receive::receive(socket, Buffers::Flat(base, room), 0, || unsafe { real::recv(from, base, room, 0) });
     if received <= 0 {
         return received;
     }
-    // SAFETY: bytes that were just received.
-    unsafe { crate::real::write(pipe, base, received as usize) }
+    // SAFETY: bytes that were just received, for which there is room.
+    unsafe { real::write(pipe, base.cast_const(), received as usize) }
+}
+
+/// How many bytes `pipe` takes without waiting, after having waited for some; 0 if it is no pipe that can be written to.
+fn room_in(pipe: c_int, wait: bool) -> Result<usize, Errno> {
+    let mut entry = libc::pollfd { fd: pipe, events: libc::POLLOUT, revents: 0 };
+    // SAFETY: one live entry.
+    match unsafe { real::poll(&raw mut entry, 1, if wait { -1 } else { 0 }) } {
+        0 => return Err(Errno::AGAIN),
+        -1 => return Err(Errno::from_raw_os_error(errno())),
+        _ => {}
+    }
+    // SAFETY: takes no argument.
+    let capacity = unsafe { real::fcntl(pipe, libc::F_GETPIPE_SZ, 0) };
+    let mut queued: c_int = 0;
+    // SAFETY: writes to a live integer.
+    let asked = unsafe { real::ioctl(pipe, libc::FIONREAD, &raw mut queued as usize) };
+    if entry.revents != libc::POLLOUT || asked < 0 {
+        return Ok(0);
+    }
+    // One that holds something may have little room left, but poll promises this much.
+    Ok(if queued == 0 { usize::try_from(capacity).unwrap_or(0) } else { libc::PIPE_BUF })
 }
 
 /// splice from a pipe to a tracked socket, or sendfile from something that cannot be read twice.
@@ -162,8 +178,8 @@ interpose! {
     /// splice(2)
     fn splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, len: size_t, flags: c_uint) -> ssize_t = Some((table::socket(from), table::socket(to))) => |ends, kernel| {
         match ends {
-            (Some(from), _) => splice_out(&from, to, len, flags, kernel),
-            (None, Some(to)) => splice_in(&to, kernel),
+            (Some(socket), _) => splice_out(&socket, from, to, len, flags, kernel),
+            (None, Some(socket)) => splice_in(&socket, kernel),
             (None, None) => kernel(),
         }
     };

@@ -56,7 +56,12 @@ pub(crate) fn receive(
 
 /// Receives inside the bracket of a plain connection.
 #[inline]
-fn by_kernel(socket: &SocketRef, plain: Plain<'_>, flags: c_int, kernel: impl Fn() -> ssize_t) -> ssize_t {
+pub(super) fn by_kernel(
+    socket: &SocketRef,
+    plain: Plain<'_>,
+    flags: c_int,
+    kernel: impl Fn() -> ssize_t,
+) -> ssize_t {
     let result = kernel();
     keeping_errno(|| {
         guarded(|| {
@@ -68,15 +73,6 @@ fn by_kernel(socket: &SocketRef, plain: Plain<'_>, flags: c_int, kernel: impl Fn
     });
     socket.settle();
     result
-}
-
-/// Makes a call that moves bytes from the kernel's socket, and counts them while the connection is plain. An attached one must
-/// have gone back to TCP.
-pub(super) fn receive_by_kernel(socket: &SocketRef, kernel: impl Fn() -> ssize_t) -> ssize_t {
-    match socket.enter_plain() {
-        Some(Some(plain)) => by_kernel(socket, plain, 0, kernel),
-        _ => kernel(),
-    }
 }
 
 fn from_ring(socket: &SocketRef, into: Buffers, flags: c_int) -> Result<usize, Errno> {

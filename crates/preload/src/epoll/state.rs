@@ -419,20 +419,24 @@ impl State {
     }
 
     /// Reports what hot watches have, each once, those first that waited longest.
-    pub(super) fn collect(&mut self, round: u64, into: &mut Events) {
+    pub(super) fn collect(&mut self, round: u64, epfd: c_int, into: &mut Events) {
         for _ in 0..self.hot.len() {
             if into.room() == 0 {
                 return;
             }
             let Some(index) = self.hot.pop_front() else { return };
-            if self.report(index, round, into) {
+            if self.report(index, round, epfd, into) {
                 self.hot.push_back(index);
             }
         }
     }
 
     /// Looks at a hot watch; false if it is not hot any more.
-    fn report(&mut self, index: u32, round: u64, into: &mut Events) -> bool {
+    fn report(&mut self, index: u32, round: u64, epfd: c_int, into: &mut Events) -> bool {
+        if self.at(index).is_some_and(|watch| watch.masked && !watch.socket.connection.tx_on_ring()) {
+            // The peer is gone, or its wish for TCP was met: room is the kernel's to tell.
+            self.refresh(index, epfd);
+        }
         let Some(watch) = self.at(index) else { return false };
         if watch.parked {
             watch.hot = false;
@@ -499,7 +503,7 @@ impl State {
         for index in woken {
             let Some(watch) = self.at(index).filter(|watch| !watch.hot) else { continue };
             (watch.hot, watch.idle) = (true, 0);
-            if watch.reported.0 == round || into.room() == 0 || self.report(index, round, into) {
+            if watch.reported.0 == round || into.room() == 0 || self.report(index, round, epfd, into) {
                 self.hot.push_back(index);
             }
         }

@@ -74,7 +74,7 @@ fn look(set: &Set, epfd: c_int, events: *mut epoll_event, max: usize, only_look:
     loop {
         let mut state = set.state.lock();
         let round = state.round();
-        state.collect(round, &mut events);
+        state.collect(round, epfd, &mut events);
         state.unasked += 1;
         let found = events.len() > 0;
         let ask = if found { state.unasked >= ASK_EVERY && events.room() > 0 } else { only_look };

@@ -30,9 +30,10 @@ static void passed(void)
     struct msghdr message = {NULL, 0, &iov, 1, &control, sizeof control, 0};
     control.header = (struct cmsghdr){CMSG_LEN(sizeof(int)), SOL_SOCKET, SCM_RIGHTS};
     memcpy(CMSG_DATA(&control.header), &b, sizeof b);
+    write_all(a, "pi", 2);
     say("passed", sendmsg(ends[0], &message, 0));
     close(b);
-    write_all(a, "ping", 4);
+    write_all(a, "ng", 2);
     say("answer", recv(a, buf, 4, MSG_WAITALL));
     say("end", read(a, buf, 4));
     CHECK(waitpid(child, NULL, 0) == child);
@@ -48,6 +49,7 @@ static void inherited(int how)
     pair(&a, &b);
     fcntl(a, F_SETFD, FD_CLOEXEC);
     fflush(stdout);
+    write_all(a, "to a program ", 13);
     if (how == 0) {
         posix_spawn_file_actions_t actions;
         posix_spawn_file_actions_init(&actions);
@@ -74,7 +76,7 @@ static void inherited(int how)
         close(ends[0]);
     }
     close(b);
-    write_all(a, "to a program and back", 21);
+    write_all(a, "and back", 8);
     say("back", recv(a, buf, 21, MSG_WAITALL));
     printf("%s\n", buf);
     shutdown(a, SHUT_WR);

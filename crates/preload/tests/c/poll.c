@@ -148,6 +148,37 @@ static void ends(int a, int b)
     close(a);
 }
 
+/* The peer closes while the sender waits for room; or closed before. */
+static void close_peer(void *argument)
+{
+    CHECK(close(*(int *)argument) == 0);
+}
+
+static void room_at_the_end(int full)
+{
+    int a, b, set = epoll_create1(0);
+    struct later later;
+    struct epoll_event event = {EPOLLOUT | EPOLLET, {.u64 = 1}};
+    pair(&a, &b);
+    struct pollfd entry = {a, POLLOUT, 0};
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, a, &event) == 0);
+    if (full) {
+        fill(a);
+        CHECK(epoll_wait(set, &event, 1, 0) == 0);
+        do_later(&later, close_peer, &b);
+    } else {
+        close(b);
+    }
+    printf("room for nobody: %d\n", poll(&entry, 1, -1) == 1 && (entry.revents & POLLOUT));
+    printf("in a set: %d\n", epoll_wait(set, &event, 1, -1) == 1 && (event.events & EPOLLOUT));
+    if (full)
+        pthread_join(later.thread, NULL);
+    while (send(a, "x", 1, MSG_NOSIGNAL | MSG_DONTWAIT) == 1)
+        ;
+    printf("refused: %d\n", errno == EPIPE || errno == ECONNRESET);
+    close(a), close(set);
+}
+
 int main(void)
 {
     int a, b;
@@ -157,5 +188,7 @@ int main(void)
     selects(a, b);
     signals(b);
     ends(a, b);
+    room_at_the_end(0);
+    room_at_the_end(1);
     return 0;
 }

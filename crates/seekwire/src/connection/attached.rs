@@ -2,6 +2,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use protocol::switch::RxStep;
 use protocol::{Carrier, Reason};
@@ -33,6 +34,8 @@ impl Link {
             tx_spinner: Spinner::default(),
             broken: AtomicU8::new(SOUND),
             peer_pid,
+            shown: AtomicU8::new(0),
+            owed: Mutex::default(),
         }
     }
 
@@ -42,6 +45,10 @@ impl Link {
 
     pub(super) fn is_sound(&self) -> bool {
         self.broken.load(Ordering::Relaxed) == SOUND
+    }
+
+    fn owed(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_violated(&self) -> bool {
@@ -105,6 +112,9 @@ impl Connection {
             return self.send_to_nobody(link, gather, flags);
         }
         let tx = q.tx();
+        if q.is_asked_back() {
+            self.give_back(link, &tx);
+        }
         let tried = match tx.carrier() {
             Ok(Carrier::Ring) => {
                 tx.push(gather).map(|n| if n > 0 { Try::Moved(n) } else { Try::Wait(Carrier::Ring) })
@@ -136,6 +146,9 @@ impl Connection {
             link.ring.peer_bell.ring();
         }
         self.wait_for_unbounded_read(link, tx);
+        if !self.pay(link, tx)? {
+            return Ok(Try::Wait(Carrier::Tcp));
+        }
         match socket::send(self.fd(), &gather.rest(), kernel_flags(flags)) {
             Ok(n) => {
                 gather.take(n, |_| ());
@@ -146,6 +159,40 @@ impl Connection {
             Err(Errno::AGAIN) => Ok(Try::Wait(Carrier::Tcp)),
             Err(error) => Err(error),
         }
+    }
+
+    /// Sends by TCP what the peer wants off the ring.
+    #[cold]
+    pub(super) fn give_back(&self, link: &Link, tx: &Tx<'_, Own, Peer>) {
+        match tx.take_back() {
+            Ok(bytes) => {
+                let taken = bytes.is_some();
+                link.owed().extend(bytes.unwrap_or_default());
+                // An error is that of the next send.
+                let _ = self.pay(link, tx);
+                tx.answer_take_back(taken);
+                link.ring.peer_bell.ring();
+            }
+            Err(violation) => {
+                self.violated(link, violation);
+            }
+        }
+    }
+
+    /// Gives the kernel what is owed; false when it has no room for all of it.
+    fn pay(&self, link: &Link, tx: &Tx<'_, Own, Peer>) -> Result<bool, Errno> {
+        let mut owed = link.owed();
+        while !owed.is_empty() {
+            match socket::send(self.fd(), &[IoSlice::new(&owed)], KernelSend::NOSIGNAL) {
+                Ok(n) => {
+                    owed.drain(..n);
+                    tx.sent_by_tcp(n);
+                }
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
     }
 
     /// The receiver may be inside a read that does not block, for some microseconds.
@@ -179,10 +226,22 @@ impl Connection {
         if let Some(slot) = self.slot.get() {
             slot.show_sent(tcp, ring);
         }
+        self.show_switches(link);
         if let Some(after) = Config::get().fall_back_after
             && ring >= after
         {
             self.forced_back(link);
+        }
+    }
+
+    /// Tells the registry when a direction has changed its carrier.
+    #[inline]
+    fn show_switches(&self, link: &Link) {
+        let q = &link.ring.queue;
+        let now = u8::from(q.tx_on_ring()) | u8::from(q.rx_on_ring()) << 1;
+        if link.shown.load(Ordering::Relaxed) != now {
+            link.shown.store(now, Ordering::Relaxed);
+            self.show_carriers();
         }
     }
 
@@ -319,6 +378,7 @@ impl Connection {
                 if let Some(slot) = self.slot.get() {
                     slot.show_received(tcp, ring);
                 }
+                self.show_switches(link);
                 Ok(tried)
             }
             Err(Failure::Violation(violation)) => Err(self.violated(link, violation)),

@@ -149,6 +149,10 @@ struct Link {
     broken: AtomicU8,
     /// The peer's process.
     peer_pid: u32,
+    /// What the registry was last told about the carriers, a bit each.
+    shown: AtomicU8,
+    /// Taken back from the ring and not yet given to the kernel: goes before everything else.
+    owed: Mutex<Vec<u8>>,
 }
 
 impl Connection {
@@ -273,11 +277,12 @@ impl Connection {
         self.attached().map_or_else(Default::default, |link| link.ring.queue.carriers())
     }
 
-    /// Whether the next byte sent travels on the ring.
+    /// Whether the next byte sent travels on the ring. Once nobody is there to receive it, it does not: the
+    /// kernel's socket then has the error to tell.
     #[inline]
     #[must_use]
     pub fn tx_on_ring(&self) -> bool {
-        self.attached().is_some_and(|link| link.ring.queue.tx_on_ring())
+        self.attached().is_some_and(Link::tx_on_ring)
     }
 
     /// What was moved so far. No system call.
@@ -351,6 +356,12 @@ impl Drop for Connection {
 }
 
 impl Link {
+    #[inline]
+    fn tx_on_ring(&self) -> bool {
+        let q = &self.ring.queue;
+        self.is_sound() && q.tx_on_ring() && !q.peer_has_closed() && !q.is_shut()
+    }
+
     /// Ends the sending direction on the ring; the kernel's shutdown follows.
     fn shut(&self) {
         let tx = self.ring.queue.tx();

@@ -6,6 +6,8 @@ use std::time::Duration;
 use protocol::switch::RxStep;
 use protocol::{Carrier, Reason};
 use transport::Errno;
+use transport::mem::{Own, Peer};
+use transport::queue::Rx;
 use transport::spin::{SpinPolicy, Spinner};
 use transport::sys::poll::{self, Deadline, Events};
 use transport::sys::{Fd, thread};
@@ -45,6 +47,7 @@ impl Connection {
         let ready = || {
             mark.map_or_else(|| q.has_record(), |mark| q.published_mark() != mark)
                 || self.interrupts() != interrupts
+                || q.wants_attention()
         };
         self.attend();
         if carrier == Carrier::Ring && link.rx_spinner.spin(link.policy(), ready) {
@@ -120,7 +123,8 @@ impl Connection {
 
     fn wait_for_room(&self, link: &Link, until: Deadline, interrupts: u32) -> Result<(), Errno> {
         let q = &link.ring.queue;
-        let ready = || q.has_room() || q.peer_has_closed() || self.interrupts() != interrupts;
+        let ready =
+            || q.has_room() || q.peer_has_closed() || self.interrupts() != interrupts || q.wants_attention();
         if link.tx_spinner.spin(link.policy(), ready) {
             return Ok(());
         }
@@ -151,11 +155,14 @@ impl Connection {
     pub fn attend(&self) {
         let Some(link) = self.attached() else { return };
         let q = &link.ring.queue;
-        let (tcp_only, by_peer) = q.tcp_only();
-        if !tcp_only || !q.tx_on_ring() {
+        if !q.wants_attention() {
             return;
         }
+        let (_, by_peer) = q.tcp_only();
         let tx = q.tx();
+        if q.is_asked_back() {
+            self.give_back(link, &tx);
+        }
         // Without room for the record now, the next wait or send does it.
         let _ = tx.carrier();
         let _ = tx.should_ring();
@@ -179,7 +186,7 @@ impl Connection {
         if !link.is_sound() {
             return Readiness { read: true, write: true, tx_on_ring: false, end: true };
         }
-        let tx_on_ring = q.tx_on_ring() && !q.peer_has_closed() && !q.is_shut();
+        let tx_on_ring = link.tx_on_ring();
         let read = q.has_data() || (q.has_record() && self.has_data_after_switches(link));
         let end = q.peer_has_closed() || (read && q.has_end());
         Readiness { read, write: tx_on_ring && q.has_room(), tx_on_ring, end }
@@ -260,11 +267,12 @@ impl Connection {
 
     /// Both directions go back to TCP, for good. This end's sends do so at once; the peer is asked to, and
     /// does at its next send. For reasons that hand the socket to somebody who does not know of the ring,
-    /// waits (up to two seconds) until nothing more can come by the ring.
+    /// what was not received yet is sent again by TCP, and this waits (up to two seconds) until the peer
+    /// has done so.
     ///
     /// # Errors
-    /// EAGAIN when bytes are left on the ring, or a send of the peer's does not end in time: handing the
-    /// socket over would lose bytes. Receive them first.
+    /// EAGAIN when the peer did not answer in time, because it makes no call on the connection: handing
+    /// the socket over would lose bytes. Receive them first.
     pub fn fall_back(&self, why: Reason) -> Result<(), Errno> {
         let Some(link) = self.attached() else {
             self.stay_plain(why);
@@ -285,18 +293,42 @@ impl Connection {
             }
             std::thread::yield_now();
         }
+        if q.tx_on_ring() {
+            return Err(Errno::AGAIN);
+        }
         let rx = q.rx();
         let step = rx.step();
-        let ring = rx.should_ring();
-        drop(rx);
-        if ring {
+        let handed_over = match step {
+            // The end of the stream is TCP's to tell, too.
+            Ok(RxStep::TcpUnbounded | RxStep::RingEmpty | RxStep::End) => Ok(()),
+            Ok(_) => self.have_sent_again(link, &rx, until),
+            Err(_) => Err(Errno::CONNRESET),
+        };
+        if rx.should_ring() {
             link.ring.peer_bell.ring();
         }
-        match step {
-            // The end of the stream is TCP's to tell, too.
-            Ok(RxStep::TcpUnbounded | RxStep::RingEmpty | RxStep::End) if !q.tx_on_ring() => Ok(()),
-            _ => Err(Errno::AGAIN),
+        handed_over
+    }
+
+    /// Has the peer take back what it put on the ring and this end has not received, and send it again by
+    /// TCP. It does so in its next call on the connection, or at once if it waits in one.
+    fn have_sent_again(&self, link: &Link, rx: &Rx<'_, Own, Peer>, until: Deadline) -> Result<(), Errno> {
+        rx.ask_back();
+        link.ring.peer_bell.ring();
+        while !until.is_over() {
+            match rx.is_taken_back() {
+                Ok(Some(true)) => return Ok(()),
+                Ok(None) if thread::process_is_alive(link.peer_pid) => std::thread::yield_now(),
+                Ok(_) => break,
+                Err(violation) => return Err(self.violated(link, violation)),
+            }
         }
+        tracing::error!(
+            "fd {}: process {} did not take back what it had sent; receive before the socket is handed over",
+            self.fd().raw(),
+            link.peer_pid
+        );
+        Err(Errno::AGAIN)
     }
 
     /// Waits the microseconds until bytes may be given to the kernel's socket without overtaking what

@@ -209,6 +209,21 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.peer.load(layout::TX_LOCK, Ordering::SeqCst) != 0
     }
 
+    /// Whether the peer wants what it has not taken off the ring to be sent again by TCP, and was not
+    /// answered yet.
+    #[must_use]
+    pub fn is_asked_back(&self) -> bool {
+        self.peer.load(layout::CONTROL, Ordering::Acquire) & control::TAKE_BACK != 0
+            && self.get(layout::TAKEN_BACK) == 0
+    }
+
+    /// Whether the peer wants something of this end's sending half that does not need a send.
+    #[inline]
+    #[must_use]
+    pub fn wants_attention(&self) -> bool {
+        self.tcp_only().0 && (self.is_asked_back() || (self.tx_on_ring() && self.has_room()))
+    }
+
     /// Notes where this thread runs; the peer does not spin for somebody on its own processor.
     #[inline]
     pub fn note_processor(&self, processor: u64) {

@@ -1,11 +1,12 @@
 //! The receiving half of a queue pair, held under its lock.
 
+use protocol::Carrier;
 use protocol::record::{HEADER, Head, Record};
 use protocol::switch::{RxHead, RxStep};
 
 use super::{Memory, QueuePair, Violation};
 use crate::iov::Scatter;
-use crate::layout;
+use crate::layout::{self, control};
 use crate::lock::{Acquired, Held};
 use crate::mem::PeerMemory;
 use crate::sync::{Ordering, store_fenced};
@@ -241,6 +242,39 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
             q.set(layout::RUNG_SPACE, armed);
         }
         enough
+    }
+
+    // ---- taking back --------------------------------------------------------------------------
+
+    /// Promises to take nothing more off the ring, and asks the peer to send it again by TCP.
+    pub fn ask_back(&self) {
+        let q = self.queue;
+        let position = q.get(layout::RX_POSITION);
+        q.set(layout::BACK_FROM, position << 32 | q.offset_in(position) as u64);
+        q.own.word(layout::CONTROL).fetch_or(control::TAKE_BACK | control::TCP_ONLY, Ordering::SeqCst);
+    }
+
+    /// Whether the peer has done so (then the ring is done with) or refused; `None` before it answered.
+    ///
+    /// # Errors
+    /// [`Violation`].
+    pub fn is_taken_back(&self) -> Result<Option<bool>, Violation> {
+        let q = self.queue;
+        match q.peer.load(layout::TAKEN_BACK, Ordering::Acquire) {
+            0 => return Ok(None),
+            layout::TAKEN => {}
+            _ => return Ok(Some(false)),
+        }
+        let end = q.peer.load(layout::TX_POSITION, Ordering::Relaxed);
+        let left = end.checked_sub(q.get(layout::RX_POSITION)).ok_or(Violation)?;
+        if left > q.peer_geometry.cells() as u64 {
+            return Err(Violation);
+        }
+        let mut switch = q.rx_switch();
+        switch.carrier = Carrier::Tcp;
+        q.set_rx_switch(switch);
+        self.advance(left);
+        Ok(Some(true))
     }
 
     // ---- records ------------------------------------------------------------------------------

@@ -1,7 +1,7 @@
 //! The sending half of a queue pair, held under its lock.
 
 use protocol::Carrier;
-use protocol::record::{CELL, HEADER, INLINE_MAX, MAX_CELLS, Record};
+use protocol::record::{CELL, HEADER, Head, INLINE_MAX, MAX_CELLS, Record};
 use protocol::switch::{TxConditions, TxStep, TxSwitch};
 
 use super::{Memory, QueuePair, Violation};
@@ -98,7 +98,10 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     fn finish_switch(&self, switch: &mut TxSwitch, carrier: Carrier, position: u64) {
         match carrier {
             Carrier::Ring => switch.entered_ring(position + 1),
-            Carrier::Tcp => switch.left_ring(),
+            Carrier::Tcp => {
+                self.queue.set(layout::LEFT_AT, switch.tcp_bytes);
+                switch.left_ring();
+            }
         }
         self.queue.set_tx_switch(*switch);
     }
@@ -240,6 +243,71 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         q.set(layout::RESERVED_COUNT, q.get(layout::RESERVED_COUNT) - 1);
         q.set(layout::ALLOTTED, q.get(layout::ALLOTTED) - 1);
         self.put_free(segment, 0);
+    }
+
+    // ---- taking back --------------------------------------------------------------------------
+
+    /// When the peer has asked for it: leaves the ring for good and returns the bytes on it that the peer
+    /// has not taken, to be sent again by TCP before anything else; [`Tx::answer_take_back`] tells
+    /// the peer.
+    /// `None` when it has not asked, was answered already, or the ring is not all that is in question.
+    ///
+    /// # Errors
+    /// [`Violation`].
+    pub fn take_back(&self) -> Result<Option<Vec<u8>>, Violation> {
+        let q = self.queue;
+        // On TCP already, but nothing was sent by it: what was on the ring would still come first.
+        let just_left = !q.tx_on_ring() && q.get(layout::LEFT_AT) == q.get(layout::TX_TCP_BYTES);
+        if !q.is_asked_back() || !(q.tx_on_ring() || just_left) {
+            return Ok(None);
+        }
+        let from = q.peer.load(layout::BACK_FROM, Ordering::Acquire);
+        let end = q.get(layout::TX_POSITION);
+        let behind = (end as u32).wrapping_sub((from >> 32) as u32);
+        let mut position = end.checked_sub(behind.into()).ok_or(Violation)?;
+        if position < q.get(layout::CONSUMED_SEEN) || u64::from(behind) > q.geometry.cells() as u64 {
+            return Err(Violation);
+        }
+        let mut skip = from as u32 as usize;
+        let mut bytes = Vec::new();
+        while position < end {
+            let cell = q.geometry.cell_at(position);
+            let word = q.own.word(cell).load(Ordering::Relaxed);
+            let Head::Record(record) = Record::decode(word, position, q.geometry.segment_size()) else {
+                return Err(Violation);
+            };
+            let (at, len) = match record {
+                Record::Inline { len } => (cell + HEADER, len),
+                Record::Segment { len } => (q.geometry.segment_at(q.get(cell + HEADER) as usize), len),
+                // Bytes that went by TCP after those in question would be overtaken.
+                Record::Tcp if !just_left || position + 1 != end => return Ok(None),
+                Record::Tcp | Record::Pad | Record::RingAt | Record::Fin => (cell, 0),
+            };
+            let start = bytes.len();
+            bytes.resize(start + len, 0);
+            q.own.read_back(at, &mut bytes[start..]);
+            if len > 0 {
+                bytes.drain(start..start + skip.min(len));
+                skip = 0;
+            }
+            position += match record {
+                Record::Pad => (q.geometry.cells() - q.geometry.lap_offset(position)) as u64,
+                other => other.cells() as u64,
+            };
+        }
+        let mut switch = q.tx_switch();
+        switch.left_ring();
+        q.set_tx_switch(switch);
+        let published = q.own.word(layout::PUBLISHED_BYTES);
+        let left = published.load(Ordering::Relaxed).saturating_sub(bytes.len() as u64);
+        published.store(left, Ordering::Release);
+        Ok(Some(bytes))
+    }
+
+    /// Answers the peer: what was taken back is on its way, or cannot be.
+    pub fn answer_take_back(&self, taken: bool) {
+        let answer = if taken { layout::TAKEN } else { layout::REFUSED };
+        self.queue.own.word(layout::TAKEN_BACK).store(answer, Ordering::Release);
     }
 
     // ---- descriptors --------------------------------------------------------------------------
@@ -395,7 +463,6 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         let q = self.queue;
         let mut position = q.get(layout::TX_POSITION);
         let word = q.own.word(q.geometry.cell_at(position)).load(Ordering::Relaxed);
-        use protocol::record::Head;
         if let Head::Record(record) = Record::decode(word, position, q.geometry.segment_size()) {
             position += match record {
                 Record::Pad => (q.geometry.cells() - q.geometry.lap_offset(position)) as u64,

@@ -30,8 +30,8 @@ fn first_id(id: &Cell<u32>) -> u32 {
         // A thread that is being torn down has no cached id any more, and needs none.
         let _ = ID.try_with(|id| id.set(0));
     }
-    // Not a `Once`: a child that is forked while another thread is inside would wait for it for ever. To
-    // be registered twice does no harm.
+    // Not a Once: a child forked while another thread is inside would wait for it for ever. To register
+    // twice does no harm.
     static REGISTERED: AtomicBool = AtomicBool::new(false);
     if !REGISTERED.load(Ordering::Acquire) {
         // SAFETY: `forget` is a function of this library, which is never unloaded while it has
