@@ -48,8 +48,8 @@ fn descriptor_in_a_message_to_a_static_program(stage: &mut Stage) {
 /// `program`: what copies the rest of the stream; None: a static program.
 fn hand_over(stage: &mut Stage, how: &str, program: Option<&str>) {
     if stage.mode() == Mode::TakenBack {
-        // Back on TCP before the program changes, at about the same time, and never by itself.
-        stage.set("SEEKWIRE_FALLBACK_AFTER", "1990000");
+        // Back on TCP, with nothing left on the ring, before the program changes.
+        stage.set("SEEKWIRE_FALLBACK_AFTER", "1000000");
     }
     let copy = match program {
         Some(program) => program.to_owned(),

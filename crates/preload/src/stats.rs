@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::lock::Lock;
@@ -93,25 +94,27 @@ pub(crate) fn closed(socket: &Socket) {
     }
 }
 
+static TARGET: OnceLock<PathBuf> = OnceLock::new();
+
 /// Before anything is tracked.
 pub(crate) fn start() {
-    WANTED.store(
-        std::env::var_os("SEEKWIRE_STATS").is_some_and(|target| !target.is_empty()),
-        Ordering::Relaxed,
-    );
+    // Now, because some programs (nginx) clear their environment later.
+    if let Some(target) = std::env::var_os("SEEKWIRE_STATS").filter(|target| !target.is_empty()) {
+        let _ = TARGET.set(PathBuf::from(target));
+        WANTED.store(true, Ordering::Relaxed);
+    }
 }
 
 /// Writes the file, if SEEKWIRE_STATS names one.
 pub(crate) fn write() {
-    let Some(target) = std::env::var_os("SEEKWIRE_STATS").filter(|target| !target.is_empty()) else { return };
-    let target = PathBuf::from(target);
+    let Some(target) = TARGET.get() else { return };
     let mut sums = CLOSED.lock().clone();
     sums.add_live();
     if sums.tracked == 0 {
         // Helpers such as shells would only replace or bury the counters of the program that is meant.
         return;
     }
-    if let Err(error) = std::fs::write(place(&target), sums.json()) {
+    if let Err(error) = std::fs::write(place(target), sums.json()) {
         log::warn!(%error, "cannot write the counters to SEEKWIRE_STATS={}", target.display());
     }
 }
@@ -125,10 +128,10 @@ fn place(target: &Path) -> PathBuf {
     PathBuf::from(target.to_string_lossy().replace("%p", &pid.to_string()))
 }
 
-/// The name of the executable.
+/// The name of the process, as ps(1) shows it; no part of a path.
 fn program() -> String {
-    let path = std::fs::read_link("/proc/self/exe").unwrap_or_default();
-    path.file_name().map_or_else(|| "unknown".to_owned(), |name| name.to_string_lossy().into_owned())
+    let name = std::fs::read("/proc/self/comm").unwrap_or_default();
+    String::from_utf8_lossy(name.trim_ascii_end()).replace('/', "_")
 }
 
 fn quoted(text: &str) -> String {

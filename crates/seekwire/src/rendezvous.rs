@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 
 use protocol::offer::{DATAGRAM, Datagram, SlotRef};
@@ -92,44 +92,85 @@ fn sweep(registry: &Registry) {
 pub(crate) fn letters(slot: SlotRef) -> Vec<Letter> {
     let mut guard = lock();
     let Some(rendezvous) = guard.as_mut().and_then(|guard| guard.as_mut()) else { return Vec::new() };
-    let mut bytes = [0; DATAGRAM + 1];
-    loop {
-        match rendezvous.mailbox.receive(&mut bytes) {
-            Ok(Some(delivery)) => {
-                let Some((user, pid)) = delivery.sender else { continue };
-                if user != host::user() {
-                    tracing::warn!("refused a datagram of user {user}");
-                    continue;
-                }
-                match Datagram::decode(&bytes[..delivery.len]) {
-                    Ok(datagram) if rendezvous.letters.len() < KEPT => {
-                        rendezvous.letters.push(Letter { datagram, descriptors: delivery.descriptors, pid });
-                    }
-                    Ok(_) => tracing::warn!("too many offers at once, one was dropped"),
-                    Err(error) => tracing::warn!("process {pid} sent no offer of ours: {error:?}"),
-                }
-            }
-            Ok(None) => break,
-            Err(error) => {
-                tracing::warn!("rendezvous: {error}");
-                break;
-            }
-        }
-    }
+    rendezvous.take_out();
     let (mine, others) = rendezvous.letters.drain(..).partition(|letter| letter.datagram.target == slot);
     rendezvous.letters = others;
     mine
 }
 
-/// Sends a datagram to another process's rendezvous.
-pub(crate) fn send(to: &std::path::Path, datagram: &Datagram, descriptors: &[BorrowedFd<'_>]) -> bool {
-    match unix::send(to, &datagram.encode(), descriptors) {
-        Ok(()) => true,
-        Err(error) => {
-            tracing::debug!("no answer at {}: {error}", to.display());
-            false
+/// Makes room in this process's rendezvous.
+pub(crate) fn empty() {
+    if let Some(rendezvous) = lock().as_mut().and_then(|guard| guard.as_mut()) {
+        rendezvous.take_out();
+    }
+}
+
+impl Rendezvous {
+    /// Takes out whatever has arrived.
+    fn take_out(&mut self) {
+        let mut bytes = [0; DATAGRAM + 1];
+        loop {
+            match self.mailbox.receive(&mut bytes) {
+                Ok(Some(delivery)) => {
+                    let Some((user, pid)) = delivery.sender else { continue };
+                    if user != host::user() {
+                        tracing::warn!("refused a datagram of user {user}");
+                        continue;
+                    }
+                    match Datagram::decode(&bytes[..delivery.len]) {
+                        Ok(datagram) if self.letters.len() < KEPT => {
+                            self.letters.push(Letter { datagram, descriptors: delivery.descriptors, pid });
+                        }
+                        Ok(_) => tracing::warn!("too many offers at once, one was dropped"),
+                        Err(error) => tracing::warn!("process {pid} sent no offer of ours: {error:?}"),
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    tracing::warn!("rendezvous: {error}");
+                    break;
+                }
+            }
         }
     }
+}
+
+/// What became of a datagram.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(crate) enum Sent {
+    Yes,
+    /// The queue there is full (net.unix.max_dgram_qlen, 10 by default): later.
+    Full,
+    /// Nobody listens there.
+    Nobody,
+}
+
+/// Sends a datagram to another process's rendezvous.
+pub(crate) fn send(to: &Path, datagram: &Datagram, descriptors: &[BorrowedFd<'_>]) -> Sent {
+    match unix::send(to, &datagram.encode(), descriptors) {
+        Ok(()) => Sent::Yes,
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Sent::Full,
+        Err(error) => {
+            tracing::debug!("no answer at {}: {error}", to.display());
+            Sent::Nobody
+        }
+    }
+}
+
+/// As [`send`], for an answer, which cannot come again: a full queue is waited for, a short while. While
+/// it is full, this process empties its own, so that two processes cannot wait for each other.
+pub(crate) fn send_at_last(to: &Path, datagram: &Datagram, descriptors: &[BorrowedFd<'_>]) -> bool {
+    for _ in 0..1000 {
+        match send(to, datagram, descriptors) {
+            Sent::Yes => return true,
+            Sent::Nobody => return false,
+            Sent::Full => {
+                empty();
+                std::thread::yield_now();
+            }
+        }
+    }
+    false
 }
 
 /// Drops letters for a slot that is gone.

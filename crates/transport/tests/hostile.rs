@@ -2,12 +2,19 @@
 
 mod common;
 
+use std::io::IoSlice;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::hostile::{self, Operation};
-use common::{geometries, report};
+use common::{geometries, joined, memory, report};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use protocol::Carrier;
+use protocol::switch::RxStep;
+use seekwire_transport::iov::Gather;
+use seekwire_transport::layout::Geometry;
+use seekwire_transport::mem::OwnMemory;
+use seekwire_transport::queue::Violation;
 
 /// Small numbers, numbers near a power of two or the end, and any number.
 fn word() -> impl Strategy<Value = u64> {
@@ -40,6 +47,8 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => Just(Operation::Shutdown),
         1 => Just(Operation::TcpOnly),
         1 => Just(Operation::UnboundedRead),
+        2 => Just(Operation::TakeBack),
+        1 => Just(Operation::AskBack),
         8 => length().prop_map(Operation::PeerSends),
         8 => length().prop_map(Operation::PeerReceives),
         2 => (any::<u32>(), word()).prop_map(|(offset, value)| Operation::Word(offset, value)),
@@ -70,4 +79,36 @@ fn no_peer_can_break_an_honest_end() {
     let (played, noticed) = (played.into_inner(), noticed.into_inner());
     report(&format!("hostile: {played} operations; a violation was noticed in {noticed} sequences of 800"));
     assert!(noticed > 200, "the peer was not hostile enough");
+}
+
+/// A peer that asks for its bytes back names where from: the middle of a record is not a record, whatever
+/// the application sent.
+#[test]
+fn bytes_are_taken_back_from_a_record_or_not_at_all() {
+    const CONTROL: usize = 0xc0;
+    const TAKE_BACK: u64 = 8;
+    const BACK_FROM: usize = 0xe0;
+    let (inline, segment) = (1 << 32, 2 << 32);
+    for (header, word) in [(1 << 40 | segment, u64::MAX), (1 << 40 | segment, 8), (1016 << 40 | inline, 0)] {
+        let geometry = Geometry::new(64, 4096, 8).unwrap();
+        let ((a, a_fd), (b, b_fd)) = (memory(geometry), memory(geometry));
+        let (a, b) = (joined(a, geometry, &b_fd), joined(b, geometry, &a_fd));
+        b.set_ready();
+        let mut last = [0; 120];
+        // The switch lies at 0. Other records lead to the last two descriptors of the lap.
+        let position = 63u64;
+        last[56..64].copy_from_slice(&(header | position).to_ne_bytes());
+        last[64..72].copy_from_slice(&word.to_ne_bytes());
+        for message in std::iter::repeat_n(&[1; 40][..], 61).chain([&last[..]]) {
+            let tx = a.tx();
+            assert_eq!(tx.carrier(), Ok(Carrier::Ring));
+            assert_eq!(tx.push(&mut Gather::new(&[IoSlice::new(message)])), Ok(message.len()));
+            let rx = b.rx();
+            assert!(matches!(rx.step(), Ok(RxStep::Ring)));
+            assert_eq!(rx.discard(1000), Ok(message.len()));
+        }
+        b.own().word(BACK_FROM).store(position << 32, Ordering::SeqCst);
+        b.own().word(CONTROL).fetch_or(TAKE_BACK, Ordering::SeqCst);
+        assert_eq!(a.tx().take_back(), Err(Violation));
+    }
 }

@@ -34,6 +34,19 @@ impl Child {
         }
     }
 
+    /// It does not end by itself.
+    fn check(&self) {
+        let mut status = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
+        let how = libc::WEXITED | libc::WNOWAIT | libc::WNOHANG;
+        // SAFETY: a plain system call about a child of this process; `status` is writable, and zeroed, as
+        // it stays while the child lives.
+        let ended = unsafe {
+            libc::waitid(libc::P_PID, self.0 as u32, status.as_mut_ptr(), how);
+            status.assume_init().si_pid() != 0
+        };
+        assert!(!ended, "the child ended by itself");
+    }
+
     /// Killed and dead, but not waited for: whoever waits for its lock must see that it is.
     fn kill(&self) {
         let mut status = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
@@ -147,6 +160,7 @@ fn a_sender_is_killed_and_another_goes_on() {
         let until = reader.messages + random.below(100);
         while reader.messages < until {
             reader.read(&b);
+            child.check();
         }
         for _ in 0..random.below(1000) {
             std::hint::spin_loop();

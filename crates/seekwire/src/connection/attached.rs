@@ -241,7 +241,10 @@ impl Connection {
         let now = u8::from(q.tx_on_ring()) | u8::from(q.rx_on_ring()) << 1;
         if link.shown.load(Ordering::Relaxed) != now {
             link.shown.store(now, Ordering::Relaxed);
-            self.show_carriers();
+            match q.tcp_only() {
+                (true, true) if self.reason().is_none() => self.set_reason(Some(Reason::AskedByPeer)),
+                _ => self.show_carriers(),
+            }
         }
     }
 

@@ -27,7 +27,7 @@ use transport::sys::{host, socket, thread};
 use super::{Connection, Link};
 use crate::Config;
 use crate::registry::Registry;
-use crate::rendezvous::{self, Letter};
+use crate::rendezvous::{self, Letter, Sent};
 
 /// How far an upgrade has come.
 #[derive(Debug, Default)]
@@ -35,6 +35,8 @@ pub(super) struct Negotiation {
     tuple: Option<FourTuple>,
     looks: u32,
     pending: Option<Pending>,
+    /// Made for an offer that the acceptor's rendezvous had no room for.
+    spare: Option<Side>,
     /// Nothing more will be tried.
     over: bool,
 }
@@ -145,8 +147,11 @@ impl Connection {
             if !self.is_sole_holder() {
                 return Err(Reason::Shared);
             }
-            let offer = self.offer(registry, &tuple, slot.slot())?;
-            negotiation.pending = Some(offer);
+            if !self.offer(negotiation, registry, &tuple, slot.slot())? {
+                // The acceptor empties its rendezvous at its next call.
+                self.gate.look_again_after(1);
+                return Ok(());
+            }
             self.set_reason(Some(Reason::BelowThreshold));
         }
         self.gate.look_again_after(u32::MAX);
@@ -186,18 +191,37 @@ impl Connection {
         Ok(slot)
     }
 
-    fn offer(&self, registry: &Registry, tuple: &FourTuple, reply: SlotRef) -> Result<Pending, Reason> {
+    /// Sends an offer; false when the acceptor's rendezvous is full.
+    fn offer(
+        &self,
+        negotiation: &mut Negotiation,
+        registry: &Registry,
+        tuple: &FourTuple,
+        reply: SlotRef,
+    ) -> Result<bool, Reason> {
         let acceptor = registry.find_acceptor(&tuple.mirrored()).ok_or(Reason::NoPeer)?;
-        let side = Side::new()?;
+        let side = match negotiation.spare.take() {
+            Some(side) => side,
+            None => Side::new()?,
+        };
         let nonce = host::random();
         let datagram =
             Datagram { message: Message::Offer, nonce, target: acceptor.slot, reply, tuple: *tuple };
         let descriptors = [side.descriptor.as_fd(), side.bell.as_fd()];
-        if !rendezvous::send(&acceptor.rendezvous, &datagram, &descriptors) {
-            return Err(Reason::NoPeer);
+        match rendezvous::send(&acceptor.rendezvous, &datagram, &descriptors) {
+            Sent::Yes => {
+                registry.signal(acceptor.slot);
+                negotiation.pending = Some(Pending { nonce, side });
+                Ok(true)
+            }
+            Sent::Full => {
+                // Somebody has to come and empty it.
+                registry.signal(acceptor.slot);
+                negotiation.spare = Some(side);
+                Ok(false)
+            }
+            Sent::Nobody => Err(Reason::NoPeer),
         }
-        registry.signal(acceptor.slot);
-        Ok(Pending { nonce, side })
     }
 
     /// Deals with one letter for this connection.
@@ -223,13 +247,14 @@ impl Connection {
                 let (descriptor, link) = match granted {
                     Ok(granted) => granted,
                     Err(reason) => {
-                        rendezvous::send(&offerer.rendezvous, &answer(Message::Refused(reason)), &[]);
+                        let refused = answer(Message::Refused(reason));
+                        rendezvous::send_at_last(&offerer.rendezvous, &refused, &[]);
                         registry.signal(offerer.slot);
                         return Err(reason);
                     }
                 };
                 let descriptors = [descriptor.as_fd(), link.ring.bell.as_fd()];
-                if !rendezvous::send(&offerer.rendezvous, &answer(Message::Granted), &descriptors) {
+                if !rendezvous::send_at_last(&offerer.rendezvous, &answer(Message::Granted), &descriptors) {
                     return Err(Reason::NoPeer);
                 }
                 self.link(link);

@@ -267,8 +267,8 @@ impl Connection {
 
     /// Both directions go back to TCP, for good. This end's sends do so at once; the peer is asked to, and
     /// does at its next send. For reasons that hand the socket to somebody who does not know of the ring,
-    /// what was not received yet is sent again by TCP, and this waits (up to two seconds) until the peer
-    /// has done so.
+    /// what was not received yet is sent again by TCP, and this waits (up to a quarter of a second) until
+    /// the peer has done so.
     ///
     /// # Errors
     /// EAGAIN when the peer did not answer in time, because it makes no call on the connection: handing
@@ -286,7 +286,7 @@ impl Connection {
         if !matches!(why, Reason::Exec | Reason::FdPassed | Reason::Stdio | Reason::Spliced) {
             return Ok(());
         }
-        let until = Deadline::after(Some(2 * CHECK));
+        let until = Deadline::after(Some(CHECK / 4));
         while q.peer_is_sending() && thread::process_is_alive(link.peer_pid) {
             if until.is_over() {
                 return Err(Errno::AGAIN);
@@ -301,6 +301,10 @@ impl Connection {
         let handed_over = match step {
             // The end of the stream is TCP's to tell, too.
             Ok(RxStep::TcpUnbounded | RxStep::RingEmpty | RxStep::End) => Ok(()),
+            // With both ends in one process, the other one may be this very thread's to serve.
+            Ok(_) if link.peer_pid == thread::process_id() => {
+                self.have_sent_again(link, &rx, Deadline::after(Some(CHECK / 10)))
+            }
             Ok(_) => self.have_sent_again(link, &rx, until),
             Err(_) => Err(Errno::CONNRESET),
         };

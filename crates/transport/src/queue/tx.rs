@@ -283,9 +283,19 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
             let Head::Record(record) = Record::decode(word, position, q.geometry.segment_size()) else {
                 return Err(Violation);
             };
+            // The peer says where to begin: in the middle of a record, payload is taken for a header.
             let (at, len) = match record {
-                Record::Inline { len } => (cell + HEADER, len),
-                Record::Segment { len } => (q.geometry.segment_at(q.get(cell + HEADER) as usize), len),
+                Record::Inline { len } => {
+                    if q.geometry.lap_offset(position) + record.cells() > q.geometry.cells() {
+                        return Err(Violation);
+                    }
+                    (cell + HEADER, len)
+                }
+                Record::Segment { len } => {
+                    let segment = usize::try_from(q.get(cell + HEADER)).ok();
+                    let segment = segment.filter(|s| *s < q.geometry.segments()).ok_or(Violation)?;
+                    (q.geometry.segment_at(segment), len)
+                }
                 // Bytes that went by TCP after those in question would be overtaken.
                 Record::Tcp if !just_left || position + 1 != end => return Ok(None),
                 Record::Tcp | Record::Pad | Record::RingAt | Record::Fin => (cell, 0),

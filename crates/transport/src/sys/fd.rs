@@ -137,6 +137,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "miri knows no limits on descriptors")]
     fn placed_descriptors_are_high_known_and_forgotten() {
         let (soft, hard) = super::super::host::descriptor_limit();
         let floor = if hard > soft { soft as i32 } else { soft as i32 / 4 * 3 };

@@ -33,6 +33,9 @@ pub(crate) enum Operation {
     Shutdown,
     TcpOnly,
     UnboundedRead,
+    /// Send again by TCP what the peer asks back, or ask it for that.
+    TakeBack,
+    AskBack,
     /// The peer does what an honest one would do.
     PeerSends(u16),
     PeerReceives(u16),
@@ -49,7 +52,8 @@ pub(crate) enum Operation {
 }
 
 /// Words of the layout that the honest end looks at.
-const KNOWN: [usize; 12] = [0x40, 0x48, 0x80, 0x88, 0x90, 0xc0, 0xc8, 0xd0, 0xd8, 0x100, 0x108, 0x110];
+const KNOWN: [usize; 14] =
+    [0x40, 0x48, 0x80, 0x88, 0x90, 0xc0, 0xc8, 0xd0, 0xd8, 0x100, 0x108, 0x110, 0xe0, 0x118];
 const CONSUMED: usize = 0x80;
 const RETURNED: usize = 0x88;
 /// And words that it keeps for itself.
@@ -228,6 +232,17 @@ impl World {
                 let rx = self.honest.rx();
                 let _ = rx.begin_unbounded_read();
                 rx.end_unbounded_read();
+            }
+            Operation::TakeBack => {
+                let bytes = self.honest.tx().take_back();
+                self.noted(bytes);
+            }
+            Operation::AskBack => {
+                let rx = self.honest.rx();
+                rx.ask_back();
+                let taken = rx.is_taken_back();
+                drop(rx);
+                self.noted(taken);
             }
             Operation::PeerSends(len) => {
                 self.behave();
