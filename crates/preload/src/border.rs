@@ -1,4 +1,5 @@
-//! The border between C and Rust: panics stop here, and errno says what the kernel's own call would have said.
+//! The border between C and Rust: panics stop here, and errno says what the kernel's own call would have
+//! said.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,10 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use transport::Errno;
 
-/// Runs `work`; a panic is logged once per process and gives `None`, upon which the caller makes the real call.
+/// Runs `work`; a panic is logged once per process and gives `None`, upon which the caller makes the real
+/// call.
 ///
-/// Functions of libc that are cancellation points, such as opening a file, do not cancel the thread inside: `pthread_cancel`
-/// unwinds the stack, and that kind of unwinding cannot be caught. The thread is cancelled later, at the border's other side.
+/// Functions of libc that are cancellation points, such as opening a file, do not cancel the thread
+/// inside: `pthread_cancel` unwinds the stack, and that kind of unwinding cannot be caught. The thread is
+/// cancelled later, at the border's other side.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
     const DISABLE: c_int = 1;
     let mut before = 0;
@@ -55,7 +58,8 @@ pub(crate) fn hush_panics() {
 /// The calling thread's errno.
 #[inline]
 pub(crate) fn errno() -> c_int {
-    // SAFETY: __errno_location returns a valid pointer to this thread's errno for as long as the thread lives.
+    // SAFETY: __errno_location returns a valid pointer to this thread's errno for as long as the thread
+    // lives.
     unsafe { *libc::__errno_location() }
 }
 

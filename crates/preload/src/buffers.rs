@@ -100,8 +100,9 @@ impl Buffers {
     ///
     /// # Safety
     ///
-    /// They must be what the C function demands of its caller: writable, and not used by others during the call. What they
-    /// hold is bytes of the application's own memory, which to Rust are initialized: it knows nothing else of them.
+    /// They must be what the C function demands of its caller: writable, and not used by others during
+    /// the call. What they hold is bytes of the application's own memory, which to Rust are initialized:
+    /// it knows nothing else of them.
     #[inline]
     pub(crate) unsafe fn lend_mut<T>(
         self,
@@ -117,8 +118,8 @@ impl Buffers {
             Buffers::Vector(..) => {
                 // SAFETY: as the caller says.
                 let pieces = unsafe { self.pieces()? };
-                // SAFETY: as above, piece by piece. Pieces that overlap are an error of the application; their bytes come out in
-                // an order that nobody relies on, as with the kernel.
+                // SAFETY: as above, piece by piece. Pieces that overlap are an error of the application;
+                // their bytes come out in an order that nobody relies on, as with the kernel.
                 let mut slices: Pieces<_> = pieces
                     .iter()
                     .map(|piece| IoSliceMut::new(unsafe { slice::from_raw_parts_mut(piece.0, piece.1) }))

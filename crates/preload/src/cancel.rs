@@ -1,8 +1,9 @@
 //! pthread_cancel of a thread that sleeps for the ring.
 //!
-//! Sleeping in read, send and the like is a cancellation point. In libc it is so because libc makes the system call; a thread
-//! that sleeps for the ring is woken by [`Connection::interrupt`](endpoint::Connection::interrupt) instead, and asks libc to
-//! cancel it once it is outside the library's own frames.
+//! Sleeping in read, send and the like is a cancellation point. In libc it is so because libc makes the
+//! system call; a thread that sleeps for the ring is woken by
+//! [`Connection::interrupt`](endpoint::Connection::interrupt) instead, and asks libc to cancel it once it
+//! is outside the library's own frames.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,8 +43,9 @@ pub(crate) unsafe extern "C-unwind" fn pthread_cancel(thread: pthread_t) -> c_in
     result
 }
 
-/// Interrupts the calls of `thread` until it has left them. One that has passed [`point`] before it was cancelled, but does not
-/// sleep yet, is caught by the next round; one that has switched cancellation off is given up after some.
+/// Interrupts the calls of `thread` until it has left them. One that has passed [`point`] before it was
+/// cancelled, but does not sleep yet, is caught by the next round; one that has switched cancellation off
+/// is given up after some.
 fn wake(thread: pthread_t) {
     const ROUNDS: usize = 100;
     for _ in 0..ROUNDS {

@@ -1,11 +1,13 @@
 //! Hazard pointers: how a call uses the object of an fd while another thread closes that fd.
 //!
-//! A lookup must cost a few nanoseconds, and two threads that use the two directions of one socket must not fight over a
-//! reference count. So a thread announces the object it is about to use in a slot of its own and looks again whether the
-//! table still names it; whoever took the object out of the table frees it only when no slot names it.
+//! A lookup must cost a few nanoseconds, and two threads that use the two directions of one socket must
+//! not fight over a reference count. So a thread announces the object it is about to use in a slot of its
+//! own and looks again whether the table still names it; whoever took the object out of the table frees
+//! it only when no slot names it.
 //!
-//! The announcement has to be visible before the second look. Instead of a fence in every lookup, the freeing side makes
-//! all threads of the process pass one, with membarrier(2) [1]. Where the kernel or a sandbox refuses that, lookups fence.
+//! The announcement has to be visible before the second look. Instead of a fence in every lookup, the
+//! freeing side makes all threads of the process pass one, with membarrier(2) [1]. Where the kernel or a
+//! sandbox refuses that, lookups fence.
 //!
 //! [1] M. Michael, "Hazard pointers: safe memory reclamation for lock-free objects", IEEE TPDS 15(6), 2004; the
 //! asymmetric fence is that of liburcu and folly.
@@ -18,13 +20,14 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering,
 
 use crate::table::Object;
 
-/// Slots for objects in use. More than one, because a signal handler can interrupt a call and because poll looks at
-/// several fds.
+/// Slots for objects in use. More than one, because a signal handler can interrupt a call and because
+/// poll looks at several fds.
 const USED: usize = 8;
 /// Slots that are held only while a reference count is raised.
 const BRIEF: usize = 8;
 
-/// The announcements of one thread. Records are never freed; a thread that ends leaves its own to the next one.
+/// The announcements of one thread. Records are never freed; a thread that ends leaves its own to the
+/// next one.
 #[repr(align(128))]
 struct Record {
     slots: [AtomicPtr<Object>; USED + BRIEF],
@@ -76,8 +79,8 @@ fn membarrier(command: usize) -> bool {
 fn heavy_fence() -> bool {
     const PRIVATE_EXPEDITED: usize = 1 << 3;
     if ASYMMETRIC.load(Ordering::Relaxed) && !membarrier(PRIVATE_EXPEDITED) {
-        // Registered and yet refused: a sandbox was entered since. Lookups fence from now on. Those under way did not, and
-        // nothing tells when they are over, so what is retired by now is never freed.
+        // Registered and yet refused: a sandbox was entered since. Lookups fence from now on. Those under
+        // way did not, and nothing tells when they are over, so what is retired by now is never freed.
         ASYMMETRIC.store(false, Ordering::SeqCst);
         RETIRED.store(ptr::null_mut(), Ordering::SeqCst);
         return false;
@@ -155,8 +158,8 @@ impl Hazard {
     pub(crate) fn share(&self) -> Arc<Object> {
         match self {
             Hazard::Announced(_, object) => {
-                // SAFETY: the pointer came from Arc::into_raw, and the reference that the table held is not dropped while
-                // it is announced.
+                // SAFETY: the pointer came from Arc::into_raw, and the reference that the table held is
+                // not dropped while it is announced.
                 unsafe {
                     Arc::increment_strong_count(*object);
                     Arc::from_raw(*object)
@@ -173,8 +176,8 @@ impl Deref for Hazard {
     #[inline]
     fn deref(&self) -> &Object {
         match self {
-            // SAFETY: `protect` saw the object in the table after it was announced, so it was not retired before the
-            // announcement and is not freed until the slot is cleared in `drop`.
+            // SAFETY: `protect` saw the object in the table after it was announced, so it was not retired
+            // before the announcement and is not freed until the slot is cleared in `drop`.
             Hazard::Announced(_, object) => unsafe { &**object },
             Hazard::Counted(object) => object,
         }
@@ -257,8 +260,8 @@ fn reclaim_now() {
             push_retired(object);
             WAITING.fetch_add(1, Ordering::Relaxed);
         } else {
-            // SAFETY: the reference that `retire` took over. No slot names the object, and none will, because a lookup that
-            // announces it from now on finds that the table has no more of it.
+            // SAFETY: the reference that `retire` took over. No slot names the object, and none will,
+            // because a lookup that announces it from now on finds that the table has no more of it.
             drop(unsafe { Arc::from_raw(object) });
         }
         object = next;

@@ -17,11 +17,12 @@
 //!   cancel     pthread_cancel of a thread that sleeps for the ring
 //! ```
 //!
-//! The fd of the application is always the real socket, so whatever is not handled here simply reaches the kernel; where that
-//! would pass by bytes on the ring, the connection goes back to TCP first. A process's own system calls through `syscall`,
-//! io_uring or a static binary are not seen.
+//! The fd of the application is always the real socket, so whatever is not handled here simply reaches
+//! the kernel; where that would pass by bytes on the ring, the connection goes back to TCP first. A
+//! process's own system calls through `syscall`, io_uring or a static binary are not seen.
 //!
-//! Symbols carry no version: the linker does not take a map of versions beside the list of exports that rustc gives it.
+//! Symbols carry no version: the linker does not take a map of versions beside the list of exports that
+//! rustc gives it.
 
 mod api;
 mod border;

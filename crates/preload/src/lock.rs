@@ -1,7 +1,8 @@
 //! A mutual-exclusion lock that fork can hold.
 //!
-//! `std::sync::Mutex` gives its lock back only through a guard. A fork handler must take every lock of the library in the
-//! parent and release it again in both processes, in another function than the one that took it.
+//! `std::sync::Mutex` gives its lock back only through a guard. A fork handler must take every lock of
+//! the library in the parent and release it again in both processes, in another function than the one
+//! that took it.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -14,8 +15,8 @@ const HELD: u32 = 1;
 /// Held, and somebody sleeps on it.
 const AWAITED: u32 = 2;
 
-/// A futex lock around a value. Not recursive, not poisoned: the code inside does not panic half-way, and where it does
-/// the value is still of its type.
+/// A futex lock around a value. Not recursive, not poisoned: the code inside does not panic half-way, and
+/// where it does the value is still of its type.
 pub(crate) struct Lock<T> {
     state: AtomicU32,
     value: UnsafeCell<T>,
@@ -41,7 +42,8 @@ impl<T> Lock<T> {
     ///
     /// # Safety
     ///
-    /// It must be held by this thread, or by the thread of the parent process that forked, and have no other guard.
+    /// It must be held by this thread, or by the thread of the parent process that forked, and have no
+    /// other guard.
     pub(crate) unsafe fn adopt(&self) -> Guard<'_, T> {
         Guard { lock: self }
     }

@@ -21,8 +21,8 @@ impl Write for Sink {
     }
 }
 
-/// Installs the subscriber if SEEKWIRE_LOG asks for one. It is `stderr` or a file, and optionally `:` and a level (error,
-/// warn, info, debug, trace; info if there is none).
+/// Installs the subscriber if SEEKWIRE_LOG asks for one. It is `stderr` or a file, and optionally `:` and
+/// a level (error, warn, info, debug, trace; info if there is none).
 pub(crate) fn start() {
     let Ok(wanted) = std::env::var("SEEKWIRE_LOG") else { return };
     let (target, level) = parse(&wanted);

@@ -31,8 +31,8 @@ pub(crate) unsafe fn prepare(message: *const msghdr) {
 /// `header` must be valid as sendmsg demands.
 #[cold]
 unsafe fn prepare_control(header: &msghdr) {
-    // SAFETY: the macros of cmsg(3) stay within msg_controllen bytes of msg_control; the payload of SCM_RIGHTS is an array of
-    // fds, which need not be aligned.
+    // SAFETY: the macros of cmsg(3) stay within msg_controllen bytes of msg_control; the payload of
+    // SCM_RIGHTS is an array of fds, which need not be aligned.
     unsafe {
         let mut control = CMSG_FIRSTHDR(header);
         while !control.is_null() {

@@ -1,8 +1,9 @@
-//! Waiting on a list of fds of which some are attached connections: the engine of poll, ppoll, select and pselect.
+//! Waiting on a list of fds of which some are attached connections: the engine of poll, ppoll, select and
+//! pselect.
 //!
-//! First user space is asked, and the kernel too unless every fd is an attached connection, so that nobody starves. Then, if
-//! that pays, the caller stays awake for a moment. Then every attached connection is armed, and the thread sleeps on the
-//! application's fds and on the bells together.
+//! First user space is asked, and the kernel too unless every fd is an attached connection, so that
+//! nobody starves. Then, if that pays, the caller stays awake for a moment. Then every attached
+//! connection is armed, and the thread sleeps on the application's fds and on the bells together.
 
 use std::ffi::{c_int, c_short};
 use std::ptr;
@@ -72,7 +73,8 @@ pub(crate) fn wait(
                 Some(None) => ours.sockets.push((*at, socket)),
                 None => {}
             },
-            Entry::Set(set) => ours.sets.push((*at, set)),
+            Entry::Set(set) if fds[*at].events & READ != 0 => ours.sets.push((*at, set)),
+            Entry::Set(_) => {}
         }
     }
     let answer = if ours.sockets.is_empty() && ours.sets.is_empty() {
@@ -201,10 +203,11 @@ impl Ours<'_> {
         self.sockets.iter().any(socket_ready) || self.sets.iter().any(|(_, set)| set.is_ready())
     }
 
-    /// Looks at the connections for a while, if by the experience of the first that is likely to pay, and at the other fds
-    /// now and then.
+    /// Looks at the connections for a while, if by the experience of the first that is likely to pay, and
+    /// at the other fds now and then.
     fn stay_awake(&self, fds: &[pollfd], all_attached: bool) -> Awake {
-        let Some((_, first)) = self.sockets.first() else { return Awake::InVain };
+        let worthy = |(_, socket): &&(usize, &SocketRef)| socket.connection.worth_spinning();
+        let Some((_, first)) = self.sockets.iter().find(worthy) else { return Awake::InVain };
         let mut looks = 0u32;
         let mut answer = None;
         let awake = first.patience.spin(|| {

@@ -20,7 +20,8 @@ static PID: AtomicI32 = AtomicI32::new(0);
 /// A byte that the kernel clears in a child which gets a copy of the memory, and only there.
 static MARK: AtomicPtr<AtomicU8> = AtomicPtr::new(ptr::null_mut());
 
-/// Runs before main, and before the constructors of the program's other libraries or after them: nothing relies on which.
+/// Runs before main, and before the constructors of the program's other libraries or after them: nothing
+/// relies on which.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn() = {
@@ -40,7 +41,8 @@ static DESTRUCTOR: extern "C" fn() = {
     destructor
 };
 
-/// Whether new sockets are tracked. Switched off, every function is libc's, because nothing is ever found in the table.
+/// Whether new sockets are tracked. Switched off, every function is libc's, because nothing is ever found
+/// in the table.
 #[inline]
 pub(crate) fn is_on() -> bool {
     if !STARTED.is_completed() {
@@ -73,8 +75,8 @@ fn start() {
     });
 }
 
-/// Where the library's own fds begin: above what the application may use, where the hard limit leaves room, but not so high
-/// that the kernel's table of fds grows large.
+/// Where the library's own fds begin: above what the application may use, where the hard limit leaves
+/// room, but not so high that the kernel's table of fds grows large.
 fn floor() -> c_int {
     const HIGHEST: u64 = 16384;
     let (soft, hard) = host::descriptor_limit();
@@ -93,8 +95,8 @@ pub(crate) enum Kind {
     Stranger,
 }
 
-/// Asked only where the table would change, because the answer costs a system call: nothing in memory tells a child of vfork
-/// from its parent.
+/// Asked only where the table would change, because the answer costs a system call: nothing in memory
+/// tells a child of vfork from its parent.
 pub(crate) fn kind() -> Kind {
     if getpid() == PID.load(Ordering::Relaxed) {
         return Kind::Own;
@@ -111,7 +113,8 @@ fn getpid() -> c_int {
 
 fn mark() -> rustix::io::Result<*mut AtomicU8> {
     const LEN: usize = 4096;
-    // SAFETY: a new private mapping at an address of the kernel's choice; only its treatment at fork is changed.
+    // SAFETY: a new private mapping at an address of the kernel's choice; only its treatment at fork is
+    // changed.
     unsafe {
         let page =
             mmap_anonymous(ptr::null_mut(), LEN, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)?;

@@ -1,7 +1,7 @@
 //! The functions of libc that ours stand before.
 //!
-//! Each is looked up once, at its first call, with `dlsym(RTLD_NEXT)`: that works before main and inside constructors of
-//! other libraries, and costs a program nothing for functions that it does not call.
+//! Each is looked up once, at its first call, with `dlsym(RTLD_NEXT)`: that works before main and inside
+//! constructors of other libraries, and costs a program nothing for functions that it does not call.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -33,7 +33,8 @@ impl Next {
 
     #[cold]
     fn look_up(&self) -> *mut c_void {
-        // SAFETY: dlsym takes a handle and a C string that is static. Storing what it returns twice is harmless.
+        // SAFETY: dlsym takes a handle and a C string that is static. Storing what it returns twice is
+        // harmless.
         let address = border::keeping_errno(|| unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) });
         self.address.store(address, Ordering::Relaxed);
         address
@@ -41,7 +42,7 @@ impl Next {
 }
 
 macro_rules! real {
-    ($(fn $name:ident($($arg:ident: $ty:ty),*) -> $ret:ty;)*) => {$(
+    ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty;)*) => {$(
         /// The next definition of this function. ENOSYS where libc has none.
         ///
         /// # Safety
@@ -60,8 +61,8 @@ macro_rules! real {
             if address.is_null() {
                 return border::fail(Errno::NOSYS);
             }
-            // SAFETY: the symbol of this name in libc has this signature, which its manual page gives. "C-unwind", because
-            // pthread_cancel unwinds out of it.
+            // SAFETY: the symbol of this name in libc has this signature, which its manual page gives.
+            // "C-unwind", because pthread_cancel unwinds out of it.
             unsafe {
                 let function: unsafe extern "C-unwind" fn($($ty),*) -> $ret = std::mem::transmute(address);
                 function($($arg),*)
@@ -97,38 +98,104 @@ real! {
     fn preadv2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
     fn preadv64v2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
     fn recv(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t;
-    fn recvfrom(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int, address: *mut sockaddr, address_len: *mut socklen_t) -> ssize_t;
+    fn recvfrom(
+        fd: c_int,
+        buf: *mut c_void,
+        len: size_t,
+        flags: c_int,
+        address: *mut sockaddr,
+        address_len: *mut socklen_t,
+    ) -> ssize_t;
     fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
-    fn recvmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int, timeout: *mut timespec) -> c_int;
+    fn recvmmsg(
+        fd: c_int,
+        messages: *mut mmsghdr,
+        count: c_uint,
+        flags: c_int,
+        timeout: *mut timespec,
+    ) -> c_int;
     fn __read_chk(fd: c_int, buf: *mut c_void, len: size_t, size: size_t) -> ssize_t;
     fn __recv_chk(fd: c_int, buf: *mut c_void, len: size_t, size: size_t, flags: c_int) -> ssize_t;
-    fn __recvfrom_chk(fd: c_int, buf: *mut c_void, len: size_t, size: size_t, flags: c_int, address: *mut sockaddr, address_len: *mut socklen_t) -> ssize_t;
+    fn __recvfrom_chk(
+        fd: c_int,
+        buf: *mut c_void,
+        len: size_t,
+        size: size_t,
+        flags: c_int,
+        address: *mut sockaddr,
+        address_len: *mut socklen_t,
+    ) -> ssize_t;
 
     fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t;
     fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t;
     fn pwritev2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
     fn pwritev64v2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t;
     fn send(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t;
-    fn sendto(fd: c_int, buf: *const c_void, len: size_t, flags: c_int, address: *const sockaddr, address_len: socklen_t) -> ssize_t;
+    fn sendto(
+        fd: c_int,
+        buf: *const c_void,
+        len: size_t,
+        flags: c_int,
+        address: *const sockaddr,
+        address_len: socklen_t,
+    ) -> ssize_t;
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
     fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int;
     fn sendfile(out: c_int, from: c_int, offset: *mut off_t, len: size_t) -> ssize_t;
     fn sendfile64(out: c_int, from: c_int, offset: *mut off_t, len: size_t) -> ssize_t;
-    fn splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, len: size_t, flags: c_uint) -> ssize_t;
+    fn splice(
+        from: c_int,
+        from_offset: *mut i64,
+        to: c_int,
+        to_offset: *mut i64,
+        len: size_t,
+        flags: c_uint,
+    ) -> ssize_t;
 
     fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int;
     fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int;
     fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, size: size_t) -> c_int;
-    fn __ppoll_chk(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, size: size_t) -> c_int;
-    fn select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int;
-    fn pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    fn __ppoll_chk(
+        fds: *mut pollfd,
+        count: nfds_t,
+        timeout: *const timespec,
+        mask: *const sigset_t,
+        size: size_t,
+    ) -> c_int;
+    fn select(
+        count: c_int,
+        read: *mut fd_set,
+        write: *mut fd_set,
+        except: *mut fd_set,
+        timeout: *mut timeval,
+    ) -> c_int;
+    fn pselect(
+        count: c_int,
+        read: *mut fd_set,
+        write: *mut fd_set,
+        except: *mut fd_set,
+        timeout: *const timespec,
+        mask: *const sigset_t,
+    ) -> c_int;
 
     fn epoll_create(size: c_int) -> c_int;
     fn epoll_create1(flags: c_int) -> c_int;
     fn epoll_ctl(epfd: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int;
     fn epoll_wait(epfd: c_int, events: *mut epoll_event, max: c_int, timeout: c_int) -> c_int;
-    fn epoll_pwait(epfd: c_int, events: *mut epoll_event, max: c_int, timeout: c_int, mask: *const sigset_t) -> c_int;
-    fn epoll_pwait2(epfd: c_int, events: *mut epoll_event, max: c_int, timeout: *const timespec, mask: *const sigset_t) -> c_int;
+    fn epoll_pwait(
+        epfd: c_int,
+        events: *mut epoll_event,
+        max: c_int,
+        timeout: c_int,
+        mask: *const sigset_t,
+    ) -> c_int;
+    fn epoll_pwait2(
+        epfd: c_int,
+        events: *mut epoll_event,
+        max: c_int,
+        timeout: *const timespec,
+        mask: *const sigset_t,
+    ) -> c_int;
 
     fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int;
     fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int;
@@ -148,10 +215,34 @@ real! {
     fn execvp(file: *const c_char, argv: *const *const c_char) -> c_int;
     fn execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
     fn fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
-    fn execveat(dir: c_int, path: *const c_char, argv: *const *const c_char, envp: *const *const c_char, flags: c_int) -> c_int;
-    fn posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *mut c_char, envp: *const *mut c_char) -> c_int;
-    fn posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *mut c_char, envp: *const *mut c_char) -> c_int;
-    fn posix_spawn_file_actions_adddup2(actions: *mut posix_spawn_file_actions_t, from: c_int, to: c_int) -> c_int;
+    fn execveat(
+        dir: c_int,
+        path: *const c_char,
+        argv: *const *const c_char,
+        envp: *const *const c_char,
+        flags: c_int,
+    ) -> c_int;
+    fn posix_spawn(
+        pid: *mut pid_t,
+        path: *const c_char,
+        actions: *const posix_spawn_file_actions_t,
+        attributes: *const posix_spawnattr_t,
+        argv: *const *mut c_char,
+        envp: *const *mut c_char,
+    ) -> c_int;
+    fn posix_spawnp(
+        pid: *mut pid_t,
+        file: *const c_char,
+        actions: *const posix_spawn_file_actions_t,
+        attributes: *const posix_spawnattr_t,
+        argv: *const *mut c_char,
+        envp: *const *mut c_char,
+    ) -> c_int;
+    fn posix_spawn_file_actions_adddup2(
+        actions: *mut posix_spawn_file_actions_t,
+        from: c_int,
+        to: c_int,
+    ) -> c_int;
 
     fn pthread_cancel(thread: libc::pthread_t) -> c_int;
     fn pthread_testcancel() -> c_int;

@@ -18,11 +18,13 @@ struct KernelAction {
     rest: [u64; 4],
 }
 
-/// To be asked when a sleep on the ring was interrupted: whether the kernel would have started the call again.
+/// To be asked when a sleep on the ring was interrupted: whether the kernel would have started the call
+/// again.
 ///
-/// The kernel decides by the SA_RESTART of the one handler that ran. Which one that was cannot be known here, so the call is
-/// started again if every handler of the process has the flag. Interruptions are rare enough to ask the kernel for all of
-/// them, which leaves nothing to go wrong between this library and the many ways to install a handler.
+/// The kernel decides by the SA_RESTART of the one handler that ran. Which one that was cannot be known
+/// here, so the call is started again if every handler of the process has the flag. Interruptions are
+/// rare enough to ask the kernel for all of them, which leaves nothing to go wrong between this library
+/// and the many ways to install a handler.
 pub(crate) fn restart() -> bool {
     keeping_errno(|| (1..=64).filter(|signal| !INTERNAL.contains(signal)).all(restarts))
 }
@@ -30,7 +32,8 @@ pub(crate) fn restart() -> bool {
 fn restarts(signal: c_int) -> bool {
     let mut action = KernelAction { handler: SIG_DFL, flags: 0, rest: [0; 4] };
     let none = std::ptr::null::<KernelAction>();
-    // SAFETY: `action` is at least as large as the kernel's struct, whose first two members it shares on x86-64 and aarch64.
+    // SAFETY: `action` is at least as large as the kernel's struct, whose first two members it shares on
+    // x86-64 and aarch64.
     let result = unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, none, &raw mut action, 8usize) };
     result != 0
         || action.handler == SIG_DFL

@@ -211,7 +211,8 @@ impl Socket {
         !self.handed_over.swap(true, Ordering::Relaxed)
     }
 
-    /// What user space alone knows to be ready. As in the kernel, less than SO_RCVLOWAT bytes are nothing to read.
+    /// What user space alone knows to be ready. As in the kernel, less than SO_RCVLOWAT bytes are nothing
+    /// to read.
     #[inline]
     pub(crate) fn readiness(&self) -> Readiness {
         let mut ready = self.connection.readiness();
@@ -250,8 +251,8 @@ impl SocketRef {
         border::guarded(|| self.connection.enter_plain())
     }
 
-    /// Brings the epoll sets that hold this socket up to date with the state of its connection. To be called after anything
-    /// that may have attached it, or may have moved its sends to the other carrier.
+    /// Brings the epoll sets that hold this socket up to date with the state of its connection. To be
+    /// called after anything that may have attached it, or may have moved its sends to the other carrier.
     #[inline]
     pub(crate) fn settle(&self) {
         if self.registered.load(Ordering::Acquire) != 0

@@ -1,7 +1,7 @@
 //! From fd numbers to objects.
 //!
-//! Two levels, so that a process pays only for the range of numbers that it uses. An entry holds one reference to its
-//! object; entries for duplicates of an fd share the object.
+//! Two levels, so that a process pays only for the range of numbers that it uses. An entry holds one
+//! reference to its object; entries for duplicates of an fd share the object.
 
 use std::ffi::c_int;
 use std::ops::Deref;
@@ -180,8 +180,8 @@ pub(crate) fn set(fd: c_int) -> Option<SetRef> {
     object.as_set().is_some().then(|| SetRef(object))
 }
 
-/// Enters `object` for `fd`, and gives back what stood there: an fd that was closed where the library could not see it.
-/// A number beyond the table is left alone.
+/// Enters `object` for `fd`, and gives back what stood there: an fd that was closed where the library
+/// could not see it. A number beyond the table is left alone.
 pub(crate) fn insert(fd: c_int, object: Arc<Object>) -> Option<Arc<Object>> {
     let number = fd as usize;
     let root = ROOT.get(number / LEAF)?;
@@ -224,7 +224,8 @@ pub(crate) fn remove(fd: c_int) -> Option<Arc<Object>> {
 }
 
 fn reference(object: *mut Object) -> Option<Arc<Object>> {
-    // SAFETY: entries hold pointers from Arc::into_raw, each with one reference, and the swap gave this one to us.
+    // SAFETY: entries hold pointers from Arc::into_raw, each with one reference, and the swap gave this
+    // one to us.
     (!object.is_null()).then(|| unsafe { Arc::from_raw(object) })
 }
 

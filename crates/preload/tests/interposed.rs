@@ -1,4 +1,5 @@
-//! C programs that print what they observe, each run plain and in several accelerated ways: the outcome must be the same.
+//! C programs that print what they observe, each run plain and in several accelerated ways: the outcome
+//! must be the same.
 
 use std::fs;
 use std::os::unix::process::ExitStatusExt;

@@ -119,7 +119,8 @@ interpose! {
     fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int = Some(()) => |_any, kernel| {
         if flags & !libc::O_CLOEXEC == 0 { duplicate_over(from, to, kernel) } else { kernel() }
     };
-    /// fcntl(2). Variadic in C: its third argument is an integer or a pointer, which on x86-64 and aarch64 travel as this does.
+    /// fcntl(2). Variadic in C: its third argument is an integer or a pointer, which on x86-64 and
+    /// aarch64 travel as this does.
     fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int = table::lookup(fd) => |entry, kernel| {
         control(&entry, command, argument, kernel)
     };

@@ -27,7 +27,12 @@ interpose! {
     /// epoll_create1(2)
     fn epoll_create1(flags: c_int) -> c_int = Some(()) => |_any, kernel| created(kernel());
     /// epoll_ctl(2)
-    fn epoll_ctl(epfd: c_int, op: c_int, fd: c_int, event: *mut epoll_event) -> c_int = table::lookup(fd) => |entry, kernel| {
+    fn epoll_ctl(
+        epfd: c_int,
+        op: c_int,
+        fd: c_int,
+        event: *mut epoll_event,
+    ) -> c_int = table::lookup(fd) => |entry, kernel| {
         match (entry, table::set(epfd)) {
             (Entry::Socket(socket), Some(set)) => epoll::control(&set, epfd, op, &socket, fd, event, kernel),
             (Entry::Socket(socket), None) => {
@@ -46,21 +51,38 @@ interpose! {
         }
     };
     /// epoll_wait(2)
-    fn epoll_wait(epfd: c_int, events: *mut epoll_event, max: c_int, timeout: c_int) -> c_int = table::set(epfd) => |set, _kernel| {
+    fn epoll_wait(
+        epfd: c_int,
+        events: *mut epoll_event,
+        max: c_int,
+        timeout: c_int,
+    ) -> c_int = table::set(epfd) => |set, _kernel| {
         wait(&set, epfd, events, max, Timeout::from_milliseconds(timeout), |left| {
             // SAFETY: the caller's own arguments.
             unsafe { real::epoll_wait(epfd, events, max, left.left_milliseconds()) }
         })
     };
     /// epoll_pwait(2)
-    fn epoll_pwait(epfd: c_int, events: *mut epoll_event, max: c_int, timeout: c_int, mask: *const sigset_t) -> c_int = table::set(epfd) => |set, _kernel| {
+    fn epoll_pwait(
+        epfd: c_int,
+        events: *mut epoll_event,
+        max: c_int,
+        timeout: c_int,
+        mask: *const sigset_t,
+    ) -> c_int = table::set(epfd) => |set, _kernel| {
         wait(&set, epfd, events, max, Timeout::from_milliseconds(timeout), |left| {
             // SAFETY: the caller's own arguments.
             unsafe { real::epoll_pwait(epfd, events, max, left.left_milliseconds(), mask) }
         })
     };
     /// epoll_pwait2(2)
-    fn epoll_pwait2(epfd: c_int, events: *mut epoll_event, max: c_int, timeout: *const Timespec, mask: *const sigset_t) -> c_int = table::set(epfd) => |set, kernel| {
+    fn epoll_pwait2(
+        epfd: c_int,
+        events: *mut epoll_event,
+        max: c_int,
+        timeout: *const Timespec,
+        mask: *const sigset_t,
+    ) -> c_int = table::set(epfd) => |set, kernel| {
         // SAFETY: valid or null, as epoll_pwait2 demands.
         let left = match unsafe { timeout.as_ref() } {
             None => Some(Timeout::ENDLESS),

@@ -1,9 +1,10 @@
-//! exec and posix_spawn: a new program knows nothing of the rings, so connections it inherits go back to TCP first.
+//! exec and posix_spawn: a new program knows nothing of the rings, so connections it inherits go back to
+//! TCP first.
 //!
-//! The functions of libc that take a list of arguments instead of an array call execve inside libc, where this library does
-//! not see it. Stable Rust cannot define such a function, but it can define one in assembly that finds the list in memory:
-//! both calling conventions pass the first arguments in registers and the others on the stack, in order, so pushing the
-//! registers makes one array of all of them.
+//! The functions of libc that take a list of arguments instead of an array call execve inside libc, where
+//! this library does not see it. Stable Rust cannot define such a function, but it can define one in
+//! assembly that finds the list in memory: both calling conventions pass the first arguments in registers
+//! and the others on the stack, in order, so pushing the registers makes one array of all of them.
 
 use std::ffi::{c_char, c_int};
 
@@ -40,7 +41,8 @@ unsafe extern "C" {
 
 /// The environment of the calling program.
 fn environment() -> Strings {
-    // SAFETY: reads one pointer; that nobody changes the environment meanwhile is up to the program, as for execv itself.
+    // SAFETY: reads one pointer; that nobody changes the environment meanwhile is up to the program, as
+    // for execv itself.
     unsafe { environ }
 }
 
@@ -61,7 +63,13 @@ interpose! {
         Some(())
     } => |_done, kernel| kernel();
     /// execveat(2)
-    fn execveat(dir: c_int, path: *const c_char, argv: *const *const c_char, envp: *const *const c_char, flags: c_int) -> c_int = {
+    fn execveat(
+        dir: c_int,
+        path: *const c_char,
+        argv: *const *const c_char,
+        envp: *const *const c_char,
+        flags: c_int,
+    ) -> c_int = {
         before_exec();
         Some(())
     } => |_done, kernel| kernel();
@@ -76,17 +84,35 @@ interpose! {
         Some(())
     } => |_done, kernel| kernel();
     /// posix_spawn(3)
-    fn posix_spawn(pid: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *mut c_char, envp: *const *mut c_char) -> c_int = {
+    fn posix_spawn(
+        pid: *mut pid_t,
+        path: *const c_char,
+        actions: *const posix_spawn_file_actions_t,
+        attributes: *const posix_spawnattr_t,
+        argv: *const *mut c_char,
+        envp: *const *mut c_char,
+    ) -> c_int = {
         before_spawn();
         Some(())
     } => |_done, kernel| kernel();
     /// posix_spawnp(3)
-    fn posix_spawnp(pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t, attributes: *const posix_spawnattr_t, argv: *const *mut c_char, envp: *const *mut c_char) -> c_int = {
+    fn posix_spawnp(
+        pid: *mut pid_t,
+        file: *const c_char,
+        actions: *const posix_spawn_file_actions_t,
+        attributes: *const posix_spawnattr_t,
+        argv: *const *mut c_char,
+        envp: *const *mut c_char,
+    ) -> c_int = {
         before_spawn();
         Some(())
     } => |_done, kernel| kernel();
     /// posix_spawn_file_actions_adddup2(3): the new program gets this fd by another number
-    fn posix_spawn_file_actions_adddup2(actions: *mut posix_spawn_file_actions_t, from: c_int, to: c_int) -> c_int = table::socket(from) => |socket, kernel| {
+    fn posix_spawn_file_actions_adddup2(
+        actions: *mut posix_spawn_file_actions_t,
+        from: c_int,
+        to: c_int,
+    ) -> c_int = table::socket(from) => |socket, kernel| {
         passed::to_tcp(&socket, Reason::Exec);
         kernel()
     };
@@ -128,8 +154,8 @@ macro_rules! list_of_pointers {
         #[unsafe(naked)]
         #[cfg(target_arch = "x86_64")]
         pub(crate) unsafe extern "C-unwind" fn $name() -> c_int {
-            // The return address lies between the registers and the rest of the list, so it moves below both. With six
-            // registers, it, and eight bytes more the stack is aligned as a call demands.
+            // The return address lies between the registers and the rest of the list, so it moves below
+            // both. With six registers, it, and eight bytes more the stack is aligned as a call demands.
             std::arch::naked_asm!(
                 "pop rax",
                 "push r9",

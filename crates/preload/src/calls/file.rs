@@ -102,8 +102,8 @@ fn copy(
 
 /// splice from a tracked socket to a pipe.
 ///
-/// The kernel's socket does not have the bytes that came by the ring, and of those that it has, some may belong behind them.
-/// So the bytes of an attached connection are copied.
+/// The kernel's socket does not have the bytes that came by the ring, and of those that it has, some may
+/// belong behind them. So the bytes of an attached connection are copied.
 fn splice_out(
     socket: &SocketRef,
     from: c_int,
@@ -134,7 +134,8 @@ fn splice_out(
     unsafe { real::write(pipe, base.cast_const(), received as usize) }
 }
 
-/// How many bytes `pipe` takes without waiting, after having waited for some; 0 if it is no pipe that can be written to.
+/// How many bytes `pipe` takes without waiting, after having waited for some; 0 if it is no pipe that can
+/// be written to.
 fn room_in(pipe: c_int, wait: bool) -> Result<usize, Errno> {
     let mut entry = libc::pollfd { fd: pipe, events: libc::POLLOUT, revents: 0 };
     // SAFETY: one live entry.
@@ -168,15 +169,32 @@ fn splice_in(socket: &SocketRef, kernel: impl Fn() -> ssize_t) -> ssize_t {
 
 interpose! {
     /// sendfile(2)
-    fn sendfile(out: c_int, from: c_int, offset: *mut off_t, len: size_t) -> ssize_t = table::socket(out) => |socket, kernel| {
+    fn sendfile(
+        out: c_int,
+        from: c_int,
+        offset: *mut off_t,
+        len: size_t,
+    ) -> ssize_t = table::socket(out) => |socket, kernel| {
         send_file(&socket, out, from, offset, len, kernel)
     };
     /// sendfile(2) in programs built with 64-bit off_t
-    fn sendfile64(out: c_int, from: c_int, offset: *mut off_t, len: size_t) -> ssize_t = table::socket(out) => |socket, kernel| {
+    fn sendfile64(
+        out: c_int,
+        from: c_int,
+        offset: *mut off_t,
+        len: size_t,
+    ) -> ssize_t = table::socket(out) => |socket, kernel| {
         send_file(&socket, out, from, offset, len, kernel)
     };
     /// splice(2)
-    fn splice(from: c_int, from_offset: *mut i64, to: c_int, to_offset: *mut i64, len: size_t, flags: c_uint) -> ssize_t = Some((table::socket(from), table::socket(to))) => |ends, kernel| {
+    fn splice(
+        from: c_int,
+        from_offset: *mut i64,
+        to: c_int,
+        to_offset: *mut i64,
+        len: size_t,
+        flags: c_uint,
+    ) -> ssize_t = Some((table::socket(from), table::socket(to))) => |ends, kernel| {
         match ends {
             (Some(socket), _) => splice_out(&socket, from, to, len, flags, kernel),
             (None, Some(socket)) => splice_in(&socket, kernel),

@@ -83,15 +83,28 @@ pub(crate) unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protoc
 
 interpose! {
     /// accept(2)
-    fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int = Some(listener(fd)) => |listener, kernel| {
+    fn accept(
+        fd: c_int,
+        address: *mut sockaddr,
+        len: *mut socklen_t,
+    ) -> c_int = Some(listener(fd)) => |listener, kernel| {
         accepted(listener.as_ref(), kernel(), 0)
     };
     /// accept4(2)
-    fn accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int = Some(listener(fd)) => |listener, kernel| {
+    fn accept4(
+        fd: c_int,
+        address: *mut sockaddr,
+        len: *mut socklen_t,
+        flags: c_int,
+    ) -> c_int = Some(listener(fd)) => |listener, kernel| {
         accepted(listener.as_ref(), kernel(), flags)
     };
     /// connect(2)
-    fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int = table::socket(fd) => |socket, kernel| {
+    fn connect(
+        fd: c_int,
+        address: *const sockaddr,
+        len: socklen_t,
+    ) -> c_int = table::socket(fd) => |socket, kernel| {
         // SAFETY: the application passes an address of `len` bytes, or null.
         let family = if (len as usize) < size_of::<libc::sa_family_t>() { None } else { unsafe { address.as_ref() } };
         if family.is_some_and(|address| c_int::from(address.sa_family) == AF_UNSPEC) {

@@ -71,8 +71,8 @@ fn is_harmless(level: c_int, name: c_int) -> bool {
                 | TCP_THIN_LINEAR_TIMEOUTS
                 | TCP_THIN_DUPACK
         ),
-        // Type of service, time to live and the like: none of them reaches the application's data. Those that ask for control
-        // messages have no effect on TCP.
+        // Type of service, time to live and the like: none of them reaches the application's data. Those
+        // that ask for control messages have no effect on TCP.
         IPPROTO_IP | IPPROTO_IPV6 => true,
         _ => false,
     }
@@ -120,7 +120,8 @@ pub(super) fn read_inherited(listener: &Socket, fd: c_int) {
         for name in [SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVLOWAT] {
             let mut value = [0u64; 2];
             let mut len = size_of_val(&value) as socklen_t;
-            // SAFETY: room for the largest of them, and its size; the kernel sets `len` to what it has written.
+            // SAFETY: room for the largest of them, and its size; the kernel sets `len` to what it has
+            // written.
             unsafe {
                 if libc::getsockopt(fd, SOL_SOCKET, name, value.as_mut_ptr().cast(), &raw mut len) == 0 {
                     remember(listener, name, value.as_ptr().cast(), len);
@@ -132,7 +133,13 @@ pub(super) fn read_inherited(listener: &Socket, fd: c_int) {
 
 interpose! {
     /// setsockopt(2)
-    fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int = table::socket(fd) => |socket, kernel| {
+    fn setsockopt(
+        fd: c_int,
+        level: c_int,
+        name: c_int,
+        value: *const c_void,
+        len: socklen_t,
+    ) -> c_int = table::socket(fd) => |socket, kernel| {
         if !is_harmless(level, name) && !socket.is_listening() {
             let _ = keeping_errno(|| socket.fall_back(Reason::UnknownOption));
         }

@@ -52,15 +52,31 @@ interpose! {
         wait_milliseconds(list, timeout, kernel)
     };
     /// ppoll(2)
-    fn ppoll(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t) -> c_int = list(fds, count) => |list, kernel| {
+    fn ppoll(
+        fds: *mut pollfd,
+        count: nfds_t,
+        timeout: *const timespec,
+        mask: *const sigset_t,
+    ) -> c_int = list(fds, count) => |list, kernel| {
         wait_exactly(list, timeout, mask, kernel)
     };
     /// poll(2) in programs built with _FORTIFY_SOURCE
-    fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, size: size_t) -> c_int = list(fds, count).filter(|_| fits(count, size)) => |list, kernel| {
+    fn __poll_chk(
+        fds: *mut pollfd,
+        count: nfds_t,
+        timeout: c_int,
+        size: size_t,
+    ) -> c_int = list(fds, count).filter(|_| fits(count, size)) => |list, kernel| {
         wait_milliseconds(list, timeout, kernel)
     };
     /// ppoll(2) in programs built with _FORTIFY_SOURCE
-    fn __ppoll_chk(fds: *mut pollfd, count: nfds_t, timeout: *const timespec, mask: *const sigset_t, size: size_t) -> c_int = list(fds, count).filter(|_| fits(count, size)) => |list, kernel| {
+    fn __ppoll_chk(
+        fds: *mut pollfd,
+        count: nfds_t,
+        timeout: *const timespec,
+        mask: *const sigset_t,
+        size: size_t,
+    ) -> c_int = list(fds, count).filter(|_| fits(count, size)) => |list, kernel| {
         wait_exactly(list, timeout, mask, kernel)
     };
 }

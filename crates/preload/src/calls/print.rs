@@ -1,7 +1,8 @@
 //! fdopen, dprintf and vdprintf: libc writes to the fd itself, behind the library's back.
 //!
-//! dprintf takes a variable list of arguments, which stable Rust can neither take nor hand on. The functions of that name here
-//! are a few lines of assembly that keep every register an argument can be in, have the fd looked at, and go on into libc's.
+//! dprintf takes a variable list of arguments, which stable Rust can neither take nor hand on. The
+//! functions of that name here are a few lines of assembly that keep every register an argument can be
+//! in, have the fd looked at, and go on into libc's.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -34,7 +35,8 @@ unsafe extern "C" fn before_dprintf_chk(fd: c_int) -> *mut c_void {
     real::address_of_dprintf_chk()
 }
 
-/// Defines a variadic function of libc that calls `$before` with its first argument and goes on where that says.
+/// Defines a variadic function of libc that calls `$before` with its first argument and goes on where
+/// that says.
 macro_rules! go_on {
     ($(#[$meta:meta])* $name:ident after $before:ident) => {
         $(#[$meta])*
@@ -150,13 +152,22 @@ interpose! {
         kernel()
     };
     /// vdprintf(3); a va_list travels as a pointer on x86-64 and aarch64
-    fn vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int = table::get(fd) => |object, kernel| {
+    fn vdprintf(
+        fd: c_int,
+        format: *const c_char,
+        arguments: *mut c_void,
+    ) -> c_int = table::get(fd) => |object, kernel| {
         drop(object);
         before_print(fd);
         kernel()
     };
     /// vdprintf(3) in programs built with _FORTIFY_SOURCE
-    fn __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int = table::get(fd) => |object, kernel| {
+    fn __vdprintf_chk(
+        fd: c_int,
+        flag: c_int,
+        format: *const c_char,
+        arguments: *mut c_void,
+    ) -> c_int = table::get(fd) => |object, kernel| {
         drop(object);
         before_print(fd);
         kernel()

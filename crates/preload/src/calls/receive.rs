@@ -240,7 +240,11 @@ fn receive_vector(
 
 interpose! {
     /// read(2)
-    fn read(fd: c_int, buf: *mut c_void, len: size_t) -> ssize_t = table::socket(fd).filter(|_| len > 0) => |socket, kernel| {
+    fn read(
+        fd: c_int,
+        buf: *mut c_void,
+        len: size_t,
+    ) -> ssize_t = table::socket(fd).filter(|_| len > 0) => |socket, kernel| {
         receive(&socket, Buffers::Flat(buf, len), 0, kernel)
     };
     /// readv(2)
@@ -248,48 +252,101 @@ interpose! {
         receive_vector(&socket, iov, number, 0, kernel)
     };
     /// preadv2(2)
-    fn preadv2(fd: c_int, iov: *const iovec, number: c_int, offset: off_t, flags: c_int) -> ssize_t = table::socket(fd) => |socket, kernel| {
+    fn preadv2(
+        fd: c_int,
+        iov: *const iovec,
+        number: c_int,
+        offset: off_t,
+        flags: c_int,
+    ) -> ssize_t = table::socket(fd) => |socket, kernel| {
         match read_flags(offset, flags) {
             Some(flags) => receive_vector(&socket, iov, number, flags, kernel),
             None => kernel(),
         }
     };
     /// preadv2(2) where off_t has 32 bits by default
-    fn preadv64v2(fd: c_int, iov: *const iovec, number: c_int, offset: off_t, flags: c_int) -> ssize_t = table::socket(fd) => |socket, kernel| {
+    fn preadv64v2(
+        fd: c_int,
+        iov: *const iovec,
+        number: c_int,
+        offset: off_t,
+        flags: c_int,
+    ) -> ssize_t = table::socket(fd) => |socket, kernel| {
         match read_flags(offset, flags) {
             Some(flags) => receive_vector(&socket, iov, number, flags, kernel),
             None => kernel(),
         }
     };
     /// recv(2)
-    fn recv(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int) -> ssize_t = table::socket(fd) => |socket, kernel| {
+    fn recv(
+        fd: c_int,
+        buf: *mut c_void,
+        len: size_t,
+        flags: c_int,
+    ) -> ssize_t = table::socket(fd) => |socket, kernel| {
         receive(&socket, Buffers::Flat(buf, len), flags, kernel)
     };
     /// recvfrom(2)
-    fn recvfrom(fd: c_int, buf: *mut c_void, len: size_t, flags: c_int, address: *mut sockaddr, address_len: *mut socklen_t) -> ssize_t = table::socket(fd) => |socket, kernel| {
+    fn recvfrom(
+        fd: c_int,
+        buf: *mut c_void,
+        len: size_t,
+        flags: c_int,
+        address: *mut sockaddr,
+        address_len: *mut socklen_t,
+    ) -> ssize_t = table::socket(fd) => |socket, kernel| {
         let result = receive(&socket, Buffers::Flat(buf, len), flags, kernel);
         if flags & MSG_ERRQUEUE == 0 { no_address(result, address, address_len) } else { result }
     };
     /// recvmsg(2)
-    fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t = table::socket(fd) => |socket, kernel| {
+    fn recvmsg(
+        fd: c_int,
+        message: *mut msghdr,
+        flags: c_int,
+    ) -> ssize_t = table::socket(fd) => |socket, kernel| {
         // SAFETY: the caller's own message.
         unsafe { receive_message(&socket, message, flags, kernel) }
     };
     /// recvmmsg(2)
-    fn recvmmsg(fd: c_int, messages: *mut mmsghdr, number: c_uint, flags: c_int, timeout: *mut timespec) -> c_int = table::socket(fd) => |socket, kernel| {
+    fn recvmmsg(
+        fd: c_int,
+        messages: *mut mmsghdr,
+        number: c_uint,
+        flags: c_int,
+        timeout: *mut timespec,
+    ) -> c_int = table::socket(fd) => |socket, kernel| {
         // SAFETY: the caller's own messages.
         unsafe { receive_messages(&socket, fd, messages, number, flags, timeout, kernel) }
     };
     /// read(2) in programs built with _FORTIFY_SOURCE
-    fn __read_chk(fd: c_int, buf: *mut c_void, len: size_t, size: size_t) -> ssize_t = table::socket(fd).filter(|_| 0 < len && len <= size) => |socket, kernel| {
+    fn __read_chk(
+        fd: c_int,
+        buf: *mut c_void,
+        len: size_t,
+        size: size_t,
+    ) -> ssize_t = table::socket(fd).filter(|_| 0 < len && len <= size) => |socket, kernel| {
         receive(&socket, Buffers::Flat(buf, len), 0, kernel)
     };
     /// recv(2) in programs built with _FORTIFY_SOURCE
-    fn __recv_chk(fd: c_int, buf: *mut c_void, len: size_t, size: size_t, flags: c_int) -> ssize_t = table::socket(fd).filter(|_| len <= size) => |socket, kernel| {
+    fn __recv_chk(
+        fd: c_int,
+        buf: *mut c_void,
+        len: size_t,
+        size: size_t,
+        flags: c_int,
+    ) -> ssize_t = table::socket(fd).filter(|_| len <= size) => |socket, kernel| {
         receive(&socket, Buffers::Flat(buf, len), flags, kernel)
     };
     /// recvfrom(2) in programs built with _FORTIFY_SOURCE
-    fn __recvfrom_chk(fd: c_int, buf: *mut c_void, len: size_t, size: size_t, flags: c_int, address: *mut sockaddr, address_len: *mut socklen_t) -> ssize_t = table::socket(fd).filter(|_| len <= size) => |socket, kernel| {
+    fn __recvfrom_chk(
+        fd: c_int,
+        buf: *mut c_void,
+        len: size_t,
+        size: size_t,
+        flags: c_int,
+        address: *mut sockaddr,
+        address_len: *mut socklen_t,
+    ) -> ssize_t = table::socket(fd).filter(|_| len <= size) => |socket, kernel| {
         let result = receive(&socket, Buffers::Flat(buf, len), flags, kernel);
         if flags & MSG_ERRQUEUE == 0 { no_address(result, address, address_len) } else { result }
     };

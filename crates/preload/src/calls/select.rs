@@ -25,8 +25,8 @@ const WRITE: c_short = POLLOUT | POLLWRNORM | POLLWRBAND;
 const WRITE_ANSWERS: c_short = WRITE | POLLERR;
 const EXCEPT: c_short = POLLPRI;
 
-/// The three sets of select, each of them possibly missing. They may be longer than `fd_set`: programs with many fds make
-/// their own, so only the first `count` bits are looked at.
+/// The three sets of select, each of them possibly missing. They may be longer than `fd_set`: programs
+/// with many fds make their own, so only the first `count` bits are looked at.
 struct Sets<'a> {
     read: &'a mut [c_ulong],
     write: &'a mut [c_ulong],
@@ -41,7 +41,8 @@ impl Sets<'_> {
         let words = usize::try_from(count).ok()?.div_ceil(BITS);
         let set = |set: *mut fd_set| match set.is_null() {
             true => &mut [][..],
-            // SAFETY: the application passes sets of at least `count` bits, which the kernel reads and writes by words.
+            // SAFETY: the application passes sets of at least `count` bits, which the kernel reads and
+            // writes by words.
             false => unsafe { slice::from_raw_parts_mut(set.cast::<c_ulong>(), words) },
         };
         Some(Sets { read: set(read), write: set(write), except: set(except) })
@@ -115,7 +116,13 @@ fn select_ours(
 
 interpose! {
     /// select(2)
-    fn select(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *mut timeval) -> c_int = Sets::new(count, read, write, except) => |sets, kernel| {
+    fn select(
+        count: c_int,
+        read: *mut fd_set,
+        write: *mut fd_set,
+        except: *mut fd_set,
+        timeout: *mut timeval,
+    ) -> c_int = Sets::new(count, read, write, except) => |sets, kernel| {
         // SAFETY: valid or null, as select demands.
         let limit = unsafe { timeout.as_mut() };
         // select, unlike the others, takes more than a second of microseconds.
@@ -141,7 +148,14 @@ interpose! {
         result
     };
     /// pselect(2)
-    fn pselect(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set, timeout: *const timespec, mask: *const sigset_t) -> c_int = Sets::new(count, read, write, except) => |sets, kernel| {
+    fn pselect(
+        count: c_int,
+        read: *mut fd_set,
+        write: *mut fd_set,
+        except: *mut fd_set,
+        timeout: *const timespec,
+        mask: *const sigset_t,
+    ) -> c_int = Sets::new(count, read, write, except) => |sets, kernel| {
         // SAFETY: valid or null, as pselect demands.
         let left = match unsafe { timeout.as_ref() } {
             None => Some(Timeout::ENDLESS),

@@ -166,29 +166,57 @@ interpose! {
         transmit(&socket, Buffers::Flat(buf.cast_mut(), len), 0, kernel)
     };
     /// writev(2)
-    fn writev(fd: c_int, iov: *const iovec, number: c_int) -> ssize_t = table::socket(fd) => |socket, kernel| {
+    fn writev(
+        fd: c_int,
+        iov: *const iovec,
+        number: c_int,
+    ) -> ssize_t = table::socket(fd) => |socket, kernel| {
         send_vector(&socket, iov, number, 0, kernel)
     };
     /// pwritev2(2)
-    fn pwritev2(fd: c_int, iov: *const iovec, number: c_int, offset: off_t, flags: c_int) -> ssize_t = table::socket(fd) => |socket, kernel| {
+    fn pwritev2(
+        fd: c_int,
+        iov: *const iovec,
+        number: c_int,
+        offset: off_t,
+        flags: c_int,
+    ) -> ssize_t = table::socket(fd) => |socket, kernel| {
         match write_flags(offset, flags) {
             Some(flags) => send_vector(&socket, iov, number, flags, kernel),
             None => kernel(),
         }
     };
     /// pwritev2(2) where off_t has 32 bits by default
-    fn pwritev64v2(fd: c_int, iov: *const iovec, number: c_int, offset: off_t, flags: c_int) -> ssize_t = table::socket(fd) => |socket, kernel| {
+    fn pwritev64v2(
+        fd: c_int,
+        iov: *const iovec,
+        number: c_int,
+        offset: off_t,
+        flags: c_int,
+    ) -> ssize_t = table::socket(fd) => |socket, kernel| {
         match write_flags(offset, flags) {
             Some(flags) => send_vector(&socket, iov, number, flags, kernel),
             None => kernel(),
         }
     };
     /// send(2)
-    fn send(fd: c_int, buf: *const c_void, len: size_t, flags: c_int) -> ssize_t = table::socket(fd) => |socket, kernel| {
+    fn send(
+        fd: c_int,
+        buf: *const c_void,
+        len: size_t,
+        flags: c_int,
+    ) -> ssize_t = table::socket(fd) => |socket, kernel| {
         transmit(&socket, Buffers::Flat(buf.cast_mut(), len), flags, kernel)
     };
     /// sendto(2); a connected TCP socket ignores the address
-    fn sendto(fd: c_int, buf: *const c_void, len: size_t, flags: c_int, address: *const sockaddr, address_len: socklen_t) -> ssize_t = table::socket(fd) => |socket, kernel| {
+    fn sendto(
+        fd: c_int,
+        buf: *const c_void,
+        len: size_t,
+        flags: c_int,
+        address: *const sockaddr,
+        address_len: socklen_t,
+    ) -> ssize_t = table::socket(fd) => |socket, kernel| {
         transmit(&socket, Buffers::Flat(buf.cast_mut(), len), flags, kernel)
     };
     /// sendmsg(2); an fd that is not tracked may carry tracked ones to another process

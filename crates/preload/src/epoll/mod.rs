@@ -1,15 +1,18 @@
 //! Epoll sets that hold attached connections.
 //!
-//! The application's epoll fd stays a real one, and everything the library does not know is in it as usual. When a
-//! connection attaches, its registration is changed to carry a [tag](tag) instead of the application's data, and the
-//! connection's bell is added with another tag. What comes back from the kernel is translated.
+//! The application's epoll fd stays a real one, and everything the library does not know is in it as
+//! usual. When a connection attaches, its registration is changed to carry a [tag](tag) instead of the
+//! application's data, and the connection's bell is added with another tag. What comes back from the
+//! kernel is translated.
 //!
-//! Each attached connection in a set is a [`Watch`], in one of two states. A *hot* one is looked at in user space by every
-//! wait, and the peer does not ring for it. An *armed* one is not looked at: the peer rings its bell, which makes it hot
-//! again. So a wait costs as much as there are active connections, and a busy program makes hardly any system call.
+//! Each attached connection in a set is a [`Watch`], in one of two states. A *hot* one is looked at in
+//! user space by every wait, and the peer does not ring for it. An *armed* one is not looked at: the peer
+//! rings its bell, which makes it hot again. So a wait costs as much as there are active connections, and
+//! a busy program makes hardly any system call.
 //!
-//! Invariant, kept under the lock of the set: while a thread sleeps on the set in the kernel, or something else could (the
-//! set is itself watched), no watch is hot. Therefore nobody sleeps through what happens on a connection.
+//! Invariant, kept under the lock of the set: while a thread sleeps on the set in the kernel, or
+//! something else could (the set is itself watched), no watch is hot. Therefore nobody sleeps through
+//! what happens on a connection.
 //!
 //! Lock order: registrations of a socket, then state of a set.
 
@@ -86,7 +89,8 @@ impl Set {
         self.state.lock().hand_over();
     }
 
-    /// Prepares for somebody who is about to sleep until the set becomes readable; true if it should not sleep.
+    /// Prepares for somebody who is about to sleep until the set becomes readable; true if it should not
+    /// sleep.
     pub(crate) fn arm(&self) -> bool {
         self.state.lock().arm()
     }
@@ -293,8 +297,8 @@ fn remove(set: &Set, watch: u32, bell: Bell) {
 
 /// The number `fd` of `socket` is about to be closed; `None`: all of them.
 ///
-/// The kernel drops registrations only with the last reference to the socket in any process. Those that stay get the
-/// application's data back.
+/// The kernel drops registrations only with the last reference to the socket in any process. Those that
+/// stay get the application's data back.
 pub(crate) fn forget(socket: &Socket, fd: Option<c_int>) {
     let mut registrations = socket.registrations().lock();
     registrations.retain(|registration| {

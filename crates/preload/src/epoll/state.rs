@@ -52,7 +52,8 @@ struct Watch {
     masked: bool,
     /// What the kernel was last asked to report; level-triggered, it may be more than the application wants.
     told: u32,
-    /// The application has taken the socket out of the set, and the kernel has not been told: see [`State::park`].
+    /// The application has taken the socket out of the set, and the kernel has not been told: see
+    /// [`State::park`].
     parked: bool,
     /// The wait that reported this watch last, and at which place: one wait reports a watch once.
     reported: (u64, usize),
@@ -133,7 +134,8 @@ impl Watch {
         self.events & (EDGE | ONE_SHOT) == 0
     }
 
-    /// Makes the kernel's registration of the application's fd that of this watch, unless it covers what is wanted.
+    /// Makes the kernel's registration of the application's fd that of this watch, unless it covers what
+    /// is wanted.
     fn tell_kernel(&mut self, epfd: c_int, index: u32) -> Answer<()> {
         let wanted = self.wanted();
         if self.is_lenient() && self.told & wanted == wanted && self.told & (EDGE | ONE_SHOT) == 0 {
@@ -246,8 +248,8 @@ impl State {
         }
     }
 
-    /// Puts the connection of `registration`, whose fd is in the set already, under watch. `sibling`: another watch of this
-    /// connection in this set.
+    /// Puts the connection of `registration`, whose fd is in the set already, under watch. `sibling`:
+    /// another watch of this connection in this set.
     pub(super) fn install(
         &mut self,
         epfd: c_int,
@@ -324,8 +326,9 @@ impl State {
         Ok(())
     }
 
-    /// EPOLL_CTL_DEL, kept from the kernel: many programs take a socket out for every message and put it back for the next,
-    /// and the kernel has nothing to say about one whose bytes travel on the ring. False if it has to be told.
+    /// EPOLL_CTL_DEL, kept from the kernel: many programs take a socket out for every message and put it
+    /// back for the next, and the kernel has nothing to say about one whose bytes travel on the ring.
+    /// False if it has to be told.
     pub(super) fn park(&mut self, index: u32) -> bool {
         let Some(watch) = self.at(index) else { return false };
         if !watch.is_lenient() || watch.sibling != index {
@@ -351,7 +354,8 @@ impl State {
         }
     }
 
-    /// Whether the watch of `fd` still exists, parked; one that was taken out may have left its index to another.
+    /// Whether the watch of `fd` still exists, parked; one that was taken out may have left its index to
+    /// another.
     pub(super) fn is_parked(&mut self, index: u32, fd: c_int) -> bool {
         self.at(index).is_some_and(|watch| watch.parked && watch.fd == fd)
     }
@@ -462,8 +466,8 @@ impl State {
         let tail = into.tail();
         let mut woken = smallvec::SmallVec::<[u32; 16]>::new();
         for at in 0..count {
-            // SAFETY: the kernel has written `count` events there. `into` grows by at most one for each that was read, so it
-            // does not overtake the reader.
+            // SAFETY: the kernel has written `count` events there. `into` grows by at most one for each
+            // that was read, so it does not overtake the reader.
             let event = unsafe { tail.add(at).read() };
             let Some(tag) = Tag::decode(event.u64) else {
                 into.push(event);
@@ -538,7 +542,8 @@ impl State {
         false
     }
 
-    /// Arms every hot watch for those who sleep in the kernel, and wakes one of them for each that has something to report.
+    /// Arms every hot watch for those who sleep in the kernel, and wakes one of them for each that has
+    /// something to report.
     pub(super) fn hand_over(&mut self) {
         while let Some(index) = self.hot.pop_front() {
             let Some(watch) = self.at(index) else { continue };
@@ -555,8 +560,12 @@ impl State {
         })
     }
 
-    pub(super) fn has_hot(&self) -> bool {
-        !self.hot.is_empty()
+    /// Whether the peer of a hot watch runs on another processor, so that waiting awake for it can pay.
+    pub(super) fn is_worth_spinning(&self) -> bool {
+        self.hot
+            .iter()
+            .filter_map(|&index| self.watches.get(index as usize)?.as_ref())
+            .any(|watch| watch.socket.connection.worth_spinning())
     }
 
     /// The parent's arms are the parent's to take back, and its sleeping threads are not here.

@@ -10,8 +10,8 @@ use crate::border::{self, guarded_raw, keeping_errno, set_errno};
 use crate::table::SetRef;
 use crate::timeout::Timeout;
 
-/// While connections have something to report, the kernel is asked in every so many waits, so that ordinary fds and armed
-/// connections are not left waiting behind busy ones.
+/// While connections have something to report, the kernel is asked in every so many waits, so that
+/// ordinary fds and armed connections are not left waiting behind busy ones.
 const ASK_EVERY: u32 = 8;
 
 /// While a thread waits awake, the kernel is asked once in so many looks: some microseconds.
@@ -78,7 +78,7 @@ fn look(set: &Set, epfd: c_int, events: *mut epoll_event, max: usize, only_look:
         state.unasked += 1;
         let found = events.len() > 0;
         let ask = if found { state.unasked >= ASK_EVERY && events.room() > 0 } else { only_look };
-        if ask || !found && state.has_hot() {
+        if ask || !found && state.is_worth_spinning() {
             drop(state);
             let awake = if ask {
                 Awake::Asked(ask_kernel(epfd, &mut events))
