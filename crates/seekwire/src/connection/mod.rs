@@ -153,6 +153,7 @@ struct Link {
     shown: AtomicU8,
     /// Taken back from the ring and not yet given to the kernel: goes before everything else.
     owed: Mutex<Vec<u8>>,
+    owing: AtomicBool,
 }
 
 impl Connection {
