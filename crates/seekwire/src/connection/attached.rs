@@ -1,7 +1,7 @@
 //! The data path of an attached connection: each direction on TCP or on the ring.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use protocol::switch::RxStep;
@@ -36,6 +36,7 @@ impl Link {
             peer_pid,
             shown: AtomicU8::new(0),
             owed: Mutex::default(),
+            owing: AtomicBool::new(false),
         }
     }
 
@@ -180,7 +181,7 @@ impl Connection {
     }
 
     /// Gives the kernel what is owed; false when it has no room for all of it.
-    fn pay(&self, link: &Link, tx: &Tx<'_, Own, Peer>) -> Result<bool, Errno> {
+    pub(super) fn pay(&self, link: &Link, tx: &Tx<'_, Own, Peer>) -> Result<bool, Errno> {
         let mut owed = link.owed();
         while !owed.is_empty() {
             match socket::send(self.fd(), &[IoSlice::new(&owed)], KernelSend::NOSIGNAL) {
@@ -188,10 +189,14 @@ impl Connection {
                     owed.drain(..n);
                     tx.sent_by_tcp(n);
                 }
-                Err(Errno::AGAIN) => return Ok(false),
+                Err(Errno::AGAIN) => {
+                    link.owing.store(true, Ordering::Relaxed);
+                    return Ok(false);
+                }
                 Err(error) => return Err(error),
             }
         }
+        link.owing.store(false, Ordering::Relaxed);
         Ok(true)
     }
 

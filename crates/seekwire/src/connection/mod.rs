@@ -153,6 +153,7 @@ struct Link {
     shown: AtomicU8,
     /// Taken back from the ring and not yet given to the kernel: goes before everything else.
     owed: Mutex<Vec<u8>>,
+    owing: AtomicBool,
 }
 
 impl Connection {
@@ -321,6 +322,7 @@ impl Connection {
     pub fn shutdown(&self, read: bool, write: bool) -> Result<(), Errno> {
         if let Some(link) = self.attached() {
             if write {
+                self.pay_all(link);
                 link.shut();
             }
             if read {
@@ -342,6 +344,7 @@ impl Connection {
         if let Some(link) = self.attached()
             && link.ring.queue.remove_holder(thread::process_id())
         {
+            self.pay_all(link);
             link.close(self.fd());
         }
     }

@@ -169,5 +169,9 @@ impl Drop for Plain<'_> {
         if self.connection.gate.leave() {
             self.connection.try_attach();
         }
+        // What came while the system call slept: answers must not pile up until the next call.
+        if self.connection.slot.get().is_some_and(crate::registry::Slot::is_signalled) {
+            self.connection.negotiate();
+        }
     }
 }

@@ -54,7 +54,9 @@ impl Connection {
             return Ok(());
         }
         let read = Events { read: true, ..Events::default() };
-        match link.ring.sleep(read, self.fd(), read, until, ready) {
+        // What is owed to the peer goes out while this end only receives.
+        let of_socket = Events { write: link.owing.load(Ordering::Relaxed), ..read };
+        match link.ring.sleep(read, self.fd(), of_socket, until, ready) {
             Ok(_) => self.not_interrupted(interrupts),
             Err(Errno::TIMEDOUT) => Err(Errno::AGAIN),
             Err(error) => Err(error),
@@ -150,11 +152,28 @@ impl Connection {
         }
     }
 
+    /// Waits until what is owed is with the kernel, before this end ends its sending direction.
+    pub(super) fn pay_all(&self, link: &Link) {
+        let until = Deadline::after(Some(2 * CHECK));
+        let write = Events { write: true, ..Events::default() };
+        while link.owing.load(Ordering::Relaxed) && !until.is_over() {
+            let paid = self.pay(link, &link.ring.queue.tx());
+            if paid.is_err() {
+                return;
+            }
+            let _ = poll::wait(Fd::new(-1), self.fd(), write, until);
+        }
+    }
+
     /// Lets the peer's wish for TCP take effect on this end's sends. Called while waiting, so that an end
     /// that has nothing to send does not keep the peer from what it wants TCP for.
     pub fn attend(&self) {
         let Some(link) = self.attached() else { return };
         let q = &link.ring.queue;
+        if link.owing.load(Ordering::Relaxed) {
+            // An error is that of the next send.
+            let _ = self.pay(link, &q.tx());
+        }
         if !q.wants_attention() {
             return;
         }
@@ -185,6 +204,9 @@ impl Connection {
         let q = &link.ring.queue;
         if !link.is_sound() {
             return Readiness { read: true, write: true, tx_on_ring: false, end: true };
+        }
+        if link.owing.load(Ordering::Relaxed) {
+            self.attend();
         }
         let tx_on_ring = link.tx_on_ring();
         let read = q.has_data() || (q.has_record() && self.has_data_after_switches(link));

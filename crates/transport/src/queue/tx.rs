@@ -258,7 +258,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         let q = self.queue;
         // On TCP already, but nothing was sent by it: what was on the ring would still come first.
         let just_left = !q.tx_on_ring() && q.get(layout::LEFT_AT) == q.get(layout::TX_TCP_BYTES);
-        if !q.is_asked_back() || !(q.tx_on_ring() || just_left) {
+        if !q.is_asked_back() || q.is_shut() || !(q.tx_on_ring() || just_left) {
             return Ok(None);
         }
         // SYNC POINT "take back", sender: at work before the wish is looked at once more; see
