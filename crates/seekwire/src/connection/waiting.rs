@@ -301,56 +301,51 @@ impl Connection {
             return Ok(());
         };
         let q = &link.ring.queue;
-        q.set_tcp_only();
         self.set_reason(Some(why));
-        self.attend();
-        link.ring.peer_bell.ring();
         if !matches!(why, Reason::Exec | Reason::FdPassed | Reason::Stdio | Reason::Spliced) {
+            q.set_tcp_only();
+            self.attend();
+            link.ring.peer_bell.ring();
             return Ok(());
         }
-        let until = Deadline::after(Some(CHECK / 4));
-        while q.peer_is_sending() && thread::process_is_alive(link.peer_pid) {
-            if until.is_over() {
-                return Err(Errno::AGAIN);
-            }
-            std::thread::yield_now();
-        }
-        if q.tx_on_ring() {
-            return Err(Errno::AGAIN);
-        }
+        // With both ends in one process, the other one may be this very thread's to serve.
+        let patience = if link.peer_pid == thread::process_id() { CHECK / 10 } else { CHECK / 4 };
         let rx = q.rx();
-        let step = rx.step();
-        let handed_over = match step {
-            // The end of the stream is TCP's to tell, too.
-            Ok(RxStep::TcpUnbounded | RxStep::RingEmpty | RxStep::End) => Ok(()),
-            // With both ends in one process, the other one may be this very thread's to serve.
-            Ok(_) if link.peer_pid == thread::process_id() => {
-                self.have_sent_again(link, &rx, Deadline::after(Some(CHECK / 10)))
-            }
-            Ok(_) => self.have_sent_again(link, &rx, until),
-            Err(_) => Err(Errno::CONNRESET),
-        };
+        // In one word with the wish for TCP: a peer that leaves the ring takes back first.
+        rx.ask_back();
+        self.attend();
+        link.ring.peer_bell.ring();
+        let handed_over = self.have_sent_again(link, &rx, Deadline::after(Some(patience)));
         if rx.should_ring() {
             link.ring.peer_bell.ring();
         }
-        handed_over
+        if q.tx_on_ring() { Err(Errno::AGAIN) } else { handed_over }
     }
 
-    /// Has the peer take back what it put on the ring and this end has not received, and send it again by
-    /// TCP. It does so in its next call on the connection, or at once if it waits in one.
+    /// Waits until nothing can come by the ring any more: the peer has taken back what this end has not
+    /// received (in its next call on the connection, or at once if it waits in one), or there was nothing.
     fn have_sent_again(&self, link: &Link, rx: &Rx<'_, Own, Peer>, until: Deadline) -> Result<(), Errno> {
-        rx.ask_back();
-        link.ring.peer_bell.ring();
-        while !until.is_over() {
+        let q = &link.ring.queue;
+        let refused = loop {
             match rx.is_taken_back() {
                 Ok(Some(true)) => return Ok(()),
-                Ok(None) if thread::process_is_alive(link.peer_pid) => std::thread::yield_now(),
-                Ok(_) => break,
+                Ok(Some(false)) => break true,
+                Ok(None) => {}
                 Err(violation) => return Err(self.violated(link, violation)),
             }
-        }
+            // A send that began before the wish is over, and the ring is empty.
+            if !q.peer_is_sending() && !q.has_record() {
+                break false;
+            }
+            if until.is_over() || !thread::process_is_alive(link.peer_pid) {
+                break false;
+            }
+            std::thread::yield_now();
+        };
         match rx.withdraw(link.peer_pid) {
             Ok(true) => return Ok(()),
+            // The end of the stream is TCP's to tell, too.
+            Ok(false) if !refused && matches!(rx.step(), Ok(step) if is_over(step)) => return Ok(()),
             Ok(false) => {}
             Err(violation) => return Err(self.violated(link, violation)),
         }
@@ -396,6 +391,11 @@ impl Link {
         self.ring.queue.note_processor(here);
         if self.ring.queue.peer_processor() == Some(here) { SpinPolicy::Fixed(0) } else { Config::get().spin }
     }
+}
+
+/// Whether there is nothing on the ring for the receiver.
+fn is_over(step: RxStep) -> bool {
+    matches!(step, RxStep::TcpUnbounded | RxStep::RingEmpty | RxStep::End)
 }
 
 fn events(want: Interest) -> Events {
