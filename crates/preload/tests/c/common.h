@@ -55,7 +55,7 @@ __attribute__((unused)) static void say(const char *what, long result)
 
 __attribute__((constructor)) static void begin(void)
 {
-    alarm(60);
+    alarm(120);
     setvbuf(stdout, NULL, _IOLBF, 0);
 }
 

@@ -144,6 +144,8 @@ static void ends(int a, int b)
     drain(b, 1);
     show("half closed, empty", poll(fds, 1, -1), fds, 1);
     close(b);
+    struct pollfd both = {a, 0, 0};
+    CHECK(poll(&both, 1, -1) == 1);
     show("closed", poll(fds + 1, 1, -1), fds + 1, 1);
     close(a);
 }

@@ -6,6 +6,8 @@ use std::time::Instant;
 
 use rustix::process::{Resource, Rlimit};
 
+use super::fd::Placed;
+
 /// Processors that this process may run on.
 #[must_use]
 pub fn processors() -> usize {
@@ -75,16 +77,19 @@ fn online() -> usize {
 }
 
 /// The number before the slash in the fourth field of /proc/loadavg (proc(5)). Read without libc, whose
-/// open(), read() and close() are points at which a thread can be cancelled.
+/// open() and read() are points at which a thread can be cancelled, and from a descriptor that stays open:
+/// a new one would take, for a moment, the number that the application has just closed and relies on.
 fn runnable_threads() -> Option<usize> {
-    use rustix::fd::IntoRawFd;
     use rustix::fs::{Mode, OFlags};
-    let file = rustix::fs::open(c"/proc/loadavg", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    static LOAD: OnceLock<Option<Placed>> = OnceLock::new();
+    let open = || {
+        let file =
+            rustix::fs::open(c"/proc/loadavg", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+        Placed::new(file).ok()
+    };
+    let file = LOAD.get_or_init(open).as_ref()?;
     let mut text = [0; 64];
-    let read = rustix::io::read(&file, &mut text);
-    // SAFETY: the descriptor was opened above and is used no more.
-    unsafe { rustix::io::close(file.into_raw_fd()) };
-    let len = read.ok()?;
+    let len = rustix::io::pread(file, &mut text, 0).ok()?;
     let text = std::str::from_utf8(&text[..len]).ok()?;
     text.split_ascii_whitespace().nth(3)?.split('/').next()?.parse().ok()
 }
