@@ -140,6 +140,9 @@ impl Ring {
         until: Deadline,
         ready: impl Fn() -> bool,
     ) -> Result<Events, Errno> {
+        if self.bell.take_heard() {
+            self.silence(want);
+        }
         self.arm(want);
         let mut in_vain = 0;
         let result = loop {
@@ -148,6 +151,10 @@ impl Ring {
             }
             match poll::wait(self.bell.fd(), socket, of_socket, until) {
                 Ok((true, Events { read: false, write: false, hangup: false, dead: false })) => {
+                    if self.is_alone(want) && ready() {
+                        self.bell.quiet_later();
+                        break Ok(Events::default());
+                    }
                     self.answer(want, &mut in_vain);
                     if want.read {
                         self.queue.rearm_data();
@@ -168,17 +175,26 @@ impl Ring {
     /// thing: they share the bell, and once silent it would let them sleep on.
     fn answer(&self, want: Events, in_vain: &mut u32) {
         if !self.is_for_others(want) {
-            self.bell.quiet();
-            if self.is_for_others(want) {
-                // It rang for them between the look and the silence.
-                self.bell.ring();
-            }
+            self.silence(want);
             return;
         }
         // They are awake already and take a moment to come round. Only if one of them died, or is a loop
         // that is busy elsewhere, does it take long.
         *in_vain += 1;
         if *in_vain < PATIENCE { std::thread::yield_now() } else { thread::nap(NAP) }
+    }
+
+    fn silence(&self, want: Events) {
+        self.bell.quiet();
+        if self.is_for_others(want) {
+            // It rang for them, at the latest just before the silence.
+            self.bell.ring();
+        }
+    }
+
+    /// Whether nobody sleeps here but the caller.
+    fn is_alone(&self, want: Events) -> bool {
+        self.queue.number_of_waiters() == u64::from(want.read) + u64::from(want.write)
     }
 
     fn is_for_others(&self, want: Events) -> bool {

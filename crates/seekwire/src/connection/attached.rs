@@ -301,8 +301,10 @@ impl Connection {
         let enough = self.enough(scatter.remaining(), flags);
         let interrupts = self.interrupts();
         let mut deadline = None;
+        // Before a call sleeps it need not ask the kernel's socket: poll does.
+        let mut asks_kernel = flags.dont_wait || self.is_nonblocking();
         loop {
-            let tried = self.try_recv(link, &mut scatter, flags);
+            let tried = self.try_recv(link, &mut scatter, flags, asks_kernel);
             let received = scatter.filled();
             let stop = |error| if received > 0 { Ok(received) } else { Err(error) };
             let carrier = match tried {
@@ -319,8 +321,9 @@ impl Connection {
                 return stop(Errno::AGAIN);
             }
             let until = *deadline.get_or_insert_with(|| Deadline::after(timeout(&self.recv_timeout)));
-            if let Err(error) = self.wait_to_receive(link, carrier, until, None, interrupts) {
-                return stop(error);
+            match self.wait_to_receive(link, carrier, until, None, interrupts) {
+                Ok(socket_is_ready) => asks_kernel |= socket_is_ready,
+                Err(error) => return stop(error),
             }
         }
     }
@@ -341,7 +344,7 @@ impl Connection {
         let interrupts = self.interrupts();
         loop {
             let mark = link.ring.queue.published_mark();
-            let (seen, carrier) = match self.try_recv(link, &mut Scatter::new(bufs), flags)? {
+            let (seen, carrier) = match self.try_recv(link, &mut Scatter::new(bufs), flags, true)? {
                 Try::Moved(n) if n == 0 || n >= enough => return Ok(n),
                 Try::Moved(n) => (n, Carrier::Ring),
                 Try::Wait(carrier) => (0, carrier),
@@ -360,20 +363,21 @@ impl Connection {
         }
     }
 
-    /// One try.
+    /// One try. With `asks_kernel` an empty ring is believed only when the kernel's socket has not ended.
     #[inline]
-    pub(super) fn try_recv(
+    fn try_recv(
         &self,
         link: &Link,
         scatter: &mut Scatter<'_, '_>,
         flags: RecvFlags,
+        asks_kernel: bool,
     ) -> Result<Try, Errno> {
         let q = &link.ring.queue;
         if link.is_violated() {
             return Err(Errno::CONNRESET);
         }
         let rx = q.rx();
-        let tried = self.step(link, &rx, scatter, flags);
+        let tried = self.step(link, &rx, scatter, flags, asks_kernel);
         let ring = rx.should_ring();
         drop(rx);
         if ring {
@@ -401,6 +405,7 @@ impl Connection {
         rx: &Rx<'_, Own, Peer>,
         scatter: &mut Scatter<'_, '_>,
         flags: RecvFlags,
+        asks_kernel: bool,
     ) -> Result<Try, Failure> {
         loop {
             match rx.step()? {
@@ -432,6 +437,7 @@ impl Connection {
                     }
                     return read;
                 }
+                RxStep::RingEmpty if !asks_kernel => return Ok(Try::Wait(Carrier::Ring)),
                 RxStep::RingEmpty => {
                     // The end of TCP ends the stream, if nothing was published before it.
                     let mut one = [0];

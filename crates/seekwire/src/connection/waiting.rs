@@ -34,7 +34,7 @@ impl Connection {
     // ---- one call's own waiting ---------------------------------------------------------------
 
     /// Sleeps until the next receive may find something. With a `mark`, until the peer has published
-    /// something since it was taken.
+    /// something since it was taken. Returns whether it was the kernel's socket that ended the sleep.
     pub(super) fn wait_to_receive(
         &self,
         link: &Link,
@@ -42,7 +42,7 @@ impl Connection {
         until: Deadline,
         mark: Option<u64>,
         interrupts: u32,
-    ) -> Result<(), Errno> {
+    ) -> Result<bool, Errno> {
         let q = &link.ring.queue;
         let ready = || {
             mark.map_or_else(|| q.has_record(), |mark| q.published_mark() != mark)
@@ -51,13 +51,13 @@ impl Connection {
         };
         self.attend();
         if carrier == Carrier::Ring && link.rx_spinner.spin(link.policy(), ready) {
-            return Ok(());
+            return Ok(false);
         }
         let read = Events { read: true, ..Events::default() };
         // What is owed to the peer goes out while this end only receives.
         let of_socket = Events { write: link.owing.load(Ordering::Relaxed), ..read };
         match link.ring.sleep(read, self.fd(), of_socket, until, ready) {
-            Ok(_) => self.not_interrupted(interrupts),
+            Ok(events) => self.not_interrupted(interrupts).map(|()| events.read || events.dead),
             Err(Errno::TIMEDOUT) => Err(Errno::AGAIN),
             Err(error) => Err(error),
         }

@@ -462,6 +462,12 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         (self.get(layout::DATA_WAITERS) > 0, self.get(layout::SPACE_WAITERS) > 0)
     }
 
+    /// How often this end is armed now.
+    #[must_use]
+    pub fn number_of_waiters(&self) -> u64 {
+        self.get(layout::DATA_WAITERS) + self.get(layout::SPACE_WAITERS)
+    }
+
     // ---- who holds this end -------------------------------------------------------------------
 
     /// Enters a process among the holders of this end. False when there is no place left.

@@ -1,6 +1,7 @@
 //! The doorbell: an eventfd, the cheapest thing that poll, select and epoll can wait on.
 
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::EventfdFlags;
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -9,7 +10,11 @@ use super::fd::{Fd, Placed};
 
 /// An eventfd that one end sleeps on and the other rings.
 #[derive(Debug)]
-pub struct Bell(Placed);
+pub struct Bell {
+    fd: Placed,
+    /// Rung, heard, and not silenced yet.
+    heard: AtomicBool,
+}
 
 impl Bell {
     /// A new one, silent.
@@ -18,7 +23,7 @@ impl Bell {
     /// Those of eventfd(2), and EMFILE when there is no room above the library's floor.
     pub fn new() -> io::Result<Self> {
         let flags = EventfdFlags::CLOEXEC.union(EventfdFlags::NONBLOCK);
-        Ok(Self(Placed::new(rustix::event::eventfd(0, flags)?)?))
+        Ok(Self::of(Placed::new(rustix::event::eventfd(0, flags)?)?))
     }
 
     /// One that a peer sent. Nothing is believed of it: should it not be an eventfd, or one that
@@ -31,33 +36,50 @@ impl Bell {
         if !flags.contains(rustix::fs::OFlags::NONBLOCK) || !is_eventfd(bell.as_fd()) {
             return Err(rustix::io::Errno::INVAL.into());
         }
-        Ok(Self(Placed::new(bell)?))
+        Ok(Self::of(Placed::new(bell)?))
+    }
+
+    fn of(fd: Placed) -> Self {
+        Self { fd, heard: AtomicBool::new(false) }
     }
 
     /// Wakes whoever sleeps on it.
     #[inline]
     pub fn ring(&self) {
         // A full counter means that it is ringing already; a dead peer needs no waking.
-        let _ = rustix::io::write(self.0.as_fd(), &1u64.to_ne_bytes());
+        let _ = rustix::io::write(self.fd.as_fd(), &1u64.to_ne_bytes());
     }
 
     /// Silences it.
     pub fn quiet(&self) {
         let mut count = [0; 8];
         // EAGAIN: it was silent.
-        let _ = rustix::io::read(self.0.as_fd(), &mut count);
+        let _ = rustix::io::read(self.fd.as_fd(), &mut count);
+    }
+
+    /// Leaves the system call that silences it for the time when somebody wants to sleep again: between
+    /// being woken and answering every microsecond counts.
+    #[inline]
+    pub fn quiet_later(&self) {
+        self.heard.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether that is due, which the caller now sees to.
+    #[inline]
+    pub fn take_heard(&self) -> bool {
+        self.heard.load(Ordering::Relaxed) && self.heard.swap(false, Ordering::Relaxed)
     }
 
     /// Its descriptor, for poll and epoll.
     #[must_use]
     pub fn fd(&self) -> Fd {
-        Fd::from(&self.0.as_fd())
+        Fd::from(&self.fd.as_fd())
     }
 }
 
 impl AsFd for Bell {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 
