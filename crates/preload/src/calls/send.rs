@@ -11,7 +11,7 @@ use transport::Errno;
 
 use super::interpose;
 use crate::border::{count, fail, guarded, guarded_raw, keeping_errno};
-use crate::buffers::Buffers;
+use crate::buffers::{Buffers, is_possible};
 use crate::table::SocketRef;
 use crate::{cancel, passed, real, signals, table};
 
@@ -162,7 +162,11 @@ fn send_vector(
 
 interpose! {
     /// write(2)
-    fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t = table::socket(fd) => |socket, kernel| {
+    fn write(
+        fd: c_int,
+        buf: *const c_void,
+        len: size_t,
+    ) -> ssize_t = table::socket(fd).filter(|_| is_possible(buf, len)) => |socket, kernel| {
         transmit(&socket, Buffers::Flat(buf.cast_mut(), len), 0, kernel)
     };
     /// writev(2)
