@@ -108,6 +108,24 @@ fn an_existing_preload_is_kept() {
 }
 
 #[test]
+fn the_environment_names_another_library_or_is_told_what_is_wrong() {
+    let stage = Stage::new(Mode::Accelerated);
+    let copy = stage.path("copy.so");
+    fs::copy(library_directory().join("libseekwire.so"), &copy).expect("a copy");
+    let run = |library: &std::path::Path| {
+        let mut command = stage.accelerated_command("sh");
+        stage.run(command.env("SEEKWIRE_LIBRARY", library).args(["-c", "echo $LD_PRELOAD"]))
+    };
+    assert_eq!(run(&copy).success().trim(), copy.to_str().expect("text"));
+    let missing = stage.path("missing.so");
+    let refused = run(&missing);
+    assert_eq!(refused.status.code(), Some(125));
+    let named = format!("SEEKWIRE_LIBRARY={}: No such file", missing.display());
+    assert!(refused.stderr.contains(&named), "{}", refused.stderr);
+    assert!(run(std::path::Path::new("/etc/passwd")).stderr.contains("not a shared library"));
+}
+
+#[test]
 fn status_shows_what_carries_a_connection() {
     let stage = Stage::new(Mode::Accelerated);
     let (server, port) = stage.serve_printing_port(&mut stage.script("echo_server.py", &["epoll"]));

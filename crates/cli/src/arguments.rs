@@ -28,7 +28,8 @@ Environment:
   SEEKWIRE_THRESHOLD=N       calls on a connection before it is accelerated
   SEEKWIRE_SEGMENT_SIZE, SEEKWIRE_SEGMENTS
                              size in bytes and number of the segments of shared memory
-  SEEKWIRE_LIBRARY=FILE      libseekwire.so, where it is neither next to the command nor installed";
+  SEEKWIRE_LIBRARY=FILE      the library to load, instead of the libseekwire.so that is next to the
+                             command or installed with it";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -65,8 +66,13 @@ pub(crate) enum Command {
 /// LD_PRELOAD there).
 #[derive(Debug, Args)]
 #[command(after_help = "\
+Library:
+  the file that SEEKWIRE_LIBRARY names; if that is not set, libseekwire.so
+  beside this command, or in ../lib/seekwire or ../lib from there
+
 Exit status:
-  that of PROGRAM; 125 when seekwire itself fails, 126 when PROGRAM cannot be run, 127 when it is not found
+  that of PROGRAM; 125 when seekwire itself fails, 126 when PROGRAM cannot
+  be run, 127 when it is not found
 
 Examples:
   seekwire run redis-server --save ''
