@@ -126,6 +126,12 @@ impl Ring {
         }
     }
 
+    /// Gives a reserved segment back unused, and wakes those of this end that wait for room.
+    pub fn cancel(&self, segment: usize) {
+        self.queue.tx().cancel(segment);
+        self.disarm(Events::default());
+    }
+
     /// Sleeps until `ready`, having armed for data (`want.read`), for space (`want.write`), or both; or
     /// until something happens to the socket: what is wanted of it is `of_socket`, and what came is
     /// returned.

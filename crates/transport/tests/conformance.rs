@@ -569,3 +569,16 @@ fn reserved_segments_are_not_waited_for() {
     let all: Vec<_> = (0..9).map_while(|_| a.queue.tx().reserve().ok()).collect();
     assert_eq!(all.len(), 8);
 }
+
+/// The peer, who rings for all other room, knows nothing of it.
+#[test]
+fn a_segment_given_back_unused_wakes_who_waits_for_one() {
+    let (a, _b) = ring_pair(smallest(), smallest());
+    let all: Vec<usize> = (0..8).map(|_| a.queue.tx().reserve().unwrap()).collect();
+    thread::scope(|scope| {
+        scope.spawn(|| a.wait(WRITE, patience()).unwrap());
+        until_a_writer_waits(&a);
+        a.cancel(all[3]);
+    });
+    assert_eq!(a.queue.tx().reserve(), Ok(all[3]));
+}

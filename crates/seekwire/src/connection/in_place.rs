@@ -87,7 +87,7 @@ impl Drop for Reserved<'_> {
         if let Some(claim) = self.claim.take() {
             let segment = claim.unit();
             drop(claim);
-            self.link.ring.queue.tx().cancel(segment);
+            self.link.ring.cancel(segment);
         }
     }
 }

@@ -237,12 +237,14 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         Ok(())
     }
 
-    /// Gives a reserved segment back unused.
+    /// Gives a reserved segment back unused. Others of this end may wait for it, of whom the receiver knows
+    /// nothing: see [`Ring::cancel`](crate::carrier::Ring::cancel).
     pub fn cancel(&self, segment: usize) {
         let q = self.queue;
         q.set(layout::RESERVED_COUNT, q.get(layout::RESERVED_COUNT) - 1);
-        q.set(layout::ALLOTTED, q.get(layout::ALLOTTED) - 1);
         self.put_free(segment, 0);
+        // Fenced: either who cancels sees the waiter, or the waiter sees the room.
+        store_fenced(q.own.word(layout::ALLOTTED), q.get(layout::ALLOTTED) - 1);
     }
 
     // ---- taking back --------------------------------------------------------------------------
