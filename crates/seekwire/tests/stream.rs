@@ -72,6 +72,28 @@ fn a_conversation_leaves_tcp_by_itself_and_loses_nothing() {
 }
 
 #[test]
+fn the_totals_are_told_after_the_end() {
+    for (client, server) in [pair(), upgraded()] {
+        let before = client.status().unwrap();
+        (&client).write_all(b"question").unwrap();
+        (&server).read_exact(&mut [0; 8]).unwrap();
+        for (from, to) in [(&client, &server), (&server, &client)] {
+            from.shutdown(Shutdown::Write).unwrap();
+            assert_eq!((&mut &*to).read(&mut [0; 1]).unwrap(), 0);
+        }
+        // Until the kernel has forgotten it.
+        while client.peer_addr().is_ok() {
+            std::thread::yield_now();
+        }
+        let (mine, theirs) = (client.status().unwrap(), server.status().unwrap());
+        assert_eq!((mine.local, mine.peer), (before.local, before.peer));
+        assert_eq!((theirs.peer, theirs.local), (before.local, before.peer));
+        assert_eq!(mine.totals.tx_tcp + mine.totals.tx_ring, 8);
+        assert_eq!(theirs.totals.rx_tcp + theirs.totals.rx_ring, 8);
+    }
+}
+
+#[test]
 fn bulk_in_both_directions_at_once() {
     let (client, server) = upgraded();
     let data = pattern(20 << 20, 7);

@@ -137,6 +137,8 @@ pub struct Connection {
     slot: OnceLock<Slot>,
     holders: OnceLock<Holders>,
     link: OnceLock<Link>,
+    /// What the kernel said of the two addresses: once TCP has ended it does not any more.
+    names: OnceLock<(SocketAddr, SocketAddr)>,
 }
 
 /// What an attached connection has besides its socket.
@@ -175,6 +177,7 @@ impl Connection {
             slot: OnceLock::new(),
             holders: OnceLock::new(),
             link: OnceLock::new(),
+            names: OnceLock::new(),
         }
     }
 
@@ -303,12 +306,26 @@ impl Connection {
         }
     }
 
-    /// Addresses, carriers and totals.
+    /// This end's address and the other one's, also after the end of the connection if they were asked for
+    /// before.
+    ///
+    /// # Errors
+    /// ENOTCONN before the connection is established; EBADF.
+    pub(crate) fn names(&self) -> Result<(SocketAddr, SocketAddr), Errno> {
+        match socket::names(self.fd()) {
+            Err(Errno::NOTCONN) => self.names.get().copied().ok_or(Errno::NOTCONN),
+            names => names.inspect(|names| {
+                let _ = self.names.set(*names);
+            }),
+        }
+    }
+
+    /// Addresses, carriers and totals, also after the end of the connection.
     ///
     /// # Errors
     /// ENOTCONN before the connection is established; EBADF.
     pub fn status(&self) -> Result<Status, Errno> {
-        let (local, peer) = socket::names(self.fd())?;
+        let (local, peer) = self.names()?;
         let (tx, rx) = self.carriers();
         Ok(Status { role: self.role, local, peer, tx, rx, totals: self.totals() })
     }

@@ -163,7 +163,7 @@ impl Connection {
             return Ok(tuple);
         }
         // A connection attempt may still be under way: then it is tried again.
-        let (local, peer) = socket::names(self.fd()).map_err(|_| Reason::BelowThreshold)?;
+        let (local, peer) = self.names().map_err(|_| Reason::BelowThreshold)?;
         let namespace = socket::namespace(self.fd()).map_err(|error| {
             tracing::warn!("SO_NETNS_COOKIE: {error}; Linux 5.14 or newer is needed");
             Reason::NoRegistry
