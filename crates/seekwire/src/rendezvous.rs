@@ -157,20 +157,19 @@ pub(crate) fn send(to: &Path, datagram: &Datagram, descriptors: &[BorrowedFd<'_>
     }
 }
 
-/// As [`send`], for an answer, which cannot come again: a full queue is waited for, a short while. While
+/// As [`send`], for an answer, which somebody waits for: a full queue is waited for, a short while. While
 /// it is full, this process empties its own, so that two processes cannot wait for each other.
-pub(crate) fn send_at_last(to: &Path, datagram: &Datagram, descriptors: &[BorrowedFd<'_>]) -> bool {
+pub(crate) fn send_patiently(to: &Path, datagram: &Datagram, descriptors: &[BorrowedFd<'_>]) -> Sent {
     for _ in 0..1000 {
         match send(to, datagram, descriptors) {
-            Sent::Yes => return true,
-            Sent::Nobody => return false,
             Sent::Full => {
                 empty();
                 std::thread::yield_now();
             }
+            sent => return sent,
         }
     }
-    false
+    Sent::Full
 }
 
 /// Drops letters for a slot that is gone.

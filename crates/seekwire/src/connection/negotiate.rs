@@ -37,6 +37,8 @@ pub(super) struct Negotiation {
     pending: Option<Pending>,
     /// Made for an offer that the acceptor's rendezvous had no room for.
     spare: Option<Side>,
+    /// That the offerer's rendezvous had no room for.
+    unsent: Option<Answer>,
     /// Nothing more will be tried.
     over: bool,
 }
@@ -46,6 +48,14 @@ pub(super) struct Negotiation {
 struct Pending {
     nonce: u64,
     side: Side,
+}
+
+/// What is to be said to an offer.
+#[derive(Debug)]
+struct Answer {
+    datagram: Datagram,
+    /// If it is taken: this end's memory for the peer, and both joined for this end.
+    granted: Option<(OwnedFd, Link)>,
 }
 
 /// This end's memory, before it is joined with the peer's.
@@ -128,6 +138,7 @@ impl Connection {
         let mut negotiation = self.negotiation();
         negotiation.over = true;
         negotiation.pending = None;
+        negotiation.unsent = None;
         drop(negotiation);
         self.set_reason(Some(reason));
     }
@@ -136,6 +147,9 @@ impl Connection {
         let registry = Registry::of_process().ok_or(Reason::NoRegistry)?;
         let tuple = self.tuple(negotiation)?;
         let slot = self.enter_registry(registry, &tuple)?;
+        if let Some(answer) = negotiation.unsent.take() {
+            self.answer(negotiation, registry, answer)?;
+        }
         if slot.is_signalled() {
             slot.clear_signal();
             for letter in rendezvous::letters(slot.slot()) {
@@ -154,7 +168,7 @@ impl Connection {
             }
             self.set_reason(Some(Reason::BelowThreshold));
         }
-        self.gate.look_again_after(u32::MAX);
+        self.gate.look_again_after(if negotiation.unsent.is_some() { 1 } else { u32::MAX });
         Ok(())
     }
 
@@ -235,31 +249,18 @@ impl Connection {
         match (letter.datagram.message, self.role) {
             (Message::Offer, Role::Accepted) => {
                 let offer = letter.datagram;
-                let granted = self.grant(letter);
-                let answer = |message| Datagram {
+                let (message, granted) = match self.grant(letter) {
+                    Ok(granted) => (Message::Granted, Some(granted)),
+                    Err(reason) => (Message::Refused(reason), None),
+                };
+                let datagram = Datagram {
                     message,
                     nonce: offer.nonce,
                     target: offer.reply,
                     reply: offer.target,
                     tuple: *tuple,
                 };
-                let Some(offerer) = registry.holder(offer.reply) else { return Err(Reason::NoPeer) };
-                let (descriptor, link) = match granted {
-                    Ok(granted) => granted,
-                    Err(reason) => {
-                        let refused = answer(Message::Refused(reason));
-                        rendezvous::send_at_last(&offerer.rendezvous, &refused, &[]);
-                        registry.signal(offerer.slot);
-                        return Err(reason);
-                    }
-                };
-                let descriptors = [descriptor.as_fd(), link.ring.bell.as_fd()];
-                if !rendezvous::send_at_last(&offerer.rendezvous, &answer(Message::Granted), &descriptors) {
-                    return Err(Reason::NoPeer);
-                }
-                self.link(link);
-                registry.signal(offerer.slot);
-                Ok(())
+                self.answer(negotiation, registry, Answer { datagram, granted })
             }
             (Message::Granted, Role::Connected) => match negotiation.pending.take() {
                 Some(pending) if pending.nonce == letter.datagram.nonce => {
@@ -280,6 +281,42 @@ impl Connection {
                 }
             }
             _ => Ok(()),
+        }
+    }
+
+    /// Sends an answer, or keeps it for the next call.
+    fn answer(
+        &self,
+        negotiation: &mut Negotiation,
+        registry: &Registry,
+        mut answer: Answer,
+    ) -> Result<(), Reason> {
+        let offerer = registry.holder(answer.datagram.target).ok_or(Reason::NoPeer)?;
+        if answer.granted.is_some() && !self.is_sole_holder() {
+            // Since it was granted.
+            answer = Answer {
+                datagram: Datagram { message: Message::Refused(Reason::Shared), ..answer.datagram },
+                granted: None,
+            };
+        }
+        let descriptors = answer.granted.as_ref().map(|(memory, link)| [memory.as_fd(), link.ring.bell.as_fd()]);
+        let descriptors = descriptors.as_ref().map_or(&[][..], |both| both);
+        let sent = rendezvous::send_patiently(&offerer.rendezvous, &answer.datagram, descriptors);
+        // Also when there was no room: somebody has to come and empty it.
+        registry.signal(offerer.slot);
+        match (sent, answer) {
+            (Sent::Yes, Answer { granted: Some((_, link)), .. }) => {
+                self.link(link);
+                Ok(())
+            }
+            (Sent::Yes, Answer { datagram: Datagram { message: Message::Refused(reason), .. }, .. }) => {
+                Err(reason)
+            }
+            (Sent::Full, answer) => {
+                negotiation.unsent = Some(answer);
+                Ok(())
+            }
+            _ => Err(Reason::NoPeer),
         }
     }
 
