@@ -89,6 +89,13 @@ const PAGE: usize = 4096;
 const MAX_SEGMENTS: usize = 1024;
 const MAGIC: u64 = u64::from_le_bytes(*b"SEEKWIRE");
 
+/// How many bytes of the record at `position` were taken, as [`RX_OFFSET`] says: the low half of the position
+/// that it is of, and the number.
+#[inline]
+pub(crate) fn offset_at(word: u64, position: u64) -> usize {
+    if word >> 32 == position & 0xffff_ffff { (word & 0xffff_ffff) as usize } else { 0 }
+}
+
 /// Bits of the control word.
 pub(crate) mod control {
     /// This end looks at its ring: the peer may use it.

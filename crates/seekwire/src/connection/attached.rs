@@ -376,7 +376,7 @@ impl Connection {
         if link.is_violated() {
             return Err(Errno::CONNRESET);
         }
-        let rx = q.rx();
+        let rx = self.rx(link);
         let tried = self.step(link, &rx, scatter, flags, asks_kernel);
         let ring = rx.should_ring();
         drop(rx);

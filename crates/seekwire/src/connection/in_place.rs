@@ -156,7 +156,7 @@ impl Connection {
         if !link.is_sound() && self.totals().reason == Some(protocol::Reason::PeerViolation) {
             return Err(Errno::CONNRESET);
         }
-        let rx = link.ring.queue.rx();
+        let rx = self.rx(link);
         let front = match rx.step() {
             Ok(protocol::switch::RxStep::Ring) => rx.front(),
             Ok(_) => Ok(None),

@@ -12,6 +12,7 @@
 //! system call that a byte on the ring would not end.
 
 mod attached;
+mod halves;
 mod holders;
 mod in_place;
 mod negotiate;

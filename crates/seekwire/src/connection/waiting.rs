@@ -217,7 +217,7 @@ impl Connection {
     /// Takes switches off the head of the ring to see what comes after them.
     #[cold]
     fn has_data_after_switches(&self, link: &Link) -> bool {
-        let rx = link.ring.queue.rx();
+        let rx = self.rx(link);
         let step = rx.step();
         let ring = rx.should_ring();
         drop(rx);
@@ -310,7 +310,7 @@ impl Connection {
         }
         // With both ends in one process, the other one may be this very thread's to serve.
         let patience = if link.peer_pid == thread::process_id() { CHECK / 10 } else { CHECK / 4 };
-        let rx = q.rx();
+        let rx = self.rx(link);
         // In one word with the wish for TCP: a peer that leaves the ring takes back first.
         rx.ask_back();
         self.attend();

@@ -23,6 +23,7 @@
 //! Trust: every word of the peer's is loaded once and range-checked; [`Violation`] is what a caller
 //! answers with a reset.
 
+mod recount;
 mod rx;
 mod tx;
 
@@ -150,8 +151,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     /// it is of, so that moving on is one store.
     #[inline]
     fn offset_in(&self, position: u64) -> usize {
-        let word = self.get(layout::RX_OFFSET);
-        if word >> 32 == position & 0xffff_ffff { (word & 0xffff_ffff) as usize } else { 0 }
+        layout::offset_at(self.get(layout::RX_OFFSET), position)
     }
 
     /// Stores a word so that whoever takes over after the death of this process finds it only together

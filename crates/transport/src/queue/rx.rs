@@ -17,6 +17,7 @@ use crate::sys::thread::{process_is_alive, relax};
 pub struct Rx<'q, O: Memory, P> {
     queue: &'q QueuePair<O, P>,
     _held: Held<'q, O>,
+    acquired: Acquired,
 }
 
 /// Contiguous bytes at the head of the ring, in the peer's memory.
@@ -62,7 +63,7 @@ struct Located {
 
 impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     pub(super) fn new(queue: &'q QueuePair<O, P>, held: Held<'q, O>, acquired: Acquired) -> Self {
-        let rx = Self { queue, _held: held };
+        let rx = Self { queue, _held: held, acquired };
         if acquired == Acquired::FromTheDead {
             rx.recover();
         }
@@ -81,6 +82,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         if let Some(due) = due {
             self.give_back(due.segment.into());
         }
+        q.recount_consumed();
         // It may have died between noting that it rings and ringing.
         q.set(layout::RUNG_SPACE, 0);
     }
@@ -146,6 +148,20 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     pub fn received_by_tcp(&self, n: usize) {
         let q = self.queue;
         q.set(layout::RX_TCP_BYTES, q.get(layout::RX_TCP_BYTES) + n as u64);
+    }
+
+    /// Whether the holder before has died: it may have taken bytes from the kernel and not said so.
+    #[inline]
+    #[must_use]
+    pub fn is_from_the_dead(&self) -> bool {
+        self.acquired == Acquired::FromTheDead
+    }
+
+    /// The kernel has given `n` bytes in all.
+    pub fn recount_tcp(&self, n: u64) {
+        let q = self.queue;
+        // What a holder counted it had received.
+        q.set(layout::RX_TCP_BYTES, n.max(q.get(layout::RX_TCP_BYTES)));
     }
 
     // ---- data ---------------------------------------------------------------------------------

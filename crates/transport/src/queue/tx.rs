@@ -477,6 +477,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
             // Perhaps it had not said so. The receiver stops at the first end.
             let _ = self.publish_end();
         }
+        q.recount_published();
         // It may have died between noting that it rings and ringing.
         q.set(layout::RUNG_DATA, 0);
     }

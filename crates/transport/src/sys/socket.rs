@@ -96,19 +96,49 @@ pub struct KernelCounts {
 /// # Errors
 /// Those of getsockopt(2) TCP_INFO and of the queue ioctls.
 pub fn kernel_counts(fd: Fd) -> Result<KernelCounts, Errno> {
-    let (received_before, acked_before) = tcp_info(fd)?;
+    let before = tcp_info(fd)?;
     let unread = unread(fd)? as u64;
     let unsent = unsent(fd)? as u64;
-    let (received_after, acked_after) = tcp_info(fd)?;
+    let after = tcp_info(fd)?;
     Ok(KernelCounts {
-        received: received_before.saturating_sub(unread)..=received_after.saturating_sub(unread),
-        sent: acked_before + unsent..=acked_after + unsent,
+        received: before.received.saturating_sub(unread)..=after.received.saturating_sub(unread),
+        sent: before.acked + unsent..=after.acked + unsent,
     })
 }
 
-/// tcpi_bytes_received and tcpi_bytes_acked.
-fn tcp_info(fd: Fd) -> Result<(u64, u64), Errno> {
-    // linux/tcp.h, struct tcp_info: the two counters are 64-bit fields at these offsets.
+/// The bytes that readers have taken from a socket so far. For a caller that keeps others from reading.
+///
+/// # Errors
+/// Those of [`kernel_counts`]; ENOTCONN when TCP is over; EAGAIN when bytes arrive all the time.
+pub fn bytes_taken(fd: Fd) -> Result<u64, Errno> {
+    // tcp_states.h. In the states behind FIN the kernel counts the peer's FIN as a byte that arrived.
+    const BEFORE_FIN: [u8; 3] = [1, 4, 5];
+    const BEHIND_FIN: [u8; 3] = [8, 9, 11];
+    for _ in 0..1000 {
+        let before = tcp_info(fd)?;
+        let unread = unread(fd)? as u64;
+        let after = tcp_info(fd)?;
+        let fin = match before.state {
+            state if BEFORE_FIN.contains(&state) => 0,
+            state if BEHIND_FIN.contains(&state) => 1,
+            _ => return Err(Errno::NOTCONN),
+        };
+        if (before.received, before.state) == (after.received, after.state) {
+            return Ok(before.received.saturating_sub(unread + fin));
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+/// What is used of the kernel's struct tcp_info.
+struct TcpInfo {
+    state: u8,
+    received: u64,
+    acked: u64,
+}
+
+fn tcp_info(fd: Fd) -> Result<TcpInfo, Errno> {
+    // linux/tcp.h, struct tcp_info: the state is its first byte, the counters are 64-bit fields at these offsets.
     const BYTES_ACKED: usize = 120;
     const BYTES_RECEIVED: usize = 128;
     let mut info = [0u64; 40];
@@ -116,7 +146,8 @@ fn tcp_info(fd: Fd) -> Result<(u64, u64), Errno> {
     if got < BYTES_RECEIVED + 8 {
         return Err(Errno::NOPROTOOPT);
     }
-    Ok((info[BYTES_RECEIVED / 8], info[BYTES_ACKED / 8]))
+    let [state, ..] = info[0].to_ne_bytes();
+    Ok(TcpInfo { state, received: info[BYTES_RECEIVED / 8], acked: info[BYTES_ACKED / 8] })
 }
 
 fn getsockopt<T: Copy>(fd: Fd, level: i32, name: i32, value: &mut T) -> Result<usize, Errno> {
