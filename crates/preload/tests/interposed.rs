@@ -180,6 +180,19 @@ fn counters_are_replaced_at_once() {
     assert_eq!(left, None);
 }
 
+/// Only the library has a midst that a handler can be called in.
+#[test]
+fn a_handler_may_call_what_it_interrupted() {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("reentry");
+    fs::create_dir_all(&directory).unwrap();
+    let program = compile("reentry", &directory, &[]);
+    for mode in MODES.iter().filter(|mode| mode.accelerated && mode.name != "fallback") {
+        let output = run(&program, Some(mode), &directory);
+        let text = [output.stdout, output.stderr].concat();
+        assert!(output.status.success(), "{}: {}\n{}", mode.name, output.status, String::from_utf8_lossy(&text));
+    }
+}
+
 macro_rules! programs {
     ($($name:ident)*) => {$(
         #[test]

@@ -128,8 +128,12 @@ impl Ring {
 
     /// Gives a reserved segment back unused, and wakes those of this end that wait for room.
     pub fn cancel(&self, segment: usize) {
-        self.queue.tx().cancel(segment);
-        self.disarm(Events::default());
+        // A signal handler that interrupted a send of this thread cannot: the segment stays reserved.
+        if let Some(tx) = self.queue.try_tx() {
+            tx.cancel(segment);
+            drop(tx);
+            self.disarm(Events::default());
+        }
     }
 
     /// Sleeps until `ready`, having armed for data (`want.read`), for space (`want.write`), or both; or
@@ -234,7 +238,7 @@ fn reset(_: Violation) -> Errno {
 /// The ring alone, both ends ready: every byte travels on it, and no TCP socket is needed.
 impl Carrier for Ring {
     fn send(&self, from: &[IoSlice<'_>]) -> Result<usize, Errno> {
-        let tx = self.queue.tx();
+        let tx = self.queue.try_tx().ok_or(Errno::AGAIN)?;
         if self.queue.is_shut() || self.queue.peer_has_closed() {
             return Err(Errno::PIPE);
         }
@@ -259,7 +263,7 @@ impl Carrier for Ring {
     }
 
     fn shutdown(&self) -> Result<(), Errno> {
-        let tx = self.queue.tx();
+        let tx = self.queue.try_tx().ok_or(Errno::AGAIN)?;
         // An end that never sent enters the ring to say so.
         let result = tx.carrier().and_then(|_| tx.shutdown()).map_err(full);
         if tx.should_ring() {
@@ -284,7 +288,7 @@ impl Ring {
         &self,
         take: impl FnOnce(&crate::queue::Rx<'_, Own, Peer>) -> Result<usize, Violation>,
     ) -> Result<usize, Errno> {
-        let rx = self.queue.rx();
+        let rx = self.queue.try_rx().ok_or(Errno::AGAIN)?;
         // Asked before the ring is: what the peer published before it closed is still to be read.
         let closed = self.queue.peer_has_closed();
         let result = match rx.step().map_err(reset)? {

@@ -72,7 +72,8 @@ impl Connection {
     /// not to, and returns how many bytes were.
     ///
     /// # Errors
-    /// Those of send(2). EINTR and EAGAIN only when nothing was sent. ENOTCONN when it is not attached.
+    /// Those of send(2). EINTR and EAGAIN only when nothing was sent; EAGAIN, even where calls wait, in a signal
+    /// handler that interrupted a send on this connection. ENOTCONN when it is not attached.
     pub fn send(&self, bufs: &[IoSlice<'_>], flags: SendFlags) -> Result<usize, Errno> {
         let link = self.attached().ok_or(Errno::NOTCONN)?;
         let mut gather = Gather::new(bufs);
@@ -112,7 +113,7 @@ impl Connection {
         if link.broken.load(Ordering::Relaxed) != SOUND || q.is_shut() || q.peer_has_closed() {
             return self.send_to_nobody(link, gather, flags);
         }
-        let tx = q.tx();
+        let tx = self.tx(link)?;
         if q.is_asked_back() {
             self.give_back(link, &tx);
         }
@@ -264,10 +265,10 @@ impl Connection {
     /// What the next send travels on, having made the switch that is due.
     ///
     /// # Errors
-    /// ECONNRESET when the peer misbehaved.
+    /// ECONNRESET when the peer misbehaved; EAGAIN in a signal handler that interrupted a send.
     pub(crate) fn next_carrier(&self) -> Result<Carrier, Errno> {
         let Some(link) = self.attached() else { return Ok(Carrier::Tcp) };
-        let tx = link.ring.queue.tx();
+        let tx = self.tx(link)?;
         let carrier = tx.carrier();
         let ring = tx.should_ring();
         drop(tx);
@@ -287,8 +288,8 @@ impl Connection {
     /// `wait_all`) unless told not to, and returns how many came; 0 is the end of the stream.
     ///
     /// # Errors
-    /// Those of recv(2). EINTR and EAGAIN only when nothing was received. ENOTCONN when it is not
-    /// attached.
+    /// Those of recv(2). EINTR and EAGAIN only when nothing was received; EAGAIN, even where calls wait, in a
+    /// signal handler that interrupted a receive on this connection. ENOTCONN when it is not attached.
     pub fn recv(&self, bufs: &mut [IoSliceMut<'_>], flags: RecvFlags) -> Result<usize, Errno> {
         let link = self.attached().ok_or(Errno::NOTCONN)?;
         if flags.peek {
@@ -376,7 +377,7 @@ impl Connection {
         if link.is_violated() {
             return Err(Errno::CONNRESET);
         }
-        let rx = self.rx(link);
+        let rx = self.rx(link)?;
         let tried = self.step(link, &rx, scatter, flags, asks_kernel);
         let ring = rx.should_ring();
         drop(rx);

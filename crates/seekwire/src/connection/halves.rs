@@ -1,21 +1,32 @@
-//! Taking a half of the ring, also from a process that died with it.
+//! Taking a half of the ring: from nobody, from a process that died with it, or not at all.
+//!
+//! A signal handler may interrupt a call on a connection and make another call of that kind on it. The first call
+//! cannot go on before the handler returns, so the second one can neither move bytes nor wait: it fails with EAGAIN,
+//! also where calls wait. (EINTR would be tried again for ever, a deadlock would be worse.)
 
+use transport::Errno;
 use transport::mem::{Own, Peer};
-use transport::queue::Rx;
+use transport::queue::{Rx, Tx};
 use transport::sys::socket;
 
 use super::{Connection, Link};
 
 impl Connection {
+    /// Takes the sending half.
+    #[inline]
+    pub(super) fn tx<'l>(&self, link: &'l Link) -> Result<Tx<'l, Own, Peer>, Errno> {
+        link.ring.queue.try_tx().ok_or(Errno::AGAIN)
+    }
+
     /// Takes the receiving half. A holder that died may have received bytes by TCP that it did not count: where
     /// the ring goes on, the next ones would be waited for in vain. The kernel has counted them.
     #[inline]
-    pub(super) fn rx<'l>(&self, link: &'l Link) -> Rx<'l, Own, Peer> {
-        let rx = link.ring.queue.rx();
+    pub(super) fn rx<'l>(&self, link: &'l Link) -> Result<Rx<'l, Own, Peer>, Errno> {
+        let rx = link.ring.queue.try_rx().ok_or(Errno::AGAIN)?;
         if rx.is_from_the_dead() {
             self.recount(&rx);
         }
-        rx
+        Ok(rx)
     }
 
     #[cold]

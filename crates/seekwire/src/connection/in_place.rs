@@ -39,7 +39,7 @@ impl Reserved<'_> {
             if !link.is_sound() || q.is_shut() || q.peer_has_closed() {
                 return self.copy(len);
             }
-            let tx = q.tx();
+            let tx = connection.tx(link)?;
             let committed = match tx.carrier() {
                 Ok(Carrier::Tcp) => {
                     drop(tx);
@@ -126,7 +126,7 @@ impl Connection {
             if !link.is_sound() || q.is_shut() || q.peer_has_closed() {
                 return Ok(None);
             }
-            let tx = q.tx();
+            let tx = self.tx(link)?;
             let segment = match tx.carrier() {
                 Ok(Carrier::Tcp) => return Ok(None),
                 Ok(Carrier::Ring) => tx.reserve(),
@@ -156,7 +156,7 @@ impl Connection {
         if !link.is_sound() && self.totals().reason == Some(protocol::Reason::PeerViolation) {
             return Err(Errno::CONNRESET);
         }
-        let rx = self.rx(link);
+        let rx = self.rx(link)?;
         let front = match rx.step() {
             Ok(protocol::switch::RxStep::Ring) => rx.front(),
             Ok(_) => Ok(None),

@@ -385,11 +385,14 @@ impl Link {
 
     /// Ends the sending direction on the ring; the kernel's shutdown follows.
     fn shut(&self) {
-        let tx = self.ring.queue.tx();
-        // Without room for the record, the end of TCP tells the peer.
-        let _ = tx.shutdown();
-        let _ = tx.should_ring();
-        drop(tx);
+        match self.ring.queue.try_tx() {
+            Some(tx) => {
+                // Without room for the record, the end of TCP tells the peer.
+                let _ = tx.shutdown();
+                let _ = tx.should_ring();
+            }
+            None => self.ring.queue.set_shut(),
+        }
         // Whatever the peer waits for, it has to look again.
         self.ring.peer_bell.ring();
     }
@@ -400,8 +403,7 @@ impl Link {
         let unread = self.ring.queue.unread() > 0;
         if unread || socket::resets_on_close(fd) {
             socket::reset_on_close(fd);
-        } else {
-            let tx = self.ring.queue.tx();
+        } else if let Some(tx) = self.ring.queue.try_tx() {
             let _ = tx.shutdown();
             let _ = tx.should_ring();
         }

@@ -170,15 +170,17 @@ impl Connection {
     pub fn attend(&self) {
         let Some(link) = self.attached() else { return };
         let q = &link.ring.queue;
-        if link.owing.load(Ordering::Relaxed) {
+        if link.owing.load(Ordering::Relaxed)
+            && let Ok(tx) = self.tx(link)
+        {
             // An error is that of the next send.
-            let _ = self.pay(link, &q.tx());
+            let _ = self.pay(link, &tx);
         }
         if !q.wants_attention() {
             return;
         }
         let (_, by_peer) = q.tcp_only();
-        let tx = q.tx();
+        let Ok(tx) = self.tx(link) else { return };
         if q.is_asked_back() {
             self.give_back(link, &tx);
         }
@@ -217,7 +219,7 @@ impl Connection {
     /// Takes switches off the head of the ring to see what comes after them.
     #[cold]
     fn has_data_after_switches(&self, link: &Link) -> bool {
-        let rx = self.rx(link);
+        let Ok(rx) = self.rx(link) else { return false };
         let step = rx.step();
         let ring = rx.should_ring();
         drop(rx);
@@ -310,7 +312,7 @@ impl Connection {
         }
         // With both ends in one process, the other one may be this very thread's to serve.
         let patience = if link.peer_pid == thread::process_id() { CHECK / 10 } else { CHECK / 4 };
-        let rx = self.rx(link);
+        let rx = self.rx(link)?;
         // In one word with the wish for TCP: a peer that leaves the ring takes back first.
         rx.ask_back();
         self.attend();
@@ -361,7 +363,7 @@ impl Connection {
     /// went by the ring: for a call that the caller makes on it itself, after [`Connection::fall_back`].
     pub fn settle_on_tcp(&self) {
         let Some(link) = self.attached() else { return };
-        let tx = link.ring.queue.tx();
+        let Ok(tx) = self.tx(link) else { return };
         self.wait_for_unbounded_read(link, &tx);
     }
 

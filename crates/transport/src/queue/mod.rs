@@ -123,18 +123,36 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.geometry
     }
 
-    /// Takes the sending half.
+    /// Takes the sending half; `None` in a signal handler that has interrupted its holder.
     #[inline]
-    pub fn tx(&self) -> Tx<'_, O, P> {
-        let (held, acquired) = lock::acquire(&self.own, layout::TX_LOCK);
-        Tx::new(self, held, acquired)
+    pub fn try_tx(&self) -> Option<Tx<'_, O, P>> {
+        let (held, acquired) = lock::acquire(&self.own, layout::TX_LOCK)?;
+        Some(Tx::new(self, held, acquired))
     }
 
-    /// Takes the receiving half.
+    /// Takes the receiving half; `None` in a signal handler that has interrupted its holder.
+    #[inline]
+    pub fn try_rx(&self) -> Option<Rx<'_, O, P>> {
+        let (held, acquired) = lock::acquire(&self.own, layout::RX_LOCK)?;
+        Some(Rx::new(self, held, acquired))
+    }
+
+    /// Takes the sending half, where no signal handler can be.
+    ///
+    /// # Panics
+    /// When this thread has it already.
+    #[inline]
+    pub fn tx(&self) -> Tx<'_, O, P> {
+        self.try_tx().expect("this thread has the sending half already")
+    }
+
+    /// Takes the receiving half, where no signal handler can be.
+    ///
+    /// # Panics
+    /// When this thread has it already.
     #[inline]
     pub fn rx(&self) -> Rx<'_, O, P> {
-        let (held, acquired) = lock::acquire(&self.own, layout::RX_LOCK);
-        Rx::new(self, held, acquired)
+        self.try_rx().expect("this thread has the receiving half already")
     }
 
     #[inline]
@@ -171,6 +189,12 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     /// Asks the peer to send by TCP from now on, and rules the ring out for this end's own sends.
     pub fn set_tcp_only(&self) {
         self.own.word(layout::CONTROL).fetch_or(control::TCP_ONLY, Ordering::SeqCst);
+    }
+
+    /// Marks the sending direction as shut down without saying so in the ring, for who cannot take the half:
+    /// the end of TCP tells the peer.
+    pub fn set_shut(&self) {
+        self.own.word(layout::TX_SHUT).store(1, Ordering::Release);
     }
 
     /// Tells the peer that this end has closed.
