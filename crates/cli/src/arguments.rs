@@ -116,7 +116,8 @@ pub(crate) struct Run {
 ///
 /// One line for each TCP connection of each of your processes that has the library loaded: what carries the bytes of
 /// each direction now, how many bytes went by TCP and how many through shared memory (ring) so far, and why a connection
-/// is not accelerated.
+/// is not accelerated. Bytes are counted once a connection has passed the threshold (SEEKWIRE_THRESHOLD); before,
+/// there is a dash.
 #[derive(Debug, Args)]
 pub(crate) struct Status {
     /// Print JSON: an array with one object for each connection, bytes as exact numbers
@@ -128,7 +129,7 @@ pub(crate) struct Status {
         value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub(crate) watch: Option<u32>,
 
-    /// Directory in which processes find each other, if not that of this environment
+    /// Only programs that find each other in this directory (their SEEKWIRE_DIR)
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
 }
@@ -152,7 +153,8 @@ pub(crate) struct Doctor {
 /// Run real programs plain and accelerated, in turns, and report
 ///
 /// Runs iperf3, redis-benchmark, a file download from Python's http.server with curl, and sockperf ping-pong. Prints one
-/// table and writes report.html, result.json and raw.csv. A program that is not installed gets a line that says so.
+/// table and writes report.html, result.json and raw.csv. A program that is not installed gets a line that says so. Five rounds
+/// take about two minutes.
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
     /// Directory for the report

@@ -348,9 +348,12 @@ fn library_file() -> Finding {
 
 fn exchange(registry: &Path) -> Finding {
     const CHECK: &str = "exchange of messages";
+    let Ok(library) = lab::library::find() else {
+        return Finding::fail(CHECK, "not tried", "see to the library first");
+    };
     let attempt = || -> Result<probe::Stats> {
         let existing = std::env::var_os("LD_PRELOAD").unwrap_or_default();
-        let preload = lab::library::preload(&lab::library::find()?, &existing)?;
+        let preload = lab::library::preload(&library, &existing)?;
         probe::exchange(&preload, registry)
     };
     let own = env!("CARGO_PKG_VERSION");

@@ -189,7 +189,13 @@ fn a_handler_may_call_what_it_interrupted() {
     for mode in MODES.iter().filter(|mode| mode.accelerated && mode.name != "fallback") {
         let output = run(&program, Some(mode), &directory);
         let text = [output.stdout, output.stderr].concat();
-        assert!(output.status.success(), "{}: {}\n{}", mode.name, output.status, String::from_utf8_lossy(&text));
+        assert!(
+            output.status.success(),
+            "{}: {}\n{}",
+            mode.name,
+            output.status,
+            String::from_utf8_lossy(&text)
+        );
     }
 }
 

@@ -134,6 +134,24 @@ fn a_plain_peer_sees_plain_tcp() {
 }
 
 #[test]
+fn an_acceptor_says_that_nobody_made_an_offer() {
+    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    assert_eq!(server.status().unwrap().totals.reason, Some(seekwire::Reason::BelowThreshold));
+    for _ in 0..100 {
+        client.write_all(b"?").unwrap();
+        server.read_exact(&mut [0]).unwrap();
+    }
+    assert_eq!(server.status().unwrap().totals.reason, Some(seekwire::Reason::NoPeer));
+    // As others see it.
+    let registry = seekwire::registry::Registry::open(&seekwire::Config::get().dir).unwrap();
+    let local = server.local_addr().unwrap();
+    let entry = registry.entries().into_iter().find(|entry| entry.local == local).unwrap();
+    assert_eq!((entry.reason, entry.rx_tcp), (Some(seekwire::Reason::NoPeer), 100));
+}
+
+#[test]
 fn nothing_to_read_and_no_room_would_block() {
     let (mut client, mut server) = upgraded();
     client.set_nonblocking(true).unwrap();

@@ -39,6 +39,8 @@ pub(super) struct Negotiation {
     spare: Option<Side>,
     /// That the offerer's rendezvous had no room for.
     unsent: Option<Answer>,
+    /// An acceptor has looked before, and there was no offer.
+    waited: bool,
     /// Nothing more will be tried.
     over: bool,
 }
@@ -168,7 +170,21 @@ impl Connection {
             }
             self.set_reason(Some(Reason::BelowThreshold));
         }
-        self.gate.look_again_after(if negotiation.unsent.is_some() { 1 } else { u32::MAX });
+        let again = match negotiation.unsent {
+            Some(_) => 1,
+            None if self.role == Role::Accepted && !negotiation.waited => {
+                negotiation.waited = true;
+                Config::get().threshold
+            }
+            None => {
+                if self.role == Role::Accepted && self.reason() == Some(Reason::BelowThreshold) {
+                    // It is above it, and so is the other end, which would have come by now.
+                    self.set_reason(Some(Reason::NoPeer));
+                }
+                u32::MAX
+            }
+        };
+        self.gate.look_again_after(again);
         Ok(())
     }
 
@@ -199,9 +215,11 @@ impl Connection {
         let nonce = rendezvous::nonce(registry).ok_or(Reason::NoRegistry)?;
         let slot = registry.enter(tuple, self.role, nonce).ok_or(Reason::NoRegistry)?;
         let slot = self.slot.get_or_init(|| slot);
+        self.show_carriers();
         let (sent, received) = self.gate.bytes();
         slot.show_sent(sent, 0);
         slot.show_received(received, 0);
+        self.gate.show();
         Ok(slot)
     }
 
@@ -299,7 +317,8 @@ impl Connection {
                 granted: None,
             };
         }
-        let descriptors = answer.granted.as_ref().map(|(memory, link)| [memory.as_fd(), link.ring.bell.as_fd()]);
+        let descriptors =
+            answer.granted.as_ref().map(|(memory, link)| [memory.as_fd(), link.ring.bell.as_fd()]);
         let descriptors = descriptors.as_ref().map_or(&[][..], |both| both);
         let sent = rendezvous::send_patiently(&offerer.rendezvous, &answer.datagram, descriptors);
         // Also when there was no room: somebody has to come and empty it.
