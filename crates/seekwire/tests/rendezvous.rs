@@ -63,7 +63,6 @@ fn an_acceptor_answers_later_what_it_cannot_answer_now() {
         on_ring = (call(&streams), order("all"));
     }
     assert_eq!(on_ring, (streams.len(), streams.len()));
-    drop(order);
     drop(orders);
     assert!(connecting.wait().unwrap().success());
 }
