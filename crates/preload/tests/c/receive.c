@@ -35,6 +35,16 @@ static void unread(int a, int b)
     say("FIONREAD", ioctl(b, FIONREAD, &n));
     printf("%d\n", n);
     drain(b, 10);
+
+    /* The kernel takes any address. */
+    char room[2 * sizeof(int)] = {0};
+    say("FIONBIO by an odd address", ioctl(b, FIONBIO, room + 1));
+    write_all(a, "01234", 5);
+    CHECK(recv(b, buf, 1, MSG_PEEK) == 1);
+    say("FIONREAD to an odd address", ioctl(b, FIONREAD, room + 1));
+    memcpy(&n, room + 1, sizeof n);
+    printf("%d\n", n);
+    drain(b, 5);
 }
 
 static void vectors(int a, int b)
