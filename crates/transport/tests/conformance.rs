@@ -582,3 +582,14 @@ fn a_segment_given_back_unused_wakes_who_waits_for_one() {
     });
     assert_eq!(a.queue.tx().reserve(), Ok(all[3]));
 }
+
+/// A signal handler would wait for the call that it interrupted.
+#[test]
+fn a_half_that_this_thread_has_already_is_not_waited_for() {
+    let (a, _b) = ring_pair(smallest(), smallest());
+    let (tx, rx) = (a.queue.tx(), a.queue.rx());
+    assert!(a.queue.try_tx().is_none() && a.queue.try_rx().is_none());
+    assert_eq!(a.send(&[IoSlice::new(b"x")]), Err(Errno::AGAIN));
+    drop((tx, rx));
+    send_all(&a, b"x");
+}
