@@ -13,7 +13,7 @@
 //! Either end uses the ring for its sends only once the other has said "ready" in shared memory, that
 //! is, once no call of the other's can be asleep in the kernel without knowing of the ring.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use protocol::offer::{Datagram, Message, SlotRef};
 use protocol::{FourTuple, Reason, Role};
@@ -22,10 +22,12 @@ use transport::layout::Geometry;
 use transport::mem::{Own, Peer};
 use transport::queue::{self, QueuePair, Start};
 use transport::sys::bell::Bell;
+use transport::sys::fd::Placed;
 use transport::sys::{host, socket, thread};
 
 use super::{Connection, Link};
 use crate::Config;
+use crate::fork;
 use crate::registry::Registry;
 use crate::rendezvous::{self, Letter, Sent};
 
@@ -52,7 +54,7 @@ struct Pending {
 #[derive(Debug)]
 struct Side {
     own: Own,
-    descriptor: OwnedFd,
+    descriptor: Placed,
     geometry: Geometry,
     bell: Bell,
 }
@@ -64,7 +66,11 @@ impl Side {
         let memory = Own::create(geometry.bytes(), base, geometry.segment_size(), geometry.segments());
         let (own, descriptor) = memory.map_err(|error| {
             tracing::warn!("no shared memory: {error}");
-            Reason::Memory
+            if error.raw_os_error() == Some(transport::Errno::MFILE.raw_os_error()) {
+                Reason::FdLimit
+            } else {
+                Reason::Memory
+            }
         })?;
         queue::format(&own, geometry);
         let bell = Bell::new().map_err(|error| {
@@ -74,10 +80,14 @@ impl Side {
         Ok(Self { own, descriptor, geometry, bell })
     }
 
-    /// Joins this end with what the peer sent.
-    fn join(self, letter: Letter) -> Result<Link, Reason> {
-        let Ok([memory, bell]) = <[OwnedFd; 2]>::try_from(letter.descriptors) else {
-            return Err(Reason::PeerViolation);
+    /// Joins this end with what the peer sent; and the descriptor of this end's memory, for the peer.
+    fn join(self, letter: Letter) -> Result<(Link, Placed), Reason> {
+        let Ok([memory, bell]) = <[Placed; 2]>::try_from(letter.descriptors) else {
+            tracing::warn!(
+                "no room for what process {} sent; raise the limit on open files (ulimit -n)",
+                letter.pid
+            );
+            return Err(Reason::FdLimit);
         };
         let refuse = |error: &dyn std::fmt::Display| {
             tracing::warn!("process {} offered what cannot be used: {error}", letter.pid);
@@ -85,13 +95,10 @@ impl Side {
         };
         let peer = Peer::attach(memory.as_fd(), Geometry::MAX_BYTES).map_err(|e| refuse(&e))?;
         let peer_geometry = queue::peer_geometry(&peer, peer.len()).map_err(|e| refuse(&e))?;
-        let peer_bell = Bell::from_peer(bell).map_err(|error| match error.raw_os_error() {
-            Some(code) if code == transport::Errno::MFILE.raw_os_error() => Reason::FdLimit,
-            _ => refuse(&error),
-        })?;
+        let peer_bell = Bell::from_peer(bell).map_err(|e| refuse(&e))?;
         let queue = QueuePair::new(self.own, self.geometry, peer, peer_geometry);
         queue.add_holder(thread::process_id());
-        Ok(Link::new(Ring { queue, bell: self.bell, peer_bell }, letter.pid))
+        Ok((Link::new(Ring { queue, bell: self.bell, peer_bell }, letter.pid), self.descriptor))
     }
 }
 
@@ -100,7 +107,8 @@ impl Connection {
     /// [`Connection::enter_plain`] found that it is time.
     #[cold]
     pub(super) fn negotiate(&self) {
-        // Somebody else is at it, or was when this process was forked.
+        let _inside = fork::enter();
+        // Somebody else is at it.
         let Ok(mut negotiation) = self.negotiation.try_lock() else { return };
         let config = Config::get();
         if negotiation.over || !config.enabled || self.link.get().is_some() {
@@ -125,6 +133,7 @@ impl Connection {
 
     /// Rules an upgrade out for good, in the plain phase.
     pub(super) fn stay_plain(&self, reason: Reason) {
+        let _inside = fork::enter();
         let mut negotiation = self.negotiation();
         negotiation.over = true;
         negotiation.pending = None;
@@ -244,7 +253,7 @@ impl Connection {
                     tuple: *tuple,
                 };
                 let Some(offerer) = registry.holder(offer.reply) else { return Err(Reason::NoPeer) };
-                let (descriptor, link) = match granted {
+                let (link, descriptor) = match granted {
                     Ok(granted) => granted,
                     Err(reason) => {
                         let refused = answer(Message::Refused(reason));
@@ -263,7 +272,8 @@ impl Connection {
             }
             (Message::Granted, Role::Connected) => match negotiation.pending.take() {
                 Some(pending) if pending.nonce == letter.datagram.nonce => {
-                    self.link(pending.side.join(letter)?);
+                    let (link, _) = pending.side.join(letter)?;
+                    self.link(link);
                     Ok(())
                 }
                 other => {
@@ -284,13 +294,11 @@ impl Connection {
     }
 
     /// This end's memory joined with what was offered, and the descriptor of it for the peer.
-    fn grant(&self, letter: Letter) -> Result<(OwnedFd, Link), Reason> {
+    fn grant(&self, letter: Letter) -> Result<(Link, Placed), Reason> {
         if !self.is_sole_holder() {
             return Err(Reason::Shared);
         }
-        let side = Side::new()?;
-        let descriptor = side.descriptor.try_clone().map_err(|_| Reason::FdLimit)?;
-        Ok((descriptor, side.join(letter)?))
+        Side::new()?.join(letter)
     }
 
     fn link(&self, link: Link) {

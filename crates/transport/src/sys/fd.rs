@@ -74,6 +74,9 @@ pub fn placed_in(first: i32, last: i32) -> impl Iterator<Item = Fd> {
 }
 
 /// A descriptor of the library's own, out of the application's way.
+///
+/// The kernel hands out the lowest free number, which may be one that another thread of the application has just
+/// closed and believes to be closed: whatever is opened is to be moved at once.
 #[derive(Debug)]
 pub struct Placed(OwnedFd);
 
