@@ -28,8 +28,11 @@ pub(crate) fn start() {
     let Ok(wanted) = std::env::var("SEEKWIRE_LOG") else { return };
     let (target, level) = parse(&wanted);
     let Some(sink) = open(target) else { return };
-    let subscriber =
-        tracing_subscriber::fmt().with_max_level(level).with_ansi(false).with_writer(std::sync::Arc::new(sink)).finish();
+    let subscriber = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_ansi(false)
+        .with_writer(std::sync::Arc::new(sink))
+        .finish();
     let _ = tracing::subscriber::set_global_default(subscriber);
 }
 

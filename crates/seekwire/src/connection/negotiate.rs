@@ -312,9 +312,12 @@ impl Connection {
         let Some(link) = self.link.get() else { return };
         let queue = &link.ring.queue;
         let (sent, received) = self.gate.bytes();
-        queue.start(Start { tx_tcp_bytes: sent, rx_tcp_bytes: received });
+        let kernel = socket::kernel_counts(self.fd()).ok();
+        // A peer that makes no room takes our end of TCP for our death unless it knows better.
+        let is_shut = kernel.as_ref().is_some_and(|kernel| kernel.shut);
+        queue.start(Start { tx_tcp_bytes: sent, rx_tcp_bytes: received, is_shut });
         self.read_settings();
-        let reason = if self.is_bypassed(sent, received) { Some(Reason::Bypassed) } else { None };
+        let reason = self.is_bypassed(kernel.as_ref(), sent, received).then_some(Reason::Bypassed);
         match reason {
             None => queue.set_ready(),
             Some(_) => queue.set_tcp_only(),
@@ -342,8 +345,8 @@ impl Connection {
 
     /// Whether the kernel counted other bytes than this process did: then some moved unseen (stdio,
     /// io_uring, another process), and no position on the two sides would agree.
-    fn is_bypassed(&self, sent: u64, received: u64) -> bool {
-        let Ok(kernel) = socket::kernel_counts(self.fd()) else { return true };
+    fn is_bypassed(&self, kernel: Option<&socket::KernelCounts>, sent: u64, received: u64) -> bool {
+        let Some(kernel) = kernel else { return true };
         let syn = u64::from(self.role == Role::Connected);
         let sent_seen = kernel.sent.contains(&sent) || kernel.sent.contains(&(sent + syn));
         let bypassed = !kernel.received.contains(&received) || !sent_seen;
