@@ -19,4 +19,5 @@ mod python;
 mod python_suite;
 mod redis;
 mod semantics;
+mod stress;
 mod web;
