@@ -30,6 +30,7 @@
 
 pub mod config;
 pub mod connection;
+pub mod fork;
 mod listener;
 pub mod registry;
 mod rendezvous;

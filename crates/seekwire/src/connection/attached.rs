@@ -519,8 +519,26 @@ impl Connection {
     /// Those of ioctl(2).
     pub fn unread(&self) -> Result<usize, Errno> {
         let Some(link) = self.attached() else { return socket::unread(self.fd()) };
-        // Some may be counted twice while a switch is under way, never for longer.
-        Ok(socket::unread(self.fd()).unwrap_or(0) + link.ring.queue.unread())
+        let q = &link.ring.queue;
+        let rx = q.rx();
+        let step = rx.step();
+        let ring = rx.should_ring();
+        // Those of the carrier whose turn it is, and of the other one if nothing is missing in between.
+        let tcp = socket::unread(self.fd()).unwrap_or(0);
+        let unread = match step {
+            Ok(RxStep::Ring) => q.unread() + tcp,
+            Ok(RxStep::Tcp(bound)) if tcp as u64 >= bound => tcp + q.unread(),
+            Ok(RxStep::Tcp(_) | RxStep::TcpUnbounded) => tcp,
+            _ => 0,
+        };
+        drop(rx);
+        if ring {
+            link.ring.peer_bell.ring();
+        }
+        match step {
+            Ok(_) => Ok(unread),
+            Err(violation) => Err(self.violated(link, violation)),
+        }
     }
 
     /// SIOCOUTQ: bytes sent that the peer has not taken, by either carrier.

@@ -338,17 +338,23 @@ impl Connection {
     /// # Errors
     /// Those of shutdown(2).
     pub fn shutdown(&self, read: bool, write: bool) -> Result<(), Errno> {
+        if read {
+            self.receive_shut.store(true, Ordering::Relaxed);
+        }
+        // In a bracket, as a call that sends: the end of the stream counts when the connection attaches.
+        let bracket = self.enter_plain();
         if let Some(link) = self.attached() {
             if write {
                 self.pay_all(link);
                 link.shut();
             }
             if read {
-                self.receive_shut.store(true, Ordering::Relaxed);
                 link.ring.bell.ring();
             }
         }
-        socket::shutdown(self.fd(), read, write)
+        let result = socket::shutdown(self.fd(), read, write);
+        drop(bracket);
+        result
     }
 
     /// The caller is about to close its last descriptor of the socket in this process.

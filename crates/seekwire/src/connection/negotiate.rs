@@ -13,7 +13,7 @@
 //! Either end uses the ring for its sends only once the other has said "ready" in shared memory, that
 //! is, once no call of the other's can be asleep in the kernel without knowing of the ring.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use protocol::offer::{Datagram, Message, SlotRef};
 use protocol::{FourTuple, Reason, Role};
@@ -22,10 +22,12 @@ use transport::layout::Geometry;
 use transport::mem::{Own, Peer};
 use transport::queue::{self, QueuePair, Start};
 use transport::sys::bell::Bell;
+use transport::sys::fd::Placed;
 use transport::sys::{host, socket, thread};
 
 use super::{Connection, Link};
 use crate::Config;
+use crate::fork;
 use crate::registry::Registry;
 use crate::rendezvous::{self, Letter, Sent};
 
@@ -57,14 +59,14 @@ struct Pending {
 struct Answer {
     datagram: Datagram,
     /// If it is taken: this end's memory for the peer, and both joined for this end.
-    granted: Option<(OwnedFd, Link)>,
+    granted: Option<(Link, Placed)>,
 }
 
 /// This end's memory, before it is joined with the peer's.
 #[derive(Debug)]
 struct Side {
     own: Own,
-    descriptor: OwnedFd,
+    descriptor: Placed,
     geometry: Geometry,
     bell: Bell,
 }
@@ -76,7 +78,11 @@ impl Side {
         let memory = Own::create(geometry.bytes(), base, geometry.segment_size(), geometry.segments());
         let (own, descriptor) = memory.map_err(|error| {
             tracing::warn!("no shared memory: {error}");
-            Reason::Memory
+            if error.raw_os_error() == Some(transport::Errno::MFILE.raw_os_error()) {
+                Reason::FdLimit
+            } else {
+                Reason::Memory
+            }
         })?;
         queue::format(&own, geometry);
         let bell = Bell::new().map_err(|error| {
@@ -86,10 +92,14 @@ impl Side {
         Ok(Self { own, descriptor, geometry, bell })
     }
 
-    /// Joins this end with what the peer sent.
-    fn join(self, letter: Letter) -> Result<Link, Reason> {
-        let Ok([memory, bell]) = <[OwnedFd; 2]>::try_from(letter.descriptors) else {
-            return Err(Reason::PeerViolation);
+    /// Joins this end with what the peer sent; and the descriptor of this end's memory, for the peer.
+    fn join(self, letter: Letter) -> Result<(Link, Placed), Reason> {
+        let Ok([memory, bell]) = <[Placed; 2]>::try_from(letter.descriptors) else {
+            tracing::warn!(
+                "no room for what process {} sent; raise the limit on open files (ulimit -n)",
+                letter.pid
+            );
+            return Err(Reason::FdLimit);
         };
         let refuse = |error: &dyn std::fmt::Display| {
             tracing::warn!("process {} offered what cannot be used: {error}", letter.pid);
@@ -97,13 +107,10 @@ impl Side {
         };
         let peer = Peer::attach(memory.as_fd(), Geometry::MAX_BYTES).map_err(|e| refuse(&e))?;
         let peer_geometry = queue::peer_geometry(&peer, peer.len()).map_err(|e| refuse(&e))?;
-        let peer_bell = Bell::from_peer(bell).map_err(|error| match error.raw_os_error() {
-            Some(code) if code == transport::Errno::MFILE.raw_os_error() => Reason::FdLimit,
-            _ => refuse(&error),
-        })?;
+        let peer_bell = Bell::from_peer(bell).map_err(|e| refuse(&e))?;
         let queue = QueuePair::new(self.own, self.geometry, peer, peer_geometry);
         queue.add_holder(thread::process_id());
-        Ok(Link::new(Ring { queue, bell: self.bell, peer_bell }, letter.pid))
+        Ok((Link::new(Ring { queue, bell: self.bell, peer_bell }, letter.pid), self.descriptor))
     }
 }
 
@@ -112,7 +119,8 @@ impl Connection {
     /// [`Connection::enter_plain`] found that it is time.
     #[cold]
     pub(super) fn negotiate(&self) {
-        // Somebody else is at it, or was when this process was forked.
+        let _inside = fork::enter();
+        // Somebody else is at it.
         let Ok(mut negotiation) = self.negotiation.try_lock() else { return };
         let config = Config::get();
         if negotiation.over || !config.enabled || self.link.get().is_some() {
@@ -137,6 +145,7 @@ impl Connection {
 
     /// Rules an upgrade out for good, in the plain phase.
     pub(super) fn stay_plain(&self, reason: Reason) {
+        let _inside = fork::enter();
         let mut negotiation = self.negotiation();
         negotiation.over = true;
         negotiation.pending = None;
@@ -282,7 +291,8 @@ impl Connection {
             }
             (Message::Granted, Role::Connected) => match negotiation.pending.take() {
                 Some(pending) if pending.nonce == letter.datagram.nonce => {
-                    self.link(pending.side.join(letter)?);
+                    let (link, _) = pending.side.join(letter)?;
+                    self.link(link);
                     Ok(())
                 }
                 other => {
@@ -318,13 +328,13 @@ impl Connection {
             };
         }
         let descriptors =
-            answer.granted.as_ref().map(|(memory, link)| [memory.as_fd(), link.ring.bell.as_fd()]);
+            answer.granted.as_ref().map(|(link, memory)| [memory.as_fd(), link.ring.bell.as_fd()]);
         let descriptors = descriptors.as_ref().map_or(&[][..], |both| both);
         let sent = rendezvous::send_patiently(&offerer.rendezvous, &answer.datagram, descriptors);
         // Also when there was no room: somebody has to come and empty it.
         registry.signal(offerer.slot);
         match (sent, answer) {
-            (Sent::Yes, Answer { granted: Some((_, link)), .. }) => {
+            (Sent::Yes, Answer { granted: Some((link, _)), .. }) => {
                 self.link(link);
                 Ok(())
             }
@@ -340,13 +350,11 @@ impl Connection {
     }
 
     /// This end's memory joined with what was offered, and the descriptor of it for the peer.
-    fn grant(&self, letter: Letter) -> Result<(OwnedFd, Link), Reason> {
+    fn grant(&self, letter: Letter) -> Result<(Link, Placed), Reason> {
         if !self.is_sole_holder() {
             return Err(Reason::Shared);
         }
-        let side = Side::new()?;
-        let descriptor = side.descriptor.try_clone().map_err(|_| Reason::FdLimit)?;
-        Ok((descriptor, side.join(letter)?))
+        Side::new()?.join(letter)
     }
 
     fn link(&self, link: Link) {
@@ -360,9 +368,12 @@ impl Connection {
         let Some(link) = self.link.get() else { return };
         let queue = &link.ring.queue;
         let (sent, received) = self.gate.bytes();
-        queue.start(Start { tx_tcp_bytes: sent, rx_tcp_bytes: received });
+        let kernel = socket::kernel_counts(self.fd()).ok();
+        // A peer that makes no room takes our end of TCP for our death unless it knows better.
+        let is_shut = kernel.as_ref().is_some_and(|kernel| kernel.shut);
+        queue.start(Start { tx_tcp_bytes: sent, rx_tcp_bytes: received, is_shut });
         self.read_settings();
-        let reason = if self.is_bypassed(sent, received) { Some(Reason::Bypassed) } else { None };
+        let reason = self.is_bypassed(kernel.as_ref(), sent, received).then_some(Reason::Bypassed);
         match reason {
             None => queue.set_ready(),
             Some(_) => queue.set_tcp_only(),
@@ -390,8 +401,8 @@ impl Connection {
 
     /// Whether the kernel counted other bytes than this process did: then some moved unseen (stdio,
     /// io_uring, another process), and no position on the two sides would agree.
-    fn is_bypassed(&self, sent: u64, received: u64) -> bool {
-        let Ok(kernel) = socket::kernel_counts(self.fd()) else { return true };
+    fn is_bypassed(&self, kernel: Option<&socket::KernelCounts>, sent: u64, received: u64) -> bool {
+        let Some(kernel) = kernel else { return true };
         let syn = u64::from(self.role == Role::Connected);
         let sent_seen = kernel.sent.contains(&sent) || kernel.sent.contains(&(sent + syn));
         let bypassed = !kernel.received.contains(&received) || !sent_seen;

@@ -65,6 +65,8 @@ pub struct Start {
     pub tx_tcp_bytes: u64,
     /// Bytes that this end has taken from the kernel.
     pub rx_tcp_bytes: u64,
+    /// This end has shut its sending direction down already.
+    pub is_shut: bool,
 }
 
 /// Writes the header and the free stack of a new end into its zeroed memory, before it is shown to a
@@ -105,6 +107,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     pub fn start(&self, at: Start) {
         self.set(layout::TX_TCP_BYTES, at.tx_tcp_bytes);
         self.set(layout::RX_TCP_BYTES, at.rx_tcp_bytes);
+        self.set(layout::TX_SHUT, at.is_shut.into());
     }
 
     /// This end's own memory.
