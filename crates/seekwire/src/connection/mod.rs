@@ -12,6 +12,7 @@
 //! system call that a byte on the ring would not end.
 
 mod attached;
+mod back;
 mod holders;
 mod in_place;
 mod negotiate;
@@ -29,6 +30,7 @@ use transport::carrier::Ring;
 use transport::spin::Spinner;
 use transport::sys::{Fd, socket, thread};
 
+pub use back::Until;
 pub(crate) use in_place::{Lent, Reserved};
 pub use plain::Plain;
 pub use waiting::Patience;
@@ -56,6 +58,9 @@ pub struct Readiness {
     pub write: bool,
     /// Sends travel on the ring: the kernel's POLLOUT on the socket means nothing.
     pub tx_on_ring: bool,
+    /// Bytes wait for room in the kernel's socket: whoever waits for anything has to ask it for POLLOUT, and
+    /// to call [`Connection::attend`] when it comes.
+    pub owes: bool,
     /// The stream has ended: the kernel may have POLLHUP, POLLRDHUP or POLLERR to add.
     pub end: bool,
 }
@@ -151,9 +156,6 @@ struct Link {
     peer_pid: u32,
     /// What the registry was last told about the carriers, a bit each.
     shown: AtomicU8,
-    /// Taken back from the ring and not yet given to the kernel: goes before everything else.
-    owed: Mutex<Vec<u8>>,
-    owing: AtomicBool,
 }
 
 impl Connection {
@@ -320,17 +322,20 @@ impl Connection {
     /// # Errors
     /// Those of shutdown(2).
     pub fn shutdown(&self, read: bool, write: bool) -> Result<(), Errno> {
+        let mut write_now = write;
         if let Some(link) = self.attached() {
             if write {
-                self.pay_all(link);
+                self.attend();
                 link.shut();
+                // The end follows what is still owed.
+                write_now = link.ring.queue.owed() == 0;
             }
             if read {
                 self.receive_shut.store(true, Ordering::Relaxed);
                 link.ring.bell.ring();
             }
         }
-        socket::shutdown(self.fd(), read, write)
+        socket::shutdown(self.fd(), read, write_now)
     }
 
     /// The caller is about to close its last descriptor of the socket in this process.
@@ -344,7 +349,7 @@ impl Connection {
         if let Some(link) = self.attached()
             && link.ring.queue.remove_holder(thread::process_id())
         {
-            self.pay_all(link);
+            self.settle_debt();
             link.close(self.fd());
         }
     }
@@ -363,6 +368,11 @@ impl Link {
     fn tx_on_ring(&self) -> bool {
         let q = &self.ring.queue;
         self.is_sound() && q.tx_on_ring() && !q.peer_has_closed() && !q.is_shut()
+    }
+
+    /// Whether some process still holds the peer's end, as far as can be known.
+    fn peer_lives(&self) -> bool {
+        thread::process_is_alive(self.peer_pid) || self.ring.queue.peer_has_holder()
     }
 
     /// Ends the sending direction on the ring; the kernel's shutdown follows.
