@@ -173,10 +173,11 @@ impl Connection {
 
     // ---- as the receiver ----------------------------------------------------------------------
 
-    /// How long [`Connection::hand_over`] usually waits, from now on.
+    /// How long a hand-over should wait: five seconds, or less for a peer that may be the caller's to serve.
     #[must_use]
-    pub fn patience() -> Until {
-        Deadline::after(Some(PATIENCE))
+    pub fn patience(&self) -> Duration {
+        let with_myself = self.attached().is_some_and(|link| link.peer_pid == thread::process_id());
+        if with_myself { WITH_MYSELF } else { PATIENCE }
     }
 
     /// Both directions go back to TCP, for good. This end's sends do so at once; the peer is asked to, and
@@ -187,7 +188,7 @@ impl Connection {
     /// Those of [`Connection::hand_over`].
     pub fn fall_back(&self, why: Reason) -> Result<(), Errno> {
         if matches!(why, Reason::Exec | Reason::FdPassed | Reason::Stdio | Reason::Spliced) {
-            return self.hand_over(why, Self::patience());
+            return self.hand_over(why, Deadline::after(Some(self.patience())));
         }
         let Some(link) = self.attached() else {
             self.stay_plain(why);
@@ -214,7 +215,6 @@ impl Connection {
             return Ok(());
         };
         self.set_reason(Some(why));
-        let until = if link.peer_pid == thread::process_id() { until.at_most(WITH_MYSELF) } else { until };
         let rx = link.ring.queue.rx();
         rx.ask_back();
         self.attend();
@@ -224,6 +224,8 @@ impl Connection {
             link.ring.peer_bell.ring();
         }
         drop(rx);
+        // A peer that hands over, too, has asked before it answered.
+        self.attend();
         self.pay_all(link, || false);
         self.settle_on_tcp();
         handed_over
@@ -246,7 +248,7 @@ impl Connection {
             if (!q.peer_is_sending() && !q.has_record()) || until.is_over() || !link.peer_lives() {
                 break;
             }
-            // It may be doing the same.
+            // The peer may wait for the same of this end.
             self.attend();
             looks.pause();
         }
