@@ -158,4 +158,4 @@ macro_rules! programs {
     )*};
 }
 
-programs! { receive send close poll epoll signals fork threads leave }
+programs! { receive send close poll epoll signals fork owe threads leave }
