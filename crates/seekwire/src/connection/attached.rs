@@ -136,7 +136,7 @@ impl Connection {
             // The record that announces the switch.
             link.ring.peer_bell.ring();
         }
-        self.wait_for_unbounded_read(link, tx);
+        self.wait_for_unbounded_read(link, tx, Deadline::NEVER);
         if !self.pay(link, tx)? {
             return Ok(Try::Wait(Carrier::Tcp));
         }

@@ -28,6 +28,8 @@ const WITH_MYSELF: Duration = Duration::from_millis(100);
 const AT_WORK: Duration = Duration::from_secs(2);
 /// How long this end waits for a peer that takes nothing of what is owed to it.
 const STANDSTILL: Duration = Duration::from_secs(10);
+/// And for one that takes it a few bytes at a time.
+const AT_LAST: Duration = Duration::from_secs(120);
 /// Looks for an answer before this end sleeps between them, and for how long it does.
 const LOOKS: u32 = 1000;
 const NAP: Duration = Duration::from_millis(1);
@@ -139,7 +141,8 @@ impl Connection {
     }
 
     /// Waits until everything that is owed is with the kernel, unless this end's close resets the connection:
-    /// before the socket is closed or the process ends. Gives up on a peer that takes nothing for ten seconds.
+    /// before the socket is closed or the process ends. Gives up on a peer that takes nothing for ten seconds, or not all within two
+    /// minutes.
     pub fn settle_debt(&self) {
         if let Some(link) = self.attached() {
             let fd = self.fd();
@@ -150,7 +153,8 @@ impl Connection {
 
     fn pay_all(&self, link: &Link, is_in_vain: impl Fn() -> bool) {
         let q = &link.ring.queue;
-        let mut until = Deadline::after(Some(STANDSTILL));
+        let at_last = Deadline::after(Some(AT_LAST));
+        let mut until = at_last.at_most(STANDSTILL);
         let write = Events { write: true, ..Events::default() };
         while q.owed() > 0 && !is_in_vain() {
             let before = q.owed();
@@ -158,8 +162,9 @@ impl Connection {
                 return;
             }
             if q.owed() < before {
-                until = Deadline::after(Some(STANDSTILL));
-            } else if until.is_over() {
+                until = at_last.at_most(STANDSTILL);
+            }
+            if until.is_over() {
                 tracing::error!(
                     "fd {}: the peer does not take {} bytes that are sent again; they are lost",
                     self.fd().raw(),
@@ -227,7 +232,7 @@ impl Connection {
         // A peer that hands over, too, has asked before it answered.
         self.attend();
         self.pay_all(link, || false);
-        self.settle_on_tcp();
+        self.wait_for_unbounded_read(link, &link.ring.queue.tx(), Deadline::after(Some(AT_WORK)));
         handed_over
     }
 
@@ -283,12 +288,12 @@ impl Connection {
     pub fn settle_on_tcp(&self) {
         let Some(link) = self.attached() else { return };
         let tx = link.ring.queue.tx();
-        self.wait_for_unbounded_read(link, &tx);
+        self.wait_for_unbounded_read(link, &tx, Deadline::NEVER);
     }
 
     /// The receiver may be inside a read that does not block, for some microseconds.
-    pub(super) fn wait_for_unbounded_read(&self, link: &Link, tx: &Tx<'_, Own, Peer>) {
-        while !tx.may_use_tcp() && link.peer_lives() {
+    pub(super) fn wait_for_unbounded_read(&self, link: &Link, tx: &Tx<'_, Own, Peer>, until: Deadline) {
+        while !tx.may_use_tcp() && link.peer_lives() && !until.is_over() {
             std::thread::yield_now();
         }
     }
