@@ -203,6 +203,11 @@ pub(crate) fn end() {
     if ON.load(Ordering::Acquire) && kind() == Kind::Own && !ENDED.swap(true, Ordering::Relaxed) {
         guarded(|| {
             stats::write();
+            for (_, object) in table::entries() {
+                if let Some(socket) = object.as_socket().filter(|socket| !socket.is_listening()) {
+                    socket.connection.settle_debt();
+                }
+            }
             endpoint::leave();
         });
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use endpoint::{Connection, Patience, Plain, Readiness, Reason, Role, Totals};
+use endpoint::{Connection, Patience, Plain, Readiness, Reason, Role, Totals, Until};
 use transport::Errno;
 use transport::sys::Fd;
 
@@ -71,6 +71,8 @@ pub(crate) struct Registration {
 pub(crate) const WATCHED: u8 = 1;
 /// Sends travel on the ring, so the kernel's EPOLLOUT means nothing.
 pub(crate) const TX_ON_RING: u8 = 2;
+/// Bytes wait for room in the kernel's socket: its EPOLLOUT is wanted, whatever the application wants.
+pub(crate) const OWES: u8 = 4;
 
 /// A socket made by socket() or accept(), from its first to its last fd number in this process.
 pub(crate) struct Socket {
@@ -137,7 +139,12 @@ impl Socket {
         } else {
             self.shown.load(Ordering::Relaxed) & WATCHED
         };
-        if watched != 0 && self.connection.tx_on_ring() { watched | TX_ON_RING } else { watched }
+        match watched {
+            0 => 0,
+            _ if self.connection.tx_on_ring() => watched | TX_ON_RING,
+            _ if self.connection.owes() => watched | OWES,
+            _ => watched,
+        }
     }
 
     /// To be called under the lock of the registrations when all sets know `shown`.
@@ -271,6 +278,13 @@ impl SocketRef {
     /// Moves the connection to TCP for good. The bytes that the peer has put on the ring by now come first.
     pub(crate) fn fall_back(&self, why: Reason) -> Result<(), Errno> {
         let result = border::guarded(|| self.connection.fall_back(why)).unwrap_or(Err(Errno::IO));
+        self.settle();
+        result
+    }
+
+    /// Moves the connection to TCP for good, for a holder that does not know of the ring.
+    pub(crate) fn to_tcp(&self, why: Reason, until: Until) -> Result<(), Errno> {
+        let result = border::guarded(|| self.connection.hand_over(why, until)).unwrap_or(Err(Errno::IO));
         self.settle();
         result
     }

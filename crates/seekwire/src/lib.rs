@@ -38,7 +38,7 @@ mod stream;
 
 pub use config::Config;
 pub use connection::{
-    Connection, Interest, Patience, Plain, Readiness, RecvFlags, SendFlags, Status, Totals,
+    Connection, Interest, Patience, Plain, Readiness, RecvFlags, SendFlags, Status, Totals, Until,
 };
 pub use listener::{Incoming, Listener};
 pub use protocol::{Carrier, Reason, Role};

@@ -272,57 +272,6 @@ fn a_blocked_writer_learns_that_the_reader_is_gone() {
 }
 
 #[test]
-fn what_is_unread_when_the_socket_is_handed_over_comes_again_by_tcp() {
-    use seekwire::{Connection, Fd, Interest, Reason, RecvFlags, Role, SendFlags};
-    use std::io::{IoSlice, IoSliceMut};
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let client_socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (mut server_socket, _) = listener.accept().unwrap();
-    let client = Connection::new(Fd::from(&client_socket), Role::Connected);
-    let server = Connection::new(Fd::from(&server_socket), Role::Accepted);
-    let request = pattern(100_000, 11);
-    // A conversation until both ends are on the ring.
-    for _ in 0..200 {
-        for (from, to) in [(&client, &server), (&server, &client)] {
-            let fd = |c: &Connection| if std::ptr::eq(c, &client) { &client_socket } else { &server_socket };
-            match from.enter_plain() {
-                Some(bracket) => bracket.sent((&mut fd(from)).write(b"x").unwrap()),
-                None => assert_eq!(from.send(&[IoSlice::new(b"x")], SendFlags::default()).unwrap(), 1),
-            }
-            let mut one = [0];
-            match to.enter_plain() {
-                Some(bracket) => bracket.received((&mut fd(to)).read(&mut one).unwrap()),
-                None => {
-                    let mut bufs = [IoSliceMut::new(&mut one)];
-                    assert_eq!(to.recv(&mut bufs, RecvFlags::default()).unwrap(), 1);
-                }
-            }
-        }
-    }
-    assert!(client.tx_on_ring() && server.tx_on_ring());
-    let sent = client.send(&[IoSlice::new(&request)], SendFlags::default()).unwrap();
-    assert_eq!(sent, request.len());
-    let mut head = vec![0; 1234];
-    assert_eq!(server.recv(&mut [IoSliceMut::new(&mut head)], RecvFlags::default()).unwrap(), 1234);
-    std::thread::scope(|scope| {
-        // The peer waits for an answer meanwhile, as peers do.
-        let waiting = scope.spawn(|| {
-            let mut answer = [0; 6];
-            let n = client.recv(&mut [IoSliceMut::new(&mut answer)], RecvFlags::default()).unwrap();
-            answer[..n].to_vec()
-        });
-        server.fall_back(Reason::Exec).unwrap();
-        // From here on somebody uses the socket who knows nothing of the ring.
-        let mut rest = vec![0; request.len() - 1234];
-        server_socket.read_exact(&mut rest).unwrap();
-        assert!(head[..] == request[..1234] && rest[..] == request[1234..]);
-        server_socket.write_all(b"answer").unwrap();
-        assert_eq!(waiting.join().unwrap(), b"answer");
-    });
-    assert!(!client.readiness().tx_on_ring && client.arm(Interest::default()) == client.readiness());
-}
-
-#[test]
 fn several_threads_share_both_ends() {
     let (client, server) = upgraded();
     const RECORD: usize = 64;

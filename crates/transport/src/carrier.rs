@@ -215,7 +215,9 @@ impl Ring {
 
     /// Whether a waiter for space has a reason to try.
     fn may_send(&self) -> bool {
-        self.queue.has_room() || self.queue.peer_has_closed()
+        let q = &self.queue;
+        // Once the ring was left, room on it has no meaning.
+        q.has_room() || !q.tx_on_ring() || q.peer_has_closed()
     }
 }
 

@@ -58,7 +58,7 @@ fn contend<O: OwnMemory + thread::Futex>(memory: &O, offset: usize, me: u64) -> 
     }
     for _ in 0..LOOKS {
         if word.load(Ordering::Relaxed) == 0
-            && word.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            && word.compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed).is_ok()
         {
             return Some(Acquired::Clean);
         }
@@ -68,7 +68,7 @@ fn contend<O: OwnMemory + thread::Futex>(memory: &O, offset: usize, me: u64) -> 
         let seen = word.load(Ordering::Relaxed);
         // Whoever slept once keeps the waiters' bit when it takes the lock: there may be others asleep.
         if seen & HOLDER == 0 {
-            if word.compare_exchange(seen, me | WAITERS, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            if word.compare_exchange(seen, me | WAITERS, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
                 return Some(Acquired::Clean);
             }
             continue;
@@ -83,7 +83,7 @@ fn contend<O: OwnMemory + thread::Futex>(memory: &O, offset: usize, me: u64) -> 
         if !woken
             && still == seen | WAITERS
             && !thread::is_alive((seen & HOLDER) as u32)
-            && word.compare_exchange(still, me | WAITERS, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            && word.compare_exchange(still, me | WAITERS, Ordering::SeqCst, Ordering::Relaxed).is_ok()
         {
             return Some(Acquired::FromTheDead);
         }

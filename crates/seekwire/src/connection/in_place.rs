@@ -40,7 +40,7 @@ impl Reserved<'_> {
                 return self.copy(len);
             }
             let tx = connection.tx(link)?;
-            let committed = match tx.carrier() {
+            let committed = match connection.due_carrier(link, &tx) {
                 Ok(Carrier::Tcp) => {
                     drop(tx);
                     return self.copy(len);
@@ -127,7 +127,7 @@ impl Connection {
                 return Ok(None);
             }
             let tx = self.tx(link)?;
-            let segment = match tx.carrier() {
+            let segment = match self.due_carrier(link, &tx) {
                 Ok(Carrier::Tcp) => return Ok(None),
                 Ok(Carrier::Ring) => tx.reserve(),
                 Err(full) => Err(full),

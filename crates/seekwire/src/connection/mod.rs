@@ -12,6 +12,7 @@
 //! system call that a byte on the ring would not end.
 
 mod attached;
+mod back;
 mod halves;
 mod holders;
 mod in_place;
@@ -30,6 +31,7 @@ use transport::carrier::Ring;
 use transport::spin::Spinner;
 use transport::sys::{Fd, socket, thread};
 
+pub use back::Until;
 pub(crate) use in_place::{Lent, Reserved};
 pub use plain::Plain;
 pub use waiting::Patience;
@@ -57,6 +59,9 @@ pub struct Readiness {
     pub write: bool,
     /// Sends travel on the ring: the kernel's POLLOUT on the socket means nothing.
     pub tx_on_ring: bool,
+    /// Bytes wait for room in the kernel's socket: whoever waits for anything has to ask it for POLLOUT, and
+    /// to call [`Connection::attend`] when it comes.
+    pub owes: bool,
     /// The stream has ended: the kernel may have POLLHUP, POLLRDHUP or POLLERR to add.
     pub end: bool,
 }
@@ -154,9 +159,6 @@ struct Link {
     peer_pid: u32,
     /// What the registry was last told about the carriers, a bit each.
     shown: AtomicU8,
-    /// Taken back from the ring and not yet given to the kernel: goes before everything else.
-    owed: Mutex<Vec<u8>>,
-    owing: AtomicBool,
 }
 
 impl Connection {
@@ -343,16 +345,19 @@ impl Connection {
         }
         // In a bracket, as a call that sends: the end of the stream counts when the connection attaches.
         let bracket = self.enter_plain();
+        let mut write_now = write;
         if let Some(link) = self.attached() {
             if write {
-                self.pay_all(link);
+                self.attend();
                 link.shut();
+                // The end follows what is still owed.
+                write_now = link.ring.queue.owed() == 0;
             }
             if read {
                 link.ring.bell.ring();
             }
         }
-        let result = socket::shutdown(self.fd(), read, write);
+        let result = socket::shutdown(self.fd(), read, write_now);
         drop(bracket);
         result
     }
@@ -368,7 +373,7 @@ impl Connection {
         if let Some(link) = self.attached()
             && link.ring.queue.remove_holder(thread::process_id())
         {
-            self.pay_all(link);
+            self.settle_debt();
             link.close(self.fd());
         }
     }
@@ -387,6 +392,11 @@ impl Link {
     fn tx_on_ring(&self) -> bool {
         let q = &self.ring.queue;
         self.is_sound() && q.tx_on_ring() && !q.peer_has_closed() && !q.is_shut()
+    }
+
+    /// Whether some process still holds the peer's end, as far as can be known.
+    fn peer_lives(&self) -> bool {
+        thread::process_is_alive(self.peer_pid) || self.ring.queue.peer_has_holder()
     }
 
     /// Ends the sending direction on the ring; the kernel's shutdown follows.

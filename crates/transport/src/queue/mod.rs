@@ -23,6 +23,7 @@
 //! Trust: every word of the peer's is loaded once and range-checked; [`Violation`] is what a caller
 //! answers with a reset.
 
+mod back;
 mod recount;
 mod rx;
 mod tx;
@@ -236,21 +237,6 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.peer.load(layout::TX_LOCK, Ordering::SeqCst) != 0
     }
 
-    /// Whether the peer wants what it has not taken off the ring to be sent again by TCP, and was not
-    /// answered yet.
-    #[must_use]
-    pub fn is_asked_back(&self) -> bool {
-        self.peer.load(layout::CONTROL, Ordering::Acquire) & control::TAKE_BACK != 0
-            && self.get(layout::TAKEN_BACK) == 0
-    }
-
-    /// Whether the peer wants something of this end's sending half that does not need a send.
-    #[inline]
-    #[must_use]
-    pub fn wants_attention(&self) -> bool {
-        self.tcp_only().0 && (self.is_asked_back() || (self.tx_on_ring() && self.has_room()))
-    }
-
     /// Notes where this thread runs; the peer does not spin for somebody on its own processor.
     #[inline]
     pub fn note_processor(&self, processor: u64) {
@@ -376,13 +362,13 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         unread.max(self.front_bytes())
     }
 
-    /// Bytes in the ring that the peer has not taken.
+    /// Bytes in the ring that the peer has not taken, or that were taken back and wait for the kernel.
     #[must_use]
     pub fn unsent(&self) -> usize {
         let consumed = self.peer.load(layout::CONSUMED_BYTES, Ordering::Acquire);
         let published = self.get(layout::PUBLISHED_BYTES);
         // The peer may have taken bytes that are being published and not counted yet.
-        published.saturating_sub(consumed) as usize
+        published.saturating_sub(consumed) as usize + self.owed()
     }
 
     /// Ring bytes sent and received so far.
@@ -515,6 +501,17 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         if self.add_holder(pid) {
             self.own.word(layout::FORKS_PENDING).fetch_sub(1, Ordering::AcqRel);
         }
+    }
+
+    /// Whether a process that the peer says holds its end is alive, or is about to be forked.
+    #[must_use]
+    pub fn peer_has_holder(&self) -> bool {
+        let holders = || (0..layout::HOLDER_SLOTS).map(|slot| layout::HOLDERS + slot * 8);
+        self.peer.load(layout::FORKS_PENDING, Ordering::Acquire) != 0
+            || holders().any(|holder| match self.peer.load(holder, Ordering::Acquire) as u32 {
+                0 => false,
+                pid => process_is_alive(pid),
+            })
     }
 
     /// Takes a process off the holders. Returns whether it was the last one that can be alive.

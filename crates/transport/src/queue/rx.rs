@@ -1,21 +1,19 @@
 //! The receiving half of a queue pair, held under its lock.
 
-use protocol::Carrier;
 use protocol::record::{HEADER, Head, Record};
 use protocol::switch::{RxHead, RxStep};
 
 use super::{Memory, QueuePair, Violation};
 use crate::iov::Scatter;
-use crate::layout::{self, control};
+use crate::layout;
 use crate::lock::{Acquired, Held};
 use crate::mem::PeerMemory;
 use crate::sync::{Ordering, store_fenced};
-use crate::sys::thread::{process_is_alive, relax};
 
 /// The receiving half.
 #[derive(Debug)]
 pub struct Rx<'q, O: Memory, P> {
-    queue: &'q QueuePair<O, P>,
+    pub(super) queue: &'q QueuePair<O, P>,
     _held: Held<'q, O>,
     acquired: Acquired,
 }
@@ -75,6 +73,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     fn recover(&self) {
         let q = self.queue;
         q.set(layout::UNBOUNDED_READ, 0);
+        self.recover_wish();
         let returning = Returning::decode(q.get(layout::RETURNING));
         let due = returning.filter(|r| {
             r.position != q.get(layout::RX_POSITION) as u32 && r.count == q.get(layout::RETURNED) as u16
@@ -261,58 +260,6 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         enough
     }
 
-    // ---- taking back --------------------------------------------------------------------------
-
-    /// Promises to take nothing more off the ring, and asks the peer to send it again by TCP.
-    pub fn ask_back(&self) {
-        let q = self.queue;
-        let position = q.get(layout::RX_POSITION);
-        q.set(layout::BACK_FROM, position << 32 | q.offset_in(position) as u64);
-        q.own.word(layout::CONTROL).fetch_or(control::TAKE_BACK | control::TCP_ONLY, Ordering::SeqCst);
-    }
-
-    /// Whether the peer has done so (then the ring is done with) or refused; `None` before it answered.
-    ///
-    /// # Errors
-    /// [`Violation`].
-    pub fn is_taken_back(&self) -> Result<Option<bool>, Violation> {
-        let q = self.queue;
-        match q.peer.load(layout::TAKEN_BACK, Ordering::Acquire) {
-            0 | layout::AT_WORK => return Ok(None),
-            layout::TAKEN => {}
-            _ => return Ok(Some(false)),
-        }
-        let end = q.peer.load(layout::TX_POSITION, Ordering::Relaxed);
-        let left = end.checked_sub(q.get(layout::RX_POSITION)).ok_or(Violation)?;
-        if left > q.peer_geometry.cells() as u64 {
-            return Err(Violation);
-        }
-        let mut switch = q.rx_switch();
-        switch.carrier = Carrier::Tcp;
-        q.set_rx_switch(switch);
-        self.advance(left);
-        Ok(Some(true))
-    }
-
-    /// Gives up asking, unless the peer is at it already: then this waits for its answer. Returns whether
-    /// the peer has taken the bytes back after all.
-    ///
-    /// # Errors
-    /// [`Violation`], also of a peer that dies over it.
-    pub fn withdraw(&self, peer_pid: u32) -> Result<bool, Violation> {
-        let q = self.queue;
-        // SYNC POINT "take back", receiver: the wish is gone before the peer's word is looked at; see
-        // `Tx::take_back`.
-        q.own.word(layout::CONTROL).fetch_and(!control::TAKE_BACK, Ordering::SeqCst);
-        while q.peer.load(layout::TAKEN_BACK, Ordering::SeqCst) == layout::AT_WORK {
-            if !process_is_alive(peer_pid) {
-                return Err(Violation);
-            }
-            relax();
-        }
-        Ok(self.is_taken_back()? == Some(true))
-    }
-
     // ---- records ------------------------------------------------------------------------------
 
     /// The record at the head, pads skipped.
@@ -400,7 +347,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     }
 
     #[inline]
-    fn advance(&self, cells: u64) {
+    pub(super) fn advance(&self, cells: u64) {
         let q = self.queue;
         let position = q.get(layout::RX_POSITION) + cells;
         q.set_in_order(layout::RX_POSITION, position);

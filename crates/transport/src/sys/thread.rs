@@ -110,7 +110,7 @@ pub(crate) fn relax() {
 }
 
 /// Lets others run for a while; a signal cuts it short.
-pub(crate) fn nap(time: Duration) {
+pub fn nap(time: Duration) {
     std::thread::sleep(time);
 }
 
