@@ -255,7 +255,18 @@ impl SocketRef {
         if self.connection.is_attached() {
             return Some(None);
         }
-        border::guarded(|| self.connection.enter_plain())
+        match self.connection.enter_plain_at_once() {
+            Some(plain) => Some(Some(plain)),
+            None => border::guarded(|| self.connection.enter_plain()),
+        }
+    }
+
+    /// Leaves the bracket that [`Self::enter_plain`] gave.
+    #[inline]
+    pub(crate) fn leave_plain(&self, plain: Plain<'_>) {
+        if plain.leave() {
+            border::keeping_errno(|| border::guarded(|| self.connection.catch_up()));
+        }
     }
 
     /// Brings the epoll sets that hold this socket up to date with the state of its connection. To be
@@ -300,7 +311,9 @@ pub(crate) fn track(fd: c_int, role: Role, nonblocking: bool, listener: Option<&
         socket.inherit(listener);
     }
     enter(fd, Object::socket(socket));
-    hazard::reclaim(false);
+    if hazard::is_due(false) {
+        hazard::reclaim();
+    }
 }
 
 /// Enters an object for a number that the kernel has just handed out.
@@ -366,7 +379,9 @@ fn leave(fd: c_int, object: Arc<Object>, last: Last) {
     // As long as other numbers stand for it, their references keep it.
     if gone {
         hazard::retire(object);
-        border::guarded(|| hazard::reclaim(eager));
+        if hazard::is_due(eager) {
+            border::guarded(hazard::reclaim);
+        }
     }
 }
 

@@ -10,7 +10,7 @@ use libc::{
 use transport::Errno;
 
 use super::interpose;
-use crate::border::{count, fail, guarded, guarded_raw, keeping_errno};
+use crate::border::{count, fail, guarded_raw};
 use crate::buffers::{Buffers, is_possible};
 use crate::table::SocketRef;
 use crate::timeout::Timeout;
@@ -63,14 +63,10 @@ pub(super) fn by_kernel(
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
     let result = kernel();
-    keeping_errno(|| {
-        guarded(|| {
-            if result > 0 && flags & APART == 0 {
-                plain.received(result as usize);
-            }
-            drop(plain);
-        })
-    });
+    if result > 0 && flags & APART == 0 {
+        plain.received(result as usize);
+    }
+    socket.leave_plain(plain);
     socket.settle();
     result
 }

@@ -10,7 +10,7 @@ use libc::{
 use transport::Errno;
 
 use super::interpose;
-use crate::border::{count, fail, guarded, guarded_raw, keeping_errno};
+use crate::border::{count, fail, guarded_raw};
 use crate::buffers::{Buffers, is_possible};
 use crate::table::SocketRef;
 use crate::{cancel, passed, real, signals, table};
@@ -58,14 +58,10 @@ pub(crate) fn transmit(
 #[inline]
 pub(super) fn by_kernel(socket: &SocketRef, plain: Plain<'_>, kernel: impl Fn() -> ssize_t) -> ssize_t {
     let result = kernel();
-    keeping_errno(|| {
-        guarded(|| {
-            if result > 0 {
-                plain.sent(result as usize);
-            }
-            drop(plain);
-        })
-    });
+    if result > 0 {
+        plain.sent(result as usize);
+    }
+    socket.leave_plain(plain);
     socket.settle();
     result
 }

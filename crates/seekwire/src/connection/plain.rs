@@ -117,6 +117,32 @@ impl Connection {
         self.gate.enter().then(|| Plain { connection: self })
     }
 
+    /// As [`Connection::enter_plain`] where there is nothing else to do; `None` also where there is. Makes no
+    /// system call and cannot fail.
+    #[inline]
+    #[must_use]
+    pub fn enter_plain_at_once(&self) -> Option<Plain<'_>> {
+        if self.gate.is_attached() || self.is_due() {
+            return None;
+        }
+        self.gate.enter().then(|| Plain { connection: self })
+    }
+
+    /// Does what became due while a bracket was held that [`Plain::leave`] left.
+    #[cold]
+    pub fn catch_up(&self) {
+        self.try_attach();
+        // What came while the system call slept: answers must not pile up until the next call.
+        if self.is_signalled() {
+            self.negotiate();
+        }
+    }
+
+    #[inline]
+    fn is_signalled(&self) -> bool {
+        self.slot.get().is_some_and(Slot::is_signalled)
+    }
+
     /// Whether there is a reason to negotiate. Looked at before every call, so the usual answer is two
     /// loads away.
     #[inline]
@@ -125,7 +151,7 @@ impl Connection {
         let traffic = self.gate.traffic(threshold);
         traffic >= threshold
             && (traffic >= self.gate.next_look.load(Ordering::Relaxed)
-                || self.slot.get().is_some_and(Slot::is_signalled))
+                || self.is_signalled())
     }
 
     /// The accepting side registers before the connecting side looks for it.
@@ -184,15 +210,23 @@ impl Plain<'_> {
     }
 }
 
+impl Plain<'_> {
+    /// Leaves the bracket as a drop does, but leaves what is due then to the caller: if true,
+    /// [`Connection::catch_up`] is to be called. Makes no system call and cannot fail.
+    #[inline]
+    #[must_use]
+    pub fn leave(self) -> bool {
+        let connection = self.connection;
+        std::mem::forget(self);
+        connection.gate.leave() || connection.is_signalled()
+    }
+}
+
 impl Drop for Plain<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.connection.gate.leave() {
-            self.connection.try_attach();
-        }
-        // What came while the system call slept: answers must not pile up until the next call.
-        if self.connection.slot.get().is_some_and(Slot::is_signalled) {
-            self.connection.negotiate();
+        if self.connection.gate.leave() || self.connection.is_signalled() {
+            self.connection.catch_up();
         }
     }
 }
