@@ -150,8 +150,7 @@ impl Connection {
         let threshold = self.first_look();
         let traffic = self.gate.traffic(threshold);
         traffic >= threshold
-            && (traffic >= self.gate.next_look.load(Ordering::Relaxed)
-                || self.is_signalled())
+            && (traffic >= self.gate.next_look.load(Ordering::Relaxed) || self.is_signalled())
     }
 
     /// The accepting side registers before the connecting side looks for it.
