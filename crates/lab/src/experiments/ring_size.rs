@@ -115,10 +115,6 @@ fn geometry(segment: u64, pool: u64) -> String {
     format!("{} in {}", text::size(segment), text::size(pool))
 }
 
-fn series(segment: u64) -> String {
-    format!("segments of {}", text::size(segment))
-}
-
 /// The peers of `pair` do `tests`, as readings of one case.
 fn variant<'a>(case: &str, name: &str, pair: Result<Pair>, tests: &[Test]) -> Variant<'a> {
     let (case, tests) = (case.to_owned(), tests.to_vec());
