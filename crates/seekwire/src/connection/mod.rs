@@ -139,12 +139,13 @@ pub struct Connection {
     receive_shut: AtomicBool,
     /// Counts the calls of [`Connection::interrupt`].
     interrupts: AtomicU32,
-    negotiation: Mutex<Negotiation>,
+    /// Made when the first look for a peer is due: most connections are over before.
+    negotiation: Mutex<Option<Box<Negotiation>>>,
     slot: OnceLock<Slot>,
     holders: OnceLock<Holders>,
     link: OnceLock<Link>,
     /// What the kernel said of the two addresses: once TCP has ended it does not any more.
-    names: OnceLock<(SocketAddr, SocketAddr)>,
+    names: OnceLock<Box<(SocketAddr, SocketAddr)>>,
 }
 
 /// What an attached connection has besides its socket.
@@ -220,7 +221,7 @@ impl Connection {
         self.slot.get().filter(|slot| slot.is_ours())
     }
 
-    fn negotiation(&self) -> MutexGuard<'_, Negotiation> {
+    fn negotiation(&self) -> MutexGuard<'_, Option<Box<Negotiation>>> {
         self.negotiation.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -316,9 +317,9 @@ impl Connection {
     /// ENOTCONN before the connection is established; EBADF.
     pub(crate) fn names(&self) -> Result<(SocketAddr, SocketAddr), Errno> {
         match socket::names(self.fd()) {
-            Err(Errno::NOTCONN) => self.names.get().copied().ok_or(Errno::NOTCONN),
+            Err(Errno::NOTCONN) => self.names.get().map(|names| **names).ok_or(Errno::NOTCONN),
             names => names.inspect(|names| {
-                let _ = self.names.set(*names);
+                let _ = self.names.set(Box::new(*names));
             }),
         }
     }

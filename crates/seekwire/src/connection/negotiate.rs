@@ -121,15 +121,16 @@ impl Connection {
     pub(super) fn negotiate(&self) {
         let _inside = fork::enter();
         // Somebody else is at it.
-        let Ok(mut negotiation) = self.negotiation.try_lock() else { return };
+        let Ok(mut guard) = self.negotiation.try_lock() else { return };
+        let negotiation = guard.get_or_insert_default();
         let config = Config::get();
         if negotiation.over || !config.enabled || self.link.get().is_some() {
             self.gate.look_again_after(u32::MAX);
             return;
         }
-        match self.advance(&mut negotiation) {
+        match self.advance(negotiation) {
             Ok(()) => {
-                drop(negotiation);
+                drop(guard);
                 self.try_attach();
             }
             Err(reason) => {
@@ -146,11 +147,7 @@ impl Connection {
     /// Rules an upgrade out for good, in the plain phase.
     pub(super) fn stay_plain(&self, reason: Reason) {
         let _inside = fork::enter();
-        let mut negotiation = self.negotiation();
-        negotiation.over = true;
-        negotiation.pending = None;
-        negotiation.unsent = None;
-        drop(negotiation);
+        *self.negotiation() = Some(Box::new(Negotiation { over: true, ..Negotiation::default() }));
         self.set_reason(Some(reason));
     }
 
