@@ -1,8 +1,8 @@
 //! Waiting awake: worth it only when the other end answers within microseconds and a processor is idle.
 //!
-//! Sleeping and being woken costs 8 us across processors; looking at a cache line costs none while it
-//! does not change. So a waiter looks for a bounded time first, and learns: waits that were in vain
-//! are tried ever more rarely. Nothing is spun while threads outnumber processors, or when the peer runs
+//! Sleeping and being woken costs some microseconds, tens of them in a virtual machine; looking at a cache
+//! line costs none while it does not change. So a waiter looks for a bounded time first, and learns: waits
+//! that were in vain are tried ever more rarely. Nothing is spun while threads outnumber processors, or when the peer runs
 //! on this very processor: then waiting awake only keeps the answer away.
 
 use std::sync::atomic::{AtomicU32, Ordering};
