@@ -108,6 +108,24 @@ fn an_existing_preload_is_kept() {
 }
 
 #[test]
+fn the_environment_names_another_library_or_is_told_what_is_wrong() {
+    let stage = Stage::new(Mode::Accelerated);
+    let copy = stage.path("copy.so");
+    fs::copy(library_directory().join("libseekwire.so"), &copy).expect("a copy");
+    let run = |library: &std::path::Path| {
+        let mut command = stage.accelerated_command("sh");
+        stage.run(command.env("SEEKWIRE_LIBRARY", library).args(["-c", "echo $LD_PRELOAD"]))
+    };
+    assert_eq!(run(&copy).success().trim(), copy.to_str().expect("text"));
+    let missing = stage.path("missing.so");
+    let refused = run(&missing);
+    assert_eq!(refused.status.code(), Some(125));
+    let named = format!("SEEKWIRE_LIBRARY={}: No such file", missing.display());
+    assert!(refused.stderr.contains(&named), "{}", refused.stderr);
+    assert!(run(std::path::Path::new("/etc/passwd")).stderr.contains("not a shared library"));
+}
+
+#[test]
 fn status_shows_what_carries_a_connection() {
     let stage = Stage::new(Mode::Accelerated);
     let (server, port) = stage.serve_printing_port(&mut stage.script("echo_server.py", &["epoll"]));
@@ -153,21 +171,37 @@ fn end(port: &str) -> String {
 
 fn rows(stage: &Stage) -> Vec<Value> {
     let text = stage.run(&mut status(stage, &["--json"])).success();
-    let rows: Vec<Value> = serde_json::from_str(&text).expect("an array");
-    // Scenarios beside this one have connections of their own.
-    rows.into_iter().filter(|row| !is_another_scenario(stage, row)).collect()
-}
-
-fn is_another_scenario(stage: &Stage, row: &Value) -> bool {
-    let environment = fs::read(format!("/proc/{}/environ", row["pid"])).unwrap_or_default();
-    let own = format!("SEEKWIRE_DIR={}", stage.path("registry").display());
-    !environment.split(|byte| *byte == 0).any(|setting| setting == own.as_bytes())
+    serde_json::from_str(&text).expect("an array")
 }
 
 fn status(stage: &Stage, options: &[&str]) -> Command {
     let mut command = stage.plain_command(seekwire());
     command.arg("status").arg("--dir").arg(stage.path("registry")).args(options);
     command
+}
+
+#[test]
+fn status_looks_where_each_program_was_told_to_meet_others() {
+    let (here, there) = (Stage::new(Mode::Accelerated), Stage::new(Mode::Accelerated));
+    let (server, port) = here.serve_printing_port(&mut here.script("echo_server.py", &["epoll"]));
+    let mut client = here.start(&mut here.script("steps.py", &["connect", "127.0.0.1", &port]));
+    for _ in 0..50 {
+        assert_eq!(client.ask("send 1000"), "ok");
+        assert_eq!(client.ask("recv 1000"), "ok");
+    }
+    assert_eq!(rows(&here).len(), 2);
+    let unused = there.run(&mut status(&there, &["--json"]));
+    assert!(unused.stderr.contains("no program has it as its SEEKWIRE_DIR"), "{}", unused.stderr);
+
+    // Started from another environment, and not told where to look.
+    let mut command = there.plain_command(seekwire());
+    let text =
+        there.run(command.args(["status", "--json"]).env("SEEKWIRE_DIR", there.path("registry"))).success();
+    let rows: Vec<Value> = serde_json::from_str(&text).expect("an array");
+    let row = rows.iter().find(|row| row["pid"] == client.pid()).expect("a line for the client");
+    assert_eq!(row["tx"], "ring", "{row}");
+    client.finish().success();
+    server.finish().success();
 }
 
 #[test]

@@ -19,4 +19,6 @@ mod python;
 mod python_suite;
 mod redis;
 mod semantics;
+mod servers;
+mod stress;
 mod web;

@@ -28,7 +28,8 @@ Environment:
   SEEKWIRE_THRESHOLD=N       calls on a connection before it is accelerated
   SEEKWIRE_SEGMENT_SIZE, SEEKWIRE_SEGMENTS
                              size in bytes and number of the segments of shared memory
-  SEEKWIRE_LIBRARY=FILE      libseekwire.so, where it is neither next to the command nor installed";
+  SEEKWIRE_LIBRARY=FILE      the library to load, instead of the libseekwire.so that is next to the
+                             command or installed with it";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -65,8 +66,13 @@ pub(crate) enum Command {
 /// LD_PRELOAD there).
 #[derive(Debug, Args)]
 #[command(after_help = "\
+Library:
+  the file that SEEKWIRE_LIBRARY names; if that is not set, libseekwire.so
+  beside this command, or in ../lib/seekwire or ../lib from there
+
 Exit status:
-  that of PROGRAM; 125 when seekwire itself fails, 126 when PROGRAM cannot be run, 127 when it is not found
+  that of PROGRAM; 125 when seekwire itself fails, 126 when PROGRAM cannot
+  be run, 127 when it is not found
 
 Examples:
   seekwire run redis-server --save ''
@@ -110,7 +116,8 @@ pub(crate) struct Run {
 ///
 /// One line for each TCP connection of each of your processes that has the library loaded: what carries the bytes of
 /// each direction now, how many bytes went by TCP and how many through shared memory (ring) so far, and why a connection
-/// is not accelerated.
+/// is not accelerated. Bytes are counted once a connection has passed the threshold (SEEKWIRE_THRESHOLD); before,
+/// there is a dash.
 #[derive(Debug, Args)]
 pub(crate) struct Status {
     /// Print JSON: an array with one object for each connection, bytes as exact numbers
@@ -122,7 +129,7 @@ pub(crate) struct Status {
         value_parser = clap::value_parser!(u32).range(1..=86_400))]
     pub(crate) watch: Option<u32>,
 
-    /// Directory in which processes find each other, if not that of this environment
+    /// Only programs that find each other in this directory (their SEEKWIRE_DIR)
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
 }
@@ -146,7 +153,8 @@ pub(crate) struct Doctor {
 /// Run real programs plain and accelerated, in turns, and report
 ///
 /// Runs iperf3, redis-benchmark, a file download from Python's http.server with curl, and sockperf ping-pong. Prints one
-/// table and writes report.html, result.json and raw.csv. A program that is not installed gets a line that says so.
+/// table and writes report.html, result.json and raw.csv. A program that is not installed gets a line that says so. Five rounds
+/// take about two minutes.
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
     /// Directory for the report

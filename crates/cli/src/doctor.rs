@@ -1,5 +1,6 @@
 //! `seekwire doctor`: what this host supports, and how to fix what is missing.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, TcpListener};
@@ -13,7 +14,7 @@ use serde::Serialize;
 use transport::sys::host;
 
 use crate::table::{self, Align};
-use crate::{arguments, executable, library, probe, proc, status};
+use crate::{arguments, executable, probe, proc, status};
 
 /// How one thing was found to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -336,7 +337,7 @@ fn library_file() -> Finding {
     };
     // This command is loaded by the loader that would load the library.
     let own = std::env::current_exe().ok().and_then(|command| executable::obstacle(&command, &library));
-    match (own, library::preload_value(&library, None)) {
+    match (own, lab::library::preload(&library, OsStr::new(""))) {
         (Some(obstacle), _) => {
             Finding::fail(CHECK, library.display().to_string(), format!("this command {obstacle}"))
         }
@@ -347,9 +348,12 @@ fn library_file() -> Finding {
 
 fn exchange(registry: &Path) -> Finding {
     const CHECK: &str = "exchange of messages";
+    let Ok(library) = lab::library::find() else {
+        return Finding::fail(CHECK, "not tried", "see to the library first");
+    };
     let attempt = || -> Result<probe::Stats> {
-        let preload =
-            library::preload_value(&lab::library::find()?, std::env::var_os("LD_PRELOAD").as_deref())?;
+        let existing = std::env::var_os("LD_PRELOAD").unwrap_or_default();
+        let preload = lab::library::preload(&library, &existing)?;
         probe::exchange(&preload, registry)
     };
     let own = env!("CARGO_PKG_VERSION");

@@ -17,7 +17,6 @@ mod doctor;
 mod documents;
 mod executable;
 mod laboratory;
-mod library;
 mod manual;
 mod probe;
 mod proc;

@@ -59,10 +59,9 @@ impl Process {
         maps.split(|byte| *byte == b'\n').any(|line| contains(line, needle.as_bytes()))
     }
 
-    /// Whether the process was started with `setting` (`NAME=VALUE`) in its environment.
-    pub(crate) fn was_started_with(&self, setting: &str) -> bool {
-        let environment = fs::read(self.directory.join("environ")).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|entry| entry == setting.as_bytes())
+    /// The environment that the process was started with, unless it has overwritten it since.
+    pub(crate) fn environment(&self) -> Environment {
+        Environment(fs::read(self.directory.join("environ")).unwrap_or_default())
     }
 
     /// Inodes of the sockets that are open.
@@ -84,6 +83,20 @@ impl Process {
 
     fn network_namespace(&self) -> Option<u64> {
         Some(fs::metadata(self.directory.join("ns/net")).ok()?.ino())
+    }
+}
+
+/// What execve(2) was given.
+#[derive(Debug)]
+pub(crate) struct Environment(Vec<u8>);
+
+impl Environment {
+    pub(crate) fn get(&self, name: &str) -> Option<String> {
+        let value = |entry: &[u8]| {
+            let rest = entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
+            Some(String::from_utf8_lossy(rest).into_owned())
+        };
+        self.0.split(|byte| *byte == 0).find_map(value)
     }
 }
 

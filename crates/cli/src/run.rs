@@ -11,7 +11,6 @@ use anyhow::{Context, Result};
 
 use crate::arguments;
 use crate::executable::{self, Unrunnable};
-use crate::library;
 
 // The exit statuses of env(1) and of the shells.
 const OWN_FAILURE: u8 = 125;
@@ -56,8 +55,8 @@ fn prepare(program: &Path, options: &arguments::Run) -> Result<Command> {
         eprintln!("seekwire: warning: {} runs unaccelerated: it {obstacle}", program.display());
         return Ok(command);
     }
-    let existing = env::var_os("LD_PRELOAD");
-    command.env("LD_PRELOAD", library::preload_value(&library, existing.as_deref())?);
+    let existing = env::var_os("LD_PRELOAD").unwrap_or_default();
+    command.env("LD_PRELOAD", lab::library::preload(&library, &existing)?);
     for (variable, value) in variables(options)? {
         command.env(variable, value);
     }

@@ -4,20 +4,20 @@
 //! knows which processes have the library loaded and every TCP connection they hold; what the registry does not know
 //! of these is plain TCP.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::io::{self, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use seekwire::registry::{Entry, Registry};
 use seekwire::{Carrier, Config, Reason};
 use serde::{Serialize, Serializer};
 
 use crate::arguments;
-use crate::proc::{self, TcpTables};
+use crate::proc::{self, Process, TcpTables};
 use crate::table::{self, Align};
 
 /// One connection of one process.
@@ -89,23 +89,54 @@ fn reader_left_within(period: Duration) -> Result<bool> {
     }
 }
 
+/// The rows of the chosen directory; if none was chosen, of every directory that a process uses.
 fn rows(options: &arguments::Status) -> Result<Vec<Row>> {
-    let mut rows = registered(options)?;
+    let own = directory(options.dir.as_deref())?;
+    let is_shown = |user: &User| options.dir.is_none() || user.directory == own;
+    let users: Vec<User> = users().into_iter().filter(is_shown).collect();
+    if options.dir.is_some() && users.is_empty() && !own.exists() {
+        bail!("{}: no such directory; no program has it as its SEEKWIRE_DIR", own.display());
+    }
+
+    let mut rows = registered(&own)?;
+    let others: BTreeSet<&Path> =
+        users.iter().map(|user| user.directory.as_path()).filter(|other| *other != own).collect();
+    for other in others {
+        // The process that uses it was told what is wrong with it.
+        rows.extend(registered(other).unwrap_or_default());
+    }
     let known: HashSet<_> = rows.iter().map(|row| (row.pid, row.local, row.peer)).collect();
-    rows.extend(unregistered().into_iter().filter(|row| !known.contains(&(row.pid, row.local, row.peer))));
+    rows.extend(
+        unregistered(&users).into_iter().filter(|row| !known.contains(&(row.pid, row.local, row.peer))),
+    );
     rows.sort_by_key(|row| (row.pid, row.local, row.peer));
     Ok(rows)
 }
 
-/// What the processes themselves have entered.
-fn registered(options: &arguments::Status) -> Result<Vec<Row>> {
-    let directory = directory(options.dir.as_deref())?;
+/// What the processes that meet in a directory have entered there themselves.
+fn registered(directory: &Path) -> Result<Vec<Row>> {
     // Opening would make it.
     if !directory.exists() {
         return Ok(Vec::new());
     }
-    let entries = Registry::open(&directory)?.entries();
+    let entries = Registry::open(directory)?.entries();
     Ok(entries.into_iter().filter(|entry| entry.alive).map(Row::from).collect())
+}
+
+/// A process that has the library loaded, and how it was started.
+struct User {
+    process: Process,
+    directory: PathBuf,
+    off: bool,
+}
+
+fn users() -> Vec<User> {
+    let user = |process: Process| {
+        let environment = process.environment();
+        let off = environment.get("SEEKWIRE").is_some_and(|value| value == "off");
+        User { directory: Config::dir_of(|name| environment.get(name)), off, process }
+    };
+    proc::own_processes().into_iter().filter(Process::has_library).map(user).collect()
 }
 
 /// The directory in which processes find each other: `chosen`, else that of this environment.
@@ -116,14 +147,13 @@ pub(crate) fn directory(chosen: Option<&Path>) -> Result<PathBuf> {
     }
 }
 
-/// Every TCP connection of every process that has the library loaded.
-fn unregistered() -> Vec<Row> {
+/// Every TCP connection of these processes.
+fn unregistered(users: &[User]) -> Vec<Row> {
     let mut tables = TcpTables::default();
     let mut rows = Vec::new();
-    for process in proc::own_processes().into_iter().filter(proc::Process::has_library) {
+    for User { process, off, .. } in users {
         let program = process.name();
-        let off = process.was_started_with("SEEKWIRE=off");
-        for connection in tables.connections(&process) {
+        for connection in tables.connections(process) {
             rows.push(Row {
                 pid: process.pid,
                 program: program.clone(),
@@ -132,7 +162,7 @@ fn unregistered() -> Vec<Row> {
                 tx: Carrier::Tcp,
                 rx: Carrier::Tcp,
                 bytes: None,
-                reason: Some(if off { Reason::Disabled } else { Reason::BelowThreshold }),
+                reason: Some(if *off { Reason::Disabled } else { Reason::BelowThreshold }),
             });
         }
     }

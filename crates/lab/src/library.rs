@@ -1,6 +1,8 @@
 //! `libseekwire.so`, the library that accelerates unmodified programs: where it is, and how it is preloaded.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -9,14 +11,29 @@ use thiserror::Error;
 /// File name of the library.
 pub const FILE_NAME: &str = "libseekwire.so";
 
-/// The library is not where it should be.
+/// Names the library, instead of the places where it is looked for.
+const VARIABLE: &str = "SEEKWIRE_LIBRARY";
+
+/// There is no library to load.
 #[derive(Debug, Error)]
-#[error(
-    "{FILE_NAME} was not found (looked at {}); build or install it, or set SEEKWIRE_LIBRARY to its path",
-    looked_at.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
-)]
-pub struct NotFound {
-    looked_at: Vec<PathBuf>,
+pub enum NotFound {
+    /// It is in none of the usual places.
+    #[error(
+        "{FILE_NAME} was not found (looked at {}); build or install it, or set {VARIABLE} to its path",
+        looked_at.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+    )]
+    Nowhere {
+        /// All of these places.
+        looked_at: Vec<PathBuf>,
+    },
+    /// What the environment names is no library.
+    #[error("{VARIABLE}={}: {why}; set it to the path of {FILE_NAME}, or unset it", path.display())]
+    Named {
+        /// What it names.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
 }
 
 /// The dynamic loader cannot be told to preload from such a path: it splits LD_PRELOAD at colons and blanks and expands
@@ -31,20 +48,40 @@ pub struct Inexpressible {
     library: PathBuf,
 }
 
-/// The library that belongs to the running binary: beside it (as in a build directory), else in `../lib/seekwire` or
-/// `../lib` of its directory (as installed), else `$SEEKWIRE_LIBRARY`. The path is absolute, as LD_PRELOAD needs it once a child changes directory.
+/// The library to load: the one that `$SEEKWIRE_LIBRARY` names; if that is not set, the one that belongs to the running
+/// binary, beside it (as in a build directory) or in `../lib/seekwire` or `../lib` of its directory (as installed). The
+/// path is absolute, as LD_PRELOAD needs it once a child changes directory.
 ///
 /// # Errors
 ///
-/// [`NotFound`] names every place that was looked at.
+/// [`NotFound`]. What the environment names is taken or refused, and nothing else looked for.
 pub fn find() -> Result<PathBuf, NotFound> {
-    let mut candidates = Vec::new();
-    if let Some(directory) = std::env::current_exe().ok().as_deref().and_then(Path::parent) {
-        candidates.extend(beside(directory));
+    if let Some(path) = std::env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
+        return named(PathBuf::from(path));
     }
-    candidates
-        .extend(std::env::var_os("SEEKWIRE_LIBRARY").filter(|path| !path.is_empty()).map(PathBuf::from));
-    first_file(candidates)
+    let own = std::env::current_exe().ok();
+    first_file(own.as_deref().and_then(Path::parent).map(beside).into_iter().flatten().collect())
+}
+
+fn named(path: PathBuf) -> Result<PathBuf, NotFound> {
+    match shared_object(&path) {
+        Ok(true) => path.canonicalize().map_err(|error| NotFound::Named { path, why: error.to_string() }),
+        Ok(false) => Err(NotFound::Named { path, why: "not a shared library".to_owned() }),
+        Err(error) => Err(NotFound::Named { path, why: error.to_string() }),
+    }
+}
+
+/// Whether a file is what the loader can load, as far as its first bytes say (elf(5): magic and e_type).
+fn shared_object(path: &Path) -> io::Result<bool> {
+    const TYPE: usize = 16;
+    const SHARED: u8 = 3;
+    if !path.metadata()?.is_file() {
+        return Ok(false);
+    }
+    let mut header = Vec::new();
+    File::open(path)?.take(TYPE as u64 + 2).read_to_end(&mut header)?;
+    // Of a number below 256 the low byte has it, whichever comes first.
+    Ok(header.starts_with(b"\x7fELF") && header.get(TYPE..).is_some_and(|kind| kind.contains(&SHARED)))
 }
 
 fn beside(directory: &Path) -> [PathBuf; 3] {
@@ -54,7 +91,7 @@ fn beside(directory: &Path) -> [PathBuf; 3] {
 fn first_file(candidates: Vec<PathBuf>) -> Result<PathBuf, NotFound> {
     match candidates.iter().find(|path| path.is_file()).and_then(|path| path.canonicalize().ok()) {
         Some(path) => Ok(path),
-        None => Err(NotFound { looked_at: candidates }),
+        None => Err(NotFound::Nowhere { looked_at: candidates }),
     }
 }
 
@@ -126,5 +163,18 @@ mod tests {
         let error = first_file(beside(Path::new("/nowhere/bin")).to_vec()).unwrap_err().to_string();
         assert!(error.contains("/nowhere/bin/../lib/libseekwire.so"), "{error}");
         assert!(error.contains("SEEKWIRE_LIBRARY"), "{error}");
+    }
+
+    #[test]
+    fn what_is_named_must_be_a_library() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("any-name.so");
+        let refused = |path: &Path| named(path.to_owned()).unwrap_err().to_string();
+        assert!(refused(&path).contains("No such file"), "{}", refused(&path));
+        assert!(refused(directory.path()).contains("not a shared library"));
+        std::fs::write(&path, b"\x7fELF").unwrap();
+        assert!(refused(&path).contains("not a shared library"));
+        std::fs::write(&path, b"\x7fELF\x02\x01\x01\0\0\0\0\0\0\0\0\0\x03\0>\0").unwrap();
+        assert_eq!(named(path.clone()).unwrap(), path.canonicalize().unwrap());
     }
 }

@@ -79,13 +79,13 @@ pub(crate) unsafe extern "C" fn seekwire_status(fd: c_int, into: *mut SeekwireSt
             rx_ring: 0,
         };
         if let Some(socket) = table::socket(fd)
-            && let Some((is_attached, Ok(status))) =
-                guarded(|| (socket.connection.is_attached(), socket.connection.status()))
+            && let Some(((tx, rx), totals)) =
+                guarded(|| (socket.connection.carriers(), socket.connection.totals()))
         {
-            filled.attached = is_attached.into();
-            (filled.tx_carrier, filled.rx_carrier) = (carrier(status.tx), carrier(status.rx));
-            (filled.tx_tcp, filled.tx_ring) = (status.totals.tx_tcp, status.totals.tx_ring);
-            (filled.rx_tcp, filled.rx_ring) = (status.totals.rx_tcp, status.totals.rx_ring);
+            filled.attached = totals.attached.into();
+            (filled.tx_carrier, filled.rx_carrier) = (carrier(tx), carrier(rx));
+            (filled.tx_tcp, filled.tx_ring) = (totals.tx_tcp, totals.tx_ring);
+            (filled.rx_tcp, filled.rx_ring) = (totals.rx_tcp, totals.rx_ring);
         }
         *into = filled;
         Ok(())

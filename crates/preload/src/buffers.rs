@@ -11,6 +11,15 @@ use transport::Errno;
 /// The kernel moves no more in one call.
 const MAX_BYTES: usize = 0x7fff_f000;
 
+/// Above all memory that a process can have, on every 64-bit processor of today.
+const MEMORY_END: usize = 1 << 56;
+
+/// Whether there can be memory at all where a buffer is said to be. Where not, the kernel says EFAULT before it
+/// moves anything.
+pub(crate) fn is_possible(base: *const c_void, len: usize) -> bool {
+    base.addr().checked_add(len).is_some_and(|end| end <= MEMORY_END)
+}
+
 /// Buffers of an application, in the form in which it passed them.
 #[derive(Copy, Clone)]
 pub(crate) enum Buffers {
@@ -43,7 +52,8 @@ impl Buffers {
         Ok(Buffers::Vector(iov, count))
     }
 
-    /// Number of bytes; EINVAL and EFAULT as the kernel gives them.
+    /// Number of bytes. A negative length anywhere is EINVAL, and only then memory that cannot be EFAULT, as
+    /// with the kernel, which cuts what is too long in all down to what it moves in one call.
     ///
     /// # Safety
     ///
@@ -52,16 +62,17 @@ impl Buffers {
         match self {
             Buffers::Flat(_, len) => Ok(len.min(MAX_BYTES)),
             Buffers::Vector(iov, count) => {
-                let mut total = 0usize;
+                let (mut total, mut possible) = (0usize, true);
                 for at in 0..count {
                     // SAFETY: the caller says so.
                     let piece = unsafe { *iov.add(at) };
                     if piece.iov_len > isize::MAX as usize {
                         return Err(Errno::INVAL);
                     }
+                    possible &= is_possible(piece.iov_base, piece.iov_len);
                     total = total.saturating_add(piece.iov_len);
                 }
-                Ok(total.min(MAX_BYTES))
+                if possible { Ok(total.min(MAX_BYTES)) } else { Err(Errno::FAULT) }
             }
         }
     }

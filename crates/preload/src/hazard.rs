@@ -239,15 +239,15 @@ fn push_retired(object: *mut Object) {
     }
 }
 
-/// Frees retired objects if there are many, or if one of them holds memory that is worth a pass by itself.
-pub(crate) fn reclaim(eager: bool) {
-    if eager || WAITING.load(Ordering::Relaxed) >= BATCH {
-        reclaim_now();
-    }
+/// Whether [`reclaim`] is worth its system call: many objects wait, or one that holds much memory.
+#[inline]
+pub(crate) fn is_due(eager: bool) -> bool {
+    eager || WAITING.load(Ordering::Relaxed) >= BATCH
 }
 
+/// Frees the retired objects that no thread uses.
 #[cold]
-fn reclaim_now() {
+pub(crate) fn reclaim() {
     WAITING.store(0, Ordering::Relaxed);
     let mut object = RETIRED.swap(ptr::null_mut(), Ordering::Acquire);
     if !heavy_fence() {

@@ -8,10 +8,11 @@ use tracing::level_filters::LevelFilter;
 pub(crate) use tracing::{debug, warn};
 use transport::sys::fd::Placed;
 
-/// Writes go to the kernel directly: the library's own fds are none of the application's.
+/// Writes go to the kernel directly: the library's own fds are none of the application's. A line is one write, so no
+/// lock is needed, which a fork could find held by another thread.
 struct Sink(Placed);
 
-impl Write for Sink {
+impl Write for &Sink {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
         Ok(rustix::io::write(self.0.as_fd(), line)?)
     }
@@ -30,7 +31,7 @@ pub(crate) fn start() {
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_ansi(false)
-        .with_writer(std::sync::Mutex::new(sink))
+        .with_writer(std::sync::Arc::new(sink))
         .finish();
     let _ = tracing::subscriber::set_global_default(subscriber);
 }

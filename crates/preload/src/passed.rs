@@ -2,13 +2,17 @@
 
 use std::ffi::c_int;
 use std::mem;
+use std::time::Duration;
 
-use endpoint::Reason;
+use endpoint::{Reason, Until};
 use libc::{CMSG_DATA, CMSG_FIRSTHDR, CMSG_NXTHDR, SCM_RIGHTS, SOL_SOCKET, msghdr};
 
 use crate::border::keeping_errno;
 use crate::table::SocketRef;
 use crate::{log, table};
+
+/// How long an exec may wait for the peers of all connections together.
+const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Moves the connections that `message` passes to another process back to TCP.
 ///
@@ -53,10 +57,17 @@ unsafe fn prepare_control(header: &msghdr) {
 
 /// Moves a connection back to TCP that another program will see as a plain socket.
 pub(crate) fn to_tcp(socket: &SocketRef, why: Reason) {
+    to_tcp_until(socket, why, Until::NEVER);
+}
+
+fn to_tcp_until(socket: &SocketRef, why: Reason, until: Until) {
     keeping_errno(|| {
         // A peer that did not answer once is not waited for again.
-        let why = if socket.hand_over() { why } else { Reason::Bypassed };
-        if let Err(error) = socket.fall_back(why) {
+        let result = match socket.hand_over() {
+            true => socket.to_tcp(why, until.at_most(socket.connection.patience())),
+            false => socket.fall_back(Reason::Bypassed),
+        };
+        if let Err(error) = result {
             log::warn!(fd = socket.connection.fd().raw(), %error, "the peer did not agree in time to go back to TCP");
         }
     });
@@ -64,11 +75,13 @@ pub(crate) fn to_tcp(socket: &SocketRef, why: Reason) {
 
 /// Before exec: every connection of which an fd stays open in the new program.
 pub(crate) fn prepare_exec() {
+    // For all of them together: a program may hold many, and start others often.
+    let until = Until::after(Some(PATIENCE));
     for (fd, object) in table::entries() {
         drop(object);
         let Some(socket) = table::socket(fd) else { continue };
         if !socket.is_listening() && socket.connection.is_attached() && survives_exec(fd) {
-            to_tcp(&socket, Reason::Exec);
+            to_tcp_until(&socket, Reason::Exec, until);
         }
     }
 }

@@ -112,10 +112,17 @@ fn wait_for_ours(fds: &mut [pollfd], ours: &Ours<'_>, timeout: &mut Timeout, mas
             if !look(&mut asked) {
                 return if ready > 0 { ready } else { -1 };
             }
+            guarded_raw(|| ours.pay(fds, &mut asked));
             return merge(fds, &asked);
         }
         match guarded_raw(|| ours.stay_awake(fds, all_attached)) {
-            Some(Awake::Asked(asked)) => return merge(fds, &asked),
+            Some(Awake::Asked(mut asked)) => {
+                guarded_raw(|| ours.pay(fds, &mut asked));
+                match merge(fds, &asked) {
+                    0 => continue,
+                    ready => return ready,
+                }
+            }
             Some(Awake::Ready) => continue,
             Some(Awake::InVain) | None => {}
         }
@@ -150,6 +157,7 @@ fn wait_for_ours(fds: &mut [pollfd], ours: &Ours<'_>, timeout: &mut Timeout, mas
                 });
             }
         }
+        guarded_raw(|| ours.pay(fds, &mut asked));
         let _ = guarded_raw(|| ours.add_ready(fds));
         let mut ready = merge(fds, &asked);
         let mut again = ours.masked(fds);
@@ -158,6 +166,7 @@ fn wait_for_ours(fds: &mut [pollfd], ours: &Ours<'_>, timeout: &mut Timeout, mas
             && look(&mut again)
         {
             // The peer has gone meanwhile: the kernel knows of the room that was kept from it.
+            guarded_raw(|| ours.pay(fds, &mut again));
             ready = merge(fds, &again);
         }
         if ready > 0 || timeout.is_over() {
@@ -234,12 +243,27 @@ impl Ours<'_> {
         self.sockets.iter().map(arm).collect()
     }
 
-    /// The list for the kernel: where sends travel on the ring, room in the TCP socket means nothing.
+    /// Uses the room that the kernel has found for what is owed, which comes before what the application has
+    /// to send.
+    fn pay(&self, fds: &[pollfd], asked: &mut Asked) {
+        for &(at, socket) in &self.sockets {
+            if asked[at].revents & WRITE != 0 && socket.connection.owes() {
+                socket.connection.attend();
+            }
+            let kept = if socket.connection.owes() { WRITE } else { WRITE & !fds[at].events };
+            asked[at].revents &= !kept;
+        }
+    }
+
+    /// The list for the kernel: where sends travel on the ring, room in the TCP socket means nothing; where
+    /// something is owed, it is wanted in any case.
     fn masked(&self, fds: &[pollfd]) -> Asked {
         let mut asked: Asked = fds.iter().map(|entry| pollfd { revents: 0, ..*entry }).collect();
         for &(at, socket) in &self.sockets {
             if socket.connection.tx_on_ring() {
                 asked[at].events &= !WRITE;
+            } else if socket.connection.owes() {
+                asked[at].events |= POLLOUT;
             }
         }
         asked

@@ -147,12 +147,14 @@ extern "C" fn before_fork() {
         held.iter().for_each(|object| object.numbers().acquire());
         stats::before_fork();
         sockets().filter(|socket| !socket.is_listening()).for_each(|socket| socket.connection.before_fork());
+        endpoint::fork::before_fork();
         // Until the fork is over: two threads may fork at once.
         std::mem::forget(held);
     });
 }
 
 extern "C" fn after_fork_parent() {
+    endpoint::fork::after_fork_parent();
     after_fork(|object| {
         if let Some(socket) = object.as_socket().filter(|socket| !socket.is_listening()) {
             socket.connection.after_fork_parent();
@@ -167,6 +169,7 @@ extern "C" fn after_fork_child() {
     PID.store(getpid(), Ordering::Relaxed);
     set_mark();
     hazard::after_fork_child();
+    endpoint::fork::after_fork_child();
     after_fork(|object| {
         if let Some(socket) = object.as_socket().filter(|socket| !socket.is_listening()) {
             socket.after_fork_child();
@@ -200,6 +203,11 @@ pub(crate) fn end() {
     if ON.load(Ordering::Acquire) && kind() == Kind::Own && !ENDED.swap(true, Ordering::Relaxed) {
         guarded(|| {
             stats::write();
+            for (_, object) in table::entries() {
+                if let Some(socket) = object.as_socket().filter(|socket| !socket.is_listening()) {
+                    socket.connection.settle_debt();
+                }
+            }
             endpoint::leave();
         });
     }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use endpoint::{Connection, Patience, Plain, Readiness, Reason, Role, Totals};
+use endpoint::{Connection, Patience, Plain, Readiness, Reason, Role, Totals, Until};
 use transport::Errno;
 use transport::sys::Fd;
 
@@ -71,6 +71,8 @@ pub(crate) struct Registration {
 pub(crate) const WATCHED: u8 = 1;
 /// Sends travel on the ring, so the kernel's EPOLLOUT means nothing.
 pub(crate) const TX_ON_RING: u8 = 2;
+/// Bytes wait for room in the kernel's socket: its EPOLLOUT is wanted, whatever the application wants.
+pub(crate) const OWES: u8 = 4;
 
 /// A socket made by socket() or accept(), from its first to its last fd number in this process.
 pub(crate) struct Socket {
@@ -137,7 +139,12 @@ impl Socket {
         } else {
             self.shown.load(Ordering::Relaxed) & WATCHED
         };
-        if watched != 0 && self.connection.tx_on_ring() { watched | TX_ON_RING } else { watched }
+        match watched {
+            0 => 0,
+            _ if self.connection.tx_on_ring() => watched | TX_ON_RING,
+            _ if self.connection.owes() => watched | OWES,
+            _ => watched,
+        }
     }
 
     /// To be called under the lock of the registrations when all sets know `shown`.
@@ -248,7 +255,18 @@ impl SocketRef {
         if self.connection.is_attached() {
             return Some(None);
         }
-        border::guarded(|| self.connection.enter_plain())
+        match self.connection.enter_plain_at_once() {
+            Some(plain) => Some(Some(plain)),
+            None => border::guarded(|| self.connection.enter_plain()),
+        }
+    }
+
+    /// Leaves the bracket that [`Self::enter_plain`] gave.
+    #[inline]
+    pub(crate) fn leave_plain(&self, plain: Plain<'_>) {
+        if plain.leave() {
+            border::keeping_errno(|| border::guarded(|| self.connection.catch_up()));
+        }
     }
 
     /// Brings the epoll sets that hold this socket up to date with the state of its connection. To be
@@ -274,6 +292,13 @@ impl SocketRef {
         self.settle();
         result
     }
+
+    /// Moves the connection to TCP for good, for a holder that does not know of the ring.
+    pub(crate) fn to_tcp(&self, why: Reason, until: Until) -> Result<(), Errno> {
+        let result = border::guarded(|| self.connection.hand_over(why, until)).unwrap_or(Err(Errno::IO));
+        self.settle();
+        result
+    }
 }
 
 /// Tracks `fd`, which the kernel has just handed out. `listener` if it was accepted.
@@ -286,7 +311,9 @@ pub(crate) fn track(fd: c_int, role: Role, nonblocking: bool, listener: Option<&
         socket.inherit(listener);
     }
     enter(fd, Object::socket(socket));
-    hazard::reclaim(false);
+    if hazard::is_due(false) {
+        hazard::reclaim();
+    }
 }
 
 /// Enters an object for a number that the kernel has just handed out.
@@ -352,7 +379,9 @@ fn leave(fd: c_int, object: Arc<Object>, last: Last) {
     // As long as other numbers stand for it, their references keep it.
     if gone {
         hazard::retire(object);
-        border::guarded(|| hazard::reclaim(eager));
+        if hazard::is_due(eager) {
+            border::guarded(hazard::reclaim);
+        }
     }
 }
 

@@ -61,8 +61,9 @@ impl Sums {
 
     fn json(&self) -> String {
         let mut text = format!(
-            "{{\"pid\":{},\"program\":{},\"connections\":{{\"tracked\":{},\"attached\":{},\"fell_back\":{}}},\
+            "{{\"version\":{},\"pid\":{},\"program\":{},\"connections\":{{\"tracked\":{},\"attached\":{},\"fell_back\":{}}},\
              \"bytes\":{{\"tx_tcp\":{},\"tx_ring\":{},\"rx_tcp\":{},\"rx_ring\":{}}},\"reasons\":{{",
+            quoted(env!("CARGO_PKG_VERSION")),
             std::process::id(),
             quoted(&program()),
             self.tracked,
@@ -114,9 +115,24 @@ pub(crate) fn write() {
         // Helpers such as shells would only replace or bury the counters of the program that is meant.
         return;
     }
-    if let Err(error) = std::fs::write(place(target), sums.json()) {
+    if let Err(error) = write_whole(&place(target), &sums.json()) {
         log::warn!(%error, "cannot write the counters to SEEKWIRE_STATS={}", target.display());
     }
+}
+
+/// Writes a file so that whoever reads it, at any time, finds all of the old text or all of the new.
+fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
+    if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
+        // A pipe, a terminal, or a link to one: it is to stay what it is.
+        return std::fs::write(path, text);
+    }
+    let mut draft = path.to_owned().into_os_string();
+    draft.push(format!(".{}", std::process::id()));
+    let written = std::fs::write(&draft, text).and_then(|()| std::fs::rename(&draft, path));
+    if written.is_err() {
+        let _ = std::fs::remove_file(&draft);
+    }
+    written
 }
 
 /// `%p` stands for the process id; in a directory each program and process has its file.

@@ -149,6 +149,56 @@ fn api() {
     assert!(output.status.success(), "{:?}\n{}", output.status, String::from_utf8_lossy(&output.stdout));
 }
 
+/// Whoever has the old counters open keeps them whole; whoever opens the file finds the new ones.
+#[test]
+fn counters_are_replaced_at_once() {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("counters");
+    let _ = fs::remove_dir_all(&directory);
+    fs::create_dir_all(&directory).unwrap();
+    let program = compile("signals", &directory, &[]);
+    let [named, old, link, behind] =
+        ["counters.json", "old", "link", "behind"].map(|name| directory.join(name));
+    fs::write(&named, "old").unwrap();
+    fs::hard_link(&named, &old).unwrap();
+    std::os::unix::fs::symlink(&behind, &link).unwrap();
+    for target in [&named, &link] {
+        let status = Command::new(&program)
+            .env("LD_PRELOAD", library())
+            .env("SEEKWIRE_DIR", directory.join("registry"))
+            .env("SEEKWIRE_STATS", target)
+            .stdout(std::process::Stdio::null())
+            .status()
+            .unwrap();
+        assert!(status.success());
+    }
+    let version = concat!("{\"version\":\"", env!("CARGO_PKG_VERSION"), "\",");
+    assert!(fs::read_to_string(&named).unwrap().starts_with(version));
+    assert_eq!(fs::read_to_string(&old).unwrap(), "old");
+    assert!(link.is_symlink() && fs::read_to_string(&behind).unwrap().starts_with(version));
+    let draft = |path: &PathBuf| path.to_string_lossy().contains("counters.json.");
+    let left = fs::read_dir(&directory).unwrap().map(|file| file.unwrap().path()).find(draft);
+    assert_eq!(left, None);
+}
+
+/// Only the library has a midst that a handler can be called in.
+#[test]
+fn a_handler_may_call_what_it_interrupted() {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("reentry");
+    fs::create_dir_all(&directory).unwrap();
+    let program = compile("reentry", &directory, &[]);
+    for mode in MODES.iter().filter(|mode| mode.accelerated && mode.name != "fallback") {
+        let output = run(&program, Some(mode), &directory);
+        let text = [output.stdout, output.stderr].concat();
+        assert!(
+            output.status.success(),
+            "{}: {}\n{}",
+            mode.name,
+            output.status,
+            String::from_utf8_lossy(&text)
+        );
+    }
+}
+
 macro_rules! programs {
     ($($name:ident)*) => {$(
         #[test]
@@ -158,4 +208,4 @@ macro_rules! programs {
     )*};
 }
 
-programs! { receive send close poll epoll signals fork threads leave }
+programs! { receive send close half poll epoll signals fork owe threads leave }

@@ -54,6 +54,12 @@ impl Config {
         Self::from_lookup(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
     }
 
+    /// Where a process finds others that has the variables which `lookup` gives.
+    #[must_use]
+    pub fn dir_of(lookup: impl Fn(&str) -> Option<String>) -> PathBuf {
+        directory(&lookup)
+    }
+
     fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Self {
         let mut complaints = Vec::new();
         let spin = number(&lookup, "SEEKWIRE_SPIN_US", &mut complaints);

@@ -30,6 +30,7 @@
 
 pub mod config;
 pub mod connection;
+pub mod fork;
 mod listener;
 pub mod registry;
 mod rendezvous;
@@ -37,7 +38,7 @@ mod stream;
 
 pub use config::Config;
 pub use connection::{
-    Connection, Interest, Patience, Plain, Readiness, RecvFlags, SendFlags, Status, Totals,
+    Connection, Interest, Patience, Plain, Readiness, RecvFlags, SendFlags, Status, Totals, Until,
 };
 pub use listener::{Incoming, Listener};
 pub use protocol::{Carrier, Reason, Role};

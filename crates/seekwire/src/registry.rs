@@ -75,7 +75,10 @@ pub enum OpenError {
         source: io::Error,
     },
     /// Somebody else could write there.
-    #[error("{0}: not a directory that belongs to this user with mode 0700; repair it or set SEEKWIRE_DIR")]
+    #[error(
+        "{dir}: not a directory that belongs to this user and that nobody else can enter; \
+         run chmod 700 {dir}, or set SEEKWIRE_DIR to another one", dir = .0.display()
+    )]
     NotPrivate(PathBuf),
     /// The file could not be opened, grown or mapped.
     #[error("{path}: {source}")]

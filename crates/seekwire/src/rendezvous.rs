@@ -5,20 +5,24 @@
 //! those for other connections here.
 
 use std::fs;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::ops::{Deref, DerefMut};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, TryLockError};
+use std::time::{Duration, Instant};
 
 use protocol::offer::{DATAGRAM, Datagram, SlotRef};
+use transport::sys::fd::Placed;
 use transport::sys::{host, thread, unix};
 
+use crate::fork::{self, Inside};
 use crate::registry::{Registry, rendezvous_path};
 
 /// A datagram that was understood, from a process of this user.
 #[derive(Debug)]
 pub(crate) struct Letter {
     pub(crate) datagram: Datagram,
-    pub(crate) descriptors: Vec<OwnedFd>,
+    pub(crate) descriptors: Vec<Placed>,
     /// The rendezvous of the process that sent it is that of this pid.
     pub(crate) pid: u32,
 }
@@ -37,21 +41,50 @@ static RENDEZVOUS: Mutex<Option<Rendezvous>> = Mutex::new(None);
 /// Letters kept for others; more than that many connections do not negotiate at one time.
 const KEPT: usize = 4096;
 
-/// `None` when another thread held it while this process was forked: then it is held for ever.
-fn lock() -> Option<MutexGuard<'static, Option<Rendezvous>>> {
+fn lock() -> Option<Locked<'static, Option<Rendezvous>>> {
     patient_lock(&RENDEZVOUS)
 }
 
-/// Takes a lock that is only ever held for microseconds, or gives up.
-pub(crate) fn patient_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    for _ in 0..100_000 {
+/// A held lock that no other thread's fork leaves behind in the child.
+pub(crate) struct Locked<'m, T> {
+    guard: MutexGuard<'m, T>,
+    _inside: Inside,
+}
+
+impl<T> Deref for Locked<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T> DerefMut for Locked<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
+    }
+}
+
+/// Takes a lock that is only ever held for microseconds, or gives up: a signal handler may have interrupted the very
+/// thread that holds it.
+pub(crate) fn patient_lock<T>(mutex: &Mutex<T>) -> Option<Locked<'_, T>> {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let inside = fork::enter();
+    let mut until = None;
+    loop {
         match mutex.try_lock() {
-            Ok(guard) => return Some(guard),
-            Err(TryLockError::Poisoned(poisoned)) => return Some(poisoned.into_inner()),
+            Ok(guard) => return Some(Locked { guard, _inside: inside }),
+            Err(TryLockError::Poisoned(poisoned)) => {
+                return Some(Locked { guard: poisoned.into_inner(), _inside: inside });
+            }
+            Err(TryLockError::WouldBlock)
+                if Instant::now() > *until.get_or_insert_with(|| Instant::now() + PATIENCE) =>
+            {
+                return None;
+            }
             Err(TryLockError::WouldBlock) => std::thread::yield_now(),
         }
     }
-    None
 }
 
 /// Makes sure that this process has a rendezvous and returns its nonce.
@@ -145,9 +178,11 @@ pub(crate) enum Sent {
     Nobody,
 }
 
-/// Sends a datagram to another process's rendezvous.
+/// Sends a datagram from this process's rendezvous to another one's.
 pub(crate) fn send(to: &Path, datagram: &Datagram, descriptors: &[BorrowedFd<'_>]) -> Sent {
-    match unix::send(to, &datagram.encode(), descriptors) {
+    let guard = lock();
+    let Some(own) = guard.as_ref().and_then(|guard| guard.as_ref()) else { return Sent::Nobody };
+    match own.mailbox.send(to, &datagram.encode(), descriptors) {
         Ok(()) => Sent::Yes,
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Sent::Full,
         Err(error) => {
@@ -157,20 +192,19 @@ pub(crate) fn send(to: &Path, datagram: &Datagram, descriptors: &[BorrowedFd<'_>
     }
 }
 
-/// As [`send`], for an answer, which cannot come again: a full queue is waited for, a short while. While
+/// As [`send`], for an answer, which somebody waits for: a full queue is waited for, a short while. While
 /// it is full, this process empties its own, so that two processes cannot wait for each other.
-pub(crate) fn send_at_last(to: &Path, datagram: &Datagram, descriptors: &[BorrowedFd<'_>]) -> bool {
+pub(crate) fn send_patiently(to: &Path, datagram: &Datagram, descriptors: &[BorrowedFd<'_>]) -> Sent {
     for _ in 0..1000 {
         match send(to, datagram, descriptors) {
-            Sent::Yes => return true,
-            Sent::Nobody => return false,
             Sent::Full => {
                 empty();
                 std::thread::yield_now();
             }
+            sent => return sent,
         }
     }
-    false
+    Sent::Full
 }
 
 /// Drops letters for a slot that is gone.

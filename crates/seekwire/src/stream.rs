@@ -46,6 +46,8 @@ impl Stream {
     pub fn from_std(socket: TcpStream, role: Role) -> io::Result<Self> {
         let connection = Connection::new(Fd::from(&socket), role);
         connection.set_nonblocking(socket::is_nonblocking(connection.fd())?);
+        // For a status after the end. A connection attempt may still be under way: then a later call asks.
+        let _ = connection.names();
         Ok(Self { connection, socket })
     }
 
@@ -65,10 +67,10 @@ impl Stream {
         self.socket.peer_addr()
     }
 
-    /// Which carrier moves the bytes, and how many it moved.
+    /// Which carrier moves the bytes, and how many it moved; also after the end of the connection.
     ///
     /// # Errors
-    /// ENOTCONN after a reset.
+    /// ENOTCONN before the connection is established.
     pub fn status(&self) -> io::Result<Status> {
         Ok(self.connection.status()?)
     }

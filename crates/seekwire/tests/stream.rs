@@ -72,6 +72,28 @@ fn a_conversation_leaves_tcp_by_itself_and_loses_nothing() {
 }
 
 #[test]
+fn the_totals_are_told_after_the_end() {
+    for (client, server) in [pair(), upgraded()] {
+        let before = client.status().unwrap();
+        (&client).write_all(b"question").unwrap();
+        (&server).read_exact(&mut [0; 8]).unwrap();
+        for (from, to) in [(&client, &server), (&server, &client)] {
+            from.shutdown(Shutdown::Write).unwrap();
+            assert_eq!((&mut &*to).read(&mut [0; 1]).unwrap(), 0);
+        }
+        // Until the kernel has forgotten it.
+        while client.peer_addr().is_ok() {
+            std::thread::yield_now();
+        }
+        let (mine, theirs) = (client.status().unwrap(), server.status().unwrap());
+        assert_eq!((mine.local, mine.peer), (before.local, before.peer));
+        assert_eq!((theirs.peer, theirs.local), (before.local, before.peer));
+        assert_eq!(mine.totals.tx_tcp + mine.totals.tx_ring, 8);
+        assert_eq!(theirs.totals.rx_tcp + theirs.totals.rx_ring, 8);
+    }
+}
+
+#[test]
 fn bulk_in_both_directions_at_once() {
     let (client, server) = upgraded();
     let data = pattern(20 << 20, 7);
@@ -109,6 +131,24 @@ fn a_plain_peer_sees_plain_tcp() {
     let status = writer.join().unwrap();
     assert_eq!((status.tx, status.totals.tx_ring), (Carrier::Tcp, 0));
     assert_eq!(status.totals.reason, Some(seekwire::Reason::NoPeer));
+}
+
+#[test]
+fn an_acceptor_says_that_nobody_made_an_offer() {
+    let listener = Listener::bind("127.0.0.1:0").unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    assert_eq!(server.status().unwrap().totals.reason, Some(seekwire::Reason::BelowThreshold));
+    for _ in 0..100 {
+        client.write_all(b"?").unwrap();
+        server.read_exact(&mut [0]).unwrap();
+    }
+    assert_eq!(server.status().unwrap().totals.reason, Some(seekwire::Reason::NoPeer));
+    // As others see it.
+    let registry = seekwire::registry::Registry::open(&seekwire::Config::get().dir).unwrap();
+    let local = server.local_addr().unwrap();
+    let entry = registry.entries().into_iter().find(|entry| entry.local == local).unwrap();
+    assert_eq!((entry.reason, entry.rx_tcp), (Some(seekwire::Reason::NoPeer), 100));
 }
 
 #[test]
@@ -229,57 +269,6 @@ fn a_blocked_writer_learns_that_the_reader_is_gone() {
     drop(server);
     let kind = writer.join().unwrap().unwrap_err().kind();
     assert!(matches!(kind, ErrorKind::BrokenPipe | ErrorKind::ConnectionReset), "{kind:?}");
-}
-
-#[test]
-fn what_is_unread_when_the_socket_is_handed_over_comes_again_by_tcp() {
-    use seekwire::{Connection, Fd, Interest, Reason, RecvFlags, Role, SendFlags};
-    use std::io::{IoSlice, IoSliceMut};
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let client_socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (mut server_socket, _) = listener.accept().unwrap();
-    let client = Connection::new(Fd::from(&client_socket), Role::Connected);
-    let server = Connection::new(Fd::from(&server_socket), Role::Accepted);
-    let request = pattern(100_000, 11);
-    // A conversation until both ends are on the ring.
-    for _ in 0..200 {
-        for (from, to) in [(&client, &server), (&server, &client)] {
-            let fd = |c: &Connection| if std::ptr::eq(c, &client) { &client_socket } else { &server_socket };
-            match from.enter_plain() {
-                Some(bracket) => bracket.sent((&mut fd(from)).write(b"x").unwrap()),
-                None => assert_eq!(from.send(&[IoSlice::new(b"x")], SendFlags::default()).unwrap(), 1),
-            }
-            let mut one = [0];
-            match to.enter_plain() {
-                Some(bracket) => bracket.received((&mut fd(to)).read(&mut one).unwrap()),
-                None => {
-                    let mut bufs = [IoSliceMut::new(&mut one)];
-                    assert_eq!(to.recv(&mut bufs, RecvFlags::default()).unwrap(), 1);
-                }
-            }
-        }
-    }
-    assert!(client.tx_on_ring() && server.tx_on_ring());
-    let sent = client.send(&[IoSlice::new(&request)], SendFlags::default()).unwrap();
-    assert_eq!(sent, request.len());
-    let mut head = vec![0; 1234];
-    assert_eq!(server.recv(&mut [IoSliceMut::new(&mut head)], RecvFlags::default()).unwrap(), 1234);
-    std::thread::scope(|scope| {
-        // The peer waits for an answer meanwhile, as peers do.
-        let waiting = scope.spawn(|| {
-            let mut answer = [0; 6];
-            let n = client.recv(&mut [IoSliceMut::new(&mut answer)], RecvFlags::default()).unwrap();
-            answer[..n].to_vec()
-        });
-        server.fall_back(Reason::Exec).unwrap();
-        // From here on somebody uses the socket who knows nothing of the ring.
-        let mut rest = vec![0; request.len() - 1234];
-        server_socket.read_exact(&mut rest).unwrap();
-        assert!(head[..] == request[..1234] && rest[..] == request[1234..]);
-        server_socket.write_all(b"answer").unwrap();
-        assert_eq!(waiting.join().unwrap(), b"answer");
-    });
-    assert!(!client.readiness().tx_on_ring && client.arm(Interest::default()) == client.readiness());
 }
 
 #[test]

@@ -126,6 +126,16 @@ impl Ring {
         }
     }
 
+    /// Gives a reserved segment back unused, and wakes those of this end that wait for room.
+    pub fn cancel(&self, segment: usize) {
+        // A signal handler that interrupted a send of this thread cannot: the segment stays reserved.
+        if let Some(tx) = self.queue.try_tx() {
+            tx.cancel(segment);
+            drop(tx);
+            self.disarm(Events::default());
+        }
+    }
+
     /// Sleeps until `ready`, having armed for data (`want.read`), for space (`want.write`), or both; or
     /// until something happens to the socket: what is wanted of it is `of_socket`, and what came is
     /// returned.
@@ -205,7 +215,9 @@ impl Ring {
 
     /// Whether a waiter for space has a reason to try.
     fn may_send(&self) -> bool {
-        self.queue.has_room() || self.queue.peer_has_closed()
+        let q = &self.queue;
+        // Once the ring was left, room on it has no meaning.
+        q.has_room() || !q.tx_on_ring() || q.peer_has_closed()
     }
 }
 
@@ -228,7 +240,7 @@ fn reset(_: Violation) -> Errno {
 /// The ring alone, both ends ready: every byte travels on it, and no TCP socket is needed.
 impl Carrier for Ring {
     fn send(&self, from: &[IoSlice<'_>]) -> Result<usize, Errno> {
-        let tx = self.queue.tx();
+        let tx = self.queue.try_tx().ok_or(Errno::AGAIN)?;
         if self.queue.is_shut() || self.queue.peer_has_closed() {
             return Err(Errno::PIPE);
         }
@@ -253,7 +265,7 @@ impl Carrier for Ring {
     }
 
     fn shutdown(&self) -> Result<(), Errno> {
-        let tx = self.queue.tx();
+        let tx = self.queue.try_tx().ok_or(Errno::AGAIN)?;
         // An end that never sent enters the ring to say so.
         let result = tx.carrier().and_then(|_| tx.shutdown()).map_err(full);
         if tx.should_ring() {
@@ -278,7 +290,7 @@ impl Ring {
         &self,
         take: impl FnOnce(&crate::queue::Rx<'_, Own, Peer>) -> Result<usize, Violation>,
     ) -> Result<usize, Errno> {
-        let rx = self.queue.rx();
+        let rx = self.queue.try_rx().ok_or(Errno::AGAIN)?;
         // Asked before the ring is: what the peer published before it closed is still to be read.
         let closed = self.queue.peer_has_closed();
         let result = match rx.step().map_err(reset)? {

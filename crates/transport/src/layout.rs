@@ -10,7 +10,7 @@
 //! | 0x140  | sender    | private: lock, position, switch, free list, arm bookkeeping   |
 //! | 0x1c0  | receiver  | private: lock, position, switch, arm bookkeeping              |
 //! | 0x240  | processes | private: who holds this end                                   |
-//! | 0x2c0  | sender    | private: where the free list begins, the run of sends         |
+//! | 0x2c0  | sender    | private: where the free list begins, the run of sends, debts  |
 //! | 0x400  | sender    | private: list of free segments, state of each segment         |
 //! |        | receiver  | ring that returns the peer's segments                         |
 //! | page   | sender    | descriptor ring                                               |
@@ -60,6 +60,8 @@ pub(crate) const FREE_FIRST: usize = 0x2c0;
 pub(crate) const RUN_BYTES: usize = 0x2c8;
 pub(crate) const RUN_MARK: usize = 0x2d0;
 pub(crate) const LEFT_AT: usize = 0x2d8;
+pub(crate) const OWED_FROM: usize = 0x2e0;
+pub(crate) const OWED_BYTES: usize = 0x2e8;
 pub(crate) const PULLED: usize = 0x170;
 pub(crate) const RUNG_DATA: usize = 0x178;
 pub(crate) const CONSUMED_SEEN: usize = 0x180;
@@ -88,6 +90,13 @@ const TABLES: usize = 0x400;
 const PAGE: usize = 4096;
 const MAX_SEGMENTS: usize = 1024;
 const MAGIC: u64 = u64::from_le_bytes(*b"SEEKWIRE");
+
+/// How many bytes of the record at `position` were taken, as [`RX_OFFSET`] says: the low half of the position
+/// that it is of, and the number.
+#[inline]
+pub(crate) fn offset_at(word: u64, position: u64) -> usize {
+    if word >> 32 == position & 0xffff_ffff { (word & 0xffff_ffff) as usize } else { 0 }
+}
 
 /// Bits of the control word.
 pub(crate) mod control {
@@ -229,7 +238,7 @@ impl Default for Geometry {
     }
 }
 
-const _: () = assert!(FORKS_PENDING + 8 <= FREE_FIRST && LEFT_AT + 8 <= TABLES);
+const _: () = assert!(FORKS_PENDING + 8 <= FREE_FIRST && OWED_BYTES + 8 <= TABLES);
 const _: () = assert!(CELL == 64 && MAX_CELLS.is_power_of_two());
 
 #[cfg(test)]

@@ -5,8 +5,11 @@
 //! is still alive; taking a free lock is one compare-and-swap and giving it back one exchange. A lock is
 //! never held while its holder sleeps, so a waiter only has to suspect death after a while.
 //!
+//! A signal handler may interrupt the holder and want the same lock, which cannot be given back before the
+//! handler returns: it is told so instead of waiting for itself.
+//!
 //! Weakness: a holder's thread id that was given to a new thread at once keeps the lock looking held,
-//! until that thread ends.
+//! until that thread ends; to that thread it looks like its own.
 
 use crate::mem::OwnMemory;
 use crate::sync::Ordering;
@@ -34,28 +37,30 @@ pub struct Held<'m, O: OwnMemory + thread::Futex> {
     offset: usize,
 }
 
-/// Takes the lock at `offset`.
+/// Takes the lock at `offset`; `None` when this very thread has it, and was interrupted by a signal.
 #[inline]
-pub fn acquire<O: OwnMemory + thread::Futex>(memory: &O, offset: usize) -> (Held<'_, O>, Acquired) {
+pub fn acquire<O: OwnMemory + thread::Futex>(memory: &O, offset: usize) -> Option<(Held<'_, O>, Acquired)> {
     let me = u64::from(thread::id());
-    let held = Held { memory, offset };
     // Sequentially consistent, not just acquire: see `QueuePair::peer_is_sending`.
     let free = memory.word(offset).compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed);
     let acquired = match free {
         Ok(_) => Acquired::Clean,
-        Err(_) => contend(memory, offset, me),
+        Err(_) => contend(memory, offset, me)?,
     };
-    (held, acquired)
+    Some((Held { memory, offset }, acquired))
 }
 
 #[cold]
-fn contend<O: OwnMemory + thread::Futex>(memory: &O, offset: usize, me: u64) -> Acquired {
+fn contend<O: OwnMemory + thread::Futex>(memory: &O, offset: usize, me: u64) -> Option<Acquired> {
     let word = memory.word(offset);
+    if word.load(Ordering::Relaxed) & HOLDER == me {
+        return None;
+    }
     for _ in 0..LOOKS {
         if word.load(Ordering::Relaxed) == 0
-            && word.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            && word.compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed).is_ok()
         {
-            return Acquired::Clean;
+            return Some(Acquired::Clean);
         }
         thread::relax();
     }
@@ -63,8 +68,8 @@ fn contend<O: OwnMemory + thread::Futex>(memory: &O, offset: usize, me: u64) -> 
         let seen = word.load(Ordering::Relaxed);
         // Whoever slept once keeps the waiters' bit when it takes the lock: there may be others asleep.
         if seen & HOLDER == 0 {
-            if word.compare_exchange(seen, me | WAITERS, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                return Acquired::Clean;
+            if word.compare_exchange(seen, me | WAITERS, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+                return Some(Acquired::Clean);
             }
             continue;
         }
@@ -78,9 +83,9 @@ fn contend<O: OwnMemory + thread::Futex>(memory: &O, offset: usize, me: u64) -> 
         if !woken
             && still == seen | WAITERS
             && !thread::is_alive((seen & HOLDER) as u32)
-            && word.compare_exchange(still, me | WAITERS, Ordering::Acquire, Ordering::Relaxed).is_ok()
+            && word.compare_exchange(still, me | WAITERS, Ordering::SeqCst, Ordering::Relaxed).is_ok()
         {
-            return Acquired::FromTheDead;
+            return Some(Acquired::FromTheDead);
         }
     }
 }

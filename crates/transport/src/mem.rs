@@ -18,9 +18,11 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::sys::fd::Placed;
 
 /// A mapping that is unmapped when dropped.
 #[derive(Debug)]
@@ -124,13 +126,15 @@ impl Own {
     /// on, can be lent out as slices by [`Own::claim`]. The descriptor is for the peer.
     ///
     /// # Errors
-    /// Those of memfd_create(2), ftruncate(2), mmap(2), fcntl(2) F_ADD_SEALS.
-    pub fn create(len: usize, base: usize, unit: usize, claimable: usize) -> io::Result<(Self, OwnedFd)> {
+    /// Those of memfd_create(2), ftruncate(2), mmap(2), fcntl(2) F_ADD_SEALS; EMFILE when there is no room above
+    /// the library's floor.
+    pub fn create(len: usize, base: usize, unit: usize, claimable: usize) -> io::Result<(Self, Placed)> {
         assert!(base + unit * claimable <= len, "claimable area outside the memory");
-        let fd = rustix::fs::memfd_create(c"seekwire", MemfdFlags::CLOEXEC.union(MemfdFlags::ALLOW_SEALING))?;
-        rustix::fs::ftruncate(&fd, len as u64)?;
+        let flags = MemfdFlags::CLOEXEC.union(MemfdFlags::ALLOW_SEALING);
+        let fd = Placed::new(rustix::fs::memfd_create(c"seekwire", flags)?)?;
+        rustix::fs::ftruncate(fd.as_fd(), len as u64)?;
         let mapping = Mapping::new(Some(fd.as_fd()), len, ProtFlags::READ.union(ProtFlags::WRITE))?;
-        rustix::fs::fcntl_add_seals(&fd, SEALS)?;
+        rustix::fs::fcntl_add_seals(fd.as_fd(), SEALS)?;
         let taken = (0..claimable).map(|_| AtomicBool::new(false)).collect();
         Ok((Self { mapping, claims: Claims { base, unit, taken } }, fd))
     }
@@ -348,7 +352,7 @@ mod tests {
         peer.read(100, &mut bytes);
         assert_eq!(&bytes, b"hello");
         assert!(Common::of_file(fd.as_fd(), 8192).is_err(), "a writable mapping by another end");
-        assert!(rustix::fs::ftruncate(&fd, 0).is_err());
+        assert!(rustix::fs::ftruncate(fd.as_fd(), 0).is_err());
     }
 
     #[test]

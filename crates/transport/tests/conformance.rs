@@ -569,3 +569,27 @@ fn reserved_segments_are_not_waited_for() {
     let all: Vec<_> = (0..9).map_while(|_| a.queue.tx().reserve().ok()).collect();
     assert_eq!(all.len(), 8);
 }
+
+/// The peer, who rings for all other room, knows nothing of it.
+#[test]
+fn a_segment_given_back_unused_wakes_who_waits_for_one() {
+    let (a, _b) = ring_pair(smallest(), smallest());
+    let all: Vec<usize> = (0..8).map(|_| a.queue.tx().reserve().unwrap()).collect();
+    thread::scope(|scope| {
+        scope.spawn(|| a.wait(WRITE, patience()).unwrap());
+        until_a_writer_waits(&a);
+        a.cancel(all[3]);
+    });
+    assert_eq!(a.queue.tx().reserve(), Ok(all[3]));
+}
+
+/// A signal handler would wait for the call that it interrupted.
+#[test]
+fn a_half_that_this_thread_has_already_is_not_waited_for() {
+    let (a, _b) = ring_pair(smallest(), smallest());
+    let (tx, rx) = (a.queue.tx(), a.queue.rx());
+    assert!(a.queue.try_tx().is_none() && a.queue.try_rx().is_none());
+    assert_eq!(a.send(&[IoSlice::new(b"x")]), Err(Errno::AGAIN));
+    drop((tx, rx));
+    send_all(&a, b"x");
+}

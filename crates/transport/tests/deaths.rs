@@ -164,6 +164,15 @@ impl World {
             assert!(there + lost_segments >= 8, "{there} segments are left");
         }
     }
+
+    /// Everything was received. Both ends know it, and how much it was, whoever died meanwhile.
+    fn is_counted(&self) {
+        let (sender, receiver) = (&self.a[1], &self.b[1]);
+        assert_eq!((sender.unsent(), receiver.unread()), (0, 0));
+        let (ring, taken) = (sender.ring_bytes().0, receiver.ring_bytes().1);
+        assert_eq!(ring, taken);
+        assert_eq!(ring + sender.tcp_bytes().0, self.sent.len() as u64);
+    }
 }
 
 /// Whether it died.
@@ -209,6 +218,7 @@ fn sender_dies(
         let outcome = outcome.unwrap_or_else(|| panic!("{name}: {arrived} bytes after {accesses} accesses"));
         seen[outcome] += 1;
         world.sent.splice(before..before, message[..arrived].iter().copied());
+        world.is_counted();
         assert!(world.received == world.sent, "{name}: wrong bytes after {accesses} accesses");
         if !died {
             assert_eq!(arrived, len, "{name}");
@@ -321,6 +331,7 @@ fn receiver_dies(name: &str, prepare: impl Fn(&mut World), taken: usize, act: im
             lost <= taken && (died || lost == taken),
             "{name}: {lost} bytes lost after {accesses} accesses"
         );
+        world.is_counted();
         world.sent.drain(before..before + lost);
         assert!(world.received == world.sent, "{name}: wrong bytes after {accesses} accesses");
         if !died {

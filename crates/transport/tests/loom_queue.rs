@@ -360,3 +360,59 @@ fn an_unbounded_read_takes_nothing_of_a_later_span() {
         sender.join().unwrap();
     });
 }
+
+/// SYNC POINT "take back": a receiver that gives up asking and the sender that is asked agree on whether the
+/// bytes on the ring are sent again, and every byte is taken once, in order, whatever the sender is about to
+/// do: here to send one more, on the ring or by TCP.
+///
+/// Caught: the wish not looked at again after the work is announced (`Tx::take_back`); no fence in `Rx::withdraw`, or
+/// the peer's word looked at before the wish is gone.
+#[test]
+fn what_is_taken_back_comes_by_tcp_and_the_rest_by_the_ring() {
+    explore(4, || {
+        let (a, b) = pair(Geometry::tiny(8, 64, 2));
+        let tcp = Arc::new(Mutex::new(Vec::new()));
+        assert!(try_send(&a, &[1; 8]));
+        let kernel = tcp.clone();
+        let sender = thread::spawn(move || {
+            let tx = a.tx();
+            if tx.carrier() == Ok(Carrier::Ring) {
+                assert_eq!(tx.push(&mut Gather::new(&[IoSlice::new(&[2; 8])])), Ok(8));
+            } else {
+                let mut piece = Vec::new();
+                loop {
+                    tx.owed(&mut piece).unwrap();
+                    if piece.is_empty() {
+                        break;
+                    }
+                    kernel.lock().unwrap().extend(&piece);
+                    tx.paid(piece.len());
+                }
+                kernel.lock().unwrap().extend([2; 8]);
+                tx.sent_by_tcp(8);
+            }
+            drop(tx);
+            a
+        });
+        let rx = b.rx();
+        rx.ask_back();
+        let mut taken_back = rx.is_taken_back().unwrap();
+        while taken_back.is_none() {
+            taken_back = rx.withdraw().unwrap();
+            thread::yield_now();
+        }
+        drop(rx);
+        let a = sender.join().unwrap();
+        let mut received = Vec::new();
+        if taken_back == Some(true) {
+            assert!(!b.has_record(), "the ring is done with");
+        } else {
+            while let Some(message) = try_recv::<8>(&b) {
+                received.extend(message);
+            }
+        }
+        received.extend(tcp.lock().unwrap().iter());
+        assert_eq!(received, [[1; 8], [2; 8]].concat());
+        assert_eq!(a.owed(), 0);
+    });
+}

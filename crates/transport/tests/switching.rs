@@ -21,26 +21,31 @@ fn operation() -> impl Strategy<Value = Operation> {
         3 => (end(), len()).prop_map(|(end, len)| Operation::Discard(end, len)),
         5 => (end(), len()).prop_map(|(end, len)| Operation::Borrow(end, len)),
         1 => end().prop_map(Operation::TcpOnly),
+        1 => end().prop_map(Operation::AskBack),
+        2 => end().prop_map(Operation::HandOver),
+        1 => end().prop_map(Operation::Withdraw),
+        2 => (end(), len()).prop_map(|(end, room)| Operation::Attend(end, room)),
         1 => end().prop_map(Operation::Shutdown),
     ]
 }
 
 #[test]
 fn what_goes_in_comes_out() {
-    let moved = Mutex::new([0; 2]);
+    let moved = Mutex::new([0; 3]);
     for ends in geometries() {
         let config = Config { cases: 80, failure_persistence: None, ..Config::default() };
         TestRunner::new(config)
             .run(&proptest::collection::vec(operation(), 1..300), |operations| {
                 let by = honest::play(ends, &operations);
                 let mut moved = moved.lock().unwrap();
-                moved[0] += by[0];
-                moved[1] += by[1];
+                moved.iter_mut().zip(by).for_each(|(moved, by)| *moved += by);
                 Ok(())
             })
             .unwrap();
     }
-    let [tcp, ring] = moved.into_inner().unwrap();
-    report(&format!("switching: {tcp} bytes went by TCP and {ring} by the ring"));
-    assert!(tcp > 100_000 && ring > 100_000);
+    let [tcp, ring, back] = moved.into_inner().unwrap();
+    report(&format!(
+        "switching: {tcp} bytes went by TCP and {ring} by the ring, of which {back} were taken back"
+    ));
+    assert!(tcp > 100_000 && ring > 100_000 && back > 10_000);
 }

@@ -31,8 +31,8 @@ impl Experiment for Connections {
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
-        let rounds = context.rounds(10, 30);
-        let time = Duration::from_millis(context.pick(200, 500));
+        let rounds = context.rounds(20, 150);
+        let time = Duration::from_millis(100);
         let tests = sweep(&[Operation::Short], &[SIZE], time);
         let variant = |name, accelerated| {
             program_variant(context, name, Socket::Tcp, accelerated, tests.clone(), |pair| pair)

@@ -8,8 +8,11 @@ mod sockets;
 
 use std::time::Duration;
 
+use anyhow::Result;
+
 use crate::bench::{Operation, Pair, Peer, Socket, Test};
 use crate::experiment::{Context, Experiment};
+use crate::launch::Mode;
 use crate::plot::{Axis, Chart, Figure, Point, Scale, Series};
 use crate::record::{Metric, Row};
 use crate::schedule::{Trial, Variant};
@@ -39,13 +42,16 @@ fn program_variant<'a>(
     tests: Vec<Test>,
     adjust: impl FnOnce(Pair) -> Pair,
 ) -> Variant<'a> {
-    let mode = if accelerated { context.accelerated() } else { Ok(crate::launch::Mode::Plain) };
-    match streambench::path().and_then(|path| Ok((path, mode?))) {
-        Ok((path, mode)) => {
-            pair_variant(name, adjust(Pair::new(Peer::Program(path.to_owned()), socket, mode)), tests)
-        }
+    match program_pair(context, socket, accelerated) {
+        Ok(pair) => pair_variant(name, adjust(pair), tests),
         Err(error) => Variant::unavailable(name, format!("{error:#}")),
     }
+}
+
+/// Two processes of the C program.
+fn program_pair(context: &Context<'_>, socket: Socket, accelerated: bool) -> Result<Pair> {
+    let mode = if accelerated { context.accelerated()? } else { Mode::Plain };
+    Ok(Pair::new(Peer::Program(streambench::path()?.to_owned()), socket, mode))
 }
 
 /// A variant in which the peers of `pair` do `tests`. Each message size is a case.

@@ -1,20 +1,25 @@
 //! `ring-size`: bandwidth and latency against the geometry of the ring.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Result;
 use transport::layout::Geometry;
 
-use super::{TCP, curves, program_variant};
-use crate::bench::{BANDWIDTH, LATENCY, Operation, Socket, Test};
+use super::{TCP, program_pair};
+use crate::bench::{BANDWIDTH, LATENCY, Operation, Pair, Socket, Test};
 use crate::experiment::{Context, Experiment};
 use crate::outcome::{Key, Outcome};
-use crate::plot::{Axis, Scale};
-use crate::record::{Metric, Row};
-use crate::schedule::{Group, alternate};
-use crate::text;
+use crate::plot::{Axis, Chart, Figure, Point, Scale, Series};
+use crate::record::{Metric, Sample, Samples};
+use crate::schedule::{Group, Trial, Variant, alternate};
+use crate::stats::Spread;
+use crate::{stats, text};
 
 pub(super) struct RingSize;
+
+const DEFAULT: &str = "default";
+const THIS: &str = "this geometry";
 
 /// Messages are large enough to need the pool, and small enough to fit into the smallest one twice.
 const MESSAGE: u64 = 64 << 10;
@@ -26,8 +31,10 @@ impl Experiment for RingSize {
 
     fn about(&self) -> &'static str {
         "Bandwidth and round-trip time of 64 KiB messages between two processes of an unmodified, accelerated program, \
-         for segments of several sizes in pools of several sizes. The defaults are chosen from this. Plain TCP runs \
-         along for comparison; it has no pool."
+         for segments of several sizes in pools of several sizes. Each geometry runs next to the default one, because a \
+         host may move virtual processors from core to core between one second and the next, which changes more than \
+         any geometry does; what counts is the median of the ratios of such neighbours. The defaults are chosen from \
+         this. Plain TCP runs along for comparison; it has no pool."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {
@@ -35,9 +42,10 @@ impl Experiment for RingSize {
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
-        let rounds = context.rounds(3, 7);
-        let time = Duration::from_millis(context.pick(40, 100));
-        let segments: &[u64] = context.pick(&[16 << 10, 64 << 10], &[4 << 10, 16 << 10, 64 << 10, 256 << 10]);
+        let rounds = context.rounds(3, 15);
+        let time = Duration::from_millis(context.pick(40, 60));
+        let segments: &[u64] =
+            context.pick(&[16 << 10, 64 << 10], &[4 << 10, 16 << 10, 32 << 10, 64 << 10, 256 << 10]);
         let pools: &[u64] = context.pick(
             &[256 << 10, 1 << 20, 4 << 20],
             &[128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20],
@@ -50,43 +58,47 @@ impl Experiment for RingSize {
             .flat_map(|&segment| pools.iter().map(move |&pool| (segment, pool)))
             .filter(|&(segment, pool)| is_possible(segment, pool))
             .collect();
-        let mut variants =
-            vec![program_variant(context, TCP, Socket::Tcp, false, tests.clone(), |pair| pair)];
-        variants.extend(geometries.iter().map(|&(segment, pool)| {
-            program_variant(context, geometry(segment, pool), Socket::Tcp, true, tests.clone(), |pair| {
+        let default = Geometry::default();
+        let default_name =
+            geometry(default.segment_size() as u64, (default.segment_size() * default.segments()) as u64);
+        let mut groups = vec![Group::new(
+            &default_name,
+            vec![
+                variant(&default_name, TCP, program_pair(context, Socket::Tcp, false), &tests),
+                variant(&default_name, DEFAULT, program_pair(context, Socket::Tcp, true), &tests),
+            ],
+        )];
+        groups.extend(geometries.iter().map(|&(segment, pool)| {
+            let name = geometry(segment, pool);
+            let pair = || program_pair(context, Socket::Tcp, true);
+            let other = pair().map(|pair| {
                 pair.env("SEEKWIRE_SEGMENT_SIZE", segment).env("SEEKWIRE_SEGMENTS", pool / segment)
-            })
+            });
+            let variants = vec![variant(&name, DEFAULT, pair(), &tests), variant(&name, THIS, other, &tests)];
+            Group::new(name, variants)
         }));
-        let mut groups = [Group::new("64 KiB", variants)];
         let samples = alternate(&mut groups, rounds, context.progress())?;
         drop(groups);
 
-        let rows = samples.rows(TCP);
-        let by_segment: Vec<String> = segments.iter().map(|&segment| series(segment)).collect();
-        let names: Vec<&str> = by_segment.iter().map(String::as_str).collect();
-        let regrouped = regroup(&rows, &geometries);
-        let pool_size = || Axis { label: "pool size (bytes)".to_owned(), scale: Scale::Sizes };
-        let figure =
-            |file, title, metric| curves(file, title, pool_size(), Scale::Linear, metric, &regrouped, &names);
+        let points = relative(&samples, &geometries);
         let figures = vec![
-            figure("bandwidth.svg", "Bandwidth of 64 KiB messages", BANDWIDTH),
-            figure("latency.svg", "Round trip of 64 KiB messages, median", LATENCY),
+            figure("bandwidth.svg", "Bandwidth of 64 KiB messages", BANDWIDTH, segments, &points),
+            figure("latency.svg", "Round trip of 64 KiB messages, median", LATENCY, segments, &points),
         ];
 
         let mut parameters = context.parameters(rounds);
         parameters.insert("milliseconds per test".to_owned(), (time.as_millis() as u64).into());
         parameters.insert("message size".to_owned(), MESSAGE.into());
         parameters.insert("segment sizes".to_owned(), segments.into());
-        let default = Geometry::default();
         parameters.insert("default segment size".to_owned(), default.segment_size().into());
         parameters.insert("default segments".to_owned(), default.segments().into());
         parameters.insert("pool sizes".to_owned(), pools.into());
         Ok(Outcome {
             parameters,
-            summary: summary(&rows, &geometries),
+            summary: summary(&samples, &points),
             figures,
             samples,
-            baseline: TCP,
+            baseline: DEFAULT,
             violation: None,
         })
     }
@@ -103,39 +115,105 @@ fn geometry(segment: u64, pool: u64) -> String {
     format!("{} in {}", text::size(segment), text::size(pool))
 }
 
-fn series(segment: u64) -> String {
-    format!("segments of {}", text::size(segment))
+/// The peers of `pair` do `tests`, as readings of one case.
+fn variant<'a>(case: &str, name: &str, pair: Result<Pair>, tests: &[Test]) -> Variant<'a> {
+    let (case, tests) = (case.to_owned(), tests.to_vec());
+    match pair {
+        Ok(pair) => Variant::new(name, move |trial: &mut Trial| {
+            pair.run(&tests, trial, |trial, report| {
+                for (metric, value) in report.readings() {
+                    trial.record(&case, None, metric, value);
+                }
+            })
+        }),
+        Err(error) => Variant::unavailable(name, format!("{error:#}")),
+    }
 }
 
-/// The rows as curves: one for each segment size, over the pool size.
-fn regroup(rows: &[Row], geometries: &[(u64, u64)]) -> Vec<Row> {
-    let find = |variant: &str| geometries.iter().find(|&&(segment, pool)| geometry(segment, pool) == variant);
-    rows.iter()
-        .filter_map(|row| {
-            let &(segment, pool) = find(&row.variant)?;
-            Some(Row { x: Some(pool as f64), variant: series(segment), ..row.clone() })
-        })
-        .collect()
+/// A geometry over the default one.
+struct Relative {
+    segment: u64,
+    pool: u64,
+    metric: &'static str,
+    /// Of the ratios of neighbours, one for each round.
+    spread: Spread,
 }
 
-fn summary(rows: &[Row], geometries: &[(u64, u64)]) -> Vec<Key> {
-    let median = |segment, pool, metric: Metric| {
-        let variant = geometry(segment, pool);
-        let row = rows.iter().find(|row| row.variant == variant && row.metric == metric.name)?;
-        Some(row.spread?.median)
+fn relative(samples: &Samples, geometries: &[(u64, u64)]) -> Vec<Relative> {
+    let mut points = Vec::new();
+    for &(segment, pool) in geometries {
+        let case = geometry(segment, pool);
+        for metric in [BANDWIDTH, LATENCY] {
+            let values = |variant: &str| -> BTreeMap<usize, f64> {
+                let of = |sample: &&Sample| {
+                    sample.case == case
+                        && sample.variant == variant
+                        && sample.metric.is_some_and(|other| other.name == metric.name)
+                };
+                let value = |sample: &Sample| Some((sample.round, sample.outcome.clone().ok()?));
+                samples.0.iter().filter(of).filter_map(value).collect()
+            };
+            let (this, default) = (values(THIS), values(DEFAULT));
+            let ratios: Vec<f64> =
+                this.iter().filter_map(|(round, value)| Some(value / default.get(round)?)).collect();
+            if let Some(spread) = Spread::of(&ratios) {
+                points.push(Relative { segment, pool, metric: metric.name, spread });
+            }
+        }
+    }
+    points
+}
+
+fn figure(file: &str, title: &str, metric: Metric, segments: &[u64], points: &[Relative]) -> Figure {
+    let curve = |(colour, &segment): (usize, &u64)| {
+        let of = |point: &&Relative| point.segment == segment && point.metric == metric.name;
+        let point = |point: &Relative| Point {
+            x: point.pool as f64,
+            y: point.spread.median,
+            low: point.spread.q1,
+            high: point.spread.q3,
+        };
+        let points = points.iter().filter(of).map(point).collect();
+        Series { name: format!("segments of {}", text::size(segment)), colour, points }
     };
-    let best = geometries
+    Figure {
+        file: file.to_owned(),
+        title: title.to_owned(),
+        chart: Chart::Curves {
+            x: Axis { label: "pool size (bytes)".to_owned(), scale: Scale::Sizes },
+            y: Axis {
+                label: format!("{} / that of the default next to it (quartiles)", metric.name),
+                scale: Scale::Linear,
+            },
+            series: segments.iter().enumerate().map(curve).collect(),
+        },
+    }
+}
+
+fn summary(samples: &Samples, points: &[Relative]) -> Vec<Key> {
+    let best = points
         .iter()
-        .filter_map(|&(segment, pool)| Some((segment, pool, median(segment, pool, BANDWIDTH)?)))
-        .max_by(|a, b| a.2.total_cmp(&b.2));
+        .filter(|point| point.metric == BANDWIDTH.name)
+        .max_by(|a, b| a.spread.median.total_cmp(&b.spread.median));
+    let medians: Vec<f64> = samples
+        .0
+        .iter()
+        .filter(|s| s.variant == DEFAULT && s.metric.is_some_and(|metric| metric.name == BANDWIDTH.name))
+        .filter_map(|sample| sample.outcome.clone().ok())
+        .collect();
     let keys = [
         (
             "best_segment_size",
-            "segment size with the highest bandwidth, bytes",
-            best.map(|best| best.0 as f64),
+            "segment size of the geometry with the highest bandwidth, bytes",
+            best.map(|best| best.segment as f64),
         ),
-        ("best_pool_size", "its pool size, bytes", best.map(|best| best.1 as f64)),
-        ("best_bandwidth_gbps", "its bandwidth, GB/s", best.map(|best| best.2)),
+        ("best_pool_size", "its pool size, bytes", best.map(|best| best.pool as f64)),
+        (
+            "best_vs_default",
+            "its bandwidth over that of the default; 1 means that the default is as good",
+            best.map(|best| best.spread.median),
+        ),
+        ("default_bandwidth_gbps", "bandwidth of the default geometry, GB/s", stats::median(&medians)),
     ];
     keys.into_iter().filter_map(|(name, meaning, value)| Key::measured(name, meaning, value)).collect()
 }

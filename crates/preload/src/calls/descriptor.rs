@@ -95,8 +95,10 @@ fn tell(
     }
     match guarded(ask) {
         Some(Ok(bytes)) => {
-            // SAFETY: not null, and the application passes room for an integer with these requests.
-            unsafe { *into = c_int::try_from(bytes).unwrap_or(c_int::MAX) };
+            let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+            // SAFETY: not null, and the application passes room for an integer with these requests; the
+            // kernel does not ask that it be aligned, and CPython's is not.
+            unsafe { into.write_unaligned(bytes) };
             0
         }
         Some(Err(error)) => fail(error),
@@ -138,8 +140,8 @@ interpose! {
             FIONBIO => {
                 let result = kernel();
                 if result == 0 {
-                    // SAFETY: the kernel has just read an integer from there.
-                    socket.connection.set_nonblocking(unsafe { *place } != 0);
+                    // SAFETY: the kernel has just read an integer from there, aligned or not.
+                    socket.connection.set_nonblocking(unsafe { place.read_unaligned() } != 0);
                 }
                 result
             }

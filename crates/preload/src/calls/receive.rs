@@ -10,8 +10,8 @@ use libc::{
 use transport::Errno;
 
 use super::interpose;
-use crate::border::{count, fail, guarded, guarded_raw, keeping_errno};
-use crate::buffers::Buffers;
+use crate::border::{count, fail, guarded_raw};
+use crate::buffers::{Buffers, is_possible};
 use crate::table::SocketRef;
 use crate::timeout::Timeout;
 use crate::{cancel, real, signals, table};
@@ -63,14 +63,10 @@ pub(super) fn by_kernel(
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
     let result = kernel();
-    keeping_errno(|| {
-        guarded(|| {
-            if result > 0 && flags & APART == 0 {
-                plain.received(result as usize);
-            }
-            drop(plain);
-        })
-    });
+    if result > 0 && flags & APART == 0 {
+        plain.received(result as usize);
+    }
+    socket.leave_plain(plain);
     socket.settle();
     result
 }
@@ -244,7 +240,7 @@ interpose! {
         fd: c_int,
         buf: *mut c_void,
         len: size_t,
-    ) -> ssize_t = table::socket(fd).filter(|_| len > 0) => |socket, kernel| {
+    ) -> ssize_t = table::socket(fd).filter(|_| len > 0 && is_possible(buf, len)) => |socket, kernel| {
         receive(&socket, Buffers::Flat(buf, len), 0, kernel)
     };
     /// readv(2)
@@ -324,7 +320,7 @@ interpose! {
         buf: *mut c_void,
         len: size_t,
         size: size_t,
-    ) -> ssize_t = table::socket(fd).filter(|_| 0 < len && len <= size) => |socket, kernel| {
+    ) -> ssize_t = table::socket(fd).filter(|_| 0 < len && len <= size && is_possible(buf, len)) => |socket, kernel| {
         receive(&socket, Buffers::Flat(buf, len), 0, kernel)
     };
     /// recv(2) in programs built with _FORTIFY_SOURCE

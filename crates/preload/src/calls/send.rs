@@ -10,8 +10,8 @@ use libc::{
 use transport::Errno;
 
 use super::interpose;
-use crate::border::{count, fail, guarded, guarded_raw, keeping_errno};
-use crate::buffers::Buffers;
+use crate::border::{count, fail, guarded_raw};
+use crate::buffers::{Buffers, is_possible};
 use crate::table::SocketRef;
 use crate::{cancel, passed, real, signals, table};
 
@@ -58,14 +58,10 @@ pub(crate) fn transmit(
 #[inline]
 pub(super) fn by_kernel(socket: &SocketRef, plain: Plain<'_>, kernel: impl Fn() -> ssize_t) -> ssize_t {
     let result = kernel();
-    keeping_errno(|| {
-        guarded(|| {
-            if result > 0 {
-                plain.sent(result as usize);
-            }
-            drop(plain);
-        })
-    });
+    if result > 0 {
+        plain.sent(result as usize);
+    }
+    socket.leave_plain(plain);
     socket.settle();
     result
 }
@@ -162,7 +158,11 @@ fn send_vector(
 
 interpose! {
     /// write(2)
-    fn write(fd: c_int, buf: *const c_void, len: size_t) -> ssize_t = table::socket(fd) => |socket, kernel| {
+    fn write(
+        fd: c_int,
+        buf: *const c_void,
+        len: size_t,
+    ) -> ssize_t = table::socket(fd).filter(|_| is_possible(buf, len)) => |socket, kernel| {
         transmit(&socket, Buffers::Flat(buf.cast_mut(), len), 0, kernel)
     };
     /// writev(2)

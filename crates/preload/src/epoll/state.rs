@@ -50,6 +50,8 @@ struct Watch {
     idle: u8,
     /// EPOLLOUT is kept from the kernel.
     masked: bool,
+    /// EPOLLOUT is asked of the kernel for the library's own sake: see [`endpoint::Readiness::owes`].
+    owes: bool,
     /// What the kernel was last asked to report; level-triggered, it may be more than the application wants.
     told: u32,
     /// The application has taken the socket out of the set, and the kernel has not been told: see
@@ -126,7 +128,20 @@ impl Watch {
 
     /// What the kernel has to report of the application's fd.
     fn wanted(&self) -> u32 {
-        if self.masked { self.events & !WRITE } else { self.events }
+        match (self.masked, self.owes) {
+            (true, _) => self.events & !WRITE,
+            (false, true) => self.events | EPOLLOUT as u32,
+            (false, false) => self.events,
+        }
+    }
+
+    /// What the connection is to the kernel now: masked, and owing.
+    fn state(&self) -> (bool, bool) {
+        (self.socket.connection.tx_on_ring(), self.socket.connection.owes())
+    }
+
+    fn is_stale(&self) -> bool {
+        (self.masked, self.owes) != self.state()
     }
 
     /// Whether events beyond [`Watch::wanted`] do no harm: they are dropped when they come.
@@ -258,7 +273,7 @@ impl State {
         sibling: Option<u32>,
     ) -> Answer<u32> {
         let bell = socket.connection.bell().ok_or(Errno::INVAL)?.raw();
-        let masked = socket.connection.tx_on_ring();
+        let (masked, owes) = (socket.connection.tx_on_ring(), socket.connection.owes());
         let index = match self.free.pop() {
             Some(index) => index,
             None if self.watches.len() == MAX_WATCHES => return Err(Errno::NOSPC),
@@ -284,6 +299,7 @@ impl State {
             starved: 0,
             idle: 0,
             masked,
+            owes,
             told: EDGE,
             parked: false,
             reported: (0, 0),
@@ -310,11 +326,11 @@ impl State {
     /// EPOLL_CTL_MOD.
     pub(super) fn change(&mut self, index: u32, epfd: c_int, events: u32, data: u64) -> Answer<()> {
         let Some(watch) = self.at(index) else { return Err(Errno::NOENT) };
-        let before = (watch.events, watch.masked);
+        let before = (watch.events, watch.masked, watch.owes);
         watch.events = events;
-        watch.masked = watch.socket.connection.tx_on_ring();
+        (watch.masked, watch.owes) = watch.state();
         if let Err(error) = watch.tell_kernel(epfd, index) {
-            (watch.events, watch.masked) = before;
+            (watch.events, watch.masked, watch.owes) = before;
             return Err(error);
         }
         watch.data = data;
@@ -360,14 +376,14 @@ impl State {
         self.at(index).is_some_and(|watch| watch.parked && watch.fd == fd)
     }
 
-    /// Keeps EPOLLOUT from the kernel exactly while sends travel on the ring.
+    /// Keeps EPOLLOUT from the kernel exactly while sends travel on the ring, and asks for it exactly while
+    /// something is owed besides.
     pub(super) fn refresh(&mut self, index: u32, epfd: c_int) {
         let Some(watch) = self.at(index) else { return };
-        let masked = watch.socket.connection.tx_on_ring();
-        if masked == watch.masked {
+        if !watch.is_stale() {
             return;
         }
-        watch.masked = masked;
+        (watch.masked, watch.owes) = watch.state();
         if watch.parked {
             return;
         }
@@ -437,8 +453,8 @@ impl State {
 
     /// Looks at a hot watch; false if it is not hot any more.
     fn report(&mut self, index: u32, round: u64, epfd: c_int, into: &mut Events) -> bool {
-        if self.at(index).is_some_and(|watch| watch.masked && !watch.socket.connection.tx_on_ring()) {
-            // The peer is gone, or its wish for TCP was met: room is the kernel's to tell.
+        if self.at(index).is_some_and(|watch| watch.is_stale()) {
+            // The peer is gone, its wish for TCP was met, or all is paid: room is the kernel's to tell.
             self.refresh(index, epfd);
         }
         let Some(watch) = self.at(index) else { return false };
@@ -491,6 +507,10 @@ impl State {
                 }
                 Subject::Socket if watch.parked => self.evict(tag.watch, epfd),
                 Subject::Socket => {
+                    if event.events & WRITE != 0 && watch.owes {
+                        watch.socket.connection.attend();
+                    }
+                    let owes = watch.socket.connection.owes();
                     let mut events = event.events & (watch.wanted() | ALWAYS);
                     if events != event.events && watch.is_lenient() {
                         let wanted = watch.wanted();
@@ -498,6 +518,15 @@ impl State {
                     }
                     if events & WRITE != 0 && watch.socket.connection.tx_on_ring() {
                         events &= !WRITE;
+                        self.refresh(tag.watch, epfd);
+                    } else if watch.owes {
+                        // What is owed comes before what the application has to send.
+                        events &= if owes { !WRITE } else { watch.events | ALWAYS };
+                        if events == 0 && watch.events & ONE_SHOT != 0 && !watch.disabled {
+                            // The shot was not the application's.
+                            let wanted = watch.wanted();
+                            let _ = watch.tell(epfd, tag.watch, wanted);
+                        }
                         self.refresh(tag.watch, epfd);
                     }
                     self.report_kernel(tag.watch, round, events, into);

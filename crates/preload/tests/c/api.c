@@ -28,5 +28,10 @@ int main(void)
     read_all(a, buf, 4);
     CHECK(seekwire_status(a, &status) == 0 && status.tx_carrier == SEEKWIRE_CARRIER_TCP && status.rx_carrier == SEEKWIRE_CARRIER_TCP);
     CHECK(status.tx_tcp + status.tx_ring == 43 && status.rx_tcp + status.rx_ring == 36);
+    CHECK(shutdown(a, SHUT_WR) == 0 && recv(b, buf, 1, 0) == 0 && shutdown(b, SHUT_WR) == 0 && recv(a, buf, 1, 0) == 0);
+    for (int i = 0; i < 2; i++) {
+        CHECK(seekwire_status(i ? b : a, &status) == 0 && status.attached == 1);
+        CHECK(status.tx_tcp + status.tx_ring == (i ? 36 : 43) && status.rx_tcp + status.rx_ring == (i ? 43 : 36));
+    }
     return 0;
 }

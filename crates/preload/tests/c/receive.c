@@ -35,6 +35,16 @@ static void unread(int a, int b)
     say("FIONREAD", ioctl(b, FIONREAD, &n));
     printf("%d\n", n);
     drain(b, 10);
+
+    /* The kernel takes any address. */
+    char room[2 * sizeof(int)] = {0};
+    say("FIONBIO by an odd address", ioctl(b, FIONBIO, room + 1));
+    write_all(a, "01234", 5);
+    CHECK(recv(b, buf, 1, MSG_PEEK) == 1);
+    say("FIONREAD to an odd address", ioctl(b, FIONREAD, room + 1));
+    memcpy(&n, room + 1, sizeof n);
+    printf("%d\n", n);
+    drain(b, 5);
 }
 
 static void vectors(int a, int b)
@@ -54,6 +64,40 @@ static void vectors(int a, int b)
     say("readv of none", readv(b, iov, 0));
     iov[0].iov_len = (size_t)-1;
     say("readv of a negative length", readv(b, iov, 4));
+}
+
+/* Lengths that no memory has. Nothing is taken. */
+static void impossible(int a, int b)
+{
+    static volatile size_t lengths[] = {SSIZE_MAX, (size_t)SSIZE_MAX + 1, SIZE_MAX, 1ul << 62};
+    static struct iovec many[IOV_MAX + 1];
+    char buf[16] = "";
+    /* Of a size that the compiler does not know: its checks come before the call. */
+    char *volatile somewhere = buf;
+    write_all(a, "0123456789", 10);
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        for (int which = 0; which < 2; which++) {
+            struct iovec iov[2] = {{buf, 4}, {buf, 4}};
+            struct msghdr message = {NULL, 0, iov, 2, NULL, 0, 0};
+            iov[which].iov_len = lengths[i];
+            printf("%zx in piece %d\n", lengths[i], which);
+            say("readv", readv(b, iov, 2));
+            say("recvmsg", recvmsg(b, &message, 0));
+            iov[1 - which].iov_len = lengths[i];
+            say("readv, both", readv(b, iov, 2));
+            say("recvmsg, both", recvmsg(b, &message, 0));
+        }
+        say("read", read(b, somewhere, lengths[i]));
+    }
+    for (int i = 0; i < IOV_MAX + 1; i++)
+        many[i] = (struct iovec){buf, 1};
+    struct msghdr message = {NULL, 0, many, too_many, NULL, 0, 0};
+    say("readv of too many", readv(b, many, too_many));
+    say("recvmsg of too many", recvmsg(b, &message, 0));
+    message.msg_iovlen = negative;
+    say("recvmsg of a negative number", recvmsg(b, &message, 0));
+    say("what is left", recv(b, buf, sizeof buf, MSG_DONTWAIT));
+    printf("%.10s\n", buf);
 }
 
 static void messages(int a, int b)
@@ -141,6 +185,7 @@ int main(void)
     flags(a, b);
     unread(a, b);
     vectors(a, b);
+    impossible(a, b);
     messages(a, b);
     low_water(a, b);
     timeouts(a, b);

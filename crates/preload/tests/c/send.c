@@ -61,6 +61,36 @@ static void calls(int a, int b)
     say("writev of none", writev(a, iov, 0));
 }
 
+/* Lengths that no memory has. Nothing is sent. */
+static void impossible(int a, int b)
+{
+    static volatile size_t lengths[] = {SSIZE_MAX, (size_t)SSIZE_MAX + 1, SIZE_MAX, 1ul << 62};
+    static struct iovec many[IOV_MAX + 1];
+    char buf[16] = "";
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        for (int which = 0; which < 2; which++) {
+            struct iovec iov[2] = {{buf, 4}, {buf, 4}};
+            struct msghdr message = {NULL, 0, iov, 2, NULL, 0, 0};
+            iov[which].iov_len = lengths[i];
+            printf("%zx in piece %d\n", lengths[i], which);
+            say("writev", writev(a, iov, 2));
+            say("sendmsg", sendmsg(a, &message, 0));
+            iov[1 - which].iov_len = lengths[i];
+            say("writev, both", writev(a, iov, 2));
+            say("sendmsg, both", sendmsg(a, &message, 0));
+        }
+        say("write", write(a, buf, lengths[i]));
+    }
+    for (int i = 0; i < IOV_MAX + 1; i++)
+        many[i] = (struct iovec){buf, 1};
+    struct msghdr message = {NULL, 0, many, too_many, NULL, 0, 0};
+    say("writev of too many", writev(a, many, too_many));
+    say("sendmsg of too many", sendmsg(a, &message, 0));
+    message.msg_iovlen = negative;
+    say("sendmsg of a negative number", sendmsg(a, &message, 0));
+    say("what arrived", recv(b, buf, sizeof buf, MSG_DONTWAIT));
+}
+
 static void files(int a, int b)
 {
     static char buf[300000];
@@ -135,6 +165,7 @@ int main(void)
     int a, b;
     pair(&a, &b);
     calls(a, b);
+    impossible(a, b);
     no_room(a, b);
     large(a, b);
     calls(b, a);

@@ -1,8 +1,7 @@
 //! The data path of an attached connection: each direction on TCP or on the ring.
 
 use std::io::{IoSlice, IoSliceMut};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use protocol::switch::RxStep;
 use protocol::{Carrier, Reason};
@@ -35,8 +34,6 @@ impl Link {
             broken: AtomicU8::new(SOUND),
             peer_pid,
             shown: AtomicU8::new(0),
-            owed: Mutex::default(),
-            owing: AtomicBool::new(false),
         }
     }
 
@@ -48,11 +45,7 @@ impl Link {
         self.broken.load(Ordering::Relaxed) == SOUND
     }
 
-    fn owed(&self) -> MutexGuard<'_, Vec<u8>> {
-        self.owed.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn is_violated(&self) -> bool {
+    pub(super) fn is_violated(&self) -> bool {
         self.broken.load(Ordering::Relaxed) == VIOLATED
     }
 }
@@ -72,7 +65,8 @@ impl Connection {
     /// not to, and returns how many bytes were.
     ///
     /// # Errors
-    /// Those of send(2). EINTR and EAGAIN only when nothing was sent. ENOTCONN when it is not attached.
+    /// Those of send(2). EINTR and EAGAIN only when nothing was sent; EAGAIN, even where calls wait, in a signal
+    /// handler that interrupted a send on this connection. ENOTCONN when it is not attached.
     pub fn send(&self, bufs: &[IoSlice<'_>], flags: SendFlags) -> Result<usize, Errno> {
         let link = self.attached().ok_or(Errno::NOTCONN)?;
         let mut gather = Gather::new(bufs);
@@ -112,11 +106,8 @@ impl Connection {
         if link.broken.load(Ordering::Relaxed) != SOUND || q.is_shut() || q.peer_has_closed() {
             return self.send_to_nobody(link, gather, flags);
         }
-        let tx = q.tx();
-        if q.is_asked_back() {
-            self.give_back(link, &tx);
-        }
-        let tried = match tx.carrier() {
+        let tx = self.tx(link)?;
+        let tried = match self.due_carrier(link, &tx) {
             Ok(Carrier::Ring) => {
                 tx.push(gather).map(|n| if n > 0 { Try::Moved(n) } else { Try::Wait(Carrier::Ring) })
             }
@@ -146,7 +137,7 @@ impl Connection {
             // The record that announces the switch.
             link.ring.peer_bell.ring();
         }
-        self.wait_for_unbounded_read(link, tx);
+        self.wait_for_unbounded_read(link, tx, Deadline::NEVER);
         if !self.pay(link, tx)? {
             return Ok(Try::Wait(Carrier::Tcp));
         }
@@ -162,57 +153,16 @@ impl Connection {
         }
     }
 
-    /// Sends by TCP what the peer wants off the ring.
-    #[cold]
-    pub(super) fn give_back(&self, link: &Link, tx: &Tx<'_, Own, Peer>) {
-        match tx.take_back() {
-            Ok(bytes) => {
-                let taken = bytes.is_some();
-                link.owed().extend(bytes.unwrap_or_default());
-                // An error is that of the next send.
-                let _ = self.pay(link, tx);
-                tx.answer_take_back(taken);
-                link.ring.peer_bell.ring();
-            }
-            Err(violation) => {
-                self.violated(link, violation);
-            }
-        }
-    }
-
-    /// Gives the kernel what is owed; false when it has no room for all of it.
-    pub(super) fn pay(&self, link: &Link, tx: &Tx<'_, Own, Peer>) -> Result<bool, Errno> {
-        let mut owed = link.owed();
-        while !owed.is_empty() {
-            match socket::send(self.fd(), &[IoSlice::new(&owed)], KernelSend::NOSIGNAL) {
-                Ok(n) => {
-                    owed.drain(..n);
-                    tx.sent_by_tcp(n);
-                }
-                Err(Errno::AGAIN) => {
-                    link.owing.store(true, Ordering::Relaxed);
-                    return Ok(false);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        link.owing.store(false, Ordering::Relaxed);
-        Ok(true)
-    }
-
-    /// The receiver may be inside a read that does not block, for some microseconds.
-    pub(super) fn wait_for_unbounded_read(&self, link: &Link, tx: &Tx<'_, Own, Peer>) {
-        while !tx.may_use_tcp() && transport::sys::thread::process_is_alive(link.peer_pid) {
-            std::thread::yield_now();
-        }
-    }
-
     /// After the peer has gone or this direction was shut down, the kernel's socket gives the error and
     /// the signal that the application expects.
     #[cold]
     fn send_to_nobody(&self, link: &Link, gather: &mut Gather<'_>, flags: SendFlags) -> Result<Try, Errno> {
         if link.is_violated() {
             return Err(Errno::CONNRESET);
+        }
+        if link.ring.queue.is_shut() && link.ring.queue.owed() > 0 {
+            // The kernel does not know yet.
+            return Err(Errno::PIPE);
         }
         match socket::send(self.fd(), &gather.rest(), kernel_flags(flags)) {
             Ok(n) => {
@@ -264,11 +214,11 @@ impl Connection {
     /// What the next send travels on, having made the switch that is due.
     ///
     /// # Errors
-    /// ECONNRESET when the peer misbehaved.
+    /// ECONNRESET when the peer misbehaved; EAGAIN in a signal handler that interrupted a send.
     pub(crate) fn next_carrier(&self) -> Result<Carrier, Errno> {
         let Some(link) = self.attached() else { return Ok(Carrier::Tcp) };
-        let tx = link.ring.queue.tx();
-        let carrier = tx.carrier();
+        let tx = self.tx(link)?;
+        let carrier = self.due_carrier(link, &tx);
         let ring = tx.should_ring();
         drop(tx);
         if ring {
@@ -287,8 +237,8 @@ impl Connection {
     /// `wait_all`) unless told not to, and returns how many came; 0 is the end of the stream.
     ///
     /// # Errors
-    /// Those of recv(2). EINTR and EAGAIN only when nothing was received. ENOTCONN when it is not
-    /// attached.
+    /// Those of recv(2). EINTR and EAGAIN only when nothing was received; EAGAIN, even where calls wait, in a
+    /// signal handler that interrupted a receive on this connection. ENOTCONN when it is not attached.
     pub fn recv(&self, bufs: &mut [IoSliceMut<'_>], flags: RecvFlags) -> Result<usize, Errno> {
         let link = self.attached().ok_or(Errno::NOTCONN)?;
         if flags.peek {
@@ -376,7 +326,7 @@ impl Connection {
         if link.is_violated() {
             return Err(Errno::CONNRESET);
         }
-        let rx = q.rx();
+        let rx = self.rx(link)?;
         let tried = self.step(link, &rx, scatter, flags, asks_kernel);
         let ring = rx.should_ring();
         drop(rx);
@@ -518,8 +468,29 @@ impl Connection {
     /// Those of ioctl(2).
     pub fn unread(&self) -> Result<usize, Errno> {
         let Some(link) = self.attached() else { return socket::unread(self.fd()) };
-        // Some may be counted twice while a switch is under way, never for longer.
-        Ok(socket::unread(self.fd()).unwrap_or(0) + link.ring.queue.unread())
+        let q = &link.ring.queue;
+        let Ok(rx) = self.rx(link) else {
+            // In a signal handler that interrupted a receive: as far as can be seen from outside.
+            return Ok(q.unread() + socket::unread(self.fd()).unwrap_or(0));
+        };
+        let step = rx.step();
+        let ring = rx.should_ring();
+        // Those of the carrier whose turn it is, and of the other one if nothing is missing in between.
+        let tcp = socket::unread(self.fd()).unwrap_or(0);
+        let unread = match step {
+            Ok(RxStep::Ring) => q.unread() + tcp,
+            Ok(RxStep::Tcp(bound)) if tcp as u64 >= bound => tcp + q.unread(),
+            Ok(RxStep::Tcp(_) | RxStep::TcpUnbounded) => tcp,
+            _ => 0,
+        };
+        drop(rx);
+        if ring {
+            link.ring.peer_bell.ring();
+        }
+        match step {
+            Ok(_) => Ok(unread),
+            Err(violation) => Err(self.violated(link, violation)),
+        }
     }
 
     /// SIOCOUTQ: bytes sent that the peer has not taken, by either carrier.

@@ -39,8 +39,8 @@ impl Reserved<'_> {
             if !link.is_sound() || q.is_shut() || q.peer_has_closed() {
                 return self.copy(len);
             }
-            let tx = q.tx();
-            let committed = match tx.carrier() {
+            let tx = connection.tx(link)?;
+            let committed = match connection.due_carrier(link, &tx) {
                 Ok(Carrier::Tcp) => {
                     drop(tx);
                     return self.copy(len);
@@ -87,7 +87,7 @@ impl Drop for Reserved<'_> {
         if let Some(claim) = self.claim.take() {
             let segment = claim.unit();
             drop(claim);
-            self.link.ring.queue.tx().cancel(segment);
+            self.link.ring.cancel(segment);
         }
     }
 }
@@ -126,8 +126,8 @@ impl Connection {
             if !link.is_sound() || q.is_shut() || q.peer_has_closed() {
                 return Ok(None);
             }
-            let tx = q.tx();
-            let segment = match tx.carrier() {
+            let tx = self.tx(link)?;
+            let segment = match self.due_carrier(link, &tx) {
                 Ok(Carrier::Tcp) => return Ok(None),
                 Ok(Carrier::Ring) => tx.reserve(),
                 Err(full) => Err(full),
@@ -156,7 +156,7 @@ impl Connection {
         if !link.is_sound() && self.totals().reason == Some(protocol::Reason::PeerViolation) {
             return Err(Errno::CONNRESET);
         }
-        let rx = link.ring.queue.rx();
+        let rx = self.rx(link)?;
         let front = match rx.step() {
             Ok(protocol::switch::RxStep::Ring) => rx.front(),
             Ok(_) => Ok(None),

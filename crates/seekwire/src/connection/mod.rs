@@ -12,6 +12,8 @@
 //! system call that a byte on the ring would not end.
 
 mod attached;
+mod back;
+mod halves;
 mod holders;
 mod in_place;
 mod negotiate;
@@ -29,6 +31,7 @@ use transport::carrier::Ring;
 use transport::spin::Spinner;
 use transport::sys::{Fd, socket, thread};
 
+pub use back::Until;
 pub(crate) use in_place::{Lent, Reserved};
 pub use plain::Plain;
 pub use waiting::Patience;
@@ -56,6 +59,9 @@ pub struct Readiness {
     pub write: bool,
     /// Sends travel on the ring: the kernel's POLLOUT on the socket means nothing.
     pub tx_on_ring: bool,
+    /// Bytes wait for room in the kernel's socket: whoever waits for anything has to ask it for POLLOUT, and
+    /// to call [`Connection::attend`] when it comes.
+    pub owes: bool,
     /// The stream has ended: the kernel may have POLLHUP, POLLRDHUP or POLLERR to add.
     pub end: bool,
 }
@@ -133,10 +139,13 @@ pub struct Connection {
     receive_shut: AtomicBool,
     /// Counts the calls of [`Connection::interrupt`].
     interrupts: AtomicU32,
-    negotiation: Mutex<Negotiation>,
+    /// Made when the first look for a peer is due: most connections are over before.
+    negotiation: Mutex<Option<Box<Negotiation>>>,
     slot: OnceLock<Slot>,
     holders: OnceLock<Holders>,
     link: OnceLock<Link>,
+    /// What the kernel said of the two addresses: once TCP has ended it does not any more.
+    names: OnceLock<Box<(SocketAddr, SocketAddr)>>,
 }
 
 /// What an attached connection has besides its socket.
@@ -151,9 +160,6 @@ struct Link {
     peer_pid: u32,
     /// What the registry was last told about the carriers, a bit each.
     shown: AtomicU8,
-    /// Taken back from the ring and not yet given to the kernel: goes before everything else.
-    owed: Mutex<Vec<u8>>,
-    owing: AtomicBool,
 }
 
 impl Connection {
@@ -175,6 +181,7 @@ impl Connection {
             slot: OnceLock::new(),
             holders: OnceLock::new(),
             link: OnceLock::new(),
+            names: OnceLock::new(),
         }
     }
 
@@ -214,7 +221,7 @@ impl Connection {
         self.slot.get().filter(|slot| slot.is_ours())
     }
 
-    fn negotiation(&self) -> MutexGuard<'_, Negotiation> {
+    fn negotiation(&self) -> MutexGuard<'_, Option<Box<Negotiation>>> {
         self.negotiation.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -303,12 +310,26 @@ impl Connection {
         }
     }
 
-    /// Addresses, carriers and totals.
+    /// This end's address and the other one's, also after the end of the connection if they were asked for
+    /// before.
+    ///
+    /// # Errors
+    /// ENOTCONN before the connection is established; EBADF.
+    pub(crate) fn names(&self) -> Result<(SocketAddr, SocketAddr), Errno> {
+        match socket::names(self.fd()) {
+            Err(Errno::NOTCONN) => self.names.get().map(|names| **names).ok_or(Errno::NOTCONN),
+            names => names.inspect(|names| {
+                let _ = self.names.set(Box::new(*names));
+            }),
+        }
+    }
+
+    /// Addresses, carriers and totals, also after the end of the connection.
     ///
     /// # Errors
     /// ENOTCONN before the connection is established; EBADF.
     pub fn status(&self) -> Result<Status, Errno> {
-        let (local, peer) = socket::names(self.fd())?;
+        let (local, peer) = self.names()?;
         let (tx, rx) = self.carriers();
         Ok(Status { role: self.role, local, peer, tx, rx, totals: self.totals() })
     }
@@ -320,17 +341,26 @@ impl Connection {
     /// # Errors
     /// Those of shutdown(2).
     pub fn shutdown(&self, read: bool, write: bool) -> Result<(), Errno> {
+        if read {
+            self.receive_shut.store(true, Ordering::Relaxed);
+        }
+        // In a bracket, as a call that sends: the end of the stream counts when the connection attaches.
+        let bracket = self.enter_plain();
+        let mut write_now = write;
         if let Some(link) = self.attached() {
             if write {
-                self.pay_all(link);
+                self.attend();
                 link.shut();
+                // The end follows what is still owed.
+                write_now = link.ring.queue.owed() == 0;
             }
             if read {
-                self.receive_shut.store(true, Ordering::Relaxed);
                 link.ring.bell.ring();
             }
         }
-        socket::shutdown(self.fd(), read, write)
+        let result = socket::shutdown(self.fd(), read, write_now);
+        drop(bracket);
+        result
     }
 
     /// The caller is about to close its last descriptor of the socket in this process.
@@ -344,7 +374,7 @@ impl Connection {
         if let Some(link) = self.attached()
             && link.ring.queue.remove_holder(thread::process_id())
         {
-            self.pay_all(link);
+            self.settle_debt();
             link.close(self.fd());
         }
     }
@@ -365,13 +395,21 @@ impl Link {
         self.is_sound() && q.tx_on_ring() && !q.peer_has_closed() && !q.is_shut()
     }
 
+    /// Whether some process still holds the peer's end, as far as can be known.
+    fn peer_lives(&self) -> bool {
+        thread::process_is_alive(self.peer_pid) || self.ring.queue.peer_has_holder()
+    }
+
     /// Ends the sending direction on the ring; the kernel's shutdown follows.
     fn shut(&self) {
-        let tx = self.ring.queue.tx();
-        // Without room for the record, the end of TCP tells the peer.
-        let _ = tx.shutdown();
-        let _ = tx.should_ring();
-        drop(tx);
+        match self.ring.queue.try_tx() {
+            Some(tx) => {
+                // Without room for the record, the end of TCP tells the peer.
+                let _ = tx.shutdown();
+                let _ = tx.should_ring();
+            }
+            None => self.ring.queue.set_shut(),
+        }
         // Whatever the peer waits for, it has to look again.
         self.ring.peer_bell.ring();
     }
@@ -382,8 +420,7 @@ impl Link {
         let unread = self.ring.queue.unread() > 0;
         if unread || socket::resets_on_close(fd) {
             socket::reset_on_close(fd);
-        } else {
-            let tx = self.ring.queue.tx();
+        } else if let Some(tx) = self.ring.queue.try_tx() {
             let _ = tx.shutdown();
             let _ = tx.should_ring();
         }

@@ -13,7 +13,7 @@
 //! Either end uses the ring for its sends only once the other has said "ready" in shared memory, that
 //! is, once no call of the other's can be asleep in the kernel without knowing of the ring.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use protocol::offer::{Datagram, Message, SlotRef};
 use protocol::{FourTuple, Reason, Role};
@@ -22,10 +22,12 @@ use transport::layout::Geometry;
 use transport::mem::{Own, Peer};
 use transport::queue::{self, QueuePair, Start};
 use transport::sys::bell::Bell;
+use transport::sys::fd::Placed;
 use transport::sys::{host, socket, thread};
 
 use super::{Connection, Link};
 use crate::Config;
+use crate::fork;
 use crate::registry::Registry;
 use crate::rendezvous::{self, Letter, Sent};
 
@@ -37,6 +39,10 @@ pub(super) struct Negotiation {
     pending: Option<Pending>,
     /// Made for an offer that the acceptor's rendezvous had no room for.
     spare: Option<Side>,
+    /// That the offerer's rendezvous had no room for.
+    unsent: Option<Answer>,
+    /// An acceptor has looked before, and there was no offer.
+    waited: bool,
     /// Nothing more will be tried.
     over: bool,
 }
@@ -48,11 +54,19 @@ struct Pending {
     side: Side,
 }
 
+/// What is to be said to an offer.
+#[derive(Debug)]
+struct Answer {
+    datagram: Datagram,
+    /// If it is taken: this end's memory for the peer, and both joined for this end.
+    granted: Option<(Link, Placed)>,
+}
+
 /// This end's memory, before it is joined with the peer's.
 #[derive(Debug)]
 struct Side {
     own: Own,
-    descriptor: OwnedFd,
+    descriptor: Placed,
     geometry: Geometry,
     bell: Bell,
 }
@@ -64,7 +78,11 @@ impl Side {
         let memory = Own::create(geometry.bytes(), base, geometry.segment_size(), geometry.segments());
         let (own, descriptor) = memory.map_err(|error| {
             tracing::warn!("no shared memory: {error}");
-            Reason::Memory
+            if error.raw_os_error() == Some(transport::Errno::MFILE.raw_os_error()) {
+                Reason::FdLimit
+            } else {
+                Reason::Memory
+            }
         })?;
         queue::format(&own, geometry);
         let bell = Bell::new().map_err(|error| {
@@ -74,10 +92,14 @@ impl Side {
         Ok(Self { own, descriptor, geometry, bell })
     }
 
-    /// Joins this end with what the peer sent.
-    fn join(self, letter: Letter) -> Result<Link, Reason> {
-        let Ok([memory, bell]) = <[OwnedFd; 2]>::try_from(letter.descriptors) else {
-            return Err(Reason::PeerViolation);
+    /// Joins this end with what the peer sent; and the descriptor of this end's memory, for the peer.
+    fn join(self, letter: Letter) -> Result<(Link, Placed), Reason> {
+        let Ok([memory, bell]) = <[Placed; 2]>::try_from(letter.descriptors) else {
+            tracing::warn!(
+                "no room for what process {} sent; raise the limit on open files (ulimit -n)",
+                letter.pid
+            );
+            return Err(Reason::FdLimit);
         };
         let refuse = |error: &dyn std::fmt::Display| {
             tracing::warn!("process {} offered what cannot be used: {error}", letter.pid);
@@ -85,13 +107,10 @@ impl Side {
         };
         let peer = Peer::attach(memory.as_fd(), Geometry::MAX_BYTES).map_err(|e| refuse(&e))?;
         let peer_geometry = queue::peer_geometry(&peer, peer.len()).map_err(|e| refuse(&e))?;
-        let peer_bell = Bell::from_peer(bell).map_err(|error| match error.raw_os_error() {
-            Some(code) if code == transport::Errno::MFILE.raw_os_error() => Reason::FdLimit,
-            _ => refuse(&error),
-        })?;
+        let peer_bell = Bell::from_peer(bell).map_err(|e| refuse(&e))?;
         let queue = QueuePair::new(self.own, self.geometry, peer, peer_geometry);
         queue.add_holder(thread::process_id());
-        Ok(Link::new(Ring { queue, bell: self.bell, peer_bell }, letter.pid))
+        Ok((Link::new(Ring { queue, bell: self.bell, peer_bell }, letter.pid), self.descriptor))
     }
 }
 
@@ -100,16 +119,18 @@ impl Connection {
     /// [`Connection::enter_plain`] found that it is time.
     #[cold]
     pub(super) fn negotiate(&self) {
-        // Somebody else is at it, or was when this process was forked.
-        let Ok(mut negotiation) = self.negotiation.try_lock() else { return };
+        let _inside = fork::enter();
+        // Somebody else is at it.
+        let Ok(mut guard) = self.negotiation.try_lock() else { return };
+        let negotiation = guard.get_or_insert_default();
         let config = Config::get();
         if negotiation.over || !config.enabled || self.link.get().is_some() {
             self.gate.look_again_after(u32::MAX);
             return;
         }
-        match self.advance(&mut negotiation) {
+        match self.advance(negotiation) {
             Ok(()) => {
-                drop(negotiation);
+                drop(guard);
                 self.try_attach();
             }
             Err(reason) => {
@@ -125,10 +146,8 @@ impl Connection {
 
     /// Rules an upgrade out for good, in the plain phase.
     pub(super) fn stay_plain(&self, reason: Reason) {
-        let mut negotiation = self.negotiation();
-        negotiation.over = true;
-        negotiation.pending = None;
-        drop(negotiation);
+        let _inside = fork::enter();
+        *self.negotiation() = Some(Box::new(Negotiation { over: true, ..Negotiation::default() }));
         self.set_reason(Some(reason));
     }
 
@@ -136,6 +155,9 @@ impl Connection {
         let registry = Registry::of_process().ok_or(Reason::NoRegistry)?;
         let tuple = self.tuple(negotiation)?;
         let slot = self.enter_registry(registry, &tuple)?;
+        if let Some(answer) = negotiation.unsent.take() {
+            self.answer(negotiation, registry, answer)?;
+        }
         if slot.is_signalled() {
             slot.clear_signal();
             for letter in rendezvous::letters(slot.slot()) {
@@ -154,7 +176,21 @@ impl Connection {
             }
             self.set_reason(Some(Reason::BelowThreshold));
         }
-        self.gate.look_again_after(u32::MAX);
+        let again = match negotiation.unsent {
+            Some(_) => 1,
+            None if self.role == Role::Accepted && !negotiation.waited => {
+                negotiation.waited = true;
+                Config::get().threshold
+            }
+            None => {
+                if self.role == Role::Accepted && self.reason() == Some(Reason::BelowThreshold) {
+                    // It is above it, and so is the other end, which would have come by now.
+                    self.set_reason(Some(Reason::NoPeer));
+                }
+                u32::MAX
+            }
+        };
+        self.gate.look_again_after(again);
         Ok(())
     }
 
@@ -163,7 +199,7 @@ impl Connection {
             return Ok(tuple);
         }
         // A connection attempt may still be under way: then it is tried again.
-        let (local, peer) = socket::names(self.fd()).map_err(|_| Reason::BelowThreshold)?;
+        let (local, peer) = self.names().map_err(|_| Reason::BelowThreshold)?;
         let namespace = socket::namespace(self.fd()).map_err(|error| {
             tracing::warn!("SO_NETNS_COOKIE: {error}; Linux 5.14 or newer is needed");
             Reason::NoRegistry
@@ -185,9 +221,11 @@ impl Connection {
         let nonce = rendezvous::nonce(registry).ok_or(Reason::NoRegistry)?;
         let slot = registry.enter(tuple, self.role, nonce).ok_or(Reason::NoRegistry)?;
         let slot = self.slot.get_or_init(|| slot);
+        self.show_carriers();
         let (sent, received) = self.gate.bytes();
         slot.show_sent(sent, 0);
         slot.show_received(received, 0);
+        self.gate.show();
         Ok(slot)
     }
 
@@ -235,35 +273,23 @@ impl Connection {
         match (letter.datagram.message, self.role) {
             (Message::Offer, Role::Accepted) => {
                 let offer = letter.datagram;
-                let granted = self.grant(letter);
-                let answer = |message| Datagram {
+                let (message, granted) = match self.grant(letter) {
+                    Ok(granted) => (Message::Granted, Some(granted)),
+                    Err(reason) => (Message::Refused(reason), None),
+                };
+                let datagram = Datagram {
                     message,
                     nonce: offer.nonce,
                     target: offer.reply,
                     reply: offer.target,
                     tuple: *tuple,
                 };
-                let Some(offerer) = registry.holder(offer.reply) else { return Err(Reason::NoPeer) };
-                let (descriptor, link) = match granted {
-                    Ok(granted) => granted,
-                    Err(reason) => {
-                        let refused = answer(Message::Refused(reason));
-                        rendezvous::send_at_last(&offerer.rendezvous, &refused, &[]);
-                        registry.signal(offerer.slot);
-                        return Err(reason);
-                    }
-                };
-                let descriptors = [descriptor.as_fd(), link.ring.bell.as_fd()];
-                if !rendezvous::send_at_last(&offerer.rendezvous, &answer(Message::Granted), &descriptors) {
-                    return Err(Reason::NoPeer);
-                }
-                self.link(link);
-                registry.signal(offerer.slot);
-                Ok(())
+                self.answer(negotiation, registry, Answer { datagram, granted })
             }
             (Message::Granted, Role::Connected) => match negotiation.pending.take() {
                 Some(pending) if pending.nonce == letter.datagram.nonce => {
-                    self.link(pending.side.join(letter)?);
+                    let (link, _) = pending.side.join(letter)?;
+                    self.link(link);
                     Ok(())
                 }
                 other => {
@@ -283,14 +309,49 @@ impl Connection {
         }
     }
 
+    /// Sends an answer, or keeps it for the next call.
+    fn answer(
+        &self,
+        negotiation: &mut Negotiation,
+        registry: &Registry,
+        mut answer: Answer,
+    ) -> Result<(), Reason> {
+        let offerer = registry.holder(answer.datagram.target).ok_or(Reason::NoPeer)?;
+        if answer.granted.is_some() && !self.is_sole_holder() {
+            // Since it was granted.
+            answer = Answer {
+                datagram: Datagram { message: Message::Refused(Reason::Shared), ..answer.datagram },
+                granted: None,
+            };
+        }
+        let descriptors =
+            answer.granted.as_ref().map(|(link, memory)| [memory.as_fd(), link.ring.bell.as_fd()]);
+        let descriptors = descriptors.as_ref().map_or(&[][..], |both| both);
+        let sent = rendezvous::send_patiently(&offerer.rendezvous, &answer.datagram, descriptors);
+        // Also when there was no room: somebody has to come and empty it.
+        registry.signal(offerer.slot);
+        match (sent, answer) {
+            (Sent::Yes, Answer { granted: Some((link, _)), .. }) => {
+                self.link(link);
+                Ok(())
+            }
+            (Sent::Yes, Answer { datagram: Datagram { message: Message::Refused(reason), .. }, .. }) => {
+                Err(reason)
+            }
+            (Sent::Full, answer) => {
+                negotiation.unsent = Some(answer);
+                Ok(())
+            }
+            _ => Err(Reason::NoPeer),
+        }
+    }
+
     /// This end's memory joined with what was offered, and the descriptor of it for the peer.
-    fn grant(&self, letter: Letter) -> Result<(OwnedFd, Link), Reason> {
+    fn grant(&self, letter: Letter) -> Result<(Link, Placed), Reason> {
         if !self.is_sole_holder() {
             return Err(Reason::Shared);
         }
-        let side = Side::new()?;
-        let descriptor = side.descriptor.try_clone().map_err(|_| Reason::FdLimit)?;
-        Ok((descriptor, side.join(letter)?))
+        Side::new()?.join(letter)
     }
 
     fn link(&self, link: Link) {
@@ -304,9 +365,12 @@ impl Connection {
         let Some(link) = self.link.get() else { return };
         let queue = &link.ring.queue;
         let (sent, received) = self.gate.bytes();
-        queue.start(Start { tx_tcp_bytes: sent, rx_tcp_bytes: received });
+        let kernel = socket::kernel_counts(self.fd()).ok();
+        // A peer that makes no room takes our end of TCP for our death unless it knows better.
+        let is_shut = kernel.as_ref().is_some_and(|kernel| kernel.shut);
+        queue.start(Start { tx_tcp_bytes: sent, rx_tcp_bytes: received, is_shut });
         self.read_settings();
-        let reason = if self.is_bypassed(sent, received) { Some(Reason::Bypassed) } else { None };
+        let reason = self.is_bypassed(kernel.as_ref(), sent, received).then_some(Reason::Bypassed);
         match reason {
             None => queue.set_ready(),
             Some(_) => queue.set_tcp_only(),
@@ -334,8 +398,8 @@ impl Connection {
 
     /// Whether the kernel counted other bytes than this process did: then some moved unseen (stdio,
     /// io_uring, another process), and no position on the two sides would agree.
-    fn is_bypassed(&self, sent: u64, received: u64) -> bool {
-        let Ok(kernel) = socket::kernel_counts(self.fd()) else { return true };
+    fn is_bypassed(&self, kernel: Option<&socket::KernelCounts>, sent: u64, received: u64) -> bool {
+        let Some(kernel) = kernel else { return true };
         let syn = u64::from(self.role == Role::Connected);
         let sent_seen = kernel.sent.contains(&sent) || kernel.sent.contains(&(sent + syn));
         let bypassed = !kernel.received.contains(&received) || !sent_seen;

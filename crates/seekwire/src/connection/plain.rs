@@ -1,8 +1,9 @@
 //! The plain phase: the kernel's socket alone, at the price of two atomic additions per call.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::Connection;
+use crate::registry::Slot;
 
 /// Phase and number of callers inside a bracket, in one word so that the change of phase and the last
 /// caller's leaving cannot miss each other; and what went by meanwhile.
@@ -14,6 +15,8 @@ pub(super) struct Gate {
     next_look: AtomicU32,
     sent: AtomicU64,
     received: AtomicU64,
+    /// This process has an entry in the registry that tells of these bytes.
+    shown: AtomicBool,
 }
 
 const ATTACHED: u32 = 1 << 31;
@@ -79,8 +82,14 @@ impl Gate {
         self.next_look.store(calls.saturating_add(more), Ordering::Relaxed);
     }
 
+    /// The registry is told of every byte from now on.
+    pub(super) fn show(&self) {
+        self.shown.store(true, Ordering::Relaxed);
+    }
+
     /// The caller's number of calls begins anew: in a child, which is another process to its peers.
     pub(super) fn begin_anew(&self) {
+        self.shown.store(false, Ordering::Relaxed);
         self.calls.store(0, Ordering::Relaxed);
         self.next_look.store(0, Ordering::Relaxed);
     }
@@ -108,6 +117,32 @@ impl Connection {
         self.gate.enter().then(|| Plain { connection: self })
     }
 
+    /// As [`Connection::enter_plain`] where there is nothing else to do; `None` also where there is. Makes no
+    /// system call and cannot fail.
+    #[inline]
+    #[must_use]
+    pub fn enter_plain_at_once(&self) -> Option<Plain<'_>> {
+        if self.gate.is_attached() || self.is_due() {
+            return None;
+        }
+        self.gate.enter().then(|| Plain { connection: self })
+    }
+
+    /// Does what became due while a bracket was held that [`Plain::leave`] left.
+    #[cold]
+    pub fn catch_up(&self) {
+        self.try_attach();
+        // What came while the system call slept: answers must not pile up until the next call.
+        if self.is_signalled() {
+            self.negotiate();
+        }
+    }
+
+    #[inline]
+    fn is_signalled(&self) -> bool {
+        self.slot.get().is_some_and(Slot::is_signalled)
+    }
+
     /// Whether there is a reason to negotiate. Looked at before every call, so the usual answer is two
     /// loads away.
     #[inline]
@@ -115,8 +150,7 @@ impl Connection {
         let threshold = self.first_look();
         let traffic = self.gate.traffic(threshold);
         traffic >= threshold
-            && (traffic >= self.gate.next_look.load(Ordering::Relaxed)
-                || self.slot.get().is_some_and(crate::registry::Slot::is_signalled))
+            && (traffic >= self.gate.next_look.load(Ordering::Relaxed) || self.is_signalled())
     }
 
     /// The accepting side registers before the connecting side looks for it.
@@ -146,15 +180,27 @@ impl Plain<'_> {
     /// The system call received this many bytes.
     #[inline]
     pub fn received(&self, n: usize) {
-        self.connection.gate.received.fetch_add(n as u64, Ordering::Relaxed);
+        let before = self.connection.gate.received.fetch_add(n as u64, Ordering::Relaxed);
+        if let Some(slot) = self.slot() {
+            slot.show_received(before + n as u64, 0);
+        }
         self.count();
     }
 
     /// The system call sent this many bytes.
     #[inline]
     pub fn sent(&self, n: usize) {
-        self.connection.gate.sent.fetch_add(n as u64, Ordering::Relaxed);
+        let before = self.connection.gate.sent.fetch_add(n as u64, Ordering::Relaxed);
+        if let Some(slot) = self.slot() {
+            slot.show_sent(before + n as u64, 0);
+        }
         self.count();
+    }
+
+    #[inline]
+    fn slot(&self) -> Option<&Slot> {
+        let shown = self.connection.gate.shown.load(Ordering::Relaxed);
+        self.connection.slot.get().filter(|_| shown)
     }
 
     #[inline]
@@ -163,15 +209,23 @@ impl Plain<'_> {
     }
 }
 
+impl Plain<'_> {
+    /// Leaves the bracket as a drop does, but leaves what is due then to the caller: if true,
+    /// [`Connection::catch_up`] is to be called. Makes no system call and cannot fail.
+    #[inline]
+    #[must_use]
+    pub fn leave(self) -> bool {
+        let connection = self.connection;
+        std::mem::forget(self);
+        connection.gate.leave() || connection.is_signalled()
+    }
+}
+
 impl Drop for Plain<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.connection.gate.leave() {
-            self.connection.try_attach();
-        }
-        // What came while the system call slept: answers must not pile up until the next call.
-        if self.connection.slot.get().is_some_and(crate::registry::Slot::is_signalled) {
-            self.connection.negotiate();
+        if self.connection.gate.leave() || self.connection.is_signalled() {
+            self.connection.catch_up();
         }
     }
 }

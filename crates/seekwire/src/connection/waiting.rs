@@ -3,11 +3,9 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use protocol::Carrier;
 use protocol::switch::RxStep;
-use protocol::{Carrier, Reason};
 use transport::Errno;
-use transport::mem::{Own, Peer};
-use transport::queue::Rx;
 use transport::spin::{SpinPolicy, Spinner};
 use transport::sys::poll::{self, Deadline, Events};
 use transport::sys::{Fd, thread};
@@ -44,18 +42,20 @@ impl Connection {
         interrupts: u32,
     ) -> Result<bool, Errno> {
         let q = &link.ring.queue;
+        self.attend();
+        // What is owed to the peer goes out while this end only receives.
+        let owes = q.owed() > 0;
         let ready = || {
             mark.map_or_else(|| q.has_record(), |mark| q.published_mark() != mark)
                 || self.interrupts() != interrupts
                 || q.wants_attention()
+                || (q.owed() > 0) != owes
         };
-        self.attend();
         if carrier == Carrier::Ring && link.rx_spinner.spin(link.policy(), ready) {
             return Ok(false);
         }
         let read = Events { read: true, ..Events::default() };
-        // What is owed to the peer goes out while this end only receives.
-        let of_socket = Events { write: link.owing.load(Ordering::Relaxed), ..read };
+        let of_socket = Events { write: owes, ..read };
         match link.ring.sleep(read, self.fd(), of_socket, until, ready) {
             Ok(events) => self.not_interrupted(interrupts).map(|()| events.read || events.dead),
             Err(Errno::TIMEDOUT) => Err(Errno::AGAIN),
@@ -125,8 +125,14 @@ impl Connection {
 
     fn wait_for_room(&self, link: &Link, until: Deadline, interrupts: u32) -> Result<(), Errno> {
         let q = &link.ring.queue;
-        let ready =
-            || q.has_room() || q.peer_has_closed() || self.interrupts() != interrupts || q.wants_attention();
+        let ready = || {
+            q.has_room()
+                || q.peer_has_closed()
+                || self.interrupts() != interrupts
+                || q.wants_attention()
+                // Another thread has met the wish for TCP.
+                || !q.tx_on_ring()
+        };
         if link.tx_spinner.spin(link.policy(), ready) {
             return Ok(());
         }
@@ -141,7 +147,7 @@ impl Connection {
                 Ok(events) if events.dead || (events.hangup && !q.peer_is_shut()) => link.peer_is_gone(),
                 Ok(_) => {}
                 Err(Errno::TIMEDOUT) if !until.is_over() => {
-                    if thread::process_is_alive(link.peer_pid) {
+                    if link.peer_lives() {
                         continue;
                     }
                     link.peer_is_gone();
@@ -149,48 +155,6 @@ impl Connection {
                 Err(error) => return Err(error),
             }
             return Ok(());
-        }
-    }
-
-    /// Waits until what is owed is with the kernel, before this end ends its sending direction.
-    pub(super) fn pay_all(&self, link: &Link) {
-        let until = Deadline::after(Some(2 * CHECK));
-        let write = Events { write: true, ..Events::default() };
-        while link.owing.load(Ordering::Relaxed) && !until.is_over() {
-            let paid = self.pay(link, &link.ring.queue.tx());
-            if paid.is_err() {
-                return;
-            }
-            let _ = poll::wait(Fd::new(-1), self.fd(), write, until);
-        }
-    }
-
-    /// Lets the peer's wish for TCP take effect on this end's sends. Called while waiting, so that an end
-    /// that has nothing to send does not keep the peer from what it wants TCP for.
-    pub fn attend(&self) {
-        let Some(link) = self.attached() else { return };
-        let q = &link.ring.queue;
-        if link.owing.load(Ordering::Relaxed) {
-            // An error is that of the next send.
-            let _ = self.pay(link, &q.tx());
-        }
-        if !q.wants_attention() {
-            return;
-        }
-        let (_, by_peer) = q.tcp_only();
-        let tx = q.tx();
-        if q.is_asked_back() {
-            self.give_back(link, &tx);
-        }
-        // Without room for the record now, the next wait or send does it.
-        let _ = tx.carrier();
-        let _ = tx.should_ring();
-        drop(tx);
-        link.ring.peer_bell.ring();
-        if by_peer {
-            self.set_reason(Some(Reason::AskedByPeer));
-        } else {
-            self.show_carriers();
         }
     }
 
@@ -203,21 +167,21 @@ impl Connection {
         let Some(link) = self.attached() else { return Readiness::default() };
         let q = &link.ring.queue;
         if !link.is_sound() {
-            return Readiness { read: true, write: true, tx_on_ring: false, end: true };
+            return Readiness { read: true, write: true, end: true, ..Readiness::default() };
         }
-        if link.owing.load(Ordering::Relaxed) {
+        if q.owed() > 0 {
             self.attend();
         }
         let tx_on_ring = link.tx_on_ring();
         let read = q.has_data() || (q.has_record() && self.has_data_after_switches(link));
         let end = q.peer_has_closed() || (read && q.has_end());
-        Readiness { read, write: tx_on_ring && q.has_room(), tx_on_ring, end }
+        Readiness { read, write: tx_on_ring && q.has_room(), tx_on_ring, owes: q.owed() > 0, end }
     }
 
     /// Takes switches off the head of the ring to see what comes after them.
     #[cold]
     fn has_data_after_switches(&self, link: &Link) -> bool {
-        let rx = link.ring.queue.rx();
+        let Ok(rx) = self.rx(link) else { return false };
         let step = rx.step();
         let ring = rx.should_ring();
         drop(rx);
@@ -285,86 +249,6 @@ impl Connection {
         self.attached().is_some_and(|link| link.policy() != SpinPolicy::Fixed(0))
     }
 
-    // ---- back to TCP ---------------------------------------------------------------------------
-
-    /// Both directions go back to TCP, for good. This end's sends do so at once; the peer is asked to, and
-    /// does at its next send. For reasons that hand the socket to somebody who does not know of the ring,
-    /// what was not received yet is sent again by TCP, and this waits (up to a quarter of a second) until
-    /// the peer has done so.
-    ///
-    /// # Errors
-    /// EAGAIN when the peer did not answer in time, because it makes no call on the connection: handing
-    /// the socket over would lose bytes. Receive them first.
-    pub fn fall_back(&self, why: Reason) -> Result<(), Errno> {
-        let Some(link) = self.attached() else {
-            self.stay_plain(why);
-            return Ok(());
-        };
-        let q = &link.ring.queue;
-        self.set_reason(Some(why));
-        if !matches!(why, Reason::Exec | Reason::FdPassed | Reason::Stdio | Reason::Spliced) {
-            q.set_tcp_only();
-            self.attend();
-            link.ring.peer_bell.ring();
-            return Ok(());
-        }
-        // With both ends in one process, the other one may be this very thread's to serve.
-        let patience = if link.peer_pid == thread::process_id() { CHECK / 10 } else { CHECK / 4 };
-        let rx = q.rx();
-        // In one word with the wish for TCP: a peer that leaves the ring takes back first.
-        rx.ask_back();
-        self.attend();
-        link.ring.peer_bell.ring();
-        let handed_over = self.have_sent_again(link, &rx, Deadline::after(Some(patience)));
-        if rx.should_ring() {
-            link.ring.peer_bell.ring();
-        }
-        if q.tx_on_ring() { Err(Errno::AGAIN) } else { handed_over }
-    }
-
-    /// Waits until nothing can come by the ring any more: the peer has taken back what this end has not
-    /// received (in its next call on the connection, or at once if it waits in one), or there was nothing.
-    fn have_sent_again(&self, link: &Link, rx: &Rx<'_, Own, Peer>, until: Deadline) -> Result<(), Errno> {
-        let q = &link.ring.queue;
-        let refused = loop {
-            match rx.is_taken_back() {
-                Ok(Some(true)) => return Ok(()),
-                Ok(Some(false)) => break true,
-                Ok(None) => {}
-                Err(violation) => return Err(self.violated(link, violation)),
-            }
-            // A send that began before the wish is over, and the ring is empty.
-            if !q.peer_is_sending() && !q.has_record() {
-                break false;
-            }
-            if until.is_over() || !thread::process_is_alive(link.peer_pid) {
-                break false;
-            }
-            std::thread::yield_now();
-        };
-        match rx.withdraw(link.peer_pid) {
-            Ok(true) => return Ok(()),
-            // The end of the stream is TCP's to tell, too.
-            Ok(false) if !refused && matches!(rx.step(), Ok(step) if is_over(step)) => return Ok(()),
-            Ok(false) => {}
-            Err(violation) => return Err(self.violated(link, violation)),
-        }
-        tracing::error!(
-            "fd {}: process {} did not take back what it had sent; receive before the socket is handed over",
-            self.fd().raw(),
-            link.peer_pid
-        );
-        Err(Errno::AGAIN)
-    }
-
-    /// Waits the microseconds until bytes may be given to the kernel's socket without overtaking what
-    /// went by the ring: for a call that the caller makes on it itself, after [`Connection::fall_back`].
-    pub fn settle_on_tcp(&self) {
-        let Some(link) = self.attached() else { return };
-        let tx = link.ring.queue.tx();
-        self.wait_for_unbounded_read(link, &tx);
-    }
-
     /// Waits until the socket is readable or writable by either carrier.
     ///
     /// # Errors
@@ -375,12 +259,25 @@ impl Connection {
             let _bracket = self.enter_plain();
             return poll::wait(Fd::new(-1), self.fd(), wanted, until).map(drop);
         };
-        let ready = || {
+        loop {
+            self.attend();
+            let begun = self.readiness();
+            let ready = || {
+                let now = self.readiness();
+                (want.read && now.read)
+                    || (want.write && now.write)
+                    || (now.tx_on_ring, now.owes) != (begun.tx_on_ring, begun.owes)
+                    || link.ring.queue.wants_attention()
+            };
+            let room = begun.owes || (want.write && !begun.tx_on_ring);
+            let events =
+                link.ring.sleep(wanted, self.fd(), Events { write: room, ..wanted }, until, ready)?;
             let now = self.readiness();
-            (want.read && now.read) || (want.write && now.write)
-        };
-        let of_socket = Events { write: want.write && !self.readiness().tx_on_ring, ..wanted };
-        link.ring.sleep(wanted, self.fd(), of_socket, until, ready).map(drop)
+            let by_kernel = events.read || events.dead || (events.write && want.write && !now.owes);
+            if by_kernel || (want.read && now.read) || (want.write && now.write) {
+                return Ok(());
+            }
+        }
     }
 }
 
@@ -391,11 +288,6 @@ impl Link {
         self.ring.queue.note_processor(here);
         if self.ring.queue.peer_processor() == Some(here) { SpinPolicy::Fixed(0) } else { Config::get().spin }
     }
-}
-
-/// Whether there is nothing on the ring for the receiver.
-fn is_over(step: RxStep) -> bool {
-    matches!(step, RxStep::TcpUnbounded | RxStep::RingEmpty | RxStep::End)
 }
 
 fn events(want: Interest) -> Events {

@@ -23,6 +23,8 @@
 //! Trust: every word of the peer's is loaded once and range-checked; [`Violation`] is what a caller
 //! answers with a reset.
 
+mod back;
+mod recount;
 mod rx;
 mod tx;
 
@@ -64,6 +66,8 @@ pub struct Start {
     pub tx_tcp_bytes: u64,
     /// Bytes that this end has taken from the kernel.
     pub rx_tcp_bytes: u64,
+    /// This end has shut its sending direction down already.
+    pub is_shut: bool,
 }
 
 /// Writes the header and the free stack of a new end into its zeroed memory, before it is shown to a
@@ -104,6 +108,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     pub fn start(&self, at: Start) {
         self.set(layout::TX_TCP_BYTES, at.tx_tcp_bytes);
         self.set(layout::RX_TCP_BYTES, at.rx_tcp_bytes);
+        self.set(layout::TX_SHUT, at.is_shut.into());
     }
 
     /// This end's own memory.
@@ -122,18 +127,36 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.geometry
     }
 
-    /// Takes the sending half.
+    /// Takes the sending half; `None` in a signal handler that has interrupted its holder.
     #[inline]
-    pub fn tx(&self) -> Tx<'_, O, P> {
-        let (held, acquired) = lock::acquire(&self.own, layout::TX_LOCK);
-        Tx::new(self, held, acquired)
+    pub fn try_tx(&self) -> Option<Tx<'_, O, P>> {
+        let (held, acquired) = lock::acquire(&self.own, layout::TX_LOCK)?;
+        Some(Tx::new(self, held, acquired))
     }
 
-    /// Takes the receiving half.
+    /// Takes the receiving half; `None` in a signal handler that has interrupted its holder.
+    #[inline]
+    pub fn try_rx(&self) -> Option<Rx<'_, O, P>> {
+        let (held, acquired) = lock::acquire(&self.own, layout::RX_LOCK)?;
+        Some(Rx::new(self, held, acquired))
+    }
+
+    /// Takes the sending half, where no signal handler can be.
+    ///
+    /// # Panics
+    /// When this thread has it already.
+    #[inline]
+    pub fn tx(&self) -> Tx<'_, O, P> {
+        self.try_tx().expect("this thread has the sending half already")
+    }
+
+    /// Takes the receiving half, where no signal handler can be.
+    ///
+    /// # Panics
+    /// When this thread has it already.
     #[inline]
     pub fn rx(&self) -> Rx<'_, O, P> {
-        let (held, acquired) = lock::acquire(&self.own, layout::RX_LOCK);
-        Rx::new(self, held, acquired)
+        self.try_rx().expect("this thread has the receiving half already")
     }
 
     #[inline]
@@ -150,8 +173,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     /// it is of, so that moving on is one store.
     #[inline]
     fn offset_in(&self, position: u64) -> usize {
-        let word = self.get(layout::RX_OFFSET);
-        if word >> 32 == position & 0xffff_ffff { (word & 0xffff_ffff) as usize } else { 0 }
+        layout::offset_at(self.get(layout::RX_OFFSET), position)
     }
 
     /// Stores a word so that whoever takes over after the death of this process finds it only together
@@ -171,6 +193,12 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     /// Asks the peer to send by TCP from now on, and rules the ring out for this end's own sends.
     pub fn set_tcp_only(&self) {
         self.own.word(layout::CONTROL).fetch_or(control::TCP_ONLY, Ordering::SeqCst);
+    }
+
+    /// Marks the sending direction as shut down without saying so in the ring, for who cannot take the half:
+    /// the end of TCP tells the peer.
+    pub fn set_shut(&self) {
+        self.own.word(layout::TX_SHUT).store(1, Ordering::Release);
     }
 
     /// Tells the peer that this end has closed.
@@ -207,21 +235,6 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     #[must_use]
     pub fn peer_is_sending(&self) -> bool {
         self.peer.load(layout::TX_LOCK, Ordering::SeqCst) != 0
-    }
-
-    /// Whether the peer wants what it has not taken off the ring to be sent again by TCP, and was not
-    /// answered yet.
-    #[must_use]
-    pub fn is_asked_back(&self) -> bool {
-        self.peer.load(layout::CONTROL, Ordering::Acquire) & control::TAKE_BACK != 0
-            && self.get(layout::TAKEN_BACK) == 0
-    }
-
-    /// Whether the peer wants something of this end's sending half that does not need a send.
-    #[inline]
-    #[must_use]
-    pub fn wants_attention(&self) -> bool {
-        self.tcp_only().0 && (self.is_asked_back() || (self.tx_on_ring() && self.has_room()))
     }
 
     /// Notes where this thread runs; the peer does not spin for somebody on its own processor.
@@ -349,13 +362,13 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         unread.max(self.front_bytes())
     }
 
-    /// Bytes in the ring that the peer has not taken.
+    /// Bytes in the ring that the peer has not taken, or that were taken back and wait for the kernel.
     #[must_use]
     pub fn unsent(&self) -> usize {
         let consumed = self.peer.load(layout::CONSUMED_BYTES, Ordering::Acquire);
         let published = self.get(layout::PUBLISHED_BYTES);
         // The peer may have taken bytes that are being published and not counted yet.
-        published.saturating_sub(consumed) as usize
+        published.saturating_sub(consumed) as usize + self.owed()
     }
 
     /// Ring bytes sent and received so far.
@@ -488,6 +501,17 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         if self.add_holder(pid) {
             self.own.word(layout::FORKS_PENDING).fetch_sub(1, Ordering::AcqRel);
         }
+    }
+
+    /// Whether a process that the peer says holds its end is alive, or is about to be forked.
+    #[must_use]
+    pub fn peer_has_holder(&self) -> bool {
+        let holders = || (0..layout::HOLDER_SLOTS).map(|slot| layout::HOLDERS + slot * 8);
+        self.peer.load(layout::FORKS_PENDING, Ordering::Acquire) != 0
+            || holders().any(|holder| match self.peer.load(holder, Ordering::Acquire) as u32 {
+                0 => false,
+                pid => process_is_alive(pid),
+            })
     }
 
     /// Takes a process off the holders. Returns whether it was the last one that can be alive.

@@ -1,22 +1,21 @@
 //! The receiving half of a queue pair, held under its lock.
 
-use protocol::Carrier;
 use protocol::record::{HEADER, Head, Record};
 use protocol::switch::{RxHead, RxStep};
 
 use super::{Memory, QueuePair, Violation};
 use crate::iov::Scatter;
-use crate::layout::{self, control};
+use crate::layout;
 use crate::lock::{Acquired, Held};
 use crate::mem::PeerMemory;
 use crate::sync::{Ordering, store_fenced};
-use crate::sys::thread::{process_is_alive, relax};
 
 /// The receiving half.
 #[derive(Debug)]
 pub struct Rx<'q, O: Memory, P> {
-    queue: &'q QueuePair<O, P>,
+    pub(super) queue: &'q QueuePair<O, P>,
     _held: Held<'q, O>,
+    acquired: Acquired,
 }
 
 /// Contiguous bytes at the head of the ring, in the peer's memory.
@@ -62,7 +61,7 @@ struct Located {
 
 impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     pub(super) fn new(queue: &'q QueuePair<O, P>, held: Held<'q, O>, acquired: Acquired) -> Self {
-        let rx = Self { queue, _held: held };
+        let rx = Self { queue, _held: held, acquired };
         if acquired == Acquired::FromTheDead {
             rx.recover();
         }
@@ -74,6 +73,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     fn recover(&self) {
         let q = self.queue;
         q.set(layout::UNBOUNDED_READ, 0);
+        self.recover_wish();
         let returning = Returning::decode(q.get(layout::RETURNING));
         let due = returning.filter(|r| {
             r.position != q.get(layout::RX_POSITION) as u32 && r.count == q.get(layout::RETURNED) as u16
@@ -81,6 +81,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         if let Some(due) = due {
             self.give_back(due.segment.into());
         }
+        q.recount_consumed();
         // It may have died between noting that it rings and ringing.
         q.set(layout::RUNG_SPACE, 0);
     }
@@ -146,6 +147,20 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     pub fn received_by_tcp(&self, n: usize) {
         let q = self.queue;
         q.set(layout::RX_TCP_BYTES, q.get(layout::RX_TCP_BYTES) + n as u64);
+    }
+
+    /// Whether the holder before has died: it may have taken bytes from the kernel and not said so.
+    #[inline]
+    #[must_use]
+    pub fn is_from_the_dead(&self) -> bool {
+        self.acquired == Acquired::FromTheDead
+    }
+
+    /// The kernel has given `n` bytes in all.
+    pub fn recount_tcp(&self, n: u64) {
+        let q = self.queue;
+        // What a holder counted it had received.
+        q.set(layout::RX_TCP_BYTES, n.max(q.get(layout::RX_TCP_BYTES)));
     }
 
     // ---- data ---------------------------------------------------------------------------------
@@ -245,58 +260,6 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         enough
     }
 
-    // ---- taking back --------------------------------------------------------------------------
-
-    /// Promises to take nothing more off the ring, and asks the peer to send it again by TCP.
-    pub fn ask_back(&self) {
-        let q = self.queue;
-        let position = q.get(layout::RX_POSITION);
-        q.set(layout::BACK_FROM, position << 32 | q.offset_in(position) as u64);
-        q.own.word(layout::CONTROL).fetch_or(control::TAKE_BACK | control::TCP_ONLY, Ordering::SeqCst);
-    }
-
-    /// Whether the peer has done so (then the ring is done with) or refused; `None` before it answered.
-    ///
-    /// # Errors
-    /// [`Violation`].
-    pub fn is_taken_back(&self) -> Result<Option<bool>, Violation> {
-        let q = self.queue;
-        match q.peer.load(layout::TAKEN_BACK, Ordering::Acquire) {
-            0 | layout::AT_WORK => return Ok(None),
-            layout::TAKEN => {}
-            _ => return Ok(Some(false)),
-        }
-        let end = q.peer.load(layout::TX_POSITION, Ordering::Relaxed);
-        let left = end.checked_sub(q.get(layout::RX_POSITION)).ok_or(Violation)?;
-        if left > q.peer_geometry.cells() as u64 {
-            return Err(Violation);
-        }
-        let mut switch = q.rx_switch();
-        switch.carrier = Carrier::Tcp;
-        q.set_rx_switch(switch);
-        self.advance(left);
-        Ok(Some(true))
-    }
-
-    /// Gives up asking, unless the peer is at it already: then this waits for its answer. Returns whether
-    /// the peer has taken the bytes back after all.
-    ///
-    /// # Errors
-    /// [`Violation`], also of a peer that dies over it.
-    pub fn withdraw(&self, peer_pid: u32) -> Result<bool, Violation> {
-        let q = self.queue;
-        // SYNC POINT "take back", receiver: the wish is gone before the peer's word is looked at; see
-        // `Tx::take_back`.
-        q.own.word(layout::CONTROL).fetch_and(!control::TAKE_BACK, Ordering::SeqCst);
-        while q.peer.load(layout::TAKEN_BACK, Ordering::SeqCst) == layout::AT_WORK {
-            if !process_is_alive(peer_pid) {
-                return Err(Violation);
-            }
-            relax();
-        }
-        Ok(self.is_taken_back()? == Some(true))
-    }
-
     // ---- records ------------------------------------------------------------------------------
 
     /// The record at the head, pads skipped.
@@ -384,7 +347,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     }
 
     #[inline]
-    fn advance(&self, cells: u64) {
+    pub(super) fn advance(&self, cells: u64) {
         let q = self.queue;
         let position = q.get(layout::RX_POSITION) + cells;
         q.set_in_order(layout::RX_POSITION, position);

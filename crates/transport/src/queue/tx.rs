@@ -6,7 +6,7 @@ use protocol::switch::{TxConditions, TxStep, TxSwitch};
 
 use super::{Memory, QueuePair, Violation};
 use crate::iov::Gather;
-use crate::layout::{self, Geometry, control};
+use crate::layout::{self, Geometry};
 use crate::lock::{Acquired, Held};
 use crate::mem::PeerMemory;
 use crate::sync::{Ordering, store_fenced};
@@ -15,7 +15,8 @@ use crate::sync::{Ordering, store_fenced};
 /// wastes that rest, the header after it must be free to be cleared, and there is the end.
 const ANY_RECORD: usize = 2 * MAX_CELLS + END_RECORD;
 
-/// Free descriptors that only the end of the stream may use, so that it can always be said.
+/// Free descriptors that only the last record may use, the end of the stream or the switch to TCP, so that
+/// it can always be said.
 const END_RECORD: usize = 1;
 
 /// Descriptors that may be in use when there is room for any record.
@@ -50,7 +51,7 @@ pub enum Full {
 /// The sending half.
 #[derive(Debug)]
 pub struct Tx<'q, O: Memory, P> {
-    queue: &'q QueuePair<O, P>,
+    pub(super) queue: &'q QueuePair<O, P>,
     _held: Held<'q, O>,
 }
 
@@ -65,16 +66,33 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
 
     // ---- the switch ---------------------------------------------------------------------------
 
-    /// Makes the switch between carriers that is due and says where the next byte goes.
+    /// Makes the switch between carriers that is due and says where the next byte goes. When the peer has
+    /// asked for its unread bytes to be sent again, they are owed from now on ([`Tx::owed`]), and go by TCP
+    /// before any other.
     ///
     /// # Errors
-    /// [`Full::NoRoom`] when the record that announces the switch has no room.
+    /// [`Full::NoRoom`] when the record that announces a switch to the ring has no room; there is always
+    /// room to leave it.
     #[inline]
     pub fn carrier(&self) -> Result<Carrier, Full> {
         let q = self.queue;
         let (tcp_only, _) = q.tcp_only();
         if q.tx_on_ring() && !tcp_only {
             return Ok(Carrier::Ring);
+        }
+        self.leave_or_enter(tcp_only)
+    }
+
+    #[cold]
+    fn leave_or_enter(&self, tcp_only: bool) -> Result<Carrier, Full> {
+        let q = self.queue;
+        // The wish to have bytes back comes together with the one for TCP, or after it: nothing goes by
+        // TCP before the bytes that the peer wants back.
+        if tcp_only {
+            self.take_back()?;
+        }
+        if q.is_shut() {
+            return Ok(q.carriers().0);
         }
         self.switch(TxConditions { ready: q.peer_is_ready(), tcp_only })
     }
@@ -87,7 +105,8 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
             TxStep::EnterRing(at) => (Record::RingAt, at, Carrier::Ring),
             TxStep::LeaveRing => (Record::Tcp, 0, Carrier::Tcp),
         };
-        let position = self.place(1)?;
+        // The last record on the ring, as the end would be: nobody enters it again.
+        let position = self.place_leaving(1, if carrier == Carrier::Tcp { 0 } else { END_RECORD })?;
         // Should we die after the record was published, whoever recovers finishes the switch.
         q.set_in_order(layout::TX_SWITCHING, (position + 1) << 1 | carrier as u64);
         self.publish_word(record, word, position);
@@ -237,97 +256,14 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         Ok(())
     }
 
-    /// Gives a reserved segment back unused.
+    /// Gives a reserved segment back unused. Others of this end may wait for it, of whom the receiver knows
+    /// nothing: see [`Ring::cancel`](crate::carrier::Ring::cancel).
     pub fn cancel(&self, segment: usize) {
         let q = self.queue;
         q.set(layout::RESERVED_COUNT, q.get(layout::RESERVED_COUNT) - 1);
-        q.set(layout::ALLOTTED, q.get(layout::ALLOTTED) - 1);
         self.put_free(segment, 0);
-    }
-
-    // ---- taking back --------------------------------------------------------------------------
-
-    /// When the peer has asked for it: leaves the ring for good and returns the bytes on it that the peer
-    /// has not taken, to be sent again by TCP before anything else; [`Tx::answer_take_back`] tells
-    /// the peer.
-    /// `None` when it has not asked, was answered already, or the ring is not all that is in question.
-    ///
-    /// # Errors
-    /// [`Violation`].
-    pub fn take_back(&self) -> Result<Option<Vec<u8>>, Violation> {
-        let q = self.queue;
-        // On TCP already, but nothing was sent by it: what was on the ring would still come first.
-        let just_left = !q.tx_on_ring() && q.get(layout::LEFT_AT) == q.get(layout::TX_TCP_BYTES);
-        if !q.is_asked_back() || q.is_shut() || !(q.tx_on_ring() || just_left) {
-            return Ok(None);
-        }
-        // SYNC POINT "take back", sender: at work before the wish is looked at once more; see
-        // `Rx::withdraw`.
-        store_fenced(q.own.word(layout::TAKEN_BACK), layout::AT_WORK);
-        if q.peer.load(layout::CONTROL, Ordering::SeqCst) & control::TAKE_BACK == 0 {
-            q.own.word(layout::TAKEN_BACK).store(0, Ordering::Release);
-            return Ok(None);
-        }
-        let from = q.peer.load(layout::BACK_FROM, Ordering::Acquire);
-        let end = q.get(layout::TX_POSITION);
-        let behind = (end as u32).wrapping_sub((from >> 32) as u32);
-        let mut position = end.checked_sub(behind.into()).ok_or(Violation)?;
-        if position < q.get(layout::CONSUMED_SEEN) || u64::from(behind) > q.geometry.cells() as u64 {
-            return Err(Violation);
-        }
-        let mut skip = from as u32 as usize;
-        let mut bytes = Vec::new();
-        while position < end {
-            let cell = q.geometry.cell_at(position);
-            let word = q.own.word(cell).load(Ordering::Relaxed);
-            let Head::Record(record) = Record::decode(word, position, q.geometry.segment_size()) else {
-                return Err(Violation);
-            };
-            // The peer says where to begin: in the middle of a record, payload is taken for a header.
-            let (at, len) = match record {
-                Record::Inline { len } => {
-                    if q.geometry.lap_offset(position) + record.cells() > q.geometry.cells() {
-                        return Err(Violation);
-                    }
-                    (cell + HEADER, len)
-                }
-                Record::Segment { len } => {
-                    let segment = usize::try_from(q.get(cell + HEADER)).ok();
-                    let segment = segment.filter(|s| *s < q.geometry.segments()).ok_or(Violation)?;
-                    (q.geometry.segment_at(segment), len)
-                }
-                // Bytes that went by TCP after those in question would be overtaken.
-                Record::Tcp if !just_left || position + 1 != end => return Ok(None),
-                Record::Tcp | Record::Pad | Record::RingAt | Record::Fin => (cell, 0),
-            };
-            let start = bytes.len();
-            bytes.resize(start + len, 0);
-            q.own.read_back(at, &mut bytes[start..]);
-            if len > 0 {
-                bytes.drain(start..start + skip.min(len));
-                skip = 0;
-            }
-            position += match record {
-                Record::Pad => (q.geometry.cells() - q.geometry.lap_offset(position)) as u64,
-                other => other.cells() as u64,
-            };
-        }
-        let mut switch = q.tx_switch();
-        switch.left_ring();
-        q.set_tx_switch(switch);
-        let published = q.own.word(layout::PUBLISHED_BYTES);
-        let left = published.load(Ordering::Relaxed).saturating_sub(bytes.len() as u64);
-        published.store(left, Ordering::Release);
-        Ok(Some(bytes))
-    }
-
-    /// Answers a peer that has asked and not withdrawn: what was taken back is on its way, or cannot be.
-    pub fn answer_take_back(&self, taken: bool) {
-        let answer = if taken { layout::TAKEN } else { layout::REFUSED };
-        let word = self.queue.own.word(layout::TAKEN_BACK);
-        if taken || word.load(Ordering::Relaxed) == layout::AT_WORK || self.queue.is_asked_back() {
-            word.store(answer, Ordering::Release);
-        }
+        // Fenced: either who cancels sees the waiter, or the waiter sees the room.
+        store_fenced(q.own.word(layout::ALLOTTED), q.get(layout::ALLOTTED) - 1);
     }
 
     // ---- descriptors --------------------------------------------------------------------------
@@ -470,11 +406,13 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         let position = self.recover_position();
         self.recover_switch(position);
         self.recover_segments(position);
+        self.recover_debt();
         let q = self.queue;
         if q.is_shut() && q.tx_on_ring() {
             // Perhaps it had not said so. The receiver stops at the first end.
             let _ = self.publish_end();
         }
+        q.recount_published();
         // It may have died between noting that it rings and ringing.
         q.set(layout::RUNG_DATA, 0);
     }

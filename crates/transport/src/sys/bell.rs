@@ -4,7 +4,7 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::event::EventfdFlags;
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd};
 
 use super::fd::{Fd, Placed};
 
@@ -31,12 +31,12 @@ impl Bell {
     ///
     /// # Errors
     /// EINVAL when the descriptor blocks or is not an eventfd.
-    pub fn from_peer(bell: OwnedFd) -> io::Result<Self> {
-        let flags = rustix::fs::fcntl_getfl(&bell)?;
+    pub fn from_peer(bell: Placed) -> io::Result<Self> {
+        let flags = rustix::fs::fcntl_getfl(bell.as_fd())?;
         if !flags.contains(rustix::fs::OFlags::NONBLOCK) || !is_eventfd(bell.as_fd()) {
             return Err(rustix::io::Errno::INVAL.into());
         }
-        Ok(Self::of(Placed::new(bell)?))
+        Ok(Self::of(bell))
     }
 
     fn of(fd: Placed) -> Self {

@@ -74,6 +74,9 @@ pub fn placed_in(first: i32, last: i32) -> impl Iterator<Item = Fd> {
 }
 
 /// A descriptor of the library's own, out of the application's way.
+///
+/// The kernel hands out the lowest free number, which may be one that another thread of the application has just
+/// closed and believes to be closed: whatever is opened is to be moved at once.
 #[derive(Debug)]
 pub struct Placed(OwnedFd);
 
@@ -81,7 +84,7 @@ impl Placed {
     /// Moves a descriptor above the floor.
     ///
     /// # Errors
-    /// EMFILE or EINVAL when the hard limit on descriptors leaves no room there.
+    /// EMFILE or EINVAL when the limits on descriptors leave no room there.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
         let floor = FLOOR.load(Ordering::Relaxed);
         let placed = Self(if fd.as_raw_fd() >= floor { fd } else { duplicate_above(fd.as_fd(), floor)? });
@@ -124,11 +127,16 @@ fn duplicate_above(fd: BorrowedFd<'_>, floor: i32) -> io::Result<OwnedFd> {
     };
     let _one_at_a_time = LIMIT.lock();
     let (soft, hard) = super::host::descriptor_limit();
-    if hard <= soft || super::host::set_descriptor_limit(hard).is_err() {
+    // Some programs lower both limits to what they need themselves (memcached).
+    let lowered = if hard > soft { soft } else { soft / 4 * 3 };
+    let floor = i32::try_from(lowered).map_or(floor, |lowered| lowered.min(floor));
+    if hard > soft && super::host::set_descriptor_limit(hard).is_err() {
         return Err(error.into());
     }
     let placed = rustix::io::fcntl_dupfd_cloexec(fd, floor);
-    super::host::set_descriptor_limit(soft)?;
+    if hard > soft {
+        super::host::set_descriptor_limit(soft)?;
+    }
     Ok(placed?)
 }
 

@@ -89,6 +89,8 @@ pub struct KernelCounts {
     /// Bytes that a writer gave to the kernel. One too many on the end that opened the connection,
     /// because the kernel counts its SYN.
     pub sent: RangeInclusive<u64>,
+    /// Whether this end has shut its sending direction down.
+    pub shut: bool,
 }
 
 /// The kernel's own account of the bytes that have passed through a socket (RFC 4898 octet counters).
@@ -96,19 +98,69 @@ pub struct KernelCounts {
 /// # Errors
 /// Those of getsockopt(2) TCP_INFO and of the queue ioctls.
 pub fn kernel_counts(fd: Fd) -> Result<KernelCounts, Errno> {
-    let (received_before, acked_before) = tcp_info(fd)?;
+    let before = tcp_info(fd)?;
     let unread = unread(fd)? as u64;
     let unsent = unsent(fd)? as u64;
-    let (received_after, acked_after) = tcp_info(fd)?;
+    let after = tcp_info(fd)?;
+    let received = |info: &Info| (info.received - info.fin_received()).saturating_sub(unread);
+    // One that is not acknowledged yet counts among the unsent.
+    let sent = |info: &Info| (info.acked + unsent).saturating_sub(after.fin_sent());
     Ok(KernelCounts {
-        received: received_before.saturating_sub(unread)..=received_after.saturating_sub(unread),
-        sent: acked_before + unsent..=acked_after + unsent,
+        received: received(&before)..=received(&after),
+        sent: sent(&before)..=sent(&after),
+        shut: after.fin_sent() > 0,
     })
 }
 
-/// tcpi_bytes_received and tcpi_bytes_acked.
-fn tcp_info(fd: Fd) -> Result<(u64, u64), Errno> {
-    // linux/tcp.h, struct tcp_info: the two counters are 64-bit fields at these offsets.
+/// The bytes that readers have taken from a socket so far. For a caller that keeps others from reading.
+///
+/// # Errors
+/// Those of [`kernel_counts`]; ENOTCONN when TCP is over; EAGAIN when bytes arrive all the time.
+pub fn bytes_taken(fd: Fd) -> Result<u64, Errno> {
+    for _ in 0..1000 {
+        let before = tcp_info(fd)?;
+        let unread = unread(fd)? as u64;
+        let after = tcp_info(fd)?;
+        if before.is_over() {
+            return Err(Errno::NOTCONN);
+        }
+        if (before.received, before.state) == (after.received, after.state) {
+            return Ok(before.received.saturating_sub(unread + before.fin_received()));
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+/// The state of a connection, and bytes including those that stand for the end of a direction (FIN).
+struct Info {
+    state: u8,
+    received: u64,
+    acked: u64,
+}
+
+impl Info {
+    /// Whether the kernel has forgotten the connection. linux/tcp_states.h: all but ESTABLISHED, FIN_WAIT1,
+    /// FIN_WAIT2, CLOSE_WAIT, LAST_ACK, CLOSING.
+    fn is_over(&self) -> bool {
+        !matches!(self.state, 1 | 4 | 5 | 8 | 9 | 11)
+    }
+
+    /// 1 if the peer's end of stream has arrived, which the kernel counts as a byte; 0 if not.
+    fn fin_received(&self) -> u64 {
+        // TIME_WAIT, CLOSE_WAIT, LAST_ACK, CLOSING.
+        u64::from(matches!(self.state, 6 | 8 | 9 | 11)).min(self.received)
+    }
+
+    /// As above, for this end's own.
+    fn fin_sent(&self) -> u64 {
+        // FIN_WAIT1, FIN_WAIT2, TIME_WAIT, LAST_ACK, CLOSING.
+        u64::from(matches!(self.state, 4 | 5 | 6 | 9 | 11))
+    }
+}
+
+/// tcpi_state, tcpi_bytes_received and tcpi_bytes_acked.
+fn tcp_info(fd: Fd) -> Result<Info, Errno> {
+    // linux/tcp.h, struct tcp_info: the state is its first byte, the counters are 64-bit fields at these offsets.
     const BYTES_ACKED: usize = 120;
     const BYTES_RECEIVED: usize = 128;
     let mut info = [0u64; 40];
@@ -116,7 +168,8 @@ fn tcp_info(fd: Fd) -> Result<(u64, u64), Errno> {
     if got < BYTES_RECEIVED + 8 {
         return Err(Errno::NOPROTOOPT);
     }
-    Ok((info[BYTES_RECEIVED / 8], info[BYTES_ACKED / 8]))
+    let [state, ..] = info[0].to_ne_bytes();
+    Ok(Info { state, received: info[BYTES_RECEIVED / 8], acked: info[BYTES_ACKED / 8] })
 }
 
 fn getsockopt<T: Copy>(fd: Fd, level: i32, name: i32, value: &mut T) -> Result<usize, Errno> {

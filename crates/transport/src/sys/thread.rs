@@ -1,6 +1,8 @@
 //! Threads: who this is, who is still alive, and sleeping on a word in shared memory.
 
+#[cfg(not(loom))]
 use std::cell::Cell;
+#[cfg(not(loom))]
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -11,11 +13,22 @@ use rustix::thread::futex;
 #[cfg(not(loom))]
 use crate::mem::{Own, OwnMemory};
 
+/// An id of this thread among those of the model, which are one to the kernel.
+#[cfg(loom)]
+pub(crate) fn id() -> u32 {
+    use std::hash::{DefaultHasher, Hash, Hasher};
+    let mut hasher = DefaultHasher::new();
+    loom::thread::current().id().hash(&mut hasher);
+    hasher.finish() as u32 >> 2 | 1
+}
+
+#[cfg(not(loom))]
 thread_local! {
     static ID: Cell<u32> = const { Cell::new(0) };
 }
 
 /// The kernel's id of this thread, cached.
+#[cfg(not(loom))]
 #[inline]
 pub(crate) fn id() -> u32 {
     ID.with(|id| match id.get() {
@@ -24,6 +37,7 @@ pub(crate) fn id() -> u32 {
     })
 }
 
+#[cfg(not(loom))]
 #[cold]
 fn first_id(id: &Cell<u32>) -> u32 {
     extern "C" fn forget() {
@@ -96,7 +110,7 @@ pub(crate) fn relax() {
 }
 
 /// Lets others run for a while; a signal cuts it short.
-pub(crate) fn nap(time: Duration) {
+pub fn nap(time: Duration) {
     std::thread::sleep(time);
 }
 

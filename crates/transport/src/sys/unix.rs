@@ -4,7 +4,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::path::Path;
 
-use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
@@ -22,8 +22,9 @@ pub struct Mailbox(Placed);
 pub struct Delivery {
     /// Bytes in the buffer.
     pub len: usize,
-    /// Descriptors that came along, at most [`DESCRIPTORS`].
-    pub descriptors: Vec<OwnedFd>,
+    /// Descriptors that came along, at most [`DESCRIPTORS`]; those that this process had no number left for are
+    /// missing.
+    pub descriptors: Vec<Placed>,
     /// The sender's user and process, as the kernel attests.
     pub sender: Option<(u32, u32)>,
 }
@@ -33,8 +34,8 @@ pub const DESCRIPTORS: usize = 2;
 
 const TYPE_FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
-fn socket() -> Result<OwnedFd, Errno> {
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, TYPE_FLAGS, None)
+fn socket() -> io::Result<Placed> {
+    Placed::new(rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, TYPE_FLAGS, None)?)
 }
 
 impl Mailbox {
@@ -43,7 +44,7 @@ impl Mailbox {
     /// # Errors
     /// Those of socket(2) and bind(2).
     pub fn bind(path: &Path) -> io::Result<Self> {
-        let socket = Placed::new(socket()?)?;
+        let socket = socket()?;
         sockopt::set_socket_passcred(socket.as_fd(), true)?;
         rustix::net::bind(socket.as_fd(), &SocketAddrUnix::new(path)?)?;
         Ok(Self(socket))
@@ -67,7 +68,9 @@ impl Mailbox {
         let mut delivery = Delivery { len: received.bytes, descriptors: Vec::new(), sender: None };
         for message in control.drain() {
             match message {
-                RecvAncillaryMessage::ScmRights(fds) => delivery.descriptors.extend(fds),
+                RecvAncillaryMessage::ScmRights(fds) => {
+                    delivery.descriptors.extend(fds.filter_map(|fd| Placed::new(fd).ok()));
+                }
                 RecvAncillaryMessage::ScmCredentials(by) => {
                     let pid = by.pid.as_raw_nonzero().get().unsigned_abs();
                     delivery.sender = Some((by.uid.as_raw(), pid));
@@ -77,28 +80,27 @@ impl Mailbox {
         }
         Ok(Some(delivery))
     }
-}
 
-/// Sends a datagram with descriptors to the socket at `path`, without waiting.
-///
-/// # Errors
-/// ECONNREFUSED or ENOENT when nobody listens there, EAGAIN when its queue is full.
-pub fn send(path: &Path, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-    let from = socket()?;
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
-        return Err(Errno::TOOBIG.into());
+    /// Sends a datagram with descriptors to the mailbox at `path`, without waiting.
+    ///
+    /// # Errors
+    /// ECONNREFUSED or ENOENT when nobody listens there, EAGAIN when its queue is full.
+    pub fn send(&self, path: &Path, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+            return Err(Errno::TOOBIG.into());
+        }
+        let address = SocketAddrUnix::new(path)?;
+        let flags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
+        rustix::net::sendmsg_addr(self.0.as_fd(), &address, &[IoSlice::new(bytes)], &mut control, flags)?;
+        Ok(())
     }
-    let address = SocketAddrUnix::new(path)?;
-    let flags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
-    rustix::net::sendmsg_addr(from.as_fd(), &address, &[IoSlice::new(bytes)], &mut control, flags)?;
-    Ok(())
 }
 
 /// Whether somebody listens at `path`: a socket whose process is gone refuses.
 #[must_use]
 pub fn is_listening(path: &Path) -> bool {
     let Ok(address) = SocketAddrUnix::new(path) else { return false };
-    socket().is_ok_and(|probe| rustix::net::connect(&probe, &address).is_ok())
+    socket().is_ok_and(|probe| rustix::net::connect(probe.as_fd(), &address).is_ok())
 }

@@ -29,6 +29,13 @@ pub(crate) enum Operation {
     Borrow(bool, u16),
     /// For good, for both directions.
     TcpOnly(bool),
+    /// Promise to take nothing more off the ring and ask for it by TCP; then see whether that came about,
+    /// or give it up.
+    AskBack(bool),
+    HandOver(bool),
+    Withdraw(bool),
+    /// Meet the peer's wishes without a send; the kernel has room for so many bytes that are owed.
+    Attend(bool, u16),
     Shutdown(bool),
 }
 
@@ -37,6 +44,10 @@ pub(crate) enum Operation {
 struct Direction {
     tcp: VecDeque<u8>,
     tcp_ended: bool,
+    /// The receiver has asked for what is on the ring.
+    asked: bool,
+    /// The receiver knows nothing of the ring any more.
+    handed_over: bool,
     sent: u64,
     received: u64,
 }
@@ -46,13 +57,13 @@ struct World {
     directions: [Direction; 2],
     pattern: &'static Pattern,
     geometries: [Geometry; 2],
-    /// Bytes that went by either carrier.
-    moved: [u64; 2],
+    /// Bytes that went by TCP, by the ring, and by one after the other.
+    moved: [u64; 3],
 }
 
-/// Plays the operations, then reads everything to its end. Returns how many bytes went by TCP and by the
-/// ring.
-pub(crate) fn play(geometries: (Geometry, Geometry), operations: &[Operation]) -> [u64; 2] {
+/// Plays the operations, then reads everything to its end. Returns how many bytes went by TCP, by the ring,
+/// and by TCP after they had been taken back from the ring.
+pub(crate) fn play(geometries: (Geometry, Geometry), operations: &[Operation]) -> [u64; 3] {
     let (a, b) = geometries;
     let ((a_own, a_fd), (b_own, b_fd)) = (memory(a), memory(b));
     let mut world = World {
@@ -60,7 +71,7 @@ pub(crate) fn play(geometries: (Geometry, Geometry), operations: &[Operation]) -
         directions: Default::default(),
         pattern: &PATTERN,
         geometries: [a, b],
-        moved: [0; 2],
+        moved: [0; 3],
     };
     for operation in operations {
         world.step(operation);
@@ -69,6 +80,13 @@ pub(crate) fn play(geometries: (Geometry, Geometry), operations: &[Operation]) -
         world.step(&Operation::Shutdown(end));
     }
     for end in [0, 1] {
+        while world.ends[1 - end].owed() > 0 || world.ends[1 - end].wants_attention() {
+            world.step(&Operation::Attend(end == 0, 5000));
+        }
+        if world.directions[1 - end].asked {
+            world.step(&Operation::HandOver(end == 1));
+            assert!(!world.directions[1 - end].asked, "no answer");
+        }
         while !world.receive(end, 50_000, Take::Pull) {}
         let direction = &world.directions[1 - end];
         assert_eq!(direction.sent, direction.received, "the end came early");
@@ -97,11 +115,69 @@ impl World {
             Operation::Discard(end, len) => drop(self.receive(end.into(), len.into(), Take::Discard)),
             Operation::Borrow(end, len) => drop(self.receive(end.into(), len.into(), Take::Borrow)),
             Operation::TcpOnly(end) => self.ends[usize::from(end)].set_tcp_only(),
+            Operation::AskBack(end) => {
+                let direction = &mut self.directions[1 - usize::from(end)];
+                if !direction.handed_over {
+                    self.ends[usize::from(end)].rx().ask_back();
+                    direction.asked = true;
+                }
+            }
+            Operation::HandOver(end) => self.hand_over(end.into(), false),
+            Operation::Withdraw(end) => self.hand_over(end.into(), true),
+            Operation::Attend(end, room) => {
+                let end = usize::from(end);
+                let result = self.ends[end].tx().carrier();
+                assert!(!matches!(result, Err(Full::Violation(_))), "the peer is honest");
+                self.pay(end, room.into());
+            }
             Operation::Shutdown(end) => {
-                self.ends[usize::from(end)].tx().shutdown().expect("there is room for the end");
-                self.directions[usize::from(end)].tcp_ended = true;
+                let end = usize::from(end);
+                self.ends[end].tx().shutdown().expect("there is room for the end");
+                self.directions[end].tcp_ended = self.ends[end].owed() == 0;
             }
         }
+    }
+
+    /// Looks whether the peer has taken back what was asked for; if it has not, only a receiver that gives
+    /// up, or was refused, takes anything off the ring again.
+    fn hand_over(&mut self, end: usize, gives_up: bool) {
+        let direction = &mut self.directions[1 - end];
+        if !direction.asked {
+            return;
+        }
+        let rx = self.ends[end].rx();
+        let answer = rx.is_taken_back().expect("the peer is honest");
+        let outcome = match answer {
+            Some(true) => Some(true),
+            None if !gives_up => None,
+            _ => rx.withdraw().expect("the peer is honest"),
+        };
+        if let Some(taken_back) = outcome {
+            direction.asked = false;
+            direction.handed_over = taken_back;
+        }
+    }
+
+    /// Gives so many bytes of what is owed to the model of TCP.
+    fn pay(&mut self, end: usize, room: usize) {
+        let q = &self.ends[end];
+        let direction = &mut self.directions[end];
+        let tx = q.tx();
+        let mut room = room;
+        let mut piece = Vec::new();
+        loop {
+            tx.owed(&mut piece).expect("these bytes are this end's own");
+            let n = piece.len().min(room);
+            if n == 0 {
+                break;
+            }
+            direction.tcp.extend(&piece[..n]);
+            tx.paid(n);
+            room -= n;
+            self.moved[0] += n as u64;
+            self.moved[2] += n as u64;
+        }
+        direction.tcp_ended |= q.is_shut() && q.owed() == 0;
     }
 
     fn send(&mut self, end: usize, len: usize) {
@@ -120,6 +196,10 @@ impl World {
                 let sent = tx.push(&mut Gather::new(&slices)).expect("the peer is honest");
                 self.moved[1] += sent as u64;
                 sent
+            }
+            Ok(Carrier::Tcp) if q.owed() > 0 => {
+                drop(tx);
+                return self.pay(end, len);
             }
             Ok(Carrier::Tcp) => {
                 assert!(tx.may_use_tcp(), "nobody is inside a read");
@@ -158,7 +238,20 @@ impl World {
     fn receive(&mut self, end: usize, len: usize, take: Take) -> bool {
         let q = &self.ends[end];
         let direction = &mut self.directions[1 - end];
+        if direction.asked {
+            // The receiving half is held meanwhile.
+            return false;
+        }
         let mut bytes = vec![0; len];
+        if direction.handed_over {
+            let n = direction.tcp.len().min(len);
+            let bytes: Vec<u8> = direction.tcp.drain(..n).collect();
+            let expected = self.pattern.bytes(direction.received, n);
+            assert!(bytes == expected, "wrong bytes at {} after the hand-over", direction.received);
+            direction.received += n as u64;
+            assert_eq!((q.has_record(), q.unread()), (false, 0), "the ring is done with");
+            return n == 0 && len > 0 && direction.tcp_ended;
+        }
         let mut there = true;
         let rx = q.rx();
         let n = match rx.step().expect("the peer is honest") {

@@ -234,15 +234,23 @@ impl World {
                 rx.end_unbounded_read();
             }
             Operation::TakeBack => {
-                let bytes = self.honest.tx().take_back();
-                self.noted(bytes);
+                let tx = self.honest.tx();
+                let mut piece = Vec::new();
+                let owed = tx.take_back().and_then(|()| tx.owed(&mut piece));
+                assert!(piece.len() <= self.geometry.segment_size());
+                // As a kernel with room for half of it.
+                tx.paid(piece.len().div_ceil(2));
+                drop(tx);
+                self.noted(owed);
             }
             Operation::AskBack => {
                 let rx = self.honest.rx();
                 rx.ask_back();
                 let taken = rx.is_taken_back();
+                let withdrawn = rx.withdraw();
                 drop(rx);
                 self.noted(taken);
+                self.noted(withdrawn);
             }
             Operation::PeerSends(len) => {
                 self.behave();

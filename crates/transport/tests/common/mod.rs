@@ -6,16 +6,17 @@ pub(crate) mod honest;
 pub(crate) mod hostile;
 
 use std::io::Write;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 
 use seekwire_transport::carrier::Ring;
 use seekwire_transport::layout::Geometry;
 use seekwire_transport::mem::{Own, Peer};
 use seekwire_transport::queue::{self, QueuePair};
 use seekwire_transport::sys::bell::Bell;
+use seekwire_transport::sys::fd::Placed;
 
 /// Memory of one end, formatted, and the descriptor for its peer.
-pub(crate) fn memory(geometry: Geometry) -> (Own, OwnedFd) {
+pub(crate) fn memory(geometry: Geometry) -> (Own, Placed) {
     let segments = geometry.segments() * geometry.segment_size();
     let base = geometry.bytes() - segments;
     let created = Own::create(geometry.bytes(), base, geometry.segment_size(), geometry.segments()).unwrap();
@@ -24,7 +25,7 @@ pub(crate) fn memory(geometry: Geometry) -> (Own, OwnedFd) {
 }
 
 /// The queue of an end that has `own`, with the peer behind `peer`.
-pub(crate) fn joined(own: Own, geometry: Geometry, peer: &OwnedFd) -> QueuePair<Own, Peer> {
+pub(crate) fn joined(own: Own, geometry: Geometry, peer: &Placed) -> QueuePair<Own, Peer> {
     let peer = Peer::attach(peer.as_fd(), Geometry::MAX_BYTES).unwrap();
     let peer_geometry = queue::peer_geometry(&peer, peer.len()).unwrap();
     QueuePair::new(own, geometry, peer, peer_geometry)
@@ -34,7 +35,10 @@ pub(crate) fn joined(own: Own, geometry: Geometry, peer: &OwnedFd) -> QueuePair<
 pub(crate) fn ring_pair(a: Geometry, b: Geometry) -> (Ring, Ring) {
     let ((a_own, a_fd), (b_own, b_fd)) = (memory(a), memory(b));
     let (a_bell, b_bell) = (Bell::new().unwrap(), Bell::new().unwrap());
-    let lent = |bell: &Bell| Bell::from_peer(bell.as_fd().try_clone_to_owned().unwrap()).unwrap();
+    let lent = |bell: &Bell| {
+        let sent = bell.as_fd().try_clone_to_owned().unwrap();
+        Bell::from_peer(Placed::new(sent).unwrap()).unwrap()
+    };
     let (to_a, to_b) = (lent(&a_bell), lent(&b_bell));
     let a = Ring { queue: joined(a_own, a, &b_fd), bell: a_bell, peer_bell: to_b };
     let b = Ring { queue: joined(b_own, b, &a_fd), bell: b_bell, peer_bell: to_a };

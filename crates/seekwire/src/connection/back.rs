@@ -1,0 +1,302 @@
+//! Back to TCP, for good: when the peer wants it, and when the socket is handed to somebody who does not
+//! know of the ring.
+//!
+//! What the peer had put on the ring and this end has not received is then sent again by TCP. The sender
+//! owes it from the moment it is asked, and pays before it sends anything else, while it waits for anything,
+//! and before it closes, ends, or hands the socket over itself.
+
+use std::io::IoSlice;
+use std::time::Duration;
+
+use protocol::switch::RxStep;
+use protocol::{Carrier, Reason};
+use transport::Errno;
+use transport::mem::{Own, Peer};
+use transport::queue::{Full, Rx, Tx};
+use transport::sys::poll::{self, Deadline, Events};
+use transport::sys::socket::{self, KernelSend};
+use transport::sys::{Fd, thread};
+
+use super::{Connection, Link};
+
+/// How long a peer may take to answer, in its next call on the connection. Long, because the bytes are lost
+/// for the new holder if it does not; a peer that waits on the connection answers at once.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The same with a peer in this process, which may be this very thread's to serve.
+const WITH_MYSELF: Duration = Duration::from_millis(100);
+/// How long a peer that has begun to take back may take. It does not sleep over it.
+const AT_WORK: Duration = Duration::from_secs(2);
+/// How long this end waits for a peer that takes nothing of what is owed to it.
+const STANDSTILL: Duration = Duration::from_secs(10);
+/// And for one that takes it a few bytes at a time.
+const AT_LAST: Duration = Duration::from_secs(120);
+/// Looks for an answer before this end sleeps between them, and for how long it does.
+const LOOKS: u32 = 1000;
+const NAP: Duration = Duration::from_millis(1);
+
+/// Between two looks.
+struct Looks(u32);
+
+impl Looks {
+    fn pause(&mut self) {
+        self.0 += 1;
+        if self.0 < LOOKS { std::thread::yield_now() } else { thread::nap(NAP) }
+    }
+}
+
+/// Until when a hand-over may wait for the peer; several may share one.
+pub type Until = Deadline;
+
+impl Connection {
+    // ---- as the sender ------------------------------------------------------------------------
+
+    /// The carrier of the next byte sent, after the switch that is due.
+    #[inline]
+    pub(super) fn due_carrier(&self, link: &Link, tx: &Tx<'_, Own, Peer>) -> Result<Carrier, Full> {
+        let q = &link.ring.queue;
+        let was_on_ring = q.tx_on_ring();
+        let owed = !was_on_ring && q.owed() > 0;
+        let carrier = tx.carrier();
+        if carrier == Ok(Carrier::Tcp) && (was_on_ring || (!owed && q.owed() > 0)) {
+            self.has_left_ring(link, tx);
+        }
+        carrier
+    }
+
+    #[cold]
+    fn has_left_ring(&self, link: &Link, tx: &Tx<'_, Own, Peer>) {
+        // An error is that of the next send.
+        let _ = self.pay(link, tx);
+        let _ = tx.should_ring();
+        link.ring.peer_bell.ring();
+        // Those of this end who wait, for whatever, wait for room in the socket now.
+        link.ring.bell.ring();
+    }
+
+    /// Lets the peer's wish for TCP take effect on this end's sends, and pays what is owed. Called while
+    /// waiting, so that an end that has nothing to send does not keep the peer from what it wants TCP for.
+    pub fn attend(&self) {
+        let Some(link) = self.attached() else { return };
+        let q = &link.ring.queue;
+        if !q.wants_attention() && q.owed() == 0 {
+            return;
+        }
+        let (_, by_peer) = q.tcp_only();
+        let Ok(tx) = self.tx(link) else { return };
+        let carrier = self.due_carrier(link, &tx);
+        let paid = self.pay(link, &tx);
+        drop(tx);
+        if let Err(Full::Violation(violation)) = carrier {
+            self.violated(link, violation);
+        }
+        if paid.is_err() {
+            // The kernel's socket has the error to tell.
+            link.ring.bell.ring();
+        }
+        if by_peer && self.reason().is_none() {
+            self.set_reason(Some(Reason::AskedByPeer));
+        } else {
+            self.show_carriers();
+        }
+    }
+
+    /// Whether bytes wait for room in the kernel's socket; see [`super::Readiness::owes`]. No system call.
+    #[inline]
+    #[must_use]
+    pub fn owes(&self) -> bool {
+        self.attached().is_some_and(|link| link.ring.queue.owed() > 0)
+    }
+
+    /// Gives the kernel what is owed; false when it has no room for all of it. An end of this direction that
+    /// was asked for meanwhile follows it.
+    pub(super) fn pay(&self, link: &Link, tx: &Tx<'_, Own, Peer>) -> Result<bool, Errno> {
+        let q = &link.ring.queue;
+        if q.owed() == 0 {
+            return Ok(true);
+        }
+        let mut piece = Vec::new();
+        loop {
+            if let Err(violation) = tx.owed(&mut piece) {
+                tx.forget_owed();
+                return Err(self.violated(link, violation));
+            }
+            if piece.is_empty() {
+                break;
+            }
+            match socket::send(self.fd(), &[IoSlice::new(&piece)], KernelSend::NOSIGNAL) {
+                Ok(n) => tx.paid(n),
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(Errno::INTR) => {}
+                Err(error) => {
+                    tx.forget_owed();
+                    return Err(error);
+                }
+            }
+        }
+        if q.is_shut() {
+            // An error means that the connection has ended anyhow.
+            let _ = socket::shutdown(self.fd(), false, true);
+        }
+        Ok(true)
+    }
+
+    /// Waits until everything that is owed is with the kernel, unless this end's close resets the connection:
+    /// before the socket is closed or the process ends. Gives up on a peer that takes nothing for ten seconds,
+    /// or not all within two minutes.
+    pub fn settle_debt(&self) {
+        if let Some(link) = self.attached() {
+            let fd = self.fd();
+            // RFC 1122, 4.2.2.13: what was not received resets, and then what was not sent is lost with TCP, too.
+            self.pay_all(link, || socket::resets_on_close(fd) || socket::unread(fd).unwrap_or(0) > 0);
+        }
+    }
+
+    fn pay_all(&self, link: &Link, is_in_vain: impl Fn() -> bool) {
+        let q = &link.ring.queue;
+        let at_last = Deadline::after(Some(AT_LAST));
+        let mut until = at_last.at_most(STANDSTILL);
+        let write = Events { write: true, ..Events::default() };
+        while q.owed() > 0 && !is_in_vain() {
+            let before = q.owed();
+            let paid = self.tx(link).and_then(|tx| self.pay(link, &tx));
+            if !matches!(paid, Ok(false)) {
+                return;
+            }
+            if q.owed() < before {
+                until = at_last.at_most(STANDSTILL);
+            }
+            if until.is_over() {
+                tracing::error!(
+                    "fd {}: the peer does not take {} bytes that are sent again; they are lost",
+                    self.fd().raw(),
+                    q.owed()
+                );
+                return;
+            }
+            let _ = poll::wait(Fd::new(-1), self.fd(), write, until);
+        }
+    }
+
+    // ---- as the receiver ----------------------------------------------------------------------
+
+    /// How long a hand-over should wait: five seconds, or less for a peer that may be the caller's to serve.
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        let with_myself = self.attached().is_some_and(|link| link.peer_pid == thread::process_id());
+        if with_myself { WITH_MYSELF } else { PATIENCE }
+    }
+
+    /// Both directions go back to TCP, for good. This end's sends do so at once; the peer is asked to, and
+    /// does at its next send. For reasons that hand the socket to somebody who does not know of the ring,
+    /// this is [`Connection::hand_over`].
+    ///
+    /// # Errors
+    /// Those of [`Connection::hand_over`].
+    pub fn fall_back(&self, why: Reason) -> Result<(), Errno> {
+        if matches!(why, Reason::Exec | Reason::FdPassed | Reason::Stdio | Reason::Spliced) {
+            return self.hand_over(why, Deadline::after(Some(self.patience())));
+        }
+        let Some(link) = self.attached() else {
+            self.stay_plain(why);
+            return Ok(());
+        };
+        self.set_reason(Some(why));
+        link.ring.queue.set_tcp_only();
+        self.attend();
+        link.ring.peer_bell.ring();
+        Ok(())
+    }
+
+    /// Both directions go back to TCP, for good, and nothing that comes by TCP from now on belongs after
+    /// something on the ring: what was not received yet is sent again. Waits until the peer has agreed, which
+    /// it does in its next call on the connection, or at once if it waits in one; until what this end owes is
+    /// with the kernel; and until bytes may be given to the kernel by somebody else.
+    ///
+    /// # Errors
+    /// EAGAIN when the peer did not answer in time, or cannot send the bytes again because it has ended its
+    /// direction or has sent others by TCP: handing the socket over would lose bytes. Receive them first.
+    pub fn hand_over(&self, why: Reason, until: Until) -> Result<(), Errno> {
+        let Some(link) = self.attached() else {
+            self.stay_plain(why);
+            return Ok(());
+        };
+        self.set_reason(Some(why));
+        let rx = self.rx(link)?;
+        rx.ask_back();
+        self.attend();
+        link.ring.peer_bell.ring();
+        let handed_over = self.have_sent_again(link, &rx, until);
+        if rx.should_ring() {
+            link.ring.peer_bell.ring();
+        }
+        drop(rx);
+        // A peer that hands over, too, has asked before it answered.
+        self.attend();
+        self.pay_all(link, || false);
+        let tx = self.tx(link)?;
+        self.wait_for_unbounded_read(link, &tx, Deadline::after(Some(AT_WORK)));
+        handed_over
+    }
+
+    /// Waits until nothing can come by the ring any more: the peer has taken back what this end has not
+    /// received, or there was nothing.
+    fn have_sent_again(&self, link: &Link, rx: &Rx<'_, Own, Peer>, until: Until) -> Result<(), Errno> {
+        let q = &link.ring.queue;
+        let violated = |violation| Err(self.violated(link, violation));
+        let mut looks = Looks(0);
+        loop {
+            match rx.is_taken_back() {
+                Ok(Some(true)) => return Ok(()),
+                Ok(Some(false)) => break,
+                Ok(None) => {}
+                Err(violation) => return violated(violation),
+            }
+            // A send that began before the wish is over, and the ring is empty; or nobody is there to answer.
+            if (!q.peer_is_sending() && !q.has_record()) || until.is_over() || !link.peer_lives() {
+                break;
+            }
+            // The peer may wait for the same of this end.
+            self.attend();
+            looks.pause();
+        }
+        let at_work = Deadline::after(Some(AT_WORK));
+        loop {
+            match rx.withdraw() {
+                Ok(Some(true)) => return Ok(()),
+                Ok(Some(false)) => break,
+                // A peer that dies over it, or is at it for ever, has perhaps sent some of the bytes again.
+                Ok(None) if at_work.is_over() || !link.peer_lives() => {
+                    return violated(transport::queue::Violation);
+                }
+                Ok(None) => looks.pause(),
+                Err(violation) => return violated(violation),
+            }
+        }
+        let is_over = |step| matches!(step, RxStep::TcpUnbounded | RxStep::RingEmpty | RxStep::End);
+        // The end of the stream is TCP's to tell, too.
+        if !q.peer_is_sending() && rx.step().is_ok_and(is_over) {
+            return Ok(());
+        }
+        tracing::error!(
+            "fd {}: process {} did not take back what it had sent; receive before the socket is handed over",
+            self.fd().raw(),
+            link.peer_pid
+        );
+        Err(Errno::AGAIN)
+    }
+
+    /// Waits the microseconds until bytes may be given to the kernel's socket without overtaking what
+    /// went by the ring: for a call that the caller makes on it itself, after [`Connection::fall_back`].
+    pub fn settle_on_tcp(&self) {
+        let Some(link) = self.attached() else { return };
+        let Ok(tx) = self.tx(link) else { return };
+        self.wait_for_unbounded_read(link, &tx, Deadline::NEVER);
+    }
+
+    /// The receiver may be inside a read that does not block, for some microseconds.
+    pub(super) fn wait_for_unbounded_read(&self, link: &Link, tx: &Tx<'_, Own, Peer>, until: Deadline) {
+        while !tx.may_use_tcp() && link.peer_lives() && !until.is_over() {
+            std::thread::yield_now();
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! fork() while another thread negotiates.
+//!
+//! The child has copies of all locks, and none of the threads that would release them: what another thread of the
+//! parent held or was making at that moment (the rendezvous, the registry) the child would wait for for ever. So a
+//! fork waits until nobody is at it, which takes microseconds, and nobody begins meanwhile.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// Threads inside, and whether a fork is about to happen.
+static INSIDE: AtomicU32 = AtomicU32::new(0);
+const FORKING: u32 = 1 << 31;
+
+/// A thread that does not come out in this time is stopped, or waits for a lock that the program has taken for this
+/// very fork: then the fork goes on.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+thread_local! {
+    /// How often the thread has entered. One that forks in a signal handler does not wait for itself.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+}
+
+/// The thread is inside until this is dropped.
+pub(crate) struct Inside;
+
+/// Enters what no fork may interrupt. May be called again inside.
+pub(crate) fn enter() -> Inside {
+    let depth = DEPTH.get();
+    DEPTH.set(depth + 1);
+    let add = |now: u32| (now & FORKING == 0).then_some(now + 1);
+    while depth == 0 && INSIDE.fetch_update(Ordering::Acquire, Ordering::Relaxed, add).is_err() {
+        std::thread::yield_now();
+    }
+    Inside
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        let depth = DEPTH.get() - 1;
+        if depth == 0 {
+            INSIDE.fetch_sub(1, Ordering::Release);
+        }
+        DEPTH.set(depth);
+    }
+}
+
+fn own() -> u32 {
+    u32::from(DEPTH.get() > 0)
+}
+
+/// To be called before fork(), by one thread at a time: the prepare handler of pthread_atfork(3).
+pub fn before_fork() {
+    INSIDE.fetch_or(FORKING, Ordering::AcqRel);
+    let until = Instant::now() + PATIENCE;
+    while INSIDE.load(Ordering::Acquire) & !FORKING > own() && Instant::now() < until {
+        std::thread::yield_now();
+    }
+}
+
+/// To be called after fork() in the parent.
+pub fn after_fork_parent() {
+    INSIDE.fetch_and(!FORKING, Ordering::Release);
+}
+
+/// To be called after fork() in the child.
+pub fn after_fork_child() {
+    INSIDE.store(own(), Ordering::Release);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fork_waits_for_others_and_holds_them_off_but_not_for_itself() {
+        let outer = enter();
+        let (entered, order) = (std::sync::Barrier::new(2), AtomicU32::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let inside = enter();
+                drop(enter());
+                entered.wait();
+                while INSIDE.load(Ordering::Acquire) & FORKING == 0 {
+                    std::thread::yield_now();
+                }
+                order.store(1, Ordering::Relaxed);
+                drop(inside);
+                let _inside = enter();
+                assert_eq!(order.load(Ordering::Relaxed), 2, "entered while a fork was under way");
+            });
+            entered.wait();
+            before_fork();
+            assert_eq!(order.swap(2, Ordering::Relaxed), 1, "forked while a thread was inside");
+            after_fork_parent();
+        });
+        assert_eq!(INSIDE.load(Ordering::Relaxed), 1);
+        drop(outer);
+        assert_eq!(INSIDE.load(Ordering::Relaxed), 0);
+    }
+}

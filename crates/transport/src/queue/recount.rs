@@ -1,0 +1,83 @@
+//! Counting anew after a death. Bytes are counted once per call, after they have moved; a call that does not
+//! return leaves counts behind that say less than what happened.
+
+use protocol::record::{Head, Record};
+
+use super::{Memory, QueuePair};
+use crate::layout::{self, Geometry};
+use crate::mem::PeerMemory;
+use crate::sync::Ordering;
+use crate::sys::thread::relax;
+
+/// How often the peer's words are looked at until it leaves them alone. It holds its lock for less than a
+/// microsecond; should it never be seen without, the counts stay as they are.
+const LOOKS: u32 = 1000;
+
+impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
+    /// Published is what the peer has taken and what lies in the ring. For the holder of the sending half.
+    pub(super) fn recount_published(&self) {
+        let words = [layout::CONSUMED, layout::RX_OFFSET, layout::CONSUMED_BYTES];
+        let Some([consumed, begun, taken]) = self.peer_at_rest(words, layout::RX_LOCK) else { return };
+        // What was taken back is in the ring and does not count.
+        if self.get(layout::TAKEN_BACK) != 0 {
+            return;
+        }
+        let load = |offset| self.own.word(offset).load(Ordering::Relaxed);
+        let there = data_bytes(self.geometry, load, consumed, self.get(layout::TX_POSITION));
+        if let Some(there) = there {
+            let left = there.saturating_sub(layout::offset_at(begun, consumed) as u64);
+            self.own.word(layout::PUBLISHED_BYTES).store(taken.saturating_add(left), Ordering::Release);
+        }
+    }
+
+    /// Consumed is what the peer has published but for what lies in the ring. For the holder of the receiving
+    /// half.
+    pub(super) fn recount_consumed(&self) {
+        let words = [layout::TX_POSITION, layout::PUBLISHED_BYTES, layout::TAKEN_BACK];
+        let Some([end, published, taken_back]) = self.peer_at_rest(words, layout::TX_LOCK) else { return };
+        if taken_back != 0 {
+            return;
+        }
+        let position = self.get(layout::RX_POSITION);
+        let load = |offset| self.peer.load(offset, Ordering::Relaxed);
+        if let Some(there) = data_bytes(self.peer_geometry, load, position, end) {
+            let left = there.saturating_sub(self.offset_in(position) as u64);
+            self.own.word(layout::CONSUMED_BYTES).store(published.saturating_sub(left), Ordering::Release);
+        }
+    }
+
+    /// Words that the peer changes only under `lock`, as they are while nobody holds it.
+    fn peer_at_rest<const N: usize>(&self, words: [usize; N], lock: usize) -> Option<[u64; N]> {
+        let look = || words.map(|word| self.peer.load(word, Ordering::Acquire));
+        for _ in 0..LOOKS {
+            let seen = look();
+            // Whoever saw a change of a holder sees that it holds the lock, or all of its changes.
+            if self.peer.load(lock, Ordering::Acquire) == 0 && look() == seen {
+                return Some(seen);
+            }
+            relax();
+        }
+        None
+    }
+}
+
+/// Bytes of data in the records between two positions of a ring; `None` when they do not follow each other
+/// from the one to the other.
+fn data_bytes(g: Geometry, load: impl Fn(usize) -> u64, from: u64, to: u64) -> Option<u64> {
+    if to.checked_sub(from)? > g.cells() as u64 {
+        return None;
+    }
+    let (mut position, mut bytes) = (from, 0);
+    while position < to {
+        let word = load(g.cell_at(position));
+        let Head::Record(record) = Record::decode(word, position, g.segment_size()) else { return None };
+        if let Record::Inline { len } | Record::Segment { len } = record {
+            bytes += len as u64;
+        }
+        position += match record {
+            Record::Pad => (g.cells() - g.lap_offset(position)) as u64,
+            other => other.cells() as u64,
+        };
+    }
+    (position == to).then_some(bytes)
+}
