@@ -7,14 +7,20 @@
 //!   offer      the datagrams by which two processes agree on shared memory
 //!   record     the header word of one record in a descriptor ring
 //!   switch     per direction: which carrier moves the bytes, and from which byte on
+//!   span       positions in a stream of bytes
+//!   holes      which bytes were taken out of the middle of a stream
+//!   message    messages in a stream, and which receive each of them belongs to
 //! ```
 //!
 //! Nothing here does I/O, reads a clock, or touches shared memory; tests can therefore try every
 //! order of events.
 
+pub mod holes;
+pub mod message;
 mod names;
 pub mod offer;
 pub mod record;
+pub mod span;
 pub mod switch;
 mod tuple;
 

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   stream, listener   the API of this crate: Read, Write, borrow and reserve in place
+//!   seek_stream        receiving out of the middle of an ordinary TCP stream
 //!   connection         one TCP socket: which carrier moves the bytes now, and how it got there
 //!     plain              the kernel's socket alone; counts, and notices when an upgrade is due
 //!     negotiate          offer and answer
@@ -34,6 +35,7 @@ pub mod fork;
 mod listener;
 pub mod registry;
 mod rendezvous;
+mod seek_stream;
 mod stream;
 
 pub use config::Config;
@@ -42,6 +44,7 @@ pub use connection::{
 };
 pub use listener::{Incoming, Listener};
 pub use protocol::{Carrier, Reason, Role};
+pub use seek_stream::{Extent, SeekStream};
 pub use stream::{Borrowed, Reservation, Stream};
 pub use transport::Errno;
 pub use transport::sys::Fd;

@@ -104,6 +104,11 @@ impl<'a, 'b> Scatter<'a, 'b> {
         self.filled += done;
     }
 
+    /// Fills the next bytes with `bytes`, at most [`Self::remaining`].
+    pub fn put(&mut self, bytes: &[u8]) {
+        self.fill(bytes.len(), |at, into| into.copy_from_slice(&bytes[at..at + into.len()]));
+    }
+
     /// The next buffer's free part, at most `max` bytes, for a read by the kernel.
     pub fn next_room(&mut self, max: usize) -> &mut [u8] {
         while self.index < self.bufs.len() && self.bufs[self.index].len() == self.offset {

@@ -3,6 +3,7 @@
 //! ```text
 //!   carrier   the trait that both ways of moving bytes fulfil
 //!     queue     the queue pair: descriptors, segments, arming     (no system call)
+//!   seek      receiving out of the middle of a stream
 //!   spin      waiting awake, for a bounded time, when a processor is idle
 //!   lock      one lock per direction, in shared memory, robust against death
 //!   layout    what lies where in shared memory
@@ -22,6 +23,8 @@ pub mod lock;
 #[allow(unsafe_code)]
 pub mod mem;
 pub mod queue;
+#[cfg(not(loom))]
+pub mod seek;
 #[cfg(not(loom))]
 pub mod spin;
 mod sync;

@@ -182,6 +182,15 @@ fn getsockopt<T: Copy>(fd: Fd, level: i32, name: i32, value: &mut T) -> Result<u
     if result == 0 { Ok(len as usize) } else { Err(last_error()) }
 }
 
+fn setsockopt(fd: Fd, level: i32, name: i32, value: &libc::c_int) -> Result<(), Errno> {
+    // SAFETY: `value` is a valid int. syscall() because setsockopt() may be replaced by the preload library.
+    let result = unsafe {
+        let value = std::ptr::from_ref(value);
+        libc::syscall(libc::SYS_setsockopt, fd.raw(), level, name, value, size_of::<libc::c_int>())
+    };
+    if result == 0 { Ok(()) } else { Err(last_error()) }
+}
+
 fn ioctl_int(fd: Fd, request: libc::c_ulong) -> Result<usize, Errno> {
     let mut value: libc::c_int = 0;
     // SAFETY: both requests used here write one int.
@@ -234,6 +243,43 @@ pub fn receive_low_water(fd: Fd) -> Result<usize, Errno> {
     let mut bytes: libc::c_int = 0;
     getsockopt(fd, libc::SOL_SOCKET, libc::SO_RCVLOWAT, &mut bytes)?;
     Ok(bytes.max(1) as usize)
+}
+
+/// Sets SO_RCVLOWAT.
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub fn set_receive_low_water(fd: Fd, bytes: u32) -> Result<(), Errno> {
+    setsockopt(
+        fd,
+        libc::SOL_SOCKET,
+        libc::SO_RCVLOWAT,
+        &libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX),
+    )
+}
+
+/// Sets SO_PEEK_OFF: where in the receive queue MSG_PEEK begins (TCP: Linux 6.9).
+///
+/// # Errors
+/// EOPNOTSUPP on older kernels; EINVAL when the offset is more than an int.
+pub fn set_peek_offset(fd: Fd, offset: u64) -> Result<(), Errno> {
+    let offset = libc::c_int::try_from(offset).map_err(|_| Errno::INVAL)?;
+    setsockopt(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF, &offset)
+}
+
+/// Throws up to `len` bytes at the front of a TCP receive queue away without copying them (tcp(7),
+/// MSG_TRUNC); does not wait.
+///
+/// # Errors
+/// Those of recv(2).
+pub fn discard(fd: Fd, len: usize) -> Result<usize, Errno> {
+    let flags = libc::MSG_TRUNC | libc::MSG_DONTWAIT;
+    // SAFETY: with MSG_TRUNC a TCP socket writes nothing to the buffer, and a null one makes any other
+    // kind of socket fail with EFAULT instead of writing.
+    let n = unsafe {
+        libc::syscall(libc::SYS_recvfrom, fd.raw(), std::ptr::null_mut::<u8>(), len, flags, 0usize, 0usize)
+    };
+    usize::try_from(n).map_err(|_| last_error())
 }
 
 /// Makes the coming close(2) send RST, as TCP does when data is left unread (RFC 1122, 4.2.2.13).

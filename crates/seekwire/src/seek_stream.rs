@@ -1,0 +1,181 @@
+//! Receiving out of the middle of an ordinary TCP connection (Douglas and Pai, "Seekable sockets").
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use transport::Errno;
+pub use transport::seek::Extent;
+use transport::seek::{Seek, SeekTcp};
+use transport::sys::poll::Deadline;
+use transport::sys::{Fd, socket};
+
+/// Bytes of memory that a stream uses for what keeps wanted bytes away, unless told otherwise.
+const MEMORY: usize = 64 << 20;
+
+/// A TCP connection whose bytes can be received in any order.
+///
+/// Offsets count from the first byte that was neither received nor taken; what was taken leaves a hole, which
+/// counts, too, and which an ordinary read skips. Works with any peer and needs no library on its side.
+///
+/// Any thread may call any method. All receives have to go through this object.
+///
+/// ```no_run
+/// # fn main() -> std::io::Result<()> {
+/// let stream = seekwire::SeekStream::new(std::net::TcpStream::connect("127.0.0.1:4000")?);
+/// let mut trailer = [0; 16];
+/// stream.seek_recv(&mut trailer, 1 << 20)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct SeekStream {
+    seek: SeekTcp,
+    nonblocking: AtomicBool,
+    stream: TcpStream,
+}
+
+impl SeekStream {
+    /// Of a connected stream. Its next byte has position 0.
+    #[must_use]
+    pub fn new(stream: TcpStream) -> Self {
+        Self::with_memory(stream, MEMORY)
+    }
+
+    /// As [`SeekStream::new`], with at most `bytes` of memory for bytes that have to make room for others.
+    #[must_use]
+    pub fn with_memory(stream: TcpStream, bytes: usize) -> Self {
+        let fd = Fd::from(&stream);
+        let nonblocking = AtomicBool::new(socket::is_nonblocking(fd).unwrap_or(false));
+        Self { seek: SeekTcp::new(fd, 0, bytes), nonblocking, stream }
+    }
+
+    /// Takes the bytes from `offset` on, as many as `buf` has room for; waits until they are there unless the
+    /// stream does not block. Fewer come only where the stream ends, 0 behind its end.
+    ///
+    /// # Errors
+    /// `WouldBlock`; ENXIO when some were taken before; ENOBUFS when they can only arrive after others are taken
+    /// out, or when there would be too many holes; those of recv(2).
+    pub fn seek_recv(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.waiting(offset, buf.len() as u64, || self.try_seek_recv(buf, offset))
+    }
+
+    /// As [`SeekStream::seek_recv`], but never waits.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_seek_recv(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        Ok(self.seek.try_seek(offset, &mut [IoSliceMut::new(buf)], false)?)
+    }
+
+    /// As [`SeekStream::seek_recv`], but the bytes stay.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn seek_peek(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.waiting(offset, buf.len() as u64, || {
+            Ok(self.seek.try_seek(offset, &mut [IoSliceMut::new(buf)], true)?)
+        })
+    }
+
+    /// What has arrived, and what was taken out of it.
+    ///
+    /// # Errors
+    /// Those of ioctl(2).
+    pub fn extent(&self) -> io::Result<Extent> {
+        Ok(self.seek.extent()?)
+    }
+
+    /// Whether calls wait.
+    ///
+    /// # Errors
+    /// Those of fcntl(2).
+    pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.stream.set_nonblocking(nonblocking)?;
+        self.nonblocking.store(nonblocking, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The stream underneath; for everything but receiving.
+    #[must_use]
+    pub fn get_ref(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    fn waiting(
+        &self,
+        offset: u64,
+        len: u64,
+        mut attempt: impl FnMut() -> io::Result<usize>,
+    ) -> io::Result<usize> {
+        let mut until = None;
+        loop {
+            match attempt() {
+                Err(error)
+                    if error.kind() == io::ErrorKind::WouldBlock
+                        && !self.nonblocking.load(Ordering::Relaxed) =>
+                {
+                    let until = match until {
+                        Some(until) => until,
+                        None => *until.insert(Deadline::after(self.stream.read_timeout()?)),
+                    };
+                    match self.seek.wait(offset, len, until) {
+                        Ok(()) | Err(Errno::INTR) => {}
+                        // What a socket says whose SO_RCVTIMEO is over.
+                        Err(Errno::TIMEDOUT) => return Err(Errno::AGAIN.into()),
+                        Err(other) => return Err(other.into()),
+                    }
+                }
+                done => return done,
+            }
+        }
+    }
+}
+
+impl Read for &SeekStream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.read_vectored(&mut [IoSliceMut::new(buf)])
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.waiting(0, 1, || Ok(self.seek.try_recv(bufs, false)?))
+    }
+}
+
+impl Read for SeekStream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        (&*self).read(buf)
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        (&*self).read_vectored(bufs)
+    }
+}
+
+impl Write for &SeekStream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        (&self.stream).write(buf)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&self.stream).write_vectored(bufs)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        (&self.stream).flush()
+    }
+}
+
+impl Write for SeekStream {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        (&*self).write(buf)
+    }
+
+    fn write_vectored(&mut self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+        (&*self).write_vectored(bufs)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        (&*self).flush()
+    }
+}

@@ -1,0 +1,89 @@
+//! `SeekStream` as a program uses it: the scenario of the papers, threads, and the ends of a stream.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use seekwire::SeekStream;
+
+fn pair() -> (TcpStream, SeekStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    (sender, SeekStream::new(listener.accept().unwrap().0))
+}
+
+/// Messages A, B and C; B is wanted first.
+#[test]
+fn the_papers_scenario() {
+    let (mut sender, stream) = pair();
+    sender.write_all(b"AAAABBBBCCCC").unwrap();
+    let mut four = [0; 4];
+    assert_eq!(stream.seek_recv(&mut four, 4).unwrap(), 4);
+    assert_eq!(&four, b"BBBB");
+    let extent = stream.extent().unwrap();
+    assert_eq!((extent.head, extent.holes.len()), (0, 1));
+    let taken = stream.try_seek_recv(&mut four, 2).unwrap_err();
+    assert_eq!(taken.raw_os_error(), Some(6), "ENXIO");
+    let mut rest = [0; 8];
+    (&stream).read_exact(&mut rest).unwrap();
+    assert_eq!(&rest, b"AAAACCCC");
+    assert_eq!(stream.extent().unwrap().head, 12);
+}
+
+#[test]
+fn threads_take_different_messages_as_they_arrive() {
+    const LEN: usize = 30_000;
+    let (mut sender, stream) = pair();
+    std::thread::scope(|scope| {
+        // The last one first, so that no head moves under the others.
+        let takers: Vec<_> = (0..4u8)
+            .map(|n| {
+                let stream = &stream;
+                scope.spawn(move || {
+                    let mut message = vec![0; LEN];
+                    let offset = (usize::from(n) + 1) * LEN;
+                    assert_eq!(stream.seek_recv(&mut message, offset as u64).unwrap(), LEN);
+                    message.iter().all(|byte| *byte == n + 1)
+                })
+            })
+            .collect();
+        for n in 0..5u8 {
+            sender.write_all(&vec![n; LEN]).unwrap();
+        }
+        for taker in takers {
+            assert!(taker.join().unwrap());
+        }
+    });
+    drop(sender);
+    let mut rest = Vec::new();
+    (&stream).read_to_end(&mut rest).unwrap();
+    assert_eq!(rest, vec![0; LEN]);
+}
+
+#[test]
+fn a_range_that_the_end_cuts_off_is_short() {
+    let (mut sender, stream) = pair();
+    sender.write_all(b"0123456789").unwrap();
+    drop(sender);
+    let mut buf = [0; 8];
+    assert_eq!(stream.seek_recv(&mut buf, 6).unwrap(), 4);
+    assert_eq!(&buf[..4], b"6789");
+    assert_eq!(stream.seek_recv(&mut buf, 100).unwrap(), 0);
+    let mut rest = String::new();
+    (&stream).read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "012345");
+}
+
+#[test]
+fn what_does_not_block_says_so_and_a_timeout_ends_a_wait() {
+    let (mut sender, stream) = pair();
+    sender.write_all(b"0123").unwrap();
+    let mut buf = [0; 4];
+    stream.get_ref().set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+    assert_eq!(stream.seek_recv(&mut buf, 2).unwrap_err().kind(), ErrorKind::WouldBlock);
+    stream.set_nonblocking(true).unwrap();
+    assert_eq!(stream.seek_recv(&mut buf, 2).unwrap_err().kind(), ErrorKind::WouldBlock);
+    assert_eq!(stream.seek_peek(&mut buf, 0).unwrap(), 4);
+    assert_eq!(stream.seek_recv(&mut buf, 0).unwrap(), 4);
+    assert_eq!(&buf, b"0123");
+}
