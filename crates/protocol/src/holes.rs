@@ -80,6 +80,18 @@ impl Holes {
         Ok(span)
     }
 
+    /// The bytes from `start` on that are not taken, at most `len` of them, up to the next hole.
+    ///
+    /// # Errors
+    /// [`HoleError::Taken`] when the first one is; [`HoleError::OutOfRange`].
+    pub fn live_from(&self, start: u64, len: u64) -> Result<Span, HoleError> {
+        let span = Span::new(start, len).ok_or(HoleError::OutOfRange)?;
+        self.check(Span { start, end: span.end.min(start.saturating_add(1)) })?;
+        let next = self.holes.partition_point(|hole| hole.end <= start);
+        let bound = self.holes.get(next).map_or(u64::MAX, |hole| hole.start);
+        Ok(Span { start, end: span.end.min(bound) })
+    }
+
     /// Whether all of `span` is still there, or to come.
     ///
     /// # Errors

@@ -35,6 +35,7 @@ pub mod fork;
 mod listener;
 pub mod registry;
 mod rendezvous;
+pub mod seek;
 mod seek_stream;
 mod stream;
 
@@ -43,8 +44,10 @@ pub use connection::{
     Connection, Interest, Patience, Plain, Readiness, RecvFlags, SendFlags, Status, Totals, Until,
 };
 pub use listener::{Incoming, Listener};
+pub use protocol::span::Span;
 pub use protocol::{Carrier, Reason, Role};
-pub use seek_stream::{Extent, SeekStream};
+pub use seek::{At, Extent, SeekFlags, SeekSocket};
+pub use seek_stream::SeekStream;
 pub use stream::{Borrowed, Reservation, Stream};
 pub use transport::Errno;
 pub use transport::sys::Fd;

@@ -3,12 +3,17 @@
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use transport::Errno;
-pub use transport::seek::Extent;
 use transport::seek::{Seek, SeekTcp};
-use transport::sys::poll::Deadline;
-use transport::sys::{Fd, socket};
+use transport::sys::Fd;
+use transport::sys::poll::{self, Deadline, Events};
+use transport::sys::socket::{self, KernelSend};
+
+use protocol::span::Span;
+
+use crate::seek::{At, Extent, SeekFlags, SeekSocket};
 
 /// Bytes of memory that a stream uses for what keeps wanted bytes away, unless told otherwise.
 const MEMORY: usize = 64 << 20;
@@ -57,7 +62,7 @@ impl SeekStream {
     /// `WouldBlock`; ENXIO when some were taken before; ENOBUFS when they can only arrive after others are taken
     /// out, or when there would be too many holes; those of recv(2).
     pub fn seek_recv(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.waiting(offset, buf.len() as u64, || self.try_seek_recv(buf, offset))
+        self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), SeekFlags::default())
     }
 
     /// As [`SeekStream::seek_recv`], but never waits.
@@ -65,7 +70,7 @@ impl SeekStream {
     /// # Errors
     /// As there.
     pub fn try_seek_recv(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        Ok(self.seek.try_seek(offset, &mut [IoSliceMut::new(buf)], false)?)
+        self.try_seek(At::Offset(offset), &mut [IoSliceMut::new(buf)], SeekFlags::default())
     }
 
     /// As [`SeekStream::seek_recv`], but the bytes stay.
@@ -73,17 +78,30 @@ impl SeekStream {
     /// # Errors
     /// As there.
     pub fn seek_peek(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.waiting(offset, buf.len() as u64, || {
-            Ok(self.seek.try_seek(offset, &mut [IoSliceMut::new(buf)], true)?)
-        })
+        let flags = SeekFlags { peek: true, ..SeekFlags::default() };
+        self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), flags)
     }
 
-    /// What has arrived, and what was taken out of it.
+    /// As [`SeekStream::seek_recv`], into several buffers, from an offset or an absolute position, as `flags` say.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn seek_recv_vectored(
+        &self,
+        bufs: &mut [IoSliceMut<'_>],
+        at: At,
+        flags: SeekFlags,
+    ) -> io::Result<usize> {
+        let len = if flags.partial { 1 } else { bufs.iter().map(|buf| buf.len() as u64).sum() };
+        self.waiting(at, len, || self.try_seek(at, bufs, flags))
+    }
+
+    /// What was taken out of the middle and not yet passed by the head, in order.
     ///
     /// # Errors
     /// Those of ioctl(2).
-    pub fn extent(&self) -> io::Result<Extent> {
-        Ok(self.seek.extent()?)
+    pub fn holes(&self) -> io::Result<Vec<Span>> {
+        Ok(self.extent()?.holes)
     }
 
     /// Whether calls wait.
@@ -102,12 +120,7 @@ impl SeekStream {
         &self.stream
     }
 
-    fn waiting(
-        &self,
-        offset: u64,
-        len: u64,
-        mut attempt: impl FnMut() -> io::Result<usize>,
-    ) -> io::Result<usize> {
+    fn waiting(&self, at: At, len: u64, mut attempt: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
         let mut until = None;
         loop {
             match attempt() {
@@ -119,10 +132,8 @@ impl SeekStream {
                         Some(until) => until,
                         None => *until.insert(Deadline::after(self.stream.read_timeout()?)),
                     };
-                    match self.seek.wait(offset, len, until) {
+                    match timely(self.seek.wait(at, len, until)) {
                         Ok(()) | Err(Errno::INTR) => {}
-                        // What a socket says whose SO_RCVTIMEO is over.
-                        Err(Errno::TIMEDOUT) => return Err(Errno::AGAIN.into()),
                         Err(other) => return Err(other.into()),
                     }
                 }
@@ -138,7 +149,7 @@ impl Read for &SeekStream {
     }
 
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.waiting(0, 1, || Ok(self.seek.try_recv(bufs, false)?))
+        self.waiting(At::Offset(0), 1, || Ok(self.seek.try_recv(bufs, false)?))
     }
 }
 
@@ -178,4 +189,37 @@ impl Write for SeekStream {
     fn flush(&mut self) -> io::Result<()> {
         (&*self).flush()
     }
+}
+
+impl SeekSocket for SeekStream {
+    fn try_seek(&self, at: At, into: &mut [IoSliceMut<'_>], flags: SeekFlags) -> io::Result<usize> {
+        Ok(self.seek.try_seek(at, into, flags)?)
+    }
+
+    fn wait_seek(&self, at: At, len: u64, timeout: Option<Duration>) -> io::Result<()> {
+        Ok(timely(self.seek.wait(at, len, Deadline::after(timeout)))?)
+    }
+
+    fn try_send(&self, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        Ok(socket::send(Fd::from(&self.stream), from, KernelSend::NOSIGNAL)?)
+    }
+
+    fn make_room(&self) -> io::Result<()> {
+        Ok(self.seek.make_room()?)
+    }
+
+    fn wait_send(&self, timeout: Option<Duration>) -> io::Result<()> {
+        let either = Events { read: true, write: true, ..Events::default() };
+        let until = Deadline::after(timeout);
+        Ok(timely(poll::wait(Fd::new(-1), Fd::from(&self.stream), either, until).map(drop))?)
+    }
+
+    fn extent(&self) -> io::Result<Extent> {
+        Ok(self.seek.extent()?)
+    }
+}
+
+/// What a socket says whose SO_RCVTIMEO is over.
+fn timely(result: Result<(), Errno>) -> Result<(), Errno> {
+    result.map_err(|error| if error == Errno::TIMEDOUT { Errno::AGAIN } else { error })
 }

@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use seekwire::SeekStream;
+use seekwire::{SeekSocket as _, SeekStream};
 
 fn pair() -> (TcpStream, SeekStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

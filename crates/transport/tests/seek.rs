@@ -8,11 +8,12 @@ use std::time::Duration;
 use proptest::prelude::*;
 use rustix::fd::AsFd as _;
 use seekwire_transport::Errno;
-use seekwire_transport::seek::{Seek, SeekTcp, Way};
+use seekwire_transport::seek::{At, Seek, SeekFlags, SeekTcp, Way};
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::poll::Deadline;
 
 const MEMORY: usize = 64 << 20;
+const LOOK: SeekFlags = SeekFlags { peek: true, partial: false };
 
 #[derive(Clone, Copy, Debug)]
 enum Operation {
@@ -76,7 +77,11 @@ fn check(way: Way, operations: Vec<Operation>) -> Result<(), TestCaseError> {
                 let mut buf = vec![0; len];
                 let size = len.div_ceil(pieces);
                 let mut bufs: Vec<IoSliceMut<'_>> = buf.chunks_mut(size).map(IoSliceMut::new).collect();
-                let result = stage.seek.try_seek(offset as u64, &mut bufs, peek);
+                let result = stage.seek.try_seek(
+                    At::Offset(offset as u64),
+                    &mut bufs,
+                    SeekFlags { peek, partial: false },
+                );
                 let taken = start < gone.len() && gone[start..end].iter().any(|gone| *gone);
                 if taken {
                     prop_assert_eq!(result, Err(Errno::NXIO));
@@ -139,7 +144,7 @@ fn wait_for_end(seek: &SeekTcp) {
     let mut one = [0];
     let arrived = seek.extent().unwrap();
     let offset = arrived.arrived - arrived.head;
-    while seek.try_seek(offset, &mut [IoSliceMut::new(&mut one)], true) == Err(Errno::AGAIN) {
+    while seek.try_seek(At::Offset(offset), &mut [IoSliceMut::new(&mut one)], LOOK) == Err(Errno::AGAIN) {
         std::thread::yield_now();
     }
 }
@@ -160,7 +165,7 @@ proptest! {
 
 fn read_exactly(seek: &SeekTcp, offset: usize, len: usize, position: usize) {
     let mut buf = vec![0; len];
-    let n = seek.seek(offset as u64, &mut [IoSliceMut::new(&mut buf)], Deadline::NEVER).unwrap();
+    let n = seek.seek(At::Offset(offset as u64), &mut [IoSliceMut::new(&mut buf)], Deadline::NEVER).unwrap();
     assert_eq!(n, len);
     assert!(buf.iter().enumerate().all(|(at, b)| *b == byte(position + at)));
 }
@@ -197,7 +202,7 @@ fn a_range_beyond_the_receive_buffer_arrives() {
                         received += n;
                     }
                     Err(Errno::AGAIN) => {
-                        stage.seek.wait(0, 1, Deadline::NEVER).unwrap();
+                        stage.seek.wait(At::Offset(0), 1, Deadline::NEVER).unwrap();
                     }
                     Err(error) => panic!("{error}"),
                 }
@@ -219,7 +224,7 @@ fn a_range_that_cannot_arrive_is_an_error() {
             let _ = writer.write_all(&vec![7; 64 << 20]);
         });
         let mut buf = [0; 10];
-        let result = stage.seek.seek(60 << 20, &mut [IoSliceMut::new(&mut buf)], Deadline::NEVER);
+        let result = stage.seek.seek(At::Offset(60 << 20), &mut [IoSliceMut::new(&mut buf)], Deadline::NEVER);
         assert_eq!(result, Err(Errno::NOBUFS));
         // Nothing was lost: the head is still there.
         assert_eq!(stage.seek.try_recv(&mut [IoSliceMut::new(&mut buf)], false), Ok(10));
@@ -232,6 +237,6 @@ fn a_wait_ends_when_its_time_is_over() {
     let stage = stage(Way::Peek);
     let until = Deadline::after(Some(Duration::from_millis(1)));
     let mut buf = [0; 1];
-    let result = stage.seek.seek(10, &mut [IoSliceMut::new(&mut buf)], until);
+    let result = stage.seek.seek(At::Offset(10), &mut [IoSliceMut::new(&mut buf)], until);
     assert_eq!(result, Err(Errno::TIMEDOUT));
 }

@@ -12,7 +12,7 @@ use protocol::holes::{HoleError, Holes};
 use protocol::span::Span;
 
 use super::drained::{CHUNK, Drained};
-use super::{Extent, Seek};
+use super::{At, Extent, Seek, SeekFlags};
 use crate::Errno;
 use crate::iov::Scatter;
 use crate::sys::Fd;
@@ -118,6 +118,15 @@ impl SeekTcp {
 }
 
 impl State {
+    fn locate(&self, at: At, len: u64, partial: bool) -> Result<Span, Errno> {
+        let start = match at {
+            At::Offset(offset) => self.holes.head().checked_add(offset).ok_or(Errno::INVAL)?,
+            At::Position(position) => position,
+        };
+        let live = self.holes.live_from(start, len).map_err(errno)?;
+        if partial || live.len() == len { Ok(live) } else { Err(Errno::NXIO) }
+    }
+
     /// The kernel gave `n` bytes of its queue away.
     fn received(&mut self, n: usize) {
         self.kernel += n as u64;
@@ -145,11 +154,9 @@ impl State {
         Ok(())
     }
 
-    /// Copies the bytes from `position` on that are in the kernel's queue, until `room` is full. Returns how
-    /// many, and whether the stream ends there.
-    fn peek_kernel(&mut self, fd: Fd, position: u64, into: &mut Scatter<'_, '_>) -> Result<bool, Errno> {
-        let mut rest = Span { start: position, end: u64::MAX };
-        while into.remaining() > 0 {
+    /// Copies the bytes of `rest` that are in the kernel's queue. Returns whether the stream ends there.
+    fn peek_kernel(&mut self, fd: Fd, mut rest: Span, into: &mut Scatter<'_, '_>) -> Result<bool, Errno> {
+        while !rest.is_empty() {
             match self.peek_once(fd, rest, into) {
                 Ok(0) => return Ok(true),
                 Ok(n) => rest.start += n,
@@ -184,13 +191,13 @@ impl State {
 }
 
 impl Seek for SeekTcp {
-    fn try_seek(&self, offset: u64, into: &mut [IoSliceMut<'_>], peek: bool) -> Result<usize, Errno> {
+    fn try_seek(&self, at: At, into: &mut [IoSliceMut<'_>], flags: SeekFlags) -> Result<usize, Errno> {
         let mut scatter = Scatter::new(into);
         let wanted = scatter.remaining() as u64;
         let mut state = self.state();
         let state = &mut *state;
-        let span = state.holes.locate(offset, wanted).map_err(errno)?;
-        if !peek {
+        let span = state.locate(at, wanted, flags.partial)?;
+        if !flags.peek {
             state.holes.may_take(span).map_err(errno)?;
         }
         if state.way == Way::Drain {
@@ -204,14 +211,18 @@ impl Seek for SeekTcp {
         state.drained.read(here, |piece| scatter.put(piece));
         let ended = match state.way {
             _ if scatter.remaining() == 0 => false,
-            Way::Peek => state.peek_kernel(self.fd, here.end.max(state.kernel), &mut scatter)?,
+            Way::Peek => {
+                let rest = Span { start: here.end.max(state.kernel), end: span.end };
+                state.peek_kernel(self.fd, rest, &mut scatter)?
+            }
             Way::Drain => ends(self.fd),
         };
-        if scatter.remaining() > 0 && !ended {
+        let enough = if flags.partial { 1 } else { span.len() };
+        if (scatter.filled() as u64) < enough && !ended {
             return Err(Errno::AGAIN);
         }
         let taken = Span { start: span.start, end: span.start + scatter.filled() as u64 };
-        if !peek {
+        if !flags.peek {
             state.holes.take(taken).map_err(errno)?;
             state.drained.forget(taken);
         }
@@ -265,9 +276,9 @@ impl Seek for SeekTcp {
         Ok(scatter.filled())
     }
 
-    fn wait(&self, offset: u64, len: u64, until: Deadline) -> Result<(), Errno> {
+    fn wait(&self, at: At, len: u64, until: Deadline) -> Result<(), Errno> {
         let mut state = self.state();
-        let span = state.holes.locate(offset, len).map_err(errno)?;
+        let span = state.locate(at, len, false)?;
         let need = span.end.saturating_sub(state.kernel);
         if need == 0 {
             return Ok(());
@@ -290,6 +301,10 @@ impl Seek for SeekTcp {
             self.drain(&mut state)?;
         }
         Ok(())
+    }
+
+    fn make_room(&self) -> Result<(), Errno> {
+        self.drain(&mut self.state()).map(drop)
     }
 
     fn extent(&self) -> Result<Extent, Errno> {
