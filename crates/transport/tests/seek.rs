@@ -166,7 +166,14 @@ proptest! {
 
 fn read_exactly(seek: &SeekTcp, offset: usize, len: usize, position: usize) {
     let mut buf = vec![0; len];
-    let n = seek.seek(At::Offset(offset as u64), &mut [IoSliceMut::new(&mut buf)], Deadline::NEVER).unwrap();
+    let n = seek
+        .seek(
+            At::Offset(offset as u64),
+            &mut [IoSliceMut::new(&mut buf)],
+            SeekFlags::default(),
+            Deadline::NEVER,
+        )
+        .unwrap();
     assert_eq!(n, len);
     assert!(buf.iter().enumerate().all(|(at, b)| *b == byte(position + at)));
 }
@@ -225,7 +232,12 @@ fn a_range_that_cannot_arrive_is_an_error() {
             let _ = writer.write_all(&vec![7; 64 << 20]);
         });
         let mut buf = [0; 10];
-        let result = stage.seek.seek(At::Offset(60 << 20), &mut [IoSliceMut::new(&mut buf)], Deadline::NEVER);
+        let result = stage.seek.seek(
+            At::Offset(60 << 20),
+            &mut [IoSliceMut::new(&mut buf)],
+            SeekFlags::default(),
+            Deadline::NEVER,
+        );
         assert_eq!(result, Err(Errno::NOBUFS));
         // Nothing was lost: the head is still there.
         assert_eq!(stage.seek.try_recv(&mut [IoSliceMut::new(&mut buf)], false), Ok(10));
@@ -238,6 +250,9 @@ fn a_wait_ends_when_its_time_is_over() {
     let stage = stage(Way::Peek);
     let until = Deadline::after(Some(Duration::from_millis(1)));
     let mut buf = [0; 1];
-    let result = stage.seek.seek(At::Offset(10), &mut [IoSliceMut::new(&mut buf)], until);
+    let result =
+        stage
+            .seek
+            .seek(At::Offset(10), &mut [IoSliceMut::new(&mut buf)], SeekFlags::default(), &|| Ok(until));
     assert_eq!(result, Err(Errno::TIMEDOUT));
 }
