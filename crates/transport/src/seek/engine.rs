@@ -168,6 +168,37 @@ impl Engine {
         if source.discards_cheaply() { self.discard_taken(source) } else { Ok(()) }
     }
 
+    /// Takes bytes that stay where they are: `lend(ahead, len, front)` says how many of them, from the first one on,
+    /// can be lent by the source, and counts them as lent. None of those that are in library memory can. The caller
+    /// goes on with [`Engine::discard_taken`].
+    ///
+    /// # Errors
+    /// As [`super::Seek::try_seek`]; then nothing has changed.
+    pub fn lend(
+        &mut self,
+        at: At,
+        len: u64,
+        lend: impl FnOnce(u64, u64, u64) -> Result<u64, Errno>,
+    ) -> Result<u64, Errno> {
+        let span = self.begin(at, len, SeekFlags { peek: true, partial: true })?.span;
+        // A hole less than what taking it could make.
+        self.holes.may_take(Span { start: span.start, end: span.end.min(span.start + 1) }).map_err(errno)?;
+        if span.start < self.front {
+            return Ok(0);
+        }
+        let lent = lend(span.start - self.front, span.len(), self.front)?;
+        let taken = Span { start: span.start, end: span.start + lent.min(span.len()) };
+        self.holes.take(taken).map_err(errno)?;
+        Ok(taken.len())
+    }
+
+    /// Whether nothing of `span` will be received from the source any more.
+    #[must_use]
+    pub fn is_behind(&self, span: Span) -> bool {
+        let rest = Span { start: span.start.max(self.front), end: span.end };
+        rest.is_empty() || self.holes.is_taken(rest)
+    }
+
     // ---- in order -----------------------------------------------------------------------------
 
     /// Fills `into` with the bytes at the head, holes skipped; 0 is the end of the stream.
