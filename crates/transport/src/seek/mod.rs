@@ -26,6 +26,7 @@ mod engine;
 mod kernel;
 mod lock;
 mod ring;
+mod sleepers;
 mod source;
 mod tcp;
 mod waits;
@@ -41,9 +42,10 @@ pub use engine::{Attempt, Engine};
 pub use kernel::{KernelSource, PeekCursor, Way};
 pub use lock::{SeekGuard, SeekLock};
 pub use ring::{Loan, Loans, RingSource, SeekRing};
+pub use sleepers::{Sleep, Sleepers};
 pub use source::{Look, Source};
 pub use tcp::SeekTcp;
-pub use waits::{KernelWaits, Wait};
+pub use waits::{KernelWaits, sleep_on_socket};
 
 /// What can be received, by position.
 #[derive(Clone, Debug, Eq, PartialEq)]

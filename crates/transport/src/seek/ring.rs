@@ -2,12 +2,14 @@
 
 use std::cell::Cell;
 use std::io::IoSliceMut;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
 use protocol::span::Span;
 use protocol::switch::RxStep;
 
 use super::engine::{Attempt, Engine};
 use super::lock::SeekLock;
+use super::sleepers::Sleepers;
 use super::source::{Look, Source};
 use super::{At, Extent, Seek, SeekFlags, until_there};
 use crate::Errno;
@@ -126,7 +128,18 @@ impl<'r, 'q> RingSource<'r, 'q> {
 #[derive(Debug)]
 pub struct SeekRing<'r> {
     ring: &'r Ring,
-    state: SeekLock<(Engine, Loans)>,
+    state: SeekLock<State>,
+    /// Changes when bytes have left the ring: those that somebody waits for may be in library memory.
+    moves: AtomicU32,
+}
+
+#[derive(Debug)]
+struct State {
+    engine: Engine,
+    loans: Loans,
+    /// Of those who sleep one sleeps on the ring's bell; when it wakes, so do the others.
+    sleepers: Sleepers,
+    has_leader: bool,
 }
 
 impl<'r> SeekRing<'r> {
@@ -134,18 +147,40 @@ impl<'r> SeekRing<'r> {
     /// and for what is moved in bulk.
     #[must_use]
     pub fn new(ring: &'r Ring, memory: usize) -> Self {
-        Self { ring, state: SeekLock::new((Engine::new(0, memory), Loans::default())) }
+        let state = State {
+            engine: Engine::new(0, memory),
+            loans: Loans::default(),
+            sleepers: Sleepers::default(),
+            has_leader: false,
+        };
+        Self { ring, state: SeekLock::new(state), moves: AtomicU32::new(0) }
     }
 
     fn with_engine<R>(
         &self,
         call: impl FnOnce(&mut Engine, &mut WholeRing<'_, '_>) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
-        let mut state = self.state.lock()?;
-        let (engine, loans) = &mut *state;
+        self.call(&mut *self.state.lock()?, call)
+    }
+
+    /// Calls the engine, and wakes those who sleep for bytes that have left the ring.
+    fn call<R>(
+        &self,
+        state: &mut State,
+        call: impl FnOnce(&mut Engine, &mut WholeRing<'_, '_>) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        let State { engine, loans, sleepers, has_leader } = state;
         let rx = self.ring.queue.try_rx().ok_or(Errno::AGAIN)?;
-        let source = RingSource::new(&rx, loans, engine.front());
+        let front = engine.front();
+        let source = RingSource::new(&rx, loans, front);
         let result = call(engine, &mut WholeRing { ring: self.ring, source });
+        if engine.front() != front {
+            sleepers.wake(engine.front());
+            if *has_leader {
+                self.moves.fetch_add(1, Ordering::Release);
+                self.ring.bell.ring();
+            }
+        }
         if rx.should_ring() {
             self.ring.peer_bell.ring();
         }
@@ -160,7 +195,7 @@ impl<'r> SeekRing<'r> {
     /// As [`Seek::try_seek`].
     pub fn try_lend(&self, at: At, len: u64, into: &mut Vec<Loan>) -> Result<usize, Errno> {
         let mut state = self.state.lock()?;
-        let (engine, loans) = &mut *state;
+        let State { engine, loans, .. } = &mut *state;
         let rx = self.ring.queue.try_rx().ok_or(Errno::AGAIN)?;
         let lent = engine.lend(at, len, |ahead, len, front| {
             let mut parts = Vec::new();
@@ -179,7 +214,7 @@ impl<'r> SeekRing<'r> {
 
     /// The bytes of a loan, which belong to another process: it can change them at any time.
     #[must_use]
-    pub fn bytes(&self, loan: &Loan) -> &[std::sync::atomic::AtomicU8] {
+    pub fn bytes(&self, loan: &Loan) -> &[AtomicU8] {
         self.ring.queue.peer().bytes(loan.offset, loan.len)
     }
 
@@ -189,7 +224,7 @@ impl<'r> SeekRing<'r> {
     /// EINVAL when it is none.
     pub fn take_back(&self, loan: Loan) -> Result<(), Errno> {
         let mut state = self.state.lock()?;
-        let (engine, loans) = &mut *state;
+        let State { engine, loans, .. } = &mut *state;
         if let Some(segment) = loans.end(engine, loan)? {
             let rx = self.ring.queue.try_rx().ok_or(Errno::AGAIN)?;
             rx.give_back_lent(segment);
@@ -203,8 +238,9 @@ impl<'r> SeekRing<'r> {
     fn wait_for(&self, attempt: &Attempt, until: Deadline) -> Result<(), Errno> {
         let q = &self.ring.queue;
         let mark = q.published_mark();
+        let mut state = self.state.lock()?;
         let mut is_full = false;
-        let is_there = self.with_engine(|engine, source| {
+        let is_there = self.call(&mut state, |engine, source| {
             engine.discard_taken(source)?;
             let (then, arrived) = source.ahead()?;
             let is_there = then == Look::Ended || engine.needs(attempt) <= arrived;
@@ -217,16 +253,37 @@ impl<'r> SeekRing<'r> {
             }
             Ok(is_there)
         })?;
+        if is_there {
+            return Ok(());
+        }
         if is_full {
             // Only what is lent can be in the way.
             return Err(Errno::NOBUFS);
         }
-        if is_there {
-            return Ok(());
+        if state.has_leader {
+            let end = state.engine.needed_end(attempt);
+            let sleep = state.sleepers.begin(end)?;
+            drop(state);
+            let slept = sleep.sleep(Fd::new(-1), Events::default(), until);
+            self.state.lock()?.sleepers.end(sleep);
+            return slept.map(drop);
         }
-        let ready = || q.published_mark() != mark || q.peer_has_closed() || q.peer_is_full();
+        state.has_leader = true;
+        let moves = self.moves.load(Ordering::Acquire);
+        drop(state);
+        let ready = || {
+            q.published_mark() != mark
+                || self.moves.load(Ordering::Acquire) != moves
+                || q.peer_has_closed()
+                || q.peer_is_full()
+        };
         let read = Events { read: true, ..Events::default() };
-        self.ring.sleep(read, Fd::new(-1), Events::default(), until, ready).map(drop)
+        let slept = self.ring.sleep(read, Fd::new(-1), Events::default(), until, ready);
+        let mut state = self.state.lock()?;
+        state.has_leader = false;
+        // One of them takes over.
+        state.sleepers.wake(u64::MAX);
+        slept.map(drop)
     }
 }
 
@@ -348,7 +405,7 @@ impl Seek for SeekRing<'_> {
 
     fn wait(&self, at: At, len: u64, until: Deadline) -> Result<(), Errno> {
         let flags = SeekFlags { peek: true, partial: false };
-        let attempt = self.state.lock()?.0.begin(at, len, flags)?;
+        let attempt = self.state.lock()?.engine.begin(at, len, flags)?;
         self.wait_for(&attempt, until)
     }
 

@@ -6,7 +6,7 @@ use std::io::IoSliceMut;
 use super::engine::{Attempt, Engine};
 use super::kernel::{KernelSource, PeekCursor, Way};
 use super::lock::{SeekGuard, SeekLock};
-use super::waits::KernelWaits;
+use super::waits::{KernelWaits, sleep_on_socket};
 use super::{At, Extent, Seek, SeekFlags, until_there};
 use crate::Errno;
 use crate::iov::Scatter;
@@ -90,7 +90,7 @@ impl SeekTcp {
         let (end, front) = (state.engine.needed_end(attempt), state.engine.front());
         let wait = state.waits.begin(self.fd, front, end)?;
         drop(state);
-        let slept = wait.sleep(self.fd, until);
+        let slept = sleep_on_socket(&wait, self.fd, until);
         let mut state = self.state.lock()?;
         let front = state.engine.front();
         let asked_for_it = state.waits.end(self.fd, front, wait);
