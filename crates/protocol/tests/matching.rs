@@ -1,7 +1,7 @@
 //! Tag matching against two plain lists that are searched from the front.
 
 use proptest::prelude::*;
-use seekwire_protocol::message::{Matching, Post, Selector, Ticket};
+use seekwire_protocol::message::{Matching, Selector, Ticket};
 
 #[derive(Clone, Copy, Debug)]
 enum Operation {
@@ -40,13 +40,15 @@ proptest! {
             match operation {
                 Operation::Post(selector) => {
                     let first = unexpected.iter().position(|(tag, _)| selector.matches(*tag));
-                    match (matching.post(selector, id), first) {
-                        (Post::Matched(receive, found), Some(at)) => {
-                            prop_assert_eq!(receive, id);
+                    match (matching.take(selector), first) {
+                        (Some(found), Some(at)) => {
                             prop_assert_eq!((found.tag, found.message), unexpected.remove(at));
+                            let ticket = matching.ticket();
+                            prop_assert!(!matching.waits(ticket));
+                            prop_assert_eq!(matching.cancel(ticket), None);
                         }
-                        (Post::Waiting(ticket), None) => posted.push((ticket, selector, id)),
-                        (post, first) => prop_assert!(false, "{post:?}, expected {first:?}"),
+                        (None, None) => posted.push((matching.wait(selector, id), selector, id)),
+                        (found, first) => prop_assert!(false, "{found:?}, expected {first:?}"),
                     }
                 }
                 Operation::Arrive(tag) => {
@@ -59,7 +61,8 @@ proptest! {
                             prop_assert!(!matching.waits(ticket));
                         }
                         (None, None) => {
-                            matching.keep(tag, id);
+                            let label = matching.label(tag, id);
+                            matching.keep(label);
                             unexpected.push((tag, id));
                         }
                         (claimed, first) => prop_assert!(false, "{claimed:?}, expected {first:?}"),
@@ -83,7 +86,7 @@ proptest! {
                     let taken = matching.take(selector);
                     prop_assert_eq!(taken.as_ref().map(|found| (found.tag, found.message)), first.copied());
                     if let Some(taken) = taken {
-                        matching.put_back(taken);
+                        matching.keep(taken);
                     }
                 }
             }

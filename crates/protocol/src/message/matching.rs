@@ -40,18 +40,9 @@ pub struct Ticket {
     exact: bool,
 }
 
-/// What became of a receive that was posted.
+/// A message in its place among the others.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Post<R, M> {
-    /// An unexpected message had been waiting for it.
-    Matched(R, Unexpected<M>),
-    /// It waits.
-    Waiting(Ticket),
-}
-
-/// A message that nobody had asked for when it arrived.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub struct Unexpected<M> {
+pub struct Labelled<M> {
     number: u64,
     /// Its tag.
     pub tag: u64,
@@ -82,15 +73,7 @@ impl<R, M> Default for Matching<R, M> {
 }
 
 impl<R, M> Matching<R, M> {
-    /// A receive is wanted.
-    pub fn post(&mut self, selector: Selector, receive: R) -> Post<R, M> {
-        match self.take(selector) {
-            Some(unexpected) => Post::Matched(receive, unexpected),
-            None => Post::Waiting(self.wait(selector, receive)),
-        }
-    }
-
-    /// A receive waits from now on, whatever unexpected messages there are.
+    /// A receive waits from now on. To be called when [`Matching::take`] finds nothing for it.
     pub fn wait(&mut self, selector: Selector, receive: R) -> Ticket {
         let number = self.number();
         let exact = selector.mask == u64::MAX;
@@ -100,6 +83,11 @@ impl<R, M> Matching<R, M> {
             self.wild.insert(number, selector.mask, (selector, receive))
         };
         Ticket { number, slot, exact }
+    }
+
+    /// Names a receive that does not have to wait.
+    pub fn ticket(&mut self) -> Ticket {
+        Ticket { number: self.number(), slot: Slot::NOWHERE, exact: true }
     }
 
     /// A message has arrived: takes the receive that it belongs to, if one waits for it.
@@ -127,20 +115,14 @@ impl<R, M> Matching<R, M> {
         }
     }
 
-    /// A message has arrived that no receive waits for. Messages are to be given in the order of their arrival.
-    pub fn keep(&mut self, tag: u64, message: M) {
-        let number = self.number();
-        self.unexpected.insert(number, tag, message);
+    /// A message waits for a receive: in the order of the labels, whenever it is put there.
+    pub fn keep(&mut self, labelled: Labelled<M>) {
+        self.unexpected.insert(labelled.number, labelled.tag, labelled.message);
     }
 
-    /// Puts a message back in its place among the others.
-    pub fn put_back(&mut self, unexpected: Unexpected<M>) {
-        self.unexpected.insert(unexpected.number, unexpected.tag, unexpected.message);
-    }
-
-    /// Names a message that has just arrived and would be unexpected, for [`Matching::put_back`].
-    pub fn label(&mut self, tag: u64, message: M) -> Unexpected<M> {
-        Unexpected { number: self.number(), tag, message }
+    /// A message has arrived. To be called in the order of arrival.
+    pub fn label(&mut self, tag: u64, message: M) -> Labelled<M> {
+        Labelled { number: self.number(), tag, message }
     }
 
     /// Takes a posted receive back; `None` when it has been matched.
@@ -172,9 +154,9 @@ impl<R, M> Matching<R, M> {
     }
 
     /// Takes that message.
-    pub fn take(&mut self, selector: Selector) -> Option<Unexpected<M>> {
+    pub fn take(&mut self, selector: Selector) -> Option<Labelled<M>> {
         let slot = self.find(selector)?;
-        self.unexpected.remove(slot).map(|(number, tag, message)| Unexpected { number, tag, message })
+        self.unexpected.remove(slot).map(|(number, tag, message)| Labelled { number, tag, message })
     }
 
     fn find(&self, selector: Selector) -> Option<Slot> {

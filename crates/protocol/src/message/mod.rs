@@ -12,7 +12,7 @@
 mod matching;
 mod queue;
 
-pub use matching::{Matching, Post, Selector, Ticket, Unexpected};
+pub use matching::{Labelled, Matching, Selector, Ticket};
 
 /// Bytes of a header.
 pub const HEADER: usize = 16;

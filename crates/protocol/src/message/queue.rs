@@ -10,6 +10,11 @@ const NONE: u32 = u32::MAX;
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
 pub(super) struct Slot(u32);
 
+impl Slot {
+    /// Where nothing is.
+    pub(super) const NOWHERE: Self = Self(NONE);
+}
+
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     entries: Vec<Entry<T>>,
