@@ -39,6 +39,7 @@ fn connections_are_measured_plain_and_the_missing_library_is_reported() {
         quick: true,
         out: out.path().to_owned(),
         rounds: Some(2),
+        repetitions: None,
         library: Some("/nowhere/libseekwire.so".into()),
         peer: None,
     };
@@ -137,6 +138,7 @@ impl Experiment for Lengths {
             baseline: "short",
             summary: Vec::from_iter(Key::measured("long_vs_short", "twice", ratio)),
             figures: vec![Figure { file: "lengths.svg".to_owned(), title: "Lengths".to_owned(), chart }],
+            tables: Vec::new(),
             violation: None,
         })
     }

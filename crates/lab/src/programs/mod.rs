@@ -72,6 +72,7 @@ pub(crate) fn measure(context: &Context<'_>, rounds: usize, scale: Scale) -> Res
         figures: figures(&rows),
         samples,
         baseline: PLAIN,
+        tables: Vec::new(),
         violation: (corrupted > 0).then(|| format!("{corrupted} files arrived with a wrong checksum")),
     })
 }
