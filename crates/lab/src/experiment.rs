@@ -51,7 +51,14 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { quick: false, out: PathBuf::from("out/lab"), rounds: None, repetitions: None, library: None, peer: None }
+        Self {
+            quick: false,
+            out: PathBuf::from("out/lab"),
+            rounds: None,
+            repetitions: None,
+            library: None,
+            peer: None,
+        }
     }
 }
 

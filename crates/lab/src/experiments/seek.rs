@@ -4,7 +4,7 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use super::search_keys::{Extreme, keys};
+use super::search_keys::names;
 use crate::experiment::{Context, Experiment};
 use crate::outcome::{Key, Outcome};
 use crate::plot::{Axis, Figure, Scale};
@@ -16,12 +16,17 @@ use crate::search::{self, CPU, CPU_MESSAGES, Carrier, Case, Effort, Mode, Plan, 
 pub(super) struct Seek;
 
 pub(super) const POOL: &str = "pool";
+pub(super) const AWAITED: &str = "pool, awaited";
 pub(super) const BULK: &str = "bulk";
+
+/// In the order of the figures.
+pub(super) const BASELINES: [&str; 3] = [POOL, BULK, AWAITED];
 pub(super) const SEEK: &str = "seek";
 
 /// What is compared: on each carrier the baselines, and what is to be better.
-const MODES: [Mode; 6] = [
+const MODES: [Mode; 7] = [
     Mode::new(POOL, Way::Pool, Carrier::Tcp),
+    Mode::new(AWAITED, Way::Awaited, Carrier::Tcp),
     Mode::new(BULK, Way::Bulk, Carrier::Tcp),
     Mode::new(SEEK, Way::Seek, Carrier::Tcp),
     Mode::new("libfabric", Way::Fabric, Carrier::Tcp),
@@ -41,7 +46,9 @@ impl Experiment for Seek {
          time of the receiver, a process with a processor of its own. The baseline, pool, is the paper's: each message that \
          is skipped is received into a pool by itself, and copied out of there when its turn comes; the pool has been \
          allocated and touched before. The stronger baseline, bulk, is what libraries do today: whatever has arrived is \
-         read at once into memory of the library, and all messages are copied out of there. Over TCP, seek uses \
+         read at once into memory of the library, and all messages are copied out of there. Pool, awaited is the first \
+         one with one thing borrowed from seeks: it sleeps until the wanted message has come (SO_RCVLOWAT), so that what is \
+         saved against it is saved by copying less and not by waking up less often. Over TCP, seek uses \
          SeekStream, which chooses the cheapest of its ways itself; libfabric is tagged receives through its tcp provider, \
          with unexpected messages, one connection where the others make ten. Over the ring both ends are upgraded before the messages start and nobody spins \
          (SEEKWIRE_SPIN_US=0), in all modes alike. What is plotted for the ring and for libfabric leaves opening and closing \
@@ -86,7 +93,7 @@ impl Experiment for Seek {
             sizes.iter().flat_map(|&size| skips.iter().map(move |&skip| case(size, skip))).collect();
         let samples = search::measure(context, &cases, rounds)?;
 
-        let reductions = reduction::reductions(&samples, &cases, &[POOL, BULK], &[CPU, CPU_MESSAGES]);
+        let reductions = reduction::reductions(&samples, &cases, &BASELINES, &[CPU, CPU_MESSAGES]);
         let mut parameters = context.parameters(rounds);
         parameters.extend(search::parameters(&samples));
         parameters.insert("sizes".to_owned(), sizes.into());
@@ -120,8 +127,8 @@ fn counts(reduction: &Reduction) -> bool {
 /// The paper's plot: one for each way, carrier and baseline, with one curve for each N.
 fn figures(reductions: &[Reduction], skips: &[u64]) -> Vec<Figure> {
     let mut figures = Vec::new();
-    for baseline in [POOL, BULK] {
-        for mode in MODES.into_iter().filter(|mode| ![POOL, baseline].contains(&mode.name)) {
+    for (index, baseline) in BASELINES.into_iter().enumerate() {
+        for mode in MODES.into_iter().filter(|mode| !BASELINES[..=index].contains(&mode.name)) {
             let belongs = |reduction: &&Reduction, skip| {
                 counts(reduction)
                     && reduction.mode == mode
@@ -137,7 +144,7 @@ fn figures(reductions: &[Reduction], skips: &[u64]) -> Vec<Figure> {
             let file = format!("{}-{}-{baseline}.svg", carrier, mode.name).to_lowercase();
             let title = format!("{} over {carrier}, against {baseline}", mode.name);
             let curves = skips.iter().map(curve).collect();
-            figures.push(reduction::figure(file.replace([' ', ','], "-"), title, x, baseline, curves));
+            figures.push(reduction::figure(file.replace(", ", "-"), title, x, baseline, curves));
         }
     }
     figures
@@ -150,45 +157,32 @@ fn summary(reductions: &[Reduction]) -> Vec<Key> {
     };
     // Of the ways over TCP, the one that chooses by itself.
     let tcp = |baseline| of(Carrier::Tcp, baseline).filter(|reduction| reduction.mode.name == SEEK);
-    let (pool, bulk, ring) =
-        (extremes(tcp(POOL)), extremes(tcp(BULK)), extremes(of(Carrier::Ring, POOL)));
+    let (pool, bulk, ring) = (extremes(tcp(POOL)), extremes(tcp(BULK)), extremes(of(Carrier::Ring, POOL)));
     let example = tcp(POOL).find(|reduction| (reduction.plan.size, reduction.plan.skip) == (1000, 16));
     [
-        keys!(
-            Extreme,
-            "best_reduction_percent_tcp",
+        names!("best_reduction_percent_tcp").with_point(
             "processor time that seeks over TCP save the receiver against the paper's baseline, from opening to closing, %, \
              where they save most; higher is better",
             pool.map(|(best, _)| best)
         ),
-        keys!(
-            Extreme,
-            "worst_reduction_percent_tcp",
+        names!("worst_reduction_percent_tcp").with_point(
             "the same where they save least; negative: they cost more",
             pool.map(|(_, worst)| worst)
         ),
-        keys!(
-            Extreme,
-            "best_reduction_percent_ring",
+        names!("best_reduction_percent_ring").with_point(
             "the same over the ring, without opening and closing, where seeks (copied or borrowed) save most; higher is \
              better",
             ring.map(|(best, _)| best)
         ),
-        keys!(
-            Extreme,
-            "worst_reduction_percent_ring",
+        names!("worst_reduction_percent_ring").with_point(
             "the same where they save least; negative: they cost more",
             ring.map(|(_, worst)| worst)
         ),
-        keys!(
-            Extreme,
-            "reduction_percent_tcp_1000B_N16",
+        names!("reduction_percent_tcp_1000B_N16").alone(
             "over TCP, messages of 1000 B, N = 16, against the paper's baseline, %; higher is better",
             example
         ),
-        keys!(
-            Extreme,
-            "worst_vs_bulk_percent_tcp",
+        names!("worst_vs_bulk_percent_tcp").with_point(
             "over TCP against one bulk read and copies, %, where seeks save least; negative: they cost more",
             bulk.map(|(_, worst)| worst)
         ),

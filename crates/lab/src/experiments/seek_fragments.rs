@@ -3,8 +3,8 @@
 use anyhow::Result;
 use serde_json::Value;
 
-use super::search_keys::{Extreme, keys};
-use super::seek::{BULK, POOL, SEEK};
+use super::search_keys::names;
+use super::seek::{AWAITED, BASELINES, BULK, POOL, SEEK};
 use crate::experiment::{Context, Experiment};
 use crate::outcome::{Key, Outcome};
 use crate::plot::{Axis, Figure, Scale};
@@ -15,8 +15,9 @@ use crate::text;
 
 pub(super) struct SeekFragments;
 
-const MODES: [Mode; 3] = [
+const MODES: [Mode; 4] = [
     Mode::new(POOL, Way::Pool, Carrier::Tcp),
+    Mode::new(AWAITED, Way::Awaited, Carrier::Tcp),
     Mode::new(BULK, Way::Bulk, Carrier::Tcp),
     Mode::new(SEEK, Way::Seek, Carrier::Tcp),
 ];
@@ -34,7 +35,7 @@ impl Experiment for SeekFragments {
     fn about(&self) -> &'static str {
         "As seek, over TCP with N = 8, but the sender writes each message in pieces of 64 B to 64 KiB that leave at once \
          (TCP_NODELAY), so that the receiver's kernel holds it in many small parts: what does that cost a receiver that \
-         receives message by message (pool), one that reads whatever has come (bulk), and one that seeks? Messages that \
+         receives message by message (pool), the same when it sleeps until all has come (pool, awaited), one that reads whatever has come (bulk), and one that seeks? Messages that \
          are not larger than a piece are sent in one write."
     }
 
@@ -59,7 +60,7 @@ impl Experiment for SeekFragments {
             sizes.iter().flat_map(|&size| pieces.iter().map(move |&piece| case(size, piece))).collect();
         let samples = search::measure(context, &cases, rounds)?;
 
-        let reductions = reduction::reductions(&samples, &cases, &[POOL, BULK], &[CPU]);
+        let reductions = reduction::reductions(&samples, &cases, &BASELINES, &[CPU]);
         let mut parameters = context.parameters(rounds);
         parameters.extend(search::parameters(&samples));
         parameters.insert("sizes".to_owned(), sizes.into());
@@ -70,7 +71,7 @@ impl Experiment for SeekFragments {
         parameters.insert("connections per value".to_owned(), repetitions.collect());
         let rows = samples.rows(POOL);
         let mut figures: Vec<Figure> =
-            [POOL, BULK].into_iter().map(|baseline| figure(&reductions, baseline, sizes)).collect();
+            BASELINES.into_iter().map(|baseline| figure(&reductions, baseline, sizes)).collect();
         figures.extend(sizes.iter().map(|&size| {
             let of_size: Vec<_> = rows
                 .iter()
@@ -78,9 +79,15 @@ impl Experiment for SeekFragments {
                 .cloned()
                 .collect();
             let title = format!("Receiver CPU, messages of {}", text::size(size));
-            super::curves(&format!("cpu-{size}.svg"), &title, axis(), Scale::Linear, CPU, &of_size, &[
-                POOL, BULK, SEEK,
-            ])
+            super::curves(
+                &format!("cpu-{size}.svg"),
+                &title,
+                axis(),
+                Scale::Linear,
+                CPU,
+                &of_size,
+                &[POOL, AWAITED, BULK, SEEK],
+            )
         }));
         Ok(Outcome {
             parameters,
@@ -106,13 +113,11 @@ fn figure(reductions: &[Reduction], baseline: &str, sizes: &[u64]) -> Figure {
     };
     let curves = sizes.iter().map(curve).collect();
     let title = format!("seek over TCP, against {baseline}, N = {SKIP}");
-    reduction::figure(format!("seek-{baseline}.svg"), title, axis(), baseline, curves)
+    reduction::figure(format!("seek-{baseline}.svg").replace(", ", "-"), title, axis(), baseline, curves)
 }
 
 fn seeks<'a>(reductions: &'a [Reduction], baseline: &str) -> impl Iterator<Item = &'a Reduction> + Clone {
-    reductions.iter().filter(move |reduction| {
-        reduction.mode.name == SEEK && reduction.baseline == baseline
-    })
+    reductions.iter().filter(move |reduction| reduction.mode.name == SEEK && reduction.baseline == baseline)
 }
 
 fn summary(reductions: &[Reduction], sizes: &[u64], pieces: &[u64]) -> Vec<Key> {
@@ -123,28 +128,20 @@ fn summary(reductions: &[Reduction], sizes: &[u64], pieces: &[u64]) -> Vec<Key> 
         seeks(reductions, POOL).find(|reduction| wanted(reduction.plan))
     };
     [
-        keys!(
-            Extreme,
-            "worst_reduction_percent",
+        names!("worst_reduction_percent").with_point(
             "processor time that seeks save the receiver against the paper's baseline, %, over all sizes of messages and \
              pieces, where they save least; negative: they cost more",
             worst(POOL)
         ),
-        keys!(
-            Extreme,
-            "worst_vs_bulk_percent",
+        names!("worst_vs_bulk_percent").with_point(
             "the same against one bulk read and copies",
             worst(BULK)
         ),
-        keys!(
-            Extreme,
-            "reduction_percent_64KiB_smallest_pieces",
+        names!("reduction_percent_64KiB_smallest_pieces").alone(
             "messages of 64 KiB in the smallest pieces, against the paper's baseline, %; higher is better",
             at(pieces.first())
         ),
-        keys!(
-            Extreme,
-            "reduction_percent_64KiB_whole",
+        names!("reduction_percent_64KiB_whole").alone(
             "messages of 64 KiB in one write, against the paper's baseline, %; higher is better",
             at(pieces.last())
         ),

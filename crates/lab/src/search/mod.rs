@@ -5,11 +5,13 @@
 //!   plan        who sends what, and in which order it is received
 //!   receiver    a sender and a receiver as processes, doing repetitions in turns with others
 //!   rounds      cases times modes, for several rounds
+//!   demo        one case, short, for `seekwire demo`
 //!   reduction   processor time saved against a baseline, from neighbours in time
 //! ```
 //!
 //! The processes themselves are in `peer/search` and, for a messaging library, in `peer/fabricbench.c`.
 
+pub(crate) mod demo;
 pub(crate) mod fabric;
 pub(crate) mod plan;
 pub(crate) mod receiver;
@@ -28,7 +30,7 @@ pub(crate) const CPU: Metric = Metric { name: "receiver CPU", unit: "µs/message
 /// The same without the opening and the closing.
 pub(crate) const CPU_MESSAGES: Metric =
     Metric { name: "receiver CPU, messages only", unit: "µs/message", better: Better::Lower };
-/// The part of [`CPU`] that was spent in the kernel.
+/// The part of [`CPU`] that was spent in the kernel, as far as its clock ticks tell.
 pub(crate) const CPU_SYSTEM: Metric =
     Metric { name: "receiver CPU, system", unit: "µs/message", better: Better::Lower };
 /// Time by the clock from the opening of a connection to its closing, by message.
@@ -44,7 +46,9 @@ pub(crate) const RECEIVE_BUFFER: Metric =
 pub(crate) fn parameters(samples: &Samples) -> [(String, Value); 2] {
     let has = |metric| samples.0.iter().any(|sample| sample.metric == Some(metric));
     let receive_buffer = match has(RECEIVE_BUFFER) {
-        true => "set to hold what is skipped, twice (metric: receive buffer); where that is missing, left to the kernel",
+        true => {
+            "set to hold what is skipped, twice (metric: receive buffer); where that is missing, left to the kernel"
+        }
         false => "left to the kernel, because so large a one is not allowed here (net.core.rmem_max)",
     };
     let instructions = match has(INSTRUCTIONS) {

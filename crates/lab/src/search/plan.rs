@@ -33,6 +33,8 @@ impl Carrier {
 pub(crate) enum Way {
     /// Each message before it is received into a pool, and copied out of there when it is asked for.
     Pool,
+    /// The same, after the wanted message has arrived, too (SO_RCVLOWAT).
+    Awaited,
     /// Whatever has arrived is read at once into memory of the library, and every message copied out of there.
     Bulk,
     /// It is taken out of the middle of the stream; the others stay where they are.

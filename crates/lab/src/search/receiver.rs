@@ -69,7 +69,8 @@ impl Pair {
             (None, Some(obituary)) => anyhow!("the sender {obituary} ({error})"),
             _ => error.into(),
         })?;
-        let account: Account = serde_json::from_str(&line).with_context(|| format!("not an account: {line}"))?;
+        let account: Account =
+            serde_json::from_str(&line).with_context(|| format!("not an account: {line}"))?;
         if let (Carrier::Ring, Some(traffic)) = (self.carrier, account.traffic) {
             ensure!(traffic.ring > traffic.tcp, "the bytes went through TCP, not through shared memory");
         }

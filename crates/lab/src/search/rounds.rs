@@ -43,12 +43,24 @@ impl Case {
         format!("{}, {}", carrier.name(), self.plan.describe())
     }
 
-    /// About how long it takes: a fixed time for each connection and message, and 2 GB/s.
+    /// Connections that `mode` makes in a turn, of those of the case. Opening takes libfabric as long as hundreds of
+    /// messages; it is the messages that are compared.
+    fn in_turn(mode: Mode, repetitions: u64) -> u64 {
+        if mode.way == Way::Fabric { 1 } else { repetitions }
+    }
+
+    /// About how long it takes: a fixed time for each connection and each write, and 2 GB/s.
     fn estimate(&self) -> Duration {
-        let message = 0.8e-6 + self.plan.size as f64 / 2e9;
-        let connection = 0.2e-3 + MESSAGES as f64 * message;
-        let value = 0.02 + (self.repetitions + 1) as f64 * connection;
-        Duration::from_secs_f64(self.modes.len() as f64 * value)
+        let writes = self.plan.piece.map_or(1, |piece| self.plan.size.div_ceil(piece));
+        let message = 0.8e-6 * writes as f64 + self.plan.size as f64 / 2e9;
+        let value = |mode: &Mode| {
+            let (connection, message) =
+                if mode.way == Way::Fabric { (0.1, message + 40e-6) } else { (0.2e-3, message) };
+            let connections =
+                Self::in_turn(*mode, self.repetitions.div_ceil(TURNS)) * TURNS.min(self.repetitions);
+            0.02 + (connections + 1) as f64 * (connection + MESSAGES as f64 * message)
+        };
+        Duration::from_secs_f64(self.modes.iter().map(value).sum())
     }
 }
 
@@ -143,12 +155,7 @@ fn values(context: &Context<'_>, case: &Case, modes: &[Mode], round: usize) -> R
         let repetitions = case.repetitions / turns + u64::from(turn < case.repetitions % turns);
         for index in order(pairs.len(), round * TURNS as usize + turn as usize, 0) {
             let Ok((pair, sum)) = &mut pairs[index] else { continue };
-            let repetitions = match modes[index].way {
-                // Opening takes libfabric as long as hundreds of messages; it is the messages that are compared.
-                Way::Fabric => 1,
-                _ => repetitions,
-            };
-            match pair.turn(repetitions, MESSAGES) {
+            match pair.turn(Case::in_turn(modes[index], repetitions), MESSAGES) {
                 Ok(account) => sum.add(account),
                 Err(error) => pairs[index] = Err(error),
             }

@@ -7,7 +7,9 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
 use anyhow::{Result, bail, ensure};
+use rustix::event::{PollFd, PollFlags};
 use seekwire::SeekStream;
+use transport::sys::{Fd, socket};
 
 use super::connection::{Connection, Request, Target};
 use crate::launch::Traffic;
@@ -94,10 +96,11 @@ pub(super) fn search(way: Way, carrier: Carrier, plan: Plan, target: Target) -> 
     Ok(match (way, carrier) {
         (Way::Pool, Carrier::Tcp) => Box::new(Pool::<TcpStream>::new(plan, target)),
         (Way::Pool, Carrier::Ring) => Box::new(Pool::<seekwire::Stream>::new(plan, target)),
+        (Way::Awaited, Carrier::Tcp) => Box::new(Awaited { pool: Pool::new(plan, target), plan }),
         (Way::Bulk, Carrier::Tcp) => Box::new(Bulk::<TcpStream>::new(plan, target)),
         (Way::Bulk, Carrier::Ring) => Box::new(Bulk::<seekwire::Stream>::new(plan, target)),
         (Way::Seek, Carrier::Tcp) => Box::new(Seek::<SeekStream>::new(plan, target)),
-        (Way::Seek, Carrier::Ring) | (Way::Fabric, _) => {
+        (Way::Awaited | Way::Seek, Carrier::Ring) | (Way::Fabric, _) => {
             bail!("this program cannot do {way:?} on {}", carrier.name())
         }
     })
@@ -169,6 +172,40 @@ impl<C: Connection> Search for Pool<C> {
 
     fn size(&self) -> usize {
         self.message.len()
+    }
+}
+
+/// As [`Pool`], but sleeps until the whole group has arrived. What a seek saves against this it saves by copying less,
+/// not by waking up less often.
+struct Awaited {
+    pool: Pool<TcpStream>,
+    plan: Plan,
+}
+
+impl Search for Awaited {
+    fn open(&mut self, request: Request) -> Result<Option<u64>> {
+        let receive_buffer = self.pool.open(request)?;
+        let group = u32::try_from(self.plan.group_bytes()).unwrap_or(u32::MAX);
+        socket::set_receive_low_water(Fd::from(&*self.pool.slot.get()?), group)?;
+        Ok(receive_buffer)
+    }
+
+    fn wanted(&mut self, skip: usize) -> io::Result<Ends> {
+        let mut fds = [PollFd::new(self.pool.slot.get()?, PollFlags::IN)];
+        rustix::event::poll(&mut fds, None)?;
+        self.pool.wanted(skip)
+    }
+
+    fn skipped(&mut self, index: usize, skip: usize) -> io::Result<Ends> {
+        self.pool.skipped(index, skip)
+    }
+
+    fn close(&mut self) -> Result<Option<Traffic>> {
+        self.pool.close()
+    }
+
+    fn size(&self) -> usize {
+        self.pool.size()
     }
 }
 
@@ -335,7 +372,7 @@ mod tests {
     /// Every way gets every message, in the order in which they are wanted.
     #[test]
     fn all_ways_receive_all_messages() {
-        for way in [Way::Pool, Way::Bulk, Way::Seek] {
+        for way in [Way::Pool, Way::Awaited, Way::Bulk, Way::Seek] {
             for (size, skip, messages, piece) in
                 [(10, 2, 50, 10), (1000, 16, 40, 1000), (70_000, 4, 23, 4096), (300_000, 3, 1, 300_000)]
             {

@@ -1,0 +1,33 @@
+//! One case of the message search, short.
+
+use super::plan::{Carrier, MESSAGES, Mode, Plan, Way};
+use super::receiver::Pair;
+use super::{CPU, rounds};
+use crate::experiment::Context;
+use crate::programs::{ACCELERATED, PLAIN};
+use crate::schedule::{Group, Trial, Variant};
+
+pub(crate) const CASE: &str = "message search 64 KiB, N = 16";
+
+const PLAN: Plan = Plan { size: 64 << 10, skip: 16, piece: None };
+
+/// Connections of each run, and messages that warm up.
+const REPETITIONS: u64 = 3;
+const WARM_UP: u64 = 100;
+
+/// The paper's baseline, and seeks.
+pub(crate) fn group<'a>(context: &'a Context<'a>) -> Group<'a> {
+    let variant = |name, way| {
+        Variant::new(name, move |trial: &mut Trial| {
+            let mut pair = Pair::start(context, Mode::new(name, way, Carrier::Tcp), PLAN)?;
+            pair.turn(1, WARM_UP)?;
+            let account = pair.turn(REPETITIONS, MESSAGES)?;
+            let readings = rounds::readings(&account).into_iter();
+            readings
+                .filter(|&(metric, _)| metric == CPU)
+                .for_each(|(metric, value)| trial.record(CASE, None, metric, value));
+            Ok(())
+        })
+    };
+    Group::new(CASE, vec![variant(PLAIN, Way::Pool), variant(ACCELERATED, Way::Seek)])
+}
