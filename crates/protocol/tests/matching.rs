@@ -1,7 +1,7 @@
 //! Tag matching against two plain lists that are searched from the front.
 
 use proptest::prelude::*;
-use seekwire_protocol::message::{Arrival, Matching, Post, Selector, Ticket};
+use seekwire_protocol::message::{Matching, Selector, Ticket};
 
 #[derive(Clone, Copy, Debug)]
 enum Operation {
@@ -9,6 +9,8 @@ enum Operation {
     Arrive(u64),
     Cancel(u8),
     Probe(Selector),
+    /// Takes a message and puts it back.
+    Return(Selector),
 }
 
 fn selector() -> impl Strategy<Value = Selector> {
@@ -22,6 +24,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         4 => (0u64..6).prop_map(Operation::Arrive),
         1 => any::<u8>().prop_map(Operation::Cancel),
         1 => selector().prop_map(Operation::Probe),
+        1 => selector().prop_map(Operation::Return),
     ]
 }
 
@@ -37,25 +40,32 @@ proptest! {
             match operation {
                 Operation::Post(selector) => {
                     let first = unexpected.iter().position(|(tag, _)| selector.matches(*tag));
-                    match (matching.post(selector, id), first) {
-                        (Post::Matched(receive, tag, message), Some(at)) => {
-                            prop_assert_eq!(receive, id);
-                            prop_assert_eq!((tag, message), unexpected.remove(at));
+                    match (matching.take(selector), first) {
+                        (Some(found), Some(at)) => {
+                            prop_assert_eq!((found.tag, found.message), unexpected.remove(at));
+                            let ticket = matching.ticket();
+                            prop_assert!(!matching.waits(ticket));
+                            prop_assert_eq!(matching.cancel(ticket), None);
                         }
-                        (Post::Waiting(ticket), None) => posted.push((ticket, selector, id)),
-                        (post, first) => prop_assert!(false, "{post:?}, expected {first:?}"),
+                        (None, None) => posted.push((matching.wait(selector, id), selector, id)),
+                        (found, first) => prop_assert!(false, "{found:?}, expected {first:?}"),
                     }
                 }
                 Operation::Arrive(tag) => {
                     let first = posted.iter().position(|(_, selector, _)| selector.matches(tag));
                     prop_assert_eq!(matching.is_expected(tag), first.is_some());
-                    match (matching.arrive(tag, id), first) {
-                        (Arrival::Expected(ticket, receive, message), Some(at)) => {
-                            let (expected, _, by) = posted.remove(at);
-                            prop_assert_eq!((ticket, receive, message), (expected, by, id));
+                    match (matching.claim(tag), first) {
+                        (Some(claimed), Some(at)) => {
+                            let (ticket, _, by) = posted.remove(at);
+                            prop_assert_eq!(claimed, (ticket, by));
+                            prop_assert!(!matching.waits(ticket));
                         }
-                        (Arrival::Unexpected, None) => unexpected.push((tag, id)),
-                        (arrival, first) => prop_assert!(false, "{arrival:?}, expected {first:?}"),
+                        (None, None) => {
+                            let label = matching.label(tag, id);
+                            matching.keep(label);
+                            unexpected.push((tag, id));
+                        }
+                        (claimed, first) => prop_assert!(false, "{claimed:?}, expected {first:?}"),
                     }
                 }
                 Operation::Cancel(which) => {
@@ -63,6 +73,7 @@ proptest! {
                         continue;
                     }
                     let (ticket, _, by) = posted.remove(usize::from(which) % posted.len());
+                    prop_assert!(matching.waits(ticket));
                     prop_assert_eq!(matching.cancel(ticket), Some(by));
                     prop_assert_eq!(matching.cancel(ticket), None);
                 }
@@ -70,13 +81,25 @@ proptest! {
                     let first = unexpected.iter().find(|(tag, _)| selector.matches(*tag));
                     prop_assert_eq!(matching.probe(selector).map(|(tag, id)| (tag, *id)), first.copied());
                 }
+                Operation::Return(selector) => {
+                    let first = unexpected.iter().find(|(tag, _)| selector.matches(*tag));
+                    let taken = matching.take(selector);
+                    prop_assert_eq!(taken.as_ref().map(|found| (found.tag, found.message)), first.copied());
+                    if let Some(taken) = taken {
+                        matching.keep(taken);
+                    }
+                }
             }
             prop_assert_eq!(matching.posted_count(), posted.len());
             prop_assert_eq!(matching.unexpected_count(), unexpected.len());
         }
-        let left: Vec<usize> = matching.unexpected_mut().map(|id| *id).collect();
+        let mut left = Vec::new();
+        matching.for_unexpected(|id| {
+            left.push(*id);
+            true
+        });
         prop_assert_eq!(left, unexpected.iter().map(|(_, id)| *id).collect::<Vec<_>>());
-        let left: Vec<usize> = matching.drain_posted().map(|(_, id)| id).collect();
+        let left: Vec<usize> = matching.drain_posted().into_iter().map(|(_, id)| id).collect();
         prop_assert_eq!(left, posted.iter().map(|(_, _, id)| *id).collect::<Vec<_>>());
     }
 }

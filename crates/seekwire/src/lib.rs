@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   stream, listener   the API of this crate: Read, Write, borrow and reserve in place
+//!   mailbox            messages over a stream, received in any order
 //!   seek_stream        receiving out of the middle of an ordinary TCP stream
 //!   connection         one TCP socket: which carrier moves the bytes now, and how it got there
 //!     plain              the kernel's socket alone; counts, and notices when an upgrade is due
@@ -33,6 +34,7 @@ pub mod config;
 pub mod connection;
 pub mod fork;
 mod listener;
+pub mod mailbox;
 pub mod registry;
 mod rendezvous;
 pub mod seek;
@@ -44,6 +46,7 @@ pub use connection::{
     Connection, Interest, Patience, Plain, Readiness, RecvFlags, SendFlags, Status, Totals, Until,
 };
 pub use listener::{Incoming, Listener};
+pub use mailbox::Mailbox;
 pub use protocol::span::Span;
 pub use protocol::{Carrier, Reason, Role};
 pub use seek::{At, Extent, SeekFlags, SeekSocket};

@@ -4,7 +4,7 @@
 //! a receive takes the earliest unexpected message that it matches, so messages of one sender that match
 //! the same receive never overtake each other.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use super::queue::{Queue, Slot};
 
 /// Which tags a receive matches: those that agree with `tag` in the bits of `mask`.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
@@ -34,113 +34,150 @@ impl Selector {
 
 /// Names a posted receive until it is matched or cancelled.
 #[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
-pub struct Ticket(u64);
-
-/// What became of a receive that was posted.
-#[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Post<R, M> {
-    /// An unexpected message had been waiting for it.
-    Matched(R, u64, M),
-    /// It waits.
-    Waiting(Ticket),
+pub struct Ticket {
+    number: u64,
+    slot: Slot,
+    exact: bool,
 }
 
-/// What became of a message that arrived.
+/// A message in its place among the others.
 #[derive(Clone, Debug, Eq, PartialEq)]
-pub enum Arrival<R, M> {
-    /// A receive had been waiting for it.
-    Expected(Ticket, R, M),
-    /// It waits for a receive.
-    Unexpected,
+pub struct Labelled<M> {
+    number: u64,
+    /// Its tag.
+    pub tag: u64,
+    /// What is known of it.
+    pub message: M,
 }
 
 /// Posted receives of kind `R` and unexpected messages of kind `M`.
+///
+/// Receives of one tag and messages of one tag are found without a search, and so is the earliest message;
+/// receives of several tags are searched in the order in which they were posted, and search the messages in the
+/// order of their arrival. Nothing is allocated once the numbers waiting have been reached before.
 #[derive(Debug)]
 pub struct Matching<R, M> {
-    posted: BTreeMap<u64, (Selector, R)>,
-    unexpected: BTreeMap<u64, (u64, M)>,
-    /// The unexpected messages of each tag, in order of arrival: a receive of one tag does not search.
-    by_tag: HashMap<u64, VecDeque<u64>>,
+    /// Receives that match one tag, by that tag.
+    exact: Queue<R>,
+    /// All other receives.
+    wild: Queue<(Selector, R)>,
+    /// By tag.
+    unexpected: Queue<M>,
     next: u64,
 }
 
 impl<R, M> Default for Matching<R, M> {
     fn default() -> Self {
-        Self { posted: BTreeMap::new(), unexpected: BTreeMap::new(), by_tag: HashMap::new(), next: 0 }
+        Self { exact: Queue::default(), wild: Queue::default(), unexpected: Queue::default(), next: 0 }
     }
 }
 
 impl<R, M> Matching<R, M> {
-    /// A receive is wanted.
-    pub fn post(&mut self, selector: Selector, receive: R) -> Post<R, M> {
-        if let Some((tag, message)) = self.take(selector) {
-            return Post::Matched(receive, tag, message);
-        }
+    /// A receive waits from now on. To be called when [`Matching::take`] finds nothing for it.
+    pub fn wait(&mut self, selector: Selector, receive: R) -> Ticket {
         let number = self.number();
-        self.posted.insert(number, (selector, receive));
-        Post::Waiting(Ticket(number))
+        let exact = selector.mask == u64::MAX;
+        let slot = if exact {
+            self.exact.insert(number, selector.tag, receive)
+        } else {
+            self.wild.insert(number, selector.mask, (selector, receive))
+        };
+        Ticket { number, slot, exact }
     }
 
-    /// A message has arrived. Messages are to be given in the order of their arrival.
-    pub fn arrive(&mut self, tag: u64, message: M) -> Arrival<R, M> {
-        let first =
-            self.posted.iter().find(|(_, (selector, _))| selector.matches(tag)).map(|(&number, _)| number);
-        if let Some(number) = first
-            && let Some((_, receive)) = self.posted.remove(&number)
-        {
-            return Arrival::Expected(Ticket(number), receive, message);
-        }
-        let number = self.number();
-        self.unexpected.insert(number, (tag, message));
-        self.by_tag.entry(tag).or_default().push_back(number);
-        Arrival::Unexpected
+    /// Names a receive that does not have to wait.
+    pub fn ticket(&mut self) -> Ticket {
+        Ticket { number: self.number(), slot: Slot::NOWHERE, exact: true }
+    }
+
+    /// A message has arrived: takes the receive that it belongs to, if one waits for it.
+    pub fn claim(&mut self, tag: u64) -> Option<(Ticket, R)> {
+        let ticket = self.find_posted(tag)?;
+        self.cancel(ticket).map(|receive| (ticket, receive))
     }
 
     /// Whether a message of this tag would find a posted receive.
     #[must_use]
     pub fn is_expected(&self, tag: u64) -> bool {
-        self.posted.values().any(|(selector, _)| selector.matches(tag))
+        self.find_posted(tag).is_some()
+    }
+
+    fn find_posted(&self, tag: u64) -> Option<Ticket> {
+        let exact = self.exact.first_of(tag).map(|(slot, number)| Ticket { number, slot, exact: true });
+        let wild = self
+            .wild
+            .iter()
+            .find(|(_, _, _, (selector, _))| selector.matches(tag))
+            .map(|(slot, number, ..)| Ticket { number, slot, exact: false });
+        match (exact, wild) {
+            (Some(exact), Some(wild)) => Some(if exact.number < wild.number { exact } else { wild }),
+            (exact, wild) => exact.or(wild),
+        }
+    }
+
+    /// A message waits for a receive: in the order of the labels, whenever it is put there.
+    pub fn keep(&mut self, labelled: Labelled<M>) {
+        self.unexpected.insert(labelled.number, labelled.tag, labelled.message);
+    }
+
+    /// A message has arrived. To be called in the order of arrival.
+    pub fn label(&mut self, tag: u64, message: M) -> Labelled<M> {
+        Labelled { number: self.number(), tag, message }
     }
 
     /// Takes a posted receive back; `None` when it has been matched.
     pub fn cancel(&mut self, ticket: Ticket) -> Option<R> {
-        self.posted.remove(&ticket.0).map(|(_, receive)| receive)
+        if !self.waits(ticket) {
+            return None;
+        }
+        if ticket.exact {
+            self.exact.remove(ticket.slot).map(|(_, _, receive)| receive)
+        } else {
+            self.wild.remove(ticket.slot).map(|(_, _, (_, receive))| receive)
+        }
+    }
+
+    /// Whether a posted receive still waits.
+    #[must_use]
+    pub fn waits(&self, ticket: Ticket) -> bool {
+        if ticket.exact {
+            self.exact.holds(ticket.slot, ticket.number)
+        } else {
+            self.wild.holds(ticket.slot, ticket.number)
+        }
     }
 
     /// The unexpected message that a receive would get, with its tag.
     #[must_use]
     pub fn probe(&self, selector: Selector) -> Option<(u64, &M)> {
-        let number = self.find(selector)?;
-        self.unexpected.get(&number).map(|(tag, message)| (*tag, message))
+        self.unexpected.get(self.find(selector)?)
     }
 
     /// Takes that message.
-    pub fn take(&mut self, selector: Selector) -> Option<(u64, M)> {
-        let number = self.find(selector)?;
-        let (tag, message) = self.unexpected.remove(&number)?;
-        if let Some(numbers) = self.by_tag.get_mut(&tag) {
-            // The first of its tag: `find` gives the earliest.
-            numbers.pop_front();
-            if numbers.is_empty() {
-                self.by_tag.remove(&tag);
-            }
-        }
-        Some((tag, message))
+    pub fn take(&mut self, selector: Selector) -> Option<Labelled<M>> {
+        let slot = self.find(selector)?;
+        self.unexpected.remove(slot).map(|(number, tag, message)| Labelled { number, tag, message })
     }
 
-    fn find(&self, selector: Selector) -> Option<u64> {
+    fn find(&self, selector: Selector) -> Option<Slot> {
         match selector.mask {
-            u64::MAX => self.by_tag.get(&selector.tag)?.front().copied(),
-            0 => self.unexpected.keys().next().copied(),
-            _ => {
-                self.unexpected.iter().find(|(_, (tag, _))| selector.matches(*tag)).map(|(&number, _)| number)
-            }
+            u64::MAX => self.unexpected.first_of(selector.tag).map(|(slot, _)| slot),
+            0 => self.unexpected.first().map(|(slot, _)| slot),
+            _ => self.unexpected.iter().find(|(_, _, tag, _)| selector.matches(*tag)).map(|(slot, ..)| slot),
         }
     }
 
-    /// The unexpected messages, earliest first.
-    pub fn unexpected_mut(&mut self) -> impl Iterator<Item = &mut M> {
-        self.unexpected.values_mut().map(|(_, message)| message)
+    /// Shows the unexpected messages, earliest first, until `each` returns `false`; it may change them.
+    pub fn for_unexpected(&mut self, mut each: impl FnMut(&mut M) -> bool) {
+        let mut next = self.unexpected.first().map(|(slot, _)| slot);
+        while let Some(slot) = next {
+            next = self.unexpected.after(slot);
+            if let Some(message) = self.unexpected.get_mut(slot)
+                && !each(message)
+            {
+                return;
+            }
+        }
     }
 
     /// How many messages wait for a receive.
@@ -152,12 +189,16 @@ impl<R, M> Matching<R, M> {
     /// How many receives wait for a message.
     #[must_use]
     pub fn posted_count(&self) -> usize {
-        self.posted.len()
+        self.exact.len() + self.wild.len()
     }
 
     /// All receives that wait, earliest first: for an end of the stream that none of them will survive.
-    pub fn drain_posted(&mut self) -> impl Iterator<Item = (Ticket, R)> {
-        std::mem::take(&mut self.posted).into_iter().map(|(number, (_, receive))| (Ticket(number), receive))
+    pub fn drain_posted(&mut self) -> Vec<(Ticket, R)> {
+        let exact = self.exact.iter().map(|(slot, number, ..)| Ticket { number, slot, exact: true });
+        let wild = self.wild.iter().map(|(slot, number, ..)| Ticket { number, slot, exact: false });
+        let mut tickets: Vec<Ticket> = exact.chain(wild).collect();
+        tickets.sort_unstable();
+        tickets.into_iter().filter_map(|ticket| Some((ticket, self.cancel(ticket)?))).collect()
     }
 
     fn number(&mut self) -> u64 {

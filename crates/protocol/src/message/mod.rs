@@ -10,8 +10,9 @@
 //! counts its messages in the sequence, so that a receiver that has lost its place is, too.
 
 mod matching;
+mod queue;
 
-pub use matching::{Arrival, Matching, Post, Selector, Ticket};
+pub use matching::{Labelled, Matching, Selector, Ticket};
 
 /// Bytes of a header.
 pub const HEADER: usize = 16;

@@ -1,0 +1,196 @@
+//! Entries in an order, those of equal key chained besides: the first of all and the first of a key are found
+//! without a search, and a queue that has grown to its size allocates nothing more.
+
+use std::collections::HashMap;
+
+/// No entry.
+const NONE: u32 = u32::MAX;
+
+/// Where an entry is kept.
+#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+pub(super) struct Slot(u32);
+
+impl Slot {
+    /// Where nothing is.
+    pub(super) const NOWHERE: Self = Self(NONE);
+}
+
+#[derive(Debug)]
+pub(super) struct Queue<T> {
+    entries: Vec<Entry<T>>,
+    free: Vec<u32>,
+    all: Ends,
+    chains: HashMap<u64, Ends>,
+}
+
+#[derive(Debug)]
+struct Entry<T> {
+    number: u64,
+    key: u64,
+    /// `None`: the entry is free.
+    value: Option<T>,
+    /// Its neighbours in the order of all.
+    all: Links,
+    /// Its neighbours among those of the same key.
+    chain: Links,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Ends {
+    first: u32,
+    last: u32,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Links {
+    before: u32,
+    after: u32,
+}
+
+const EMPTY: Ends = Ends { first: NONE, last: NONE };
+
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Self { entries: Vec::new(), free: Vec::new(), all: EMPTY, chains: HashMap::new() }
+    }
+}
+
+impl<T> Queue<T> {
+    pub(super) fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    /// Adds an entry. Numbers are unique; what has a lower one than others are in the queue is searched for its
+    /// place from the front.
+    pub(super) fn insert(&mut self, number: u64, key: u64, value: T) -> Slot {
+        let chain = self.chains.get(&key).copied().unwrap_or(EMPTY);
+        let all = self.place(number, self.all, |entry| entry.all);
+        let links = self.place(number, chain, |entry| entry.chain);
+        let entry = Entry { number, key, value: Some(value), all, chain: links };
+        let slot = match self.free.pop() {
+            Some(slot) => {
+                self.entries[slot as usize] = entry;
+                slot
+            }
+            None => {
+                self.entries.push(entry);
+                (self.entries.len() - 1) as u32
+            }
+        };
+        self.all = self.link(self.all, all, slot, |entry| &mut entry.all);
+        let chain = self.link(chain, links, slot, |entry| &mut entry.chain);
+        self.chains.insert(key, chain);
+        Slot(slot)
+    }
+
+    /// Between which neighbours a number belongs.
+    fn place(&self, number: u64, ends: Ends, links: impl Fn(&Entry<T>) -> Links) -> Links {
+        let last = self.entries.get(ends.last as usize);
+        if last.is_none_or(|last| last.number < number) {
+            return Links { before: ends.last, after: NONE };
+        }
+        let mut after = ends.first;
+        while let Some(entry) = self.entries.get(after as usize)
+            && entry.number < number
+        {
+            after = links(entry).after;
+        }
+        let before = self.entries.get(after as usize).map_or(NONE, |entry| links(entry).before);
+        Links { before, after }
+    }
+
+    fn link(
+        &mut self,
+        mut ends: Ends,
+        links: Links,
+        slot: u32,
+        of: impl Fn(&mut Entry<T>) -> &mut Links,
+    ) -> Ends {
+        match self.entries.get_mut(links.before as usize) {
+            Some(before) => of(before).after = slot,
+            None => ends.first = slot,
+        }
+        match self.entries.get_mut(links.after as usize) {
+            Some(after) => of(after).before = slot,
+            None => ends.last = slot,
+        }
+        ends
+    }
+
+    fn unlink(&mut self, mut ends: Ends, links: Links, of: impl Fn(&mut Entry<T>) -> &mut Links) -> Ends {
+        match self.entries.get_mut(links.before as usize) {
+            Some(before) => of(before).after = links.after,
+            None => ends.first = links.after,
+        }
+        match self.entries.get_mut(links.after as usize) {
+            Some(after) => of(after).before = links.before,
+            None => ends.last = links.before,
+        }
+        ends
+    }
+
+    /// Takes an entry out: its number, key and value.
+    pub(super) fn remove(&mut self, slot: Slot) -> Option<(u64, u64, T)> {
+        let entry = self.entries.get_mut(slot.0 as usize)?;
+        let value = entry.value.take()?;
+        let (number, key, all, chain) = (entry.number, entry.key, entry.all, entry.chain);
+        self.all = self.unlink(self.all, all, |entry| &mut entry.all);
+        let ends = self.chains.get(&key).copied().unwrap_or(EMPTY);
+        let ends = self.unlink(ends, chain, |entry| &mut entry.chain);
+        if ends.first == NONE {
+            self.chains.remove(&key);
+        } else {
+            self.chains.insert(key, ends);
+        }
+        self.free.push(slot.0);
+        Some((number, key, value))
+    }
+
+    /// Whether the entry of this number is still where it was put.
+    pub(super) fn holds(&self, slot: Slot, number: u64) -> bool {
+        self.entries.get(slot.0 as usize).is_some_and(|entry| entry.value.is_some() && entry.number == number)
+    }
+
+    /// The first one of all, with its number.
+    pub(super) fn first(&self) -> Option<(Slot, u64)> {
+        self.at(self.all.first)
+    }
+
+    /// The first one of this key, with its number.
+    pub(super) fn first_of(&self, key: u64) -> Option<(Slot, u64)> {
+        if self.all.first == NONE {
+            return None;
+        }
+        self.at(self.chains.get(&key)?.first)
+    }
+
+    /// The one behind it in the order of all.
+    pub(super) fn after(&self, slot: Slot) -> Option<Slot> {
+        let after = self.entries.get(slot.0 as usize)?.all.after;
+        (after != NONE).then_some(Slot(after))
+    }
+
+    fn at(&self, slot: u32) -> Option<(Slot, u64)> {
+        self.entries.get(slot as usize).map(|entry| (Slot(slot), entry.number))
+    }
+
+    pub(super) fn get(&self, slot: Slot) -> Option<(u64, &T)> {
+        let entry = self.entries.get(slot.0 as usize)?;
+        Some((entry.key, entry.value.as_ref()?))
+    }
+
+    pub(super) fn get_mut(&mut self, slot: Slot) -> Option<&mut T> {
+        self.entries.get_mut(slot.0 as usize)?.value.as_mut()
+    }
+
+    /// All of them in order: where they are kept, their numbers, keys and values.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Slot, u64, u64, &T)> {
+        let mut next = self.all.first;
+        std::iter::from_fn(move || {
+            let entry = self.entries.get(next as usize)?;
+            let slot = Slot(next);
+            next = entry.all.after;
+            Some((slot, entry.number, entry.key, entry.value.as_ref()?))
+        })
+    }
+}

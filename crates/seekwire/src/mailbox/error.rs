@@ -1,0 +1,136 @@
+//! What can go wrong, and who is to blame.
+
+use std::io;
+
+use protocol::message::{HELLO, HeaderError, Ticket};
+
+/// What a peer may not do. Nothing more is received from it; messages that came before can still be had.
+#[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+pub enum PeerMisbehaved {
+    /// It is not a mailbox.
+    #[error("the peer began with {found:02x?} and not with {HELLO:02x?}: it is not a mailbox")]
+    Hello {
+        /// Its first bytes, as far as they were seen.
+        found: Vec<u8>,
+    },
+    /// Its messages are out of order, or longer than this end accepts.
+    #[error(transparent)]
+    Header(#[from] HeaderError),
+    /// It ended the stream in the middle of a message.
+    #[error("the peer ended the stream {missing} bytes before the end of a message")]
+    CutOff {
+        /// Bytes that are known to be missing.
+        missing: u64,
+    },
+}
+
+/// Why nothing was received.
+#[derive(Debug, thiserror::Error)]
+pub enum RecvError {
+    /// The message is longer than the buffer. It stays; nothing was written.
+    #[error("a message of {needed} bytes does not fit into a buffer of {room}: receive it into a larger one")]
+    TooSmall {
+        /// Bytes of the message.
+        needed: usize,
+        /// Bytes of the buffer.
+        room: usize,
+    },
+    /// Messages that nobody has asked for fill the memory for them, and what was asked for is behind them. Nothing
+    /// is lost, and it goes on as soon as some of them are received.
+    #[error(
+        "{messages} messages of {bytes} bytes that nobody has asked for are in the way: \
+         receive some of them, for example with recv_any, and try again"
+    )]
+    Full {
+        /// How many wait.
+        messages: usize,
+        /// Their bodies, in bytes.
+        bytes: u64,
+    },
+    /// The peer has finished, or this end was closed: no such message can come any more.
+    #[error("there are no more messages: the peer has finished, or the mailbox was closed")]
+    Closed,
+    /// The peer does what it may not do.
+    #[error(transparent)]
+    Misbehaved(#[from] PeerMisbehaved),
+    /// No receive of this ticket is known: it was waited for before, or cancelled.
+    #[error("no posted receive is known as {0:?}: it was completed or cancelled before")]
+    UnknownTicket(Ticket),
+    /// The stream failed.
+    #[error("the stream failed: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Why a message was not sent, or not yet.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// Longer than [`Limits::message`](super::Limits::message).
+    #[error(
+        "a message of {len} bytes, and the limit is {most}: send it in parts, or raise the limit at both ends"
+    )]
+    TooLong {
+        /// Bytes of the message.
+        len: usize,
+        /// The limit.
+        most: u32,
+    },
+    /// Both ends wait for each other: the peer does not receive, and messages that nobody has asked for fill the
+    /// memory for them at this end.
+    #[error(
+        "the peer does not receive, and {messages} messages that nobody has asked for fill the memory of this \
+         end: receive some of them{}", if *begun { " (this message goes out by itself)" } else { ", then send again" }
+    )]
+    Full {
+        /// How many wait.
+        messages: usize,
+        /// The peer has the first bytes of the message. The others are kept, and go out as soon as there is room, in
+        /// the course of other calls: do not send it again.
+        begun: bool,
+    },
+    /// This end has finished or was closed.
+    #[error("nothing can be sent: this end has finished or was closed")]
+    Finished,
+    /// The peer does what it may not do, so nothing is sent to it either.
+    #[error(transparent)]
+    Misbehaved(#[from] PeerMisbehaved),
+    /// The stream failed; `BrokenPipe` and `ConnectionReset`: the peer is gone.
+    #[error("the stream failed: {0}")]
+    Io(#[from] io::Error),
+}
+
+/// Why no more messages come.
+#[derive(Clone, Debug)]
+pub(super) enum End {
+    Closed,
+    Misbehaved(PeerMisbehaved),
+    Failed(Failed),
+}
+
+/// An error that is reported more than once.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Failed {
+    kind: io::ErrorKind,
+    code: Option<i32>,
+}
+
+impl From<&io::Error> for Failed {
+    fn from(error: &io::Error) -> Self {
+        Self { kind: error.kind(), code: error.raw_os_error() }
+    }
+}
+
+impl From<Failed> for io::Error {
+    fn from(failed: Failed) -> Self {
+        failed.code.map_or_else(|| failed.kind.into(), Self::from_raw_os_error)
+    }
+}
+
+impl From<End> for RecvError {
+    fn from(end: End) -> Self {
+        match end {
+            End::Closed => Self::Closed,
+            End::Misbehaved(why) => Self::Misbehaved(why),
+            End::Failed(failed) => Self::Io(failed.into()),
+        }
+    }
+}

@@ -1,0 +1,472 @@
+//! The receiving side: finds messages in the stream and gives them to those who want them. Nothing in here sleeps.
+
+use std::collections::HashMap;
+use std::io::{self, IoSliceMut};
+
+use protocol::message::{HEADER, HELLO, Header, Labelled, Matching, Selector, Ticket};
+use protocol::span::Span;
+
+use super::error::{End, Failed, PeerMisbehaved, RecvError};
+use super::parcel::Parcel;
+use super::reader::{Fill, Reader, SMALL, Wait};
+use super::waiting::Waiting;
+use super::{Envelope, Limits};
+use crate::seek::{At, SeekFlags, SeekSocket};
+
+/// How many messages are moved out of the stream at a time when it has too many holes.
+const MOVED: usize = 128;
+
+/// A receive that waits for its message.
+#[derive(Debug)]
+pub(super) enum Receive {
+    /// A thread sleeps, and will take a message of up to so many bytes itself.
+    Thread(usize),
+    /// Anybody may put it into this buffer.
+    Buffer(Vec<u8>),
+}
+
+/// What became of a receive that had to wait.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// The message is in the buffer.
+    Ready(Envelope, Vec<u8>),
+    /// There will be none; the buffer can be had back.
+    Failed(Failure, Vec<u8>),
+    /// The thread may take this one.
+    Yours(Labelled<Parcel>),
+}
+
+/// Why a receive got nothing.
+#[derive(Clone, Debug)]
+pub(super) enum Failure {
+    TooSmall { needed: usize, room: usize },
+    End(End),
+}
+
+impl From<Failure> for RecvError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::TooSmall { needed, room } => Self::TooSmall { needed, room },
+            Failure::End(end) => end.into(),
+        }
+    }
+}
+
+/// A posted receive whose message has not come to its end.
+#[derive(Debug)]
+struct Active {
+    ticket: Ticket,
+    buffer: Vec<u8>,
+    tag: u64,
+    parcel: Parcel,
+}
+
+/// The receive of the caller of [`Inbox::step`].
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Mine {
+    None,
+    /// Later than all that wait.
+    Fresh(Selector),
+    /// One that waits.
+    Waiting(Ticket),
+}
+
+/// What one step came to.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// A message for the caller.
+    Mine(Labelled<Parcel>),
+    /// One for somebody else, or for nobody yet.
+    Other,
+    /// Nothing more has arrived.
+    Wait(Wait),
+}
+
+#[derive(Debug)]
+pub(super) struct Inbox {
+    limits: Limits,
+    matching: Matching<Receive, Parcel>,
+    /// Bodies of the unexpected messages.
+    unexpected_bytes: u64,
+    done: HashMap<Ticket, Outcome>,
+    active: Vec<Active>,
+    reader: Reader,
+    /// Position of the next header, and its number.
+    next: u64,
+    sequence: u32,
+    greeted: bool,
+    pub(super) end: Option<End>,
+    pub(super) waiting: Waiting,
+}
+
+impl Inbox {
+    pub(super) fn new(start: u64, limits: Limits) -> Self {
+        Self {
+            limits,
+            matching: Matching::default(),
+            unexpected_bytes: 0,
+            done: HashMap::new(),
+            active: Vec::new(),
+            reader: Reader::new(),
+            next: start,
+            sequence: 0,
+            greeted: false,
+            end: None,
+            waiting: Waiting::default(),
+        }
+    }
+
+    /// Finds the next message, if it has arrived, and whom it is for.
+    pub(super) fn step(&mut self, stream: &impl SeekSocket, mine: Mine) -> Result<Step, RecvError> {
+        if let Some(step) = self.go_on(stream)? {
+            return Ok(step);
+        }
+        if let Some(end) = &self.end {
+            return Err(end.clone().into());
+        }
+        let header = match self.look(stream) {
+            Ok(Ok(header)) => header,
+            Ok(Err(wait)) => return Ok(Step::Wait(wait)),
+            Err(end) => {
+                self.stop(end.clone());
+                return Err(end.into());
+            }
+        };
+        let len = header.len as usize;
+        let receive = self.claim(header.tag, len);
+        let fresh = matches!(mine, Mine::Fresh(selector) if selector.matches(header.tag));
+        if receive.is_none() && !fresh && self.matching.unexpected_count() >= self.limits.unexpected {
+            return Err(self.full());
+        }
+        let parcel = Parcel::new(header, self.next);
+        self.next += header.total();
+        self.sequence = self.sequence.wrapping_add(1);
+        let message = self.matching.label(header.tag, parcel);
+        match (receive, mine) {
+            (Some((ticket, _)), Mine::Waiting(own)) if ticket == own => return Ok(Step::Mine(message)),
+            (None, _) if fresh => return Ok(Step::Mine(message)),
+            (Some((ticket, receive)), _) => self.deliver(stream, ticket, receive, message),
+            (None, _) => self.keep(message),
+        }
+        Ok(Step::Other)
+    }
+
+    /// Goes on with the posted receives whose messages have not come to their ends.
+    fn go_on(&mut self, stream: &impl SeekSocket) -> Result<Option<Step>, RecvError> {
+        let mut wait = None;
+        for at in 0..self.active.len() {
+            let Active { ticket, mut buffer, tag, mut parcel } = self.active.remove(at);
+            match self.fill(stream, &mut parcel, &mut buffer, true) {
+                Ok(fill @ (Fill::Wait(_) | Fill::Crowded)) => {
+                    self.active.insert(at, Active { ticket, buffer, tag, parcel });
+                    match fill {
+                        Fill::Wait(next) => wait = Some(Step::Wait(next)),
+                        _ => return Err(self.full()),
+                    }
+                }
+                filled => {
+                    self.settle(ticket, filled, tag, &parcel, buffer);
+                    return Ok(Some(Step::Other));
+                }
+            }
+        }
+        Ok(wait)
+    }
+
+    /// The next header. Small messages are not seen before they have come to their end.
+    fn look(&mut self, stream: &impl SeekSocket) -> Result<Result<Header, Wait>, End> {
+        if !self.greeted
+            && let Err(wait) = self.greet(stream)?
+        {
+            return Ok(Err(wait));
+        }
+        let mut need = HEADER;
+        loop {
+            if self.reader.front.get(self.next, need).is_none()
+                && let Err(wait) = self.arrived(stream, need)?
+            {
+                return Ok(Err(wait));
+            }
+            let bytes = self.reader.front.get(self.next, HEADER).and_then(|bytes| bytes.try_into().ok());
+            let header = Header::decode(bytes.unwrap_or_default(), self.sequence, self.limits.message)
+                .map_err(|error| End::Misbehaved(error.into()))?;
+            let total = header.total() as usize;
+            if total > SMALL {
+                self.reader.front.used(HEADER);
+                return Ok(Ok(header));
+            }
+            if total <= need {
+                self.reader.front.used(total);
+                return Ok(Ok(header));
+            }
+            need = total;
+        }
+    }
+
+    fn greet(&mut self, stream: &impl SeekSocket) -> Result<Result<(), Wait>, End> {
+        let looked = self.arrived(stream, HELLO.len());
+        let seen = self.reader.front.from(self.next);
+        let seen = &seen[..seen.len().min(HELLO.len())];
+        if !HELLO.starts_with(seen) {
+            return Err(End::Misbehaved(PeerMisbehaved::Hello { found: seen.to_vec() }));
+        }
+        if let Err(wait) = looked? {
+            return Ok(Err(wait));
+        }
+        let hello = Span { start: self.next, end: self.next + HELLO.len() as u64 };
+        self.reader.front.used(HELLO.len());
+        self.reader.spend(stream, hello);
+        self.next = hello.end;
+        self.greeted = true;
+        Ok(Ok(()))
+    }
+
+    /// Looks at what comes next, at least at `need` bytes.
+    fn arrived(&mut self, stream: &impl SeekSocket, need: usize) -> Result<Result<(), Wait>, End> {
+        let wait = Wait::all(self.next, need as u64);
+        let looked = match self.reader.front.refill(stream, self.next, need) {
+            Ok(n) if n >= need => return Ok(Ok(())),
+            Ok(0) => return Err(self.no_more(stream)),
+            // Is that because the rest has not come yet, or because it never will?
+            Ok(_) => {
+                let mut rest = [0; SMALL];
+                let into = &mut [IoSliceMut::new(&mut rest[..need])];
+                stream.try_seek(At::Position(self.next), into, SeekFlags { peek: true, partial: false })
+            }
+            Err(error) => Err(error),
+        };
+        match looked {
+            Ok(n) if n < need => Err(End::Misbehaved(PeerMisbehaved::CutOff { missing: (need - n) as u64 })),
+            Ok(_) => Ok(Err(wait)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Err(wait)),
+            Err(error) => Err(End::Failed(Failed::from(&error))),
+        }
+    }
+
+    /// The stream has ended; perhaps before the end of the last message that began.
+    fn no_more(&self, stream: &impl SeekSocket) -> End {
+        match stream.extent() {
+            Ok(extent) if extent.arrived < self.next => {
+                End::Misbehaved(PeerMisbehaved::CutOff { missing: self.next - extent.arrived })
+            }
+            Ok(_) => End::Closed,
+            Err(error) => End::Failed(Failed::from(&error)),
+        }
+    }
+
+    /// No message comes any more: nobody may wait for one.
+    pub(super) fn stop(&mut self, end: End) {
+        for (ticket, receive) in self.matching.drain_posted() {
+            let buffer = match receive {
+                Receive::Thread(_) => Vec::new(),
+                Receive::Buffer(buffer) => buffer,
+            };
+            self.done.insert(ticket, Outcome::Failed(Failure::End(end.clone()), buffer));
+        }
+        self.end.get_or_insert(end);
+        self.waiting.wake_all();
+    }
+
+    /// The first receive that a message belongs to and fits into. Those that it does not fit into have failed.
+    fn claim(&mut self, tag: u64, len: usize) -> Option<(Ticket, Receive)> {
+        loop {
+            let (ticket, receive) = self.matching.claim(tag)?;
+            let (room, buffer) = match receive {
+                Receive::Thread(room) if room < len => (room, Vec::new()),
+                Receive::Buffer(buffer) if buffer.len() < len => (buffer.len(), buffer),
+                fits => return Some((ticket, fits)),
+            };
+            self.finish(ticket, Outcome::Failed(Failure::TooSmall { needed: len, room }, buffer));
+        }
+    }
+
+    fn deliver(
+        &mut self,
+        stream: &impl SeekSocket,
+        ticket: Ticket,
+        receive: Receive,
+        mut message: Labelled<Parcel>,
+    ) {
+        match receive {
+            Receive::Thread(_) => {
+                if message.message.is_untouched() && message.message.span().len() <= SMALL as u64 {
+                    // Cheaper now than when the thread has woken up and the view has moved on.
+                    self.reader.own(stream, &mut message.message);
+                }
+                self.finish(ticket, Outcome::Yours(message));
+            }
+            Receive::Buffer(mut buffer) => {
+                let (tag, mut parcel) = (message.tag, message.message);
+                match self.fill(stream, &mut parcel, &mut buffer, true) {
+                    Ok(Fill::Wait(_) | Fill::Crowded) => {
+                        self.active.push(Active { ticket, buffer, tag, parcel });
+                    }
+                    filled => self.settle(ticket, filled, tag, &parcel, buffer),
+                }
+            }
+        }
+    }
+
+    /// A posted receive has come to its end.
+    fn settle(
+        &mut self,
+        ticket: Ticket,
+        filled: Result<Fill, End>,
+        tag: u64,
+        parcel: &Parcel,
+        buffer: Vec<u8>,
+    ) {
+        match filled {
+            Ok(_) => self.finish(ticket, Outcome::Ready(Envelope::of(tag, parcel), buffer)),
+            Err(end) => {
+                self.finish(ticket, Outcome::Failed(Failure::End(end.clone()), buffer));
+                self.stop(end);
+            }
+        }
+    }
+
+    fn finish(&mut self, ticket: Ticket, outcome: Outcome) {
+        self.done.insert(ticket, outcome);
+        self.waiting.wake(ticket);
+    }
+
+    fn keep(&mut self, message: Labelled<Parcel>) {
+        self.unexpected_bytes += message.message.len as u64;
+        self.waiting.wake_probes(message.tag);
+        self.matching.keep(message);
+    }
+
+    /// A message that a receive could not get: for the next one that it belongs to, or back in its place.
+    pub(super) fn give_back(&mut self, stream: &impl SeekSocket, message: Labelled<Parcel>) {
+        match self.claim(message.tag, message.message.len) {
+            Some((ticket, receive)) => self.deliver(stream, ticket, receive, message),
+            None => self.keep(message),
+        }
+    }
+
+    /// The unexpected message that a receive gets, if it has room for it.
+    pub(super) fn take(
+        &mut self,
+        selector: Selector,
+        room: usize,
+    ) -> Result<Option<Labelled<Parcel>>, RecvError> {
+        match self.matching.probe(selector) {
+            None => Ok(None),
+            Some((_, parcel)) if parcel.len > room => Err(RecvError::TooSmall { needed: parcel.len, room }),
+            Some((_, parcel)) => {
+                self.unexpected_bytes -= parcel.len as u64;
+                Ok(self.matching.take(selector))
+            }
+        }
+    }
+
+    pub(super) fn probe(&self, selector: Selector) -> Option<Envelope> {
+        self.matching.probe(selector).map(|(tag, parcel)| Envelope::of(tag, parcel))
+    }
+
+    /// Moves what has arrived of a message into a buffer. Makes do with fewer holes if it has to.
+    pub(super) fn fill(
+        &mut self,
+        stream: &impl SeekSocket,
+        parcel: &mut Parcel,
+        buffer: &mut [u8],
+        partial: bool,
+    ) -> Result<Fill, End> {
+        let len = buffer.len().min(parcel.len);
+        loop {
+            match self.reader.fill(stream, parcel, &mut buffer[..len], partial)? {
+                Fill::Crowded if self.move_out(stream) => {}
+                fill => return Ok(fill),
+            }
+        }
+    }
+
+    /// Moves unexpected messages into memory, earliest first, so that holes join. Returns whether there were any.
+    fn move_out(&mut self, stream: &impl SeekSocket) -> bool {
+        let Self { matching, reader, limits, .. } = self;
+        let mut used = 0;
+        matching.for_unexpected(|parcel| {
+            used += parcel.owned.len();
+            true
+        });
+        let mut moved = 0;
+        matching.for_unexpected(|parcel| {
+            let fits = parcel.is_untouched() && parcel.len <= limits.memory.saturating_sub(used);
+            if fits && reader.move_out(stream, parcel) {
+                used += parcel.len;
+                moved += 1;
+            }
+            moved < MOVED
+        });
+        moved > 0
+    }
+
+    /// Takes everything that nobody needs out of the stream. Returns whether there was anything.
+    pub(super) fn flush(&mut self, stream: &impl SeekSocket) -> bool {
+        let mut any = false;
+        loop {
+            let (some, all) = self.reader.flush(stream);
+            any |= some;
+            if all || !self.move_out(stream) {
+                return any;
+            }
+        }
+    }
+
+    /// Messages that nobody has asked for are in the way.
+    pub(super) fn full(&self) -> RecvError {
+        RecvError::Full { messages: self.unexpected_count(), bytes: self.unexpected_bytes }
+    }
+
+    pub(super) fn unexpected_count(&self) -> usize {
+        self.matching.unexpected_count()
+    }
+
+    /// A receive waits from now on.
+    pub(super) fn wait(&mut self, selector: Selector, receive: Receive) -> Ticket {
+        self.matching.wait(selector, receive)
+    }
+
+    /// Posts a receive: of an unexpected message, or of one that comes.
+    pub(super) fn post(&mut self, stream: &impl SeekSocket, selector: Selector, buffer: Vec<u8>) -> Ticket {
+        let failure = match self.take(selector, buffer.len()) {
+            Ok(Some(message)) => {
+                let ticket = self.matching.ticket();
+                self.deliver(stream, ticket, Receive::Buffer(buffer), message);
+                return ticket;
+            }
+            Ok(None) => match &self.end {
+                None => return self.matching.wait(selector, Receive::Buffer(buffer)),
+                Some(end) => Failure::End(end.clone()),
+            },
+            Err(RecvError::TooSmall { needed, room }) => Failure::TooSmall { needed, room },
+            Err(_) => Failure::End(End::Closed),
+        };
+        let ticket = self.matching.ticket();
+        self.done.insert(ticket, Outcome::Failed(failure, buffer));
+        ticket
+    }
+
+    /// What became of a receive that had to wait; what has failed is kept until it is cancelled.
+    pub(super) fn outcome(&mut self, ticket: Ticket) -> Option<Result<Outcome, RecvError>> {
+        match self.done.get(&ticket)? {
+            Outcome::Failed(failure, _) => Some(Err(failure.clone().into())),
+            _ => self.done.remove(&ticket).map(Ok),
+        }
+    }
+
+    /// Whether a receive still waits for its message or a part of it.
+    pub(super) fn waits(&self, ticket: Ticket) -> bool {
+        self.matching.waits(ticket) || self.active.iter().any(|active| active.ticket == ticket)
+    }
+
+    /// Takes a receive back that has no message, or failed.
+    pub(super) fn cancel(&mut self, ticket: Ticket) -> Option<Receive> {
+        if let Some(Outcome::Failed(..)) = self.done.get(&ticket)
+            && let Some(Outcome::Failed(_, buffer)) = self.done.remove(&ticket)
+        {
+            return Some(Receive::Buffer(buffer));
+        }
+        self.matching.cancel(ticket)
+    }
+}

@@ -1,0 +1,60 @@
+//! A message whose header has been read.
+
+use protocol::message::{HEADER, Header};
+use protocol::span::Span;
+
+#[derive(Debug)]
+pub(super) struct Parcel {
+    pub(super) sequence: u32,
+    /// Bytes of the body.
+    pub(super) len: usize,
+    /// Position of its next byte that is in the stream.
+    pub(super) at: u64,
+    /// Bytes of the header that are in the stream still.
+    pub(super) header: usize,
+    /// The first bytes of the body, if they were taken out of the stream already.
+    pub(super) owned: Vec<u8>,
+    /// Bytes of the body that the receiver has.
+    pub(super) done: usize,
+}
+
+impl Parcel {
+    pub(super) fn new(header: Header, at: u64) -> Self {
+        let len = header.len as usize;
+        Self { sequence: header.sequence, len, at, header: HEADER, owned: Vec::new(), done: 0 }
+    }
+
+    /// What of it is in the stream.
+    pub(super) fn span(&self) -> Span {
+        let body = self.len - self.owned.len().max(self.done);
+        Span { start: self.at, end: self.at + (self.header + body) as u64 }
+    }
+
+    /// Whether nothing of it has been taken out of the stream.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.header == HEADER
+    }
+
+    /// The body has been copied into memory of this end.
+    pub(super) fn moved_to(&mut self, body: Vec<u8>) {
+        self.at = self.span().end;
+        self.header = 0;
+        self.owned = body;
+    }
+
+    /// `n` bytes were taken out of the stream, for the receiver where they are of the body.
+    pub(super) fn took(&mut self, n: usize) {
+        let header = n.min(self.header);
+        self.header -= header;
+        self.done += n - header;
+        self.at += n as u64;
+    }
+
+    /// The receiver gives up: what it has in `buffer` is kept here.
+    pub(super) fn give_back(&mut self, buffer: &[u8]) {
+        if self.done > 0 {
+            self.owned = buffer[..self.done].to_vec();
+            self.done = 0;
+        }
+    }
+}

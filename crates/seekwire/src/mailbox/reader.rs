@@ -1,0 +1,226 @@
+//! Taking messages out of the stream: large ones straight into the receiver's buffer, small ones from a view.
+
+use std::io::{self, IoSliceMut};
+
+use protocol::message::HEADER;
+use protocol::span::Span;
+
+use super::error::{End, Failed, PeerMisbehaved};
+use super::parcel::Parcel;
+use super::spent::Spent;
+use super::view::View;
+use crate::Errno;
+use crate::seek::{At, SeekFlags, SeekSocket};
+
+/// Up to how many bytes, header included, a message is small: it is copied from a view, because a call of its own
+/// would cost more than the copies.
+pub(super) const SMALL: usize = 2048;
+/// Spent bytes are taken out of the stream when there are so many in one piece.
+const FLUSH: u64 = 16 << 10;
+/// Bytes that are thrown away at a time.
+const SINK: usize = 64 << 10;
+/// Bytes of a large message that are waited for at a time.
+const PIECE: u64 = 32 << 10;
+
+/// For what to wait.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wait {
+    pub(super) at: u64,
+    /// Bytes that would do.
+    pub(super) least: u64,
+    /// Bytes that are better, because there are fewer wake-ups.
+    pub(super) len: u64,
+}
+
+impl Wait {
+    pub(super) fn all(at: u64, len: u64) -> Self {
+        Self { at, least: len, len }
+    }
+}
+
+/// How far a message has got.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Fill {
+    /// The receiver has it.
+    Done,
+    /// The buffer is full, and more is to come.
+    Room,
+    /// The next bytes have not arrived.
+    Wait(Wait),
+    /// The stream cannot have more holes.
+    Crowded,
+}
+
+#[derive(Debug)]
+pub(super) struct Reader {
+    /// At the messages that come.
+    pub(super) front: View,
+    /// At messages that were left in the stream.
+    back: View,
+    spent: Spent,
+    /// Where bytes go that nobody wants.
+    sink: Vec<u8>,
+}
+
+pub(super) fn is(error: &io::Error, errno: Errno) -> bool {
+    error.raw_os_error() == Some(errno.raw_os_error())
+}
+
+fn cut_off(missing: u64) -> End {
+    End::Misbehaved(PeerMisbehaved::CutOff { missing })
+}
+
+impl Reader {
+    pub(super) fn new() -> Self {
+        Self { front: View::new(), back: View::new(), spent: Spent::default(), sink: Vec::new() }
+    }
+
+    /// Moves what has arrived of a message into the receiver's buffer, of which `into` may be a first part; all or
+    /// nothing unless `partial`.
+    pub(super) fn fill(
+        &mut self,
+        stream: &impl SeekSocket,
+        parcel: &mut Parcel,
+        into: &mut [u8],
+        partial: bool,
+    ) -> Result<Fill, End> {
+        if !parcel.owned.is_empty() {
+            let Some(first) = into.get_mut(..parcel.owned.len()) else { return Ok(Fill::Room) };
+            first.copy_from_slice(&parcel.owned);
+            parcel.done = parcel.owned.len();
+            parcel.owned = Vec::new();
+        }
+        let total = HEADER + parcel.len;
+        if parcel.is_untouched() && total <= SMALL {
+            return self.copy(stream, parcel, &mut into[..parcel.len]);
+        }
+        while !parcel.span().is_empty() {
+            if parcel.done == into.len() && parcel.header == 0 {
+                return Ok(Fill::Room);
+            }
+            match self.take(stream, parcel, into, partial) {
+                Ok(0) => return Err(cut_off(parcel.span().len())),
+                Ok(_) if partial || parcel.span().is_empty() => {}
+                Ok(_) => return Err(cut_off(parcel.span().len())),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    let rest = parcel.span();
+                    return Ok(Fill::Wait(Wait { at: rest.start, least: 1, len: rest.len().min(PIECE) }));
+                }
+                Err(error) if is(&error, Errno::NOBUFS) => return Ok(Fill::Crowded),
+                Err(error) => return Err(End::Failed(Failed::from(&error))),
+            }
+        }
+        Ok(Fill::Done)
+    }
+
+    /// A small message, from a view.
+    fn copy(&mut self, stream: &impl SeekSocket, parcel: &mut Parcel, into: &mut [u8]) -> Result<Fill, End> {
+        let Span { start: at, end } = parcel.span();
+        let total = HEADER + parcel.len;
+        let bytes = match self.front.get(at, total) {
+            Some(bytes) => bytes,
+            None => {
+                if self.back.get(at, total).is_none() {
+                    match self.back.refill(stream, at, total) {
+                        Ok(n) if n >= total => {}
+                        Ok(n) => return Err(cut_off((total - n) as u64)),
+                        Err(error) => return Err(End::Failed(Failed::from(&error))),
+                    }
+                }
+                self.back.used(total);
+                self.back.get(at, total).unwrap_or_default()
+            }
+        };
+        into.copy_from_slice(&bytes[HEADER..]);
+        parcel.took(total);
+        self.spend(stream, Span { start: at, end });
+        Ok(Fill::Done)
+    }
+
+    /// Takes bytes of a message, together with its header and the spent bytes before it, so that there is one
+    /// hole.
+    fn take(
+        &mut self,
+        stream: &impl SeekSocket,
+        parcel: &mut Parcel,
+        into: &mut [u8],
+        partial: bool,
+    ) -> io::Result<usize> {
+        let mut before = self.spent.before(parcel.at);
+        if before.len() as usize > SINK - HEADER {
+            self.take_out(stream, before)?;
+            before.start = parcel.at;
+        }
+        let skip = before.len() as usize + parcel.header;
+        self.sink.resize(SINK, 0);
+        let body = &mut into[parcel.done..];
+        let mut bufs = [IoSliceMut::new(&mut self.sink[..skip]), IoSliceMut::new(body)];
+        let bufs = if skip == 0 { &mut bufs[1..] } else { &mut bufs[..] };
+        let n = stream.try_seek(
+            At::Position(before.start),
+            bufs,
+            SeekFlags { partial, ..SeekFlags::default() },
+        )?;
+        let spent = n.min(before.len() as usize);
+        self.spent.taken(before.start, spent as u64);
+        parcel.took(n - spent);
+        Ok(n)
+    }
+
+    /// Moves a message that has arrived into memory. `false`: it has not arrived, or there would be a hole more.
+    pub(super) fn move_out(&mut self, stream: &impl SeekSocket, parcel: &mut Parcel) -> bool {
+        let mut body = vec![0; parcel.len];
+        let moved = self.take(stream, parcel, &mut body, false).is_ok() && parcel.span().is_empty();
+        if moved {
+            parcel.give_back(&body);
+        }
+        moved
+    }
+
+    /// A small message that has just been found, in memory of its own.
+    pub(super) fn own(&mut self, stream: &impl SeekSocket, parcel: &mut Parcel) {
+        let span = parcel.span();
+        if let Some(bytes) = self.front.get(span.start, span.len() as usize) {
+            let body = bytes[HEADER..].to_vec();
+            parcel.moved_to(body);
+            self.spend(stream, span);
+        }
+    }
+
+    /// Nobody needs these bytes of the stream any more.
+    pub(super) fn spend(&mut self, stream: &impl SeekSocket, span: Span) {
+        let whole = self.spent.add(span);
+        if whole.len() / FLUSH != (whole.len() - span.len()) / FLUSH {
+            // What cannot be taken out now stays spent; what is wrong with the stream is seen elsewhere.
+            let _ = self.take_out(stream, whole);
+        }
+    }
+
+    fn take_out(&mut self, stream: &impl SeekSocket, span: Span) -> io::Result<()> {
+        self.sink.resize(SINK, 0);
+        let mut at = span.start;
+        while at < span.end {
+            let len = ((span.end - at) as usize).min(SINK);
+            let into = &mut [IoSliceMut::new(&mut self.sink[..len])];
+            let n = stream.try_seek(At::Position(at), into, SeekFlags::default())?;
+            if n == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+            self.spent.taken(at, n as u64);
+            at += n as u64;
+        }
+        Ok(())
+    }
+
+    /// Takes all spent bytes out. Returns whether there were any, and whether all are out.
+    pub(super) fn flush(&mut self, stream: &impl SeekSocket) -> (bool, bool) {
+        let mut any = false;
+        for span in self.spent.all() {
+            if self.take_out(stream, span).is_err() {
+                return (any, false);
+            }
+            any = true;
+        }
+        (any, true)
+    }
+}

@@ -1,0 +1,231 @@
+//! Receives that belong to the thread that calls them.
+
+use protocol::message::{Labelled, Selector};
+
+use super::error::RecvError;
+use super::inbox::{Mine, Outcome, Receive, Step};
+use super::parcel::Parcel;
+use super::reader::{Fill, Wait};
+use super::waiting::{On, Session};
+use super::{Envelope, Mailbox};
+use crate::seek::SeekSocket;
+
+/// Memory that is set aside for a message whose length only the peer vouches for.
+const TRUSTED: usize = 1 << 20;
+
+/// Where a message goes.
+enum Target<'a> {
+    Slice(&'a mut [u8]),
+    Vec(&'a mut Vec<u8>),
+}
+
+impl Target<'_> {
+    fn room(&self) -> usize {
+        match self {
+            Self::Slice(slice) => slice.len(),
+            Self::Vec(_) => usize::MAX,
+        }
+    }
+
+    /// Room for the message or a first part of it, larger than what was full.
+    fn space(&mut self, parcel: &Parcel) -> &mut [u8] {
+        match self {
+            Self::Slice(slice) => slice,
+            Self::Vec(vec) => {
+                if vec.len() <= parcel.done.max(parcel.owned.len()) {
+                    let have = vec.len().max(parcel.owned.len());
+                    vec.resize(parcel.len.min(have.saturating_mul(2).max(TRUSTED)), 0);
+                }
+                vec
+            }
+        }
+    }
+
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Slice(slice) => slice,
+            Self::Vec(vec) => vec,
+        }
+    }
+}
+
+impl<S: SeekSocket> Mailbox<S> {
+    /// Receives the earliest message that `selector` matches into the front of `buffer`; waits for it. Receives that
+    /// were posted before, or in which other threads waited before, come first.
+    ///
+    /// A large message goes from the stream straight into `buffer`, as it comes, however large it is.
+    ///
+    /// # Errors
+    /// [`RecvError::TooSmall`]: the message stays where it is. [`RecvError::Full`]: it cannot come before others are
+    /// received; `buffer` may have been written to, but nothing is lost. [`RecvError::Closed`],
+    /// [`RecvError::Misbehaved`], [`RecvError::Io`]: there is no such message, and none will come.
+    pub fn recv(&self, selector: Selector, buffer: &mut [u8]) -> Result<Envelope, RecvError> {
+        let received = self.receive(selector, Target::Slice(buffer), true)?;
+        received.ok_or(RecvError::Closed)
+    }
+
+    /// Receives the earliest message, whatever its tag: [`Mailbox::recv`] with [`Selector::ANY`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn recv_any(&self, buffer: &mut [u8]) -> Result<Envelope, RecvError> {
+        self.recv(Selector::ANY, buffer)
+    }
+
+    /// As [`Mailbox::recv`], into memory of the message's length. It grows as bytes arrive, so that the peer cannot
+    /// make this end use more memory than it sends.
+    ///
+    /// # Errors
+    /// As there, without [`RecvError::TooSmall`].
+    pub fn recv_vec(&self, selector: Selector) -> Result<(Envelope, Vec<u8>), RecvError> {
+        let mut bytes = Vec::new();
+        let envelope = self.receive(selector, Target::Vec(&mut bytes), true)?.ok_or(RecvError::Closed)?;
+        Ok((envelope, bytes))
+    }
+
+    /// As [`Mailbox::recv`], but does not wait: `None` when no such message has arrived with all of its bytes.
+    ///
+    /// # Errors
+    /// As there. A message that is larger than the stream's buffers and memory never arrives with all of its bytes:
+    /// [`RecvError::Full`] or an ENOBUFS in [`RecvError::Io`], and [`Mailbox::recv`] or [`Mailbox::post`] get it.
+    pub fn try_recv(&self, selector: Selector, buffer: &mut [u8]) -> Result<Option<Envelope>, RecvError> {
+        self.receive(selector, Target::Slice(buffer), false)
+    }
+
+    /// What [`Mailbox::recv`] would receive, if its header has arrived. It stays, and another thread may take it.
+    ///
+    /// # Errors
+    /// As [`Mailbox::recv`], without [`RecvError::TooSmall`].
+    pub fn probe(&self, selector: Selector) -> Result<Option<Envelope>, RecvError> {
+        let mut session = Session::new(self);
+        match session.search(selector)? {
+            Ok(envelope) => Ok(Some(envelope)),
+            Err(wait) => session.nudge(wait).map(|()| None),
+        }
+    }
+
+    /// As [`Mailbox::probe`], but waits.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn probe_wait(&self, selector: Selector) -> Result<Envelope, RecvError> {
+        let mut session = Session::new(self);
+        loop {
+            match session.search(selector)? {
+                Ok(envelope) => return Ok(envelope),
+                Err(wait) => session.block(On::Probe(selector), wait)?,
+            }
+        }
+    }
+
+    fn receive(
+        &self,
+        selector: Selector,
+        mut target: Target<'_>,
+        waits: bool,
+    ) -> Result<Option<Envelope>, RecvError> {
+        let mut session = Session::new(self);
+        let Some(mut message) = session.find(selector, target.room(), waits)? else { return Ok(None) };
+        let parcel = &mut message.message;
+        let why = loop {
+            let filled = session.fill(&self.stream, parcel, target.space(parcel), waits);
+            match filled {
+                Ok(Fill::Done) => return Ok(Some(Envelope::of(message.tag, parcel))),
+                Ok(Fill::Room) => {}
+                Ok(Fill::Crowded) => break Err(session.full()),
+                Ok(Fill::Wait(wait)) if waits => {
+                    if let Err(error) = session.block(On::Bytes, wait) {
+                        break Err(error);
+                    }
+                }
+                Ok(Fill::Wait(_)) => {
+                    let rest = parcel.span();
+                    break session.nudge(Wait::all(rest.start, rest.len()));
+                }
+                Err(end) => {
+                    session.stop(end.clone());
+                    return Err(end.into());
+                }
+            }
+        };
+        parcel.give_back(target.bytes());
+        session.give_back(&self.stream, message);
+        why.map(|()| None)
+    }
+}
+
+impl<S: SeekSocket> Session<'_, S> {
+    /// The message that a receive with so much room gets.
+    fn find(
+        &mut self,
+        selector: Selector,
+        room: usize,
+        waits: bool,
+    ) -> Result<Option<Labelled<Parcel>>, RecvError> {
+        if let Some(message) = self.take(selector, room)? {
+            return Ok(Some(message));
+        }
+        let stream = self.stream();
+        let wait = loop {
+            match self.step(stream, Mine::Fresh(selector))? {
+                Step::Mine(message) if message.message.len > room => {
+                    let needed = message.message.len;
+                    self.give_back(stream, message);
+                    return Err(RecvError::TooSmall { needed, room });
+                }
+                Step::Mine(message) => return Ok(Some(message)),
+                Step::Other => {}
+                Step::Wait(wait) => break wait,
+            }
+        };
+        if waits {
+            self.await_message(selector, room, wait).map(Some)
+        } else {
+            self.nudge(wait).map(|()| None)
+        }
+    }
+
+    fn await_message(
+        &mut self,
+        selector: Selector,
+        room: usize,
+        mut wait: Wait,
+    ) -> Result<Labelled<Parcel>, RecvError> {
+        let stream = self.stream();
+        let ticket = self.wait(selector, Receive::Thread(room));
+        let why = 'asleep: loop {
+            let mut stepped = self.block(On::Ticket(ticket), wait).map(|()| Step::Other);
+            loop {
+                match self.outcome(ticket) {
+                    Some(Ok(Outcome::Yours(message))) => return Ok(message),
+                    Some(Err(error)) => break 'asleep error,
+                    _ => {}
+                }
+                match stepped {
+                    Ok(Step::Mine(message)) => return Ok(message),
+                    Ok(Step::Wait(next)) => {
+                        wait = next;
+                        break;
+                    }
+                    Ok(Step::Other) => stepped = self.step(stream, Mine::Waiting(ticket)),
+                    Err(error) => break 'asleep error,
+                }
+            }
+        };
+        self.cancel(ticket);
+        Err(why)
+    }
+
+    /// Looks for a message that matches among all that have arrived.
+    fn search(&mut self, selector: Selector) -> Result<Result<Envelope, Wait>, RecvError> {
+        let stream = self.stream();
+        loop {
+            if let Some(envelope) = self.probe(selector) {
+                return Ok(Ok(envelope));
+            }
+            if let Step::Wait(wait) = self.step(stream, Mine::None)? {
+                return Ok(Err(wait));
+            }
+        }
+    }
+}

@@ -1,0 +1,213 @@
+//! The sending side: one message after the other, and progress on receiving while there is no room.
+
+use std::io::{self, IoSlice};
+use std::sync::{MutexGuard, PoisonError};
+
+use protocol::message::{HELLO, Header};
+
+use super::Mailbox;
+use super::error::{End, RecvError, SendError};
+use super::inbox::{Mine, Step};
+use super::waiting::Session;
+use crate::seek::SeekSocket;
+
+/// IOV_MAX: buffers that one call may have.
+const BUFFERS: usize = 1024;
+
+#[derive(Debug)]
+pub(super) struct Outbox {
+    /// A thread is in the middle of a message.
+    busy: bool,
+    sequence: u32,
+    /// What has to go out before the next message.
+    rest: Vec<u8>,
+    pub(super) finished: bool,
+}
+
+impl Outbox {
+    pub(super) fn new() -> Self {
+        Self { busy: false, sequence: 0, rest: HELLO.to_vec(), finished: false }
+    }
+}
+
+/// The right to send.
+struct Turn<'a, S: SeekSocket> {
+    mailbox: &'a Mailbox<S>,
+    sequence: u32,
+    rest: Vec<u8>,
+}
+
+impl<S: SeekSocket> Drop for Turn<'_, S> {
+    fn drop(&mut self) {
+        let mut outbox = self.mailbox.outbox();
+        outbox.busy = false;
+        outbox.sequence = self.sequence;
+        outbox.rest = std::mem::take(&mut self.rest);
+        drop(outbox);
+        self.mailbox.turn.notify_one();
+    }
+}
+
+impl<S: SeekSocket> Mailbox<S> {
+    /// Sends a message. Waits while there is no room, and receives meanwhile: what is posted into its buffers, the
+    /// rest into library memory, so that two ends that send to each other do not wait for ever. Threads take turns.
+    ///
+    /// One system call for a message that fits into the stream's buffers.
+    ///
+    /// # Errors
+    /// [`SendError::TooLong`]; [`SendError::Full`] when the peer does not receive and this end cannot, either;
+    /// [`SendError::Finished`], [`SendError::Misbehaved`]; [`SendError::Io`] when the peer is gone.
+    pub fn send(&self, tag: u64, bytes: &[u8]) -> Result<(), SendError> {
+        let header = self.header(tag, bytes.len())?;
+        let mut turn = self.turn()?;
+        let header = Header { sequence: turn.sequence, ..header }.encode();
+        turn.message(&mut [IoSlice::new(&header), IoSlice::new(bytes)])
+    }
+
+    /// Sends a message that is made of several pieces.
+    ///
+    /// # Errors
+    /// As [`Mailbox::send`].
+    pub fn send_vectored(&self, tag: u64, pieces: &[IoSlice<'_>]) -> Result<(), SendError> {
+        let header = self.header(tag, pieces.iter().map(|piece| piece.len()).sum())?;
+        let mut turn = self.turn()?;
+        let header = Header { sequence: turn.sequence, ..header }.encode();
+        let mut bufs = Vec::with_capacity(pieces.len() + 1);
+        bufs.push(IoSlice::new(&header));
+        bufs.extend_from_slice(pieces);
+        turn.message(&mut bufs)
+    }
+
+    /// Waits until nothing is kept of messages that were begun ([`SendError::Full`]).
+    ///
+    /// # Errors
+    /// As [`Mailbox::send`].
+    pub fn flush(&self) -> Result<(), SendError> {
+        self.turn()?.rest()
+    }
+
+    fn header(&self, tag: u64, len: usize) -> Result<Header, SendError> {
+        let most = self.limits.message;
+        match u32::try_from(len) {
+            Ok(short) if short <= most => Ok(Header { len: short, sequence: 0, tag }),
+            _ => Err(SendError::TooLong { len, most }),
+        }
+    }
+
+    pub(super) fn outbox(&self) -> MutexGuard<'_, Outbox> {
+        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn turn(&self) -> Result<Turn<'_, S>, SendError> {
+        let mut outbox = self.outbox();
+        while outbox.busy {
+            outbox = self.turn.wait(outbox).unwrap_or_else(PoisonError::into_inner);
+        }
+        if outbox.finished {
+            // The next one in the queue is to hear of it, too.
+            self.turn.notify_one();
+            return Err(SendError::Finished);
+        }
+        outbox.busy = true;
+        let rest = std::mem::take(&mut outbox.rest);
+        Ok(Turn { mailbox: self, sequence: outbox.sequence, rest })
+    }
+
+    /// Sends what is left of a message that was begun, as far as there is room now. Returns whether there is more
+    /// and nobody else is at it.
+    pub(super) fn send_rest(&self) -> bool {
+        let mut outbox = self.outbox();
+        if outbox.busy || outbox.rest.is_empty() {
+            return false;
+        }
+        match self.stream.try_send(&[IoSlice::new(&outbox.rest)]) {
+            Ok(n) => drop(outbox.rest.drain(..n)),
+            Err(error) if is_passing(&error) => {}
+            // The next one who sends will hear of it.
+            Err(_) => return false,
+        }
+        !outbox.rest.is_empty()
+    }
+
+    /// No messages go out any more, once what was begun is out.
+    pub(super) fn finish_sending(&self) -> Result<(), SendError> {
+        let mut turn = self.turn()?;
+        turn.rest()?;
+        self.outbox().finished = true;
+        Ok(())
+    }
+
+    /// Receives, and sleeps until there may be room to send or something to receive.
+    fn wait_for_room(&self) -> Result<(), SendError> {
+        let mut session = Session::new(self);
+        let received = loop {
+            match session.step(&self.stream, Mine::None) {
+                Ok(Step::Wait(_)) => break Ok(()),
+                Ok(_) => {}
+                Err(error) => break Err(error),
+            }
+        };
+        if let Some(End::Misbehaved(why)) = &session.end {
+            return Err(why.clone().into());
+        }
+        // A leader makes room itself when it is needed.
+        if !session.is_led() && (received.is_ok() || matches!(received, Err(RecvError::Full { .. }))) {
+            session
+                .make_room()
+                .map_err(|_| SendError::Full { messages: session.unexpected_count(), begun: false })?;
+        }
+        drop(session);
+        match self.stream.wait_send(None) {
+            Err(error) if !is_passing(&error) => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<S: SeekSocket> Turn<'_, S> {
+    fn rest(&mut self) -> Result<(), SendError> {
+        while !self.rest.is_empty() {
+            match self.mailbox.stream.try_send(&[IoSlice::new(&self.rest)]) {
+                Ok(n) => drop(self.rest.drain(..n)),
+                Err(error) if is_passing(&error) => self.mailbox.wait_for_room()?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn message(&mut self, bufs: &mut [IoSlice<'_>]) -> Result<(), SendError> {
+        self.rest()?;
+        let mut left = bufs;
+        let mut begun = false;
+        IoSlice::advance_slices(&mut left, 0);
+        while !left.is_empty() {
+            let why = match self.mailbox.stream.try_send(&left[..left.len().min(BUFFERS)]) {
+                Ok(n) => {
+                    begun |= n > 0;
+                    IoSlice::advance_slices(&mut left, n);
+                    continue;
+                }
+                Err(error) if is_passing(&error) => match self.mailbox.wait_for_room() {
+                    Ok(()) => continue,
+                    Err(why) => why,
+                },
+                Err(error) => error.into(),
+            };
+            if begun {
+                left.iter().for_each(|piece| self.rest.extend_from_slice(piece));
+                self.sequence = self.sequence.wrapping_add(1);
+            }
+            return Err(match why {
+                SendError::Full { messages, .. } => SendError::Full { messages, begun },
+                why => why,
+            });
+        }
+        self.sequence = self.sequence.wrapping_add(1);
+        Ok(())
+    }
+}
+
+fn is_passing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+}
