@@ -332,7 +332,7 @@ static void receive(int port, uint64_t size, uint64_t skip)
             user += closed.user - before.user;
             system += closed.system - before.system;
             inner += received.user + received.system - opened.user - opened.system;
-            elapsed += closed.clock - before.clock;
+            elapsed += received.clock - opened.clock;
         }
         printf("{\"turn\":%" PRIu64 ",\"messages\":%" PRIu64 ",\"user_ns\":%" PRIu64 ",\"system_ns\":%" PRIu64
                ",\"messages_ns\":%" PRIu64 ",\"elapsed_ns\":%" PRIu64 "}\n",

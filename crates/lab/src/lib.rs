@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! demo            the short tour of real programs, for `seekwire demo`
-//! experiments     what is measured: sockets, ring-size, pairs, connections, programs, seek, seek-fragments
+//! experiments     what is measured: sockets, ring-size, pairs, connections, programs, seek, seek-fragments,
+//!                 mailbox
 //!   programs      iperf3, redis, http and sockperf, as pairs of server and client
 //!   bench         two processes of our own that exchange bytes: streambench (C, unmodified) or peer (Rust API)
 //!   search        messages received in another order than they came in, and what that costs the receiver

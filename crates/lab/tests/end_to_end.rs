@@ -19,7 +19,10 @@ use lab::{Options, experiments};
 #[test]
 fn every_experiment_is_described() {
     let names: Vec<&str> = experiments().iter().map(|experiment| experiment.name()).collect();
-    assert_eq!(names, ["sockets", "ring-size", "pairs", "connections", "programs", "seek", "seek-fragments"]);
+    assert_eq!(
+        names,
+        ["sockets", "ring-size", "pairs", "connections", "programs", "seek", "seek-fragments", "mailbox"]
+    );
     assert!(experiments().iter().all(|experiment| experiment.about().len() > 40));
 }
 

@@ -1,6 +1,7 @@
 //! The experiments.
 
 mod connections;
+mod mailbox;
 mod pairs;
 mod programs;
 mod ring_size;
@@ -31,6 +32,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &programs::Programs,
         &seek::Seek,
         &seek_fragments::SeekFragments,
+        &mailbox::Mailbox,
     ]
 }
 

@@ -9,6 +9,7 @@ pub(super) struct Names {
     pub(super) standard_error: &'static str,
     pub(super) bytes: &'static str,
     pub(super) skipped: &'static str,
+    pub(super) tags: &'static str,
 }
 
 impl Names {
@@ -17,7 +18,8 @@ impl Names {
         let point = |reduction: &Reduction| {
             [
                 (self.bytes, "its message size, bytes", Some(reduction.plan.size as f64)),
-                (self.skipped, "its N, messages skipped", Some(reduction.plan.skip as f64)),
+                (self.skipped, "its N, messages skipped or unexpected", Some(reduction.plan.skip as f64)),
+                (self.tags, "its number of tags", reduction.plan.tags.map(|tags| tags as f64)),
             ]
         };
         let mut keys = self.alone(meaning, found);
@@ -49,6 +51,7 @@ macro_rules! names {
             standard_error: concat!($name, "_standard_error"),
             bytes: concat!($name, "_bytes"),
             skipped: concat!($name, "_N"),
+            tags: concat!($name, "_tags"),
         }
     };
 }

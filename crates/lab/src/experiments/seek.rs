@@ -83,11 +83,9 @@ impl Experiment for Seek {
             ],
         );
         let skips: &[u64] = context.pick(&[2, 16], &[2, 4, 8, 16]);
-        let case = |size, skip| Case {
-            plan: Plan { size, skip, piece: None },
-            modes: MODES.to_vec(),
-            x: size as f64,
-            repetitions: effort.repetitions(size),
+        let case = |size, skip| {
+            let plan = Plan::search(size, skip);
+            Case { plan, modes: MODES.to_vec(), x: size as f64, repetitions: effort.repetitions(plan) }
         };
         let cases: Vec<Case> =
             sizes.iter().flat_map(|&size| skips.iter().map(move |&skip| case(size, skip))).collect();
@@ -101,7 +99,7 @@ impl Experiment for Seek {
         parameters.insert("messages per connection".to_owned(), MESSAGES.into());
         parameters.insert(
             "connections per value, by size".to_owned(),
-            sizes.iter().map(|&size| (size.to_string(), Value::from(effort.repetitions(size)))).collect(),
+            cases.iter().map(|case| (case.plan.size.to_string(), Value::from(case.repetitions))).collect(),
         );
         parameters.insert("processors of sender and receiver".to_owned(), processors().into_iter().collect());
         Ok(Outcome {

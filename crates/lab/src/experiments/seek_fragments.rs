@@ -50,11 +50,11 @@ impl Experiment for SeekFragments {
             context.pick(&[256, 64 << 10], &[64, 256, 1 << 10, 1460, 4 << 10, 16 << 10, 64 << 10]);
         let sizes: &[u64] = context.pick(&SIZES[..2], &SIZES);
         let case = |size: u64, piece: u64| Case {
-            plan: Plan { size, skip: SKIP, piece: Some(piece) },
+            plan: Plan { piece: Some(piece), ..Plan::search(size, SKIP) },
             modes: MODES.to_vec(),
             x: piece as f64,
             // The sender needs much longer than the receiver for small pieces.
-            repetitions: effort.repetitions(size + size / piece * 1000),
+            repetitions: effort.repetitions(Plan::search(size + size / piece * 1000, SKIP)),
         };
         let cases: Vec<Case> =
             sizes.iter().flat_map(|&size| pieces.iter().map(move |&piece| case(size, piece))).collect();

@@ -1,6 +1,6 @@
 //! One case of the message search, short.
 
-use super::plan::{Carrier, MESSAGES, Mode, Plan, Way};
+use super::plan::{Carrier, Mode, Plan, Way};
 use super::receiver::Pair;
 use super::{CPU, rounds};
 use crate::experiment::Context;
@@ -8,8 +8,6 @@ use crate::programs::{ACCELERATED, PLAIN};
 use crate::schedule::{Group, Trial, Variant};
 
 pub(crate) const CASE: &str = "message search 64 KiB, N = 16";
-
-const PLAN: Plan = Plan { size: 64 << 10, skip: 16, piece: None };
 
 /// Connections of each run, and messages that warm up.
 const REPETITIONS: u64 = 3;
@@ -19,9 +17,10 @@ const WARM_UP: u64 = 100;
 pub(crate) fn group<'a>(context: &'a Context<'a>) -> Group<'a> {
     let variant = |name, way| {
         Variant::new(name, move |trial: &mut Trial| {
-            let mut pair = Pair::start(context, Mode::new(name, way, Carrier::Tcp), PLAN)?;
+            let plan = Plan::search(64 << 10, 16);
+            let mut pair = Pair::start(context, Mode::new(name, way, Carrier::Tcp), plan)?;
             pair.turn(1, WARM_UP)?;
-            let account = pair.turn(REPETITIONS, MESSAGES)?;
+            let account = pair.turn(REPETITIONS, plan.messages)?;
             let readings = rounds::readings(&account).into_iter();
             readings
                 .filter(|&(metric, _)| metric == CPU)

@@ -33,8 +33,8 @@ pub(crate) const CPU_MESSAGES: Metric =
 /// The part of [`CPU`] that was spent in the kernel, as far as its clock ticks tell.
 pub(crate) const CPU_SYSTEM: Metric =
     Metric { name: "receiver CPU, system", unit: "µs/message", better: Better::Lower };
-/// Time by the clock from the opening of a connection to its closing, by message.
-pub(crate) const ELAPSED: Metric = Metric { name: "elapsed", unit: "µs/message", better: Better::Lower };
+/// Messages by time, from the first to the last.
+pub(crate) const RATE: Metric = Metric { name: "message rate", unit: "1/s", better: Better::Higher };
 /// Instructions of user and kernel, by message.
 pub(crate) const INSTRUCTIONS: Metric =
     Metric { name: "receiver instructions", unit: "1/message", better: Better::Lower };

@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 
+use protocol::message::HEADER;
 use serde::{Deserialize, Serialize};
 
 use crate::launch::Traffic;
@@ -41,6 +42,10 @@ pub(crate) enum Way {
     Seek,
     /// A tagged receive of libfabric.
     Fabric,
+    /// A mailbox of messages.
+    Mailbox,
+    /// The same messages, but those that come unexpected are copied aside.
+    Aside,
 }
 
 /// A way on a carrier, as it is called in tables and legends.
@@ -66,15 +71,28 @@ pub(crate) struct Plan {
     pub(crate) skip: u64,
     /// The sender's write(2)s are of at most this many bytes, each leaving at once; `None`: one for each message.
     pub(crate) piece: Option<u64>,
+    /// `None`: the messages are nothing but bytes. Else both ends are mailboxes, and tags 0, 1, .. of so many come over
+    /// and over; [`Plan::skip`] of each lap, the first ones, come unexpected.
+    pub(crate) tags: Option<u64>,
+    /// Messages of a connection.
+    pub(crate) messages: u64,
 }
 
-/// Messages of a connection, as in the paper.
+/// Messages of a connection in the paper.
 pub(crate) const MESSAGES: u64 = 1000;
 
 impl Plan {
+    /// As in the paper.
+    pub(crate) fn search(size: u64, skip: u64) -> Self {
+        Self { size, skip, piece: None, tags: None, messages: MESSAGES }
+    }
+
     /// Bytes that are there when the wanted message is.
     pub(crate) fn group_bytes(self) -> u64 {
-        (self.skip + 1) * self.size
+        match self.tags {
+            None => (self.skip + 1) * self.size,
+            Some(tags) => tags * (self.size + HEADER as u64),
+        }
     }
 
     /// What to ask of SO_RCVBUF: what is skipped has to fit, and the kernel also counts its own overhead.
@@ -83,8 +101,11 @@ impl Plan {
         (2 * self.group_bytes()).max(LEAST)
     }
 
-    /// For tables: `64 KiB, N = 16`, and the pieces if there are any.
+    /// For tables: `64 KiB, N = 16`, and the pieces if there are any; or `64 KiB, 4 of 16 tags unexpected`.
     pub(crate) fn describe(self) -> String {
+        if let Some(tags) = self.tags {
+            return format!("{}, {} of {tags} tags unexpected", text::size(self.size), self.skip);
+        }
         let pieces = self.piece.map(|piece| format!(" in pieces of {}", text::size(piece)));
         format!("{}{}, N = {}", text::size(self.size), pieces.unwrap_or_default(), self.skip)
     }
@@ -131,6 +152,7 @@ pub(crate) struct Account {
     pub(crate) system_ns: u64,
     /// User and system time between the first and the last message.
     pub(crate) messages_ns: u64,
+    /// By the clock, between the first and the last message.
     pub(crate) elapsed_ns: u64,
     /// `None` where there are no such counters.
     #[serde(default)]
@@ -179,9 +201,12 @@ mod tests {
 
     #[test]
     fn receive_buffers_hold_what_is_skipped() {
-        let plan = |size, skip| Plan { size, skip, piece: None };
-        assert!(plan(10, 2).receive_buffer() >= 256 << 10);
-        assert!(plan(1 << 20, 16).receive_buffer() >= 17 << 20);
-        assert_eq!(plan(1 << 20, 16).describe(), "1 MiB, N = 16");
+        let large = Plan::search(1 << 20, 16);
+        assert!(Plan::search(10, 2).receive_buffer() >= 256 << 10);
+        assert!(large.receive_buffer() >= 17 << 20);
+        assert_eq!(large.describe(), "1 MiB, N = 16");
+        let tagged = Plan { tags: Some(20), ..large };
+        assert!(tagged.receive_buffer() >= 20 << 20);
+        assert_eq!(tagged.describe(), "1 MiB, 16 of 20 tags unexpected");
     }
 }

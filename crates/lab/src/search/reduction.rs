@@ -83,6 +83,7 @@ pub(crate) fn table(reductions: &[Reduction]) -> Table {
         "way",
         "message (B)",
         "piece (B)",
+        "tags",
         "N",
         "baseline",
         "time",
@@ -96,6 +97,7 @@ pub(crate) fn table(reductions: &[Reduction]) -> Table {
             reduction.mode.name.into(),
             reduction.plan.size.into(),
             reduction.plan.piece.into(),
+            reduction.plan.tags.into(),
             reduction.plan.skip.into(),
             reduction.baseline.into(),
             reduction.metric.name.into(),
@@ -135,7 +137,7 @@ mod tests {
 
     #[test]
     fn reductions_come_from_pairs_of_a_round() {
-        let plan = Plan { size: 1000, skip: 16, piece: None };
+        let plan = Plan::search(1000, 16);
         let mode = |name, way| Mode::new(name, way, Carrier::Tcp);
         let modes = vec![mode("pool", Way::Pool), mode("seek", Way::Seek)];
         let case = Case { plan, modes, x: 1000.0, repetitions: 1 };

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use super::plan::{Account, Carrier, MESSAGES, Mode, Plan, Way};
+use super::plan::{Account, Carrier, Mode, Plan, Way};
 use super::receiver::Pair;
-use super::{CPU, CPU_MESSAGES, CPU_SYSTEM, ELAPSED, INSTRUCTIONS, RECEIVE_BUFFER};
+use super::{CPU, CPU_MESSAGES, CPU_SYSTEM, INSTRUCTIONS, RATE, RECEIVE_BUFFER};
 use crate::experiment::Context;
 use crate::launch::interrupt;
 use crate::record::{Metric, Sample, Samples};
@@ -58,7 +58,7 @@ impl Case {
                 if mode.way == Way::Fabric { (0.1, message + 40e-6) } else { (0.2e-3, message) };
             let connections =
                 Self::in_turn(*mode, self.repetitions.div_ceil(TURNS)) * TURNS.min(self.repetitions);
-            0.02 + (connections + 1) as f64 * (connection + MESSAGES as f64 * message)
+            0.02 + (connections + 1) as f64 * (connection + self.plan.messages as f64 * message)
         };
         Duration::from_secs_f64(self.modes.iter().map(value).sum())
     }
@@ -83,9 +83,9 @@ impl Effort {
         }
     }
 
-    /// Connections behind a value of messages of `size` bytes.
-    pub(crate) fn repetitions(self, size: u64) -> u64 {
-        let most = self.most_bytes.map_or(u64::MAX, |bytes| bytes / (size * MESSAGES));
+    /// Connections behind a value.
+    pub(crate) fn repetitions(self, plan: Plan) -> u64 {
+        let most = self.most_bytes.map_or(u64::MAX, |bytes| bytes / (plan.size * plan.messages));
         self.repetitions.min(most).max(1)
     }
 }
@@ -139,7 +139,7 @@ type Value = Result<Account, String>;
 
 /// One value of each mode.
 fn values(context: &Context<'_>, case: &Case, modes: &[Mode], round: usize) -> Result<Vec<(Mode, Value)>> {
-    let warm_up = (WARM_UP / case.plan.size).clamp(case.plan.skip + 1, MESSAGES);
+    let warm_up = (WARM_UP / case.plan.size).clamp(case.plan.skip + 1, case.plan.messages);
     let mut pairs: Vec<Result<(Pair, Account)>> = Vec::new();
     for &mode in modes {
         let started = Pair::start(context, mode, case.plan).and_then(|mut pair| {
@@ -155,7 +155,7 @@ fn values(context: &Context<'_>, case: &Case, modes: &[Mode], round: usize) -> R
         let repetitions = case.repetitions / turns + u64::from(turn < case.repetitions % turns);
         for index in order(pairs.len(), round * TURNS as usize + turn as usize, 0) {
             let Ok((pair, sum)) = &mut pairs[index] else { continue };
-            match pair.turn(Case::in_turn(modes[index], repetitions), MESSAGES) {
+            match pair.turn(Case::in_turn(modes[index], repetitions), case.plan.messages) {
                 Ok(account) => sum.add(account),
                 Err(error) => pairs[index] = Err(error),
             }
@@ -198,7 +198,7 @@ pub(crate) fn readings(account: &Account) -> Vec<(Metric, f64)> {
         (CPU, microseconds(account.user_ns + account.system_ns)),
         (CPU_MESSAGES, microseconds(account.messages_ns)),
         (CPU_SYSTEM, microseconds(account.system_ns)),
-        (ELAPSED, microseconds(account.elapsed_ns)),
+        (RATE, messages / (account.elapsed_ns as f64 / 1e9)),
     ];
     readings.extend(account.instructions.map(|count| (INSTRUCTIONS, count as f64 / messages)));
     readings.extend(account.receive_buffer.map(|bytes| (RECEIVE_BUFFER, bytes as f64)));
@@ -219,7 +219,8 @@ mod tests {
     #[test]
     fn large_messages_make_fewer_connections() {
         let effort = Effort { repetitions: 100, most_bytes: Some(4_000_000_000) };
-        assert_eq!([10, 1000, 40_000].map(|size| effort.repetitions(size)), [100; 3]);
-        assert_eq!([64 << 10, 1 << 20, 1 << 30].map(|size| effort.repetitions(size)), [61, 3, 1]);
+        let repetitions = |size| effort.repetitions(Plan::search(size, 2));
+        assert_eq!([10, 1000, 40_000].map(repetitions), [100; 3]);
+        assert_eq!([64 << 10, 1 << 20, 1 << 30].map(repetitions), [61, 3, 1]);
     }
 }

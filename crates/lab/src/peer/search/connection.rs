@@ -23,19 +23,21 @@ pub(super) struct Request {
     pub(super) messages: u64,
     /// Bytes of each write.
     pub(super) piece: u64,
+    /// Tags, if the ends are to be mailboxes; else 0.
+    pub(super) tags: u64,
 }
 
 impl Request {
-    const LENGTH: usize = 32;
+    const LENGTH: usize = 40;
 
     fn encode(self) -> [u8; Self::LENGTH] {
-        let words = [MAGIC, self.size, self.messages, self.piece].map(u64::to_le_bytes);
+        let words = [MAGIC, self.size, self.messages, self.piece, self.tags].map(u64::to_le_bytes);
         std::array::from_fn(|index| words[index / 8][index % 8])
     }
 
     fn decode(bytes: &[u8; Self::LENGTH]) -> Option<Self> {
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| bytes[8 * at + index]));
-        let request = Self { size: word(1), messages: word(2), piece: word(3) };
+        let request = Self { size: word(1), messages: word(2), piece: word(3), tags: word(4) };
         let valid = word(0) == MAGIC && (1..=1 << 30).contains(&request.size) && request.piece > 0;
         valid.then_some(request)
     }
@@ -185,7 +187,7 @@ mod tests {
 
     #[test]
     fn requests_survive_the_wire() {
-        let request = Request { size: 1460, messages: 1000, piece: 64 };
+        let request = Request { size: 1460, messages: 1000, piece: 64, tags: 3 };
         assert_eq!(Request::decode(&request.encode()), Some(request));
         assert_eq!(Request::decode(&[0; Request::LENGTH]), None);
     }

@@ -7,6 +7,7 @@
 mod connection;
 mod receive;
 mod send;
+mod tagged;
 mod usage;
 mod ways;
 

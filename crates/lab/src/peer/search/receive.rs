@@ -33,7 +33,8 @@ fn take_turn(
     counter: Option<&mut Counter>,
 ) -> Result<Account> {
     let piece = order.plan.piece.unwrap_or(order.plan.size);
-    let request = Request { size: order.plan.size, messages: turn.messages, piece };
+    let tags = order.plan.tags.unwrap_or(0);
+    let request = Request { size: order.plan.size, messages: turn.messages, piece, tags };
     let mut account =
         Account { turn: turn.turn, messages: turn.messages * turn.repetitions, ..Account::default() };
     let mut counted = None;
@@ -44,7 +45,7 @@ fn take_turn(
         let before = Usage::now()?;
         account.receive_buffer = search.open(request)?;
         let opened = Usage::now()?;
-        ways::all_groups(search, order.plan.skip, turn.messages)?;
+        search.receive(turn.messages)?;
         let received = Usage::now()?;
         let traffic = search.close()?;
         let closed = Usage::now()?;
@@ -54,7 +55,7 @@ fn take_turn(
         account.user_ns += user;
         account.system_ns += system;
         account.messages_ns += messages_user + messages_system;
-        account.elapsed_ns += closed.elapsed(before);
+        account.elapsed_ns += received.elapsed(opened);
         if let Some(traffic) = traffic {
             *account.traffic.get_or_insert_default() += traffic;
         }

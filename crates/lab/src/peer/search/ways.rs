@@ -12,6 +12,7 @@ use seekwire::SeekStream;
 use transport::sys::{Fd, socket};
 
 use super::connection::{Connection, Request, Target};
+use super::tagged::{Aside, Mailboxes};
 use crate::launch::Traffic;
 use crate::search::{Carrier, Plan, Way};
 
@@ -57,37 +58,41 @@ pub(super) trait Search {
     /// Opens a connection; its SO_RCVBUF, if that was set.
     fn open(&mut self, request: Request) -> Result<Option<u64>>;
 
+    /// Receives all messages of the connection.
+    fn receive(&mut self, messages: u64) -> Result<()>;
+
+    /// Makes sure that nothing more has come, and closes the connection. Which carriers the bytes took, where known.
+    fn close(&mut self) -> Result<Option<Traffic>>;
+}
+
+/// A receiver that is told what is wanted.
+trait Pick {
     /// Receives the message behind `skip` others.
     fn wanted(&mut self, skip: usize) -> io::Result<Ends>;
 
     /// Receives number `index` of the `skip` messages that were skipped; asked for in order.
     fn skipped(&mut self, index: usize, skip: usize) -> io::Result<Ends>;
-
-    /// Makes sure that nothing more has come, and closes the connection. Which carriers the bytes took, where known.
-    fn close(&mut self) -> Result<Option<Traffic>>;
-
-    /// Bytes of a message.
-    fn size(&self) -> usize;
 }
 
 /// Receives all messages of a connection: group after group, of each the last message first. What is left at the end
 /// makes a smaller group.
-pub(super) fn all_groups(search: &mut dyn Search, skip: u64, messages: u64) -> Result<()> {
-    let size = search.size();
-    let check = |found: Ends, number: u64| {
-        let expected = Ends::expected(size, number);
-        ensure!(found == expected, "message {number} is not what was sent: {found:?}, not {expected:?}");
-        Ok(())
-    };
+fn all_groups(pick: &mut impl Pick, plan: Plan, messages: u64) -> Result<()> {
     let mut first = 0;
     while first < messages {
-        let skip = skip.min(messages - first - 1);
-        check(search.wanted(skip as usize)?, first + skip)?;
+        let skip = plan.skip.min(messages - first - 1);
+        check(plan, pick.wanted(skip as usize)?, first + skip)?;
         for index in 0..skip {
-            check(search.skipped(index as usize, skip as usize)?, first + index)?;
+            check(plan, pick.skipped(index as usize, skip as usize)?, first + index)?;
         }
         first += skip + 1;
     }
+    Ok(())
+}
+
+/// Whether what was found is message `number`.
+pub(super) fn check(plan: Plan, found: Ends, number: u64) -> Result<()> {
+    let expected = Ends::expected(plan.size as usize, number);
+    ensure!(found == expected, "message {number} is not what was sent: {found:?}, not {expected:?}");
     Ok(())
 }
 
@@ -100,31 +105,34 @@ pub(super) fn search(way: Way, carrier: Carrier, plan: Plan, target: Target) -> 
         (Way::Bulk, Carrier::Tcp) => Box::new(Bulk::<TcpStream>::new(plan, target)),
         (Way::Bulk, Carrier::Ring) => Box::new(Bulk::<seekwire::Stream>::new(plan, target)),
         (Way::Seek, Carrier::Tcp) => Box::new(Seek::<SeekStream>::new(plan, target)),
-        (Way::Awaited | Way::Seek, Carrier::Ring) | (Way::Fabric, _) => {
+        (Way::Mailbox, Carrier::Tcp) => Box::new(Mailboxes::<SeekStream>::new(plan, target)),
+        (Way::Aside, Carrier::Tcp) => Box::new(Aside::<TcpStream>::new(plan, target)),
+        (Way::Aside, Carrier::Ring) => Box::new(Aside::<seekwire::Stream>::new(plan, target)),
+        (Way::Awaited | Way::Seek | Way::Mailbox, Carrier::Ring) | (Way::Fabric, _) => {
             bail!("this program cannot do {way:?} on {}", carrier.name())
         }
     })
 }
 
 /// A connection, while there is one.
-struct Slot<C> {
-    target: Target,
-    connection: Option<C>,
+pub(super) struct Slot<C> {
+    pub(super) target: Target,
+    pub(super) connection: Option<C>,
 }
 
 impl<C> Slot<C> {
-    fn new(target: Target) -> Self {
+    pub(super) fn new(target: Target) -> Self {
         Self { target, connection: None }
     }
 
-    fn get(&mut self) -> io::Result<&mut C> {
+    pub(super) fn get(&mut self) -> io::Result<&mut C> {
         self.connection.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 }
 
 impl<C: Read> Slot<C> {
     /// Takes the connection, after the end of its stream.
-    fn end(&mut self) -> Result<C> {
+    pub(super) fn end(&mut self) -> Result<C> {
         let rest = self.get()?.read(&mut [0])?;
         ensure!(rest == 0, "there is more than was asked for");
         self.connection.take().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())
@@ -133,6 +141,7 @@ impl<C: Read> Slot<C> {
 
 /// Each message that is skipped is received into a pool by itself.
 struct Pool<C> {
+    plan: Plan,
     slot: Slot<C>,
     pool: Vec<u8>,
     message: Vec<u8>,
@@ -141,7 +150,7 @@ struct Pool<C> {
 impl<C: Connection> Pool<C> {
     fn new(plan: Plan, target: Target) -> Self {
         let pool = vec![1; (plan.skip * plan.size) as usize];
-        Self { slot: Slot::new(target), pool, message: vec![1; plan.size as usize] }
+        Self { plan, slot: Slot::new(target), pool, message: vec![1; plan.size as usize] }
     }
 }
 
@@ -152,6 +161,17 @@ impl<C: Connection> Search for Pool<C> {
         Ok(receive_buffer)
     }
 
+    fn receive(&mut self, messages: u64) -> Result<()> {
+        let plan = self.plan;
+        all_groups(self, plan, messages)
+    }
+
+    fn close(&mut self) -> Result<Option<Traffic>> {
+        Ok(self.slot.end()?.traffic())
+    }
+}
+
+impl<C: Connection> Pick for Pool<C> {
     fn wanted(&mut self, skip: usize) -> io::Result<Ends> {
         let connection = self.slot.get()?;
         let size = self.message.len();
@@ -164,14 +184,6 @@ impl<C: Connection> Search for Pool<C> {
         let size = self.message.len();
         self.message.copy_from_slice(&self.pool[index * size..][..size]);
         Ok(Ends::of(&self.message))
-    }
-
-    fn close(&mut self) -> Result<Option<Traffic>> {
-        Ok(self.slot.end()?.traffic())
-    }
-
-    fn size(&self) -> usize {
-        self.message.len()
     }
 }
 
@@ -190,6 +202,17 @@ impl Search for Awaited {
         Ok(receive_buffer)
     }
 
+    fn receive(&mut self, messages: u64) -> Result<()> {
+        let plan = self.plan;
+        all_groups(self, plan, messages)
+    }
+
+    fn close(&mut self) -> Result<Option<Traffic>> {
+        self.pool.close()
+    }
+}
+
+impl Pick for Awaited {
     fn wanted(&mut self, skip: usize) -> io::Result<Ends> {
         let mut fds = [PollFd::new(self.pool.slot.get()?, PollFlags::IN)];
         rustix::event::poll(&mut fds, None)?;
@@ -199,18 +222,11 @@ impl Search for Awaited {
     fn skipped(&mut self, index: usize, skip: usize) -> io::Result<Ends> {
         self.pool.skipped(index, skip)
     }
-
-    fn close(&mut self) -> Result<Option<Traffic>> {
-        self.pool.close()
-    }
-
-    fn size(&self) -> usize {
-        self.pool.size()
-    }
 }
 
 /// Whatever has arrived is read at once into a buffer that holds two groups, or [`BULK`] if that is more.
 struct Bulk<C> {
+    plan: Plan,
     slot: Slot<C>,
     buffer: Vec<u8>,
     /// Where the group begins, and where what was read ends.
@@ -222,7 +238,8 @@ struct Bulk<C> {
 impl<C: Connection> Bulk<C> {
     fn new(plan: Plan, target: Target) -> Self {
         let buffer = vec![1; BULK.max(2 * plan.group_bytes() as usize)];
-        Self { slot: Slot::new(target), buffer, start: 0, end: 0, message: vec![1; plan.size as usize] }
+        let message = vec![1; plan.size as usize];
+        Self { plan, slot: Slot::new(target), buffer, start: 0, end: 0, message }
     }
 
     fn read_until(&mut self, needed: usize) -> io::Result<()> {
@@ -257,6 +274,17 @@ impl<C: Connection> Search for Bulk<C> {
         Ok(receive_buffer)
     }
 
+    fn receive(&mut self, messages: u64) -> Result<()> {
+        let plan = self.plan;
+        all_groups(self, plan, messages)
+    }
+
+    fn close(&mut self) -> Result<Option<Traffic>> {
+        Ok(self.slot.end()?.traffic())
+    }
+}
+
+impl<C: Connection> Pick for Bulk<C> {
     fn wanted(&mut self, skip: usize) -> io::Result<Ends> {
         let group = (skip + 1) * self.message.len();
         self.read_until(group)?;
@@ -274,18 +302,10 @@ impl<C: Connection> Search for Bulk<C> {
         }
         Ok(ends)
     }
-
-    fn close(&mut self) -> Result<Option<Traffic>> {
-        Ok(self.slot.end()?.traffic())
-    }
-
-    fn size(&self) -> usize {
-        self.message.len()
-    }
 }
 
 /// A stream that can be received out of order.
-trait Seekable: Read + Write + Sized {
+pub(super) trait Seekable: Read + Write + Sized {
     /// A connection of which the messages are the next bytes, and its SO_RCVBUF if that was set.
     fn open(target: &Target, request: Request) -> Result<(Self, Option<u64>)>;
 
@@ -313,13 +333,14 @@ impl Seekable for SeekStream {
 /// The message that is wanted is taken out of the middle of the stream; those before it are received afterwards, as the
 /// stream's next bytes.
 struct Seek<S> {
+    plan: Plan,
     slot: Slot<S>,
     message: Vec<u8>,
 }
 
 impl<S: Seekable> Seek<S> {
     fn new(plan: Plan, target: Target) -> Self {
-        Self { slot: Slot::new(target), message: vec![1; plan.size as usize] }
+        Self { plan, slot: Slot::new(target), message: vec![1; plan.size as usize] }
     }
 }
 
@@ -330,6 +351,17 @@ impl<S: Seekable> Search for Seek<S> {
         Ok(receive_buffer)
     }
 
+    fn receive(&mut self, messages: u64) -> Result<()> {
+        let plan = self.plan;
+        all_groups(self, plan, messages)
+    }
+
+    fn close(&mut self) -> Result<Option<Traffic>> {
+        Ok(self.slot.end()?.traffic())
+    }
+}
+
+impl<S: Seekable> Pick for Seek<S> {
     fn wanted(&mut self, skip: usize) -> io::Result<Ends> {
         let size = self.message.len();
         if self.slot.get()?.seek(&mut self.message, (skip * size) as u64)? < size {
@@ -341,14 +373,6 @@ impl<S: Seekable> Search for Seek<S> {
     fn skipped(&mut self, _: usize, _: usize) -> io::Result<Ends> {
         self.slot.get()?.read_exact(&mut self.message)?;
         Ok(Ends::of(&self.message))
-    }
-
-    fn close(&mut self) -> Result<Option<Traffic>> {
-        Ok(self.slot.end()?.traffic())
-    }
-
-    fn size(&self) -> usize {
-        self.message.len()
     }
 }
 
@@ -372,10 +396,11 @@ mod tests {
     /// Every way gets every message, in the order in which they are wanted.
     #[test]
     fn all_ways_receive_all_messages() {
-        for way in [Way::Pool, Way::Awaited, Way::Bulk, Way::Seek] {
+        for way in [Way::Pool, Way::Awaited, Way::Bulk, Way::Seek, Way::Mailbox, Way::Aside] {
             for (size, skip, messages, piece) in
                 [(10, 2, 50, 10), (1000, 16, 40, 1000), (70_000, 4, 23, 4096), (300_000, 3, 1, 300_000)]
             {
+                let tags = if matches!(way, Way::Mailbox | Way::Aside) { skip + 3 } else { 0 };
                 let listener = TcpListener::bind("127.0.0.1:0").unwrap();
                 let address = listener.local_addr().unwrap();
                 let sender = std::thread::spawn(move || {
@@ -383,12 +408,12 @@ mod tests {
                         serve_one(&mut listener.accept().unwrap().0).unwrap();
                     }
                 });
-                let plan = Plan { size, skip, piece: None };
+                let plan = Plan { tags: (tags > 0).then_some(tags), ..Plan::search(size, skip) };
                 let target = Target::new(address, plan.receive_buffer()).unwrap();
                 let mut search = search(way, Carrier::Tcp, plan, target).unwrap();
                 for _ in 0..2 {
-                    search.open(Request { size, messages, piece }).unwrap();
-                    all_groups(search.as_mut(), skip, messages).unwrap();
+                    search.open(Request { size, messages, piece, tags }).unwrap();
+                    search.receive(messages).unwrap();
                     search.close().unwrap();
                 }
                 sender.join().unwrap();
