@@ -52,3 +52,16 @@ fn path() -> Result<&'static Path> {
     });
     path.as_deref().map_err(|why| anyhow!("{why}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn source_compiles_without_warnings_or_its_absence_is_explained() {
+        match path() {
+            Ok(_) => compiled::tests::compiles_without_warnings(&SOURCE),
+            Err(error) => assert!(error.to_string().contains("libfabric-dev"), "{error}"),
+        }
+    }
+}
