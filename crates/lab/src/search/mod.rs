@@ -47,7 +47,7 @@ pub(crate) fn parameters(samples: &Samples) -> [(String, Value); 2] {
     let has = |metric| samples.0.iter().any(|sample| sample.metric == Some(metric));
     let receive_buffer = match has(RECEIVE_BUFFER) {
         true => {
-            "set to hold what is skipped, twice (metric: receive buffer); where that is missing, left to the kernel"
+            "set to hold what is skipped (metric: receive buffer); where that is missing, left to the kernel"
         }
         false => "left to the kernel, because so large a one is not allowed here (net.core.rmem_max)",
     };

@@ -95,10 +95,11 @@ impl Plan {
         }
     }
 
-    /// What to ask of SO_RCVBUF: what is skipped has to fit, and the kernel also counts its own overhead.
+    /// What to ask of SO_RCVBUF, which the kernel doubles for its own overhead: what is skipped has to fit, with some
+    /// room, but a sender that runs far ahead only fills the caches with what nobody wants yet.
     pub(crate) fn receive_buffer(self) -> u64 {
         const LEAST: u64 = 256 << 10;
-        (2 * self.group_bytes()).max(LEAST)
+        (self.group_bytes() * 5 / 4).max(LEAST)
     }
 
     /// For tables: `64 KiB, N = 16`, and the pieces if there are any; or `64 KiB, 4 of 16 tags unexpected`.
