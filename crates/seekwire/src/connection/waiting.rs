@@ -242,10 +242,11 @@ impl Connection {
         }
     }
 
-    /// The bell's descriptor, readable once it was rung; `None` before the connection is attached.
+    /// The bell's descriptor, readable once it was rung; `None` before the connection is attached or sought. It is
+    /// another one once the connection is sought, then also readable while the next byte is in library memory.
     #[must_use]
     pub fn bell(&self) -> Option<Fd> {
-        self.attached().map(|link| link.ring.bell.fd())
+        self.seek_bell().or_else(|| self.attached().map(|link| link.ring.bell.fd()))
     }
 
     /// Silences the bell. Not needed where it is watched edge-triggered.

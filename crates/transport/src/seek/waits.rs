@@ -49,6 +49,11 @@ impl KernelWaits {
         }
     }
 
+    /// Everybody looks again.
+    pub fn wake_all(&mut self, fd: Fd) {
+        self.moved(fd, u64::MAX);
+    }
+
     fn set_low_water(&self, fd: Fd, front: u64) {
         let bytes = match self.sleepers.least(front) {
             Some(least) => u32::try_from(least - front).unwrap_or(u32::MAX),

@@ -24,7 +24,7 @@ use transport::seek::{
     At, Engine, Extent, KernelWaits, Loan, Loans, PeekCursor, SeekFlags, SeekGuard, SeekLock, Sleepers,
     Source, Way, until_there,
 };
-use transport::sys::bell::Bell;
+use transport::sys::bell::{Bell, Bells};
 use transport::sys::poll::Deadline;
 use transport::sys::{Fd, socket, thread};
 
@@ -41,8 +41,10 @@ pub(super) struct Seeking {
     door: OnceLock<Bell>,
     /// Changes when bytes have left the source: those that somebody waits for may be in library memory.
     moves: AtomicU32,
-    /// For those who watch several connections: readable while the next byte is in library memory.
-    bell: OnceLock<Bell>,
+    /// For those who watch several connections, once one asked: the second is rung while the next byte is in library
+    /// memory, the ring's is added when there is one.
+    watch: OnceLock<(Bells, Bell)>,
+    is_ring_watched: AtomicBool,
     /// Which process goes on after a fork: its number, in memory that all of them share.
     claim: OnceLock<Common>,
     /// Another thread was at work when this process was forked: what it left is half done.
@@ -350,18 +352,34 @@ impl Connection {
         .unwrap_or(false)
     }
 
-    /// Readable while the next byte is in library memory: for those who watch several connections, besides the socket
-    /// and [`Connection::bell`]. `None` for a connection that is not sought.
-    #[must_use]
-    pub fn seek_bell(&self) -> Option<Fd> {
+    /// For those who watch several connections, of a sought one: readable while the next byte is in library memory, or
+    /// the ring's bell is rung.
+    pub(super) fn seek_bell(&self) -> Option<Fd> {
         let seeking = self.seeking.get()?;
-        if seeking.bell.get().is_none() {
-            let _ = seeking.bell.set(Bell::new().ok()?);
-            // Those who sleep have lowered what the kernel tells the others.
-            seeking.moves.fetch_add(1, Ordering::Release);
-            let _ = self.with_engine(seeking, false, |_, _| Ok(()));
+        if seeking.watch.get().is_none() {
+            let (bells, bell) = (Bells::new().ok()?, Bell::new().ok()?);
+            bells.add(&bell).ok()?;
+            if seeking.watch.set((bells, bell)).is_ok() {
+                // Those who sleep now have lowered what the kernel tells the others: they look again.
+                let _ = self.with_place(seeking, false, |state, _, _| {
+                    state.waits.wake_all(self.fd());
+                    Ok(())
+                });
+            }
         }
-        seeking.bell.get().map(Bell::fd)
+        self.watch_ring();
+        seeking.watch.get().map(|(bells, _)| bells.fd())
+    }
+
+    /// From now on those who watch several connections hear of the ring, if there is one.
+    pub(super) fn watch_ring(&self) {
+        if let Some(seeking) = self.seeking.get()
+            && let (Some((bells, _)), Some(link)) = (seeking.watch.get(), self.attached())
+            && !seeking.is_ring_watched.load(Ordering::Relaxed)
+            && bells.add(&link.ring.bell).is_ok()
+        {
+            seeking.is_ring_watched.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Whether a holder who does not know of holes can go on with the socket; if so, it may.
@@ -425,7 +443,8 @@ impl Connection {
                 state: SeekLock::new(None),
                 door: OnceLock::new(),
                 moves: AtomicU32::new(0),
-                bell: OnceLock::new(),
+                watch: OnceLock::new(),
+                is_ring_watched: AtomicBool::new(false),
                 claim: OnceLock::new(),
                 is_torn: AtomicBool::new(false),
             })
@@ -516,7 +535,7 @@ impl Connection {
                 link.ring.bell.ring();
             }
         }
-        if let Some(bell) = seeking.bell.get()
+        if let Some((_, bell)) = seeking.watch.get()
             && state.engine.has_drained() != state.shown
         {
             state.shown = !state.shown;

@@ -90,7 +90,7 @@ impl Connection {
         let mark = self.attached().map(|link| link.ring.queue.published_mark());
         let mut guard = self.lock(seeking)?;
         let state = guard.as_mut().ok_or(Errno::IO)?;
-        let watched = seeking.bell.get().is_some();
+        let watched = seeking.watch.get().is_some();
         let how = self.with_state(seeking, state, true, |state, place, front| {
             self.prepare(state, place, front, attempt, watched)
         })?;
