@@ -40,6 +40,7 @@ pub(crate) enum Command {
     /// Run the experiments behind BENCHMARKING.md on this machine
     #[command(subcommand)]
     Lab(Lab),
+    Calibrate(Calibrate),
     /// One side of an experiment; started by `lab` and `demo`
     #[command(hide = true)]
     LabPeer(LabPeer),
@@ -148,6 +149,22 @@ pub(crate) struct Doctor {
     /// Directory in which processes find each other, if not that of this environment
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
+}
+
+/// Measure at which size messages are best received out of order in place
+///
+/// Small messages are cheaper to move into library memory in bulk, large ones to take where they are. This measures, for
+/// about ten seconds on an otherwise idle machine, at which size that changes, and writes it to a file in the user's cache
+/// that every program reads at its first seek. Without it a built-in value is used.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Files:
+  $XDG_CACHE_HOME/seekwire/tuning, else ~/.cache/seekwire/tuning; SEEKWIRE_SEEK_SWITCH=BYTES
+  comes before it")]
+pub(crate) struct Calibrate {
+    /// Write the result here instead
+    #[arg(long, value_name = "FILE")]
+    pub(crate) file: Option<PathBuf>,
 }
 
 /// Run real programs plain and accelerated, in turns, and report

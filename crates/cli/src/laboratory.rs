@@ -13,6 +13,18 @@ pub(crate) fn demo(options: &arguments::Demo) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+pub(crate) fn calibrate(options: &arguments::Calibrate) -> Result<ExitCode> {
+    let found = lab::calibrate::calibrate(options.file.as_deref())?;
+    let mut out = io::stdout().lock();
+    writeln!(out, "receiver's processor time, microseconds a message")?;
+    writeln!(out, "{:>10} {:>10} {:>10}", "bytes", "in bulk", "in place")?;
+    for (size, bulk, place) in &found.sizes {
+        writeln!(out, "{size:>10} {bulk:>10.3} {place:>10.3}")?;
+    }
+    writeln!(out, "in place from {} bytes on; written to {}", found.switch, found.path.display())?;
+    Ok(ExitCode::SUCCESS)
+}
+
 pub(crate) fn lab(command: &arguments::Lab) -> Result<ExitCode> {
     match command {
         arguments::Lab::List => list(),

@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         Command::Doctor(options) => doctor::doctor(&options),
         Command::Status(options) => status::status(&options).map(|()| ExitCode::SUCCESS),
         Command::Demo(options) => laboratory::demo(&options),
+        Command::Calibrate(options) => laboratory::calibrate(&options),
         Command::Lab(command) => laboratory::lab(&command),
         Command::LabPeer(peer) => return laboratory::peer(peer),
         Command::Man { directory } => manual::write(&directory).map(|()| ExitCode::SUCCESS),

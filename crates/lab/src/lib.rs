@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+pub mod calibrate;
 mod compiled;
 mod csv;
 pub mod demo;

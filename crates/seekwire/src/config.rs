@@ -18,7 +18,6 @@ use std::str::FromStr;
 use std::sync::OnceLock;
 
 use transport::layout::Geometry;
-use transport::seek::cost;
 use transport::spin::SpinPolicy;
 use transport::sys::host;
 
@@ -55,13 +54,7 @@ impl Config {
     /// The settings of this process, read from the environment at the first call.
     pub fn get() -> &'static Self {
         static CONFIG: OnceLock<Config> = OnceLock::new();
-        CONFIG.get_or_init(|| {
-            let config = Self::from_env();
-            if let Some(bytes) = config.seek_switch {
-                cost::set_switch(bytes);
-            }
-            config
-        })
+        CONFIG.get_or_init(Self::from_env)
     }
 
     /// Reads the environment. What cannot be understood is left at its default, with a complaint.

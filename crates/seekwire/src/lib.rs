@@ -41,6 +41,7 @@ pub mod seek;
 mod seek_stream;
 mod stream;
 mod stream_seek;
+pub mod tuning;
 
 pub use config::Config;
 pub use connection::{

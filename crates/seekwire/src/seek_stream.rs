@@ -50,6 +50,7 @@ impl SeekStream {
     /// As [`SeekStream::new`], with at most `bytes` of memory for bytes that have to make room for others.
     #[must_use]
     pub fn with_memory(stream: TcpStream, bytes: usize) -> Self {
+        crate::tuning::apply();
         let fd = Fd::from(&stream);
         let nonblocking = AtomicBool::new(socket::is_nonblocking(fd).unwrap_or(false));
         Self { seek: SeekTcp::new(fd, 0, bytes), nonblocking, stream }

@@ -439,6 +439,7 @@ impl Connection {
 
     fn seeking(&self) -> &Seeking {
         let seeking = self.seeking.get_or_init(|| {
+            crate::tuning::apply();
             Box::new(Seeking {
                 state: SeekLock::new(None),
                 door: OnceLock::new(),

@@ -1,0 +1,143 @@
+//! At which size of messages it becomes cheaper to take them in place than to move everything into library memory.
+//!
+//! The receiver of the papers' microbenchmark (eight messages are skipped, the ninth is received, then the eight), once
+//! each way, in alternation, over loopback TCP; its processor time is compared size by size.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use rustix::time::{ClockId, clock_gettime};
+use seekwire::{SeekStream, tuning};
+
+use crate::progress::Progress;
+use crate::stats;
+
+/// Messages that are skipped before each one that is wanted.
+const SKIP: usize = 8;
+/// Sizes that are tried, in bytes.
+const SIZES: [usize; 9] = [512, 1024, 2048, 4096, 8192, 12288, 16384, 32768, 65536];
+/// Bytes that one connection moves, at least.
+const BYTES: usize = 4 << 20;
+/// Groups of messages that one connection moves, at least.
+const GROUPS: usize = 200;
+const ROUNDS: usize = 7;
+
+/// What was found.
+#[derive(Debug)]
+pub struct Calibration {
+    /// Average size in bytes at which the ways change over.
+    pub switch: u32,
+    /// Receiver's processor time per message in microseconds, medians: in bulk, and in place.
+    pub sizes: Vec<(usize, f64, f64)>,
+    /// Where it was written.
+    pub path: PathBuf,
+}
+
+/// Measures, and writes the result where every process of this user finds it.
+///
+/// # Errors
+///
+/// If there are no sockets to be had, or the file cannot be written.
+pub fn calibrate(file: Option<&Path>) -> Result<Calibration> {
+    let path = match file {
+        Some(file) => file.to_owned(),
+        None => tuning::path().context("neither XDG_CACHE_HOME nor HOME says where to keep the result")?,
+    };
+    let progress = Progress::new("calibrate");
+    progress.expect(ROUNDS * SIZES.len());
+    let mut times = vec![[Vec::new(), Vec::new()]; SIZES.len()];
+    for round in 0..ROUNDS {
+        for (size, times) in SIZES.into_iter().zip(&mut times) {
+            progress.step(&format!("round {}/{ROUNDS}: {size} B", round + 1));
+            let ways = if round % 2 == 0 { [0, 1] } else { [1, 0] };
+            for way in ways {
+                // In bulk whatever the size, or never.
+                tuning::set_seek_switch([u32::MAX, 0][way]);
+                times[way].push(measure(size)?);
+            }
+        }
+    }
+    drop(progress);
+    let sizes: Vec<(usize, f64, f64)> = SIZES
+        .into_iter()
+        .zip(&times)
+        .filter_map(|(size, [bulk, place])| Some((size, stats::median(bulk)?, stats::median(place)?)))
+        .collect();
+    let switch = switch(&sizes);
+    tuning::set_seek_switch(switch);
+    tuning::store(&path, switch).with_context(|| format!("{} cannot be written", path.display()))?;
+    Ok(Calibration { switch, sizes, path })
+}
+
+/// Between the last size at which moving in bulk is cheaper and the next one.
+fn switch(sizes: &[(usize, f64, f64)]) -> u32 {
+    let cheaper = |(_, bulk, place): &(usize, f64, f64)| bulk < place;
+    let Some(last) = sizes.iter().rposition(cheaper) else { return 0 };
+    let below = sizes[last].0;
+    match sizes.get(last + 1) {
+        Some(&(above, ..)) => ((below * above) as f64).sqrt() as u32,
+        None => tuning::MOST.min(2 * below as u32),
+    }
+}
+
+/// The receiver's processor time per message, in microseconds, over one connection.
+fn measure(size: usize) -> Result<f64> {
+    let groups = (BYTES / (size * (SKIP + 1))).max(GROUPS);
+    let messages = groups * (SKIP + 1);
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let mut sender = TcpStream::connect(listener.local_addr()?)?;
+    let (receiver, _) = listener.accept()?;
+    let sending = std::thread::spawn(move || -> io::Result<()> {
+        let message = vec![1; size];
+        (0..messages).try_for_each(|_| sender.write_all(&message))
+    });
+    let before = processor_time();
+    let received = receive(SeekStream::new(receiver), size, groups);
+    let time = processor_time() - before;
+    let sent = sending.join();
+    received?;
+    sent.map_err(|_| io::Error::other("the sender panicked"))??;
+    Ok(time.as_secs_f64() * 1e6 / messages as f64)
+}
+
+fn receive(stream: SeekStream, size: usize, groups: usize) -> io::Result<()> {
+    let mut message = vec![0; size];
+    for _ in 0..groups {
+        if stream.seek_recv(&mut message, (SKIP * size) as u64)? < size {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        for _ in 0..SKIP {
+            (&stream).read_exact(&mut message)?;
+        }
+    }
+    Ok(())
+}
+
+/// User and system time of this thread.
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_switch_lies_where_the_ways_cross() {
+        assert_eq!(switch(&[(1024, 1.0, 2.0), (4096, 3.0, 2.0)]), 2048);
+        assert_eq!(switch(&[(1024, 2.0, 1.0), (4096, 3.0, 2.0)]), 0);
+        assert_eq!(switch(&[(1024, 1.0, 2.0), (4096, 1.0, 2.0)]), 8192);
+    }
+
+    #[test]
+    fn both_ways_receive_all_messages() {
+        for switch in [0, u32::MAX] {
+            tuning::set_seek_switch(switch);
+            assert!(measure(512).unwrap() > 0.0);
+        }
+    }
+}
