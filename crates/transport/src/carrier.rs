@@ -150,10 +150,32 @@ impl Ring {
         until: Deadline,
         ready: impl Fn() -> bool,
     ) -> Result<Events, Errno> {
+        self.sleep_for(want, 0, socket, of_socket, until, ready)
+    }
+
+    /// As [`Ring::sleep`], for somebody who needs nothing before the peer has published so many bytes in all, if nobody
+    /// else waits for data: then the peer does not ring before.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn sleep_for(
+        &self,
+        want: Events,
+        published: u64,
+        socket: Fd,
+        of_socket: Events,
+        until: Deadline,
+        ready: impl Fn() -> bool,
+    ) -> Result<Events, Errno> {
         if self.bell.take_heard() {
             self.silence(want);
         }
-        self.arm(want);
+        if want.read {
+            self.queue.arm_data_for(published);
+        }
+        if want.write {
+            self.queue.arm_space();
+        }
         let mut in_vain = 0;
         let result = loop {
             if ready() {
@@ -167,7 +189,7 @@ impl Ring {
                     }
                     self.answer(want, &mut in_vain);
                     if want.read {
-                        self.queue.rearm_data();
+                        self.queue.rearm_data_for(published);
                     }
                     if want.write {
                         self.queue.rearm_space();

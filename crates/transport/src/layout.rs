@@ -5,7 +5,8 @@
 //! | 0x000  | once      | magic, layout and ring size, segment size and count           |
 //! | 0x040  | sender    | published position, published bytes                           |
 //! | 0x080  | receiver  | consumed position, returned segments, consumed bytes          |
-//! | 0x0c0  | both      | control bits, data arm, unbounded read, processor, take back  |
+//! | 0x0c0  | both      | control bits, data arm and the mark it waits for, processor,  |
+//! |        |           | unbounded read, take back                                     |
 //! | 0x100  | sender    | space arm and the two marks it waits for; what was taken back |
 //! | 0x140  | sender    | private: lock, position, switch, free list, arm bookkeeping   |
 //! | 0x1c0  | receiver  | private: lock, position, switch, arm bookkeeping              |
@@ -40,6 +41,7 @@ pub(crate) const ARM_DATA: usize = 0x0c8;
 pub(crate) const UNBOUNDED_READ: usize = 0x0d0;
 pub(crate) const PROCESSOR: usize = 0x0d8;
 pub(crate) const BACK_FROM: usize = 0x0e0;
+pub(crate) const WANT_PUBLISHED: usize = 0x0e8;
 
 pub(crate) const ARM_SPACE: usize = 0x100;
 pub(crate) const WANT_CONSUMED: usize = 0x108;

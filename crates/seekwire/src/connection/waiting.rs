@@ -44,29 +44,17 @@ impl Connection {
         let q = &link.ring.queue;
         let ready =
             || mark.map_or_else(|| q.has_record(), |mark| q.published_mark() != mark) || self.is_sought();
-        self.wait_until(link, carrier, until, interrupts, ready)
+        self.wait_until(link, carrier, until, 0, interrupts, ready)
     }
 
-    /// Sleeps until the peer has published something since `mark` was taken, or `also` says so; else as
+    /// Sleeps until `ready`; woken not before the peer has published so many bytes in all, if nobody else waits. Else as
     /// [`Self::wait_to_receive`].
-    pub(super) fn wait_for_publication(
+    pub(super) fn wait_until(
         &self,
         link: &Link,
         carrier: Carrier,
         until: Deadline,
-        mark: u64,
-        interrupts: u32,
-        also: impl Fn() -> bool,
-    ) -> Result<bool, Errno> {
-        let ready = || link.ring.queue.published_mark() != mark || also();
-        self.wait_until(link, carrier, until, interrupts, ready)
-    }
-
-    fn wait_until(
-        &self,
-        link: &Link,
-        carrier: Carrier,
-        until: Deadline,
+        published: u64,
         interrupts: u32,
         ready: impl Fn() -> bool,
     ) -> Result<bool, Errno> {
@@ -81,7 +69,7 @@ impl Connection {
         }
         let read = Events { read: true, ..Events::default() };
         let of_socket = Events { write: owes, ..read };
-        match link.ring.sleep(read, self.fd(), of_socket, until, ready) {
+        match link.ring.sleep_for(read, published, self.fd(), of_socket, until, ready) {
             Ok(events) => self.not_interrupted(interrupts).map(|()| events.read || events.dead),
             Err(Errno::TIMEDOUT) => Err(Errno::AGAIN),
             Err(error) => Err(error),

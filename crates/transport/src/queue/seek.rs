@@ -6,6 +6,7 @@
 //! given back early is told from what was not without a table: a record of which nothing was received in order, and
 //! whose bytes were all taken, was ([`Rx::release`]), so [`Rx::skip`] does not give it back again.
 
+use protocol::Carrier;
 use protocol::record::Record;
 use protocol::span::Span;
 
@@ -46,6 +47,23 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         let used = load(layout::TX_POSITION).wrapping_sub(self.get(layout::RX_POSITION));
         let segments = load(layout::ALLOTTED).wrapping_sub(self.get(layout::RETURNED));
         used > super::tx::most_used(g) as u64 || segments >= g.segments() as u64
+    }
+
+    /// Bytes that the peer has published in all when there are `bytes` more than those that were taken off the ring in
+    /// order.
+    #[must_use]
+    pub fn published_with(&self, bytes: u64) -> u64 {
+        self.get(layout::CONSUMED_BYTES).saturating_add(bytes)
+    }
+
+    /// Whether the peer has published this many bytes in all, or it cannot be expected to: it is full, or has ended, or
+    /// goes on by TCP.
+    #[must_use]
+    pub fn peer_has_published(&self, bytes: u64) -> bool {
+        self.peer.load(layout::PUBLISHED_BYTES, Ordering::Acquire) >= bytes
+            || self.peer_is_full()
+            || self.peer_is_shut()
+            || self.peer.load(layout::TX_CARRIER, Ordering::Acquire) != Carrier::Ring as u64
     }
 
     /// Whether the peer waits for data.

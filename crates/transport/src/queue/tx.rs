@@ -329,11 +329,19 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         // SYNC POINT "data", sender: publish, fence, look at the arm; see `QueuePair::rearm_data`.
         store_fenced(q.own.word(layout::PUBLISHED), position);
         let armed = q.peer.load(layout::ARM_DATA, Ordering::SeqCst);
-        let ring = armed != 0 && armed != q.get(layout::RUNG_DATA);
+        let ring = armed != 0 && armed != q.get(layout::RUNG_DATA) && self.is_enough();
         if ring {
             q.set(layout::RUNG_DATA, armed);
         }
         ring
+    }
+
+    /// Whether there is all that a waiter needs, or no more can come.
+    #[cold]
+    fn is_enough(&self) -> bool {
+        let q = self.queue;
+        let wanted = q.peer.load(layout::WANT_PUBLISHED, Ordering::Relaxed);
+        q.get(layout::PUBLISHED_BYTES) >= wanted || !q.has_room() || q.is_shut() || !q.tx_on_ring()
     }
 
     // ---- segments -----------------------------------------------------------------------------

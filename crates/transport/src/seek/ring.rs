@@ -237,9 +237,9 @@ impl<'r> SeekRing<'r> {
 
     fn wait_for(&self, attempt: &Attempt, until: Deadline) -> Result<(), Errno> {
         let q = &self.ring.queue;
-        let mark = q.published_mark();
         let mut state = self.state.lock()?;
         let mut is_full = false;
+        let mut published = 0;
         let is_there = self.call(&mut state, |engine, source| {
             engine.discard_taken(source)?;
             let (then, arrived) = source.ahead()?;
@@ -251,6 +251,7 @@ impl<'r> SeekRing<'r> {
             if source.source.rx.should_ring_before_sleep() {
                 source.ring.peer_bell.ring();
             }
+            published = q.published_with(engine.needs(attempt));
             Ok(is_there)
         })?;
         if is_there {
@@ -272,13 +273,12 @@ impl<'r> SeekRing<'r> {
         let moves = self.moves.load(Ordering::Acquire);
         drop(state);
         let ready = || {
-            q.published_mark() != mark
+            q.peer_has_published(published)
                 || self.moves.load(Ordering::Acquire) != moves
                 || q.peer_has_closed()
-                || q.peer_is_full()
         };
         let read = Events { read: true, ..Events::default() };
-        let slept = self.ring.sleep(read, Fd::new(-1), Events::default(), until, ready);
+        let slept = self.ring.sleep_for(read, published, Fd::new(-1), Events::default(), until, ready);
         let mut state = self.state.lock()?;
         state.has_leader = false;
         // One of them takes over.

@@ -87,7 +87,6 @@ impl Connection {
         until: Deadline,
         interrupts: u32,
     ) -> Result<bool, Errno> {
-        let mark = self.attached().map(|link| link.ring.queue.published_mark());
         let mut guard = self.lock(seeking)?;
         let state = guard.as_mut().ok_or(Errno::IO)?;
         let watched = seeking.watch.get().is_some();
@@ -140,12 +139,19 @@ impl Connection {
             How::Ring(carrier) => {
                 let Some(link) = self.attached() else { return Ok(false) };
                 state.has_leader = true;
+                let published = link.ring.queue.published_with(state.engine.needs(attempt));
                 let moves = seeking.moves.load(Ordering::Acquire);
                 drop(guard);
                 let q = &link.ring.queue;
-                let also = || seeking.moves.load(Ordering::Acquire) != moves || q.peer_is_full();
-                let mark = mark.unwrap_or_else(|| q.published_mark().wrapping_sub(1));
-                let slept = self.wait_for_publication(link, carrier, until, mark, interrupts, also);
+                // What comes by TCP, or after it, is looked at as it comes.
+                let published = if carrier == Carrier::Ring { published } else { 0 };
+                let ready = || {
+                    (published > 0 && q.peer_has_published(published))
+                        || (published == 0 && q.has_record())
+                        || seeking.moves.load(Ordering::Acquire) != moves
+                };
+                let slept = self.wait_until(link, carrier, until, published, interrupts, ready);
+                let slept = slept.map(|by_socket| by_socket || q.peer_is_shut());
                 if let Some(state) = self.lock(seeking)?.as_mut() {
                     state.has_leader = false;
                     // One of them takes over.
