@@ -200,8 +200,8 @@ fn threads_wait_for_different_tags() {
 #[test]
 fn threads_wait_for_different_tags_when_the_buffers_are_tiny() {
     let (left, right) = streams();
-    rustix::net::sockopt::set_socket_recv_buffer_size(&right, 4096).unwrap();
-    rustix::net::sockopt::set_socket_send_buffer_size(&left, 4096).unwrap();
+    rustix::net::sockopt::set_socket_recv_buffer_size(&right, 32_768).unwrap();
+    rustix::net::sockopt::set_socket_send_buffer_size(&left, 32_768).unwrap();
     different_tags(&Mailbox::from_tcp(left).unwrap(), &Mailbox::from_tcp(right).unwrap());
 }
 

@@ -1,7 +1,7 @@
 //! The receiving side: finds messages in the stream and gives them to those who want them. Nothing in here sleeps.
 
 use std::collections::{HashMap, hash_map};
-use std::io::{self, IoSliceMut};
+use std::io;
 
 use protocol::message::{HEADER, HELLO, Header, Labelled, Matching, Selector, Ticket};
 use protocol::span::Span;
@@ -11,7 +11,7 @@ use super::parcel::Parcel;
 use super::reader::{Fill, Reader, SMALL, Wait};
 use super::waiting::Waiting;
 use super::{Envelope, Limits};
-use crate::seek::{At, SeekFlags, SeekSocket};
+use crate::seek::SeekSocket;
 
 /// How many messages are moved out of the stream at a time when it has too many holes.
 const MOVED: usize = 128;
@@ -223,22 +223,13 @@ impl Inbox {
 
     /// Looks at what comes next, at least at `need` bytes.
     fn arrived(&mut self, stream: &impl SeekSocket, need: usize) -> Result<Result<(), Wait>, End> {
-        let wait = Wait::all(self.next, need as u64);
-        let looked = match self.reader.front.refill(stream, self.next, need) {
-            Ok(n) if n >= need => return Ok(Ok(())),
-            Ok(0) => return Err(self.no_more(stream)),
-            // Is that because the rest has not come yet, or because it never will?
-            Ok(_) => {
-                let mut rest = [0; SMALL];
-                let into = &mut [IoSliceMut::new(&mut rest[..need])];
-                stream.try_seek(At::Position(self.next), into, SeekFlags { peek: true, partial: false })
+        match self.reader.front.refill(stream, self.next, need) {
+            Ok(n) if n >= need => Ok(Ok(())),
+            Ok(0) => Err(self.no_more(stream)),
+            Ok(n) => Err(End::Misbehaved(PeerMisbehaved::CutOff { missing: (need - n) as u64 })),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Ok(Err(Wait::all(self.next, need as u64)))
             }
-            Err(error) => Err(error),
-        };
-        match looked {
-            Ok(n) if n < need => Err(End::Misbehaved(PeerMisbehaved::CutOff { missing: (need - n) as u64 })),
-            Ok(_) => Ok(Err(wait)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Err(wait)),
             Err(error) => Err(End::Failed(Failed::from(&error))),
         }
     }
