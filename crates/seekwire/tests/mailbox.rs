@@ -367,10 +367,16 @@ fn holes_without_memory_to_close_them_are_reported() {
         let mut buffer = vec![0; 3000];
         let (mut even, mut full) = (0, 0);
         for n in (1..COUNT).step_by(2) {
-            while let Err(error) = right.recv(exact(1), &mut buffer) {
+            let ticket = (n % 4 == 1).then(|| right.post(exact(1), vec![0; 3000]));
+            loop {
+                let received = match ticket {
+                    Some(ticket) => right.wait(ticket).map(|completed| buffer = completed.buffer),
+                    None => right.recv(exact(1), &mut buffer).map(drop),
+                };
+                let Err(error) = received else { break };
                 assert!(matches!(error, RecvError::Full { .. }), "{error}");
                 full += 1;
-                assert!(right.recv_vec(Selector::ANY).unwrap().1 == body(even, 3000));
+                assert!(right.recv_vec(exact(0)).unwrap().1 == body(even, 3000));
                 even += 2;
             }
             assert!(buffer == body(n, 3000));
@@ -418,6 +424,38 @@ fn senders_that_nobody_receives_from_are_told_when_the_memory_is_full() {
                 full
             });
         }
+    });
+}
+
+/// The rest of a message that was begun goes out while this end waits for something else.
+#[test]
+fn what_was_begun_goes_out_while_receiving() {
+    const COUNT: u32 = 300;
+    const LEN: u32 = 30_000;
+    let (left, mut right) = streams();
+    let left = Mailbox::new(SeekStream::with_memory(left, 1 << 20)).unwrap();
+    let sent = body(3, 32 << 20);
+    std::thread::scope(|scope| {
+        let (full, is_full) = std::sync::mpsc::channel();
+        let sent = &sent;
+        scope.spawn(move || {
+            right.write_all(&HELLO).unwrap();
+            for n in 0..COUNT {
+                right.write_all(&message(n, 1, LEN, &body(n.into(), LEN as usize))).unwrap();
+            }
+            is_full.recv().unwrap();
+            let mut received = vec![0; HELLO.len() + 16 + sent.len()];
+            right.read_exact(&mut received).unwrap();
+            assert!(received.ends_with(sent));
+            right.write_all(&message(COUNT, 2, 4, b"done")).unwrap();
+        });
+        let error = left.send(7, sent).unwrap_err();
+        assert!(matches!(error, SendError::Full { begun: true, .. }), "{error}");
+        full.send(()).unwrap();
+        for n in 0..COUNT {
+            assert!(left.recv_vec(exact(1)).unwrap().1 == body(n.into(), LEN as usize));
+        }
+        assert_eq!(left.recv_vec(exact(2)).unwrap().1, b"done");
     });
 }
 

@@ -7,7 +7,8 @@
 //!     receive    receives of the calling thread
 //!     posted     receives that any thread completes
 //!   waiting    who sleeps in the stream, and how the others are woken
-//!   inbox      finds messages in the stream, and whom they are for
+//!   inbox      whom the messages are for
+//!     scanner    finds the headers
 //!   reader     takes messages out of the stream
 //!     parcel     a message whose header has been read
 //!     view       a copy of bytes that stay in the stream
@@ -20,6 +21,7 @@ mod parcel;
 mod posted;
 mod reader;
 mod receive;
+mod scanner;
 mod send;
 mod spent;
 mod view;
