@@ -5,8 +5,8 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use protocol::message::{HELLO, Header};
-use seekwire::SeekStream;
 use seekwire::mailbox::{Envelope, Limits, Mailbox, PeerMisbehaved, RecvError, Selector, SendError};
+use seekwire::{SeekSocket as _, SeekStream};
 
 fn streams() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -64,6 +64,26 @@ fn messages_of_one_tag_do_not_overtake_each_other_whatever_their_sizes() {
             assert_eq!(right.recv_vec(Selector::ANY).unwrap().1, b"in between");
         }
     });
+}
+
+#[test]
+fn what_nobody_has_asked_for_stays_in_the_stream() {
+    const LEN: usize = 3000;
+    let (left, right) = pair();
+    for tag in 0..20 {
+        left.send(tag, &body(tag, LEN)).unwrap();
+    }
+    assert_eq!(right.probe_wait(exact(19)).unwrap().len, LEN);
+    let extent = right.get_ref().extent().unwrap();
+    assert!(extent.head <= HELLO.len() as u64 && extent.holes.is_empty(), "{extent:?}");
+    assert_eq!(right.recv_vec(exact(10)).unwrap().1, body(10, LEN));
+    let hole = right.get_ref().holes().unwrap()[0];
+    let start = (HELLO.len() + 10 * (16 + LEN)) as u64;
+    assert_eq!((hole.start, hole.end), (start, start + 16 + LEN as u64));
+    for tag in (0..20).filter(|tag| *tag != 10) {
+        assert_eq!(right.recv_any(&mut [0; LEN]).unwrap().tag, tag);
+    }
+    assert!(right.get_ref().holes().unwrap().is_empty());
 }
 
 #[test]

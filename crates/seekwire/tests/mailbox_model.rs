@@ -418,7 +418,7 @@ proptest! {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(30))]
+    #![proptest_config(ProptestConfig::with_cases(16))]
 
     #[test]
     fn the_same_messages_are_matched_however_fast_they_come(
