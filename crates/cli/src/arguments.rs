@@ -184,6 +184,16 @@ pub(crate) struct LabRun {
     #[arg(long)]
     pub(crate) quick: bool,
 
+    /// Rounds, instead of the experiment's own number
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: Option<u32>,
+
+    /// Connections behind each value of `seek` and `seek-fragments`
+    ///
+    /// By default 100 as in the paper, but where these would move more than 4 GB, as many as do not.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    pub(crate) repetitions: Option<u64>,
+
     /// Directory for the results
     #[arg(long, value_name = "DIR", default_value = "out/lab")]
     pub(crate) out: PathBuf,

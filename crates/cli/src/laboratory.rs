@@ -37,7 +37,13 @@ fn list() -> Result<()> {
 }
 
 fn run(options: &arguments::LabRun) -> Result<()> {
-    let settings = lab::Options { quick: options.quick, out: options.out.clone(), ..Default::default() };
+    let settings = lab::Options {
+        quick: options.quick,
+        out: options.out.clone(),
+        rounds: options.rounds.map(|rounds| rounds as usize),
+        repetitions: options.repetitions,
+        ..Default::default()
+    };
     let completed = lab::run(&options.names, &settings)?;
     let mut out = io::stdout().lock();
     for experiment in completed {

@@ -41,6 +41,8 @@ pub struct Options {
     pub out: PathBuf,
     /// Number of rounds, if not the experiment's own.
     pub rounds: Option<usize>,
+    /// Number of connections behind each value of a message search, if not the experiment's own.
+    pub repetitions: Option<u64>,
     /// `libseekwire.so`, if not the one that [`library::find`] finds.
     pub library: Option<PathBuf>,
     /// The program that plays the `lab-peer` role (see [`crate::peer`]), if not the running one.
@@ -49,7 +51,14 @@ pub struct Options {
 
 impl Default for Options {
     fn default() -> Self {
-        Self { quick: false, out: PathBuf::from("out/lab"), rounds: None, library: None, peer: None }
+        Self {
+            quick: false,
+            out: PathBuf::from("out/lab"),
+            rounds: None,
+            repetitions: None,
+            library: None,
+            peer: None,
+        }
     }
 }
 
@@ -107,6 +116,11 @@ impl<'a> Context<'a> {
     /// Number of rounds: as the user wishes, else one of these two.
     pub fn rounds(&self, quick: usize, thorough: usize) -> usize {
         self.options.rounds.unwrap_or(self.pick(quick, thorough)).max(1)
+    }
+
+    /// Number of connections behind each value of a message search, if the user wishes for one.
+    pub fn repetitions(&self) -> Option<u64> {
+        self.options.repetitions
     }
 
     /// Where to report progress.
@@ -233,6 +247,7 @@ pub(crate) fn measure(
         commit: COMMIT.to_owned(),
         parameters: outcome.parameters,
         rows: outcome.samples.rows(outcome.baseline),
+        tables: outcome.tables,
         summary: outcome.summary.iter().map(|key| (key.name.to_owned(), key.value)).collect(),
     };
     // The mark of ownership goes first: if anything below fails, the next run may still take the directory over.

@@ -2,9 +2,12 @@
 //!
 //! ```text
 //! demo            the short tour of real programs, for `seekwire demo`
-//! experiments     what is measured: sockets, ring-size, pairs, connections, programs
+//! experiments     what is measured: sockets, ring-size, pairs, connections, programs, seek, seek-fragments,
+//!                 mailbox
 //!   programs      iperf3, redis, http and sockperf, as pairs of server and client
 //!   bench         two processes of our own that exchange bytes: streambench (C, unmodified) or peer (Rust API)
+//!   search        messages received in another order than they came in, and what that costs the receiver
+//!   compiled      C programs, compiled when first needed
 //!   limits        what the memory of this machine can do
 //! experiment      options, context, and the way from an experiment to its files
 //! schedule        alternation of variants, warm-up, what happens to failures
@@ -19,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod compiled;
 mod csv;
 pub mod demo;
 pub mod experiment;
@@ -36,6 +40,7 @@ pub mod progress;
 pub mod record;
 mod report;
 pub mod schedule;
+mod search;
 pub mod stats;
 mod streambench;
 mod text;

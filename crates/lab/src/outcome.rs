@@ -20,6 +20,8 @@ pub struct Outcome {
     pub baseline: &'static str,
     /// The few numbers that matter. What could not be measured is left out.
     pub summary: Vec<Key>,
+    /// What was computed from the readings and is not a ratio of two variants, in the order in which the report shows it.
+    pub tables: Vec<Table>,
     /// Plots, in the order in which the report shows them.
     pub figures: Vec<Figure>,
     /// Something that must never happen, such as damaged data. It is written down like any other result, and then ends
@@ -45,6 +47,19 @@ impl Key {
     }
 }
 
+/// A table of the report.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Table {
+    /// Heading.
+    pub title: String,
+    /// What the columns mean, as far as their names do not say it.
+    pub note: String,
+    /// Names of the columns, with units.
+    pub columns: Vec<String>,
+    /// Cells, by row: text, numbers, or null where there is nothing.
+    pub rows: Vec<Vec<Value>>,
+}
+
 /// The contents of `result.json`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResultFile {
@@ -58,6 +73,9 @@ pub struct ResultFile {
     pub parameters: BTreeMap<String, Value>,
     /// Medians, spread and ratios.
     pub rows: Vec<Row>,
+    /// What was computed from them, if anything.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tables: Vec<Table>,
     /// The few numbers that matter.
     pub summary: BTreeMap<String, f64>,
 }

@@ -42,7 +42,7 @@ pub struct Figure {
 /// What a figure draws.
 #[derive(Clone, Debug)]
 pub enum Chart {
-    /// Curves with a bar from the smallest to the largest sample at each point.
+    /// Curves with a bar at each point, e.g. from the smallest to the largest sample.
     Curves {
         /// Horizontal axis.
         x: Axis,
@@ -74,6 +74,8 @@ pub struct Axis {
 pub enum Scale {
     /// Evenly, from zero.
     Linear,
+    /// Evenly, below zero too, with a line at zero.
+    Signed,
     /// By powers of ten.
     Log10,
     /// By powers of two.
@@ -98,11 +100,11 @@ pub struct Series {
 pub struct Point {
     /// Where it lies.
     pub x: f64,
-    /// Median.
+    /// What is drawn, e.g. the median.
     pub y: f64,
-    /// Smallest sample.
+    /// Lower end of the bar, e.g. the smallest sample.
     pub low: f64,
-    /// Largest sample.
+    /// Upper end of the bar.
     pub high: f64,
 }
 
@@ -217,11 +219,16 @@ enum Extent {
 
 impl Extent {
     fn of(scale: Scale, low: impl Iterator<Item = f64>, high: impl Iterator<Item = f64>) -> Self {
+        if scale == Scale::Signed {
+            let (low, high) = (low.fold(0.0, f64::min), high.fold(0.0, f64::max));
+            let air = if high > low { 0.08 * (high - low) } else { 1.0 };
+            return Self::Linear((low - air..high + air).into());
+        }
         let high = high.fold(0.0, f64::max);
         let high = if high > 0.0 { high } else { 1.0 };
         let low = low.filter(|&value| value > 0.0).fold(high, f64::min);
         match scale {
-            Scale::Linear => Self::Linear((0.0..high * 1.08).into()),
+            Scale::Linear | Scale::Signed => Self::Linear((0.0..high * 1.08).into()),
             // Some air, and never an empty range.
             Scale::Log10 => Self::Log((low / 1.3..high * 1.3).log_scale().into()),
             Scale::Log2 | Scale::Sizes => Self::Log((low / 1.2..high * 1.2).log_scale().base(2.0).into()),
@@ -233,7 +240,7 @@ impl Scale {
     fn show(self, value: f64) -> String {
         match self {
             Self::Sizes if value >= 1.0 => text::size(value.round() as u64),
-            Self::Linear | Self::Log10 | Self::Log2 | Self::Sizes => {
+            Self::Linear | Self::Signed | Self::Log10 | Self::Log2 | Self::Sizes => {
                 let shown = text::significant(value);
                 let shown = if shown.contains('.') {
                     shown.trim_end_matches('0').trim_end_matches('.')
@@ -277,6 +284,11 @@ where
         .x_label_formatter(&|value| x.scale.show(*value))
         .y_label_formatter(&|value| y.scale.show(*value))
         .draw()?;
+    if y.scale == Scale::Signed {
+        let across = chart.x_range();
+        let zero = [(across.start, 0.0), (across.end, 0.0)];
+        chart.draw_series([PathElement::new(zero, BLACK.stroke_width(1))])?;
+    }
     for series in series {
         let colour = colour(series.colour);
         chart
@@ -341,6 +353,16 @@ mod tests {
     fn a_single_point_and_a_zero_can_be_drawn() {
         curves(Scale::Log10, vec![Point { x: 1.0, y: 0.0, low: 0.0, high: 0.0 }]).to_svg().unwrap();
         assert!(curves(Scale::Linear, Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn what_is_below_zero_is_drawn() {
+        let points = vec![
+            Point { x: 10.0, y: -5.0, low: -7.0, high: -3.0 },
+            Point { x: 100.0, y: 40.0, low: 39.0, high: 41.0 },
+        ];
+        let svg = curves(Scale::Signed, points).to_svg().unwrap();
+        assert!(svg.contains(">\n0\n<") && svg.contains(">\n-"), "{svg}");
     }
 
     #[test]

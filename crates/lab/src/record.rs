@@ -135,10 +135,15 @@ impl Samples {
 
     /// Ratio of the medians of two kinds of samples, paired by round.
     pub fn ratio(&self, numerator: Selector<'_>, denominator: Selector<'_>) -> Option<Ratio> {
+        stats::ratio_of_medians(&self.pairs(numerator, denominator))
+    }
+
+    /// Readings of two kinds of samples in the same rounds, side by side.
+    pub fn pairs(&self, these: Selector<'_>, others: Selector<'_>) -> Vec<(f64, f64)> {
         let pick = |selector: Selector<'_>| -> Vec<&Sample> {
             self.0.iter().filter(|sample| selector.matches(sample)).collect()
         };
-        stats::ratio_of_medians(&pairs(&pick(numerator), &pick(denominator)))
+        pairs(&pick(these), &pick(others))
     }
 
     /// Median of one kind of samples.

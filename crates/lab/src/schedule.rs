@@ -143,7 +143,7 @@ fn run(
 
 /// Order of `count` variants in a round: blocks of `count` rounds share a shuffled order and rotate it, so that each
 /// variant takes each position equally often.
-fn order(count: usize, round: usize, group: usize) -> Vec<usize> {
+pub(crate) fn order(count: usize, round: usize, group: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     let length = count.max(1);
     Generator::new(SEED + (group * 1000 + round / length) as u64).shuffle(&mut order);

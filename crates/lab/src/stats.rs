@@ -69,6 +69,29 @@ fn quantile(ascending: &[f64], p: f64) -> Option<f64> {
     Some(ascending[below] + (ascending[above] - ascending[below]) * weight)
 }
 
+/// A mean and how far it can be trusted. Same unit as the samples.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Mean {
+    /// Number of samples.
+    pub n: usize,
+    /// Arithmetic mean.
+    pub value: f64,
+    /// Standard deviation of the samples over the square root of their number; `None` of a single one.
+    pub standard_error: Option<f64>,
+}
+
+impl Mean {
+    /// Of `samples`; `None` if there are none. Samples that are not finite are left out.
+    pub fn of(samples: &[f64]) -> Option<Self> {
+        let samples = sorted(samples);
+        let n = samples.len();
+        let value = samples.iter().sum::<f64>() / n as f64;
+        let squares: f64 = samples.iter().map(|sample| (sample - value).powi(2)).sum();
+        let standard_error = (n > 1).then(|| (squares / (n - 1) as f64 / n as f64).sqrt());
+        (n > 0).then_some(Self { n, value, standard_error })
+    }
+}
+
 /// Ratio of two medians with its 95 % confidence interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ratio {
@@ -155,6 +178,15 @@ mod tests {
         assert_eq!(median(&[4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(median(&[]), None);
         assert_eq!(median(&[9.0]), Some(9.0));
+    }
+
+    #[test]
+    fn mean_of_known_values() {
+        let mean = Mean::of(&[2.0, 4.0, 4.0, 6.0]).unwrap();
+        assert_eq!((mean.n, mean.value), (4, 4.0));
+        assert!((mean.standard_error.unwrap() - (8.0f64 / 3.0 / 4.0).sqrt()).abs() < 1e-12);
+        assert_eq!(Mean::of(&[3.0]).unwrap().standard_error, None);
+        assert_eq!(Mean::of(&[]), None);
     }
 
     #[test]

@@ -19,7 +19,10 @@ use lab::{Options, experiments};
 #[test]
 fn every_experiment_is_described() {
     let names: Vec<&str> = experiments().iter().map(|experiment| experiment.name()).collect();
-    assert_eq!(names, ["sockets", "ring-size", "pairs", "connections", "programs"]);
+    assert_eq!(
+        names,
+        ["sockets", "ring-size", "pairs", "connections", "programs", "seek", "seek-fragments", "mailbox"]
+    );
     assert!(experiments().iter().all(|experiment| experiment.about().len() > 40));
 }
 
@@ -39,6 +42,7 @@ fn connections_are_measured_plain_and_the_missing_library_is_reported() {
         quick: true,
         out: out.path().to_owned(),
         rounds: Some(2),
+        repetitions: None,
         library: Some("/nowhere/libseekwire.so".into()),
         peer: None,
     };
@@ -137,6 +141,7 @@ impl Experiment for Lengths {
             baseline: "short",
             summary: Vec::from_iter(Key::measured("long_vs_short", "twice", ratio)),
             figures: vec![Figure { file: "lengths.svg".to_owned(), title: "Lengths".to_owned(), chart }],
+            tables: Vec::new(),
             violation: None,
         })
     }

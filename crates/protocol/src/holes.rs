@@ -92,6 +92,24 @@ impl Holes {
         Ok(Span { start, end: span.end.min(bound) })
     }
 
+    /// Behind which the first byte from `position` on lies that was neither received nor taken: itself, if it
+    /// was not.
+    #[must_use]
+    pub fn taken_until(&self, position: u64) -> u64 {
+        if position < self.head {
+            return self.head;
+        }
+        let at = self.holes.partition_point(|hole| hole.end <= position);
+        self.holes.get(at).filter(|hole| hole.start <= position).map_or(position, |hole| hole.end)
+    }
+
+    /// Whether all of `span` was received or taken.
+    #[must_use]
+    pub fn is_taken(&self, span: Span) -> bool {
+        let from = span.start.max(self.head);
+        from >= span.end || self.taken_until(from) >= span.end
+    }
+
     /// Whether all of `span` is still there, or to come.
     ///
     /// # Errors

@@ -92,8 +92,16 @@ impl SeekStream {
         at: At,
         flags: SeekFlags,
     ) -> io::Result<usize> {
-        let len = if flags.partial { 1 } else { bufs.iter().map(|buf| buf.len() as u64).sum() };
-        self.waiting(at, len, || self.try_seek(at, bufs, flags))
+        if self.nonblocking.load(Ordering::Relaxed) {
+            return self.try_seek(at, bufs, flags);
+        }
+        loop {
+            match self.seek.seek(at, bufs, flags, &|| self.deadline()) {
+                Err(Errno::INTR) => {}
+                Err(Errno::TIMEDOUT) => return Err(Errno::AGAIN.into()),
+                done => return Ok(done?),
+            }
+        }
     }
 
     /// What was taken out of the middle and not yet passed by the head, in order.
@@ -120,26 +128,9 @@ impl SeekStream {
         &self.stream
     }
 
-    fn waiting(&self, at: At, len: u64, mut attempt: impl FnMut() -> io::Result<usize>) -> io::Result<usize> {
-        let mut until = None;
-        loop {
-            match attempt() {
-                Err(error)
-                    if error.kind() == io::ErrorKind::WouldBlock
-                        && !self.nonblocking.load(Ordering::Relaxed) =>
-                {
-                    let until = match until {
-                        Some(until) => until,
-                        None => *until.insert(Deadline::after(self.stream.read_timeout()?)),
-                    };
-                    match timely(self.seek.wait(at, len, until)) {
-                        Ok(()) | Err(Errno::INTR) => {}
-                        Err(other) => return Err(other.into()),
-                    }
-                }
-                done => return done,
-            }
-        }
+    /// When a receive that begins to wait now has waited long enough (SO_RCVTIMEO).
+    fn deadline(&self) -> Result<Deadline, Errno> {
+        Ok(Deadline::after(socket::timeouts(Fd::from(&self.stream))?.0))
     }
 }
 
@@ -149,7 +140,19 @@ impl Read for &SeekStream {
     }
 
     fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        self.waiting(At::Offset(0), 1, || Ok(self.seek.try_recv(bufs, false)?))
+        let mut until = None;
+        loop {
+            match self.seek.try_recv(bufs, false) {
+                Err(Errno::AGAIN) if !self.nonblocking.load(Ordering::Relaxed) => {
+                    let until = match until {
+                        Some(until) => until,
+                        None => *until.insert(self.deadline()?),
+                    };
+                    timely(self.seek.wait(At::Offset(0), 1, until))?;
+                }
+                done => return Ok(done?),
+            }
+        }
     }
 }
 

@@ -280,7 +280,7 @@ impl Carrier for Ring {
 
     fn wait(&self, want: Events, until: Deadline) -> Result<(), Errno> {
         let q = &self.queue;
-        let ready = || (want.read && q.has_record()) || (want.write && q.has_room());
+        let ready = || (want.read && q.has_record()) || (want.write && q.has_room()) || q.peer_has_closed();
         self.sleep(want, Fd::new(-1), Events::default(), until, ready).map(drop)
     }
 }

@@ -117,11 +117,33 @@ impl<'a, 'b> Scatter<'a, 'b> {
         }
         match self.bufs.get_mut(self.index) {
             Some(buf) => {
-                let end = buf.len().min(self.offset.saturating_add(max));
+                let end = buf.len().min(self.offset.saturating_add(max.min(self.remaining)));
                 &mut buf[self.offset..end]
             }
             None => &mut [],
         }
+    }
+
+    /// Lets `fill` fill at most `most` bytes of it.
+    pub fn at_most<R>(&mut self, most: u64, fill: impl FnOnce(&mut Self) -> R) -> R {
+        let hidden = self.remaining.saturating_sub(usize::try_from(most).unwrap_or(usize::MAX));
+        self.remaining -= hidden;
+        let result = fill(self);
+        self.remaining += hidden;
+        result
+    }
+
+    /// Forgets the last `n` bytes filled: they will be filled again.
+    pub fn rewind(&mut self, n: usize) {
+        let mut left = n.min(self.filled);
+        self.remaining += left;
+        self.filled -= left;
+        while left > self.offset {
+            left -= self.offset;
+            self.index -= 1;
+            self.offset = self.bufs[self.index].len();
+        }
+        self.offset -= left;
     }
 
     /// Counts `n` bytes, none included, as filled that were read into [`Self::next_room`].

@@ -1,213 +1,386 @@
-//! Every way of receiving out of the middle, against a simple model: the stream as the sender wrote it and
-//! one flag per byte. Every byte that comes out is compared.
+//! Every way of receiving out of the middle, against a simple model: the stream as the sender wrote it and one flag
+//! per byte. Every byte that comes out is compared.
 
-use std::io::{IoSliceMut, Write as _};
+mod common;
+
+use std::io::{IoSlice, IoSliceMut};
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use common::{Pattern, report, ring_pair};
 use proptest::prelude::*;
-use rustix::fd::AsFd as _;
+use proptest::test_runner::{Config, TestRunner};
 use seekwire_transport::Errno;
-use seekwire_transport::seek::{At, Seek, SeekFlags, SeekTcp, Way};
+use seekwire_transport::carrier::{Carrier, Ring, Tcp};
+use seekwire_transport::layout::Geometry;
+use seekwire_transport::seek::{At, Loan, Seek, SeekFlags, SeekRing, SeekTcp, Way, cost};
 use seekwire_transport::sys::Fd;
-use seekwire_transport::sys::poll::Deadline;
+use seekwire_transport::sys::poll::{Deadline, Events};
 
 const MEMORY: usize = 64 << 20;
-const LOOK: SeekFlags = SeekFlags { peek: true, partial: false };
+const TAKE: SeekFlags = SeekFlags { peek: false, partial: false };
+/// Fits into every kernel's first receive buffer, whatever pieces it came in.
+const IN_FLIGHT: usize = 50_000;
 
+/// One way to receive, with the end that sends.
 #[derive(Clone, Copy, Debug)]
+enum Kind {
+    Tcp(Way),
+    Ring(Geometry),
+}
+
+fn kinds() -> Vec<Kind> {
+    let new = |cells, size, segments| Geometry::new(cells, size, segments).unwrap();
+    vec![
+        Kind::Tcp(Way::Peek),
+        Kind::Tcp(Way::Drain),
+        Kind::Ring(new(64, 4096, 8)),
+        Kind::Ring(new(128, 12288, 16)),
+        Kind::Ring(Geometry::default()),
+    ]
+}
+
+enum Receiver<'a> {
+    Tcp(SeekTcp),
+    Ring(SeekRing<'a>),
+}
+
+impl Receiver<'_> {
+    fn seek(&self) -> &dyn Seek {
+        match self {
+            Self::Tcp(seek) => seek,
+            Self::Ring(seek) => seek,
+        }
+    }
+}
+
+enum Pair {
+    Tcp { sender: TcpStream, receiver: TcpStream, carrier: Tcp },
+    Ring(Box<(Ring, Ring)>),
+}
+
+impl Pair {
+    fn new(kind: Kind) -> Self {
+        match kind {
+            Kind::Tcp(_) => {
+                let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+                let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+                sender.set_nodelay(true).unwrap();
+                Self::Tcp { carrier: Tcp(Fd::from(&sender)), sender, receiver: listener.accept().unwrap().0 }
+            }
+            Kind::Ring(geometry) => {
+                let pair = ring_pair(geometry, geometry);
+                // The receiver sends nothing, but enters the ring as every end does.
+                Self::Ring(Box::new(pair))
+            }
+        }
+    }
+
+    fn ends(&self, kind: Kind, memory: usize) -> (&(dyn Carrier + Sync), Receiver<'_>) {
+        match (self, kind) {
+            (Self::Tcp { receiver, carrier, .. }, Kind::Tcp(way)) => {
+                let seek = SeekTcp::by(way, Fd::from(receiver), 0, memory);
+                (carrier, Receiver::Tcp(seek))
+            }
+            (Self::Ring(pair), _) => (&pair.0, Receiver::Ring(SeekRing::new(&pair.1, memory))),
+            _ => unreachable!("a pair is of its kind"),
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
 enum Operation {
     Send(usize),
-    Seek { offset: usize, len: usize, peek: bool, pieces: usize },
+    Seek { offset: usize, len: usize, flags: SeekFlags, pieces: usize, absolute: bool },
     Receive { len: usize, peek: bool },
+    Lend { offset: usize, len: usize },
+    TakeBack,
+    MakeRoom,
     End,
 }
 
 fn operation() -> impl Strategy<Value = Operation> {
-    let size = prop_oneof![4 => 1usize..100, 2 => 100usize..5000, 1 => 5000usize..50_000];
-    let offset = prop_oneof![1 => Just(0usize), 3 => 1usize..300, 3 => 300usize..30_000];
+    let size = || prop_oneof![4 => 1usize..100, 3 => 100usize..5000, 1 => 5000usize..30_000];
+    let offset = || prop_oneof![1 => Just(0usize), 3 => 1usize..300, 3 => 300usize..30_000];
     prop_oneof![
-        6 => size.clone().prop_map(Operation::Send),
-        8 => (offset, size.clone(), any::<bool>(), 1usize..4).prop_map(|(offset, len, peek, pieces)| {
-            Operation::Seek { offset, len, peek: peek && len < 1000, pieces }
-        }),
-        5 => (size, any::<bool>()).prop_map(|(len, peek)| Operation::Receive { len, peek }),
+        60 => size().prop_map(Operation::Send),
+        70 => (offset(), size(), any::<(bool, bool, bool)>(), 1usize..4).prop_map(
+            |(offset, len, (peek, partial, absolute), pieces)| Operation::Seek {
+                offset,
+                len,
+                flags: SeekFlags { peek: peek && len < 1000, partial },
+                pieces,
+                absolute,
+            }
+        ),
+        40 => (size(), any::<bool>()).prop_map(|(len, peek)| Operation::Receive { len, peek }),
+        15 => (offset(), size()).prop_map(|(offset, len)| Operation::Lend { offset, len }),
+        15 => Just(Operation::TakeBack),
+        4 => Just(Operation::MakeRoom),
         1 => Just(Operation::End),
     ]
 }
 
-/// The byte at a position: no two places look alike for long.
-fn byte(position: usize) -> u8 {
-    (position.wrapping_mul(0x9e37_79b9) >> 13) as u8
+static OPERATIONS: AtomicU64 = AtomicU64::new(0);
+
+struct Model<'a> {
+    sender: &'a (dyn Carrier + Sync),
+    receiver: &'a Receiver<'a>,
+    pattern: Pattern,
+    /// One flag per byte sent: whether it was received or taken.
+    gone: Vec<bool>,
+    ended: bool,
+    loans: Vec<(Loan, usize)>,
 }
 
-struct Stage {
-    sender: Option<TcpStream>,
-    _receiver: TcpStream,
-    seek: SeekTcp,
-}
+impl Model<'_> {
+    fn head(&self) -> usize {
+        self.gone.iter().position(|gone| !gone).unwrap_or(self.gone.len())
+    }
 
-fn stage(way: Way) -> Stage {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    let (receiver, _) = listener.accept().unwrap();
-    sender.set_nonblocking(true).unwrap();
-    let seek = SeekTcp::by(way, Fd::from(&receiver.as_fd()), 0, MEMORY);
-    Stage { sender: Some(sender), _receiver: receiver, seek }
-}
+    fn is_right(&self, bytes: &[u8], at: usize) -> bool {
+        self.pattern.bytes(at as u64, bytes.len()) == bytes
+    }
 
-fn check(way: Way, operations: Vec<Operation>) -> Result<(), TestCaseError> {
-    let mut stage = stage(way);
-    let mut sent = 0usize;
-    let mut gone: Vec<bool> = Vec::new();
-    for operation in operations {
-        let head = gone.iter().position(|gone| !gone).unwrap_or(gone.len());
-        let ended = stage.sender.is_none();
-        match operation {
-            Operation::Send(len) if sent - head < 50_000 => {
-                let Some(sender) = &mut stage.sender else { continue };
-                let bytes: Vec<u8> = (sent..sent + len).map(byte).collect();
-                sent += sender.write(&bytes).unwrap_or(0);
-                gone.resize(sent, false);
-                wait_for(&stage.seek, sent);
+    fn step(&mut self, operation: &Operation) {
+        OPERATIONS.fetch_add(1, Ordering::Relaxed);
+        let seek = self.receiver.seek();
+        let head = self.head();
+        match *operation {
+            Operation::Send(len) => {
+                let live = self.gone.len() - self.gone.iter().rposition(|gone| *gone).map_or(0, |at| at + 1);
+                if self.ended || live > IN_FLIGHT || self.gone.len() - head > 2 * IN_FLIGHT {
+                    return;
+                }
+                let bytes = self.pattern.bytes(self.gone.len() as u64, len);
+                let sent = match self.sender.send(&[IoSlice::new(&bytes)]) {
+                    Err(Errno::AGAIN) => 0,
+                    sent => sent.unwrap(),
+                };
+                self.gone.resize(self.gone.len() + sent, false);
+                self.arrive();
             }
-            Operation::Send(_) => continue,
-            Operation::Seek { offset, len, peek, pieces } => {
-                let start = head + offset;
-                let end = (start + len).min(gone.len()).max(start.min(gone.len()));
+            Operation::Seek { offset, len, flags, pieces, absolute } => {
+                let at = match absolute {
+                    true => At::Position((head + offset) as u64),
+                    false => At::Offset(offset as u64),
+                };
                 let mut buf = vec![0; len];
-                let size = len.div_ceil(pieces);
-                let mut bufs: Vec<IoSliceMut<'_>> = buf.chunks_mut(size).map(IoSliceMut::new).collect();
-                let result = stage.seek.try_seek(
-                    At::Offset(offset as u64),
-                    &mut bufs,
-                    SeekFlags { peek, partial: false },
-                );
-                let taken = start < gone.len() && gone[start..end].iter().any(|gone| *gone);
-                if taken {
-                    prop_assert_eq!(result, Err(Errno::NXIO));
-                } else if start + len > gone.len() && !ended {
-                    prop_assert_eq!(result, Err(Errno::AGAIN));
-                } else {
-                    let n = end.saturating_sub(start);
-                    prop_assert_eq!(result, Ok(n));
-                    prop_assert!(buf[..n].iter().enumerate().all(|(at, b)| *b == byte(start + at)));
-                    if !peek && n > 0 {
-                        gone[start..end].fill(true);
-                    }
+                let mut bufs: Vec<IoSliceMut<'_>> =
+                    buf.chunks_mut(len.div_ceil(pieces)).map(IoSliceMut::new).collect();
+                let result = seek.try_seek(at, &mut bufs, flags);
+                let start = head + offset;
+                let hole = (start..(start + len).min(self.gone.len())).find(|at| self.gone[*at]);
+                let end = match hole {
+                    Some(hole) if flags.partial => hole,
+                    _ => start + len,
+                };
+                if hole.is_some_and(|hole| hole < end || hole == start) {
+                    assert_eq!(result, Err(Errno::NXIO));
+                    return;
+                }
+                let there = end.min(self.gone.len()).saturating_sub(start);
+                if !self.ended && (there == 0 || (there < end - start && !flags.partial)) {
+                    assert_eq!(result, Err(Errno::AGAIN));
+                    return;
+                }
+                assert_eq!(result, Ok(there));
+                assert!(self.is_right(&buf[..there], start));
+                if !flags.peek && there > 0 {
+                    self.gone[start..start + there].fill(true);
                 }
             }
             Operation::Receive { len, peek } => {
                 let mut buf = vec![0; len];
-                let result = stage.seek.try_recv(&mut [IoSliceMut::new(&mut buf)], peek);
-                let live: Vec<usize> = (head..gone.len()).filter(|at| !gone[*at]).take(len).collect();
+                let result = seek.try_recv(&mut [IoSliceMut::new(&mut buf)], peek);
+                let live: Vec<usize> =
+                    (head..self.gone.len()).filter(|at| !self.gone[*at]).take(len).collect();
                 if live.is_empty() {
-                    prop_assert_eq!(result, if ended { Ok(0) } else { Err(Errno::AGAIN) });
-                    continue;
+                    assert_eq!(result, if self.ended { Ok(0) } else { Err(Errno::AGAIN) });
+                    return;
                 }
-                let n = result.unwrap();
-                // As much as there is, unless peeked at: then it may end where a hole begins.
-                prop_assert!(n > 0 && n <= live.len(), "{n} of {}", live.len());
-                prop_assert!(peek || n == live.len(), "{n} of {}", live.len());
-                for (b, at) in buf[..n].iter().zip(&live) {
-                    prop_assert_eq!(*b, byte(*at));
-                    if !peek {
-                        gone[*at] = true;
+                assert_eq!(result, Ok(live.len()), "peek: {peek}");
+                for (byte, at) in buf.iter().zip(&live) {
+                    assert!(self.is_right(&[*byte], *at));
+                    self.gone[*at] |= !peek;
+                }
+            }
+            Operation::Lend { offset, len } => {
+                let Receiver::Ring(ring) = self.receiver else { return };
+                let mut loans = Vec::new();
+                let lent = ring.try_lend(At::Offset(offset as u64), len as u64, &mut loans);
+                let start = head + offset;
+                if self.gone.get(start).copied().unwrap_or(false) {
+                    assert_eq!(lent, Err(Errno::NXIO));
+                    return;
+                }
+                let lent = lent.unwrap();
+                assert_eq!(lent, loans.iter().map(|loan| loan.len).sum::<usize>());
+                let mut at = start;
+                for loan in loans {
+                    assert!(self.gone[at..at + loan.len].iter().all(|gone| !gone));
+                    self.gone[at..at + loan.len].fill(true);
+                    self.loans.push((loan, at));
+                    at += loan.len;
+                }
+            }
+            Operation::TakeBack => {
+                let Receiver::Ring(ring) = self.receiver else { return };
+                if let Some((loan, at)) = self.loans.pop() {
+                    let bytes: Vec<u8> =
+                        ring.bytes(&loan).iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
+                    assert!(self.is_right(&bytes, at), "what was lent has changed");
+                    ring.take_back(loan).unwrap();
+                    assert_eq!(ring.take_back(loan), Err(Errno::INVAL));
+                }
+            }
+            Operation::MakeRoom => seek.make_room().unwrap(),
+            Operation::End => {
+                if !std::mem::replace(&mut self.ended, true) {
+                    self.sender.shutdown().unwrap();
+                    let end = At::Position(self.gone.len() as u64);
+                    let look = SeekFlags { peek: true, partial: false };
+                    while seek.try_seek(end, &mut [IoSliceMut::new(&mut [0])], look) == Err(Errno::AGAIN) {
+                        std::thread::yield_now();
                     }
                 }
             }
-            Operation::End => {
-                if let Some(sender) = stage.sender.take() {
-                    drop(sender);
-                    wait_for_end(&stage.seek);
-                }
+        }
+        self.check();
+    }
+
+    /// Loopback delivers within the sender's system call, but for what waits for an acknowledgement.
+    fn arrive(&self) {
+        while (self.receiver.seek().extent().unwrap().arrived as usize) < self.gone.len() {
+            std::thread::yield_now();
+        }
+    }
+
+    fn check(&self) {
+        let extent = self.receiver.seek().extent().unwrap();
+        assert_eq!((extent.head, extent.arrived), (self.head() as u64, self.gone.len() as u64));
+        let mut gone = vec![false; self.gone.len()];
+        gone[..extent.head as usize].fill(true);
+        for hole in &extent.holes {
+            gone[hole.start as usize..hole.end as usize].fill(true);
+        }
+        assert_eq!(gone, self.gone);
+    }
+
+    /// Gives back what was lent, takes the rest, and proves that the sender has all of its room again.
+    fn finish(&mut self, kind: Kind) {
+        while !self.loans.is_empty() {
+            self.step(&Operation::TakeBack);
+        }
+        while self.head() < self.gone.len() {
+            self.step(&Operation::Receive { len: 20_000, peek: false });
+        }
+        let Kind::Ring(geometry) = kind else { return };
+        if self.ended {
+            return;
+        }
+        let room = geometry.segments() * geometry.segment_size();
+        let mut bytes = self.pattern.bytes(self.gone.len() as u64, room);
+        let mut sent = 0;
+        while sent < room {
+            match self.sender.send(&[IoSlice::new(&bytes[sent..])]) {
+                Ok(n) => sent += n,
+                Err(error) => panic!("{error} after {sent} of {room} bytes: a segment did not come back"),
             }
         }
-        let extent = stage.seek.extent().unwrap();
-        let head = gone.iter().position(|gone| !gone).unwrap_or(gone.len());
-        prop_assert_eq!(extent.head, head as u64);
-        prop_assert_eq!(extent.arrived, gone.len() as u64);
-        for hole in &extent.holes {
-            prop_assert!((hole.start..hole.end).all(|at| gone[at as usize]));
+        let n = self.receiver.seek().try_recv(&mut [IoSliceMut::new(&mut bytes)], false).unwrap();
+        assert_eq!(n, room);
+        assert!(self.is_right(&bytes, self.gone.len()));
+    }
+}
+
+fn agrees(kind: Kind, cases: u32) {
+    let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
+    let before = OPERATIONS.load(Ordering::Relaxed);
+    let switches = prop_oneof![Just(0u32), Just(cost::DEFAULT_SWITCH), Just(u32::MAX)];
+    let operations = prop::collection::vec(operation(), 1..120);
+    let outcome = runner.run(&(switches, operations, any::<u64>()), |(switch, operations, seed)| {
+        // One for the whole process, so others change it under us: none may be wrong.
+        cost::set_switch(switch);
+        let pair = Pair::new(kind);
+        let (sender, receiver) = pair.ends(kind, MEMORY);
+        let mut model = Model {
+            sender: sender,
+            receiver: &receiver,
+            pattern: Pattern::new(seed),
+            gone: Vec::new(),
+            ended: false,
+            loans: Vec::new(),
+        };
+        for operation in &operations {
+            model.step(operation);
+        }
+        model.finish(kind);
+        Ok(())
+    });
+    outcome.unwrap();
+    report(&format!("{kind:?}: {} operations", OPERATIONS.load(Ordering::Relaxed) - before));
+}
+
+#[test]
+fn every_way_agrees_with_the_model() {
+    for kind in kinds() {
+        agrees(kind, 150);
+    }
+    assert!(OPERATIONS.load(Ordering::Relaxed) > 20_000);
+}
+
+fn read_exactly(seek: &dyn Seek, pattern: &Pattern, offset: usize, len: usize, position: usize) {
+    let mut buf = vec![0; len];
+    let at = At::Offset(offset as u64);
+    let n = seek.seek(at, &mut [IoSliceMut::new(&mut buf)], TAKE, &|| Ok(patience())).unwrap();
+    assert_eq!(n, len);
+    assert!(pattern.bytes(position as u64, len) == buf);
+}
+
+/// Long enough never to be reached unless a wake-up was lost.
+fn patience() -> Deadline {
+    Deadline::after(Some(Duration::from_secs(60)))
+}
+
+fn send_all(sender: &(dyn Carrier + Sync), mut bytes: &[u8]) {
+    let write = Events { write: true, ..Events::default() };
+    while !bytes.is_empty() {
+        match sender.send(&[IoSlice::new(bytes)]) {
+            Ok(n) => bytes = &bytes[n..],
+            Err(Errno::AGAIN) => sender.wait(write, patience()).unwrap(),
+            // The receiver has seen enough.
+            Err(_) => return,
         }
     }
-    Ok(())
 }
 
-/// Loopback delivers within the sender's system call, but for what waits for an acknowledgement.
-fn wait_for(seek: &SeekTcp, sent: usize) {
-    while (seek.extent().unwrap().arrived as usize) < sent {
-        std::thread::yield_now();
-    }
-}
-
-fn wait_for_end(seek: &SeekTcp) {
-    let mut one = [0];
-    let arrived = seek.extent().unwrap();
-    let offset = arrived.arrived - arrived.head;
-    while seek.try_seek(At::Offset(offset), &mut [IoSliceMut::new(&mut one)], LOOK) == Err(Errno::AGAIN) {
-        std::thread::yield_now();
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig::with_cases(150))]
-
-    #[test]
-    fn peeking_agrees_with_the_model(operations in prop::collection::vec(operation(), 1..80)) {
-        check(Way::Peek, operations)?;
-    }
-
-    #[test]
-    fn draining_agrees_with_the_model(operations in prop::collection::vec(operation(), 1..80)) {
-        check(Way::Drain, operations)?;
-    }
-}
-
-fn read_exactly(seek: &SeekTcp, offset: usize, len: usize, position: usize) {
-    let mut buf = vec![0; len];
-    let n = seek.seek(At::Offset(offset as u64), &mut [IoSliceMut::new(&mut buf)], Deadline::NEVER).unwrap();
-    assert_eq!(n, len);
-    assert!(buf.iter().enumerate().all(|(at, b)| *b == byte(position + at)));
-}
-
-/// A range that lies further behind the head than the kernel would ever store: what lies before it moves
+/// A range that lies further behind the head than the kernel or the ring would ever store: what lies before it moves
 /// into library memory, and the sender goes on.
 #[test]
 fn a_range_beyond_the_receive_buffer_arrives() {
-    for way in [Way::Peek, Way::Drain] {
-        let mut stage = stage(way);
-        let mut sender = stage.sender.take().unwrap();
-        let total = 24 << 20;
+    for kind in kinds() {
+        let pair = Pair::new(kind);
+        let (sender, receiver) = pair.ends(kind, MEMORY);
+        let (pattern, seek, total) = (Pattern::new(1), receiver.seek(), 24 << 20);
         std::thread::scope(|scope| {
-            scope.spawn(move || {
-                sender.set_nonblocking(false).unwrap();
-                let bytes: Vec<u8> = (0..total).map(byte).collect();
-                sender.write_all(&bytes).unwrap();
-            });
-            read_exactly(&stage.seek, total - 1000, 1000, total - 1000);
-            read_exactly(&stage.seek, 5000, 100_000, 5000);
-            let mut buf = vec![0; total];
+            let bytes = pattern.bytes(0, total);
+            scope.spawn(move || send_all(sender, &bytes));
+            read_exactly(seek, &pattern, total - 1000, 1000, total - 1000);
+            read_exactly(seek, &pattern, 5000, 100_000, 5000);
+            let mut rest = pattern.bytes(0, total - 1000);
+            rest.drain(5000..105_000);
+            let mut buf = vec![0; rest.len()];
             let mut received = 0;
-            let mut position = 0;
-            while received < total - 101_000 {
-                match stage.seek.try_recv(&mut [IoSliceMut::new(&mut buf)], false) {
-                    Ok(n) => {
-                        for b in &buf[..n] {
-                            if position == 5000 {
-                                position += 100_000;
-                            }
-                            assert_eq!(*b, byte(position), "at {position}");
-                            position += 1;
-                        }
-                        received += n;
-                    }
-                    Err(Errno::AGAIN) => {
-                        stage.seek.wait(At::Offset(0), 1, Deadline::NEVER).unwrap();
-                    }
+            while received < rest.len() {
+                match seek.try_recv(&mut [IoSliceMut::new(&mut buf[received..])], false) {
+                    Ok(n) => received += n,
+                    Err(Errno::AGAIN) => seek.wait(At::Offset(0), 1, patience()).unwrap(),
                     Err(error) => panic!("{error}"),
                 }
             }
+            assert!(buf == rest);
         });
     }
 }
@@ -215,29 +388,97 @@ fn a_range_beyond_the_receive_buffer_arrives() {
 /// Without memory to move it to, what lies before the range keeps it away: that is an error, not a hang.
 #[test]
 fn a_range_that_cannot_arrive_is_an_error() {
-    let mut stage = stage(Way::Peek);
-    let sender = stage.sender.take().unwrap();
-    stage.seek = SeekTcp::by(Way::Peek, Fd::from(&stage._receiver.as_fd()), 0, 0);
-    std::thread::scope(|scope| {
-        let mut writer = sender.try_clone().unwrap();
-        scope.spawn(move || {
-            writer.set_nonblocking(false).unwrap();
-            let _ = writer.write_all(&vec![7; 64 << 20]);
+    for kind in kinds() {
+        let pair = Pair::new(kind);
+        let (sender, receiver) = pair.ends(kind, 0);
+        let seek = receiver.seek();
+        std::thread::scope(|scope| {
+            scope.spawn(move || send_all(sender, &vec![7; 64 << 20]));
+            let mut buf = [0; 10];
+            let far = At::Offset(60 << 20);
+            let result = seek.seek(far, &mut [IoSliceMut::new(&mut buf)], TAKE, &|| Ok(patience()));
+            assert_eq!(result, Err(Errno::NOBUFS), "{kind:?}");
+            // Nothing was lost: the head is still there.
+            assert_eq!(seek.try_recv(&mut [IoSliceMut::new(&mut buf)], false), Ok(10));
+            assert_eq!(buf, [7; 10]);
+            match &pair {
+                Pair::Tcp { sender, .. } => sender.shutdown(std::net::Shutdown::Both).unwrap(),
+                Pair::Ring(pair) => {
+                    pair.1.queue.set_closed();
+                    pair.1.peer_bell.ring();
+                }
+            }
         });
-        let mut buf = [0; 10];
-        let result = stage.seek.seek(At::Offset(60 << 20), &mut [IoSliceMut::new(&mut buf)], Deadline::NEVER);
-        assert_eq!(result, Err(Errno::NOBUFS));
-        // Nothing was lost: the head is still there.
-        assert_eq!(stage.seek.try_recv(&mut [IoSliceMut::new(&mut buf)], false), Ok(10));
-        sender.shutdown(std::net::Shutdown::Both).unwrap();
-    });
+    }
+}
+
+/// The hole frees its space in the buffer: a sender that found none goes on.
+#[test]
+fn what_was_taken_from_the_middle_is_room_for_the_sender() {
+    let geometry = Geometry::new(64, 4096, 8).unwrap();
+    let kind = Kind::Ring(geometry);
+    let pair = Pair::new(kind);
+    let (sender, receiver) = pair.ends(kind, 0);
+    let seek = receiver.seek();
+    let fill = |byte| (0..).take_while(|_| sender.send(&[IoSlice::new(&[byte; 4096])]).is_ok()).count();
+    assert_eq!(fill(1), 8);
+    let mut buf = vec![0; 4096];
+    for taken in [3u64, 5] {
+        let n = seek.try_seek(At::Offset(taken * 4096), &mut [IoSliceMut::new(&mut buf)], TAKE);
+        assert_eq!(n, Ok(4096));
+    }
+    assert_eq!(fill(2), 2, "the two segments came back while the head stayed where it was");
+    let mut rest = vec![0; 8 * 4096];
+    assert_eq!(seek.try_recv(&mut [IoSliceMut::new(&mut rest)], false), Ok(8 * 4096));
+    assert!(rest[..6 * 4096].iter().all(|byte| *byte == 1) && rest[6 * 4096..].iter().all(|byte| *byte == 2));
+    assert_eq!(fill(3), 8);
 }
 
 #[test]
-fn a_wait_ends_when_its_time_is_over() {
-    let stage = stage(Way::Peek);
-    let until = Deadline::after(Some(Duration::from_millis(1)));
-    let mut buf = [0; 1];
-    let result = stage.seek.seek(At::Offset(10), &mut [IoSliceMut::new(&mut buf)], until);
-    assert_eq!(result, Err(Errno::TIMEDOUT));
+fn several_wait_for_different_ranges_at_once() {
+    const LEN: usize = 30_000;
+    for kind in kinds() {
+        for round in 0..10 {
+            let pair = Pair::new(kind);
+            let (sender, receiver) = pair.ends(kind, MEMORY);
+            let (pattern, seek) = (Pattern::new(round), &receiver);
+            std::thread::scope(|scope| {
+                for n in (1..6).rev() {
+                    let pattern = &pattern;
+                    scope.spawn(move || {
+                        let mut buf = vec![0; LEN];
+                        let at = At::Position((n * LEN) as u64);
+                        let bufs = &mut [IoSliceMut::new(&mut buf)];
+                        assert_eq!(seek.seek().seek(at, bufs, TAKE, &|| Ok(patience())), Ok(LEN));
+                        assert!(pattern.bytes((n * LEN) as u64, LEN) == buf);
+                    });
+                }
+                for n in 0..6 {
+                    send_all(sender, &pattern.bytes((n * LEN) as u64, LEN));
+                }
+            });
+            assert_eq!(receiver.seek().extent().unwrap().holes.len(), 1);
+        }
+    }
+}
+
+#[test]
+fn a_wait_ends_when_its_time_is_over_or_the_stream() {
+    for kind in kinds() {
+        let pair = Pair::new(kind);
+        let (sender, receiver) = pair.ends(kind, MEMORY);
+        let until = Deadline::after(Some(Duration::from_millis(1)));
+        let mut buf = [0; 4];
+        let bufs = &mut [IoSliceMut::new(&mut buf)];
+        let result = receiver.seek().seek(At::Offset(10), bufs, TAKE, &|| Ok(until));
+        assert_eq!(result, Err(Errno::TIMEDOUT), "{kind:?}");
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                send_all(sender, b"0123456789AB");
+                sender.shutdown().unwrap();
+            });
+            let result = receiver.seek().seek(At::Offset(10), bufs, TAKE, &|| Ok(patience()));
+            assert_eq!(result, Ok(2), "{kind:?}: short where the stream ends");
+        });
+    }
 }

@@ -68,6 +68,7 @@ impl Experiment for Connections {
             }],
             samples,
             baseline: TCP,
+            tables: Vec::new(),
             violation: None,
         })
     }

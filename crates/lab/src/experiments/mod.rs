@@ -1,9 +1,13 @@
 //! The experiments.
 
 mod connections;
+mod mailbox;
 mod pairs;
 mod programs;
 mod ring_size;
+mod search_keys;
+mod seek;
+mod seek_fragments;
 mod sockets;
 
 use std::time::Duration;
@@ -20,7 +24,16 @@ use crate::{streambench, text};
 
 /// Every experiment, in the order in which they are listed.
 pub fn experiments() -> &'static [&'static dyn Experiment] {
-    &[&sockets::Sockets, &ring_size::RingSize, &pairs::Pairs, &connections::Connections, &programs::Programs]
+    &[
+        &sockets::Sockets,
+        &ring_size::RingSize,
+        &pairs::Pairs,
+        &connections::Connections,
+        &programs::Programs,
+        &seek::Seek,
+        &seek_fragments::SeekFragments,
+        &mailbox::Mailbox,
+    ]
 }
 
 const TCP: &str = "TCP";

@@ -78,6 +78,7 @@ impl Experiment for Pairs {
             figures,
             samples,
             baseline: TCP,
+            tables: Vec::new(),
             violation: None,
         })
     }

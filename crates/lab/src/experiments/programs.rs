@@ -39,6 +39,6 @@ impl Experiment for Programs {
             file: 1 << 30,
         };
         let rounds = context.rounds(3, 10);
-        programs::measure(context, rounds, context.pick(quick, thorough))
+        programs::measure(context, rounds, context.pick(quick, thorough), Vec::new())
     }
 }

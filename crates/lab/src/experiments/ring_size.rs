@@ -99,6 +99,7 @@ impl Experiment for RingSize {
             figures,
             samples,
             baseline: DEFAULT,
+            tables: Vec::new(),
             violation: None,
         })
     }

@@ -80,6 +80,7 @@ impl Experiment for Sockets {
             figures,
             samples,
             baseline: TCP,
+            tables: Vec::new(),
             violation: None,
         })
     }

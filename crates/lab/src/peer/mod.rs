@@ -7,6 +7,8 @@
 //! lab-peer drive --tcp ADDRESS:PORT [--api std|stream|in-place] --test OPERATION:SIZE:MILLISECONDS ...
 //! ```
 //!
+//! `lab-peer search-send` and `lab-peer search-receive` are the ends of a message search; their orders are JSON.
+//!
 //! `stream` copies messages into and out of a Seekwire stream, `in-place` writes and reads them where they are, and `std`
 //! (the default) uses `std::net`, which shows what Rust itself costs.
 
@@ -14,6 +16,7 @@ mod accelerated;
 mod channel;
 mod drive;
 mod options;
+mod search;
 mod serve;
 mod wire;
 
@@ -39,6 +42,15 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 }
 
 fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
+    let mut arguments = arguments.into_iter().peekable();
+    let search = match arguments.peek().and_then(|argument| argument.to_str()) {
+        Some("search-send") => Some(search::send as fn(_) -> _),
+        Some("search-receive") => Some(search::receive as fn(_) -> _),
+        _ => None,
+    };
+    if let Some(search) = search {
+        return search(arguments.nth(1).and_then(|order| order.into_string().ok()));
+    }
     let options = Options::parse(arguments)?;
     match options.api {
         Api::Std => play::<channel::Std>(options),

@@ -20,6 +20,7 @@ use crate::outcome::{Key, Outcome};
 use crate::plot::{Bar, Chart, Figure};
 use crate::record::{Better, Metric, Row};
 use crate::schedule::{Group, Trial, Variant, alternate};
+use crate::search;
 use crate::stats::Ratio;
 
 pub(crate) const PLAIN: &str = "plain";
@@ -43,18 +44,24 @@ pub(crate) struct Scale {
     pub(crate) file: u64,
 }
 
-/// Measures all programs, alternating.
+/// Measures all programs, and `others` beside them, alternating.
 ///
 /// # Errors
 ///
 /// Only an interruption; what cannot be measured is a row with an error.
-pub(crate) fn measure(context: &Context<'_>, rounds: usize, scale: Scale) -> Result<Outcome> {
+pub(crate) fn measure(
+    context: &Context<'_>,
+    rounds: usize,
+    scale: Scale,
+    others: Vec<Group<'_>>,
+) -> Result<Outcome> {
     let corrupted = Rc::new(Cell::new(0));
     let mut groups = Vec::new();
     groups.extend(iperf3::groups(context, scale.iperf3));
     groups.extend(redis::groups(context, scale.redis));
     groups.push(http::group(context, scale.file, &corrupted));
     groups.push(sockperf::group(context, scale.sockperf_seconds));
+    groups.extend(others);
     let samples = alternate(&mut groups, rounds, context.progress())?;
     // Ends the servers.
     drop(groups);
@@ -72,6 +79,7 @@ pub(crate) fn measure(context: &Context<'_>, rounds: usize, scale: Scale) -> Res
         figures: figures(&rows),
         samples,
         baseline: PLAIN,
+        tables: Vec::new(),
         violation: (corrupted > 0).then(|| format!("{corrupted} files arrived with a wrong checksum")),
     })
 }
@@ -92,20 +100,40 @@ fn headlines(rows: &[Row], better: Better) -> impl Iterator<Item = (&Row, Ratio)
 }
 
 fn figures(rows: &[Row]) -> Vec<Figure> {
-    let figure = |file: &str, title: &str, better, label: &str| {
+    let figure = |file: &str, title: &str, better, metric: Option<Metric>, label: &str| {
+        let belongs = |(row, _): &(&Row, Ratio)| metric.is_none_or(|metric| row.metric == metric.name);
         let bar = |(row, ratio): (&Row, Ratio)| Bar {
             name: row.case.clone(),
             value: ratio.value,
             low: ratio.low,
             high: ratio.high,
         };
-        let chart =
-            Chart::Ratios { label: label.to_owned(), bars: headlines(rows, better).map(bar).collect() };
+        let bars = headlines(rows, better).filter(belongs).map(bar).collect();
+        let chart = Chart::Ratios { label: label.to_owned(), bars };
         Figure { file: file.to_owned(), title: title.to_owned(), chart }
     };
     vec![
-        figure("throughput.svg", "Throughput", Better::Higher, "accelerated / plain (higher is better)"),
-        figure("latency.svg", "Round-trip time", Better::Lower, "accelerated / plain (lower is better)"),
+        figure(
+            "throughput.svg",
+            "Throughput",
+            Better::Higher,
+            None,
+            "accelerated / plain (higher is better)",
+        ),
+        figure(
+            "latency.svg",
+            "Round-trip time",
+            Better::Lower,
+            Some(LATENCY),
+            "accelerated / plain (lower is better)",
+        ),
+        figure(
+            "message-search.svg",
+            "Message search: processor time of the receiver",
+            Better::Lower,
+            Some(search::CPU),
+            "taken out of the stream / copied aside and out again (lower is better)",
+        ),
     ]
 }
 
@@ -152,6 +180,12 @@ fn summary(rows: &[Row]) -> Vec<Key> {
             "sockperf_rtt_ratio",
             "sockperf ping-pong of 64 B: median round trip, accelerated over plain; lower is better",
             one(sockperf::CASE),
+        ),
+        (
+            "message_search_ratio",
+            "messages of 64 KiB, each behind 16 others, over TCP: processor time of the receiver, taken out of the middle of \
+             the stream over copied aside and out again; lower is better",
+            one(search::demo::CASE),
         ),
     ];
     keys.into_iter().filter_map(|(name, meaning, value)| Key::measured(name, meaning, value)).collect()

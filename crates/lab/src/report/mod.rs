@@ -4,8 +4,10 @@ mod table;
 
 use std::fmt::Write;
 
+use serde_json::Value;
+
 use crate::experiment::Description;
-use crate::outcome::{Key, ResultFile};
+use crate::outcome::{Key, ResultFile, Table};
 use crate::record::{self, Better, Row};
 use crate::stats::Spread;
 use crate::text;
@@ -38,6 +40,9 @@ pub(crate) fn html(
     push_failures(&mut page, &result.rows);
     for (title, svg) in figures {
         let _ = writeln!(page, "<h2>{}</h2>\n<figure>{}</figure>", escape(title), inline(svg));
+    }
+    for table in &result.tables {
+        push_table(&mut page, table);
     }
     push_rows(&mut page, &result.rows);
     push_setting(&mut page, result);
@@ -78,6 +83,37 @@ fn push_failures(page: &mut String, rows: &[Row]) {
         );
     }
     page.push_str("</ul>\n");
+}
+
+fn push_table(page: &mut String, table: &Table) {
+    let _ = write!(
+        page,
+        "<h2>{}</h2>\n<p class=\"soft\">{}</p>\n<div class=\"scroll\"><table>\n<thead><tr>",
+        escape(&table.title),
+        escape(&table.note)
+    );
+    for column in &table.columns {
+        let _ = write!(page, "<th>{}</th>", escape(column));
+    }
+    page.push_str("</tr></thead>\n<tbody>\n");
+    for row in &table.rows {
+        page.push_str("<tr>");
+        for cell in row {
+            let _ = match cell {
+                Value::Null => write!(page, "<td></td>"),
+                Value::String(text) => write!(page, "<td>{}</td>", escape(text)),
+                Value::Number(number) if !number.is_f64() => {
+                    write!(page, "<td class=\"number\">{number}</td>")
+                }
+                other => {
+                    let number = other.as_f64().unwrap_or(f64::NAN);
+                    write!(page, "<td class=\"number\">{}</td>", text::significant(number))
+                }
+            };
+        }
+        page.push_str("</tr>\n");
+    }
+    page.push_str("</tbody></table></div>\n");
 }
 
 fn push_rows(page: &mut String, rows: &[Row]) {
@@ -222,6 +258,12 @@ pub(crate) mod tests {
                 row("accelerated", Some(Ratio { value: 1.5, low: 1.2, high: 1.9 })),
                 failed,
             ],
+            tables: vec![Table {
+                title: "Saved".to_owned(),
+                note: "a < b".to_owned(),
+                columns: vec!["way".to_owned(), "saved (%)".to_owned(), "n".to_owned()],
+                rows: vec![vec!["seek".into(), 12.3456.into(), 10.into()], vec![Value::Null; 3]],
+            }],
             summary: BTreeMap::new(),
         };
         let key = Key { name: "short_connections_ratio", value: 0.99, meaning: "accelerated / plain" };
@@ -246,6 +288,14 @@ pub(crate) mod tests {
         assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;"));
         assert!(page.contains("GET &lt;64 B&gt;"));
         assert!(page.contains("Real programs &amp; their friends"));
+    }
+
+    #[test]
+    fn tables_show_text_and_numbers() {
+        let page = page();
+        assert!(page.contains("<h2>Saved</h2>") && page.contains("a &lt; b"));
+        let row = "<td>seek</td><td class=\"number\">12.35</td><td class=\"number\">10</td>";
+        assert!(page.contains(row), "{page}");
     }
 
     #[test]

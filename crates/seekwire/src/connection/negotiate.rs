@@ -376,6 +376,7 @@ impl Connection {
             Some(_) => queue.set_tcp_only(),
         }
         self.set_reason(reason);
+        self.watch_ring();
         tracing::debug!("fd {}: attached after {sent} bytes out, {received} in", self.fd().raw());
         // The peer may be asleep with something to send.
         link.ring.peer_bell.ring();

@@ -26,6 +26,7 @@
 mod back;
 mod recount;
 mod rx;
+mod seek;
 mod tx;
 
 use protocol::Carrier;
@@ -33,6 +34,7 @@ use protocol::record::{Head, Record};
 use protocol::switch::{RxSwitch, TxSwitch};
 
 pub use rx::{Front, Rx};
+pub use seek::Part;
 pub use tx::{Full, Tx};
 
 use crate::layout::{self, Geometry, GeometryError, control};

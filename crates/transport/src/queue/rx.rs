@@ -50,13 +50,13 @@ impl Returning {
 
 /// A record, checked, with where it stands.
 #[derive(Clone, Copy, Debug)]
-struct Located {
-    record: Record,
-    position: u64,
+pub(super) struct Located {
+    pub(super) record: Record,
+    pub(super) position: u64,
     /// Where its payload begins in the peer's memory, how long it is, and in which segment it lies.
-    payload: usize,
-    len: usize,
-    segment: Option<u16>,
+    pub(super) payload: usize,
+    pub(super) len: usize,
+    pub(super) segment: Option<u16>,
 }
 
 impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
@@ -264,7 +264,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
 
     /// The record at the head, pads skipped.
     #[inline]
-    fn head(&self) -> Result<Option<Located>, Violation> {
+    pub(super) fn head(&self) -> Result<Option<Located>, Violation> {
         let position = self.queue.get(layout::RX_POSITION);
         match self.find(position)? {
             Some(pad) if pad.record == Record::Pad => {
@@ -277,7 +277,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
 
     /// Reads and checks the record at `position`: its header once, its segment once.
     #[inline]
-    fn find(&self, position: u64) -> Result<Option<Located>, Violation> {
+    pub(super) fn find(&self, position: u64) -> Result<Option<Located>, Violation> {
         let q = self.queue;
         let g = q.peer_geometry;
         let cell = g.cell_at(position);
@@ -312,7 +312,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         Ok(Some(Located { record, position, payload, len, segment }))
     }
 
-    fn cells(&self, located: &Located) -> u64 {
+    pub(super) fn cells(&self, located: &Located) -> u64 {
         let g = self.queue.peer_geometry;
         match located.record {
             Record::Pad => (g.cells() - g.lap_offset(located.position)) as u64,
@@ -322,7 +322,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
 
     /// Counts `n` bytes of a record as taken, from `offset` on; gives it back when it is used up.
     #[inline]
-    fn take(&self, located: &Located, offset: usize, n: usize) {
+    pub(super) fn take(&self, located: &Located, offset: usize, n: usize) {
         let q = self.queue;
         if offset + n < located.len {
             q.set(layout::RX_OFFSET, located.position << 32 | (offset + n) as u64);
@@ -339,7 +339,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     }
 
     #[inline]
-    fn give_back(&self, segment: u64) {
+    pub(super) fn give_back(&self, segment: u64) {
         let q = self.queue;
         let returned = q.get(layout::RETURNED);
         q.set(q.geometry.return_at(returned, q.peer_geometry), segment);
@@ -359,7 +359,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     }
 
     #[inline]
-    fn count(&self, n: usize) {
+    pub(super) fn count(&self, n: usize) {
         let bytes = self.queue.own.word(layout::CONSUMED_BYTES);
         bytes.store(bytes.load(Ordering::Relaxed) + n as u64, Ordering::Release);
     }

@@ -1,107 +1,129 @@
-//! Bytes of a stream that were moved out of the kernel before they were asked for.
+//! Bytes of a stream that were moved into library memory before they were asked for.
 
-use std::collections::BTreeMap;
+use std::collections::VecDeque;
 
 use protocol::span::Span;
 
-/// Bytes that are read from the kernel at a time, and freed together.
+use crate::Errno;
+
+/// Bytes of memory that are taken at a time, and freed together.
 pub(super) const CHUNK: usize = 256 << 10;
 
-/// Buffers that are kept for the next time.
-const SPARE: usize = 4;
+/// Chunks that are kept for the next time.
+const SPARE: usize = 2;
 
-#[derive(Debug, Default)]
+/// Room in the last chunk that is worth another read.
+const ENOUGH: usize = 16 << 10;
+
+#[derive(Debug)]
 pub(super) struct Drained {
-    /// By the position of their first byte.
-    chunks: BTreeMap<u64, Chunk>,
+    /// In order of position, without overlap.
+    chunks: VecDeque<Chunk>,
     spare: Vec<Vec<u8>>,
+    /// Bytes of memory in use, and how many may be.
     bytes: usize,
+    most: usize,
 }
 
 #[derive(Debug)]
 struct Chunk {
-    bytes: Vec<u8>,
+    begin: u64,
+    /// All of it is memory to read into; the first `used` bytes hold some of the stream.
+    memory: Vec<u8>,
+    used: usize,
     /// Bytes that nobody has taken yet.
     live: u64,
 }
 
+impl Chunk {
+    fn span(&self) -> Span {
+        Span { start: self.begin, end: self.begin + self.used as u64 }
+    }
+}
+
 impl Drained {
-    /// Bytes of memory in use.
-    pub(super) fn bytes(&self) -> usize {
-        self.bytes
+    /// With at most `most` bytes of memory.
+    pub(super) fn new(most: usize) -> Self {
+        Self { chunks: VecDeque::new(), spare: Vec::new(), bytes: 0, most }
     }
 
-    /// A buffer of [`CHUNK`] bytes to read into.
-    pub(super) fn buffer(&mut self) -> Vec<u8> {
-        self.spare.pop().unwrap_or_else(|| vec![0; CHUNK])
-    }
-
-    /// Takes a buffer back that was not needed.
-    pub(super) fn put_back(&mut self, mut buffer: Vec<u8>) {
-        if self.spare.len() < SPARE && buffer.capacity() == CHUNK {
-            buffer.resize(CHUNK, 0);
-            self.spare.push(buffer);
+    /// Room for the bytes that begin at `position`, behind all that is here.
+    pub(super) fn room(&mut self, position: u64) -> Result<&mut [u8], Errno> {
+        let left = self.most.saturating_sub(self.bytes);
+        let goes_on = self.chunks.back().is_some_and(|last| {
+            let room = last.memory.len() - last.used;
+            last.span().end == position
+                && room > 0
+                && (room >= ENOUGH.min(last.memory.len() / 4) || left == 0)
+        });
+        if !goes_on {
+            if left == 0 {
+                return Err(Errno::NOBUFS);
+            }
+            let size = CHUNK.min(left);
+            let memory = self.spare.pop().filter(|spare| spare.len() == size);
+            let memory = memory.unwrap_or_else(|| vec![0; size]);
+            self.bytes += memory.len();
+            self.chunks.push_back(Chunk { begin: position, memory, used: 0, live: 0 });
         }
+        let last = self.chunks.back_mut().ok_or(Errno::NOBUFS)?;
+        Ok(&mut last.memory[last.used..])
     }
 
-    /// Keeps the first `len` bytes of a buffer, which begin at `position`; `live` of them were not taken
-    /// before. Little ones share a chunk: they must not cost the memory of a large one each.
-    pub(super) fn keep(&mut self, position: u64, mut buffer: Vec<u8>, len: usize, live: u64) {
-        if live > 0 {
-            let tail = self.chunks.range_mut(..=position).next_back();
-            let tail = tail.filter(|(begin, chunk)| {
-                *begin + chunk.bytes.len() as u64 == position && chunk.bytes.len() + len <= CHUNK
-            });
-            if let Some((_, chunk)) = tail {
-                self.bytes -= chunk.bytes.capacity();
-                chunk.bytes.extend_from_slice(&buffer[..len]);
-                chunk.live += live;
-                self.bytes += chunk.bytes.capacity();
-            } else if len < CHUNK / 2 {
-                let bytes = buffer[..len].to_vec();
-                self.bytes += bytes.capacity();
-                self.chunks.insert(position, Chunk { bytes, live });
-            } else {
-                buffer.truncate(len);
-                self.bytes += buffer.capacity();
-                self.chunks.insert(position, Chunk { bytes: buffer, live });
-                return;
+    /// The first `n` bytes of [`Self::room`] were filled, none of them taken before.
+    pub(super) fn filled(&mut self, n: usize) {
+        if let Some(last) = self.chunks.back_mut() {
+            last.used += n;
+            last.live += n as u64;
+            if last.used == 0 {
+                self.drop_chunk(self.chunks.len() - 1);
             }
         }
-        self.put_back(buffer);
+    }
+
+    /// Index of the chunk that holds a position, or of the first one behind it.
+    #[inline]
+    fn find(&self, position: u64) -> usize {
+        match self.chunks.front() {
+            Some(first) if position < first.span().end => 0,
+            _ => self.chunks.partition_point(|chunk| chunk.span().end <= position),
+        }
     }
 
     /// Shows the bytes of `span`, all of which must be here and live, piece by piece.
+    #[inline]
     pub(super) fn read(&self, span: Span, mut piece: impl FnMut(&[u8])) {
         let mut at = span.start;
-        while at < span.end
-            && let Some((&begin, chunk)) = self.chunks.range(..=at).next_back()
-        {
-            let from = (at - begin) as usize;
-            let to = chunk.bytes.len().min((span.end - begin) as usize);
-            if from >= to {
-                return;
+        for chunk in self.chunks.iter().skip(self.find(at)) {
+            if at >= span.end || at < chunk.begin {
+                break;
             }
-            piece(&chunk.bytes[from..to]);
-            at = begin + to as u64;
+            let from = (at - chunk.begin) as usize;
+            let to = chunk.used.min((span.end - chunk.begin) as usize);
+            piece(&chunk.memory[from..to]);
+            at = chunk.begin + to as u64;
         }
     }
 
     /// The bytes of `span`, which were live, are no longer; those that are not here are ignored.
+    #[inline]
     pub(super) fn forget(&mut self, span: Span) {
-        let first = self.chunks.range(..=span.start).next_back().map_or(span.start, |(&begin, _)| begin);
-        let mut used_up = Vec::new();
-        for (&begin, chunk) in self.chunks.range_mut(first..span.end) {
-            let here = Span { start: begin, end: begin + chunk.bytes.len() as u64 };
-            chunk.live = chunk.live.saturating_sub(here.intersection(span).len());
+        let mut index = self.find(span.start);
+        while let Some(chunk) = self.chunks.get_mut(index).filter(|chunk| chunk.begin < span.end) {
+            chunk.live = chunk.live.saturating_sub(chunk.span().intersection(span).len());
             if chunk.live == 0 {
-                used_up.push(begin);
+                self.drop_chunk(index);
+            } else {
+                index += 1;
             }
         }
-        for begin in used_up {
-            if let Some(chunk) = self.chunks.remove(&begin) {
-                self.bytes -= chunk.bytes.capacity();
-                self.put_back(chunk.bytes);
+    }
+
+    fn drop_chunk(&mut self, index: usize) {
+        if let Some(chunk) = self.chunks.remove(index) {
+            self.bytes -= chunk.memory.len();
+            if self.spare.len() < SPARE && chunk.memory.len() == CHUNK {
+                self.spare.push(chunk.memory);
             }
         }
     }

@@ -2,23 +2,50 @@
 //! search").
 //!
 //! ```text
-//!   tcp       stock kernel TCP: SO_PEEK_OFF and MSG_PEEK, or drained into library memory
-//!   drained   what was drained: bytes of the stream in memory of this process
+//!   SeekTcp   SeekRing        a whole stream: trait Seek
+//!      \        /
+//!       Engine                holes, what to look at in place and what to move to library memory
+//!      /        \
+//!   kernel     ring           a source: in order, with a look ahead
 //! ```
+//!
+//! | way | how bytes in the middle are taken | what becomes of their memory |
+//! |-----|-----------------------------------|------------------------------|
+//! | ring | copied out of their segments, or lent | the segments go back to the sender at once |
+//! | peek | SO_PEEK_OFF and MSG_PEEK (Linux 6.9) | freed when the head reaches them, or before a wait |
+//! | drain | received into library memory first | of the kernel's, at once |
+//!
+//! A kernel that seeks by itself is another implementation of [`Seek`], without an engine.
 //!
 //! Offsets count from the first byte that was neither received nor taken, holes included.
 //! `tests/seek.rs` holds every way to the same rules.
 
+pub mod cost;
 mod drained;
+mod engine;
+mod kernel;
+mod lock;
+mod ring;
+mod sleepers;
+mod source;
 mod tcp;
+mod waits;
 
 use std::io::IoSliceMut;
 
 use protocol::span::Span;
 
 use crate::Errno;
+use crate::iov::Scatter;
 use crate::sys::poll::Deadline;
-pub use tcp::{SeekTcp, Way};
+pub use engine::{Attempt, Engine};
+pub use kernel::{KernelSource, PeekCursor, Way};
+pub use lock::{SeekGuard, SeekLock};
+pub use ring::{Loan, Loans, RingSource, SeekRing};
+pub use sleepers::{Sleep, Sleepers};
+pub use source::{Look, Source};
+pub use tcp::SeekTcp;
+pub use waits::{KernelWaits, sleep_on_socket};
 
 /// What can be received, by position.
 #[derive(Clone, Debug, Eq, PartialEq)]
@@ -59,6 +86,19 @@ pub trait Seek {
     /// be too many holes; EINVAL when there can be no such position; those of recv(2).
     fn try_seek(&self, at: At, into: &mut [IoSliceMut<'_>], flags: SeekFlags) -> Result<usize, Errno>;
 
+    /// As [`Seek::try_seek`], but waits; `until` is asked for before it does. Makes room for the bytes, if that is
+    /// what keeps them away.
+    ///
+    /// # Errors
+    /// Those of [`Seek::try_seek`] but EAGAIN; those of [`Seek::wait`].
+    fn seek(
+        &self,
+        at: At,
+        into: &mut [IoSliceMut<'_>],
+        flags: SeekFlags,
+        until: &dyn Fn() -> Result<Deadline, Errno>,
+    ) -> Result<usize, Errno>;
+
     /// Fills `into` with the bytes at the head, holes skipped; 0 is the end of the stream. With `peek` they
     /// stay.
     ///
@@ -85,18 +125,30 @@ pub trait Seek {
     /// # Errors
     /// Those of ioctl(2).
     fn extent(&self) -> Result<Extent, Errno>;
+}
 
-    /// As [`Seek::try_seek`], but waits.
-    ///
-    /// # Errors
-    /// Those of [`Seek::try_seek`] and [`Seek::wait`].
-    fn seek(&self, at: At, into: &mut [IoSliceMut<'_>], until: Deadline) -> Result<usize, Errno> {
-        let len = into.iter().map(|buf| buf.len() as u64).sum();
-        loop {
-            match self.try_seek(at, into, SeekFlags::default()) {
-                Err(Errno::AGAIN) => self.wait(at, len, until)?,
-                done => return done,
+/// Attempts until the bytes are there. What one attempt has copied, the next one need not copy again.
+///
+/// # Errors
+/// Those of the closures, but EAGAIN of `attempt`.
+pub fn until_there(
+    into: &mut [IoSliceMut<'_>],
+    mut attempt: impl FnMut(&mut Scatter<'_, '_>) -> Result<usize, Errno>,
+    mut wait: impl FnMut(Deadline) -> Result<(), Errno>,
+    until: &dyn Fn() -> Result<Deadline, Errno>,
+) -> Result<usize, Errno> {
+    let mut scatter = Scatter::new(into);
+    let mut deadline = None;
+    loop {
+        match attempt(&mut scatter) {
+            Err(Errno::AGAIN) => {
+                let deadline = match deadline {
+                    Some(deadline) => deadline,
+                    None => *deadline.insert(until()?),
+                };
+                wait(deadline)?;
             }
+            done => return done,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::event::EventfdFlags;
+use rustix::event::{EventfdFlags, epoll};
 use rustix::fd::{AsFd, BorrowedFd};
 
 use super::fd::{Fd, Placed};
@@ -80,6 +80,39 @@ impl Bell {
 impl AsFd for Bell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
+    }
+}
+
+/// Several bells as one descriptor, which is readable while any of them is rung.
+#[derive(Debug)]
+pub struct Bells {
+    set: Placed,
+}
+
+impl Bells {
+    /// None yet.
+    ///
+    /// # Errors
+    /// Those of epoll_create1(2), and EMFILE when there is no room above the library's floor.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { set: Placed::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)? })
+    }
+
+    /// Adds one; again is as good as once. It leaves when it is closed.
+    ///
+    /// # Errors
+    /// Those of epoll_ctl(2).
+    pub fn add(&self, bell: &Bell) -> io::Result<()> {
+        match epoll::add(&self.set, bell, epoll::EventData::new_u64(0), epoll::EventFlags::IN) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// The descriptor, for poll and epoll.
+    #[must_use]
+    pub fn fd(&self) -> Fd {
+        Fd::from(&self.set.as_fd())
     }
 }
 

@@ -1,0 +1,119 @@
+#![forbid(unsafe_code)]
+//! Experiments whose processes are this very command: tiny runs, from the command line to the files.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+fn seekwire(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_seekwire")).args(arguments).output().unwrap()
+}
+
+/// An experiment that has been run.
+struct Ran {
+    result: Value,
+    directory: PathBuf,
+    printed: String,
+    _out: tempfile::TempDir,
+}
+
+fn run(name: &str) -> Ran {
+    let out = tempfile::tempdir().unwrap();
+    let path = out.path().to_str().unwrap();
+    let output =
+        seekwire(&["lab", "run", name, "--quick", "--rounds", "2", "--repetitions", "1", "--out", path]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let directory = out.path().join(name);
+    let result = fs::read_to_string(directory.join("result.json")).unwrap();
+    let printed = String::from_utf8(output.stdout).unwrap();
+    Ran { result: serde_json::from_str(&result).unwrap(), directory, printed, _out: out }
+}
+
+impl Ran {
+    /// Everything was measured, but for what this machine may not have.
+    fn is_complete(&self, keys: &[&str], plots: &[&str]) {
+        let rows = self.result["rows"].as_array().unwrap();
+        for row in rows.iter().filter(|row| row["variant"] != "libfabric") {
+            assert!(row["error"].is_null(), "{row}");
+            assert_eq!(row["spread"]["n"], 2, "{row}");
+        }
+        let summary = self.result["summary"].as_object().unwrap();
+        for key in keys {
+            assert!(summary.contains_key(*key), "{key} is missing: {summary:?}");
+            assert!(self.printed.contains(key), "{key} was not printed: {}", self.printed);
+        }
+        let report = fs::read_to_string(self.directory.join("report.html")).unwrap();
+        for plot in plots {
+            let svg = fs::read_to_string(self.directory.join(plot)).unwrap();
+            assert!(svg.contains("<svg") && !svg.contains("NaN"), "{plot}");
+        }
+        assert!(report.contains("Processor time saved"), "no table");
+        assert!(!raw(&self.directory).is_empty());
+    }
+
+    fn variants(&self) -> BTreeSet<String> {
+        let rows = self.result["rows"].as_array().unwrap();
+        rows.iter().map(|row| row["variant"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+fn raw(directory: &Path) -> Vec<String> {
+    let raw = fs::read_to_string(directory.join("raw.csv")).unwrap();
+    raw.lines().skip(1).map(str::to_owned).collect()
+}
+
+#[test]
+fn list_names_the_experiments_with_message_search() {
+    let list = String::from_utf8(seekwire(&["lab", "list"]).stdout).unwrap();
+    for name in ["seek", "seek-fragments", "mailbox"] {
+        assert!(list.lines().any(|line| line == name), "{name} is not in:\n{list}");
+    }
+}
+
+#[test]
+fn seek_compares_each_way_with_both_baselines() {
+    let ran = run("seek");
+    ran.is_complete(
+        &[
+            "best_reduction_percent_tcp",
+            "best_reduction_percent_tcp_standard_error",
+            "worst_reduction_percent_tcp",
+            "worst_reduction_percent_tcp_standard_error",
+            "worst_reduction_percent_tcp_bytes",
+            "worst_reduction_percent_tcp_N",
+            "reduction_percent_tcp_1000B_N16",
+            "reduction_percent_tcp_1000B_N16_standard_error",
+            "worst_vs_bulk_percent_tcp",
+            "worst_vs_bulk_percent_tcp_standard_error",
+        ],
+        &["tcp-seek-pool.svg", "tcp-seek-bulk.svg", "ring-bulk-pool.svg"],
+    );
+    let variants = ran.variants();
+    assert!(["pool", "bulk", "seek"].iter().all(|name| variants.contains(*name)), "{variants:?}");
+    let connections = ran.result["parameters"]["connections per value, by size"].as_object().unwrap();
+    assert!(connections.values().all(|count| count == 1), "--repetitions was not heeded: {connections:?}");
+}
+
+#[test]
+fn seek_fragments_varies_the_senders_writes() {
+    run("seek-fragments").is_complete(
+        &["worst_reduction_percent", "worst_vs_bulk_percent", "reduction_percent_64KiB_smallest_pieces"],
+        &["seek-pool.svg", "seek-bulk.svg", "cpu-65536.svg"],
+    );
+}
+
+#[test]
+fn mailbox_varies_the_share_of_unexpected_messages() {
+    run("mailbox").is_complete(
+        &[
+            "rate_64B_expected",
+            "rate_64B_unexpected",
+            "best_reduction_percent_tcp",
+            "worst_reduction_percent_tcp_standard_error",
+        ],
+        &["tcp-rate-64.svg", "tcp-cpu-65536.svg", "tcp-saved-4096.svg"],
+    );
+}

@@ -1,0 +1,189 @@
+//! `seek`: what it saves a receiver to take messages out of the middle of a stream; the experiment of "Seekable
+//! sockets".
+
+use anyhow::Result;
+use serde_json::Value;
+
+use super::search_keys::names;
+use crate::experiment::{Context, Experiment};
+use crate::outcome::{Key, Outcome};
+use crate::plot::{Axis, Figure, Scale};
+use crate::search::plan::MESSAGES;
+use crate::search::receiver::processors;
+use crate::search::reduction::{self, Reduction, extremes, on};
+use crate::search::{self, CPU, CPU_MESSAGES, Carrier, Case, Effort, Mode, Plan, Way};
+
+pub(super) struct Seek;
+
+pub(super) const POOL: &str = "pool";
+pub(super) const AWAITED: &str = "pool, awaited";
+pub(super) const BULK: &str = "bulk";
+
+/// In the order of the figures.
+pub(super) const BASELINES: [&str; 3] = [POOL, BULK, AWAITED];
+pub(super) const SEEK: &str = "seek";
+
+/// What is compared: on each carrier the baselines, and what is to be better.
+const MODES: [Mode; 7] = [
+    Mode::new(POOL, Way::Pool, Carrier::Tcp),
+    Mode::new(AWAITED, Way::Awaited, Carrier::Tcp),
+    Mode::new(BULK, Way::Bulk, Carrier::Tcp),
+    Mode::new(SEEK, Way::Seek, Carrier::Tcp),
+    Mode::new("libfabric", Way::Fabric, Carrier::Tcp),
+    Mode::new(POOL, Way::Pool, Carrier::Ring),
+    Mode::new(BULK, Way::Bulk, Carrier::Ring),
+];
+
+impl Experiment for Seek {
+    fn name(&self) -> &'static str {
+        "seek"
+    }
+
+    fn about(&self) -> &'static str {
+        "A sender sends messages of one size over one connection; the receiver skips N of them, takes the one behind them, \
+         and then the N in order, over and over: opening a connection, 1000 messages, closing it, 100 times for each value \
+         (fewer where a value would move more than 4 GB, unless --repetitions says otherwise). Measured is user and system \
+         time of the receiver, a process with a processor of its own. The baseline, pool, is the paper's: each message that \
+         is skipped is received into a pool by itself, and copied out of there when its turn comes; the pool has been \
+         allocated and touched before. The stronger baseline, bulk, is what libraries do today: whatever has arrived is \
+         read at once into memory of the library, and all messages are copied out of there. Pool, awaited is the first \
+         one with one thing borrowed from seeks: it sleeps until the wanted message has come (SO_RCVLOWAT), so that what is \
+         saved against it is saved by copying less and not by waking up less often. Over TCP, seek uses \
+         SeekStream, which chooses the cheapest of its ways itself; libfabric is tagged receives through its tcp provider, \
+         with unexpected messages, one connection where the others make ten. Over the ring both ends are upgraded before the messages start and nobody spins \
+         (SEEKWIRE_SPIN_US=0), in all modes alike. What is plotted for the ring and for libfabric leaves opening and closing \
+         out; the table has both. The receive buffer, or the shared memory, is made large enough for what \
+         is skipped, in all modes alike; where that is not allowed, TCP is left to choose it. Every mode looks at both ends \
+         of each message, where its number is, and at nothing else."
+    }
+
+    fn paper_reference(&self) -> Option<&'static str> {
+        Some("figure 3 of the paper on seekable sockets")
+    }
+
+    fn run(&self, context: &Context<'_>) -> Result<Outcome> {
+        let rounds = context.rounds(3, 10);
+        let effort = Effort::of(context, 3);
+        let sizes: &[u64] = context.pick(
+            &[100, 1000, 1460, 64 << 10, 256 << 10],
+            &[
+                10,
+                32,
+                100,
+                320,
+                1000,
+                1460,
+                4 << 10,
+                16 << 10,
+                64 << 10,
+                128 << 10,
+                256 << 10,
+                512 << 10,
+                1 << 20,
+            ],
+        );
+        let skips: &[u64] = context.pick(&[2, 16], &[2, 4, 8, 16]);
+        let case = |size, skip| {
+            let plan = Plan::search(size, skip);
+            Case { plan, modes: MODES.to_vec(), x: size as f64, repetitions: effort.repetitions(plan) }
+        };
+        let cases: Vec<Case> =
+            sizes.iter().flat_map(|&size| skips.iter().map(move |&skip| case(size, skip))).collect();
+        let samples = search::measure(context, &cases, rounds)?;
+
+        let reductions = reduction::reductions(&samples, &cases, &BASELINES, &[CPU, CPU_MESSAGES]);
+        let mut parameters = context.parameters(rounds);
+        parameters.extend(search::parameters(&samples));
+        parameters.insert("sizes".to_owned(), sizes.into());
+        parameters.insert("messages skipped".to_owned(), skips.into());
+        parameters.insert("messages per connection".to_owned(), MESSAGES.into());
+        parameters.insert(
+            "connections per value, by size".to_owned(),
+            cases.iter().map(|case| (case.plan.size.to_string(), Value::from(case.repetitions))).collect(),
+        );
+        parameters.insert("processors of sender and receiver".to_owned(), processors().into_iter().collect());
+        Ok(Outcome {
+            parameters,
+            summary: summary(&reductions),
+            tables: vec![reduction::table(&reductions)],
+            figures: figures(&reductions, skips),
+            samples,
+            baseline: POOL,
+            violation: None,
+        })
+    }
+}
+
+/// What counts: everything from opening to closing, as in the paper. On the ring and with libfabric, which set up
+/// memory when a connection is opened, only the messages.
+fn counts(reduction: &Reduction) -> bool {
+    let Mode { way, carrier, .. } = reduction.mode;
+    let wanted = if carrier == Carrier::Ring || way == Way::Fabric { CPU_MESSAGES } else { CPU };
+    reduction.metric == wanted
+}
+
+/// The paper's plot: one for each way, carrier and baseline, with one curve for each N.
+fn figures(reductions: &[Reduction], skips: &[u64]) -> Vec<Figure> {
+    let mut figures = Vec::new();
+    for (index, baseline) in BASELINES.into_iter().enumerate() {
+        for mode in MODES.into_iter().filter(|mode| !BASELINES[..=index].contains(&mode.name)) {
+            let belongs = |reduction: &&Reduction, skip| {
+                counts(reduction)
+                    && reduction.mode == mode
+                    && reduction.baseline == baseline
+                    && reduction.plan.skip == skip
+            };
+            let curve = |&skip: &u64| {
+                let points = reductions.iter().filter(|reduction| belongs(reduction, skip)).collect();
+                (format!("N = {skip}"), points)
+            };
+            let x = Axis { label: "message size (bytes)".to_owned(), scale: Scale::Log10 };
+            let carrier = mode.carrier.name();
+            let file = format!("{}-{}-{baseline}.svg", carrier, mode.name).to_lowercase();
+            let title = format!("{} over {carrier}, against {baseline}", mode.name);
+            let curves = skips.iter().map(curve).collect();
+            figures.push(reduction::figure(file.replace(", ", "-"), title, x, baseline, curves));
+        }
+    }
+    figures
+}
+
+fn summary(reductions: &[Reduction]) -> Vec<Key> {
+    let of = |carrier, baseline: &'static str| {
+        let seeks = on(reductions, carrier).filter(|reduction| reduction.mode.way == Way::Seek);
+        seeks.filter(move |reduction| counts(reduction) && reduction.baseline == baseline)
+    };
+    // Of the ways over TCP, the one that chooses by itself.
+    let tcp = |baseline| of(Carrier::Tcp, baseline).filter(|reduction| reduction.mode.name == SEEK);
+    let (pool, bulk, ring) = (extremes(tcp(POOL)), extremes(tcp(BULK)), extremes(of(Carrier::Ring, POOL)));
+    let example = tcp(POOL).find(|reduction| (reduction.plan.size, reduction.plan.skip) == (1000, 16));
+    [
+        names!("best_reduction_percent_tcp").with_point(
+            "processor time that seeks over TCP save the receiver against the paper's baseline, from opening to closing, %, \
+             where they save most; higher is better",
+            pool.map(|(best, _)| best)
+        ),
+        names!("worst_reduction_percent_tcp").with_point(
+            "the same where they save least; negative: they cost more",
+            pool.map(|(_, worst)| worst)
+        ),
+        names!("best_reduction_percent_ring").with_point(
+            "the same over the ring, without opening and closing, where seeks (copied or borrowed) save most; higher is \
+             better",
+            ring.map(|(best, _)| best)
+        ),
+        names!("worst_reduction_percent_ring").with_point(
+            "the same where they save least; negative: they cost more",
+            ring.map(|(_, worst)| worst)
+        ),
+        names!("reduction_percent_tcp_1000B_N16").alone(
+            "over TCP, messages of 1000 B, N = 16, against the paper's baseline, %; higher is better",
+            example
+        ),
+        names!("worst_vs_bulk_percent_tcp").with_point(
+            "over TCP against one bulk read and copies, %, where seeks save least; negative: they cost more",
+            bulk.map(|(_, worst)| worst)
+        ),
+    ]
+    .concat()
+}

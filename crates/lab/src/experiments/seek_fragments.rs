@@ -1,0 +1,150 @@
+//! `seek-fragments`: what it changes when messages come in pieces; the question that the paper of 2019 leaves open.
+
+use anyhow::Result;
+use serde_json::Value;
+
+use super::search_keys::names;
+use super::seek::{AWAITED, BASELINES, BULK, POOL, SEEK};
+use crate::experiment::{Context, Experiment};
+use crate::outcome::{Key, Outcome};
+use crate::plot::{Axis, Figure, Scale};
+use crate::search::plan::MESSAGES;
+use crate::search::reduction::{self, Reduction, extremes};
+use crate::search::{self, CPU, Carrier, Case, Effort, Mode, Plan, Way};
+use crate::text;
+
+pub(super) struct SeekFragments;
+
+const MODES: [Mode; 4] = [
+    Mode::new(POOL, Way::Pool, Carrier::Tcp),
+    Mode::new(AWAITED, Way::Awaited, Carrier::Tcp),
+    Mode::new(BULK, Way::Bulk, Carrier::Tcp),
+    Mode::new(SEEK, Way::Seek, Carrier::Tcp),
+];
+
+/// N.
+const SKIP: u64 = 8;
+
+const SIZES: [u64; 3] = [4 << 10, 64 << 10, 256 << 10];
+
+impl Experiment for SeekFragments {
+    fn name(&self) -> &'static str {
+        "seek-fragments"
+    }
+
+    fn about(&self) -> &'static str {
+        "As seek, over TCP with N = 8, but the sender writes each message in pieces of 64 B to 64 KiB that leave at once \
+         (TCP_NODELAY), so that the receiver's kernel holds it in many small parts: what does that cost a receiver that \
+         receives message by message (pool), the same when it sleeps until all has come (pool, awaited), one that reads whatever has come (bulk), and one that seeks? Messages that \
+         are not larger than a piece are sent in one write."
+    }
+
+    fn paper_reference(&self) -> Option<&'static str> {
+        Some("the open question of the paper on direct message search (2019)")
+    }
+
+    fn run(&self, context: &Context<'_>) -> Result<Outcome> {
+        let rounds = context.rounds(3, 10);
+        let effort = Effort::of(context, 1);
+        let pieces: &[u64] =
+            context.pick(&[256, 64 << 10], &[64, 256, 1 << 10, 1460, 4 << 10, 16 << 10, 64 << 10]);
+        let sizes: &[u64] = context.pick(&SIZES[..2], &SIZES);
+        let case = |size: u64, piece: u64| Case {
+            plan: Plan { piece: Some(piece), ..Plan::search(size, SKIP) },
+            modes: MODES.to_vec(),
+            x: piece as f64,
+            // The sender needs much longer than the receiver for small pieces.
+            repetitions: effort.repetitions(Plan::search(size + size / piece * 1000, SKIP)),
+        };
+        let cases: Vec<Case> =
+            sizes.iter().flat_map(|&size| pieces.iter().map(move |&piece| case(size, piece))).collect();
+        let samples = search::measure(context, &cases, rounds)?;
+
+        let reductions = reduction::reductions(&samples, &cases, &BASELINES, &[CPU]);
+        let mut parameters = context.parameters(rounds);
+        parameters.extend(search::parameters(&samples));
+        parameters.insert("sizes".to_owned(), sizes.into());
+        parameters.insert("pieces".to_owned(), pieces.into());
+        parameters.insert("messages skipped".to_owned(), SKIP.into());
+        parameters.insert("messages per connection".to_owned(), MESSAGES.into());
+        let repetitions = cases.iter().map(|case| (case.plan.describe(), Value::from(case.repetitions)));
+        parameters.insert("connections per value".to_owned(), repetitions.collect());
+        let rows = samples.rows(POOL);
+        let mut figures: Vec<Figure> =
+            BASELINES.into_iter().map(|baseline| figure(&reductions, baseline, sizes)).collect();
+        figures.extend(sizes.iter().map(|&size| {
+            let of_size: Vec<_> = rows
+                .iter()
+                .filter(|row| cases.iter().any(|c| c.plan.size == size && c.name(Carrier::Tcp) == row.case))
+                .cloned()
+                .collect();
+            let title = format!("Receiver CPU, messages of {}", text::size(size));
+            super::curves(
+                &format!("cpu-{size}.svg"),
+                &title,
+                axis(),
+                Scale::Linear,
+                CPU,
+                &of_size,
+                &[POOL, AWAITED, BULK, SEEK],
+            )
+        }));
+        Ok(Outcome {
+            parameters,
+            summary: summary(&reductions, sizes, pieces),
+            tables: vec![reduction::table(&reductions)],
+            figures,
+            samples,
+            baseline: POOL,
+            violation: None,
+        })
+    }
+}
+
+fn axis() -> Axis {
+    Axis { label: "bytes that the sender writes at once".to_owned(), scale: Scale::Log10 }
+}
+
+/// Savings of seeks over the size of pieces, one curve for each message size.
+fn figure(reductions: &[Reduction], baseline: &str, sizes: &[u64]) -> Figure {
+    let curve = |&size: &u64| {
+        let points = seeks(reductions, baseline).filter(|reduction| reduction.plan.size == size).collect();
+        (format!("messages of {}", text::size(size)), points)
+    };
+    let curves = sizes.iter().map(curve).collect();
+    let title = format!("seek over TCP, against {baseline}, N = {SKIP}");
+    reduction::figure(format!("seek-{baseline}.svg").replace(", ", "-"), title, axis(), baseline, curves)
+}
+
+fn seeks<'a>(reductions: &'a [Reduction], baseline: &str) -> impl Iterator<Item = &'a Reduction> + Clone {
+    reductions.iter().filter(move |reduction| reduction.mode.name == SEEK && reduction.baseline == baseline)
+}
+
+fn summary(reductions: &[Reduction], sizes: &[u64], pieces: &[u64]) -> Vec<Key> {
+    let worst = |baseline| extremes(seeks(reductions, baseline)).map(|(_, worst)| worst);
+    let at = |piece: Option<&u64>| {
+        let (size, piece) = (sizes.iter().find(|&&size| size == 64 << 10)?, piece?);
+        let wanted = |plan: Plan| plan.size == *size && plan.piece == Some(*piece);
+        seeks(reductions, POOL).find(|reduction| wanted(reduction.plan))
+    };
+    [
+        names!("worst_reduction_percent").with_point(
+            "processor time that seeks save the receiver against the paper's baseline, %, over all sizes of messages and \
+             pieces, where they save least; negative: they cost more",
+            worst(POOL)
+        ),
+        names!("worst_vs_bulk_percent").with_point(
+            "the same against one bulk read and copies",
+            worst(BULK)
+        ),
+        names!("reduction_percent_64KiB_smallest_pieces").alone(
+            "messages of 64 KiB in the smallest pieces, against the paper's baseline, %; higher is better",
+            at(pieces.first())
+        ),
+        names!("reduction_percent_64KiB_whole").alone(
+            "messages of 64 KiB in one write, against the paper's baseline, %; higher is better",
+            at(pieces.last())
+        ),
+    ]
+    .concat()
+}

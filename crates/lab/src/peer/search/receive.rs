@@ -1,0 +1,66 @@
+//! The receiver: connections in turns, and their cost.
+
+use std::io::{BufRead, Write};
+
+use anyhow::{Context as _, Result};
+use perf_event::Counter;
+
+use super::connection::{Request, Target};
+use super::usage::{Usage, instructions};
+use super::ways::{self, Search};
+use crate::search::plan::Turn;
+use crate::search::{Account, Receive};
+
+/// Does what each line of `orders` says, until there are no more.
+pub(super) fn take_turns(order: &Receive, orders: impl BufRead, report: &mut impl Write) -> Result<()> {
+    let target = Target::new(order.sender, order.plan.receive_buffer())?;
+    let mut search = ways::search(order.way, order.carrier, order.plan, target)?;
+    let mut counter = instructions();
+    for line in orders.lines() {
+        let line = line?;
+        let turn: Turn = serde_json::from_str(&line).with_context(|| format!("not a turn: {line}"))?;
+        let account = take_turn(search.as_mut(), order, turn, counter.as_mut())?;
+        writeln!(report, "{}", serde_json::to_string(&account)?)?;
+        report.flush()?;
+    }
+    Ok(())
+}
+
+fn take_turn(
+    search: &mut dyn Search,
+    order: &Receive,
+    turn: Turn,
+    counter: Option<&mut Counter>,
+) -> Result<Account> {
+    let piece = order.plan.piece.unwrap_or(order.plan.size);
+    let tags = order.plan.tags.unwrap_or(0);
+    let request = Request { size: order.plan.size, messages: turn.messages, piece, tags };
+    let mut account =
+        Account { turn: turn.turn, messages: turn.messages * turn.repetitions, ..Account::default() };
+    let mut counted = None;
+    if let Some(counter) = counter {
+        counted = counter.read().ok().map(|before| (counter, before));
+    }
+    for _ in 0..turn.repetitions {
+        let before = Usage::now()?;
+        account.receive_buffer = search.open(request)?;
+        let opened = Usage::now()?;
+        search.receive(turn.messages)?;
+        let received = Usage::now()?;
+        let traffic = search.close()?;
+        let closed = Usage::now()?;
+
+        let (user, system) = closed.since(before);
+        let (messages_user, messages_system) = received.since(opened);
+        account.user_ns += user;
+        account.system_ns += system;
+        account.messages_ns += messages_user + messages_system;
+        account.elapsed_ns += received.elapsed(opened);
+        if let Some(traffic) = traffic {
+            *account.traffic.get_or_insert_default() += traffic;
+        }
+    }
+    account.instructions =
+        counted.and_then(|(counter, before)| Some(counter.read().ok()?.saturating_sub(before)));
+    Ok(account)
+}

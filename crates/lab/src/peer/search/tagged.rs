@@ -1,0 +1,173 @@
+//! Receivers of messages with tags: a mailbox, and what libraries do without seeks.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{BufReader, Read};
+
+use anyhow::{Result, bail, ensure};
+use protocol::message::{HEADER, HELLO, Header};
+use seekwire::mailbox::{Mailbox, RecvError, Selector, Ticket};
+use seekwire::seek::SeekSocket;
+
+use super::connection::{Connection, Request, Target};
+use super::ways::{Ends, Search, Seekable, Slot, check};
+use crate::launch::Traffic;
+use crate::search::Plan;
+
+/// Memory into which [`Aside`] reads what has arrived.
+const BULK: usize = 256 << 10;
+
+/// The laps of a connection: number of the first message, tags in it, and how many of these come unexpected.
+fn laps(plan: Plan, messages: u64) -> impl Iterator<Item = (u64, u64, u64)> {
+    let tags = plan.tags.unwrap_or(1);
+    (0..messages).step_by(tags as usize).map(move |first| {
+        let lap = tags.min(messages - first);
+        (first, lap, plan.skip * lap / tags)
+    })
+}
+
+/// A mailbox. What is expected is posted before it comes; what is not is asked for when all of it is known to be there.
+pub(super) struct Mailboxes<S: SeekSocket> {
+    plan: Plan,
+    target: Target,
+    mailbox: Option<Mailbox<S>>,
+    message: Vec<u8>,
+    /// Buffers for what is expected.
+    spare: Vec<Vec<u8>>,
+    posted: VecDeque<Ticket>,
+}
+
+impl<S: SeekSocket + Seekable> Mailboxes<S> {
+    pub(super) fn new(plan: Plan, target: Target) -> Self {
+        let buffer = || vec![1; plan.size as usize];
+        let expected = plan.tags.unwrap_or(1) - plan.skip;
+        let spare = (0..expected).map(|_| buffer()).collect();
+        Self { plan, target, mailbox: None, message: buffer(), spare, posted: VecDeque::new() }
+    }
+}
+
+impl<S: SeekSocket + Seekable> Search for Mailboxes<S> {
+    fn open(&mut self, request: Request) -> Result<Option<u64>> {
+        let (stream, receive_buffer) = S::open(&self.target, request)?;
+        self.mailbox = Some(Mailbox::new(stream)?);
+        Ok(receive_buffer)
+    }
+
+    fn receive(&mut self, messages: u64) -> Result<()> {
+        let Some(mailbox) = &self.mailbox else { bail!("there is no connection") };
+        for (first, lap, skip) in laps(self.plan, messages) {
+            for tag in skip..lap {
+                let buffer = self.spare.pop().unwrap_or_else(|| vec![1; self.plan.size as usize]);
+                self.posted.push_back(mailbox.post(Selector::exact(tag), buffer));
+            }
+            if skip > 0 {
+                mailbox.probe_wait(Selector::exact(skip - 1))?;
+            }
+            for tag in skip..lap {
+                let Some(ticket) = self.posted.pop_front() else { bail!("nothing is posted") };
+                let completed = mailbox.wait(ticket)?;
+                check(self.plan, Ends::of(completed.bytes()), first + tag)?;
+                self.spare.push(completed.buffer);
+            }
+            for tag in 0..skip {
+                let envelope = mailbox.recv(Selector::exact(tag), &mut self.message)?;
+                check(self.plan, Ends::of(&self.message[..envelope.len]), first + tag)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<Option<Traffic>> {
+        let Some(mailbox) = self.mailbox.take() else { bail!("there is no connection") };
+        match mailbox.recv_any(&mut self.message) {
+            Err(RecvError::Closed) => Ok(mailbox.get_ref().traffic()),
+            Err(error) => Err(error.into()),
+            Ok(envelope) => bail!("there is more than was asked for: {envelope:?}"),
+        }
+    }
+}
+
+/// What libraries do: whatever has arrived is read at once, and messages that nobody waits for are copied aside. Large
+/// ones that somebody waits for go straight to their buffer.
+pub(super) struct Aside<C> {
+    plan: Plan,
+    slot: Slot<BufReader<C>>,
+    aside: HashMap<u64, VecDeque<Vec<u8>>>,
+    spare: Vec<Vec<u8>>,
+    message: Vec<u8>,
+    sequence: u32,
+}
+
+impl<C: Connection> Aside<C> {
+    pub(super) fn new(plan: Plan, target: Target) -> Self {
+        let buffer = || vec![1; plan.size as usize];
+        let spare = (0..plan.skip).map(|_| buffer()).collect();
+        Self { plan, slot: Slot::new(target), aside: HashMap::new(), spare, message: buffer(), sequence: 0 }
+    }
+
+    /// Receives the next message of this tag.
+    fn take(&mut self, tag: u64) -> Result<Ends> {
+        if let Some(found) = self.aside.get_mut(&tag).and_then(VecDeque::pop_front) {
+            self.message.copy_from_slice(&found);
+            self.spare.push(found);
+            return Ok(Ends::of(&self.message));
+        }
+        loop {
+            let header = self.header()?;
+            let connection = self.slot.get()?;
+            if header.tag == tag {
+                connection.read_exact(&mut self.message)?;
+                return Ok(Ends::of(&self.message));
+            }
+            let mut unexpected = self.spare.pop().unwrap_or_else(|| vec![1; self.plan.size as usize]);
+            connection.read_exact(&mut unexpected)?;
+            self.aside.entry(header.tag).or_default().push_back(unexpected);
+        }
+    }
+
+    fn header(&mut self) -> Result<Header> {
+        let mut bytes = [0; HEADER];
+        self.slot.get()?.read_exact(&mut bytes)?;
+        let header = Header::decode(bytes, self.sequence, self.plan.size as u32)?;
+        ensure!(u64::from(header.len) == self.plan.size, "a message of {} bytes", header.len);
+        self.sequence = self.sequence.wrapping_add(1);
+        Ok(header)
+    }
+}
+
+impl<C: Connection> Search for Aside<C> {
+    fn open(&mut self, request: Request) -> Result<Option<u64>> {
+        let (connection, receive_buffer) = self.slot.target.open(request)?;
+        let mut connection: BufReader<C> = BufReader::with_capacity(BULK, connection);
+        let mut hello = [0; HELLO.len()];
+        connection.read_exact(&mut hello)?;
+        ensure!(hello == HELLO, "the sender is no mailbox");
+        self.slot.connection = Some(connection);
+        self.sequence = 0;
+        Ok(receive_buffer)
+    }
+
+    fn receive(&mut self, messages: u64) -> Result<()> {
+        for (first, lap, skip) in laps(self.plan, messages) {
+            for tag in (skip..lap).chain(0..skip) {
+                let found = self.take(tag)?;
+                check(self.plan, found, first + tag)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn close(&mut self) -> Result<Option<Traffic>> {
+        Ok(self.slot.end()?.into_inner().traffic())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lap_keeps_the_share() {
+        let plan = Plan { tags: Some(8), ..Plan::search(64, 4) };
+        assert_eq!(laps(plan, 20).collect::<Vec<_>>(), [(0, 8, 4), (8, 8, 4), (16, 4, 2)]);
+    }
+}

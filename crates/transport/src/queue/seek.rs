@@ -1,0 +1,201 @@
+//! Looking ahead on the ring, and giving segments back out of its middle (Douglas and Pai, "Seekable sockets": a hole
+//! frees its space in the buffer).
+//!
+//! All offsets count from the first byte that was not taken off the ring in order, the front. A segment goes back as
+//! soon as all of its bytes were taken, wherever it lies; its descriptor stays until the front passes it. What was
+//! given back early is told from what was not without a table: a record of which nothing was received in order, and
+//! whose bytes were all taken, was ([`Rx::release`]), so [`Rx::skip`] does not give it back again.
+
+use protocol::record::Record;
+use protocol::span::Span;
+
+use super::rx::Located;
+use super::{Memory, QueuePair, Rx, Violation};
+use crate::iov::Scatter;
+use crate::layout;
+use crate::mem::PeerMemory;
+use crate::seek::Look;
+use crate::sync::{Ordering, store_fenced};
+
+/// Bytes of one segment of the peer's, in the middle of the ring.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Part {
+    /// Offset in the peer's memory.
+    pub offset: usize,
+    /// Bytes, at least 1.
+    pub len: usize,
+    /// The segment, and all the bytes of its record; `None` for bytes that lie in the ring itself.
+    pub segment: Option<(u16, Span)>,
+}
+
+/// A record of data and the bytes of it that were not received in order.
+struct Rest {
+    located: Located,
+    /// Bytes received in order.
+    begun: usize,
+    span: Span,
+}
+
+impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
+    /// Whether the peer has no room for another record, as it says: then more comes only after something is taken
+    /// off the ring.
+    #[must_use]
+    pub fn peer_is_full(&self) -> bool {
+        let g = self.peer_geometry;
+        let load = |word| self.peer.load(word, Ordering::Relaxed);
+        let used = load(layout::TX_POSITION).wrapping_sub(self.get(layout::RX_POSITION));
+        let segments = load(layout::ALLOTTED).wrapping_sub(self.get(layout::RETURNED));
+        used > super::tx::most_used(g) as u64 || segments >= g.segments() as u64
+    }
+
+    /// Whether the peer waits for data.
+    #[must_use]
+    pub fn peer_waits_for_data(&self) -> bool {
+        self.peer.load(layout::ARM_DATA, Ordering::SeqCst) != 0
+    }
+}
+
+impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
+    /// Shows the records of data from the front on, until `visit` has seen enough; then `None`. Else what comes
+    /// behind the last of them, and how many bytes lie before it.
+    fn walk(&self, mut visit: impl FnMut(&Rest) -> bool) -> Result<Option<(Look, u64)>, Violation> {
+        let q = self.queue;
+        let begin = q.get(layout::RX_POSITION);
+        let (mut position, mut at) = (begin, 0);
+        // An honest ring does not go round to where it began.
+        while position - begin <= q.peer_geometry.cells() as u64 {
+            let Some(located) = self.find(position)? else { return Ok(Some((Look::Missing, at))) };
+            match located.record {
+                Record::Pad => {}
+                Record::Inline { .. } | Record::Segment { .. } => {
+                    let begun = q.offset_in(position);
+                    let span = Span { start: at, end: at + (located.len - begun) as u64 };
+                    at = span.end;
+                    if !visit(&Rest { located, begun, span }) {
+                        return Ok(None);
+                    }
+                }
+                Record::Fin => return Ok(Some((Look::Ended, at))),
+                Record::Tcp => return Ok(Some((Look::Behind(at), at))),
+                Record::RingAt => return Err(Violation),
+            }
+            position += self.cells(&located);
+        }
+        Err(Violation)
+    }
+
+    /// Copies up to `most` bytes that begin `ahead` bytes behind the front; they stay.
+    ///
+    /// # Errors
+    /// [`Violation`].
+    pub fn look(&self, ahead: u64, most: u64, into: &mut Scatter<'_, '_>) -> Result<Look, Violation> {
+        let wanted = Span { start: ahead, end: ahead.saturating_add(most) };
+        let peer = &self.queue.peer;
+        let stopped = self.walk(|rest| {
+            let here = rest.span.intersection(wanted);
+            if !here.is_empty() {
+                let at = rest.located.payload + rest.begun + (here.start - rest.span.start) as usize;
+                into.fill(here.len() as usize, |done, piece| peer.read(at + done, piece));
+            }
+            rest.span.end < wanted.end
+        })?;
+        Ok(stopped.map_or(Look::Done, |(look, _)| look))
+    }
+
+    /// Where the bytes lie that [`Rx::look`] would copy; all or some of them, in order.
+    ///
+    /// # Errors
+    /// [`Violation`].
+    pub fn parts(&self, ahead: u64, most: u64, parts: &mut Vec<Part>) -> Result<(), Violation> {
+        let wanted = Span { start: ahead, end: ahead.saturating_add(most) };
+        self.walk(|rest| {
+            let here = rest.span.intersection(wanted);
+            if !here.is_empty() {
+                parts.push(Part {
+                    offset: rest.located.payload + rest.begun + (here.start - rest.span.start) as usize,
+                    len: here.len() as usize,
+                    segment: rest.located.segment.map(|segment| (segment, rest.span)),
+                });
+            }
+            rest.span.end < wanted.end
+        })
+        .map(drop)
+    }
+
+    /// The bytes of `span` were just taken: gives back the segments of which all bytes were, as `is_taken` says.
+    ///
+    /// # Errors
+    /// [`Violation`].
+    pub fn release(&self, span: Span, is_taken: &dyn Fn(Span) -> bool) -> Result<(), Violation> {
+        self.walk(|rest| {
+            if let Some(segment) = rest.located.segment
+                && rest.begun == 0
+                && rest.span.overlaps(span)
+                && is_taken(rest.span)
+            {
+                self.give_back(segment.into());
+            }
+            rest.span.end < span.end
+        })
+        .map(drop)
+    }
+
+    /// Takes up to `max` bytes at the front off the ring without copying them. `was_released`: all of them were taken
+    /// and [`Rx::release`]d before. `is_lent` tells whether some bytes of a span are lent: then its segment is not
+    /// given back.
+    ///
+    /// # Errors
+    /// [`Violation`].
+    pub fn pass(
+        &self,
+        max: u64,
+        was_released: bool,
+        is_lent: &dyn Fn(Span) -> bool,
+    ) -> Result<u64, Violation> {
+        let mut done = 0;
+        while done < max {
+            let Some(located) = self.head()?.filter(|l| l.len > 0) else { break };
+            let offset = self.queue.offset_in(located.position);
+            let left = (located.len - offset) as u64;
+            let n = left.min(max - done);
+            // The record's first byte may lie before the front.
+            let record = || is_lent(Span { start: done, end: done + left });
+            if n == left && ((was_released && offset == 0) || record()) {
+                self.advance(self.cells(&located));
+            } else {
+                self.take(&located, offset, n as usize);
+            }
+            done += n;
+        }
+        self.count(done as usize);
+        Ok(done)
+    }
+
+    /// Gives a segment back that was lent.
+    pub fn give_back_lent(&self, segment: u16) {
+        self.give_back(segment.into());
+    }
+
+    /// Bytes from the front to the first record that is not data, and what comes there.
+    ///
+    /// # Errors
+    /// [`Violation`].
+    pub fn arrived(&self) -> Result<(Look, u64), Violation> {
+        Ok(self.walk(|_| true)?.unwrap_or((Look::Missing, 0)))
+    }
+
+    /// As [`Rx::should_ring`], for a receiver that is about to sleep although the ring is not empty: the peer hears
+    /// of whatever room there is.
+    #[must_use]
+    pub fn should_ring_before_sleep(&self) -> bool {
+        let q = self.queue;
+        // SYNC POINT "space", receiver: as in `Rx::should_ring`.
+        store_fenced(q.own.word(layout::CONSUMED), q.get(layout::RX_POSITION));
+        let armed = q.peer.load(layout::ARM_SPACE, Ordering::SeqCst);
+        let ring = armed != 0 && armed != q.get(layout::RUNG_SPACE);
+        if ring {
+            q.set(layout::RUNG_SPACE, armed);
+        }
+        ring
+    }
+}

@@ -1,0 +1,44 @@
+//! Which way is cheaper: a system call for each message, or a second copy of its bytes.
+//!
+//! Taking a message in place costs a system call or three; moving everything that has arrived into library memory
+//! costs one for many messages, and each byte is then copied twice. Which is cheaper depends on the size of the
+//! messages and on the machine.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Average size of what a program asks for, in bytes, below which bytes are moved in bulk, where nothing was
+/// measured.
+pub const DEFAULT_SWITCH: u32 = 6 << 10;
+
+static SWITCH: AtomicU32 = AtomicU32::new(DEFAULT_SWITCH);
+
+/// Says at which average size the ways change over, in bytes; 0 never moves bytes in bulk.
+pub fn set_switch(bytes: u32) {
+    SWITCH.store(bytes, Ordering::Relaxed);
+}
+
+/// At which average size the ways change over.
+#[must_use]
+pub fn switch() -> u32 {
+    SWITCH.load(Ordering::Relaxed)
+}
+
+/// The average size of what was asked for lately.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Average(u32);
+
+impl Average {
+    /// Something of this size was asked for; the latest few dozen count.
+    #[inline]
+    pub(super) fn note(&mut self, bytes: usize) {
+        let bytes = bytes.min(1 << 24) as u32;
+        self.0 = if self.0 == 0 { bytes } else { self.0 - self.0 / 16 + bytes / 16 };
+    }
+
+    /// Whether bytes are best moved in bulk.
+    #[inline]
+    pub(super) fn is_small(self) -> bool {
+        // Before anything was asked for, nothing is moved.
+        self.0 != 0 && self.0 < switch()
+    }
+}

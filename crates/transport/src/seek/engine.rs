@@ -1,0 +1,405 @@
+//! Holes, library memory and the choice of the way: what every stream that has no holes of its own shares.
+//!
+//! ```text
+//!   position   head                front                     arrived
+//!              |... library memory ...|....... source .........|
+//! ```
+//!
+//! What lies before the front was received from the source: into the caller's memory, into library memory, or it
+//! was taken and thrown away. What lies behind it is looked at where it is.
+
+use std::io::IoSliceMut;
+
+use protocol::holes::{HoleError, Holes};
+use protocol::span::Span;
+
+use super::cost::Average;
+use super::drained::{CHUNK, Drained};
+use super::source::{Look, Source};
+use super::{At, Extent, SeekFlags};
+use crate::Errno;
+use crate::iov::Scatter;
+
+/// The state of one stream that is received out of order. For one caller at a time.
+#[derive(Debug)]
+pub struct Engine {
+    holes: Holes,
+    /// Position of the first byte that was not received from the source.
+    front: u64,
+    drained: Drained,
+    sizes: Average,
+}
+
+/// The bytes that one seek means, wherever the head goes meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub struct Attempt {
+    span: Span,
+    flags: SeekFlags,
+}
+
+impl Engine {
+    /// For a stream of which `head` bytes were received. At most `memory` bytes are used for what keeps others
+    /// away, and for what is moved in bulk.
+    #[must_use]
+    pub fn new(head: u64, memory: usize) -> Self {
+        Self {
+            holes: Holes::new(head),
+            front: head,
+            drained: Drained::new(memory),
+            sizes: Average::default(),
+        }
+    }
+
+    /// Position of the first byte that was neither received nor taken.
+    #[must_use]
+    pub fn head(&self) -> u64 {
+        self.holes.head()
+    }
+
+    /// Position of the first byte that was not received from the source.
+    #[must_use]
+    pub fn front(&self) -> u64 {
+        self.front
+    }
+
+    /// Whether nothing was taken out of the middle of what is to come.
+    #[must_use]
+    pub fn is_in_order(&self) -> bool {
+        self.holes.spans().is_empty()
+    }
+
+    /// Whether the next bytes in order are in library memory.
+    #[must_use]
+    pub fn has_drained(&self) -> bool {
+        self.holes.head() < self.front
+    }
+
+    // ---- out of order -------------------------------------------------------------------------
+
+    /// Which bytes a seek means: `len` of them, or some of them.
+    ///
+    /// # Errors
+    /// ENXIO, ENOBUFS, EINVAL as [`super::Seek::try_seek`].
+    #[inline]
+    pub fn begin(&mut self, at: At, len: u64, flags: SeekFlags) -> Result<Attempt, Errno> {
+        let start = match at {
+            At::Offset(offset) => self.holes.head().checked_add(offset).ok_or(Errno::INVAL)?,
+            At::Position(position) => position,
+        };
+        let span = self.holes.live_from(start, len).map_err(errno)?;
+        if span.len() < len && !flags.partial {
+            return Err(Errno::NXIO);
+        }
+        if !flags.peek {
+            self.sizes.note(len as usize);
+        }
+        Ok(Attempt { span, flags })
+    }
+
+    /// Takes the bytes if they are there. `into` keeps those that were copied, so that another attempt goes on
+    /// behind them.
+    ///
+    /// # Errors
+    /// As [`super::Seek::try_seek`].
+    pub fn attempt(
+        &mut self,
+        source: &mut impl Source,
+        attempt: Attempt,
+        into: &mut Scatter<'_, '_>,
+    ) -> Result<usize, Errno> {
+        let Attempt { span, flags } = attempt;
+        // Somebody else may have taken them since.
+        if flags.peek {
+            self.holes.check(span).map_err(errno)?;
+        } else {
+            self.holes.may_take(span).map_err(errno)?;
+        }
+        if self.front < span.end && self.sizes.is_small() {
+            self.drain_to(source, span.end)?;
+        }
+        let ended = self.copy(source, span, 0, into)?;
+        let n = into.filled();
+        let enough = if flags.partial { span.len().min(1) } else { span.len() };
+        if (n as u64) < enough && !ended {
+            return Err(Errno::AGAIN);
+        }
+        if !flags.peek {
+            self.take(source, Span { start: span.start, end: span.start + n as u64 })?;
+        }
+        Ok(n)
+    }
+
+    /// Copies the bytes of `span` that `into` does not hold yet behind its first `begin`, as far as they have
+    /// arrived; returns whether the stream ends before the rest.
+    fn copy(
+        &mut self,
+        source: &mut impl Source,
+        span: Span,
+        begin: usize,
+        into: &mut Scatter<'_, '_>,
+    ) -> Result<bool, Errno> {
+        loop {
+            let at = span.start + (into.filled() - begin) as u64;
+            if at >= span.end {
+                return Ok(false);
+            }
+            if at < self.front {
+                self.drained.read(Span { start: at, end: span.end.min(self.front) }, |piece| into.put(piece));
+                continue;
+            }
+            match source.look(at - self.front, span.end - at, into)? {
+                Look::Done => {}
+                Look::Missing => return Ok(false),
+                Look::Ended => return Ok(true),
+                Look::Behind(bytes) => match self.drain_to(source, self.front.saturating_add(bytes))? {
+                    Drain::Moved => {}
+                    Drain::Nothing | Drain::Full => return Ok(false),
+                    Drain::Ended => return Ok(true),
+                },
+            }
+        }
+    }
+
+    fn take(&mut self, source: &mut impl Source, span: Span) -> Result<(), Errno> {
+        self.holes.take(span).map_err(errno)?;
+        self.drained.forget(span);
+        let there = Span { start: span.start.max(self.front), end: span.end };
+        if !there.is_empty() {
+            let (front, holes) = (self.front, &self.holes);
+            let relative = Span { start: there.start - front, end: there.end - front };
+            source.release(relative, &|span: Span| {
+                holes.is_taken(Span { start: front + span.start, end: front + span.end })
+            })?;
+        }
+        if source.discards_cheaply() { self.discard_taken(source) } else { Ok(()) }
+    }
+
+    /// Takes bytes that stay where they are: `lend(ahead, len, front)` says how many of them, from the first one on,
+    /// can be lent by the source, and counts them as lent. None of those that are in library memory can. The caller
+    /// goes on with [`Engine::discard_taken`].
+    ///
+    /// # Errors
+    /// As [`super::Seek::try_seek`]; then nothing has changed.
+    pub fn lend(
+        &mut self,
+        at: At,
+        len: u64,
+        lend: impl FnOnce(u64, u64, u64) -> Result<u64, Errno>,
+    ) -> Result<u64, Errno> {
+        let span = self.begin(at, len, SeekFlags { peek: true, partial: true })?.span;
+        // A hole less than what taking it could make.
+        self.holes.may_take(Span { start: span.start, end: span.end.min(span.start + 1) }).map_err(errno)?;
+        if span.start < self.front {
+            return Ok(0);
+        }
+        let lent = lend(span.start - self.front, span.len(), self.front)?;
+        let taken = Span { start: span.start, end: span.start + lent.min(span.len()) };
+        self.holes.take(taken).map_err(errno)?;
+        Ok(taken.len())
+    }
+
+    /// Whether nothing of `span` will be received from the source any more.
+    #[must_use]
+    pub fn is_behind(&self, span: Span) -> bool {
+        let rest = Span { start: span.start.max(self.front), end: span.end };
+        rest.is_empty() || self.holes.is_taken(rest)
+    }
+
+    // ---- in order -----------------------------------------------------------------------------
+
+    /// Fills `into` with the bytes at the head, holes skipped; 0 is the end of the stream.
+    ///
+    /// # Errors
+    /// EAGAIN when there is nothing; those of recv(2).
+    pub fn recv(&mut self, source: &mut impl Source, into: &mut Scatter<'_, '_>) -> Result<usize, Errno> {
+        self.sizes.note(into.remaining());
+        let begin = into.filled();
+        let mut dry = false;
+        while into.remaining() > 0 {
+            let front = self.holes.front(into.remaining() as u64);
+            if front.start < self.front {
+                let here = Span { start: front.start, end: front.end.min(self.front) };
+                self.drained.read(here, |piece| into.put(piece));
+                self.holes.received(here.len());
+                self.drained.forget(here);
+                continue;
+            }
+            if dry {
+                break;
+            }
+            match self.receive(source, front.len(), into, &mut dry) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) if into.filled() == begin => return Err(error),
+                Err(_) => break,
+            }
+        }
+        if source.discards_cheaply() {
+            self.discard_taken(source)?;
+        }
+        Ok(into.filled() - begin)
+    }
+
+    /// The next bytes from the source, at most `most`, or more of them into library memory. `dry`: the source has
+    /// no more now.
+    fn receive(
+        &mut self,
+        source: &mut impl Source,
+        most: u64,
+        into: &mut Scatter<'_, '_>,
+        dry: &mut bool,
+    ) -> Result<usize, Errno> {
+        if self.sizes.is_small() && into.remaining() < CHUNK / 2 {
+            match self.drain_once(source) {
+                Err(Errno::NOBUFS) => {}
+                Ok((n, room)) => {
+                    *dry = n < room;
+                    return Ok(n);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.discard_taken(source)?;
+        let wanted = most.min(into.remaining() as u64);
+        let n = source.receive(into, most)?;
+        self.front += n as u64;
+        self.holes.received(n as u64);
+        *dry = (n as u64) < wanted;
+        Ok(n)
+    }
+
+    /// As [`Self::recv`], but the bytes stay.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn peek(&mut self, source: &mut impl Source, into: &mut Scatter<'_, '_>) -> Result<usize, Errno> {
+        let begin = into.filled();
+        let mut at = self.holes.head();
+        while into.remaining() > 0 {
+            let live = self.holes.live_from(at, into.remaining() as u64).map_err(errno)?;
+            let before = into.filled();
+            let ended = self.copy(source, live, before, into)?;
+            let n = (into.filled() - before) as u64;
+            if n < live.len() {
+                let nothing = into.filled() == begin;
+                return if nothing && !ended { Err(Errno::AGAIN) } else { Ok(into.filled() - begin) };
+            }
+            at = self.holes.taken_until(live.end);
+        }
+        Ok(into.filled() - begin)
+    }
+
+    // ---- library memory -----------------------------------------------------------------------
+
+    /// Moves what has arrived into library memory. Returns whether anything was moved.
+    ///
+    /// # Errors
+    /// ENOBUFS when there is no memory left; those of recv(2).
+    pub fn drain(&mut self, source: &mut impl Source) -> Result<bool, Errno> {
+        match self.drain_to(source, u64::MAX)? {
+            Drain::Moved => Ok(true),
+            Drain::Nothing | Drain::Ended => Ok(false),
+            Drain::Full => Err(Errno::NOBUFS),
+        }
+    }
+
+    fn drain_to(&mut self, source: &mut impl Source, end: u64) -> Result<Drain, Errno> {
+        let begin = self.front;
+        while self.front < end {
+            let stopped = match self.drain_once(source) {
+                Ok((0, _)) => Drain::Ended,
+                Ok((n, room)) if n < room => Drain::Nothing,
+                Ok(_) => continue,
+                Err(Errno::AGAIN) => Drain::Nothing,
+                Err(Errno::NOBUFS) => Drain::Full,
+                Err(error) => return Err(error),
+            };
+            return Ok(if self.front > begin { Drain::Moved } else { stopped });
+        }
+        Ok(Drain::Moved)
+    }
+
+    /// Reads once from the source. Returns how many bytes came, 0 at the end of the stream, and how many could
+    /// have.
+    fn drain_once(&mut self, source: &mut impl Source) -> Result<(usize, usize), Errno> {
+        self.discard_taken(source)?;
+        let front = self.front;
+        let live = self.holes.live_from(front, u64::MAX - front).map_err(errno)?;
+        let room = self.drained.room(front)?;
+        let len = room.len().min(usize::try_from(live.len()).unwrap_or(usize::MAX));
+        let got = source.receive(&mut Scatter::new(&mut [IoSliceMut::new(&mut room[..len])]), len as u64);
+        let n = *got.as_ref().unwrap_or(&0);
+        self.drained.filled(n);
+        self.front += n as u64;
+        got.map(|n| (n, len))
+    }
+
+    /// Throws away what was taken at the front of the source.
+    ///
+    /// # Errors
+    /// Those of recv(2).
+    pub fn discard_taken(&mut self, source: &mut impl Source) -> Result<(), Errno> {
+        loop {
+            let taken = self.holes.taken_until(self.front) - self.front;
+            if taken == 0 {
+                return Ok(());
+            }
+            let n = source.discard(taken)?;
+            if n == 0 {
+                // Nobody else may receive from the source, so what was looked at must be there.
+                return Err(Errno::IO);
+            }
+            self.front += n;
+        }
+    }
+
+    // ---- what there is ------------------------------------------------------------------------
+
+    /// Bytes that the source needs to hold behind the front for an attempt to succeed; 0 when it can go by
+    /// library memory alone.
+    #[must_use]
+    pub fn needs(&self, attempt: &Attempt) -> u64 {
+        self.needed_end(attempt).saturating_sub(self.front)
+    }
+
+    /// Position that has to have arrived for an attempt to succeed.
+    #[must_use]
+    pub fn needed_end(&self, attempt: &Attempt) -> u64 {
+        let Attempt { span, flags } = *attempt;
+        if flags.partial { span.end.min(span.start.saturating_add(1)) } else { span.end }
+    }
+
+    /// What can be received.
+    ///
+    /// # Errors
+    /// Those of ioctl(2).
+    pub fn extent(&mut self, source: &mut impl Source) -> Result<Extent, Errno> {
+        let arrived = self.front + source.arrived()?;
+        Ok(Extent { head: self.holes.head(), arrived, holes: self.holes.spans().to_vec() })
+    }
+
+    /// Bytes that [`Self::recv`] can give at once.
+    ///
+    /// # Errors
+    /// Those of ioctl(2).
+    pub fn unread(&mut self, source: &mut impl Source) -> Result<u64, Errno> {
+        let arrived = self.front + source.arrived()?;
+        Ok(self.holes.live_bytes(arrived))
+    }
+}
+
+/// What came of moving bytes.
+enum Drain {
+    Moved,
+    Nothing,
+    Ended,
+    Full,
+}
+
+fn errno(error: HoleError) -> Errno {
+    match error {
+        HoleError::Taken => Errno::NXIO,
+        HoleError::TooMany => Errno::NOBUFS,
+        HoleError::OutOfRange => Errno::INVAL,
+    }
+}

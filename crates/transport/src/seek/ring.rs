@@ -1,0 +1,419 @@
+//! The queue pair as a source, and as a stream of its own.
+
+use std::cell::Cell;
+use std::io::IoSliceMut;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+use protocol::span::Span;
+use protocol::switch::RxStep;
+
+use super::engine::{Attempt, Engine};
+use super::lock::SeekLock;
+use super::sleepers::Sleepers;
+use super::source::{Look, Source};
+use super::{At, Extent, Seek, SeekFlags, until_there};
+use crate::Errno;
+use crate::carrier::Ring;
+use crate::iov::Scatter;
+use crate::mem::{Own, Peer};
+use crate::queue::{Part, Rx, Violation};
+use crate::sys::Fd;
+use crate::sys::poll::{Deadline, Events};
+
+/// Bytes of the peer's segments that were taken and are still looked at.
+#[derive(Debug, Default)]
+pub struct Loans(Vec<Loan>);
+
+/// One piece of one segment.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Loan {
+    /// Where it lies in the peer's memory, in bytes.
+    pub offset: usize,
+    /// Bytes.
+    pub len: usize,
+    segment: u16,
+    /// Positions of the bytes of its record.
+    record: Span,
+}
+
+impl Loans {
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn overlap(&self, span: Span) -> bool {
+        self.0.iter().any(|loan| loan.record.overlaps(span))
+    }
+
+    /// Enters one; `front` is the position from which the part counts. `None` for one that lies in the ring
+    /// itself, which cannot be lent.
+    pub fn add(&mut self, part: Part, front: u64) -> Option<Loan> {
+        let (segment, record) = part.segment?;
+        let record = Span { start: front + record.start, end: front + record.end };
+        let loan = Loan { offset: part.offset, len: part.len, segment, record };
+        self.0.push(loan);
+        Some(loan)
+    }
+
+    /// Takes one off. Returns the segment to give back if it was the last of its record, and all of that was taken.
+    ///
+    /// # Errors
+    /// EINVAL when there is no such loan.
+    pub fn end(&mut self, engine: &Engine, loan: Loan) -> Result<Option<u16>, Errno> {
+        let at = self.0.iter().position(|other| *other == loan).ok_or(Errno::INVAL)?;
+        self.0.swap_remove(at);
+        let is_over = engine.is_behind(loan.record) && !self.overlap(loan.record);
+        Ok(is_over.then_some(loan.segment))
+    }
+}
+
+/// The receiving half as a source, where the next byte comes from the ring.
+#[derive(Debug)]
+pub struct RingSource<'r, 'q> {
+    rx: &'r Rx<'q, Own, Peer>,
+    loans: &'r Loans,
+    front: u64,
+}
+
+impl<'r, 'q> RingSource<'r, 'q> {
+    /// With the engine's front at `front`.
+    #[must_use]
+    pub fn new(rx: &'r Rx<'q, Own, Peer>, loans: &'r Loans, front: u64) -> Self {
+        Self { rx, loans, front }
+    }
+
+    fn is_lent(&self, span: Span) -> bool {
+        self.loans.overlap(Span { start: self.front + span.start, end: self.front + span.end })
+    }
+
+    /// Takes bytes at the front off the ring.
+    ///
+    /// # Errors
+    /// [`Violation`].
+    pub fn receive(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Violation> {
+        if self.loans.count() == 0 {
+            let n = into.at_most(most, |into| self.rx.pull(into))?;
+            self.front += n as u64;
+            return Ok(n);
+        }
+        let begin = into.filled();
+        self.rx.look(0, most.min(into.remaining() as u64), into)?;
+        let n = into.filled() - begin;
+        self.pass(n as u64, false)?;
+        Ok(n)
+    }
+
+    /// Takes `n` bytes at the front off the ring without looking at them.
+    ///
+    /// # Errors
+    /// [`Violation`].
+    pub fn pass(&mut self, n: u64, was_released: bool) -> Result<u64, Violation> {
+        let n = self.rx.pass(n, was_released, &|span| self.is_lent(span))?;
+        self.front += n;
+        Ok(n)
+    }
+
+    /// As [`Rx::release`], but what is lent is not given back.
+    ///
+    /// # Errors
+    /// [`Violation`].
+    pub fn release(&self, span: Span, is_taken: &dyn Fn(Span) -> bool) -> Result<(), Violation> {
+        self.rx.release(span, &|span| is_taken(span) && !self.is_lent(span))
+    }
+}
+
+/// One end of a queue pair that can be received from out of order, as long as all receives go through here.
+#[derive(Debug)]
+pub struct SeekRing<'r> {
+    ring: &'r Ring,
+    state: SeekLock<State>,
+    /// Changes when bytes have left the ring: those that somebody waits for may be in library memory.
+    moves: AtomicU32,
+}
+
+#[derive(Debug)]
+struct State {
+    engine: Engine,
+    loans: Loans,
+    /// Of those who sleep one sleeps on the ring's bell; when it wakes, so do the others.
+    sleepers: Sleepers,
+    has_leader: bool,
+}
+
+impl<'r> SeekRing<'r> {
+    /// The bytes on the ring begin at position 0. At most `memory` bytes are used for what keeps other bytes away,
+    /// and for what is moved in bulk.
+    #[must_use]
+    pub fn new(ring: &'r Ring, memory: usize) -> Self {
+        let state = State {
+            engine: Engine::new(0, memory),
+            loans: Loans::default(),
+            sleepers: Sleepers::default(),
+            has_leader: false,
+        };
+        Self { ring, state: SeekLock::new(state), moves: AtomicU32::new(0) }
+    }
+
+    fn with_engine<R>(
+        &self,
+        call: impl FnOnce(&mut Engine, &mut WholeRing<'_, '_>) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        self.call(&mut *self.state.lock()?, call)
+    }
+
+    /// Calls the engine, and wakes those who sleep for bytes that have left the ring.
+    fn call<R>(
+        &self,
+        state: &mut State,
+        call: impl FnOnce(&mut Engine, &mut WholeRing<'_, '_>) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        let State { engine, loans, sleepers, has_leader } = state;
+        let rx = self.ring.queue.try_rx().ok_or(Errno::AGAIN)?;
+        let front = engine.front();
+        let source = RingSource::new(&rx, loans, front);
+        let result = call(engine, &mut WholeRing { ring: self.ring, source });
+        if engine.front() != front {
+            sleepers.wake(engine.front());
+            if *has_leader {
+                self.moves.fetch_add(1, Ordering::Release);
+                self.ring.bell.ring();
+            }
+        }
+        if rx.should_ring() {
+            self.ring.peer_bell.ring();
+        }
+        result
+    }
+
+    /// Lends `len` bytes that begin at `at`: they count as taken, and stay where they are until
+    /// [`SeekRing::take_back`]. At most those up to the first ones that lie in the ring itself; 0 means that all of
+    /// them do, or that the stream ends.
+    ///
+    /// # Errors
+    /// As [`Seek::try_seek`].
+    pub fn try_lend(&self, at: At, len: u64, into: &mut Vec<Loan>) -> Result<usize, Errno> {
+        let mut state = self.state.lock()?;
+        let State { engine, loans, .. } = &mut *state;
+        let rx = self.ring.queue.try_rx().ok_or(Errno::AGAIN)?;
+        let lent = engine.lend(at, len, |ahead, len, front| {
+            let mut parts = Vec::new();
+            rx.step().and_then(|_| rx.parts(ahead, len, &mut parts)).map_err(reset)?;
+            let begin = into.len();
+            into.extend(parts.into_iter().map_while(|part| loans.add(part, front)));
+            Ok(into[begin..].iter().map(|loan| loan.len as u64).sum())
+        })?;
+        let mut whole = WholeRing { ring: self.ring, source: RingSource::new(&rx, loans, engine.front()) };
+        engine.discard_taken(&mut whole)?;
+        if rx.should_ring() {
+            self.ring.peer_bell.ring();
+        }
+        Ok(lent as usize)
+    }
+
+    /// The bytes of a loan, which belong to another process: it can change them at any time.
+    #[must_use]
+    pub fn bytes(&self, loan: &Loan) -> &[AtomicU8] {
+        self.ring.queue.peer().bytes(loan.offset, loan.len)
+    }
+
+    /// The bytes of a loan are needed no more.
+    ///
+    /// # Errors
+    /// EINVAL when it is none.
+    pub fn take_back(&self, loan: Loan) -> Result<(), Errno> {
+        let mut state = self.state.lock()?;
+        let State { engine, loans, .. } = &mut *state;
+        if let Some(segment) = loans.end(engine, loan)? {
+            let rx = self.ring.queue.try_rx().ok_or(Errno::AGAIN)?;
+            rx.give_back_lent(segment);
+            if rx.should_ring() {
+                self.ring.peer_bell.ring();
+            }
+        }
+        Ok(())
+    }
+
+    fn wait_for(&self, attempt: &Attempt, until: Deadline) -> Result<(), Errno> {
+        let q = &self.ring.queue;
+        let mark = q.published_mark();
+        let mut state = self.state.lock()?;
+        let mut is_full = false;
+        let is_there = self.call(&mut state, |engine, source| {
+            engine.discard_taken(source)?;
+            let (then, arrived) = source.ahead()?;
+            let is_there = then == Look::Ended || engine.needs(attempt) <= arrived;
+            if !is_there && q.peer_is_full() {
+                engine.drain(source)?;
+                is_full = q.peer_is_full();
+            }
+            if source.source.rx.should_ring_before_sleep() {
+                source.ring.peer_bell.ring();
+            }
+            Ok(is_there)
+        })?;
+        if is_there {
+            return Ok(());
+        }
+        if is_full {
+            // Only what is lent can be in the way.
+            return Err(Errno::NOBUFS);
+        }
+        if state.has_leader {
+            let end = state.engine.needed_end(attempt);
+            let sleep = state.sleepers.begin(end)?;
+            drop(state);
+            let slept = sleep.sleep(Fd::new(-1), Events::default(), until);
+            self.state.lock()?.sleepers.end(sleep);
+            return slept.map(drop);
+        }
+        state.has_leader = true;
+        let moves = self.moves.load(Ordering::Acquire);
+        drop(state);
+        let ready = || {
+            q.published_mark() != mark
+                || self.moves.load(Ordering::Acquire) != moves
+                || q.peer_has_closed()
+                || q.peer_is_full()
+        };
+        let read = Events { read: true, ..Events::default() };
+        let slept = self.ring.sleep(read, Fd::new(-1), Events::default(), until, ready);
+        let mut state = self.state.lock()?;
+        state.has_leader = false;
+        // One of them takes over.
+        state.sleepers.wake(u64::MAX);
+        slept.map(drop)
+    }
+}
+
+/// The ring where every byte of the stream travels on it.
+struct WholeRing<'r, 'q> {
+    ring: &'r Ring,
+    source: RingSource<'r, 'q>,
+}
+
+impl WholeRing<'_, '_> {
+    /// Whether the next byte is there: false at the end of the stream.
+    fn is_at_data(&self) -> Result<bool, Errno> {
+        // Asked before the ring is: what the peer published before it closed is still to be read.
+        let closed = self.ring.queue.peer_has_closed();
+        match self.source.rx.step().map_err(reset)? {
+            RxStep::Ring => Ok(true),
+            RxStep::End => Ok(false),
+            RxStep::TcpUnbounded | RxStep::RingEmpty if closed => Ok(false),
+            _ => Err(Errno::AGAIN),
+        }
+    }
+
+    /// How many bytes are there, and what comes behind them.
+    fn ahead(&self) -> Result<(Look, u64), Errno> {
+        let closed = self.ring.queue.peer_has_closed();
+        match self.is_at_data() {
+            Ok(true) => match self.source.rx.arrived().map_err(reset)? {
+                (Look::Missing, bytes) if closed => Ok((Look::Ended, bytes)),
+                ahead => Ok(ahead),
+            },
+            Ok(false) => Ok((Look::Ended, 0)),
+            Err(Errno::AGAIN) => Ok((Look::Missing, 0)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Source for WholeRing<'_, '_> {
+    fn receive(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Errno> {
+        if self.is_at_data()? { self.source.receive(into, most).map_err(reset) } else { Ok(0) }
+    }
+
+    fn look(&mut self, ahead: u64, most: u64, into: &mut Scatter<'_, '_>) -> Result<Look, Errno> {
+        let closed = self.ring.queue.peer_has_closed();
+        match self.is_at_data() {
+            Ok(true) => match self.source.rx.look(ahead, most, into).map_err(reset)? {
+                Look::Missing if closed => Ok(Look::Ended),
+                look => Ok(look),
+            },
+            Ok(false) => Ok(Look::Ended),
+            Err(Errno::AGAIN) => Ok(Look::Missing),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn discard(&mut self, n: u64) -> Result<u64, Errno> {
+        self.source.pass(n, true).map_err(reset)
+    }
+
+    fn release(&mut self, span: Span, is_taken: &dyn Fn(Span) -> bool) -> Result<(), Errno> {
+        self.source.release(span, is_taken).map_err(reset)
+    }
+
+    fn arrived(&mut self) -> Result<u64, Errno> {
+        Ok(self.ahead()?.1)
+    }
+
+    fn discards_cheaply(&self) -> bool {
+        true
+    }
+}
+
+fn reset(_: Violation) -> Errno {
+    Errno::CONNRESET
+}
+
+impl Seek for SeekRing<'_> {
+    fn try_seek(&self, at: At, into: &mut [IoSliceMut<'_>], flags: SeekFlags) -> Result<usize, Errno> {
+        let mut scatter = Scatter::new(into);
+        self.with_engine(|engine, source| {
+            let attempt = engine.begin(at, scatter.remaining() as u64, flags)?;
+            engine.attempt(source, attempt, &mut scatter)
+        })
+    }
+
+    fn seek(
+        &self,
+        at: At,
+        into: &mut [IoSliceMut<'_>],
+        flags: SeekFlags,
+        until: &dyn Fn() -> Result<Deadline, Errno>,
+    ) -> Result<usize, Errno> {
+        let len = into.iter().map(|buf| buf.len() as u64).sum();
+        let begun = Cell::new(None);
+        until_there(
+            into,
+            |scatter| {
+                self.with_engine(|engine, source| {
+                    let attempt = match begun.get() {
+                        Some(attempt) => attempt,
+                        None => engine.begin(at, len, flags)?,
+                    };
+                    begun.set(Some(attempt));
+                    engine.attempt(source, attempt, scatter)
+                })
+            },
+            |deadline| begun.get().map_or(Ok(()), |attempt| self.wait_for(&attempt, deadline)),
+            until,
+        )
+    }
+
+    fn try_recv(&self, into: &mut [IoSliceMut<'_>], peek: bool) -> Result<usize, Errno> {
+        let mut scatter = Scatter::new(into);
+        self.with_engine(|engine, source| match peek {
+            true => engine.peek(source, &mut scatter),
+            false => engine.recv(source, &mut scatter),
+        })
+    }
+
+    fn wait(&self, at: At, len: u64, until: Deadline) -> Result<(), Errno> {
+        let flags = SeekFlags { peek: true, partial: false };
+        let attempt = self.state.lock()?.engine.begin(at, len, flags)?;
+        self.wait_for(&attempt, until)
+    }
+
+    fn make_room(&self) -> Result<(), Errno> {
+        self.with_engine(|engine, source| engine.drain(source)).map(drop)
+    }
+
+    fn extent(&self) -> Result<Extent, Errno> {
+        self.with_engine(|engine, source| engine.extent(source))
+    }
+}

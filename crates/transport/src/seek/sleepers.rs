@@ -1,0 +1,101 @@
+//! Who sleeps until which bytes have arrived, each on a bell of its own: of several that share one, the first to wake
+//! would silence it for the others.
+
+use std::sync::Arc;
+
+use crate::Errno;
+use crate::sys::Fd;
+use crate::sys::bell::Bell;
+use crate::sys::poll::{self, Deadline, Events};
+
+/// Bells that are kept for the next time.
+const SPARE: usize = 2;
+
+/// Those who sleep for one stream. For one caller at a time.
+#[derive(Debug, Default)]
+pub struct Sleepers {
+    asleep: Vec<Sleeper>,
+    spare: Vec<Arc<Bell>>,
+}
+
+#[derive(Debug)]
+struct Sleeper {
+    /// Position that has to have arrived.
+    end: u64,
+    bell: Arc<Bell>,
+    rung: bool,
+}
+
+/// Held by one sleeper.
+#[derive(Debug)]
+pub struct Sleep {
+    end: u64,
+    bell: Arc<Bell>,
+}
+
+impl Sleepers {
+    /// Enters one for the bytes before `end`.
+    ///
+    /// # Errors
+    /// Those of eventfd(2).
+    pub fn begin(&mut self, end: u64) -> Result<Sleep, Errno> {
+        let bell = match self.spare.pop() {
+            Some(bell) => bell,
+            None => {
+                let bell =
+                    Bell::new().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
+                Arc::new(bell)
+            }
+        };
+        self.asleep.push(Sleeper { end, bell: Arc::clone(&bell), rung: false });
+        Ok(Sleep { end, bell })
+    }
+
+    /// It is awake.
+    pub fn end(&mut self, sleep: Sleep) {
+        let at = self.asleep.iter().position(|other| Arc::ptr_eq(&other.bell, &sleep.bell));
+        if at.is_some_and(|at| self.asleep.swap_remove(at).rung) {
+            sleep.bell.quiet();
+        }
+        if self.spare.len() < SPARE {
+            self.spare.push(sleep.bell);
+        }
+    }
+
+    /// Wakes those who wait for bytes before `end`.
+    pub fn wake(&mut self, end: u64) {
+        for sleeper in self.asleep.iter_mut().filter(|sleeper| sleeper.end <= end && !sleeper.rung) {
+            sleeper.rung = true;
+            sleeper.bell.ring();
+        }
+    }
+
+    /// The lowest position that somebody waits for who cannot go on with the bytes before `front`.
+    #[must_use]
+    pub fn least(&self, front: u64) -> Option<u64> {
+        self.asleep.iter().map(|sleeper| sleeper.end).filter(|end| *end > front).min()
+    }
+
+    /// Whether nobody sleeps.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.asleep.is_empty()
+    }
+}
+
+impl Sleep {
+    /// Position that has to have arrived.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.end
+    }
+
+    /// Sleeps until it is woken, or something happens to the socket, if there is one: what is wanted of it is
+    /// `of_socket`, and what came is returned. Not to be called with a lock held.
+    ///
+    /// # Errors
+    /// ETIMEDOUT, EINTR.
+    pub fn sleep(&self, socket: Fd, of_socket: Events, until: Deadline) -> Result<Events, Errno> {
+        poll::wait(self.bell.fd(), socket, of_socket, until).map(|(_, events)| events)
+    }
+}

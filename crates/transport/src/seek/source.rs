@@ -1,0 +1,59 @@
+//! What an engine needs of that which brings the bytes.
+
+use protocol::span::Span;
+
+use crate::Errno;
+use crate::iov::Scatter;
+
+/// How far a look ahead got.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Look {
+    /// All the bytes were there.
+    Done,
+    /// The rest of them has not arrived.
+    Missing,
+    /// The stream ends before the rest of them.
+    Ended,
+    /// The rest of them cannot be looked at before this many bytes, counted from the front, are received.
+    Behind(u64),
+}
+
+/// Bytes in order, with a look ahead. The front is the first byte that was not received from it.
+/// No method waits.
+pub trait Source {
+    /// Receives up to `most` bytes from the front into `into`; 0 is the end of the stream.
+    ///
+    /// # Errors
+    /// EAGAIN when there is nothing; those of recv(2).
+    fn receive(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Errno>;
+
+    /// Copies up to `most` bytes that begin `ahead` bytes behind the front; they stay. `into` holds those that
+    /// were there, whatever is returned.
+    ///
+    /// # Errors
+    /// Those of recv(2), not EAGAIN.
+    fn look(&mut self, ahead: u64, most: u64, into: &mut Scatter<'_, '_>) -> Result<Look, Errno>;
+
+    /// Throws bytes at the front away, at most `n`, all of which were taken. Returns how many; 0 when they are
+    /// not there.
+    ///
+    /// # Errors
+    /// Those of recv(2).
+    fn discard(&mut self, n: u64) -> Result<u64, Errno>;
+
+    /// The bytes of `span`, counted from the front, were just taken: their memory may go back. `is_taken` tells
+    /// whether all of a span, counted alike, is.
+    ///
+    /// # Errors
+    /// Those of recv(2).
+    fn release(&mut self, span: Span, is_taken: &dyn Fn(Span) -> bool) -> Result<(), Errno>;
+
+    /// Bytes that have arrived behind the front, as far as can be seen.
+    ///
+    /// # Errors
+    /// Those of ioctl(2).
+    fn arrived(&mut self) -> Result<u64, Errno>;
+
+    /// Whether what was taken at the front is best thrown away at once, because that costs no system call.
+    fn discards_cheaply(&self) -> bool;
+}

@@ -1,0 +1,75 @@
+//! Who sleeps for which bytes of the kernel's socket.
+//!
+//! A sleeper asks the kernel to wake it when all that it needs is there, by SO_RCVLOWAT, so that it is woken once and
+//! not for every segment. The kernel says "readable" earlier when its memory is nearly full or the window nearly shut
+//! (tcp(7), `tcp_epollin_ready`): nothing more comes until something is taken out, and that is how a range that cannot
+//! arrive is found out. Whoever moves bytes away from the front of the socket sets the mark anew, and rings for those
+//! whose bytes it has moved.
+
+use super::sleepers::{Sleep, Sleepers};
+use crate::Errno;
+use crate::sys::poll::{Deadline, Events};
+use crate::sys::{Fd, socket};
+
+/// The sleepers of one socket. For one caller at a time.
+#[derive(Debug, Default)]
+pub struct KernelWaits {
+    sleepers: Sleepers,
+    /// SO_RCVLOWAT as the application set it.
+    low_water: Option<u32>,
+}
+
+impl KernelWaits {
+    /// Enters a sleeper for the bytes before `end`, with the socket's front at `front`.
+    ///
+    /// # Errors
+    /// Those of eventfd(2).
+    pub fn begin(&mut self, fd: Fd, front: u64, end: u64) -> Result<Sleep, Errno> {
+        if self.sleepers.is_empty() {
+            self.low_water = socket::receive_low_water(fd).ok().map(|bytes| bytes as u32);
+        }
+        let sleep = self.sleepers.begin(end)?;
+        self.set_low_water(fd, front);
+        Ok(sleep)
+    }
+
+    /// The sleeper is awake. Returns whether the kernel was asked for just what it needs.
+    pub fn end(&mut self, fd: Fd, front: u64, sleep: Sleep) -> bool {
+        let was_least = self.sleepers.least(front).is_none_or(|least| least >= sleep.position());
+        self.sleepers.end(sleep);
+        self.set_low_water(fd, front);
+        was_least
+    }
+
+    /// Bytes were taken from the socket, whose front is now at `front`.
+    pub fn moved(&mut self, fd: Fd, front: u64) {
+        if !self.sleepers.is_empty() {
+            self.sleepers.wake(front);
+            self.set_low_water(fd, front);
+        }
+    }
+
+    /// Everybody looks again.
+    pub fn wake_all(&mut self, fd: Fd) {
+        self.moved(fd, u64::MAX);
+    }
+
+    fn set_low_water(&self, fd: Fd, front: u64) {
+        let bytes = match self.sleepers.least(front) {
+            Some(least) => u32::try_from(least - front).unwrap_or(u32::MAX),
+            None => self.low_water.unwrap_or(1),
+        };
+        // A failure costs wake-ups that come too early.
+        let _ = socket::set_receive_low_water(fd, bytes);
+    }
+}
+
+/// Sleeps until the socket has something, or the sleeper is woken. Returns whether it has, and has not ended.
+///
+/// # Errors
+/// ETIMEDOUT, EINTR.
+pub fn sleep_on_socket(sleep: &Sleep, fd: Fd, until: Deadline) -> Result<bool, Errno> {
+    let read = Events { read: true, hangup: true, ..Events::default() };
+    let events = sleep.sleep(fd, read, until)?;
+    Ok(events.read && !events.hangup && !events.dead)
+}
