@@ -189,6 +189,30 @@ fn both_ends_may_send_far_more_than_the_buffers_hold() {
     });
 }
 
+/// The same over shared memory, where it is to be had.
+#[test]
+fn both_ends_may_send_over_streams_that_leave_tcp() {
+    const COUNT: u64 = 300;
+    let listener = seekwire::Listener::bind("127.0.0.1:0").unwrap();
+    let left = seekwire::Stream::connect(listener.local_addr().unwrap()).unwrap();
+    let (right, _) = listener.accept().unwrap();
+    let (left, right) = (Mailbox::new(left).unwrap(), Mailbox::new(right).unwrap());
+    std::thread::scope(|scope| {
+        for end in [&left, &right] {
+            scope.spawn(move || {
+                for n in 0..COUNT {
+                    end.send(n, &body(n, 100_000)).unwrap();
+                }
+                for n in (0..COUNT).rev() {
+                    assert!(end.recv_vec(exact(n)).unwrap().1 == body(n, 100_000));
+                }
+                end.finish().unwrap();
+                assert!(matches!(end.recv_vec(Selector::ANY).unwrap_err(), RecvError::Closed));
+            });
+        }
+    });
+}
+
 #[test]
 fn both_ends_may_send_while_threads_of_both_receive() {
     const COUNT: u64 = 400;

@@ -35,8 +35,8 @@ use std::sync::{Condvar, Mutex};
 pub use error::{PeerMisbehaved, RecvError, SendError};
 pub use protocol::message::{Selector, Ticket};
 
-use crate::SeekStream;
 use crate::seek::SeekSocket;
+use crate::{SeekStream, Stream};
 use error::End;
 use inbox::Inbox;
 use parcel::Parcel;
@@ -108,6 +108,12 @@ pub trait Hangup: SeekSocket {
 impl Hangup for SeekStream {
     fn hang_up(&self, how: Shutdown) -> io::Result<()> {
         self.get_ref().shutdown(how)
+    }
+}
+
+impl Hangup for Stream {
+    fn hang_up(&self, how: Shutdown) -> io::Result<()> {
+        self.shutdown(how)
     }
 }
 
