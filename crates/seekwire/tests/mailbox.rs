@@ -5,8 +5,8 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use protocol::message::{HELLO, Header};
-use seekwire::SeekStream;
 use seekwire::mailbox::{Envelope, Limits, Mailbox, PeerMisbehaved, RecvError, Selector, SendError};
+use seekwire::{SeekSocket as _, SeekStream};
 
 fn streams() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -64,6 +64,26 @@ fn messages_of_one_tag_do_not_overtake_each_other_whatever_their_sizes() {
             assert_eq!(right.recv_vec(Selector::ANY).unwrap().1, b"in between");
         }
     });
+}
+
+#[test]
+fn what_nobody_has_asked_for_stays_in_the_stream() {
+    const LEN: usize = 3000;
+    let (left, right) = pair();
+    for tag in 0..20 {
+        left.send(tag, &body(tag, LEN)).unwrap();
+    }
+    assert_eq!(right.probe_wait(exact(19)).unwrap().len, LEN);
+    let extent = right.get_ref().extent().unwrap();
+    assert!(extent.head <= HELLO.len() as u64 && extent.holes.is_empty(), "{extent:?}");
+    assert_eq!(right.recv_vec(exact(10)).unwrap().1, body(10, LEN));
+    let hole = right.get_ref().holes().unwrap()[0];
+    let start = (HELLO.len() + 10 * (16 + LEN)) as u64;
+    assert_eq!((hole.start, hole.end), (start, start + 16 + LEN as u64));
+    for tag in (0..20).filter(|tag| *tag != 10) {
+        assert_eq!(right.recv_any(&mut [0; LEN]).unwrap().tag, tag);
+    }
+    assert!(right.get_ref().holes().unwrap().is_empty());
 }
 
 #[test]
@@ -169,6 +189,30 @@ fn both_ends_may_send_far_more_than_the_buffers_hold() {
     });
 }
 
+/// The same over shared memory, where it is to be had.
+#[test]
+fn both_ends_may_send_over_streams_that_leave_tcp() {
+    const COUNT: u64 = 300;
+    let listener = seekwire::Listener::bind("127.0.0.1:0").unwrap();
+    let left = seekwire::Stream::connect(listener.local_addr().unwrap()).unwrap();
+    let (right, _) = listener.accept().unwrap();
+    let (left, right) = (Mailbox::new(left).unwrap(), Mailbox::new(right).unwrap());
+    std::thread::scope(|scope| {
+        for end in [&left, &right] {
+            scope.spawn(move || {
+                for n in 0..COUNT {
+                    end.send(n, &body(n, 100_000)).unwrap();
+                }
+                for n in (0..COUNT).rev() {
+                    assert!(end.recv_vec(exact(n)).unwrap().1 == body(n, 100_000));
+                }
+                end.finish().unwrap();
+                assert!(matches!(end.recv_vec(Selector::ANY).unwrap_err(), RecvError::Closed));
+            });
+        }
+    });
+}
+
 #[test]
 fn both_ends_may_send_while_threads_of_both_receive() {
     const COUNT: u64 = 400;
@@ -200,8 +244,8 @@ fn threads_wait_for_different_tags() {
 #[test]
 fn threads_wait_for_different_tags_when_the_buffers_are_tiny() {
     let (left, right) = streams();
-    rustix::net::sockopt::set_socket_recv_buffer_size(&right, 4096).unwrap();
-    rustix::net::sockopt::set_socket_send_buffer_size(&left, 4096).unwrap();
+    rustix::net::sockopt::set_socket_recv_buffer_size(&right, 32_768).unwrap();
+    rustix::net::sockopt::set_socket_send_buffer_size(&left, 32_768).unwrap();
     different_tags(&Mailbox::from_tcp(left).unwrap(), &Mailbox::from_tcp(right).unwrap());
 }
 
@@ -367,10 +411,16 @@ fn holes_without_memory_to_close_them_are_reported() {
         let mut buffer = vec![0; 3000];
         let (mut even, mut full) = (0, 0);
         for n in (1..COUNT).step_by(2) {
-            while let Err(error) = right.recv(exact(1), &mut buffer) {
+            let ticket = (n % 4 == 1).then(|| right.post(exact(1), vec![0; 3000]));
+            loop {
+                let received = match ticket {
+                    Some(ticket) => right.wait(ticket).map(|completed| buffer = completed.buffer),
+                    None => right.recv(exact(1), &mut buffer).map(drop),
+                };
+                let Err(error) = received else { break };
                 assert!(matches!(error, RecvError::Full { .. }), "{error}");
                 full += 1;
-                assert!(right.recv_vec(Selector::ANY).unwrap().1 == body(even, 3000));
+                assert!(right.recv_vec(exact(0)).unwrap().1 == body(even, 3000));
                 even += 2;
             }
             assert!(buffer == body(n, 3000));
@@ -418,6 +468,38 @@ fn senders_that_nobody_receives_from_are_told_when_the_memory_is_full() {
                 full
             });
         }
+    });
+}
+
+/// The rest of a message that was begun goes out while this end waits for something else.
+#[test]
+fn what_was_begun_goes_out_while_receiving() {
+    const COUNT: u32 = 300;
+    const LEN: u32 = 30_000;
+    let (left, mut right) = streams();
+    let left = Mailbox::new(SeekStream::with_memory(left, 1 << 20)).unwrap();
+    let sent = body(3, 32 << 20);
+    std::thread::scope(|scope| {
+        let (full, is_full) = std::sync::mpsc::channel();
+        let sent = &sent;
+        scope.spawn(move || {
+            right.write_all(&HELLO).unwrap();
+            for n in 0..COUNT {
+                right.write_all(&message(n, 1, LEN, &body(n.into(), LEN as usize))).unwrap();
+            }
+            is_full.recv().unwrap();
+            let mut received = vec![0; HELLO.len() + 16 + sent.len()];
+            right.read_exact(&mut received).unwrap();
+            assert!(received.ends_with(sent));
+            right.write_all(&message(COUNT, 2, 4, b"done")).unwrap();
+        });
+        let error = left.send(7, sent).unwrap_err();
+        assert!(matches!(error, SendError::Full { begun: true, .. }), "{error}");
+        full.send(()).unwrap();
+        for n in 0..COUNT {
+            assert!(left.recv_vec(exact(1)).unwrap().1 == body(n.into(), LEN as usize));
+        }
+        assert_eq!(left.recv_vec(exact(2)).unwrap().1, b"done");
     });
 }
 

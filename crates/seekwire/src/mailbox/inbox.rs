@@ -1,17 +1,16 @@
 //! The receiving side: finds messages in the stream and gives them to those who want them. Nothing in here sleeps.
 
 use std::collections::{HashMap, hash_map};
-use std::io::{self, IoSliceMut};
 
-use protocol::message::{HEADER, HELLO, Header, Labelled, Matching, Selector, Ticket};
-use protocol::span::Span;
+use protocol::message::{Labelled, Matching, Selector, Ticket};
 
-use super::error::{End, Failed, PeerMisbehaved, RecvError};
+use super::error::{End, RecvError};
 use super::parcel::Parcel;
 use super::reader::{Fill, Reader, SMALL, Wait};
+use super::scanner::Scanner;
 use super::waiting::Waiting;
 use super::{Envelope, Limits};
-use crate::seek::{At, SeekFlags, SeekSocket};
+use crate::seek::SeekSocket;
 
 /// How many messages are moved out of the stream at a time when it has too many holes.
 const MOVED: usize = 128;
@@ -91,10 +90,7 @@ pub(super) struct Inbox {
     done: HashMap<Ticket, Outcome>,
     active: Vec<Active>,
     reader: Reader,
-    /// Position of the next header, and its number.
-    next: u64,
-    sequence: u32,
-    greeted: bool,
+    scanner: Scanner,
     pub(super) end: Option<End>,
     pub(super) waiting: Waiting,
 }
@@ -108,9 +104,7 @@ impl Inbox {
             done: HashMap::new(),
             active: Vec::new(),
             reader: Reader::new(),
-            next: start,
-            sequence: 0,
-            greeted: false,
+            scanner: Scanner::new(start, limits.message),
             end: None,
             waiting: Waiting::default(),
         }
@@ -124,7 +118,7 @@ impl Inbox {
         if let Some(end) = &self.end {
             return Err(end.clone().into());
         }
-        let header = match self.look(stream) {
+        let header = match self.scanner.look(stream, &mut self.reader) {
             Ok(Ok(header)) => header,
             Ok(Err(wait)) => return Ok(Step::Wait(wait)),
             Err(end) => {
@@ -138,10 +132,7 @@ impl Inbox {
         if receive.is_none() && !fresh && self.matching.unexpected_count() >= self.limits.unexpected {
             return Err(self.full());
         }
-        let parcel = Parcel::new(header, self.next);
-        self.next += header.total();
-        self.sequence = self.sequence.wrapping_add(1);
-        let message = self.matching.label(header.tag, parcel);
+        let message = self.matching.label(header.tag, self.scanner.pass(header));
         match (receive, mine) {
             (Some((ticket, _)), Mine::Waiting(own)) if ticket == own => return Ok(Step::Mine(message)),
             (None, _) if fresh => return Ok(Step::Mine(message)),
@@ -171,87 +162,6 @@ impl Inbox {
             }
         }
         Ok(wait)
-    }
-
-    /// The next header. Small messages are not seen before they have come to their end.
-    fn look(&mut self, stream: &impl SeekSocket) -> Result<Result<Header, Wait>, End> {
-        if !self.greeted
-            && let Err(wait) = self.greet(stream)?
-        {
-            return Ok(Err(wait));
-        }
-        let mut need = HEADER;
-        loop {
-            if self.reader.front.get(self.next, need).is_none()
-                && let Err(wait) = self.arrived(stream, need)?
-            {
-                return Ok(Err(wait));
-            }
-            let bytes = self.reader.front.get(self.next, HEADER).and_then(|bytes| bytes.try_into().ok());
-            let header = Header::decode(bytes.unwrap_or_default(), self.sequence, self.limits.message)
-                .map_err(|error| End::Misbehaved(error.into()))?;
-            let total = header.total() as usize;
-            if total > SMALL {
-                self.reader.front.used(HEADER);
-                return Ok(Ok(header));
-            }
-            if total <= need {
-                self.reader.front.used(total);
-                return Ok(Ok(header));
-            }
-            need = total;
-        }
-    }
-
-    fn greet(&mut self, stream: &impl SeekSocket) -> Result<Result<(), Wait>, End> {
-        let looked = self.arrived(stream, HELLO.len());
-        let seen = self.reader.front.from(self.next);
-        let seen = &seen[..seen.len().min(HELLO.len())];
-        if !HELLO.starts_with(seen) {
-            return Err(End::Misbehaved(PeerMisbehaved::Hello { found: seen.to_vec() }));
-        }
-        if let Err(wait) = looked? {
-            return Ok(Err(wait));
-        }
-        let hello = Span { start: self.next, end: self.next + HELLO.len() as u64 };
-        self.reader.front.used(HELLO.len());
-        self.reader.spend(stream, hello);
-        self.next = hello.end;
-        self.greeted = true;
-        Ok(Ok(()))
-    }
-
-    /// Looks at what comes next, at least at `need` bytes.
-    fn arrived(&mut self, stream: &impl SeekSocket, need: usize) -> Result<Result<(), Wait>, End> {
-        let wait = Wait::all(self.next, need as u64);
-        let looked = match self.reader.front.refill(stream, self.next, need) {
-            Ok(n) if n >= need => return Ok(Ok(())),
-            Ok(0) => return Err(self.no_more(stream)),
-            // Is that because the rest has not come yet, or because it never will?
-            Ok(_) => {
-                let mut rest = [0; SMALL];
-                let into = &mut [IoSliceMut::new(&mut rest[..need])];
-                stream.try_seek(At::Position(self.next), into, SeekFlags { peek: true, partial: false })
-            }
-            Err(error) => Err(error),
-        };
-        match looked {
-            Ok(n) if n < need => Err(End::Misbehaved(PeerMisbehaved::CutOff { missing: (need - n) as u64 })),
-            Ok(_) => Ok(Err(wait)),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Err(wait)),
-            Err(error) => Err(End::Failed(Failed::from(&error))),
-        }
-    }
-
-    /// The stream has ended; perhaps before the end of the last message that began.
-    fn no_more(&self, stream: &impl SeekSocket) -> End {
-        match stream.extent() {
-            Ok(extent) if extent.arrived < self.next => {
-                End::Misbehaved(PeerMisbehaved::CutOff { missing: self.next - extent.arrived })
-            }
-            Ok(_) => End::Closed,
-            Err(error) => End::Failed(Failed::from(&error)),
-        }
     }
 
     /// No message comes any more: nobody may wait for one.

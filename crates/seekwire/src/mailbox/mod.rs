@@ -7,7 +7,8 @@
 //!     receive    receives of the calling thread
 //!     posted     receives that any thread completes
 //!   waiting    who sleeps in the stream, and how the others are woken
-//!   inbox      finds messages in the stream, and whom they are for
+//!   inbox      whom the messages are for
+//!     scanner    finds the headers
 //!   reader     takes messages out of the stream
 //!     parcel     a message whose header has been read
 //!     view       a copy of bytes that stay in the stream
@@ -20,6 +21,7 @@ mod parcel;
 mod posted;
 mod reader;
 mod receive;
+mod scanner;
 mod send;
 mod spent;
 mod view;
@@ -33,8 +35,8 @@ use std::sync::{Condvar, Mutex};
 pub use error::{PeerMisbehaved, RecvError, SendError};
 pub use protocol::message::{Selector, Ticket};
 
-use crate::SeekStream;
 use crate::seek::SeekSocket;
+use crate::{SeekStream, Stream};
 use error::End;
 use inbox::Inbox;
 use parcel::Parcel;
@@ -106,6 +108,12 @@ pub trait Hangup: SeekSocket {
 impl Hangup for SeekStream {
     fn hang_up(&self, how: Shutdown) -> io::Result<()> {
         self.get_ref().shutdown(how)
+    }
+}
+
+impl Hangup for Stream {
+    fn hang_up(&self, how: Shutdown) -> io::Result<()> {
+        self.shutdown(how)
     }
 }
 

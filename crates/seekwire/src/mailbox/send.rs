@@ -1,5 +1,6 @@
 //! The sending side: one message after the other, and progress on receiving while there is no room.
 
+use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::{MutexGuard, PoisonError};
 
@@ -20,13 +21,13 @@ pub(super) struct Outbox {
     busy: bool,
     sequence: u32,
     /// What has to go out before the next message.
-    rest: Vec<u8>,
+    rest: VecDeque<u8>,
     pub(super) finished: bool,
 }
 
 impl Outbox {
     pub(super) fn new() -> Self {
-        Self { busy: false, sequence: 0, rest: HELLO.to_vec(), finished: false }
+        Self { busy: false, sequence: 0, rest: VecDeque::from(HELLO), finished: false }
     }
 }
 
@@ -34,7 +35,7 @@ impl Outbox {
 struct Turn<'a, S: SeekSocket> {
     mailbox: &'a Mailbox<S>,
     sequence: u32,
-    rest: Vec<u8>,
+    rest: VecDeque<u8>,
 }
 
 impl<S: SeekSocket> Drop for Turn<'_, S> {
@@ -120,8 +121,8 @@ impl<S: SeekSocket> Mailbox<S> {
         if outbox.busy || outbox.rest.is_empty() {
             return false;
         }
-        match self.stream.try_send(&[IoSlice::new(&outbox.rest)]) {
-            Ok(n) => drop(outbox.rest.drain(..n)),
+        match try_send_from(&self.stream, &mut outbox.rest) {
+            Ok(()) => {}
             Err(error) if is_passing(&error) => {}
             // The next one who sends will hear of it.
             Err(_) => return false,
@@ -167,8 +168,8 @@ impl<S: SeekSocket> Mailbox<S> {
 impl<S: SeekSocket> Turn<'_, S> {
     fn rest(&mut self) -> Result<(), SendError> {
         while !self.rest.is_empty() {
-            match self.mailbox.stream.try_send(&[IoSlice::new(&self.rest)]) {
-                Ok(n) => drop(self.rest.drain(..n)),
+            match try_send_from(&self.mailbox.stream, &mut self.rest) {
+                Ok(()) => {}
                 Err(error) if is_passing(&error) => self.mailbox.wait_for_room()?,
                 Err(error) => return Err(error.into()),
             }
@@ -195,7 +196,7 @@ impl<S: SeekSocket> Turn<'_, S> {
                 Err(error) => error.into(),
             };
             if begun {
-                left.iter().for_each(|piece| self.rest.extend_from_slice(piece));
+                left.iter().for_each(|piece| self.rest.extend(&**piece));
                 self.sequence = self.sequence.wrapping_add(1);
             }
             return Err(match why {
@@ -206,6 +207,14 @@ impl<S: SeekSocket> Turn<'_, S> {
         self.sequence = self.sequence.wrapping_add(1);
         Ok(())
     }
+}
+
+fn try_send_from(stream: &impl SeekSocket, rest: &mut VecDeque<u8>) -> io::Result<()> {
+    let (front, back) = rest.as_slices();
+    let bufs = [IoSlice::new(front), IoSlice::new(back)];
+    let n = stream.try_send(if back.is_empty() { &bufs[..1] } else { &bufs })?;
+    rest.drain(..n);
+    Ok(())
 }
 
 fn is_passing(error: &io::Error) -> bool {

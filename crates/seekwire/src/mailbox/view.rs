@@ -10,8 +10,6 @@ const MOST: usize = 64 << 10;
 /// The fewest: a header.
 const LEAST: usize = protocol::message::HEADER;
 
-const LOOK: SeekFlags = SeekFlags { peek: true, partial: true };
-
 #[derive(Debug)]
 pub(super) struct View {
     /// Position of the first byte.
@@ -46,9 +44,9 @@ impl View {
         self.used += n;
     }
 
-    /// Looks at what has arrived from `at` on, if possible at `least` bytes or more, and returns how many there
-    /// are. It looks at more each time as long as most of it is of use, which is so when messages are small, and
-    /// at less when it is not.
+    /// Looks at what has arrived from `at` on, at `least` bytes or more, and returns how many there are; fewer only
+    /// where the stream ends. It looks at more each time as long as most of it is of use, which is so when messages
+    /// are small, and at less when it is not. With `WouldBlock` the view has what there is.
     pub(super) fn refill(&mut self, stream: &impl SeekSocket, at: u64, least: usize) -> io::Result<usize> {
         if self.used * 4 < self.len {
             self.want = (self.want / 4).max(LEAST);
@@ -60,8 +58,16 @@ impl View {
             self.bytes.resize(size, 0);
         }
         (self.start, self.len, self.used) = (at, 0, 0);
-        let into = &mut [IoSliceMut::new(&mut self.bytes[..size])];
-        self.len = stream.try_seek(At::Position(at), into, LOOK)?;
+        self.len = self.look(stream, size, true)?;
+        if self.len > 0 && self.len < least {
+            // Is that because the rest has not come yet, or because it never will?
+            self.len = self.look(stream, least, false)?;
+        }
         Ok(self.len)
+    }
+
+    fn look(&mut self, stream: &impl SeekSocket, size: usize, partial: bool) -> io::Result<usize> {
+        let into = &mut [IoSliceMut::new(&mut self.bytes[..size])];
+        stream.try_seek(At::Position(self.start), into, SeekFlags { peek: true, partial })
     }
 }

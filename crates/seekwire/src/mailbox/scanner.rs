@@ -1,0 +1,116 @@
+//! Finds the headers, one behind the other.
+
+use std::io;
+
+use protocol::message::{HEADER, HELLO, Header};
+use protocol::span::Span;
+
+use super::error::{End, Failed, PeerMisbehaved};
+use super::parcel::Parcel;
+use super::reader::{Reader, SMALL, Wait};
+use crate::seek::SeekSocket;
+
+#[derive(Debug)]
+pub(super) struct Scanner {
+    /// Position of the next header, and its number.
+    next: u64,
+    sequence: u32,
+    greeted: bool,
+    /// Bytes of the longest message.
+    most: u32,
+}
+
+impl Scanner {
+    pub(super) fn new(start: u64, most: u32) -> Self {
+        Self { next: start, sequence: 0, greeted: false, most }
+    }
+
+    /// The message of this header; the next header is behind it.
+    pub(super) fn pass(&mut self, header: Header) -> Parcel {
+        let parcel = Parcel::new(header, self.next);
+        self.next += header.total();
+        self.sequence = self.sequence.wrapping_add(1);
+        parcel
+    }
+
+    /// The next header. Small messages are not seen before they have come to their end.
+    pub(super) fn look(
+        &mut self,
+        stream: &impl SeekSocket,
+        reader: &mut Reader,
+    ) -> Result<Result<Header, Wait>, End> {
+        if !self.greeted
+            && let Err(wait) = self.greet(stream, reader)?
+        {
+            return Ok(Err(wait));
+        }
+        let mut need = HEADER;
+        loop {
+            if reader.front.get(self.next, need).is_none()
+                && let Err(wait) = self.arrived(stream, reader, need)?
+            {
+                return Ok(Err(wait));
+            }
+            let bytes = reader.front.get(self.next, HEADER).and_then(|bytes| bytes.try_into().ok());
+            let header = Header::decode(bytes.unwrap_or_default(), self.sequence, self.most)
+                .map_err(|error| End::Misbehaved(error.into()))?;
+            let total = header.total() as usize;
+            if total > SMALL {
+                reader.front.used(HEADER);
+                return Ok(Ok(header));
+            }
+            if total <= need {
+                reader.front.used(total);
+                return Ok(Ok(header));
+            }
+            need = total;
+        }
+    }
+
+    fn greet(&mut self, stream: &impl SeekSocket, reader: &mut Reader) -> Result<Result<(), Wait>, End> {
+        let looked = self.arrived(stream, reader, HELLO.len());
+        let seen = reader.front.from(self.next);
+        let seen = &seen[..seen.len().min(HELLO.len())];
+        if !HELLO.starts_with(seen) {
+            return Err(End::Misbehaved(PeerMisbehaved::Hello { found: seen.to_vec() }));
+        }
+        if let Err(wait) = looked? {
+            return Ok(Err(wait));
+        }
+        let hello = Span { start: self.next, end: self.next + HELLO.len() as u64 };
+        reader.front.used(HELLO.len());
+        reader.spend(stream, hello);
+        self.next = hello.end;
+        self.greeted = true;
+        Ok(Ok(()))
+    }
+
+    /// Looks at what comes next, at least at `need` bytes.
+    fn arrived(
+        &self,
+        stream: &impl SeekSocket,
+        reader: &mut Reader,
+        need: usize,
+    ) -> Result<Result<(), Wait>, End> {
+        match reader.front.refill(stream, self.next, need) {
+            Ok(n) if n >= need => Ok(Ok(())),
+            Ok(0) => Err(self.no_more(stream)),
+            Ok(n) => Err(End::Misbehaved(PeerMisbehaved::CutOff { missing: (need - n) as u64 })),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Ok(Err(Wait::all(self.next, need as u64)))
+            }
+            Err(error) => Err(End::Failed(Failed::from(&error))),
+        }
+    }
+
+    /// The stream has ended; perhaps before the end of the last message that began.
+    fn no_more(&self, stream: &impl SeekSocket) -> End {
+        match stream.extent() {
+            Ok(extent) if extent.arrived < self.next => {
+                End::Misbehaved(PeerMisbehaved::CutOff { missing: self.next - extent.arrived })
+            }
+            Ok(_) => End::Closed,
+            Err(error) => End::Failed(Failed::from(&error)),
+        }
+    }
+}
