@@ -8,6 +8,8 @@
 //! | `SEEKWIRE_SEGMENT_SIZE`   | bytes of a segment                                                   |
 //! | `SEEKWIRE_SEGMENTS`       | segments of a pool                                                   |
 //! | `SEEKWIRE_THRESHOLD`      | calls on a connection before it is upgraded                          |
+//! | `SEEKWIRE_SEEK_MEMORY`    | bytes of library memory for what seeking moves there, per connection |
+//! | `SEEKWIRE_SEEK_SWITCH`    | average size in bytes below which messages are moved there in bulk   |
 //! | `SEEKWIRE_FALLBACK_AFTER` | go back to TCP after so many bytes on the ring: for tests            |
 
 use std::env;
@@ -16,6 +18,7 @@ use std::str::FromStr;
 use std::sync::OnceLock;
 
 use transport::layout::Geometry;
+use transport::seek::cost;
 use transport::spin::SpinPolicy;
 use transport::sys::host;
 
@@ -32,6 +35,10 @@ pub struct Config {
     pub geometry: Geometry,
     /// Calls on a connection before it is upgraded.
     pub threshold: u32,
+    /// Bytes of memory that a connection may use for what has to make room for bytes that are sought.
+    pub seek_memory: usize,
+    /// Average size below which what is sought is moved in bulk; `None`: as measured or built in.
+    pub seek_switch: Option<u32>,
     /// Bytes on the ring after which a connection goes back to TCP.
     pub fall_back_after: Option<u64>,
     /// What was not understood in the environment, a sentence each.
@@ -41,11 +48,20 @@ pub struct Config {
 /// Calls on a connection before it is upgraded, unless the environment says otherwise.
 pub const THRESHOLD: u32 = 8;
 
+/// Bytes of memory for what seeking moves there, unless the environment says otherwise.
+pub const SEEK_MEMORY: usize = 64 << 20;
+
 impl Config {
     /// The settings of this process, read from the environment at the first call.
     pub fn get() -> &'static Self {
         static CONFIG: OnceLock<Config> = OnceLock::new();
-        CONFIG.get_or_init(Self::from_env)
+        CONFIG.get_or_init(|| {
+            let config = Self::from_env();
+            if let Some(bytes) = config.seek_switch {
+                cost::set_switch(bytes);
+            }
+            config
+        })
     }
 
     /// Reads the environment. What cannot be understood is left at its default, with a complaint.
@@ -76,6 +92,8 @@ impl Config {
             default
         });
         let threshold = number(&lookup, "SEEKWIRE_THRESHOLD", &mut complaints).unwrap_or(THRESHOLD);
+        let seek_memory = number(&lookup, "SEEKWIRE_SEEK_MEMORY", &mut complaints).unwrap_or(SEEK_MEMORY);
+        let seek_switch = number(&lookup, "SEEKWIRE_SEEK_SWITCH", &mut complaints);
         let fall_back_after = number(&lookup, "SEEKWIRE_FALLBACK_AFTER", &mut complaints);
         Self {
             enabled: lookup("SEEKWIRE").is_none_or(|value| value != "off"),
@@ -83,6 +101,8 @@ impl Config {
             spin: spin.map_or(SpinPolicy::default(), |us: u64| SpinPolicy::Fixed(us.saturating_mul(1000))),
             geometry,
             threshold: threshold.max(1),
+            seek_memory,
+            seek_switch,
             fall_back_after,
             complaints,
         }

@@ -40,10 +40,11 @@ mod rendezvous;
 pub mod seek;
 mod seek_stream;
 mod stream;
+mod stream_seek;
 
 pub use config::Config;
 pub use connection::{
-    Connection, Interest, Patience, Plain, Readiness, RecvFlags, SendFlags, Status, Totals, Until,
+    Connection, Interest, Patience, Piece, Plain, Readiness, RecvFlags, SendFlags, Status, Totals, Until,
 };
 pub use listener::{Incoming, Listener};
 pub use mailbox::Mailbox;
@@ -52,6 +53,7 @@ pub use protocol::{Carrier, Reason, Role};
 pub use seek::{At, Extent, SeekFlags, SeekSocket};
 pub use seek_stream::SeekStream;
 pub use stream::{Borrowed, Reservation, Stream};
+pub use stream_seek::{LentBytes, SeekLoan};
 pub use transport::Errno;
 pub use transport::sys::Fd;
 

@@ -175,11 +175,15 @@ impl Stream {
         }
     }
 
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
     // ---- plain and attached -------------------------------------------------------------------
 
     fn receive(&self, bufs: &mut [IoSliceMut<'_>], flags: RecvFlags) -> io::Result<usize> {
         loop {
-            let Some(bracket) = self.connection.enter_plain() else {
+            let Some(bracket) = self.connection.enter_plain_to_receive() else {
                 return Ok(self.connection.recv(bufs, flags)?);
             };
             let how = if flags.peek { KernelRecv::PEEK } else { KernelRecv::empty() };

@@ -11,7 +11,10 @@ use seekwire::mailbox::{Envelope, Limits, Mailbox, PeerMisbehaved, RecvError, Se
 fn streams() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let left = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    (left, listener.accept().unwrap().0)
+    let right = listener.accept().unwrap().0;
+    left.set_nodelay(true).unwrap();
+    right.set_nodelay(true).unwrap();
+    (left, right)
 }
 
 fn pair() -> (Mailbox<SeekStream>, Mailbox<SeekStream>) {
@@ -190,13 +193,25 @@ fn both_ends_may_send_while_threads_of_both_receive() {
 
 #[test]
 fn threads_wait_for_different_tags() {
+    let (left, right) = pair();
+    different_tags(&left, &right);
+}
+
+#[test]
+fn threads_wait_for_different_tags_when_the_buffers_are_tiny() {
+    let (left, right) = streams();
+    rustix::net::sockopt::set_socket_recv_buffer_size(&right, 4096).unwrap();
+    rustix::net::sockopt::set_socket_send_buffer_size(&left, 4096).unwrap();
+    different_tags(&Mailbox::from_tcp(left).unwrap(), &Mailbox::from_tcp(right).unwrap());
+}
+
+fn different_tags(left: &Mailbox<SeekStream>, right: &Mailbox<SeekStream>) {
     const THREADS: u64 = 6;
     const ROUNDS: u64 = 400;
-    let (left, right) = pair();
     let probed = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         for tag in 0..THREADS {
-            let (right, probed) = (&right, &probed);
+            let probed = &probed;
             scope.spawn(move || {
                 for round in 0..ROUNDS {
                     let len = (tag * 997 + round * 31) as usize % 5000;
@@ -367,64 +382,58 @@ fn holes_without_memory_to_close_them_are_reported() {
     });
 }
 
-/// Neither end receives: at last the memory is full, and both are told so.
+/// Neither end receives until the memory of both is full and both are told so.
 #[test]
 fn senders_that_nobody_receives_from_are_told_when_the_memory_is_full() {
+    const LEN: usize = 30_000;
     let (left, right) = streams();
     let left = Mailbox::new(SeekStream::with_memory(left, 1 << 20)).unwrap();
     let right = Mailbox::new(SeekStream::with_memory(right, 1 << 20)).unwrap();
-    let sent = |end: &Mailbox<SeekStream>| {
-        let mut sent = 0u64;
-        loop {
-            match end.send(0, &body(sent, 30_000)) {
-                Ok(()) => sent += 1,
-                Err(SendError::Full { messages, begun }) => {
-                    assert!(messages > 0);
-                    return (sent, begun);
-                }
-                Err(other) => panic!("{other}"),
-            }
-        }
-    };
     std::thread::scope(|scope| {
         for end in [&left, &right] {
-            let sent = &sent;
             scope.spawn(move || {
-                let (count, begun) = sent(end);
-                // The peer sends one more message for each that is begun: what was begun arrives.
-                let last = if begun { count } else { count.saturating_sub(1) };
-                end.send(1, &last.to_le_bytes()).unwrap_or_else(|error| match error {
-                    SendError::Full { begun: false, .. } => {
-                        let mut buffer = vec![0; 30_000];
-                        let mut next = 0;
-                        loop {
-                            end.recv_any(&mut buffer).unwrap();
-                            assert!(buffer == body(next, 30_000));
-                            next += 1;
-                            match end.send(1, &last.to_le_bytes()) {
-                                Ok(()) => break,
-                                Err(SendError::Full { begun, .. }) if begun => break,
-                                Err(SendError::Full { .. }) => {}
-                                Err(other) => panic!("{other}"),
-                            }
+                let mut buffer = vec![0; LEN];
+                let (mut sent, mut received, mut full) = (0, 0, 0);
+                while sent < 1000 {
+                    match end.send(sent, &body(sent, LEN)) {
+                        Ok(()) => sent += 1,
+                        Err(SendError::Full { messages, begun }) => {
+                            assert!(messages > 0);
+                            // What was begun goes out by itself.
+                            sent += u64::from(begun);
+                            full += 1;
+                            let envelope = end.recv_any(&mut buffer).unwrap();
+                            assert_eq!((envelope.tag, u64::from(envelope.sequence)), (received, received));
+                            assert!(buffer == body(received, LEN));
+                            received += 1;
                         }
-                    }
-                    SendError::Full { .. } => {}
-                    other => panic!("{other}"),
-                });
-                let mut last = None;
-                while last.is_none() {
-                    let (envelope, bytes) = end.recv_vec(Selector::ANY).unwrap();
-                    if envelope.tag == 1 {
-                        last = Some(u64::from_le_bytes(bytes.try_into().unwrap()));
-                        assert_eq!(u64::from(envelope.sequence), last.unwrap() + 1);
-                    } else {
-                        assert!(bytes == body(envelope.sequence.into(), 30_000));
+                        Err(other) => panic!("{other}"),
                     }
                 }
+                for n in received..1000 {
+                    assert_eq!(end.recv_any(&mut buffer).unwrap().tag, n);
+                    assert!(buffer == body(n, LEN));
+                }
                 end.flush().unwrap();
+                full
             });
         }
+    });
+}
+
+#[test]
+fn cancelling_wakes_the_thread_that_waits() {
+    let (_left, right) = pair();
+    let ticket = right.post(exact(1), vec![0; 8]);
+    std::thread::scope(|scope| {
+        let leader = scope.spawn(|| right.recv_vec(exact(2)));
+        let waiting = scope.spawn(|| right.wait(ticket));
+        // One of both sleeps in the stream; if it is the one that waits for the ticket, closing wakes it.
+        assert!(right.cancel(ticket).is_some());
+        right.close();
+        let error = waiting.join().unwrap().unwrap_err();
+        assert!(matches!(error, RecvError::UnknownTicket(_)), "{error}");
+        assert!(leader.join().unwrap().is_err());
     });
 }
 
@@ -447,6 +456,18 @@ fn messages_that_wait_outlive_their_sender() {
     assert_eq!(right.recv_vec(Selector::ANY).unwrap().1, b"first");
     assert!(matches!(right.recv_vec(Selector::ANY).unwrap_err(), RecvError::Closed));
     assert!(matches!(right.probe(Selector::ANY).unwrap_err(), RecvError::Closed));
+}
+
+/// An end that only sends has the peer's greeting unread; dropping it must not reset the connection.
+#[test]
+fn what_was_sent_arrives_although_the_sender_is_dropped() {
+    for _ in 0..20 {
+        let (left, right) = pair();
+        left.send(1, &body(1, 100_000)).unwrap();
+        drop(left);
+        assert_eq!(right.recv_vec(exact(1)).unwrap().1, body(1, 100_000));
+        assert!(matches!(right.recv_vec(Selector::ANY).unwrap_err(), RecvError::Closed));
+    }
 }
 
 #[test]

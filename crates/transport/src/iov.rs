@@ -133,6 +133,19 @@ impl<'a, 'b> Scatter<'a, 'b> {
         result
     }
 
+    /// Forgets the last `n` bytes filled: they will be filled again.
+    pub fn rewind(&mut self, n: usize) {
+        let mut left = n.min(self.filled);
+        self.remaining += left;
+        self.filled -= left;
+        while left > self.offset {
+            left -= self.offset;
+            self.index -= 1;
+            self.offset = self.bufs[self.index].len();
+        }
+        self.offset -= left;
+    }
+
     /// Counts `n` bytes, none included, as filled that were read into [`Self::next_room`].
     pub fn filled_in_place(&mut self, n: usize) {
         if n > 0 {

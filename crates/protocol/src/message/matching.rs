@@ -4,6 +4,8 @@
 //! a receive takes the earliest unexpected message that it matches, so messages of one sender that match
 //! the same receive never overtake each other.
 
+use std::hash::{Hash, Hasher};
+
 use super::queue::{Queue, Slot};
 
 /// Which tags a receive matches: those that agree with `tag` in the bits of `mask`.
@@ -33,11 +35,18 @@ impl Selector {
 }
 
 /// Names a posted receive until it is matched or cancelled.
-#[derive(Clone, Copy, Debug, Eq, Hash, Ord, PartialEq, PartialOrd)]
+#[derive(Clone, Copy, Debug, Eq, Ord, PartialEq, PartialOrd)]
 pub struct Ticket {
     number: u64,
     slot: Slot,
     exact: bool,
+}
+
+impl Hash for Ticket {
+    /// The number is unique.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.number.hash(state);
+    }
 }
 
 /// A message in its place among the others.

@@ -1,7 +1,7 @@
 //! Entries in an order, those of equal key chained besides: the first of all and the first of a key are found
 //! without a search, and a queue that has grown to its size allocates nothing more.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map};
 
 /// No entry.
 const NONE: u32 = u32::MAX;
@@ -49,6 +49,41 @@ struct Links {
 
 const EMPTY: Ends = Ends { first: NONE, last: NONE };
 
+impl Ends {
+    /// Between which neighbours a number belongs.
+    fn place<T>(self, entries: &[Entry<T>], number: u64, links: impl Fn(&Entry<T>) -> Links) -> Links {
+        if entries.get(self.last as usize).is_none_or(|last| last.number < number) {
+            return Links { before: self.last, after: NONE };
+        }
+        let mut after = self.first;
+        while let Some(entry) = entries.get(after as usize)
+            && entry.number < number
+        {
+            after = links(entry).after;
+        }
+        let before = entries.get(after as usize).map_or(NONE, |entry| links(entry).before);
+        Links { before, after }
+    }
+
+    /// From now on `next` comes after `at.before`, and `previous` before `at.after`.
+    fn join<T>(
+        &mut self,
+        entries: &mut [Entry<T>],
+        at: Links,
+        (next, previous): (u32, u32),
+        links: impl Fn(&mut Entry<T>) -> &mut Links,
+    ) {
+        match entries.get_mut(at.before as usize) {
+            Some(before) => links(before).after = next,
+            None => self.first = next,
+        }
+        match entries.get_mut(at.after as usize) {
+            Some(after) => links(after).before = previous,
+            None => self.last = previous,
+        }
+    }
+}
+
 impl<T> Default for Queue<T> {
     fn default() -> Self {
         Self { entries: Vec::new(), free: Vec::new(), all: EMPTY, chains: HashMap::new() }
@@ -63,86 +98,46 @@ impl<T> Queue<T> {
     /// Adds an entry. Numbers are unique; what has a lower one than others are in the queue is searched for its
     /// place from the front.
     pub(super) fn insert(&mut self, number: u64, key: u64, value: T) -> Slot {
-        let chain = self.chains.get(&key).copied().unwrap_or(EMPTY);
-        let all = self.place(number, self.all, |entry| entry.all);
-        let links = self.place(number, chain, |entry| entry.chain);
-        let entry = Entry { number, key, value: Some(value), all, chain: links };
-        let slot = match self.free.pop() {
+        let Self { entries, free, all, chains } = self;
+        let chain = chains.entry(key).or_insert(EMPTY);
+        let entry = Entry {
+            number,
+            key,
+            value: Some(value),
+            all: all.place(entries, number, |entry| entry.all),
+            chain: chain.place(entries, number, |entry| entry.chain),
+        };
+        let (in_all, in_chain) = (entry.all, entry.chain);
+        let slot = match free.pop() {
             Some(slot) => {
-                self.entries[slot as usize] = entry;
+                entries[slot as usize] = entry;
                 slot
             }
             None => {
-                self.entries.push(entry);
-                (self.entries.len() - 1) as u32
+                entries.push(entry);
+                (entries.len() - 1) as u32
             }
         };
-        self.all = self.link(self.all, all, slot, |entry| &mut entry.all);
-        let chain = self.link(chain, links, slot, |entry| &mut entry.chain);
-        self.chains.insert(key, chain);
+        all.join(entries, in_all, (slot, slot), |entry| &mut entry.all);
+        chain.join(entries, in_chain, (slot, slot), |entry| &mut entry.chain);
         Slot(slot)
-    }
-
-    /// Between which neighbours a number belongs.
-    fn place(&self, number: u64, ends: Ends, links: impl Fn(&Entry<T>) -> Links) -> Links {
-        let last = self.entries.get(ends.last as usize);
-        if last.is_none_or(|last| last.number < number) {
-            return Links { before: ends.last, after: NONE };
-        }
-        let mut after = ends.first;
-        while let Some(entry) = self.entries.get(after as usize)
-            && entry.number < number
-        {
-            after = links(entry).after;
-        }
-        let before = self.entries.get(after as usize).map_or(NONE, |entry| links(entry).before);
-        Links { before, after }
-    }
-
-    fn link(
-        &mut self,
-        mut ends: Ends,
-        links: Links,
-        slot: u32,
-        of: impl Fn(&mut Entry<T>) -> &mut Links,
-    ) -> Ends {
-        match self.entries.get_mut(links.before as usize) {
-            Some(before) => of(before).after = slot,
-            None => ends.first = slot,
-        }
-        match self.entries.get_mut(links.after as usize) {
-            Some(after) => of(after).before = slot,
-            None => ends.last = slot,
-        }
-        ends
-    }
-
-    fn unlink(&mut self, mut ends: Ends, links: Links, of: impl Fn(&mut Entry<T>) -> &mut Links) -> Ends {
-        match self.entries.get_mut(links.before as usize) {
-            Some(before) => of(before).after = links.after,
-            None => ends.first = links.after,
-        }
-        match self.entries.get_mut(links.after as usize) {
-            Some(after) => of(after).before = links.before,
-            None => ends.last = links.before,
-        }
-        ends
     }
 
     /// Takes an entry out: its number, key and value.
     pub(super) fn remove(&mut self, slot: Slot) -> Option<(u64, u64, T)> {
-        let entry = self.entries.get_mut(slot.0 as usize)?;
+        let Self { entries, free, all, chains } = self;
+        let entry = entries.get_mut(slot.0 as usize)?;
         let value = entry.value.take()?;
-        let (number, key, all, chain) = (entry.number, entry.key, entry.all, entry.chain);
-        self.all = self.unlink(self.all, all, |entry| &mut entry.all);
-        let ends = self.chains.get(&key).copied().unwrap_or(EMPTY);
-        let ends = self.unlink(ends, chain, |entry| &mut entry.chain);
-        if ends.first == NONE {
-            self.chains.remove(&key);
-        } else {
-            self.chains.insert(key, ends);
+        let (number, key, in_all, in_chain) = (entry.number, entry.key, entry.all, entry.chain);
+        all.join(entries, in_all, (in_all.after, in_all.before), |entry| &mut entry.all);
+        if let hash_map::Entry::Occupied(mut chain) = chains.entry(key) {
+            let ends = (in_chain.after, in_chain.before);
+            chain.get_mut().join(entries, in_chain, ends, |entry| &mut entry.chain);
+            if chain.get().first == NONE {
+                chain.remove();
+            }
         }
-        self.free.push(slot.0);
+        free.push(slot.0);
         Some((number, key, value))
     }
 

@@ -56,6 +56,8 @@ pub(super) enum Try {
     Moved(usize),
     /// Nothing now; wait for the ring or for the kernel's socket.
     Wait(Carrier),
+    /// Bytes are received out of order meanwhile: through the engine.
+    Sought,
 }
 
 impl Connection {
@@ -76,7 +78,7 @@ impl Connection {
         loop {
             let carrier = match self.try_send(link, &mut gather, flags)? {
                 Try::Moved(_) if gather.remaining() == 0 => return Ok(total),
-                Try::Moved(_) => continue,
+                Try::Moved(_) | Try::Sought => continue,
                 Try::Wait(carrier) => carrier,
             };
             let sent = total - gather.remaining();
@@ -240,6 +242,9 @@ impl Connection {
     /// Those of recv(2). EINTR and EAGAIN only when nothing was received; EAGAIN, even where calls wait, in a
     /// signal handler that interrupted a receive on this connection. ENOTCONN when it is not attached.
     pub fn recv(&self, bufs: &mut [IoSliceMut<'_>], flags: RecvFlags) -> Result<usize, Errno> {
+        if self.is_sought() {
+            return self.recv_sought(bufs, flags);
+        }
         let link = self.attached().ok_or(Errno::NOTCONN)?;
         if flags.peek {
             return self.peek(link, bufs, flags);
@@ -262,6 +267,7 @@ impl Connection {
                 Ok(Try::Moved(_)) if received >= enough => return Ok(received),
                 Ok(Try::Moved(_)) => continue,
                 Ok(Try::Wait(carrier)) => carrier,
+                Ok(Try::Sought) => return self.go_on_sought(&mut scatter, flags),
                 Err(error) => return stop(error),
             };
             if self.receive_shut.load(Ordering::Relaxed) {
@@ -278,7 +284,7 @@ impl Connection {
         }
     }
 
-    fn enough(&self, room: usize, flags: RecvFlags) -> usize {
+    pub(super) fn enough(&self, room: usize, flags: RecvFlags) -> usize {
         if flags.wait_all { room } else { room.min(self.low_water.load(Ordering::Relaxed) as usize) }
     }
 
@@ -298,6 +304,7 @@ impl Connection {
                 Try::Moved(n) if n == 0 || n >= enough => return Ok(n),
                 Try::Moved(n) => (n, Carrier::Ring),
                 Try::Wait(carrier) => (0, carrier),
+                Try::Sought => return self.recv_sought(bufs, flags),
             };
             let stop = |error| if seen > 0 { Ok(seen) } else { Err(error) };
             if self.receive_shut.load(Ordering::Relaxed) {
@@ -322,11 +329,14 @@ impl Connection {
         flags: RecvFlags,
         asks_kernel: bool,
     ) -> Result<Try, Errno> {
-        let q = &link.ring.queue;
         if link.is_violated() {
             return Err(Errno::CONNRESET);
         }
         let rx = self.rx(link)?;
+        if self.is_sought() {
+            // Since this call began.
+            return Ok(Try::Sought);
+        }
         let tried = self.step(link, &rx, scatter, flags, asks_kernel);
         let ring = rx.should_ring();
         drop(rx);
@@ -335,17 +345,21 @@ impl Connection {
         }
         match tried {
             Ok(tried) => {
-                let (_, tcp) = q.tcp_bytes();
-                let (_, ring) = q.ring_bytes();
-                if let Some(slot) = self.slot.get() {
-                    slot.show_received(tcp, ring);
-                }
-                self.show_switches(link);
+                self.show_received(link);
                 Ok(tried)
             }
             Err(Failure::Violation(violation)) => Err(self.violated(link, violation)),
             Err(Failure::Kernel(error)) => Err(error),
         }
+    }
+
+    #[inline]
+    pub(super) fn show_received(&self, link: &Link) {
+        let q = &link.ring.queue;
+        if let Some(slot) = self.slot.get() {
+            slot.show_received(q.tcp_bytes().1, q.ring_bytes().1);
+        }
+        self.show_switches(link);
     }
 
     #[inline]
@@ -467,6 +481,9 @@ impl Connection {
     /// # Errors
     /// Those of ioctl(2).
     pub fn unread(&self) -> Result<usize, Errno> {
+        if self.is_sought() {
+            return self.unread_sought();
+        }
         let Some(link) = self.attached() else { return socket::unread(self.fd()) };
         let q = &link.ring.queue;
         let Ok(rx) = self.rx(link) else {

@@ -213,9 +213,11 @@ impl Connection {
     /// with the kernel; and until bytes may be given to the kernel by somebody else.
     ///
     /// # Errors
-    /// EAGAIN when the peer did not answer in time, or cannot send the bytes again because it has ended its
+    /// EBUSY when bytes were taken out of the middle of what is to come, or moved to library memory; EAGAIN when
+    /// the peer did not answer in time, or cannot send the bytes again because it has ended its
     /// direction or has sent others by TCP: handing the socket over would lose bytes. Receive them first.
     pub fn hand_over(&self, why: Reason, until: Until) -> Result<(), Errno> {
+        self.hand_over_sought()?;
         let Some(link) = self.attached() else {
             self.stay_plain(why);
             return Ok(());

@@ -106,6 +106,7 @@ impl Connection {
 
     /// fork() is about to be called: the prepare handler of pthread_atfork(3).
     pub fn before_fork(&self) {
+        self.before_fork_sought();
         match self.attached() {
             Some(link) => link.ring.queue.fork_pending(),
             None => self.holders.get_or_init(|| Holders::new(thread::process_id())).fork_pending(),
@@ -118,6 +119,7 @@ impl Connection {
     /// The child begins: it holds the connection too, as another process to the peer.
     pub fn after_fork_child(&self) {
         let pid = thread::process_id();
+        self.after_fork_child_sought();
         match self.attached() {
             Some(link) => link.ring.queue.fork_arrived(pid),
             None => {

@@ -157,6 +157,9 @@ impl Connection {
             return Err(Errno::CONNRESET);
         }
         let rx = self.rx(link)?;
+        if self.is_sought() {
+            return Ok(None);
+        }
         let front = match rx.step() {
             Ok(protocol::switch::RxStep::Ring) => rx.front(),
             Ok(_) => Ok(None),

@@ -18,6 +18,7 @@ mod holders;
 mod in_place;
 mod negotiate;
 mod plain;
+mod seek;
 mod waiting;
 
 use std::net::SocketAddr;
@@ -34,12 +35,14 @@ use transport::sys::{Fd, socket, thread};
 pub use back::Until;
 pub(crate) use in_place::{Lent, Reserved};
 pub use plain::Plain;
+pub use seek::Piece;
 pub use waiting::Patience;
 
 use crate::registry::Slot;
 use holders::Holders;
 use negotiate::Negotiation;
 use plain::Gate;
+use seek::Seeking;
 
 /// Which of two directions is meant.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -144,6 +147,8 @@ pub struct Connection {
     slot: OnceLock<Slot>,
     holders: OnceLock<Holders>,
     link: OnceLock<Link>,
+    /// Made by the first seek.
+    seeking: OnceLock<Box<Seeking>>,
     /// What the kernel said of the two addresses: once TCP has ended it does not any more.
     names: OnceLock<Box<(SocketAddr, SocketAddr)>>,
 }
@@ -181,6 +186,7 @@ impl Connection {
             slot: OnceLock::new(),
             holders: OnceLock::new(),
             link: OnceLock::new(),
+            seeking: OnceLock::new(),
             names: OnceLock::new(),
         }
     }
@@ -371,9 +377,13 @@ impl Connection {
         if let Some(holders) = self.holders.get() {
             holders.remove(thread::process_id());
         }
+        if self.attached().is_none() && self.is_sole_holder() {
+            self.close_sought();
+        }
         if let Some(link) = self.attached()
             && link.ring.queue.remove_holder(thread::process_id())
         {
+            self.close_sought();
             self.settle_debt();
             link.close(self.fd());
         }

@@ -21,6 +21,12 @@ pub(super) struct Gate {
 
 const ATTACHED: u32 = 1 << 31;
 const ATTACHING: u32 = 1 << 30;
+/// Bytes are received out of order: no receiver may enter.
+const SOUGHT: u32 = 1 << 29;
+/// One caller inside, and one that receives.
+const CALLER: u32 = 1;
+const RECEIVER: u32 = 1 << 15 | CALLER;
+const RECEIVERS: u32 = (SOUGHT - 1) & !((1 << 15) - 1);
 
 /// Bytes after which a connection is not short any more, however few its calls.
 const BYTES: u64 = 64 << 10;
@@ -32,18 +38,39 @@ impl Gate {
     }
 
     #[inline]
-    fn enter(&self) -> bool {
-        if self.word.fetch_add(1, Ordering::Acquire) & ATTACHED == 0 {
+    fn enter(&self, who: u32) -> bool {
+        let shut = if who == RECEIVER { ATTACHED | SOUGHT } else { ATTACHED };
+        if self.word.fetch_add(who, Ordering::Acquire) & shut == 0 {
             return true;
         }
-        self.word.fetch_sub(1, Ordering::Relaxed);
+        let _ = self.leave(who);
         false
     }
 
-    /// Whether nobody is inside any more and the connection waits for that.
+    /// Whether nobody is inside any more and the connection waits for that, or no receiver is and a seek does.
     #[inline]
-    fn leave(&self) -> bool {
-        self.word.fetch_sub(1, Ordering::AcqRel) == ATTACHING | 1
+    fn leave(&self, who: u32) -> bool {
+        let before = self.word.fetch_sub(who, Ordering::AcqRel);
+        before & !SOUGHT == ATTACHING | who
+            || (who == RECEIVER && before & SOUGHT != 0 && before & RECEIVERS == RECEIVER & RECEIVERS)
+    }
+
+    /// Whether receives go through the engine.
+    #[inline]
+    fn is_sought(&self) -> bool {
+        self.word.load(Ordering::Acquire) & SOUGHT != 0
+    }
+
+    /// From now on no receiver enters.
+    pub(super) fn close_to_receivers(&self) {
+        if !self.is_sought() {
+            self.word.fetch_or(SOUGHT, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether one that entered before is still inside.
+    pub(super) fn has_receivers(&self) -> bool {
+        self.word.load(Ordering::Acquire) & RECEIVERS != 0
     }
 
     /// The link is there: attach as soon as nobody is inside.
@@ -53,7 +80,10 @@ impl Gate {
 
     /// Attaches if nobody is inside. True for the one caller that did it.
     pub(super) fn try_attach(&self) -> bool {
-        self.word.compare_exchange(ATTACHING, ATTACHED, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        [0, SOUGHT].into_iter().any(|sought| {
+            let (from, to) = (ATTACHING | sought, ATTACHED | sought);
+            self.word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        })
     }
 
     /// Bytes sent and received by TCP.
@@ -99,6 +129,7 @@ impl Gate {
 #[derive(Debug)]
 pub struct Plain<'c> {
     connection: &'c Connection,
+    who: u32,
 }
 
 impl Connection {
@@ -114,7 +145,25 @@ impl Connection {
         if self.is_due() {
             self.negotiate();
         }
-        self.gate.enter().then(|| Plain { connection: self })
+        self.enter_as(CALLER)
+    }
+
+    /// As [`Connection::enter_plain`], for a call that receives; `None` also once bytes are received out of order.
+    #[inline]
+    #[must_use]
+    pub fn enter_plain_to_receive(&self) -> Option<Plain<'_>> {
+        if self.gate.is_attached() {
+            return None;
+        }
+        if self.is_due() {
+            self.negotiate();
+        }
+        self.enter_as(RECEIVER)
+    }
+
+    #[inline]
+    fn enter_as(&self, who: u32) -> Option<Plain<'_>> {
+        self.gate.enter(who).then(|| Plain { connection: self, who })
     }
 
     /// As [`Connection::enter_plain`] where there is nothing else to do; `None` also where there is. Makes no
@@ -125,13 +174,26 @@ impl Connection {
         if self.gate.is_attached() || self.is_due() {
             return None;
         }
-        self.gate.enter().then(|| Plain { connection: self })
+        self.enter_as(CALLER)
+    }
+
+    /// As [`Connection::enter_plain_at_once`], for a call that receives.
+    #[inline]
+    #[must_use]
+    pub fn enter_plain_to_receive_at_once(&self) -> Option<Plain<'_>> {
+        if self.gate.is_attached() || self.is_due() {
+            return None;
+        }
+        self.enter_as(RECEIVER)
     }
 
     /// Does what became due while a bracket was held that [`Plain::leave`] left.
     #[cold]
     pub fn catch_up(&self) {
         self.try_attach();
+        if !self.gate.has_receivers() {
+            self.open_door();
+        }
         // What came while the system call slept: answers must not pile up until the next call.
         if self.is_signalled() {
             self.negotiate();
@@ -215,16 +277,16 @@ impl Plain<'_> {
     #[inline]
     #[must_use]
     pub fn leave(self) -> bool {
-        let connection = self.connection;
+        let (connection, who) = (self.connection, self.who);
         std::mem::forget(self);
-        connection.gate.leave() || connection.is_signalled()
+        connection.gate.leave(who) || connection.is_signalled()
     }
 }
 
 impl Drop for Plain<'_> {
     #[inline]
     fn drop(&mut self) {
-        if self.connection.gate.leave() || self.connection.is_signalled() {
+        if self.connection.gate.leave(self.who) || self.connection.is_signalled() {
             self.connection.catch_up();
         }
     }

@@ -42,15 +42,40 @@ impl Connection {
         interrupts: u32,
     ) -> Result<bool, Errno> {
         let q = &link.ring.queue;
+        let ready =
+            || mark.map_or_else(|| q.has_record(), |mark| q.published_mark() != mark) || self.is_sought();
+        self.wait_until(link, carrier, until, interrupts, ready)
+    }
+
+    /// Sleeps until the peer has published something since `mark` was taken, or `also` says so; else as
+    /// [`Self::wait_to_receive`].
+    pub(super) fn wait_for_publication(
+        &self,
+        link: &Link,
+        carrier: Carrier,
+        until: Deadline,
+        mark: u64,
+        interrupts: u32,
+        also: impl Fn() -> bool,
+    ) -> Result<bool, Errno> {
+        let ready = || link.ring.queue.published_mark() != mark || also();
+        self.wait_until(link, carrier, until, interrupts, ready)
+    }
+
+    fn wait_until(
+        &self,
+        link: &Link,
+        carrier: Carrier,
+        until: Deadline,
+        interrupts: u32,
+        ready: impl Fn() -> bool,
+    ) -> Result<bool, Errno> {
+        let q = &link.ring.queue;
         self.attend();
         // What is owed to the peer goes out while this end only receives.
         let owes = q.owed() > 0;
-        let ready = || {
-            mark.map_or_else(|| q.has_record(), |mark| q.published_mark() != mark)
-                || self.interrupts() != interrupts
-                || q.wants_attention()
-                || (q.owed() > 0) != owes
-        };
+        let ready =
+            || ready() || self.interrupts() != interrupts || q.wants_attention() || (q.owed() > 0) != owes;
         if carrier == Carrier::Ring && link.rx_spinner.spin(link.policy(), ready) {
             return Ok(false);
         }
@@ -164,7 +189,8 @@ impl Connection {
     /// its POLLIN, POLLRDHUP, POLLHUP and POLLERR always count, its POLLOUT unless `tx_on_ring`.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
-        let Some(link) = self.attached() else { return Readiness::default() };
+        let drained = self.has_drained();
+        let Some(link) = self.attached() else { return Readiness { read: drained, ..Readiness::default() } };
         let q = &link.ring.queue;
         if !link.is_sound() {
             return Readiness { read: true, write: true, end: true, ..Readiness::default() };
@@ -173,8 +199,8 @@ impl Connection {
             self.attend();
         }
         let tx_on_ring = link.tx_on_ring();
-        let read = q.has_data() || (q.has_record() && self.has_data_after_switches(link));
-        let end = q.peer_has_closed() || (read && q.has_end());
+        let read = drained || q.has_data() || (q.has_record() && self.has_data_after_switches(link));
+        let end = q.peer_has_closed() || (read && !drained && q.has_end());
         Readiness { read, write: tx_on_ring && q.has_room(), tx_on_ring, owes: q.owed() > 0, end }
     }
 
@@ -255,6 +281,9 @@ impl Connection {
     /// ETIMEDOUT, EINTR.
     pub(crate) fn wait(&self, want: Interest, until: Deadline) -> Result<(), Errno> {
         let wanted = events(want);
+        if want.read && self.has_drained() {
+            return Ok(());
+        }
         let Some(link) = self.attached() else {
             let _bracket = self.enter_plain();
             return poll::wait(Fd::new(-1), self.fd(), wanted, until).map(drop);
@@ -278,6 +307,29 @@ impl Connection {
                 return Ok(());
             }
         }
+    }
+}
+
+impl Connection {
+    /// Sleeps until there is room to send, or something to receive that is not in library memory yet.
+    pub(crate) fn wait_for_progress(&self, until: Deadline) -> Result<(), Errno> {
+        let either = Events { read: true, write: true, ..Events::default() };
+        self.attend();
+        let Some(link) = self.attached() else {
+            let _bracket = self.enter_plain();
+            return poll::wait(Fd::new(-1), self.fd(), either, until).map(drop);
+        };
+        let q = &link.ring.queue;
+        let tx_on_ring = q.tx_on_ring();
+        let ready = || {
+            q.has_record()
+                || (tx_on_ring && q.has_room())
+                || q.peer_has_closed()
+                || q.wants_attention()
+                || q.tx_on_ring() != tx_on_ring
+        };
+        let of_socket = Events { write: !tx_on_ring || q.owed() > 0, ..either };
+        link.ring.sleep(either, self.fd(), of_socket, until, ready).map(drop)
     }
 }
 

@@ -1,6 +1,6 @@
 //! The receiving side: finds messages in the stream and gives them to those who want them. Nothing in here sleeps.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, hash_map};
 use std::io::{self, IoSliceMut};
 
 use protocol::message::{HEADER, HELLO, Header, Labelled, Matching, Selector, Ticket};
@@ -449,9 +449,12 @@ impl Inbox {
 
     /// What became of a receive that had to wait; what has failed is kept until it is cancelled.
     pub(super) fn outcome(&mut self, ticket: Ticket) -> Option<Result<Outcome, RecvError>> {
-        match self.done.get(&ticket)? {
-            Outcome::Failed(failure, _) => Some(Err(failure.clone().into())),
-            _ => self.done.remove(&ticket).map(Ok),
+        match self.done.entry(ticket) {
+            hash_map::Entry::Vacant(_) => None,
+            hash_map::Entry::Occupied(done) => match done.get() {
+                Outcome::Failed(failure, _) => Some(Err(failure.clone().into())),
+                _ => Some(Ok(done.remove())),
+            },
         }
     }
 
@@ -467,6 +470,8 @@ impl Inbox {
         {
             return Some(Receive::Buffer(buffer));
         }
+        // Another thread may wait for it.
+        self.waiting.wake(ticket);
         self.matching.cancel(ticket)
     }
 }

@@ -157,11 +157,12 @@ pub struct Mailbox<S: SeekSocket> {
 }
 
 impl Mailbox<SeekStream> {
-    /// Over a TCP connection.
+    /// Over a TCP connection. Sets TCP_NODELAY: a message does not wait for the next one.
     ///
     /// # Errors
-    /// As [`Mailbox::new`].
+    /// As [`Mailbox::new`], and those of setsockopt(2).
     pub fn from_tcp(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
         Self::new(SeekStream::new(stream))
     }
 }
@@ -202,7 +203,8 @@ impl<S: SeekSocket> Mailbox<S> {
 
 impl<S: Hangup> Mailbox<S> {
     /// Says that no more messages come: the peer gets [`RecvError::Closed`] once it has received those that were sent.
-    /// Receiving goes on.
+    /// Receiving goes on; [`RecvError::Closed`] says that the peer has finished, too. An end that is dropped before may
+    /// lose what it has sent, if the peer sends something to it meanwhile: TCP resets such connections.
     ///
     /// # Errors
     /// As [`Mailbox::send`].
@@ -222,10 +224,12 @@ impl<S: Hangup> Mailbox<S> {
 }
 
 impl<S: SeekSocket> Drop for Mailbox<S> {
-    /// What was received is taken out of the stream: bytes that are left in it would reset the connection, and the
-    /// peer might lose what was sent to it last.
+    /// Takes everything out of the stream: bytes that are left in it, even those of the peer's greeting, would reset
+    /// the connection (RFC 1122, 4.2.2.13), and the peer might lose what was sent to it last.
     fn drop(&mut self) {
         Session::new(self).flush(&self.stream);
+        // There is nobody to tell.
+        let _ = self.stream.make_room();
     }
 }
 

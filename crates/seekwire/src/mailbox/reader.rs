@@ -170,11 +170,10 @@ impl Reader {
     /// Moves a message that has arrived into memory. `false`: it has not arrived, or there would be a hole more.
     pub(super) fn move_out(&mut self, stream: &impl SeekSocket, parcel: &mut Parcel) -> bool {
         let mut body = vec![0; parcel.len];
-        let moved = self.take(stream, parcel, &mut body, false).is_ok() && parcel.span().is_empty();
-        if moved {
-            parcel.give_back(&body);
-        }
-        moved
+        let taken = self.take(stream, parcel, &mut body, false);
+        // A message that the end of the stream cuts off is taken in part.
+        parcel.give_back(&body);
+        taken.is_ok() && parcel.span().is_empty()
     }
 
     /// A small message that has just been found, in memory of its own.

@@ -62,6 +62,12 @@ impl Engine {
         self.front
     }
 
+    /// Whether nothing was taken out of the middle of what is to come.
+    #[must_use]
+    pub fn is_in_order(&self) -> bool {
+        self.holes.spans().is_empty()
+    }
+
     /// Whether the next bytes in order are in library memory.
     #[must_use]
     pub fn has_drained(&self) -> bool {

@@ -267,6 +267,14 @@ pub fn set_peek_offset(fd: Fd, offset: u64) -> Result<(), Errno> {
     setsockopt(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF, &offset)
 }
 
+/// MSG_PEEK begins at the front again, as on a socket whose SO_PEEK_OFF was never set.
+///
+/// # Errors
+/// Those of setsockopt(2).
+pub fn forget_peek_offset(fd: Fd) -> Result<(), Errno> {
+    setsockopt(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF, &-1)
+}
+
 /// Throws up to `len` bytes at the front of a TCP receive queue away without copying them (tcp(7),
 /// MSG_TRUNC); does not wait.
 ///

@@ -1,0 +1,299 @@
+//! A connection as a source: the kernel's socket and the ring, in the order in which the sender used them.
+
+use protocol::span::Span;
+use protocol::switch::RxStep;
+use transport::Errno;
+use transport::iov::Scatter;
+use transport::mem::{Own, Peer};
+use transport::queue::{Rx, Violation};
+use transport::seek::{KernelSource, Loans, Look, PeekCursor, RingSource, Source};
+use transport::sys::socket::{self, KernelRecv};
+
+use crate::connection::{Connection, Link, Plain};
+
+/// What the next bytes come from, kept from changing.
+pub(super) enum Place<'c> {
+    /// The kernel's socket alone.
+    Plain(Plain<'c>),
+    /// What the receiving half says.
+    Attached(&'c Link, Rx<'c, Own, Peer>),
+}
+
+/// The bytes of a connection, for one call.
+pub(super) struct Inflow<'s, 'c> {
+    pub(super) connection: &'c Connection,
+    pub(super) place: &'s Place<'c>,
+    pub(super) cursor: &'s mut PeekCursor,
+    pub(super) loans: &'s Loans,
+    /// Position of the first byte that was not received.
+    pub(super) front: u64,
+    /// An empty ring is believed only when the kernel's socket has not ended.
+    pub(super) asks_kernel: bool,
+    /// What the peer did, if that was impossible.
+    pub(super) violation: &'s mut Option<Violation>,
+}
+
+/// Where an attached connection goes on.
+enum Step {
+    Ring,
+    /// So many bytes from the kernel at most.
+    Tcp(u64),
+    /// As many as there are, in an announced read.
+    TcpUnbounded,
+    Nothing,
+    End,
+}
+
+impl Connection {
+    pub(super) fn place(&self) -> Result<Place<'_>, Errno> {
+        if let Some(plain) = self.enter_plain() {
+            return Ok(Place::Plain(plain));
+        }
+        let link = self.attached().ok_or(Errno::NOTCONN)?;
+        if link.is_violated() {
+            return Err(Errno::CONNRESET);
+        }
+        Ok(Place::Attached(link, self.rx(link)?))
+    }
+
+    /// Lets the peer know what was taken.
+    pub(super) fn leave(&self, place: Place<'_>, before_sleep: bool) {
+        let Place::Attached(link, rx) = place else { return };
+        let ring = if before_sleep { rx.should_ring_before_sleep() } else { rx.should_ring() };
+        drop(rx);
+        if ring {
+            link.ring.peer_bell.ring();
+        }
+        self.show_received(link);
+    }
+}
+
+impl<'s, 'c> Inflow<'s, 'c> {
+    fn kernel(&mut self) -> KernelSource<'_> {
+        KernelSource { fd: self.connection.fd(), cursor: self.cursor }
+    }
+
+    fn checked<T>(&mut self, result: Result<T, Violation>) -> Result<T, Errno> {
+        result.map_err(|violation| {
+            *self.violation = Some(violation);
+            Errno::CONNRESET
+        })
+    }
+
+    fn ring<'r>(&self, rx: &'r Rx<'c, Own, Peer>) -> RingSource<'r, 'c>
+    where
+        's: 'r,
+    {
+        RingSource::new(rx, self.loans, self.front)
+    }
+
+    /// Where the connection goes on; a read that has no bound is announced, and to be ended.
+    fn step(&mut self, rx: &Rx<'_, Own, Peer>) -> Result<Step, Errno> {
+        loop {
+            let step = rx.step();
+            return Ok(match self.checked(step)? {
+                RxStep::Ring => Step::Ring,
+                RxStep::End => Step::End,
+                RxStep::Tcp(bound) => Step::Tcp(bound),
+                RxStep::TcpUnbounded if rx.begin_unbounded_read() => Step::TcpUnbounded,
+                RxStep::TcpUnbounded => {
+                    rx.end_unbounded_read();
+                    continue;
+                }
+                RxStep::RingEmpty if !self.asks_kernel => Step::Nothing,
+                RxStep::RingEmpty => match self.ask_kernel(rx)? {
+                    None => continue,
+                    Some(true) => Step::End,
+                    Some(false) => Step::Nothing,
+                },
+                RxStep::Advance | RxStep::Violation => {
+                    *self.violation = Some(Violation);
+                    return Err(Errno::CONNRESET);
+                }
+            });
+        }
+    }
+
+    /// Whether TCP has ended, and with it the stream; `None` when something was published meanwhile.
+    fn ask_kernel(&mut self, rx: &Rx<'_, Own, Peer>) -> Result<Option<bool>, Errno> {
+        let before = rx.arrived().map_err(|_| Errno::CONNRESET)?;
+        let mut one = [0];
+        let read = socket::recv(self.connection.fd(), &mut one, KernelRecv::PEEK);
+        if rx.arrived().map_err(|_| Errno::CONNRESET)? != before {
+            return Ok(None);
+        }
+        match read {
+            Err(Errno::AGAIN) => Ok(Some(false)),
+            Ok(0) => Ok(Some(true)),
+            Ok(_) => {
+                *self.violation = Some(Violation);
+                Err(Errno::CONNRESET)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// A receive from the kernel, of at most `bound` bytes.
+    fn by_kernel<T>(
+        &mut self,
+        bound: u64,
+        call: impl FnOnce(&mut KernelSource<'_>) -> Result<T, Errno>,
+        received: impl FnOnce(&T) -> u64,
+    ) -> Result<T, Errno> {
+        let result = call(&mut self.kernel())?;
+        let n = received(&result);
+        match self.place {
+            Place::Plain(bracket) => bracket.received(n as usize),
+            Place::Attached(link, rx) => {
+                rx.received_by_tcp(n as usize);
+                // What the peer put on the ring after these bytes can be read from now on, and it rang for that
+                // before: waiters have to hear of it again.
+                if n == bound && link.ring.queue.waiters().0 {
+                    link.ring.bell.ring();
+                }
+            }
+        }
+        self.front += n;
+        Ok(result)
+    }
+}
+
+impl Source for Inflow<'_, '_> {
+    fn receive(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Errno> {
+        let from_kernel = |inflow: &mut Self, into: &mut Scatter<'_, '_>, bound: u64| {
+            inflow.by_kernel(bound, |kernel| kernel.receive(into, most.min(bound)), |n| *n as u64)
+        };
+        loop {
+            let rx = match self.place {
+                Place::Plain(_) => return from_kernel(self, into, u64::MAX),
+                Place::Attached(_, rx) => rx,
+            };
+            return match self.step(rx)? {
+                Step::Ring => {
+                    let received = self.ring(rx).receive(into, most);
+                    let n = self.checked(received)?;
+                    self.front += n as u64;
+                    Ok(n)
+                }
+                Step::Tcp(bound) => match from_kernel(self, into, bound) {
+                    Ok(0) => Err(Errno::CONNRESET),
+                    received => received,
+                },
+                Step::TcpUnbounded => {
+                    let received = from_kernel(self, into, u64::MAX);
+                    rx.end_unbounded_read();
+                    // The sender may have entered the ring, and shut TCP down, since the ring was looked at.
+                    if received == Ok(0) && rx.has_more() {
+                        continue;
+                    }
+                    received
+                }
+                Step::Nothing => Err(Errno::AGAIN),
+                Step::End => Ok(0),
+            };
+        }
+    }
+
+    fn look(&mut self, ahead: u64, most: u64, into: &mut Scatter<'_, '_>) -> Result<Look, Errno> {
+        loop {
+            let rx = match self.place {
+                Place::Plain(_) => return self.kernel().look(ahead, most, into),
+                Place::Attached(_, rx) => rx,
+            };
+            return match self.step(rx)? {
+                Step::Ring => {
+                    let begin = into.filled();
+                    let looked = rx.look(ahead, most, into);
+                    match self.checked(looked)? {
+                        Look::Missing if self.asks_kernel => match self.ask_kernel(rx)? {
+                            None => {
+                                into.rewind(into.filled() - begin);
+                                continue;
+                            }
+                            Some(true) => Ok(Look::Ended),
+                            Some(false) => Ok(Look::Missing),
+                        },
+                        look => Ok(look),
+                    }
+                }
+                Step::Tcp(bound) if ahead >= bound => Ok(Look::Behind(bound)),
+                Step::Tcp(bound) => {
+                    let here = most.min(bound - ahead);
+                    match self.kernel().look(ahead, here, into)? {
+                        Look::Done if here < most => Ok(Look::Behind(bound)),
+                        Look::Behind(bytes) => Ok(Look::Behind(bytes.min(bound))),
+                        Look::Ended => Err(Errno::CONNRESET),
+                        look => Ok(look),
+                    }
+                }
+                Step::TcpUnbounded => {
+                    let begin = into.filled();
+                    let looked = self.kernel().look(ahead, most, into);
+                    rx.end_unbounded_read();
+                    if looked == Ok(Look::Ended) && rx.has_more() {
+                        into.rewind(into.filled() - begin);
+                        continue;
+                    }
+                    looked
+                }
+                Step::Nothing => Ok(Look::Missing),
+                Step::End => Ok(Look::Ended),
+            };
+        }
+    }
+
+    fn discard(&mut self, n: u64) -> Result<u64, Errno> {
+        let rx = match self.place {
+            Place::Plain(_) => return self.by_kernel(u64::MAX, |kernel| kernel.discard(n), |n| *n),
+            Place::Attached(_, rx) => rx,
+        };
+        match self.step(rx)? {
+            Step::Ring => {
+                let passed = self.ring(rx).pass(n, true);
+                let n = self.checked(passed)?;
+                self.front += n;
+                Ok(n)
+            }
+            Step::Tcp(bound) => self.by_kernel(bound, |kernel| kernel.discard(n.min(bound)), |n| *n),
+            Step::TcpUnbounded => {
+                let discarded = self.by_kernel(u64::MAX, |kernel| kernel.discard(n), |n| *n);
+                rx.end_unbounded_read();
+                discarded
+            }
+            Step::Nothing | Step::End => Ok(0),
+        }
+    }
+
+    fn release(&mut self, span: Span, is_taken: &dyn Fn(Span) -> bool) -> Result<(), Errno> {
+        let Place::Attached(link, rx) = self.place else { return Ok(()) };
+        if !link.ring.queue.rx_on_ring() {
+            return Ok(());
+        }
+        let released = self.ring(rx).release(span, is_taken);
+        self.checked(released)
+    }
+
+    fn arrived(&mut self) -> Result<u64, Errno> {
+        let rx = match self.place {
+            Place::Plain(_) => return self.kernel().arrived(),
+            Place::Attached(_, rx) => rx,
+        };
+        match self.step(rx)? {
+            Step::Ring => {
+                let arrived = rx.arrived();
+                Ok(self.checked(arrived)?.1)
+            }
+            Step::Tcp(bound) => Ok(self.kernel().arrived()?.min(bound)),
+            Step::TcpUnbounded => {
+                let arrived = self.kernel().arrived();
+                rx.end_unbounded_read();
+                arrived
+            }
+            Step::Nothing | Step::End => Ok(0),
+        }
+    }
+
+    fn discards_cheaply(&self) -> bool {
+        matches!(self.place, Place::Attached(link, _) if link.ring.queue.rx_on_ring())
+    }
+}

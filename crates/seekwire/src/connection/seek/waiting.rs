@@ -1,0 +1,205 @@
+//! Sleeping for bytes in the middle of a stream.
+
+use std::sync::atomic::Ordering;
+
+use protocol::Carrier;
+use transport::Errno;
+use transport::seek::{Attempt, Source, sleep_on_socket};
+use transport::sys::bell::Bell;
+use transport::sys::poll::{self, Deadline, Events};
+use transport::sys::{Fd, socket};
+
+use super::source::{Inflow, Place};
+use super::{At, SeekFlags, Seeking, State};
+use crate::connection::Connection;
+
+/// How to wait.
+enum How {
+    /// The bytes may be there, or cannot come.
+    Not,
+    /// In the plain phase, on the kernel's socket.
+    Kernel,
+    /// Attached, for the ring or the kernel's socket.
+    Ring(Carrier),
+}
+
+impl Connection {
+    /// Sleeps until an attempt may succeed. Returns whether the kernel's socket has to be asked whether it has ended.
+    pub(super) fn wait_for(
+        &self,
+        seeking: &Seeking,
+        attempt: &Attempt,
+        until: Deadline,
+        interrupts: u32,
+    ) -> Result<bool, Errno> {
+        let slept = self.sleep_for(seeking, attempt, until, interrupts);
+        slept.map_err(|error| if error == Errno::TIMEDOUT { Errno::AGAIN } else { error })
+    }
+
+    /// As [`Self::wait_for`], for a receive in order; without an attempt for a byte at the head.
+    pub(super) fn wait_for_more(
+        &self,
+        seeking: &Seeking,
+        attempt: Option<Attempt>,
+        until: Deadline,
+        interrupts: u32,
+    ) -> Result<bool, Errno> {
+        let at_head = SeekFlags { peek: true, partial: true };
+        let attempt = match attempt {
+            Some(attempt) => Ok(attempt),
+            None => self.with_engine(seeking, false, |engine, _| engine.begin(At::Offset(0), 1, at_head)),
+        };
+        match attempt {
+            Ok(attempt) => self.wait_for(seeking, &attempt, until, interrupts),
+            Err(Errno::AGAIN) => self.wait_at_door(seeking, until).map(|()| false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sleeps until the receives that began before the first seek are over.
+    pub(super) fn wait_at_door(&self, seeking: &Seeking, until: Deadline) -> Result<(), Errno> {
+        if seeking.door.get().is_none() {
+            let door = Bell::new().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
+            let _ = seeking.door.set(door);
+        }
+        let Some(door) = seeking.door.get() else { return Ok(()) };
+        if !self.gate.has_receivers() {
+            return Ok(());
+        }
+        // Never silenced: it is rung once.
+        match poll::wait(door.fd(), Fd::new(-1), Events::default(), until) {
+            Err(Errno::TIMEDOUT) => Err(Errno::AGAIN),
+            waited => waited.map(drop),
+        }
+    }
+
+    /// The last receive that began before the first seek is over.
+    pub(in crate::connection) fn open_door(&self) {
+        if let Some(door) = self.seeking.get().and_then(|seeking| seeking.door.get()) {
+            door.ring();
+        }
+    }
+
+    fn sleep_for(
+        &self,
+        seeking: &Seeking,
+        attempt: &Attempt,
+        until: Deadline,
+        interrupts: u32,
+    ) -> Result<bool, Errno> {
+        let mark = self.attached().map(|link| link.ring.queue.published_mark());
+        let mut guard = self.lock(seeking)?;
+        let state = guard.as_mut().ok_or(Errno::IO)?;
+        let watched = seeking.bell.get().is_some();
+        let how = self.with_state(seeking, state, true, |state, place, front| {
+            self.prepare(state, place, front, attempt, watched)
+        })?;
+        match how {
+            How::Not => Ok(true),
+            How::Kernel => {
+                let Some(bracket) = self.enter_plain() else { return Ok(false) };
+                let front = state.engine.front();
+                // Others want to hear of every byte.
+                let end = if watched { front + 1 } else { state.engine.needed_end(attempt) };
+                let sleep = state.waits.begin(self.fd(), front, end)?;
+                drop(guard);
+                let slept = sleep_on_socket(&sleep, self.fd(), until);
+                drop(bracket);
+                let mut guard = self.lock(seeking)?;
+                let state = guard.as_mut().ok_or(Errno::IO)?;
+                let front = state.engine.front();
+                let asked_for_it = state.waits.end(self.fd(), front, sleep);
+                if slept? && asked_for_it && (socket::unread(self.fd())? as u64) < state.engine.needs(attempt)
+                {
+                    // The kernel keeps the rest away.
+                    self.with_state(seeking, state, false, |state, place, front| {
+                        let State { engine, cursor, loans, violation, .. } = state;
+                        let mut source = Inflow {
+                            connection: self,
+                            place,
+                            cursor,
+                            loans,
+                            front,
+                            asks_kernel: false,
+                            violation,
+                        };
+                        engine.drain(&mut source)
+                    })?;
+                }
+                Ok(true)
+            }
+            How::Ring(_) if state.has_leader => {
+                let sleep = state.sleepers.begin(state.engine.needed_end(attempt))?;
+                drop(guard);
+                let slept = sleep.sleep(Fd::new(-1), Events::default(), until);
+                if let Some(state) = self.lock(seeking)?.as_mut() {
+                    state.sleepers.end(sleep);
+                }
+                slept.map(|_| true)
+            }
+            How::Ring(carrier) => {
+                let Some(link) = self.attached() else { return Ok(false) };
+                state.has_leader = true;
+                let moves = seeking.moves.load(Ordering::Acquire);
+                drop(guard);
+                let q = &link.ring.queue;
+                let also = || seeking.moves.load(Ordering::Acquire) != moves || q.peer_is_full();
+                let mark = mark.unwrap_or_else(|| q.published_mark().wrapping_sub(1));
+                let slept = self.wait_for_publication(link, carrier, until, mark, interrupts, also);
+                if let Some(state) = self.lock(seeking)?.as_mut() {
+                    state.has_leader = false;
+                    // One of them takes over.
+                    state.sleepers.wake(u64::MAX);
+                }
+                slept
+            }
+        }
+    }
+
+    /// Opens the window as far as it goes, and says what is left to wait for.
+    fn prepare(
+        &self,
+        state: &mut State,
+        place: &Place<'_>,
+        front: u64,
+        attempt: &Attempt,
+        watched: bool,
+    ) -> Result<How, Errno> {
+        let State { engine, cursor, loans, violation, .. } = state;
+        let mut source =
+            Inflow { connection: self, place, cursor, loans, front, asks_kernel: true, violation };
+        engine.discard_taken(&mut source)?;
+        if engine.needs(attempt) == 0 {
+            return Ok(How::Not);
+        }
+        let Place::Attached(link, rx) = place else {
+            if watched {
+                engine.drain(&mut source)?;
+            }
+            return Ok(if engine.needs(attempt) == 0 { How::Not } else { How::Kernel });
+        };
+        let q = &link.ring.queue;
+        if !q.rx_on_ring() {
+            // What lies in the kernel would not let anybody sleep on its socket.
+            engine.drain(&mut source)?;
+            let done = engine.needs(attempt) == 0 || q.rx_on_ring();
+            return Ok(if done { How::Not } else { How::Ring(Carrier::Tcp) });
+        }
+        let arrived = source.arrived()?;
+        let (_, bytes) = rx.arrived().map_err(|_| Errno::CONNRESET)?;
+        if engine.needs(attempt) <= arrived.max(bytes) {
+            return Ok(How::Not);
+        }
+        if q.peer_is_full() {
+            engine.drain(&mut source)?;
+            if engine.needs(attempt) == 0 {
+                return Ok(How::Not);
+            }
+            if q.peer_is_full() {
+                // Only what is lent can be in the way.
+                return Err(Errno::NOBUFS);
+            }
+        }
+        Ok(How::Ring(Carrier::Ring))
+    }
+}

@@ -1,0 +1,207 @@
+//! Receiving out of the middle of a [`Stream`] (Douglas and Pai, "Seekable sockets").
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use protocol::span::Span;
+use transport::Errno;
+use transport::sys::poll::Deadline;
+use transport::sys::socket::{self, KernelSend};
+
+use crate::Stream;
+use crate::connection::{Piece, SendFlags};
+use crate::seek::{At, Extent, SeekFlags, SeekSocket};
+
+impl Stream {
+    /// Takes the bytes from `offset` on, as many as `buf` has room for; waits until they are there unless the stream
+    /// does not block. Fewer come only where the stream ends, 0 behind its end. Offsets count from the first
+    /// byte that was neither received nor taken; what was taken leaves a hole, which counts, too, and which an
+    /// ordinary read skips.
+    ///
+    /// ```no_run
+    /// let stream = seekwire::Stream::connect("127.0.0.1:4000")?;
+    /// let mut trailer = [0; 16];
+    /// stream.seek_recv(&mut trailer, 1 << 20)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// `WouldBlock`; ENXIO when some were taken before; ENOBUFS when they can only arrive after others are taken
+    /// out, or when there would be too many holes; EBUSY when another process, forked from this one or its parent,
+    /// goes on with the stream; those of recv(2).
+    pub fn seek_recv(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), SeekFlags::default())
+    }
+
+    /// As [`Stream::seek_recv`], but never waits.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn try_seek_recv(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.try_seek(At::Offset(offset), &mut [IoSliceMut::new(buf)], SeekFlags::default())
+    }
+
+    /// As [`Stream::seek_recv`], but the bytes stay.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn seek_peek(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let flags = SeekFlags { peek: true, ..SeekFlags::default() };
+        self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), flags)
+    }
+
+    /// As [`Stream::seek_recv`], into several buffers, from an offset or an absolute position, as `flags` say.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn seek_recv_vectored(
+        &self,
+        bufs: &mut [IoSliceMut<'_>],
+        at: At,
+        flags: SeekFlags,
+    ) -> io::Result<usize> {
+        Ok(self.connection().seek(bufs, at, flags, false)?)
+    }
+
+    /// Takes `len` bytes that begin at `at` without copying them: on the ring they stay in the sender's segments until
+    /// the loan is dropped, and keep those from it. What does not lie in a segment is copied. Waits as
+    /// [`Stream::seek_recv`] does; fewer bytes only where the stream ends.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn seek_borrow(&self, at: At, len: usize) -> io::Result<SeekLoan<'_>> {
+        Ok(SeekLoan { stream: self, pieces: self.connection().seek_lend(at, len, false)? })
+    }
+
+    /// What was taken out of the middle and not yet passed by the head, in order.
+    ///
+    /// # Errors
+    /// Those of ioctl(2).
+    pub fn holes(&self) -> io::Result<Vec<Span>> {
+        Ok(self.extent()?.holes)
+    }
+}
+
+impl SeekSocket for Stream {
+    fn try_seek(&self, at: At, into: &mut [IoSliceMut<'_>], flags: SeekFlags) -> io::Result<usize> {
+        Ok(self.connection().seek(into, at, flags, true)?)
+    }
+
+    fn wait_seek(&self, at: At, len: u64, timeout: Option<Duration>) -> io::Result<()> {
+        Ok(self.connection().wait_seek(at, len, Deadline::after(timeout))?)
+    }
+
+    fn try_send(&self, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        let connection = self.connection();
+        if let Some(bracket) = connection.enter_plain() {
+            let n = socket::send(connection.fd(), from, KernelSend::NOSIGNAL)?;
+            bracket.sent(n);
+            return Ok(n);
+        }
+        let flags = SendFlags { no_signal: true, dont_wait: true, ..SendFlags::default() };
+        Ok(connection.send(from, flags)?)
+    }
+
+    fn make_room(&self) -> io::Result<()> {
+        Ok(self.connection().make_room()?)
+    }
+
+    fn wait_send(&self, timeout: Option<Duration>) -> io::Result<()> {
+        match self.connection().wait_for_progress(Deadline::after(timeout)) {
+            Err(Errno::TIMEDOUT) => Err(Errno::AGAIN.into()),
+            waited => Ok(waited?),
+        }
+    }
+
+    fn extent(&self) -> io::Result<Extent> {
+        Ok(self.connection().extent()?)
+    }
+}
+
+/// Bytes that were taken out of a stream and, on the ring, still lie where the sender put them. Dropped, their memory
+/// goes back.
+#[derive(Debug)]
+pub struct SeekLoan<'s> {
+    stream: &'s Stream,
+    pieces: Vec<Piece>,
+}
+
+/// One piece of a loan.
+#[derive(Clone, Copy, Debug)]
+pub enum LentBytes<'l> {
+    /// In the peer's memory. They are atomics because the peer, should it misbehave, may change them while they are
+    /// looked at.
+    Shared(&'l [AtomicU8]),
+    /// A copy.
+    Own(&'l [u8]),
+}
+
+impl LentBytes<'_> {
+    /// How many bytes it has.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Shared(bytes) => bytes.len(),
+            Self::Own(bytes) => bytes.len(),
+        }
+    }
+
+    /// Whether it has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+impl SeekLoan<'_> {
+    /// The pieces, in order.
+    pub fn pieces(&self) -> impl Iterator<Item = LentBytes<'_>> {
+        self.pieces.iter().map(|piece| match piece {
+            Piece::Ring(loan) => LentBytes::Shared(self.stream.connection().lent_bytes(loan)),
+            Piece::Copy(copy) => LentBytes::Own(copy),
+        })
+    }
+
+    /// How many bytes there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.pieces().map(|piece| piece.len()).sum()
+    }
+
+    /// Whether there are none: the stream has ended.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Copies as many bytes as fit and returns their number.
+    pub fn copy_to(&self, into: &mut [u8]) -> usize {
+        let mut done = 0;
+        for piece in self.pieces() {
+            let n = piece.len().min(into.len() - done);
+            let room = &mut into[done..done + n];
+            match piece {
+                LentBytes::Own(bytes) => room.copy_from_slice(&bytes[..n]),
+                LentBytes::Shared(bytes) => {
+                    for (to, from) in room.iter_mut().zip(bytes) {
+                        *to = from.load(Ordering::Relaxed);
+                    }
+                }
+            }
+            done += n;
+        }
+        done
+    }
+}
+
+impl Drop for SeekLoan<'_> {
+    fn drop(&mut self) {
+        for piece in self.pieces.drain(..) {
+            if let Piece::Ring(loan) = piece {
+                // An error means that the connection is broken: nobody waits for the memory.
+                let _ = self.stream.connection().take_back_loan(loan);
+            }
+        }
+    }
+}
