@@ -65,7 +65,7 @@ impl Experiment for Seek {
         let rounds = context.rounds(3, 10);
         let effort = Effort::of(context, 3);
         let sizes: &[u64] = context.pick(
-            &[100, 1000, 1460, 64 << 10, 256 << 10],
+            &[100, 1000, 1460, 16 << 10, 64 << 10],
             &[
                 10,
                 32,
