@@ -169,9 +169,9 @@ pub(crate) struct Calibrate {
 
 /// Run real programs plain and accelerated, in turns, and report
 ///
-/// Runs iperf3, redis-benchmark, a file download from Python's http.server with curl, and sockperf ping-pong. Prints one
-/// table and writes report.html, result.json and raw.csv. A program that is not installed gets a line that says so. Five rounds
-/// take about two minutes.
+/// Runs iperf3, redis-benchmark, a file download from Python's http.server with curl, and sockperf ping-pong; and message
+/// search, a receiver that takes messages out of the middle of a stream. Prints one table and writes report.html, result.json
+/// and raw.csv. A program that is not installed gets a line that says so. Five rounds take about two minutes.
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
     /// Directory for the report

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::search_keys::names;
 use crate::experiment::{Context, Experiment};
-use crate::outcome::{Key, Outcome};
+use crate::outcome::{Key, Outcome, Table};
 use crate::plot::{Axis, Figure, Scale};
 use crate::search::plan::MESSAGES;
 use crate::search::receiver::processors;
@@ -65,7 +65,7 @@ impl Experiment for Seek {
         let rounds = context.rounds(3, 10);
         let effort = Effort::of(context, 3);
         let sizes: &[u64] = context.pick(
-            &[100, 1000, 1460, 64 << 10, 256 << 10],
+            &[100, 1000, 1460, 16 << 10, 64 << 10],
             &[
                 10,
                 32,
@@ -102,11 +102,13 @@ impl Experiment for Seek {
             cases.iter().map(|case| (case.plan.size.to_string(), Value::from(case.repetitions))).collect(),
         );
         parameters.insert("processors of sender and receiver".to_owned(), processors().into_iter().collect());
+        let (figures, mut tables) = plots(&reductions, skips);
+        tables.push(reduction::table(&reductions));
         Ok(Outcome {
             parameters,
             summary: summary(&reductions),
-            tables: vec![reduction::table(&reductions)],
-            figures: figures(&reductions, skips),
+            tables,
+            figures,
             samples,
             baseline: POOL,
             violation: None,
@@ -122,9 +124,9 @@ fn counts(reduction: &Reduction) -> bool {
     reduction.metric == wanted
 }
 
-/// The paper's plot: one for each way, carrier and baseline, with one curve for each N.
-fn figures(reductions: &[Reduction], skips: &[u64]) -> Vec<Figure> {
-    let mut figures = Vec::new();
+/// The paper's plot: one for each way, carrier and baseline, with one curve for each N; those of seeks as tables, too.
+fn plots(reductions: &[Reduction], skips: &[u64]) -> (Vec<Figure>, Vec<Table>) {
+    let (mut figures, mut tables) = (Vec::new(), Vec::new());
     for (index, baseline) in BASELINES.into_iter().enumerate() {
         for mode in MODES.into_iter().filter(|mode| !BASELINES[..=index].contains(&mode.name)) {
             let belongs = |reduction: &&Reduction, skip| {
@@ -134,18 +136,21 @@ fn figures(reductions: &[Reduction], skips: &[u64]) -> Vec<Figure> {
                     && reduction.plan.skip == skip
             };
             let curve = |&skip: &u64| {
-                let points = reductions.iter().filter(|reduction| belongs(reduction, skip)).collect();
+                let points: Vec<_> = reductions.iter().filter(|reduction| belongs(reduction, skip)).collect();
                 (format!("N = {skip}"), points)
             };
             let x = Axis { label: "message size (bytes)".to_owned(), scale: Scale::Log10 };
             let carrier = mode.carrier.name();
             let file = format!("{}-{}-{baseline}.svg", carrier, mode.name).to_lowercase();
             let title = format!("{} over {carrier}, against {baseline}", mode.name);
-            let curves = skips.iter().map(curve).collect();
+            let curves: Vec<_> = skips.iter().map(curve).collect();
+            if mode.way == Way::Seek && curves.iter().any(|(_, points)| !points.is_empty()) {
+                tables.push(reduction::grid(title.clone(), &curves));
+            }
             figures.push(reduction::figure(file.replace(", ", "-"), title, x, baseline, curves));
         }
     }
-    figures
+    (figures, tables)
 }
 
 fn summary(reductions: &[Reduction]) -> Vec<Key> {

@@ -11,6 +11,7 @@ use crate::outcome::Table;
 use crate::plot::{Axis, Chart, Figure, Point, Scale, Series};
 use crate::record::{Metric, Samples, Selector};
 use crate::stats::Mean;
+use crate::text;
 
 /// What a mode saves in a case.
 #[derive(Clone, Copy, Debug)]
@@ -74,6 +75,34 @@ pub(crate) fn figure(
     let label = format!("CPU time saved against {baseline} (%, ± standard error)");
     let y = Axis { label, scale: Scale::Signed };
     Figure { file, title, chart: Chart::Curves { x, y, series: series.collect() } }
+}
+
+/// The plot as numbers: a row for each message size, a column for each curve.
+pub(crate) fn grid(title: String, curves: &[(String, Vec<&Reduction>)]) -> Table {
+    let mut sizes: Vec<u64> =
+        curves.iter().flat_map(|(_, points)| points).map(|reduction| reduction.plan.size).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let cell = |points: &[&Reduction], size| {
+        let found = points.iter().find(|reduction| reduction.plan.size == size);
+        found.map(|Reduction { percent, .. }| match percent.standard_error {
+            Some(error) => format!("{:.1} ± {error:.1}", percent.value),
+            None => format!("{:.1}", percent.value),
+        })
+    };
+    let row = |size| -> Vec<Value> {
+        let cells = curves.iter().map(|(_, points)| cell(points, size).into());
+        std::iter::once(text::size(size).into()).chain(cells).collect()
+    };
+    Table {
+        title,
+        note: "Processor time saved, %: mean of the rounds ± standard error.".to_owned(),
+        columns: std::iter::once("message")
+            .chain(curves.iter().map(|(name, _)| name.as_str()))
+            .map(str::to_owned)
+            .collect(),
+        rows: sizes.into_iter().map(row).collect(),
+    }
 }
 
 /// All of them, in numbers.
@@ -163,5 +192,7 @@ mod tests {
         assert_eq!((found[0].percent.n, found[0].percent.value), (2, 30.0));
         assert!((found[0].percent.standard_error.unwrap() - 20.0).abs() < 1e-9);
         assert_eq!(table(&found).rows.len(), 1);
+        let grid = grid("seek".to_owned(), &[("N = 16".to_owned(), found.iter().collect())]);
+        assert_eq!(grid.rows, [["1000 B", "30.0 ± 20.0"]]);
     }
 }
