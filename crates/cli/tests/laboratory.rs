@@ -88,8 +88,10 @@ fn seek_compares_each_way_with_both_baselines() {
             "reduction_percent_tcp_1000B_N16_standard_error",
             "worst_vs_bulk_percent_tcp",
             "worst_vs_bulk_percent_tcp_standard_error",
+            "best_reduction_percent_ring",
+            "worst_reduction_percent_ring_standard_error",
         ],
-        &["tcp-seek-pool.svg", "tcp-seek-bulk.svg", "ring-bulk-pool.svg"],
+        &["tcp-seek-pool.svg", "tcp-seek-bulk.svg", "ring-seek-pool.svg", "ring-seek-borrowed-pool.svg"],
     );
     let variants = ran.variants();
     assert!(["pool", "bulk", "seek"].iter().all(|name| variants.contains(*name)), "{variants:?}");
@@ -114,6 +116,6 @@ fn mailbox_varies_the_share_of_unexpected_messages() {
             "best_reduction_percent_tcp",
             "worst_reduction_percent_tcp_standard_error",
         ],
-        &["tcp-rate-64.svg", "tcp-cpu-65536.svg", "tcp-saved-4096.svg"],
+        &["tcp-rate-64.svg", "tcp-cpu-65536.svg", "ring-saved-4096.svg"],
     );
 }

@@ -17,10 +17,11 @@ pub(super) struct Mailbox;
 const MAILBOX: &str = "mailbox";
 const ASIDE: &str = "copied aside";
 
-const MODES: [Mode; 3] = [
+const MODES: [Mode; 4] = [
     Mode::new(ASIDE, Way::Aside, Carrier::Tcp),
     Mode::new(MAILBOX, Way::Mailbox, Carrier::Tcp),
     Mode::new(ASIDE, Way::Aside, Carrier::Ring),
+    Mode::new(MAILBOX, Way::Mailbox, Carrier::Ring),
 ];
 
 const SIZES: [u64; 3] = [64, 4 << 10, 64 << 10];

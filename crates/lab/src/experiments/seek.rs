@@ -24,7 +24,7 @@ pub(super) const BASELINES: [&str; 3] = [POOL, BULK, AWAITED];
 pub(super) const SEEK: &str = "seek";
 
 /// What is compared: on each carrier the baselines, and what is to be better.
-const MODES: [Mode; 7] = [
+const MODES: [Mode; 9] = [
     Mode::new(POOL, Way::Pool, Carrier::Tcp),
     Mode::new(AWAITED, Way::Awaited, Carrier::Tcp),
     Mode::new(BULK, Way::Bulk, Carrier::Tcp),
@@ -32,6 +32,8 @@ const MODES: [Mode; 7] = [
     Mode::new("libfabric", Way::Fabric, Carrier::Tcp),
     Mode::new(POOL, Way::Pool, Carrier::Ring),
     Mode::new(BULK, Way::Bulk, Carrier::Ring),
+    Mode::new(SEEK, Way::Seek, Carrier::Ring),
+    Mode::new("seek, borrowed", Way::Borrow, Carrier::Ring),
 ];
 
 impl Experiment for Seek {
@@ -50,7 +52,7 @@ impl Experiment for Seek {
          one with one thing borrowed from seeks: it sleeps until the wanted message has come (SO_RCVLOWAT), so that what is \
          saved against it is saved by copying less and not by waking up less often. Over TCP, seek uses \
          SeekStream, which chooses the cheapest of its ways itself; libfabric is tagged receives through its tcp provider, \
-         with unexpected messages, one connection where the others make ten. Over the ring both ends are upgraded before the messages start and nobody spins \
+         with unexpected messages, one connection where the others make ten. Borrowed, messages are used where the sender put them. Over the ring both ends are upgraded before the messages start and nobody spins \
          (SEEKWIRE_SPIN_US=0), in all modes alike. What is plotted for the ring and for libfabric leaves opening and closing \
          out; the table has both. The receive buffer, or the shared memory, is made large enough for what \
          is skipped, in all modes alike; where that is not allowed, TCP is left to choose it. Every mode looks at both ends \
@@ -144,7 +146,7 @@ fn plots(reductions: &[Reduction], skips: &[u64]) -> (Vec<Figure>, Vec<Table>) {
             let file = format!("{}-{}-{baseline}.svg", carrier, mode.name).to_lowercase();
             let title = format!("{} over {carrier}, against {baseline}", mode.name);
             let curves: Vec<_> = skips.iter().map(curve).collect();
-            if mode.way == Way::Seek && curves.iter().any(|(_, points)| !points.is_empty()) {
+            if is_seek(mode) && curves.iter().any(|(_, points)| !points.is_empty()) {
                 tables.push(reduction::grid(title.clone(), &curves));
             }
             figures.push(reduction::figure(file.replace(", ", "-"), title, x, baseline, curves));
@@ -153,9 +155,13 @@ fn plots(reductions: &[Reduction], skips: &[u64]) -> (Vec<Figure>, Vec<Table>) {
     (figures, tables)
 }
 
+fn is_seek(mode: Mode) -> bool {
+    matches!(mode.way, Way::Seek | Way::Borrow)
+}
+
 fn summary(reductions: &[Reduction]) -> Vec<Key> {
     let of = |carrier, baseline: &'static str| {
-        let seeks = on(reductions, carrier).filter(|reduction| reduction.mode.way == Way::Seek);
+        let seeks = on(reductions, carrier).filter(|reduction| is_seek(reduction.mode));
         seeks.filter(move |reduction| counts(reduction) && reduction.baseline == baseline)
     };
     // Of the ways over TCP, the one that chooses by itself.

@@ -40,6 +40,8 @@ pub(crate) enum Way {
     Bulk,
     /// It is taken out of the middle of the stream; the others stay where they are.
     Seek,
+    /// The same, without copying anything.
+    Borrow,
     /// A tagged receive of libfabric.
     Fabric,
     /// A mailbox of messages.

@@ -5,10 +5,11 @@
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::sync::atomic::Ordering;
 
 use anyhow::{Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags};
-use seekwire::SeekStream;
+use seekwire::{At, LentBytes, SeekLoan, SeekStream};
 use transport::sys::{Fd, socket};
 
 use super::connection::{Connection, Request, Target};
@@ -44,6 +45,25 @@ impl Ends {
         head[..length].copy_from_slice(&message[..length]);
         let tail = message.last_chunk().filter(|_| message.len() >= 16);
         Self { head, tail: tail.copied().unwrap_or(head) }
+    }
+
+    /// Of a message that lies where the sender put it.
+    fn of_loan(loan: &SeekLoan<'_>, size: usize) -> Self {
+        let (mut head, mut tail) = ([0; 8], [0; 8]);
+        let mut start = 0;
+        for piece in loan.pieces() {
+            let end = start + piece.len();
+            for (part, at) in [(&mut head, 0), (&mut tail, size.saturating_sub(8))] {
+                for index in at.max(start)..(at + 8).min(size).min(end) {
+                    part[index - at] = match piece {
+                        LentBytes::Shared(bytes) => bytes[index - start].load(Ordering::Relaxed),
+                        LentBytes::Own(bytes) => bytes[index - start],
+                    };
+                }
+            }
+            start = end;
+        }
+        Self { head, tail: if size >= 16 { tail } else { head } }
     }
 
     fn expected(size: usize, number: u64) -> Self {
@@ -108,7 +128,10 @@ pub(super) fn search(way: Way, carrier: Carrier, plan: Plan, target: Target) -> 
         (Way::Mailbox, Carrier::Tcp) => Box::new(Mailboxes::<SeekStream>::new(plan, target)),
         (Way::Aside, Carrier::Tcp) => Box::new(Aside::<TcpStream>::new(plan, target)),
         (Way::Aside, Carrier::Ring) => Box::new(Aside::<seekwire::Stream>::new(plan, target)),
-        (Way::Awaited | Way::Seek | Way::Mailbox, Carrier::Ring) | (Way::Fabric, _) => {
+        (Way::Seek, Carrier::Ring) => Box::new(Seek::<seekwire::Stream>::new(plan, target)),
+        (Way::Borrow, Carrier::Ring) => Box::new(Borrow { plan, slot: Slot::new(target) }),
+        (Way::Mailbox, Carrier::Ring) => Box::new(Mailboxes::<seekwire::Stream>::new(plan, target)),
+        (Way::Awaited, Carrier::Ring) | (Way::Borrow, Carrier::Tcp) | (Way::Fabric, _) => {
             bail!("this program cannot do {way:?} on {}", carrier.name())
         }
     })
@@ -330,6 +353,20 @@ impl Seekable for SeekStream {
     }
 }
 
+impl Seekable for seekwire::Stream {
+    fn open(target: &Target, request: Request) -> Result<(Self, Option<u64>)> {
+        target.open(request)
+    }
+
+    fn seek(&self, message: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.seek_recv(message, offset)
+    }
+
+    fn traffic(&self) -> Option<Traffic> {
+        Connection::traffic(self)
+    }
+}
+
 /// The message that is wanted is taken out of the middle of the stream; those before it are received afterwards, as the
 /// stream's next bytes.
 struct Seek<S> {
@@ -373,6 +410,50 @@ impl<S: Seekable> Pick for Seek<S> {
     fn skipped(&mut self, _: usize, _: usize) -> io::Result<Ends> {
         self.slot.get()?.read_exact(&mut self.message)?;
         Ok(Ends::of(&self.message))
+    }
+}
+
+/// As [`Seek`], but all messages are used where the sender put them, and not copied.
+struct Borrow {
+    plan: Plan,
+    slot: Slot<seekwire::Stream>,
+}
+
+impl Borrow {
+    fn take(&mut self, skip: usize) -> io::Result<Ends> {
+        let size = self.plan.size as usize;
+        let loan = self.slot.get()?.seek_borrow(At::Offset((skip * size) as u64), size)?;
+        if loan.len() < size {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        Ok(Ends::of_loan(&loan, size))
+    }
+}
+
+impl Search for Borrow {
+    fn open(&mut self, request: Request) -> Result<Option<u64>> {
+        let (stream, receive_buffer) = self.slot.target.open(request)?;
+        self.slot.connection = Some(stream);
+        Ok(receive_buffer)
+    }
+
+    fn receive(&mut self, messages: u64) -> Result<()> {
+        let plan = self.plan;
+        all_groups(self, plan, messages)
+    }
+
+    fn close(&mut self) -> Result<Option<Traffic>> {
+        Ok(Connection::traffic(&self.slot.end()?))
+    }
+}
+
+impl Pick for Borrow {
+    fn wanted(&mut self, skip: usize) -> io::Result<Ends> {
+        self.take(skip)
+    }
+
+    fn skipped(&mut self, _: usize, _: usize) -> io::Result<Ends> {
+        self.take(0)
     }
 }
 
