@@ -1,6 +1,7 @@
 //! Bytes of a stream that were moved into library memory before they were asked for.
 
 use std::collections::VecDeque;
+use std::sync::{Mutex, MutexGuard};
 
 use protocol::span::Span;
 
@@ -9,8 +10,15 @@ use crate::Errno;
 /// Bytes of memory that are taken at a time, and freed together.
 pub(super) const CHUNK: usize = 256 << 10;
 
-/// Chunks that are kept for the next time.
-const SPARE: usize = 2;
+/// Chunks that a process keeps for its next stream: fresh memory costs a fault for each page.
+const SPARE: usize = 8;
+
+static SPARES: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+
+fn spares() -> Option<MutexGuard<'static, Vec<Vec<u8>>>> {
+    // Nobody waits for it, a signal handler least of all.
+    SPARES.try_lock().ok()
+}
 
 /// Room in the last chunk that is worth another read.
 const ENOUGH: usize = 16 << 10;
@@ -19,7 +27,6 @@ const ENOUGH: usize = 16 << 10;
 pub(super) struct Drained {
     /// In order of position, without overlap.
     chunks: VecDeque<Chunk>,
-    spare: Vec<Vec<u8>>,
     /// Bytes of memory in use, and how many may be.
     bytes: usize,
     most: usize,
@@ -44,7 +51,7 @@ impl Chunk {
 impl Drained {
     /// With at most `most` bytes of memory.
     pub(super) fn new(most: usize) -> Self {
-        Self { chunks: VecDeque::new(), spare: Vec::new(), bytes: 0, most }
+        Self { chunks: VecDeque::new(), bytes: 0, most }
     }
 
     /// Room for the bytes that begin at `position`, behind all that is here.
@@ -61,8 +68,8 @@ impl Drained {
                 return Err(Errno::NOBUFS);
             }
             let size = CHUNK.min(left);
-            let memory = self.spare.pop().filter(|spare| spare.len() == size);
-            let memory = memory.unwrap_or_else(|| vec![0; size]);
+            let spare = if size == CHUNK { spares().and_then(|mut spares| spares.pop()) } else { None };
+            let memory = spare.unwrap_or_else(|| vec![0; size]);
             self.bytes += memory.len();
             self.chunks.push_back(Chunk { begin: position, memory, used: 0, live: 0 });
         }
@@ -122,9 +129,22 @@ impl Drained {
     fn drop_chunk(&mut self, index: usize) {
         if let Some(chunk) = self.chunks.remove(index) {
             self.bytes -= chunk.memory.len();
-            if self.spare.len() < SPARE && chunk.memory.len() == CHUNK {
-                self.spare.push(chunk.memory);
-            }
+            give_away(chunk.memory);
         }
+    }
+}
+
+fn give_away(memory: Vec<u8>) {
+    if memory.len() == CHUNK
+        && let Some(mut spares) = spares()
+        && spares.len() < SPARE
+    {
+        spares.push(memory);
+    }
+}
+
+impl Drop for Drained {
+    fn drop(&mut self) {
+        self.chunks.drain(..).for_each(|chunk| give_away(chunk.memory));
     }
 }

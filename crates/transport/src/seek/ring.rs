@@ -238,28 +238,30 @@ impl<'r> SeekRing<'r> {
     fn wait_for(&self, attempt: &Attempt, until: Deadline) -> Result<(), Errno> {
         let q = &self.ring.queue;
         let mut state = self.state.lock()?;
-        let mut is_full = false;
         let mut published = 0;
+        let lent = state.loans.count();
         let is_there = self.call(&mut state, |engine, source| {
             engine.discard_taken(source)?;
             let (then, arrived) = source.ahead()?;
             let is_there = then == Look::Ended || engine.needs(attempt) <= arrived;
+            published = q.published_with(engine.needs(attempt));
             if !is_there && q.peer_is_full() {
-                engine.drain(source)?;
-                is_full = q.peer_is_full();
+                if engine.drain(source)? {
+                    return Ok(true);
+                }
+                // Nothing lies on the ring that could make room: what is lent, or set aside by the peer.
+                if lent > 0 {
+                    return Err(Errno::NOBUFS);
+                }
+                published = 0;
             }
             if source.source.rx.should_ring_before_sleep() {
                 source.ring.peer_bell.ring();
             }
-            published = q.published_with(engine.needs(attempt));
             Ok(is_there)
         })?;
         if is_there {
             return Ok(());
-        }
-        if is_full {
-            // Only what is lent can be in the way.
-            return Err(Errno::NOBUFS);
         }
         if state.has_leader {
             let end = state.engine.needed_end(attempt);
@@ -273,7 +275,8 @@ impl<'r> SeekRing<'r> {
         let moves = self.moves.load(Ordering::Acquire);
         drop(state);
         let ready = || {
-            q.peer_has_published(published)
+            (published > 0 && q.peer_has_published(published))
+                || (published == 0 && q.has_record())
                 || self.moves.load(Ordering::Acquire) != moves
                 || q.peer_has_closed()
         };

@@ -30,7 +30,7 @@ use transport::sys::{Fd, socket, thread};
 
 use super::{Connection, RecvFlags, timeout};
 use crate::Config;
-use source::{Inflow, Place};
+use source::{Inflow, LazyPlace, Place};
 
 /// What a sought connection has besides.
 #[derive(Debug)]
@@ -207,7 +207,7 @@ impl Connection {
             let at = At::Position(start);
             let flags = SeekFlags { peek: true, partial: false };
             let attempt = engine.begin(at, len as u64, flags)?;
-            let Place::Attached(_, rx) = place else { return Ok(Some(at)) };
+            let Place::Attached(_, rx) = place.get()? else { return Ok(Some(at)) };
             let arrived = rx.step().and_then(|_| rx.arrived()).map_err(|_| Errno::CONNRESET)?.1;
             if start < front || engine.needs(&attempt) > arrived || len == 0 {
                 return Ok(Some(at));
@@ -249,7 +249,7 @@ impl Connection {
     pub fn take_back_loan(&self, loan: Loan) -> Result<(), Errno> {
         self.with_place(self.seeking(), false, |state, place, _| {
             let segment = state.loans.end(&state.engine, loan)?;
-            if let (Some(segment), Place::Attached(_, rx)) = (segment, place) {
+            if let (Some(segment), Place::Attached(_, rx)) = (segment, place.get()?) {
                 rx.give_back_lent(segment);
             }
             Ok(())
@@ -504,33 +504,34 @@ impl Connection {
 
     /// Calls with the state locked, and with that which the next bytes come from; then tells those who wait what has
     /// changed.
-    fn with_place<R>(
-        &self,
+    fn with_place<'c, R>(
+        &'c self,
         seeking: &Seeking,
         before_sleep: bool,
-        call: impl FnOnce(&mut State, &Place<'_>, u64) -> Result<R, Errno>,
+        call: impl FnOnce(&mut State, &LazyPlace<'c>, u64) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
         let mut guard = self.lock(seeking)?;
         let state = guard.as_mut().ok_or(Errno::IO)?;
         self.with_state(seeking, state, before_sleep, call)
     }
 
-    fn with_state<R>(
-        &self,
+    fn with_state<'c, R>(
+        &'c self,
         seeking: &Seeking,
         state: &mut State,
         before_sleep: bool,
-        call: impl FnOnce(&mut State, &Place<'_>, u64) -> Result<R, Errno>,
+        call: impl FnOnce(&mut State, &LazyPlace<'c>, u64) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
-        let place = self.place()?;
+        let place = LazyPlace::new(self);
         let front = state.engine.front();
         let result = call(state, &place, front);
+        let place = place.taken();
         let now = state.engine.front();
         if now != front {
             seeking.moves.fetch_add(1, Ordering::Release);
             state.sleepers.wake(now);
             state.waits.moved(self.fd(), now);
-            if let Place::Attached(link, _) = &place
+            if let Some(Place::Attached(link, _)) = &place
                 && link.ring.queue.waiters().0
             {
                 link.ring.bell.ring();
@@ -542,7 +543,9 @@ impl Connection {
             state.shown = !state.shown;
             if state.shown { bell.ring() } else { bell.quiet() }
         }
-        self.leave(place, before_sleep);
+        if let Some(place) = place {
+            self.leave(place, before_sleep);
+        }
         match (state.violation.take(), self.attached()) {
             (Some(violation), Some(link)) => Err(self.violated(link, violation)),
             _ => result,

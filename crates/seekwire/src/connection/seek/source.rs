@@ -1,5 +1,7 @@
 //! A connection as a source: the kernel's socket and the ring, in the order in which the sender used them.
 
+use std::cell::OnceCell;
+
 use protocol::span::Span;
 use protocol::switch::RxStep;
 use transport::Errno;
@@ -19,10 +21,34 @@ pub(super) enum Place<'c> {
     Attached(&'c Link, Rx<'c, Own, Peer>),
 }
 
+/// [`Place`], taken when it is first needed: what is in library memory needs none.
+pub(super) struct LazyPlace<'c> {
+    connection: &'c Connection,
+    place: OnceCell<Place<'c>>,
+}
+
+impl<'c> LazyPlace<'c> {
+    pub(super) fn new(connection: &'c Connection) -> Self {
+        Self { connection, place: OnceCell::new() }
+    }
+
+    pub(super) fn get(&self) -> Result<&Place<'c>, Errno> {
+        if self.place.get().is_none() {
+            let _ = self.place.set(self.connection.place()?);
+        }
+        self.place.get().ok_or(Errno::IO)
+    }
+
+    /// The place, if it was needed.
+    pub(super) fn taken(self) -> Option<Place<'c>> {
+        self.place.into_inner()
+    }
+}
+
 /// The bytes of a connection, for one call.
 pub(super) struct Inflow<'s, 'c> {
     pub(super) connection: &'c Connection,
-    pub(super) place: &'s Place<'c>,
+    pub(super) place: &'s LazyPlace<'c>,
     pub(super) cursor: &'s mut PeekCursor,
     pub(super) loans: &'s Loans,
     /// Position of the first byte that was not received.
@@ -45,7 +71,7 @@ enum Step {
 }
 
 impl Connection {
-    pub(super) fn place(&self) -> Result<Place<'_>, Errno> {
+    fn place(&self) -> Result<Place<'_>, Errno> {
         if let Some(plain) = self.enter_plain() {
             return Ok(Place::Plain(plain));
         }
@@ -142,7 +168,7 @@ impl<'s, 'c> Inflow<'s, 'c> {
     ) -> Result<T, Errno> {
         let result = call(&mut self.kernel())?;
         let n = received(&result);
-        match self.place {
+        match self.place.get()? {
             Place::Plain(bracket) => bracket.received(n as usize),
             Place::Attached(link, rx) => {
                 rx.received_by_tcp(n as usize);
@@ -164,7 +190,7 @@ impl Source for Inflow<'_, '_> {
             inflow.by_kernel(bound, |kernel| kernel.receive(into, most.min(bound)), |n| *n as u64)
         };
         loop {
-            let rx = match self.place {
+            let rx = match self.place.get()? {
                 Place::Plain(_) => return from_kernel(self, into, u64::MAX),
                 Place::Attached(_, rx) => rx,
             };
@@ -196,7 +222,7 @@ impl Source for Inflow<'_, '_> {
 
     fn look(&mut self, ahead: u64, most: u64, into: &mut Scatter<'_, '_>) -> Result<Look, Errno> {
         loop {
-            let rx = match self.place {
+            let rx = match self.place.get()? {
                 Place::Plain(_) => return self.kernel().look(ahead, most, into),
                 Place::Attached(_, rx) => rx,
             };
@@ -243,7 +269,7 @@ impl Source for Inflow<'_, '_> {
     }
 
     fn discard(&mut self, n: u64) -> Result<u64, Errno> {
-        let rx = match self.place {
+        let rx = match self.place.get()? {
             Place::Plain(_) => return self.by_kernel(u64::MAX, |kernel| kernel.discard(n), |n| *n),
             Place::Attached(_, rx) => rx,
         };
@@ -265,7 +291,7 @@ impl Source for Inflow<'_, '_> {
     }
 
     fn release(&mut self, span: Span, is_taken: &dyn Fn(Span) -> bool) -> Result<(), Errno> {
-        let Place::Attached(link, rx) = self.place else { return Ok(()) };
+        let Place::Attached(link, rx) = self.place.get()? else { return Ok(()) };
         if !link.ring.queue.rx_on_ring() {
             return Ok(());
         }
@@ -274,7 +300,7 @@ impl Source for Inflow<'_, '_> {
     }
 
     fn arrived(&mut self) -> Result<u64, Errno> {
-        let rx = match self.place {
+        let rx = match self.place.get()? {
             Place::Plain(_) => return self.kernel().arrived(),
             Place::Attached(_, rx) => rx,
         };
@@ -294,6 +320,6 @@ impl Source for Inflow<'_, '_> {
     }
 
     fn discards_cheaply(&self) -> bool {
-        matches!(self.place, Place::Attached(link, _) if link.ring.queue.rx_on_ring())
+        self.connection.attached().is_some_and(|link| link.ring.queue.rx_on_ring())
     }
 }

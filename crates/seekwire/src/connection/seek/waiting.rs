@@ -9,7 +9,7 @@ use transport::sys::bell::Bell;
 use transport::sys::poll::{self, Deadline, Events};
 use transport::sys::{Fd, socket};
 
-use super::source::{Inflow, Place};
+use super::source::{Inflow, LazyPlace, Place};
 use super::{At, SeekFlags, Seeking, State};
 use crate::connection::Connection;
 
@@ -21,6 +21,8 @@ enum How {
     Kernel,
     /// Attached, for the ring or the kernel's socket.
     Ring(Carrier),
+    /// As above, for whatever comes by the ring.
+    Any,
 }
 
 impl Connection {
@@ -127,7 +129,7 @@ impl Connection {
                 }
                 Ok(true)
             }
-            How::Ring(_) if state.has_leader => {
+            How::Ring(_) | How::Any if state.has_leader => {
                 let sleep = state.sleepers.begin(state.engine.needed_end(attempt))?;
                 drop(guard);
                 let slept = sleep.sleep(Fd::new(-1), Events::default(), until);
@@ -136,7 +138,9 @@ impl Connection {
                 }
                 slept.map(|_| true)
             }
-            How::Ring(carrier) => {
+            How::Ring(_) | How::Any => {
+                let carrier = if let How::Ring(carrier) = how { carrier } else { Carrier::Ring };
+                let is_any = matches!(how, How::Any | How::Ring(Carrier::Tcp));
                 let Some(link) = self.attached() else { return Ok(false) };
                 state.has_leader = true;
                 let published = link.ring.queue.published_with(state.engine.needs(attempt));
@@ -144,7 +148,7 @@ impl Connection {
                 drop(guard);
                 let q = &link.ring.queue;
                 // What comes by TCP, or after it, is looked at as it comes.
-                let published = if carrier == Carrier::Ring { published } else { 0 };
+                let published = if is_any { 0 } else { published };
                 let ready = || {
                     (published > 0 && q.peer_has_published(published))
                         || (published == 0 && q.has_record())
@@ -163,10 +167,10 @@ impl Connection {
     }
 
     /// Opens the window as far as it goes, and says what is left to wait for.
-    fn prepare(
-        &self,
+    fn prepare<'c>(
+        &'c self,
         state: &mut State,
-        place: &Place<'_>,
+        place: &LazyPlace<'c>,
         front: u64,
         attempt: &Attempt,
         watched: bool,
@@ -178,7 +182,7 @@ impl Connection {
         if engine.needs(attempt) == 0 {
             return Ok(How::Not);
         }
-        let Place::Attached(link, rx) = place else {
+        let Place::Attached(link, rx) = place.get()? else {
             if watched {
                 engine.drain(&mut source)?;
             }
@@ -197,14 +201,11 @@ impl Connection {
             return Ok(How::Not);
         }
         if q.peer_is_full() {
-            engine.drain(&mut source)?;
-            if engine.needs(attempt) == 0 {
+            if engine.drain(&mut source)? {
                 return Ok(How::Not);
             }
-            if q.peer_is_full() {
-                // Only what is lent can be in the way.
-                return Err(Errno::NOBUFS);
-            }
+            // Nothing lies on the ring that could make room: what is lent, or set aside by the peer.
+            return if loans.count() > 0 { Err(Errno::NOBUFS) } else { Ok(How::Any) };
         }
         Ok(How::Ring(Carrier::Ring))
     }
