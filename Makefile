@@ -12,9 +12,12 @@ bindir = $(DESTDIR)$(PREFIX)/bin
 libdir = $(DESTDIR)$(PREFIX)/lib
 privdir = $(libdir)/seekwire
 includedir = $(DESTDIR)$(PREFIX)/include
-mandir = $(DESTDIR)$(PREFIX)/share/man/man1
+pkgconfigdir = $(libdir)/pkgconfig
+mandir = $(DESTDIR)$(PREFIX)/share/man
 docdir = $(DESTDIR)$(PREFIX)/share/doc/seekwire
+examplesdir = $(docdir)/examples
 release = $(CARGO_TARGET_DIR)/release
+version = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 
 .DEFAULT_GOAL := build
 .PHONY: help build demo test lint loom miri fuzz man install uninstall clean
@@ -49,26 +52,37 @@ fuzz: ## Run each fuzz target for SECONDS_EACH seconds (default 60)
 	scripts/fuzz $${SECONDS_EACH:-60}
 
 man: $(release)/seekwire ## Write the man pages to $(OUT)/man
-	$(release)/seekwire man $(OUT)/man
+	$(release)/seekwire man $(OUT)/man/man1
+	install -d $(OUT)/man/man3 $(OUT)/man/man7
+	install -m 644 man/*.3 $(OUT)/man/man3
+	install -m 644 man/*.7 $(OUT)/man/man7
 
 # `make && sudo make install`: root often has no Rust toolchain, so installing does not build.
-$(release)/seekwire $(release)/libseekwire.so:
+$(release)/seekwire $(release)/libseekwire.so $(release)/libseekwire.a:
 	@echo "$@ is missing: run \`make build\` first" >&2; exit 1
 
-install: $(release)/seekwire $(release)/libseekwire.so ## Install under $(DESTDIR)$(PREFIX)
-	install -d "$(bindir)" "$(privdir)" "$(includedir)" "$(mandir)" "$(docdir)"
+install: $(release)/seekwire $(release)/libseekwire.so $(release)/libseekwire.a ## Install under $(DESTDIR)$(PREFIX)
+	install -d "$(bindir)" "$(privdir)" "$(pkgconfigdir)" "$(includedir)" "$(mandir)/man3" "$(mandir)/man7" "$(examplesdir)"
 	install -m 755 $(release)/seekwire "$(bindir)/seekwire"
 	install -m 755 $(release)/libseekwire.so "$(privdir)/libseekwire.so"
 	ln -sf seekwire/libseekwire.so "$(libdir)/libseekwire.so"
+	install -m 644 $(release)/libseekwire.a "$(libdir)/libseekwire.a"
+	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(version)|' packaging/seekwire.pc.in >"$(pkgconfigdir)/seekwire.pc"
+	chmod 644 "$(pkgconfigdir)/seekwire.pc"
 	install -m 644 include/seekwire.h "$(includedir)/seekwire.h"
 	install -m 644 LICENSE-MIT LICENSE-APACHE README.md "$(docdir)"
-	$(release)/seekwire man "$(mandir)"
+	install -m 644 examples/c/seek.c "$(examplesdir)/seek.c"
+	$(release)/seekwire man "$(mandir)/man1"
+	install -m 644 man/*.3 "$(mandir)/man3"
+	install -m 644 man/*.7 "$(mandir)/man7"
 
 uninstall: ## Remove exactly what install put there
-	rm -f "$(bindir)/seekwire" "$(privdir)/libseekwire.so" "$(libdir)/libseekwire.so" "$(includedir)/seekwire.h"
+	rm -f "$(bindir)/seekwire" "$(privdir)/libseekwire.so" "$(libdir)/libseekwire.so" "$(libdir)/libseekwire.a"
+	rm -f "$(pkgconfigdir)/seekwire.pc" "$(includedir)/seekwire.h" "$(examplesdir)/seek.c"
 	rm -f "$(docdir)/LICENSE-MIT" "$(docdir)/LICENSE-APACHE" "$(docdir)/README.md"
-	rm -f "$(mandir)/seekwire.1" "$(mandir)"/seekwire-*.1
-	-rmdir "$(privdir)" "$(docdir)" 2>/dev/null
+	rm -f "$(mandir)/man1/seekwire.1" "$(mandir)"/man1/seekwire-*.1
+	for page in man/*.3 man/*.7; do rm -f "$(mandir)/man$${page##*.}/$${page#man/}"; done
+	-rmdir "$(privdir)" "$(examplesdir)" "$(docdir)" 2>/dev/null
 
 clean: ## Remove build products and reports
 	$(CARGO) clean

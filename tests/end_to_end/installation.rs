@@ -5,16 +5,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::harness::{Mode, Stage, library_directory, seekwire};
+use crate::harness::{Mode, Stage, installed, library_directory, seekwire};
 
-const INSTALLED: [&str; 16] = [
+const INSTALLED: [&str; 27] = [
     "bin/seekwire",
     "include/seekwire.h",
+    "lib/libseekwire.a",
     "lib/libseekwire.so",
+    "lib/pkgconfig/seekwire.pc",
     "lib/seekwire/libseekwire.so",
     "share/doc/seekwire/LICENSE-APACHE",
     "share/doc/seekwire/LICENSE-MIT",
     "share/doc/seekwire/README.md",
+    "share/doc/seekwire/examples/seek.c",
+    "share/man/man1/seekwire-calibrate.1",
     "share/man/man1/seekwire-demo.1",
     "share/man/man1/seekwire-doctor.1",
     "share/man/man1/seekwire-lab-list.1",
@@ -23,6 +27,13 @@ const INSTALLED: [&str; 16] = [
     "share/man/man1/seekwire-run.1",
     "share/man/man1/seekwire-status.1",
     "share/man/man1/seekwire.1",
+    "share/man/man3/seek_avail.3",
+    "share/man/man3/seek_recv.3",
+    "share/man/man3/seek_recv_borrow.3",
+    "share/man/man3/seek_recv_return.3",
+    "share/man/man3/seek_recvmsg.3",
+    "share/man/man3/seek_socket.3",
+    "share/man/man7/seekwire.7",
     "someone-elses-file",
 ];
 
@@ -69,6 +80,50 @@ fn a_c_program_uses_the_installed_header_and_library() {
     stage.run(&mut linked(&stage)).success();
     stage.run(linked(&stage).env("SEEKWIRE", "off").arg("plain")).success();
     stage.run(&mut stage.accelerated_command(&program)).success();
+}
+
+/// By the file for pkg-config, with the library beside the program and inside it.
+#[test]
+fn the_installed_example_builds_as_its_manual_page_says() {
+    let stage = Stage::new(Mode::Plain);
+    let root = stage.path("root");
+    make(&stage, "install", &root);
+    let asked = |words: &[&str]| {
+        let mut command = stage.plain_command(installed("pkg-config"));
+        command.arg(format!("--define-variable=prefix={}", root.join("opt").display()));
+        command.args(words).arg("seekwire").env("PKG_CONFIG_PATH", root.join("opt/lib/pkgconfig"));
+        stage.run(&mut command).success()
+    };
+    let example = root.join("opt/share/doc/seekwire/examples/seek.c");
+    let found_at = format!("-Wl,-rpath,{}", root.join("opt/lib").display());
+    let cflags = asked(&["--cflags"]);
+    for (library, shared) in [(asked(&["--libs"]), true), (asked(&["--variable=static_libs"]), false)] {
+        let flags: Vec<&str> = cflags.split_whitespace().chain(library.split_whitespace()).collect();
+        let program =
+            stage.compile(example.to_str().expect("text"), "example", &[&flags, &[&*found_at][..]].concat());
+        let needed = stage.run(stage.plain_command("ldd").arg(&program)).success();
+        assert_eq!(needed.contains("libseekwire"), shared, "{needed}");
+        let text =
+            stage.run(stage.plain_command(&program).env("SEEKWIRE_DIR", stage.path("registry"))).success();
+        assert!(text.contains("hole from 1000 to 3000") && text.contains("head 6000"), "{text}");
+    }
+}
+
+/// Every page is found, and formatted without a complaint.
+#[test]
+fn the_manual_pages_can_be_read() {
+    let stage = Stage::new(Mode::Plain);
+    let root = stage.path("root");
+    make(&stage, "install", &root);
+    let pages = INSTALLED.iter().filter(|file| file.contains("/man/"));
+    for page in pages.clone() {
+        let mut command = stage.plain_command(installed("groff"));
+        command.args(["-man", "-Tutf8", "-ww", "-s"]).arg(root.join("opt").join(page));
+        let formatted = stage.run(command.current_dir(root.join("opt/share/man")));
+        assert_eq!(formatted.stderr, "", "{page}");
+        assert!(formatted.success().len() > 300, "{page}");
+    }
+    assert!(pages.count() > 10);
 }
 
 #[test]

@@ -18,6 +18,7 @@ mod performance_tools;
 mod python;
 mod python_suite;
 mod redis;
+mod seeking;
 mod semantics;
 mod servers;
 mod stress;

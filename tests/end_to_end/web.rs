@@ -6,7 +6,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
-use crate::harness::{Child, Mode, Stage, in_every_mode, installed, python, sha256};
+use crate::harness::{Child, Mode, Stage, example, in_every_mode, installed, python, sha256};
 
 in_every_mode!(
     python_serves_a_large_file,
@@ -105,6 +105,35 @@ fn short_connections_stay_plain() {
     stop(server);
     let stats = stage.stats();
     assert!(stats.connections.tracked > 0 && stats.connections.attached == 0, "{stats:?}");
+}
+
+/// One connection, many requests at once, and several threads that take the answers out of the stream as they can.
+#[test]
+fn threads_that_seek_in_a_pipeline_get_what_a_plain_client_gets() {
+    const REQUESTS: usize = 300;
+    let stage = Stage::new(Mode::Plain);
+    fs::create_dir_all(stage.path("site")).expect("a directory");
+    let lengths = [0, 1, 100, 1000, 10_000, 50_000, 300_000];
+    for length in lengths {
+        stage.file(&format!("site/{length}"), length);
+    }
+    let (server, port) = nginx(&stage, "keepalive_requests 1000;", "");
+    let mut paths: Vec<String> = (0..REQUESTS)
+        .map(|number| format!("/{}", lengths[(3 * number + number / 7) % lengths.len()]))
+        .collect();
+    paths[REQUESTS / 2] = "/no-such-file".to_owned();
+    let fetch = |threads: &str| {
+        let mut command = stage.plain_command(example("http_pipeline"));
+        command.arg(format!("{}:{port}", stage.address)).arg(threads).args(&paths);
+        stage.run(&mut command).success()
+    };
+    let plain = fetch("0");
+    assert_eq!(plain.lines().count(), REQUESTS);
+    assert!(plain.contains("/no-such-file 404 ") && plain.contains("/300000 200 300000 "), "{plain}");
+    for threads in ["1", "4", "16"] {
+        assert_eq!(fetch(threads), plain, "{threads} threads");
+    }
+    stop(server);
 }
 
 fn served_file(stage: &Stage, length: usize) -> std::path::PathBuf {

@@ -28,6 +28,9 @@ Environment:
   SEEKWIRE_THRESHOLD=N       calls on a connection before it is accelerated
   SEEKWIRE_SEGMENT_SIZE, SEEKWIRE_SEGMENTS
                              size in bytes and number of the segments of shared memory
+  SEEKWIRE_SEEK_MEMORY=N     bytes of memory that a stream may use for what comes before the bytes that
+                             a program seeks; 67108864 if not set
+  SEEKWIRE_SEEK_SWITCH=N     messages of fewer bytes on average are moved to that memory in bulk
   SEEKWIRE_LIBRARY=FILE      the library to load, instead of the libseekwire.so that is next to the
                              command or installed with it";
 
@@ -138,7 +141,7 @@ pub(crate) struct Status {
 /// Say what this host supports and how to fix what is missing
 ///
 /// Looks at the kernel, the limits of this user and the library, and makes two processes exchange messages through
-/// shared memory. Each line is ok, warn (works, but less well than it could) or fail.
+/// shared memory. Says how bytes are taken out of the middle of a stream here. Each line is ok, warn (works, but less well than it could) or fail.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit status:\n  0 when programs can be accelerated here, 1 when a line says fail")]
 pub(crate) struct Doctor {

@@ -1,5 +1,7 @@
 //! `seekwire doctor`: what this host supports, and how to fix what is missing.
 
+mod seeking;
+
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Write};
@@ -67,6 +69,8 @@ pub(crate) fn doctor(options: &arguments::Doctor) -> Result<ExitCode> {
         containment(),
         library_file(),
         exchange(&registry),
+        seeking::ways(),
+        seeking::room(),
     ];
 
     let mut out = io::stdout().lock();

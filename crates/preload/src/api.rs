@@ -25,7 +25,7 @@ pub(crate) struct SeekwireStatus {
 const _: () = assert!(size_of::<SeekwireStatus>() == 48 && offset_of!(SeekwireStatus, tx_tcp) == 16);
 
 /// Whether `fd` is a TCP socket; the error of the C API if not.
-fn check(fd: c_int) -> Result<(), Errno> {
+pub(crate) fn check(fd: c_int) -> Result<(), Errno> {
     let option = |name| {
         let mut value: c_int = 0;
         let mut len = size_of::<c_int>() as libc::socklen_t;

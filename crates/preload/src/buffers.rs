@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 use transport::Errno;
 
 /// The kernel moves no more in one call.
-const MAX_BYTES: usize = 0x7fff_f000;
+pub(crate) const MAX_BYTES: usize = 0x7fff_f000;
 
 /// Above all memory that a process can have, on every 64-bit processor of today.
 const MEMORY_END: usize = 1 << 56;
@@ -52,15 +52,25 @@ impl Buffers {
         Ok(Buffers::Vector(iov, count))
     }
 
-    /// Number of bytes. A negative length anywhere is EINVAL, and only then memory that cannot be EFAULT, as
-    /// with the kernel, which cuts what is too long in all down to what it moves in one call.
+    /// Number of bytes that a call moves: what is too long in all is cut down, as the kernel does it.
     ///
     /// # Safety
     ///
     /// The array of a vector must be readable.
     pub(crate) unsafe fn len(self) -> Result<usize, Errno> {
+        // SAFETY: as the caller says.
+        unsafe { self.asked() }.map(|len| len.min(MAX_BYTES))
+    }
+
+    /// Number of bytes. A negative length anywhere is EINVAL, and only then memory that cannot be EFAULT, as
+    /// with the kernel.
+    ///
+    /// # Safety
+    ///
+    /// The array of a vector must be readable.
+    pub(crate) unsafe fn asked(self) -> Result<usize, Errno> {
         match self {
-            Buffers::Flat(_, len) => Ok(len.min(MAX_BYTES)),
+            Buffers::Flat(_, len) => Ok(len),
             Buffers::Vector(iov, count) => {
                 let (mut total, mut possible) = (0usize, true);
                 for at in 0..count {
@@ -72,7 +82,7 @@ impl Buffers {
                     possible &= is_possible(piece.iov_base, piece.iov_len);
                     total = total.saturating_add(piece.iov_len);
                 }
-                if possible { Ok(total.min(MAX_BYTES)) } else { Err(Errno::FAULT) }
+                if possible { Ok(total) } else { Err(Errno::FAULT) }
             }
         }
     }

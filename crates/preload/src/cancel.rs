@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use libc::pthread_t;
 
 use crate::border::keeping_errno;
+use crate::socket::Socket;
 use crate::{hazard, real, table};
 
 /// Whether the program cancels threads at all.
@@ -53,7 +54,9 @@ fn wake(thread: pthread_t) {
         for (_, object) in
             table::entries().filter(|(_, object)| hazard::is_used_by(thread, &raw const **object))
         {
-            if let Some(socket) = object.as_socket().filter(|socket| socket.connection.is_attached()) {
+            let sleeps_with_us =
+                |socket: &&Socket| socket.connection.is_attached() || socket.connection.is_sought();
+            if let Some(socket) = object.as_socket().filter(sleeps_with_us) {
                 socket.connection.interrupt();
                 used = true;
             }

@@ -1,10 +1,10 @@
-//! libseekwire.so: the socket calls of an unmodified program, and the C API.
+//! libseekwire.so and libseekwire.a: the socket calls of an unmodified program, and the C API.
 //!
 //! ```text
 //!   application (LD_PRELOAD)              application (-lseekwire)
 //!        |  libc call                          |
 //!   calls      one file per family        api      include/seekwire.h
-//!        |  look the fd up; delegate           |
+//!        |  look the fd up; delegate          seek       the part of it that receives out of order
 //!   table      fd number -> object, protected by hazard pointers
 //!        |
 //!   socket     one tracked socket      epoll     one epoll set
@@ -37,6 +37,7 @@ mod passed;
 mod poll;
 mod process;
 mod real;
+mod seek;
 mod signals;
 mod socket;
 mod stats;

@@ -1,4 +1,8 @@
 //! Connections that another program is about to hold: passed in a message, or kept across exec.
+//!
+//! One with holes, or with bytes in the library's memory, cannot be handed over: the new holder would find bytes that
+//! were taken, and miss others. Where the program asks for just that, it gets EBUSY; where it may not even know, the
+//! log tells.
 
 use std::ffi::c_int;
 use std::mem;
@@ -6,6 +10,8 @@ use std::time::Duration;
 
 use endpoint::{Reason, Until};
 use libc::{CMSG_DATA, CMSG_FIRSTHDR, CMSG_NXTHDR, SCM_RIGHTS, SOL_SOCKET, msghdr};
+
+use transport::Errno;
 
 use crate::border::keeping_errno;
 use crate::table::SocketRef;
@@ -16,15 +22,19 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Moves the connections that `message` passes to another process back to TCP.
 ///
+/// # Errors
+///
+/// EBUSY when one of them cannot be handed over.
+///
 /// # Safety
 ///
 /// As for sendmsg.
 #[inline]
-pub(crate) unsafe fn prepare(message: *const msghdr) {
+pub(crate) unsafe fn prepare(message: *const msghdr) -> Result<(), Errno> {
     // SAFETY: valid or null, as sendmsg demands.
-    let Some(header) = (unsafe { message.as_ref() }) else { return };
+    let Some(header) = (unsafe { message.as_ref() }) else { return Ok(()) };
     if header.msg_control.is_null() || header.msg_controllen < mem::size_of::<libc::cmsghdr>() {
-        return;
+        return Ok(());
     }
     // SAFETY: as above.
     unsafe { prepare_control(header) }
@@ -34,7 +44,7 @@ pub(crate) unsafe fn prepare(message: *const msghdr) {
 ///
 /// `header` must be valid as sendmsg demands.
 #[cold]
-unsafe fn prepare_control(header: &msghdr) {
+unsafe fn prepare_control(header: &msghdr) -> Result<(), Errno> {
     // SAFETY: the macros of cmsg(3) stay within msg_controllen bytes of msg_control; the payload of
     // SCM_RIGHTS is an array of fds, which need not be aligned.
     unsafe {
@@ -46,31 +56,55 @@ unsafe fn prepare_control(header: &msghdr) {
                 let count = ((*control).cmsg_len).saturating_sub(head) / mem::size_of::<c_int>();
                 for at in 0..count {
                     if let Some(socket) = table::socket(data.add(at).read_unaligned()) {
-                        to_tcp(&socket, Reason::FdPassed);
+                        to_tcp(&socket, Reason::FdPassed)?;
                     }
                 }
             }
             control = CMSG_NXTHDR(header, control);
         }
     }
+    Ok(())
 }
 
 /// Moves a connection back to TCP that another program will see as a plain socket.
-pub(crate) fn to_tcp(socket: &SocketRef, why: Reason) {
-    to_tcp_until(socket, why, Until::NEVER);
+///
+/// # Errors
+///
+/// EBUSY when the kernel's socket does not have what is to be received, and that alone.
+pub(crate) fn to_tcp(socket: &SocketRef, why: Reason) -> Result<(), Errno> {
+    to_tcp_until(socket, why, Until::NEVER)
 }
 
-fn to_tcp_until(socket: &SocketRef, why: Reason, until: Until) {
-    keeping_errno(|| {
-        // A peer that did not answer once is not waited for again.
-        let result = match socket.hand_over() {
-            true => socket.to_tcp(why, until.at_most(socket.connection.patience())),
-            false => socket.fall_back(Reason::Bypassed),
-        };
-        if let Err(error) = result {
-            log::warn!(fd = socket.connection.fd().raw(), %error, "the peer did not agree in time to go back to TCP");
-        }
+fn to_tcp_until(socket: &SocketRef, why: Reason, until: Until) -> Result<(), Errno> {
+    // A peer that did not answer once is not waited for again. What is sought may have come to have holes meanwhile.
+    let first = socket.hand_over();
+    let result = keeping_errno(|| match first || socket.connection.is_sought() {
+        true => socket.to_tcp(why, until.at_most(socket.connection.patience())),
+        false => socket.fall_back(Reason::Bypassed),
     });
+    match result {
+        Ok(()) => {}
+        Err(Errno::BUSY) => {
+            if first {
+                socket.keep();
+            }
+            return refuse(socket);
+        }
+        Err(error) => {
+            let fd = socket.connection.fd().raw();
+            log::warn!(fd, %error, "the peer did not agree in time to go back to TCP");
+        }
+    }
+    Ok(())
+}
+
+fn refuse(socket: &SocketRef) -> Result<(), Errno> {
+    let fd = socket.connection.fd().raw();
+    log::warn!(
+        fd,
+        "a socket in which was sought has holes, or bytes in memory; receive them before another program gets it"
+    );
+    Err(Errno::BUSY)
 }
 
 /// Before exec: every connection of which an fd stays open in the new program.
@@ -80,8 +114,14 @@ pub(crate) fn prepare_exec() {
     for (fd, object) in table::entries() {
         drop(object);
         let Some(socket) = table::socket(fd) else { continue };
-        if !socket.is_listening() && socket.connection.is_attached() && survives_exec(fd) {
-            to_tcp_until(&socket, Reason::Exec, until);
+        let concerned = socket.connection.is_attached() || socket.connection.is_sought();
+        if !socket.is_listening()
+            && concerned
+            && survives_exec(fd)
+            && to_tcp_until(&socket, Reason::Exec, until).is_err()
+        {
+            // The new program may never use it; if it does, the log has told, and what comes from now on is there.
+            let _ = keeping_errno(|| socket.fall_back(Reason::Bypassed));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Waiting on a list of fds of which some are attached connections: the engine of poll, ppoll, select and
+//! Waiting on a list of fds of which some are connections that are attached or sought: the engine of poll, ppoll, select and
 //! pselect.
 //!
 //! First user space is asked, and the kernel too unless every fd is an attached connection, so that
@@ -69,7 +69,13 @@ pub(crate) fn wait(
     for (at, part) in &parts {
         match part {
             Entry::Socket(socket) => match socket.enter_plain() {
-                Some(Some(plain)) => brackets.push(plain),
+                Some(Some(plain)) => {
+                    brackets.push(plain);
+                    // The library may hold bytes of it that the kernel knows nothing of.
+                    if socket.connection.is_sought() {
+                        ours.sockets.push((*at, socket));
+                    }
+                }
                 Some(None) => ours.sockets.push((*at, socket)),
                 None => {}
             },
@@ -199,9 +205,11 @@ impl Ours<'_> {
 
     /// Whether the kernel has nothing to add: not at the end of a stream, and not about what only it knows.
     fn tell_all(&self, fds: &[pollfd]) -> bool {
-        self.sockets
-            .iter()
-            .all(|&(at, socket)| fds[at].events & (POLLRDHUP | POLLPRI) == 0 && !socket.readiness().end)
+        self.sockets.iter().all(|&(at, socket)| {
+            fds[at].events & (POLLRDHUP | POLLPRI) == 0
+                && socket.connection.is_attached()
+                && !socket.readiness().end
+        })
     }
 
     fn any_ready(&self, fds: &[pollfd]) -> bool {

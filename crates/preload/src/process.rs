@@ -12,9 +12,10 @@ use transport::sys::{fd, host};
 use crate::border::{self, guarded, keeping_errno};
 use crate::lock::Lock;
 use crate::table::{self, Object};
-use crate::{hazard, log, stats};
+use crate::{hazard, log, real, stats};
 
 static ON: AtomicBool = AtomicBool::new(false);
+static READY: AtomicBool = AtomicBool::new(false);
 static STARTED: Once = Once::new();
 static PID: AtomicI32 = AtomicI32::new(0);
 /// A byte that the kernel clears in a child which gets a copy of the memory, and only there.
@@ -41,8 +42,8 @@ static DESTRUCTOR: extern "C" fn() = {
     destructor
 };
 
-/// Whether new sockets are tracked. Switched off, every function is libc's, because nothing is ever found
-/// in the table.
+/// Whether sockets are tracked as soon as they are made. Switched off, every function is libc's, because nothing is found in the
+/// table but what the program itself seeks in.
 #[inline]
 pub(crate) fn is_on() -> bool {
     if !STARTED.is_completed() {
@@ -52,12 +53,37 @@ pub(crate) fn is_on() -> bool {
     ON.load(Ordering::Relaxed)
 }
 
+/// Whether sockets are, or may be, tracked.
+#[inline]
+pub(crate) fn is_tracking() -> bool {
+    is_on() || READY.load(Ordering::Relaxed)
+}
+
 fn start() {
     STARTED.call_once(|| {
+        if keeping_errno(|| Config::get().enabled) {
+            prepare();
+            ON.store(true, Ordering::Release);
+        }
+        real::let_next_copy_stand_back();
+    });
+}
+
+/// Another copy of this library, linked into the program itself, comes before this one, which was preloaded: two would
+/// each take the other for the C library.
+#[unsafe(no_mangle)]
+pub(crate) extern "C" fn seekwire_stand_back() {
+    // What this one has begun is over first.
+    STARTED.call_once(|| {});
+    ON.store(false, Ordering::Release);
+    READY.store(false, Ordering::Release);
+}
+
+/// Makes everything ready for sockets to be tracked.
+pub(crate) fn prepare() {
+    static PREPARED: Once = Once::new();
+    PREPARED.call_once(|| {
         keeping_errno(|| {
-            if !Config::get().enabled {
-                return;
-            }
             border::hush_panics();
             hazard::start();
             fd::set_floor(floor());
@@ -70,7 +96,7 @@ fn start() {
             unsafe {
                 libc::pthread_atfork(Some(before_fork), Some(after_fork_parent), Some(after_fork_child))
             };
-            ON.store(true, Ordering::Release);
+            READY.store(true, Ordering::Release);
         });
     });
 }
@@ -145,6 +171,7 @@ extern "C" fn before_fork() {
         sockets().for_each(|socket| socket.registrations().acquire());
         sets().for_each(|set| set.before_fork());
         held.iter().for_each(|object| object.numbers().acquire());
+        sockets().for_each(|socket| socket.loans().acquire());
         stats::before_fork();
         sockets().filter(|socket| !socket.is_listening()).for_each(|socket| socket.connection.before_fork());
         endpoint::fork::before_fork();
@@ -189,6 +216,7 @@ fn after_fork(each: impl Fn(&Object)) {
         for object in held.iter() {
             object.numbers().release();
             if let Some(socket) = object.as_socket() {
+                socket.loans().release();
                 socket.registrations().release();
             }
             each(object);
@@ -200,7 +228,7 @@ fn after_fork(each: impl Fn(&Object)) {
 /// The process ends, or becomes another program.
 pub(crate) fn end() {
     static ENDED: AtomicBool = AtomicBool::new(false);
-    if ON.load(Ordering::Acquire) && kind() == Kind::Own && !ENDED.swap(true, Ordering::Relaxed) {
+    if READY.load(Ordering::Acquire) && kind() == Kind::Own && !ENDED.swap(true, Ordering::Relaxed) {
         guarded(|| {
             stats::write();
             for (_, object) in table::entries() {

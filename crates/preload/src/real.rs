@@ -41,6 +41,19 @@ impl Next {
     }
 }
 
+/// Makes a copy of this library that comes after this one leave everything to this one.
+pub(crate) fn let_next_copy_stand_back() {
+    static NEXT: Next = Next::new(c"seekwire_stand_back");
+    let address = NEXT.get();
+    if !address.is_null() {
+        // SAFETY: the function of that name takes and returns nothing, in every version of this library.
+        unsafe {
+            let function: unsafe extern "C" fn() = std::mem::transmute(address);
+            function();
+        }
+    }
+}
+
 macro_rules! real {
     ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty;)*) => {$(
         /// The next definition of this function. ENOSYS where libc has none.

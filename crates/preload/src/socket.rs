@@ -12,6 +12,7 @@ use transport::sys::Fd;
 use crate::border;
 use crate::epoll;
 use crate::lock::Lock;
+use crate::seek::Held;
 use crate::table::{self, Object, SocketRef};
 use crate::{hazard, log, process, stats};
 
@@ -67,12 +68,15 @@ pub(crate) struct Registration {
     pub(crate) parked: Option<u32>,
 }
 
-/// The connection is or was attached, so the sets watch its bell.
+/// The connection is or was attached, or is sought, so the sets watch its bell.
 pub(crate) const WATCHED: u8 = 1;
 /// Sends travel on the ring, so the kernel's EPOLLOUT means nothing.
 pub(crate) const TX_ON_RING: u8 = 2;
 /// Bytes wait for room in the kernel's socket: its EPOLLOUT is wanted, whatever the application wants.
 pub(crate) const OWES: u8 = 4;
+/// It has the bell that the peer rings; it has one that tells of library memory, too.
+pub(crate) const ATTACHED: u8 = 8;
+pub(crate) const SOUGHT: u8 = 16;
 
 /// A socket made by socket() or accept(), from its first to its last fd number in this process.
 pub(crate) struct Socket {
@@ -91,6 +95,10 @@ pub(crate) struct Socket {
     shown: AtomicU8,
     /// Counts the sends that found no room: after one of them, room is news to an edge-triggered epoll set.
     starved: AtomicU64,
+    /// Made by SOCK_SEEK_STREAM; so are the sockets that it accepts.
+    seekable: AtomicBool,
+    /// What the application has borrowed.
+    loans: Lock<Vec<Held>>,
     /// Another program holds it, too, as a plain socket.
     handed_over: AtomicBool,
     /// Whether waiting awake in poll and select has paid lately.
@@ -112,6 +120,8 @@ impl Socket {
             registered: AtomicUsize::new(0),
             shown: AtomicU8::new(0),
             starved: AtomicU64::new(0),
+            seekable: AtomicBool::new(false),
+            loans: Lock::new(Vec::new()),
             handed_over: AtomicBool::new(false),
             patience: Patience::default(),
             inherited: OnceLock::new(),
@@ -134,16 +144,19 @@ impl Socket {
     /// What the epoll sets have to know about the connection.
     #[inline]
     pub(crate) fn to_show(&self) -> u8 {
-        let watched = if self.connection.is_attached() {
-            WATCHED
+        let (attached, sought) = (self.connection.is_attached(), self.connection.is_sought());
+        let mut show =
+            if attached || sought { WATCHED } else { self.shown.load(Ordering::Relaxed) & WATCHED };
+        if show == 0 {
+            return 0;
+        }
+        show |= if attached { ATTACHED } else { 0 } | if sought { SOUGHT } else { 0 };
+        if self.connection.tx_on_ring() {
+            show | TX_ON_RING
+        } else if self.connection.owes() {
+            show | OWES
         } else {
-            self.shown.load(Ordering::Relaxed) & WATCHED
-        };
-        match watched {
-            0 => 0,
-            _ if self.connection.tx_on_ring() => watched | TX_ON_RING,
-            _ if self.connection.owes() => watched | OWES,
-            _ => watched,
+            show
         }
     }
 
@@ -154,6 +167,18 @@ impl Socket {
 
     pub(crate) fn is_listening(&self) -> bool {
         self.listening.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_seekable(&self) -> bool {
+        self.seekable.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_seekable(&self) {
+        self.seekable.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn loans(&self) -> &Lock<Vec<Held>> {
+        &self.loans
     }
 
     pub(crate) fn set_listening(&self) {
@@ -218,6 +243,11 @@ impl Socket {
         !self.handed_over.swap(true, Ordering::Relaxed)
     }
 
+    /// It was not handed over after all.
+    pub(crate) fn keep(&self) {
+        self.handed_over.store(false, Ordering::Relaxed);
+    }
+
     /// What user space alone knows to be ready. As in the kernel, less than SO_RCVLOWAT bytes are nothing
     /// to read.
     #[inline]
@@ -258,6 +288,20 @@ impl SocketRef {
         match self.connection.enter_plain_at_once() {
             Some(plain) => Some(Some(plain)),
             None => border::guarded(|| self.connection.enter_plain()),
+        }
+    }
+
+    /// As [`Self::enter_plain`] for a call that receives: `Some(None)` also if the connection is sought, because
+    /// the kernel's socket then does not have all that comes next, and has what was taken before.
+    #[inline]
+    pub(crate) fn enter_plain_to_receive(&self) -> Option<Option<Plain<'_>>> {
+        if self.connection.is_attached() {
+            return Some(None);
+        }
+        match self.connection.enter_plain_to_receive_at_once() {
+            Some(plain) => Some(Some(plain)),
+            None if self.connection.is_sought() => Some(None),
+            None => border::guarded(|| self.connection.enter_plain_to_receive()),
         }
     }
 

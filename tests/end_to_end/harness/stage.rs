@@ -51,6 +51,17 @@ pub(crate) fn library_directory() -> &'static Path {
     directory
 }
 
+/// An example of the Rust API.
+pub(crate) fn example(name: &str) -> PathBuf {
+    let path = seekwire().parent().expect("a directory").join("examples").join(name);
+    assert!(
+        path.is_file(),
+        "no {}: build it first, with cargo build -p seekwire --example {name}, or run make test",
+        path.display()
+    );
+    path
+}
+
 /// Plays `scenario` in `mode`, and checks afterwards that the ring was used just when it should have been.
 pub(crate) fn in_mode(mode: Mode, scenario: fn(&mut Stage)) {
     let mut stage = Stage::new(mode);

@@ -27,7 +27,7 @@ fn duplicated(entry: &Entry, to: c_int) {
     }
     keeping_errno(|| match (process::kind(), entry) {
         // Most likely to become the standard input of another program.
-        (Kind::Vfork, Entry::Socket(socket)) => passed::to_tcp(socket, Reason::Exec),
+        (Kind::Vfork, Entry::Socket(socket)) => drop(passed::to_tcp(socket, Reason::Exec)),
         (Kind::Vfork, Entry::Set(_)) => {}
         (_, Entry::Socket(socket)) => {
             guarded(|| socket::duplicate(socket.share().into_object(), to));
@@ -90,7 +90,7 @@ fn tell(
     kernel: impl Fn() -> c_int,
     ask: impl FnOnce() -> Result<usize, Errno>,
 ) -> c_int {
-    if !socket.connection.is_attached() || into.is_null() {
+    if !(socket.connection.is_attached() || socket.connection.is_sought()) || into.is_null() {
         return kernel();
     }
     match guarded(ask) {
@@ -155,9 +155,13 @@ interpose! {
 }
 
 /// fdopen(3) and the like: the number stays open, and libc uses it behind the library's back from now on.
-pub(super) fn hand_to_libc(fd: c_int) {
+///
+/// # Errors
+///
+/// EBUSY when libc would not find what is to be received.
+pub(super) fn hand_to_libc(fd: c_int) -> Result<(), Errno> {
     if let Some(socket) = table::socket(fd) {
-        passed::to_tcp(&socket, Reason::Stdio);
+        passed::to_tcp(&socket, Reason::Stdio)?;
         drop(socket);
         keeping_errno(|| {
             if process::kind() != Kind::Vfork {
@@ -165,4 +169,5 @@ pub(super) fn hand_to_libc(fd: c_int) {
             }
         });
     }
+    Ok(())
 }

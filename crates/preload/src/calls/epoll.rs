@@ -5,17 +5,18 @@ use std::ptr;
 
 use endpoint::Reason;
 use libc::{epoll_event, sigset_t, timespec as Timespec};
+use transport::Errno;
 
 use super::interpose;
-use crate::border::{guarded, keeping_errno};
+use crate::border::{fail, guarded, keeping_errno};
 use crate::epoll::{self, wait};
 use crate::passed;
 use crate::table::{self, Entry};
 use crate::timeout::{Timeout, timespec};
-use crate::{process, real};
+use crate::{log, process, real};
 
 fn created(epfd: c_int) -> c_int {
-    if epfd >= 0 && process::is_on() {
+    if epfd >= 0 && process::is_tracking() {
         keeping_errno(|| guarded(|| epoll::track(epfd)));
     }
     epfd
@@ -36,9 +37,16 @@ interpose! {
         match (entry, table::set(epfd)) {
             (Entry::Socket(socket), Some(set)) => epoll::control(&set, epfd, op, &socket, fd, event, kernel),
             (Entry::Socket(socket), None) => {
+                if op == libc::EPOLL_CTL_ADD && socket.connection.is_sought() {
+                    log::warn!(fd, "a socket in which is sought cannot be put into an epoll set from elsewhere");
+                    return fail(Errno::PERM);
+                }
                 // A set that came from elsewhere: events of the ring cannot be brought into it.
-                if op == libc::EPOLL_CTL_ADD && !socket.is_listening() {
-                    passed::to_tcp(&socket, Reason::Bypassed);
+                if op == libc::EPOLL_CTL_ADD
+                    && !socket.is_listening()
+                    && let Err(error) = passed::to_tcp(&socket, Reason::Bypassed)
+                {
+                    return fail(error);
                 }
                 kernel()
             }

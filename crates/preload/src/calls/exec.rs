@@ -113,8 +113,11 @@ interpose! {
         from: c_int,
         to: c_int,
     ) -> c_int = table::socket(from) => |socket, kernel| {
-        passed::to_tcp(&socket, Reason::Exec);
-        kernel()
+        match passed::to_tcp(&socket, Reason::Exec) {
+            Ok(()) => kernel(),
+            // These functions return their errors.
+            Err(error) => error.raw_os_error(),
+        }
     };
 }
 

@@ -103,7 +103,7 @@ fn copy(
 /// splice from a tracked socket to a pipe.
 ///
 /// The kernel's socket does not have the bytes that came by the ring, and of those that it has, some may
-/// belong behind them. So the bytes of an attached connection are copied.
+/// belong behind them, or were taken. So the bytes of an attached or sought connection are copied.
 fn splice_out(
     socket: &SocketRef,
     from: c_int,
@@ -112,7 +112,7 @@ fn splice_out(
     flags: c_uint,
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
-    match socket.enter_plain() {
+    match socket.enter_plain_to_receive() {
         Some(Some(plain)) => return receive::by_kernel(socket, plain, 0, kernel),
         Some(None) if len > 0 => {}
         _ => return kernel(),

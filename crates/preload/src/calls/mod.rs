@@ -17,6 +17,9 @@ mod receive;
 mod select;
 mod send;
 
+pub(crate) use open::socket;
+pub(crate) use option::read_inherited;
+
 /// Defines functions of libc: `fn name(arguments) -> result = lookup => |object, kernel| answer;` where
 /// `kernel` makes the same call in libc.
 macro_rules! interpose {

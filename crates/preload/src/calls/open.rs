@@ -12,6 +12,7 @@ use transport::sys::fd::{is_placed, placed_in};
 
 use super::interpose;
 use crate::border::{errno, fail, guarded, keeping_errno, status};
+use crate::seek::{self, SOCK_SEEK_STREAM};
 use crate::socket::{self, Last};
 use crate::table::SocketRef;
 use crate::{hazard, process, real, table};
@@ -32,7 +33,12 @@ fn accepted(listener: Option<&SocketRef>, fd: c_int, flags: c_int) -> c_int {
         && fd >= 0
     {
         keeping_errno(|| {
-            guarded(|| socket::track(fd, Role::Accepted, flags & SOCK_NONBLOCK != 0, Some(listener)))
+            guarded(|| socket::track(fd, Role::Accepted, flags & SOCK_NONBLOCK != 0, Some(listener)));
+            if listener.is_seekable()
+                && let Some(socket) = table::socket(fd)
+            {
+                seek::mark(&socket);
+            }
         });
     }
     fd
@@ -66,17 +72,29 @@ fn option(fd: c_int, name: c_int) -> Option<c_int> {
     (result == 0).then_some(value)
 }
 
-/// socket(2)
+/// socket(2), with one type more
 ///
 /// # Safety
 ///
 /// As the manual page says.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
-    // SAFETY: the caller's own arguments.
-    let fd = unsafe { real::socket(domain, kind, protocol) };
-    if fd >= 0 && is_tcp(domain, kind, protocol) && process::is_on() {
-        keeping_errno(|| guarded(|| socket::track(fd, Role::Connected, kind & SOCK_NONBLOCK != 0, None)));
+    let stream = kind & !KIND | SOCK_STREAM;
+    let seekable = kind & KIND == SOCK_SEEK_STREAM && is_tcp(domain, stream, protocol);
+    // SAFETY: the caller's own arguments, or another type.
+    let fd = unsafe { real::socket(domain, if seekable { stream } else { kind }, protocol) };
+    if fd >= 0 && (seekable || is_tcp(domain, kind, protocol) && process::is_on()) {
+        keeping_errno(|| {
+            guarded(|| {
+                if seekable {
+                    process::prepare();
+                }
+                socket::track(fd, Role::Connected, kind & SOCK_NONBLOCK != 0, None);
+            });
+            if seekable && let Some(socket) = table::socket(fd) {
+                seek::mark(&socket);
+            }
+        });
     }
     fd
 }

@@ -6,16 +6,18 @@ use std::time::Duration;
 use endpoint::Reason;
 use libc::{
     IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SO_BINDTODEVICE, SO_BROADCAST, SO_DEBUG, SO_DONTROUTE,
-    SO_INCOMING_CPU, SO_KEEPALIVE, SO_LINGER, SO_MARK, SO_MAX_PACING_RATE, SO_NO_CHECK, SO_PRIORITY,
-    SO_RCVBUF, SO_RCVBUFFORCE, SO_RCVLOWAT, SO_RCVTIMEO, SO_REUSEADDR, SO_REUSEPORT, SO_SNDBUF,
+    SO_INCOMING_CPU, SO_KEEPALIVE, SO_LINGER, SO_MARK, SO_MAX_PACING_RATE, SO_NO_CHECK, SO_PEEK_OFF,
+    SO_PRIORITY, SO_RCVBUF, SO_RCVBUFFORCE, SO_RCVLOWAT, SO_RCVTIMEO, SO_REUSEADDR, SO_REUSEPORT, SO_SNDBUF,
     SO_SNDBUFFORCE, SO_SNDLOWAT, SO_SNDTIMEO, SOL_SOCKET, TCP_CONGESTION, TCP_CORK, TCP_DEFER_ACCEPT,
     TCP_FASTOPEN, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_LINGER2, TCP_MAXSEG, TCP_NODELAY,
     TCP_NOTSENT_LOWAT, TCP_QUICKACK, TCP_SYNCNT, TCP_THIN_DUPACK, TCP_THIN_LINEAR_TIMEOUTS, TCP_USER_TIMEOUT,
     TCP_WINDOW_CLAMP, socklen_t, timeval,
 };
 
+use transport::Errno;
+
 use super::interpose;
-use crate::border::keeping_errno;
+use crate::border::{fail, keeping_errno};
 use crate::socket::Socket;
 use crate::table;
 
@@ -114,8 +116,8 @@ fn low_water(value: c_int) -> usize {
     usize::try_from(value).map_or(c_int::MAX as usize, |value| value.max(1))
 }
 
-/// Options of a listener that this process did not make, which accepted sockets inherit.
-pub(super) fn read_inherited(listener: &Socket, fd: c_int) {
+/// Options of a socket that this process did not make; those of a listener are inherited by what it accepts.
+pub(crate) fn read_inherited(socket: &Socket, fd: c_int) {
     keeping_errno(|| {
         for name in [SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVLOWAT] {
             let mut value = [0u64; 2];
@@ -124,7 +126,7 @@ pub(super) fn read_inherited(listener: &Socket, fd: c_int) {
             // written.
             unsafe {
                 if libc::getsockopt(fd, SOL_SOCKET, name, value.as_mut_ptr().cast(), &raw mut len) == 0 {
-                    remember(listener, name, value.as_ptr().cast(), len);
+                    remember(socket, name, value.as_ptr().cast(), len);
                 }
             }
         }
@@ -140,6 +142,10 @@ interpose! {
         value: *const c_void,
         len: socklen_t,
     ) -> c_int = table::socket(fd) => |socket, kernel| {
+        if (level, name) == (SOL_SOCKET, SO_PEEK_OFF) && socket.connection.is_sought() {
+            // The library looks at the kernel's queue by this option itself.
+            return fail(Errno::BUSY);
+        }
         if !is_harmless(level, name) && !socket.is_listening() {
             let _ = keeping_errno(|| socket.fall_back(Reason::UnknownOption));
         }

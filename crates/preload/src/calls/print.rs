@@ -11,14 +11,19 @@ use libc::FILE;
 
 use super::descriptor::hand_to_libc;
 use super::interpose;
-use crate::border::{guarded, keeping_errno};
+use crate::border::{fail, guarded, keeping_errno};
 use crate::{passed, real, table};
 
 /// Before libc writes to `fd` once.
 fn before_print(fd: c_int) {
     guarded(|| {
         if let Some(socket) = table::socket(fd) {
-            passed::to_tcp(&socket, Reason::Stdio);
+            if socket.connection.is_sought() {
+                // Libc only writes, so holes do no harm.
+                socket.send_by_tcp(Reason::Bypassed);
+            } else {
+                let _ = passed::to_tcp(&socket, Reason::Stdio);
+            }
         }
     });
 }
@@ -142,14 +147,18 @@ interpose! {
     /// fdopen(3)
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE = table::get(fd) => |object, kernel| {
         drop(object);
-        hand_to_libc(fd);
-        kernel()
+        match hand_to_libc(fd) {
+            Ok(()) => kernel(),
+            Err(error) => fail(error),
+        }
     };
     /// fdopen(3) by its old name
     fn _IO_fdopen(fd: c_int, mode: *const c_char) -> *mut FILE = table::get(fd) => |object, kernel| {
         drop(object);
-        hand_to_libc(fd);
-        kernel()
+        match hand_to_libc(fd) {
+            Ok(()) => kernel(),
+            Err(error) => fail(error),
+        }
     };
     /// vdprintf(3); a va_list travels as a pointer on x86-64 and aarch64
     fn vdprintf(

@@ -34,12 +34,16 @@ pub(crate) fn receive(
         if flags & MSG_ERRQUEUE == 0 {
             let reason = if flags & MSG_OOB != 0 { Reason::OutOfBand } else { Reason::UnknownOption };
             let _ = socket.fall_back(reason);
+            if socket.connection.is_sought() && flags & MSG_OOB == 0 {
+                // The kernel would receive what the library has taken.
+                return fail(Errno::OPNOTSUPP);
+            }
         }
         return kernel();
     }
     loop {
-        match socket.enter_plain() {
-            Some(None) => match cancel::point(|| guarded_raw(|| from_ring(socket, into, flags))) {
+        match socket.enter_plain_to_receive() {
+            Some(None) => match cancel::point(|| guarded_raw(|| from_connection(socket, into, flags))) {
                 Some(Err(Errno::CANCELED)) => {}
                 Some(Err(Errno::INTR)) if !socket.has_recv_timeout() && signals::restart() => {}
                 Some(result) => {
@@ -71,7 +75,7 @@ pub(super) fn by_kernel(
     result
 }
 
-fn from_ring(socket: &SocketRef, into: Buffers, flags: c_int) -> Result<usize, Errno> {
+fn from_connection(socket: &SocketRef, into: Buffers, flags: c_int) -> Result<usize, Errno> {
     let ours = RecvFlags {
         peek: flags & MSG_PEEK != 0,
         wait_all: flags & MSG_WAITALL != 0,

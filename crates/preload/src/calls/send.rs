@@ -222,7 +222,9 @@ interpose! {
     /// sendmsg(2); an fd that is not tracked may carry tracked ones to another process
     fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t = {
         // SAFETY: the caller's own message.
-        unsafe { passed::prepare(message) };
+        if let Err(error) = unsafe { passed::prepare(message) } {
+            return fail(error);
+        }
         table::socket(fd)
     } => |socket, kernel| {
         // SAFETY: the caller's own message.
@@ -233,7 +235,9 @@ interpose! {
         if !messages.is_null() {
             for at in 0..number.min(libc::UIO_MAXIOV as c_uint) as usize {
                 // SAFETY: the caller passes `number` messages.
-                unsafe { passed::prepare(&raw const (*messages.add(at)).msg_hdr) };
+                if let Err(error) = unsafe { passed::prepare(&raw const (*messages.add(at)).msg_hdr) } {
+                    return fail(error);
+                }
             }
         }
         table::socket(fd).filter(|_| !messages.is_null())

@@ -1,11 +1,11 @@
-//! Epoll sets that hold attached connections.
+//! Epoll sets that hold connections which are attached or sought.
 //!
 //! The application's epoll fd stays a real one, and everything the library does not know is in it as
-//! usual. When a connection attaches, its registration is changed to carry a [tag](tag) instead of the
+//! usual. When a connection attaches, or is sought, its registration is changed to carry a [tag](tag) instead of the
 //! application's data, and the connection's bell is added with another tag. What comes back from the
 //! kernel is translated.
 //!
-//! Each attached connection in a set is a [`Watch`], in one of two states. A *hot* one is looked at in
+//! Each such connection in a set is a [`Watch`], in one of two states. A *hot* one is looked at in
 //! user space by every wait, and the peer does not ring for it. An *armed* one is not looked at: the peer
 //! rings its bell, which makes it hot again. So a wait costs as much as there are active connections, and
 //! a busy program makes hardly any system call.
@@ -169,6 +169,11 @@ pub(crate) fn control(
         // The kernel refuses to change such a registration afterwards.
         drop(registrations);
         let _ = socket.fall_back(Reason::UnknownOption);
+        if socket.connection.is_sought() {
+            // It would sleep through bytes that the library holds.
+            log::warn!(fd, "EPOLLEXCLUSIVE is refused for a socket in which was sought");
+            return fail(Errno::INVAL);
+        }
         return kernel();
     }
     match (op, asked, known) {
@@ -229,6 +234,25 @@ pub(crate) fn control(
         }
         _ => kernel(),
     }
+}
+
+/// `socket` turned out to be in `set`, by the number `fd`: it was put there before it was tracked.
+pub(crate) fn found(set: &SetRef, socket: &SocketRef, fd: c_int, event: epoll_event) {
+    if is_exclusive(event) {
+        log::warn!(
+            fd,
+            "a socket in which is sought is in an epoll set with EPOLLEXCLUSIVE, which misses what the library holds"
+        );
+        return;
+    }
+    let mut registrations = socket.registrations().lock();
+    if registrations.iter().any(|registration| registration.fd == fd && set.is(&registration.set)) {
+        return;
+    }
+    let place = Arc::downgrade(&set.share().into_object());
+    let (events, data) = (event.events, event.u64);
+    registrations.push(Registration { set: place, fd, events, data, watch: None, parked: None });
+    socket.count_registrations(registrations.len());
 }
 
 fn is_exclusive(asked: epoll_event) -> bool {

@@ -8,6 +8,7 @@ use libc::{
     EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDNORM, EPOLLWRNORM, epoll_event,
 };
 use transport::Errno;
+use transport::sys::Fd;
 
 use super::tag::{self, GENERATIONS, MAX_WATCHES, Op, Subject, Tag};
 use super::{Answer, Attached};
@@ -23,7 +24,7 @@ const ALWAYS: u32 = (EPOLLERR | EPOLLHUP) as u32;
 /// A hot watch that had nothing to say so many times in a row is armed.
 const IDLE_LOOKS: u8 = 16;
 
-/// An attached connection in an epoll set.
+/// A connection in an epoll set that is attached or sought.
 struct Watch {
     socket: Attached,
     fd: c_int,
@@ -35,6 +36,8 @@ struct Watch {
     sibling: u32,
     /// The bell, which those of one connection share, carries the tag of this one.
     owns_bell: bool,
+    /// The bell that is in the set.
+    bell: Option<Fd>,
     /// In the queue of those to be looked at.
     hot: bool,
     /// What the peer was asked to ring for.
@@ -141,7 +144,7 @@ impl Watch {
     }
 
     fn is_stale(&self) -> bool {
-        (self.masked, self.owes) != self.state()
+        (self.masked, self.owes) != self.state() || self.socket.connection.bell() != self.bell
     }
 
     /// Whether events beyond [`Watch::wanted`] do no harm: they are dropped when they come.
@@ -167,9 +170,25 @@ impl Watch {
         Ok(())
     }
 
-    fn add_bell(&self, epfd: c_int, index: u32, bell: c_int) -> Answer<()> {
-        let data = Tag { watch: index, generation: self.generation, subject: Subject::Bell }.encode()?;
-        tag::control(epfd, Op::Add, bell, READ | EDGE, data)
+    /// Watches the bell that the connection has now: one that is sought has another.
+    fn change_bell(&mut self, epfd: c_int, index: u32) -> Answer<()> {
+        let now = self.socket.connection.bell();
+        if self.bell == now {
+            return Ok(());
+        }
+        self.remove_bell(epfd);
+        if let Some(bell) = now.filter(|_| self.owns_bell) {
+            let data = Tag { watch: index, generation: self.generation, subject: Subject::Bell }.encode()?;
+            tag::control(epfd, Op::Add, bell.raw(), READ | EDGE, data)?;
+        }
+        self.bell = now;
+        Ok(())
+    }
+
+    fn remove_bell(&mut self, epfd: c_int) {
+        if let Some(bell) = self.bell.take().filter(|_| self.owns_bell) {
+            let _ = tag::control(epfd, Op::Delete, bell.raw(), 0, 0);
+        }
     }
 }
 
@@ -272,7 +291,9 @@ impl State {
         registration: &Registration,
         sibling: Option<u32>,
     ) -> Answer<u32> {
-        let bell = socket.connection.bell().ok_or(Errno::INVAL)?.raw();
+        if socket.connection.bell().is_none() {
+            return Err(Errno::INVAL);
+        }
         let (masked, owes) = (socket.connection.tx_on_ring(), socket.connection.owes());
         let index = match self.free.pop() {
             Some(index) => index,
@@ -291,6 +312,7 @@ impl State {
             generation: self.generations[index as usize],
             sibling: index,
             owns_bell: sibling.is_none(),
+            bell: None,
             hot: false,
             armed: None,
             disabled: false,
@@ -308,9 +330,8 @@ impl State {
             self.free.push(index);
             return Err(error);
         }
-        if watch.owns_bell
-            && let Err(error) = watch.add_bell(epfd, index, bell)
-        {
+        if let Err(error) = watch.change_bell(epfd, index) {
+            watch.remove_bell(epfd);
             let _ = tag::control(epfd, Op::Modify, watch.fd, watch.events, watch.data);
             self.free.push(index);
             return Err(error);
@@ -384,6 +405,8 @@ impl State {
             return;
         }
         (watch.masked, watch.owes) = watch.state();
+        // One that cannot be watched is missed until the next change.
+        let _ = watch.change_bell(epfd, index);
         if watch.parked {
             return;
         }
@@ -409,12 +432,12 @@ impl State {
             before = sibling.sibling;
         }
         if watch.owns_bell
-            && let (Some(epfd), Some(bell)) = (epfd, watch.socket.connection.bell())
+            && let Some(epfd) = epfd
         {
-            let _ = tag::control(epfd, Op::Delete, bell.raw(), 0, 0);
+            watch.remove_bell(epfd);
             if let Some(heir) = self.at(watch.sibling) {
-                heir.owns_bell = true;
-                let _ = heir.add_bell(epfd, watch.sibling, bell.raw());
+                (heir.owns_bell, heir.bell) = (true, None);
+                let _ = heir.change_bell(epfd, watch.sibling);
             }
         }
         if watch.hot {

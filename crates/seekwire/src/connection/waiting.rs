@@ -112,7 +112,7 @@ impl Connection {
         self.interrupts.load(Ordering::Acquire)
     }
 
-    fn not_interrupted(&self, interrupts: u32) -> Result<(), Errno> {
+    pub(super) fn not_interrupted(&self, interrupts: u32) -> Result<(), Errno> {
         if self.interrupts() == interrupts { Ok(()) } else { Err(Errno::CANCELED) }
     }
 
@@ -121,6 +121,7 @@ impl Connection {
     pub fn interrupt(&self) {
         self.interrupts.fetch_add(1, Ordering::AcqRel);
         self.ring_own_bell();
+        self.wake_seekers();
     }
 
     /// Whether a peer that makes no room has died. TCP says so, unless the peer had shut its own

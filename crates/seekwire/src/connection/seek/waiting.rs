@@ -35,7 +35,9 @@ impl Connection {
         interrupts: u32,
     ) -> Result<bool, Errno> {
         let slept = self.sleep_for(seeking, attempt, until, interrupts);
-        slept.map_err(|error| if error == Errno::TIMEDOUT { Errno::AGAIN } else { error })
+        slept
+            .and_then(|ready| self.not_interrupted(interrupts).map(|()| ready))
+            .map_err(|error| if error == Errno::TIMEDOUT { Errno::AGAIN } else { error })
     }
 
     /// As [`Self::wait_for`], for a receive in order; without an attempt for a byte at the head.
@@ -79,6 +81,17 @@ impl Connection {
     pub(in crate::connection) fn open_door(&self) {
         if let Some(door) = self.seeking.get().and_then(|seeking| seeking.door.get()) {
             door.ring();
+        }
+    }
+
+    /// Makes all who sleep for bytes look again.
+    pub(in crate::connection) fn wake_seekers(&self) {
+        if let Some(seeking) = self.seeking.get()
+            && let Ok(mut guard) = seeking.state.lock()
+            && let Some(state) = guard.as_mut()
+        {
+            state.sleepers.wake(u64::MAX);
+            state.waits.wake_all(self.fd());
         }
     }
 

@@ -1,0 +1,99 @@
+//! Sockets that the library did not track before: made by a raw system call, inherited over exec, or made while the library
+//! was switched off.
+//!
+//! They are tracked from the first seek on, and never accelerated: somebody may have used them behind the library's back.
+//! Other numbers of the same socket, and the epoll sets that it is in, are found in /proc (proc_pid_fdinfo(5)).
+
+use std::ffi::c_int;
+use std::fs;
+use std::path::PathBuf;
+
+use endpoint::{Reason, Role};
+use libc::epoll_event;
+use transport::Errno;
+use transport::sys::{Fd, socket as kernel};
+
+use crate::border::guarded;
+use crate::calls::read_inherited;
+use crate::lock::Lock;
+use crate::process::{self, Kind};
+use crate::table::{self, SocketRef};
+use crate::{epoll, real, socket};
+
+/// Tracks the connected socket `fd`, and by all of its numbers: what is received by another one must know of the holes, too.
+pub(super) fn adopt(fd: c_int) -> Result<SocketRef, Errno> {
+    /// Two threads must not make two objects of one socket.
+    static ADOPTING: Lock<()> = Lock::new(());
+    guarded(process::prepare);
+    if process::kind() != Kind::Own {
+        // A child that borrows its parent's table, or that no fork handler knows of.
+        return Err(Errno::OPNOTSUPP);
+    }
+    guarded(|| {
+        let _adopting = ADOPTING.lock();
+        let numbers = same_socket(fd);
+        if !numbers.iter().any(|&number| table::socket(number).is_some()) {
+            track(fd);
+        }
+        if let Some(known) = numbers.iter().find_map(|&number| table::socket(number)) {
+            for &number in numbers.iter().filter(|&&number| table::get(number).is_none()) {
+                socket::duplicate(known.share().into_object(), number);
+            }
+            find_sets(&known, &numbers);
+        }
+    });
+    // A number beyond the table.
+    table::socket(fd).ok_or(Errno::MFILE)
+}
+
+fn track(fd: c_int) {
+    // SAFETY: takes no argument.
+    let flags = unsafe { real::fcntl(fd, libc::F_GETFL, 0) };
+    socket::track(fd, Role::Connected, flags & libc::O_NONBLOCK != 0, None);
+    if let Some(socket) = table::socket(fd) {
+        read_inherited(&socket, fd);
+        let _ = socket.fall_back(Reason::Bypassed);
+        if let Some(plain) = socket.connection.enter_plain() {
+            // Positions count from the first byte that ever came.
+            plain.received(kernel::bytes_taken(Fd::new(fd)).unwrap_or(0) as usize);
+        }
+    }
+}
+
+/// Tells the epoll sets that hold the socket by one of these numbers. A set that is not tracked cannot be told: somebody may
+/// sleep on it in the kernel.
+fn find_sets(socket: &SocketRef, numbers: &[c_int]) {
+    for (epfd, object) in table::entries() {
+        drop(object);
+        let Some(set) = table::set(epfd) else { continue };
+        let Ok(text) = fs::read_to_string(format!("/proc/self/fdinfo/{epfd}")) else { continue };
+        for (number, event) in text.lines().filter_map(registration) {
+            if numbers.contains(&number) {
+                epoll::found(&set, socket, number, event);
+            }
+        }
+    }
+}
+
+/// A line of an epoll set: `tfd: 5 events: 19 data: 5 ...`, the latter two in hexadecimal.
+fn registration(line: &str) -> Option<(c_int, epoll_event)> {
+    let mut words = line.split_whitespace();
+    let mut after = |name: &str| words.next().filter(|&word| word == name).and_then(|_| words.next());
+    let number = after("tfd:")?.parse().ok()?;
+    let events = u32::from_str_radix(after("events:")?, 16).ok()?;
+    let data = u64::from_str_radix(after("data:")?, 16).ok()?;
+    Some((number, epoll_event { events, u64: data }))
+}
+
+/// The numbers of this process that stand for the same socket as `fd`, as far as /proc can tell: itself first.
+fn same_socket(fd: c_int) -> Vec<c_int> {
+    const NUMBERS: &str = "/proc/self/fd";
+    let target = |number: c_int| fs::read_link(PathBuf::from(NUMBERS).join(number.to_string())).ok();
+    let mut same = vec![fd];
+    if let (Some(this), Ok(entries)) = (target(fd), fs::read_dir(NUMBERS)) {
+        // It names the socket by its inode.
+        let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<c_int>().ok());
+        same.extend(numbers.filter(|&number| number != fd && target(number).as_ref() == Some(&this)));
+    }
+    same
+}

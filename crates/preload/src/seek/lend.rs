@@ -1,0 +1,182 @@
+//! seek_recv_borrow and seek_recv_return.
+
+use std::ffi::{c_int, c_void};
+use std::io::IoSliceMut;
+use std::slice;
+use std::sync::atomic::Ordering;
+
+use endpoint::{At, Piece, SeekFlags};
+use libc::{iovec, size_t, ssize_t};
+use transport::Errno;
+use transport::seek::Loan;
+
+use super::{Request, answer, find, status};
+use crate::border::fail;
+use crate::table::SocketRef;
+
+/// Bytes that the application holds.
+pub(crate) struct Held {
+    address: usize,
+    len: usize,
+    lender: Lender,
+}
+
+enum Lender {
+    /// The peer, whose segment it is.
+    Peer(Loan),
+    /// This library, which has copied them. The memory goes with this.
+    Copy { _bytes: Vec<u8> },
+}
+
+/// Takes bytes from the middle of the stream, and lends them where they are.
+///
+/// # Safety
+///
+/// As seekwire.h says.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn seek_recv_borrow(
+    fd: c_int,
+    pieces: *mut iovec,
+    number: c_int,
+    len: size_t,
+    flags: c_int,
+    offset: size_t,
+) -> ssize_t {
+    let request = match Request::new(flags, 0, offset) {
+        Ok(_) if number <= 0 => return fail(Errno::INVAL),
+        Ok(_) if pieces.is_null() => return fail(Errno::FAULT),
+        Ok(request) => request,
+        Err(error) => return fail(error),
+    };
+    // SAFETY: not null, and the caller has `number` places, which are plain data.
+    let pieces = unsafe {
+        std::ptr::write_bytes(pieces, 0, number as usize);
+        slice::from_raw_parts_mut(pieces, number as usize)
+    };
+    answer(fd, |socket| borrow(socket, pieces, len, request))
+}
+
+fn borrow(socket: &SocketRef, places: &mut [iovec], len: usize, request: Request) -> Result<usize, Errno> {
+    let mut pieces = lend(socket, len, request)?;
+    if pieces.len() > places.len() {
+        join(socket, &mut pieces, places.len() - 1);
+    }
+    let mut held = socket.loans().lock();
+    let mut taken = 0;
+    for (place, piece) in places.iter_mut().zip(pieces) {
+        let (base, len) = match &piece {
+            Piece::Ring(loan) => {
+                let bytes = socket.connection.lent_bytes(loan);
+                (bytes.as_ptr().cast::<u8>(), bytes.len())
+            }
+            Piece::Copy(bytes) => (bytes.as_ptr(), bytes.len()),
+        };
+        let lender = match piece {
+            Piece::Ring(loan) => Lender::Peer(loan),
+            Piece::Copy(bytes) => Lender::Copy { _bytes: bytes },
+        };
+        *place = iovec { iov_base: base.cast_mut().cast::<c_void>(), iov_len: len };
+        held.push(Held { address: base.addr(), len, lender });
+        taken += len;
+    }
+    Ok(taken)
+}
+
+/// Makes one of all pieces from the one at `first` on.
+fn join(socket: &SocketRef, pieces: &mut Vec<Piece>, first: usize) {
+    let mut bytes = Vec::new();
+    for piece in pieces.drain(first..) {
+        match piece {
+            Piece::Ring(loan) => {
+                let lent = socket.connection.lent_bytes(&loan);
+                bytes.extend(lent.iter().map(|byte| byte.load(Ordering::Relaxed)));
+                let _ = socket.connection.take_back_loan(loan);
+            }
+            Piece::Copy(copy) => bytes.extend_from_slice(&copy),
+        }
+    }
+    pieces.push(Piece::Copy(bytes));
+}
+
+/// Takes bytes and lends them, none of the pieces empty.
+pub(super) fn lend(socket: &SocketRef, len: usize, request: Request) -> Result<Vec<Piece>, Errno> {
+    let len = request.most(len)?;
+    let Request { at, flags, dont_wait, .. } = request;
+    let mut pieces = if flags.partial {
+        lend_what_is_there(socket, at, len, dont_wait)?
+    } else {
+        socket.connection.seek_lend(at, len, dont_wait)?
+    };
+    pieces.retain(|piece| !matches!(piece, Piece::Copy(bytes) if bytes.is_empty()));
+    Ok(pieces)
+}
+
+fn lend_what_is_there(socket: &SocketRef, at: At, len: usize, dont_wait: bool) -> Result<Vec<Piece>, Errno> {
+    let connection = &socket.connection;
+    loop {
+        let first_byte = SeekFlags { peek: true, partial: true };
+        let start = match at {
+            At::Offset(offset) => connection.extent()?.head.checked_add(offset).ok_or(Errno::INVAL)?,
+            At::Position(position) => position,
+        };
+        if connection.seek(&mut [IoSliceMut::new(&mut [0])], At::Position(start), first_byte, dont_wait)? == 0
+        {
+            return Ok(Vec::new());
+        }
+        let extent = connection.extent()?;
+        let hole = extent.holes.iter().map(|hole| hole.start).find(|&hole| hole > start);
+        let there = hole.unwrap_or(u64::MAX).min(extent.arrived).saturating_sub(start);
+        let most = len.min(usize::try_from(there).unwrap_or(usize::MAX));
+        match connection.seek_lend(At::Position(start), most, true) {
+            // Another thread was faster.
+            Err(Errno::AGAIN | Errno::NXIO) => {}
+            lent => return lent,
+        }
+    }
+}
+
+/// Gives bytes back that were lent.
+///
+/// # Safety
+///
+/// As seekwire.h says.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn seek_recv_return(
+    fd: c_int,
+    pieces: *const iovec,
+    number: c_int,
+) -> c_int {
+    let pieces = match usize::try_from(number) {
+        Err(_) => return fail(Errno::INVAL),
+        Ok(0) => &[][..],
+        Ok(_) if pieces.is_null() => return fail(Errno::FAULT),
+        // SAFETY: not null, and the caller passes `number` of them.
+        Ok(number) => unsafe { slice::from_raw_parts(pieces, number) },
+    };
+    let result = status(|| take_back(&find(fd)?, pieces));
+    if let Some(socket) = crate::table::socket(fd) {
+        socket.settle();
+    }
+    result
+}
+
+/// All of them, or none if one is not on loan.
+fn take_back(socket: &SocketRef, pieces: &[iovec]) -> Result<(), Errno> {
+    let mut loans = socket.loans().lock();
+    let mut found = Vec::with_capacity(pieces.len());
+    for piece in pieces.iter().filter(|piece| piece.iov_len > 0) {
+        let is_it = |held: &Held| (held.address, held.len) == (piece.iov_base.addr(), piece.iov_len);
+        found.push(loans.iter().position(is_it).ok_or(Errno::INVAL)?);
+    }
+    found.sort_unstable();
+    if found.windows(2).any(|two| two[0] == two[1]) {
+        return Err(Errno::INVAL);
+    }
+    // From the end, so that the places before stay as they are.
+    for at in found.into_iter().rev() {
+        if let Lender::Peer(loan) = loans.swap_remove(at).lender {
+            socket.connection.take_back_loan(loan)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,103 @@
+//! seek_recv and seek_recvmsg.
+
+use std::ffi::{c_int, c_void};
+use std::io::IoSliceMut;
+
+use endpoint::{Piece, SeekFlags};
+use libc::{MSG_CMSG_CLOEXEC, MSG_PEEK, MSG_TRUNC, msghdr, size_t, ssize_t};
+use transport::Errno;
+
+use super::lend::lend;
+use super::{Request, answer, room};
+use crate::border::fail;
+use crate::buffers::{Buffers, is_possible};
+use crate::table::SocketRef;
+
+/// Takes `len` bytes from the middle of the stream.
+///
+/// # Safety
+///
+/// As seekwire.h says.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn seek_recv(
+    fd: c_int,
+    buf: *mut c_void,
+    len: size_t,
+    flags: c_int,
+    offset: size_t,
+) -> ssize_t {
+    let request = match Request::new(flags, MSG_PEEK | MSG_TRUNC, offset) {
+        Ok(request) => request,
+        Err(error) => return fail(error),
+    };
+    answer(fd, |socket| take(socket, Buffers::Flat(buf, len), request))
+}
+
+/// As seek_recv, into several buffers.
+///
+/// # Safety
+///
+/// As seekwire.h says.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn seek_recvmsg(
+    fd: c_int,
+    message: *mut msghdr,
+    flags: c_int,
+    offset: size_t,
+) -> ssize_t {
+    // SAFETY: valid or null, as the caller says.
+    let Some(header) = (unsafe { message.as_mut() }) else { return fail(Errno::FAULT) };
+    let request = match Request::new(flags, MSG_PEEK | MSG_TRUNC | MSG_CMSG_CLOEXEC, offset) {
+        Ok(request) => request,
+        Err(error) => return fail(error),
+    };
+    let into = match Buffers::message(header.msg_iov, header.msg_iovlen) {
+        Ok(into) => into,
+        // The error of recvmsg(2) for too many.
+        Err(Errno::INVAL) => return fail(Errno::MSGSIZE),
+        Err(error) => return fail(error),
+    };
+    let result = answer(fd, |socket| take(socket, into, request));
+    if result >= 0 {
+        header.msg_namelen = 0;
+        header.msg_controllen = 0;
+        header.msg_flags = flags & MSG_CMSG_CLOEXEC;
+    }
+    result
+}
+
+fn take(socket: &SocketRef, into: Buffers, request: Request) -> Result<usize, Errno> {
+    // SAFETY: the caller's own array.
+    let len = request.most(unsafe { into.asked()? })?;
+    if request.truncate {
+        return discard(socket, len, request);
+    }
+    if let Buffers::Flat(base, len) = into
+        && !is_possible(base, len)
+    {
+        return Err(Errno::FAULT);
+    }
+    let Request { at, flags, dont_wait, .. } = request;
+    // SAFETY: the caller passes buffers that may be written.
+    unsafe { into.lend_mut(|slices| socket.connection.seek(slices, at, flags, dont_wait)) }
+}
+
+/// MSG_TRUNC: takes bytes and does nothing with them.
+fn discard(socket: &SocketRef, len: usize, request: Request) -> Result<usize, Errno> {
+    let Request { at, flags, dont_wait, .. } = request;
+    if let SeekFlags { peek: true, .. } = flags {
+        let mut nowhere = room(len)?;
+        return socket.connection.seek(&mut [IoSliceMut::new(&mut nowhere)], at, flags, dont_wait);
+    }
+    let mut taken = 0;
+    for piece in lend(socket, len, request)? {
+        match piece {
+            Piece::Ring(loan) => {
+                taken += loan.len;
+                socket.connection.take_back_loan(loan)?;
+            }
+            Piece::Copy(bytes) => taken += bytes.len(),
+        }
+    }
+    Ok(taken)
+}
