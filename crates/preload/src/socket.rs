@@ -295,12 +295,11 @@ impl SocketRef {
     /// the kernel's socket then does not have all that comes next, and has what was taken before.
     #[inline]
     pub(crate) fn enter_plain_to_receive(&self) -> Option<Option<Plain<'_>>> {
-        if self.connection.is_attached() {
+        if self.connection.is_attached() || self.connection.is_sought() {
             return Some(None);
         }
         match self.connection.enter_plain_to_receive_at_once() {
             Some(plain) => Some(Some(plain)),
-            None if self.connection.is_sought() => Some(None),
             None => border::guarded(|| self.connection.enter_plain_to_receive()),
         }
     }

@@ -306,7 +306,7 @@ fn agrees(kind: Kind, cases: u32) {
         let pair = Pair::new(kind);
         let (sender, receiver) = pair.ends(kind, MEMORY);
         let mut model = Model {
-            sender: sender,
+            sender,
             receiver: &receiver,
             pattern: Pattern::new(seed),
             gone: Vec::new(),

@@ -37,14 +37,14 @@ impl Gate {
         self.word.load(Ordering::Acquire) & ATTACHED != 0
     }
 
+    /// Whether the caller is inside now. If not, whether somebody waited for it to be gone again.
     #[inline]
-    fn enter(&self, who: u32) -> bool {
+    fn enter(&self, who: u32) -> Result<(), bool> {
         let shut = if who == RECEIVER { ATTACHED | SOUGHT } else { ATTACHED };
         if self.word.fetch_add(who, Ordering::Acquire) & shut == 0 {
-            return true;
+            return Ok(());
         }
-        let _ = self.leave(who);
-        false
+        Err(self.leave(who))
     }
 
     /// Whether nobody is inside any more and the connection waits for that, or no receiver is and a seek does.
@@ -163,7 +163,15 @@ impl Connection {
 
     #[inline]
     fn enter_as(&self, who: u32) -> Option<Plain<'_>> {
-        self.gate.enter(who).then(|| Plain { connection: self, who })
+        match self.gate.enter(who) {
+            Ok(()) => Some(Plain { connection: self, who }),
+            Err(is_awaited) => {
+                if is_awaited {
+                    self.catch_up();
+                }
+                None
+            }
+        }
     }
 
     /// As [`Connection::enter_plain`] where there is nothing else to do; `None` also where there is. Makes no
@@ -174,17 +182,18 @@ impl Connection {
         if self.gate.is_attached() || self.is_due() {
             return None;
         }
-        self.enter_as(CALLER)
+        self.gate.enter(CALLER).ok().map(|()| Plain { connection: self, who: CALLER })
     }
 
-    /// As [`Connection::enter_plain_at_once`], for a call that receives.
+    /// As [`Connection::enter_plain_at_once`], for a call that receives. After `None` ask
+    /// [`Connection::enter_plain_to_receive`], which also does what became due.
     #[inline]
     #[must_use]
     pub fn enter_plain_to_receive_at_once(&self) -> Option<Plain<'_>> {
         if self.gate.is_attached() || self.is_due() {
             return None;
         }
-        self.enter_as(RECEIVER)
+        self.gate.enter(RECEIVER).ok().map(|()| Plain { connection: self, who: RECEIVER })
     }
 
     /// Does what became due while a bracket was held that [`Plain::leave`] left.
