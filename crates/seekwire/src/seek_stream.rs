@@ -213,8 +213,12 @@ impl SeekSocket for SeekStream {
     }
 
     fn wait_send(&self, timeout: Option<Duration>) -> io::Result<()> {
-        let either = Events { read: true, write: true, ..Events::default() };
+        let fd = Fd::from(&self.stream);
         let until = Deadline::after(timeout);
+        // Nothing more comes after the end, which would not let anybody sleep.
+        let ended = poll::look(fd, Events { hangup: true, ..Events::default() })?.hangup;
+        let read = !ended || socket::unread(fd)? > 0;
+        let either = Events { read, write: true, ..Events::default() };
         Ok(timely(poll::wait(Fd::new(-1), Fd::from(&self.stream), either, until).map(drop))?)
     }
 

@@ -8,7 +8,7 @@ use protocol::switch::RxStep;
 use transport::Errno;
 use transport::spin::{SpinPolicy, Spinner};
 use transport::sys::poll::{self, Deadline, Events};
-use transport::sys::{Fd, thread};
+use transport::sys::{Fd, socket, thread};
 
 use super::{Connection, Interest, Link, Readiness};
 use crate::Config;
@@ -303,7 +303,10 @@ impl Connection {
 impl Connection {
     /// Sleeps until there is room to send, or something to receive that is not in library memory yet.
     pub(crate) fn wait_for_progress(&self, until: Deadline) -> Result<(), Errno> {
-        let either = Events { read: true, write: true, ..Events::default() };
+        // Nothing more comes after the end, which would not let anybody sleep.
+        let ended = poll::look(self.fd(), Events { hangup: true, ..Events::default() })?.hangup;
+        let read = !ended || socket::unread(self.fd())? > 0;
+        let either = Events { read, write: true, ..Events::default() };
         self.attend();
         let Some(link) = self.attached() else {
             let _bracket = self.enter_plain();
@@ -319,7 +322,15 @@ impl Connection {
                 || q.tx_on_ring() != tx_on_ring
         };
         let of_socket = Events { write: !tx_on_ring || q.owed() > 0, ..either };
-        link.ring.sleep(either, self.fd(), of_socket, until, ready).map(drop)
+        link.ring
+            .sleep(
+                Events { read: true, write: true, ..Events::default() },
+                self.fd(),
+                of_socket,
+                until,
+                ready,
+            )
+            .map(drop)
     }
 }
 

@@ -6,6 +6,8 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use protocol::record::INLINE_MAX;
+
 /// Average size of what a program asks for, in bytes, below which bytes are moved in bulk, where nothing was
 /// measured.
 pub const DEFAULT_SWITCH: u32 = 6 << 10;
@@ -23,6 +25,13 @@ pub fn switch() -> u32 {
     SWITCH.load(Ordering::Relaxed)
 }
 
+/// The same on the ring, where it costs no system call to take something in place: what lies in the descriptors
+/// themselves is moved, so that they come free.
+#[must_use]
+pub fn switch_on_ring() -> u32 {
+    switch().min(INLINE_MAX as u32 + 1)
+}
+
 /// The average size of what was asked for lately.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Average(u32);
@@ -35,10 +44,10 @@ impl Average {
         self.0 = if self.0 == 0 { bytes } else { self.0 - self.0 / 16 + bytes / 16 };
     }
 
-    /// Whether bytes are best moved in bulk.
+    /// Whether it is below `bytes`.
     #[inline]
-    pub(super) fn is_small(self) -> bool {
+    pub(super) fn is_below(self, bytes: u32) -> bool {
         // Before anything was asked for, nothing is moved.
-        self.0 != 0 && self.0 < switch()
+        self.0 != 0 && self.0 < bytes
     }
 }

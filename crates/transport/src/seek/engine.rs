@@ -114,7 +114,7 @@ impl Engine {
         } else {
             self.holes.may_take(span).map_err(errno)?;
         }
-        if self.front < span.end && self.sizes.is_small() {
+        if self.front < span.end && self.sizes.is_below(source.bulk_below()) {
             self.drain_to(source, span.end)?;
         }
         let ended = self.copy(source, span, 0, into)?;
@@ -249,7 +249,7 @@ impl Engine {
         into: &mut Scatter<'_, '_>,
         dry: &mut bool,
     ) -> Result<usize, Errno> {
-        if self.sizes.is_small() && into.remaining() < CHUNK / 2 {
+        if self.sizes.is_below(source.bulk_below()) && into.remaining() < CHUNK / 2 {
             match self.drain_once(source) {
                 Err(Errno::NOBUFS) => {}
                 Ok((n, room)) => {
@@ -299,6 +299,7 @@ impl Engine {
         match self.drain_to(source, u64::MAX)? {
             Drain::Moved => Ok(true),
             Drain::Nothing | Drain::Ended => Ok(false),
+            Drain::Full if source.arrived()? == 0 => Ok(false),
             Drain::Full => Err(Errno::NOBUFS),
         }
     }

@@ -6,6 +6,7 @@
 
 use protocol::span::Span;
 
+use super::cost;
 use super::source::{Look, Source};
 use crate::Errno;
 use crate::iov::Scatter;
@@ -117,6 +118,10 @@ impl Source for KernelSource<'_> {
 
     fn arrived(&mut self) -> Result<u64, Errno> {
         Ok(socket::unread(self.fd)? as u64)
+    }
+
+    fn bulk_below(&self) -> u32 {
+        cost::switch()
     }
 
     fn discards_cheaply(&self) -> bool {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use protocol::span::Span;
 use protocol::switch::RxStep;
 
+use super::cost;
 use super::engine::{Attempt, Engine};
 use super::lock::SeekLock;
 use super::sleepers::Sleepers;
@@ -352,6 +353,10 @@ impl Source for WholeRing<'_, '_> {
 
     fn arrived(&mut self) -> Result<u64, Errno> {
         Ok(self.ahead()?.1)
+    }
+
+    fn bulk_below(&self) -> u32 {
+        cost::switch_on_ring()
     }
 
     fn discards_cheaply(&self) -> bool {

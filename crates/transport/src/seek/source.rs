@@ -54,6 +54,9 @@ pub trait Source {
     /// Those of ioctl(2).
     fn arrived(&mut self) -> Result<u64, Errno>;
 
+    /// Average size of what is asked for, in bytes, below which it is best moved to library memory in bulk.
+    fn bulk_below(&self) -> u32;
+
     /// Whether what was taken at the front is best thrown away at once, because that costs no system call.
     fn discards_cheaply(&self) -> bool;
 }

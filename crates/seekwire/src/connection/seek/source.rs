@@ -8,7 +8,7 @@ use transport::Errno;
 use transport::iov::Scatter;
 use transport::mem::{Own, Peer};
 use transport::queue::{Rx, Violation};
-use transport::seek::{KernelSource, Loans, Look, PeekCursor, RingSource, Source};
+use transport::seek::{KernelSource, Loans, Look, PeekCursor, RingSource, Source, cost};
 use transport::sys::socket::{self, KernelRecv};
 
 use crate::connection::{Connection, Link, Plain};
@@ -317,6 +317,10 @@ impl Source for Inflow<'_, '_> {
             }
             Step::Nothing | Step::End => Ok(0),
         }
+    }
+
+    fn bulk_below(&self) -> u32 {
+        if self.discards_cheaply() { cost::switch_on_ring() } else { cost::switch() }
     }
 
     fn discards_cheaply(&self) -> bool {
