@@ -27,6 +27,9 @@ const ENOUGH: usize = 16 << 10;
 pub(super) struct Drained {
     /// In order of position, without overlap.
     chunks: VecDeque<Chunk>,
+    /// Freed chunks, no more than were in use at once since there was none: the next burst needs as many.
+    spare: Vec<Vec<u8>>,
+    peak: usize,
     /// Bytes of memory in use, and how many may be.
     bytes: usize,
     most: usize,
@@ -51,7 +54,7 @@ impl Chunk {
 impl Drained {
     /// With at most `most` bytes of memory.
     pub(super) fn new(most: usize) -> Self {
-        Self { chunks: VecDeque::new(), bytes: 0, most }
+        Self { chunks: VecDeque::new(), spare: Vec::new(), peak: 0, bytes: 0, most }
     }
 
     /// Room for the bytes that begin at `position`, behind all that is here.
@@ -68,10 +71,15 @@ impl Drained {
                 return Err(Errno::NOBUFS);
             }
             let size = CHUNK.min(left);
-            let spare = if size == CHUNK { spares().and_then(|mut spares| spares.pop()) } else { None };
-            let memory = spare.unwrap_or_else(|| vec![0; size]);
+            let memory = match self.spare.pop() {
+                _ if size < CHUNK => None,
+                None => spares().and_then(|mut spares| spares.pop()),
+                spare => spare,
+            };
+            let memory = memory.unwrap_or_else(|| vec![0; size]);
             self.bytes += memory.len();
             self.chunks.push_back(Chunk { begin: position, memory, used: 0, live: 0 });
+            self.peak = self.peak.max(self.chunks.len());
         }
         let last = self.chunks.back_mut().ok_or(Errno::NOBUFS)?;
         Ok(&mut last.memory[last.used..])
@@ -129,7 +137,12 @@ impl Drained {
     fn drop_chunk(&mut self, index: usize) {
         if let Some(chunk) = self.chunks.remove(index) {
             self.bytes -= chunk.memory.len();
-            give_away(chunk.memory);
+            if chunk.memory.len() == CHUNK {
+                self.spare.push(chunk.memory);
+            }
+            if self.chunks.is_empty() {
+                self.spare.truncate(std::mem::take(&mut self.peak));
+            }
         }
     }
 }
@@ -145,6 +158,7 @@ fn give_away(memory: Vec<u8>) {
 
 impl Drop for Drained {
     fn drop(&mut self) {
-        self.chunks.drain(..).for_each(|chunk| give_away(chunk.memory));
+        let chunks = self.chunks.drain(..).map(|chunk| chunk.memory);
+        chunks.chain(self.spare.drain(..)).for_each(give_away);
     }
 }

@@ -250,7 +250,7 @@ impl Engine {
         dry: &mut bool,
     ) -> Result<usize, Errno> {
         if self.sizes.is_below(source.bulk_below()) && into.remaining() < CHUNK / 2 {
-            match self.drain_once(source) {
+            match self.drain_once(source, u64::MAX) {
                 Err(Errno::NOBUFS) => {}
                 Ok((n, room)) => {
                     *dry = n < room;
@@ -304,10 +304,23 @@ impl Engine {
         }
     }
 
+    /// Moves what has arrived into library memory that lies before the bytes of an attempt, as far as there is memory.
+    ///
+    /// # Errors
+    /// Those of recv(2).
+    pub fn drain_before(&mut self, source: &mut impl Source, attempt: &Attempt) -> Result<(), Errno> {
+        self.drain_until(source, attempt.span.start, attempt.span.start).map(drop)
+    }
+
     fn drain_to(&mut self, source: &mut impl Source, end: u64) -> Result<Drain, Errno> {
+        self.drain_until(source, end, u64::MAX)
+    }
+
+    /// Until the front is at `end`, or nothing is left; in no case beyond `most`.
+    fn drain_until(&mut self, source: &mut impl Source, end: u64, most: u64) -> Result<Drain, Errno> {
         let begin = self.front;
         while self.front < end {
-            let stopped = match self.drain_once(source) {
+            let stopped = match self.drain_once(source, most) {
                 Ok((0, _)) => Drain::Ended,
                 Ok((n, room)) if n < room => Drain::Nothing,
                 Ok(_) => continue,
@@ -320,12 +333,12 @@ impl Engine {
         Ok(Drain::Moved)
     }
 
-    /// Reads once from the source. Returns how many bytes came, 0 at the end of the stream, and how many could
+    /// Reads once from the source, not beyond `most`. Returns how many bytes came, 0 at the end of the stream, and how many could
     /// have.
-    fn drain_once(&mut self, source: &mut impl Source) -> Result<(usize, usize), Errno> {
+    fn drain_once(&mut self, source: &mut impl Source, most: u64) -> Result<(usize, usize), Errno> {
         self.discard_taken(source)?;
         let front = self.front;
-        let live = self.holes.live_from(front, u64::MAX - front).map_err(errno)?;
+        let live = self.holes.live_from(front, most.saturating_sub(front)).map_err(errno)?;
         let room = self.drained.room(front)?;
         let len = room.len().min(usize::try_from(live.len()).unwrap_or(usize::MAX));
         let got = source.receive(&mut Scatter::new(&mut [IoSliceMut::new(&mut room[..len])]), len as u64);

@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::io::IoSliceMut;
 
+use super::cost;
 use super::engine::{Attempt, Engine};
 use super::kernel::{KernelSource, PeekCursor, Way};
 use super::lock::{SeekGuard, SeekLock};
@@ -87,15 +88,20 @@ impl SeekTcp {
         }
         // What was taken out opens the window.
         self.call(&mut state, |engine, source| engine.discard_taken(source))?;
+        let need = state.engine.needs(attempt);
+        if need > cost::FAR {
+            self.call(&mut state, |engine, source| engine.drain_before(source, attempt))?;
+        }
         let (end, front) = (state.engine.needed_end(attempt), state.engine.front());
+        let end = end.min(front.saturating_add(cost::step(need)));
         let wait = state.waits.begin(self.fd, front, end)?;
         drop(state);
         let slept = sleep_on_socket(&wait, self.fd, until);
         let mut state = self.state.lock()?;
         let front = state.engine.front();
+        let need = wait.position().saturating_sub(front);
         let asked_for_it = state.waits.end(self.fd, front, wait);
         let has_something = slept?;
-        let need = state.engine.needs(attempt);
         if has_something && asked_for_it && (socket::unread(self.fd)? as u64) < need {
             // The kernel keeps the rest away.
             self.call(&mut state, |engine, source| engine.drain(source))?;

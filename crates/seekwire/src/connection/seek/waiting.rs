@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use protocol::Carrier;
 use transport::Errno;
-use transport::seek::{Attempt, Source, sleep_on_socket};
+use transport::seek::{Attempt, Source, cost, sleep_on_socket};
 use transport::sys::bell::Bell;
 use transport::sys::poll::{self, Deadline, Events};
 use transport::sys::{Fd, socket};
@@ -114,7 +114,11 @@ impl Connection {
                 let Some(bracket) = self.enter_plain() else { return Ok(false) };
                 let front = state.engine.front();
                 // Others want to hear of every byte.
-                let end = if watched { front + 1 } else { state.engine.needed_end(attempt) };
+                let step = match state.engine.needs(attempt) {
+                    _ if watched => 1,
+                    need => cost::step(need),
+                };
+                let end = state.engine.needed_end(attempt).min(front.saturating_add(step));
                 let sleep = state.waits.begin(self.fd(), front, end)?;
                 drop(guard);
                 let slept = sleep_on_socket(&sleep, self.fd(), until);
@@ -122,9 +126,9 @@ impl Connection {
                 let mut guard = self.lock(seeking)?;
                 let state = guard.as_mut().ok_or(Errno::IO)?;
                 let front = state.engine.front();
+                let need = sleep.position().saturating_sub(front);
                 let asked_for_it = state.waits.end(self.fd(), front, sleep);
-                if slept? && asked_for_it && (socket::unread(self.fd())? as u64) < state.engine.needs(attempt)
-                {
+                if slept? && asked_for_it && (socket::unread(self.fd())? as u64) < need {
                     // The kernel keeps the rest away.
                     self.with_state(seeking, state, false, |state, place, front| {
                         let State { engine, cursor, loans, violation, .. } = state;
@@ -198,6 +202,8 @@ impl Connection {
         let Place::Attached(link, rx) = place.get()? else {
             if watched {
                 engine.drain(&mut source)?;
+            } else if engine.needs(attempt) > cost::FAR {
+                engine.drain_before(&mut source, attempt)?;
             }
             return Ok(if engine.needs(attempt) == 0 { How::Not } else { How::Kernel });
         };
