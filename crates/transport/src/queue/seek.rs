@@ -63,7 +63,8 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.peer.load(layout::PUBLISHED_BYTES, Ordering::Acquire) >= bytes
             || self.peer_is_full()
             || self.peer_is_shut()
-            || self.peer.load(layout::TX_CARRIER, Ordering::Acquire) != Carrier::Ring as u64
+            || (self.rx_on_ring()
+                && self.peer.load(layout::TX_CARRIER, Ordering::Acquire) != Carrier::Ring as u64)
     }
 
     /// Whether the peer waits for data.
