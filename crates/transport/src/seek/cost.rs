@@ -15,14 +15,10 @@ pub const DEFAULT_SWITCH: u32 = 6 << 10;
 /// Bytes that may lie in the kernel before those that are waited for. What would lie further away is moved to library
 /// memory as it comes: later it would have left the caches, and a first copy out of them with a second one in them
 /// is cheaper than one from main memory.
-pub const FAR: u64 = 8 << 20;
+pub(super) const FAR: u64 = 8 << 20;
 
-/// How many bytes more are waited for by somebody who needs so many.
-#[must_use]
-pub fn step(need: u64) -> u64 {
-    const STEP: u64 = 512 << 10;
-    if need > FAR { STEP } else { need }
-}
+/// How much of that is waited for at a time.
+pub(super) const FAR_STEP: u64 = 512 << 10;
 
 static SWITCH: AtomicU32 = AtomicU32::new(DEFAULT_SWITCH);
 

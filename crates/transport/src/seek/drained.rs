@@ -57,6 +57,11 @@ impl Drained {
         Self { chunks: VecDeque::new(), spare: Vec::new(), peak: 0, bytes: 0, most }
     }
 
+    /// Whether there is memory for more.
+    pub(super) fn has_room(&self) -> bool {
+        self.bytes < self.most
+    }
+
     /// Room for the bytes that begin at `position`, behind all that is here.
     pub(super) fn room(&mut self, position: u64) -> Result<&mut [u8], Errno> {
         let left = self.most.saturating_sub(self.bytes);

@@ -13,7 +13,7 @@ use std::io::IoSliceMut;
 use protocol::holes::{HoleError, Holes};
 use protocol::span::Span;
 
-use super::cost::Average;
+use super::cost::{self, Average};
 use super::drained::{CHUNK, Drained};
 use super::source::{Look, Source};
 use super::{At, Extent, SeekFlags};
@@ -304,12 +304,22 @@ impl Engine {
         }
     }
 
-    /// Moves what has arrived into library memory that lies before the bytes of an attempt, as far as there is memory.
+    /// How many more bytes of those that an attempt needs are to be waited for at a time: all of them, but what would
+    /// lie too far away in the source is moved into library memory as it comes, as long as there is some.
     ///
     /// # Errors
     /// Those of recv(2).
-    pub fn drain_before(&mut self, source: &mut impl Source, attempt: &Attempt) -> Result<(), Errno> {
-        self.drain_until(source, attempt.span.start, attempt.span.start).map(drop)
+    pub fn next_step(&mut self, source: &mut impl Source, attempt: &Attempt) -> Result<u64, Errno> {
+        let need = self.needs(attempt);
+        if need <= cost::FAR {
+            return Ok(need);
+        }
+        let start = attempt.span.start;
+        match self.drain_until(source, start, start)? {
+            Drain::Full => Ok(self.needs(attempt)),
+            _ if !self.drained.has_room() => Ok(self.needs(attempt)),
+            _ => Ok(self.needs(attempt).min(cost::FAR_STEP)),
+        }
     }
 
     fn drain_to(&mut self, source: &mut impl Source, end: u64) -> Result<Drain, Errno> {

@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::io::IoSliceMut;
 
-use super::cost;
 use super::engine::{Attempt, Engine};
 use super::kernel::{KernelSource, PeekCursor, Way};
 use super::lock::{SeekGuard, SeekLock};
@@ -88,12 +87,9 @@ impl SeekTcp {
         }
         // What was taken out opens the window.
         self.call(&mut state, |engine, source| engine.discard_taken(source))?;
-        let need = state.engine.needs(attempt);
-        if need > cost::FAR {
-            self.call(&mut state, |engine, source| engine.drain_before(source, attempt))?;
-        }
-        let (end, front) = (state.engine.needed_end(attempt), state.engine.front());
-        let end = end.min(front.saturating_add(cost::step(need)));
+        let step = self.call(&mut state, |engine, source| engine.next_step(source, attempt))?;
+        let front = state.engine.front();
+        let end = front.saturating_add(step).min(state.engine.needed_end(attempt));
         let wait = state.waits.begin(self.fd, front, end)?;
         drop(state);
         let slept = sleep_on_socket(&wait, self.fd, until);

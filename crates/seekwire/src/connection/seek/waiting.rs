@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use protocol::Carrier;
 use transport::Errno;
-use transport::seek::{Attempt, Source, cost, sleep_on_socket};
+use transport::seek::{Attempt, Source, sleep_on_socket};
 use transport::sys::bell::Bell;
 use transport::sys::poll::{self, Deadline, Events};
 use transport::sys::{Fd, socket};
@@ -17,8 +17,8 @@ use crate::connection::Connection;
 enum How {
     /// The bytes may be there, or cannot come.
     Not,
-    /// In the plain phase, on the kernel's socket.
-    Kernel,
+    /// In the plain phase, on the kernel's socket, for so many bytes behind the front.
+    Kernel(u64),
     /// Attached, for the ring or the kernel's socket.
     Ring(Carrier),
     /// As above, for whatever comes by the ring.
@@ -110,15 +110,12 @@ impl Connection {
         })?;
         match how {
             How::Not => Ok(true),
-            How::Kernel => {
+            How::Kernel(step) => {
                 let Some(bracket) = self.enter_plain() else { return Ok(false) };
                 let front = state.engine.front();
                 // Others want to hear of every byte.
-                let step = match state.engine.needs(attempt) {
-                    _ if watched => 1,
-                    need => cost::step(need),
-                };
-                let end = state.engine.needed_end(attempt).min(front.saturating_add(step));
+                let step = if watched { 1 } else { step };
+                let end = front.saturating_add(step).min(state.engine.needed_end(attempt));
                 let sleep = state.waits.begin(self.fd(), front, end)?;
                 drop(guard);
                 let slept = sleep_on_socket(&sleep, self.fd(), until);
@@ -202,10 +199,9 @@ impl Connection {
         let Place::Attached(link, rx) = place.get()? else {
             if watched {
                 engine.drain(&mut source)?;
-            } else if engine.needs(attempt) > cost::FAR {
-                engine.drain_before(&mut source, attempt)?;
             }
-            return Ok(if engine.needs(attempt) == 0 { How::Not } else { How::Kernel });
+            let step = engine.next_step(&mut source, attempt)?;
+            return Ok(if step == 0 { How::Not } else { How::Kernel(step) });
         };
         let q = &link.ring.queue;
         if !q.rx_on_ring() {
