@@ -200,7 +200,10 @@ impl<'r> SeekRing<'r> {
         let rx = self.ring.queue.try_rx().ok_or(Errno::AGAIN)?;
         let lent = engine.lend(at, len, |ahead, len, front| {
             let mut parts = Vec::new();
-            rx.step().and_then(|_| rx.parts(ahead, len, &mut parts)).map_err(reset)?;
+            // Before the switch to the ring nothing on it counts.
+            if rx.step().map_err(reset)? == RxStep::Ring {
+                rx.parts(ahead, len, &mut parts).map_err(reset)?;
+            }
             let begin = into.len();
             into.extend(parts.into_iter().map_while(|part| loans.add(part, front)));
             Ok(into[begin..].iter().map(|loan| loan.len as u64).sum())
