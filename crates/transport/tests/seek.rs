@@ -5,6 +5,7 @@ mod common;
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -520,5 +521,46 @@ fn a_reset_is_not_taken_for_the_end() {
         assert_eq!(seek.try_recv(&mut [IoSliceMut::new(&mut buf)], false), Ok(100));
         let after = seek.try_recv(&mut [IoSliceMut::new(&mut buf)], false);
         assert_eq!(after, Err(Errno::CONNRESET), "{way:?}");
+    }
+}
+
+/// Yields until a thread is asleep, or has ended.
+fn until_asleep(thread: &Path) {
+    let stat = Path::new("/proc").join(thread).join("stat");
+    while std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") S")) {
+        std::thread::yield_now();
+    }
+}
+
+/// One sleeps for a range that is far from complete when another one begins to wait for bytes that come before.
+#[test]
+fn a_waiter_for_more_does_not_hold_up_one_for_less() {
+    for kind in kinds() {
+        let pair = Pair::new(kind);
+        let (sender, receiver) = pair.ends(kind, MEMORY);
+        let receiver = &receiver;
+        std::thread::scope(|scope| {
+            let (ids, started) = std::sync::mpsc::channel();
+            let take = |at, len| {
+                let ids = ids.clone();
+                move || {
+                    let mut buf = vec![0; len];
+                    ids.send(std::fs::read_link("/proc/thread-self").unwrap()).unwrap();
+                    let bufs = &mut [IoSliceMut::new(&mut buf)];
+                    receiver.seek().seek(At::Position(at), bufs, TAKE, &|| Ok(patience()))
+                }
+            };
+            let more = scope.spawn(take(100, 10_000));
+            until_asleep(&started.recv().unwrap());
+            let less = scope.spawn(take(0, 50));
+            until_asleep(&started.recv().unwrap());
+            let least = scope.spawn(take(50, 1));
+            until_asleep(&started.recv().unwrap());
+            send_all(sender, &[1; 51]);
+            assert_eq!(least.join().unwrap(), Ok(1), "{kind:?}");
+            assert_eq!(less.join().unwrap(), Ok(50), "{kind:?}");
+            send_all(sender, &[1; 10_049]);
+            assert_eq!(more.join().unwrap(), Ok(10_000), "{kind:?}");
+        });
     }
 }

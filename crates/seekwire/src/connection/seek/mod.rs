@@ -58,9 +58,7 @@ struct State {
     cursor: PeekCursor,
     loans: Loans,
     waits: KernelWaits,
-    /// Of those who sleep on an attached connection one sleeps on the ring's bell; when it wakes, so do the others.
     sleepers: Sleepers,
-    has_leader: bool,
     /// Whether the bell is rung.
     shown: bool,
     /// What the peer did, if that was impossible.
@@ -503,7 +501,6 @@ impl Connection {
                 loans: Loans::default(),
                 waits: KernelWaits::default(),
                 sleepers: Sleepers::default(),
-                has_leader: false,
                 shown: false,
                 violation: None,
             });
