@@ -390,3 +390,22 @@ fn more_than_the_ring_holds_can_lie_before_what_is_wanted() {
         });
     }
 }
+
+/// What went by TCP is still to be received when the sender is on the ring already.
+#[test]
+fn what_came_by_tcp_before_the_ring_is_borrowed_as_a_copy() {
+    let (mut client, server) = pair(false);
+    client.write_all(&[1; 1000]).unwrap();
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| client.upgrade(LONG).unwrap());
+        assert!(server.upgrade(LONG).unwrap());
+        assert!(client.join().unwrap());
+    });
+    client.write_all(&[2; 50_000]).unwrap();
+    for (at, byte) in [(500, 1), (20_000, 2), (0, 1)] {
+        let mut copy = [0; 500];
+        let loan = server.seek_borrow(At::Position(at), 500).unwrap();
+        assert_eq!(loan.copy_to(&mut copy), 500);
+        assert_eq!(copy, [byte; 500]);
+    }
+}

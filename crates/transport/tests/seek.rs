@@ -5,6 +5,7 @@ mod common;
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{TcpListener, TcpStream};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -15,8 +16,8 @@ use seekwire_transport::Errno;
 use seekwire_transport::carrier::{Carrier, Ring, Tcp};
 use seekwire_transport::layout::Geometry;
 use seekwire_transport::seek::{At, Loan, Seek, SeekFlags, SeekRing, SeekTcp, Way, cost};
-use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::poll::{Deadline, Events};
+use seekwire_transport::sys::{Fd, socket};
 
 const MEMORY: usize = 64 << 20;
 const TAKE: SeekFlags = SeekFlags { peek: false, partial: false };
@@ -479,6 +480,91 @@ fn a_wait_ends_when_its_time_is_over_or_the_stream() {
             });
             let result = receiver.seek().seek(At::Offset(10), bufs, TAKE, &|| Ok(patience()));
             assert_eq!(result, Ok(2), "{kind:?}: short where the stream ends");
+        });
+    }
+}
+
+/// No more memory, and all that is needed to reach the range waits in the kernel's: an older kernel cannot look at it.
+#[test]
+fn a_range_behind_what_memory_holds_is_an_error() {
+    let kind = Kind::Tcp(Way::Drain);
+    let pair = Pair::new(kind);
+    let (sender, receiver) = pair.ends(kind, 4096);
+    let seek = receiver.seek();
+    send_all(sender, &[7; 20_000]);
+    let mut buf = [0; 10];
+    let until = Deadline::after(Some(Duration::from_secs(10)));
+    for attempts in [1, 2] {
+        let result = seek.seek(At::Offset(10_000), &mut [IoSliceMut::new(&mut buf)], TAKE, &|| Ok(until));
+        assert_eq!(result, Err(Errno::NOBUFS), "attempt {attempts}");
+    }
+    assert_eq!(
+        seek.try_recv(&mut [IoSliceMut::new(&mut [0; 8000])], true),
+        Ok(4096),
+        "what can be looked at"
+    );
+    assert_eq!(seek.try_recv(&mut [IoSliceMut::new(&mut [0; 8000])], false), Ok(8000));
+    assert_eq!(seek.try_recv(&mut [IoSliceMut::new(&mut [0; 12_000])], false), Ok(12_000));
+    assert_eq!(seek.try_recv(&mut [IoSliceMut::new(&mut [0; 1])], false), Err(Errno::AGAIN));
+}
+
+/// A reset that comes behind bytes in library memory is still an error, not the end of the stream.
+#[test]
+fn a_reset_is_not_taken_for_the_end() {
+    for way in [Way::Peek, Way::Drain] {
+        let kind = Kind::Tcp(way);
+        let pair = Pair::new(kind);
+        let (sender, receiver) = pair.ends(kind, MEMORY);
+        let seek = receiver.seek();
+        send_all(sender, &[7; 100]);
+        seek.make_room().unwrap();
+        if let Pair::Tcp { sender, .. } = &pair {
+            socket::reset(Fd::from(sender));
+        }
+        let mut buf = [0; 200];
+        assert_eq!(seek.try_recv(&mut [IoSliceMut::new(&mut buf)], false), Ok(100));
+        let after = seek.try_recv(&mut [IoSliceMut::new(&mut buf)], false);
+        assert_eq!(after, Err(Errno::CONNRESET), "{way:?}");
+    }
+}
+
+/// Yields until a thread is asleep, or has ended.
+fn until_asleep(thread: &Path) {
+    let stat = Path::new("/proc").join(thread).join("stat");
+    while std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") S")) {
+        std::thread::yield_now();
+    }
+}
+
+/// One sleeps for a range that is far from complete when another one begins to wait for bytes that come before.
+#[test]
+fn a_waiter_for_more_does_not_hold_up_one_for_less() {
+    for kind in kinds() {
+        let pair = Pair::new(kind);
+        let (sender, receiver) = pair.ends(kind, MEMORY);
+        let receiver = &receiver;
+        std::thread::scope(|scope| {
+            let (ids, started) = std::sync::mpsc::channel();
+            let take = |at, len| {
+                let ids = ids.clone();
+                move || {
+                    let mut buf = vec![0; len];
+                    ids.send(std::fs::read_link("/proc/thread-self").unwrap()).unwrap();
+                    let bufs = &mut [IoSliceMut::new(&mut buf)];
+                    receiver.seek().seek(At::Position(at), bufs, TAKE, &|| Ok(patience()))
+                }
+            };
+            let more = scope.spawn(take(100, 10_000));
+            until_asleep(&started.recv().unwrap());
+            let less = scope.spawn(take(0, 50));
+            until_asleep(&started.recv().unwrap());
+            let least = scope.spawn(take(50, 1));
+            until_asleep(&started.recv().unwrap());
+            send_all(sender, &[1; 51]);
+            assert_eq!(least.join().unwrap(), Ok(1), "{kind:?}");
+            assert_eq!(less.join().unwrap(), Ok(50), "{kind:?}");
+            send_all(sender, &[1; 10_049]);
+            assert_eq!(more.join().unwrap(), Ok(10_000), "{kind:?}");
         });
     }
 }

@@ -62,6 +62,11 @@ impl Drained {
         self.bytes < self.most
     }
 
+    /// Whether no memory is in use.
+    pub(super) fn is_empty(&self) -> bool {
+        self.bytes == 0
+    }
+
     /// Room for the bytes that begin at `position`, behind all that is here.
     pub(super) fn room(&mut self, position: u64) -> Result<&mut [u8], Errno> {
         let left = self.most.saturating_sub(self.bytes);

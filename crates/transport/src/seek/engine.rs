@@ -28,6 +28,9 @@ pub struct Engine {
     front: u64,
     drained: Drained,
     sizes: Average,
+    /// What the source said behind bytes that were received without it: for whoever asks it next. The kernel says it
+    /// only once.
+    late: Option<Errno>,
 }
 
 /// The bytes that one seek means, wherever the head goes meanwhile.
@@ -47,6 +50,7 @@ impl Engine {
             front: head,
             drained: Drained::new(memory),
             sizes: Average::default(),
+            late: None,
         }
     }
 
@@ -117,11 +121,15 @@ impl Engine {
         if self.front < span.end && self.sizes.is_below(source.bulk_below()) {
             self.drain_to(source, span.end)?;
         }
-        let ended = self.copy(source, span, 0, into)?;
+        let stopped = self.copy(source, span, 0, into)?;
         let n = into.filled();
         let enough = if flags.partial { span.len().min(1) } else { span.len() };
-        if (n as u64) < enough && !ended {
-            return Err(Errno::AGAIN);
+        if (n as u64) < enough {
+            match stopped {
+                Stopped::Missing => return Err(Errno::AGAIN),
+                Stopped::Full => return Err(Errno::NOBUFS),
+                Stopped::Done | Stopped::Ended => {}
+            }
         }
         if !flags.peek {
             self.take(source, Span { start: span.start, end: span.start + n as u64 })?;
@@ -130,31 +138,37 @@ impl Engine {
     }
 
     /// Copies the bytes of `span` that `into` does not hold yet behind its first `begin`, as far as they have
-    /// arrived; returns whether the stream ends before the rest.
+    /// arrived; returns what keeps the rest away.
     fn copy(
         &mut self,
         source: &mut impl Source,
         span: Span,
         begin: usize,
         into: &mut Scatter<'_, '_>,
-    ) -> Result<bool, Errno> {
+    ) -> Result<Stopped, Errno> {
         loop {
             let at = span.start + (into.filled() - begin) as u64;
             if at >= span.end {
-                return Ok(false);
+                return Ok(Stopped::Done);
             }
             if at < self.front {
                 self.drained.read(Span { start: at, end: span.end.min(self.front) }, |piece| into.put(piece));
                 continue;
             }
+            self.say_late()?;
             match source.look(at - self.front, span.end - at, into)? {
                 Look::Done => {}
-                Look::Missing => return Ok(false),
-                Look::Ended => return Ok(true),
+                // Only a source that changes its mind stands before nothing.
+                Look::Missing | Look::Behind(0) => return Ok(Stopped::Missing),
+                Look::Ended => return Ok(Stopped::Ended),
                 Look::Behind(bytes) => match self.drain_to(source, self.front.saturating_add(bytes))? {
                     Drain::Moved => {}
-                    Drain::Nothing | Drain::Full => return Ok(false),
-                    Drain::Ended => return Ok(true),
+                    Drain::Nothing => return Ok(Stopped::Missing),
+                    Drain::Full if self.drained.is_empty() && source.arrived()? == 0 => {
+                        return Ok(Stopped::Missing);
+                    }
+                    Drain::Full => return Ok(Stopped::Full),
+                    Drain::Ended => return Ok(Stopped::Ended),
                 },
             }
         }
@@ -231,7 +245,10 @@ impl Engine {
                 Ok(0) => break,
                 Ok(_) => {}
                 Err(error) if into.filled() == begin => return Err(error),
-                Err(_) => break,
+                Err(error) => {
+                    self.keep(error);
+                    break;
+                }
             }
         }
         if source.discards_cheaply() {
@@ -249,6 +266,7 @@ impl Engine {
         into: &mut Scatter<'_, '_>,
         dry: &mut bool,
     ) -> Result<usize, Errno> {
+        self.say_late()?;
         if self.sizes.is_below(source.bulk_below()) && into.remaining() < CHUNK / 2 {
             match self.drain_once(source, u64::MAX) {
                 Err(Errno::NOBUFS) => {}
@@ -278,15 +296,45 @@ impl Engine {
         while into.remaining() > 0 {
             let live = self.holes.live_from(at, into.remaining() as u64).map_err(errno)?;
             let before = into.filled();
-            let ended = self.copy(source, live, before, into)?;
-            let n = (into.filled() - before) as u64;
-            if n < live.len() {
-                let nothing = into.filled() == begin;
-                return if nothing && !ended { Err(Errno::AGAIN) } else { Ok(into.filled() - begin) };
+            let copied = self.copy(source, live, before, into);
+            if into.filled() == begin {
+                match copied? {
+                    Stopped::Missing => return Err(Errno::AGAIN),
+                    Stopped::Full => return Err(Errno::NOBUFS),
+                    Stopped::Done | Stopped::Ended => return Ok(0),
+                }
+            }
+            if let Err(error) = copied {
+                self.keep(error);
+            }
+            if ((into.filled() - before) as u64) < live.len() {
+                break;
             }
             at = self.holes.taken_until(live.end);
         }
         Ok(into.filled() - begin)
+    }
+
+    /// Keeps an error that came behind bytes for the next who asks the source, unless it says nothing of the stream.
+    pub fn keep(&mut self, error: Errno) {
+        let of_call = [
+            Errno::AGAIN,
+            Errno::INTR,
+            Errno::CANCELED,
+            Errno::NOBUFS,
+            Errno::NOMEM,
+            Errno::FAULT,
+            Errno::BUSY,
+            Errno::NXIO,
+            Errno::INVAL,
+        ];
+        if !of_call.contains(&error) {
+            self.late = Some(error);
+        }
+    }
+
+    fn say_late(&mut self) -> Result<(), Errno> {
+        self.late.take().map_or(Ok(()), Err)
     }
 
     // ---- library memory -----------------------------------------------------------------------
@@ -347,6 +395,7 @@ impl Engine {
     /// have.
     fn drain_once(&mut self, source: &mut impl Source, most: u64) -> Result<(usize, usize), Errno> {
         self.discard_taken(source)?;
+        self.say_late()?;
         let front = self.front;
         let live = self.holes.live_from(front, most.saturating_sub(front)).map_err(errno)?;
         let room = self.drained.room(front)?;
@@ -410,6 +459,19 @@ impl Engine {
         let arrived = self.front + source.arrived()?;
         Ok(self.holes.live_bytes(arrived))
     }
+}
+
+/// What keeps the rest of some bytes away.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Stopped {
+    /// Nothing: they were all there.
+    Done,
+    /// It has not arrived.
+    Missing,
+    /// The stream ends.
+    Ended,
+    /// It can be reached only by moving what lies before it, and there is no more memory for that.
+    Full,
 }
 
 /// What came of moving bytes.

@@ -138,9 +138,7 @@ pub struct SeekRing<'r> {
 struct State {
     engine: Engine,
     loans: Loans,
-    /// Of those who sleep one sleeps on the ring's bell; when it wakes, so do the others.
     sleepers: Sleepers,
-    has_leader: bool,
 }
 
 impl<'r> SeekRing<'r> {
@@ -148,12 +146,8 @@ impl<'r> SeekRing<'r> {
     /// and for what is moved in bulk.
     #[must_use]
     pub fn new(ring: &'r Ring, memory: usize) -> Self {
-        let state = State {
-            engine: Engine::new(0, memory),
-            loans: Loans::default(),
-            sleepers: Sleepers::default(),
-            has_leader: false,
-        };
+        let state =
+            State { engine: Engine::new(0, memory), loans: Loans::default(), sleepers: Sleepers::default() };
         Self { ring, state: SeekLock::new(state), moves: AtomicU32::new(0) }
     }
 
@@ -170,22 +164,26 @@ impl<'r> SeekRing<'r> {
         state: &mut State,
         call: impl FnOnce(&mut Engine, &mut WholeRing<'_, '_>) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
-        let State { engine, loans, sleepers, has_leader } = state;
+        let State { engine, loans, sleepers } = state;
         let rx = self.ring.queue.try_rx().ok_or(Errno::AGAIN)?;
         let front = engine.front();
         let source = RingSource::new(&rx, loans, front);
         let result = call(engine, &mut WholeRing { ring: self.ring, source });
         if engine.front() != front {
             sleepers.wake(engine.front());
-            if *has_leader {
-                self.moves.fetch_add(1, Ordering::Release);
-                self.ring.bell.ring();
+            if sleepers.leader(u64::MAX).is_some() {
+                self.wake_leader();
             }
         }
         if rx.should_ring() {
             self.ring.peer_bell.ring();
         }
         result
+    }
+
+    fn wake_leader(&self) {
+        self.moves.fetch_add(1, Ordering::Release);
+        self.ring.bell.ring();
     }
 
     /// Lends `len` bytes that begin at `at`: they count as taken, and stay where they are until
@@ -200,7 +198,10 @@ impl<'r> SeekRing<'r> {
         let rx = self.ring.queue.try_rx().ok_or(Errno::AGAIN)?;
         let lent = engine.lend(at, len, |ahead, len, front| {
             let mut parts = Vec::new();
-            rx.step().and_then(|_| rx.parts(ahead, len, &mut parts)).map_err(reset)?;
+            // Before the switch to the ring nothing on it counts.
+            if rx.step().map_err(reset)? == RxStep::Ring {
+                rx.parts(ahead, len, &mut parts).map_err(reset)?;
+            }
             let begin = into.len();
             into.extend(parts.into_iter().map_while(|part| loans.add(part, front)));
             Ok(into[begin..].iter().map(|loan| loan.len as u64).sum())
@@ -239,13 +240,16 @@ impl<'r> SeekRing<'r> {
     fn wait_for(&self, attempt: &Attempt, until: Deadline) -> Result<(), Errno> {
         let q = &self.ring.queue;
         let mut state = self.state.lock()?;
-        let mut published = 0;
         let lent = state.loans.count();
+        // Before the ring is looked at: what is published afterwards is news.
+        let mark = q.published_mark();
+        // Whether the peer says that there is no more to wait for, though it is not on the ring.
+        let mut is_said = false;
         let is_there = self.call(&mut state, |engine, source| {
             engine.discard_taken(source)?;
+            is_said = q.peer_has_published(q.published_with(engine.needs(attempt)));
             let (then, arrived) = source.ahead()?;
             let is_there = then == Look::Ended || engine.needs(attempt) <= arrived;
-            published = q.published_with(engine.needs(attempt));
             if !is_there && q.peer_is_full() {
                 if engine.drain(source)? {
                     return Ok(true);
@@ -254,7 +258,6 @@ impl<'r> SeekRing<'r> {
                 if lent > 0 {
                     return Err(Errno::NOBUFS);
                 }
-                published = 0;
             }
             if source.source.rx.should_ring_before_sleep() {
                 source.ring.peer_bell.ring();
@@ -264,29 +267,31 @@ impl<'r> SeekRing<'r> {
         if is_there {
             return Ok(());
         }
-        if state.has_leader {
-            let end = state.engine.needed_end(attempt);
+        let (front, end) = (state.engine.front(), state.engine.needed_end(attempt));
+        if let Some(is_far) = state.sleepers.leader(end) {
             let sleep = state.sleepers.begin(end)?;
+            if is_far {
+                self.wake_leader();
+            }
             drop(state);
             let slept = sleep.sleep(Fd::new(-1), Events::default(), until);
             self.state.lock()?.sleepers.end(sleep);
             return slept.map(drop);
         }
-        state.has_leader = true;
+        let wakes_at = state.sleepers.lead(if is_said { front } else { end }, front);
+        let published = if is_said { 0 } else { q.published_with(wakes_at - front) };
         let moves = self.moves.load(Ordering::Acquire);
         drop(state);
         let ready = || {
             (published > 0 && q.peer_has_published(published))
-                || (published == 0 && q.has_record())
+                || (published == 0 && q.published_mark() != mark)
                 || self.moves.load(Ordering::Acquire) != moves
                 || q.peer_has_closed()
         };
         let read = Events { read: true, ..Events::default() };
         let slept = self.ring.sleep_for(read, published, Fd::new(-1), Events::default(), until, ready);
         let mut state = self.state.lock()?;
-        state.has_leader = false;
-        // One of them takes over.
-        state.sleepers.wake(u64::MAX);
+        state.sleepers.end_lead();
         slept.map(drop)
     }
 }

@@ -14,6 +14,8 @@ const SPARE: usize = 2;
 /// Those who sleep for one stream. For one caller at a time.
 #[derive(Debug, Default)]
 pub struct Sleepers {
+    /// One more may sleep on the ring's bell, for the bytes before this position; when it wakes, so do the others.
+    leader: Option<u64>,
     asleep: Vec<Sleeper>,
     spare: Vec<Arc<Bell>>,
 }
@@ -74,6 +76,27 @@ impl Sleepers {
     #[must_use]
     pub fn least(&self, front: u64) -> Option<u64> {
         self.asleep.iter().map(|sleeper| sleeper.end).filter(|end| *end > front).min()
+    }
+
+    /// Whether somebody sleeps on the ring's bell; and whether that is for bytes behind `end`, so that it has to look
+    /// again for who needs only those before.
+    #[must_use]
+    pub fn leader(&self, end: u64) -> Option<bool> {
+        self.leader.map(|led| end < led)
+    }
+
+    /// The caller is about to sleep on the ring's bell, for the bytes before `end`, with the front at `front`. Returns
+    /// the position that it has to wake for: others may need less.
+    pub fn lead(&mut self, end: u64, front: u64) -> u64 {
+        let end = self.least(front).map_or(end, |least| least.min(end));
+        self.leader = Some(end);
+        end
+    }
+
+    /// Who slept on the ring's bell is awake: one of the others takes over.
+    pub fn end_lead(&mut self) {
+        self.leader = None;
+        self.wake(u64::MAX);
     }
 
     /// Whether nobody sleeps.

@@ -16,6 +16,7 @@ use std::io::IoSliceMut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
+use protocol::switch::RxStep;
 use transport::Errno;
 use transport::iov::Scatter;
 use transport::mem::Common;
@@ -57,9 +58,7 @@ struct State {
     cursor: PeekCursor,
     loans: Loans,
     waits: KernelWaits,
-    /// Of those who sleep on an attached connection one sleeps on the ring's bell; when it wakes, so do the others.
     sleepers: Sleepers,
-    has_leader: bool,
     /// Whether the bell is rung.
     shown: bool,
     /// What the peer did, if that was impossible.
@@ -199,7 +198,7 @@ impl Connection {
     /// Lends what lies in segments. Returns where the rest begins that has to be copied or waited for, if any.
     fn lend_from_ring(&self, at: At, len: usize, pieces: &mut Vec<Piece>) -> Result<Option<At>, Errno> {
         let result = self.with_place(self.seeking(), false, |state, place, front| {
-            let State { engine, loans, .. } = state;
+            let State { engine, loans, violation: violated, .. } = state;
             let start = match at {
                 At::Offset(offset) => engine.head().checked_add(offset).ok_or(Errno::INVAL)?,
                 At::Position(position) => position,
@@ -208,13 +207,24 @@ impl Connection {
             let flags = SeekFlags { peek: true, partial: false };
             let attempt = engine.begin(at, len as u64, flags)?;
             let Place::Attached(_, rx) = place.get()? else { return Ok(Some(at)) };
-            let arrived = rx.step().and_then(|_| rx.arrived()).map_err(|_| Errno::CONNRESET)?.1;
-            if start < front || engine.needs(&attempt) > arrived || len == 0 {
+            // Before the switch to the ring nothing on it counts.
+            let arrived = match rx.step() {
+                Ok(RxStep::Ring) => rx.arrived().map(|(_, bytes)| bytes),
+                step => step.map(|_| 0),
+            };
+            let arrived = arrived.map_err(|violation| {
+                *violated = Some(violation);
+                Errno::CONNRESET
+            })?;
+            if arrived == 0 || start < front || engine.needs(&attempt) > arrived || len == 0 {
                 return Ok(Some(at));
             }
             let lent = engine.lend(at, len as u64, |ahead, len, front| {
                 let mut parts = Vec::new();
-                rx.parts(ahead, len, &mut parts).map_err(|_| Errno::CONNRESET)?;
+                rx.parts(ahead, len, &mut parts).map_err(|violation| {
+                    *violated = Some(violation);
+                    Errno::CONNRESET
+                })?;
                 pieces.extend(parts.into_iter().map_while(|part| loans.add(part, front)).map(Piece::Ring));
                 Ok(pieces.iter().map(|piece| self.piece_len(piece) as u64).sum())
             })?;
@@ -301,7 +311,17 @@ impl Connection {
                     if flags.peek { At::Position(engine.extent(source)?.arrived) } else { At::Offset(0) };
                 Ok((n, engine.begin(more, 1, SeekFlags { peek: true, partial: true })?))
             });
-            let stop = |error, filled: usize| if filled > 0 { Ok(filled) } else { Err(error) };
+            let stop = |error, filled: usize| {
+                if filled == 0 {
+                    return Err(error);
+                }
+                // The kernel says it once: the next call does.
+                let _ = self.with_engine(seeking, false, |engine, _| {
+                    engine.keep(error);
+                    Ok(())
+                });
+                Ok(filled)
+            };
             let (n, attempt) = match tried {
                 Ok((n, _)) if scatter.filled() >= enough || n == 0 => return Ok(scatter.filled()),
                 Ok((n, attempt)) => (n, Some(attempt)),
@@ -481,7 +501,6 @@ impl Connection {
                 loans: Loans::default(),
                 waits: KernelWaits::default(),
                 sleepers: Sleepers::default(),
-                has_leader: false,
                 shown: false,
                 violation: None,
             });

@@ -19,10 +19,10 @@ enum How {
     Not,
     /// In the plain phase, on the kernel's socket, for so many bytes behind the front.
     Kernel(u64),
-    /// Attached, for the ring or the kernel's socket.
-    Ring(Carrier),
-    /// As above, for whatever comes by the ring.
-    Any,
+    /// Attached, until the peer has published enough.
+    Ring,
+    /// Attached, for what comes by this carrier, or for whatever the peer publishes from this mark on.
+    News(Carrier, u64),
 }
 
 impl Connection {
@@ -143,8 +143,14 @@ impl Connection {
                 }
                 Ok(true)
             }
-            How::Ring(_) | How::Any if state.has_leader => {
+            How::Ring | How::News(..)
+                if let Some(is_far) = state.sleepers.leader(state.engine.needed_end(attempt)) =>
+            {
                 let sleep = state.sleepers.begin(state.engine.needed_end(attempt))?;
+                if is_far && let Some(link) = self.attached() {
+                    seeking.moves.fetch_add(1, Ordering::Release);
+                    link.ring.bell.ring();
+                }
                 drop(guard);
                 let slept = sleep.sleep(Fd::new(-1), Events::default(), until);
                 if let Some(state) = self.lock(seeking)?.as_mut() {
@@ -152,28 +158,26 @@ impl Connection {
                 }
                 slept.map(|_| true)
             }
-            How::Ring(_) | How::Any => {
-                let carrier = if let How::Ring(carrier) = how { carrier } else { Carrier::Ring };
-                let is_any = matches!(how, How::Any | How::Ring(Carrier::Tcp));
+            How::Ring | How::News(..) => {
                 let Some(link) = self.attached() else { return Ok(false) };
-                state.has_leader = true;
-                let published = link.ring.queue.published_with(state.engine.needs(attempt));
+                let q = &link.ring.queue;
+                let (front, end) = (state.engine.front(), state.engine.needed_end(attempt));
+                let (carrier, mark) = match how {
+                    How::News(carrier, mark) => (carrier, Some(mark)),
+                    _ => (Carrier::Ring, None),
+                };
+                let wakes_at = state.sleepers.lead(if mark.is_some() { front } else { end }, front);
+                let published = if mark.is_some() { 0 } else { q.published_with(wakes_at - front) };
                 let moves = seeking.moves.load(Ordering::Acquire);
                 drop(guard);
-                let q = &link.ring.queue;
-                // What comes by TCP, or after it, is looked at as it comes.
-                let published = if is_any { 0 } else { published };
                 let ready = || {
-                    (published > 0 && q.peer_has_published(published))
-                        || (published == 0 && q.has_record())
+                    mark.map_or_else(|| q.peer_has_published(published), |mark| q.published_mark() != mark)
                         || seeking.moves.load(Ordering::Acquire) != moves
                 };
                 let slept = self.wait_until(link, carrier, until, published, interrupts, ready);
                 let slept = slept.map(|by_socket| by_socket || q.peer_is_shut());
                 if let Some(state) = self.lock(seeking)?.as_mut() {
-                    state.has_leader = false;
-                    // One of them takes over.
-                    state.sleepers.wake(u64::MAX);
+                    state.sleepers.end_lead();
                 }
                 slept
             }
@@ -204,24 +208,30 @@ impl Connection {
             return Ok(if step == 0 { How::Not } else { How::Kernel(step) });
         };
         let q = &link.ring.queue;
+        // Before the ring is looked at: what is published afterwards is news.
+        let mark = q.published_mark();
         if !q.rx_on_ring() {
             // What lies in the kernel would not let anybody sleep on its socket.
             engine.drain(&mut source)?;
             let done = engine.needs(attempt) == 0 || q.rx_on_ring();
-            return Ok(if done { How::Not } else { How::Ring(Carrier::Tcp) });
+            return Ok(if done { How::Not } else { How::News(Carrier::Tcp, mark) });
         }
+        // Whoever says that all is there, or that no more can come, while it is not on the ring, has yet to publish
+        // it, or lies: only news counts.
+        let is_said = q.peer_has_published(q.published_with(engine.needs(attempt)));
         let arrived = source.arrived()?;
         let (_, bytes) = rx.arrived().map_err(|_| Errno::CONNRESET)?;
         if engine.needs(attempt) <= arrived.max(bytes) {
             return Ok(How::Not);
         }
+        let news = How::News(Carrier::Ring, mark);
         if q.peer_is_full() {
             if engine.drain(&mut source)? {
                 return Ok(How::Not);
             }
             // Nothing lies on the ring that could make room: what is lent, or set aside by the peer.
-            return if loans.count() > 0 { Err(Errno::NOBUFS) } else { Ok(How::Any) };
+            return if loans.count() > 0 { Err(Errno::NOBUFS) } else { Ok(news) };
         }
-        Ok(How::Ring(Carrier::Ring))
+        Ok(if is_said { news } else { How::Ring })
     }
 }
