@@ -26,6 +26,7 @@
 mod back;
 mod recount;
 mod rx;
+#[cfg(not(loom))]
 mod seek;
 mod tx;
 
@@ -34,6 +35,7 @@ use protocol::record::{Head, Record};
 use protocol::switch::{RxSwitch, TxSwitch};
 
 pub use rx::{Front, Rx};
+#[cfg(not(loom))]
 pub use seek::Part;
 pub use tx::{Full, Tx};
 
