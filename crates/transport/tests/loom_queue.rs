@@ -228,6 +228,36 @@ fn nobody_sleeps_on_data() {
     });
 }
 
+/// SYNC POINT "data", for a receiver that needs more than the next message: it is not rung for each, and never asleep
+/// when all that it needs is there.
+///
+/// Caught: the bytes counted after the arm is looked at (`Tx::should_ring`); the number of bytes stored after the arm
+/// (`QueuePair::rearm_data_for`).
+#[test]
+fn nobody_sleeps_on_enough_data() {
+    explore(4, || {
+        let (a, b) = pair(Geometry::tiny(64, 64, 2));
+        let bell = Arc::new(Bell::default());
+        let rung = bell.clone();
+        let sender = thread::spawn(move || {
+            for number in 1..3 {
+                assert!(send_and_ring(&a, &[number; 8], &rung));
+            }
+        });
+        let both = b.published_with(16);
+        b.arm_data_for(both);
+        while !b.peer_has_published(both) {
+            bell.wait();
+            b.rearm_data_for(both);
+        }
+        b.disarm_data();
+        sender.join().unwrap();
+        for number in 1..3 {
+            assert_eq!(try_recv::<8>(&b), Some([number; 8]));
+        }
+    });
+}
+
 /// One waiter leaves while another one of the same end arms.
 ///
 /// Caught: `QueuePair::disarm` storing 0 instead of exchanging its number for it; the arm stored, not

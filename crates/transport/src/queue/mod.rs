@@ -24,6 +24,7 @@
 //! answers with a reset.
 
 mod back;
+mod enough;
 mod recount;
 mod rx;
 #[cfg(not(loom))]
@@ -421,32 +422,9 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.arm_data_for(0)
     }
 
-    /// As [`Self::arm_data`], for a waiter who needs nothing before the peer has published this many bytes in all, or
-    /// has no room for more, or ends; 0 for any bytes at all.
-    pub fn arm_data_for(&self, published: u64) -> bool {
-        self.own.word(layout::DATA_WAITERS).fetch_add(1, Ordering::SeqCst);
-        self.rearm_data_for(published)
-    }
-
     /// A new arm number for a waiter that goes back to sleep.
     pub fn rearm_data(&self) -> bool {
         self.rearm_data_for(0)
-    }
-
-    /// A new arm number, as for [`Self::arm_data_for`].
-    pub fn rearm_data_for(&self, published: u64) -> bool {
-        let waiters = || self.own.word(layout::DATA_WAITERS).load(Ordering::SeqCst);
-        if published > 0 && waiters() == 1 {
-            self.set(layout::WANT_PUBLISHED, published);
-            self.arm_for_data();
-            // Somebody else may have armed in between, for any bytes at all.
-            if waiters() == 1 {
-                return self.has_record();
-            }
-        }
-        self.set(layout::WANT_PUBLISHED, 0);
-        self.arm_for_data();
-        self.has_record()
     }
 
     fn arm_for_data(&self) {

@@ -6,12 +6,11 @@
 //! given back early is told from what was not without a table: a record of which nothing was received in order, and
 //! whose bytes were all taken, was ([`Rx::release`]), so [`Rx::skip`] does not give it back again.
 
-use protocol::Carrier;
 use protocol::record::Record;
 use protocol::span::Span;
 
 use super::rx::Located;
-use super::{Memory, QueuePair, Rx, Violation};
+use super::{Memory, Rx, Violation};
 use crate::iov::Scatter;
 use crate::layout;
 use crate::mem::PeerMemory;
@@ -35,43 +34,6 @@ struct Rest {
     /// Bytes received in order.
     begun: usize,
     span: Span,
-}
-
-impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
-    /// Whether the peer has no room for another record, as it says: then more comes only after something is taken
-    /// off the ring.
-    #[must_use]
-    pub fn peer_is_full(&self) -> bool {
-        let g = self.peer_geometry;
-        let load = |word| self.peer.load(word, Ordering::Relaxed);
-        let used = load(layout::TX_POSITION).wrapping_sub(self.get(layout::RX_POSITION));
-        let segments = load(layout::ALLOTTED).wrapping_sub(self.get(layout::RETURNED));
-        used > super::tx::most_used(g) as u64 || segments >= g.segments() as u64
-    }
-
-    /// Bytes that the peer has published in all when there are `bytes` more than those that were taken off the ring in
-    /// order.
-    #[must_use]
-    pub fn published_with(&self, bytes: u64) -> u64 {
-        self.get(layout::CONSUMED_BYTES).saturating_add(bytes)
-    }
-
-    /// Whether the peer has published this many bytes in all, or it cannot be expected to: it is full, or has ended, or
-    /// goes on by TCP.
-    #[must_use]
-    pub fn peer_has_published(&self, bytes: u64) -> bool {
-        self.peer.load(layout::PUBLISHED_BYTES, Ordering::Acquire) >= bytes
-            || self.peer_is_full()
-            || self.peer_is_shut()
-            || (self.rx_on_ring()
-                && self.peer.load(layout::TX_CARRIER, Ordering::Acquire) != Carrier::Ring as u64)
-    }
-
-    /// Whether the peer waits for data.
-    #[must_use]
-    pub fn peer_waits_for_data(&self) -> bool {
-        self.peer.load(layout::ARM_DATA, Ordering::SeqCst) != 0
-    }
 }
 
 impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
