@@ -231,8 +231,7 @@ fn nobody_sleeps_on_data() {
 /// SYNC POINT "data", for a receiver that needs more than the next message: it is not rung for each, and never asleep
 /// when all that it needs is there.
 ///
-/// Caught: the bytes counted after the arm is looked at (`Tx::should_ring`); the number of bytes stored after the arm
-/// (`QueuePair::rearm_data_for`).
+/// Caught: a byte more wanted than is needed (`Tx::is_enough`).
 #[test]
 fn nobody_sleeps_on_enough_data() {
     explore(4, || {
