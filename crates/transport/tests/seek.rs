@@ -16,8 +16,8 @@ use seekwire_transport::Errno;
 use seekwire_transport::carrier::{Carrier, Ring, Tcp};
 use seekwire_transport::layout::Geometry;
 use seekwire_transport::seek::{At, Loan, Seek, SeekFlags, SeekRing, SeekTcp, Way, cost};
-use seekwire_transport::sys::{Fd, socket};
 use seekwire_transport::sys::poll::{Deadline, Events};
+use seekwire_transport::sys::{Fd, socket};
 
 const MEMORY: usize = 64 << 20;
 const TAKE: SeekFlags = SeekFlags { peek: false, partial: false };
@@ -498,7 +498,11 @@ fn a_range_behind_what_memory_holds_is_an_error() {
         let result = seek.seek(At::Offset(10_000), &mut [IoSliceMut::new(&mut buf)], TAKE, &|| Ok(until));
         assert_eq!(result, Err(Errno::NOBUFS), "attempt {attempts}");
     }
-    assert_eq!(seek.try_recv(&mut [IoSliceMut::new(&mut [0; 8000])], true), Ok(4096), "what can be looked at");
+    assert_eq!(
+        seek.try_recv(&mut [IoSliceMut::new(&mut [0; 8000])], true),
+        Ok(4096),
+        "what can be looked at"
+    );
     assert_eq!(seek.try_recv(&mut [IoSliceMut::new(&mut [0; 8000])], false), Ok(8000));
     assert_eq!(seek.try_recv(&mut [IoSliceMut::new(&mut [0; 12_000])], false), Ok(12_000));
     assert_eq!(seek.try_recv(&mut [IoSliceMut::new(&mut [0; 1])], false), Err(Errno::AGAIN));

@@ -170,10 +170,8 @@ impl Connection {
                 let moves = seeking.moves.load(Ordering::Acquire);
                 drop(guard);
                 let ready = || {
-                    mark.map_or_else(
-                        || q.peer_has_published(published),
-                        |mark| q.published_mark() != mark,
-                    ) || seeking.moves.load(Ordering::Acquire) != moves
+                    mark.map_or_else(|| q.peer_has_published(published), |mark| q.published_mark() != mark)
+                        || seeking.moves.load(Ordering::Acquire) != moves
                 };
                 let slept = self.wait_until(link, carrier, until, published, interrupts, ready);
                 let slept = slept.map(|by_socket| by_socket || q.peer_is_shut());
