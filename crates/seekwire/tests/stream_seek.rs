@@ -409,3 +409,70 @@ fn what_came_by_tcp_before_the_ring_is_borrowed_as_a_copy() {
         assert_eq!(copy, [byte; 500]);
     }
 }
+
+/// Yields until a thread is asleep, or has ended.
+fn until_asleep(thread: &std::path::Path) {
+    let stat = std::path::Path::new("/proc").join(thread).join("stat");
+    while std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") S")) {
+        std::thread::yield_now();
+    }
+}
+
+/// Several sleep for ranges of which later ones come first; nothing else is sent until they have them.
+#[test]
+fn a_waiter_for_more_does_not_hold_up_one_for_less() {
+    for upgrade in [false, true] {
+        let (mut client, server) = pair(upgrade);
+        server.set_read_timeout(Some(LONG)).unwrap();
+        let server = &server;
+        std::thread::scope(|scope| {
+            let (ids, started) = std::sync::mpsc::channel();
+            let take = |at, len: usize| {
+                let ids = ids.clone();
+                move || {
+                    let mut buf = vec![0; len];
+                    ids.send(std::fs::read_link("/proc/thread-self").unwrap()).unwrap();
+                    let bufs = &mut [IoSliceMut::new(&mut buf)];
+                    server.seek_recv_vectored(bufs, At::Position(at), SeekFlags::default()).unwrap()
+                }
+            };
+            let more = scope.spawn(take(100, 10_000));
+            until_asleep(&started.recv().unwrap());
+            let less = scope.spawn(take(0, 50));
+            until_asleep(&started.recv().unwrap());
+            let least = scope.spawn(take(50, 1));
+            until_asleep(&started.recv().unwrap());
+            client.write_all(&[1; 51]).unwrap();
+            assert_eq!((least.join().unwrap(), less.join().unwrap()), (1, 50));
+            client.write_all(&[1; 10_049]).unwrap();
+            assert_eq!(more.join().unwrap(), 10_000);
+        });
+    }
+}
+
+/// What a call received before the connection was reset is not all that there is to say.
+#[test]
+fn a_reset_behind_some_bytes_is_said_by_the_next_receive() {
+    for drained in [false, true] {
+        let (mut client, server) = pair(false);
+        client.write_all(&[1; 100]).unwrap();
+        assert_eq!(server.seek_recv(&mut [0; 10], 50).unwrap(), 10);
+        if drained {
+            server.make_room().unwrap();
+        }
+        client.set_nodelay(true).unwrap();
+        (&server).write_all(b"unread").unwrap();
+        client.wait_readable(Some(LONG)).unwrap();
+        drop(client);
+        let mut buf = [0; 200];
+        let mut got = 0;
+        let error = loop {
+            match (&server).read(&mut buf) {
+                Ok(0) => panic!("an orderly end"),
+                Ok(n) => got += n,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!((got, error.kind()), (90, std::io::ErrorKind::ConnectionReset));
+    }
+}

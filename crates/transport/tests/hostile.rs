@@ -47,6 +47,19 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => Just(Operation::Shutdown),
         1 => Just(Operation::TcpOnly),
         1 => Just(Operation::UnboundedRead),
+        10 => (length(), any::<bool>()).prop_map(|(len, peek)| Operation::SeekRecv { len, peek }),
+        20 => (length(), length(), any::<(bool, bool)>()).prop_map(|(offset, len, (peek, partial))| {
+            Operation::Seek { offset, len, peek, partial }
+        }),
+        8 => (length(), length()).prop_map(|(offset, len)| Operation::Lend { offset, len }),
+        6 => any::<u8>().prop_map(Operation::GiveBack),
+        1 => Just(Operation::Drain),
+        2 => Just(Operation::Extent),
+        2 => (0u32..9000, length()).prop_map(|(ahead, len)| Operation::Look { ahead, len }),
+        1 => (0u32..9000, length()).prop_map(|(ahead, len)| Operation::Release { ahead, len }),
+        1 => (length(), any::<(bool, bool)>()).prop_map(|(len, (was_released, is_lent))| {
+            Operation::Pass { len, was_released, is_lent }
+        }),
         2 => Just(Operation::TakeBack),
         1 => Just(Operation::AskBack),
         8 => length().prop_map(Operation::PeerSends),

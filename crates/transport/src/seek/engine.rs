@@ -241,11 +241,16 @@ impl Engine {
             if dry {
                 break;
             }
+            let before = into.filled();
             match self.receive(source, front.len(), into, &mut dry) {
                 Ok(0) => break,
                 Ok(_) => {}
-                Err(error) if into.filled() == begin => return Err(error),
                 Err(error) => {
+                    // What a source copied that then failed was not received.
+                    into.rewind(into.filled() - before);
+                    if before == begin {
+                        return Err(error);
+                    }
                     self.keep(error);
                     break;
                 }

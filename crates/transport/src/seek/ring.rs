@@ -16,8 +16,8 @@ use super::{At, Extent, Seek, SeekFlags, until_there};
 use crate::Errno;
 use crate::carrier::Ring;
 use crate::iov::Scatter;
-use crate::mem::{Own, Peer};
-use crate::queue::{Part, Rx, Violation};
+use crate::mem::{Own, Peer, PeerMemory};
+use crate::queue::{Memory, Part, Rx, Violation};
 use crate::sys::Fd;
 use crate::sys::poll::{Deadline, Events};
 
@@ -72,16 +72,16 @@ impl Loans {
 
 /// The receiving half as a source, where the next byte comes from the ring.
 #[derive(Debug)]
-pub struct RingSource<'r, 'q> {
-    rx: &'r Rx<'q, Own, Peer>,
+pub struct RingSource<'r, 'q, O: Memory = Own, P = Peer> {
+    rx: &'r Rx<'q, O, P>,
     loans: &'r Loans,
     front: u64,
 }
 
-impl<'r, 'q> RingSource<'r, 'q> {
+impl<'r, 'q, O: Memory, P: PeerMemory> RingSource<'r, 'q, O, P> {
     /// With the engine's front at `front`.
     #[must_use]
-    pub fn new(rx: &'r Rx<'q, Own, Peer>, loans: &'r Loans, front: u64) -> Self {
+    pub fn new(rx: &'r Rx<'q, O, P>, loans: &'r Loans, front: u64) -> Self {
         Self { rx, loans, front }
     }
 

@@ -99,6 +99,13 @@ impl Sleepers {
         self.wake(u64::MAX);
     }
 
+    /// Those who slept are threads of another process: this one was forked from it. Returns whether there were any.
+    pub fn forget(&mut self) -> bool {
+        // Their bells are shared with them.
+        let others = std::mem::take(self);
+        others.leader.is_some() || !others.asleep.is_empty()
+    }
+
     /// Whether nobody sleeps.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -17,6 +17,8 @@ pub struct KernelWaits {
     sleepers: Sleepers,
     /// SO_RCVLOWAT as the application set it.
     low_water: Option<u32>,
+    /// It is not what the socket says now: another process has changed it for its own sleepers.
+    is_inherited: bool,
 }
 
 impl KernelWaits {
@@ -25,7 +27,8 @@ impl KernelWaits {
     /// # Errors
     /// Those of eventfd(2).
     pub fn begin(&mut self, fd: Fd, front: u64, end: u64) -> Result<Sleep, Errno> {
-        if self.sleepers.is_empty() {
+        let is_inherited = std::mem::take(&mut self.is_inherited);
+        if self.sleepers.is_empty() && !is_inherited {
             self.low_water = socket::receive_low_water(fd).ok().map(|bytes| bytes as u32);
         }
         let sleep = self.sleepers.begin(end)?;
@@ -47,6 +50,11 @@ impl KernelWaits {
             self.sleepers.wake(front);
             self.set_low_water(fd, front);
         }
+    }
+
+    /// Those who slept are threads of another process: this one was forked from it.
+    pub fn forget(&mut self) {
+        self.is_inherited |= self.sleepers.forget();
     }
 
     /// Everybody looks again.

@@ -6,10 +6,14 @@ use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering;
 
+use protocol::span::Span;
+use protocol::switch::RxStep;
+use seekwire_transport::Errno;
 use seekwire_transport::iov::{Gather, Scatter};
 use seekwire_transport::layout::Geometry;
 use seekwire_transport::mem::{Own, OwnMemory, Peer, PeerMemory};
-use seekwire_transport::queue::{self, Full, QueuePair, Violation};
+use seekwire_transport::queue::{self, Full, QueuePair, Rx, Violation};
+use seekwire_transport::seek::{At, Engine, Loan, Loans, Look, RingSource, SeekFlags, Source};
 
 use super::{joined, memory};
 
@@ -33,6 +37,38 @@ pub(crate) enum Operation {
     Shutdown,
     TcpOnly,
     UnboundedRead,
+    /// Receive through an engine from now on: in order, out of the middle, in place.
+    SeekRecv {
+        len: u16,
+        peek: bool,
+    },
+    Seek {
+        offset: u16,
+        len: u16,
+        peek: bool,
+        partial: bool,
+    },
+    Lend {
+        offset: u16,
+        len: u16,
+    },
+    GiveBack(u8),
+    Drain,
+    Extent,
+    /// Below the engine: what it never asks for.
+    Look {
+        ahead: u32,
+        len: u16,
+    },
+    Release {
+        ahead: u32,
+        len: u16,
+    },
+    Pass {
+        len: u16,
+        was_released: bool,
+        is_lent: bool,
+    },
     /// Send again by TCP what the peer asks back, or ask it for that.
     TakeBack,
     AskBack,
@@ -106,6 +142,67 @@ struct World {
     armed: u32,
     peer_position: u64,
     violations: u64,
+    engine: Engine,
+    loans: Loans,
+    lent: Vec<Loan>,
+}
+
+/// Little, so that it is used up.
+const MEMORY: usize = 20_000;
+
+/// The ring under an engine, as a connection is that has no kernel's socket.
+struct Inflow<'r, 'q> {
+    rx: &'r Rx<'q, Own, Restless>,
+    ring: RingSource<'r, 'q, Own, Restless>,
+}
+
+impl Inflow<'_, '_> {
+    fn is_at_data(&self) -> Result<bool, Errno> {
+        match self.rx.step().map_err(reset)? {
+            RxStep::Ring => Ok(true),
+            RxStep::End => Ok(false),
+            _ => Err(Errno::AGAIN),
+        }
+    }
+}
+
+fn reset(_: Violation) -> Errno {
+    Errno::CONNRESET
+}
+
+impl Source for Inflow<'_, '_> {
+    fn receive(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Errno> {
+        if self.is_at_data()? { self.ring.receive(into, most).map_err(reset) } else { Ok(0) }
+    }
+
+    fn look(&mut self, ahead: u64, most: u64, into: &mut Scatter<'_, '_>) -> Result<Look, Errno> {
+        match self.is_at_data() {
+            Ok(true) => self.rx.look(ahead, most, into).map_err(reset),
+            Ok(false) => Ok(Look::Ended),
+            Err(Errno::AGAIN) => Ok(Look::Missing),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn discard(&mut self, n: u64) -> Result<u64, Errno> {
+        self.ring.pass(n, true).map_err(reset)
+    }
+
+    fn release(&mut self, span: Span, is_taken: &dyn Fn(Span) -> bool) -> Result<(), Errno> {
+        self.ring.release(span, is_taken).map_err(reset)
+    }
+
+    fn arrived(&mut self) -> Result<u64, Errno> {
+        Ok(self.rx.arrived().map_err(reset)?.1)
+    }
+
+    fn bulk_below(&self) -> u32 {
+        200
+    }
+
+    fn discards_cheaply(&self) -> bool {
+        true
+    }
 }
 
 /// Plays the operations and returns how often the honest end noticed a violation. Panics when it breaks.
@@ -128,6 +225,9 @@ pub(crate) fn play(ends: (Geometry, Geometry), operations: &[Operation]) -> u64 
         armed: 0,
         peer_position: 0,
         violations: 0,
+        engine: Engine::new(0, MEMORY),
+        loans: Loans::default(),
+        lent: Vec::new(),
     };
     for operation in operations {
         world.honest.peer().looks.set(0);
@@ -187,6 +287,71 @@ impl World {
                 assert!(q.unread() <= most, "more unread than there is memory");
                 let _ = (q.unsent(), q.has_record(), q.has_room(), q.tcp_only(), q.peer_is_ready());
                 let _ = (q.peer_has_closed(), q.peer_processor(), q.published_mark(), q.carriers());
+                let _ =
+                    (q.peer_is_full(), q.peer_has_published(q.published_with(1)), q.peer_waits_for_data());
+            }
+            Operation::SeekRecv { len, peek } => self.sought(|engine, inflow| {
+                let mut bytes = vec![0; usize::from(*len)];
+                let mut bufs = [IoSliceMut::new(&mut bytes)];
+                let mut into = Scatter::new(&mut bufs);
+                let before = engine.head();
+                let n = if *peek { engine.peek(inflow, &mut into) } else { engine.recv(inflow, &mut into) }?;
+                assert!(n == into.filled() && n <= usize::from(*len));
+                assert!(*peek || engine.head() >= before + n as u64);
+                Ok(())
+            }),
+            Operation::Seek { offset, len, peek, partial } => self.sought(|engine, inflow| {
+                let mut bytes = vec![0; usize::from(*len)];
+                let mut bufs = [IoSliceMut::new(&mut bytes)];
+                let flags = SeekFlags { peek: *peek, partial: *partial };
+                let attempt = engine.begin(At::Offset((*offset).into()), (*len).into(), flags)?;
+                let n = engine.attempt(inflow, attempt, &mut Scatter::new(&mut bufs))?;
+                assert!(n <= usize::from(*len));
+                Ok(())
+            }),
+            Operation::Lend { offset, len } => self.lend((*offset).into(), (*len).into()),
+            Operation::GiveBack(which) => {
+                if !self.lent.is_empty() {
+                    let loan = self.lent.swap_remove(usize::from(*which) % self.lent.len());
+                    let segment = self.loans.end(&self.engine, loan).expect("it was lent");
+                    if let Some(segment) = segment {
+                        self.honest.rx().give_back_lent(segment);
+                    }
+                }
+            }
+            Operation::Drain => self.sought(|engine, inflow| engine.drain(inflow).map(drop)),
+            Operation::Extent => {
+                let most = self.peer_geometry.bytes();
+                self.sought(|engine, inflow| {
+                    let extent = engine.extent(inflow)?;
+                    assert!(extent.holes.iter().all(|hole| hole.start > extent.head && !hole.is_empty()));
+                    let unread = engine.unread(inflow)?;
+                    assert!(unread <= (MEMORY + most) as u64, "{unread} unread bytes");
+                    Ok(())
+                })
+            }
+            Operation::Look { ahead, len } => {
+                let mut parts = Vec::new();
+                let seen = self.honest.rx().parts((*ahead).into(), (*len).into(), &mut parts);
+                self.noted(seen);
+                for part in parts {
+                    assert!(part.len > 0);
+                    let _ = self.honest.peer().memory.bytes(part.offset, part.len);
+                }
+                self.receive(*len, |rx, into| {
+                    rx.look((*ahead).into(), (*len).into(), into)?;
+                    Ok(into.filled())
+                });
+            }
+            Operation::Release { ahead, len } => {
+                let start = u64::from(*ahead);
+                let span = Span { start, end: start + u64::from(*len) };
+                let released = self.honest.rx().release(span, &|span| span.start % 3 > 0);
+                self.noted(released);
+            }
+            Operation::Pass { len, was_released, is_lent } => {
+                let passed = self.honest.rx().pass((*len).into(), *was_released, &|_| *is_lent);
+                assert!(self.noted(passed).is_none_or(|n| n <= u64::from(*len)));
             }
             Operation::Arm => {
                 let _ = self.honest.arm_data() | self.honest.arm_space();
@@ -301,6 +466,43 @@ impl World {
             }
             Operation::Disarm => {}
         }
+    }
+
+    /// One call of an engine.
+    fn sought(&mut self, call: impl FnOnce(&mut Engine, &mut Inflow<'_, '_>) -> Result<(), Errno>) {
+        let rx = self.honest.rx();
+        let ring = RingSource::new(&rx, &self.loans, self.engine.front());
+        let result = call(&mut self.engine, &mut Inflow { rx: &rx, ring });
+        let _ = rx.should_ring_before_sleep();
+        drop(rx);
+        match result {
+            Ok(()) | Err(Errno::AGAIN | Errno::NXIO | Errno::NOBUFS) => {}
+            // Bytes that were taken have vanished from the ring.
+            Err(Errno::CONNRESET | Errno::IO) => self.violations += 1,
+            Err(error) => panic!("{error}"),
+        }
+        // Headers are forged near where the honest end looks.
+        self.peer_position = self.honest.own().word(CONSUMED).load(Ordering::Relaxed);
+    }
+
+    fn lend(&mut self, offset: u64, len: u64) {
+        let rx = self.honest.rx();
+        let (loans, lent) = (&mut self.loans, &mut self.lent);
+        let begin = lent.len();
+        let result = self.engine.lend(At::Offset(offset), len, |ahead, len, front| {
+            let mut parts = Vec::new();
+            if rx.step().map_err(reset)? == RxStep::Ring {
+                rx.parts(ahead, len, &mut parts).map_err(reset)?;
+            }
+            lent.extend(parts.into_iter().map_while(|part| loans.add(part, front)));
+            Ok(lent[begin..].iter().map(|loan| loan.len as u64).sum())
+        });
+        drop(rx);
+        assert!(result.is_ok_and(|n| n <= len) || lent.len() == begin);
+        for loan in &lent[begin..] {
+            let _ = self.honest.peer().memory.bytes(loan.offset, loan.len);
+        }
+        self.sought(|engine, inflow| engine.discard_taken(inflow));
     }
 
     /// The code of an honest end trusts its own words, and is about to be run on the peer's.

@@ -402,10 +402,13 @@ impl Connection {
         }
     }
 
-    /// Whether a holder who does not know of holes can go on with the socket; if so, it may.
-    pub(super) fn hand_over_sought(&self) -> Result<(), Errno> {
-        let Some(seeking) = self.seeking.get() else { return Ok(()) };
-        self.with_place(seeking, false, |state, place, front| {
+    /// Whether a holder who does not know of holes can go on with the socket; if so, it may. Nobody makes a hole as
+    /// long as what is returned is held.
+    pub(super) fn hand_over_sought(&self) -> Result<Option<impl Sized + '_>, Errno> {
+        let Some(seeking) = self.seeking.get() else { return Ok(None) };
+        let mut guard = self.lock(seeking)?;
+        let state = guard.as_mut().ok_or(Errno::IO)?;
+        self.with_state(seeking, state, false, |state, place, front| {
             if state.engine.has_drained() || !state.engine.is_in_order() || state.loans.count() > 0 {
                 return Err(Errno::BUSY);
             }
@@ -415,7 +418,8 @@ impl Connection {
             engine.discard_taken(&mut source)?;
             let _ = socket::forget_peek_offset(self.fd());
             Ok(())
-        })
+        })?;
+        Ok(Some(guard))
     }
 
     /// The last holder closes: what was taken is no longer unread, and what is in library memory is.
@@ -448,10 +452,15 @@ impl Connection {
     }
 
     pub(super) fn after_fork_child_sought(&self) {
-        if let Some(seeking) = self.seeking.get()
-            && seeking.state.is_held()
-        {
+        let Some(seeking) = self.seeking.get() else { return };
+        if seeking.state.is_held() {
             seeking.is_torn.store(true, Ordering::Relaxed);
+        } else if let Ok(mut guard) = seeking.state.lock()
+            && let Some(state) = guard.as_mut()
+        {
+            // They sleep in the parent: nobody here may count on them to wake anybody.
+            state.sleepers.forget();
+            state.waits.forget();
         }
     }
 
