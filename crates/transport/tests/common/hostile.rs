@@ -287,8 +287,7 @@ impl World {
                 assert!(q.unread() <= most, "more unread than there is memory");
                 let _ = (q.unsent(), q.has_record(), q.has_room(), q.tcp_only(), q.peer_is_ready());
                 let _ = (q.peer_has_closed(), q.peer_processor(), q.published_mark(), q.carriers());
-                let _ =
-                    (q.peer_is_full(), q.peer_has_published(q.published_with(1)), q.peer_waits_for_data());
+                let _ = (q.peer_is_full(), q.peer_has_published(q.published_with(1)));
             }
             Operation::SeekRecv { len, peek } => self.sought(|engine, inflow| {
                 let mut bytes = vec![0; usize::from(*len)];
