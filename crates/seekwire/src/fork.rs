@@ -68,12 +68,17 @@ pub fn after_fork_child() {
     INSIDE.store(own(), Ordering::Release);
 }
 
+/// Held by tests of this process that enter, or that count who has.
+#[cfg(test)]
+pub(crate) static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_fork_waits_for_others_and_holds_them_off_but_not_for_itself() {
+        let _alone = ALONE.lock();
         let outer = enter();
         let (entered, order) = (std::sync::Barrier::new(2), AtomicU32::new(0));
         std::thread::scope(|scope| {

@@ -75,6 +75,7 @@ mod tests {
 
     #[test]
     fn what_a_dead_receiver_took_from_the_kernel_is_not_waited_for() {
+        let _alone = crate::fork::ALONE.lock();
         for ends in [false, true] {
             let ((_a, from), (_b, to)) = attached(&[b't'; 100]);
             let flags = SendFlags { no_signal: true, ..SendFlags::default() };
