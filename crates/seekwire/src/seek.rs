@@ -10,6 +10,10 @@ pub use transport::seek::{At, Extent, SeekFlags};
 /// [`crate::SeekStream`] and [`crate::Stream`].
 ///
 /// Any thread may call any method. No `try_` method waits, whatever O_NONBLOCK says.
+///
+/// A program with an event loop of its own tries until `WouldBlock`, calls [`SeekSocket::make_room`], tries once more, and
+/// then waits for the descriptor to become readable: bytes in library memory do not show there, and bytes that fill the
+/// kernel's memory would keep further ones away.
 pub trait SeekSocket: Send + Sync {
     /// Takes the bytes that begin at `at`, as many as `into` has room for, all or none; fewer only where the
     /// stream ends, 0 behind its end, or if `flags` say so.
