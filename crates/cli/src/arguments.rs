@@ -214,6 +214,10 @@ pub(crate) struct LabRun {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(crate) repetitions: Option<u64>,
 
+    /// Gigabytes that each value of `seek` and `seek-fragments` moves at most, instead of 4; one connection at least
+    #[arg(long, value_name = "GB", conflicts_with = "repetitions")]
+    pub(crate) gigabytes: Option<f64>,
+
     /// Directory for the results
     #[arg(long, value_name = "DIR", default_value = "out/lab")]
     pub(crate) out: PathBuf,

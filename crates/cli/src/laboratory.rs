@@ -54,6 +54,7 @@ fn run(options: &arguments::LabRun) -> Result<()> {
         out: options.out.clone(),
         rounds: options.rounds.map(|rounds| rounds as usize),
         repetitions: options.repetitions,
+        most_bytes: options.gigabytes.map(|gigabytes| (gigabytes.max(0.0) * 1e9) as u64),
         ..Default::default()
     };
     let completed = lab::run(&options.names, &settings)?;

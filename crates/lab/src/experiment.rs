@@ -43,6 +43,8 @@ pub struct Options {
     pub rounds: Option<usize>,
     /// Number of connections behind each value of a message search, if not the experiment's own.
     pub repetitions: Option<u64>,
+    /// Bytes that each of these values moves at most, if not the experiment's own number.
+    pub most_bytes: Option<u64>,
     /// `libseekwire.so`, if not the one that [`library::find`] finds.
     pub library: Option<PathBuf>,
     /// The program that plays the `lab-peer` role (see [`crate::peer`]), if not the running one.
@@ -56,6 +58,7 @@ impl Default for Options {
             out: PathBuf::from("out/lab"),
             rounds: None,
             repetitions: None,
+            most_bytes: None,
             library: None,
             peer: None,
         }
@@ -121,6 +124,11 @@ impl<'a> Context<'a> {
     /// Number of connections behind each value of a message search, if the user wishes for one.
     pub fn repetitions(&self) -> Option<u64> {
         self.options.repetitions
+    }
+
+    /// Bytes that a value of a message search moves at most: as the user wishes, else one of these two.
+    pub fn most_bytes(&self, quick: u64, thorough: u64) -> u64 {
+        self.options.most_bytes.unwrap_or(self.pick(quick, thorough))
     }
 
     /// Where to report progress.

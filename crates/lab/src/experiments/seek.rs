@@ -53,7 +53,7 @@ impl Experiment for Seek {
          one with one thing borrowed from seeks: it sleeps until the wanted message has come (SO_RCVLOWAT), so that what is \
          saved against it is saved by copying less and not by waking up less often. Over TCP, seek uses \
          SeekStream, which chooses the cheapest of its ways itself; libfabric is tagged receives through its tcp provider, \
-         with unexpected messages, one connection where the others make ten. Borrowed, messages are used where the sender put them. Over the ring both ends are upgraded before the messages start and nobody spins \
+         with unexpected messages, over one connection for each value. Borrowed, messages are used where the sender put them. Over the ring both ends are upgraded before the messages start and nobody spins \
          (SEEKWIRE_SPIN_US=0), in all modes alike. What is plotted for the ring and for libfabric leaves opening and closing \
          out; the table has both. The receive buffer, or the shared memory, is made large enough for what \
          is skipped, in all modes alike; where that is not allowed, TCP is left to choose it. Every mode looks at both ends \

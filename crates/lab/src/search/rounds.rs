@@ -25,7 +25,7 @@ const FAILURES: usize = 2;
 
 /// Bytes that warm a receiver up, and the memory that its messages come in: what a virtual machine has never touched
 /// costs more than any copy. The second is for those who are in a hurry.
-const WARM_UP: u64 = 256 << 20;
+const WARM_UP: u64 = 64 << 20;
 const QUICK_WARM_UP: u64 = 16 << 20;
 
 /// What is received, and the modes that are compared.
@@ -58,8 +58,10 @@ impl Case {
         let value = |mode: &Mode| {
             let (connection, message) =
                 if mode.way == Way::Fabric { (0.1, message + 40e-6) } else { (0.2e-3, message) };
-            let connections =
-                Self::in_turn(*mode, self.repetitions.div_ceil(TURNS)) * TURNS.min(self.repetitions);
+            let connections = match mode.way {
+                Way::Fabric => 1,
+                _ => self.repetitions,
+            };
             0.02 + (connections + 1) as f64 * (connection + self.plan.messages as f64 * message)
         };
         Duration::from_secs_f64(self.modes.iter().map(value).sum())
@@ -80,8 +82,10 @@ impl Effort {
     pub(crate) fn of(context: &Context<'_>, quick: u64) -> Self {
         match context.repetitions() {
             Some(repetitions) => Self { repetitions: repetitions.max(1), most_bytes: None },
-            None if context.quick() => Self { repetitions: quick, most_bytes: Some(64_000_000) },
-            None => Self { repetitions: 100, most_bytes: Some(4_000_000_000) },
+            None => Self {
+                repetitions: context.pick(quick, 100),
+                most_bytes: Some(context.most_bytes(64_000_000, 4_000_000_000)),
+            },
         }
     }
 
@@ -157,6 +161,9 @@ fn values(context: &Context<'_>, case: &Case, modes: &[Mode], round: usize) -> R
         // What cannot be divided goes to the first turns.
         let repetitions = case.repetitions / turns + u64::from(turn < case.repetitions % turns);
         for index in order(pairs.len(), round * TURNS as usize + turn as usize, 0) {
+            if modes[index].way == Way::Fabric && turn > 0 {
+                continue;
+            }
             let Ok((pair, sum)) = &mut pairs[index] else { continue };
             match pair.turn(Case::in_turn(modes[index], repetitions), case.plan.messages) {
                 Ok(account) => sum.add(account),
