@@ -416,11 +416,13 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     /// Asks the peer to ring when it publishes. Returns whether something is there already. To be
     /// undone by [`Self::disarm_data`], once each.
     pub fn arm_data(&self) -> bool {
-        self.arm_data_for(0)
+        self.own.word(layout::DATA_WAITERS).fetch_add(1, Ordering::SeqCst);
+        self.rearm_data()
     }
 
     /// As [`Self::arm_data`], for a waiter who needs nothing before the peer has published this many bytes in all, or
-    /// has no room for more, or ends; 0 for any bytes at all.
+    /// has no room for more, or ends; 0 for any bytes at all. Returns whether something is there that others may wait
+    /// for, although the peer did not ring: they armed meanwhile.
     pub fn arm_data_for(&self, published: u64) -> bool {
         self.own.word(layout::DATA_WAITERS).fetch_add(1, Ordering::SeqCst);
         self.rearm_data_for(published)
@@ -428,7 +430,9 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
 
     /// A new arm number for a waiter that goes back to sleep.
     pub fn rearm_data(&self) -> bool {
-        self.rearm_data_for(0)
+        self.set(layout::WANT_PUBLISHED, 0);
+        self.arm_for_data();
+        self.has_record()
     }
 
     /// A new arm number, as for [`Self::arm_data_for`].
@@ -438,13 +442,10 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
             self.set(layout::WANT_PUBLISHED, published);
             self.arm_for_data();
             // Somebody else may have armed in between, for any bytes at all.
-            if waiters() == 1 {
-                return self.has_record();
-            }
+            return waiters() != 1 && self.rearm_data();
         }
-        self.set(layout::WANT_PUBLISHED, 0);
-        self.arm_for_data();
-        self.has_record()
+        self.rearm_data();
+        false
     }
 
     fn arm_for_data(&self) {
@@ -500,6 +501,12 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     #[must_use]
     pub fn waiters(&self) -> (bool, bool) {
         (self.get(layout::DATA_WAITERS) > 0, self.get(layout::SPACE_WAITERS) > 0)
+    }
+
+    /// How often this end is armed for data.
+    #[must_use]
+    pub fn number_of_readers(&self) -> u64 {
+        self.get(layout::DATA_WAITERS)
     }
 
     /// How often this end is armed now.
