@@ -43,6 +43,7 @@ fn connections_are_measured_plain_and_the_missing_library_is_reported() {
         out: out.path().to_owned(),
         rounds: Some(2),
         repetitions: None,
+        most_bytes: None,
         library: Some("/nowhere/libseekwire.so".into()),
         peer: None,
     };

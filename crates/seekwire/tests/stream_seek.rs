@@ -476,3 +476,34 @@ fn a_reset_behind_some_bytes_is_said_by_the_next_receive() {
         assert_eq!((got, error.kind()), (90, std::io::ErrorKind::ConnectionReset));
     }
 }
+
+/// The bell that rings for bytes at the head also wakes one who needs others, and goes on sleeping.
+#[test]
+fn who_sleeps_for_the_middle_does_not_silence_the_bell_for_who_watches_the_head() {
+    let (mut client, server) = pair(true);
+    server.set_read_timeout(Some(LONG)).unwrap();
+    let server = &server;
+    std::thread::scope(|scope| {
+        let (ids, started) = std::sync::mpsc::channel();
+        let name = || std::fs::read_link("/proc/thread-self").unwrap();
+        let to_seeker = ids.clone();
+        let seeker = scope.spawn(move || {
+            to_seeker.send(name()).unwrap();
+            server.seek_recv(&mut [0; 10_000], 100_000).unwrap()
+        });
+        until_asleep(&started.recv().unwrap());
+        for round in 0..200 {
+            let ids = ids.clone();
+            let watcher = scope.spawn(move || {
+                ids.send(name()).unwrap();
+                server.wait_readable(Some(LONG)).unwrap()
+            });
+            until_asleep(&started.recv().unwrap());
+            client.write_all(&[1; 10]).unwrap();
+            assert!(watcher.join().unwrap(), "round {round}");
+            assert_eq!((&mut &*server).read(&mut [0; 20]).unwrap(), 10);
+        }
+        client.write_all(&[1; 110_000]).unwrap();
+        assert_eq!(seeker.join().unwrap(), 10_000);
+    });
+}

@@ -167,11 +167,12 @@ impl Ring {
         until: Deadline,
         ready: impl Fn() -> bool,
     ) -> Result<Events, Errno> {
-        if self.bell.take_heard() {
+        // Whoever is armed now is another one, for whom it may have rung again.
+        if self.queue.number_of_waiters() == 0 && self.bell.take_heard() {
             self.silence(want);
         }
-        if want.read {
-            self.queue.arm_data_for(published);
+        if want.read && self.queue.arm_data_for(published) {
+            self.bell.ring();
         }
         if want.write {
             self.queue.arm_space();
@@ -188,8 +189,8 @@ impl Ring {
                         break Ok(Events::default());
                     }
                     self.answer(want, &mut in_vain);
-                    if want.read {
-                        self.queue.rearm_data_for(published);
+                    if want.read && self.queue.rearm_data_for(published) {
+                        self.bell.ring();
                     }
                     if want.write {
                         self.queue.rearm_space();
@@ -206,8 +207,11 @@ impl Ring {
     /// Silences the bell for a waiter that it woke, unless it rang for those who wait for the other
     /// thing: they share the bell, and once silent it would let them sleep on.
     fn answer(&self, want: Events, in_vain: &mut u32) {
-        if !self.is_for_others(want) {
+        // What lies on the ring is not all that it rings for: bytes of others may have been moved to library memory.
+        let others = self.queue.number_of_readers() > u64::from(want.read);
+        if !self.is_for_others(want) && !(others && *in_vain < PATIENCE) {
             self.silence(want);
+            *in_vain = 0;
             return;
         }
         // They are awake already and take a moment to come round. Only if one of them died, or is a loop
@@ -231,8 +235,10 @@ impl Ring {
 
     fn is_for_others(&self, want: Events) -> bool {
         let q = &self.queue;
-        let (readers, writers) = q.waiters();
-        (!want.read && readers && q.has_record()) || (!want.write && writers && self.may_send())
+        // One who needs bytes of the middle leaves those at the head to the others.
+        let readers = q.number_of_readers() > u64::from(want.read);
+        let (_, writers) = q.waiters();
+        (readers && q.has_record()) || (!want.write && writers && self.may_send())
     }
 
     /// Whether a waiter for space has a reason to try.

@@ -42,7 +42,8 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     }
 
     /// As [`Self::arm_data`], for a waiter who needs nothing before the peer has published this many bytes in all, or
-    /// has no room for more, or ends; 0 for any bytes at all.
+    /// has no room for more, or ends; 0 for any bytes at all. Returns whether something is there that others may wait
+    /// for, although the peer did not ring: they armed meanwhile.
     pub fn arm_data_for(&self, published: u64) -> bool {
         self.own.word(layout::DATA_WAITERS).fetch_add(1, Ordering::SeqCst);
         self.rearm_data_for(published)
@@ -55,12 +56,9 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
             self.set(layout::WANT_PUBLISHED, published);
             self.arm_for_data();
             // Somebody else may have armed in between, for any bytes at all.
-            if waiters() == 1 {
-                return self.has_record();
-            }
+            return waiters() != 1 && self.rearm_data();
         }
-        self.set(layout::WANT_PUBLISHED, 0);
-        self.arm_for_data();
-        self.has_record()
+        self.rearm_data();
+        false
     }
 }

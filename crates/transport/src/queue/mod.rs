@@ -419,12 +419,15 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     /// Asks the peer to ring when it publishes. Returns whether something is there already. To be
     /// undone by [`Self::disarm_data`], once each.
     pub fn arm_data(&self) -> bool {
-        self.arm_data_for(0)
+        self.own.word(layout::DATA_WAITERS).fetch_add(1, Ordering::SeqCst);
+        self.rearm_data()
     }
 
     /// A new arm number for a waiter that goes back to sleep.
     pub fn rearm_data(&self) -> bool {
-        self.rearm_data_for(0)
+        self.set(layout::WANT_PUBLISHED, 0);
+        self.arm_for_data();
+        self.has_record()
     }
 
     fn arm_for_data(&self) {
@@ -480,6 +483,12 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     #[must_use]
     pub fn waiters(&self) -> (bool, bool) {
         (self.get(layout::DATA_WAITERS) > 0, self.get(layout::SPACE_WAITERS) > 0)
+    }
+
+    /// How often this end is armed for data.
+    #[must_use]
+    pub fn number_of_readers(&self) -> u64 {
+        self.get(layout::DATA_WAITERS)
     }
 
     /// How often this end is armed now.
