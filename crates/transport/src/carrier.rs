@@ -209,7 +209,7 @@ impl Ring {
     fn answer(&self, want: Events, in_vain: &mut u32) {
         // What lies on the ring is not all that it rings for: bytes of others may have been moved to library memory.
         let others = self.queue.number_of_readers() > u64::from(want.read);
-        if !self.is_for_others(want) && !(others && *in_vain < PATIENCE) {
+        if !(self.is_for_others(want) || (others && *in_vain < PATIENCE)) {
             self.silence(want);
             *in_vain = 0;
             return;
