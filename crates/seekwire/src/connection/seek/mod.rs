@@ -188,8 +188,8 @@ impl Connection {
                     pieces.push(Piece::Copy(copy));
                 }
                 Err(error) if lent == 0 => return Err(error),
-                // What is lent cannot be untaken.
-                Err(_) => {}
+                // What is lent cannot be untaken: the next call says it.
+                Err(error) => self.keep_for_next(self.seeking(), error),
             }
         }
         Ok(pieces)
@@ -316,10 +316,7 @@ impl Connection {
                     return Err(error);
                 }
                 // The kernel says it once: the next call does.
-                let _ = self.with_engine(seeking, false, |engine, _| {
-                    engine.keep(error);
-                    Ok(())
-                });
+                self.keep_for_next(seeking, error);
                 Ok(filled)
             };
             let (n, attempt) = match tried {
@@ -344,6 +341,13 @@ impl Connection {
                 scatter.rewind(n);
             }
         }
+    }
+
+    fn keep_for_next(&self, seeking: &Seeking, error: Errno) {
+        let _ = self.with_engine(seeking, false, |engine, _| {
+            engine.keep(error);
+            Ok(())
+        });
     }
 
     fn receive_deadline(&self) -> Deadline {
