@@ -13,6 +13,8 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
 use seekwire::{SeekStream, tuning};
 
+use transport::buffer::Buffer;
+
 use crate::progress::Progress;
 use crate::stats;
 
@@ -117,7 +119,7 @@ fn measure(size: usize) -> Result<f64> {
 }
 
 fn receive(stream: SeekStream, size: usize, groups: usize) -> io::Result<()> {
-    let mut message = vec![0; size];
+    let mut message = Buffer::new(size);
     for _ in 0..groups {
         if stream.seek_recv(&mut message, (SKIP * size) as u64)? < size {
             return Err(io::ErrorKind::UnexpectedEof.into());

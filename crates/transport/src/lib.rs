@@ -15,6 +15,7 @@
 //! writes. `unsafe` stands in `mem` and `sys` alone.
 #![deny(unsafe_code)]
 
+pub mod buffer;
 #[cfg(not(loom))]
 pub mod carrier;
 pub mod iov;

@@ -10,15 +10,7 @@ use protocol::record::INLINE_MAX;
 
 /// Average size of what a program asks for, in bytes, below which bytes are moved in bulk, where nothing was
 /// measured.
-pub const DEFAULT_SWITCH: u32 = 6 << 10;
-
-/// Bytes that may lie in the kernel before those that are waited for. What would lie further away is moved to library
-/// memory as it comes: later it would have left the caches, and a first copy out of them with a second one in them
-/// is cheaper than one from main memory.
-pub(super) const FAR: u64 = 8 << 20;
-
-/// How much of that is waited for at a time.
-pub(super) const FAR_STEP: u64 = 512 << 10;
+pub const DEFAULT_SWITCH: u32 = 12 << 10;
 
 static SWITCH: AtomicU32 = AtomicU32::new(DEFAULT_SWITCH);
 

@@ -6,6 +6,7 @@ use std::sync::{Mutex, MutexGuard};
 use protocol::span::Span;
 
 use crate::Errno;
+use crate::buffer::Buffer;
 
 /// Bytes of memory that are taken at a time, and freed together.
 pub(super) const CHUNK: usize = 256 << 10;
@@ -13,9 +14,9 @@ pub(super) const CHUNK: usize = 256 << 10;
 /// Chunks that a process keeps for its next stream: fresh memory costs a fault for each page.
 const SPARE: usize = 8;
 
-static SPARES: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+static SPARES: Mutex<Vec<Buffer>> = Mutex::new(Vec::new());
 
-fn spares() -> Option<MutexGuard<'static, Vec<Vec<u8>>>> {
+fn spares() -> Option<MutexGuard<'static, Vec<Buffer>>> {
     // Nobody waits for it, a signal handler least of all.
     SPARES.try_lock().ok()
 }
@@ -28,7 +29,7 @@ pub(super) struct Drained {
     /// In order of position, without overlap.
     chunks: VecDeque<Chunk>,
     /// Freed chunks, no more than were in use at once since there was none: the next burst needs as many.
-    spare: Vec<Vec<u8>>,
+    spare: Vec<Buffer>,
     peak: usize,
     /// Bytes of memory in use, and how many may be.
     bytes: usize,
@@ -39,7 +40,7 @@ pub(super) struct Drained {
 struct Chunk {
     begin: u64,
     /// All of it is memory to read into; the first `used` bytes hold some of the stream.
-    memory: Vec<u8>,
+    memory: Buffer,
     used: usize,
     /// Bytes that nobody has taken yet.
     live: u64,
@@ -57,14 +58,9 @@ impl Drained {
         Self { chunks: VecDeque::new(), spare: Vec::new(), peak: 0, bytes: 0, most }
     }
 
-    /// Whether there is memory for more.
-    pub(super) fn has_room(&self) -> bool {
-        self.bytes < self.most
-    }
-
     /// Whether no memory is in use.
     pub(super) fn is_empty(&self) -> bool {
-        self.bytes == 0
+        self.chunks.is_empty()
     }
 
     /// Room for the bytes that begin at `position`, behind all that is here.
@@ -86,7 +82,7 @@ impl Drained {
                 None => spares().and_then(|mut spares| spares.pop()),
                 spare => spare,
             };
-            let memory = memory.unwrap_or_else(|| vec![0; size]);
+            let memory = memory.unwrap_or_else(|| Buffer::new(size));
             self.bytes += memory.len();
             self.chunks.push_back(Chunk { begin: position, memory, used: 0, live: 0 });
             self.peak = self.peak.max(self.chunks.len());
@@ -157,7 +153,7 @@ impl Drained {
     }
 }
 
-fn give_away(memory: Vec<u8>) {
+fn give_away(memory: Buffer) {
     if memory.len() == CHUNK
         && let Some(mut spares) = spares()
         && spares.len() < SPARE

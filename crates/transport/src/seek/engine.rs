@@ -13,7 +13,7 @@ use std::io::IoSliceMut;
 use protocol::holes::{HoleError, Holes};
 use protocol::span::Span;
 
-use super::cost::{self, Average};
+use super::cost::Average;
 use super::drained::{CHUNK, Drained};
 use super::source::{Look, Source};
 use super::{At, Extent, SeekFlags};
@@ -273,7 +273,7 @@ impl Engine {
     ) -> Result<usize, Errno> {
         self.say_late()?;
         if self.sizes.is_below(source.bulk_below()) && into.remaining() < CHUNK / 2 {
-            match self.drain_once(source, u64::MAX) {
+            match self.drain_once(source) {
                 Err(Errno::NOBUFS) => {}
                 Ok((n, room)) => {
                     *dry = n < room;
@@ -357,33 +357,10 @@ impl Engine {
         }
     }
 
-    /// How many more bytes of those that an attempt needs are to be waited for at a time: all of them, but what would
-    /// lie too far away in the source is moved into library memory as it comes, as long as there is some.
-    ///
-    /// # Errors
-    /// Those of recv(2).
-    pub fn next_step(&mut self, source: &mut impl Source, attempt: &Attempt) -> Result<u64, Errno> {
-        let need = self.needs(attempt);
-        if need <= cost::FAR {
-            return Ok(need);
-        }
-        let start = attempt.span.start;
-        match self.drain_until(source, start, start)? {
-            Drain::Full => Ok(self.needs(attempt)),
-            _ if !self.drained.has_room() => Ok(self.needs(attempt)),
-            _ => Ok(self.needs(attempt).min(cost::FAR_STEP)),
-        }
-    }
-
     fn drain_to(&mut self, source: &mut impl Source, end: u64) -> Result<Drain, Errno> {
-        self.drain_until(source, end, u64::MAX)
-    }
-
-    /// Until the front is at `end`, or nothing is left; in no case beyond `most`.
-    fn drain_until(&mut self, source: &mut impl Source, end: u64, most: u64) -> Result<Drain, Errno> {
         let begin = self.front;
         while self.front < end {
-            let stopped = match self.drain_once(source, most) {
+            let stopped = match self.drain_once(source) {
                 Ok((0, _)) => Drain::Ended,
                 Ok((n, room)) if n < room => Drain::Nothing,
                 Ok(_) => continue,
@@ -396,13 +373,13 @@ impl Engine {
         Ok(Drain::Moved)
     }
 
-    /// Reads once from the source, not beyond `most`. Returns how many bytes came, 0 at the end of the stream, and how many could
+    /// Reads once from the source. Returns how many bytes came, 0 at the end of the stream, and how many could
     /// have.
-    fn drain_once(&mut self, source: &mut impl Source, most: u64) -> Result<(usize, usize), Errno> {
+    fn drain_once(&mut self, source: &mut impl Source) -> Result<(usize, usize), Errno> {
         self.discard_taken(source)?;
         self.say_late()?;
         let front = self.front;
-        let live = self.holes.live_from(front, most.saturating_sub(front)).map_err(errno)?;
+        let live = self.holes.live_from(front, u64::MAX - front).map_err(errno)?;
         let room = self.drained.room(front)?;
         let len = room.len().min(usize::try_from(live.len()).unwrap_or(usize::MAX));
         let got = source.receive(&mut Scatter::new(&mut [IoSliceMut::new(&mut room[..len])]), len as u64);

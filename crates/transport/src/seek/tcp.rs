@@ -87,9 +87,7 @@ impl SeekTcp {
         }
         // What was taken out opens the window.
         self.call(&mut state, |engine, source| engine.discard_taken(source))?;
-        let step = self.call(&mut state, |engine, source| engine.next_step(source, attempt))?;
-        let front = state.engine.front();
-        let end = front.saturating_add(step).min(state.engine.needed_end(attempt));
+        let (front, end) = (state.engine.front(), state.engine.needed_end(attempt));
         let wait = state.waits.begin(self.fd, front, end)?;
         drop(state);
         let slept = sleep_on_socket(&wait, self.fd, until);

@@ -6,6 +6,8 @@
 //! arrive is found out. Whoever moves bytes away from the front of the socket sets the mark anew, and rings for those
 //! whose bytes it has moved.
 
+use std::time::Duration;
+
 use super::sleepers::{Sleep, Sleepers};
 use crate::Errno;
 use crate::sys::poll::{Deadline, Events};
@@ -72,12 +74,23 @@ impl KernelWaits {
     }
 }
 
+/// The kernel puts acknowledgements off until something is received or sent, up to 40 ms (RFC 1122, 4.2.3.2). A sender with
+/// a small buffer waits for them, and a receiver that waits for what lies far ahead receives nothing: after this long
+/// it has them sent.
+const DELAY: Duration = Duration::from_millis(1);
+
 /// Sleeps until the socket has something, or the sleeper is woken. Returns whether it has, and has not ended.
 ///
 /// # Errors
 /// ETIMEDOUT, EINTR.
 pub fn sleep_on_socket(sleep: &Sleep, fd: Fd, until: Deadline) -> Result<bool, Errno> {
     let read = Events { read: true, hangup: true, ..Events::default() };
-    let events = sleep.sleep(fd, read, until)?;
+    let events = match sleep.sleep(fd, read, until.at_most(DELAY)) {
+        Err(Errno::TIMEDOUT) if !until.is_over() => {
+            socket::acknowledge_now(fd);
+            sleep.sleep(fd, read, until)?
+        }
+        slept => slept?,
+    };
     Ok(events.read && !events.hangup && !events.dead)
 }

@@ -12,6 +12,9 @@ use crate::launch::Traffic;
 
 const MAGIC: u64 = 0x5357_5345_4152_4348;
 
+/// SO_SNDBUF of the sender over TCP, which the kernel doubles.
+const SEND_BUFFER: usize = 64 << 10;
+
 /// How long both ends may take to find the ring.
 const UPGRADE: Duration = Duration::from_secs(10);
 
@@ -69,7 +72,12 @@ impl Connection for TcpStream {
     }
 
     fn accept(listener: &TcpListener) -> io::Result<Self> {
-        Ok(listener.accept()?.0)
+        let (socket, _) = listener.accept()?;
+        // What waits in the sender's socket is sent when an acknowledgement comes, and on loopback that is in the receiver's
+        // system call and time: it should be little, and need no timers (BBR paces).
+        sockopt::set_socket_send_buffer_size(&socket, SEND_BUFFER)?;
+        let _ = sockopt::set_tcp_congestion(&socket, "reno");
+        Ok(socket)
     }
 
     fn connected(socket: TcpStream) -> io::Result<Self> {

@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use anyhow::{Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags};
 use seekwire::{At, LentBytes, SeekLoan, SeekStream};
+use transport::buffer::Buffer;
 use transport::sys::{Fd, socket};
 
 use super::connection::{Connection, Request, Target};
@@ -162,18 +163,25 @@ impl<C: Read> Slot<C> {
     }
 }
 
+/// Memory to receive into that was used before. All ways have it at the same place in its page: see [`Buffer`].
+pub(super) fn touched(len: usize) -> Buffer {
+    let mut buffer = Buffer::new(len);
+    buffer.fill(1);
+    buffer
+}
+
 /// Each message that is skipped is received into a pool by itself.
 struct Pool<C> {
     plan: Plan,
     slot: Slot<C>,
-    pool: Vec<u8>,
-    message: Vec<u8>,
+    pool: Buffer,
+    message: Buffer,
 }
 
 impl<C: Connection> Pool<C> {
     fn new(plan: Plan, target: Target) -> Self {
-        let pool = vec![1; (plan.skip * plan.size) as usize];
-        Self { plan, slot: Slot::new(target), pool, message: vec![1; plan.size as usize] }
+        let pool = touched((plan.skip * plan.size) as usize);
+        Self { plan, slot: Slot::new(target), pool, message: touched(plan.size as usize) }
     }
 }
 
@@ -251,17 +259,17 @@ impl Pick for Awaited {
 struct Bulk<C> {
     plan: Plan,
     slot: Slot<C>,
-    buffer: Vec<u8>,
+    buffer: Buffer,
     /// Where the group begins, and where what was read ends.
     start: usize,
     end: usize,
-    message: Vec<u8>,
+    message: Buffer,
 }
 
 impl<C: Connection> Bulk<C> {
     fn new(plan: Plan, target: Target) -> Self {
-        let buffer = vec![1; BULK.max(2 * plan.group_bytes() as usize)];
-        let message = vec![1; plan.size as usize];
+        let buffer = touched(BULK.max(2 * plan.group_bytes() as usize));
+        let message = touched(plan.size as usize);
         Self { plan, slot: Slot::new(target), buffer, start: 0, end: 0, message }
     }
 
@@ -372,12 +380,12 @@ impl Seekable for seekwire::Stream {
 struct Seek<S> {
     plan: Plan,
     slot: Slot<S>,
-    message: Vec<u8>,
+    message: Buffer,
 }
 
 impl<S: Seekable> Seek<S> {
     fn new(plan: Plan, target: Target) -> Self {
-        Self { plan, slot: Slot::new(target), message: vec![1; plan.size as usize] }
+        Self { plan, slot: Slot::new(target), message: touched(plan.size as usize) }
     }
 }
 

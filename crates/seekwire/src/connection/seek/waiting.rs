@@ -17,8 +17,8 @@ use crate::connection::Connection;
 enum How {
     /// The bytes may be there, or cannot come.
     Not,
-    /// In the plain phase, on the kernel's socket, for so many bytes behind the front.
-    Kernel(u64),
+    /// In the plain phase, on the kernel's socket.
+    Kernel,
     /// Attached, until the peer has published enough.
     Ring,
     /// Attached, for what comes by this carrier, or for whatever the peer publishes from this mark on.
@@ -110,12 +110,11 @@ impl Connection {
         })?;
         match how {
             How::Not => Ok(true),
-            How::Kernel(step) => {
+            How::Kernel => {
                 let Some(bracket) = self.enter_plain() else { return Ok(false) };
                 let front = state.engine.front();
                 // Others want to hear of every byte.
-                let step = if watched { 1 } else { step };
-                let end = front.saturating_add(step).min(state.engine.needed_end(attempt));
+                let end = if watched { front + 1 } else { state.engine.needed_end(attempt) };
                 let sleep = state.waits.begin(self.fd(), front, end)?;
                 drop(guard);
                 let slept = sleep_on_socket(&sleep, self.fd(), until);
@@ -204,8 +203,7 @@ impl Connection {
             if watched {
                 engine.drain(&mut source)?;
             }
-            let step = engine.next_step(&mut source, attempt)?;
-            return Ok(if step == 0 { How::Not } else { How::Kernel(step) });
+            return Ok(if engine.needs(attempt) == 0 { How::Not } else { How::Kernel });
         };
         let q = &link.ring.queue;
         // Before the ring is looked at: what is published afterwards is news.

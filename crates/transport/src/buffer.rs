@@ -1,0 +1,58 @@
+//! Memory to receive into.
+//!
+//! A kernel copies with `rep movsb`, which on AMD's Zen is five times slower when the destination lies 1 to 15 bytes behind
+//! the source, counted within their pages. What a socket holds begins near the start of a page more often than not; so does
+//! memory from an allocator. A buffer here begins in the middle of one.
+
+use std::ops::{Deref, DerefMut};
+
+const PAGE: usize = 4096;
+const PLACE: usize = PAGE / 2;
+
+/// Bytes, zero at first.
+#[derive(Debug)]
+pub struct Buffer {
+    memory: Vec<u8>,
+    start: usize,
+    len: usize,
+}
+
+impl Buffer {
+    /// `len` of them.
+    #[must_use]
+    pub fn new(len: usize) -> Self {
+        let memory = vec![0; len + PAGE];
+        let start = PLACE.wrapping_sub(memory.as_ptr().addr()) % PAGE;
+        Self { memory, start, len }
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        &self.memory[self.start..self.start + self.len]
+    }
+}
+
+impl DerefMut for Buffer {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.memory[self.start..self.start + self.len]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_begins_in_the_middle_of_a_page() {
+        for len in [0, 1, 4096, 300_000] {
+            let mut buffer = Buffer::new(len);
+            assert_eq!((buffer.len(), buffer.as_ptr().addr() % PAGE), (len, PLACE));
+            buffer.fill(1);
+        }
+    }
+}
