@@ -2,6 +2,7 @@
 //! would silence it for the others.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::Errno;
 use crate::sys::Fd;
@@ -33,6 +34,7 @@ struct Sleeper {
 pub struct Sleep {
     end: u64,
     bell: Arc<Bell>,
+    since: Instant,
 }
 
 impl Sleepers {
@@ -50,7 +52,7 @@ impl Sleepers {
             }
         };
         self.asleep.push(Sleeper { end, bell: Arc::clone(&bell), rung: false });
-        Ok(Sleep { end, bell })
+        Ok(Sleep { end, bell, since: Instant::now() })
     }
 
     /// It is awake.
@@ -118,6 +120,12 @@ impl Sleep {
     #[must_use]
     pub fn position(&self) -> u64 {
         self.end
+    }
+
+    /// When it was entered.
+    #[must_use]
+    pub fn since(&self) -> Instant {
+        self.since
     }
 
     /// Sleeps until it is woken, or something happens to the socket, if there is one: what is wanted of it is

@@ -21,7 +21,14 @@ pub struct KernelWaits {
     low_water: Option<u32>,
     /// It is not what the socket says now: another process has changed it for its own sleepers.
     is_inherited: bool,
+    /// A sleep has taken so long that the peer may have waited for an acknowledgement.
+    acknowledges: bool,
 }
+
+/// The kernel puts acknowledgements off until something is received or sent, up to 40 ms (RFC 1122, 4.2.3.2). A sender with
+/// a small buffer waits for them, while a receiver that waits for what lies far ahead receives nothing. Once a sleep has
+/// taken this long, it has them sent before it sleeps.
+const PUT_OFF: Duration = Duration::from_millis(20);
 
 impl KernelWaits {
     /// Enters a sleeper for the bytes before `end`, with the socket's front at `front`.
@@ -35,12 +42,16 @@ impl KernelWaits {
         }
         let sleep = self.sleepers.begin(end)?;
         self.set_low_water(fd, front);
+        if self.acknowledges {
+            socket::acknowledge_now(fd);
+        }
         Ok(sleep)
     }
 
     /// The sleeper is awake. Returns whether the kernel was asked for just what it needs.
     pub fn end(&mut self, fd: Fd, front: u64, sleep: Sleep) -> bool {
         let was_least = self.sleepers.least(front).is_none_or(|least| least >= sleep.position());
+        self.acknowledges |= sleep.since().elapsed() >= PUT_OFF;
         self.sleepers.end(sleep);
         self.set_low_water(fd, front);
         was_least
@@ -74,23 +85,12 @@ impl KernelWaits {
     }
 }
 
-/// The kernel puts acknowledgements off until something is received or sent, up to 40 ms (RFC 1122, 4.2.3.2). A sender with
-/// a small buffer waits for them, and a receiver that waits for what lies far ahead receives nothing: after this long
-/// it has them sent.
-const DELAY: Duration = Duration::from_millis(1);
-
 /// Sleeps until the socket has something, or the sleeper is woken. Returns whether it has, and has not ended.
 ///
 /// # Errors
 /// ETIMEDOUT, EINTR.
 pub fn sleep_on_socket(sleep: &Sleep, fd: Fd, until: Deadline) -> Result<bool, Errno> {
     let read = Events { read: true, hangup: true, ..Events::default() };
-    let events = match sleep.sleep(fd, read, until.at_most(DELAY)) {
-        Err(Errno::TIMEDOUT) if !until.is_over() => {
-            socket::acknowledge_now(fd);
-            sleep.sleep(fd, read, until)?
-        }
-        slept => slept?,
-    };
+    let events = sleep.sleep(fd, read, until)?;
     Ok(events.read && !events.hangup && !events.dead)
 }
