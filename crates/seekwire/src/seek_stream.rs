@@ -23,7 +23,9 @@ const MEMORY: usize = 64 << 20;
 /// Offsets count from the first byte that was neither received nor taken; what was taken leaves a hole, which
 /// counts, too, and which an ordinary read skips. Works with any peer and needs no library on its side.
 ///
-/// Any thread may call any method. All receives have to go through this object.
+/// Any thread may call any method. All receives have to go through this object. A stream that blocks has its socket's
+/// SO_RCVLOWAT and SO_RCVTIMEO for itself until [`SeekStream::get_ref`] or [`SeekStream::set_nonblocking`] is called:
+/// whoever polls the socket, or changes these options, gets at it by them.
 ///
 /// ```no_run
 /// # fn main() -> std::io::Result<()> {
@@ -37,6 +39,9 @@ const MEMORY: usize = 64 << 20;
 pub struct SeekStream {
     seek: SeekTcp,
     nonblocking: AtomicBool,
+    /// Nobody else uses the socket, whose SO_RCVTIMEO this is.
+    private: AtomicBool,
+    timeout: Option<Duration>,
     stream: TcpStream,
 }
 
@@ -52,8 +57,17 @@ impl SeekStream {
     pub fn with_memory(stream: TcpStream, bytes: usize) -> Self {
         crate::tuning::apply();
         let fd = Fd::from(&stream);
-        let nonblocking = AtomicBool::new(socket::is_nonblocking(fd).unwrap_or(false));
-        Self { seek: SeekTcp::new(fd, 0, bytes), nonblocking, stream }
+        let nonblocking = socket::is_nonblocking(fd);
+        let timeout = socket::receive_timeout(fd);
+        let private = nonblocking == Ok(false) && timeout.is_ok();
+        let seek = SeekTcp::new(fd, 0, bytes);
+        Self {
+            seek: if private { seek.private() } else { seek },
+            nonblocking: AtomicBool::new(nonblocking.unwrap_or(false)),
+            private: AtomicBool::new(private),
+            timeout: timeout.unwrap_or(None),
+            stream,
+        }
     }
 
     /// Takes the bytes from `offset` on, as many as `buf` has room for; waits until they are there unless the
@@ -118,6 +132,7 @@ impl SeekStream {
     /// # Errors
     /// Those of fcntl(2).
     pub fn set_nonblocking(&self, nonblocking: bool) -> io::Result<()> {
+        self.share();
         self.stream.set_nonblocking(nonblocking)?;
         self.nonblocking.store(nonblocking, Ordering::Relaxed);
         Ok(())
@@ -126,12 +141,23 @@ impl SeekStream {
     /// The stream underneath; for everything but receiving.
     #[must_use]
     pub fn get_ref(&self) -> &TcpStream {
+        self.share();
         &self.stream
+    }
+
+    fn share(&self) {
+        if self.private.swap(false, Ordering::Relaxed) {
+            self.seek.share();
+        }
     }
 
     /// When a receive that begins to wait now has waited long enough (SO_RCVTIMEO).
     fn deadline(&self) -> Result<Deadline, Errno> {
-        Ok(Deadline::after(socket::timeouts(Fd::from(&self.stream))?.0))
+        let timeout = match self.private.load(Ordering::Relaxed) {
+            true => self.timeout,
+            false => socket::receive_timeout(Fd::from(&self.stream))?,
+        };
+        Ok(Deadline::after(timeout))
     }
 }
 
@@ -215,6 +241,7 @@ impl SeekSocket for SeekStream {
     fn wait_send(&self, timeout: Option<Duration>) -> io::Result<()> {
         let fd = Fd::from(&self.stream);
         let until = Deadline::after(timeout);
+        self.seek.settle();
         // Nothing more comes after the end, which would not let anybody sleep.
         let ended = poll::look(fd, Events { hangup: true, ..Events::default() })?.hangup;
         let read = !ended || socket::unread(fd)? > 0;

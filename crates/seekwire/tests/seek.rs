@@ -5,6 +5,8 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use seekwire::{SeekSocket as _, SeekStream};
+use transport::sys::Fd;
+use transport::sys::socket::receive_low_water;
 
 fn pair() -> (TcpStream, SeekStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -86,4 +88,43 @@ fn what_does_not_block_says_so_and_a_timeout_ends_a_wait() {
     assert_eq!(stream.seek_peek(&mut buf, 0).unwrap(), 4);
     assert_eq!(stream.seek_recv(&mut buf, 0).unwrap(), 4);
     assert_eq!(&buf, b"0123");
+}
+
+/// While nobody else polls the socket the mark stays as the last sleep needed it; not where it would be in the way.
+#[test]
+fn the_low_water_mark_goes_back_before_anybody_else_polls() {
+    let (mut sender, stream) = pair();
+    // Not what a program should do: its options are the stream's.
+    let socket = stream.get_ref().try_clone().unwrap();
+    let stream = SeekStream::new(socket.try_clone().unwrap());
+    let mark = || receive_low_water(Fd::from(&socket)).unwrap();
+    let sleep_once = || {
+        std::thread::scope(|scope| {
+            let seeker = scope.spawn(|| {
+                let mut message = [0; 1000];
+                assert_eq!(stream.seek_recv(&mut message, 2000).unwrap(), 1000);
+                (&stream).read_exact(&mut [0; 2000]).unwrap();
+            });
+            while mark() < 3000 {
+                std::thread::yield_now();
+            }
+            (&sender).write_all(&[1; 3000]).unwrap();
+            seeker.join().unwrap();
+        });
+    };
+    sleep_once();
+    assert_eq!(mark(), 3000, "it stays");
+    let again = stream.try_seek_recv(&mut [0; 1], 0).unwrap_err();
+    assert_eq!((again.kind(), mark()), (ErrorKind::WouldBlock, 1), "somebody will poll");
+    sleep_once();
+    stream.wait_send(Some(Duration::from_secs(10))).unwrap();
+    assert_eq!(mark(), 1, "it was polled");
+    sleep_once();
+    stream.set_nonblocking(true).unwrap();
+    assert_eq!(mark(), 1, "the program polls from now on");
+    stream.set_nonblocking(false).unwrap();
+    sleep_once();
+    assert_eq!(mark(), 1, "for good");
+    sender.write_all(&[2]).unwrap();
+    assert_eq!(stream.seek_recv(&mut [0; 1], 0).unwrap(), 1);
 }

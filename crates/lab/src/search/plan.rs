@@ -98,9 +98,10 @@ impl Plan {
     }
 
     /// What to ask of SO_RCVBUF, which the kernel doubles for its own overhead: what is skipped has to fit, with some
-    /// room, but a sender that runs far ahead only fills the caches with what nobody wants yet.
+    /// room, but a sender that runs far ahead only fills the caches with what nobody wants yet. The kernel merges what
+    /// comes into buffers of up to 17 pieces of 32 KiB, and frees them only as a whole.
     pub(crate) fn receive_buffer(self) -> u64 {
-        const LEAST: u64 = 256 << 10;
+        const LEAST: u64 = 512 << 10;
         (self.group_bytes() * 5 / 4).max(LEAST)
     }
 
@@ -205,7 +206,7 @@ mod tests {
     #[test]
     fn receive_buffers_hold_what_is_skipped() {
         let large = Plan::search(1 << 20, 16);
-        assert!(Plan::search(10, 2).receive_buffer() >= 256 << 10);
+        assert!(Plan::search(10, 2).receive_buffer() >= 512 << 10);
         assert!(large.receive_buffer() >= 17 << 20);
         assert_eq!(large.describe(), "1 MiB, N = 16");
         let tagged = Plan { tags: Some(20), ..large };

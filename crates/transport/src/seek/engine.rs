@@ -395,7 +395,7 @@ impl Engine {
     /// Those of recv(2).
     pub fn discard_taken(&mut self, source: &mut impl Source) -> Result<(), Errno> {
         loop {
-            let taken = self.holes.taken_until(self.front) - self.front;
+            let taken = self.taken_at_front();
             if taken == 0 {
                 return Ok(());
             }
@@ -406,6 +406,12 @@ impl Engine {
             }
             self.front += n;
         }
+    }
+
+    /// Bytes at the front of the source that were taken, and not thrown away yet.
+    #[must_use]
+    pub fn taken_at_front(&self) -> u64 {
+        self.holes.taken_until(self.front) - self.front
     }
 
     // ---- what there is ------------------------------------------------------------------------

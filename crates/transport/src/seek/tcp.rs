@@ -13,6 +13,10 @@ use crate::iov::Scatter;
 use crate::sys::poll::Deadline;
 use crate::sys::{Fd, socket};
 
+/// What was taken is thrown away before a sleep if it is this much, in bytes; less, and the kernel goes without. The
+/// least receive buffer that is usual holds twice that.
+const HELD: u64 = 64 << 10;
+
 /// A connected TCP socket that can be received from out of order, as long as all receives go through here.
 #[derive(Debug)]
 pub struct SeekTcp {
@@ -79,35 +83,81 @@ impl SeekTcp {
         result
     }
 
-    /// Sleeps until the attempt may succeed.
-    fn wait_for(&self, attempt: &Attempt, until: Deadline) -> Result<(), Errno> {
-        let mut state = self.state.lock()?;
-        if state.engine.needs(attempt) == 0 {
-            return Ok(());
+    /// Of a socket that nobody else polls: SO_RCVLOWAT may stay as the last sleep needed it, until somebody is told to
+    /// wait elsewhere (EAGAIN), or [`SeekTcp::share`] is called.
+    #[must_use]
+    pub fn private(self) -> Self {
+        if let Ok(mut state) = self.state.lock() {
+            state.waits = KernelWaits::private();
         }
-        // What was taken out opens the window.
-        self.call(&mut state, |engine, source| engine.discard_taken(source))?;
+        self
+    }
+
+    /// From now on others may poll the socket.
+    pub fn share(&self) {
+        if let Ok(mut state) = self.state.lock() {
+            state.waits.share(self.fd);
+        }
+    }
+
+    /// The caller is about to poll the socket.
+    pub fn settle(&self) {
+        if let Ok(mut state) = self.state.lock() {
+            state.waits.settle(self.fd);
+        }
+    }
+
+    /// As [`SeekTcp::with_engine`], for somebody who will wait elsewhere.
+    fn try_with_engine<R>(
+        &self,
+        call: impl FnOnce(&mut Engine, &mut KernelSource<'_>) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        let mut state = self.state.lock()?;
+        let result = self.call(&mut state, call);
+        if matches!(result, Err(Errno::AGAIN)) {
+            state.waits.settle(self.fd);
+        }
+        result
+    }
+
+    /// Sleeps until the attempt may succeed. Returns whether the kernel says that it will: if it fails nevertheless, the
+    /// kernel keeps something away, and `again` says so to the next call.
+    fn wait_for(&self, attempt: &Attempt, until: Deadline, again: bool) -> Result<bool, Errno> {
+        let mut state = self.state.lock()?;
+        if state.engine.needs(attempt) == 0 || (again && self.make_way(&mut state, attempt)?) {
+            return Ok(false);
+        }
+        if state.engine.taken_at_front() >= HELD {
+            self.call(&mut state, |engine, source| engine.discard_taken(source))?;
+        }
         let (front, end) = (state.engine.front(), state.engine.needed_end(attempt));
-        let wait = state.waits.begin(self.fd, front, end)?;
+        let sleep = state.waits.begin(self.fd, front, end)?;
         drop(state);
-        let slept = sleep_on_socket(&wait, self.fd, until);
+        let slept = sleep_on_socket(&sleep, self.fd, until);
         let mut state = self.state.lock()?;
         let front = state.engine.front();
-        let need = wait.position().saturating_sub(front);
-        let asked_for_it = state.waits.end(self.fd, front, wait);
-        let has_something = slept?;
-        if has_something && asked_for_it && (socket::unread(self.fd)? as u64) < need {
-            // The kernel keeps the rest away.
-            self.call(&mut state, |engine, source| engine.drain(source))?;
+        let asked_for_it = state.waits.end(self.fd, front, sleep);
+        Ok(slept? && asked_for_it)
+    }
+
+    /// The kernel says that there is something to receive, because no more can come (tcp(7)): what was taken goes first,
+    /// then all that has arrived. Returns whether another attempt is worthwhile.
+    fn make_way(&self, state: &mut SeekGuard<'_, State>, attempt: &Attempt) -> Result<bool, Errno> {
+        if (socket::unread(self.fd)? as u64) >= state.engine.needs(attempt) {
+            return Ok(true);
         }
-        Ok(())
+        let taken = state.engine.taken_at_front();
+        self.call(state, |engine, source| match taken {
+            0 => engine.drain(source),
+            _ => engine.discard_taken(source).map(|()| false),
+        })
     }
 }
 
 impl Seek for SeekTcp {
     fn try_seek(&self, at: At, into: &mut [IoSliceMut<'_>], flags: SeekFlags) -> Result<usize, Errno> {
         let mut scatter = Scatter::new(into);
-        self.with_engine(|engine, source| {
+        self.try_with_engine(|engine, source| {
             let attempt = engine.begin(at, scatter.remaining() as u64, flags)?;
             engine.attempt(source, attempt, &mut scatter)
         })
@@ -122,6 +172,7 @@ impl Seek for SeekTcp {
     ) -> Result<usize, Errno> {
         let len = into.iter().map(|buf| buf.len() as u64).sum();
         let begun = Cell::new(None);
+        let again = Cell::new(false);
         until_there(
             into,
             |scatter| {
@@ -134,14 +185,18 @@ impl Seek for SeekTcp {
                     engine.attempt(source, attempt, scatter)
                 })
             },
-            |deadline| begun.get().map_or(Ok(()), |attempt| self.wait_for(&attempt, deadline)),
+            |deadline| {
+                let Some(attempt) = begun.get() else { return Ok(()) };
+                again.set(self.wait_for(&attempt, deadline, again.get())?);
+                Ok(())
+            },
             until,
         )
     }
 
     fn try_recv(&self, into: &mut [IoSliceMut<'_>], peek: bool) -> Result<usize, Errno> {
         let mut scatter = Scatter::new(into);
-        self.with_engine(|engine, source| match peek {
+        self.try_with_engine(|engine, source| match peek {
             true => engine.peek(source, &mut scatter),
             false => engine.recv(source, &mut scatter),
         })
@@ -150,7 +205,14 @@ impl Seek for SeekTcp {
     fn wait(&self, at: At, len: u64, until: Deadline) -> Result<(), Errno> {
         let flags = SeekFlags { peek: true, partial: false };
         let attempt = self.state.lock()?.engine.begin(at, len, flags)?;
-        self.wait_for(&attempt, until)
+        if self.wait_for(&attempt, until, false)? {
+            let mut state = self.state.lock()?;
+            // For one byte the kernel never says so too early.
+            if state.engine.needs(&attempt) > 1 {
+                self.make_way(&mut state, &attempt)?;
+            }
+        }
+        Ok(())
     }
 
     fn make_room(&self) -> Result<(), Errno> {

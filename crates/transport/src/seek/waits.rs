@@ -5,6 +5,10 @@
 //! (tcp(7), `tcp_epollin_ready`): nothing more comes until something is taken out, and that is how a range that cannot
 //! arrive is found out. Whoever moves bytes away from the front of the socket sets the mark anew, and rings for those
 //! whose bytes it has moved.
+//!
+//! The mark goes back to what the application set when the last sleeper wakes. Where nobody else polls the socket that
+//! can wait until somebody is told to: the next sleeper then mostly finds the mark that it needs, and each system call
+//! saved counts against the copy that a seek saves.
 
 use std::time::Duration;
 
@@ -18,9 +22,11 @@ use crate::sys::{Fd, socket};
 pub struct KernelWaits {
     sleepers: Sleepers,
     /// SO_RCVLOWAT as the application set it.
-    low_water: Option<u32>,
-    /// It is not what the socket says now: another process has changed it for its own sleepers.
-    is_inherited: bool,
+    application: Option<u32>,
+    /// SO_RCVLOWAT as the socket has it, unless another process may have set it.
+    now: Option<u32>,
+    /// Nobody else polls the socket.
+    is_private: bool,
     /// A sleep has taken so long that the peer may have waited for an acknowledgement.
     acknowledges: bool,
 }
@@ -31,17 +37,37 @@ pub struct KernelWaits {
 const PUT_OFF: Duration = Duration::from_millis(20);
 
 impl KernelWaits {
+    /// Of a socket that nobody else polls.
+    #[must_use]
+    pub fn private() -> Self {
+        Self { is_private: true, ..Self::default() }
+    }
+
+    /// From now on others may poll the socket.
+    pub fn share(&mut self, fd: Fd) {
+        self.is_private = false;
+        self.settle(fd);
+    }
+
+    /// Nobody sleeps any more: whoever polls the socket finds it as the application wants it.
+    pub fn settle(&mut self, fd: Fd) {
+        if self.sleepers.is_empty() && self.now != self.application {
+            self.ask(fd, 0);
+        }
+    }
+
     /// Enters a sleeper for the bytes before `end`, with the socket's front at `front`.
     ///
     /// # Errors
     /// Those of eventfd(2).
     pub fn begin(&mut self, fd: Fd, front: u64, end: u64) -> Result<Sleep, Errno> {
-        let is_inherited = std::mem::take(&mut self.is_inherited);
-        if self.sleepers.is_empty() && !is_inherited {
-            self.low_water = socket::receive_low_water(fd).ok().map(|bytes| bytes as u32);
+        let is_known = self.is_private && self.application.is_some();
+        if self.sleepers.is_empty() && self.now == self.application && !is_known {
+            self.application = socket::receive_low_water(fd).ok().map(|bytes| bytes as u32);
+            self.now = self.application;
         }
         let sleep = self.sleepers.begin(end)?;
-        self.set_low_water(fd, front);
+        self.ask(fd, front);
         if self.acknowledges {
             socket::acknowledge_now(fd);
         }
@@ -53,7 +79,9 @@ impl KernelWaits {
         let was_least = self.sleepers.least(front).is_none_or(|least| least >= sleep.position());
         self.acknowledges |= sleep.since().elapsed() >= PUT_OFF;
         self.sleepers.end(sleep);
-        self.set_low_water(fd, front);
+        if !(self.is_private && self.sleepers.is_empty()) {
+            self.ask(fd, front);
+        }
         was_least
     }
 
@@ -61,13 +89,15 @@ impl KernelWaits {
     pub fn moved(&mut self, fd: Fd, front: u64) {
         if !self.sleepers.is_empty() {
             self.sleepers.wake(front);
-            self.set_low_water(fd, front);
+            self.ask(fd, front);
         }
     }
 
     /// Those who slept are threads of another process: this one was forked from it.
     pub fn forget(&mut self) {
-        self.is_inherited |= self.sleepers.forget();
+        if self.sleepers.forget() {
+            self.now = None;
+        }
     }
 
     /// Everybody looks again.
@@ -75,13 +105,16 @@ impl KernelWaits {
         self.moved(fd, u64::MAX);
     }
 
-    fn set_low_water(&self, fd: Fd, front: u64) {
+    /// Asks the kernel for what the first of the sleepers needs, or for what the application wants.
+    fn ask(&mut self, fd: Fd, front: u64) {
         let bytes = match self.sleepers.least(front) {
             Some(least) => u32::try_from(least - front).unwrap_or(u32::MAX),
-            None => self.low_water.unwrap_or(1),
+            None => self.application.unwrap_or(1),
         };
         // A failure costs wake-ups that come too early.
-        let _ = socket::set_receive_low_water(fd, bytes);
+        if self.now != Some(bytes) && socket::set_receive_low_water(fd, bytes).is_ok() {
+            self.now = Some(bytes);
+        }
     }
 }
 

@@ -226,13 +226,20 @@ pub fn is_nonblocking(fd: Fd) -> Result<bool, Errno> {
     Ok(rustix::fs::fcntl_getfl(fd.borrow())?.contains(rustix::fs::OFlags::NONBLOCK))
 }
 
+/// SO_RCVTIMEO; `None` waits for ever.
+///
+/// # Errors
+/// Those of getsockopt(2).
+pub fn receive_timeout(fd: Fd) -> Result<Option<Duration>, Errno> {
+    sockopt::socket_timeout(fd.borrow(), Timeout::Recv)
+}
+
 /// SO_RCVTIMEO and SO_SNDTIMEO; `None` waits for ever.
 ///
 /// # Errors
 /// Those of getsockopt(2).
 pub fn timeouts(fd: Fd) -> Result<(Option<Duration>, Option<Duration>), Errno> {
-    let recv = sockopt::socket_timeout(fd.borrow(), Timeout::Recv)?;
-    Ok((recv, sockopt::socket_timeout(fd.borrow(), Timeout::Send)?))
+    Ok((receive_timeout(fd)?, sockopt::socket_timeout(fd.borrow(), Timeout::Send)?))
 }
 
 /// SO_RCVLOWAT.
