@@ -71,7 +71,7 @@ impl Holders {
         }
     }
 
-    fn fork_arrived(&self, pid: u32) {
+    pub(super) fn fork_arrived(&self, pid: u32) {
         // Without a place for it, the fork stays pending, and nobody is taken to be alone.
         if self.add(pid)
             && let Some(pending) = self.word(1)
