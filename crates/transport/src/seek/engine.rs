@@ -164,9 +164,10 @@ impl Engine {
                 Look::Behind(bytes) => match self.drain_to(source, self.front.saturating_add(bytes))? {
                     Drain::Moved => {}
                     Drain::Nothing => return Ok(Stopped::Missing),
-                    Drain::Full if self.drained.is_empty() && source.arrived()? == 0 => {
-                        return Ok(Stopped::Missing);
-                    }
+                    Drain::Full if source.arrived()? > 0 => return Ok(Stopped::Full),
+                    Drain::Full if source.has_ended()? => return Ok(Stopped::Ended),
+                    // They may come, and be there to be received.
+                    Drain::Full if self.drained.is_empty() => return Ok(Stopped::Missing),
                     Drain::Full => return Ok(Stopped::Full),
                     Drain::Ended => return Ok(Stopped::Ended),
                 },
