@@ -40,6 +40,14 @@ pub struct Attempt {
     flags: SeekFlags,
 }
 
+impl Attempt {
+    /// Position of the first of them.
+    #[must_use]
+    pub fn start(&self) -> u64 {
+        self.span.start
+    }
+}
+
 impl Engine {
     /// For a stream of which `head` bytes were received. At most `memory` bytes are used for what keeps others
     /// away, and for what is moved in bulk.

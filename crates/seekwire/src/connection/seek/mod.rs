@@ -101,7 +101,22 @@ impl Connection {
     pub fn seek(
         &self,
         bufs: &mut [IoSliceMut<'_>],
-        at: At,
+        mut at: At,
+        flags: SeekFlags,
+        dont_wait: bool,
+    ) -> Result<usize, Errno> {
+        self.seek_again(bufs, &mut at, flags, dont_wait)
+    }
+
+    /// As [`Connection::seek`]; `at` becomes the position that was meant, so that a call that was interrupted can be
+    /// made again for the same bytes, wherever the head is by then.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn seek_again(
+        &self,
+        bufs: &mut [IoSliceMut<'_>],
+        at: &mut At,
         flags: SeekFlags,
         dont_wait: bool,
     ) -> Result<usize, Errno> {
@@ -116,8 +131,9 @@ impl Connection {
                 self.with_engine(seeking, asks_kernel.get(), |engine, source| {
                     let attempt = match begun.get() {
                         Some(attempt) => attempt,
-                        None => engine.begin(at, len, flags)?,
+                        None => engine.begin(*at, len, flags)?,
                     };
+                    *at = At::Position(attempt.start());
                     begun.set(Some(attempt));
                     engine.attempt(source, attempt, scatter)
                 })
