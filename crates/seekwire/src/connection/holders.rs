@@ -120,6 +120,9 @@ impl Connection {
     pub fn after_fork_child(&self) {
         let pid = thread::process_id();
         self.after_fork_child_sought();
+        // Those who slept are threads of the parent.
+        self.unaware.store(0, Ordering::Relaxed);
+        self.watchers.store(0, Ordering::Relaxed);
         match self.attached() {
             Some(link) => link.ring.queue.fork_arrived(pid),
             None => {

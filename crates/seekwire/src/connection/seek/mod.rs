@@ -42,6 +42,10 @@ pub(super) struct Seeking {
     door: OnceLock<Bell>,
     /// Changes when bytes have left the source: those that somebody waits for may be in library memory.
     moves: AtomicU32,
+    /// Who sleeps on the ring's bell for bytes in the middle was rung for since it looked, not by the peer.
+    leader_called: AtomicBool,
+    /// The next byte is in library memory.
+    head_drained: AtomicBool,
     /// For those who watch several connections, once one asked: the second is rung while the next byte is in library
     /// memory, the ring's is added when there is one.
     watch: OnceLock<(Bells, Bell)>,
@@ -72,6 +76,24 @@ pub enum Piece {
     Ring(Loan),
     /// A copy.
     Copy(Vec<u8>),
+}
+
+impl Seeking {
+    /// Has the one who sleeps on the ring's bell for bytes in the middle look again; the caller rings.
+    fn call_leader(&self, state: &State) {
+        self.moves.fetch_add(1, Ordering::Release);
+        if state.sleepers.leader(u64::MAX).is_some() {
+            self.leader_called.store(true, Ordering::SeqCst);
+        }
+    }
+
+    pub(super) fn leader_is_called(&self) -> bool {
+        self.leader_called.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn head_is_drained(&self) -> bool {
+        self.head_drained.load(Ordering::SeqCst)
+    }
 }
 
 impl Connection {
@@ -473,6 +495,8 @@ impl Connection {
 
     pub(super) fn after_fork_child_sought(&self) {
         let Some(seeking) = self.seeking.get() else { return };
+        // Whoever it was is a thread of the parent.
+        seeking.leader_called.store(false, Ordering::Relaxed);
         if seeking.state.is_held() {
             seeking.is_torn.store(true, Ordering::Relaxed);
         } else if let Ok(mut guard) = seeking.state.lock()
@@ -493,6 +517,8 @@ impl Connection {
                 state: SeekLock::new(None),
                 door: OnceLock::new(),
                 moves: AtomicU32::new(0),
+                leader_called: AtomicBool::new(false),
+                head_drained: AtomicBool::new(false),
                 watch: OnceLock::new(),
                 is_ring_watched: AtomicBool::new(false),
                 claim: OnceLock::new(),
@@ -575,8 +601,12 @@ impl Connection {
         let result = call(state, &place, front);
         let place = place.taken();
         let now = state.engine.front();
+        let drained = state.engine.has_drained();
+        if seeking.head_is_drained() != drained {
+            seeking.head_drained.store(drained, Ordering::SeqCst);
+        }
         if now != front {
-            seeking.moves.fetch_add(1, Ordering::Release);
+            seeking.call_leader(state);
             state.sleepers.wake(now);
             state.waits.moved(self.fd(), now);
             if let Some(Place::Attached(link, _)) = &place
@@ -586,7 +616,7 @@ impl Connection {
             }
         }
         if let Some((_, bell)) = seeking.watch.get()
-            && state.engine.has_drained() != state.shown
+            && drained != state.shown
         {
             state.shown = !state.shown;
             if state.shown { bell.ring() } else { bell.quiet() }
