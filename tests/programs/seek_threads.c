@@ -21,7 +21,9 @@ static void await_sleep(pid_t id)
 
 struct seeker {
     pthread_t thread;
-    int fd;
+    int fd, flags;
+    /* The offset or position is that of the pattern's byte `at`, and this. */
+    size_t base;
     size_t at, len;
     ssize_t result;
     int error;
@@ -33,17 +35,22 @@ static void *seek(void *argument)
 {
     struct seeker *seeker = argument;
     __atomic_store_n(&seeker->id, gettid(), __ATOMIC_RELEASE);
-    seeker->result = seek_recv(seeker->fd, seeker->bytes, seeker->len, SEEK_POSITION, FIRST + seeker->at);
+    seeker->result = seek_recv(seeker->fd, seeker->bytes, seeker->len, seeker->flags, seeker->base + seeker->at);
     seeker->error = errno;
     return NULL;
 }
 
-static void start_seeker(struct seeker *seeker, int fd, size_t at, size_t len)
+static void start(struct seeker *seeker)
 {
-    *seeker = (struct seeker){ .fd = fd, .at = at, .len = len };
     REQUIRE(pthread_create(&seeker->thread, NULL, seek, seeker) == 0);
     while (__atomic_load_n(&seeker->id, __ATOMIC_ACQUIRE) == 0)
         sched_yield();
+}
+
+static void start_seeker(struct seeker *seeker, int fd, size_t at, size_t len)
+{
+    *seeker = (struct seeker){ .fd = fd, .flags = SEEK_POSITION, .base = FIRST, .at = at, .len = len };
+    start(seeker);
 }
 
 static void many_wait_for_ranges_of_their_own(void)
@@ -138,14 +145,17 @@ static void one_seeks_and_one_reads(void)
     finish(shared_fd, &sender);
 }
 
-static void nothing(int signal)
+static int signals;
+
+static void count(int signal)
 {
     (void)signal;
+    __atomic_add_fetch(&signals, 1, __ATOMIC_RELEASE);
 }
 
 static void handle(int flags)
 {
-    struct sigaction action = { .sa_handler = nothing, .sa_flags = flags };
+    struct sigaction action = { .sa_handler = count, .sa_flags = flags };
     REQUIRE(sigaction(SIGUSR1, &action, NULL) == 0);
 }
 
@@ -166,6 +176,31 @@ static void signals_end_a_call_or_start_it_again(void)
         REQUIRE(pthread_kill(seeker.thread, SIGUSR1) == 0);
     }
     tell(&sender, "send 6000");
+    REQUIRE(pthread_join(seeker.thread, NULL) == 0);
+    REQUIRE(seeker.result == 1000 && is_pattern(seeker.bytes, 1000, 5000));
+    finish(fd, &sender);
+}
+
+/* Another thread receives while it sleeps, and moves the head from which offsets count. */
+static void what_starts_again_means_the_same_bytes(void)
+{
+    static struct seeker seeker;
+    struct sender sender;
+    int fd = connected(&sender, 0);
+    handle(SA_RESTART);
+    tell(&sender, "send 1000");
+    await(fd, 1000);
+    seeker = (struct seeker){ .fd = fd, .at = 5000, .len = 1000 };
+    start(&seeker);
+    await_sleep(seeker.id);
+    REQUIRE(recv(fd, buf, 1000, MSG_WAITALL) == 1000 && is_pattern(buf, 1000, 0));
+    await_sleep(seeker.id);
+    int before = __atomic_load_n(&signals, __ATOMIC_ACQUIRE);
+    REQUIRE(pthread_kill(seeker.thread, SIGUSR1) == 0);
+    while (__atomic_load_n(&signals, __ATOMIC_ACQUIRE) == before)
+        sched_yield();
+    await_sleep(seeker.id);
+    tell(&sender, "send 7000");
     REQUIRE(pthread_join(seeker.thread, NULL) == 0);
     REQUIRE(seeker.result == 1000 && is_pattern(seeker.bytes, 1000, 5000));
     finish(fd, &sender);
@@ -198,4 +233,5 @@ static void shutdown_wakes_who_waits(void)
 
 RUN(CASE(many_wait_for_ranges_of_their_own), CASE(a_receive_that_began_before_the_first_seek_is_over_first),
     CASE(one_seeks_and_one_reads), CASE(signals_end_a_call_or_start_it_again),
-    CASE(a_thread_that_sleeps_can_be_cancelled), CASE(shutdown_wakes_who_waits))
+    CASE(what_starts_again_means_the_same_bytes), CASE(a_thread_that_sleeps_can_be_cancelled),
+    CASE(shutdown_wakes_who_waits))

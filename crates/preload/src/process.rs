@@ -173,8 +173,9 @@ extern "C" fn before_fork() {
         held.iter().for_each(|object| object.numbers().acquire());
         sockets().for_each(|socket| socket.loans().acquire());
         stats::before_fork();
-        sockets().filter(|socket| !socket.is_listening()).for_each(|socket| socket.connection.before_fork());
+        // First: what is said to a plain connection or an attached one must not reach it in the middle of the change.
         endpoint::fork::before_fork();
+        sockets().filter(|socket| !socket.is_listening()).for_each(|socket| socket.connection.before_fork());
         // Until the fork is over: two threads may fork at once.
         std::mem::forget(held);
     });

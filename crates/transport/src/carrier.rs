@@ -167,9 +167,29 @@ impl Ring {
         until: Deadline,
         ready: impl Fn() -> bool,
     ) -> Result<Events, Errno> {
+        self.sleep_beside(want, published, socket, of_socket, until, ready, || false)
+    }
+
+    /// As [`Ring::sleep_for`], beside others who sleep on the same bell for reasons that the ring does not know.
+    /// `are_called` tells whether they have such a reason, true before the bell is rung for it, and until they have
+    /// come round: so long the bell is left rung.
+    ///
+    /// # Errors
+    /// As there.
+    #[expect(clippy::too_many_arguments, reason = "those of `sleep_for`, and one more")]
+    pub fn sleep_beside(
+        &self,
+        want: Events,
+        published: u64,
+        socket: Fd,
+        of_socket: Events,
+        until: Deadline,
+        ready: impl Fn() -> bool,
+        are_called: impl Fn() -> bool,
+    ) -> Result<Events, Errno> {
         // Whoever is armed now is another one, for whom it may have rung again.
         if self.queue.number_of_waiters() == 0 && self.bell.take_heard() {
-            self.silence(want);
+            self.silence(want, &are_called);
         }
         if want.read && self.queue.arm_data_for(published) {
             self.bell.ring();
@@ -188,7 +208,7 @@ impl Ring {
                         self.bell.quiet_later();
                         break Ok(Events::default());
                     }
-                    self.answer(want, &mut in_vain);
+                    self.answer(want, &mut in_vain, &are_called);
                     if want.read && self.queue.rearm_data_for(published) {
                         self.bell.ring();
                     }
@@ -206,11 +226,11 @@ impl Ring {
 
     /// Silences the bell for a waiter that it woke, unless it rang for those who wait for the other
     /// thing: they share the bell, and once silent it would let them sleep on.
-    fn answer(&self, want: Events, in_vain: &mut u32) {
+    fn answer(&self, want: Events, in_vain: &mut u32, are_called: &impl Fn() -> bool) {
         // What lies on the ring is not all that it rings for: bytes of others may have been moved to library memory.
         let others = self.queue.number_of_readers() > u64::from(want.read);
-        if !(self.is_for_others(want) || (others && *in_vain < PATIENCE)) {
-            self.silence(want);
+        if !(self.is_for_others(want) || are_called() || (others && *in_vain < PATIENCE)) {
+            self.silence(want, are_called);
             *in_vain = 0;
             return;
         }
@@ -220,9 +240,9 @@ impl Ring {
         if *in_vain < PATIENCE { std::thread::yield_now() } else { thread::nap(NAP) }
     }
 
-    fn silence(&self, want: Events) {
+    fn silence(&self, want: Events, are_called: &impl Fn() -> bool) {
         self.bell.quiet();
-        if self.is_for_others(want) {
+        if self.is_for_others(want) || are_called() {
             // It rang for them, at the latest just before the silence.
             self.bell.ring();
         }

@@ -16,13 +16,13 @@ use seekwire_transport::Errno;
 use seekwire_transport::carrier::{Carrier, Ring, Tcp};
 use seekwire_transport::layout::Geometry;
 use seekwire_transport::seek::{At, Loan, Seek, SeekFlags, SeekRing, SeekTcp, Way, cost};
-use seekwire_transport::sys::poll::{Deadline, Events};
+use seekwire_transport::sys::poll::{self, Deadline, Events};
 use seekwire_transport::sys::{Fd, socket};
 
 const MEMORY: usize = 64 << 20;
 const TAKE: SeekFlags = SeekFlags { peek: false, partial: false };
-/// Fits into every kernel's first receive buffer, whatever pieces it came in.
-const IN_FLIGHT: usize = 50_000;
+/// Twice as much fits into every kernel's first receive buffer, whatever pieces it came in.
+const IN_FLIGHT: usize = 40_000;
 
 /// One way to receive, with the end that sends.
 #[derive(Clone, Copy, Debug)]
@@ -151,7 +151,7 @@ impl Model<'_> {
         match *operation {
             Operation::Send(len) => {
                 let live = self.gone.len() - self.gone.iter().rposition(|gone| *gone).map_or(0, |at| at + 1);
-                if self.ended || live > IN_FLIGHT || self.gone.len() - head > 2 * IN_FLIGHT {
+                if self.ended || live + len > IN_FLIGHT || self.gone.len() + len - head > 2 * IN_FLIGHT {
                     return;
                 }
                 let bytes = self.pattern.bytes(self.gone.len() as u64, len);
@@ -506,6 +506,39 @@ fn a_range_behind_what_memory_holds_is_an_error() {
     assert_eq!(seek.try_recv(&mut [IoSliceMut::new(&mut [0; 8000])], false), Ok(8000));
     assert_eq!(seek.try_recv(&mut [IoSliceMut::new(&mut [0; 12_000])], false), Ok(12_000));
     assert_eq!(seek.try_recv(&mut [IoSliceMut::new(&mut [0; 1])], false), Err(Errno::AGAIN));
+}
+
+/// Where there is no memory for another byte, nor any to come.
+#[test]
+fn the_end_is_found_when_memory_is_full() {
+    for kind in kinds() {
+        for memory in [0, 4096] {
+            let pair = Pair::new(kind);
+            let (sender, receiver) = pair.ends(kind, memory);
+            let seek = receiver.seek();
+            send_all(sender, &vec![7; memory]);
+            seek.make_room().unwrap();
+            let mut buf = [0; 200];
+            let before = memory.saturating_sub(96);
+            let at = At::Position(before as u64);
+            let early = seek.try_seek(at, &mut [IoSliceMut::new(&mut buf)], TAKE);
+            // What an older kernel has cannot be looked at behind what has no place.
+            let never = memory > 0 && matches!(kind, Kind::Tcp(Way::Drain));
+            assert_eq!(early, Err(if never { Errno::NOBUFS } else { Errno::AGAIN }), "{kind:?}, {memory}");
+            sender.shutdown().unwrap();
+            if let Pair::Tcp { receiver, .. } = &pair {
+                let hangup = Events { hangup: true, ..Events::default() };
+                while !poll::look(Fd::from(receiver), hangup).unwrap().hangup {
+                    std::thread::yield_now();
+                }
+            }
+            let late = seek.try_seek(at, &mut [IoSliceMut::new(&mut buf)], TAKE);
+            assert_eq!(late, Ok(memory - before), "{kind:?}, {memory}");
+            let end =
+                seek.seek(At::Position(5000), &mut [IoSliceMut::new(&mut buf)], TAKE, &|| Ok(patience()));
+            assert_eq!(end, Ok(0), "{kind:?}, {memory}");
+        }
+    }
 }
 
 /// A reset that comes behind bytes in library memory is still an error, not the end of the stream.

@@ -26,11 +26,11 @@ pub(crate) unsafe extern "C-unwind" fn seek_recv(
     flags: c_int,
     offset: size_t,
 ) -> ssize_t {
-    let request = match Request::new(flags, MSG_PEEK | MSG_TRUNC, offset) {
+    let mut request = match Request::new(flags, MSG_PEEK | MSG_TRUNC, offset) {
         Ok(request) => request,
         Err(error) => return fail(error),
     };
-    answer(fd, |socket| take(socket, Buffers::Flat(buf, len), request))
+    answer(fd, |socket| take(socket, Buffers::Flat(buf, len), &mut request))
 }
 
 /// As seek_recv, into several buffers.
@@ -47,7 +47,7 @@ pub(crate) unsafe extern "C-unwind" fn seek_recvmsg(
 ) -> ssize_t {
     // SAFETY: valid or null, as the caller says.
     let Some(header) = (unsafe { message.as_mut() }) else { return fail(Errno::FAULT) };
-    let request = match Request::new(flags, MSG_PEEK | MSG_TRUNC | MSG_CMSG_CLOEXEC, offset) {
+    let mut request = match Request::new(flags, MSG_PEEK | MSG_TRUNC | MSG_CMSG_CLOEXEC, offset) {
         Ok(request) => request,
         Err(error) => return fail(error),
     };
@@ -57,7 +57,7 @@ pub(crate) unsafe extern "C-unwind" fn seek_recvmsg(
         Err(Errno::INVAL) => return fail(Errno::MSGSIZE),
         Err(error) => return fail(error),
     };
-    let result = answer(fd, |socket| take(socket, into, request));
+    let result = answer(fd, |socket| take(socket, into, &mut request));
     if result >= 0 {
         header.msg_namelen = 0;
         header.msg_controllen = 0;
@@ -66,11 +66,12 @@ pub(crate) unsafe extern "C-unwind" fn seek_recvmsg(
     result
 }
 
-fn take(socket: &SocketRef, into: Buffers, request: Request) -> Result<usize, Errno> {
+/// What is made again after a signal means the same bytes as at first.
+fn take(socket: &SocketRef, into: Buffers, request: &mut Request) -> Result<usize, Errno> {
     // SAFETY: the caller's own array.
     let len = request.most(unsafe { into.asked()? })?;
     if request.truncate {
-        return discard(socket, len, request);
+        return discard(socket, len, *request);
     }
     if let Buffers::Flat(base, len) = into
         && !is_possible(base, len)
@@ -79,7 +80,7 @@ fn take(socket: &SocketRef, into: Buffers, request: Request) -> Result<usize, Er
     }
     let Request { at, flags, dont_wait, .. } = request;
     // SAFETY: the caller passes buffers that may be written.
-    unsafe { into.lend_mut(|slices| socket.connection.seek(slices, at, flags, dont_wait)) }
+    unsafe { into.lend_mut(|slices| socket.connection.seek_again(slices, at, *flags, *dont_wait)) }
 }
 
 /// MSG_TRUNC: takes bytes and does nothing with them.

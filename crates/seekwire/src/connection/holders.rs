@@ -71,7 +71,7 @@ impl Holders {
         }
     }
 
-    fn fork_arrived(&self, pid: u32) {
+    pub(super) fn fork_arrived(&self, pid: u32) {
         // Without a place for it, the fork stays pending, and nobody is taken to be alone.
         if self.add(pid)
             && let Some(pending) = self.word(1)
@@ -120,6 +120,9 @@ impl Connection {
     pub fn after_fork_child(&self) {
         let pid = thread::process_id();
         self.after_fork_child_sought();
+        // Those who slept are threads of the parent.
+        self.unaware.store(0, Ordering::Relaxed);
+        self.watchers.store(0, Ordering::Relaxed);
         match self.attached() {
             Some(link) => link.ring.queue.fork_arrived(pid),
             None => {

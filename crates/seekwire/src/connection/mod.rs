@@ -149,6 +149,10 @@ pub struct Connection {
     link: OnceLock<Link>,
     /// Made by the first seek.
     seeking: OnceLock<Box<Seeking>>,
+    /// Asleep on the ring's bell, or about to be: since before the first seek, and who wait for the next byte without
+    /// receiving it.
+    unaware: AtomicU32,
+    watchers: AtomicU32,
     /// What the kernel said of the two addresses: once TCP has ended it does not any more.
     names: OnceLock<Box<(SocketAddr, SocketAddr)>>,
 }
@@ -187,6 +191,8 @@ impl Connection {
             holders: OnceLock::new(),
             link: OnceLock::new(),
             seeking: OnceLock::new(),
+            unaware: AtomicU32::new(0),
+            watchers: AtomicU32::new(0),
             names: OnceLock::new(),
         }
     }

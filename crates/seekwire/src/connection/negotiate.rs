@@ -39,6 +39,9 @@ pub(super) struct Negotiation {
     pending: Option<Pending>,
     /// Made for an offer that the acceptor's rendezvous had no room for.
     spare: Option<Side>,
+    /// An offer that was taken, when this process had forked meanwhile: the child receives from the kernel alone. Until
+    /// this end is ready the acceptor sends by TCP.
+    granted: Option<Box<Link>>,
     /// That the offerer's rendezvous had no room for.
     unsent: Option<Answer>,
     /// An acceptor has looked before, and there was no offer.
@@ -155,6 +158,9 @@ impl Connection {
         let registry = Registry::of_process().ok_or(Reason::NoRegistry)?;
         let tuple = self.tuple(negotiation)?;
         let slot = self.enter_registry(registry, &tuple)?;
+        if let Some(link) = negotiation.granted.take() {
+            return self.link_if_alone(negotiation, link);
+        }
         if let Some(answer) = negotiation.unsent.take() {
             self.answer(negotiation, registry, answer)?;
         }
@@ -289,8 +295,7 @@ impl Connection {
             (Message::Granted, Role::Connected) => match negotiation.pending.take() {
                 Some(pending) if pending.nonce == letter.datagram.nonce => {
                     let (link, _) = pending.side.join(letter)?;
-                    self.link(link);
-                    Ok(())
+                    self.link_if_alone(negotiation, Box::new(link))
                 }
                 other => {
                     negotiation.pending = other;
@@ -354,36 +359,45 @@ impl Connection {
         Side::new()?.join(letter)
     }
 
+    fn link_if_alone(&self, negotiation: &mut Negotiation, link: Box<Link>) -> Result<(), Reason> {
+        if !self.is_sole_holder() {
+            negotiation.granted = Some(link);
+            return Err(Reason::Shared);
+        }
+        self.link(*link);
+        Ok(())
+    }
+
     fn link(&self, link: Link) {
         if self.link.set(link).is_ok() {
             self.gate.attach();
         }
     }
 
-    /// The plain phase is over, and this caller ended it: nobody is inside a system call any more.
-    pub(super) fn begin_attached(&self) {
-        let Some(link) = self.link.get() else { return };
+    /// The plain phase is over, and this caller ended it: nobody is inside a system call any more, and nobody uses the
+    /// ring yet.
+    pub(super) fn begin_attached(&self, link: &Link) {
         let queue = &link.ring.queue;
         let (sent, received) = self.gate.bytes();
         let kernel = socket::kernel_counts(self.fd()).ok();
         // A peer that makes no room takes our end of TCP for our death unless it knows better.
         let is_shut = kernel.as_ref().is_some_and(|kernel| kernel.shut);
         queue.start(Start { tx_tcp_bytes: sent, rx_tcp_bytes: received, is_shut });
-        self.read_settings();
-        let reason = self.is_bypassed(kernel.as_ref(), sent, received).then_some(Reason::Bypassed);
+        let reason = match kernel {
+            // Forked since both ends agreed: the other process knows nothing of the ring.
+            _ if !self.is_sole_holder() => Some(Reason::Shared),
+            kernel => self.is_bypassed(kernel.as_ref(), sent, received).then_some(Reason::Bypassed),
+        };
         match reason {
             None => queue.set_ready(),
             Some(_) => queue.set_tcp_only(),
         }
         self.set_reason(reason);
-        self.watch_ring();
         tracing::debug!("fd {}: attached after {sent} bytes out, {received} in", self.fd().raw());
-        // The peer may be asleep with something to send.
-        link.ring.peer_bell.ring();
     }
 
     /// What the application set before anybody was interested.
-    fn read_settings(&self) {
+    pub(super) fn read_settings(&self) {
         let fd = self.fd();
         if let Ok(nonblocking) = socket::is_nonblocking(fd) {
             self.set_nonblocking(nonblocking);
@@ -408,5 +422,102 @@ impl Connection {
             tracing::info!("fd {}: {sent} out and {received} in seen, {kernel:?}", self.fd().raw());
         }
         bypassed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::atomic::Ordering;
+
+    use protocol::Carrier;
+    use transport::mem::OwnMemory;
+    use transport::sys::Fd;
+
+    use super::*;
+
+    /// The word of the receiving half's lock, and the bit in it that says that somebody waits.
+    const RX_LOCK: usize = 0x1c0;
+    const WAITERS: u64 = 1 << 31;
+
+    /// Both ends of a connection.
+    fn ends() -> ((TcpStream, Connection), (TcpStream, Connection)) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (b, _) = listener.accept().unwrap();
+        let (from, to) =
+            (Connection::new(Fd::from(&a), Role::Connected), Connection::new(Fd::from(&b), Role::Accepted));
+        ((a, from), (b, to))
+    }
+
+    fn offer(from: &Connection, to: &Connection) {
+        while from.negotiation().as_ref().is_none_or(|negotiation| negotiation.pending.is_none()) {
+            to.hurry();
+            from.hurry();
+        }
+    }
+
+    #[test]
+    fn who_has_forked_since_the_offer_stays_on_tcp_until_it_is_alone() {
+        let _alone = crate::fork::ALONE.lock();
+        let ((_a, from), (_b, to)) = ends();
+        offer(&from, &to);
+        from.before_fork();
+        while !to.is_attached() {
+            to.hurry();
+        }
+        from.hurry();
+        assert!(!from.is_attached(), "its child receives by TCP alone");
+        assert_eq!(from.reason(), Some(Reason::Shared));
+        assert_eq!(to.next_carrier(), Ok(Carrier::Tcp));
+        // Such a process never lives: their ids end at 2^22.
+        from.holders.get().unwrap().fork_arrived(0x3fff_ffff);
+        while !from.is_attached() {
+            from.hurry();
+        }
+        assert_eq!(to.next_carrier(), Ok(Carrier::Ring));
+    }
+
+    #[test]
+    fn who_has_forked_since_both_agreed_keeps_the_peer_off_the_ring() {
+        let _alone = crate::fork::ALONE.lock();
+        let ((_a, from), (_b, to)) = ends();
+        let bracket = to.enter_plain().unwrap();
+        offer(&from, &to);
+        while to.link.get().is_none() {
+            to.hurry();
+        }
+        to.before_fork();
+        drop(bracket);
+        while !from.is_attached() {
+            from.hurry();
+        }
+        assert!(to.is_attached());
+        assert_eq!(to.reason(), Some(Reason::Shared));
+        assert_eq!(from.next_carrier(), Ok(Carrier::Tcp));
+        assert_eq!(to.next_carrier(), Ok(Carrier::Tcp));
+    }
+
+    #[test]
+    fn nobody_uses_the_ring_before_it_knows_where_tcp_stands() {
+        let _alone = crate::fork::ALONE.lock();
+        let ((_a, from), (_b, to)) = ends();
+        let bracket = to.enter_plain().unwrap();
+        offer(&from, &to);
+        while to.link.get().is_none() {
+            to.hurry();
+        }
+        let queue = &to.link.get().unwrap().ring.queue;
+        let half = queue.try_rx().unwrap();
+        std::thread::scope(|scope| {
+            let last = scope.spawn(|| drop(bracket));
+            while queue.own().word(RX_LOCK).load(Ordering::Relaxed) & WAITERS == 0 {
+                assert!(!to.is_attached(), "others may use the ring, and TCP's bytes are not counted yet");
+                std::thread::yield_now();
+            }
+            drop(half);
+            last.join().unwrap();
+        });
+        assert!(to.is_attached());
     }
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::Connection;
+use crate::fork;
 use crate::registry::Slot;
 
 /// Phase and number of callers inside a bracket, in one word so that the change of phase and the last
@@ -76,6 +77,11 @@ impl Gate {
     /// The link is there: attach as soon as nobody is inside.
     pub(super) fn attach(&self) {
         self.word.fetch_or(ATTACHING, Ordering::AcqRel);
+    }
+
+    /// Whether to attach is all that is left to do: nobody is inside now.
+    fn may_attach(&self) -> bool {
+        self.word.load(Ordering::Acquire) & !SOUGHT == ATTACHING
     }
 
     /// Attaches if nobody is inside. True for the one caller that did it.
@@ -241,8 +247,22 @@ impl Connection {
 
     /// Leaves the plain phase if both ends have agreed and no caller is inside.
     pub(super) fn try_attach(&self) {
+        if !self.gate.may_attach() {
+            return;
+        }
+        let Some(link) = self.link.get() else { return };
+        // A process that is forked finds all of it done, or nothing.
+        let _inside = fork::enter();
+        // Others use the ring as soon as the gate says so: until the ring knows where TCP stands they wait for its
+        // halves, which are taken before. A signal handler that interrupted this leaves it to whom it interrupted.
+        let (Ok(rx), Ok(tx)) = (self.rx(link), self.tx(link)) else { return };
+        self.read_settings();
         if self.gate.try_attach() {
-            self.begin_attached();
+            self.begin_attached(link);
+            drop((rx, tx));
+            self.watch_ring();
+            // The peer may be asleep with something to send.
+            link.ring.peer_bell.ring();
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Waiting for an attached connection: one call's own waiting, and what poll, select and epoll need.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use protocol::Carrier;
@@ -28,6 +28,22 @@ impl Patience {
     }
 }
 
+/// One of those who wait, until it is dropped.
+struct Counted<'c>(&'c AtomicU32);
+
+impl<'c> Counted<'c> {
+    fn among(number: &'c AtomicU32) -> Self {
+        number.fetch_add(1, Ordering::SeqCst);
+        Self(number)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl Connection {
     // ---- one call's own waiting ---------------------------------------------------------------
 
@@ -44,11 +60,12 @@ impl Connection {
         let q = &link.ring.queue;
         let ready =
             || mark.map_or_else(|| q.has_record(), |mark| q.published_mark() != mark) || self.is_sought();
-        self.wait_until(link, carrier, until, 0, interrupts, ready)
+        self.wait_until(link, carrier, until, 0, interrupts, Some(&self.unaware), ready)
     }
 
-    /// Sleeps until `ready`; woken not before the peer has published so many bytes in all, if nobody else waits. Else as
-    /// [`Self::wait_to_receive`].
+    /// Sleeps until `ready`, counted in `among`; woken not before the peer has published so many bytes in all, if nobody
+    /// else waits. Else as [`Self::wait_to_receive`].
+    #[expect(clippy::too_many_arguments, reason = "of a wait and of what it is for")]
     pub(super) fn wait_until(
         &self,
         link: &Link,
@@ -56,6 +73,7 @@ impl Connection {
         until: Deadline,
         published: u64,
         interrupts: u32,
+        among: Option<&AtomicU32>,
         ready: impl Fn() -> bool,
     ) -> Result<bool, Errno> {
         let q = &link.ring.queue;
@@ -69,7 +87,10 @@ impl Connection {
         }
         let read = Events { read: true, ..Events::default() };
         let of_socket = Events { write: owes, ..read };
-        match link.ring.sleep_for(read, published, self.fd(), of_socket, until, ready) {
+        let _counted = among.map(Counted::among);
+        let are_called = || self.others_are_called();
+        let slept = link.ring.sleep_beside(read, published, self.fd(), of_socket, until, ready, are_called);
+        match slept {
             Ok(events) => self.not_interrupted(interrupts).map(|()| events.read || events.dead),
             Err(Errno::TIMEDOUT) => Err(Errno::AGAIN),
             Err(error) => Err(error),
@@ -93,6 +114,7 @@ impl Connection {
                         if rung {
                             link.ring.bell.quiet();
                             link.ring.disarm(Events::default());
+                            self.call_others_again(link);
                         }
                         Ok(())
                     }
@@ -157,7 +179,9 @@ impl Connection {
             let shut = q.peer_is_shut();
             let of_socket = Events { hangup: !shut, ..Events::default() };
             let this_time = if shut { until.at_most(CHECK) } else { until };
-            match link.ring.sleep(write, self.fd(), of_socket, this_time, ready) {
+            let are_called = || self.others_are_called();
+            let slept = link.ring.sleep_beside(write, 0, self.fd(), of_socket, this_time, ready, are_called);
+            match slept {
                 Ok(events) if events.dead || (events.hangup && !q.peer_is_shut()) => link.peer_is_gone(),
                 Ok(_) => {}
                 Err(Errno::TIMEDOUT) if !until.is_over() => {
@@ -242,6 +266,27 @@ impl Connection {
     pub fn quiet_bell(&self) {
         if let Some(link) = self.attached() {
             link.ring.bell.quiet();
+            self.call_others_again(link);
+        }
+    }
+
+    /// Whether somebody of this end who sleeps on the ring's bell was called for what the peer's rings do not tell of,
+    /// and has yet to come round: one who began before the first seek, one who waits for the next byte while that is
+    /// in library memory, one who waits for bytes in the middle when others moved some. Each of them counts
+    /// or is entered before it looks for the last time, and each reason is noted before the bell is rung, so whoever
+    /// silences the bell afterwards sees both, and leaves it rung or rings it again: nobody sleeps on.
+    pub(super) fn others_are_called(&self) -> bool {
+        self.seeking.get().is_some_and(|seeking| {
+            self.unaware.load(Ordering::SeqCst) > 0
+                || seeking.leader_is_called()
+                || (self.watchers.load(Ordering::SeqCst) > 0 && seeking.head_is_drained())
+        })
+    }
+
+    /// The bell was silenced, perhaps for them.
+    fn call_others_again(&self, link: &Link) {
+        if self.others_are_called() {
+            link.ring.bell.ring();
         }
     }
 
@@ -275,22 +320,29 @@ impl Connection {
             return Ok(());
         }
         let Some(link) = self.attached() else {
+            // Of a sought connection another thread can move the next byte to library memory.
+            let bell = want.read.then(|| self.seek_bell()).flatten().unwrap_or(Fd::new(-1));
             let _bracket = self.enter_plain();
-            return poll::wait(Fd::new(-1), self.fd(), wanted, until).map(drop);
+            return poll::wait(bell, self.fd(), wanted, until).map(drop);
         };
         loop {
             self.attend();
             let begun = self.readiness();
+            let sought = self.is_sought();
+            let _counted =
+                want.read.then(|| Counted::among(if sought { &self.watchers } else { &self.unaware }));
             let ready = || {
                 let now = self.readiness();
                 (want.read && now.read)
+                    || self.is_sought() != sought
                     || (want.write && now.write)
                     || (now.tx_on_ring, now.owes) != (begun.tx_on_ring, begun.owes)
                     || link.ring.queue.wants_attention()
             };
             let room = begun.owes || (want.write && !begun.tx_on_ring);
-            let events =
-                link.ring.sleep(wanted, self.fd(), Events { write: room, ..wanted }, until, ready)?;
+            let of_socket = Events { write: room, ..wanted };
+            let are_called = || self.others_are_called();
+            let events = link.ring.sleep_beside(wanted, 0, self.fd(), of_socket, until, ready, are_called)?;
             let now = self.readiness();
             let by_kernel = events.read || events.dead || (events.write && want.write && !now.owes);
             if by_kernel || (want.read && now.read) || (want.write && now.write) {
@@ -323,12 +375,14 @@ impl Connection {
         };
         let of_socket = Events { write: !tx_on_ring || q.owed() > 0, ..either };
         link.ring
-            .sleep(
+            .sleep_beside(
                 Events { read: true, write: true, ..Events::default() },
+                0,
                 self.fd(),
                 of_socket,
                 until,
                 ready,
+                || self.others_are_called(),
             )
             .map(drop)
     }

@@ -40,6 +40,14 @@ pub struct Attempt {
     flags: SeekFlags,
 }
 
+impl Attempt {
+    /// Position of the first of them.
+    #[must_use]
+    pub fn start(&self) -> u64 {
+        self.span.start
+    }
+}
+
 impl Engine {
     /// For a stream of which `head` bytes were received. At most `memory` bytes are used for what keeps others
     /// away, and for what is moved in bulk.
@@ -164,9 +172,10 @@ impl Engine {
                 Look::Behind(bytes) => match self.drain_to(source, self.front.saturating_add(bytes))? {
                     Drain::Moved => {}
                     Drain::Nothing => return Ok(Stopped::Missing),
-                    Drain::Full if self.drained.is_empty() && source.arrived()? == 0 => {
-                        return Ok(Stopped::Missing);
-                    }
+                    Drain::Full if source.arrived()? > 0 => return Ok(Stopped::Full),
+                    Drain::Full if source.has_ended()? => return Ok(Stopped::Ended),
+                    // They may come, and be there to be received.
+                    Drain::Full if self.drained.is_empty() => return Ok(Stopped::Missing),
                     Drain::Full => return Ok(Stopped::Full),
                     Drain::Ended => return Ok(Stopped::Ended),
                 },

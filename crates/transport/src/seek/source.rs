@@ -54,6 +54,19 @@ pub trait Source {
     /// Those of ioctl(2).
     fn arrived(&mut self) -> Result<u64, Errno>;
 
+    /// Whether the stream ends at the front. Nothing is received for that, so no memory is needed.
+    ///
+    /// # Errors
+    /// Those of recv(2), ioctl(2), not EAGAIN.
+    fn has_ended(&mut self) -> Result<bool, Errno> {
+        match self.receive(&mut Scatter::new(&mut []), 0) {
+            // It also is the answer where bytes are. They stay, so those that came before are still there.
+            Ok(_) => Ok(self.arrived()? == 0),
+            Err(Errno::AGAIN) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Average size of what is asked for, in bytes, below which it is best moved to library memory in bulk.
     fn bulk_below(&self) -> u32;
 

@@ -8,8 +8,11 @@
 //! What is kept here is not shared with a child that is forked: the process that receives first after a fork goes on,
 //! the other one is refused (EBUSY).
 
+mod holders;
+mod receive;
 mod source;
 mod waiting;
+mod watch;
 
 use std::cell::Cell;
 use std::io::IoSliceMut;
@@ -18,18 +21,17 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use protocol::switch::RxStep;
 use transport::Errno;
-use transport::iov::Scatter;
 use transport::mem::Common;
 use transport::queue::Violation;
 use transport::seek::{
-    At, Engine, Extent, KernelWaits, Loan, Loans, PeekCursor, SeekFlags, SeekGuard, SeekLock, Sleepers,
-    Source, Way, until_there,
+    At, Engine, Extent, KernelWaits, Loan, Loans, PeekCursor, SeekFlags, SeekGuard, SeekLock, Sleepers, Way,
+    until_there,
 };
 use transport::sys::bell::{Bell, Bells};
 use transport::sys::poll::Deadline;
-use transport::sys::{Fd, socket, thread};
+use transport::sys::thread;
 
-use super::{Connection, RecvFlags, timeout};
+use super::Connection;
 use crate::Config;
 use source::{Inflow, LazyPlace, Place};
 
@@ -42,6 +44,10 @@ pub(super) struct Seeking {
     door: OnceLock<Bell>,
     /// Changes when bytes have left the source: those that somebody waits for may be in library memory.
     moves: AtomicU32,
+    /// Who sleeps on the ring's bell for bytes in the middle was rung for since it looked, not by the peer.
+    leader_called: AtomicBool,
+    /// The next byte is in library memory.
+    head_drained: AtomicBool,
     /// For those who watch several connections, once one asked: the second is rung while the next byte is in library
     /// memory, the ring's is added when there is one.
     watch: OnceLock<(Bells, Bell)>,
@@ -74,6 +80,24 @@ pub enum Piece {
     Copy(Vec<u8>),
 }
 
+impl Seeking {
+    /// Has the one who sleeps on the ring's bell for bytes in the middle look again; the caller rings.
+    fn call_leader(&self, state: &State) {
+        self.moves.fetch_add(1, Ordering::Release);
+        if state.sleepers.leader(u64::MAX).is_some() {
+            self.leader_called.store(true, Ordering::SeqCst);
+        }
+    }
+
+    pub(super) fn leader_is_called(&self) -> bool {
+        self.leader_called.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn head_is_drained(&self) -> bool {
+        self.head_drained.load(Ordering::SeqCst)
+    }
+}
+
 impl Connection {
     /// Whether bytes were ever received out of order: then every receive goes through [`Connection::recv`], also in
     /// the plain phase.
@@ -101,7 +125,22 @@ impl Connection {
     pub fn seek(
         &self,
         bufs: &mut [IoSliceMut<'_>],
-        at: At,
+        mut at: At,
+        flags: SeekFlags,
+        dont_wait: bool,
+    ) -> Result<usize, Errno> {
+        self.seek_again(bufs, &mut at, flags, dont_wait)
+    }
+
+    /// As [`Connection::seek`]; `at` becomes the position that was meant, so that a call that was interrupted can be
+    /// made again for the same bytes, wherever the head is by then.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn seek_again(
+        &self,
+        bufs: &mut [IoSliceMut<'_>],
+        at: &mut At,
         flags: SeekFlags,
         dont_wait: bool,
     ) -> Result<usize, Errno> {
@@ -116,8 +155,9 @@ impl Connection {
                 self.with_engine(seeking, asks_kernel.get(), |engine, source| {
                     let attempt = match begun.get() {
                         Some(attempt) => attempt,
-                        None => engine.begin(at, len, flags)?,
+                        None => engine.begin(*at, len, flags)?,
                     };
+                    *at = At::Position(attempt.start());
                     begun.set(Some(attempt));
                     engine.attempt(source, attempt, scatter)
                 })
@@ -266,208 +306,6 @@ impl Connection {
         })
     }
 
-    // ---- receiving in order ---------------------------------------------------------------------
-
-    /// [`Connection::recv`] of a sought connection.
-    pub(super) fn recv_sought(&self, bufs: &mut [IoSliceMut<'_>], flags: RecvFlags) -> Result<usize, Errno> {
-        let seeking = self.seeking();
-        let mut scatter = Scatter::new(bufs);
-        self.recv_sought_into(seeking, &mut scatter, flags)
-    }
-
-    /// Goes on with a receive that began before the first seek.
-    #[cold]
-    pub(super) fn go_on_sought(
-        &self,
-        scatter: &mut Scatter<'_, '_>,
-        flags: RecvFlags,
-    ) -> Result<usize, Errno> {
-        self.recv_sought_into(self.seeking(), scatter, flags)
-    }
-
-    fn recv_sought_into(
-        &self,
-        seeking: &Seeking,
-        scatter: &mut Scatter<'_, '_>,
-        flags: RecvFlags,
-    ) -> Result<usize, Errno> {
-        let interrupts = self.interrupts();
-        let mut asks_kernel = flags.dont_wait || self.is_nonblocking();
-        let enough = self.enough(scatter.remaining() + scatter.filled(), flags);
-        let mut until = None;
-        loop {
-            if scatter.remaining() == 0 {
-                return Ok(scatter.filled());
-            }
-            let before = scatter.filled();
-            let tried = self.with_engine(seeking, asks_kernel, |engine, source| {
-                let n = match flags {
-                    RecvFlags { peek: true, .. } => engine.peek(source, scatter)?,
-                    RecvFlags { truncate: true, .. } => discard(engine, source, scatter)?,
-                    _ => engine.recv(source, scatter)?,
-                };
-                // What a further receive needs: a byte more at the head, or, looked at, at the end of what was seen.
-                let more =
-                    if flags.peek { At::Position(engine.extent(source)?.arrived) } else { At::Offset(0) };
-                Ok((n, engine.begin(more, 1, SeekFlags { peek: true, partial: true })?))
-            });
-            let stop = |error, filled: usize| {
-                if filled == 0 {
-                    return Err(error);
-                }
-                // The kernel says it once: the next call does.
-                self.keep_for_next(seeking, error);
-                Ok(filled)
-            };
-            let (n, attempt) = match tried {
-                Ok((n, _)) if scatter.filled() >= enough || n == 0 => return Ok(scatter.filled()),
-                Ok((n, attempt)) => (n, Some(attempt)),
-                Err(Errno::AGAIN) => (0, None),
-                Err(error) => return stop(error, before),
-            };
-            if self.receive_shut.load(Ordering::Relaxed) {
-                return Ok(scatter.filled());
-            }
-            if flags.dont_wait || self.is_nonblocking() {
-                return stop(Errno::AGAIN, scatter.filled());
-            }
-            let until = *until.get_or_insert_with(|| self.receive_deadline());
-            let slept = self.wait_for_more(seeking, attempt, until, interrupts);
-            match slept {
-                Ok(ready) => asks_kernel |= ready,
-                Err(error) => return stop(error, scatter.filled()),
-            }
-            if flags.peek {
-                scatter.rewind(n);
-            }
-        }
-    }
-
-    fn keep_for_next(&self, seeking: &Seeking, error: Errno) {
-        let _ = self.with_engine(seeking, false, |engine, _| {
-            engine.keep(error);
-            Ok(())
-        });
-    }
-
-    fn receive_deadline(&self) -> Deadline {
-        Deadline::after(timeout(&self.recv_timeout))
-    }
-
-    // ---- what there is ------------------------------------------------------------------------
-
-    /// Bytes that a receive would give at once; holes do not count.
-    pub(super) fn unread_sought(&self) -> Result<usize, Errno> {
-        let unread = self.with_engine(self.seeking(), true, |engine, source| {
-            engine.discard_taken(source)?;
-            engine.unread(source)
-        })?;
-        Ok(usize::try_from(unread).unwrap_or(usize::MAX))
-    }
-
-    /// Whether the next byte is in library memory. What was taken at the head of the kernel's queue is thrown away,
-    /// so that the kernel's word on the rest counts.
-    pub(super) fn has_drained(&self) -> bool {
-        let Some(seeking) = self.seeking.get() else { return false };
-        self.with_engine(seeking, false, |engine, source| {
-            engine.discard_taken(source)?;
-            Ok(engine.has_drained())
-        })
-        .unwrap_or(false)
-    }
-
-    /// For those who watch several connections, of a sought one: readable while the next byte is in library memory, or
-    /// the ring's bell is rung.
-    pub(super) fn seek_bell(&self) -> Option<Fd> {
-        let seeking = self.seeking.get()?;
-        if seeking.watch.get().is_none() {
-            let (bells, bell) = (Bells::new().ok()?, Bell::new().ok()?);
-            bells.add(&bell).ok()?;
-            if seeking.watch.set((bells, bell)).is_ok() {
-                // Those who sleep now have lowered what the kernel tells the others: they look again.
-                let _ = self.with_place(seeking, false, |state, _, _| {
-                    state.waits.wake_all(self.fd());
-                    Ok(())
-                });
-            }
-        }
-        self.watch_ring();
-        seeking.watch.get().map(|(bells, _)| bells.fd())
-    }
-
-    /// From now on those who watch several connections hear of the ring, if there is one.
-    pub(super) fn watch_ring(&self) {
-        if let Some(seeking) = self.seeking.get()
-            && let (Some((bells, _)), Some(link)) = (seeking.watch.get(), self.attached())
-            && !seeking.is_ring_watched.load(Ordering::Relaxed)
-            && bells.add(&link.ring.bell).is_ok()
-        {
-            seeking.is_ring_watched.store(true, Ordering::Relaxed);
-        }
-    }
-
-    /// Whether a holder who does not know of holes can go on with the socket; if so, it may. Nobody makes a hole as
-    /// long as what is returned is held.
-    pub(super) fn hand_over_sought(&self) -> Result<Option<impl Sized + '_>, Errno> {
-        let Some(seeking) = self.seeking.get() else { return Ok(None) };
-        let mut guard = self.lock(seeking)?;
-        let state = guard.as_mut().ok_or(Errno::IO)?;
-        self.with_state(seeking, state, false, |state, place, front| {
-            if state.engine.has_drained() || !state.engine.is_in_order() || state.loans.count() > 0 {
-                return Err(Errno::BUSY);
-            }
-            let State { engine, cursor, loans, violation, .. } = state;
-            let mut source =
-                Inflow { connection: self, place, cursor, loans, front, asks_kernel: false, violation };
-            engine.discard_taken(&mut source)?;
-            let _ = socket::forget_peek_offset(self.fd());
-            Ok(())
-        })?;
-        Ok(Some(guard))
-    }
-
-    /// The last holder closes: what was taken is no longer unread, and what is in library memory is.
-    pub(super) fn close_sought(&self) {
-        if let Some(seeking) = self.seeking.get() {
-            let unread = self.with_engine(seeking, false, |engine, source| {
-                engine.discard_taken(source)?;
-                Ok(engine.has_drained())
-            });
-            if unread == Ok(true) {
-                socket::reset_on_close(self.fd());
-            }
-        }
-    }
-
-    // ---- fork -----------------------------------------------------------------------------------
-
-    pub(super) fn before_fork_sought(&self) {
-        if let Some(seeking) = self.seeking.get() {
-            let Ok(claim) = Common::with_forks(size_of::<u64>()) else { return };
-            match seeking.claim.get() {
-                // Whoever had it goes on if it wants to.
-                Some(claim) => {
-                    let me = u64::from(thread::process_id());
-                    let _ = claim.word(0).compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed);
-                }
-                None => drop(seeking.claim.set(claim)),
-            }
-        }
-    }
-
-    pub(super) fn after_fork_child_sought(&self) {
-        let Some(seeking) = self.seeking.get() else { return };
-        if seeking.state.is_held() {
-            seeking.is_torn.store(true, Ordering::Relaxed);
-        } else if let Ok(mut guard) = seeking.state.lock()
-            && let Some(state) = guard.as_mut()
-        {
-            // They sleep in the parent: nobody here may count on them to wake anybody.
-            state.sleepers.forget();
-            state.waits.forget();
-        }
-    }
-
     // ---- the engine ---------------------------------------------------------------------------
 
     fn seeking(&self) -> &Seeking {
@@ -477,6 +315,8 @@ impl Connection {
                 state: SeekLock::new(None),
                 door: OnceLock::new(),
                 moves: AtomicU32::new(0),
+                leader_called: AtomicBool::new(false),
+                head_drained: AtomicBool::new(false),
                 watch: OnceLock::new(),
                 is_ring_watched: AtomicBool::new(false),
                 claim: OnceLock::new(),
@@ -559,8 +399,12 @@ impl Connection {
         let result = call(state, &place, front);
         let place = place.taken();
         let now = state.engine.front();
+        let drained = state.engine.has_drained();
+        if seeking.head_is_drained() != drained {
+            seeking.head_drained.store(drained, Ordering::SeqCst);
+        }
         if now != front {
-            seeking.moves.fetch_add(1, Ordering::Release);
+            seeking.call_leader(state);
             state.sleepers.wake(now);
             state.waits.moved(self.fd(), now);
             if let Some(Place::Attached(link, _)) = &place
@@ -570,7 +414,7 @@ impl Connection {
             }
         }
         if let Some((_, bell)) = seeking.watch.get()
-            && state.engine.has_drained() != state.shown
+            && drained != state.shown
         {
             state.shown = !state.shown;
             if state.shown { bell.ring() } else { bell.quiet() }
@@ -583,17 +427,4 @@ impl Connection {
             _ => result,
         }
     }
-}
-
-/// MSG_TRUNC: what would have been received goes nowhere.
-fn discard(
-    engine: &mut Engine,
-    source: &mut impl Source,
-    scatter: &mut Scatter<'_, '_>,
-) -> Result<usize, Errno> {
-    let mut nowhere = [0; 16 << 10];
-    let len = scatter.remaining().min(nowhere.len());
-    let n = engine.recv(source, &mut Scatter::new(&mut [IoSliceMut::new(&mut nowhere[..len])]))?;
-    scatter.skip(n);
-    Ok(n)
 }

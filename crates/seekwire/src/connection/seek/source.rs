@@ -319,6 +319,23 @@ impl Source for Inflow<'_, '_> {
         }
     }
 
+    fn has_ended(&mut self) -> Result<bool, Errno> {
+        let rx = match self.place.get()? {
+            Place::Plain(_) => return self.kernel().has_ended(),
+            Place::Attached(_, rx) => rx,
+        };
+        match self.step(rx)? {
+            Step::TcpUnbounded => {
+                let ended = self.kernel().has_ended();
+                rx.end_unbounded_read();
+                // The sender may have entered the ring, and shut TCP down, since the ring was looked at.
+                Ok(ended? && !rx.has_more())
+            }
+            Step::End => Ok(true),
+            Step::Ring | Step::Tcp(_) | Step::Nothing => Ok(false),
+        }
+    }
+
     fn bulk_below(&self) -> u32 {
         if self.discards_cheaply() { cost::switch_on_ring() } else { cost::switch() }
     }

@@ -1,6 +1,6 @@
 //! Sleeping for bytes in the middle of a stream.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use protocol::Carrier;
 use transport::Errno;
@@ -90,6 +90,10 @@ impl Connection {
             && let Ok(mut guard) = seeking.state.lock()
             && let Some(state) = guard.as_mut()
         {
+            seeking.call_leader(state);
+            if let Some(link) = self.attached() {
+                link.ring.bell.ring();
+            }
             state.sleepers.wake(u64::MAX);
             state.waits.wake_all(self.fd());
         }
@@ -147,7 +151,7 @@ impl Connection {
             {
                 let sleep = state.sleepers.begin(state.engine.needed_end(attempt))?;
                 if is_far && let Some(link) = self.attached() {
-                    seeking.moves.fetch_add(1, Ordering::Release);
+                    seeking.call_leader(state);
                     link.ring.bell.ring();
                 }
                 drop(guard);
@@ -168,14 +172,22 @@ impl Connection {
                 let wakes_at = state.sleepers.lead(if mark.is_some() { front } else { end }, front);
                 let published = if mark.is_some() { 0 } else { q.published_with(wakes_at - front) };
                 let moves = seeking.moves.load(Ordering::Acquire);
+                seeking.leader_called.store(false, Ordering::SeqCst);
                 drop(guard);
+                // Either they see that the connection is sought when they look for the last time, or they are seen here.
+                fence(Ordering::SeqCst);
+                if self.others_are_called() {
+                    link.ring.bell.ring();
+                }
                 let ready = || {
                     mark.map_or_else(|| q.peer_has_published(published), |mark| q.published_mark() != mark)
                         || seeking.moves.load(Ordering::Acquire) != moves
                 };
-                let slept = self.wait_until(link, carrier, until, published, interrupts, ready);
+                let slept = self.wait_until(link, carrier, until, published, interrupts, None, ready);
                 let slept = slept.map(|by_socket| by_socket || q.peer_is_shut());
-                if let Some(state) = self.lock(seeking)?.as_mut() {
+                let guard = self.lock(seeking);
+                seeking.leader_called.store(false, Ordering::SeqCst);
+                if let Some(state) = guard?.as_mut() {
                     state.sleepers.end_lead();
                 }
                 slept
@@ -231,5 +243,171 @@ impl Connection {
             return if loans.count() > 0 { Err(Errno::NOBUFS) } else { Ok(news) };
         }
         Ok(if is_said { news } else { How::Ring })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{IoSlice, IoSliceMut};
+    use std::net::{TcpListener, TcpStream};
+    use std::path::{Path, PathBuf};
+    use std::time::Duration;
+
+    use protocol::Role;
+
+    use super::*;
+    use crate::connection::{Interest, Link, RecvFlags, SendFlags};
+
+    const READ: Events = Events { read: true, write: false, hangup: false, dead: false };
+    const HEAD: Interest = Interest { read: true, write: false };
+    /// Long enough never to be reached unless a wake-up was lost.
+    const LONG: Duration = Duration::from_secs(60);
+    /// More than a waiter makes that leaves the bell to others, before it loses its patience.
+    const MANY: u64 = 400;
+
+    struct Pair {
+        from: Connection,
+        to: Connection,
+        _sockets: [TcpStream; 2],
+    }
+
+    fn attached() -> Pair {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (b, _) = listener.accept().unwrap();
+        let (from, to) =
+            (Connection::new(Fd::from(&a), Role::Connected), Connection::new(Fd::from(&b), Role::Accepted));
+        while !(from.is_attached() && to.is_attached()) {
+            to.hurry();
+            from.hurry();
+        }
+        to.set_recv_timeout(Some(LONG));
+        Pair { from, to, _sockets: [a, b] }
+    }
+
+    fn send(from: &Connection, bytes: &[u8]) {
+        let sent = from.send(&[IoSlice::new(bytes)], SendFlags { no_signal: true, ..SendFlags::default() });
+        assert_eq!(sent, Ok(bytes.len()));
+    }
+
+    fn receive(to: &Connection, len: usize) {
+        let flags = RecvFlags { wait_all: true, ..RecvFlags::default() };
+        assert_eq!(to.recv(&mut [IoSliceMut::new(&mut vec![0; len])], flags), Ok(len));
+    }
+
+    fn thread() -> PathBuf {
+        Path::new("/proc").join(std::fs::read_link("/proc/thread-self").unwrap())
+    }
+
+    fn until_asleep(thread: &Path) {
+        while !std::fs::read_to_string(thread.join("stat")).unwrap().contains(") S") {
+            std::thread::yield_now();
+        }
+    }
+
+    fn switches(thread: &Path) -> u64 {
+        let status = std::fs::read_to_string(thread.join("status")).unwrap();
+        let number = |line: &str| line.rsplit('\t').next().unwrap().parse::<u64>().unwrap();
+        status.lines().filter(|line| line.contains("ctxt_switches")).map(number).sum()
+    }
+
+    fn is_rung(link: &Link) -> bool {
+        poll::look(link.ring.bell.fd(), READ).unwrap().read
+    }
+
+    /// Requires that the bell stays rung while `thread` wakes and wakes.
+    fn is_left_rung(link: &Link, thread: &Path) {
+        let begin = switches(thread);
+        while switches(thread) < begin + MANY {
+            assert!(is_rung(link), "silenced for somebody who has not come round");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn who_watches_the_head_is_not_kept_asleep_by_a_seeker() {
+        let _alone = crate::fork::ALONE.lock();
+        let pair = attached();
+        let (to, link) = (&pair.to, pair.to.attached().unwrap());
+        std::thread::scope(|scope| {
+            let (ids, started) = std::sync::mpsc::channel();
+            let seeker = scope.spawn(move || {
+                ids.send(thread()).unwrap();
+                let mut buf = [0; 10];
+                to.seek(&mut [IoSliceMut::new(&mut buf)], At::Offset(100_000), SeekFlags::default(), false)
+            });
+            let seeker_thread = started.recv().unwrap();
+            until_asleep(&seeker_thread);
+            // One who sleeps in Connection::wait and does not get a processor.
+            to.watchers.fetch_add(1, Ordering::SeqCst);
+            link.ring.arm(READ);
+            send(&pair.from, &[1; 10]);
+            to.make_room().unwrap();
+            is_left_rung(link, &seeker_thread);
+            assert_eq!(to.wait(HEAD, Deadline::after(Some(LONG))), Ok(()));
+            to.watchers.fetch_sub(1, Ordering::SeqCst);
+            link.ring.disarm(READ);
+            send(&pair.from, &[1; 110_000]);
+            assert_eq!(seeker.join().unwrap(), Ok(10));
+        });
+    }
+
+    #[test]
+    fn a_seeker_is_not_kept_asleep_by_who_watches_the_head() {
+        let _alone = crate::fork::ALONE.lock();
+        let pair = attached();
+        let (to, link) = (&pair.to, pair.to.attached().unwrap());
+        let seeking = to.seeking();
+        send(&pair.from, &[1; 10]);
+        // One who sleeps for bytes in the middle and does not get a processor.
+        let lead = |state: &mut State, _: &LazyPlace<'_>, front| Ok(state.sleepers.lead(100, front));
+        assert_eq!(to.with_place(seeking, false, lead), Ok(100));
+        link.ring.arm(READ);
+        receive(to, 10);
+        std::thread::scope(|scope| {
+            let (ids, started) = std::sync::mpsc::channel();
+            let watcher = scope.spawn(move || {
+                ids.send(thread()).unwrap();
+                to.wait(HEAD, Deadline::after(Some(LONG)))
+            });
+            is_left_rung(link, &started.recv().unwrap());
+            let end = |state: &mut State, _: &LazyPlace<'_>, _| {
+                seeking.leader_called.store(false, Ordering::SeqCst);
+                state.sleepers.end_lead();
+                Ok(())
+            };
+            to.with_place(seeking, false, end).unwrap();
+            link.ring.disarm(READ);
+            send(&pair.from, &[1; 10]);
+            assert_eq!(watcher.join().unwrap(), Ok(()));
+        });
+    }
+
+    #[test]
+    fn who_slept_before_the_first_seek_hears_of_it() {
+        let _alone = crate::fork::ALONE.lock();
+        let pair = attached();
+        let to = &pair.to;
+        std::thread::scope(|scope| {
+            let (ids, started) = std::sync::mpsc::channel();
+            let watch = ids.clone();
+            let watcher = scope.spawn(move || {
+                watch.send(thread()).unwrap();
+                to.wait(HEAD, Deadline::after(Some(LONG)))
+            });
+            until_asleep(&started.recv().unwrap());
+            let seeker = scope.spawn(move || {
+                ids.send(thread()).unwrap();
+                let mut buf = [0; 10];
+                to.seek(&mut [IoSliceMut::new(&mut buf)], At::Offset(100_000), SeekFlags::default(), false)
+            });
+            until_asleep(&started.recv().unwrap());
+            while to.watchers.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            send(&pair.from, &[1; 100_010]);
+            assert_eq!(watcher.join().unwrap(), Ok(()));
+            assert_eq!(seeker.join().unwrap(), Ok(10));
+        });
     }
 }

@@ -1,0 +1,75 @@
+//! What becomes of holes and library memory when the socket is handed over, closed, or copied by a fork.
+
+use std::sync::atomic::Ordering;
+
+use transport::Errno;
+use transport::mem::Common;
+use transport::sys::{socket, thread};
+
+use super::State;
+use super::source::Inflow;
+use crate::connection::Connection;
+
+impl Connection {
+    /// Whether a holder who does not know of holes can go on with the socket; if so, it may. Nobody makes a hole as
+    /// long as what is returned is held.
+    pub(in crate::connection) fn hand_over_sought(&self) -> Result<Option<impl Sized + '_>, Errno> {
+        let Some(seeking) = self.seeking.get() else { return Ok(None) };
+        let mut guard = self.lock(seeking)?;
+        let state = guard.as_mut().ok_or(Errno::IO)?;
+        self.with_state(seeking, state, false, |state, place, front| {
+            if state.engine.has_drained() || !state.engine.is_in_order() || state.loans.count() > 0 {
+                return Err(Errno::BUSY);
+            }
+            let State { engine, cursor, loans, violation, .. } = state;
+            let mut source =
+                Inflow { connection: self, place, cursor, loans, front, asks_kernel: false, violation };
+            engine.discard_taken(&mut source)?;
+            let _ = socket::forget_peek_offset(self.fd());
+            Ok(())
+        })?;
+        Ok(Some(guard))
+    }
+
+    /// The last holder closes: what was taken is no longer unread, and what is in library memory is.
+    pub(in crate::connection) fn close_sought(&self) {
+        if let Some(seeking) = self.seeking.get() {
+            let unread = self.with_engine(seeking, false, |engine, source| {
+                engine.discard_taken(source)?;
+                Ok(engine.has_drained())
+            });
+            if unread == Ok(true) {
+                socket::reset_on_close(self.fd());
+            }
+        }
+    }
+
+    pub(in crate::connection) fn before_fork_sought(&self) {
+        if let Some(seeking) = self.seeking.get() {
+            let Ok(claim) = Common::with_forks(size_of::<u64>()) else { return };
+            match seeking.claim.get() {
+                // Whoever had it goes on if it wants to.
+                Some(claim) => {
+                    let me = u64::from(thread::process_id());
+                    let _ = claim.word(0).compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed);
+                }
+                None => drop(seeking.claim.set(claim)),
+            }
+        }
+    }
+
+    pub(in crate::connection) fn after_fork_child_sought(&self) {
+        let Some(seeking) = self.seeking.get() else { return };
+        // Whoever it was is a thread of the parent.
+        seeking.leader_called.store(false, Ordering::Relaxed);
+        if seeking.state.is_held() {
+            seeking.is_torn.store(true, Ordering::Relaxed);
+        } else if let Ok(mut guard) = seeking.state.lock()
+            && let Some(state) = guard.as_mut()
+        {
+            // They sleep in the parent: nobody here may count on them to wake anybody.
+            state.sleepers.forget();
+            state.waits.forget();
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! What poll, select, epoll and FIONREAD need to know of a sought connection.
+
+use std::sync::atomic::Ordering;
+
+use transport::Errno;
+use transport::sys::Fd;
+use transport::sys::bell::{Bell, Bells};
+
+use crate::connection::Connection;
+
+impl Connection {
+    /// Bytes that a receive would give at once; holes do not count.
+    pub(in crate::connection) fn unread_sought(&self) -> Result<usize, Errno> {
+        let unread = self.with_engine(self.seeking(), true, |engine, source| {
+            engine.discard_taken(source)?;
+            engine.unread(source)
+        })?;
+        Ok(usize::try_from(unread).unwrap_or(usize::MAX))
+    }
+
+    /// Whether the next byte is in library memory. What was taken at the head of the kernel's queue is thrown away,
+    /// so that the kernel's word on the rest counts.
+    pub(in crate::connection) fn has_drained(&self) -> bool {
+        let Some(seeking) = self.seeking.get() else { return false };
+        self.with_engine(seeking, false, |engine, source| {
+            engine.discard_taken(source)?;
+            Ok(engine.has_drained())
+        })
+        .unwrap_or(false)
+    }
+
+    /// For those who watch several connections, of a sought one: readable while the next byte is in library memory, or
+    /// the ring's bell is rung.
+    pub(in crate::connection) fn seek_bell(&self) -> Option<Fd> {
+        let seeking = self.seeking.get()?;
+        if seeking.watch.get().is_none() {
+            let (bells, bell) = (Bells::new().ok()?, Bell::new().ok()?);
+            bells.add(&bell).ok()?;
+            if seeking.watch.set((bells, bell)).is_ok() {
+                // Those who sleep now have lowered what the kernel tells the others: they look again.
+                let _ = self.with_place(seeking, false, |state, _, _| {
+                    state.waits.wake_all(self.fd());
+                    Ok(())
+                });
+            }
+        }
+        self.watch_ring();
+        seeking.watch.get().map(|(bells, _)| bells.fd())
+    }
+
+    /// From now on those who watch several connections hear of the ring, if there is one.
+    pub(in crate::connection) fn watch_ring(&self) {
+        if let Some(seeking) = self.seeking.get()
+            && let (Some((bells, _)), Some(link)) = (seeking.watch.get(), self.attached())
+            && !seeking.is_ring_watched.load(Ordering::Relaxed)
+            && bells.add(&link.ring.bell).is_ok()
+        {
+            seeking.is_ring_watched.store(true, Ordering::Relaxed);
+        }
+    }
+}
