@@ -147,7 +147,8 @@ impl Drained {
                 self.spare.push(chunk.memory);
             }
             if self.chunks.is_empty() {
-                self.spare.truncate(std::mem::take(&mut self.peak));
+                let peak = std::mem::take(&mut self.peak);
+                self.spare.drain(peak.min(self.spare.len())..).for_each(give_away);
             }
         }
     }

@@ -38,9 +38,16 @@ pub struct Engine {
 pub struct Attempt {
     span: Span,
     flags: SeekFlags,
+    waits: bool,
 }
 
 impl Attempt {
+    /// Of somebody who sleeps if it fails, and need not be told at once that the last bytes have just come.
+    #[must_use]
+    pub fn before_a_sleep(self) -> Self {
+        Self { waits: true, ..self }
+    }
+
     /// Position of the first of them.
     #[must_use]
     pub fn start(&self) -> u64 {
@@ -105,7 +112,7 @@ impl Engine {
         if !flags.peek {
             self.sizes.note(len as usize);
         }
-        Ok(Attempt { span, flags })
+        Ok(Attempt { span, flags, waits: false })
     }
 
     /// Takes the bytes if they are there. `into` keeps those that were copied, so that another attempt goes on
@@ -119,17 +126,27 @@ impl Engine {
         attempt: Attempt,
         into: &mut Scatter<'_, '_>,
     ) -> Result<usize, Errno> {
-        let Attempt { span, flags } = attempt;
+        let Attempt { span, flags, waits } = attempt;
         // Somebody else may have taken them since.
         if flags.peek {
             self.holes.check(span).map_err(errno)?;
         } else {
             self.holes.may_take(span).map_err(errno)?;
         }
+        let mut stopped = Stopped::Done;
+        let mut there = span;
         if self.front < span.end && self.sizes.is_below(source.bulk_below()) {
-            self.drain_to(source, span.end)?;
+            let came = self.drain_to(source, span.end)?;
+            if waits && matches!(came, Drain::Some | Drain::Nothing) {
+                // Whatever else there is by now, a sleep will tell.
+                there.end = self.front.clamp(span.start, span.end);
+                stopped = Stopped::Missing;
+            }
         }
-        let stopped = self.copy(source, span, 0, into)?;
+        match self.copy(source, there, 0, into)? {
+            Stopped::Done => {}
+            kept_away => stopped = kept_away,
+        }
         let n = into.filled();
         let enough = if flags.partial { span.len().min(1) } else { span.len() };
         if (n as u64) < enough {
@@ -170,7 +187,7 @@ impl Engine {
                 Look::Missing | Look::Behind(0) => return Ok(Stopped::Missing),
                 Look::Ended => return Ok(Stopped::Ended),
                 Look::Behind(bytes) => match self.drain_to(source, self.front.saturating_add(bytes))? {
-                    Drain::Moved => {}
+                    Drain::All | Drain::Some => {}
                     Drain::Nothing => return Ok(Stopped::Missing),
                     Drain::Full if source.arrived()? > 0 => return Ok(Stopped::Full),
                     Drain::Full if source.has_ended()? => return Ok(Stopped::Ended),
@@ -359,7 +376,7 @@ impl Engine {
     /// ENOBUFS when there is no memory left; those of recv(2).
     pub fn drain(&mut self, source: &mut impl Source) -> Result<bool, Errno> {
         match self.drain_to(source, u64::MAX)? {
-            Drain::Moved => Ok(true),
+            Drain::All | Drain::Some => Ok(true),
             Drain::Nothing | Drain::Ended => Ok(false),
             Drain::Full if source.arrived()? == 0 => Ok(false),
             Drain::Full => Err(Errno::NOBUFS),
@@ -377,9 +394,9 @@ impl Engine {
                 Err(Errno::NOBUFS) => Drain::Full,
                 Err(error) => return Err(error),
             };
-            return Ok(if self.front > begin { Drain::Moved } else { stopped });
+            return Ok(if self.front > begin { Drain::Some } else { stopped });
         }
-        Ok(Drain::Moved)
+        Ok(Drain::All)
     }
 
     /// Reads once from the source. Returns how many bytes came, 0 at the end of the stream, and how many could
@@ -435,7 +452,7 @@ impl Engine {
     /// Position that has to have arrived for an attempt to succeed.
     #[must_use]
     pub fn needed_end(&self, attempt: &Attempt) -> u64 {
-        let Attempt { span, flags } = *attempt;
+        let Attempt { span, flags, .. } = *attempt;
         if flags.partial { span.end.min(span.start.saturating_add(1)) } else { span.end }
     }
 
@@ -473,7 +490,8 @@ enum Stopped {
 
 /// What came of moving bytes.
 enum Drain {
-    Moved,
+    All,
+    Some,
     Nothing,
     Ended,
     Full,

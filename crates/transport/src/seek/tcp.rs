@@ -179,7 +179,7 @@ impl Seek for SeekTcp {
                 self.with_engine(|engine, source| {
                     let attempt = match begun.get() {
                         Some(attempt) => attempt,
-                        None => engine.begin(at, len, flags)?,
+                        None => engine.begin(at, len, flags)?.before_a_sleep(),
                     };
                     begun.set(Some(attempt));
                     engine.attempt(source, attempt, scatter)
