@@ -75,10 +75,12 @@ impl Config {
         let size = number(&lookup, "SEEKWIRE_SEGMENT_SIZE", &mut complaints);
         let count = number(&lookup, "SEEKWIRE_SEGMENTS", &mut complaints);
         let default = Geometry::default();
+        let segments = count.unwrap_or(default.segments() as u32);
         let geometry = Geometry::new(
-            default.cells() as u32,
+            // One for each segment, so that all of them can be in use, and as many for what lies in the ring itself.
+            (default.cells() as u32).max(segments.saturating_mul(2)),
             size.unwrap_or(default.segment_size() as u32),
-            count.unwrap_or(default.segments() as u32),
+            segments,
         )
         .unwrap_or_else(|error| {
             complaints.push(format!("SEEKWIRE_SEGMENT_SIZE, SEEKWIRE_SEGMENTS: {error}"));
@@ -144,6 +146,15 @@ mod tests {
         assert_eq!(config.spin, SpinPolicy::default());
         assert_eq!(config.threshold, THRESHOLD);
         assert!(config.dir.is_absolute());
+    }
+
+    #[test]
+    fn all_segments_can_be_in_use() {
+        for segments in ["8", "256", "1024"] {
+            let geometry = config(&[("SEEKWIRE_SEGMENTS", segments)]).geometry;
+            assert_eq!(geometry.segments().to_string(), segments);
+            assert!(geometry.cells() >= 2 * geometry.segments(), "{geometry:?}");
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use transport::sys::poll::Deadline;
 use transport::sys::socket::{self, KernelSend};
 
 use crate::Stream;
-use crate::connection::{Piece, SendFlags};
+use crate::connection::{Pieces, SendFlags};
 use crate::seek::{At, Extent, SeekFlags, SeekSocket};
 
 impl Stream {
@@ -71,7 +71,7 @@ impl Stream {
     /// # Errors
     /// As there.
     pub fn seek_borrow(&self, at: At, len: usize) -> io::Result<SeekLoan<'_>> {
-        Ok(SeekLoan { stream: self, pieces: self.connection().seek_lend(at, len, false)? })
+        Ok(SeekLoan { stream: self, lent: self.connection().seek_lend_pieces(at, len, false)? })
     }
 
     /// What was taken out of the middle and not yet passed by the head, in order.
@@ -124,7 +124,7 @@ impl SeekSocket for Stream {
 #[derive(Debug)]
 pub struct SeekLoan<'s> {
     stream: &'s Stream,
-    pieces: Vec<Piece>,
+    lent: Pieces,
 }
 
 /// One piece of a loan.
@@ -157,16 +157,16 @@ impl LentBytes<'_> {
 impl SeekLoan<'_> {
     /// The pieces, in order.
     pub fn pieces(&self) -> impl Iterator<Item = LentBytes<'_>> {
-        self.pieces.iter().map(|piece| match piece {
-            Piece::Ring(loan) => LentBytes::Shared(self.stream.connection().lent_bytes(loan)),
-            Piece::Copy(copy) => LentBytes::Own(copy),
-        })
+        let connection = self.stream.connection();
+        let shared = self.lent.loans().map(|loan| LentBytes::Shared(connection.lent_bytes(loan)));
+        let copy = Some(&self.lent.copy[..]).filter(|copy| !copy.is_empty());
+        shared.chain(copy.map(LentBytes::Own))
     }
 
     /// How many bytes there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.pieces().map(|piece| piece.len()).sum()
+        self.lent.len()
     }
 
     /// Whether there are none: the stream has ended.
@@ -197,11 +197,9 @@ impl SeekLoan<'_> {
 
 impl Drop for SeekLoan<'_> {
     fn drop(&mut self) {
-        for piece in self.pieces.drain(..) {
-            if let Piece::Ring(loan) = piece {
-                // An error means that the connection is broken: nobody waits for the memory.
-                let _ = self.stream.connection().take_back_loan(loan);
-            }
+        if self.lent.loans().next().is_some() {
+            // An error means that the connection is broken: nobody waits for the memory.
+            let _ = self.stream.connection().take_back(self.lent.loans());
         }
     }
 }

@@ -330,6 +330,36 @@ fn what_is_borrowed_lies_in_the_ring() {
     assert!(copy.iter().all(|byte| *byte == 1));
 }
 
+/// Also what was waited for; only the end of the message, which lies between the descriptors, is copied.
+#[test]
+fn what_is_borrowed_before_it_comes_lies_in_the_ring() {
+    for sent_before in [0, 10_000] {
+        let (mut client, server) = pair(true);
+        let len = (64 << 10) + 100;
+        client.write_all(&vec![1; sent_before]).unwrap();
+        std::thread::scope(|scope| {
+            let (ids, started) = std::sync::mpsc::channel();
+            let server = &server;
+            let borrower = scope.spawn(move || {
+                ids.send(std::fs::read_link("/proc/thread-self").unwrap()).unwrap();
+                let loan = server.seek_borrow(At::Offset(10_000), len).unwrap();
+                let shared = |piece: &LentBytes<'_>| matches!(piece, LentBytes::Shared(_));
+                assert_eq!(loan.pieces().filter(shared).map(|piece| piece.len()).sum::<usize>(), 64 << 10);
+                let mut copy = vec![0; len];
+                assert_eq!((loan.copy_to(&mut copy), loan.len()), (len, len));
+                assert!(copy.iter().all(|byte| *byte == 2));
+            });
+            until_asleep(&started.recv().unwrap());
+            client.write_all(&vec![1; 10_000 - sent_before]).unwrap();
+            client.write_all(&vec![2; len]).unwrap();
+            borrower.join().unwrap();
+        });
+        let mut rest = vec![0; 10_000];
+        (&server).read_exact(&mut rest).unwrap();
+        assert!(rest.iter().all(|byte| *byte == 1));
+    }
+}
+
 /// One thread waits in an ordinary read, others for different messages behind.
 #[test]
 fn a_reader_and_seekers_wait_at_once() {

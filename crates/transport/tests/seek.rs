@@ -296,28 +296,32 @@ impl Model<'_> {
     }
 }
 
+fn play(kind: Kind, switch: u32, operations: &[Operation], seed: u64) {
+    // One for the whole process, so others change it under us: none may be wrong.
+    cost::set_switch(switch);
+    let pair = Pair::new(kind);
+    let (sender, receiver) = pair.ends(kind, MEMORY);
+    let mut model = Model {
+        sender,
+        receiver: &receiver,
+        pattern: Pattern::new(seed),
+        gone: Vec::new(),
+        ended: false,
+        loans: Vec::new(),
+    };
+    for operation in operations {
+        model.step(operation);
+    }
+    model.finish(kind);
+}
+
 fn agrees(kind: Kind, cases: u32) {
     let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
     let before = OPERATIONS.load(Ordering::Relaxed);
     let switches = prop_oneof![Just(0u32), Just(cost::DEFAULT_SWITCH), Just(u32::MAX)];
     let operations = prop::collection::vec(operation(), 1..120);
     let outcome = runner.run(&(switches, operations, any::<u64>()), |(switch, operations, seed)| {
-        // One for the whole process, so others change it under us: none may be wrong.
-        cost::set_switch(switch);
-        let pair = Pair::new(kind);
-        let (sender, receiver) = pair.ends(kind, MEMORY);
-        let mut model = Model {
-            sender,
-            receiver: &receiver,
-            pattern: Pattern::new(seed),
-            gone: Vec::new(),
-            ended: false,
-            loans: Vec::new(),
-        };
-        for operation in &operations {
-            model.step(operation);
-        }
-        model.finish(kind);
+        play(kind, switch, &operations, seed);
         Ok(())
     });
     outcome.unwrap();
@@ -330,6 +334,31 @@ fn every_way_agrees_with_the_model() {
         agrees(kind, 150);
     }
     assert!(OPERATIONS.load(Ordering::Relaxed) > 20_000);
+}
+
+/// The front stands in a record whose rest is lent: it goes back once.
+#[test]
+fn a_segment_goes_back_once() {
+    let take = |offset, peek| Operation::Seek {
+        offset,
+        len: 1,
+        flags: SeekFlags { peek, partial: false },
+        pieces: 1,
+        absolute: false,
+    };
+    let operations = [
+        Operation::Send(1458),
+        Operation::Send(15_580),
+        Operation::Lend { offset: 1382, len: 77 },
+        take(1, false),
+        Operation::Lend { offset: 15_434, len: 1604 },
+        Operation::Send(1),
+        take(1459, true),
+        Operation::TakeBack,
+    ];
+    for kind in kinds() {
+        play(kind, 12 << 10, &operations, 1);
+    }
 }
 
 fn read_exactly(seek: &dyn Seek, pattern: &Pattern, offset: usize, len: usize, position: usize) {

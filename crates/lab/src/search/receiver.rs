@@ -80,7 +80,8 @@ impl Pair {
 fn role(context: &Context<'_>, plan: Plan, name: &str, order: &impl serde::Serialize) -> Result<Program> {
     // What is skipped has to fit, as it has to fit into a receive buffer; and who waits sleeps, because it is processor
     // time that is measured.
-    let segments = (2 * plan.group_bytes() / SEGMENT).clamp(*SEGMENTS.start(), *SEGMENTS.end());
+    let segments =
+        (2 * plan.group_bytes() / SEGMENT).clamp(*SEGMENTS.start(), *SEGMENTS.end()).next_power_of_two();
     Ok(Program::new(context.peer()?, &context.linked())
         .args(["lab-peer", name])
         .arg(serde_json::to_string(order)?)

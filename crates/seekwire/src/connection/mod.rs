@@ -36,6 +36,7 @@ pub use back::Until;
 pub(crate) use in_place::{Lent, Reserved};
 pub use plain::Plain;
 pub use seek::Piece;
+pub(crate) use seek::Pieces;
 pub use waiting::Patience;
 
 use crate::registry::Slot;

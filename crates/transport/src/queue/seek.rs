@@ -83,24 +83,24 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         Ok(stopped.map_or(Look::Done, |(look, _)| look))
     }
 
-    /// Where the bytes lie that [`Rx::look`] would copy; all or some of them, in order.
+    /// Shows where the bytes lie that [`Rx::look`] would copy, in order.
     ///
     /// # Errors
     /// [`Violation`].
-    pub fn parts(&self, ahead: u64, most: u64, parts: &mut Vec<Part>) -> Result<(), Violation> {
+    pub fn parts(&self, ahead: u64, most: u64, mut visit: impl FnMut(Part)) -> Result<Look, Violation> {
         let wanted = Span { start: ahead, end: ahead.saturating_add(most) };
-        self.walk(|rest| {
+        let stopped = self.walk(|rest| {
             let here = rest.span.intersection(wanted);
             if !here.is_empty() {
-                parts.push(Part {
+                visit(Part {
                     offset: rest.located.payload + rest.begun + (here.start - rest.span.start) as usize,
                     len: here.len() as usize,
                     segment: rest.located.segment.map(|segment| (segment, rest.span)),
                 });
             }
             rest.span.end < wanted.end
-        })
-        .map(drop)
+        })?;
+        Ok(stopped.map_or(Look::Done, |(look, _)| look))
     }
 
     /// The bytes of `span` were just taken: gives back the segments of which all bytes were, as `is_taken` says.

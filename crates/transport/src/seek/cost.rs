@@ -12,6 +12,11 @@ use protocol::record::INLINE_MAX;
 /// measured.
 pub const DEFAULT_SWITCH: u32 = 12 << 10;
 
+/// At most that on the ring. What lies in the descriptors themselves is moved, so that they come free, and what is little
+/// more than that: a second copy of it costs less than to give its segment back by itself.
+const SWITCH_ON_RING: u32 = 2 << 10;
+const _: () = assert!(SWITCH_ON_RING > INLINE_MAX as u32);
+
 static SWITCH: AtomicU32 = AtomicU32::new(DEFAULT_SWITCH);
 
 /// Says at which average size the ways change over, in bytes; 0 never moves bytes in bulk.
@@ -25,11 +30,10 @@ pub fn switch() -> u32 {
     SWITCH.load(Ordering::Relaxed)
 }
 
-/// The same on the ring, where it costs no system call to take something in place: what lies in the descriptors
-/// themselves is moved, so that they come free.
+/// The same on the ring, where it costs no system call to take something in place.
 #[must_use]
 pub fn switch_on_ring() -> u32 {
-    switch().min(INLINE_MAX as u32 + 1)
+    switch().min(SWITCH_ON_RING)
 }
 
 /// The average size of what was asked for lately.

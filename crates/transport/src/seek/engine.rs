@@ -48,10 +48,17 @@ impl Attempt {
         Self { waits: true, ..self }
     }
 
-    /// Position of the first of them.
+    /// Of the first byte.
     #[must_use]
-    pub fn start(&self) -> u64 {
+    pub fn position(&self) -> u64 {
         self.span.start
+    }
+
+    /// The same without its first `n` bytes.
+    #[must_use]
+    pub fn behind(self, n: u64) -> Self {
+        let start = self.span.start.saturating_add(n).min(self.span.end);
+        Self { span: Span { start, end: self.span.end }, ..self }
     }
 }
 
@@ -222,11 +229,12 @@ impl Engine {
     /// As [`super::Seek::try_seek`]; then nothing has changed.
     pub fn lend(
         &mut self,
-        at: At,
-        len: u64,
+        attempt: &Attempt,
         lend: impl FnOnce(u64, u64, u64) -> Result<u64, Errno>,
     ) -> Result<u64, Errno> {
-        let span = self.begin(at, len, SeekFlags { peek: true, partial: true })?.span;
+        let span = attempt.span;
+        // Somebody else may have taken them since.
+        self.holes.check(span).map_err(errno)?;
         // A hole less than what taking it could make.
         self.holes.may_take(Span { start: span.start, end: span.end.min(span.start + 1) }).map_err(errno)?;
         if span.start < self.front {
@@ -236,6 +244,14 @@ impl Engine {
         let taken = Span { start: span.start, end: span.start + lent.min(span.len()) };
         self.holes.take(taken).map_err(errno)?;
         Ok(taken.len())
+    }
+
+    /// Whether bytes are better copied than lent: they are in library memory, or small ones, of fewer than `bulk_below`
+    /// bytes on average, are wanted, which are best moved there.
+    #[must_use]
+    pub fn prefers_copy(&self, attempt: &Attempt, bulk_below: u32) -> bool {
+        let span = attempt.span;
+        span.is_empty() || span.start < self.front || self.sizes.is_below(bulk_below)
     }
 
     /// Whether nothing of `span` will be received from the source any more.

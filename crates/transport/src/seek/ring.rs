@@ -37,6 +37,17 @@ pub struct Loan {
     record: Span,
 }
 
+impl Loan {
+    /// Of a part that counts from the position `front` on. `None` for one that lies in the ring itself, which cannot be
+    /// lent.
+    #[must_use]
+    pub fn new(part: Part, front: u64) -> Option<Self> {
+        let (segment, record) = part.segment?;
+        let record = Span { start: front + record.start, end: front + record.end };
+        Some(Self { offset: part.offset, len: part.len, segment, record })
+    }
+}
+
 impl Loans {
     /// How many there are.
     #[must_use]
@@ -48,14 +59,9 @@ impl Loans {
         self.0.iter().any(|loan| loan.record.overlaps(span))
     }
 
-    /// Enters one; `front` is the position from which the part counts. `None` for one that lies in the ring
-    /// itself, which cannot be lent.
-    pub fn add(&mut self, part: Part, front: u64) -> Option<Loan> {
-        let (segment, record) = part.segment?;
-        let record = Span { start: front + record.start, end: front + record.end };
-        let loan = Loan { offset: part.offset, len: part.len, segment, record };
+    /// Enters one.
+    pub fn add(&mut self, loan: Loan) {
         self.0.push(loan);
-        Some(loan)
     }
 
     /// Takes one off. Returns the segment to give back if it was the last of its record, and all of that was taken.
@@ -196,14 +202,16 @@ impl<'r> SeekRing<'r> {
         let mut state = self.state.lock()?;
         let State { engine, loans, .. } = &mut *state;
         let rx = self.ring.queue.try_rx().ok_or(Errno::AGAIN)?;
-        let lent = engine.lend(at, len, |ahead, len, front| {
+        let attempt = engine.begin(at, len, SeekFlags { peek: true, partial: true })?;
+        let lent = engine.lend(&attempt, |ahead, len, front| {
             let mut parts = Vec::new();
             // Before the switch to the ring nothing on it counts.
             if rx.step().map_err(reset)? == RxStep::Ring {
-                rx.parts(ahead, len, &mut parts).map_err(reset)?;
+                rx.parts(ahead, len, |part| parts.push(part)).map_err(reset)?;
             }
             let begin = into.len();
-            into.extend(parts.into_iter().map_while(|part| loans.add(part, front)));
+            into.extend(parts.into_iter().map_while(|part| Loan::new(part, front)));
+            into[begin..].iter().for_each(|loan| loans.add(*loan));
             Ok(into[begin..].iter().map(|loan| loan.len as u64).sum())
         })?;
         let mut whole = WholeRing { ring: self.ring, source: RingSource::new(&rx, loans, engine.front()) };
@@ -227,12 +235,15 @@ impl<'r> SeekRing<'r> {
     pub fn take_back(&self, loan: Loan) -> Result<(), Errno> {
         let mut state = self.state.lock()?;
         let State { engine, loans, .. } = &mut *state;
+        let rx = self.ring.queue.try_rx().ok_or(Errno::AGAIN)?;
+        // A segment in which the front stands goes back when it is passed, or by its last loan: by one of them.
+        let mut whole = WholeRing { ring: self.ring, source: RingSource::new(&rx, loans, engine.front()) };
+        engine.discard_taken(&mut whole)?;
         if let Some(segment) = loans.end(engine, loan)? {
-            let rx = self.ring.queue.try_rx().ok_or(Errno::AGAIN)?;
             rx.give_back_lent(segment);
-            if rx.should_ring() {
-                self.ring.peer_bell.ring();
-            }
+        }
+        if rx.should_ring() {
+            self.ring.peer_bell.ring();
         }
         Ok(())
     }

@@ -331,7 +331,7 @@ impl World {
             }
             Operation::Look { ahead, len } => {
                 let mut parts = Vec::new();
-                let seen = self.honest.rx().parts((*ahead).into(), (*len).into(), &mut parts);
+                let seen = self.honest.rx().parts((*ahead).into(), (*len).into(), |part| parts.push(part));
                 self.noted(seen);
                 for part in parts {
                     assert!(part.len > 0);
@@ -488,13 +488,18 @@ impl World {
         let rx = self.honest.rx();
         let (loans, lent) = (&mut self.loans, &mut self.lent);
         let begin = lent.len();
-        let result = self.engine.lend(At::Offset(offset), len, |ahead, len, front| {
-            let mut parts = Vec::new();
-            if rx.step().map_err(reset)? == RxStep::Ring {
-                rx.parts(ahead, len, &mut parts).map_err(reset)?;
-            }
-            lent.extend(parts.into_iter().map_while(|part| loans.add(part, front)));
-            Ok(lent[begin..].iter().map(|loan| loan.len as u64).sum())
+        let what_is_there = SeekFlags { peek: true, partial: true };
+        let attempt = self.engine.begin(At::Offset(offset), len, what_is_there);
+        let result = attempt.and_then(|attempt| {
+            self.engine.lend(&attempt, |ahead, len, front| {
+                let mut parts = Vec::new();
+                if rx.step().map_err(reset)? == RxStep::Ring {
+                    rx.parts(ahead, len, |part| parts.push(part)).map_err(reset)?;
+                }
+                lent.extend(parts.into_iter().map_while(|part| Loan::new(part, front)));
+                lent[begin..].iter().for_each(|loan| loans.add(*loan));
+                Ok(lent[begin..].iter().map(|loan| loan.len as u64).sum())
+            })
         });
         drop(rx);
         assert!(result.is_ok_and(|n| n <= len) || lent.len() == begin);

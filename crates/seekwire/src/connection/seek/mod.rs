@@ -9,6 +9,7 @@
 //! the other one is refused (EBUSY).
 
 mod holders;
+mod lend;
 mod receive;
 mod source;
 mod waiting;
@@ -19,12 +20,11 @@ use std::io::IoSliceMut;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use protocol::switch::RxStep;
 use transport::Errno;
 use transport::mem::Common;
 use transport::queue::Violation;
 use transport::seek::{
-    At, Engine, Extent, KernelWaits, Loan, Loans, PeekCursor, SeekFlags, SeekGuard, SeekLock, Sleepers, Way,
+    At, Engine, Extent, KernelWaits, Loans, PeekCursor, SeekFlags, SeekGuard, SeekLock, Sleepers, Way,
     until_there,
 };
 use transport::sys::bell::{Bell, Bells};
@@ -33,6 +33,8 @@ use transport::sys::thread;
 
 use super::Connection;
 use crate::Config;
+pub use lend::Piece;
+pub(crate) use lend::Pieces;
 use source::{Inflow, LazyPlace, Place};
 
 /// What a sought connection has besides.
@@ -69,15 +71,6 @@ struct State {
     shown: bool,
     /// What the peer did, if that was impossible.
     violation: Option<Violation>,
-}
-
-/// What was lent.
-#[derive(Debug)]
-pub enum Piece {
-    /// Bytes of a segment of the peer's.
-    Ring(Loan),
-    /// A copy.
-    Copy(Vec<u8>),
 }
 
 impl Seeking {
@@ -144,6 +137,18 @@ impl Connection {
         flags: SeekFlags,
         dont_wait: bool,
     ) -> Result<usize, Errno> {
+        self.seek_until(bufs, at, flags, dont_wait, &|| Ok(self.receive_deadline()))
+    }
+
+    /// As [`Connection::seek`]; `until` is asked for before it waits.
+    fn seek_until(
+        &self,
+        bufs: &mut [IoSliceMut<'_>],
+        at: &mut At,
+        flags: SeekFlags,
+        dont_wait: bool,
+        until: &dyn Fn() -> Result<Deadline, Errno>,
+    ) -> Result<usize, Errno> {
         let seeking = self.seeking();
         let len = bufs.iter().map(|buf| buf.len() as u64).sum();
         let begun = Cell::new(None);
@@ -157,7 +162,7 @@ impl Connection {
                         Some(attempt) => attempt,
                         None => engine.begin(*at, len, flags)?,
                     };
-                    *at = At::Position(attempt.start());
+                    *at = At::Position(attempt.position());
                     begun.set(Some(attempt));
                     engine.attempt(source, attempt, scatter)
                 })
@@ -171,7 +176,7 @@ impl Connection {
                     Ok(())
                 }
             },
-            &|| Ok(self.receive_deadline()),
+            until,
         )
     }
 
@@ -208,102 +213,6 @@ impl Connection {
     /// ENOBUFS when no more memory may be used; as [`Connection::extent`].
     pub fn make_room(&self) -> Result<(), Errno> {
         self.with_engine(self.seeking(), true, |engine, source| engine.drain(source)).map(drop)
-    }
-
-    /// Lends `len` bytes that begin at `at`, waiting as [`Connection::seek`] does: they count as taken, and stay where
-    /// they are in the peer's memory until [`Connection::take_back_loan`], or are copied where they cannot. Fewer only
-    /// where the stream ends.
-    ///
-    /// # Errors
-    /// As [`Connection::seek`].
-    pub fn seek_lend(&self, at: At, len: usize, dont_wait: bool) -> Result<Vec<Piece>, Errno> {
-        let mut pieces = Vec::new();
-        if let Some(at) = self.lend_from_ring(at, len, &mut pieces)? {
-            let lent: usize = pieces.iter().map(|piece| self.piece_len(piece)).sum();
-            let mut copy = vec![0; len - lent];
-            let flags = SeekFlags::default();
-            match self.seek(&mut [IoSliceMut::new(&mut copy)], at, flags, dont_wait) {
-                Ok(n) => {
-                    copy.truncate(n);
-                    pieces.push(Piece::Copy(copy));
-                }
-                Err(error) if lent == 0 => return Err(error),
-                // What is lent cannot be untaken: the next call says it.
-                Err(error) => self.keep_for_next(self.seeking(), error),
-            }
-        }
-        Ok(pieces)
-    }
-
-    /// Lends what lies in segments. Returns where the rest begins that has to be copied or waited for, if any.
-    fn lend_from_ring(&self, at: At, len: usize, pieces: &mut Vec<Piece>) -> Result<Option<At>, Errno> {
-        let result = self.with_place(self.seeking(), false, |state, place, front| {
-            let State { engine, loans, violation: violated, .. } = state;
-            let start = match at {
-                At::Offset(offset) => engine.head().checked_add(offset).ok_or(Errno::INVAL)?,
-                At::Position(position) => position,
-            };
-            let at = At::Position(start);
-            let flags = SeekFlags { peek: true, partial: false };
-            let attempt = engine.begin(at, len as u64, flags)?;
-            let Place::Attached(_, rx) = place.get()? else { return Ok(Some(at)) };
-            // Before the switch to the ring nothing on it counts.
-            let arrived = match rx.step() {
-                Ok(RxStep::Ring) => rx.arrived().map(|(_, bytes)| bytes),
-                step => step.map(|_| 0),
-            };
-            let arrived = arrived.map_err(|violation| {
-                *violated = Some(violation);
-                Errno::CONNRESET
-            })?;
-            if arrived == 0 || start < front || engine.needs(&attempt) > arrived || len == 0 {
-                return Ok(Some(at));
-            }
-            let lent = engine.lend(at, len as u64, |ahead, len, front| {
-                let mut parts = Vec::new();
-                rx.parts(ahead, len, &mut parts).map_err(|violation| {
-                    *violated = Some(violation);
-                    Errno::CONNRESET
-                })?;
-                pieces.extend(parts.into_iter().map_while(|part| loans.add(part, front)).map(Piece::Ring));
-                Ok(pieces.iter().map(|piece| self.piece_len(piece) as u64).sum())
-            })?;
-            Ok((lent < len as u64).then_some(At::Position(start + lent)))
-        });
-        let rest = match result {
-            Err(Errno::AGAIN) => Some(at),
-            rest => rest?,
-        };
-        self.with_engine(self.seeking(), false, |engine, source| engine.discard_taken(source))?;
-        Ok(rest)
-    }
-
-    fn piece_len(&self, piece: &Piece) -> usize {
-        match piece {
-            Piece::Ring(loan) => loan.len,
-            Piece::Copy(copy) => copy.len(),
-        }
-    }
-
-    /// The bytes of a loan from the ring, which belong to another process: it can change them at any time. None when
-    /// the connection is not attached.
-    #[must_use]
-    pub fn lent_bytes(&self, loan: &Loan) -> &[std::sync::atomic::AtomicU8] {
-        self.link.get().map_or(&[], |link| link.ring.queue.peer().bytes(loan.offset, loan.len))
-    }
-
-    /// The bytes of a loan are needed no more.
-    ///
-    /// # Errors
-    /// EINVAL when it is none.
-    pub fn take_back_loan(&self, loan: Loan) -> Result<(), Errno> {
-        self.with_place(self.seeking(), false, |state, place, _| {
-            let segment = state.loans.end(&state.engine, loan)?;
-            if let (Some(segment), Place::Attached(_, rx)) = (segment, place.get()?) {
-                rx.give_back_lent(segment);
-            }
-            Ok(())
-        })
     }
 
     // ---- the engine ---------------------------------------------------------------------------

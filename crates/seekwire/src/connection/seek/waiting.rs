@@ -205,8 +205,9 @@ impl Connection {
         watched: bool,
     ) -> Result<How, Errno> {
         let State { engine, cursor, loans, violation, .. } = state;
+        // Who sleeps for the ring sleeps on the socket, too, which says by itself that it has ended.
         let mut source =
-            Inflow { connection: self, place, cursor, loans, front, asks_kernel: true, violation };
+            Inflow { connection: self, place, cursor, loans, front, asks_kernel: false, violation };
         engine.discard_taken(&mut source)?;
         if engine.needs(attempt) == 0 {
             return Ok(How::Not);
