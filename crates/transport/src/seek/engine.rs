@@ -133,8 +133,12 @@ impl Engine {
         } else {
             self.holes.may_take(span).map_err(errno)?;
         }
-        if self.front < span.end && self.sizes.is_below(source.bulk_below()) {
-            self.drain_to(source, span.end)?;
+        if self.front < span.end {
+            if self.sizes.is_below(source.bulk_below()) {
+                self.drain_to(source, span.end)?;
+            } else if source.begins_small()? {
+                self.drain_small(source)?;
+            }
         }
         let stopped = self.copy(source, span, 0, into)?;
         let n = into.filled();
@@ -397,16 +401,36 @@ impl Engine {
         Ok(Drain::Moved)
     }
 
+    /// Moves what lies at the front of the source in small pieces, as far as there is memory for it.
+    fn drain_small(&mut self, source: &mut impl Source) -> Result<(), Errno> {
+        loop {
+            match self.drain_by(source, |source, into, most| source.receive_small(into, most)) {
+                Ok((n, room)) if n > 0 && n == room => {}
+                Ok(_) | Err(Errno::NOBUFS) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// Reads once from the source. Returns how many bytes came, 0 at the end of the stream, and how many could
     /// have.
     fn drain_once(&mut self, source: &mut impl Source) -> Result<(usize, usize), Errno> {
+        self.drain_by(source, |source, into, most| source.receive(into, most))
+    }
+
+    fn drain_by<S: Source>(
+        &mut self,
+        source: &mut S,
+        receive: impl FnOnce(&mut S, &mut Scatter<'_, '_>, u64) -> Result<usize, Errno>,
+    ) -> Result<(usize, usize), Errno> {
         self.discard_taken(source)?;
         self.say_late()?;
         let front = self.front;
         let live = self.holes.live_from(front, u64::MAX - front).map_err(errno)?;
         let room = self.drained.room(front)?;
         let len = room.len().min(usize::try_from(live.len()).unwrap_or(usize::MAX));
-        let got = source.receive(&mut Scatter::new(&mut [IoSliceMut::new(&mut room[..len])]), len as u64);
+        let into = &mut [IoSliceMut::new(&mut room[..len])];
+        let got = receive(source, &mut Scatter::new(into), len as u64);
         let n = *got.as_ref().unwrap_or(&0);
         self.drained.filled(n);
         self.front += n as u64;
