@@ -172,9 +172,26 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     /// [`Violation`]; what was taken before stays taken.
     #[inline]
     pub fn pull(&self, into: &mut Scatter<'_, '_>) -> Result<usize, Violation> {
+        self.pull_if(into, |_| true)
+    }
+
+    /// As [`Self::pull`], but only what lies in the ring itself, not in a segment.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn pull_inline(&self, into: &mut Scatter<'_, '_>) -> Result<usize, Violation> {
+        self.pull_if(into, |located| located.segment.is_none())
+    }
+
+    #[inline]
+    fn pull_if(
+        &self,
+        into: &mut Scatter<'_, '_>,
+        is_meant: impl Fn(&Located) -> bool,
+    ) -> Result<usize, Violation> {
         let mut done = 0;
         while into.remaining() > 0 {
-            let Some(located) = self.head()?.filter(|l| l.len > 0) else { break };
+            let Some(located) = self.head()?.filter(|l| l.len > 0 && is_meant(l)) else { break };
             let offset = self.queue.offset_in(located.position);
             let n = (located.len - offset).min(into.remaining());
             let at = located.payload + offset;
@@ -184,6 +201,15 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         }
         self.count(done);
         Ok(done)
+    }
+
+    /// Whether [`Self::pull_inline`] would take something.
+    ///
+    /// # Errors
+    /// [`Violation`].
+    #[inline]
+    pub fn begins_inline(&self) -> Result<bool, Violation> {
+        Ok(self.head()?.is_some_and(|located| located.len > 0 && located.segment.is_none()))
     }
 
     /// Takes up to `max` bytes off the ring without copying them anywhere.

@@ -142,12 +142,16 @@ impl Engine {
         }
         let mut stopped = Stopped::Done;
         let mut there = span;
-        if self.front < span.end && self.sizes.is_below(source.bulk_below()) {
-            let came = self.drain_to(source, span.end)?;
-            if waits && matches!(came, Drain::Some | Drain::Nothing) {
-                // Whatever else there is by now, a sleep will tell.
-                there.end = self.front.clamp(span.start, span.end);
-                stopped = Stopped::Missing;
+        if self.front < span.end {
+            if self.sizes.is_below(source.bulk_below()) {
+                let came = self.drain_to(source, span.end)?;
+                if waits && matches!(came, Drain::Some | Drain::Nothing) {
+                    // Whatever else there is by now, a sleep will tell.
+                    there.end = self.front.clamp(span.start, span.end);
+                    stopped = Stopped::Missing;
+                }
+            } else if source.begins_small()? {
+                self.drain_small(source)?;
             }
         }
         match self.copy(source, there, 0, into)? {
@@ -415,16 +419,36 @@ impl Engine {
         Ok(Drain::All)
     }
 
+    /// Moves what lies at the front of the source in small pieces, as far as there is memory for it.
+    fn drain_small(&mut self, source: &mut impl Source) -> Result<(), Errno> {
+        loop {
+            match self.drain_by(source, |source, into, most| source.receive_small(into, most)) {
+                Ok((n, room)) if n > 0 && n == room => {}
+                Ok(_) | Err(Errno::NOBUFS) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
     /// Reads once from the source. Returns how many bytes came, 0 at the end of the stream, and how many could
     /// have.
     fn drain_once(&mut self, source: &mut impl Source) -> Result<(usize, usize), Errno> {
+        self.drain_by(source, |source, into, most| source.receive(into, most))
+    }
+
+    fn drain_by<S: Source>(
+        &mut self,
+        source: &mut S,
+        receive: impl FnOnce(&mut S, &mut Scatter<'_, '_>, u64) -> Result<usize, Errno>,
+    ) -> Result<(usize, usize), Errno> {
         self.discard_taken(source)?;
         self.say_late()?;
         let front = self.front;
         let live = self.holes.live_from(front, u64::MAX - front).map_err(errno)?;
         let room = self.drained.room(front)?;
         let len = room.len().min(usize::try_from(live.len()).unwrap_or(usize::MAX));
-        let got = source.receive(&mut Scatter::new(&mut [IoSliceMut::new(&mut room[..len])]), len as u64);
+        let into = &mut [IoSliceMut::new(&mut room[..len])];
+        let got = receive(source, &mut Scatter::new(into), len as u64);
         let n = *got.as_ref().unwrap_or(&0);
         self.drained.filled(n);
         self.front += n as u64;

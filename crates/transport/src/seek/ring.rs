@@ -112,6 +112,16 @@ impl<'r, 'q, O: Memory, P: PeerMemory> RingSource<'r, 'q, O, P> {
         Ok(n)
     }
 
+    /// As [`Self::receive`], but only what lies in the ring itself: nothing of that is ever lent.
+    ///
+    /// # Errors
+    /// [`Violation`].
+    pub fn receive_small(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Violation> {
+        let n = into.at_most(most, |into| self.rx.pull_inline(into))?;
+        self.front += n as u64;
+        Ok(n)
+    }
+
     /// Takes `n` bytes at the front off the ring without looking at them.
     ///
     /// # Errors
@@ -344,6 +354,18 @@ impl WholeRing<'_, '_> {
 impl Source for WholeRing<'_, '_> {
     fn receive(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Errno> {
         if self.is_at_data()? { self.source.receive(into, most).map_err(reset) } else { Ok(0) }
+    }
+
+    fn begins_small(&mut self) -> Result<bool, Errno> {
+        match self.is_at_data() {
+            Ok(true) => self.source.rx.begins_inline().map_err(reset),
+            Ok(false) | Err(Errno::AGAIN) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn receive_small(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Errno> {
+        self.source.receive_small(into, most).map_err(reset)
     }
 
     fn look(&mut self, ahead: u64, most: u64, into: &mut Scatter<'_, '_>) -> Result<Look, Errno> {

@@ -27,6 +27,23 @@ pub trait Source {
     /// EAGAIN when there is nothing; those of recv(2).
     fn receive(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Errno>;
 
+    /// Whether what lies at the front lies there in small pieces, which cost less to move once than to walk past again and
+    /// again.
+    ///
+    /// # Errors
+    /// Those of recv(2), not EAGAIN.
+    fn begins_small(&mut self) -> Result<bool, Errno> {
+        Ok(false)
+    }
+
+    /// As [`Source::receive`], but no more than lies there in small pieces; 0 where nothing does.
+    ///
+    /// # Errors
+    /// As [`Source::begins_small`].
+    fn receive_small(&mut self, _into: &mut Scatter<'_, '_>, _most: u64) -> Result<usize, Errno> {
+        Ok(0)
+    }
+
     /// Copies up to `most` bytes that begin `ahead` bytes behind the front; they stay. `into` holds those that
     /// were there, whatever is returned.
     ///

@@ -175,6 +175,18 @@ impl Source for Inflow<'_, '_> {
         if self.is_at_data()? { self.ring.receive(into, most).map_err(reset) } else { Ok(0) }
     }
 
+    fn begins_small(&mut self) -> Result<bool, Errno> {
+        match self.is_at_data() {
+            Ok(true) => self.rx.begins_inline().map_err(reset),
+            Ok(false) | Err(Errno::AGAIN) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn receive_small(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Errno> {
+        self.ring.receive_small(into, most).map_err(reset)
+    }
+
     fn look(&mut self, ahead: u64, most: u64, into: &mut Scatter<'_, '_>) -> Result<Look, Errno> {
         match self.is_at_data() {
             Ok(true) => self.rx.look(ahead, most, into).map_err(reset),

@@ -220,6 +220,24 @@ impl Source for Inflow<'_, '_> {
         }
     }
 
+    fn begins_small(&mut self) -> Result<bool, Errno> {
+        let Place::Attached(_, rx) = self.place.get()? else { return Ok(false) };
+        let step = rx.step();
+        if self.checked(step)? != RxStep::Ring {
+            return Ok(false);
+        }
+        let begins = rx.begins_inline();
+        self.checked(begins)
+    }
+
+    fn receive_small(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Errno> {
+        let Place::Attached(_, rx) = self.place.get()? else { return Ok(0) };
+        let received = self.ring(rx).receive_small(into, most);
+        let n = self.checked(received)?;
+        self.front += n as u64;
+        Ok(n)
+    }
+
     fn look(&mut self, ahead: u64, most: u64, into: &mut Scatter<'_, '_>) -> Result<Look, Errno> {
         loop {
             let rx = match self.place.get()? {
