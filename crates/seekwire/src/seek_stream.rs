@@ -110,13 +110,7 @@ impl SeekStream {
         if self.nonblocking.load(Ordering::Relaxed) {
             return self.try_seek(at, bufs, flags);
         }
-        loop {
-            match self.seek.seek(at, bufs, flags, &|| self.deadline()) {
-                Err(Errno::INTR) => {}
-                Err(Errno::TIMEDOUT) => return Err(Errno::AGAIN.into()),
-                done => return Ok(done?),
-            }
-        }
+        Ok(timely(self.seek.seek(at, bufs, flags, &|| self.deadline()))?)
     }
 
     /// What was taken out of the middle and not yet passed by the head, in order.
@@ -255,6 +249,6 @@ impl SeekSocket for SeekStream {
 }
 
 /// What a socket says whose SO_RCVTIMEO is over.
-fn timely(result: Result<(), Errno>) -> Result<(), Errno> {
+fn timely<T>(result: Result<T, Errno>) -> Result<T, Errno> {
     result.map_err(|error| if error == Errno::TIMEDOUT { Errno::AGAIN } else { error })
 }

@@ -58,10 +58,15 @@ impl Stream {
     pub fn seek_recv_vectored(
         &self,
         bufs: &mut [IoSliceMut<'_>],
-        at: At,
+        mut at: At,
         flags: SeekFlags,
     ) -> io::Result<usize> {
-        Ok(self.connection().seek(bufs, at, flags, false)?)
+        loop {
+            match self.connection().seek_again(bufs, &mut at, flags, false) {
+                Err(Errno::INTR) => {}
+                done => return Ok(done?),
+            }
+        }
     }
 
     /// Takes `len` bytes that begin at `at` without copying them: on the ring they stay in the sender's segments until

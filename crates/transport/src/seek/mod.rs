@@ -45,7 +45,7 @@ pub use ring::{Loan, Loans, RingSource, SeekRing};
 pub use sleepers::{Sleep, Sleepers};
 pub use source::{Look, Source};
 pub use tcp::SeekTcp;
-pub use waits::{KernelWaits, sleep_on_socket};
+pub use waits::{KernelSleep, KernelWaits, Woken};
 
 /// What can be received, by position.
 #[derive(Clone, Debug, Eq, PartialEq)]

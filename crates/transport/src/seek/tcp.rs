@@ -6,7 +6,7 @@ use std::io::IoSliceMut;
 use super::engine::{Attempt, Engine};
 use super::kernel::{KernelSource, PeekCursor, Way};
 use super::lock::{SeekGuard, SeekLock};
-use super::waits::{KernelWaits, sleep_on_socket};
+use super::waits::KernelWaits;
 use super::{At, Extent, Seek, SeekFlags, until_there};
 use crate::Errno;
 use crate::iov::Scatter;
@@ -133,11 +133,11 @@ impl SeekTcp {
         let (front, end) = (state.engine.front(), state.engine.needed_end(attempt));
         let sleep = state.waits.begin(self.fd, front, end)?;
         drop(state);
-        let slept = sleep_on_socket(&sleep, self.fd, until);
+        let slept = sleep.sleep(self.fd, until);
         let mut state = self.state.lock()?;
         let front = state.engine.front();
-        let asked_for_it = state.waits.end(self.fd, front, sleep);
-        Ok(slept? && asked_for_it)
+        let is_told = state.waits.end(self.fd, front, sleep, slept.unwrap_or_default());
+        slept.map(|_| is_told)
     }
 
     /// The kernel says that there is something to receive, because no more can come (tcp(7)): what was taken goes first,
@@ -187,7 +187,11 @@ impl Seek for SeekTcp {
             },
             |deadline| {
                 let Some(attempt) = begun.get() else { return Ok(()) };
-                again.set(self.wait_for(&attempt, deadline, again.get())?);
+                match self.wait_for(&attempt, deadline, again.get()) {
+                    // A signal does not change which bytes are meant.
+                    Err(Errno::INTR) => {}
+                    told => again.set(told?),
+                }
                 Ok(())
             },
             until,

@@ -27,14 +27,53 @@ pub struct KernelWaits {
     now: Option<u32>,
     /// Nobody else polls the socket.
     is_private: bool,
-    /// A sleep has taken so long that the peer may have waited for an acknowledgement.
-    acknowledges: bool,
+    pace: Pace,
 }
 
-/// The kernel puts acknowledgements off until something is received or sent, up to 40 ms (RFC 1122, 4.2.3.2). A sender with
-/// a small buffer waits for them, while a receiver that waits for what lies far ahead receives nothing. Once a sleep has
-/// taken this long, it has them sent before it sleeps.
-const PUT_OFF: Duration = Duration::from_millis(20);
+/// How the bytes come. A sender may be stopped without the receiver's kernel knowing: its small writes have become one
+/// segment for which the window has no room, though there is some (RFC 1122, 4.2.3.4), or it has little in flight and waits
+/// for an acknowledgement that is put off (4.2.3.2), while nobody receives what has come. Only receiving it helps.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+enum Pace {
+    /// No sleep is long.
+    #[default]
+    Flowing,
+    /// A sleep was so long that the sender may have been stopped: the next ones soon look what has come. That takes
+    /// timers, which cost too much while all is well: until so many sleeps in a row had no use for them.
+    Halting(u8),
+    /// Nothing is there, and nothing comes: a sleep is until something does.
+    Idle,
+}
+
+/// A sleep in which the sender may have been stopped.
+const LONG: Duration = Duration::from_millis(20);
+
+/// After which time of sleep a sender is taken to be stopped, once one may have been.
+const PATIENCE: Duration = Duration::from_millis(1);
+
+const IN_A_ROW: u8 = 16;
+
+impl Pace {
+    /// After a sleep.
+    fn next(self, slept: Duration, woken: Woken) -> Self {
+        match self {
+            Self::Flowing if slept < LONG => Self::Flowing,
+            Self::Halting(_) if woken.is_late && !woken.has_data => Self::Idle,
+            Self::Halting(1) if !woken.is_late => Self::Flowing,
+            Self::Halting(left) if !woken.is_late => Self::Halting(left - 1),
+            _ => Self::Halting(IN_A_ROW),
+        }
+    }
+}
+
+/// Why a sleep has ended.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Woken {
+    /// The socket has something to receive, and has not ended.
+    pub has_data: bool,
+    /// Because what was waited for has not come.
+    is_late: bool,
+}
 
 impl KernelWaits {
     /// Of a socket that nobody else polls.
@@ -60,7 +99,7 @@ impl KernelWaits {
     ///
     /// # Errors
     /// Those of eventfd(2).
-    pub fn begin(&mut self, fd: Fd, front: u64, end: u64) -> Result<Sleep, Errno> {
+    pub fn begin(&mut self, fd: Fd, front: u64, end: u64) -> Result<KernelSleep, Errno> {
         let is_known = self.is_private && self.application.is_some();
         if self.sleepers.is_empty() && self.now == self.application && !is_known {
             self.application = socket::receive_low_water(fd).ok().map(|bytes| bytes as u32);
@@ -68,21 +107,19 @@ impl KernelWaits {
         }
         let sleep = self.sleepers.begin(end)?;
         self.ask(fd, front);
-        if self.acknowledges {
-            socket::acknowledge_now(fd);
-        }
-        Ok(sleep)
+        Ok(KernelSleep { sleep, pace: self.pace })
     }
 
-    /// The sleeper is awake. Returns whether the kernel was asked for just what it needs.
-    pub fn end(&mut self, fd: Fd, front: u64, sleep: Sleep) -> bool {
+    /// The sleeper is awake. Returns whether all seems to be there that it needs, or no more seems to come.
+    pub fn end(&mut self, fd: Fd, front: u64, sleep: KernelSleep, woken: Woken) -> bool {
+        let KernelSleep { sleep, pace } = sleep;
         let was_least = self.sleepers.least(front).is_none_or(|least| least >= sleep.position());
-        self.acknowledges |= sleep.since().elapsed() >= PUT_OFF;
+        self.pace = pace.next(sleep.since().elapsed(), woken);
         self.sleepers.end(sleep);
         if !(self.is_private && self.sleepers.is_empty()) {
             self.ask(fd, front);
         }
-        was_least
+        woken.has_data && was_least && pace != Pace::Idle
     }
 
     /// Bytes were taken from the socket, whose front is now at `front`.
@@ -108,9 +145,13 @@ impl KernelWaits {
     /// Asks the kernel for what the first of the sleepers needs, or for what the application wants.
     fn ask(&mut self, fd: Fd, front: u64) {
         let bytes = match self.sleepers.least(front) {
-            Some(least) => u32::try_from(least - front).unwrap_or(u32::MAX),
-            None => self.application.unwrap_or(1),
+            Some(least) if self.pace == Pace::Idle => {
+                (least - front).min(socket::unread(fd).unwrap_or(0) as u64 + 1)
+            }
+            Some(least) => least - front,
+            None => self.application.unwrap_or(1).into(),
         };
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         // A failure costs wake-ups that come too early.
         if self.now != Some(bytes) && socket::set_receive_low_water(fd, bytes).is_ok() {
             self.now = Some(bytes);
@@ -118,12 +159,55 @@ impl KernelWaits {
     }
 }
 
-/// Sleeps until the socket has something, or the sleeper is woken. Returns whether it has, and has not ended.
-///
-/// # Errors
-/// ETIMEDOUT, EINTR.
-pub fn sleep_on_socket(sleep: &Sleep, fd: Fd, until: Deadline) -> Result<bool, Errno> {
-    let read = Events { read: true, hangup: true, ..Events::default() };
-    let events = sleep.sleep(fd, read, until)?;
-    Ok(events.read && !events.hangup && !events.dead)
+/// One sleep for bytes of a socket.
+#[derive(Debug)]
+pub struct KernelSleep {
+    sleep: Sleep,
+    pace: Pace,
+}
+
+impl KernelSleep {
+    /// Position that has to have arrived.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.sleep.position()
+    }
+
+    /// Sleeps until the socket has something, or the sleeper is woken. Not to be called with a lock held.
+    ///
+    /// # Errors
+    /// ETIMEDOUT, EINTR.
+    pub fn sleep(&self, fd: Fd, until: Deadline) -> Result<Woken, Errno> {
+        let read = Events { read: true, hangup: true, ..Events::default() };
+        let end = if matches!(self.pace, Pace::Halting(_)) { until.at_most(PATIENCE) } else { until };
+        match self.sleep.sleep(fd, read, end) {
+            Err(Errno::TIMEDOUT) if !until.is_over() => {
+                Ok(Woken { has_data: socket::unread(fd)? > 0, is_late: true })
+            }
+            events => {
+                let events = events?;
+                Ok(Woken { has_data: events.read && !events.hangup && !events.dead, is_late: false })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_may_be_stopped_is_looked_after() {
+        let (short, long) = (Duration::from_millis(1), Duration::from_millis(40));
+        let woken = Woken { has_data: true, is_late: false };
+        let late = Woken { is_late: true, ..woken };
+        let nothing = Woken { has_data: false, is_late: true };
+        assert_eq!(Pace::Flowing.next(short, woken), Pace::Flowing);
+        assert_eq!(Pace::Flowing.next(long, woken), Pace::Halting(IN_A_ROW));
+        assert_eq!(Pace::Halting(3).next(short, late), Pace::Halting(IN_A_ROW));
+        assert_eq!(Pace::Halting(3).next(short, woken), Pace::Halting(2));
+        assert_eq!(Pace::Halting(1).next(short, woken), Pace::Flowing);
+        assert_eq!(Pace::Halting(3).next(short, nothing), Pace::Idle);
+        assert_eq!(Pace::Idle.next(long, woken), Pace::Halting(IN_A_ROW), "there may be more to come");
+    }
 }

@@ -282,11 +282,6 @@ pub fn forget_peek_offset(fd: Fd) -> Result<(), Errno> {
     setsockopt(fd, libc::SOL_SOCKET, libc::SO_PEEK_OFF, &-1)
 }
 
-/// TCP_QUICKACK: the peer hears at once of what has arrived. Never fails: it is only a hint.
-pub fn acknowledge_now(fd: Fd) {
-    let _ = sockopt::set_tcp_quickack(fd.borrow(), true);
-}
-
 /// Throws up to `len` bytes at the front of a TCP receive queue away without copying them (tcp(7),
 /// MSG_TRUNC); does not wait.
 ///

@@ -4,7 +4,7 @@ use std::sync::atomic::{Ordering, fence};
 
 use protocol::Carrier;
 use transport::Errno;
-use transport::seek::{Attempt, Source, sleep_on_socket};
+use transport::seek::{Attempt, Source};
 use transport::sys::bell::Bell;
 use transport::sys::poll::{self, Deadline, Events};
 use transport::sys::{Fd, socket};
@@ -121,14 +121,15 @@ impl Connection {
                 let end = if watched { front + 1 } else { state.engine.needed_end(attempt) };
                 let sleep = state.waits.begin(self.fd(), front, end)?;
                 drop(guard);
-                let slept = sleep_on_socket(&sleep, self.fd(), until);
+                let slept = sleep.sleep(self.fd(), until);
                 drop(bracket);
                 let mut guard = self.lock(seeking)?;
                 let state = guard.as_mut().ok_or(Errno::IO)?;
                 let front = state.engine.front();
                 let need = sleep.position().saturating_sub(front);
-                let asked_for_it = state.waits.end(self.fd(), front, sleep);
-                if slept? && asked_for_it && (socket::unread(self.fd())? as u64) < need {
+                let is_told = state.waits.end(self.fd(), front, sleep, slept.unwrap_or_default());
+                slept?;
+                if is_told && (socket::unread(self.fd())? as u64) < need {
                     // The kernel keeps the rest away.
                     self.with_state(seeking, state, false, |state, place, front| {
                         let State { engine, cursor, loans, violation, .. } = state;
