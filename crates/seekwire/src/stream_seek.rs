@@ -70,8 +70,9 @@ impl Stream {
     }
 
     /// Takes `len` bytes that begin at `at` without copying them: on the ring they stay in the sender's segments until
-    /// the loan is dropped, and keep those from it. What does not lie in a segment is copied. Waits as
-    /// [`Stream::seek_recv`] does; fewer bytes only where the stream ends.
+    /// the loan is dropped, and keep those from it. What does not lie in a segment is copied, and
+    /// so is what lies in library memory already: also all messages of a program that asks for less than some KiB at a time.
+    /// Waits as [`Stream::seek_recv`] does; fewer bytes only where the stream ends.
     ///
     /// # Errors
     /// As there.
