@@ -137,7 +137,14 @@ impl SeekTcp {
         let mut state = self.state.lock()?;
         let front = state.engine.front();
         let is_told = state.waits.end(self.fd, front, sleep, slept.unwrap_or_default());
-        slept.map(|_| is_told)
+        if slept?.is_late {
+            // The range may still come, if more slowly, where there is no memory.
+            match self.call(&mut state, |engine, source| engine.drain(source)) {
+                Err(Errno::NOBUFS) => state.waits.leave_there(),
+                drained => drop(drained?),
+            }
+        }
+        Ok(is_told)
     }
 
     /// The kernel says that there is something to receive, because no more can come (tcp(7)): what was taken goes first,

@@ -71,8 +71,8 @@ impl Pace {
 pub struct Woken {
     /// The socket has something to receive, and has not ended.
     pub has_data: bool,
-    /// Because what was waited for has not come.
-    is_late: bool,
+    /// Because what was waited for has not come: what is there had better be received.
+    pub is_late: bool,
 }
 
 impl KernelWaits {
@@ -110,7 +110,7 @@ impl KernelWaits {
         Ok(KernelSleep { sleep, pace: self.pace })
     }
 
-    /// The sleeper is awake. Returns whether all seems to be there that it needs, or no more seems to come.
+    /// The sleeper is awake. Returns whether the kernel says that all is there that it needs, or that no more can come.
     pub fn end(&mut self, fd: Fd, front: u64, sleep: KernelSleep, woken: Woken) -> bool {
         let KernelSleep { sleep, pace } = sleep;
         let was_least = self.sleepers.least(front).is_none_or(|least| least >= sleep.position());
@@ -119,7 +119,12 @@ impl KernelWaits {
         if !(self.is_private && self.sleepers.is_empty()) {
             self.ask(fd, front);
         }
-        woken.has_data && was_least && pace != Pace::Idle
+        woken.has_data && !woken.is_late && was_least && pace != Pace::Idle
+    }
+
+    /// There is no memory for what is there: nobody needs to look before more comes.
+    pub fn leave_there(&mut self) {
+        self.pace = Pace::Idle;
     }
 
     /// Bytes were taken from the socket, whose front is now at `front`.

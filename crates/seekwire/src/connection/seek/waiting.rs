@@ -128,10 +128,10 @@ impl Connection {
                 let front = state.engine.front();
                 let need = sleep.position().saturating_sub(front);
                 let is_told = state.waits.end(self.fd(), front, sleep, slept.unwrap_or_default());
-                slept?;
-                if is_told && (socket::unread(self.fd())? as u64) < need {
+                let is_late = slept?.is_late;
+                if (is_told || is_late) && (socket::unread(self.fd())? as u64) < need {
                     // The kernel keeps the rest away.
-                    self.with_state(seeking, state, false, |state, place, front| {
+                    let drained = self.with_state(seeking, state, false, |state, place, front| {
                         let State { engine, cursor, loans, violation, .. } = state;
                         let mut source = Inflow {
                             connection: self,
@@ -143,7 +143,12 @@ impl Connection {
                             violation,
                         };
                         engine.drain(&mut source)
-                    })?;
+                    });
+                    match drained {
+                        // The range may still come, if more slowly.
+                        Err(Errno::NOBUFS) if is_late => state.waits.leave_there(),
+                        drained => drop(drained?),
+                    }
                 }
                 Ok(true)
             }
