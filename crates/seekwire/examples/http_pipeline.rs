@@ -99,7 +99,7 @@ fn claim(
     let mut room = [0; MOST_HEAD];
     let mut arrived = 0;
     let (status, head, length) = loop {
-        let flags = SeekFlags { peek: true, partial: true };
+        let flags = SeekFlags { partial: true, ..SeekFlags::PEEK };
         let at = At::Position(next.position);
         // For one byte more than was not enough.
         stream.wait_seek(at, arrived as u64 + 1, None)?;
@@ -120,7 +120,7 @@ fn claim(
 fn take(stream: &SeekStream, position: u64, into: &mut [u8]) -> io::Result<()> {
     let wanted = into.len();
     let at = At::Position(position);
-    match stream.seek_recv_vectored(&mut [IoSliceMut::new(into)], at, SeekFlags::default())? {
+    match stream.seek_recv_vectored(&mut [IoSliceMut::new(into)], at, SeekFlags::TAKE)? {
         taken if taken == wanted => Ok(()),
         _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }

@@ -16,7 +16,7 @@ pub use transport::seek::{At, Extent, SeekFlags};
 /// kernel's memory would keep further ones away.
 pub trait SeekSocket: Send + Sync {
     /// Takes the bytes that begin at `at`, as many as `into` has room for, all or none; fewer only where the
-    /// stream ends, 0 behind its end, or if `flags` say so.
+    /// stream ends, 0 behind its end, or if `flags` say so. Returns how many it put into `into`.
     ///
     /// # Errors
     /// `WouldBlock` when they have not all arrived; ENXIO when some were taken before; ENOBUFS when there would

@@ -77,7 +77,7 @@ impl SeekStream {
     /// `WouldBlock`; ENXIO when some were taken before; ENOBUFS when they can only arrive after others are taken
     /// out, or when there would be too many holes; those of recv(2).
     pub fn seek_recv(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), SeekFlags::default())
+        self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), SeekFlags::TAKE)
     }
 
     /// As [`SeekStream::seek_recv`], but never waits.
@@ -85,7 +85,7 @@ impl SeekStream {
     /// # Errors
     /// As there.
     pub fn try_seek_recv(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.try_seek(At::Offset(offset), &mut [IoSliceMut::new(buf)], SeekFlags::default())
+        self.try_seek(At::Offset(offset), &mut [IoSliceMut::new(buf)], SeekFlags::TAKE)
     }
 
     /// As [`SeekStream::seek_recv`], but the bytes stay.
@@ -93,7 +93,7 @@ impl SeekStream {
     /// # Errors
     /// As there.
     pub fn seek_peek(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let flags = SeekFlags { peek: true, ..SeekFlags::default() };
+        let flags = SeekFlags::PEEK;
         self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), flags)
     }
 

@@ -31,7 +31,7 @@ impl Stream {
     /// out, or when there would be too many holes; EBUSY when another process, forked from this one or its parent,
     /// goes on with the stream; those of recv(2).
     pub fn seek_recv(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), SeekFlags::default())
+        self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), SeekFlags::TAKE)
     }
 
     /// As [`Stream::seek_recv`], but never waits.
@@ -39,7 +39,7 @@ impl Stream {
     /// # Errors
     /// As there.
     pub fn try_seek_recv(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.try_seek(At::Offset(offset), &mut [IoSliceMut::new(buf)], SeekFlags::default())
+        self.try_seek(At::Offset(offset), &mut [IoSliceMut::new(buf)], SeekFlags::TAKE)
     }
 
     /// As [`Stream::seek_recv`], but the bytes stay.
@@ -47,7 +47,7 @@ impl Stream {
     /// # Errors
     /// As there.
     pub fn seek_peek(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let flags = SeekFlags { peek: true, ..SeekFlags::default() };
+        let flags = SeekFlags::PEEK;
         self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), flags)
     }
 

@@ -33,10 +33,11 @@ enum Operation {
 fn operation() -> impl Strategy<Value = Operation> {
     let size = || prop_oneof![4 => 1usize..100, 3 => 100usize..5000, 1 => 5000usize..20_000];
     let offset = || prop_oneof![1 => Just(0usize), 3 => 1usize..300, 3 => 300usize..20_000];
+    let skip = || prop_oneof![3 => Just(0u64), 1 => 1u64..100, 1 => 100u64..5000];
     prop_oneof![
         60 => size().prop_map(Operation::Send),
-        60 => (offset(), size(), any::<(bool, bool)>()).prop_map(|(offset, len, (peek, partial))| {
-            Operation::Seek { offset, len, flags: SeekFlags { peek, partial } }
+        60 => (offset(), size(), skip(), any::<(bool, bool)>()).prop_map(|(offset, len, skip, (peek, partial))| {
+            Operation::Seek { offset, len, flags: SeekFlags { peek, partial, skip, bulk: false } }
         }),
         35 => (size(), any::<bool>()).prop_map(|(len, peek)| Operation::Receive { len, peek }),
         15 => (offset(), size()).prop_map(|(offset, len)| Operation::Lend { offset, len }),
@@ -100,7 +101,7 @@ impl Ends {
         // the other carrier cannot be seen before all in front of it was received.
         let last = At::Position(self.gone.len() as u64 - 1);
         let mut one = [0];
-        let look = SeekFlags { peek: true, partial: false };
+        let look = SeekFlags::PEEK;
         while !self.gone.is_empty()
             && !self.gone.last().unwrap()
             && self.to.seek(&mut [IoSliceMut::new(&mut one)], last, look, true) == Err(Errno::AGAIN)
@@ -122,10 +123,11 @@ impl Ends {
                 let mut buf = vec![0; len];
                 let result =
                     self.to.seek(&mut [IoSliceMut::new(&mut buf)], At::Offset(offset as u64), flags, true);
-                let start = head + offset;
-                let hole = (start..(start + len).min(self.gone.len())).find(|at| self.gone[*at]);
-                let end = hole.filter(|_| flags.partial).unwrap_or(start + len);
-                if hole.is_some_and(|hole| hole < end || hole == start) {
+                let begin = head + offset;
+                let start = begin + flags.skip as usize;
+                let hole = (begin..(start + len).min(self.gone.len())).find(|at| self.gone[*at]);
+                let end = hole.filter(|hole| flags.partial && *hole > start).unwrap_or(start + len);
+                if hole.is_some_and(|hole| hole < end) {
                     assert_eq!(result, Err(Errno::NXIO));
                     return;
                 }
@@ -139,7 +141,7 @@ impl Ends {
                 assert!(n == there || (flags.partial && 0 < n && n < there), "{n} of {there}");
                 assert!(buf[..n].iter().enumerate().all(|(at, b)| *b == byte(start + at)));
                 if !flags.peek && n > 0 {
-                    self.gone[start..start + n].fill(true);
+                    self.gone[begin..start + n].fill(true);
                 }
             }
             Operation::Receive { len, peek } => {
@@ -214,7 +216,7 @@ impl Ends {
                 if !std::mem::replace(&mut self.ended, true) {
                     self.from.shutdown(false, true).unwrap();
                     let end = At::Position(self.gone.len() as u64);
-                    let look = SeekFlags { peek: true, partial: false };
+                    let look = SeekFlags::PEEK;
                     let mut one = [0];
                     while self.to.seek(&mut [IoSliceMut::new(&mut one)], end, look, true) == Err(Errno::AGAIN)
                     {
@@ -374,7 +376,7 @@ fn a_reader_and_seekers_wait_at_once() {
                         let mut buf = vec![0; LEN];
                         let bufs = &mut [IoSliceMut::new(&mut buf)];
                         let at = At::Position(u64::from(n) * LEN as u64);
-                        let taken = server.seek_recv_vectored(bufs, at, SeekFlags::default()).unwrap();
+                        let taken = server.seek_recv_vectored(bufs, at, SeekFlags::TAKE).unwrap();
                         assert_eq!(taken, LEN);
                         assert!(buf.iter().all(|byte| *byte == n));
                     });
@@ -463,7 +465,7 @@ fn a_waiter_for_more_does_not_hold_up_one_for_less() {
                     let mut buf = vec![0; len];
                     ids.send(std::fs::read_link("/proc/thread-self").unwrap()).unwrap();
                     let bufs = &mut [IoSliceMut::new(&mut buf)];
-                    server.seek_recv_vectored(bufs, At::Position(at), SeekFlags::default()).unwrap()
+                    server.seek_recv_vectored(bufs, At::Position(at), SeekFlags::TAKE).unwrap()
                 }
             };
             let more = scope.spawn(take(100, 10_000));

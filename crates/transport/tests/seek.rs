@@ -20,7 +20,7 @@ use seekwire_transport::sys::poll::{self, Deadline, Events};
 use seekwire_transport::sys::{Fd, socket};
 
 const MEMORY: usize = 64 << 20;
-const TAKE: SeekFlags = SeekFlags { peek: false, partial: false };
+const TAKE: SeekFlags = SeekFlags::TAKE;
 /// Twice as much fits into every kernel's first receive buffer, whatever pieces it came in.
 const IN_FLIGHT: usize = 40_000;
 
@@ -104,17 +104,17 @@ enum Operation {
 fn operation() -> impl Strategy<Value = Operation> {
     let size = || prop_oneof![4 => 1usize..100, 3 => 100usize..5000, 1 => 5000usize..30_000];
     let offset = || prop_oneof![1 => Just(0usize), 3 => 1usize..300, 3 => 300usize..30_000];
+    let skip = || prop_oneof![3 => Just(0u64), 1 => 1u64..100, 1 => 100u64..5000];
     prop_oneof![
         60 => size().prop_map(Operation::Send),
-        70 => (offset(), size(), any::<(bool, bool, bool)>(), 1usize..4).prop_map(
-            |(offset, len, (peek, partial, absolute), pieces)| Operation::Seek {
+        70 => (offset(), prop_oneof![9 => size(), 1 => Just(0)], skip(), any::<(bool, bool, bool)>(), 1usize..4)
+            .prop_map(|(offset, len, skip, (peek, partial, absolute), pieces)| Operation::Seek {
                 offset,
                 len,
-                flags: SeekFlags { peek: peek && len < 1000, partial },
+                flags: SeekFlags { peek: peek && len < 1000, partial, skip, bulk: false },
                 pieces,
                 absolute,
-            }
-        ),
+            }),
         40 => (size(), any::<bool>()).prop_map(|(len, peek)| Operation::Receive { len, peek }),
         15 => (offset(), size()).prop_map(|(offset, len)| Operation::Lend { offset, len }),
         15 => Just(Operation::TakeBack),
@@ -169,27 +169,31 @@ impl Model<'_> {
                 };
                 let mut buf = vec![0; len];
                 let mut bufs: Vec<IoSliceMut<'_>> =
-                    buf.chunks_mut(len.div_ceil(pieces)).map(IoSliceMut::new).collect();
+                    buf.chunks_mut(len.div_ceil(pieces).max(1)).map(IoSliceMut::new).collect();
                 let result = seek.try_seek(at, &mut bufs, flags);
-                let start = head + offset;
-                let hole = (start..(start + len).min(self.gone.len())).find(|at| self.gone[*at]);
+                let begin = head + offset;
+                let start = begin + flags.skip as usize;
+                let hole = (begin..(start + len).min(self.gone.len())).find(|at| self.gone[*at]);
                 let end = match hole {
-                    Some(hole) if flags.partial => hole,
+                    Some(hole) if flags.partial && hole > start => hole,
                     _ => start + len,
                 };
-                if hole.is_some_and(|hole| hole < end || hole == start) {
+                if hole.is_some_and(|hole| hole < end) {
                     assert_eq!(result, Err(Errno::NXIO));
                     return;
                 }
                 let there = end.min(self.gone.len()).saturating_sub(start);
-                if !self.ended && (there == 0 || (there < end - start && !flags.partial)) {
-                    assert_eq!(result, Err(Errno::AGAIN));
+                let is_there = if len == 0 { start <= self.gone.len() } else { there > 0 };
+                if !self.ended && (!is_there || (there < end - start && !flags.partial)) {
+                    // Nothing is nowhere missing.
+                    let nothing = len == 0 && flags.skip == 0;
+                    assert_eq!(result, if nothing { Ok(0) } else { Err(Errno::AGAIN) });
                     return;
                 }
                 assert_eq!(result, Ok(there));
-                assert!(self.is_right(&buf[..there], start));
-                if !flags.peek && there > 0 {
-                    self.gone[start..start + there].fill(true);
+                assert!(self.is_right(&buf[..there], start.min(end)));
+                if !flags.peek && is_there {
+                    self.gone[begin..start + there].fill(true);
                 }
             }
             Operation::Receive { len, peek } => {
@@ -241,7 +245,7 @@ impl Model<'_> {
                 if !std::mem::replace(&mut self.ended, true) {
                     self.sender.shutdown().unwrap();
                     let end = At::Position(self.gone.len() as u64);
-                    let look = SeekFlags { peek: true, partial: false };
+                    let look = SeekFlags::PEEK;
                     while seek.try_seek(end, &mut [IoSliceMut::new(&mut [0])], look) == Err(Errno::AGAIN) {
                         std::thread::yield_now();
                     }
@@ -342,7 +346,7 @@ fn a_segment_goes_back_once() {
     let take = |offset, peek| Operation::Seek {
         offset,
         len: 1,
-        flags: SeekFlags { peek, partial: false },
+        flags: SeekFlags { peek, ..SeekFlags::TAKE },
         pieces: 1,
         absolute: false,
     };
@@ -535,6 +539,36 @@ fn a_range_behind_what_memory_holds_is_an_error() {
     assert_eq!(seek.try_recv(&mut [IoSliceMut::new(&mut [0; 8000])], false), Ok(8000));
     assert_eq!(seek.try_recv(&mut [IoSliceMut::new(&mut [0; 12_000])], false), Ok(12_000));
     assert_eq!(seek.try_recv(&mut [IoSliceMut::new(&mut [0; 1])], false), Err(Errno::AGAIN));
+}
+
+/// A sender that is so slow that it might have been stopped, and no memory to find that out with.
+#[test]
+fn a_slow_sender_is_not_a_lack_of_memory() {
+    const SLOW: Duration = Duration::from_millis(25);
+    const PIECES: usize = 6;
+    for kind in kinds().into_iter().filter(|kind| !matches!(kind, Kind::Tcp(Way::Drain))) {
+        let pair = Pair::new(kind);
+        let (sender, receiver) = pair.ends(kind, 0);
+        let seek = receiver.seek();
+        let pattern = Pattern::new(0);
+        let bytes = pattern.bytes(0, 100 * PIECES);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for piece in bytes.chunks(100) {
+                    std::thread::sleep(SLOW);
+                    send_all(sender, piece);
+                }
+            });
+            // After the first long sleep the others look what has come.
+            for at in (10..bytes.len() - 190).step_by(200) {
+                let mut buf = [0; 190];
+                let bufs = &mut [IoSliceMut::new(&mut buf)];
+                let result = seek.seek(At::Position(at as u64), bufs, TAKE, &|| Ok(patience()));
+                assert_eq!(result, Ok(190), "{kind:?}, {at}");
+                assert!(buf == bytes[at..at + 190], "{kind:?}, {at}");
+            }
+        });
+    }
 }
 
 /// Where there is no memory for another byte, nor any to come.

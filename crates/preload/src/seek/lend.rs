@@ -114,7 +114,7 @@ pub(super) fn lend(socket: &SocketRef, len: usize, request: Request) -> Result<V
 fn lend_what_is_there(socket: &SocketRef, at: At, len: usize, dont_wait: bool) -> Result<Vec<Piece>, Errno> {
     let connection = &socket.connection;
     loop {
-        let first_byte = SeekFlags { peek: true, partial: true };
+        let first_byte = SeekFlags { partial: true, ..SeekFlags::PEEK };
         let start = match at {
             At::Offset(offset) => connection.extent()?.head.checked_add(offset).ok_or(Errno::INVAL)?,
             At::Position(position) => position,

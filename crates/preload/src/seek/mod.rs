@@ -65,7 +65,11 @@ impl Request {
         let offset = offset as u64;
         Ok(Request {
             at: if flags & SEEK_POSITION == 0 { At::Offset(offset) } else { At::Position(offset) },
-            flags: SeekFlags { peek: flags & MSG_PEEK != 0, partial: flags & SEEK_PARTIAL != 0 },
+            flags: SeekFlags {
+                peek: flags & MSG_PEEK != 0,
+                partial: flags & SEEK_PARTIAL != 0,
+                ..SeekFlags::TAKE
+            },
             dont_wait: flags & MSG_DONTWAIT != 0,
             truncate: flags & MSG_TRUNC != 0,
         })

@@ -3,6 +3,8 @@
 
 use std::collections::{HashMap, hash_map};
 
+use foldhash::fast::RandomState;
+
 /// No entry.
 const NONE: u32 = u32::MAX;
 
@@ -20,7 +22,7 @@ pub(super) struct Queue<T> {
     entries: Vec<Entry<T>>,
     free: Vec<u32>,
     all: Ends,
-    chains: HashMap<u64, Ends>,
+    chains: HashMap<u64, Ends, RandomState>,
 }
 
 #[derive(Debug)]
@@ -86,7 +88,7 @@ impl Ends {
 
 impl<T> Default for Queue<T> {
     fn default() -> Self {
-        Self { entries: Vec::new(), free: Vec::new(), all: EMPTY, chains: HashMap::new() }
+        Self { entries: Vec::new(), free: Vec::new(), all: EMPTY, chains: HashMap::default() }
     }
 }
 

@@ -2,11 +2,13 @@
 
 use std::collections::{HashMap, hash_map};
 
+use foldhash::fast::RandomState;
+
 use protocol::message::{Labelled, Matching, Selector, Ticket};
 
 use super::error::{End, RecvError};
 use super::parcel::Parcel;
-use super::reader::{Fill, Reader, SMALL, Wait};
+use super::reader::{Fill, Reader, Wait};
 use super::scanner::Scanner;
 use super::waiting::Waiting;
 use super::{Envelope, Limits};
@@ -87,7 +89,7 @@ pub(super) struct Inbox {
     matching: Matching<Receive, Parcel>,
     /// Bodies of the unexpected messages.
     unexpected_bytes: u64,
-    done: HashMap<Ticket, Outcome>,
+    done: HashMap<Ticket, Outcome, RandomState>,
     active: Vec<Active>,
     reader: Reader,
     scanner: Scanner,
@@ -101,7 +103,7 @@ impl Inbox {
             limits,
             matching: Matching::default(),
             unexpected_bytes: 0,
-            done: HashMap::new(),
+            done: HashMap::default(),
             active: Vec::new(),
             reader: Reader::new(),
             scanner: Scanner::new(start, limits.message),
@@ -118,21 +120,22 @@ impl Inbox {
         if let Some(end) = &self.end {
             return Err(end.clone().into());
         }
-        let header = match self.scanner.look(stream, &mut self.reader) {
-            Ok(Ok(header)) => header,
+        let found = match self.scanner.look(stream, &mut self.reader) {
+            Ok(Ok(found)) => found,
             Ok(Err(wait)) => return Ok(Step::Wait(wait)),
             Err(end) => {
                 self.stop(end.clone());
                 return Err(end.into());
             }
         };
+        let header = found.header;
         let len = header.len as usize;
         let receive = self.claim(header.tag, len);
         let fresh = matches!(mine, Mine::Fresh(selector) if selector.matches(header.tag));
         if receive.is_none() && !fresh && self.matching.unexpected_count() >= self.limits.unexpected {
             return Err(self.full());
         }
-        let message = self.matching.label(header.tag, self.scanner.pass(header));
+        let message = self.matching.label(header.tag, self.scanner.pass(found));
         match (receive, mine) {
             (Some((ticket, _)), Mine::Waiting(own)) if ticket == own => return Ok(Step::Mine(message)),
             (None, _) if fresh => return Ok(Step::Mine(message)),
@@ -199,7 +202,7 @@ impl Inbox {
     ) {
         match receive {
             Receive::Thread(_) => {
-                if message.message.is_untouched() && message.message.span().len() <= SMALL as u64 {
+                if message.message.is_untouched() && message.message.is_small {
                     // Cheaper now than when the thread has woken up and the view has moved on.
                     self.reader.own(stream, &mut message.message);
                 }

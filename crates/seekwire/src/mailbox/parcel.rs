@@ -8,6 +8,8 @@ pub(super) struct Parcel {
     pub(super) sequence: u32,
     /// Bytes of the body.
     pub(super) len: usize,
+    /// All of it had arrived when it was found, and it is best copied from a view.
+    pub(super) is_small: bool,
     /// Position of its next byte that is in the stream.
     pub(super) at: u64,
     /// Bytes of the header that are in the stream still.
@@ -19,9 +21,9 @@ pub(super) struct Parcel {
 }
 
 impl Parcel {
-    pub(super) fn new(header: Header, at: u64) -> Self {
+    pub(super) fn new(header: Header, is_small: bool, at: u64) -> Self {
         let len = header.len as usize;
-        Self { sequence: header.sequence, len, at, header: HEADER, owned: Vec::new(), done: 0 }
+        Self { sequence: header.sequence, len, is_small, at, header: HEADER, owned: Vec::new(), done: 0 }
     }
 
     /// What of it is in the stream.

@@ -4,6 +4,7 @@ use std::io::{self, IoSliceMut};
 
 use protocol::message::HEADER;
 use protocol::span::Span;
+use transport::seek::cost::{self, Average};
 
 use super::error::{End, Failed, PeerMisbehaved};
 use super::parcel::Parcel;
@@ -15,10 +16,8 @@ use crate::seek::{At, SeekFlags, SeekSocket};
 /// Up to how many bytes, header included, a message is small: it is copied from a view, because a call of its own
 /// would cost more than the copies.
 pub(super) const SMALL: usize = 2048;
-/// Spent bytes are taken out of the stream when there are so many in one piece.
-const FLUSH: u64 = 16 << 10;
-/// Bytes that are thrown away at a time.
-const SINK: usize = 64 << 10;
+/// Spent bytes are taken out of the stream when there are so many.
+const FLUSH: u64 = 64 << 10;
 /// Bytes of a large message that are waited for at a time.
 const PIECE: u64 = 32 << 10;
 
@@ -57,9 +56,11 @@ pub(super) struct Reader {
     pub(super) front: View,
     /// At messages that were left in the stream.
     back: View,
+    /// Of the messages, headers included.
+    sizes: Average,
     spent: Spent,
-    /// Where bytes go that nobody wants.
-    sink: Vec<u8>,
+    /// How many of these are taken out.
+    flush_at: u64,
 }
 
 pub(super) fn is(error: &io::Error, errno: Errno) -> bool {
@@ -72,7 +73,24 @@ fn cut_off(missing: u64) -> End {
 
 impl Reader {
     pub(super) fn new() -> Self {
-        Self { front: View::new(), back: View::new(), spent: Spent::default(), sink: Vec::new() }
+        Self {
+            front: View::new(),
+            back: View::new(),
+            sizes: Average::default(),
+            spent: Spent::default(),
+            flush_at: FLUSH,
+        }
+    }
+
+    /// Looks at what has arrived from `at` on, at least at `need` bytes: [`View::refill`].
+    pub(super) fn look(&mut self, stream: &impl SeekSocket, at: u64, need: usize) -> io::Result<usize> {
+        self.front.refill(stream, at, need, self.sizes.is_below(cost::switch()))
+    }
+
+    /// A message of `total` bytes has been found in the front view.
+    pub(super) fn found(&mut self, total: usize) {
+        self.front.used();
+        self.sizes.note(total);
     }
 
     /// Moves what has arrived of a message into the receiver's buffer, of which `into` may be a first part; all or
@@ -90,8 +108,7 @@ impl Reader {
             parcel.done = parcel.owned.len();
             parcel.owned = Vec::new();
         }
-        let total = HEADER + parcel.len;
-        if parcel.is_untouched() && total <= SMALL {
+        if parcel.is_untouched() && parcel.is_small {
             return self.copy(stream, parcel, &mut into[..parcel.len]);
         }
         while !parcel.span().is_empty() {
@@ -121,13 +138,13 @@ impl Reader {
             Some(bytes) => bytes,
             None => {
                 if self.back.get(at, total).is_none() {
-                    match self.back.refill(stream, at, total) {
+                    match self.back.refill(stream, at, total, self.sizes.is_below(cost::switch())) {
                         Ok(n) if n >= total => {}
                         Ok(n) => return Err(cut_off((total - n) as u64)),
                         Err(error) => return Err(End::Failed(Failed::from(&error))),
                     }
                 }
-                self.back.used(total);
+                self.back.used();
                 self.back.get(at, total).unwrap_or_default()
             }
         };
@@ -146,25 +163,22 @@ impl Reader {
         into: &mut [u8],
         partial: bool,
     ) -> io::Result<usize> {
-        let mut before = self.spent.before(parcel.at);
-        if before.len() as usize > SINK - HEADER {
-            self.take_out(stream, before)?;
-            before.start = parcel.at;
-        }
-        let skip = before.len() as usize + parcel.header;
-        self.sink.resize(SINK, 0);
+        let before = self.spent.before(parcel.at);
+        let skip = before.len() + parcel.header as u64;
         let body = &mut into[parcel.done..];
-        let mut bufs = [IoSliceMut::new(&mut self.sink[..skip]), IoSliceMut::new(body)];
-        let bufs = if skip == 0 { &mut bufs[1..] } else { &mut bufs[..] };
+        let is_wanted = !body.is_empty();
         let n = stream.try_seek(
             At::Position(before.start),
-            bufs,
-            SeekFlags { partial, ..SeekFlags::default() },
+            &mut [IoSliceMut::new(body)],
+            SeekFlags { partial, skip, ..SeekFlags::TAKE },
         )?;
-        let spent = n.min(before.len() as usize);
-        self.spent.taken(before.start, spent as u64);
-        parcel.took(n - spent);
-        Ok(n)
+        if n == 0 && is_wanted {
+            return Ok(0);
+        }
+        self.spent.taken(before.start);
+        let taken = parcel.header + n;
+        parcel.took(taken);
+        Ok(taken)
     }
 
     /// Moves a message that has arrived into memory. `false`: it has not arrived, or there would be a hole more.
@@ -188,26 +202,21 @@ impl Reader {
 
     /// Nobody needs these bytes of the stream any more.
     pub(super) fn spend(&mut self, stream: &impl SeekSocket, span: Span) {
-        let whole = self.spent.add(span);
-        if whole.len() / FLUSH != (whole.len() - span.len()) / FLUSH {
+        self.spent.add(span);
+        if self.spent.bytes() >= self.flush_at {
+            self.flush(stream);
             // What cannot be taken out now stays spent; what is wrong with the stream is seen elsewhere.
-            let _ = self.take_out(stream, whole);
+            self.flush_at = self.spent.bytes() + FLUSH;
         }
     }
 
     fn take_out(&mut self, stream: &impl SeekSocket, span: Span) -> io::Result<()> {
-        self.sink.resize(SINK, 0);
-        let mut at = span.start;
-        while at < span.end {
-            let len = ((span.end - at) as usize).min(SINK);
-            let into = &mut [IoSliceMut::new(&mut self.sink[..len])];
-            let n = stream.try_seek(At::Position(at), into, SeekFlags::default())?;
-            if n == 0 {
-                return Err(io::ErrorKind::UnexpectedEof.into());
-            }
-            self.spent.taken(at, n as u64);
-            at += n as u64;
-        }
+        stream.try_seek(
+            At::Position(span.start),
+            &mut [],
+            SeekFlags { skip: span.len(), ..SeekFlags::TAKE },
+        )?;
+        self.spent.taken(span.start);
         Ok(())
     }
 

@@ -10,6 +10,14 @@ use super::parcel::Parcel;
 use super::reader::{Reader, SMALL, Wait};
 use crate::seek::SeekSocket;
 
+/// The header of a message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found {
+    pub(super) header: Header,
+    /// All of it has arrived, and is best copied from a view.
+    is_small: bool,
+}
+
 #[derive(Debug)]
 pub(super) struct Scanner {
     /// Position of the next header, and its number.
@@ -26,8 +34,9 @@ impl Scanner {
     }
 
     /// The message of this header; the next header is behind it.
-    pub(super) fn pass(&mut self, header: Header) -> Parcel {
-        let parcel = Parcel::new(header, self.next);
+    pub(super) fn pass(&mut self, found: Found) -> Parcel {
+        let Found { header, is_small } = found;
+        let parcel = Parcel::new(header, is_small, self.next);
         self.next += header.total();
         self.sequence = self.sequence.wrapping_add(1);
         parcel
@@ -38,7 +47,7 @@ impl Scanner {
         &mut self,
         stream: &impl SeekSocket,
         reader: &mut Reader,
-    ) -> Result<Result<Header, Wait>, End> {
+    ) -> Result<Result<Found, Wait>, End> {
         if !self.greeted
             && let Err(wait) = self.greet(stream, reader)?
         {
@@ -55,13 +64,10 @@ impl Scanner {
             let header = Header::decode(bytes.unwrap_or_default(), self.sequence, self.most)
                 .map_err(|error| End::Misbehaved(error.into()))?;
             let total = header.total() as usize;
-            if total > SMALL {
-                reader.front.used(HEADER);
-                return Ok(Ok(header));
-            }
-            if total <= need {
-                reader.front.used(total);
-                return Ok(Ok(header));
+            let is_small = total <= SMALL;
+            if !is_small || total <= need {
+                reader.found(total);
+                return Ok(Ok(Found { header, is_small }));
             }
             need = total;
         }
@@ -78,7 +84,7 @@ impl Scanner {
             return Ok(Err(wait));
         }
         let hello = Span { start: self.next, end: self.next + HELLO.len() as u64 };
-        reader.front.used(HELLO.len());
+        reader.front.used();
         reader.spend(stream, hello);
         self.next = hello.end;
         self.greeted = true;
@@ -92,7 +98,7 @@ impl Scanner {
         reader: &mut Reader,
         need: usize,
     ) -> Result<Result<(), Wait>, End> {
-        match reader.front.refill(stream, self.next, need) {
+        match reader.look(stream, self.next, need) {
             Ok(n) if n >= need => Ok(Ok(())),
             Ok(0) => Err(self.no_more(stream)),
             Ok(n) => Err(End::Misbehaved(PeerMisbehaved::CutOff { missing: (need - n) as u64 })),

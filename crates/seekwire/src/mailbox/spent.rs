@@ -1,5 +1,5 @@
 //! Bytes of the stream that were copied from a view and that nobody needs any more. They are taken out of the
-//! stream in large pieces.
+//! stream many at a time.
 
 use std::collections::BTreeMap;
 
@@ -9,24 +9,25 @@ use protocol::span::Span;
 pub(super) struct Spent {
     /// The ends of the spans by their starts; none touches another.
     spans: BTreeMap<u64, u64>,
+    bytes: u64,
 }
 
 impl Spent {
-    /// Adds a span and returns the one that it is a part of now.
-    pub(super) fn add(&mut self, span: Span) -> Span {
-        let mut whole = span;
-        if let Some(end) = self.spans.remove(&span.end) {
-            whole.end = end;
+    /// Adds a span.
+    pub(super) fn add(&mut self, span: Span) {
+        self.bytes += span.len();
+        let end = self.spans.remove(&span.end).unwrap_or(span.end);
+        match self.spans.range_mut(..span.start).next_back() {
+            Some((_, before)) if *before == span.start => *before = end,
+            _ => {
+                self.spans.insert(span.start, end);
+            }
         }
-        if let Some((&start, end)) = self.spans.range_mut(..span.start).next_back()
-            && *end == span.start
-        {
-            *end = whole.end;
-            whole.start = start;
-        } else {
-            self.spans.insert(whole.start, whole.end);
-        }
-        whole
+    }
+
+    /// How many bytes there are.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// The span that ends there; empty if none does.
@@ -37,12 +38,10 @@ impl Spent {
         }
     }
 
-    /// Forgets the first `len` bytes of the span that begins there: they are out of the stream.
-    pub(super) fn taken(&mut self, start: u64, len: u64) {
-        if let Some(end) = self.spans.remove(&start)
-            && start + len < end
-        {
-            self.spans.insert(start + len, end);
+    /// Forgets the span that begins there: it is out of the stream.
+    pub(super) fn taken(&mut self, start: u64) {
+        if let Some(end) = self.spans.remove(&start) {
+            self.bytes -= end - start;
         }
     }
 

@@ -10,6 +10,10 @@ const MOST: usize = 64 << 10;
 /// The fewest: a header.
 const LEAST: usize = protocol::message::HEADER;
 
+/// Bytes from one thing of use to the next that are still close together: a small message, and a share of the one that
+/// is cut off at the end.
+const FAR: usize = super::reader::SMALL * 5 / 4;
+
 #[derive(Debug)]
 pub(super) struct View {
     /// Position of the first byte.
@@ -18,13 +22,13 @@ pub(super) struct View {
     len: usize,
     /// How many to look at next time.
     want: usize,
-    /// How many of these were of use.
-    used: usize,
+    /// How often something in here was of use.
+    uses: usize,
 }
 
 impl View {
     pub(super) fn new() -> Self {
-        Self { start: 0, bytes: Vec::new(), len: 0, want: 4096, used: 0 }
+        Self { start: 0, bytes: Vec::new(), len: 0, want: 4096, uses: 0 }
     }
 
     /// The `len` bytes at a position, if they are here.
@@ -39,35 +43,50 @@ impl View {
         from.and_then(|from| self.bytes[..self.len].get(from..)).unwrap_or_default()
     }
 
-    /// `n` bytes were of use.
-    pub(super) fn used(&mut self, n: usize) {
-        self.used += n;
+    /// Something in here was of use.
+    pub(super) fn used(&mut self) {
+        self.uses += 1;
     }
 
     /// Looks at what has arrived from `at` on, at `least` bytes or more, and returns how many there are; fewer only
-    /// where the stream ends. It looks at more each time as long as most of it is of use, which is so when messages
-    /// are small, and at less when it is not. With `WouldBlock` the view has what there is.
-    pub(super) fn refill(&mut self, stream: &impl SeekSocket, at: u64, least: usize) -> io::Result<usize> {
-        if self.used * 4 < self.len {
-            self.want = (self.want / 4).max(LEAST);
-        } else if self.len >= self.want && self.used * 2 >= self.len {
+    /// where the stream ends. It looks at more each time as long as what is of use in there lies close together, and at
+    /// no more than it must when it does not. `bulk` as in [`SeekFlags`]. With `WouldBlock` the view has what there is.
+    pub(super) fn refill(
+        &mut self,
+        stream: &impl SeekSocket,
+        at: u64,
+        least: usize,
+        bulk: bool,
+    ) -> io::Result<usize> {
+        let end = self.start + self.len as u64;
+        let is_near = (self.start..=end + FAR as u64).contains(&at);
+        if !is_near || self.len / self.uses.max(1) > FAR {
+            self.want = LEAST;
+        } else if self.len >= self.want {
             self.want = (self.want * 4).min(MOST);
         }
-        let size = self.want.max(least);
+        self.want = self.want.max(least);
+        let size = self.want;
         if self.bytes.len() < size {
             self.bytes.resize(size, 0);
         }
-        (self.start, self.len, self.used) = (at, 0, 0);
-        self.len = self.look(stream, size, true)?;
+        (self.start, self.len, self.uses) = (at, 0, 0);
+        self.len = self.look(stream, size, true, bulk)?;
         if self.len > 0 && self.len < least {
             // Is that because the rest has not come yet, or because it never will?
-            self.len = self.look(stream, least, false)?;
+            self.len = self.look(stream, least, false, bulk)?;
         }
         Ok(self.len)
     }
 
-    fn look(&mut self, stream: &impl SeekSocket, size: usize, partial: bool) -> io::Result<usize> {
+    fn look(
+        &mut self,
+        stream: &impl SeekSocket,
+        size: usize,
+        partial: bool,
+        bulk: bool,
+    ) -> io::Result<usize> {
         let into = &mut [IoSliceMut::new(&mut self.bytes[..size])];
-        stream.try_seek(At::Position(self.start), into, SeekFlags { peek: true, partial })
+        stream.try_seek(At::Position(self.start), into, SeekFlags { partial, bulk, ..SeekFlags::PEEK })
     }
 }

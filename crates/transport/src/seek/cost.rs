@@ -38,19 +38,20 @@ pub fn switch_on_ring() -> u32 {
 
 /// The average size of what was asked for lately.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Average(u32);
+pub struct Average(u32);
 
 impl Average {
     /// Something of this size was asked for; the latest few dozen count.
     #[inline]
-    pub(super) fn note(&mut self, bytes: usize) {
+    pub fn note(&mut self, bytes: usize) {
         let bytes = bytes.min(1 << 24) as u32;
         self.0 = if self.0 == 0 { bytes } else { self.0 - self.0 / 16 + bytes / 16 };
     }
 
     /// Whether it is below `bytes`.
     #[inline]
-    pub(super) fn is_below(self, bytes: u32) -> bool {
+    #[must_use]
+    pub fn is_below(self, bytes: u32) -> bool {
         // Before anything was asked for, nothing is moved.
         self.0 != 0 && self.0 < bytes
     }

@@ -74,12 +74,24 @@ pub struct SeekFlags {
     pub peek: bool,
     /// Take what has arrived of them, at least one byte, up to the next hole.
     pub partial: bool,
+    /// The first so many bytes are not wanted: they are taken with the others, but go nowhere. Nothing is taken where the
+    /// stream ends before the others, or, if there are none, before all of these.
+    pub skip: u64,
+    /// More will be asked for in small pieces: whatever has arrived is best moved to library memory at once.
+    pub bulk: bool,
+}
+
+impl SeekFlags {
+    /// The bytes are taken.
+    pub const TAKE: Self = Self { peek: false, partial: false, skip: 0, bulk: false };
+    /// The bytes stay.
+    pub const PEEK: Self = Self { peek: true, ..Self::TAKE };
 }
 
 /// A stream that can be received out of order. Any thread may call any method.
 pub trait Seek {
     /// Takes the bytes that begin at `at`, as many as `into` has room for, all or none; fewer only
-    /// where the stream ends, 0 behind its end, or if `flags` say so.
+    /// where the stream ends, 0 behind its end, or if `flags` say so. Returns how many it put into `into`.
     ///
     /// # Errors
     /// EAGAIN when they have not all arrived; ENXIO when some were taken before; ENOBUFS when there would

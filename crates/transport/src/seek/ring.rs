@@ -212,7 +212,7 @@ impl<'r> SeekRing<'r> {
         let mut state = self.state.lock()?;
         let State { engine, loans, .. } = &mut *state;
         let rx = self.ring.queue.try_rx().ok_or(Errno::AGAIN)?;
-        let attempt = engine.begin(at, len, SeekFlags { peek: true, partial: true })?;
+        let attempt = engine.begin(at, len, SeekFlags { partial: true, ..SeekFlags::PEEK })?;
         let lent = engine.lend(&attempt, |ahead, len, front| {
             let mut parts = Vec::new();
             // Before the switch to the ring nothing on it counts.
@@ -450,7 +450,7 @@ impl Seek for SeekRing<'_> {
     }
 
     fn wait(&self, at: At, len: u64, until: Deadline) -> Result<(), Errno> {
-        let flags = SeekFlags { peek: true, partial: false };
+        let flags = SeekFlags::PEEK;
         let attempt = self.state.lock()?.engine.begin(at, len, flags)?;
         self.wait_for(&attempt, until)
     }

@@ -214,7 +214,7 @@ impl Seek for SeekTcp {
     }
 
     fn wait(&self, at: At, len: u64, until: Deadline) -> Result<(), Errno> {
-        let flags = SeekFlags { peek: true, partial: false };
+        let flags = SeekFlags::PEEK;
         let attempt = self.state.lock()?.engine.begin(at, len, flags)?;
         if self.wait_for(&attempt, until, false)? {
             let mut state = self.state.lock()?;

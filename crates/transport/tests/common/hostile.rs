@@ -314,7 +314,7 @@ impl World {
             Operation::Seek { offset, len, peek, partial } => self.sought(|engine, inflow| {
                 let mut bytes = vec![0; usize::from(*len)];
                 let mut bufs = [IoSliceMut::new(&mut bytes)];
-                let flags = SeekFlags { peek: *peek, partial: *partial };
+                let flags = SeekFlags { peek: *peek, partial: *partial, ..SeekFlags::TAKE };
                 let attempt = engine.begin(At::Offset((*offset).into()), (*len).into(), flags)?;
                 let n = engine.attempt(inflow, attempt, &mut Scatter::new(&mut bufs))?;
                 assert!(n <= usize::from(*len));
@@ -500,7 +500,7 @@ impl World {
         let rx = self.honest.rx();
         let (loans, lent) = (&mut self.loans, &mut self.lent);
         let begin = lent.len();
-        let what_is_there = SeekFlags { peek: true, partial: true };
+        let what_is_there = SeekFlags { partial: true, ..SeekFlags::PEEK };
         let attempt = self.engine.begin(At::Offset(offset), len, what_is_there);
         let result = attempt.and_then(|attempt| {
             self.engine.lend(&attempt, |ahead, len, front| {

@@ -94,6 +94,8 @@ pub(super) struct Aside<C> {
     aside: HashMap<u64, VecDeque<Vec<u8>>>,
     spare: Vec<Vec<u8>>,
     message: Vec<u8>,
+    /// As a mailbox has them: a buffer for each that is expected.
+    expected: Vec<Vec<u8>>,
     sequence: u32,
 }
 
@@ -101,11 +103,20 @@ impl<C: Connection> Aside<C> {
     pub(super) fn new(plan: Plan, target: Target) -> Self {
         let buffer = || vec![1; plan.size as usize];
         let spare = (0..plan.skip).map(|_| buffer()).collect();
-        Self { plan, slot: Slot::new(target), aside: HashMap::new(), spare, message: buffer(), sequence: 0 }
+        let expected = (plan.skip..plan.tags.unwrap_or(1)).map(|_| buffer()).collect();
+        Self {
+            plan,
+            slot: Slot::new(target),
+            aside: HashMap::new(),
+            spare,
+            message: buffer(),
+            expected,
+            sequence: 0,
+        }
     }
 
-    /// Receives the next message of this tag.
-    fn take(&mut self, tag: u64) -> Result<Ends> {
+    /// Receives the next message of this tag, which is the `nth` that is expected.
+    fn take(&mut self, tag: u64, nth: Option<usize>) -> Result<Ends> {
         if let Some(found) = self.aside.get_mut(&tag).and_then(VecDeque::pop_front) {
             self.message.copy_from_slice(&found);
             self.spare.push(found);
@@ -115,8 +126,9 @@ impl<C: Connection> Aside<C> {
             let header = self.header()?;
             let connection = self.slot.get()?;
             if header.tag == tag {
-                connection.read_exact(&mut self.message)?;
-                return Ok(Ends::of(&self.message));
+                let message = nth.and_then(|nth| self.expected.get_mut(nth)).unwrap_or(&mut self.message);
+                connection.read_exact(message)?;
+                return Ok(Ends::of(message));
             }
             let mut unexpected = self.spare.pop().unwrap_or_else(|| vec![1; self.plan.size as usize]);
             connection.read_exact(&mut unexpected)?;
@@ -149,7 +161,8 @@ impl<C: Connection> Search for Aside<C> {
     fn receive(&mut self, messages: u64) -> Result<()> {
         for (first, lap, skip) in laps(self.plan, messages) {
             for tag in (skip..lap).chain(0..skip) {
-                let found = self.take(tag)?;
+                let nth = tag.checked_sub(skip).map(|nth| nth as usize);
+                let found = self.take(tag, nth)?;
                 check(self.plan, found, first + tag)?;
             }
         }

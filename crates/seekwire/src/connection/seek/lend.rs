@@ -106,7 +106,7 @@ impl Connection {
         match self.seek_until(
             &mut [IoSliceMut::new(&mut copy)],
             &mut rest,
-            SeekFlags::default(),
+            SeekFlags::TAKE,
             dont_wait,
             &until,
         ) {
@@ -134,7 +134,7 @@ impl Connection {
             let State { engine, cursor, loans, violation, .. } = state;
             let attempt = match *begun {
                 Some(attempt) => attempt,
-                None => *begun.insert(engine.begin(at, len as u64, SeekFlags::default())?),
+                None => *begun.insert(engine.begin(at, len as u64, SeekFlags::TAKE)?),
             };
             let mut stopped = Look::Done;
             let mut violated = |violated: Violation| {

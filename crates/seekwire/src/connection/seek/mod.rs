@@ -186,7 +186,7 @@ impl Connection {
     /// EAGAIN when the time is over; as [`Connection::seek`].
     pub fn wait_seek(&self, at: At, len: u64, until: Deadline) -> Result<(), Errno> {
         let seeking = self.seeking();
-        let flags = SeekFlags { peek: true, partial: false };
+        let flags = SeekFlags::PEEK;
         let interrupts = self.interrupts();
         let attempt = self.with_engine(seeking, false, |engine, _| engine.begin(at, len, flags));
         match attempt {

@@ -57,7 +57,7 @@ impl Connection {
                 // What a further receive needs: a byte more at the head, or, looked at, at the end of what was seen.
                 let more =
                     if flags.peek { At::Position(engine.extent(source)?.arrived) } else { At::Offset(0) };
-                Ok((n, engine.begin(more, 1, SeekFlags { peek: true, partial: true })?))
+                Ok((n, engine.begin(more, 1, SeekFlags { partial: true, ..SeekFlags::PEEK })?))
             });
             let stop = |error, filled: usize| {
                 if filled == 0 {

@@ -48,7 +48,7 @@ impl Connection {
         until: Deadline,
         interrupts: u32,
     ) -> Result<bool, Errno> {
-        let at_head = SeekFlags { peek: true, partial: true };
+        let at_head = SeekFlags { partial: true, ..SeekFlags::PEEK };
         let attempt = match attempt {
             Some(attempt) => Ok(attempt),
             None => self.with_engine(seeking, false, |engine, _| engine.begin(At::Offset(0), 1, at_head)),
@@ -341,7 +341,7 @@ mod tests {
             let seeker = scope.spawn(move || {
                 ids.send(thread()).unwrap();
                 let mut buf = [0; 10];
-                to.seek(&mut [IoSliceMut::new(&mut buf)], At::Offset(100_000), SeekFlags::default(), false)
+                to.seek(&mut [IoSliceMut::new(&mut buf)], At::Offset(100_000), SeekFlags::TAKE, false)
             });
             let seeker_thread = started.recv().unwrap();
             until_asleep(&seeker_thread);
@@ -406,7 +406,7 @@ mod tests {
             let seeker = scope.spawn(move || {
                 ids.send(thread()).unwrap();
                 let mut buf = [0; 10];
-                to.seek(&mut [IoSliceMut::new(&mut buf)], At::Offset(100_000), SeekFlags::default(), false)
+                to.seek(&mut [IoSliceMut::new(&mut buf)], At::Offset(100_000), SeekFlags::TAKE, false)
             });
             until_asleep(&started.recv().unwrap());
             while to.watchers.load(Ordering::SeqCst) == 0 {

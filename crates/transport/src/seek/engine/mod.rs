@@ -8,17 +8,21 @@
 //! What lies before the front was received from the source: into the caller's memory, into library memory, or it
 //! was taken and thrown away. What lies behind it is looked at where it is.
 
+mod drain;
+mod in_order;
+
 use std::io::IoSliceMut;
 
 use protocol::holes::{HoleError, Holes};
 use protocol::span::Span;
 
 use super::cost::Average;
-use super::drained::{CHUNK, Drained};
+use super::drained::Drained;
 use super::source::{Look, Source};
 use super::{At, Extent, SeekFlags};
 use crate::Errno;
 use crate::iov::Scatter;
+use drain::Drain;
 
 /// The state of one stream that is received out of order. For one caller at a time.
 #[derive(Debug)]
@@ -26,6 +30,8 @@ pub struct Engine {
     holes: Holes,
     /// Position of the first byte that was not received from the source.
     front: u64,
+    /// Position up to which bytes were seen to be there.
+    seen: u64,
     drained: Drained,
     sizes: Average,
     /// What the source said behind bytes that were received without it: for whoever asks it next. The kernel says it
@@ -70,6 +76,7 @@ impl Engine {
         Self {
             holes: Holes::new(head),
             front: head,
+            seen: head,
             drained: Drained::new(memory),
             sizes: Average::default(),
             late: None,
@@ -102,7 +109,7 @@ impl Engine {
 
     // ---- out of order -------------------------------------------------------------------------
 
-    /// Which bytes a seek means: `len` of them, or some of them.
+    /// Which bytes a seek means: `len` of them, or some of them, behind those that it skips.
     ///
     /// # Errors
     /// ENXIO, ENOBUFS, EINVAL as [`super::Seek::try_seek`].
@@ -112,11 +119,13 @@ impl Engine {
             At::Offset(offset) => self.holes.head().checked_add(offset).ok_or(Errno::INVAL)?,
             At::Position(position) => position,
         };
-        let span = self.holes.live_from(start, len).map_err(errno)?;
-        if span.len() < len && !flags.partial {
+        let whole = len.checked_add(flags.skip).ok_or(Errno::INVAL)?;
+        let span = self.holes.live_from(start, whole).map_err(errno)?;
+        let least = if flags.partial { flags.skip + len.min(1) } else { whole };
+        if span.len() < least {
             return Err(Errno::NXIO);
         }
-        if !flags.peek {
+        if !flags.peek && len > 0 {
             self.sizes.note(len as usize);
         }
         Ok(Attempt { span, flags, waits: false })
@@ -143,7 +152,7 @@ impl Engine {
         let mut stopped = Stopped::Done;
         let mut there = span;
         if self.front < span.end {
-            if self.sizes.is_below(source.bulk_below()) {
+            if flags.bulk || self.sizes.is_below(source.bulk_below()) {
                 let came = self.drain_to(source, span.end)?;
                 if waits && matches!(came, Drain::Some | Drain::Nothing) {
                     // Whatever else there is by now, a sleep will tell.
@@ -154,12 +163,13 @@ impl Engine {
                 self.drain_small(source)?;
             }
         }
-        match self.copy(source, there, 0, into)? {
+        let wanted = Span { start: span.start + flags.skip, end: span.end };
+        match self.copy(source, Span { start: wanted.start, ..there }, 0, into)? {
             Stopped::Done => {}
             kept_away => stopped = kept_away,
         }
         let n = into.filled();
-        let enough = if flags.partial { span.len().min(1) } else { span.len() };
+        let enough = if flags.partial { wanted.len().min(1) } else { wanted.len() };
         if (n as u64) < enough {
             match stopped {
                 Stopped::Missing => return Err(Errno::AGAIN),
@@ -167,10 +177,33 @@ impl Engine {
                 Stopped::Done | Stopped::Ended => {}
             }
         }
-        if !flags.peek {
-            self.take(source, Span { start: span.start, end: span.start + n as u64 })?;
+        if n > 0 {
+            self.seen = self.seen.max(wanted.start + n as u64);
+        }
+        let is_there = n > 0 || (wanted.is_empty() && self.has_arrived(source, span)?);
+        if is_there && !flags.peek {
+            self.take(source, Span { start: span.start, end: wanted.start + n as u64 })?;
         }
         Ok(n)
+    }
+
+    /// Whether bytes that nobody wants to see have arrived; `false` where the stream ends before.
+    fn has_arrived(&mut self, source: &mut impl Source, span: Span) -> Result<bool, Errno> {
+        if span.is_empty()
+            || span.end <= self.front.max(self.seen)
+            || span.end <= self.front + source.arrived()?
+        {
+            return Ok(true);
+        }
+        // Not all that has arrived can be seen.
+        let mut last = [0];
+        let into = &mut [IoSliceMut::new(&mut last)];
+        match self.copy(source, Span { start: span.end - 1, end: span.end }, 0, &mut Scatter::new(into))? {
+            Stopped::Done => Ok(true),
+            Stopped::Ended => Ok(false),
+            Stopped::Missing => Err(Errno::AGAIN),
+            Stopped::Full => Err(Errno::NOBUFS),
+        }
     }
 
     /// Copies the bytes of `span` that `into` does not hold yet behind its first `begin`, as far as they have
@@ -265,221 +298,6 @@ impl Engine {
         rest.is_empty() || self.holes.is_taken(rest)
     }
 
-    // ---- in order -----------------------------------------------------------------------------
-
-    /// Fills `into` with the bytes at the head, holes skipped; 0 is the end of the stream.
-    ///
-    /// # Errors
-    /// EAGAIN when there is nothing; those of recv(2).
-    pub fn recv(&mut self, source: &mut impl Source, into: &mut Scatter<'_, '_>) -> Result<usize, Errno> {
-        self.sizes.note(into.remaining());
-        let begin = into.filled();
-        let mut dry = false;
-        while into.remaining() > 0 {
-            let front = self.holes.front(into.remaining() as u64);
-            if front.start < self.front {
-                let here = Span { start: front.start, end: front.end.min(self.front) };
-                self.drained.read(here, |piece| into.put(piece));
-                self.holes.received(here.len());
-                self.drained.forget(here);
-                continue;
-            }
-            if dry {
-                break;
-            }
-            let before = into.filled();
-            match self.receive(source, front.len(), into, &mut dry) {
-                Ok(0) => break,
-                Ok(_) => {}
-                Err(error) => {
-                    // What a source copied that then failed was not received.
-                    into.rewind(into.filled() - before);
-                    if before == begin {
-                        return Err(error);
-                    }
-                    self.keep(error);
-                    break;
-                }
-            }
-        }
-        if source.discards_cheaply() {
-            self.discard_taken(source)?;
-        }
-        Ok(into.filled() - begin)
-    }
-
-    /// The next bytes from the source, at most `most`, or more of them into library memory. `dry`: the source has
-    /// no more now.
-    fn receive(
-        &mut self,
-        source: &mut impl Source,
-        most: u64,
-        into: &mut Scatter<'_, '_>,
-        dry: &mut bool,
-    ) -> Result<usize, Errno> {
-        self.say_late()?;
-        if self.sizes.is_below(source.bulk_below()) && into.remaining() < CHUNK / 2 {
-            match self.drain_once(source) {
-                Err(Errno::NOBUFS) => {}
-                Ok((n, room)) => {
-                    *dry = n < room;
-                    return Ok(n);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        self.discard_taken(source)?;
-        let wanted = most.min(into.remaining() as u64);
-        let n = source.receive(into, most)?;
-        self.front += n as u64;
-        self.holes.received(n as u64);
-        *dry = (n as u64) < wanted;
-        Ok(n)
-    }
-
-    /// As [`Self::recv`], but the bytes stay.
-    ///
-    /// # Errors
-    /// As there.
-    pub fn peek(&mut self, source: &mut impl Source, into: &mut Scatter<'_, '_>) -> Result<usize, Errno> {
-        let begin = into.filled();
-        let mut at = self.holes.head();
-        while into.remaining() > 0 {
-            let live = self.holes.live_from(at, into.remaining() as u64).map_err(errno)?;
-            let before = into.filled();
-            let copied = self.copy(source, live, before, into);
-            if into.filled() == begin {
-                match copied? {
-                    Stopped::Missing => return Err(Errno::AGAIN),
-                    Stopped::Full => return Err(Errno::NOBUFS),
-                    Stopped::Done | Stopped::Ended => return Ok(0),
-                }
-            }
-            if let Err(error) = copied {
-                self.keep(error);
-            }
-            if ((into.filled() - before) as u64) < live.len() {
-                break;
-            }
-            at = self.holes.taken_until(live.end);
-        }
-        Ok(into.filled() - begin)
-    }
-
-    /// Keeps an error that came behind bytes for the next who asks the source, unless it says nothing of the stream.
-    pub fn keep(&mut self, error: Errno) {
-        let of_call = [
-            Errno::AGAIN,
-            Errno::INTR,
-            Errno::CANCELED,
-            Errno::NOBUFS,
-            Errno::NOMEM,
-            Errno::FAULT,
-            Errno::BUSY,
-            Errno::NXIO,
-            Errno::INVAL,
-        ];
-        if !of_call.contains(&error) {
-            self.late = Some(error);
-        }
-    }
-
-    fn say_late(&mut self) -> Result<(), Errno> {
-        self.late.take().map_or(Ok(()), Err)
-    }
-
-    // ---- library memory -----------------------------------------------------------------------
-
-    /// Moves what has arrived into library memory. Returns whether anything was moved.
-    ///
-    /// # Errors
-    /// ENOBUFS when there is no memory left; those of recv(2).
-    pub fn drain(&mut self, source: &mut impl Source) -> Result<bool, Errno> {
-        match self.drain_to(source, u64::MAX)? {
-            Drain::All | Drain::Some => Ok(true),
-            Drain::Nothing | Drain::Ended => Ok(false),
-            Drain::Full if source.arrived()? == 0 => Ok(false),
-            Drain::Full => Err(Errno::NOBUFS),
-        }
-    }
-
-    fn drain_to(&mut self, source: &mut impl Source, end: u64) -> Result<Drain, Errno> {
-        let begin = self.front;
-        while self.front < end {
-            let stopped = match self.drain_once(source) {
-                Ok((0, _)) => Drain::Ended,
-                Ok((n, room)) if n < room => Drain::Nothing,
-                Ok(_) => continue,
-                Err(Errno::AGAIN) => Drain::Nothing,
-                Err(Errno::NOBUFS) => Drain::Full,
-                Err(error) => return Err(error),
-            };
-            return Ok(if self.front > begin { Drain::Some } else { stopped });
-        }
-        Ok(Drain::All)
-    }
-
-    /// Moves what lies at the front of the source in small pieces, as far as there is memory for it.
-    fn drain_small(&mut self, source: &mut impl Source) -> Result<(), Errno> {
-        loop {
-            match self.drain_by(source, |source, into, most| source.receive_small(into, most)) {
-                Ok((n, room)) if n > 0 && n == room => {}
-                Ok(_) | Err(Errno::NOBUFS) => return Ok(()),
-                Err(error) => return Err(error),
-            }
-        }
-    }
-
-    /// Reads once from the source. Returns how many bytes came, 0 at the end of the stream, and how many could
-    /// have.
-    fn drain_once(&mut self, source: &mut impl Source) -> Result<(usize, usize), Errno> {
-        self.drain_by(source, |source, into, most| source.receive(into, most))
-    }
-
-    fn drain_by<S: Source>(
-        &mut self,
-        source: &mut S,
-        receive: impl FnOnce(&mut S, &mut Scatter<'_, '_>, u64) -> Result<usize, Errno>,
-    ) -> Result<(usize, usize), Errno> {
-        self.discard_taken(source)?;
-        self.say_late()?;
-        let front = self.front;
-        let live = self.holes.live_from(front, u64::MAX - front).map_err(errno)?;
-        let room = self.drained.room(front)?;
-        let len = room.len().min(usize::try_from(live.len()).unwrap_or(usize::MAX));
-        let into = &mut [IoSliceMut::new(&mut room[..len])];
-        let got = receive(source, &mut Scatter::new(into), len as u64);
-        let n = *got.as_ref().unwrap_or(&0);
-        self.drained.filled(n);
-        self.front += n as u64;
-        got.map(|n| (n, len))
-    }
-
-    /// Throws away what was taken at the front of the source.
-    ///
-    /// # Errors
-    /// Those of recv(2).
-    pub fn discard_taken(&mut self, source: &mut impl Source) -> Result<(), Errno> {
-        loop {
-            let taken = self.taken_at_front();
-            if taken == 0 {
-                return Ok(());
-            }
-            let n = source.discard(taken)?;
-            if n == 0 {
-                // Nobody else may receive from the source, so what was looked at must be there.
-                return Err(Errno::IO);
-            }
-            self.front += n;
-        }
-    }
-
-    /// Bytes at the front of the source that were taken, and not thrown away yet.
-    #[must_use]
-    pub fn taken_at_front(&self) -> u64 {
-        self.holes.taken_until(self.front) - self.front
-    }
-
     // ---- what there is ------------------------------------------------------------------------
 
     /// Bytes that the source needs to hold behind the front for an attempt to succeed; 0 when it can go by
@@ -493,7 +311,7 @@ impl Engine {
     #[must_use]
     pub fn needed_end(&self, attempt: &Attempt) -> u64 {
         let Attempt { span, flags, .. } = *attempt;
-        if flags.partial { span.end.min(span.start.saturating_add(1)) } else { span.end }
+        if flags.partial { span.end.min(span.start.saturating_add(flags.skip + 1)) } else { span.end }
     }
 
     /// What can be received.
@@ -525,15 +343,6 @@ enum Stopped {
     /// The stream ends.
     Ended,
     /// It can be reached only by moving what lies before it, and there is no more memory for that.
-    Full,
-}
-
-/// What came of moving bytes.
-enum Drain {
-    All,
-    Some,
-    Nothing,
-    Ended,
     Full,
 }
 

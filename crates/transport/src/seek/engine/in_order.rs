@@ -1,0 +1,132 @@
+//! Receiving in order, around what was taken.
+
+use protocol::span::Span;
+
+use super::{Engine, Stopped, errno};
+use crate::Errno;
+use crate::iov::Scatter;
+use crate::seek::drained::CHUNK;
+use crate::seek::source::Source;
+
+impl Engine {
+    /// Fills `into` with the bytes at the head, holes skipped; 0 is the end of the stream.
+    ///
+    /// # Errors
+    /// EAGAIN when there is nothing; those of recv(2).
+    pub fn recv(&mut self, source: &mut impl Source, into: &mut Scatter<'_, '_>) -> Result<usize, Errno> {
+        self.sizes.note(into.remaining());
+        let begin = into.filled();
+        let mut dry = false;
+        while into.remaining() > 0 {
+            let front = self.holes.front(into.remaining() as u64);
+            if front.start < self.front {
+                let here = Span { start: front.start, end: front.end.min(self.front) };
+                self.drained.read(here, |piece| into.put(piece));
+                self.holes.received(here.len());
+                self.drained.forget(here);
+                continue;
+            }
+            if dry {
+                break;
+            }
+            let before = into.filled();
+            match self.receive(source, front.len(), into, &mut dry) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) => {
+                    // What a source copied that then failed was not received.
+                    into.rewind(into.filled() - before);
+                    if before == begin {
+                        return Err(error);
+                    }
+                    self.keep(error);
+                    break;
+                }
+            }
+        }
+        if source.discards_cheaply() {
+            self.discard_taken(source)?;
+        }
+        Ok(into.filled() - begin)
+    }
+
+    /// The next bytes from the source, at most `most`, or more of them into library memory. `dry`: the source has
+    /// no more now.
+    fn receive(
+        &mut self,
+        source: &mut impl Source,
+        most: u64,
+        into: &mut Scatter<'_, '_>,
+        dry: &mut bool,
+    ) -> Result<usize, Errno> {
+        self.say_late()?;
+        if self.sizes.is_below(source.bulk_below()) && into.remaining() < CHUNK / 2 {
+            match self.drain_once(source) {
+                Err(Errno::NOBUFS) => {}
+                Ok((n, room)) => {
+                    *dry = n < room;
+                    return Ok(n);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.discard_taken(source)?;
+        let wanted = most.min(into.remaining() as u64);
+        let n = source.receive(into, most)?;
+        self.front += n as u64;
+        self.holes.received(n as u64);
+        *dry = (n as u64) < wanted;
+        Ok(n)
+    }
+
+    /// As [`Self::recv`], but the bytes stay.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn peek(&mut self, source: &mut impl Source, into: &mut Scatter<'_, '_>) -> Result<usize, Errno> {
+        let begin = into.filled();
+        let mut at = self.holes.head();
+        while into.remaining() > 0 {
+            let live = self.holes.live_from(at, into.remaining() as u64).map_err(errno)?;
+            let before = into.filled();
+            let copied = self.copy(source, live, before, into);
+            if into.filled() == begin {
+                match copied? {
+                    Stopped::Missing => return Err(Errno::AGAIN),
+                    Stopped::Full => return Err(Errno::NOBUFS),
+                    Stopped::Done | Stopped::Ended => return Ok(0),
+                }
+            }
+            if let Err(error) = copied {
+                self.keep(error);
+            }
+            if ((into.filled() - before) as u64) < live.len() {
+                break;
+            }
+            at = self.holes.taken_until(live.end);
+        }
+        Ok(into.filled() - begin)
+    }
+
+    /// Keeps an error that came behind bytes for the next who asks the source, unless it says nothing of the stream.
+    pub fn keep(&mut self, error: Errno) {
+        let of_call = [
+            Errno::AGAIN,
+            Errno::INTR,
+            Errno::CANCELED,
+            Errno::NOBUFS,
+            Errno::NOMEM,
+            Errno::FAULT,
+            Errno::BUSY,
+            Errno::NXIO,
+            Errno::INVAL,
+        ];
+        if !of_call.contains(&error) {
+            self.late = Some(error);
+        }
+    }
+
+    pub(super) fn say_late(&mut self) -> Result<(), Errno> {
+        self.late.take().map_or(Ok(()), Err)
+    }
+}
