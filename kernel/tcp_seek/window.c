@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * What the peer may send. TCP computes the window from the memory charged to
+ * the socket, so taking bytes out of the middle opens it; somebody must say so
+ * to the peer, as TCP's readers do.
+ */
+#include "stream.h"
+
+/*
+ * The window that TCP would offer now. As __tcp_select_window(), but without
+ * the limit of slow start, which goes away by itself.
+ */
+static u32 window_offer(const struct sock *sk)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	int free = tcp_space(sk);
+	int allowed = tcp_full_space(sk);
+	int full = min_t(int, tp->window_clamp, allowed);
+	int mss = min_t(int, inet_csk(sk)->icsk_ack.rcv_mss, full);
+
+	if (mss <= 0)
+		return 0;
+	free = min(free, full);
+	if (free < full >> 1) {
+		free = round_down(free, 1 << tp->rx_opt.rcv_wscale);
+		if (free < allowed >> 4 || free < mss)
+			return 0;
+	}
+	return free;
+}
+
+static u32 window_next(const struct sock *sk)
+{
+	return min(window_offer(sk), tcp_sk(sk)->rcv_ssthresh);
+}
+
+static void send_ack(struct sock *sk)
+{
+#ifdef SEEK_SEND_ACK_FLAGS
+	__tcp_send_ack(sk, tcp_sk(sk)->rcv_nxt, 0);
+#else
+	__tcp_send_ack(sk, tcp_sk(sk)->rcv_nxt);
+#endif
+}
+
+static bool ack_is_due(const struct sock *sk)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	return inet_csk_ack_scheduled(sk) &&
+	       tp->rcv_nxt - tp->rcv_wup > inet_csk(sk)->icsk_ack.rcv_mss;
+}
+
+/*
+ * After bytes were taken that TCP had already been told of. As
+ * tcp_cleanup_rbuf(), which is not exported.
+ */
+void seek_window_update(struct sock *sk)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	u32 now;
+
+	if (sk->sk_shutdown & RCV_SHUTDOWN)
+		return;
+	now = tcp_receive_window(tp);
+	if (ack_is_due(sk)) {
+		send_ack(sk);
+	} else if (2 * now <= tp->window_clamp) {
+		u32 next = window_next(sk);
+
+		if (next && next >= 2 * now)
+			send_ack(sk);
+	}
+}
+
+/*
+ * A range that lies far ahead is a reason to grow the buffer, up to what
+ * tcp_rmem allows: TCP itself grows it for programs that read fast.
+ */
+static void grow(struct sock *sk, u64 need)
+{
+	const struct net *net = sock_net(sk);
+	struct tcp_sock *tp = tcp_sk(sk);
+	u32 rcvbuf = READ_ONCE(sk->sk_rcvbuf);
+	u32 full = max(tcp_full_space(sk), 1);
+	u32 limit;
+	u64 want;
+
+	if (sk->sk_userlocks & SOCK_RCVBUF_LOCK ||
+	    !READ_ONCE(net->ipv4.sysctl_tcp_moderate_rcvbuf) ||
+	    tcp_under_memory_pressure(sk))
+		return;
+	limit = READ_ONCE(net->ipv4.sysctl_tcp_rmem[2]);
+	if (rcvbuf >= limit)
+		return;
+
+	/* Room behind the range, or the window closes before its end. */
+	want = min_t(u64, need, limit) * max(rcvbuf, full);
+	want = div_u64(want, full) + 4 * SKB_TRUESIZE(tp->advmss);
+	want += want >> 3;
+	want += atomic_read(&sk->sk_rmem_alloc);
+	want = min_t(u64, want, limit);
+	if (want <= rcvbuf)
+		return;
+	WRITE_ONCE(sk->sk_rcvbuf, want);
+	WRITE_ONCE(tp->window_clamp, tcp_win_from_space(sk, want));
+}
+
+static bool is_overfull(const struct sock *sk)
+{
+	return atomic_read(&sk->sk_rmem_alloc) > READ_ONCE(sk->sk_rcvbuf);
+}
+
+/* Whether the peer may, or will be able to, send need more bytes. */
+static bool has_room(const struct sock *sk, u64 need)
+{
+	return !is_overfull(sk) &&
+	       (need <= tcp_receive_window(tcp_sk(sk)) ||
+		need <= window_offer(sk));
+}
+
+/*
+ * Before waiting for bytes up to end, which have not all arrived: -ENOBUFS if
+ * they cannot, because what came before them has used up the memory.
+ */
+int seek_make_room(struct sock *sk, struct seek_stream *st, u64 end)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	u64 need = end - seek_arrived(sk, st);
+
+	if (likely(need <= tcp_receive_window(tp) && !is_overfull(sk)))
+		return 0;
+	if (!has_room(sk, need)) {
+		grow(sk, need);
+		if (!has_room(sk, need)) {
+			seek_squeeze(sk, st);
+			if (!has_room(sk, need))
+				return -ENOBUFS;
+		}
+	}
+	/* The peer may be waiting for the window that it does not know of. */
+	if (need > tcp_receive_window(tp) &&
+	    window_next(sk) >= tcp_receive_window(tp) +
+			       inet_csk(sk)->icsk_ack.rcv_mss)
+		send_ack(sk);
+	return 0;
+}
