@@ -51,14 +51,17 @@ static u32 unread(const struct sock *sk, const struct seek_stream *st)
  * Whether a reader gets no more. have: it has something to return, so *err is
  * left alone.
  */
-static bool is_stopped(struct sock *sk, long timeo, bool have, int *err)
+static bool is_stopped(struct sock *sk, struct seek_stream *st, long timeo,
+		       bool have, int *err)
 {
 	if (have)
 		return !timeo || sk->sk_err || sk->sk_state == TCP_CLOSE ||
 		       sk->sk_shutdown & RCV_SHUTDOWN ||
 		       signal_pending(current);
-	if (sock_flag(sk, SOCK_DONE))
+	if (sock_flag(sk, SOCK_DONE)) {
+		seek_eat_fin(sk, st);
 		return true;
+	}
 	if (sk->sk_err)
 		*err = sock_error(sk);
 	else if (sk->sk_shutdown & RCV_SHUTDOWN)
@@ -139,10 +142,12 @@ static int receive_locked(struct sock *sk, struct seek_stream *st,
 				break;
 			}
 			copied += n;
+			if (copied == len)
+				break;
 			there = copied;
 		}
 		if (there >= target ||
-		    is_stopped(sk, timeo, there, &err)) {
+		    is_stopped(sk, st, timeo, there, &err)) {
 			if (peek && there) {
 				n = receive(sk, st, len, to, true);
 				if (n < 0)

@@ -5,10 +5,12 @@
 #include "stream.h"
 
 /* 0: more bytes can come. 1: the stream ends here. Else an error. */
-static int is_over(struct sock *sk)
+static int is_over(struct sock *sk, struct seek_stream *st)
 {
-	if (sock_flag(sk, SOCK_DONE))
+	if (sock_flag(sk, SOCK_DONE)) {
+		seek_eat_fin(sk, st);
 		return 1;
+	}
 	if (sk->sk_err)
 		return sock_error(sk);
 	if (sk->sk_shutdown & RCV_SHUTDOWN)
@@ -95,7 +97,7 @@ ssize_t seek_range(struct sock *sk, struct seek_stream *st,
 			return err ?: upto - start;
 		}
 
-		err = is_over(sk);
+		err = is_over(sk, st);
 		if (err < 0)
 			return err;
 		if (err) {

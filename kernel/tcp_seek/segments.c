@@ -263,6 +263,16 @@ void seek_sync(struct sock *sk, struct seek_stream *st)
 	st->tcp_seq = tp->copied_seq;
 }
 
+/* The FIN is consumed with the last byte before it. */
+void seek_eat_fin(struct sock *sk, struct seek_stream *st)
+{
+	if (!sock_flag(sk, SOCK_DONE) || seek_queued(sk) ||
+	    skb_queue_empty(&sk->sk_receive_queue))
+		return;
+	tcp_read_done(sk, 1);
+	seek_advanced(sk, st, st->tcp_pos);
+}
+
 /* Stores [tcp_pos, tcp_pos + len) from skb. *kept: the reference is ours now. */
 static int adopt(struct sock *sk, struct seek_stream *st, struct sk_buff *skb,
 		 u32 off, u32 len, bool *kept)
@@ -500,6 +510,23 @@ static void split(struct seek_stream *st, struct seek_segment *seg,
 }
 
 /*
+ * What is left of the buffer at the head of TCP's queue can be made small only
+ * after it has left the queue. A reader in order would come back for it soon.
+ */
+static void compact_queue_head(struct sock *sk, struct seek_stream *st)
+{
+	const struct sk_buff *skb = skb_peek(&sk->sk_receive_queue);
+	u32 off;
+
+	if (list_empty(&st->segments) || !skb)
+		return;
+	off = st->tcp_seq - TCP_SKB_CB(skb)->seq;
+	if (off && off < skb->len &&
+	    is_wasteful(skb, skb->len - off, WASTE_USUAL))
+		seek_drain(sk, st, st->tcp_pos + 1);
+}
+
+/*
  * Takes the live bytes [start, end), which begin at or before tcp_pos, and
  * frees their memory.
  */
@@ -557,7 +584,9 @@ void seek_take(struct sock *sk, struct seek_stream *st, u64 start, u64 end,
 	if (start < queue_end) {
 		tcp_read_done(sk, queue_end - start);
 		seek_advanced(sk, st, queue_end);
+		compact_queue_head(sk, st);
 	} else {
 		seek_window_update(sk);
 	}
+	seek_eat_fin(sk, st);
 }

@@ -115,6 +115,7 @@ void seek_segments_exit(void);
 void seek_sync(struct sock *sk, struct seek_stream *st);
 int seek_drain(struct sock *sk, struct seek_stream *st, u64 upto);
 void seek_squeeze(struct sock *sk, struct seek_stream *st);
+void seek_eat_fin(struct sock *sk, struct seek_stream *st);
 void seek_purge(struct seek_stream *st);
 u64 seek_contiguous(const struct sock *sk, const struct seek_stream *st,
 		    u64 from);
