@@ -8,7 +8,7 @@
 #include <netinet/tcp.h>
 #include <pthread.h>
 
-#include "net.h"
+#include "stress.h"
 
 enum { STREAM = 400000, LARGEST = 30000 };
 
@@ -288,6 +288,7 @@ enum { SHARED = 2000000, SEEKERS = 3 };
 
 static struct {
 	struct pair pair;
+	size_t total;
 	uint8_t taken[SHARED];
 	uint64_t plain_count[256];
 	uint64_t plain;
@@ -299,11 +300,11 @@ static void *shared_send(void *unused)
 {
 	uint64_t random = 7, at = 0;
 
-	while (at < SHARED) {
+	while (at < shared.total) {
 		uint32_t n = 1 + roll(&random, 20000);
 
-		if (n > SHARED - at)
-			n = SHARED - at;
+		if (n > shared.total - at)
+			n = shared.total - at;
 		send_stream(shared.pair.tx, at, n);
 		at += n;
 	}
@@ -361,13 +362,14 @@ static void *shared_recv(void *unused)
 	return NULL;
 }
 
-static void share(int rcvbuf)
+void stress_share(const struct pair_options *options, size_t total)
 {
 	pthread_t sender, reader, seekers[SEEKERS];
 	uint64_t count[256] = {};
 
 	memset(&shared, 0, sizeof(shared));
-	shared.pair = pair_open(&(struct pair_options){ .rcvbuf = rcvbuf });
+	shared.total = total;
+	shared.pair = pair_open(options);
 	pthread_create(&sender, NULL, shared_send, NULL);
 	for (uintptr_t i = 0; i < SEEKERS; i++)
 		pthread_create(&seekers[i], NULL, shared_seek, (void *)i);
@@ -376,12 +378,12 @@ static void share(int rcvbuf)
 	pthread_join(reader, NULL);
 	for (int i = 0; i < SEEKERS; i++)
 		pthread_join(seekers[i], NULL);
-	printf("# rcvbuf %d: %llu bytes sought, %llu received\n", rcvbuf,
+	printf("# rcvbuf %d: %llu bytes sought, %llu received\n", options->rcvbuf,
 	       (unsigned long long)shared.sought,
 	       (unsigned long long)shared.plain);
-	ASSERT_EQ(shared.sought + shared.plain, SHARED);
+	ASSERT_EQ(shared.sought + shared.plain, total);
 	ASSERT(shared.sought);
-	for (size_t i = 0; i < SHARED; i++)
+	for (size_t i = 0; i < total; i++)
 		if (!shared.taken[i])
 			count[stream_byte(i)]++;
 	ASSERT(!memcmp(count, shared.plain_count, sizeof(count)));
@@ -391,6 +393,6 @@ static void share(int rcvbuf)
 
 TEST_SECONDS(stress_threads, 60)
 {
-	share(0);
-	share(16384);
+	stress_share(&(struct pair_options){ .rcvbuf = 0 }, SHARED);
+	stress_share(&(struct pair_options){ .rcvbuf = 16384 }, SHARED);
 }
