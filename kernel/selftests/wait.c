@@ -253,6 +253,32 @@ TEST(wait_poll)
 	pair_close(pair);
 }
 
+static void *poll_in(void *fd)
+{
+	return (void *)(intptr_t)wait_for((int)(intptr_t)fd, POLLIN, 20000);
+}
+
+/* While bytes move from TCP's queue to segments, poll() sees them all the same. */
+TEST(wait_poll_during_seek)
+{
+	struct pair pair = pair_default();
+	uint8_t buf[2];
+
+	for (int i = 0; i < 1000; i++) {
+		pthread_t poller;
+		void *woken;
+
+		pthread_create(&poller, NULL, poll_in, (void *)(intptr_t)pair.rx);
+		send_stream(pair.tx, 2 * i, 2);
+		ASSERT_EQ(seek_recv(pair.rx, buf, 1, 0, 1), 1);
+		pthread_join(poller, &woken);
+		ASSERT(woken);
+		ASSERT_EQ(recv(pair.rx, buf, 2, 0), 1);
+		ASSERT_STREAM(buf, 2 * i, 1);
+	}
+	pair_close(pair);
+}
+
 TEST(wait_low_water)
 {
 	struct pair pair = pair_default();

@@ -39,12 +39,17 @@ void seek_taken(struct sock *sk, struct seek_stream *st)
 {
 	set_lowat(sk, st);
 	if (st->sleepers)
-		READ_ONCE(sk->sk_data_ready)(sk);
+		sk->sk_data_ready(sk);
 }
 
+/* Without the lock, bytes that are just being moved must not be missed. */
 static u32 unread(const struct sock *sk, const struct seek_stream *st)
 {
-	return READ_ONCE(st->bytes) + seek_queued(sk);
+	u32 queued = seek_queued(sk);
+
+	/* Pairs with seek_drain(). */
+	smp_rmb();
+	return queued + READ_ONCE(st->bytes);
 }
 
 /*
@@ -95,7 +100,7 @@ static ssize_t receive(struct sock *sk, struct seek_stream *st, size_t len,
 	size_t done = 0;
 
 	while (done < len) {
-		u64 end = seek_contiguous(sk, st, pos);
+		u64 end = seek_contiguous(sk, st, pos, pos + len - done);
 		size_t want = min_t(u64, len - done, end - pos), n;
 
 		if (!want)
@@ -255,6 +260,6 @@ int seek_set_rcvlowat(struct sock *sk, int val)
 	WRITE_ONCE(st->lowat, sk->sk_rcvlowat);
 	set_lowat(sk, st);
 	if (is_readable(sk))
-		READ_ONCE(sk->sk_data_ready)(sk);
+		sk->sk_data_ready(sk);
 	return 0;
 }

@@ -28,7 +28,7 @@ static int find_range(const struct sock *sk, const struct seek_stream *st,
 
 	if (start < seek_head(st))
 		return -ENXIO;
-	live = seek_contiguous(sk, st, start);
+	live = seek_contiguous(sk, st, start, *end);
 	if (live >= *end || live >= st->tcp_pos)
 		return 0;
 	if (!partial || live == start)
@@ -86,15 +86,15 @@ ssize_t seek_range(struct sock *sk, struct seek_stream *st,
 		return 0;
 
 	while (true) {
-		u64 arrived = seek_arrived(sk, st), upto = end;
+		u64 arrived = seek_arrived(sk, st), limit = end;
 
-		err = find_range(sk, st, start, &upto, req->partial);
+		err = find_range(sk, st, start, &limit, req->partial);
 		if (err)
 			return err;
-		if (upto <= arrived || (req->partial && start < arrived)) {
-			upto = min(upto, arrived);
-			err = take_range(sk, st, upto, req);
-			return err ?: upto - start;
+		if (limit <= arrived || (req->partial && start < arrived)) {
+			limit = min(limit, arrived);
+			err = take_range(sk, st, limit, req);
+			return err ?: limit - start;
 		}
 
 		err = is_over(sk, st);

@@ -152,7 +152,7 @@ static bool merge(struct sock *sk, struct seek_segment *seg,
 		kfree_skb(larger);
 		return false;
 	}
-	kfree_skb(seg->skb);
+	consume_skb(seg->skb);
 	seg->skb = larger;
 	seg->off = 0;
 	seg->own = true;
@@ -176,7 +176,7 @@ static bool make_dense(struct sock *sk, struct seek_stream *st,
 			return false;
 		}
 		if (n == seg->len) {
-			kfree_skb(seg->skb);
+			consume_skb(seg->skb);
 			seg->skb = skb;
 			seg->off = 0;
 			seg->own = true;
@@ -299,10 +299,10 @@ static int adopt(struct sock *sk, struct seek_stream *st, struct sk_buff *skb,
 }
 
 /*
- * Moves buffers from TCP's queue until all bytes before upto are in segments;
+ * Moves buffers from TCP's queue until all bytes before limit are in segments;
  * that which holds the last one moves as a whole.
  */
-int seek_drain(struct sock *sk, struct seek_stream *st, u64 upto)
+int seek_drain(struct sock *sk, struct seek_stream *st, u64 limit)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct sk_buff *skb;
@@ -310,7 +310,7 @@ int seek_drain(struct sock *sk, struct seek_stream *st, u64 upto)
 	int err = 0;
 	u32 off;
 
-	while (st->tcp_pos < upto &&
+	while (st->tcp_pos < limit &&
 	       (skb = tcp_recv_skb(sk, tp->copied_seq, &off))) {
 		u32 len, fin;
 		bool kept;
@@ -324,12 +324,14 @@ int seek_drain(struct sock *sk, struct seek_stream *st, u64 upto)
 		if (err)
 			break;
 		__skb_unlink(skb, &sk->sk_receive_queue);
+		/* Counted twice for a moment, but never missed. */
+		smp_wmb();
 		WRITE_ONCE(tp->copied_seq, tp->copied_seq + len + fin);
 		seek_advanced(sk, st, st->tcp_pos + len);
 		if (kept)
 			compact(sk, st, seek_last(st), WASTE_USUAL);
 		else
-			kfree_skb(skb);
+			consume_skb(skb);
 	}
 	/* To TCP this is a reader who keeps pace: the buffer may grow. */
 	if (st->tcp_pos != from)
@@ -350,7 +352,7 @@ void seek_squeeze(struct sock *sk, struct seek_stream *st)
 			  WASTE_SQUEEZED)) {
 			u32 len = seg->len;
 
-			kfree_skb(seg->skb);
+			consume_skb(seg->skb);
 			unlink_segment(st, seg);
 			resize_segment(st, prev, 0, prev->len + len);
 			continue;
@@ -373,8 +375,10 @@ void seek_purge(struct seek_stream *st)
 /* The first segment that ends behind pos; it may begin behind it, too. */
 static struct seek_segment *find(const struct seek_stream *st, u64 pos)
 {
-	struct seek_segment *seg, *found = NULL;
+	struct seek_segment *seg = seek_first(st), *found = NULL;
 
+	if (seg && pos < seek_end(seg))
+		return seg;
 	list_for_each_entry_reverse(seg, &st->segments, node) {
 		if (seek_end(seg) <= pos)
 			break;
@@ -383,15 +387,18 @@ static struct seek_segment *find(const struct seek_stream *st, u64 pos)
 	return found;
 }
 
-/* The first position from which on nothing can be received, at or behind from. */
+/*
+ * The first position at or behind from whose byte cannot be received. What lies
+ * behind limit is not looked at.
+ */
 u64 seek_contiguous(const struct sock *sk, const struct seek_stream *st,
-		    u64 from)
+		    u64 from, u64 limit)
 {
 	struct seek_segment *seg = find(st, from);
 
 	if (seg) {
 		list_for_each_entry_from(seg, &st->segments, node) {
-			if (seg->pos > from)
+			if (seg->pos > from || from >= limit)
 				return from;
 			from = seek_end(seg);
 		}
@@ -539,11 +546,11 @@ void seek_take(struct sock *sk, struct seek_stream *st, u64 start, u64 end,
 	if (seg) {
 		list_for_each_entry_safe_from(seg, next, &st->segments, node) {
 			u64 from = max(start, seg->pos);
-			u64 upto = min(end, seek_end(seg));
+			u64 limit = min(end, seek_end(seg));
 			bool head = from == seg->pos;
-			bool tail = upto == seek_end(seg);
+			bool tail = limit == seek_end(seg);
 
-			if (from >= upto)
+			if (from >= limit)
 				break;
 			if (head && tail) {
 				struct list_head *prev = seg->node.prev;
@@ -555,23 +562,23 @@ void seek_take(struct sock *sk, struct seek_stream *st, u64 start, u64 end,
 				    same_buffer(st, prev->next, skb)) {
 					if (!same_buffer(st, prev, skb))
 						prev = prev->next;
-					kfree_skb(skb);
+					consume_skb(skb);
 					seg = list_entry(prev,
 							 struct seek_segment,
 							 node);
 					compact(sk, st, seg, WASTE_USUAL);
 				} else {
-					kfree_skb(skb);
+					consume_skb(skb);
 				}
 				continue;
 			}
 			if (head) {
-				resize_segment(st, seg, upto - from,
-					       seek_end(seg) - upto);
+				resize_segment(st, seg, limit - from,
+					       seek_end(seg) - limit);
 			} else if (tail) {
 				resize_segment(st, seg, 0, from - seg->pos);
 			} else {
-				split(st, seg, *spare, from, upto);
+				split(st, seg, *spare, from, limit);
 				*spare = NULL;
 			}
 			/* TCP keeps a buffer that is being read, too. */

@@ -110,7 +110,7 @@ static int do_recv(struct sock *sk, char __user *optval, int size)
 	recv.received = n;
 	recv.position = req.start;
 	recv.head = seek_head(st);
-	recv.contiguous = seek_contiguous(sk, st, recv.head);
+	recv.contiguous = seek_contiguous(sk, st, recv.head, U64_MAX);
 	recv.arrived = seek_arrived(sk, st);
 	recv.holes = seek_holes(st);
 	release_sock(sk);
@@ -160,7 +160,7 @@ static int do_extent(struct sock *sk, char __user *optval, int size)
 	seek_sync(sk, st);
 	err = put_spans(sk, st, u64_to_user_ptr(extent.spans), extent.capacity);
 	extent.head = seek_head(st);
-	extent.contiguous = seek_contiguous(sk, st, extent.head);
+	extent.contiguous = seek_contiguous(sk, st, extent.head, U64_MAX);
 	extent.arrived = seek_arrived(sk, st);
 	extent.holes = seek_holes(st);
 	release_sock(sk);

@@ -113,12 +113,12 @@ static inline u32 seek_holes(const struct seek_stream *st)
 int seek_segments_init(void);
 void seek_segments_exit(void);
 void seek_sync(struct sock *sk, struct seek_stream *st);
-int seek_drain(struct sock *sk, struct seek_stream *st, u64 upto);
+int seek_drain(struct sock *sk, struct seek_stream *st, u64 limit);
 void seek_squeeze(struct sock *sk, struct seek_stream *st);
 void seek_eat_fin(struct sock *sk, struct seek_stream *st);
 void seek_purge(struct seek_stream *st);
 u64 seek_contiguous(const struct sock *sk, const struct seek_stream *st,
-		    u64 from);
+		    u64 from, u64 limit);
 bool seek_touches_hole(const struct seek_stream *st, u64 start, u64 end);
 size_t seek_copy(struct sock *sk, const struct seek_stream *st, u64 pos,
 		 size_t len, struct iov_iter *to);

@@ -132,6 +132,7 @@ static struct seek_family *find_family(struct sock *sk)
 	struct proto *proto = READ_ONCE(sk->sk_prot);
 	const struct proto_ops *ops = READ_ONCE(sk->sk_socket->ops);
 
+	/* Pairs with build_family(). */
 	if (unlikely(!smp_load_acquire(&family->tcp_proto))) {
 		if (proto->recvmsg != tcp_prot.recvmsg ||
 		    proto->close != tcp_prot.close ||

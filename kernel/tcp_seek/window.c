@@ -7,10 +7,11 @@
 #include "stream.h"
 
 /*
- * The window that TCP would offer now. As __tcp_select_window(), but without
- * the limit of slow start, which goes away by itself.
+ * The bytes that the memory has room for, or 0 if so few that TCP would close
+ * the window. As __tcp_select_window(), but without the limits of the window
+ * itself, which moves on while bytes arrive.
  */
-static u32 window_offer(const struct sock *sk)
+static u32 room(const struct sock *sk)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 	int free = tcp_space(sk);
@@ -20,18 +21,20 @@ static u32 window_offer(const struct sock *sk)
 
 	if (mss <= 0)
 		return 0;
-	free = min(free, full);
 	if (free < full >> 1) {
 		free = round_down(free, 1 << tp->rx_opt.rcv_wscale);
 		if (free < allowed >> 4 || free < mss)
 			return 0;
 	}
-	return free;
+	return max(free, 0);
 }
 
+/* The window that TCP would offer now. */
 static u32 window_next(const struct sock *sk)
 {
-	return min(window_offer(sk), tcp_sk(sk)->rcv_ssthresh);
+	const struct tcp_sock *tp = tcp_sk(sk);
+
+	return min3(room(sk), tp->rcv_ssthresh, tp->window_clamp);
 }
 
 static void send_ack(struct sock *sk)
@@ -103,7 +106,8 @@ static void grow(struct sock *sk, u64 need)
 	if (want <= rcvbuf)
 		return;
 	WRITE_ONCE(sk->sk_rcvbuf, want);
-	WRITE_ONCE(tp->window_clamp, tcp_win_from_space(sk, want));
+	WRITE_ONCE(tp->window_clamp,
+		   max_t(u32, tp->window_clamp, tcp_win_from_space(sk, want)));
 }
 
 static bool is_overfull(const struct sock *sk)
@@ -116,7 +120,7 @@ static bool has_room(const struct sock *sk, u64 need)
 {
 	return !is_overfull(sk) &&
 	       (need <= tcp_receive_window(tcp_sk(sk)) ||
-		need <= window_offer(sk));
+		need <= room(sk));
 }
 
 /*
