@@ -161,29 +161,13 @@ TEST(calls_refused)
 	struct pair pair = with_hole();
 	uint8_t zerocopy[64] = {};
 	socklen_t size = sizeof(zerocopy);
-	int one = 1, map = -1;
 	struct utsname name;
+	int one = 1;
 
 	ASSERT_ERRNO(getsockopt(pair.rx, SOL_TCP, TCP_ZEROCOPY_RECEIVE, zerocopy, &size), EOPNOTSUPP);
 	ASSERT_ERRNO(setsockopt(pair.rx, SOL_TCP, TCP_REPAIR, &one, sizeof(one)), EOPNOTSUPP);
 	ASSERT_ERRNO(setsockopt(pair.rx, SOL_SOCKET, SO_PEEK_OFF, &one, sizeof(one)), EOPNOTSUPP);
 	ASSERT(mmap(NULL, 4096, PROT_READ, MAP_SHARED, pair.rx, 0) == MAP_FAILED);
-
-	/* A sockmap would take the receive queue. */
-	{
-		struct { uint32_t type, key, value, entries, flags; } create = { 15, 4, 4, 1, 0 };
-		struct { uint32_t fd, pad; uint64_t key, value, flags; } update = {};
-		uint32_t key = 0;
-
-		map = syscall(SYS_bpf, 0, &create, sizeof(create));
-		if (map >= 0) {
-			update.fd = map;
-			update.key = (uintptr_t)&key;
-			update.value = (uintptr_t)&pair.rx;
-			ASSERT_ERRNO(syscall(SYS_bpf, 2, &update, sizeof(update)), EINVAL);
-			close(map);
-		}
-	}
 	pair_close(pair);
 
 	/* An offset of MSG_PEEK that was set before. */
@@ -196,6 +180,103 @@ TEST(calls_refused)
 	}
 	pair_close(pair);
 }
+
+static int sockmap_open(void)
+{
+	struct { uint32_t type, key, value, entries, flags; } create = {
+		.type = 15, .key = 4, .value = 4, .entries = 1,
+	};
+	int fd = syscall(SYS_bpf, 0, &create, sizeof(create));
+
+	if (fd < 0)
+		test_skip("no sockmap: %m");
+	return fd;
+}
+
+static int sockmap_put(int map, int fd)
+{
+	uint32_t key = 0;
+	struct { uint64_t fd, key, value, flags; } update = {
+		.fd = map, .key = (uintptr_t)&key, .value = (uintptr_t)&fd,
+	};
+
+	return syscall(SYS_bpf, 2, &update, sizeof(update));
+}
+
+/* Both want the receive queue; the first one has it. */
+TEST(calls_sockmap)
+{
+	struct pair pair = with_hole();
+	int map = sockmap_open();
+
+	ASSERT_ERRNO(sockmap_put(map, pair.rx), EINVAL);
+	pair_close(pair);
+	pair = pair_open(&(struct pair_options){ .plain = true });
+	ASSERT_EQ(sockmap_put(map, pair.rx), 0);
+	ASSERT_ERRNO(attach(pair.rx), EBUSY);
+	pair_close(pair);
+	close(map);
+}
+
+#ifdef __x86_64__
+/* getsockopt() as a 32-bit program calls it. */
+static long getsockopt_32(int fd, int name, void *value, void *size)
+{
+	long result = 365;
+
+	asm volatile("int $0x80"
+		     : "+a" (result)
+		     : "b" ((long)fd), "c" ((long)SOL_TCP_SEEK), "d" ((long)name),
+		       "S" (value), "D" (size)
+		     : "memory", "r8", "r9", "r10", "r11");
+	return (int)result;
+}
+
+static void as_32_bit_program(int fd)
+{
+	struct low {
+		struct tcp_seek_recv recv;
+		socklen_t size;
+		struct { uint32_t base, len; } iov[2];
+		uint8_t buf[20];
+	} *low = mmap(NULL, 4096, PROT_READ | PROT_WRITE,
+		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
+
+	ASSERT(low != MAP_FAILED);
+	low->size = sizeof(low->recv);
+	low->iov[0].base = (uintptr_t)low->buf;
+	low->iov[0].len = 5;
+	low->iov[1].base = (uintptr_t)low->buf + 10;
+	low->iov[1].len = 10;
+	low->recv = (struct tcp_seek_recv){
+		.version = TCP_SEEK_VERSION, .flags = TCP_SEEK_IOVEC, .at = 20,
+		.buf = (uintptr_t)low->iov, .len = 2,
+	};
+	ASSERT_EQ(getsockopt_32(fd, TCP_SEEK_RECV, &low->recv, &low->size), 0);
+	ASSERT_EQ(low->recv.received, 15);
+	ASSERT_STREAM(low->buf, 20, 5);
+	ASSERT_STREAM(low->buf + 10, 25, 10);
+	ASSERT_EQ(getsockopt_32(fd, TCP_SEEK_RECV, &low->recv, &low->size), -ENXIO);
+}
+
+TEST(calls_32_bit)
+{
+	struct pair pair = with_hole();
+	int status;
+	pid_t pid = fork();
+
+	if (!pid) {
+		as_32_bit_program(pair.rx);
+		_exit(0);
+	}
+	ASSERT_EQ(waitpid(pid, &status, 0), pid);
+	if (WIFSIGNALED(status))
+		test_skip("this kernel runs no 32-bit programs");
+	ASSERT_EQ(status, 0);
+	ASSERT_EQ(unread(pair.rx), 185);
+	pair_close(pair);
+}
+#endif
 
 TEST(calls_other_options)
 {

@@ -148,6 +148,39 @@ TEST(wait_peek_and_trunc)
 	pair_close(pair);
 }
 
+/*
+ * A reader who slept when the socket was attached is TCP's. Whatever it gets,
+ * nothing is lost and nothing comes twice.
+ */
+TEST(wait_reader_from_before)
+{
+	for (int i = 0; i < 100; i++) {
+		struct pair pair = pair_open(&(struct pair_options){ .plain = true });
+		static struct sleeper s;
+		uint8_t buf[100];
+		ssize_t n;
+
+		s = (struct sleeper){ .fd = pair.rx, .plain = true, .len = 10,
+				      .recv_flags = i & 1 ? MSG_PEEK : 0 };
+		start(&s);
+		ASSERT_EQ(attach(pair.rx), 0);
+		send_stream(pair.tx, 0, 50);
+		n = seek_recv(pair.rx, buf, 10, 0, 30);
+		if (n < 0)
+			ASSERT_EQ(errno, ENXIO);
+		send_stream(pair.tx, 50, 50);
+		join(&s);
+		ASSERT_EQ(s.result, 10);
+		await_arrived(pair.rx, 100);
+		ASSERT_EQ(unread(pair.rx), 100 - (i & 1 ? 0 : 10) - (n > 0 ? n : 0));
+		while (unread(pair.rx))
+			ASSERT(recv(pair.rx, buf, 7, 0) > 0);
+		ASSERT_EQ(extent(pair.rx).head, 100);
+		ASSERT_EQ(rmem(pair.rx), 0);
+		pair_close(pair);
+	}
+}
+
 TEST(wait_time_limits)
 {
 	struct pair pair = pair_default();
