@@ -84,8 +84,10 @@ static void hear_one(struct peer *peer, const struct packet *packet)
 	uint32_t len = ntohs(packet->ip.tot_len) - headers;
 	uint32_t ack = ntohl(packet->tcp.ack_seq) - (peer->isn + 1);
 
+	/* Connections of earlier tests may still be sending. */
 	if (packet->ip.protocol != IPPROTO_TCP ||
-	    ntohs(packet->tcp.dest) != peer->port || packet->tcp.rst)
+	    ntohs(packet->tcp.dest) != peer->port ||
+	    ntohs(packet->tcp.source) != peer->local_port || packet->tcp.rst)
 		return;
 	peer->their_next = ntohl(packet->tcp.seq) + len + packet->tcp.syn + packet->tcp.fin;
 	if (packet->tcp.ack && ack < 1u << 30)

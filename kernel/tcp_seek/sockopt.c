@@ -7,6 +7,9 @@
 #include <linux/file.h>
 #include <linux/jiffies.h>
 #include <linux/net.h>
+#ifdef SEEK_NET_RPS_H
+#include <net/rps.h>	/* else in net/sock.h */
+#endif
 #include "stream.h"
 #include "../uapi/tcp_seek.h"
 
@@ -105,6 +108,7 @@ static int do_recv(struct sock *sk, char __user *optval, int size)
 		req.len = iov_iter_count(&to);
 	}
 
+	sock_rps_record_flow(sk);
 	lock_sock(sk);
 	n = seek_range(sk, st, &req);
 	recv.received = n;

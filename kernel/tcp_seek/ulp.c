@@ -191,6 +191,10 @@ static int seek_init(struct sock *sk)
 	st->proto = family->tcp_proto;
 	st->ops = family->tcp_ops;
 
+#ifdef SOCK_SUPPORT_ZC
+	/* TCP takes it away with a protocol; sending is as ever here. */
+	set_bit(SOCK_SUPPORT_ZC, &sk->sk_socket->flags);
+#endif
 	/* An urgent byte is one of the stream: others know its position. */
 	sock_set_flag(sk, SOCK_URGINLINE);
 
