@@ -243,6 +243,8 @@ static void as_32_bit_program(int fd)
 		      MAP_PRIVATE | MAP_ANONYMOUS | MAP_32BIT, -1, 0);
 
 	ASSERT(low != MAP_FAILED);
+	if (getsockopt_32(fd, TCP_SEEK_RECV, &low->recv, &low->size) == -ENOSYS)
+		raise(SIGKILL);
 	low->size = sizeof(low->recv);
 	low->iov[0].base = (uintptr_t)low->buf;
 	low->iov[0].len = 5;

@@ -52,17 +52,17 @@ static int take_range(struct sock *sk, struct seek_stream *st, u64 end,
 		err = seek_drain(sk, st, start);
 		if (!err)
 			err = seek_split_ready(st, start, end, &spare,
-					       sk->sk_allocation);
+					       seek_gfp(sk));
 		if (err)
 			return err;
 	}
 	if (seek_copy(sk, st, start, len, req->to) != len) {
-		seek_spare_free(spare);
+		seek_segment_free(spare);
 		return -EFAULT;
 	}
 	if (!req->peek) {
 		seek_take(sk, st, start, end, &spare);
-		seek_spare_free(spare);
+		seek_segment_free(spare);
 		seek_taken(sk, st);
 	}
 	return 0;

@@ -6,7 +6,9 @@
  *   ulp.c	the protocol seen by the socket layer, attach and detach
  *   sockopt.c	the interface: TCP_SEEK_RECV, TCP_SEEK_EXTENT
  *   seek.c	taking a range		recv.c	taking at the head, poll, FIONREAD
- *   segments.c	what was moved off TCP's receive queue, and its memory
+ *   take.c	copying and taking bytes that are there
+ *   queue.c	moving what is skipped off TCP's receive queue
+ *   segments.c	the list of that		memory.c	its buffers
  *   window.c	what the peer may send: window updates, ENOBUFS
  *
  *   head                      tcp_pos                     arrived
@@ -52,6 +54,11 @@ struct seek_stream {
 static inline struct seek_stream *seek_stream(const struct sock *sk)
 {
 	return (__force void *)inet_csk(sk)->icsk_ulp_data;
+}
+
+static inline gfp_t seek_gfp(const struct sock *sk)
+{
+	return sk->sk_allocation | __GFP_NOWARN;
 }
 
 static inline u64 seek_end(const struct seek_segment *seg)
@@ -112,21 +119,49 @@ static inline u32 seek_holes(const struct seek_stream *st)
 /* segments.c */
 int seek_segments_init(void);
 void seek_segments_exit(void);
-void seek_sync(struct sock *sk, struct seek_stream *st);
-int seek_drain(struct sock *sk, struct seek_stream *st, u64 limit);
-void seek_squeeze(struct sock *sk, struct seek_stream *st);
-void seek_eat_fin(struct sock *sk, struct seek_stream *st);
+struct seek_segment *seek_segment_alloc(gfp_t gfp);
+void seek_segment_free(struct seek_segment *seg);
+u32 seek_gap(const struct seek_stream *st, const struct list_head *before,
+	     const struct list_head *after);
+void seek_link(struct seek_stream *st, struct seek_segment *seg,
+	       struct list_head *before);
+void seek_unlink(struct seek_stream *st, struct seek_segment *seg);
+void seek_resize(struct seek_stream *st, struct seek_segment *seg, u32 skip,
+		 u32 len);
 void seek_purge(struct seek_stream *st);
+struct seek_segment *seek_find(const struct seek_stream *st, u64 pos);
 u64 seek_contiguous(const struct sock *sk, const struct seek_stream *st,
 		    u64 from, u64 limit);
 bool seek_touches_hole(const struct seek_stream *st, u64 start, u64 end);
+
+/* memory.c: less than truesize >> this of a buffer is left */
+#define SEEK_WASTE_USUAL	2
+#define SEEK_WASTE_SQUEEZED	1
+
+bool seek_is_wasteful(const struct sk_buff *skb, u32 live, int shift);
+bool seek_merge(struct sock *sk, struct seek_segment *seg,
+		const struct sk_buff *skb, u32 off, u32 len, int shift);
+bool seek_same_buffer(const struct seek_stream *st,
+		      const struct list_head *node, const struct sk_buff *skb);
+void seek_compact(struct sock *sk, struct seek_stream *st,
+		  struct seek_segment *seg, int shift);
+void seek_squeeze(struct sock *sk, struct seek_stream *st);
+
+/* queue.c */
+void seek_sync(struct sock *sk, struct seek_stream *st);
+void seek_eat_fin(struct sock *sk, struct seek_stream *st);
+int seek_drain(struct sock *sk, struct seek_stream *st, u64 limit);
+size_t seek_queue_copy(struct sock *sk, u32 seq, size_t len,
+		       struct iov_iter *to);
+void seek_queue_take(struct sock *sk, struct seek_stream *st, u64 end);
+
+/* take.c */
 size_t seek_copy(struct sock *sk, const struct seek_stream *st, u64 pos,
 		 size_t len, struct iov_iter *to);
 int seek_split_ready(const struct seek_stream *st, u64 start, u64 end,
 		     struct seek_segment **spare, gfp_t gfp);
 void seek_take(struct sock *sk, struct seek_stream *st, u64 start, u64 end,
 	       struct seek_segment **spare);
-void seek_spare_free(struct seek_segment *spare);
 
 /* window.c */
 void seek_window_update(struct sock *sk);
