@@ -205,6 +205,146 @@ TEST_SECONDS(hostile_disorder, 60)
 	disorder(20000, seed + 2);
 }
 
+/* Sends what the window allows; returns how much in all. */
+static uint64_t fill(struct peer *peer)
+{
+	uint64_t at = 100;
+
+	peer_send(peer, 0, at, PEER_ACK, 0);
+	while (true) {
+		while (at + 1000 <= peer->allowed) {
+			peer_send(peer, at, 1000, PEER_ACK | PEER_PSH, 0);
+			at += 1000;
+			peer_hear(peer);
+		}
+		while (peer->acked < at) {
+			ASSERT(wait_for(peer->tun, POLLIN, 10000));
+			peer_hear(peer);
+		}
+		if (at + 1000 > peer->allowed)
+			return at;
+	}
+}
+
+/*
+ * Not hostile at all: it has filled the window and waits. Taking bytes out of
+ * the middle must make us say that there is room again, whether they lie in
+ * TCP's queue or have left it before.
+ */
+TEST(hostile_window_update)
+{
+	static const int rcvbufs[] = { 8192, 30000, 100000 };
+
+	for (int i = 0; i < 6; i++) {
+		static uint8_t buf[200000];
+		struct peer peer;
+		uint64_t full, before;
+
+		peer_open(&peer, rcvbufs[i / 2]);
+		full = fill(&peer);
+		ASSERT(full < sizeof(buf));
+		if (i & 1)
+			ASSERT_EQ(seek_recv(peer.socket, buf, 1, 0, full - 1), 1);
+		peer_hear(&peer);
+		before = peer.allowed;
+		ASSERT_EQ(seek_recv(peer.socket, buf, full / 2, 0, full / 4), full / 2);
+		ASSERT_STREAM(buf, full / 4, full / 2);
+		for (int tries = 0; peer.allowed < before + 1000; tries++) {
+			ASSERT(tries < 10);
+			wait_for(peer.tun, POLLIN, 1000);
+			peer_hear(&peer);
+		}
+		printf("# rcvbuf %d: full at %llu, window to %llu, then to %llu\n",
+		       rcvbufs[i / 2], (unsigned long long)full,
+		       (unsigned long long)before,
+		       (unsigned long long)peer.allowed);
+		peer_close(&peer);
+	}
+}
+
+struct waiter {
+	int fd;
+	uint64_t at;
+	size_t len;
+	ssize_t result;
+	int error;
+	bool done;
+	uint8_t buf[40000];
+};
+
+static void *wait_for_range(void *arg)
+{
+	struct waiter *w = arg;
+
+	w->result = seek_recv(w->fd, w->buf, w->len, 0, w->at);
+	w->error = errno;
+	__atomic_store_n(&w->done, true, __ATOMIC_RELEASE);
+	return NULL;
+}
+
+/*
+ * A peer that keeps to the window, and a seeker: the bytes come, or they cannot
+ * and the call says so. A window of some bytes that TCP does not open further
+ * must not make both wait for each other.
+ */
+static bool arrives(int rcvbuf, uint32_t segment, uint64_t at, size_t len)
+{
+	static struct waiter w;
+	struct peer peer;
+	pthread_t thread;
+	uint64_t sent = 0;
+
+	peer_open(&peer, rcvbuf);
+	set_timeout(peer.socket, 15000);
+	w = (struct waiter){ .fd = peer.socket, .at = at, .len = len };
+	peer_send(&peer, 0, 1, PEER_ACK, 0);
+	sent = 1;
+	pthread_create(&thread, NULL, wait_for_range, &w);
+	while (!__atomic_load_n(&w.done, __ATOMIC_ACQUIRE)) {
+		peer_hear(&peer);
+		if (sent < peer.allowed) {
+			size_t n = peer.allowed - sent;
+
+			n = n < segment ? n : segment;
+			peer_send(&peer, sent, n, PEER_ACK, 0);
+			sent += n;
+		} else {
+			wait_for(peer.tun, POLLIN, 5);
+		}
+	}
+	pthread_join(thread, NULL);
+	if (w.result < 0) {
+		errno = w.error;
+		ASSERT_EQ(w.error, ENOBUFS);
+	} else {
+		ASSERT_EQ(w.result, len);
+		ASSERT_STREAM(w.buf, at, len);
+	}
+	peer_close(&peer);
+	return w.result >= 0;
+}
+
+TEST_SECONDS(hostile_no_deadlock, 60)
+{
+	static const int rcvbufs[] = { 2304, 8192, 40000 };
+	static const uint32_t segments[] = { 1, 40, 536, 1460 };
+	uint64_t random = 99;
+	int came = 0, refused = 0;
+
+	for (int i = 0; i < 48; i++) {
+		int rcvbuf = rcvbufs[i % 3];
+		uint64_t at = roll(&random, 2 * rcvbuf);
+		size_t len = 1 + roll(&random, i & 16 ? 100 : rcvbuf);
+
+		if (arrives(rcvbuf, segments[i / 3 % 4], at, len))
+			came++;
+		else
+			refused++;
+	}
+	printf("# %d arrived, %d refused\n", came, refused);
+	ASSERT(came && refused);
+}
+
 /* The connection is torn down with segments in every place. */
 TEST(hostile_reset_anywhere)
 {

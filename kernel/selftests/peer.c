@@ -11,7 +11,6 @@
 
 #define OUR_ADDRESS	0x0a090001u	/* 10.9.0.1 */
 #define PEER_ADDRESS	0x0a090002u
-enum { SCALE = 7 };
 
 struct packet {
 	struct iphdr ip;
@@ -78,6 +77,20 @@ void peer_send(struct peer *peer, uint64_t at, size_t len, uint8_t flags,
 	transmit(peer, peer->isn + 1 + at, NULL, 0, data, len, flags, urgent);
 }
 
+/* The scale of our TCP's windows stands in its SYN. */
+static uint8_t find_scale(const struct packet *packet)
+{
+	const uint8_t *option = packet->rest;
+	const uint8_t *end = (const uint8_t *)&packet->tcp + packet->tcp.doff * 4;
+
+	while (option + 2 < end && *option) {
+		if (*option == 3)
+			return option[2];
+		option += *option == 1 ? 1 : option[1];
+	}
+	return 0;
+}
+
 static void hear_one(struct peer *peer, const struct packet *packet)
 {
 	size_t headers = packet->ip.ihl * 4 + packet->tcp.doff * 4;
@@ -90,8 +103,12 @@ static void hear_one(struct peer *peer, const struct packet *packet)
 	    ntohs(packet->tcp.source) != peer->local_port || packet->tcp.rst)
 		return;
 	peer->their_next = ntohl(packet->tcp.seq) + len + packet->tcp.syn + packet->tcp.fin;
-	if (packet->tcp.ack && ack < 1u << 30)
+	if (packet->tcp.syn) {
+		peer->scale = find_scale(packet);
+	} else if (packet->tcp.ack && ack < 1u << 30) {
 		peer->acked = ack;
+		peer->allowed = ack + (ntohs(packet->tcp.window) << peer->scale);
+	}
 }
 
 void peer_hear(struct peer *peer)
@@ -125,7 +142,7 @@ static void configure(const char *name)
 void peer_open(struct peer *peer, int rcvbuf)
 {
 	/* Maximum segment size 1460, window scale. */
-	static const uint8_t options[] = { 2, 4, 1460 >> 8, 1460 & 255, 3, 3, SCALE, 1 };
+	static const uint8_t options[] = { 2, 4, 1460 >> 8, 1460 & 255, 3, 3, 7, 1 };
 	struct ifreq request = { .ifr_flags = IFF_TUN | IFF_NO_PI };
 	struct sockaddr_in address = { .sin_family = AF_INET };
 	socklen_t size = sizeof(address);

@@ -18,6 +18,8 @@ struct peer {
 	uint32_t isn;		/* the first byte is isn + 1 */
 	uint32_t their_next;
 	uint64_t acked;		/* bytes that our TCP has acknowledged */
+	uint64_t allowed;	/* and up to where its window goes */
+	uint8_t scale;
 };
 
 /* Skips the test where there is no tun device. */
