@@ -308,8 +308,10 @@ static bool arrives(int rcvbuf, uint32_t segment, uint64_t at, size_t len)
 			n = n < segment ? n : segment;
 			peer_send(&peer, sent, n, PEER_ACK, 0);
 			sent += n;
-		} else {
-			wait_for(peer.tun, POLLIN, 5);
+		} else if (!wait_for(peer.tun, POLLIN, 5)) {
+			/* Lost for want of memory. */
+			peer_hear(&peer);
+			sent = peer.acked;
 		}
 	}
 	pthread_join(thread, NULL);

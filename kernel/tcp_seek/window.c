@@ -115,12 +115,34 @@ static bool is_overfull(const struct sock *sk)
 	return atomic_read(&sk->sk_rmem_alloc) > READ_ONCE(sk->sk_rcvbuf);
 }
 
-/* Whether the peer may, or will be able to, send need more bytes. */
+/* Whether the peer can send need more bytes if memory is used as TCP expects. */
 static bool has_room(const struct sock *sk, u64 need)
 {
 	return !is_overfull(sk) &&
-	       (need <= tcp_receive_window(tcp_sk(sk)) ||
-		need <= room(sk));
+	       (need <= tcp_receive_window(tcp_sk(sk)) || need <= room(sk));
+}
+
+/*
+ * Whether it can if memory is used better than that, which shows only when the
+ * bytes are there: some can come, and all are not more than the memory.
+ */
+static bool may_have_room(const struct sock *sk, u64 need)
+{
+	return has_room(sk, need) ||
+	       (room(sk) && need <= READ_ONCE(sk->sk_rcvbuf) -
+				    atomic_read(&sk->sk_rmem_alloc));
+}
+
+/* The peer may be waiting for a window that it does not know of. */
+static void offer_window(struct sock *sk, u64 need)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	u32 now = tcp_receive_window(tp), next = window_next(sk);
+	u32 mss = inet_csk(sk)->icsk_ack.rcv_mss;
+
+	/* Not each byte of it. */
+	if (need > now && next > now && (next - now >= mss || next >= 2 * now))
+		send_ack(sk);
 }
 
 /*
@@ -134,18 +156,18 @@ int seek_make_room(struct sock *sk, struct seek_stream *st, u64 end)
 
 	if (likely(need <= tcp_receive_window(tp) && !is_overfull(sk)))
 		return 0;
-	if (!has_room(sk, need)) {
+	if (!has_room(sk, need))
 		grow(sk, need);
-		if (!has_room(sk, need)) {
-			seek_squeeze(sk, st);
-			if (!has_room(sk, need))
-				return -ENOBUFS;
-		}
+	if (!may_have_room(sk, need)) {
+		seek_squeeze(sk, st);
+		/*
+		 * What came out of order gives way to what is missing before
+		 * it, and that is on its way: how it ends shows then.
+		 */
+		if (!may_have_room(sk, need) &&
+		    RB_EMPTY_ROOT(&tp->out_of_order_queue))
+			return -ENOBUFS;
 	}
-	/* The peer may be waiting for the window that it does not know of. */
-	if (need > tcp_receive_window(tp) &&
-	    window_next(sk) >= tcp_receive_window(tp) +
-			       inet_csk(sk)->icsk_ack.rcv_mss)
-		send_ack(sk);
+	offer_window(sk, need);
 	return 0;
 }
