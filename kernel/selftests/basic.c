@@ -147,6 +147,7 @@ TEST(basic_flags)
 	socklen_t size = sizeof(call);
 	struct iovec iov[2];
 	uint8_t buf[100], other[100];
+	static uint8_t low[100];
 
 	send_stream(pair.tx, 0, 100);
 	await_arrived(pair.rx, 100);
@@ -189,6 +190,9 @@ TEST(basic_flags)
 	ASSERT_ERRNO(seek_recv(pair.rx, buf, 2, TCP_SEEK_POSITION, UINT64_MAX - 1), EINVAL);
 	ASSERT_ERRNO(seek_recv(pair.rx, buf, SIZE_MAX, 0, 0), EINVAL);
 	ASSERT_ERRNO(seek_recv(pair.rx, NULL, SIZE_MAX, TCP_SEEK_TRUNC, 0), EINVAL);
+	/* More than one call can move: what there is of it, or never. */
+	ASSERT_EQ(seek_recv(pair.rx, low, 3ull << 30, TCP_SEEK_PARTIAL | TCP_SEEK_PEEK, 0), 10);
+	ASSERT_ERRNO(seek_recv(pair.rx, low, 3ull << 30, TCP_SEEK_DONTWAIT | TCP_SEEK_POSITION, 100), ENOBUFS);
 	ASSERT_ERRNO(seek_recv(pair.rx, (void *)8, 5, TCP_SEEK_POSITION, 60), EFAULT);
 	ASSERT_EQ(extent(pair.rx).head, 10);
 

@@ -131,11 +131,13 @@ TEST(calls_urgent)
 	send_stream(pair.tx, 51, 49);
 	await_arrived(pair.rx, 100);
 	ASSERT_ERRNO(recv(pair.rx, buf, 1, MSG_OOB), EOPNOTSUPP);
+	ASSERT_EQ(sockatmark(pair.rx), 0);
 	ASSERT_EQ(get_option(pair.rx, SOL_SOCKET, SO_OOBINLINE), 1);
 	ASSERT_EQ(unread(pair.rx), 100);
 	ASSERT_EQ(seek_recv(pair.rx, buf, 30, 0, 40), 30);
 	ASSERT_STREAM(buf, 40, 30);
 	ASSERT(!wait_for(pair.rx, POLLPRI, 0));
+	ASSERT_EQ(sockatmark(pair.rx), 0);
 	ASSERT_EQ(recv(pair.rx, buf, 200, 0), 70);
 	ASSERT_STREAM(buf, 0, 40);
 	ASSERT_STREAM(buf + 40, 70, 30);

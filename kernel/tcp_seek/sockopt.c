@@ -48,6 +48,8 @@ static int import_buffers(const struct tcp_seek_recv *recv,
 			  struct iov_iter *to)
 {
 	void __user *buf = u64_to_user_ptr(recv->buf);
+	/* No receive buffer holds more. */
+	size_t len = min_t(u64, recv->len, MAX_RW_COUNT);
 	ssize_t n;
 
 	if (recv->flags & TCP_SEEK_IOVEC) {
@@ -57,14 +59,14 @@ static int import_buffers(const struct tcp_seek_recv *recv,
 				 to);
 		return n < 0 ? n : 0;
 	}
-	if (recv->len > MAX_RW_COUNT)
-		return -EINVAL;
-	if (!access_ok(buf, recv->len))
-		return -EFAULT;
 	*iov = NULL;
+	if (recv->len > SSIZE_MAX)
+		return -EINVAL;
+	if (!access_ok(buf, len))
+		return -EFAULT;
 	single->iov_base = buf;
-	single->iov_len = recv->len;
-	iov_iter_init(to, ITER_DEST, single, 1, recv->len);
+	single->iov_len = len;
+	iov_iter_init(to, ITER_DEST, single, 1, len);
 	return 0;
 }
 
@@ -105,7 +107,8 @@ static int do_recv(struct sock *sk, char __user *optval, int size)
 		if (err)
 			return err;
 		req.to = &to;
-		req.len = iov_iter_count(&to);
+		req.len = recv.flags & TCP_SEEK_IOVEC ? iov_iter_count(&to) :
+			  recv.len;
 	}
 
 	sock_rps_record_flow(sk);

@@ -60,20 +60,37 @@ static int seek_disconnect(struct sock *sk, int flags)
 	return -EOPNOTSUPP;
 }
 
+/* What TCP answers from its own queue alone; false: its answer holds. */
+static bool answer_ioctl(struct sock *sk, int cmd, int *answer)
+{
+	switch (cmd) {
+	case SIOCINQ:
+		*answer = seek_unread(sk);
+		return true;
+	case SIOCATMARK:
+		/* The mark is behind what is in segments. */
+		*answer = 0;
+		return READ_ONCE(seek_stream(sk)->bytes);
+	default:
+		return false;
+	}
+}
+
 #ifdef SEEK_IOCTL_KARG
 static int seek_ioctl(struct sock *sk, int cmd, int *karg)
 {
-	if (cmd != SIOCINQ)
-		return seek_stream(sk)->proto->ioctl(sk, cmd, karg);
-	*karg = seek_unread(sk);
-	return 0;
+	if (answer_ioctl(sk, cmd, karg))
+		return 0;
+	return seek_stream(sk)->proto->ioctl(sk, cmd, karg);
 }
 #else
 static int seek_ioctl(struct sock *sk, int cmd, unsigned long arg)
 {
-	if (cmd != SIOCINQ)
-		return seek_stream(sk)->proto->ioctl(sk, cmd, arg);
-	return put_user(seek_unread(sk), (int __user *)arg);
+	int answer;
+
+	if (answer_ioctl(sk, cmd, &answer))
+		return put_user(answer, (int __user *)arg);
+	return seek_stream(sk)->proto->ioctl(sk, cmd, arg);
 }
 #endif
 

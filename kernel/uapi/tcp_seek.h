@@ -46,8 +46,9 @@
  *		first one)
  * ENOBUFS	they cannot arrive before something is taken out: the receive
  *		buffer has no room; or there would be too many holes
- * EINVAL	a flag is unknown, the range ends behind position 2^64 - 1, or
- *		the struct is too short
+ * EINVAL	a flag is unknown, or TCP_SEEK_TRUNC and TCP_SEEK_IOVEC come
+ *		together; len is more than SSIZE_MAX; the range ends behind
+ *		position 2^64 - 1; the struct is too short
  * E2BIG	the struct is longer than the module knows and the rest is not 0
  * EFAULT	a pointer is not valid
  * EINTR	a signal came
