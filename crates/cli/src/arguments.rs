@@ -214,6 +214,10 @@ pub(crate) struct LabRun {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(crate) repetitions: Option<u64>,
 
+    /// How seeks take bytes out of the middle of TCP: `module` runs `seek-module` instead of `seek`
+    #[arg(long, value_name = "WAY", value_parser = ["module"])]
+    pub(crate) way: Option<String>,
+
     /// Gigabytes that each value of `seek` and `seek-fragments` moves at most, instead of 4; one connection at least
     #[arg(long, value_name = "GB", conflicts_with = "repetitions")]
     pub(crate) gigabytes: Option<f64>,

@@ -130,6 +130,15 @@ impl SeekStream {
         Ok(self.seek.way()?)
     }
 
+    /// Bytes that were moved into memory of the library so far, and so were copied twice: those of small messages, and
+    /// what had to make room.
+    ///
+    /// # Errors
+    /// As [`SeekStream::way`].
+    pub fn moved_bytes(&self) -> io::Result<u64> {
+        Ok(self.seek.moved()?)
+    }
+
     /// Whether calls wait.
     ///
     /// # Errors

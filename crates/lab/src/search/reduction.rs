@@ -6,6 +6,7 @@
 use serde_json::Value;
 
 use super::plan::{Carrier, Mode, Plan};
+use super::INSTRUCTIONS;
 use super::rounds::Case;
 use crate::outcome::Table;
 use crate::plot::{Axis, Chart, Figure, Point, Scale, Series};
@@ -60,6 +61,10 @@ pub(crate) fn figure(
     baseline: &str,
     curves: Vec<(String, Vec<&Reduction>)>,
 ) -> Figure {
+    let what = match curves.iter().flat_map(|(_, points)| points).next() {
+        Some(reduction) if reduction.metric == INSTRUCTIONS => "Instructions",
+        _ => "CPU time",
+    };
     let series = curves.into_iter().enumerate().map(|(colour, (name, reductions))| {
         let mut points: Vec<Point> = reductions
             .into_iter()
@@ -72,7 +77,7 @@ pub(crate) fn figure(
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
         Series { name, colour, points }
     });
-    let label = format!("CPU time saved against {baseline} (%, ± standard error)");
+    let label = format!("{what} saved against {baseline} (%, ± standard error)");
     let y = Axis { label, scale: Scale::Signed };
     Figure { file, title, chart: Chart::Curves { x, y, series: series.collect() } }
 }
@@ -96,7 +101,7 @@ pub(crate) fn grid(title: String, curves: &[(String, Vec<&Reduction>)]) -> Table
     };
     Table {
         title,
-        note: "Processor time saved, %: mean of the rounds ± standard error.".to_owned(),
+        note: "Saved, %: mean of the rounds ± standard error.".to_owned(),
         columns: std::iter::once("message")
             .chain(curves.iter().map(|(name, _)| name.as_str()))
             .map(str::to_owned)
@@ -115,7 +120,7 @@ pub(crate) fn table(reductions: &[Reduction]) -> Table {
         "tags",
         "N",
         "baseline",
-        "time",
+        "of",
         "saved (%)",
         "standard error",
         "rounds",
@@ -136,7 +141,7 @@ pub(crate) fn table(reductions: &[Reduction]) -> Table {
         ]
     };
     Table {
-        title: "Processor time saved".to_owned(),
+        title: "Saved against the baselines".to_owned(),
         note: "Mean over the rounds of 100 % × (1 − this way / baseline), each of two values that were measured in turns \
                within the round. Negative: this way costs more."
             .to_owned(),

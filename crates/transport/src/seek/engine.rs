@@ -28,6 +28,7 @@ pub struct Engine {
     front: u64,
     drained: Drained,
     sizes: Average,
+    moved: u64,
     /// What the source said behind bytes that were received without it: for whoever asks it next. The kernel says it
     /// only once.
     late: Option<Errno>,
@@ -72,6 +73,7 @@ impl Engine {
             front: head,
             drained: Drained::new(memory),
             sizes: Average::default(),
+            moved: 0,
             late: None,
         }
     }
@@ -86,6 +88,12 @@ impl Engine {
     #[must_use]
     pub fn front(&self) -> u64 {
         self.front
+    }
+
+    /// Bytes that were moved into library memory so far.
+    #[must_use]
+    pub fn moved(&self) -> u64 {
+        self.moved
     }
 
     /// Whether nothing was taken out of the middle of what is to come.
@@ -469,6 +477,7 @@ impl Engine {
         let n = *got.as_ref().unwrap_or(&0);
         self.drained.filled(n);
         self.front += n as u64;
+        self.moved += n as u64;
         got.map(|n| (n, len))
     }
 

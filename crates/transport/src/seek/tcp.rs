@@ -61,6 +61,14 @@ impl SeekTcp {
         Ok(self.state.lock()?.cursor.way())
     }
 
+    /// Bytes that were moved into library memory so far.
+    ///
+    /// # Errors
+    /// As [`SeekTcp::way`].
+    pub fn moved(&self) -> Result<u64, Errno> {
+        Ok(self.state.lock()?.engine.moved())
+    }
+
     /// Calls the engine, and tells those who sleep if bytes have left the kernel.
     #[inline]
     fn with_engine<R>(
