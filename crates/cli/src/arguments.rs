@@ -31,6 +31,8 @@ Environment:
   SEEKWIRE_SEEK_MEMORY=N     bytes of memory that a stream may use for what comes before the bytes that
                              a program seeks; 67108864 if not set
   SEEKWIRE_SEEK_SWITCH=N     messages of fewer bytes on average are moved to that memory in bulk
+  SEEKWIRE_SEEK_WAY=WAY      the first way to take bytes out of the middle of TCP that is tried:
+                             module, peek or drain
   SEEKWIRE_LIBRARY=FILE      the library to load, instead of the libseekwire.so that is next to the
                              command or installed with it";
 

@@ -14,9 +14,7 @@ use crate::plot::{Axis, Figure, Scale};
 use crate::search::plan::MESSAGES;
 use crate::search::receiver::processor;
 use crate::search::reduction::{self, Reduction, extremes};
-use crate::search::{
-    self, CPU, Carrier, Case, Effort, INSTRUCTIONS, Mode, Plan, Way, counts_instructions,
-};
+use crate::search::{self, CPU, Carrier, Case, Effort, INSTRUCTIONS, Mode, Plan, Way, counts_instructions};
 
 pub(super) struct SeekModule;
 
@@ -67,8 +65,10 @@ impl Experiment for SeekModule {
             (None, true) => Effort { repetitions: 1, most_bytes: None },
             _ => Effort::of(context, 3),
         };
-        let sizes: &[u64] =
-            context.pick(&[100, 1460, 16 << 10, 64 << 10], &[10, 100, 1000, 1460, 4 << 10, 16 << 10, 64 << 10, 256 << 10]);
+        let sizes: &[u64] = context.pick(
+            &[100, 1460, 16 << 10, 64 << 10],
+            &[10, 100, 1000, 1460, 4 << 10, 16 << 10, 64 << 10, 256 << 10],
+        );
         let skips: &[u64] = context.pick(&[2, 16], &[2, 4, 8, 16]);
         let messages = |size: u64| if counted { ((32 << 20) / size).clamp(100, MESSAGES) } else { MESSAGES };
         let case = |size, skip| {
@@ -130,7 +130,13 @@ fn plots(reductions: &[Reduction], skips: &[u64]) -> (Vec<Figure>, Vec<Table>) {
             let title = format!("{} against {baseline}", mode.name);
             let x = Axis { label: "message size (bytes)".to_owned(), scale: Scale::Log10 };
             tables.push(reduction::grid(title.clone(), &curves));
-            figures.push(reduction::figure(format!("{}-{baseline}.svg", mode.name), title, x, baseline, curves));
+            figures.push(reduction::figure(
+                format!("{}-{baseline}.svg", mode.name),
+                title,
+                x,
+                baseline,
+                curves,
+            ));
         }
     }
     (figures, tables)

@@ -5,8 +5,8 @@
 
 use serde_json::Value;
 
-use super::plan::{Carrier, Mode, Plan};
 use super::INSTRUCTIONS;
+use super::plan::{Carrier, Mode, Plan};
 use super::rounds::Case;
 use crate::outcome::Table;
 use crate::plot::{Axis, Chart, Figure, Point, Scale, Series};

@@ -12,7 +12,8 @@ use anyhow::Result;
 use super::plan::{Account, Carrier, Mode, Plan, Way};
 use super::receiver::Pair;
 use super::{
-    COPIES, CPU, CPU_MESSAGES, CPU_SYSTEM, INSTRUCTIONS, RATE, RECEIVE_BUFFER, SYSTEM_CALLS, counts_instructions,
+    COPIES, CPU, CPU_MESSAGES, CPU_SYSTEM, INSTRUCTIONS, RATE, RECEIVE_BUFFER, SYSTEM_CALLS,
+    counts_instructions,
 };
 use crate::experiment::Context;
 use crate::launch::interrupt;
@@ -194,7 +195,8 @@ fn record(samples: &mut Samples, case: &Case, mode: Mode, round: usize, position
     };
     match value {
         Ok(account) => {
-            let copies = account.copied.map(|bytes| bytes as f64 / (account.messages * case.plan.size) as f64);
+            let copies =
+                account.copied.map(|bytes| bytes as f64 / (account.messages * case.plan.size) as f64);
             let copies = copies.map(|copies| (COPIES, copies));
             for (metric, value) in readings(&account).into_iter().chain(copies) {
                 samples.0.push(sample(Some(metric), Ok(value), account.traffic));

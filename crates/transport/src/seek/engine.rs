@@ -163,7 +163,9 @@ impl Engine {
             } else if !flags.peek && into.filled() == 0 && span.start >= self.front {
                 self.say_late()?;
                 match source.take(span.start - self.front, span.len(), flags.partial, into)? {
-                    Some(Take::Taken(n)) => return self.took(source, Span { start: span.start, end: span.start + n }),
+                    Some(Take::Taken(n)) => {
+                        return self.took(source, Span { start: span.start, end: span.start + n });
+                    }
                     Some(Take::Missing) => return Err(Errno::AGAIN),
                     None => {}
                 }

@@ -188,9 +188,8 @@ fn setsockopt(fd: Fd, level: i32, name: i32, value: &libc::c_int) -> Result<(), 
 
 pub(super) fn setsockopt_bytes(fd: Fd, level: i32, name: i32, value: &[u8]) -> Result<(), Errno> {
     // SAFETY: the kernel reads `value`. syscall() because setsockopt() may be replaced by the preload library.
-    let result = unsafe {
-        libc::syscall(libc::SYS_setsockopt, fd.raw(), level, name, value.as_ptr(), value.len())
-    };
+    let result =
+        unsafe { libc::syscall(libc::SYS_setsockopt, fd.raw(), level, name, value.as_ptr(), value.len()) };
     if result == 0 { Ok(()) } else { Err(last_error()) }
 }
 

@@ -2,12 +2,12 @@
 
 use std::io::{BufRead, Write};
 
-use anyhow::{Context as _, Result};
 use super::connection::{Request, Target};
 use super::usage::{Instructions, Usage, system_calls};
 use super::ways::{self, Search};
 use crate::search::plan::Turn;
 use crate::search::{Account, Receive};
+use anyhow::{Context as _, Result};
 
 /// Does what each line of `orders` says, until there are no more.
 pub(super) fn take_turns(order: &Receive, orders: impl BufRead, report: &mut impl Write) -> Result<()> {
@@ -67,7 +67,6 @@ fn take_turn(
             *account.traffic.get_or_insert_default() += traffic;
         }
     }
-    account.instructions =
-        counted.and_then(|(counter, before)| Some(counter.read()?.saturating_sub(before)));
+    account.instructions = counted.and_then(|(counter, before)| Some(counter.read()?.saturating_sub(before)));
     Ok(account)
 }

@@ -131,14 +131,18 @@ pub(super) fn search(way: Way, carrier: Carrier, plan: Plan, target: Target) -> 
         (Way::Bulk, Carrier::Tcp) => Box::new(Bulk::<TcpStream>::new(plan, target)),
         (Way::Bulk, Carrier::Ring) => Box::new(Bulk::<seekwire::Stream>::new(plan, target)),
         (Way::Seek, Carrier::Tcp) => Box::new(Seek::<SeekStream>::new(plan, target)),
-        (Way::Module | Way::Peek | Way::Drain, Carrier::Tcp) => Box::new(Seek::<SeekStream>::new(plan, target)),
+        (Way::Module | Way::Peek | Way::Drain, Carrier::Tcp) => {
+            Box::new(Seek::<SeekStream>::new(plan, target))
+        }
         (Way::Mailbox, Carrier::Tcp) => Box::new(Mailboxes::<SeekStream>::new(plan, target)),
         (Way::Aside, Carrier::Tcp) => Box::new(Aside::<TcpStream>::new(plan, target)),
         (Way::Aside, Carrier::Ring) => Box::new(Aside::<seekwire::Stream>::new(plan, target)),
         (Way::Seek, Carrier::Ring) => Box::new(Seek::<seekwire::Stream>::new(plan, target)),
         (Way::Borrow, Carrier::Ring) => Box::new(Borrow { plan, slot: Slot::new(target) }),
         (Way::Mailbox, Carrier::Ring) => Box::new(Mailboxes::<seekwire::Stream>::new(plan, target)),
-        (Way::Awaited | Way::Module | Way::Peek | Way::Drain, Carrier::Ring) | (Way::Borrow, Carrier::Tcp) | (Way::Fabric, _) => {
+        (Way::Awaited | Way::Module | Way::Peek | Way::Drain, Carrier::Ring)
+        | (Way::Borrow, Carrier::Tcp)
+        | (Way::Fabric, _) => {
             bail!("this program cannot do {way:?} on {}", carrier.name())
         }
     })
@@ -376,7 +380,10 @@ impl Seekable for SeekStream {
     fn open(target: &Target, request: Request) -> Result<(Self, Option<u64>)> {
         let (connection, receive_buffer) = target.open::<TcpStream>(request)?;
         let stream = Self::new(connection);
-        if let Some(name) = std::env::var("SEEKWIRE_SEEK_WAY").ok().filter(|name| stream.way().is_ok_and(|way| way.name() != name)) {
+        if let Some(name) = std::env::var("SEEKWIRE_SEEK_WAY")
+            .ok()
+            .filter(|name| stream.way().is_ok_and(|way| way.name() != name))
+        {
             bail!("this kernel does not seek by the way \"{name}\"");
         }
         Ok((stream, receive_buffer))
