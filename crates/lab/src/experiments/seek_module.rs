@@ -30,6 +30,10 @@ const MODES: [Mode; 5] = [
     Mode::new("drain", Way::Drain, Carrier::Tcp),
 ];
 
+/// Bytes behind each value at least, where instructions are counted by an emulator, which is slow: that many are enough for
+/// messages that are not small.
+const LEAST: u64 = 32 << 20;
+
 impl Experiment for SeekModule {
     fn name(&self) -> &'static str {
         "seek-module"
@@ -61,19 +65,21 @@ impl Experiment for SeekModule {
         // What is counted hardly differs from one round to the next.
         let counted = counts_instructions();
         let rounds = if counted { context.rounds(1, 2) } else { context.rounds(3, 10) };
-        let effort = match (context.repetitions(), counted) {
-            (None, true) => Effort { repetitions: 1, most_bytes: None },
-            _ => Effort::of(context, 3),
-        };
+        let effort = Effort::of(context, 3);
         let sizes: &[u64] = context.pick(
             &[100, 1460, 16 << 10, 64 << 10],
             &[10, 100, 1000, 1460, 4 << 10, 16 << 10, 64 << 10, 256 << 10],
         );
         let skips: &[u64] = context.pick(&[2, 16], &[2, 4, 8, 16]);
-        let messages = |size: u64| if counted { ((32 << 20) / size).clamp(100, MESSAGES) } else { MESSAGES };
+        let messages = |size: u64| if counted { (LEAST / size).clamp(100, MESSAGES) } else { MESSAGES };
         let case = |size, skip| {
             let plan = Plan { messages: messages(size), ..Plan::search(size, skip) };
-            Case { plan, modes: MODES.to_vec(), x: size as f64, repetitions: effort.repetitions(plan) }
+            // Enough for what differs from one connection to the next: when sender and receiver take turns.
+            let repetitions = match context.repetitions() {
+                None if counted => (LEAST / (plan.size * plan.messages)).clamp(1, 10),
+                _ => effort.repetitions(plan),
+            };
+            Case { plan, modes: MODES.to_vec(), x: size as f64, repetitions }
         };
         let cases: Vec<Case> =
             sizes.iter().flat_map(|&size| skips.iter().map(move |&skip| case(size, skip))).collect();
@@ -89,6 +95,10 @@ impl Experiment for SeekModule {
         parameters.insert(
             "messages per connection, by size".to_owned(),
             cases.iter().map(|case| (case.plan.size.to_string(), Value::from(case.plan.messages))).collect(),
+        );
+        parameters.insert(
+            "connections per value, by size".to_owned(),
+            cases.iter().map(|case| (case.plan.size.to_string(), Value::from(case.repetitions))).collect(),
         );
         parameters.insert("processor of sender and receiver".to_owned(), processor().into());
         let (figures, mut tables) = plots(&reductions, skips);

@@ -50,10 +50,7 @@ fn take_turn(
         if let Some(calls) = &mut calls {
             account.system_calls = calls.read().ok().map(|calls| 1000 * calls / turn.messages);
         }
-        account.copied = match search.copied(turn.messages) {
-            Some(bytes) => Some(account.copied.unwrap_or(0) + bytes),
-            None => None,
-        };
+        account.copied = search.copied(turn.messages).map(|bytes| account.copied.unwrap_or(0) + bytes);
         let traffic = search.close()?;
         let closed = Usage::now()?;
 
