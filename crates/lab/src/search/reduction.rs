@@ -53,6 +53,14 @@ pub(crate) fn reductions(
     found
 }
 
+/// What is saved, for people.
+fn what<'a>(mut reductions: impl Iterator<Item = &'a Reduction>) -> &'static str {
+    match reductions.next() {
+        Some(reduction) if reduction.metric == INSTRUCTIONS => "Instructions",
+        _ => "Processor time",
+    }
+}
+
 /// One curve for each of `curves`, a name and what belongs to it; bars are standard errors.
 pub(crate) fn figure(
     file: String,
@@ -61,10 +69,7 @@ pub(crate) fn figure(
     baseline: &str,
     curves: Vec<(String, Vec<&Reduction>)>,
 ) -> Figure {
-    let what = match curves.iter().flat_map(|(_, points)| points).next() {
-        Some(reduction) if reduction.metric == INSTRUCTIONS => "Instructions",
-        _ => "CPU time",
-    };
+    let what = what(curves.iter().flat_map(|(_, points)| points).copied());
     let series = curves.into_iter().enumerate().map(|(colour, (name, reductions))| {
         let mut points: Vec<Point> = reductions
             .into_iter()
@@ -141,7 +146,7 @@ pub(crate) fn table(reductions: &[Reduction]) -> Table {
         ]
     };
     Table {
-        title: "Saved against the baselines".to_owned(),
+        title: format!("{} saved", what(reductions.iter())),
         note: "Mean over the rounds of 100 % × (1 − this way / baseline), each of two values that were measured in turns \
                within the round. Negative: this way costs more."
             .to_owned(),
