@@ -20,10 +20,10 @@ release = $(CARGO_TARGET_DIR)/release
 version = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 
 .DEFAULT_GOAL := build
-.PHONY: help build demo test lint loom miri fuzz man install uninstall clean
+.PHONY: help build demo test lint loom miri fuzz kernel kernel-lab kernel-kasan man install uninstall clean
 
 help: ## Show these targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "Variables: PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) OUT=$(OUT)"
 
 build: ## Build the command and the library, optimised
@@ -39,8 +39,8 @@ test: ## Run every gate; ends with "N passed, N failed"
 	scripts/deps test
 	scripts/test
 
-lint: ## Formatting, clippy, rustdoc and dependency rules only
-	scripts/test fmt clippy rustdoc deny
+lint: ## Formatting, clippy, rustdoc, dependency rules and shell scripts only
+	scripts/test fmt clippy rustdoc deny shell
 
 loom: ## Explore the interleavings of the index and doorbell protocols
 	scripts/test loom
@@ -50,6 +50,18 @@ miri: ## Run what miri can interpret (needs a nightly toolchain)
 
 fuzz: ## Run each fuzz target for SECONDS_EACH seconds (default 60)
 	scripts/fuzz $${SECONDS_EACH:-60}
+
+kernel: ## Test the kernel module tcp_seek in virtual machines
+	scripts/deps guest
+	scripts/test kernel
+
+kernel-kasan: ## Test it in a kernel with KASAN, lockdep and kmemleak
+	scripts/deps kasan
+	$(MAKE) --no-print-directory -C kernel kernel-kasan
+
+kernel-lab: ## Count what it saves in instructions; report in $(OUT)/lab/seek-module
+	scripts/deps guest
+	OUT=$(OUT) scripts/guest lab
 
 man: $(release)/seekwire ## Write the man pages to $(OUT)/man
 	$(release)/seekwire man $(OUT)/man/man1

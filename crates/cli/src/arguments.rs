@@ -31,6 +31,8 @@ Environment:
   SEEKWIRE_SEEK_MEMORY=N     bytes of memory that a stream may use for what comes before the bytes that
                              a program seeks; 67108864 if not set
   SEEKWIRE_SEEK_SWITCH=N     messages of fewer bytes on average are moved to that memory in bulk
+  SEEKWIRE_SEEK_WAY=WAY      the first way to take bytes out of the middle of TCP that is tried:
+                             module, peek or drain
   SEEKWIRE_LIBRARY=FILE      the library to load, instead of the libseekwire.so that is next to the
                              command or installed with it";
 
@@ -213,6 +215,10 @@ pub(crate) struct LabRun {
     /// By default 100 as in the paper, but where these would move more than 4 GB, as many as do not.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(crate) repetitions: Option<u64>,
+
+    /// How seeks take bytes out of the middle of TCP: `module` runs `seek-module` instead of `seek`
+    #[arg(long, value_name = "WAY", value_parser = ["module"])]
+    pub(crate) way: Option<String>,
 
     /// Gigabytes that each value of `seek` and `seek-fragments` moves at most, instead of 4; one connection at least
     #[arg(long, value_name = "GB", conflicts_with = "repetitions")]

@@ -57,7 +57,9 @@ fn run(options: &arguments::LabRun) -> Result<()> {
         most_bytes: options.gigabytes.map(|gigabytes| (gigabytes.max(0.0) * 1e9) as u64),
         ..Default::default()
     };
-    let completed = lab::run(&options.names, &settings)?;
+    let by_module = |name: &str| options.way.as_deref() == Some("module") && name == "seek";
+    let names = options.names.iter().map(|name| if by_module(name) { "seek-module" } else { name });
+    let completed = lab::run(&names.collect::<Vec<_>>(), &settings)?;
     let mut out = io::stdout().lock();
     for experiment in completed {
         writeln!(out, "{}: {}", experiment.result.experiment, experiment.report().display())?;

@@ -68,7 +68,7 @@ fn raw(directory: &Path) -> Vec<String> {
 #[test]
 fn list_names_the_experiments_with_message_search() {
     let list = String::from_utf8(seekwire(&["lab", "list"]).stdout).unwrap();
-    for name in ["seek", "seek-fragments", "mailbox"] {
+    for name in ["seek", "seek-fragments", "seek-module", "mailbox"] {
         assert!(list.lines().any(|line| line == name), "{name} is not in:\n{list}");
     }
 }

@@ -21,7 +21,17 @@ fn every_experiment_is_described() {
     let names: Vec<&str> = experiments().iter().map(|experiment| experiment.name()).collect();
     assert_eq!(
         names,
-        ["sockets", "ring-size", "pairs", "connections", "programs", "seek", "seek-fragments", "mailbox"]
+        [
+            "sockets",
+            "ring-size",
+            "pairs",
+            "connections",
+            "programs",
+            "seek",
+            "seek-fragments",
+            "seek-module",
+            "mailbox"
+        ]
     );
     assert!(experiments().iter().all(|experiment| experiment.about().len() > 40));
 }

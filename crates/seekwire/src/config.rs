@@ -10,6 +10,7 @@
 //! | `SEEKWIRE_THRESHOLD`      | calls on a connection before it is upgraded                          |
 //! | `SEEKWIRE_SEEK_MEMORY`    | bytes of library memory for what seeking moves there, per connection |
 //! | `SEEKWIRE_SEEK_SWITCH`    | average size in bytes below which messages are moved there in bulk   |
+//! | `SEEKWIRE_SEEK_WAY`       | how bytes are taken out of the middle of TCP: `module`, `peek`, `drain`; the best way from that on |
 //! | `SEEKWIRE_FALLBACK_AFTER` | go back to TCP after so many bytes on the ring: for tests            |
 
 use std::env;
@@ -18,6 +19,7 @@ use std::str::FromStr;
 use std::sync::OnceLock;
 
 use transport::layout::Geometry;
+use transport::seek::Way;
 use transport::spin::SpinPolicy;
 use transport::sys::host;
 
@@ -38,6 +40,8 @@ pub struct Config {
     pub seek_memory: usize,
     /// Average size below which what is sought is moved in bulk; `None`: as measured or built in.
     pub seek_switch: Option<u32>,
+    /// How bytes are taken out of the middle of TCP: the first way that is tried.
+    pub seek_way: Way,
     /// Bytes on the ring after which a connection goes back to TCP.
     pub fall_back_after: Option<u64>,
     /// What was not understood in the environment, a sentence each.
@@ -89,6 +93,15 @@ impl Config {
         let threshold = number(&lookup, "SEEKWIRE_THRESHOLD", &mut complaints).unwrap_or(THRESHOLD);
         let seek_memory = number(&lookup, "SEEKWIRE_SEEK_MEMORY", &mut complaints).unwrap_or(SEEK_MEMORY);
         let seek_switch = number(&lookup, "SEEKWIRE_SEEK_SWITCH", &mut complaints);
+        let seek_way = match lookup("SEEKWIRE_SEEK_WAY").map(|name| (name.trim().parse().ok(), name)) {
+            None => Way::Module,
+            Some((Some(way), _)) => way,
+            Some((None, name)) => {
+                let names = Way::ALL.map(Way::name).join(", ");
+                complaints.push(format!("SEEKWIRE_SEEK_WAY={name}: none of {names}, ignored"));
+                Way::Module
+            }
+        };
         let fall_back_after = number(&lookup, "SEEKWIRE_FALLBACK_AFTER", &mut complaints);
         Self {
             enabled: lookup("SEEKWIRE").is_none_or(|value| value != "off"),
@@ -98,6 +111,7 @@ impl Config {
             threshold: threshold.max(1),
             seek_memory,
             seek_switch,
+            seek_way,
             fall_back_after,
             complaints,
         }
@@ -165,11 +179,15 @@ mod tests {
             ("SEEKWIRE_SPIN_US", "7"),
             ("SEEKWIRE_SEGMENT_SIZE", "5"),
             ("SEEKWIRE_THRESHOLD", "many"),
+            ("SEEKWIRE_SEEK_WAY", "drain"),
         ]);
         assert!(!config.enabled);
         assert_eq!(config.dir, PathBuf::from("/run/x"));
         assert_eq!(config.spin, SpinPolicy::Fixed(7000));
+        assert_eq!(config.seek_way, Way::Drain);
         assert_eq!(config.complaints.len(), 2, "{:?}", config.complaints);
+        let other = self::config(&[("SEEKWIRE_SEEK_WAY", "magic")]);
+        assert_eq!((other.seek_way, other.complaints.len()), (Way::Module, 1));
     }
 
     #[test]

@@ -13,7 +13,8 @@ use transport::sys::socket::{self, KernelSend};
 
 use protocol::span::Span;
 
-use crate::seek::{At, Extent, SeekFlags, SeekSocket};
+use crate::Config;
+use crate::seek::{At, Extent, SeekFlags, SeekSocket, Way};
 
 /// Bytes of memory that a stream uses for what keeps wanted bytes away, unless told otherwise.
 const MEMORY: usize = 64 << 20;
@@ -60,7 +61,7 @@ impl SeekStream {
         let nonblocking = socket::is_nonblocking(fd);
         let timeout = socket::receive_timeout(fd);
         let private = nonblocking == Ok(false) && timeout.is_ok();
-        let seek = SeekTcp::new(fd, 0, bytes);
+        let seek = SeekTcp::new(Config::get().seek_way, fd, 0, bytes);
         Self {
             seek: if private { seek.private() } else { seek },
             nonblocking: AtomicBool::new(nonblocking.unwrap_or(false)),
@@ -119,6 +120,23 @@ impl SeekStream {
     /// Those of ioctl(2).
     pub fn holes(&self) -> io::Result<Vec<Span>> {
         Ok(self.extent()?.holes)
+    }
+
+    /// How bytes are taken out of the middle of this stream.
+    ///
+    /// # Errors
+    /// `WouldBlock` in a signal handler that interrupted another call on it.
+    pub fn way(&self) -> io::Result<Way> {
+        Ok(self.seek.way()?)
+    }
+
+    /// Bytes that were moved into memory of the library so far, and so were copied twice: those of small messages, and
+    /// what had to make room.
+    ///
+    /// # Errors
+    /// As [`SeekStream::way`].
+    pub fn moved_bytes(&self) -> io::Result<u64> {
+        Ok(self.seek.moved()?)
     }
 
     /// Whether calls wait.

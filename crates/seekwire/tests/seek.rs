@@ -14,6 +14,16 @@ fn pair() -> (TcpStream, SeekStream) {
     (sender, SeekStream::new(listener.accept().unwrap().0))
 }
 
+/// SEEKWIRE_TEST_WAY names the only way to be tested.
+#[test]
+fn the_best_way_is_gone() {
+    let (_sender, stream) = pair();
+    let way = stream.way().unwrap();
+    if let Ok(name) = std::env::var("SEEKWIRE_TEST_WAY") {
+        assert_eq!(way.name(), name);
+    }
+}
+
 /// Messages A, B and C; B is wanted first.
 #[test]
 fn the_papers_scenario() {

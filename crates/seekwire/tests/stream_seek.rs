@@ -424,6 +424,25 @@ fn more_than_the_ring_holds_can_lie_before_what_is_wanted() {
 }
 
 /// What went by TCP is still to be received when the sender is on the ring already.
+/// The kernel may have given away more than the head has passed.
+#[test]
+fn holes_in_what_came_by_tcp_do_not_keep_from_the_ring() {
+    let (mut client, server) = pair(false);
+    client.write_all(&[1; 50_000]).unwrap();
+    // Large enough to be taken where it is.
+    assert_eq!(server.seek_recv(&mut [0; 20_000], 25_000).unwrap(), 20_000);
+    std::thread::scope(|scope| {
+        let client = scope.spawn(|| client.upgrade(LONG).unwrap());
+        assert!(server.upgrade(LONG).unwrap());
+        assert!(client.join().unwrap());
+    });
+    client.write_all(&[2; 1000]).unwrap();
+    let mut rest = vec![0; 31_000];
+    (&server).read_exact(&mut rest).unwrap();
+    assert!(rest[..30_000].iter().all(|byte| *byte == 1) && rest[30_000..].iter().all(|byte| *byte == 2));
+    assert_eq!(server.status().unwrap().totals.rx_ring, 1000);
+}
+
 #[test]
 fn what_came_by_tcp_before_the_ring_is_borrowed_as_a_copy() {
     let (mut client, server) = pair(false);

@@ -1,46 +1,86 @@
 //! How bytes are taken out of the middle of a stream on this host, and how many can be skipped in place.
 
 use std::fs;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 
-use seekwire::{Config, Fd};
-use transport::sys::socket;
+use seekwire::seek::Way;
+use seekwire::{Config, SeekStream};
 
 use super::{Finding, Verdict};
 use crate::table;
 
 /// Where the kernel lists what can be put on top of a TCP socket (TCP_ULP).
 const ON_TOP: &str = "/proc/sys/net/ipv4/tcp_available_ulp";
-/// The name of the module that leaves true holes in the kernel's receive queue.
-const MODULE: &str = "seek";
+
+/// The kernel module that leaves true holes in the kernel's receive queue.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Module {
+    Loaded,
+    Installed,
+    Missing,
+}
+
+impl Module {
+    fn find() -> Self {
+        let has = |file: &Path, found: &dyn Fn(&str) -> bool| {
+            fs::read_to_string(file).is_ok_and(|text| found(&text))
+        };
+        if has(Path::new(ON_TOP), &|names| names.split_whitespace().any(|name| name == "seek")) {
+            return Self::Loaded;
+        }
+        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+        let modules = Path::new("/lib/modules").join(release.trim()).join("modules.dep");
+        let is_there = has(&modules, &|text| text.lines().any(|line| line.contains("/tcp_seek.ko")));
+        if is_there { Self::Installed } else { Self::Missing }
+    }
+
+    fn describe(self) -> &'static str {
+        match self {
+            Self::Loaded => "loaded",
+            Self::Installed => "installed, not loaded",
+            Self::Missing => "not installed",
+        }
+    }
+}
 
 /// Which way of seeking is used.
 pub(super) fn ways() -> Finding {
-    const CHECK: &str = "seeking";
-    let module =
-        fs::read_to_string(ON_TOP).is_ok_and(|names| names.split_whitespace().any(|name| name == MODULE));
-    let ring = "ring: in place";
-    let module = if module { "kernel module: present, not used" } else { "kernel module: not present" };
-    let peeks = |address: SocketAddr| {
+    let way = |address: SocketAddr| {
         let listener = TcpListener::bind(address).ok()?;
-        Some(socket::set_peek_offset(Fd::from(&listener), 0).is_ok())
+        let stream = TcpStream::connect(listener.local_addr().ok()?).ok()?;
+        SeekStream::new(stream).way().ok()
     };
-    let four = peeks((Ipv4Addr::LOCALHOST, 0).into());
-    let six = peeks((Ipv6Addr::LOCALHOST, 0).into());
-    let advice = "Linux 6.9 (IPv6: 6.11) or newer takes long messages where they are, with one copy less";
-    match (four, six) {
-        (Some(true), Some(true) | None) => {
-            Finding::ok(CHECK, format!("{ring}; TCP: in place (SO_PEEK_OFF); {module}"))
+    let four = way((Ipv4Addr::LOCALHOST, 0).into());
+    // Asked for afterwards, because to ask for the way may load it.
+    judge(four, way((Ipv6Addr::LOCALHOST, 0).into()), Module::find())
+}
+
+fn judge(four: Option<Way>, six: Option<Way>, module: Module) -> Finding {
+    let name = |way| match way {
+        Some(Way::Module) => "in the kernel (module)",
+        Some(Way::Peek) => "in place (SO_PEEK_OFF)",
+        Some(Way::Drain) | None => "by library memory",
+    };
+    let tcp = match six {
+        Some(six) if four != Some(six) => format!("{} on IPv4, {} on IPv6", name(four), name(Some(six))),
+        _ => name(four).to_owned(),
+    };
+    let drains = four.is_none() || four == Some(Way::Drain) || six == Some(Way::Drain);
+    let advice = match module {
+        Module::Installed => "as root: modprobe tcp_seek (docs/kernel.md says how at each boot)",
+        Module::Loaded if four != Some(Way::Module) => "is SEEKWIRE_SEEK_WAY set?",
+        Module::Missing if drains => {
+            "Linux 6.9 (IPv6: 6.11) or newer takes long messages where they are, with one copy less; so does the kernel \
+             module tcp_seek (docs/kernel.md)"
         }
-        (Some(true), Some(false)) => Finding::warn(
-            CHECK,
-            format!("{ring}; TCP: in place (SO_PEEK_OFF) on IPv4, by library memory on IPv6; {module}"),
-            advice,
-        ),
-        _ => {
-            Finding::warn(CHECK, format!("{ring}; TCP: by library memory (no SO_PEEK_OFF); {module}"), advice)
-        }
+        _ => "",
+    };
+    Finding {
+        check: "seeking",
+        verdict: if drains { Verdict::Warn } else { Verdict::Ok },
+        found: format!("ring: in place; TCP: {tcp}; kernel module tcp_seek: {}", module.describe()),
+        advice: advice.to_owned(),
     }
 }
 
@@ -83,6 +123,21 @@ pub(super) fn room() -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_module_is_shown_and_how_to_get_it() {
+        let used = judge(Some(Way::Module), Some(Way::Module), Module::Loaded);
+        assert!(used.verdict == Verdict::Ok && used.advice.is_empty(), "{used:?}");
+        assert!(
+            used.found.ends_with("TCP: in the kernel (module); kernel module tcp_seek: loaded"),
+            "{used:?}"
+        );
+        let waits = judge(Some(Way::Peek), None, Module::Installed);
+        assert!(waits.verdict == Verdict::Ok && waits.advice.contains("modprobe"), "{waits:?}");
+        let old = judge(Some(Way::Peek), Some(Way::Drain), Module::Missing);
+        assert!(old.verdict == Verdict::Warn && old.advice.contains("docs/kernel.md"), "{old:?}");
+        assert!(judge(Some(Way::Peek), Some(Way::Peek), Module::Missing).advice.is_empty());
+    }
 
     #[test]
     fn both_ends_of_the_question_are_answered() {

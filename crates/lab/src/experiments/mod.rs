@@ -8,6 +8,7 @@ mod ring_size;
 mod search_keys;
 mod seek;
 mod seek_fragments;
+mod seek_module;
 mod sockets;
 
 use std::time::Duration;
@@ -32,6 +33,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &programs::Programs,
         &seek::Seek,
         &seek_fragments::SeekFragments,
+        &seek_module::SeekModule,
         &mailbox::Mailbox,
     ]
 }

@@ -38,9 +38,23 @@ pub(crate) const RATE: Metric = Metric { name: "message rate", unit: "1/s", bett
 /// Instructions of user and kernel, by message.
 pub(crate) const INSTRUCTIONS: Metric =
     Metric { name: "receiver instructions", unit: "1/message", better: Better::Lower };
+/// Of user and kernel, by message; opening and closing left out.
+pub(crate) const SYSTEM_CALLS: Metric =
+    Metric { name: "receiver system calls", unit: "1/message", better: Better::Lower };
+/// Copied bytes by byte of a message: by the kernel to this process, and in this process.
+pub(crate) const COPIES: Metric = Metric { name: "copies of each byte", unit: "", better: Better::Lower };
 /// SO_RCVBUF as the kernel reports it, which is twice what was asked for.
 pub(crate) const RECEIVE_BUFFER: Metric =
     Metric { name: "receive buffer", unit: "B", better: Better::Higher };
+
+/// Set in a virtual machine whose clock goes on by a nanosecond with each instruction: then processor time is a number of
+/// instructions, and says nothing of time.
+pub(crate) const INSTRUCTION_CLOCK: &str = "SEEKWIRE_LAB_INSTRUCTION_CLOCK";
+
+/// Whether processor time is a number of instructions here.
+pub(crate) fn counts_instructions() -> bool {
+    std::env::var_os(INSTRUCTION_CLOCK).is_some()
+}
 
 /// Parameters of every result: what could be had of the kernel.
 pub(crate) fn parameters(samples: &Samples) -> [(String, Value); 2] {
@@ -52,6 +66,9 @@ pub(crate) fn parameters(samples: &Samples) -> [(String, Value); 2] {
         false => "left to the kernel, because so large a one is not allowed here (net.core.rmem_max)",
     };
     let instructions = match has(INSTRUCTIONS) {
+        true if counts_instructions() => {
+            "counted, user and kernel: executed instructions under QEMU (TCG, -icount shift=0), not time"
+        }
         true => "counted, user and kernel",
         false => "not counted: no such counters here (hardware, hypervisor, or perf_event_paranoid)",
     };

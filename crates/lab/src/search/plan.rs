@@ -40,7 +40,11 @@ pub(crate) enum Way {
     Bulk,
     /// It is taken out of the middle of the stream; the others stay where they are.
     Seek,
-    /// The same, without copying anything.
+    /// The same by a way of TCP's that is given: the kernel module, SO_PEEK_OFF, library memory.
+    Module,
+    Peek,
+    Drain,
+    /// The same as `Seek`, without copying anything.
     Borrow,
     /// A tagged receive of libfabric.
     Fabric,
@@ -48,6 +52,18 @@ pub(crate) enum Way {
     Mailbox,
     /// The same messages, but those that come unexpected are copied aside.
     Aside,
+}
+
+impl Way {
+    /// The only way by which the library is to take bytes out of the middle of TCP.
+    pub(crate) fn of_tcp(self) -> Option<seekwire::seek::Way> {
+        match self {
+            Self::Module => Some(seekwire::seek::Way::Module),
+            Self::Peek => Some(seekwire::seek::Way::Peek),
+            Self::Drain => Some(seekwire::seek::Way::Drain),
+            _ => None,
+        }
+    }
 }
 
 /// A way on a carrier, as it is called in tables and legends.
@@ -161,6 +177,12 @@ pub(crate) struct Account {
     /// `None` where there are no such counters.
     #[serde(default)]
     pub(crate) instructions: Option<u64>,
+    /// Of a thousand messages, opening and closing left out; `None` where they cannot be counted.
+    #[serde(default)]
+    pub(crate) system_calls: Option<u64>,
+    /// Bytes of messages that were copied, by the kernel and in this process; `None` where that is not known.
+    #[serde(default)]
+    pub(crate) copied: Option<u64>,
     /// SO_RCVBUF; `None`: left to the kernel, because so large a buffer may not be asked for.
     #[serde(default)]
     pub(crate) receive_buffer: Option<u64>,
@@ -179,6 +201,10 @@ impl Account {
         self.instructions = match (self.turn, self.instructions) {
             (0, _) => other.instructions,
             (_, sum) => sum.zip(other.instructions).map(|(a, b)| a + b),
+        };
+        self.copied = match (self.turn, self.copied) {
+            (0, _) => other.copied,
+            (_, sum) => sum.zip(other.copied).map(|(a, b)| a + b),
         };
         self.turn = other.turn;
         self.receive_buffer = other.receive_buffer;

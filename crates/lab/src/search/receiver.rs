@@ -41,7 +41,11 @@ impl Pair {
                 let receive = move |port| {
                     let sender = ([127, 0, 0, 1], port).into();
                     let order = Receive { way, carrier, sender, plan, processor: receiving };
-                    role(context, plan, "search-receive", &order)
+                    let program = role(context, plan, "search-receive", &order)?;
+                    Ok(match way.of_tcp() {
+                        Some(way) => program.env("SEEKWIRE_SEEK_WAY", way.name()),
+                        None => program,
+                    })
                 };
                 (send, Box::new(receive))
             }

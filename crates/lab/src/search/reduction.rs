@@ -5,6 +5,7 @@
 
 use serde_json::Value;
 
+use super::INSTRUCTIONS;
 use super::plan::{Carrier, Mode, Plan};
 use super::rounds::Case;
 use crate::outcome::Table;
@@ -52,6 +53,14 @@ pub(crate) fn reductions(
     found
 }
 
+/// What is saved, for people.
+fn what<'a>(mut reductions: impl Iterator<Item = &'a Reduction>) -> &'static str {
+    match reductions.next() {
+        Some(reduction) if reduction.metric == INSTRUCTIONS => "Instructions",
+        _ => "Processor time",
+    }
+}
+
 /// One curve for each of `curves`, a name and what belongs to it; bars are standard errors.
 pub(crate) fn figure(
     file: String,
@@ -60,6 +69,7 @@ pub(crate) fn figure(
     baseline: &str,
     curves: Vec<(String, Vec<&Reduction>)>,
 ) -> Figure {
+    let what = what(curves.iter().flat_map(|(_, points)| points).copied());
     let series = curves.into_iter().enumerate().map(|(colour, (name, reductions))| {
         let mut points: Vec<Point> = reductions
             .into_iter()
@@ -72,7 +82,7 @@ pub(crate) fn figure(
         points.sort_by(|a, b| a.x.total_cmp(&b.x));
         Series { name, colour, points }
     });
-    let label = format!("CPU time saved against {baseline} (%, ± standard error)");
+    let label = format!("{what} saved against {baseline} (%, ± standard error)");
     let y = Axis { label, scale: Scale::Signed };
     Figure { file, title, chart: Chart::Curves { x, y, series: series.collect() } }
 }
@@ -96,7 +106,7 @@ pub(crate) fn grid(title: String, curves: &[(String, Vec<&Reduction>)]) -> Table
     };
     Table {
         title,
-        note: "Processor time saved, %: mean of the rounds ± standard error.".to_owned(),
+        note: "Saved, %: mean of the rounds ± standard error.".to_owned(),
         columns: std::iter::once("message")
             .chain(curves.iter().map(|(name, _)| name.as_str()))
             .map(str::to_owned)
@@ -115,7 +125,7 @@ pub(crate) fn table(reductions: &[Reduction]) -> Table {
         "tags",
         "N",
         "baseline",
-        "time",
+        "of",
         "saved (%)",
         "standard error",
         "rounds",
@@ -136,7 +146,7 @@ pub(crate) fn table(reductions: &[Reduction]) -> Table {
         ]
     };
     Table {
-        title: "Processor time saved".to_owned(),
+        title: format!("{} saved", what(reductions.iter())),
         note: "Mean over the rounds of 100 % × (1 − this way / baseline), each of two values that were measured in turns \
                within the round. Negative: this way costs more."
             .to_owned(),

@@ -11,7 +11,10 @@ use anyhow::Result;
 
 use super::plan::{Account, Carrier, Mode, Plan, Way};
 use super::receiver::Pair;
-use super::{CPU, CPU_MESSAGES, CPU_SYSTEM, INSTRUCTIONS, RATE, RECEIVE_BUFFER};
+use super::{
+    COPIES, CPU, CPU_MESSAGES, CPU_SYSTEM, INSTRUCTIONS, RATE, RECEIVE_BUFFER, SYSTEM_CALLS,
+    counts_instructions,
+};
 use crate::experiment::Context;
 use crate::launch::interrupt;
 use crate::record::{Metric, Sample, Samples};
@@ -150,8 +153,8 @@ fn values(context: &Context<'_>, case: &Case, modes: &[Mode], round: usize) -> R
     let mut pairs: Vec<Result<(Pair, Account)>> = Vec::new();
     for &mode in modes {
         let started = Pair::start(context, mode, case.plan).and_then(|mut pair| {
-            pair.turn(1, warm_up)?;
-            Ok((pair, Account::default()))
+            let system_calls = pair.turn(1, warm_up)?.system_calls;
+            Ok((pair, Account { system_calls, ..Account::default() }))
         });
         interrupt::check()?;
         pairs.push(started);
@@ -192,7 +195,10 @@ fn record(samples: &mut Samples, case: &Case, mode: Mode, round: usize, position
     };
     match value {
         Ok(account) => {
-            for (metric, value) in readings(&account) {
+            let copies =
+                account.copied.map(|bytes| bytes as f64 / (account.messages * case.plan.size) as f64);
+            let copies = copies.map(|copies| (COPIES, copies));
+            for (metric, value) in readings(&account).into_iter().chain(copies) {
                 samples.0.push(sample(Some(metric), Ok(value), account.traffic));
             }
         }
@@ -210,6 +216,10 @@ pub(crate) fn readings(account: &Account) -> Vec<(Metric, f64)> {
         (CPU_SYSTEM, microseconds(account.system_ns)),
         (RATE, messages / (account.elapsed_ns as f64 / 1e9)),
     ];
+    if counts_instructions() {
+        readings.clear();
+    }
+    readings.extend(account.system_calls.map(|calls| (SYSTEM_CALLS, calls as f64 / 1000.0)));
     readings.extend(account.instructions.map(|count| (INSTRUCTIONS, count as f64 / messages)));
     readings.extend(account.receive_buffer.map(|bytes| (RECEIVE_BUFFER, bytes as f64)));
     readings

@@ -386,7 +386,9 @@ impl Connection {
         let reason = match kernel {
             // Forked since both ends agreed: the other process knows nothing of the ring.
             _ if !self.is_sole_holder() => Some(Reason::Shared),
-            kernel => self.is_bypassed(kernel.as_ref(), sent, received).then_some(Reason::Bypassed),
+            kernel => self
+                .is_bypassed(kernel.as_ref(), sent, received + self.taken_ahead())
+                .then_some(Reason::Bypassed),
         };
         match reason {
             None => queue.set_ready(),

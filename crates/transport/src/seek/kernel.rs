@@ -1,47 +1,97 @@
 //! The kernel's TCP socket as a source.
 //!
-//! Bytes in the middle are copied from the socket's receive queue straight into the caller's buffer by
+//! With the module `tcp_seek` the kernel takes bytes out of the middle, and gives their memory back, by itself.
+//!
+//! Without it, bytes in the middle are copied from the socket's receive queue straight into the caller's buffer by
 //! MSG_PEEK at SO_PEEK_OFF (Linux 6.9, commit 05ea491641d3) and thrown away by MSG_TRUNC when the front
 //! reaches them. An older kernel looks only at the front: the bytes before go to library memory first.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use protocol::span::Span;
 
 use super::cost;
-use super::source::{Look, Source};
+use super::source::{Look, Source, Take};
 use crate::Errno;
 use crate::iov::Scatter;
-use crate::sys::Fd;
 use crate::sys::socket::{self, KernelRecv};
+use crate::sys::{Fd, seek};
 
 /// How bytes are taken out of the middle of kernel TCP.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Way {
+    /// By the kernel module `tcp_seek`.
+    Module,
     /// SO_PEEK_OFF and MSG_PEEK into the caller's buffer.
     Peek,
     /// By library memory.
     Drain,
 }
 
+impl Way {
+    /// All of them, the best one first.
+    pub const ALL: [Self; 3] = [Self::Module, Self::Peek, Self::Drain];
+
+    /// As settings call it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Module => "module",
+            Self::Peek => "peek",
+            Self::Drain => "drain",
+        }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl FromStr for Way {
+    type Err = ();
+
+    fn from_str(name: &str) -> Result<Self, ()> {
+        Self::ALL.into_iter().find(|way| way.name() == name).ok_or(())
+    }
+}
+
 /// What lasts from one use of a socket as a source to the next.
 #[derive(Debug)]
-pub struct PeekCursor {
+pub struct KernelCursor {
     way: Way,
     /// The kernel's SO_PEEK_OFF, as far as it is known.
     offset: Option<u64>,
+    /// The module's position of the front.
+    front: u64,
 }
 
-impl PeekCursor {
-    /// By the best way that the kernel offers for this socket.
+impl KernelCursor {
+    /// By the best way that the kernel offers for this socket, from `first` on.
     #[must_use]
-    pub fn new(fd: Fd) -> Self {
-        let way = if socket::set_peek_offset(fd, 0).is_ok() { Way::Peek } else { Way::Drain };
-        Self { way, offset: None }
+    pub fn new(fd: Fd, first: Way) -> Self {
+        let ways = Way::ALL.into_iter().skip_while(|&way| way != first);
+        ways.into_iter().find_map(|way| Self::by(way, fd).ok()).unwrap_or(Self::starting(Way::Drain, 0))
     }
 
     /// By this way.
-    #[must_use]
-    pub fn by(way: Way) -> Self {
-        Self { way, offset: None }
+    ///
+    /// # Errors
+    /// Whatever the kernel says, if it does not offer it for this socket.
+    pub fn by(way: Way, fd: Fd) -> Result<Self, Errno> {
+        let front = match way {
+            Way::Module => attach(fd)?,
+            Way::Peek => socket::set_peek_offset(fd, 0).map(|()| 0)?,
+            Way::Drain => 0,
+        };
+        Ok(Self::starting(way, front))
+    }
+
+    fn starting(way: Way, front: u64) -> Self {
+        Self { way, offset: None, front }
     }
 
     /// The way.
@@ -50,9 +100,37 @@ impl PeekCursor {
         self.way
     }
 
+    /// Whether what was taken is gone from the kernel: it neither counts as unread nor has to be thrown away.
+    #[must_use]
+    pub fn leaves_holes(&self) -> bool {
+        self.way == Way::Module
+    }
+
     /// The kernel gave `n` bytes at the front away. It moves its offset along, but never below 0.
     fn received(&mut self, n: u64) {
         self.offset = self.offset.map(|offset| offset.saturating_sub(n));
+        self.front += n;
+    }
+}
+
+/// Hands a socket to the module and returns its position of the front.
+fn attach(fd: Fd) -> Result<u64, Errno> {
+    /// Asked for once: the kernel starts a program each time to look for a module that is not there.
+    static ABSENT: AtomicBool = AtomicBool::new(false);
+    if ABSENT.load(Ordering::Relaxed) {
+        return Err(Errno::NOENT);
+    }
+    match seek::attach(fd) {
+        Ok(()) => Ok(0),
+        // Somebody has done so before; what he has taken nobody here knows of.
+        Err(Errno::EXIST) => match seek::state(fd)? {
+            state if state.holes == 0 => Ok(state.head),
+            _ => Err(Errno::BUSY),
+        },
+        Err(error) => {
+            ABSENT.fetch_or(error == Errno::NOENT, Ordering::Relaxed);
+            Err(error)
+        }
     }
 }
 
@@ -62,20 +140,26 @@ pub struct KernelSource<'c> {
     /// The socket.
     pub fd: Fd,
     /// Where the kernel looks.
-    pub cursor: &'c mut PeekCursor,
+    pub cursor: &'c mut KernelCursor,
 }
 
 impl KernelSource<'_> {
     /// Copies bytes from `ahead` on, as one recv(2) does.
     fn look_once(&mut self, ahead: u64, most: u64, into: &mut Scatter<'_, '_>) -> Result<u64, Errno> {
-        if self.cursor.offset != Some(ahead) {
-            socket::set_peek_offset(self.fd, ahead)?;
-            self.cursor.offset = Some(ahead);
-        }
         let room = into.next_room(usize::try_from(most).unwrap_or(usize::MAX));
-        let n = socket::recv(self.fd, room, KernelRecv::PEEK)?;
+        let n = match self.cursor.way {
+            Way::Module => seek::look(self.fd, self.cursor.front + ahead, room)?,
+            _ => {
+                if self.cursor.offset != Some(ahead) {
+                    socket::set_peek_offset(self.fd, ahead)?;
+                    self.cursor.offset = Some(ahead);
+                }
+                let n = socket::recv(self.fd, room, KernelRecv::PEEK)?;
+                self.cursor.offset = Some(ahead + n as u64);
+                n
+            }
+        };
         into.filled_in_place(n);
-        self.cursor.offset = Some(ahead + n as u64);
         Ok(n as u64)
     }
 }
@@ -98,26 +182,69 @@ impl Source for KernelSource<'_> {
             match self.look_once(ahead + done, most - done, into) {
                 Ok(0) => return Ok(Look::Ended),
                 Ok(n) => done += n,
-                Err(Errno::AGAIN) => return Ok(Look::Missing),
+                // What keeps them away is for the caller to make room for.
+                Err(Errno::AGAIN | Errno::NOBUFS) => return Ok(Look::Missing),
                 Err(error) => return Err(error),
             }
         }
         Ok(Look::Done)
     }
 
+    fn take(
+        &mut self,
+        ahead: u64,
+        most: u64,
+        partial: bool,
+        into: &mut Scatter<'_, '_>,
+    ) -> Result<Option<Take>, Errno> {
+        if self.cursor.way != Way::Module {
+            return Ok(None);
+        }
+        let room = into.next_room(usize::try_from(most).unwrap_or(usize::MAX));
+        if (room.len() as u64) < most {
+            return Ok(None);
+        }
+        let position = self.cursor.front + ahead;
+        match seek::take(self.fd, position, room, partial) {
+            Ok(n) => {
+                into.filled_in_place(n);
+                Ok(Some(Take::Taken(n as u64)))
+            }
+            Err(Errno::AGAIN) => Ok(Some(Take::Missing)),
+            // As above; but not if it is the number of holes.
+            Err(Errno::NOBUFS) if seek::state(self.fd)?.arrived < position + most => Ok(Some(Take::Missing)),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn cut(&mut self, span: Span) -> Result<(), Errno> {
+        if self.cursor.way == Way::Module {
+            seek::discard(self.fd, self.cursor.front + span.start, span.len())?;
+        }
+        Ok(())
+    }
+
     fn discard(&mut self, n: u64) -> Result<u64, Errno> {
+        if self.cursor.way == Way::Module {
+            // They are gone.
+            self.cursor.received(n);
+            return Ok(n);
+        }
         let n = socket::discard(self.fd, usize::try_from(n).unwrap_or(usize::MAX))? as u64;
         self.cursor.received(n);
         Ok(n)
     }
 
     fn release(&mut self, _: Span, _: &dyn Fn(Span) -> bool) -> Result<(), Errno> {
-        // The kernel keeps what was taken until the front reaches it.
+        // The module has done so; else the kernel keeps what was taken until the front reaches it.
         Ok(())
     }
 
     fn arrived(&mut self) -> Result<u64, Errno> {
-        Ok(socket::unread(self.fd)? as u64)
+        match self.cursor.way {
+            Way::Module => Ok(seek::state(self.fd)?.arrived.saturating_sub(self.cursor.front)),
+            _ => Ok(socket::unread(self.fd)? as u64),
+        }
     }
 
     fn bulk_below(&self) -> u32 {
@@ -125,6 +252,6 @@ impl Source for KernelSource<'_> {
     }
 
     fn discards_cheaply(&self) -> bool {
-        false
+        self.cursor.way == Way::Module
     }
 }

@@ -12,10 +12,11 @@
 //! | way | how bytes in the middle are taken | what becomes of their memory |
 //! |-----|-----------------------------------|------------------------------|
 //! | ring | copied out of their segments, or lent | the segments go back to the sender at once |
+//! | module | the kernel does it (kernel/, the module `tcp_seek`) | of the kernel's, at once |
 //! | peek | SO_PEEK_OFF and MSG_PEEK (Linux 6.9) | freed when the head reaches them, or before a wait |
 //! | drain | received into library memory first | of the kernel's, at once |
 //!
-//! A kernel that seeks by itself is another implementation of [`Seek`], without an engine.
+//! All but the ring are ways of the kernel's socket. What the kernel cannot hold goes to library memory by each of them.
 //!
 //! Offsets count from the first byte that was neither received nor taken, holes included.
 //! `tests/seek.rs` holds every way to the same rules.
@@ -38,12 +39,12 @@ use protocol::span::Span;
 use crate::Errno;
 use crate::iov::Scatter;
 use crate::sys::poll::Deadline;
-pub use engine::{Attempt, Engine};
-pub use kernel::{KernelSource, PeekCursor, Way};
+pub use engine::{Attempt, Engine, Reach};
+pub use kernel::{KernelCursor, KernelSource, Way};
 pub use lock::{SeekGuard, SeekLock};
 pub use ring::{Loan, Loans, RingSource, SeekRing};
 pub use sleepers::{Sleep, Sleepers};
-pub use source::{Look, Source};
+pub use source::{Look, Source, Take};
 pub use tcp::SeekTcp;
 pub use waits::{KernelSleep, KernelWaits, Woken};
 

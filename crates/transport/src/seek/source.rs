@@ -18,6 +18,15 @@ pub enum Look {
     Behind(u64),
 }
 
+/// What came of taking bytes in one step.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Take {
+    /// So many were, fewer than were wanted only where that was allowed, or the stream ends.
+    Taken(u64),
+    /// They have not all arrived.
+    Missing,
+}
+
 /// Bytes in order, with a look ahead. The front is the first byte that was not received from it.
 /// No method waits.
 pub trait Source {
@@ -50,6 +59,30 @@ pub trait Source {
     /// # Errors
     /// Those of recv(2), not EAGAIN.
     fn look(&mut self, ahead: u64, most: u64, into: &mut Scatter<'_, '_>) -> Result<Look, Errno>;
+
+    /// Copies `most` bytes that begin `ahead` bytes behind the front and takes them out of the source, all or none, with
+    /// `partial` as many as have arrived. `None`: it cannot do both in one step, and nothing has changed.
+    ///
+    /// # Errors
+    /// ENOBUFS when there would be too many holes; those of recv(2), not EAGAIN.
+    fn take(
+        &mut self,
+        _ahead: u64,
+        _most: u64,
+        _partial: bool,
+        _into: &mut Scatter<'_, '_>,
+    ) -> Result<Option<Take>, Errno> {
+        Ok(None)
+    }
+
+    /// The bytes of `span`, counted from the front, have arrived, were copied, and are about to be taken. Whoever keeps
+    /// holes of its own makes this one.
+    ///
+    /// # Errors
+    /// As [`Source::take`]; then nothing has changed.
+    fn cut(&mut self, _span: Span) -> Result<(), Errno> {
+        Ok(())
+    }
 
     /// Throws bytes at the front away, at most `n`, all of which were taken. Returns how many; 0 when they are
     /// not there.

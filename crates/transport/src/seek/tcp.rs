@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::io::IoSliceMut;
 
 use super::engine::{Attempt, Engine};
-use super::kernel::{KernelSource, PeekCursor, Way};
+use super::kernel::{KernelCursor, KernelSource, Way};
 use super::lock::{SeekGuard, SeekLock};
 use super::waits::KernelWaits;
 use super::{At, Extent, Seek, SeekFlags, until_there};
@@ -27,25 +27,28 @@ pub struct SeekTcp {
 #[derive(Debug)]
 struct State {
     engine: Engine,
-    cursor: PeekCursor,
+    cursor: KernelCursor,
     waits: KernelWaits,
 }
 
 impl SeekTcp {
     /// For the connected socket `fd`, whose next byte gets position `head`. At most `memory` bytes are used for
-    /// what keeps other bytes away, and for what is moved in bulk.
+    /// what keeps other bytes away, and for what is moved in bulk. By the best way that the kernel offers, from `first`
+    /// on.
     #[must_use]
-    pub fn new(fd: Fd, head: u64, memory: usize) -> Self {
-        Self::with(PeekCursor::new(fd), fd, head, memory)
+    pub fn new(first: Way, fd: Fd, head: u64, memory: usize) -> Self {
+        Self::with(KernelCursor::new(fd, first), fd, head, memory)
     }
 
     /// As [`SeekTcp::new`], by this way.
-    #[must_use]
-    pub fn by(way: Way, fd: Fd, head: u64, memory: usize) -> Self {
-        Self::with(PeekCursor::by(way), fd, head, memory)
+    ///
+    /// # Errors
+    /// Whatever the kernel says, if it does not offer it for this socket.
+    pub fn by(way: Way, fd: Fd, head: u64, memory: usize) -> Result<Self, Errno> {
+        Ok(Self::with(KernelCursor::by(way, fd)?, fd, head, memory))
     }
 
-    fn with(cursor: PeekCursor, fd: Fd, head: u64, memory: usize) -> Self {
+    fn with(cursor: KernelCursor, fd: Fd, head: u64, memory: usize) -> Self {
         let state = State { engine: Engine::new(head, memory), cursor, waits: KernelWaits::default() };
         Self { fd, state: SeekLock::new(state) }
     }
@@ -56,6 +59,14 @@ impl SeekTcp {
     /// As all methods, EAGAIN in a signal handler that interrupted another one.
     pub fn way(&self) -> Result<Way, Errno> {
         Ok(self.state.lock()?.cursor.way())
+    }
+
+    /// Bytes that were moved into library memory so far.
+    ///
+    /// # Errors
+    /// As [`SeekTcp::way`].
+    pub fn moved(&self) -> Result<u64, Errno> {
+        Ok(self.state.lock()?.engine.moved())
     }
 
     /// Calls the engine, and tells those who sleep if bytes have left the kernel.
@@ -75,10 +86,11 @@ impl SeekTcp {
         call: impl FnOnce(&mut Engine, &mut KernelSource<'_>) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
         let State { engine, cursor, waits } = &mut **state;
-        let front = engine.front();
+        let (front, leaves_holes) = (engine.front(), cursor.leaves_holes());
         let result = call(engine, &mut KernelSource { fd: self.fd, cursor });
-        if engine.front() != front {
-            waits.moved(self.fd, engine.front());
+        // A hole brings those nearer who wait for bytes behind it.
+        if engine.front() != front || leaves_holes {
+            waits.moved(self.fd, engine.reach(leaves_holes));
         }
         result
     }
@@ -130,13 +142,15 @@ impl SeekTcp {
         if state.engine.taken_at_front() >= HELD {
             self.call(&mut state, |engine, source| engine.discard_taken(source))?;
         }
-        let (front, end) = (state.engine.front(), state.engine.needed_end(attempt));
-        let sleep = state.waits.begin(self.fd, front, end)?;
+        let State { engine, cursor, waits } = &mut *state;
+        let reach = engine.reach(cursor.leaves_holes());
+        let sleep = waits.begin(self.fd, reach, engine.needed_end(attempt))?;
         drop(state);
         let slept = sleep.sleep(self.fd, until);
         let mut state = self.state.lock()?;
-        let front = state.engine.front();
-        let is_told = state.waits.end(self.fd, front, sleep, slept.unwrap_or_default());
+        let State { engine, cursor, waits } = &mut *state;
+        let reach = engine.reach(cursor.leaves_holes());
+        let is_told = waits.end(self.fd, reach, sleep, slept.unwrap_or_default());
         if slept?.is_late {
             // The range may still come, if more slowly, where there is no memory.
             match self.call(&mut state, |engine, source| engine.drain(source)) {
@@ -150,7 +164,8 @@ impl SeekTcp {
     /// The kernel says that there is something to receive, because no more can come (tcp(7)): what was taken goes first,
     /// then all that has arrived. Returns whether another attempt is worthwhile.
     fn make_way(&self, state: &mut SeekGuard<'_, State>, attempt: &Attempt) -> Result<bool, Errno> {
-        if (socket::unread(self.fd)? as u64) >= state.engine.needs(attempt) {
+        let reach = state.engine.reach(state.cursor.leaves_holes());
+        if (socket::unread(self.fd)? as u64) >= reach.bytes_before(state.engine.needed_end(attempt)) {
             return Ok(true);
         }
         let taken = state.engine.taken_at_front();

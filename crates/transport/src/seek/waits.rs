@@ -12,6 +12,7 @@
 
 use std::time::Duration;
 
+use super::engine::Reach;
 use super::sleepers::{Sleep, Sleepers};
 use crate::Errno;
 use crate::sys::poll::{Deadline, Events};
@@ -91,33 +92,33 @@ impl KernelWaits {
     /// Nobody sleeps any more: whoever polls the socket finds it as the application wants it.
     pub fn settle(&mut self, fd: Fd) {
         if self.sleepers.is_empty() && self.now != self.application {
-            self.ask(fd, 0);
+            self.ask(fd, Reach::new(0, None));
         }
     }
 
-    /// Enters a sleeper for the bytes before `end`, with the socket's front at `front`.
+    /// Enters a sleeper for the bytes before `end`.
     ///
     /// # Errors
     /// Those of eventfd(2).
-    pub fn begin(&mut self, fd: Fd, front: u64, end: u64) -> Result<KernelSleep, Errno> {
+    pub fn begin(&mut self, fd: Fd, reach: Reach<'_>, end: u64) -> Result<KernelSleep, Errno> {
         let is_known = self.is_private && self.application.is_some();
         if self.sleepers.is_empty() && self.now == self.application && !is_known {
             self.application = socket::receive_low_water(fd).ok().map(|bytes| bytes as u32);
             self.now = self.application;
         }
         let sleep = self.sleepers.begin(end)?;
-        self.ask(fd, front);
+        self.ask(fd, reach);
         Ok(KernelSleep { sleep, pace: self.pace })
     }
 
     /// The sleeper is awake. Returns whether the kernel says that all is there that it needs, or that no more can come.
-    pub fn end(&mut self, fd: Fd, front: u64, sleep: KernelSleep, woken: Woken) -> bool {
+    pub fn end(&mut self, fd: Fd, reach: Reach<'_>, sleep: KernelSleep, woken: Woken) -> bool {
         let KernelSleep { sleep, pace } = sleep;
-        let was_least = self.sleepers.least(front).is_none_or(|least| least >= sleep.position());
+        let was_least = self.sleepers.least(reach.front()).is_none_or(|least| least >= sleep.position());
         self.pace = pace.next(sleep.since().elapsed(), woken);
         self.sleepers.end(sleep);
         if !(self.is_private && self.sleepers.is_empty()) {
-            self.ask(fd, front);
+            self.ask(fd, reach);
         }
         woken.has_data && !woken.is_late && was_least && pace != Pace::Idle
     }
@@ -127,11 +128,11 @@ impl KernelWaits {
         self.pace = Pace::Idle;
     }
 
-    /// Bytes were taken from the socket, whose front is now at `front`.
-    pub fn moved(&mut self, fd: Fd, front: u64) {
+    /// Bytes were taken from the socket.
+    pub fn moved(&mut self, fd: Fd, reach: Reach<'_>) {
         if !self.sleepers.is_empty() {
-            self.sleepers.wake(front);
-            self.ask(fd, front);
+            self.sleepers.wake(reach.front());
+            self.ask(fd, reach);
         }
     }
 
@@ -144,16 +145,16 @@ impl KernelWaits {
 
     /// Everybody looks again.
     pub fn wake_all(&mut self, fd: Fd) {
-        self.moved(fd, u64::MAX);
+        self.moved(fd, Reach::new(u64::MAX, None));
     }
 
     /// Asks the kernel for what the first of the sleepers needs, or for what the application wants.
-    fn ask(&mut self, fd: Fd, front: u64) {
-        let bytes = match self.sleepers.least(front) {
+    fn ask(&mut self, fd: Fd, reach: Reach<'_>) {
+        let bytes = match self.sleepers.least(reach.front()) {
             Some(least) if self.pace == Pace::Idle => {
-                (least - front).min(socket::unread(fd).unwrap_or(0) as u64 + 1)
+                reach.bytes_before(least).min(socket::unread(fd).unwrap_or(0) as u64 + 1)
             }
-            Some(least) => least - front,
+            Some(least) => reach.bytes_before(least),
             None => self.application.unwrap_or(1).into(),
         };
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);

@@ -5,6 +5,7 @@ pub mod bell;
 pub mod fd;
 pub mod host;
 pub mod poll;
+pub mod seek;
 pub mod socket;
 pub mod thread;
 pub mod unix;

@@ -172,7 +172,7 @@ fn tcp_info(fd: Fd) -> Result<Info, Errno> {
     Ok(Info { state, received: info[BYTES_RECEIVED / 8], acked: info[BYTES_ACKED / 8] })
 }
 
-fn getsockopt<T: Copy>(fd: Fd, level: i32, name: i32, value: &mut T) -> Result<usize, Errno> {
+pub(super) fn getsockopt<T: Copy>(fd: Fd, level: i32, name: i32, value: &mut T) -> Result<usize, Errno> {
     let mut len = size_of::<T>() as libc::socklen_t;
     // SAFETY: `value` and `len` are valid for writing, and the kernel writes at most `len` bytes of
     // plain data. syscall() is used because getsockopt() may be replaced by the preload library.
@@ -183,11 +183,13 @@ fn getsockopt<T: Copy>(fd: Fd, level: i32, name: i32, value: &mut T) -> Result<u
 }
 
 fn setsockopt(fd: Fd, level: i32, name: i32, value: &libc::c_int) -> Result<(), Errno> {
-    // SAFETY: `value` is a valid int. syscall() because setsockopt() may be replaced by the preload library.
-    let result = unsafe {
-        let value = std::ptr::from_ref(value);
-        libc::syscall(libc::SYS_setsockopt, fd.raw(), level, name, value, size_of::<libc::c_int>())
-    };
+    setsockopt_bytes(fd, level, name, &value.to_ne_bytes())
+}
+
+pub(super) fn setsockopt_bytes(fd: Fd, level: i32, name: i32, value: &[u8]) -> Result<(), Errno> {
+    // SAFETY: the kernel reads `value`. syscall() because setsockopt() may be replaced by the preload library.
+    let result =
+        unsafe { libc::syscall(libc::SYS_setsockopt, fd.raw(), level, name, value.as_ptr(), value.len()) };
     if result == 0 { Ok(()) } else { Err(last_error()) }
 }
 

@@ -2,20 +2,18 @@
 
 use std::io::{BufRead, Write};
 
-use anyhow::{Context as _, Result};
-use perf_event::Counter;
-
 use super::connection::{Request, Target};
-use super::usage::{Usage, instructions};
+use super::usage::{Instructions, Usage, system_calls};
 use super::ways::{self, Search};
 use crate::search::plan::Turn;
 use crate::search::{Account, Receive};
+use anyhow::{Context as _, Result};
 
 /// Does what each line of `orders` says, until there are no more.
 pub(super) fn take_turns(order: &Receive, orders: impl BufRead, report: &mut impl Write) -> Result<()> {
     let target = Target::new(order.sender, order.plan.receive_buffer())?;
     let mut search = ways::search(order.way, order.carrier, order.plan, target)?;
-    let mut counter = instructions();
+    let mut counter = Instructions::new();
     for line in orders.lines() {
         let line = line?;
         let turn: Turn = serde_json::from_str(&line).with_context(|| format!("not a turn: {line}"))?;
@@ -30,7 +28,7 @@ fn take_turn(
     search: &mut dyn Search,
     order: &Receive,
     turn: Turn,
-    counter: Option<&mut Counter>,
+    counter: Option<&mut Instructions>,
 ) -> Result<Account> {
     let piece = order.plan.piece.unwrap_or(order.plan.size);
     let tags = order.plan.tags.unwrap_or(0);
@@ -39,14 +37,20 @@ fn take_turn(
         Account { turn: turn.turn, messages: turn.messages * turn.repetitions, ..Account::default() };
     let mut counted = None;
     if let Some(counter) = counter {
-        counted = counter.read().ok().map(|before| (counter, before));
+        counted = counter.read().map(|before| (counter, before));
     }
     for _ in 0..turn.repetitions {
         let before = Usage::now()?;
         account.receive_buffer = search.open(request)?;
+        // Only where nothing is measured.
+        let mut calls = (turn.turn == 1).then(system_calls).flatten();
         let opened = Usage::now()?;
         search.receive(turn.messages)?;
         let received = Usage::now()?;
+        if let Some(calls) = &mut calls {
+            account.system_calls = calls.read().ok().map(|calls| 1000 * calls / turn.messages);
+        }
+        account.copied = search.copied(turn.messages).map(|bytes| account.copied.unwrap_or(0) + bytes);
         let traffic = search.close()?;
         let closed = Usage::now()?;
 
@@ -60,7 +64,6 @@ fn take_turn(
             *account.traffic.get_or_insert_default() += traffic;
         }
     }
-    account.instructions =
-        counted.and_then(|(counter, before)| Some(counter.read().ok()?.saturating_sub(before)));
+    account.instructions = counted.and_then(|(counter, before)| Some(counter.read()?.saturating_sub(before)));
     Ok(account)
 }

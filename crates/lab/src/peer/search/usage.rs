@@ -5,8 +5,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeVal;
-use perf_event::events::Hardware;
+use perf_event::events::{Hardware, Tracepoint};
 use perf_event::{Builder, Counter};
+use rustix::time::{ClockId, clock_gettime};
+
+use crate::search::counts_instructions;
 
 /// getrusage(2), and the clock.
 #[derive(Clone, Copy, Debug)]
@@ -37,10 +40,43 @@ impl Usage {
     }
 }
 
-/// Instructions of this thread, in user space and in the kernel; `None` where the processor, the hypervisor or the
-/// administrator (perf_event_paranoid) does not let them be counted.
-pub(super) fn instructions() -> Option<Counter> {
-    let mut counter = Builder::new(Hardware::INSTRUCTIONS).exclude_kernel(false).build().ok()?;
+/// Counts instructions of this thread, in user space and in the kernel.
+pub(super) enum Instructions {
+    /// The processor's own counter.
+    Counter(Counter),
+    /// Processor time is a number of instructions (see [`crate::search::INSTRUCTION_CLOCK`]).
+    Clock,
+}
+
+impl Instructions {
+    /// `None` where the processor, the hypervisor or the administrator (perf_event_paranoid) does not let them be counted.
+    pub(super) fn new() -> Option<Self> {
+        if counts_instructions() {
+            return Some(Self::Clock);
+        }
+        let mut counter = Builder::new(Hardware::INSTRUCTIONS).exclude_kernel(false).build().ok()?;
+        counter.enable().ok()?;
+        Some(Self::Counter(counter))
+    }
+
+    /// How many there were so far.
+    pub(super) fn read(&mut self) -> Option<u64> {
+        match self {
+            Self::Counter(counter) => counter.read().ok(),
+            Self::Clock => {
+                let time = clock_gettime(ClockId::ProcessCPUTime);
+                Some(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+            }
+        }
+    }
+}
+
+/// System calls of this thread, while it lasts, which slows each of them down; `None` without tracefs, or for those who may
+/// not read it.
+pub(super) fn system_calls() -> Option<Counter> {
+    let id = std::fs::read_to_string("/sys/kernel/tracing/events/raw_syscalls/sys_enter/id").ok()?;
+    let event = Tracepoint::with_id(id.trim().parse().ok()?);
+    let mut counter = Builder::new(event).exclude_kernel(false).build().ok()?;
     counter.enable().ok()?;
     Some(counter)
 }

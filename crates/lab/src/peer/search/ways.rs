@@ -82,6 +82,11 @@ pub(super) trait Search {
     /// Receives all messages of the connection.
     fn receive(&mut self, messages: u64) -> Result<()>;
 
+    /// Bytes of the connection's messages that were copied to receive all of them: by the kernel, and in this process.
+    fn copied(&self, _messages: u64) -> Option<u64> {
+        None
+    }
+
     /// Makes sure that nothing more has come, and closes the connection. Which carriers the bytes took, where known.
     fn close(&mut self) -> Result<Option<Traffic>>;
 }
@@ -126,13 +131,18 @@ pub(super) fn search(way: Way, carrier: Carrier, plan: Plan, target: Target) -> 
         (Way::Bulk, Carrier::Tcp) => Box::new(Bulk::<TcpStream>::new(plan, target)),
         (Way::Bulk, Carrier::Ring) => Box::new(Bulk::<seekwire::Stream>::new(plan, target)),
         (Way::Seek, Carrier::Tcp) => Box::new(Seek::<SeekStream>::new(plan, target)),
+        (Way::Module | Way::Peek | Way::Drain, Carrier::Tcp) => {
+            Box::new(Seek::<SeekStream>::new(plan, target))
+        }
         (Way::Mailbox, Carrier::Tcp) => Box::new(Mailboxes::<SeekStream>::new(plan, target)),
         (Way::Aside, Carrier::Tcp) => Box::new(Aside::<TcpStream>::new(plan, target)),
         (Way::Aside, Carrier::Ring) => Box::new(Aside::<seekwire::Stream>::new(plan, target)),
         (Way::Seek, Carrier::Ring) => Box::new(Seek::<seekwire::Stream>::new(plan, target)),
         (Way::Borrow, Carrier::Ring) => Box::new(Borrow { plan, slot: Slot::new(target) }),
         (Way::Mailbox, Carrier::Ring) => Box::new(Mailboxes::<seekwire::Stream>::new(plan, target)),
-        (Way::Awaited, Carrier::Ring) | (Way::Borrow, Carrier::Tcp) | (Way::Fabric, _) => {
+        (Way::Awaited | Way::Module | Way::Peek | Way::Drain, Carrier::Ring)
+        | (Way::Borrow, Carrier::Tcp)
+        | (Way::Fabric, _) => {
             bail!("this program cannot do {way:?} on {}", carrier.name())
         }
     })
@@ -197,6 +207,12 @@ impl<C: Connection> Search for Pool<C> {
         all_groups(self, plan, messages)
     }
 
+    fn copied(&self, messages: u64) -> Option<u64> {
+        // Each once out of the kernel; those that were skipped once more out of the pool.
+        let skipped = messages - messages.div_ceil(self.plan.skip + 1);
+        Some((messages + skipped) * self.plan.size)
+    }
+
     fn close(&mut self) -> Result<Option<Traffic>> {
         Ok(self.slot.end()?.traffic())
     }
@@ -238,6 +254,10 @@ impl Search for Awaited {
         all_groups(self, plan, messages)
     }
 
+    fn copied(&self, messages: u64) -> Option<u64> {
+        self.pool.copied(messages)
+    }
+
     fn close(&mut self) -> Result<Option<Traffic>> {
         self.pool.close()
     }
@@ -263,6 +283,8 @@ struct Bulk<C> {
     /// Where the group begins, and where what was read ends.
     start: usize,
     end: usize,
+    /// Bytes that were copied to make room for more, on this connection.
+    moved: u64,
     message: Buffer,
 }
 
@@ -270,7 +292,7 @@ impl<C: Connection> Bulk<C> {
     fn new(plan: Plan, target: Target) -> Self {
         let buffer = touched(BULK.max(2 * plan.group_bytes() as usize));
         let message = touched(plan.size as usize);
-        Self { plan, slot: Slot::new(target), buffer, start: 0, end: 0, message }
+        Self { plan, slot: Slot::new(target), buffer, start: 0, end: 0, moved: 0, message }
     }
 
     fn read_until(&mut self, needed: usize) -> io::Result<()> {
@@ -279,6 +301,7 @@ impl<C: Connection> Bulk<C> {
         }
         if self.start + needed > self.buffer.len() {
             self.buffer.copy_within(self.start..self.end, 0);
+            self.moved += (self.end - self.start) as u64;
             (self.start, self.end) = (0, self.end - self.start);
         }
         while self.end - self.start < needed {
@@ -301,13 +324,17 @@ impl<C: Connection> Search for Bulk<C> {
     fn open(&mut self, request: Request) -> Result<Option<u64>> {
         let (connection, receive_buffer) = self.slot.target.open(request)?;
         self.slot.connection = Some(connection);
-        (self.start, self.end) = (0, 0);
+        (self.start, self.end, self.moved) = (0, 0, 0);
         Ok(receive_buffer)
     }
 
     fn receive(&mut self, messages: u64) -> Result<()> {
         let plan = self.plan;
         all_groups(self, plan, messages)
+    }
+
+    fn copied(&self, messages: u64) -> Option<u64> {
+        Some(2 * messages * self.plan.size + self.moved)
     }
 
     fn close(&mut self) -> Result<Option<Traffic>> {
@@ -343,13 +370,27 @@ pub(super) trait Seekable: Read + Write + Sized {
     /// Fills `message` with the bytes that begin at `offset`.
     fn seek(&self, message: &mut [u8], offset: u64) -> io::Result<usize>;
 
+    /// Bytes that went through memory of the library, where that is known.
+    fn moved(&self) -> Option<u64>;
+
     fn traffic(&self) -> Option<Traffic>;
 }
 
 impl Seekable for SeekStream {
     fn open(target: &Target, request: Request) -> Result<(Self, Option<u64>)> {
         let (connection, receive_buffer) = target.open::<TcpStream>(request)?;
-        Ok((Self::new(connection), receive_buffer))
+        let stream = Self::new(connection);
+        if let Some(name) = std::env::var("SEEKWIRE_SEEK_WAY")
+            .ok()
+            .filter(|name| stream.way().is_ok_and(|way| way.name() != name))
+        {
+            bail!("this kernel does not seek by the way \"{name}\"");
+        }
+        Ok((stream, receive_buffer))
+    }
+
+    fn moved(&self) -> Option<u64> {
+        self.moved_bytes().ok()
     }
 
     fn seek(&self, message: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -364,6 +405,10 @@ impl Seekable for SeekStream {
 impl Seekable for seekwire::Stream {
     fn open(target: &Target, request: Request) -> Result<(Self, Option<u64>)> {
         target.open(request)
+    }
+
+    fn moved(&self) -> Option<u64> {
+        None
     }
 
     fn seek(&self, message: &mut [u8], offset: u64) -> io::Result<usize> {
@@ -399,6 +444,11 @@ impl<S: Seekable> Search for Seek<S> {
     fn receive(&mut self, messages: u64) -> Result<()> {
         let plan = self.plan;
         all_groups(self, plan, messages)
+    }
+
+    fn copied(&self, messages: u64) -> Option<u64> {
+        // Each once to where it is wanted, and what came through library memory once more.
+        Some(messages * self.plan.size + self.slot.connection.as_ref()?.moved()?)
     }
 
     fn close(&mut self) -> Result<Option<Traffic>> {

@@ -18,13 +18,13 @@ mod watch;
 use std::cell::Cell;
 use std::io::IoSliceMut;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use transport::Errno;
 use transport::mem::Common;
 use transport::queue::Violation;
 use transport::seek::{
-    At, Engine, Extent, KernelWaits, Loans, PeekCursor, SeekFlags, SeekGuard, SeekLock, Sleepers, Way,
+    At, Engine, Extent, KernelCursor, KernelWaits, Loans, SeekFlags, SeekGuard, SeekLock, Sleepers, Way,
     until_there,
 };
 use transport::sys::bell::{Bell, Bells};
@@ -53,6 +53,8 @@ pub(super) struct Seeking {
     /// For those who watch several connections, once one asked: the second is rung while the next byte is in library
     /// memory, the ring's is added when there is one.
     watch: OnceLock<(Bells, Bell)>,
+    /// Bytes that the kernel gave away out of the middle of what is to come.
+    taken_ahead: AtomicU64,
     is_ring_watched: AtomicBool,
     /// Which process goes on after a fork: its number, in memory that all of them share.
     claim: OnceLock<Common>,
@@ -63,7 +65,7 @@ pub(super) struct Seeking {
 #[derive(Debug)]
 struct State {
     engine: Engine,
-    cursor: PeekCursor,
+    cursor: KernelCursor,
     loans: Loans,
     waits: KernelWaits,
     sleepers: Sleepers,
@@ -105,6 +107,11 @@ impl Connection {
     pub fn seek_way(&self) -> Option<Way> {
         let state = self.seeking.get()?.state.lock().ok()?;
         state.as_ref().map(|state| state.cursor.way())
+    }
+
+    /// Bytes that the kernel gave away out of the middle of what is to come.
+    pub(super) fn taken_ahead(&self) -> u64 {
+        self.seeking.get().map_or(0, |seeking| seeking.taken_ahead.load(Ordering::Relaxed))
     }
 
     /// Takes bytes out of the middle of the stream: those that begin at `at`, as many as `bufs` have room for, all or
@@ -227,6 +234,7 @@ impl Connection {
                 leader_called: AtomicBool::new(false),
                 head_drained: AtomicBool::new(false),
                 watch: OnceLock::new(),
+                taken_ahead: AtomicU64::new(0),
                 is_ring_watched: AtomicBool::new(false),
                 claim: OnceLock::new(),
                 is_torn: AtomicBool::new(false),
@@ -259,7 +267,7 @@ impl Connection {
             let totals = self.totals();
             *guard = Some(State {
                 engine: Engine::new(totals.rx_tcp + totals.rx_ring, Config::get().seek_memory),
-                cursor: PeekCursor::new(self.fd()),
+                cursor: KernelCursor::new(self.fd(), Config::get().seek_way),
                 loans: Loans::default(),
                 waits: KernelWaits::default(),
                 sleepers: Sleepers::default(),
@@ -309,18 +317,25 @@ impl Connection {
         let place = place.taken();
         let now = state.engine.front();
         let drained = state.engine.has_drained();
+        let leaves_holes = state.cursor.leaves_holes();
+        if leaves_holes {
+            seeking.taken_ahead.store(state.engine.taken_ahead(), Ordering::Relaxed);
+        }
         if seeking.head_is_drained() != drained {
             seeking.head_drained.store(drained, Ordering::SeqCst);
         }
         if now != front {
             seeking.call_leader(state);
             state.sleepers.wake(now);
-            state.waits.moved(self.fd(), now);
             if let Some(Place::Attached(link, _)) = &place
                 && link.ring.queue.waiters().0
             {
                 link.ring.bell.ring();
             }
+        }
+        // A hole brings those nearer who wait for bytes behind it.
+        if now != front || leaves_holes {
+            state.waits.moved(self.fd(), state.engine.reach(leaves_holes));
         }
         if let Some((_, bell)) = seeking.watch.get()
             && drained != state.shown

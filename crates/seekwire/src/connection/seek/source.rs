@@ -8,7 +8,7 @@ use transport::Errno;
 use transport::iov::Scatter;
 use transport::mem::{Own, Peer};
 use transport::queue::{Rx, Violation};
-use transport::seek::{KernelSource, Loans, Look, PeekCursor, RingSource, Source, cost};
+use transport::seek::{KernelCursor, KernelSource, Loans, Look, RingSource, Source, Take, cost};
 use transport::sys::socket::{self, KernelRecv};
 
 use crate::connection::{Connection, Link, Plain};
@@ -49,7 +49,7 @@ impl<'c> LazyPlace<'c> {
 pub(super) struct Inflow<'s, 'c> {
     pub(super) connection: &'c Connection,
     pub(super) place: &'s LazyPlace<'c>,
-    pub(super) cursor: &'s mut PeekCursor,
+    pub(super) cursor: &'s mut KernelCursor,
     pub(super) loans: &'s Loans,
     /// Position of the first byte that was not received.
     pub(super) front: u64,
@@ -95,6 +95,10 @@ impl Connection {
 }
 
 impl<'s, 'c> Inflow<'s, 'c> {
+    fn is_on_ring(&self) -> bool {
+        self.connection.attached().is_some_and(|link| link.ring.queue.rx_on_ring())
+    }
+
     fn kernel(&mut self) -> KernelSource<'_> {
         KernelSource { fd: self.connection.fd(), cursor: self.cursor }
     }
@@ -286,6 +290,36 @@ impl Source for Inflow<'_, '_> {
         }
     }
 
+    fn take(
+        &mut self,
+        ahead: u64,
+        most: u64,
+        partial: bool,
+        into: &mut Scatter<'_, '_>,
+    ) -> Result<Option<Take>, Errno> {
+        match self.place.get()? {
+            Place::Plain(_) => self.kernel().take(ahead, most, partial, into),
+            // Where the stream goes on by the ring, an end of TCP's is none.
+            Place::Attached(..) => Ok(None),
+        }
+    }
+
+    fn cut(&mut self, span: Span) -> Result<(), Errno> {
+        let rx = match self.place.get()? {
+            Place::Plain(_) => return self.kernel().cut(span),
+            Place::Attached(_, rx) => rx,
+        };
+        match self.step(rx)? {
+            Step::Tcp(_) => self.kernel().cut(span),
+            Step::TcpUnbounded => {
+                let cut = self.kernel().cut(span);
+                rx.end_unbounded_read();
+                cut
+            }
+            Step::Ring | Step::Nothing | Step::End => Ok(()),
+        }
+    }
+
     fn discard(&mut self, n: u64) -> Result<u64, Errno> {
         let rx = match self.place.get()? {
             Place::Plain(_) => return self.by_kernel(u64::MAX, |kernel| kernel.discard(n), |n| *n),
@@ -355,10 +389,10 @@ impl Source for Inflow<'_, '_> {
     }
 
     fn bulk_below(&self) -> u32 {
-        if self.discards_cheaply() { cost::switch_on_ring() } else { cost::switch() }
+        if self.is_on_ring() { cost::switch_on_ring() } else { cost::switch() }
     }
 
     fn discards_cheaply(&self) -> bool {
-        self.connection.attached().is_some_and(|link| link.ring.queue.rx_on_ring())
+        self.is_on_ring() || self.cursor.leaves_holes()
     }
 }

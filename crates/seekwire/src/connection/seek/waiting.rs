@@ -116,18 +116,19 @@ impl Connection {
             How::Not => Ok(true),
             How::Kernel => {
                 let Some(bracket) = self.enter_plain() else { return Ok(false) };
-                let front = state.engine.front();
+                let State { engine, cursor, waits, .. } = &mut *state;
                 // Others want to hear of every byte.
-                let end = if watched { front + 1 } else { state.engine.needed_end(attempt) };
-                let sleep = state.waits.begin(self.fd(), front, end)?;
+                let end = if watched { engine.front() + 1 } else { engine.needed_end(attempt) };
+                let sleep = waits.begin(self.fd(), engine.reach(cursor.leaves_holes()), end)?;
                 drop(guard);
                 let slept = sleep.sleep(self.fd(), until);
                 drop(bracket);
                 let mut guard = self.lock(seeking)?;
                 let state = guard.as_mut().ok_or(Errno::IO)?;
-                let front = state.engine.front();
-                let need = sleep.position().saturating_sub(front);
-                let is_told = state.waits.end(self.fd(), front, sleep, slept.unwrap_or_default());
+                let State { engine, cursor, waits, .. } = &mut *state;
+                let reach = engine.reach(cursor.leaves_holes());
+                let need = reach.bytes_before(sleep.position());
+                let is_told = waits.end(self.fd(), reach, sleep, slept.unwrap_or_default());
                 let is_late = slept?.is_late;
                 if (is_told || is_late) && (socket::unread(self.fd())? as u64) < need {
                     // The kernel keeps the rest away.

@@ -79,6 +79,7 @@ impl Engine {
         let n = *got.as_ref().unwrap_or(&0);
         self.drained.filled(n);
         self.front += n as u64;
+        self.moved += n as u64;
         got.map(|n| (n, len))
     }
 

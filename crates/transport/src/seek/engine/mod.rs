@@ -18,7 +18,7 @@ use protocol::span::Span;
 
 use super::cost::Average;
 use super::drained::Drained;
-use super::source::{Look, Source};
+use super::source::{Look, Source, Take};
 use super::{At, Extent, SeekFlags};
 use crate::Errno;
 use crate::iov::Scatter;
@@ -34,6 +34,7 @@ pub struct Engine {
     seen: u64,
     drained: Drained,
     sizes: Average,
+    moved: u64,
     /// What the source said behind bytes that were received without it: for whoever asks it next. The kernel says it
     /// only once.
     late: Option<Errno>,
@@ -79,6 +80,7 @@ impl Engine {
             seen: head,
             drained: Drained::new(memory),
             sizes: Average::default(),
+            moved: 0,
             late: None,
         }
     }
@@ -93,6 +95,12 @@ impl Engine {
     #[must_use]
     pub fn front(&self) -> u64 {
         self.front
+    }
+
+    /// Bytes that were moved into library memory so far.
+    #[must_use]
+    pub fn moved(&self) -> u64 {
+        self.moved
     }
 
     /// Whether nothing was taken out of the middle of what is to come.
@@ -161,6 +169,15 @@ impl Engine {
                 }
             } else if source.begins_small()? {
                 self.drain_small(source)?;
+            } else if !flags.peek && flags.skip == 0 && into.filled() == 0 && span.start >= self.front {
+                self.say_late()?;
+                match source.take(span.start - self.front, span.len(), flags.partial, into)? {
+                    Some(Take::Taken(n)) => {
+                        return self.took(source, Span { start: span.start, end: span.start + n });
+                    }
+                    Some(Take::Missing) => return Err(Errno::AGAIN),
+                    None => {}
+                }
             }
         }
         let wanted = Span { start: span.start + flags.skip, end: span.end };
@@ -244,10 +261,20 @@ impl Engine {
         }
     }
 
+    /// The source has taken the bytes itself.
+    fn took(&mut self, source: &mut impl Source, span: Span) -> Result<usize, Errno> {
+        self.holes.take(span).map_err(errno)?;
+        self.discard_taken(source)?;
+        Ok(span.len() as usize)
+    }
+
     fn take(&mut self, source: &mut impl Source, span: Span) -> Result<(), Errno> {
+        let there = Span { start: span.start.max(self.front), end: span.end };
+        if !there.is_empty() {
+            source.cut(Span { start: there.start - self.front, end: there.end - self.front })?;
+        }
         self.holes.take(span).map_err(errno)?;
         self.drained.forget(span);
-        let there = Span { start: span.start.max(self.front), end: span.end };
         if !there.is_empty() {
             let (front, holes) = (self.front, &self.holes);
             let relative = Span { start: there.start - front, end: there.end - front };
@@ -307,6 +334,18 @@ impl Engine {
         self.needed_end(attempt).saturating_sub(self.front)
     }
 
+    /// How far away positions are for a source that `leaves_holes`, or does not.
+    #[must_use]
+    pub fn reach(&self, leaves_holes: bool) -> Reach<'_> {
+        Reach::new(self.front, leaves_holes.then(|| self.holes.spans()))
+    }
+
+    /// Bytes behind the front that were taken.
+    #[must_use]
+    pub fn taken_ahead(&self) -> u64 {
+        taken_in(self.holes.spans(), Span { start: self.front, end: u64::MAX })
+    }
+
     /// Position that has to have arrived for an attempt to succeed.
     #[must_use]
     pub fn needed_end(&self, attempt: &Attempt) -> u64 {
@@ -344,6 +383,39 @@ enum Stopped {
     Ended,
     /// It can be reached only by moving what lies before it, and there is no more memory for that.
     Full,
+}
+
+/// Bytes of `span` that lie in holes.
+fn taken_in(holes: &[Span], span: Span) -> u64 {
+    holes.iter().map(|hole| hole.intersection(span).len()).sum()
+}
+
+/// How many bytes a source has to have before what lies behind them is there.
+#[derive(Clone, Copy, Debug)]
+pub struct Reach<'h> {
+    front: u64,
+    holes: &'h [Span],
+}
+
+impl<'h> Reach<'h> {
+    /// From the front on; `holes`: those whose bytes the source does not have any more.
+    #[must_use]
+    pub fn new(front: u64, holes: Option<&'h [Span]>) -> Self {
+        Self { front, holes: holes.unwrap_or_default() }
+    }
+
+    /// Position of the first byte that was not received from the source.
+    #[must_use]
+    pub fn front(self) -> u64 {
+        self.front
+    }
+
+    /// Bytes that come before position `end`.
+    #[must_use]
+    pub fn bytes_before(self, end: u64) -> u64 {
+        let behind = Span { start: self.front, end: end.max(self.front) };
+        behind.len() - taken_in(self.holes, behind)
+    }
 }
 
 fn errno(error: HoleError) -> Errno {

@@ -1,0 +1,361 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/* Sleeping and being woken: readers, seekers, poll, signals, limits of time. */
+#include <netinet/tcp.h>
+#include <pthread.h>
+#include <sys/epoll.h>
+#include <sys/syscall.h>
+
+#include "net.h"
+
+struct sleeper {
+	pthread_t thread;
+	int fd;
+	size_t len;
+	uint64_t at;
+	uint32_t flags;
+	bool plain;		/* recv() instead of a seek */
+	int recv_flags;
+	pid_t id;
+	ssize_t result;
+	int error;
+	struct tcp_seek_recv out;
+	uint8_t buf[20000];
+};
+
+static void *sleep_in_call(void *arg)
+{
+	struct sleeper *s = arg;
+
+	__atomic_store_n(&s->id, gettid(), __ATOMIC_RELEASE);
+	if (s->plain)
+		s->result = recv(s->fd, s->buf, s->len, s->recv_flags);
+	else
+		s->result = seek_recv_out(s->fd, s->buf, s->len, s->flags,
+					  s->at, &s->out);
+	s->error = errno;
+	return NULL;
+}
+
+static void start(struct sleeper *s)
+{
+	ASSERT_EQ(pthread_create(&s->thread, NULL, sleep_in_call, s), 0);
+	while (!__atomic_load_n(&s->id, __ATOMIC_ACQUIRE))
+		sched_yield();
+	await_sleep(s->id);
+}
+
+static void join(struct sleeper *s)
+{
+	ASSERT_EQ(pthread_join(s->thread, NULL), 0);
+}
+
+TEST(wait_seeker)
+{
+	struct pair pair = pair_default();
+	static struct sleeper s = { .len = 50, .at = 100 };
+
+	s.fd = pair.rx;
+	start(&s);
+	send_stream(pair.tx, 0, 120);
+	await_arrived(pair.rx, 120);
+	ASSERT_EQ(unread(pair.rx), 120);
+	send_stream(pair.tx, 120, 80);
+	join(&s);
+	ASSERT_EQ(s.result, 50);
+	ASSERT_STREAM(s.buf, 100, 50);
+	pair_close(pair);
+}
+
+/* A reader and a seeker of the same socket sleep; each gets its own. */
+TEST(wait_reader_and_seeker)
+{
+	for (int i = 0; i < 100; i++) {
+		struct pair pair = pair_default();
+		static struct sleeper reader, seeker;
+
+		reader = (struct sleeper){ .fd = pair.rx, .plain = true, .len = 100, .recv_flags = MSG_WAITALL };
+		seeker = (struct sleeper){ .fd = pair.rx, .len = 50, .at = 200, .flags = TCP_SEEK_POSITION };
+		start(&reader);
+		start(&seeker);
+		if (i & 1) {
+			send_stream(pair.tx, 0, 300);
+		} else {
+			for (int at = 0; at < 300; at += 30)
+				send_stream(pair.tx, at, 30);
+		}
+		join(&reader);
+		join(&seeker);
+		ASSERT_EQ(reader.result, 100);
+		ASSERT_STREAM(reader.buf, 0, 100);
+		ASSERT_EQ(seeker.result, 50);
+		ASSERT_STREAM(seeker.buf, 200, 50);
+		ASSERT_EQ(recv(pair.rx, reader.buf, 300, 0), 150);
+		ASSERT_EQ(rmem(pair.rx), 0);
+		pair_close(pair);
+	}
+}
+
+/* What a seeker waits for is received by somebody else. */
+TEST(wait_range_taken)
+{
+	struct pair pair = pair_default();
+	static struct sleeper s = { .len = 100, .at = 50 };
+	uint8_t buf[100];
+
+	s.fd = pair.rx;
+	start(&s);
+	send_stream(pair.tx, 0, 100);
+	await_arrived(pair.rx, 100);
+	ASSERT_EQ(recv(pair.rx, buf, 70, 0), 70);
+	join(&s);
+	ASSERT_EQ(s.result, -1);
+	ASSERT_EQ(s.error, ENXIO);
+	pair_close(pair);
+
+	/* By another seek. */
+	pair = pair_default();
+	s = (struct sleeper){ .fd = pair.rx, .len = 100, .at = 50 };
+	start(&s);
+	send_stream(pair.tx, 0, 100);
+	await_arrived(pair.rx, 100);
+	ASSERT_EQ(seek_recv(pair.rx, buf, 1, 0, 99), 1);
+	join(&s);
+	ASSERT_EQ(s.error, ENXIO);
+	pair_close(pair);
+}
+
+/* Bytes that a seeker has moved are still seen by a reader who slept. */
+TEST(wait_peek_and_trunc)
+{
+	struct pair pair = pair_default();
+	static struct sleeper s = { .plain = true, .len = 100, .recv_flags = MSG_PEEK | MSG_WAITALL };
+	uint8_t buf[100];
+
+	s.fd = pair.rx;
+	start(&s);
+	send_stream(pair.tx, 0, 60);
+	await_arrived(pair.rx, 60);
+	ASSERT_EQ(seek_recv(pair.rx, buf, 10, 0, 40), 10);
+	send_stream(pair.tx, 60, 40);
+	await_arrived(pair.rx, 100);
+	ASSERT_EQ(recv(pair.rx, NULL, 5, MSG_TRUNC), 5);
+	send_stream(pair.tx, 100, 50);
+	join(&s);
+	ASSERT_EQ(s.result, 100);
+	ASSERT_STREAM(s.buf, 5, 35);
+	ASSERT_STREAM(s.buf + 35, 50, 65);
+	ASSERT_EQ(recv(pair.rx, buf, 100, MSG_PEEK), 100);
+	pair_close(pair);
+}
+
+/*
+ * A reader who slept when the socket was attached is TCP's. Whatever it gets,
+ * nothing is lost and nothing comes twice.
+ */
+TEST(wait_reader_from_before)
+{
+	for (int i = 0; i < 100; i++) {
+		struct pair pair = pair_open(&(struct pair_options){ .plain = true });
+		static struct sleeper s;
+		uint8_t buf[100];
+		ssize_t n;
+
+		s = (struct sleeper){ .fd = pair.rx, .plain = true, .len = 10,
+				      .recv_flags = i & 1 ? MSG_PEEK : 0 };
+		start(&s);
+		ASSERT_EQ(attach(pair.rx), 0);
+		send_stream(pair.tx, 0, 50);
+		n = seek_recv(pair.rx, buf, 10, 0, 30);
+		if (n < 0)
+			ASSERT_EQ(errno, ENXIO);
+		send_stream(pair.tx, 50, 50);
+		join(&s);
+		ASSERT_EQ(s.result, 10);
+		await_arrived(pair.rx, 100);
+		ASSERT_EQ(unread(pair.rx), 100 - (i & 1 ? 0 : 10) - (n > 0 ? n : 0));
+		while (unread(pair.rx))
+			ASSERT(recv(pair.rx, buf, 7, 0) > 0);
+		ASSERT_EQ(extent(pair.rx).head, 100);
+		ASSERT_EQ(rmem(pair.rx), 0);
+		pair_close(pair);
+	}
+}
+
+TEST(wait_time_limits)
+{
+	struct pair pair = pair_default();
+	struct tcp_seek_recv call = {
+		.version = TCP_SEEK_VERSION, .len = 1,
+		.flags = TCP_SEEK_TRUNC | TCP_SEEK_TIMEOUT, .timeout = 30000000,
+	};
+	socklen_t size = sizeof(call);
+	uint8_t buf[10];
+
+	set_timeout(pair.rx, 30);
+	ASSERT_ERRNO(seek_recv(pair.rx, buf, 1, 0, 0), EAGAIN);
+	ASSERT_ERRNO(recv(pair.rx, buf, 1, 0), EAGAIN);
+	set_timeout(pair.rx, 100000);
+	ASSERT_ERRNO(getsockopt(pair.rx, SOL_TCP_SEEK, TCP_SEEK_RECV, &call, &size), EAGAIN);
+	ASSERT_ERRNO(seek_recv(pair.rx, buf, 1, TCP_SEEK_DONTWAIT, 0), EAGAIN);
+	set_nonblocking(pair.rx);
+	ASSERT_ERRNO(seek_recv(pair.rx, buf, 1, 0, 0), EAGAIN);
+	ASSERT_ERRNO(recv(pair.rx, buf, 1, 0), EAGAIN);
+	pair_close(pair);
+}
+
+static void nothing(int signal)
+{
+}
+
+TEST(wait_signals)
+{
+	struct pair pair = pair_default();
+	static struct sleeper s;
+	struct sigaction action = { .sa_handler = nothing };
+
+	sigaction(SIGUSR1, &action, NULL);
+	action.sa_flags = SA_RESTART;
+	sigaction(SIGUSR2, &action, NULL);
+
+	s = (struct sleeper){ .fd = pair.rx, .len = 10, .at = 10 };
+	start(&s);
+	pthread_kill(s.thread, SIGUSR1);
+	join(&s);
+	ASSERT_EQ(s.result, -1);
+	ASSERT_EQ(s.error, EINTR);
+
+	/* Restarted, and the offset is as the program gave it. */
+	s = (struct sleeper){ .fd = pair.rx, .len = 10, .at = 10 };
+	start(&s);
+	for (int i = 0; i < 10; i++) {
+		pthread_kill(s.thread, SIGUSR2);
+		usleep(2000);
+	}
+	send_stream(pair.tx, 0, 20);
+	join(&s);
+	ASSERT_EQ(s.result, 10);
+	ASSERT_STREAM(s.buf, 10, 10);
+
+	/* With a limit of time it is not. */
+	set_timeout(pair.rx, 20000);
+	s = (struct sleeper){ .fd = pair.rx, .plain = true, .len = 100, .recv_flags = MSG_WAITALL };
+	start(&s);
+	pthread_kill(s.thread, SIGUSR1);
+	join(&s);
+	ASSERT_EQ(s.result, 10);
+	s = (struct sleeper){ .fd = pair.rx, .plain = true, .len = 100 };
+	start(&s);
+	pthread_kill(s.thread, SIGUSR1);
+	join(&s);
+	ASSERT_EQ(s.result, -1);
+	ASSERT_EQ(s.error, EINTR);
+	pair_close(pair);
+}
+
+TEST(wait_poll)
+{
+	struct pair pair = pair_default();
+	struct epoll_event event = { .events = EPOLLIN };
+	int set = epoll_create1(0);
+	uint8_t buf[100];
+
+	ASSERT_EQ(epoll_ctl(set, EPOLL_CTL_ADD, pair.rx, &event), 0);
+	ASSERT(!wait_for(pair.rx, POLLIN, 0));
+	send_stream(pair.tx, 0, 100);
+	await_arrived(pair.rx, 100);
+	ASSERT(wait_for(pair.rx, POLLIN, 0));
+
+	/* All of it in segments: still readable. */
+	ASSERT_EQ(seek_recv(pair.rx, buf, 1, 0, 99), 1);
+	ASSERT(wait_for(pair.rx, POLLIN, 0));
+	ASSERT_EQ(epoll_wait(set, &event, 1, 0), 1);
+	ASSERT_EQ(unread(pair.rx), 99);
+	/* Nothing but holes: not readable. */
+	ASSERT_EQ(seek_recv(pair.rx, buf, 49, 0, 50), 49);
+	ASSERT_EQ(recv(pair.rx, buf, 100, 0), 50);
+	ASSERT(!wait_for(pair.rx, POLLIN, 0));
+	ASSERT_EQ(epoll_wait(set, &event, 1, 0), 0);
+	ASSERT_EQ(unread(pair.rx), 0);
+	send_stream(pair.tx, 100, 1);
+	ASSERT_EQ(epoll_wait(set, &event, 1, 5000), 1);
+	ASSERT_EQ(recv(pair.rx, buf, 100, 0), 1);
+	shutdown(pair.tx, SHUT_WR);
+	ASSERT_EQ(epoll_wait(set, &event, 1, 5000), 1);
+	ASSERT(wait_for(pair.rx, POLLOUT, 0));
+	close(set);
+	pair_close(pair);
+}
+
+static void *poll_in(void *fd)
+{
+	return (void *)(intptr_t)wait_for((int)(intptr_t)fd, POLLIN, 20000);
+}
+
+/* While bytes move from TCP's queue to segments, poll() sees them all the same. */
+TEST(wait_poll_during_seek)
+{
+	struct pair pair = pair_default();
+	uint8_t buf[2];
+
+	for (int i = 0; i < 1000; i++) {
+		pthread_t poller;
+		void *woken;
+
+		pthread_create(&poller, NULL, poll_in, (void *)(intptr_t)pair.rx);
+		send_stream(pair.tx, 2 * i, 2);
+		ASSERT_EQ(seek_recv(pair.rx, buf, 1, 0, 1), 1);
+		pthread_join(poller, &woken);
+		ASSERT(woken);
+		ASSERT_EQ(recv(pair.rx, buf, 2, 0), 1);
+		ASSERT_STREAM(buf, 2 * i, 1);
+	}
+	pair_close(pair);
+}
+
+TEST(wait_low_water)
+{
+	struct pair pair = pair_default();
+	static struct sleeper s;
+	uint8_t buf[1000];
+
+	set_option(pair.rx, SOL_SOCKET, SO_RCVLOWAT, 100);
+	ASSERT_EQ(get_option(pair.rx, SOL_SOCKET, SO_RCVLOWAT), 100);
+	send_stream(pair.tx, 0, 80);
+	await_arrived(pair.rx, 80);
+	ASSERT(!wait_for(pair.rx, POLLIN, 0));
+	/* 79 bytes in segments and 21 in TCP's queue are 100. */
+	ASSERT_EQ(seek_recv(pair.rx, buf, 1, 0, 79), 1);
+	ASSERT(!wait_for(pair.rx, POLLIN, 0));
+	s = (struct sleeper){ .fd = pair.rx, .plain = true, .len = 1000 };
+	start(&s);
+	send_stream(pair.tx, 80, 20);
+	await_arrived(pair.rx, 100);
+	ASSERT(!wait_for(pair.rx, POLLIN, 0));
+	send_stream(pair.tx, 100, 1);
+	join(&s);
+	ASSERT_EQ(s.result, 100);
+
+	/* A poller is woken for the sum, too. */
+	send_stream(pair.tx, 101, 80);
+	await_arrived(pair.rx, 181);
+	ASSERT_EQ(seek_recv(pair.rx, buf, 1, 0, 79), 1);
+	ASSERT_EQ(get_option(pair.rx, SOL_SOCKET, SO_RCVLOWAT), 21);
+	send_stream(pair.tx, 181, 21);
+	ASSERT(wait_for(pair.rx, POLLIN, 5000));
+	ASSERT_EQ(recv(pair.rx, buf, 1000, 0), 100);
+	ASSERT_EQ(get_option(pair.rx, SOL_SOCKET, SO_RCVLOWAT), 100);
+
+	/* A seeker is not held up by it. */
+	s = (struct sleeper){ .fd = pair.rx, .len = 10 };
+	start(&s);
+	send_stream(pair.tx, 202, 10);
+	join(&s);
+	ASSERT_EQ(s.result, 10);
+	/* Lowered, it lets a poller go on. */
+	send_stream(pair.tx, 212, 10);
+	await_arrived(pair.rx, 222);
+	ASSERT(!wait_for(pair.rx, POLLIN, 0));
+	set_option(pair.rx, SOL_SOCKET, SO_RCVLOWAT, 1);
+	ASSERT(wait_for(pair.rx, POLLIN, 0));
+	pair_close(pair);
+}

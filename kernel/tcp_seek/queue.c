@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * What a seek skips leaves sk_receive_queue (Douglas and Pai, "Seekable
+ * sockets"): at its head only, in order, so that TCP never sees a gap there.
+ * tcp_collapse() would panic.
+ */
+#include "stream.h"
+
+/* TCP's own readers do this after each buffer. */
+static void seek_advanced(struct sock *sk, struct seek_stream *st, u64 pos)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+
+	st->tcp_pos = pos;
+	st->tcp_seq = tp->copied_seq;
+	if (unlikely(tp->urg_data) && after(tp->copied_seq, tp->urg_seq)) {
+		WRITE_ONCE(tp->urg_data, 0);
+		tcp_fast_path_check(sk);
+	}
+}
+
+/*
+ * Somebody else may have read from TCP: a call that began before we were
+ * attached, or the kernel, which drops an urgent byte when a newer one comes.
+ */
+void seek_sync(struct sock *sk, struct seek_stream *st)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	u32 read = tp->copied_seq - st->tcp_seq;
+
+	if (likely(!read))
+		return;
+	if (sock_flag(sk, SOCK_DONE) && tp->copied_seq == tp->rcv_nxt)
+		read--;
+	st->tcp_pos += read;
+	st->tcp_seq = tp->copied_seq;
+}
+
+/* The FIN is consumed with the last byte before it. */
+void seek_eat_fin(struct sock *sk, struct seek_stream *st)
+{
+	if (!sock_flag(sk, SOCK_DONE) || seek_queued(sk) ||
+	    skb_queue_empty(&sk->sk_receive_queue))
+		return;
+	tcp_read_done(sk, 1);
+	seek_advanced(sk, st, st->tcp_pos);
+}
+
+/* Stores [tcp_pos, tcp_pos + len) from skb. *kept: the reference is ours now. */
+static int adopt(struct sock *sk, struct seek_stream *st, struct sk_buff *skb,
+		 u32 off, u32 len, bool *kept)
+{
+	struct seek_segment *last = seek_last(st), *seg;
+
+	*kept = false;
+	if (seek_is_wasteful(skb, len, SEEK_WASTE_USUAL) && last &&
+	    seek_end(last) == st->tcp_pos &&
+	    seek_merge(sk, last, skb, off, len, SEEK_WASTE_USUAL)) {
+		seek_resize(st, last, 0, last->len + len);
+		return 0;
+	}
+
+	seg = seek_segment_alloc(seek_gfp(sk));
+	if (!seg)
+		return -ENOMEM;
+	*seg = (struct seek_segment) {
+		.pos = st->tcp_pos, .skb = skb, .off = off, .len = len,
+	};
+	*kept = true;
+	seek_link(st, seg, st->segments.prev);
+	return 0;
+}
+
+/*
+ * Moves buffers from TCP's queue until all bytes before limit are in segments;
+ * that which holds the last one moves as a whole.
+ */
+int seek_drain(struct sock *sk, struct seek_stream *st, u64 limit)
+{
+	struct tcp_sock *tp = tcp_sk(sk);
+	struct sk_buff *skb;
+	u64 from = st->tcp_pos;
+	int err = 0;
+	u32 off;
+
+	while (st->tcp_pos < limit &&
+	       (skb = tcp_recv_skb(sk, tp->copied_seq, &off))) {
+		u32 len, fin;
+		bool kept;
+
+		/* Nothing but a FIN, which is left where it is. */
+		if (off >= skb->len)
+			break;
+		len = skb->len - off;
+		fin = !!(TCP_SKB_CB(skb)->tcp_flags & TCPHDR_FIN);
+		err = adopt(sk, st, skb, off, len, &kept);
+		if (err)
+			break;
+		__skb_unlink(skb, &sk->sk_receive_queue);
+		/* Counted twice for a moment, but never missed. */
+		smp_wmb();
+		WRITE_ONCE(tp->copied_seq, tp->copied_seq + len + fin);
+		seek_advanced(sk, st, st->tcp_pos + len);
+		if (kept)
+			seek_compact(sk, st, seek_last(st), SEEK_WASTE_USUAL);
+		else
+			consume_skb(skb);
+	}
+	/* To TCP this is a reader who keeps pace: the buffer may grow. */
+	if (st->tcp_pos != from)
+		tcp_read_done(sk, 0);
+	return err;
+}
+
+size_t seek_queue_copy(struct sock *sk, u32 seq, size_t len,
+		       struct iov_iter *to)
+{
+	struct sk_buff *skb;
+	size_t done = 0;
+
+	skb_queue_walk(&sk->sk_receive_queue, skb) {
+		u32 off = seq - TCP_SKB_CB(skb)->seq;
+		size_t n;
+
+		if (off >= skb->len)
+			continue;
+		n = min_t(size_t, len - done, skb->len - off);
+		if (skb_copy_datagram_iter(skb, off, to, n))
+			break;
+		done += n;
+		seq += n;
+		if (done == len)
+			break;
+	}
+	return done;
+}
+
+/*
+ * What is left of the buffer at the head of TCP's queue can be made small only
+ * after it has left the queue. A reader in order would come back for it soon.
+ */
+static void compact_head(struct sock *sk, struct seek_stream *st)
+{
+	const struct sk_buff *skb = skb_peek(&sk->sk_receive_queue);
+	u32 off;
+
+	if (list_empty(&st->segments) || !skb)
+		return;
+	off = st->tcp_seq - TCP_SKB_CB(skb)->seq;
+	if (off && off < skb->len &&
+	    seek_is_wasteful(skb, skb->len - off, SEEK_WASTE_USUAL)) {
+		seek_drain(sk, st, st->tcp_pos + 1);
+		seek_window_update(sk);
+	}
+}
+
+/* Takes the bytes [tcp_pos, end) from the queue itself. */
+void seek_queue_take(struct sock *sk, struct seek_stream *st, u64 end)
+{
+	tcp_read_done(sk, end - st->tcp_pos);
+	seek_advanced(sk, st, end);
+	compact_head(sk, st);
+}
