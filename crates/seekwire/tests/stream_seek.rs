@@ -36,9 +36,11 @@ fn operation() -> impl Strategy<Value = Operation> {
     let skip = || prop_oneof![3 => Just(0u64), 1 => 1u64..100, 1 => 100u64..5000];
     prop_oneof![
         60 => size().prop_map(Operation::Send),
-        60 => (offset(), size(), skip(), any::<(bool, bool)>()).prop_map(|(offset, len, skip, (peek, partial))| {
-            Operation::Seek { offset, len, flags: SeekFlags { peek, partial, skip, bulk: false } }
-        }),
+        60 => (offset(), size(), skip(), any::<(bool, bool)>(), prop::bool::weighted(0.05)).prop_map(
+            |(offset, len, skip, (peek, partial), bulk)| {
+                Operation::Seek { offset, len, flags: SeekFlags { peek, partial, skip, bulk } }
+            },
+        ),
         35 => (size(), any::<bool>()).prop_map(|(len, peek)| Operation::Receive { len, peek }),
         15 => (offset(), size()).prop_map(|(offset, len)| Operation::Lend { offset, len }),
         15 => Just(Operation::TakeBack),

@@ -48,9 +48,10 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => Just(Operation::TcpOnly),
         1 => Just(Operation::UnboundedRead),
         10 => (length(), any::<bool>()).prop_map(|(len, peek)| Operation::SeekRecv { len, peek }),
-        20 => (length(), length(), any::<(bool, bool)>()).prop_map(|(offset, len, (peek, partial))| {
-            Operation::Seek { offset, len, peek, partial }
-        }),
+        20 => (length(), prop_oneof![Just(0u16), length()], length(), any::<(bool, bool, bool)>())
+            .prop_map(|(offset, skip, len, (peek, partial, bulk))| {
+                Operation::Seek { offset, skip, len, peek, partial, bulk }
+            }),
         8 => (length(), length()).prop_map(|(offset, len)| Operation::Lend { offset, len }),
         6 => any::<u8>().prop_map(Operation::GiveBack),
         1 => Just(Operation::Drain),

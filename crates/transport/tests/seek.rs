@@ -116,14 +116,15 @@ enum Operation {
 fn operation() -> impl Strategy<Value = Operation> {
     let size = || prop_oneof![4 => 1usize..100, 3 => 100usize..5000, 1 => 5000usize..30_000];
     let offset = || prop_oneof![1 => Just(0usize), 3 => 1usize..300, 3 => 300usize..30_000];
+    let rarely = || prop::bool::weighted(0.05);
     let skip = || prop_oneof![3 => Just(0u64), 1 => 1u64..100, 1 => 100u64..5000];
     prop_oneof![
         60 => size().prop_map(Operation::Send),
-        70 => (offset(), prop_oneof![9 => size(), 1 => Just(0)], skip(), any::<(bool, bool, bool)>(), 1usize..4)
-            .prop_map(|(offset, len, skip, (peek, partial, absolute), pieces)| Operation::Seek {
+        70 => (offset(), prop_oneof![9 => size(), 1 => Just(0)], skip(), any::<(bool, bool, bool)>(), 1usize..4, rarely())
+            .prop_map(|(offset, len, skip, (peek, partial, absolute), pieces, bulk)| Operation::Seek {
                 offset,
                 len,
-                flags: SeekFlags { peek: peek && len < 1000, partial, skip, bulk: false },
+                flags: SeekFlags { peek: peek && len < 1000, partial, skip, bulk },
                 pieces,
                 absolute,
             }),

@@ -288,7 +288,7 @@ impl Inbox {
         let len = buffer.len().min(parcel.len);
         loop {
             match self.reader.fill(stream, parcel, &mut buffer[..len], partial)? {
-                Fill::Crowded if self.move_out(stream) => {}
+                Fill::Crowded if self.flush(stream) || self.move_out(stream) => {}
                 fill => return Ok(fill),
             }
         }

@@ -29,11 +29,13 @@ pub(super) struct Wait {
     pub(super) least: u64,
     /// Bytes that are better, because there are fewer wake-ups.
     pub(super) len: u64,
+    /// They may be there, but there is no memory in which they could be looked at.
+    pub(super) starved: bool,
 }
 
 impl Wait {
     pub(super) fn all(at: u64, len: u64) -> Self {
-        Self { at, least: len, len }
+        Self { at, least: len, len, starved: false }
     }
 }
 
@@ -121,7 +123,7 @@ impl Reader {
                 Ok(_) => return Err(cut_off(parcel.span().len())),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let rest = parcel.span();
-                    return Ok(Fill::Wait(Wait { at: rest.start, least: 1, len: rest.len().min(PIECE) }));
+                    return Ok(Fill::Wait(Wait { least: 1, ..Wait::all(rest.start, rest.len().min(PIECE)) }));
                 }
                 Err(error) if is(&error, Errno::NOBUFS) => return Ok(Fill::Crowded),
                 Err(error) => return Err(End::Failed(Failed::from(&error))),

@@ -7,7 +7,8 @@ use protocol::span::Span;
 
 use super::error::{End, Failed, PeerMisbehaved};
 use super::parcel::Parcel;
-use super::reader::{Reader, SMALL, Wait};
+use super::reader::{Reader, SMALL, Wait, is};
+use crate::Errno;
 use crate::seek::SeekSocket;
 
 /// The header of a message.
@@ -104,6 +105,9 @@ impl Scanner {
             Ok(n) => Err(End::Misbehaved(PeerMisbehaved::CutOff { missing: (need - n) as u64 })),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 Ok(Err(Wait::all(self.next, need as u64)))
+            }
+            Err(error) if is(&error, Errno::NOBUFS) => {
+                Ok(Err(Wait { starved: true, ..Wait::all(self.next, need as u64) }))
             }
             Err(error) => Err(End::Failed(Failed::from(&error))),
         }

@@ -146,6 +146,9 @@ impl<'a, S: SeekSocket> Session<'a, S> {
 
     fn lead(&mut self, wait: Wait) -> Result<(), RecvError> {
         let wait = self.waiting.urgent.unwrap_or(wait);
+        if wait.starved {
+            return self.waited(wait.at, Err(Errno::NOBUFS.into()));
+        }
         let len = if self.waiting.starved == Some(wait.at) { wait.least } else { wait.len };
         let stream = self.stream();
         // The peer may wait for the rest of a message before it sends anything.
@@ -171,7 +174,10 @@ impl<'a, S: SeekSocket> Session<'a, S> {
             return Ok(());
         }
         self.mailbox.send_rest();
-        let waited = self.stream().wait_seek(At::Position(wait.at), wait.len, Some(Duration::ZERO));
+        let waited = match wait.starved {
+            true => Err(Errno::NOBUFS.into()),
+            false => self.stream().wait_seek(At::Position(wait.at), wait.len, Some(Duration::ZERO)),
+        };
         self.waited(wait.at, waited)
     }
 

@@ -63,6 +63,11 @@ impl Drained {
         self.chunks.is_empty()
     }
 
+    /// Whether there is room for another chunk.
+    pub(super) fn has_room(&self) -> bool {
+        self.most.saturating_sub(self.bytes) >= CHUNK
+    }
+
     /// Room for the bytes that begin at `position`, behind all that is here.
     pub(super) fn room(&mut self, position: u64) -> Result<&mut [u8], Errno> {
         let left = self.most.saturating_sub(self.bytes);

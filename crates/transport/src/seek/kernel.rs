@@ -7,6 +7,7 @@
 //! reaches them. An older kernel looks only at the front: the bytes before go to library memory first.
 
 use std::fmt;
+use std::io::IoSliceMut;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -171,6 +172,29 @@ impl Source for KernelSource<'_> {
         into.filled_in_place(n);
         self.cursor.received(n as u64);
         Ok(n)
+    }
+
+    fn receive_behind(
+        &mut self,
+        skip: &mut [u8],
+        into: &mut Scatter<'_, '_>,
+        most: u64,
+    ) -> Result<Option<usize>, Errno> {
+        let room = into.next_room(usize::try_from(most).unwrap_or(usize::MAX));
+        if (room.len() as u64) < most {
+            return Ok(None);
+        }
+        let skipped = skip.len();
+        let n = match skipped {
+            0 => socket::recv(self.fd, room, KernelRecv::empty())?,
+            _ => {
+                let bufs = &mut [IoSliceMut::new(skip), IoSliceMut::new(room)];
+                socket::recv_vectored(self.fd, bufs, KernelRecv::empty())?
+            }
+        };
+        into.filled_in_place(n.saturating_sub(skipped));
+        self.cursor.received(n as u64);
+        Ok(Some(n))
     }
 
     fn look(&mut self, ahead: u64, most: u64, into: &mut Scatter<'_, '_>) -> Result<Look, Errno> {

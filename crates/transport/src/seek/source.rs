@@ -36,6 +36,20 @@ pub trait Source {
     /// EAGAIN when there is nothing; those of recv(2).
     fn receive(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Errno>;
 
+    /// As [`Source::receive`], but the first bytes go to `skip`, up to `most` behind them into `into`. `None`: that does not
+    /// go in one step.
+    ///
+    /// # Errors
+    /// As there.
+    fn receive_behind(
+        &mut self,
+        _skip: &mut [u8],
+        _into: &mut Scatter<'_, '_>,
+        _most: u64,
+    ) -> Result<Option<usize>, Errno> {
+        Ok(None)
+    }
+
     /// Whether what lies at the front lies there in small pieces, which cost less to move once than to walk past again and
     /// again.
     ///

@@ -44,9 +44,11 @@ pub(crate) enum Operation {
     },
     Seek {
         offset: u16,
+        skip: u16,
         len: u16,
         peek: bool,
         partial: bool,
+        bulk: bool,
     },
     Lend {
         offset: u16,
@@ -311,10 +313,10 @@ impl World {
                 assert!(*peek || engine.head() >= before + n as u64);
                 Ok(())
             }),
-            Operation::Seek { offset, len, peek, partial } => self.sought(|engine, inflow| {
+            Operation::Seek { offset, skip, len, peek, partial, bulk } => self.sought(|engine, inflow| {
                 let mut bytes = vec![0; usize::from(*len)];
                 let mut bufs = [IoSliceMut::new(&mut bytes)];
-                let flags = SeekFlags { peek: *peek, partial: *partial, ..SeekFlags::TAKE };
+                let flags = SeekFlags { peek: *peek, partial: *partial, skip: u64::from(*skip), bulk: *bulk };
                 let attempt = engine.begin(At::Offset((*offset).into()), (*len).into(), flags)?;
                 let n = engine.attempt(inflow, attempt, &mut Scatter::new(&mut bufs))?;
                 assert!(n <= usize::from(*len));

@@ -224,6 +224,21 @@ impl Source for Inflow<'_, '_> {
         }
     }
 
+    fn receive_behind(
+        &mut self,
+        skip: &mut [u8],
+        into: &mut Scatter<'_, '_>,
+        most: u64,
+    ) -> Result<Option<usize>, Errno> {
+        match self.place.get()? {
+            Place::Plain(_) => {
+                let received = |n: &Option<usize>| n.unwrap_or(0) as u64;
+                self.by_kernel(u64::MAX, |kernel| kernel.receive_behind(skip, into, most), received)
+            }
+            Place::Attached(..) => Ok(None),
+        }
+    }
+
     fn begins_small(&mut self) -> Result<bool, Errno> {
         let Place::Attached(_, rx) = self.place.get()? else { return Ok(false) };
         let step = rx.step();

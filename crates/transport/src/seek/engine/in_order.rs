@@ -2,11 +2,14 @@
 
 use protocol::span::Span;
 
-use super::{Engine, Stopped, errno};
+use super::{Attempt, Engine, Stopped, errno};
 use crate::Errno;
 use crate::iov::Scatter;
 use crate::seek::drained::CHUNK;
 use crate::seek::source::Source;
+
+/// Bytes that may lie before wanted ones and be received with them.
+const SKIP: usize = 64;
 
 impl Engine {
     /// Fills `into` with the bytes at the head, holes skipped; 0 is the end of the stream.
@@ -77,6 +80,45 @@ impl Engine {
         self.holes.received(n as u64);
         *dry = (n as u64) < wanted;
         Ok(n)
+    }
+
+    /// Receives bytes that somebody takes who makes do with a part of them, if nothing else that is still wanted lies before
+    /// them in the source: they need not be looked at there first, and their memory is free at once. `None`: they do not
+    /// lie there.
+    pub(super) fn receive_in_front(
+        &mut self,
+        source: &mut impl Source,
+        attempt: &Attempt,
+        into: &mut Scatter<'_, '_>,
+    ) -> Result<Option<usize>, Errno> {
+        let Attempt { span, flags, .. } = *attempt;
+        let is_in_front = flags.partial
+            && !flags.peek
+            && flags.skip <= SKIP as u64
+            && into.filled() == 0
+            && span.start == self.holes.taken_until(self.front)
+            && self.drained.has_room();
+        if !is_in_front {
+            return Ok(None);
+        }
+        self.discard_taken(source)?;
+        self.say_late()?;
+        let mut skip = [0; SKIP];
+        let skip = &mut skip[..flags.skip as usize];
+        let wanted = span.len() - flags.skip;
+        let Some(n) = source.receive_behind(skip, into, wanted)? else { return Ok(None) };
+        let end = span.start + n as u64;
+        if into.filled() > 0 {
+            self.front = end;
+            self.holes.take(Span { start: span.start, end }).map_err(errno)?;
+        } else if n > 0 {
+            // It has received what nobody wants without the others.
+            self.drained.room(self.front)?[..n].copy_from_slice(&skip[..n]);
+            self.drained.filled(n);
+            self.front = end;
+            return Err(Errno::AGAIN);
+        }
+        Ok(Some(into.filled()))
     }
 
     /// As [`Self::recv`], but the bytes stay.

@@ -167,6 +167,8 @@ impl Engine {
                     there.end = self.front.clamp(span.start, span.end);
                     stopped = Stopped::Missing;
                 }
+            } else if let Some(n) = self.receive_in_front(source, &attempt, into)? {
+                return Ok(n);
             } else if source.begins_small()? {
                 self.drain_small(source)?;
             } else if !flags.peek && flags.skip == 0 && into.filled() == 0 && span.start >= self.front {
