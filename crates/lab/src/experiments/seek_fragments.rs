@@ -25,6 +25,20 @@ const MODES: [Mode; 4] = [
 /// N.
 const SKIP: u64 = 8;
 
+/// Pieces that a connection is to bring at most. A receiver that sleeps for what has not all come stops the sender: that
+/// takes a tenth of a millisecond for each.
+const PIECES: u64 = 50_000;
+
+/// Bytes that come in the time of a piece.
+const PIECE_TIME: u64 = 20_000;
+
+/// Messages of a connection: as many as in the paper, or whole groups, two of them at least.
+fn messages(size: u64, piece: u64) -> u64 {
+    let group = SKIP + 1;
+    let most = PIECES / size.div_ceil(piece);
+    (most / group * group).clamp(2 * group, MESSAGES)
+}
+
 const SIZES: [u64; 3] = [4 << 10, 64 << 10, 256 << 10];
 
 impl Experiment for SeekFragments {
@@ -49,12 +63,13 @@ impl Experiment for SeekFragments {
         let pieces: &[u64] =
             context.pick(&[256, 64 << 10], &[64, 256, 1 << 10, 1460, 4 << 10, 16 << 10, 64 << 10]);
         let sizes: &[u64] = context.pick(&SIZES[..2], &SIZES);
-        let case = |size: u64, piece: u64| Case {
-            plan: Plan { piece: Some(piece), ..Plan::search(size, SKIP) },
-            modes: MODES.to_vec(),
-            x: piece as f64,
-            // The sender needs much longer than the receiver for small pieces.
-            repetitions: effort.repetitions(Plan::search(size + size / piece * 1000, SKIP)),
+        let case = |size: u64, piece: u64| {
+            let messages = messages(size, piece);
+            let plan = Plan { piece: Some(piece), messages, ..Plan::search(size, SKIP) };
+            // A stopped sender takes much longer for small pieces than their bytes do.
+            let weight = size + size / piece * PIECE_TIME;
+            let repetitions = effort.repetitions(Plan { messages, ..Plan::search(weight, SKIP) });
+            Case { plan, modes: MODES.to_vec(), x: piece as f64, repetitions }
         };
         let cases: Vec<Case> =
             sizes.iter().flat_map(|&size| pieces.iter().map(move |&piece| case(size, piece))).collect();
@@ -66,9 +81,12 @@ impl Experiment for SeekFragments {
         parameters.insert("sizes".to_owned(), sizes.into());
         parameters.insert("pieces".to_owned(), pieces.into());
         parameters.insert("messages skipped".to_owned(), SKIP.into());
-        parameters.insert("messages per connection".to_owned(), MESSAGES.into());
-        let repetitions = cases.iter().map(|case| (case.plan.describe(), Value::from(case.repetitions)));
-        parameters.insert("connections per value".to_owned(), repetitions.collect());
+        let work = |case: &Case| {
+            let numbers = vec![Value::from(case.repetitions), Value::from(case.plan.messages)];
+            (case.plan.describe(), Value::from(numbers))
+        };
+        parameters
+            .insert("connections per value, messages of each".to_owned(), cases.iter().map(work).collect());
         let rows = samples.rows(POOL);
         let mut figures: Vec<Figure> =
             BASELINES.into_iter().map(|baseline| figure(&reductions, baseline, sizes)).collect();
@@ -147,4 +165,16 @@ fn summary(reductions: &[Reduction], sizes: &[u64], pieces: &[u64]) -> Vec<Key> 
         ),
     ]
     .concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn small_pieces_make_fewer_messages() {
+        assert_eq!(messages(4 << 10, 64 << 10), MESSAGES);
+        assert_eq!(messages(64 << 10, 64), 45);
+        assert_eq!(messages(256 << 10, 64), 18);
+    }
 }
