@@ -3,6 +3,7 @@
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 
 #include "net.h"
@@ -357,5 +358,37 @@ TEST(wait_low_water)
 	ASSERT(!wait_for(pair.rx, POLLIN, 0));
 	set_option(pair.rx, SOL_SOCKET, SO_RCVLOWAT, 1);
 	ASSERT(wait_for(pair.rx, POLLIN, 0));
+	pair_close(pair);
+}
+
+/* Moves all that has arrived to segments, and takes nothing. */
+static void skip_all(int fd)
+{
+	uint8_t byte;
+
+	ASSERT_ERRNO(seek_recv(fd, &byte, 1, TCP_SEEK_DONTWAIT, 1000000000), ENOBUFS);
+}
+
+/* A reader whose memory ends has taken something all the same. */
+TEST(wait_range_taken_in_part)
+{
+	struct pair pair = pair_default();
+	static struct sleeper s = { .len = 4000, .at = 1500 };
+	uint8_t *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	ASSERT(page != MAP_FAILED);
+	ASSERT_EQ(munmap(page + 4096, 4096), 0);
+	s.fd = pair.rx;
+	send_stream(pair.tx, 0, 3000);
+	await_arrived(pair.rx, 3000);
+	skip_all(pair.rx);
+	send_stream(pair.tx, 3000, 100);
+	await_arrived(pair.rx, 3100);
+	start(&s);
+	ASSERT_EQ(recv(pair.rx, page + 4096 - 3050, 3100, 0), 3000);
+	join(&s);
+	ASSERT_EQ(s.result, -1);
+	ASSERT_EQ(s.error, ENXIO);
 	pair_close(pair);
 }

@@ -98,6 +98,7 @@ static ssize_t receive(struct sock *sk, struct seek_stream *st, size_t len,
 {
 	u64 pos = seek_head(st);
 	size_t done = 0;
+	int err = 0;
 
 	while (done < len) {
 		u64 end = seek_contiguous(sk, st, pos, pos + len - done);
@@ -112,13 +113,15 @@ static ssize_t receive(struct sock *sk, struct seek_stream *st, size_t len,
 			seek_take(sk, st, pos, pos + n, &none);
 		}
 		done += n;
-		if (n < want)
-			return done ?: -EFAULT;
+		if (n < want) {
+			err = -EFAULT;
+			break;
+		}
 		pos = next_live(st, pos + n);
 	}
 	if (done && !peek)
 		seek_taken(sk, st);
-	return done;
+	return done ?: err;
 }
 
 static int receive_locked(struct sock *sk, struct seek_stream *st,
