@@ -392,3 +392,26 @@ TEST(wait_range_taken_in_part)
 	ASSERT_EQ(s.error, ENXIO);
 	pair_close(pair);
 }
+
+/* A call that fails may have moved bytes; those who wait for more are woken. */
+TEST(wait_low_water_after_failure)
+{
+	for (int i = 0; i < 2; i++) {
+		struct pair pair = pair_default();
+		struct epoll_event event = { .events = EPOLLIN };
+		int set = epoll_create1(0);
+
+		set_option(pair.rx, SOL_SOCKET, SO_RCVLOWAT, 1000);
+		ASSERT_EQ(epoll_ctl(set, EPOLL_CTL_ADD, pair.rx, &event), 0);
+		send_stream(pair.tx, 0, 800);
+		await_arrived(pair.rx, 800);
+		if (i)
+			skip_all(pair.rx);
+		else
+			ASSERT_ERRNO(seek_recv(pair.rx, (void *)16, 1, 0, 799), EFAULT);
+		send_stream(pair.tx, 800, 300);
+		ASSERT_EQ(epoll_wait(set, &event, 1, 5000), 1);
+		close(set);
+		pair_close(pair);
+	}
+}

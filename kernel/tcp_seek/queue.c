@@ -106,9 +106,12 @@ int seek_drain(struct sock *sk, struct seek_stream *st, u64 limit)
 		else
 			consume_skb(skb);
 	}
-	/* To TCP this is a reader who keeps pace: the buffer may grow. */
-	if (st->tcp_pos != from)
+	if (st->tcp_pos != from) {
+		/* The caller may yet fail, and take nothing. */
+		seek_set_lowat(sk, st);
+		/* To TCP this is a reader who keeps pace: the buffer may grow. */
 		tcp_read_done(sk, 0);
+	}
 	return err;
 }
 

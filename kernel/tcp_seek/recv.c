@@ -13,7 +13,7 @@
  * TCP wakes nobody before sk_rcvlowat bytes are in its queue. It must count
  * what is in segments as well, and a sleeper may wait for less than that.
  */
-static void set_lowat(struct sock *sk, struct seek_stream *st)
+void seek_set_lowat(struct sock *sk, struct seek_stream *st)
 {
 	int lowat = st->sleepers ? 1 : st->lowat - (int)st->bytes;
 
@@ -26,10 +26,10 @@ int seek_wait(struct sock *sk, struct seek_stream *st, long *timeo)
 	int err;
 
 	st->sleepers++;
-	set_lowat(sk, st);
+	seek_set_lowat(sk, st);
 	err = sk_wait_data(sk, timeo, skb_peek_tail(&sk->sk_receive_queue));
 	st->sleepers--;
-	set_lowat(sk, st);
+	seek_set_lowat(sk, st);
 	seek_sync(sk, st);
 	return err;
 }
@@ -37,7 +37,7 @@ int seek_wait(struct sock *sk, struct seek_stream *st, long *timeo)
 /* After bytes were taken: somebody may be waiting for them in vain. */
 void seek_taken(struct sock *sk, struct seek_stream *st)
 {
-	set_lowat(sk, st);
+	seek_set_lowat(sk, st);
 	if (st->sleepers)
 		sk->sk_data_ready(sk);
 }
@@ -261,7 +261,7 @@ int seek_set_rcvlowat(struct sock *sk, int val)
 		return err;
 	/* TCP has limited it to half of the buffer. */
 	WRITE_ONCE(st->lowat, sk->sk_rcvlowat);
-	set_lowat(sk, st);
+	seek_set_lowat(sk, st);
 	if (is_readable(sk))
 		sk->sk_data_ready(sk);
 	return 0;

@@ -183,6 +183,7 @@ ssize_t seek_range(struct sock *sk, struct seek_stream *st,
 		   struct seek_request *req);
 
 /* recv.c */
+void seek_set_lowat(struct sock *sk, struct seek_stream *st);
 int seek_wait(struct sock *sk, struct seek_stream *st, long *timeo);
 void seek_taken(struct sock *sk, struct seek_stream *st);
 int seek_recvmsg(struct sock *sk, struct msghdr *msg, size_t len, int flags,
