@@ -415,3 +415,47 @@ TEST(wait_low_water_after_failure)
 		pair_close(pair);
 	}
 }
+
+struct watcher {
+	pthread_t thread;
+	int fd;
+	bool stop;
+	unsigned long looks, missed;
+};
+
+static void *watch(void *arg)
+{
+	struct watcher *w = arg;
+
+	while (!__atomic_load_n(&w->stop, __ATOMIC_ACQUIRE)) {
+		w->looks++;
+		w->missed += !wait_for(w->fd, POLLIN, 0);
+	}
+	return NULL;
+}
+
+/* Bytes that stay are there all the time, while others are taken. */
+TEST(wait_poll_steady)
+{
+	struct watcher w = {};
+
+	for (int i = 0; i < 3; i++) {
+		struct pair pair = pair_default();
+		uint8_t buf[2];
+
+		send_stream(pair.tx, 0, 15000);
+		await_arrived(pair.rx, 15000);
+		set_option(pair.rx, SOL_SOCKET, SO_RCVLOWAT, 10000);
+		ASSERT(wait_for(pair.rx, POLLIN, 5000));
+		w.fd = pair.rx;
+		w.stop = false;
+		ASSERT_EQ(pthread_create(&w.thread, NULL, watch, &w), 0);
+		for (uint64_t at = 1; at < 2000; at += 2)
+			ASSERT_EQ(seek_recv(pair.rx, buf, 1, TCP_SEEK_POSITION, at), 1);
+		__atomic_store_n(&w.stop, true, __ATOMIC_RELEASE);
+		pthread_join(w.thread, NULL);
+		pair_close(pair);
+	}
+	printf("# %lu looks\n", w.looks);
+	ASSERT_EQ(w.missed, 0);
+}
