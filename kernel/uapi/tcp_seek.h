@@ -49,7 +49,8 @@
  * EINVAL	a flag is unknown, or TCP_SEEK_TRUNC and TCP_SEEK_IOVEC come
  *		together; len is more than SSIZE_MAX; the range ends behind
  *		position 2^64 - 1; the struct is too short
- * E2BIG	the struct is longer than the module knows and the rest is not 0
+ * E2BIG	the struct is longer than the module knows and the rest is not 0,
+ *		or it is longer than a page
  * EFAULT	a pointer is not valid
  * EINTR	a signal came
  * ECONNRESET and others as recv(2)
