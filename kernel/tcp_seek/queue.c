@@ -6,6 +6,32 @@
  */
 #include "stream.h"
 
+/*
+ * Bytes in sk_receive_queue that were not read. The stream ends at a FIN: TCP
+ * lets a peer repeat it one octet further on, with the octets before it, but
+ * gives them to nobody. All buffers behind the first FIN have one.
+ */
+u32 seek_queued(const struct sock *sk)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	const struct sk_buff *skb;
+	u32 end = tp->rcv_nxt;
+
+	if (sock_flag(sk, SOCK_DONE)) {
+		skb_queue_reverse_walk(&sk->sk_receive_queue, skb) {
+			if (!(TCP_SKB_CB(skb)->tcp_flags & TCPHDR_FIN))
+				break;
+			end = TCP_SKB_CB(skb)->end_seq - 1;
+		}
+	}
+	return after(end, tp->copied_seq) ? end - tp->copied_seq : 0;
+}
+
+u64 seek_arrived(const struct sock *sk, const struct seek_stream *st)
+{
+	return st->tcp_pos + seek_queued(sk);
+}
+
 /* TCP's own readers do this after each buffer. */
 static void seek_advanced(struct sock *sk, struct seek_stream *st, u64 pos)
 {
@@ -42,7 +68,9 @@ void seek_eat_fin(struct sock *sk, struct seek_stream *st)
 	if (!sock_flag(sk, SOCK_DONE) || seek_queued(sk) ||
 	    skb_queue_empty(&sk->sk_receive_queue))
 		return;
-	tcp_read_done(sk, 1);
+	/* One at a time. */
+	while (!skb_queue_empty(&sk->sk_receive_queue))
+		tcp_read_done(sk, 1);
 	seek_advanced(sk, st, st->tcp_pos);
 }
 

@@ -42,14 +42,9 @@ void seek_taken(struct sock *sk, struct seek_stream *st)
 		sk->sk_data_ready(sk);
 }
 
-/* Without the lock, bytes that are just being moved must not be missed. */
 static u32 unread(const struct sock *sk, const struct seek_stream *st)
 {
-	u32 queued = seek_queued(sk);
-
-	/* Pairs with seek_drain(). */
-	smp_rmb();
-	return queued + READ_ONCE(st->bytes);
+	return seek_queued(sk) + st->bytes;
 }
 
 /*
@@ -213,16 +208,27 @@ int seek_recvmsg(struct sock *sk, struct msghdr *msg, size_t len, int flags,
 	return ret;
 }
 
+/*
+ * Without the lock: bytes that are just being moved must not be missed. After a
+ * FIN the answer does not matter.
+ */
 static bool is_readable(const struct sock *sk)
 {
 	const struct seek_stream *st = seek_stream(sk);
-	u32 n = unread(sk, st);
+	const struct tcp_sock *tp = tcp_sk(sk);
+	u32 n = READ_ONCE(tp->rcv_nxt) - READ_ONCE(tp->copied_seq);
 
+	/* The first may be older than the second. */
+	if ((s32)n < 0)
+		n = 0;
+	/* Pairs with seek_drain(). */
+	smp_rmb();
+	n += READ_ONCE(st->bytes);
 	if (!n)
 		return false;
 	/* Without room for more, waiting for more would be in vain. */
 	return n >= READ_ONCE(st->lowat) || tcp_rmem_pressure(sk) ||
-	       tcp_receive_window(tcp_sk(sk)) <= inet_csk(sk)->icsk_ack.rcv_mss;
+	       tcp_receive_window(tp) <= inet_csk(sk)->icsk_ack.rcv_mss;
 }
 
 __poll_t seek_poll(struct file *file, struct socket *sock, poll_table *wait)
