@@ -88,6 +88,13 @@ static int adopt(struct sock *sk, struct seek_stream *st, struct sk_buff *skb,
 		return 0;
 	}
 
+	/*
+	 * Into an empty queue TCP takes the next buffer whatever the limits of
+	 * memory, of all sockets and of the cgroup, for its readers have freed
+	 * what was there. This one stays, so there must be memory for another.
+	 */
+	if (!sk_rmem_schedule(sk, skb, skb->truesize))
+		return -ENOBUFS;
 	seg = seek_segment_alloc(seek_gfp(sk));
 	if (!seg)
 		return -ENOMEM;
