@@ -422,3 +422,40 @@ TEST(hostile_behind_fin)
 		peer_close(&peer);
 	}
 }
+
+/*
+ * Other sockets have used up the memory of TCP, so that it drops what comes to
+ * a queue with something in it: a seeker must not wait for it.
+ */
+TEST(hostile_memory_of_others)
+{
+	static uint8_t zeros[60000];
+	static struct waiter w;
+	struct pair others[30];
+	struct tcp_mem before = get_tcp_mem();
+	struct peer peer;
+	pthread_t thread;
+
+	peer_open(&peer, 0);
+	for (int i = 0; i < 30; i++) {
+		others[i] = pair_default();
+		send_all(others[i].tx, zeros, sizeof(zeros));
+		await_arrived(others[i].rx, sizeof(zeros));
+	}
+	set_tcp_mem((struct tcp_mem){ { 10, 20, 30 } });
+	set_timeout(peer.socket, 10000);
+	w = (struct waiter){ .fd = peer.socket, .at = 5000, .len = 10 };
+	pthread_create(&thread, NULL, wait_for_range, &w);
+	while (!__atomic_load_n(&w.done, __ATOMIC_ACQUIRE)) {
+		peer_send(&peer, peer.acked, 1000, PEER_ACK, 0);
+		wait_for(peer.tun, POLLIN, 5);
+		peer_hear(&peer);
+	}
+	pthread_join(thread, NULL);
+	set_tcp_mem(before);
+	ASSERT_EQ(w.result, -1);
+	ASSERT_EQ(w.error, ENOBUFS);
+	for (int i = 0; i < 30; i++)
+		pair_close(others[i]);
+	peer_close(&peer);
+}

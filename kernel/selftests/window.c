@@ -263,15 +263,6 @@ TEST(window_too_many_holes)
 	pair_close(pair);
 }
 
-static void write_limits(const char *text)
-{
-	int fd = open("/proc/sys/net/ipv4/tcp_mem", O_WRONLY);
-
-	ASSERT(fd >= 0);
-	ASSERT_EQ(write(fd, text, strlen(text)), strlen(text));
-	close(fd);
-}
-
 static long pages(void)
 {
 	FILE *file = fopen("/proc/net/sockstat", "r");
@@ -319,18 +310,13 @@ static long crowd(bool seeking)
 /* TCP takes what comes to an empty queue whatever its memory; ours is not empty. */
 TEST_SECONDS(window_memory_of_all, 60)
 {
-	char before[64] = {}, limits[64];
-	int fd = open("/proc/sys/net/ipv4/tcp_mem", O_RDONLY);
+	struct tcp_mem before = get_tcp_mem();
 	long plain, seeking;
 
-	ASSERT(fd >= 0);
-	ASSERT(read(fd, before, sizeof(before) - 1) > 0);
-	close(fd);
-	snprintf(limits, sizeof(limits), "%d %d %d", LIMIT / 2, LIMIT / 4 * 3, LIMIT);
-	write_limits(limits);
+	set_tcp_mem((struct tcp_mem){ { LIMIT / 2, LIMIT / 4 * 3, LIMIT } });
 	plain = crowd(false);
 	seeking = crowd(true);
-	write_limits(before);
+	set_tcp_mem(before);
 	printf("# limit %d pages; without seeking %ld, with %ld\n", LIMIT, plain, seeking);
 	ASSERT(seeking < plain + LIMIT / 4);
 }
