@@ -144,6 +144,7 @@ TEST(basic_flags)
 	struct pair pair = pair_default();
 	struct tcp_seek_recv call = { .version = TCP_SEEK_VERSION };
 	struct { struct tcp_seek_recv recv; uint64_t more; } large = {};
+	static struct { struct tcp_seek_recv recv; uint8_t more[65536]; } long_call;
 	socklen_t size = sizeof(call);
 	struct iovec iov[2];
 	uint8_t buf[100], other[100];
@@ -211,6 +212,9 @@ TEST(basic_flags)
 	ASSERT_EQ(getsockopt(pair.rx, SOL_TCP_SEEK, TCP_SEEK_RECV, &large, &size), 0);
 	large.more = 1;
 	ASSERT_ERRNO(getsockopt(pair.rx, SOL_TCP_SEEK, TCP_SEEK_RECV, &large, &size), E2BIG);
+	long_call.recv.version = TCP_SEEK_VERSION;
+	size = sizeof(long_call);
+	ASSERT_ERRNO(getsockopt(pair.rx, SOL_TCP_SEEK, TCP_SEEK_RECV, &long_call, &size), E2BIG);
 	size = sizeof(call);
 	ASSERT_ERRNO(getsockopt(pair.rx, SOL_TCP_SEEK, 77, &call, &size), ENOPROTOOPT);
 	ASSERT_ERRNO(getsockopt(pair.rx, SOL_TCP_SEEK, TCP_SEEK_RECV, (void *)8, &size), EFAULT);

@@ -387,3 +387,75 @@ TEST(hostile_reset_anywhere)
 		peer_close(&peer);
 	}
 }
+
+/* What comes behind a FIN is not part of the stream, even with another FIN. */
+TEST(hostile_behind_fin)
+{
+	for (int i = 0; i < 4; i++) {
+		struct peer peer;
+		uint8_t buf[200];
+		ssize_t n;
+
+		peer_open(&peer, 0);
+		peer_send(&peer, 0, 100, PEER_FIN | PEER_ACK, 0);
+		/* One octet more each: that where the last FIN was. */
+		for (int j = 0; j < 3; j++)
+			peer_send(&peer, 100 + j, 1, PEER_FIN | PEER_ACK, 0);
+		while (peer.acked < 104) {
+			ASSERT(wait_for(peer.tun, POLLIN, 10000));
+			peer_hear(&peer);
+		}
+		ASSERT_EQ(extent(peer.socket).arrived, 100);
+		ASSERT_EQ(unread(peer.socket), 100);
+		if (i == 1)
+			ASSERT_EQ(seek_recv(peer.socket, buf, 200, 0, 90), 10);
+		if (i == 2)
+			ASSERT_EQ(seek_recv(peer.socket, buf, 10, 0, 20), 10);
+		if (i == 3)
+			ASSERT_EQ(seek_recv(peer.socket, buf, 10, 0, 100), 0);
+		n = recv(peer.socket, buf, sizeof(buf), MSG_WAITALL);
+		ASSERT_EQ(n, i == 1 || i == 2 ? 90 : 100);
+		ASSERT_EQ(recv(peer.socket, buf, sizeof(buf), 0), 0);
+		ASSERT_EQ(seek_recv(peer.socket, buf, 10, 0, 0), 0);
+		ASSERT_EQ(extent(peer.socket).head, 100);
+		ASSERT_EQ(rmem(peer.socket), 0);
+		peer_close(&peer);
+	}
+}
+
+/*
+ * Other sockets have used up the memory of TCP, so that it drops what comes to
+ * a queue with something in it: a seeker must not wait for it.
+ */
+TEST(hostile_memory_of_others)
+{
+	static uint8_t zeros[60000];
+	static struct waiter w;
+	struct pair others[30];
+	struct tcp_mem before = get_tcp_mem();
+	struct peer peer;
+	pthread_t thread;
+
+	peer_open(&peer, 0);
+	for (int i = 0; i < 30; i++) {
+		others[i] = pair_default();
+		send_all(others[i].tx, zeros, sizeof(zeros));
+		await_arrived(others[i].rx, sizeof(zeros));
+	}
+	set_tcp_mem((struct tcp_mem){ { 10, 20, 30 } });
+	set_timeout(peer.socket, 10000);
+	w = (struct waiter){ .fd = peer.socket, .at = 5000, .len = 10 };
+	pthread_create(&thread, NULL, wait_for_range, &w);
+	while (!__atomic_load_n(&w.done, __ATOMIC_ACQUIRE)) {
+		peer_send(&peer, peer.acked, 1000, PEER_ACK, 0);
+		wait_for(peer.tun, POLLIN, 5);
+		peer_hear(&peer);
+	}
+	pthread_join(thread, NULL);
+	set_tcp_mem(before);
+	ASSERT_EQ(w.result, -1);
+	ASSERT_EQ(w.error, ENOBUFS);
+	for (int i = 0; i < 30; i++)
+		pair_close(others[i]);
+	peer_close(&peer);
+}

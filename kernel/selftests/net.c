@@ -167,6 +167,26 @@ uint32_t rmem(int fd)
 	return info[SK_MEMINFO_RMEM_ALLOC];
 }
 
+struct tcp_mem get_tcp_mem(void)
+{
+	FILE *file = fopen("/proc/sys/net/ipv4/tcp_mem", "r");
+	struct tcp_mem mem;
+
+	ASSERT(file);
+	ASSERT_EQ(fscanf(file, "%ld %ld %ld", &mem.limits[0], &mem.limits[1], &mem.limits[2]), 3);
+	fclose(file);
+	return mem;
+}
+
+void set_tcp_mem(struct tcp_mem mem)
+{
+	FILE *file = fopen("/proc/sys/net/ipv4/tcp_mem", "w");
+
+	ASSERT(file);
+	fprintf(file, "%ld %ld %ld\n", mem.limits[0], mem.limits[1], mem.limits[2]);
+	ASSERT_EQ(fclose(file), 0);
+}
+
 int get_option(int fd, int level, int name)
 {
 	int value;

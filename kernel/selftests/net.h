@@ -60,6 +60,13 @@ int unread(int fd);
 void await_arrived(int fd, uint64_t position);
 /* Memory charged to the socket's receive side. */
 uint32_t rmem(int fd);
+/* Pages that all sockets of TCP may have: low, under pressure, at most. */
+struct tcp_mem {
+	long limits[3];
+};
+
+struct tcp_mem get_tcp_mem(void);
+void set_tcp_mem(struct tcp_mem mem);
 int get_option(int fd, int level, int name);
 void set_option(int fd, int level, int name, int value);
 /* Milliseconds; for what must not wait for ever. */

@@ -3,6 +3,7 @@
 #include <netinet/tcp.h>
 #include <pthread.h>
 #include <sys/epoll.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 
 #include "net.h"
@@ -358,4 +359,103 @@ TEST(wait_low_water)
 	set_option(pair.rx, SOL_SOCKET, SO_RCVLOWAT, 1);
 	ASSERT(wait_for(pair.rx, POLLIN, 0));
 	pair_close(pair);
+}
+
+/* Moves all that has arrived to segments, and takes nothing. */
+static void skip_all(int fd)
+{
+	uint8_t byte;
+
+	ASSERT_ERRNO(seek_recv(fd, &byte, 1, TCP_SEEK_DONTWAIT, 1000000000), ENOBUFS);
+}
+
+/* A reader whose memory ends has taken something all the same. */
+TEST(wait_range_taken_in_part)
+{
+	struct pair pair = pair_default();
+	static struct sleeper s = { .len = 4000, .at = 1500 };
+	uint8_t *page = mmap(NULL, 8192, PROT_READ | PROT_WRITE,
+			     MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+	ASSERT(page != MAP_FAILED);
+	ASSERT_EQ(munmap(page + 4096, 4096), 0);
+	s.fd = pair.rx;
+	send_stream(pair.tx, 0, 3000);
+	await_arrived(pair.rx, 3000);
+	skip_all(pair.rx);
+	send_stream(pair.tx, 3000, 100);
+	await_arrived(pair.rx, 3100);
+	start(&s);
+	ASSERT_EQ(recv(pair.rx, page + 4096 - 3050, 3100, 0), 3000);
+	join(&s);
+	ASSERT_EQ(s.result, -1);
+	ASSERT_EQ(s.error, ENXIO);
+	pair_close(pair);
+}
+
+/* A call that fails may have moved bytes; those who wait for more are woken. */
+TEST(wait_low_water_after_failure)
+{
+	for (int i = 0; i < 2; i++) {
+		struct pair pair = pair_default();
+		struct epoll_event event = { .events = EPOLLIN };
+		int set = epoll_create1(0);
+
+		set_option(pair.rx, SOL_SOCKET, SO_RCVLOWAT, 1000);
+		ASSERT_EQ(epoll_ctl(set, EPOLL_CTL_ADD, pair.rx, &event), 0);
+		send_stream(pair.tx, 0, 800);
+		await_arrived(pair.rx, 800);
+		if (i)
+			skip_all(pair.rx);
+		else
+			ASSERT_ERRNO(seek_recv(pair.rx, (void *)16, 1, 0, 799), EFAULT);
+		send_stream(pair.tx, 800, 300);
+		ASSERT_EQ(epoll_wait(set, &event, 1, 5000), 1);
+		close(set);
+		pair_close(pair);
+	}
+}
+
+struct watcher {
+	pthread_t thread;
+	int fd;
+	bool stop;
+	unsigned long looks, missed;
+};
+
+static void *watch(void *arg)
+{
+	struct watcher *w = arg;
+
+	while (!__atomic_load_n(&w->stop, __ATOMIC_ACQUIRE)) {
+		w->looks++;
+		w->missed += !wait_for(w->fd, POLLIN, 0);
+	}
+	return NULL;
+}
+
+/* Bytes that stay are there all the time, while others are taken. */
+TEST(wait_poll_steady)
+{
+	struct watcher w = {};
+
+	for (int i = 0; i < 3; i++) {
+		struct pair pair = pair_default();
+		uint8_t buf[2];
+
+		send_stream(pair.tx, 0, 15000);
+		await_arrived(pair.rx, 15000);
+		set_option(pair.rx, SOL_SOCKET, SO_RCVLOWAT, 10000);
+		ASSERT(wait_for(pair.rx, POLLIN, 5000));
+		w.fd = pair.rx;
+		w.stop = false;
+		ASSERT_EQ(pthread_create(&w.thread, NULL, watch, &w), 0);
+		for (uint64_t at = 1; at < 2000; at += 2)
+			ASSERT_EQ(seek_recv(pair.rx, buf, 1, TCP_SEEK_POSITION, at), 1);
+		__atomic_store_n(&w.stop, true, __ATOMIC_RELEASE);
+		pthread_join(w.thread, NULL);
+		pair_close(pair);
+	}
+	printf("# %lu looks\n", w.looks);
+	ASSERT_EQ(w.missed, 0);
 }

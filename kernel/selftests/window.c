@@ -262,3 +262,61 @@ TEST(window_too_many_holes)
 	ASSERT_EQ(rmem(pair.rx), 0);
 	pair_close(pair);
 }
+
+static long pages(void)
+{
+	FILE *file = fopen("/proc/net/sockstat", "r");
+	char line[256];
+	long n = -1;
+
+	ASSERT(file);
+	while (fgets(line, sizeof(line), file))
+		sscanf(line, "TCP: inuse %*d orphan %*d tw %*d alloc %*d mem %ld", &n);
+	fclose(file);
+	ASSERT(n >= 0);
+	return n;
+}
+
+enum { CROWD = 200, LIMIT = 1024 };
+
+/* As much as goes to many sockets; returns the most memory that TCP ever had. */
+static long crowd(bool seeking)
+{
+	struct pair pairs[CROWD];
+	static uint8_t buf[3000];
+	long most = 0;
+
+	for (int i = 0; i < CROWD; i++) {
+		pairs[i] = pair_default();
+		set_nonblocking(pairs[i].tx);
+	}
+	for (int round = 0; round < 100; round++) {
+		for (int i = 0; i < CROWD; i++) {
+			struct tcp_seek_extent e;
+
+			send(pairs[i].tx, buf, sizeof(buf), 0);
+			e = extent(pairs[i].rx);
+			if (seeking && e.arrived > e.head + 1)
+				seek_recv(pairs[i].rx, buf, 1, TCP_SEEK_DONTWAIT | TCP_SEEK_POSITION, e.arrived - 1);
+		}
+		if (pages() > most)
+			most = pages();
+	}
+	for (int i = 0; i < CROWD; i++)
+		pair_close(pairs[i]);
+	return most;
+}
+
+/* TCP takes what comes to an empty queue whatever its memory; ours is not empty. */
+TEST_SECONDS(window_memory_of_all, 60)
+{
+	struct tcp_mem before = get_tcp_mem();
+	long plain, seeking;
+
+	set_tcp_mem((struct tcp_mem){ { LIMIT / 2, LIMIT / 4 * 3, LIMIT } });
+	plain = crowd(false);
+	seeking = crowd(true);
+	set_tcp_mem(before);
+	printf("# limit %d pages; without seeking %ld, with %ld\n", LIMIT, plain, seeking);
+	ASSERT(seeking < plain + LIMIT / 4);
+}

@@ -113,8 +113,9 @@ static bool make_dense(struct sock *sk, struct seek_stream *st,
 		*front = (struct seek_segment) {
 			.pos = seg->pos, .skb = skb, .len = n, .own = true,
 		};
-		seek_resize(st, seg, n, seg->len - n);
+		/* In this order, seek_poll() never counts too few. */
 		seek_link(st, front, seg->node.prev);
+		seek_resize(st, seg, n, seg->len - n);
 	}
 }
 
@@ -169,8 +170,8 @@ void seek_squeeze(struct sock *sk, struct seek_stream *st)
 			u32 len = seg->len;
 
 			consume_skb(seg->skb);
-			seek_unlink(st, seg);
 			seek_resize(st, prev, 0, prev->len + len);
+			seek_unlink(st, seg);
 			continue;
 		}
 		seek_compact(sk, st, seg, SEEK_WASTE_SQUEEZED);

@@ -6,6 +6,32 @@
  */
 #include "stream.h"
 
+/*
+ * Bytes in sk_receive_queue that were not read. The stream ends at a FIN: TCP
+ * lets a peer repeat it one octet further on, with the octets before it, but
+ * gives them to nobody. All buffers behind the first FIN have one.
+ */
+u32 seek_queued(const struct sock *sk)
+{
+	const struct tcp_sock *tp = tcp_sk(sk);
+	const struct sk_buff *skb;
+	u32 end = tp->rcv_nxt;
+
+	if (sock_flag(sk, SOCK_DONE)) {
+		skb_queue_reverse_walk(&sk->sk_receive_queue, skb) {
+			if (!(TCP_SKB_CB(skb)->tcp_flags & TCPHDR_FIN))
+				break;
+			end = TCP_SKB_CB(skb)->end_seq - 1;
+		}
+	}
+	return after(end, tp->copied_seq) ? end - tp->copied_seq : 0;
+}
+
+u64 seek_arrived(const struct sock *sk, const struct seek_stream *st)
+{
+	return st->tcp_pos + seek_queued(sk);
+}
+
 /* TCP's own readers do this after each buffer. */
 static void seek_advanced(struct sock *sk, struct seek_stream *st, u64 pos)
 {
@@ -42,7 +68,9 @@ void seek_eat_fin(struct sock *sk, struct seek_stream *st)
 	if (!sock_flag(sk, SOCK_DONE) || seek_queued(sk) ||
 	    skb_queue_empty(&sk->sk_receive_queue))
 		return;
-	tcp_read_done(sk, 1);
+	/* One at a time. */
+	while (!skb_queue_empty(&sk->sk_receive_queue))
+		tcp_read_done(sk, 1);
 	seek_advanced(sk, st, st->tcp_pos);
 }
 
@@ -60,6 +88,13 @@ static int adopt(struct sock *sk, struct seek_stream *st, struct sk_buff *skb,
 		return 0;
 	}
 
+	/*
+	 * Into an empty queue TCP takes the next buffer whatever the limits of
+	 * memory, of all sockets and of the cgroup, for its readers have freed
+	 * what was there. This one stays, so there must be memory for another.
+	 */
+	if (!sk_rmem_schedule(sk, skb, skb->truesize))
+		return -ENOBUFS;
 	seg = seek_segment_alloc(seek_gfp(sk));
 	if (!seg)
 		return -ENOMEM;
@@ -106,9 +141,12 @@ int seek_drain(struct sock *sk, struct seek_stream *st, u64 limit)
 		else
 			consume_skb(skb);
 	}
-	/* To TCP this is a reader who keeps pace: the buffer may grow. */
-	if (st->tcp_pos != from)
+	if (st->tcp_pos != from) {
+		/* The caller may yet fail, and take nothing. */
+		seek_set_lowat(sk, st);
+		/* To TCP this is a reader who keeps pace: the buffer may grow. */
 		tcp_read_done(sk, 0);
+	}
 	return err;
 }
 

@@ -13,7 +13,7 @@
  * TCP wakes nobody before sk_rcvlowat bytes are in its queue. It must count
  * what is in segments as well, and a sleeper may wait for less than that.
  */
-static void set_lowat(struct sock *sk, struct seek_stream *st)
+void seek_set_lowat(struct sock *sk, struct seek_stream *st)
 {
 	int lowat = st->sleepers ? 1 : st->lowat - (int)st->bytes;
 
@@ -26,10 +26,10 @@ int seek_wait(struct sock *sk, struct seek_stream *st, long *timeo)
 	int err;
 
 	st->sleepers++;
-	set_lowat(sk, st);
+	seek_set_lowat(sk, st);
 	err = sk_wait_data(sk, timeo, skb_peek_tail(&sk->sk_receive_queue));
 	st->sleepers--;
-	set_lowat(sk, st);
+	seek_set_lowat(sk, st);
 	seek_sync(sk, st);
 	return err;
 }
@@ -37,19 +37,14 @@ int seek_wait(struct sock *sk, struct seek_stream *st, long *timeo)
 /* After bytes were taken: somebody may be waiting for them in vain. */
 void seek_taken(struct sock *sk, struct seek_stream *st)
 {
-	set_lowat(sk, st);
+	seek_set_lowat(sk, st);
 	if (st->sleepers)
 		sk->sk_data_ready(sk);
 }
 
-/* Without the lock, bytes that are just being moved must not be missed. */
 static u32 unread(const struct sock *sk, const struct seek_stream *st)
 {
-	u32 queued = seek_queued(sk);
-
-	/* Pairs with seek_drain(). */
-	smp_rmb();
-	return queued + READ_ONCE(st->bytes);
+	return seek_queued(sk) + st->bytes;
 }
 
 /*
@@ -98,6 +93,7 @@ static ssize_t receive(struct sock *sk, struct seek_stream *st, size_t len,
 {
 	u64 pos = seek_head(st);
 	size_t done = 0;
+	int err = 0;
 
 	while (done < len) {
 		u64 end = seek_contiguous(sk, st, pos, pos + len - done);
@@ -112,13 +108,15 @@ static ssize_t receive(struct sock *sk, struct seek_stream *st, size_t len,
 			seek_take(sk, st, pos, pos + n, &none);
 		}
 		done += n;
-		if (n < want)
-			return done ?: -EFAULT;
+		if (n < want) {
+			err = -EFAULT;
+			break;
+		}
 		pos = next_live(st, pos + n);
 	}
 	if (done && !peek)
 		seek_taken(sk, st);
-	return done;
+	return done ?: err;
 }
 
 static int receive_locked(struct sock *sk, struct seek_stream *st,
@@ -210,16 +208,27 @@ int seek_recvmsg(struct sock *sk, struct msghdr *msg, size_t len, int flags,
 	return ret;
 }
 
+/*
+ * Without the lock: bytes that are just being moved must not be missed. After a
+ * FIN the answer does not matter.
+ */
 static bool is_readable(const struct sock *sk)
 {
 	const struct seek_stream *st = seek_stream(sk);
-	u32 n = unread(sk, st);
+	const struct tcp_sock *tp = tcp_sk(sk);
+	u32 n = READ_ONCE(tp->rcv_nxt) - READ_ONCE(tp->copied_seq);
 
+	/* The first may be older than the second. */
+	if ((s32)n < 0)
+		n = 0;
+	/* Pairs with seek_drain(). */
+	smp_rmb();
+	n += READ_ONCE(st->bytes);
 	if (!n)
 		return false;
 	/* Without room for more, waiting for more would be in vain. */
 	return n >= READ_ONCE(st->lowat) || tcp_rmem_pressure(sk) ||
-	       tcp_receive_window(tcp_sk(sk)) <= inet_csk(sk)->icsk_ack.rcv_mss;
+	       tcp_receive_window(tp) <= inet_csk(sk)->icsk_ack.rcv_mss;
 }
 
 __poll_t seek_poll(struct file *file, struct socket *sock, poll_table *wait)
@@ -258,7 +267,7 @@ int seek_set_rcvlowat(struct sock *sk, int val)
 		return err;
 	/* TCP has limited it to half of the buffer. */
 	WRITE_ONCE(st->lowat, sk->sk_rcvlowat);
-	set_lowat(sk, st);
+	seek_set_lowat(sk, st);
 	if (is_readable(sk))
 		sk->sk_data_ready(sk);
 	return 0;

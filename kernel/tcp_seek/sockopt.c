@@ -20,6 +20,9 @@ static int get_struct(void *to, int known, const char __user *from, int given)
 
 	if (given < known)
 		return -EINVAL;
+	/* As in bpf(2) and others: no program makes us compare gigabytes. */
+	if (given > PAGE_SIZE)
+		return -E2BIG;
 	if (given > known) {
 		err = check_zeroed_user(from + known, given - known);
 		if (err <= 0)

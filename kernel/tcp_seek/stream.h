@@ -66,24 +66,6 @@ static inline u64 seek_end(const struct seek_segment *seg)
 	return seg->pos + seg->len;
 }
 
-/* Bytes in sk_receive_queue that were not read, without a FIN. */
-static inline u32 seek_queued(const struct sock *sk)
-{
-	const struct tcp_sock *tp = tcp_sk(sk);
-	u32 n = READ_ONCE(tp->rcv_nxt) - READ_ONCE(tp->copied_seq);
-
-	/* Without the lock, the first may be older than the second. */
-	if ((s32)n <= 0)
-		return 0;
-	return n - sock_flag(sk, SOCK_DONE);
-}
-
-static inline u64 seek_arrived(const struct sock *sk,
-			       const struct seek_stream *st)
-{
-	return st->tcp_pos + seek_queued(sk);
-}
-
 static inline struct seek_segment *seek_first(const struct seek_stream *st)
 {
 	return list_empty(&st->segments) ? NULL :
@@ -148,6 +130,8 @@ void seek_compact(struct sock *sk, struct seek_stream *st,
 void seek_squeeze(struct sock *sk, struct seek_stream *st);
 
 /* queue.c */
+u32 seek_queued(const struct sock *sk);
+u64 seek_arrived(const struct sock *sk, const struct seek_stream *st);
 void seek_sync(struct sock *sk, struct seek_stream *st);
 void seek_eat_fin(struct sock *sk, struct seek_stream *st);
 int seek_drain(struct sock *sk, struct seek_stream *st, u64 limit);
@@ -183,6 +167,7 @@ ssize_t seek_range(struct sock *sk, struct seek_stream *st,
 		   struct seek_request *req);
 
 /* recv.c */
+void seek_set_lowat(struct sock *sk, struct seek_stream *st);
 int seek_wait(struct sock *sk, struct seek_stream *st, long *timeo);
 void seek_taken(struct sock *sk, struct seek_stream *st);
 int seek_recvmsg(struct sock *sk, struct msghdr *msg, size_t len, int flags,

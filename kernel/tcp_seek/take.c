@@ -57,8 +57,9 @@ static void split(struct seek_stream *st, struct seek_segment *seg,
 		.off = seg->off + skip, .len = seg->len - skip,
 	};
 	seg->own = false;
-	seek_resize(st, seg, 0, start - seg->pos);
+	/* In this order, seek_poll() never counts too few. */
 	seek_link(st, behind, &seg->node);
+	seek_resize(st, seg, 0, start - seg->pos);
 }
 
 static void drop(struct sock *sk, struct seek_stream *st,

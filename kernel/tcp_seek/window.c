@@ -110,13 +110,18 @@ static void grow(struct sock *sk, u64 need)
 		   max_t(u32, tp->window_clamp, tcp_win_from_space(sk, want)));
 }
 
-static bool is_overfull(const struct sock *sk)
+/* Whether TCP drops what comes, for want of memory here or of all sockets. */
+static bool is_overfull(struct sock *sk)
 {
-	return atomic_read(&sk->sk_rmem_alloc) > READ_ONCE(sk->sk_rcvbuf);
+	struct sk_buff *last = skb_peek_tail(&sk->sk_receive_queue);
+
+	return atomic_read(&sk->sk_rmem_alloc) > READ_ONCE(sk->sk_rcvbuf) ||
+	       /* What comes to an empty queue is taken all the same. */
+	       (last && !sk_rmem_schedule(sk, last, PAGE_SIZE));
 }
 
 /* Whether the peer can send need more bytes if memory is used as TCP expects. */
-static bool has_room(const struct sock *sk, u64 need)
+static bool has_room(struct sock *sk, u64 need)
 {
 	return !is_overfull(sk) &&
 	       (need <= tcp_receive_window(tcp_sk(sk)) || need <= room(sk));
@@ -126,11 +131,12 @@ static bool has_room(const struct sock *sk, u64 need)
  * Whether it can if memory is used better than that, which shows only when the
  * bytes are there: some can come, and all are not more than the memory.
  */
-static bool may_have_room(const struct sock *sk, u64 need)
+static bool may_have_room(struct sock *sk, u64 need)
 {
 	return has_room(sk, need) ||
-	       (room(sk) && need <= READ_ONCE(sk->sk_rcvbuf) -
-				    atomic_read(&sk->sk_rmem_alloc));
+	       (!is_overfull(sk) && room(sk) &&
+		need <= READ_ONCE(sk->sk_rcvbuf) -
+			atomic_read(&sk->sk_rmem_alloc));
 }
 
 /* The peer may be waiting for a window that it does not know of. */

@@ -45,11 +45,13 @@
  * ENXIO	some were received or taken before (with TCP_SEEK_PARTIAL: the
  *		first one)
  * ENOBUFS	they cannot arrive before something is taken out: the receive
- *		buffer has no room; or there would be too many holes
+ *		buffer has no room; or there would be too many holes; or TCP
+ *		has used up its memory (tcp_mem, cgroup)
  * EINVAL	a flag is unknown, or TCP_SEEK_TRUNC and TCP_SEEK_IOVEC come
  *		together; len is more than SSIZE_MAX; the range ends behind
  *		position 2^64 - 1; the struct is too short
- * E2BIG	the struct is longer than the module knows and the rest is not 0
+ * E2BIG	the struct is longer than the module knows and the rest is not 0,
+ *		or it is longer than a page
  * EFAULT	a pointer is not valid
  * EINTR	a signal came
  * ECONNRESET and others as recv(2)
