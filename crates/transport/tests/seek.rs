@@ -556,6 +556,25 @@ fn a_range_behind_what_memory_holds_is_an_error() {
     assert_eq!(seek.try_recv(&mut [IoSliceMut::new(&mut [0; 1])], false), Err(Errno::AGAIN));
 }
 
+/// Bytes that nobody wants, without any that somebody does, of whatever there is.
+#[test]
+fn what_nobody_wants_is_taken_alone() {
+    for kind in kinds() {
+        let pair = Pair::new(kind);
+        let (sender, receiver) = pair.ends(kind, 1 << 20);
+        let seek = receiver.seek();
+        send_all(sender, b"ab");
+        let skip = SeekFlags { partial: true, skip: 1, ..TAKE };
+        while seek.extent().unwrap().arrived < 2 {
+            std::thread::yield_now();
+        }
+        assert_eq!(seek.try_seek(At::Offset(0), &mut [], skip), Ok(0), "{kind:?}");
+        let mut buf = [0; 2];
+        assert_eq!(seek.try_recv(&mut [IoSliceMut::new(&mut buf)], false), Ok(1), "{kind:?}");
+        assert_eq!(buf[0], b'b', "{kind:?}");
+    }
+}
+
 /// A sender that is so slow that it might have been stopped, and no memory to find that out with.
 #[test]
 fn a_slow_sender_is_not_a_lack_of_memory() {

@@ -95,6 +95,7 @@ impl Engine {
         let is_in_front = flags.partial
             && !flags.peek
             && flags.skip <= SKIP as u64
+            && span.len() > flags.skip
             && into.filled() == 0
             && span.start == self.holes.taken_until(self.front)
             && self.drained.has_room();
