@@ -307,7 +307,11 @@ static long crowd(bool seeking)
 	return most;
 }
 
-/* TCP takes what comes to an empty queue whatever its memory; ours is not empty. */
+/*
+ * TCP takes what comes to an empty queue whatever its memory; ours is not empty.
+ * Without a limit all that was sent would be here, 8000 pages. Each processor
+ * counts up to 256 pages of its own, so equal amounts can look unlike.
+ */
 TEST_SECONDS(window_memory_of_all, 60)
 {
 	struct tcp_mem before = get_tcp_mem();
@@ -318,5 +322,5 @@ TEST_SECONDS(window_memory_of_all, 60)
 	seeking = crowd(true);
 	set_tcp_mem(before);
 	printf("# limit %d pages; without seeking %ld, with %ld\n", LIMIT, plain, seeking);
-	ASSERT(seeking < plain + LIMIT / 4);
+	ASSERT(seeking < plain + 2 * LIMIT);
 }

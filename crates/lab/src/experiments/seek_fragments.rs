@@ -47,10 +47,11 @@ impl Experiment for SeekFragments {
     }
 
     fn about(&self) -> &'static str {
-        "As seek, over TCP with N = 8, but the sender writes each message in pieces of 64 B to 64 KiB that leave at once \
-         (TCP_NODELAY), so that the receiver's kernel holds it in many small parts: what does that cost a receiver that \
-         receives message by message (pool), the same when it sleeps until all has come (pool, awaited), one that reads whatever has come (bulk), and one that seeks? Messages that \
-         are not larger than a piece are sent in one write."
+        "As seek, over TCP with N = 8, but the sender writes each message in pieces of 64 B to 64 KiB that leave at \
+         once (TCP_NODELAY), so that the receiver's kernel holds it in many small parts: what does that cost a \
+         receiver that receives message by message (pool), the same when it sleeps until all has come (pool, awaited), \
+         one that reads whatever has come (bulk), and one that seeks? Messages that are not larger than a piece are \
+         sent in one write."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {

@@ -107,6 +107,19 @@ impl Drained {
         }
     }
 
+    /// Adds bytes that begin at `position`, behind all that is here. Nothing fails where [`Self::has_room`].
+    pub(super) fn put(&mut self, mut position: u64, mut bytes: &[u8]) -> Result<(), Errno> {
+        while !bytes.is_empty() {
+            let room = self.room(position)?;
+            let n = room.len().min(bytes.len());
+            room[..n].copy_from_slice(&bytes[..n]);
+            self.filled(n);
+            bytes = &bytes[n..];
+            position += n as u64;
+        }
+        Ok(())
+    }
+
     /// Index of the chunk that holds a position, or of the first one behind it.
     #[inline]
     fn find(&self, position: u64) -> usize {
@@ -172,5 +185,26 @@ impl Drop for Drained {
     fn drop(&mut self) {
         let chunks = self.chunks.drain(..).map(|chunk| chunk.memory);
         chunks.chain(self.spare.drain(..)).for_each(give_away);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_put_over_the_end_of_a_small_chunk() {
+        let mut drained = Drained::new(CHUNK + 40);
+        let bytes: Vec<u8> = (0..CHUNK + 94).map(|i| i as u8).collect();
+        let end = CHUNK as u64;
+        drained.put(0, &bytes[..CHUNK]).unwrap();
+        drained.put(end, &bytes[CHUNK..CHUNK + 30]).unwrap();
+        assert!(!drained.has_room());
+        drained.forget(Span { start: 0, end });
+        assert!(drained.has_room());
+        drained.put(end + 30, &bytes[CHUNK + 30..]).unwrap();
+        let mut got = Vec::new();
+        drained.read(Span { start: end, end: end + 94 }, |piece| got.extend_from_slice(piece));
+        assert_eq!(got, bytes[CHUNK..]);
     }
 }

@@ -112,6 +112,11 @@ impl KernelCursor {
         self.offset = self.offset.map(|offset| offset.saturating_sub(n));
         self.front += n;
     }
+
+    /// The module's position of what lies `ahead` bytes behind the front.
+    fn position(&self, ahead: u64) -> u64 {
+        self.front.saturating_add(ahead)
+    }
 }
 
 /// Hands a socket to the module and returns its position of the front.
@@ -149,7 +154,7 @@ impl KernelSource<'_> {
     fn look_once(&mut self, ahead: u64, most: u64, into: &mut Scatter<'_, '_>) -> Result<u64, Errno> {
         let room = into.next_room(usize::try_from(most).unwrap_or(usize::MAX));
         let n = match self.cursor.way {
-            Way::Module => seek::look(self.fd, self.cursor.front + ahead, room)?,
+            Way::Module => seek::look(self.fd, self.cursor.position(ahead), room)?,
             _ => {
                 if self.cursor.offset != Some(ahead) {
                     socket::set_peek_offset(self.fd, ahead)?;
@@ -162,6 +167,11 @@ impl KernelSource<'_> {
         };
         into.filled_in_place(n);
         Ok(n as u64)
+    }
+
+    /// Whether the module could have given these bytes, and lacks memory to move what lies before them.
+    fn has_arrived(&self, ahead: u64, n: u64) -> Result<bool, Errno> {
+        Ok(seek::state(self.fd)?.arrived >= self.cursor.position(ahead).saturating_add(n))
     }
 }
 
@@ -206,8 +216,12 @@ impl Source for KernelSource<'_> {
             match self.look_once(ahead + done, most - done, into) {
                 Ok(0) => return Ok(Look::Ended),
                 Ok(n) => done += n,
+                Err(Errno::AGAIN) => return Ok(Look::Missing),
+                Err(Errno::NOBUFS) if self.has_arrived(ahead + done, 1)? => {
+                    return Ok(Look::Behind(ahead.saturating_add(most)));
+                }
                 // What keeps them away is for the caller to make room for.
-                Err(Errno::AGAIN | Errno::NOBUFS) => return Ok(Look::Missing),
+                Err(Errno::NOBUFS) => return Ok(Look::Missing),
                 Err(error) => return Err(error),
             }
         }
@@ -228,22 +242,24 @@ impl Source for KernelSource<'_> {
         if (room.len() as u64) < most {
             return Ok(None);
         }
-        let position = self.cursor.front + ahead;
-        match seek::take(self.fd, position, room, partial) {
+        match seek::take(self.fd, self.cursor.position(ahead), room, partial) {
             Ok(n) => {
                 into.filled_in_place(n);
                 Ok(Some(Take::Taken(n as u64)))
             }
             Err(Errno::AGAIN) => Ok(Some(Take::Missing)),
-            // As above; but not if it is the number of holes.
-            Err(Errno::NOBUFS) if seek::state(self.fd)?.arrived < position + most => Ok(Some(Take::Missing)),
+            // No memory of the host's TCP, in which case they have to be received, or too many holes: cut says so.
+            Err(Errno::NOBUFS) if self.has_arrived(ahead, if partial { most.min(1) } else { most })? => {
+                Ok(None)
+            }
+            Err(Errno::NOBUFS) => Ok(Some(Take::Missing)),
             Err(error) => Err(error),
         }
     }
 
     fn cut(&mut self, span: Span) -> Result<(), Errno> {
         if self.cursor.way == Way::Module {
-            seek::discard(self.fd, self.cursor.front + span.start, span.len())?;
+            seek::discard(self.fd, self.cursor.position(span.start), span.len())?;
         }
         Ok(())
     }

@@ -175,7 +175,8 @@ fn tcp_info(fd: Fd) -> Result<Info, Errno> {
 pub(super) fn getsockopt<T: Copy>(fd: Fd, level: i32, name: i32, value: &mut T) -> Result<usize, Errno> {
     let mut len = size_of::<T>() as libc::socklen_t;
     // SAFETY: `value` and `len` are valid for writing, and the kernel writes at most `len` bytes of
-    // plain data. syscall() is used because getsockopt() may be replaced by the preload library.
+    // plain data. At the level of tcp_seek it also writes to the memory that `value` names: only sys::seek uses that
+    // level, and names a slice that it holds. syscall() is used because getsockopt() may be replaced by the preload library.
     let result = unsafe {
         libc::syscall(libc::SYS_getsockopt, fd.raw(), level, name, std::ptr::from_mut(value), &raw mut len)
     };

@@ -114,8 +114,7 @@ impl Engine {
             self.holes.take(Span { start: span.start, end }).map_err(errno)?;
         } else if n > 0 {
             // It has received what nobody wants without the others.
-            self.drained.room(self.front)?[..n].copy_from_slice(&skip[..n]);
-            self.drained.filled(n);
+            self.drained.put(self.front, &skip[..n])?;
             self.front = end;
             return Err(Errno::AGAIN);
         }

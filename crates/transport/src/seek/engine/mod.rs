@@ -352,7 +352,11 @@ impl Engine {
     #[must_use]
     pub fn needed_end(&self, attempt: &Attempt) -> u64 {
         let Attempt { span, flags, .. } = *attempt;
-        if flags.partial { span.end.min(span.start.saturating_add(flags.skip + 1)) } else { span.end }
+        if flags.partial {
+            span.end.min(span.start.saturating_add(flags.skip).saturating_add(1))
+        } else {
+            span.end
+        }
     }
 
     /// What can be received.
