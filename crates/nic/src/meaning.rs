@@ -18,7 +18,7 @@ const FEATURES: &[(&str, &str)] = &[
     ("tx-scatter-gather-fraglist", "a packet may be a chain of buffers: no copy when one is forwarded"),
     (
         "tx-tcp-segmentation",
-        "the interface cuts large sends into packets: less CPU for messages larger than one",
+        "the interface cuts large sends into packets: less CPU for messages larger than a packet",
     ),
     ("tx-tcp6-segmentation", "the interface cuts large sends into packets, over IPv6"),
     ("tx-tcp-ecn-segmentation", "the same for connections that use ECN"),

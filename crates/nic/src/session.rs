@@ -27,8 +27,10 @@ pub struct Session<'a> {
     found: Interface,
     /// What a session that holds goes back to.
     base: Saved,
-    /// Whether the file is that of this session.
+    /// Whether the file is that of this session, and not of one that has ended.
     owns_file: bool,
+    /// Whether there was none before, and nothing has been changed since.
+    is_unused: bool,
     hold: bool,
     _lock: Lock,
 }
@@ -48,24 +50,24 @@ impl<'a> Session<'a> {
         kernel.check_permission(&found.name, found.index)?;
         let lock = store.lock(&found)?;
         let process = terms.hold.then(std::process::id);
-        let (base, owns_file) = match store.load(&found)? {
+        let (base, owns_file, is_unused) = match store.load(&found)? {
             None => {
                 let base = Saved::of(&found, process);
                 // One of an earlier start of the host may be in the way.
                 store.remove(&found)?;
                 store.write(&found, &base, true)?;
-                (base, true)
+                (base, true, true)
             }
             // Its process has died, or it would have the lock: what it found is what there was.
             Some(saved) if saved.process.is_some() => {
                 let mut base = saved;
                 base.process = process;
                 store.write(&found, &base, false)?;
-                (base, true)
+                (base, true, false)
             }
-            Some(_) => (Saved::of(&found, None), false),
+            Some(_) => (Saved::of(&found, None), false, false),
         };
-        Ok(Self { kernel, store, found, base, owns_file, hold: terms.hold, _lock: lock })
+        Ok(Self { kernel, store, found, base, owns_file, is_unused, hold: terms.hold, _lock: lock })
     }
 
     /// The interface as it was when the session began.
@@ -90,6 +92,7 @@ impl<'a> Session<'a> {
     /// [`Error::NotPermitted`]; [`Error::NoSuchInterface`], [`Error::Kernel`]: the interface cannot be read any more.
     pub fn apply(&mut self, plan: &Plan) -> Result<Report, Error> {
         let before = self.now()?;
+        self.is_unused &= plan.is_idle();
         change::apply(self.kernel, &before, plan)
     }
 
@@ -103,6 +106,11 @@ impl<'a> Session<'a> {
     }
 
     fn finish(&mut self) -> Result<Option<Report>, Error> {
+        // There is nothing to go back from.
+        if std::mem::take(&mut self.is_unused) {
+            self.hold = false;
+            self.store.remove(&self.found)?;
+        }
         if !std::mem::take(&mut self.hold) {
             return Ok(None);
         }
