@@ -192,6 +192,36 @@ fn after_a_kill_the_next_start_offers_to_restore() {
 }
 
 #[test]
+fn coalescing_is_set_as_far_as_the_driver_goes_and_put_back() {
+    with_pair(|| {
+        let state = tempfile::tempdir().unwrap();
+        let made = Command::new("ip").args(["tuntap", "add", "dev", "tap0", "mode", "tap"]).output();
+        match made {
+            Ok(output) if output.status.success() => {}
+            Ok(output) => return namespace::not_run(&String::from_utf8_lossy(&output.stderr)),
+            Err(error) => return namespace::not_run(&format!("ip: {error}")),
+        }
+        let frames = || {
+            let (_, json, _) = run(state.path(), &["show", "tap0", "--json"]);
+            let mut shown: Value = serde_json::from_str(&json).unwrap();
+            shown[0]["coalescing"][0].take()
+        };
+        assert_eq!((&frames()["name"], &frames()["value"]), (&"rx-frames".into(), &0.into()));
+        let (code, text, _) = run(state.path(), &["apply", "tap0", "coalesce.rx-frames=16"]);
+        assert!(code == Some(0) && frames()["value"] == 16, "{text}");
+        // As many as a poll takes, at most.
+        let (code, text, _) = run(state.path(), &["apply", "tap0", "coalesce.rx-frames=1000"]);
+        assert!(code == Some(3) && text.contains("refused: the driver has made it 64"), "{text}");
+        // Nobody has opened the other end, so that it has no checksums and what needs them.
+        let (code, text, _) = run(state.path(), &["apply", "tap0", "tx=on", "tso=on"]);
+        assert!(code == Some(3) && text.contains("refused: the driver keeps it off"), "{text}");
+        assert!(text.contains("refused: it needs tx-checksum-ip-generic"), "{text}");
+        assert_eq!(run(state.path(), &["restore", "tap0"]).0, Some(0));
+        assert_eq!(frames()["value"], 0);
+    });
+}
+
+#[test]
 fn a_damaged_state_is_named_and_nothing_is_changed() {
     with_pair(|| {
         let state = tempfile::tempdir().unwrap();

@@ -132,6 +132,7 @@ fn unsaid(item: &Item, after: &Interface) -> String {
         }
     }
     match after.value(&item.key) {
+        Some(is) if Some(is) == item.before => format!("the driver keeps it {is}"),
         Some(is) => format!("the driver has made it {is}"),
         None => "the interface has it no more".to_owned(),
     }
