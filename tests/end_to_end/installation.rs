@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::harness::{Mode, Stage, installed, library_directory, seekwire};
 
-const INSTALLED: [&str; 27] = [
+const INSTALLED: [&str; 31] = [
     "bin/seekwire",
     "include/seekwire.h",
     "lib/libseekwire.a",
@@ -24,6 +24,10 @@ const INSTALLED: [&str; 27] = [
     "share/man/man1/seekwire-lab-list.1",
     "share/man/man1/seekwire-lab-run.1",
     "share/man/man1/seekwire-lab.1",
+    "share/man/man1/seekwire-nic-apply.1",
+    "share/man/man1/seekwire-nic-restore.1",
+    "share/man/man1/seekwire-nic-show.1",
+    "share/man/man1/seekwire-nic.1",
     "share/man/man1/seekwire-run.1",
     "share/man/man1/seekwire-status.1",
     "share/man/man1/seekwire.1",

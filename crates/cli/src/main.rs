@@ -6,6 +6,7 @@
 //! status    live connections of the user's processes         status, proc, table
 //! doctor    what this host supports, and what to fix          doctor, probe
 //! demo, lab experiments; the work is done by the lab crate    laboratory
+//! nic       settings of network interfaces: the nic crate      interfaces
 //! man       the manual pages, written from the definitions    manual
 //! ```
 //!
@@ -16,6 +17,7 @@ mod doctor;
 #[cfg(test)]
 mod documents;
 mod executable;
+mod interfaces;
 mod laboratory;
 mod manual;
 mod probe;
@@ -38,6 +40,7 @@ fn main() -> ExitCode {
         Command::Calibrate(options) => laboratory::calibrate(&options),
         Command::Lab(command) => laboratory::lab(&command),
         Command::LabPeer(peer) => return laboratory::peer(peer),
+        Command::Nic(command) => interfaces::nic(&command),
         Command::Man { directory } => manual::write(&directory).map(|()| ExitCode::SUCCESS),
         Command::Probe(side) => probe::side(&side).map(|()| ExitCode::SUCCESS),
     };

@@ -1,0 +1,71 @@
+//! Waiting for a command or for ^C while an interface is changed.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, ExitCode};
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, getpgrp, kill_process};
+use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+
+/// The signals that end a hold, caught.
+pub(super) struct Signals(signal_hook::iterator::Signals);
+
+impl Signals {
+    /// From now on they do not end this process.
+    pub(super) fn catch() -> Result<Self> {
+        let signals = signal_hook::iterator::Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM]);
+        Ok(Self(signals.context("cannot catch signals")?))
+    }
+
+    /// Runs `command` to its end and returns its exit status; without one waits for a signal.
+    pub(super) fn hold(mut self, command: &[OsString]) -> Result<Option<ExitCode>> {
+        let Some((program, arguments)) = command.split_first() else {
+            eprintln!("seekwire: held until interrupted (^C)");
+            while !self.0.wait().any(|signal| signal != SIGCHLD) {}
+            return Ok(None);
+        };
+        if let Some(signal) = self.0.pending().find(|signal| *signal != SIGCHLD) {
+            return Ok(Some(ExitCode::from(status_of_signal(signal))));
+        }
+        let started = Command::new(program).args(arguments).spawn();
+        let mut child = started.with_context(|| format!("cannot run {}", program.display()))?;
+        loop {
+            for signal in self.0.wait() {
+                if signal != SIGCHLD {
+                    forward(&child, signal);
+                }
+            }
+            if let Some(status) = child.try_wait()? {
+                let code = status.code().and_then(|code| u8::try_from(code).ok());
+                let code = code.unwrap_or_else(|| status_of_signal(status.signal().unwrap_or_default()));
+                return Ok(Some(ExitCode::from(code)));
+            }
+        }
+    }
+}
+
+/// As shells have it.
+fn status_of_signal(signal: i32) -> u8 {
+    u8::try_from(128 + signal).unwrap_or(u8::MAX)
+}
+
+fn forward(child: &Child, signal: i32) {
+    // ^C at a terminal has reached the command, too, and a second one could make it leave its work.
+    if [SIGINT, SIGQUIT].contains(&signal) && is_in_foreground().unwrap_or(false) {
+        return;
+    }
+    let process = Pid::from_child(child);
+    if let Some(signal) = Signal::from_named_raw(signal) {
+        // It has not been waited for, so the number is still its own.
+        let _ = kill_process(process, signal);
+    }
+}
+
+/// Whether keys at the terminal are for this process.
+fn is_in_foreground() -> io::Result<bool> {
+    let terminal = File::open("/dev/tty")?;
+    Ok(rustix::termios::tcgetpgrp(&terminal)? == getpgrp())
+}

@@ -1,0 +1,102 @@
+//! `seekwire nic show`.
+
+use std::io::{self, Write};
+
+use anyhow::Result;
+use nic::{Feature, Interface, Kernel, Parameter, Saved, Store};
+use serde::Serialize;
+
+use crate::arguments::NicShow;
+use crate::table::{self, Align};
+
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    interface: Interface,
+    saved: Option<Saved>,
+}
+
+pub(super) fn show(options: &NicShow) -> Result<()> {
+    let mut kernel = Kernel::open()?;
+    let store = Store::at(&options.state.state);
+    let names = match &options.interface {
+        Some(name) => vec![name.clone()],
+        None => kernel.names()?,
+    };
+    let mut shown = Vec::new();
+    for name in names {
+        let interface = kernel.interface(&name)?;
+        super::tell_of_left_behind(&store, &interface);
+        // What is wrong with it has just been said.
+        let saved = store.load(&interface).unwrap_or_default();
+        shown.push(Shown { interface, saved });
+    }
+    let text = if options.json {
+        serde_json::to_string_pretty(&shown)? + "\n"
+    } else {
+        shown.iter().map(render).collect::<Vec<_>>().join("\n")
+    };
+    io::stdout().lock().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+fn render(shown: &Shown) -> String {
+    let Shown { interface, saved } = shown;
+    let mut text = format!("{}: {}\n", interface.name, summary(interface));
+    if saved.is_some() {
+        let name = &interface.name;
+        text.push_str(&format!("  changed; `seekwire nic restore {name}` puts back the state before\n"));
+    }
+    let mut section = |title: &'static str, rows: Vec<Vec<String>>| {
+        if !rows.is_empty() {
+            const VALUES: [(&str, Align); 2] = [("VALUE", Align::Left), ("MEANING", Align::Left)];
+            let columns = [(title, Align::Left), VALUES[0], VALUES[1]];
+            text.push('\n');
+            text.extend(table::layout(&columns, &rows).lines().map(|line| format!("  {line}\n")));
+        }
+    };
+    let (changeable, fixed): (Vec<&Feature>, Vec<&Feature>) =
+        interface.features.iter().partition(|feature| feature.changeable);
+    section("OFFLOAD", changeable.into_iter().map(feature).collect());
+    section("OFFLOAD, FIXED", fixed.into_iter().map(feature).collect());
+    let parameters = |prefix: &str, all: &[Parameter]| all.iter().map(|one| parameter(prefix, one)).collect();
+    section("COALESCING", parameters("coalesce.", &interface.coalescing));
+    section("RING", parameters("ring.", &interface.rings));
+    section("CHANNELS", parameters("", &interface.queues.channels));
+    section("PRIVATE FLAG", parameters("private.", &interface.private_flags));
+    text
+}
+
+fn summary(interface: &Interface) -> String {
+    let speed = interface.speed_mbps.map(|speed| format!("{speed} Mb/s"));
+    let parts = [
+        interface.driver.clone().map(|driver| format!("driver {driver}")),
+        Some(if interface.up { "up" } else { "down" }.to_owned()),
+        speed.map(|speed| match interface.duplex {
+            Some(duplex) => format!("{speed} {duplex} duplex"),
+            None => speed,
+        }),
+        Some(format!("MTU {}", interface.mtu)),
+        Some(format!("queues {} rx, {} tx", interface.queues.rx, interface.queues.tx)),
+        interface.default_route.then(|| "carries the default route".to_owned()),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join(", ")
+}
+
+fn feature(feature: &Feature) -> Vec<String> {
+    let value = match (feature.active, feature.wanted) {
+        (true, true) => "on",
+        (false, false) => "off",
+        (false, true) => "off, wanted",
+        (true, false) => "on, not wanted",
+    };
+    vec![feature.name.clone(), value.to_owned(), feature.meaning.to_owned()]
+}
+
+fn parameter(prefix: &str, parameter: &Parameter) -> Vec<String> {
+    let value = match parameter.maximum {
+        Some(maximum) => format!("{} of {maximum}", parameter.value),
+        None => parameter.value.to_string(),
+    };
+    vec![format!("{prefix}{}", parameter.name), value, parameter.meaning.to_owned()]
+}

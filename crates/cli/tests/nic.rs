@@ -1,0 +1,256 @@
+//! `seekwire nic` on a veth pair in a network namespace of its own.
+
+#![forbid(unsafe_code)]
+
+#[path = "../../nic/tests/namespace/mod.rs"]
+mod namespace;
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use namespace::with_pair;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+/// `seekwire nic WORDS --state STATE`; what follows `--` stays at the end.
+fn command(state: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seekwire"));
+    let end = words.iter().position(|word| *word == "--").unwrap_or(words.len());
+    command.arg("nic").args(&words[..end]).arg("--state").arg(state).args(&words[end..]);
+    command
+}
+
+fn run(state: &Path, words: &[&str]) -> (Option<i32>, String, String) {
+    let Output { status, stdout, stderr } = command(state, words).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (status.code(), text(stdout), text(stderr))
+}
+
+/// The JSON of `near`, without what is saved.
+fn near(state: &Path) -> Value {
+    let (code, json, errors) = run(state, &["show", "near", "--json"]);
+    assert_eq!((code, errors.as_str()), (Some(0), ""));
+    let mut shown: Value = serde_json::from_str(&json).unwrap();
+    let mut near = shown[0].take();
+    near.as_object_mut().unwrap().remove("saved").unwrap();
+    near
+}
+
+fn is_on(interface: &Value, name: &str) -> bool {
+    let features = interface["features"].as_array().unwrap();
+    features.iter().find(|feature| feature["name"] == name).unwrap()["active"] == true
+}
+
+#[test]
+fn show_has_everything_in_words_and_in_json() {
+    with_pair(|| {
+        let state = tempfile::tempdir().unwrap();
+        let (code, text, _) = run(state.path(), &["show", "near"]);
+        assert_eq!(code, Some(0));
+        assert!(text.starts_with("near: driver veth, down, "), "{text}");
+        assert!(text.contains("\n  tx-scatter-gather ") && text.contains("OFFLOAD, FIXED"), "{text}");
+        let (_, json, _) = run(state.path(), &["show", "--json"]);
+        let shown: Value = serde_json::from_str(&json).unwrap();
+        let names: Vec<_> =
+            shown.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
+        assert_eq!(names, ["lo", "veth0", "near"]);
+        assert!(shown[2]["saved"].is_null() && shown[2]["queues"]["rx"].is_number(), "{json}");
+        assert_eq!(run(state.path(), &["show", "absent"]).0, Some(1));
+    });
+}
+
+#[test]
+fn a_dry_run_changes_and_saves_nothing() {
+    with_pair(|| {
+        let state = tempfile::tempdir().unwrap();
+        let before = near(state.path());
+        let (code, text, _) = run(state.path(), &["apply", "near", "--profile", "baseline", "--dry-run"]);
+        assert_eq!(code, Some(0));
+        assert!(text.contains("would be changed") && text.contains("would change along"), "{text}");
+        assert_eq!(near(state.path()), before);
+        assert_eq!(std::fs::read_dir(state.path()).unwrap().count(), 0);
+    });
+}
+
+#[test]
+fn what_is_applied_stays_until_it_is_restored() {
+    with_pair(|| {
+        let state = tempfile::tempdir().unwrap();
+        let before = near(state.path());
+        let (code, text, errors) = run(state.path(), &["apply", "near", "--profile", "baseline"]);
+        assert_eq!(code, Some(0), "{text}{errors}");
+        assert!(text.contains("changed") && text.contains("seekwire nic restore near"), "{text}");
+        let (code, text, _) = run(state.path(), &["apply", "near", "--profile", "offload", "lro=on"]);
+        assert_eq!(code, Some(3), "{text}");
+        assert!(text.contains("cannot be on"), "{text}");
+        assert!(is_on(&near(state.path()), "tx-tcp-segmentation"));
+        let (code, text, errors) = run(state.path(), &["restore", "near"]);
+        assert_eq!(code, Some(0), "{text}{errors}");
+        assert_eq!(near(state.path()), before);
+        let (code, _, errors) = run(state.path(), &["restore", "near"]);
+        assert!(code == Some(1) && errors.contains("nothing to restore"), "{errors}");
+    });
+}
+
+#[test]
+fn what_is_so_already_leaves_nothing_to_restore() {
+    with_pair(|| {
+        let state = tempfile::tempdir().unwrap();
+        let (code, text, _) = run(state.path(), &["apply", "near", "tx=on"]);
+        assert!(code == Some(0) && text.contains("already so") && !text.contains("restore"), "{text}");
+        assert_eq!(run(state.path(), &["restore", "near"]).0, Some(1));
+    });
+}
+
+#[test]
+fn a_command_has_the_settings_and_its_exit_status_is_handed_on() {
+    with_pair(|| {
+        let state = tempfile::tempdir().unwrap();
+        let before = near(state.path());
+        let show = format!("{} nic show near --json; exit 7", env!("CARGO_BIN_EXE_seekwire"));
+        let (code, json, errors) =
+            run(state.path(), &["apply", "near", "--profile", "checksum", "--", "sh", "-c", &show]);
+        assert_eq!(code, Some(7), "{errors}");
+        let during: Value = serde_json::from_str(&json).unwrap();
+        assert!(!is_on(&during[0], "tx-scatter-gather") && is_on(&during[0], "rx-checksum"));
+        assert_eq!(near(state.path()), before);
+        let (code, _, errors) = run(state.path(), &["apply", "near", "tx=off", "--", "/no/such/program"]);
+        assert!(code == Some(1) && errors.contains("cannot run /no/such/program"), "{errors}");
+        assert_eq!(near(state.path()), before);
+    });
+}
+
+/// Starts `apply --hold` and waits until it holds.
+fn hold(state: &Path) -> Child {
+    let mut held =
+        command(state, &["apply", "near", "tx=off", "--hold"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut errors = BufReader::new(held.stderr.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("held until interrupted") {
+        line.clear();
+        assert_ne!(errors.read_line(&mut line).unwrap(), 0, "it ended early");
+    }
+    held.stderr = Some(errors.into_inner());
+    held
+}
+
+#[test]
+fn signals_end_a_hold_and_everything_comes_back() {
+    with_pair(|| {
+        let state = tempfile::tempdir().unwrap();
+        let before = near(state.path());
+        for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+            let mut held = hold(state.path());
+            let (code, _, errors) = run(state.path(), &["apply", "near", "gro=on"]);
+            assert!(code == Some(1) && errors.contains(&format!("({})", held.id())), "{errors}");
+            kill_process(Pid::from_child(&held), signal).unwrap();
+            assert_eq!(held.wait().unwrap().code(), Some(0));
+            assert_eq!(near(state.path()), before);
+        }
+    });
+}
+
+#[test]
+fn a_signal_goes_to_the_command_and_everything_comes_back() {
+    with_pair(|| {
+        let state = tempfile::tempdir().unwrap();
+        let before = near(state.path());
+        let script = "trap 'echo ended; exit 9' TERM; echo ready; while :; do sleep 0.01; done";
+        let mut running = command(state.path(), &["apply", "near", "tx=off", "--", "sh", "-c", script])
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut output = BufReader::new(running.stdout.take().unwrap()).lines();
+        assert_eq!(output.next().unwrap().unwrap(), "ready");
+        kill_process(Pid::from_child(&running), Signal::TERM).unwrap();
+        assert_eq!(output.next().unwrap().unwrap(), "ended");
+        assert_eq!(running.wait().unwrap().code(), Some(9));
+        assert_eq!(near(state.path()), before);
+    });
+}
+
+#[test]
+fn after_a_kill_the_next_start_offers_to_restore() {
+    with_pair(|| {
+        let state = tempfile::tempdir().unwrap();
+        let before = near(state.path());
+        let mut held = hold(state.path());
+        held.kill().unwrap();
+        held.wait().unwrap();
+        let offer = format!("process {} changed it and ended without putting it back", held.id());
+        let (_, text, errors) = run(state.path(), &["show", "near"]);
+        assert!(errors.contains(&offer) && errors.contains("seekwire nic restore near"), "{errors}");
+        assert!(text.contains("\n  changed; "), "{text}");
+        // What comes on top does not lose the first state.
+        let (code, _, errors) = run(state.path(), &["apply", "near", "gso=off"]);
+        assert!(code == Some(0) && errors.contains(&offer), "{errors}");
+        assert_eq!(run(state.path(), &["restore", "near"]).0, Some(0));
+        assert_eq!(near(state.path()), before);
+    });
+}
+
+#[test]
+fn coalescing_is_set_as_far_as_the_driver_goes_and_put_back() {
+    with_pair(|| {
+        let state = tempfile::tempdir().unwrap();
+        let made = Command::new("ip").args(["tuntap", "add", "dev", "tap0", "mode", "tap"]).output();
+        match made {
+            Ok(output) if output.status.success() => {}
+            Ok(output) => return namespace::not_run(&String::from_utf8_lossy(&output.stderr)),
+            Err(error) => return namespace::not_run(&format!("ip: {error}")),
+        }
+        let frames = || {
+            let (_, json, _) = run(state.path(), &["show", "tap0", "--json"]);
+            let mut shown: Value = serde_json::from_str(&json).unwrap();
+            shown[0]["coalescing"][0].take()
+        };
+        assert_eq!((&frames()["name"], &frames()["value"]), (&"rx-frames".into(), &0.into()));
+        let (code, text, _) = run(state.path(), &["apply", "tap0", "coalesce.rx-frames=16"]);
+        assert!(code == Some(0) && frames()["value"] == 16, "{text}");
+        // As many as a poll takes, at most.
+        let (code, text, _) = run(state.path(), &["apply", "tap0", "coalesce.rx-frames=1000"]);
+        assert!(code == Some(3) && text.contains("refused: the driver has made it 64"), "{text}");
+        // Nobody has opened the other end, so that it has no checksums and what needs them.
+        let (code, text, _) = run(state.path(), &["apply", "tap0", "tx=on", "tso=on"]);
+        assert!(code == Some(3) && text.contains("refused: the driver keeps it off"), "{text}");
+        assert!(text.contains("refused: it needs tx-checksum-ip-generic"), "{text}");
+        assert_eq!(run(state.path(), &["restore", "tap0"]).0, Some(0));
+        assert_eq!(frames()["value"], 0);
+    });
+}
+
+#[test]
+fn a_damaged_state_is_named_and_nothing_is_changed() {
+    with_pair(|| {
+        let state = tempfile::tempdir().unwrap();
+        assert_eq!(run(state.path(), &["apply", "near", "gro=on"]).0, Some(0));
+        let entries = std::fs::read_dir(state.path()).unwrap().map(|entry| entry.unwrap().path());
+        let file = entries.into_iter().find(|path| path.extension().unwrap() == "json").unwrap();
+        std::fs::write(&file, "{\"layout\":").unwrap();
+        for words in [&["restore", "near"][..], &["apply", "near", "tx=off"]] {
+            let (code, _, errors) = run(state.path(), words);
+            assert!(code == Some(1) && errors.contains(file.to_str().unwrap()), "{errors}");
+        }
+        let (code, json, _) = run(state.path(), &["show", "near", "--json"]);
+        let shown: Value = serde_json::from_str(&json).unwrap();
+        assert!(code == Some(0) && is_on(&shown[0], "tx-checksum-ip-generic") && is_on(&shown[0], "rx-gro"));
+    });
+}
+
+#[test]
+fn without_the_capability_it_says_which() {
+    with_pair(|| {
+        let state = tempfile::tempdir().unwrap();
+        let nobody = 65534;
+        let mut command = command(state.path(), &["apply", "near", "tx=off"]);
+        let output = match command.uid(nobody).gid(nobody).output() {
+            Ok(output) => output,
+            // The build may be where others may not look.
+            Err(error) => return namespace::not_run(&error.to_string()),
+        };
+        let errors = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.code() == Some(1) && errors.contains("CAP_NET_ADMIN"), "{errors}");
+    });
+}

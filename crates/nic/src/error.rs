@@ -1,0 +1,74 @@
+//! What can go wrong, and what to do then.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Why an interface could not be read or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// There is no interface of that name in this network namespace.
+    #[error("there is no interface `{0}` here; `seekwire nic show` lists them")]
+    NoSuchInterface(String),
+    /// The kernel lets this process read, but not change.
+    #[error(
+        "changing {0} needs the capability CAP_NET_ADMIN in its network namespace: run this command with sudo, \
+         or give the container --cap-add NET_ADMIN"
+    )]
+    NotPermitted(String),
+    /// The kernel refused a request.
+    #[error("{what}: {reason}")]
+    Kernel {
+        /// What was asked of it.
+        what: String,
+        /// What it said.
+        reason: String,
+    },
+    /// The interface has a default route, and nobody said that this is meant.
+    #[error(
+        "{0} carries the default route: changing it may cut this host off for a moment; say --default-route \
+         if that is meant"
+    )]
+    DefaultRoute(String),
+    /// Another process is changing the interface, or holds its settings.
+    #[error("another process{} holds the settings of {name}: end it first", by(*.process))]
+    Busy {
+        /// The interface.
+        name: String,
+        /// Its process id, if known.
+        process: Option<u32>,
+    },
+    /// Two wishes exclude each other.
+    #[error("{feature}=on needs {needs}, which shall be off: ask for one of them")]
+    Conflict {
+        /// The feature that shall be on.
+        feature: String,
+        /// What it needs.
+        needs: String,
+    },
+    /// Nothing has been changed that could be restored.
+    #[error("{0}: nothing to restore: no state has been saved")]
+    NothingSaved(String),
+    /// The saved state cannot be read or written.
+    #[error("{}: {source}; --state DIR keeps it elsewhere", path.display())]
+    State {
+        /// The file or directory.
+        path: PathBuf,
+        /// What went wrong.
+        source: io::Error,
+    },
+    /// The saved state has been damaged.
+    #[error(
+        "{}: not a saved state of an interface: {reason}; set what you need with `seekwire nic apply`, then \
+         remove this file", path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+fn by(process: Option<u32>) -> String {
+    process.map(|process| format!(" ({process})")).unwrap_or_default()
+}

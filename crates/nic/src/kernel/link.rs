@@ -1,0 +1,123 @@
+//! Links: names, sizes, what is above what; and the drivers of those that are devices.
+
+use std::ffi::CStr;
+use std::path::Path;
+
+use netlink_bindings::ethtool;
+use netlink_bindings::rt_link::{self, Ifinfomsg, IterableLinkAttrs};
+use netlink_bindings::utils::ErrorContext;
+
+use super::{COMPACT, Kernel, Refusal, command};
+
+/// IFF_UP of net_device_flags.
+const UP: u32 = 1;
+/// RTEXT_FILTER_SKIP_STATS: counters are not needed.
+const SKIP_STATS: u32 = 1 << 3;
+/// Longest name, without the terminator (IFNAMSIZ).
+const LONGEST_NAME: usize = 15;
+
+/// What rtnetlink says about an interface.
+#[derive(Debug, Default)]
+pub(super) struct Link {
+    pub(super) index: u32,
+    pub(super) name: String,
+    pub(super) mtu: u32,
+    pub(super) up: bool,
+    pub(super) rx_queues: u32,
+    pub(super) tx_queues: u32,
+    /// `veth`, `bridge` ...; none for devices.
+    kind: Option<String>,
+    /// Bus and name of the device.
+    device: Option<(String, String)>,
+    /// The bridge or bond that it belongs to.
+    pub(super) master: Option<u32>,
+    /// The interface that it is stacked on, in the same namespace.
+    pub(super) below: Option<u32>,
+}
+
+impl Link {
+    fn understand(header: &Ifinfomsg, attributes: &IterableLinkAttrs<'_>) -> Result<Self, ErrorContext> {
+        let kind = attributes.get_linkinfo().ok().and_then(|info| info.get_kind().ok()).map(text);
+        let device = attributes
+            .get_parent_dev_bus_name()
+            .ok()
+            .zip(attributes.get_parent_dev_name().ok())
+            .map(|(bus, name)| (text(bus), text(name)));
+        // Of a pair it is the other end, and what has a namespace number is elsewhere.
+        let is_stacked = kind.as_deref() != Some("veth") && attributes.get_link_netnsid().is_err();
+        Ok(Self {
+            index: header.ifi_index.unsigned_abs(),
+            name: text(attributes.get_ifname()?),
+            mtu: attributes.get_mtu()?,
+            up: header.ifi_flags & UP != 0,
+            rx_queues: attributes.get_num_rx_queues().unwrap_or(1),
+            tx_queues: attributes.get_num_tx_queues().unwrap_or(1),
+            master: attributes.get_master().ok(),
+            below: attributes.get_link().ok().filter(|_| is_stacked),
+            kind,
+            device,
+        })
+    }
+
+    /// The driver of the device, else the kind. ethtool netlink does not have it.
+    pub(super) fn driver(&self) -> Option<String> {
+        let driver = |(bus, name): &(String, String)| {
+            let link = Path::new("/sys/bus").join(bus).join("devices").join(name).join("driver");
+            Some(std::fs::read_link(link).ok()?.file_name()?.to_string_lossy().into_owned())
+        };
+        self.device.as_ref().and_then(driver).or_else(|| self.kind.clone())
+    }
+}
+
+fn text(name: &CStr) -> String {
+    name.to_string_lossy().into_owned()
+}
+
+impl Kernel {
+    pub(super) fn links(&mut self) -> Result<Vec<Link>, Refusal> {
+        let mut request = rt_link::Request::new().op_getlink_dump(&Ifinfomsg::new());
+        request.encode().push_ext_mask(SKIP_STATS);
+        let mut links = Vec::new();
+        let mut replies = self.socket.request(&request)?;
+        while let Some(reply) = replies.recv() {
+            let (header, attributes) = reply?;
+            links.push(Link::understand(&header, &attributes)?);
+        }
+        links.sort_by_key(|link| link.index);
+        Ok(links)
+    }
+
+    pub(super) fn link(&mut self, name: &str) -> Result<Link, Refusal> {
+        if name.contains('\0') {
+            return Err(std::io::Error::from(rustix::io::Errno::NODEV).into());
+        }
+        let mut request = rt_link::Request::new().op_getlink_do(&Ifinfomsg::new());
+        if name.len() <= LONGEST_NAME {
+            request.encode().push_ifname_bytes(name.as_bytes()).push_ext_mask(SKIP_STATS);
+        } else {
+            request.encode().push_alt_ifname_bytes(name.as_bytes()).push_ext_mask(SKIP_STATS);
+        }
+        let link = self.ask(&request, |(header, attributes)| Link::understand(&header, &attributes))?;
+        link.ok_or_else(|| std::io::Error::from(rustix::io::Errno::NODEV).into())
+    }
+
+    /// Megabits per second and duplex.
+    #[allow(clippy::type_complexity)]
+    pub(super) fn speed(
+        &mut self,
+        index: u32,
+    ) -> Result<Option<(Option<u32>, Option<&'static str>)>, Refusal> {
+        const UNKNOWN: u32 = u32::MAX;
+        let mut request = request!(op_linkmodes_get_do, LINKMODES_GET);
+        request.encode().nested_header().push_dev_index(index).push_flags(COMPACT);
+        self.ask(&request, |modes| {
+            let duplex = match modes.get_duplex() {
+                Ok(0) => Some("half"),
+                Ok(1) => Some("full"),
+                _ => None,
+            };
+            let speed = modes.get_speed().ok().filter(|speed| ![0, UNKNOWN].contains(speed));
+            Ok((speed, duplex))
+        })
+    }
+}

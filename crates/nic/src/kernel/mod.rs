@@ -1,0 +1,244 @@
+//! What the kernel says about interfaces, and how it is told: ethtool over generic netlink
+//! (Documentation/networking/ethtool-netlink.rst), links and routes over rtnetlink.
+//!
+//! ```text
+//! link        names, sizes, drivers
+//! route       which interfaces the default routes use
+//! feature     offloads
+//! parameter   coalescing, rings, channels, private flags
+//! ```
+
+/// Messages from user space (linux/ethtool_netlink.h).
+mod command {
+    pub(super) const STRSET_GET: u8 = 1;
+    pub(super) const LINKMODES_GET: u8 = 4;
+    pub(super) const FEATURES_GET: u8 = 11;
+    pub(super) const FEATURES_SET: u8 = 12;
+    pub(super) const PRIVFLAGS_GET: u8 = 13;
+    pub(super) const PRIVFLAGS_SET: u8 = 14;
+    pub(super) const RINGS_GET: u8 = 15;
+    pub(super) const RINGS_SET: u8 = 16;
+    pub(super) const CHANNELS_GET: u8 = 17;
+    pub(super) const COALESCE_GET: u8 = 19;
+    pub(super) const COALESCE_SET: u8 = 20;
+}
+
+/// A request of netlink-bindings with the kernel's number. The bindings number the messages of both directions in one
+/// row, so that a question gets the number of another one's answer, or of a command.
+macro_rules! request {
+    ($operation:ident, $command:ident) => {{
+        let mut request = ethtool::Request::new().$operation();
+        request.header_mut().cmd = command::$command;
+        request
+    }};
+}
+
+mod feature;
+mod link;
+mod parameter;
+mod route;
+
+use std::io;
+
+use netlink_bindings::traits::NetlinkRequest;
+use netlink_bindings::utils::ErrorContext;
+use netlink_socket2::{NetlinkSocket, ReplyError};
+use rustix::io::Errno;
+
+use crate::error::Error;
+use crate::interface::Interface;
+use crate::setting::{Group, Value};
+
+/// ETHTOOL_FLAG_COMPACT_BITSETS: words instead of a list with names. Lists of all features do not fit into one reply.
+const COMPACT: u32 = 1;
+/// ETHTOOL_FLAG_OMIT_REPLY.
+const OMIT_REPLY: u32 = 2;
+
+/// The way to the kernel, for the network namespace of the thread that opened it. Not for several threads at once.
+pub struct Kernel {
+    socket: NetlinkSocket,
+}
+
+/// Why the kernel did not do something.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    errno: Option<Errno>,
+    /// In words, with what the driver said about it (extended acknowledgement).
+    pub(crate) reason: String,
+}
+
+impl From<ReplyError> for Refusal {
+    fn from(error: ReplyError) -> Self {
+        let said = error.ext_ack().and_then(|ack| Some(ack.get_msg().ok()?.to_string_lossy().into_owned()));
+        let refusal = Self::from_io(error.as_io_error());
+        match said {
+            Some(said) => Self { reason: format!("{said} ({})", refusal.reason), ..refusal },
+            None => refusal,
+        }
+    }
+}
+
+impl From<io::Error> for Refusal {
+    fn from(error: io::Error) -> Self {
+        Self::from_io(&error)
+    }
+}
+
+impl From<ErrorContext> for Refusal {
+    fn from(error: ErrorContext) -> Self {
+        Self { errno: None, reason: format!("the kernel's answer is not understood: {error}") }
+    }
+}
+
+impl Refusal {
+    fn from_io(error: &io::Error) -> Self {
+        let text = error.to_string();
+        let reason = text.split(" (os error").next().unwrap_or(&text).to_owned();
+        Self { errno: error.raw_os_error().map(Errno::from_raw_os_error), reason }
+    }
+
+    /// Whether it is this process that may not, whatever is asked.
+    pub(crate) fn is_for_lack_of_permission(&self) -> bool {
+        matches!(self.errno, Some(Errno::PERM | Errno::ACCESS))
+    }
+
+    fn on(self, name: &str, what: &str) -> Error {
+        match self.errno {
+            Some(Errno::NODEV) => Error::NoSuchInterface(name.to_owned()),
+            Some(Errno::PERM | Errno::ACCESS) => Error::NotPermitted(name.to_owned()),
+            _ => Error::Kernel { what: format!("{what} of {name}"), reason: self.reason },
+        }
+    }
+}
+
+impl Kernel {
+    /// Opens the way to the kernel in the network namespace of this thread.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: the kernel has no ethtool netlink (Linux 5.6 has), or netlink sockets are forbidden.
+    pub fn open() -> Result<Self, Error> {
+        let mut kernel = Self { socket: NetlinkSocket::new() };
+        // Both sockets are made here and stay in this namespace wherever the thread goes.
+        let opened = kernel.links().map(drop).and_then(|()| kernel.feature_names().map(drop));
+        opened.map_err(|refusal| Error::Kernel {
+            what: "asking the kernel for network interfaces (netlink)".to_owned(),
+            reason: refusal.reason,
+        })?;
+        Ok(kernel)
+    }
+
+    /// The names of all interfaces of the namespace, in order of their numbers.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`].
+    pub fn names(&mut self) -> Result<Vec<String>, Error> {
+        let links = self.links().map_err(|refusal| refusal.on("all interfaces", "reading the list"))?;
+        Ok(links.into_iter().map(|link| link.name).collect())
+    }
+
+    /// Reads everything about an interface. `name` may be an alternative name; the answer has the real one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchInterface`], [`Error::Kernel`].
+    pub fn interface(&mut self, name: &str) -> Result<Interface, Error> {
+        self.read(name).map_err(|refusal| refusal.on(name, "reading the settings"))
+    }
+
+    fn read(&mut self, name: &str) -> Result<Interface, Refusal> {
+        let link = self.link(name)?;
+        let index = link.index;
+        let (speed_mbps, duplex) = self.speed(index)?.unwrap_or_default();
+        let channels = self.channels(index)?.unwrap_or_default();
+        Ok(Interface {
+            default_route: self.carries_default_route(index)?,
+            features: self.features(index)?,
+            coalescing: self.coalescing(index)?.unwrap_or_default(),
+            rings: self.rings(index)?.unwrap_or_default(),
+            private_flags: self.private_flags(index)?.unwrap_or_default(),
+            driver: link.driver(),
+            name: link.name,
+            index,
+            mtu: link.mtu,
+            speed_mbps,
+            duplex,
+            up: link.up,
+            queues: crate::interface::Queues { rx: link.rx_queues, tx: link.tx_queues, channels },
+        })
+    }
+
+    /// Sets values of one group, in one request.
+    pub(crate) fn set(&mut self, index: u32, group: Group, values: &[(&str, Value)]) -> Result<(), Refusal> {
+        match group {
+            Group::Feature => self.set_features(index, values),
+            Group::PrivateFlag => self.set_private_flags(index, values),
+            Group::Ring => self.set_rings(index, values),
+            Group::Coalescing => self.set_coalescing(index, values),
+        }
+    }
+
+    /// Asks for a change of nothing: fails when any change would for lack of permission.
+    pub(crate) fn check_permission(&mut self, name: &str, index: u32) -> Result<(), Error> {
+        self.set_features(index, &[]).map_err(|refusal| refusal.on(name, "changing the settings"))
+    }
+
+    /// A request that is answered by nothing but success.
+    fn order<R: NetlinkRequest>(&mut self, request: &R) -> Result<(), Refusal> {
+        Ok(self.socket.request(request)?.recv_ack()?)
+    }
+
+    /// One answer, turned into `T`. None where the driver has nothing of the kind.
+    fn ask<R, T>(
+        &mut self,
+        request: &R,
+        understand: impl FnOnce(R::ReplyType<'_>) -> Result<T, ErrorContext>,
+    ) -> Result<Option<T>, Refusal>
+    where
+        R: NetlinkRequest,
+    {
+        let mut replies = self.socket.request(request)?;
+        let answer = match replies.recv_one() {
+            Ok(reply) => Ok(Some(understand(reply)?)),
+            Err(error) => {
+                let refusal = Refusal::from(error);
+                if refusal.errno == Some(Errno::OPNOTSUPP) { Ok(None) } else { Err(refusal) }
+            }
+        };
+        // The acknowledgement behind the answer.
+        while let Some(rest) = replies.recv() {
+            rest?;
+        }
+        answer
+    }
+}
+
+/// The names of the bits that are set in a compact bitset.
+fn set_bits(bits: &[u8]) -> Vec<bool> {
+    // Words of 32 bits in the host's order.
+    let words = bits.chunks_exact(4).map(|word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
+    words.flat_map(|word| (0..32).map(move |bit| word & (1 << bit) != 0)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bits_are_counted_across_words() {
+        let bytes: Vec<u8> = [1u32 << 31 | 2, 1].into_iter().flat_map(u32::to_ne_bytes).collect();
+        let bits = set_bits(&bytes);
+        let set: Vec<usize> = (0..bits.len()).filter(|bit| bits[*bit]).collect();
+        assert_eq!(set, [1, 31, 32]);
+        assert!(set_bits(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_refusal_keeps_the_kernels_words() {
+        let refusal = Refusal::from(io::Error::from_raw_os_error(Errno::INVAL.raw_os_error()));
+        assert_eq!(refusal.reason, "Invalid argument");
+        let error = Refusal::from(io::Error::from_raw_os_error(Errno::PERM.raw_os_error())).on("eth7", "x");
+        assert!(error.to_string().contains("eth7 needs the capability CAP_NET_ADMIN"), "{error}");
+    }
+}

@@ -1,0 +1,92 @@
+//! Which interfaces the default routes use.
+
+use std::collections::BTreeSet;
+
+use netlink_bindings::rt_route::{self, Rtmsg};
+
+use super::{Kernel, Refusal};
+
+/// RTN_UNICAST: a route that leads somewhere.
+const UNICAST: u8 = 1;
+/// AF_INET and AF_INET6.
+const FAMILIES: [u8; 2] = [2, 10];
+
+impl Kernel {
+    /// Whether a default route of any table leaves through the interface, or through one that is stacked on it.
+    pub(super) fn carries_default_route(&mut self, index: u32) -> Result<bool, Refusal> {
+        let mut carriers = BTreeSet::new();
+        for family in FAMILIES {
+            let header = Rtmsg { rtm_family: family, ..Rtmsg::new() };
+            let request = rt_route::Request::new().op_getroute_dump(&header);
+            let mut replies = self.socket.request(&request)?;
+            while let Some(reply) = replies.recv() {
+                let (header, route) = match reply {
+                    Ok(reply) => reply,
+                    // A kernel without IPv6.
+                    Err(error) if error.as_io_error().kind() == std::io::ErrorKind::Unsupported => break,
+                    Err(error) => return Err(error.into()),
+                };
+                if header.rtm_dst_len != 0 || header.rtm_type != UNICAST {
+                    continue;
+                }
+                carriers.extend(route.get_oif());
+                carriers.extend(route.get_multipath().map(next_hops).unwrap_or_default());
+            }
+        }
+        if carriers.is_empty() {
+            return Ok(false);
+        }
+        let links = self.links()?;
+        // Down from bridges, bonds and VLANs to what they stand on.
+        loop {
+            let known = carriers.len();
+            for link in &links {
+                if link.master.is_some_and(|master| carriers.contains(&master)) {
+                    carriers.insert(link.index);
+                }
+                if carriers.contains(&link.index) {
+                    carriers.extend(link.below);
+                }
+            }
+            if carriers.len() == known {
+                return Ok(carriers.contains(&index));
+            }
+        }
+    }
+}
+
+/// The interfaces of RTA_MULTIPATH: `struct rtnexthop`s (linux/rtnetlink.h), each followed by its attributes.
+fn next_hops(mut hops: &[u8]) -> Vec<u32> {
+    let mut found = Vec::new();
+    while let [low, high, _flags, _weight, a, b, c, d, ..] = *hops {
+        found.push(u32::from_ne_bytes([a, b, c, d]));
+        let length = usize::from(u16::from_ne_bytes([low, high])).next_multiple_of(4);
+        match hops.get(length..) {
+            Some(rest) if length >= 8 => hops = rest,
+            _ => break,
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::next_hops;
+
+    #[test]
+    fn all_next_hops_are_found_and_nonsense_ends_the_list() {
+        let hop = |length: u16, index: u32| {
+            let mut bytes = length.to_ne_bytes().to_vec();
+            bytes.extend([0, 0]);
+            bytes.extend(index.to_ne_bytes());
+            bytes
+        };
+        let mut hops = hop(16, 7);
+        hops.extend([0; 8]);
+        hops.extend(hop(8, 9));
+        assert_eq!(next_hops(&hops), [7, 9]);
+        assert_eq!(next_hops(&hop(0, 3)), [3]);
+        assert_eq!(next_hops(&hop(400, 3)), [3]);
+        assert!(next_hops(&[1, 2, 3]).is_empty());
+    }
+}

@@ -1,0 +1,57 @@
+//! The settings of network interfaces that matter for messages: offloads, coalescing, ring sizes. Read, changed, and put
+//! back.
+//!
+//! ```text
+//! session     begin: lock, save; apply; end: put back          restore
+//!   saved     the state before, in a file
+//!   change    the requests of a plan, and what came of each
+//!     plan    what is so already, what cannot be, what comes first
+//!       dependence   which features need which
+//!       profile      named sets of settings
+//!       setting      KEY=VALUE
+//! interface   everything about an interface, with its meaning
+//! kernel      ethtool netlink, rtnetlink
+//! ```
+//!
+//! ```no_run
+//! use seekwire_nic::{Kernel, Plan, Profile, Session, Store, Terms};
+//!
+//! let mut kernel = Kernel::open()?;
+//! let store = Store::default();
+//! let mut session = Session::begin(&mut kernel, &store, "eth1", Terms { hold: true, default_route: false })?;
+//! for profile in [Profile::Baseline, Profile::Offload] {
+//!     let now = session.now()?;
+//!     let report = session.apply(&Plan::new(&now, &profile.settings(&now))?)?;
+//!     assert!(report.is_complete());
+//!     // Measure.
+//! }
+//! session.end()?;
+//! # Ok::<(), seekwire_nic::Error>(())
+//! ```
+//!
+//! It changes nothing but the interface that it is told to, and nothing that survives a restart of the host. It does not
+//! set addresses, routes, the MTU or the number of queues.
+
+#![forbid(unsafe_code)]
+
+mod change;
+mod dependence;
+mod error;
+mod interface;
+mod kernel;
+mod meaning;
+mod plan;
+mod profile;
+mod saved;
+mod session;
+mod setting;
+
+pub use change::{Outcome, Report, Verdict};
+pub use error::Error;
+pub use interface::{Feature, Interface, Parameter, Queues};
+pub use kernel::Kernel;
+pub use plan::{Along, Fate, Item, Plan};
+pub use profile::Profile;
+pub use saved::{Saved, Store};
+pub use session::{Session, Terms, left_behind, restore};
+pub use setting::{Group, Key, ParseError, Setting, Value};

@@ -1,0 +1,304 @@
+//! The state of an interface before it was first changed, in a file.
+//!
+//! One file for each interface, `netns-COOKIE-if-INDEX.json`, in `/run/seekwire/nic` or where `--state` says. That
+//! directory belongs to the host, not to a user, and is emptied when the host starts, as the settings of interfaces are
+//! lost then, too. Cookie and index are never given to another namespace or interface, and survive a new name.
+//!
+//! A file is written whole, and on the disk, before anything is changed, and is never written over with another state:
+//! what it has is the state before the first change, until it has been restored.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+use crate::interface::{Interface, Parameter};
+use crate::setting::{Group, Key, Value};
+
+/// Whoever reads a file with another number does not understand it.
+const LAYOUT: u32 = 1;
+
+/// Larger than any state: what is longer is something else.
+const LARGEST: u64 = 1 << 20;
+
+/// What can be changed about an interface, as it was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Saved {
+    layout: u32,
+    /// Its name when it was saved.
+    pub interface: String,
+    /// Its number.
+    pub index: u32,
+    /// The start of the host in which this counts (`/proc/sys/kernel/random/boot_id`).
+    boot: String,
+    /// The process that restores it when it ends; none: it stays until somebody asks.
+    pub process: Option<u32>,
+    /// Features that can be changed.
+    pub(crate) features: BTreeMap<String, SavedFeature>,
+    coalescing: BTreeMap<String, Value>,
+    rings: BTreeMap<String, Value>,
+    private_flags: BTreeMap<String, Value>,
+}
+
+/// Both, because a feature that is wanted may be off while what it needs is off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SavedFeature {
+    pub(crate) wanted: bool,
+    pub(crate) active: bool,
+}
+
+impl Saved {
+    /// What can be changed about an interface, as it is.
+    #[must_use]
+    pub fn of(interface: &Interface, process: Option<u32>) -> Self {
+        let values = |parameters: &[Parameter]| {
+            parameters.iter().map(|parameter| (parameter.name.clone(), parameter.value)).collect()
+        };
+        let changeable = interface.features.iter().filter(|feature| feature.changeable);
+        let features = changeable
+            .map(|one| (one.name.clone(), SavedFeature { wanted: one.wanted, active: one.active }))
+            .collect();
+        Self {
+            layout: LAYOUT,
+            interface: interface.name.clone(),
+            index: interface.index,
+            boot: boot(),
+            process,
+            features,
+            coalescing: values(&interface.coalescing),
+            rings: values(&interface.rings),
+            private_flags: values(&interface.private_flags),
+        }
+    }
+
+    /// What is not a feature.
+    pub(crate) fn parameters(&self) -> impl Iterator<Item = (Key, Value)> {
+        let groups = [
+            (Group::PrivateFlag, &self.private_flags),
+            (Group::Ring, &self.rings),
+            (Group::Coalescing, &self.coalescing),
+        ];
+        groups.into_iter().flat_map(|(group, values)| {
+            values.iter().map(move |(name, value)| (Key::new(group, name.clone()), *value))
+        })
+    }
+}
+
+fn boot() -> String {
+    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    boot.trim().to_owned()
+}
+
+/// The directory of saved states.
+#[derive(Debug, Clone)]
+pub struct Store {
+    directory: PathBuf,
+}
+
+/// While it lives, no other process changes the interface through this crate. The kernel lifts it when the process dies.
+#[derive(Debug)]
+pub(crate) struct Lock(#[expect(dead_code, reason = "held, not used")] File);
+
+impl Default for Store {
+    fn default() -> Self {
+        Self::at(Self::DEFAULT)
+    }
+}
+
+impl Store {
+    /// Where states are, unless somebody says otherwise.
+    pub const DEFAULT: &str = "/run/seekwire/nic";
+
+    /// States in `directory`, which is made when it is needed.
+    pub fn at(directory: impl Into<PathBuf>) -> Self {
+        Self { directory: directory.into() }
+    }
+
+    /// The file of an interface of this thread's network namespace.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::State`]: the namespace has no cookie (Linux before 5.14).
+    pub fn file(&self, interface: &Interface) -> Result<PathBuf, Error> {
+        let cookie = std::os::unix::net::UnixDatagram::unbound()
+            .and_then(|socket| Ok(transport::sys::socket::namespace(transport::sys::Fd::from(&socket))?));
+        let cookie = cookie.map_err(|error| self.failure(&self.directory, error))?;
+        Ok(self.directory.join(format!("netns-{cookie}-if-{}.json", interface.index)))
+    }
+
+    /// The saved state of an interface, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Damaged`], [`Error::State`].
+    pub fn load(&self, interface: &Interface) -> Result<Option<Saved>, Error> {
+        let path = self.file(interface)?;
+        let mut text = String::new();
+        match File::open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(self.failure(&path, error)),
+            Ok(file) => match file.take(LARGEST).read_to_string(&mut text) {
+                Err(error) if error.kind() != io::ErrorKind::InvalidData => {
+                    return Err(self.failure(&path, error));
+                }
+                // What is not text is not understood below.
+                _ => {}
+            },
+        }
+        let saved = understand(&text, interface).map_err(|reason| Error::Damaged { path, reason })?;
+        // Of an earlier start: the settings have gone with it.
+        Ok(Some(saved).filter(|saved| saved.boot == boot()))
+    }
+
+    /// Writes a state; with `is_first`, only if there is none.
+    pub(crate) fn write(&self, interface: &Interface, saved: &Saved, is_first: bool) -> Result<(), Error> {
+        let path = self.file(interface)?;
+        let write = || -> io::Result<()> {
+            let mut file = tempfile::Builder::new().prefix(".saved").tempfile_in(&self.directory)?;
+            serde_json::to_writer_pretty(&mut file, saved)?;
+            file.write_all(b"\n")?;
+            // Settings are no secret: `seekwire nic show` tells everybody.
+            let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
+            file.as_file().set_permissions(readable)?;
+            file.as_file().sync_all()?;
+            if is_first {
+                file.persist_noclobber(&path)?
+            } else {
+                file.persist(&path)?
+            };
+            File::open(&self.directory)?.sync_all()
+        };
+        write().map_err(|error| self.failure(&path, error))
+    }
+
+    pub(crate) fn remove(&self, interface: &Interface) -> Result<(), Error> {
+        let path = self.file(interface)?;
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.failure(&path, error)),
+            _ => Ok(()),
+        }
+    }
+
+    /// Locks an interface; makes the directory.
+    pub(crate) fn lock(&self, interface: &Interface) -> Result<Lock, Error> {
+        let path = self.file(interface)?.with_extension("lock");
+        let open = || {
+            fs::create_dir_all(&self.directory)?;
+            // Never removed, or two processes could lock two files of the same name.
+            OpenOptions::new().create(true).truncate(false).write(true).open(&path)
+        };
+        let file = open().map_err(|error| self.failure(&path, error))?;
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Lock(file)),
+            Err(rustix::io::Errno::WOULDBLOCK) => {
+                let process = self.load(interface).ok().flatten().and_then(|saved| saved.process);
+                Err(Error::Busy { name: interface.name.clone(), process })
+            }
+            Err(error) => Err(self.failure(&path, error.into())),
+        }
+    }
+
+    fn failure(&self, path: &Path, source: io::Error) -> Error {
+        Error::State { path: path.to_owned(), source }
+    }
+}
+
+fn understand(text: &str, interface: &Interface) -> Result<Saved, String> {
+    let saved: Saved = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if saved.layout != LAYOUT {
+        return Err(format!("layout {} instead of {LAYOUT}: written by another version", saved.layout));
+    }
+    if saved.index != interface.index {
+        return Err(format!("it is of interface number {}, not {}", saved.index, interface.index));
+    }
+    Ok(saved)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::interface::sample;
+
+    fn store() -> (tempfile::TempDir, Store) {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::at(directory.path().join("made/when/needed"));
+        (directory, store)
+    }
+
+    #[test]
+    fn a_state_comes_back_as_it_went() {
+        let (_directory, store) = store();
+        assert_eq!(store.load(&sample()).unwrap(), None);
+        let _lock = store.lock(&sample()).unwrap();
+        let saved = Saved::of(&sample(), Some(17));
+        store.write(&sample(), &saved, true).unwrap();
+        assert_eq!(store.load(&sample()).unwrap(), Some(saved.clone()));
+        assert_eq!(saved.features.len(), 8, "only what can be changed");
+        assert_eq!(saved.parameters().count(), 6);
+        store.remove(&sample()).unwrap();
+        store.remove(&sample()).unwrap();
+        assert_eq!(store.load(&sample()).unwrap(), None);
+    }
+
+    #[test]
+    fn the_first_state_is_not_written_over() {
+        let (_directory, store) = store();
+        let _lock = store.lock(&sample()).unwrap();
+        store.write(&sample(), &Saved::of(&sample(), None), true).unwrap();
+        let mut changed = sample();
+        changed.features[0].active = false;
+        store.write(&changed, &Saved::of(&changed, None), true).unwrap_err();
+        assert_eq!(store.load(&sample()).unwrap(), Some(Saved::of(&sample(), None)));
+    }
+
+    #[test]
+    fn a_state_of_an_earlier_start_does_not_count() {
+        let (_directory, store) = store();
+        let _lock = store.lock(&sample()).unwrap();
+        let saved = Saved { boot: "another".to_owned(), ..Saved::of(&sample(), None) };
+        store.write(&sample(), &saved, true).unwrap();
+        assert_eq!(store.load(&sample()).unwrap(), None);
+    }
+
+    #[test]
+    fn one_process_at_a_time() {
+        let (_directory, store) = store();
+        let lock = store.lock(&sample()).unwrap();
+        store.write(&sample(), &Saved::of(&sample(), Some(17)), true).unwrap();
+        let error = store.lock(&sample()).unwrap_err().to_string();
+        assert!(error.contains("(17) holds the settings of eth7"), "{error}");
+        drop(lock);
+        store.lock(&sample()).unwrap();
+    }
+
+    #[test]
+    fn damage_is_said_with_what_to_do() {
+        let (_directory, store) = store();
+        let _lock = store.lock(&sample()).unwrap();
+        let path = store.file(&sample()).unwrap();
+        let good = serde_json::to_string(&Saved::of(&sample(), None)).unwrap();
+        for (text, reason) in [
+            (String::new(), "EOF"),
+            (good[..good.len() / 2].to_owned(), "EOF"),
+            ("\u{0}\u{1}".to_owned(), "expected value"),
+            (good.replace("\"layout\":1", "\"layout\":2"), "layout 2 instead of 1"),
+            (good.replace("\"index\":7", "\"index\":8"), "number 8"),
+            (good.replace("\"wanted\":true", "\"wanted\":7"), "expected a boolean"),
+            (good.replace("\"rings\"", "\"rungs\""), "rungs"),
+        ] {
+            fs::write(&path, &text).unwrap();
+            let error = store.load(&sample()).unwrap_err();
+            assert!(matches!(error, Error::Damaged { .. }), "{text}");
+            let error = error.to_string();
+            assert!(error.contains(reason) && error.contains("remove this file"), "{text}: {error}");
+        }
+        fs::write(&path, [0xff, 0xfe]).unwrap();
+        assert!(matches!(store.load(&sample()), Err(Error::Damaged { .. })));
+    }
+}

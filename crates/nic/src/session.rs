@@ -1,0 +1,175 @@
+//! Changing an interface and putting it back.
+
+use crate::change::{self, Report};
+use crate::error::Error;
+use crate::interface::Interface;
+use crate::kernel::Kernel;
+use crate::plan::Plan;
+use crate::saved::{Lock, Saved, Store};
+
+/// For how long settings shall stay, and what is allowed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Terms {
+    /// True: until the session ends, however it ends. False: until [`restore`].
+    pub hold: bool,
+    /// Whether an interface may be changed that carries the default route.
+    pub default_route: bool,
+}
+
+/// The right to change one interface, and the duty to put it back. The state before is on the disk as soon as there is a
+/// session. One process has a session with an interface at a time.
+///
+/// With [`Terms::hold`] dropping it restores what it found, in a panic, too; if the process is killed, the saved state
+/// stays, and [`left_behind`] tells the next one.
+pub struct Session<'a> {
+    kernel: &'a mut Kernel,
+    store: &'a Store,
+    found: Interface,
+    /// What a session that holds goes back to.
+    base: Saved,
+    /// Whether the file is that of this session, and not of one that has ended.
+    owns_file: bool,
+    /// Whether there was none before, and nothing has been changed since.
+    is_unused: bool,
+    hold: bool,
+    _lock: Lock,
+}
+
+impl<'a> Session<'a> {
+    /// Locks the interface and saves its state, unless an earlier one is saved already.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchInterface`], [`Error::DefaultRoute`], [`Error::NotPermitted`], [`Error::Busy`],
+    /// [`Error::Damaged`], [`Error::State`], [`Error::Kernel`]. Nothing has been changed then.
+    pub fn begin(kernel: &'a mut Kernel, store: &'a Store, name: &str, terms: Terms) -> Result<Self, Error> {
+        let found = kernel.interface(name)?;
+        if found.default_route && !terms.default_route {
+            return Err(Error::DefaultRoute(found.name));
+        }
+        kernel.check_permission(&found.name, found.index)?;
+        let lock = store.lock(&found)?;
+        let process = terms.hold.then(std::process::id);
+        let (base, owns_file, is_unused) = match store.load(&found)? {
+            None => {
+                let base = Saved::of(&found, process);
+                // One of an earlier start of the host may be in the way.
+                store.remove(&found)?;
+                store.write(&found, &base, true)?;
+                (base, true, true)
+            }
+            // Its process has died, or it would have the lock: what it found is what there was.
+            Some(saved) if saved.process.is_some() => {
+                let mut base = saved;
+                base.process = process;
+                store.write(&found, &base, false)?;
+                (base, true, false)
+            }
+            Some(_) => (Saved::of(&found, None), false, false),
+        };
+        Ok(Self { kernel, store, found, base, owns_file, is_unused, hold: terms.hold, _lock: lock })
+    }
+
+    /// The interface as it was when the session began.
+    #[must_use]
+    pub fn interface(&self) -> &Interface {
+        &self.found
+    }
+
+    /// Reads the interface anew, to plan from.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NoSuchInterface`], [`Error::Kernel`].
+    pub fn now(&mut self) -> Result<Interface, Error> {
+        self.kernel.interface(&self.found.name)
+    }
+
+    /// Does what is planned. What is refused is in the report; the rest is done.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotPermitted`]; [`Error::NoSuchInterface`], [`Error::Kernel`]: the interface cannot be read any more.
+    pub fn apply(&mut self, plan: &Plan) -> Result<Report, Error> {
+        let before = self.now()?;
+        self.is_unused &= plan.is_idle();
+        change::apply(self.kernel, &before, plan)
+    }
+
+    /// Ends the session: one that holds puts back what it found, any other leaves the interface as it is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::apply`]; [`Error::State`]: the interface is restored, but the saved state cannot be removed.
+    pub fn end(mut self) -> Result<Option<Report>, Error> {
+        self.finish()
+    }
+
+    fn finish(&mut self) -> Result<Option<Report>, Error> {
+        // There is nothing to go back from.
+        if std::mem::take(&mut self.is_unused) {
+            self.hold = false;
+            self.store.remove(&self.found)?;
+        }
+        if !std::mem::take(&mut self.hold) {
+            return Ok(None);
+        }
+        let report = back(self.kernel, &self.found.name, &self.base)?;
+        if self.owns_file && report.is_complete() {
+            self.store.remove(&self.found)?;
+        }
+        Ok(Some(report))
+    }
+}
+
+impl Drop for Session<'_> {
+    fn drop(&mut self) {
+        // Nobody is left to be told; the saved state stays if it fails.
+        let _ = self.finish();
+    }
+}
+
+/// Puts an interface back into the state before it was first changed, and forgets that state if all of it came back.
+///
+/// # Errors
+///
+/// [`Error::NothingSaved`]; [`Error::Busy`]: a process that holds the settings restores them when it ends; others as
+/// [`Session::begin`].
+pub fn restore(kernel: &mut Kernel, store: &Store, name: &str) -> Result<Report, Error> {
+    let found = kernel.interface(name)?;
+    // Without one there is nothing to lock, and perhaps no right to.
+    if store.load(&found)?.is_none() {
+        return Err(Error::NothingSaved(found.name));
+    }
+    kernel.check_permission(&found.name, found.index)?;
+    let _lock = store.lock(&found)?;
+    let saved = store.load(&found)?.ok_or_else(|| Error::NothingSaved(found.name.clone()))?;
+    let report = back(kernel, &found.name, &saved)?;
+    if report.is_complete() {
+        store.remove(&found)?;
+    }
+    Ok(report)
+}
+
+fn back(kernel: &mut Kernel, name: &str, saved: &Saved) -> Result<Report, Error> {
+    let now = kernel.interface(name)?;
+    let plan = Plan::back_to(&now, saved);
+    change::apply(kernel, &now, &plan)
+}
+
+/// The process that was to restore the interface and has died without, if there is one.
+///
+/// # Errors
+///
+/// [`Error::Damaged`], [`Error::State`].
+pub fn left_behind(store: &Store, interface: &Interface) -> Result<Option<u32>, Error> {
+    let Some(process) = store.load(interface)?.and_then(|saved| saved.process) else { return Ok(None) };
+    match store.lock(interface) {
+        Ok(_) => Ok(Some(process)),
+        Err(Error::Busy { .. }) => Ok(None),
+        // Somebody who may not lock may still be told, if the process is not there.
+        Err(_) => {
+            Ok(Some(process).filter(|process| !std::path::Path::new(&format!("/proc/{process}")).exists()))
+        }
+    }
+}
