@@ -12,6 +12,7 @@
 //! experiment      options, context, and the way from an experiment to its files
 //! schedule        alternation of variants, warm-up, what happens to failures
 //! launch          children: plain or accelerated, watched, never left behind
+//! claim           what papers say, judged by what was measured
 //! record, stats   readings, rows, medians, spread, bootstrap intervals
 //! output, plot, report, machine, progress
 //! ```
@@ -23,6 +24,7 @@
 
 mod bench;
 pub mod calibrate;
+pub mod claim;
 mod compiled;
 mod csv;
 pub mod demo;

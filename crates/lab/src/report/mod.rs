@@ -265,6 +265,8 @@ pub(crate) mod tests {
                 rows: vec![vec!["seek".into(), 12.3456.into(), 10.into()], vec![Value::Null; 3]],
             }],
             summary: BTreeMap::new(),
+            meanings: BTreeMap::new(),
+            figures: Vec::new(),
         };
         let key = Key { name: "short_connections_ratio", value: 0.99, meaning: "accelerated / plain" };
         let figures =
