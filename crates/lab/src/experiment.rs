@@ -23,6 +23,12 @@ pub trait Experiment: Sync {
     /// What it measures, in a sentence or two.
     fn about(&self) -> &'static str;
 
+    /// What is asked, in a line.
+    fn question(&self) -> &'static str {
+        let about = self.about();
+        about.split_once(". ").map_or(about, |(first, _)| first)
+    }
+
     /// The paper and figures that it follows, if any.
     fn paper_reference(&self) -> Option<&'static str>;
 

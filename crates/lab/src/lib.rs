@@ -14,7 +14,9 @@
 //! launch          children: plain or accelerated, watched, never left behind
 //! claim           what papers say, judged by what was measured
 //! record, stats   readings, rows, medians, spread, bootstrap intervals
-//! output, plot, report, machine, progress
+//! all             every experiment in turn
+//! report          a page for each result, and the site that joins them
+//! output, plot, machine, progress
 //! ```
 //!
 //! The laboratory measures the shipped artefacts from outside, in processes of their own. It contains no part of what it
@@ -22,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod all;
 mod bench;
 pub mod calibrate;
 pub mod claim;
@@ -50,3 +53,4 @@ mod text;
 
 pub use experiment::{Experiment, Options, run};
 pub use experiments::experiments;
+pub use report::site::{Site, write as report};

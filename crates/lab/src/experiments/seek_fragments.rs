@@ -1,10 +1,14 @@
 //! `seek-fragments`: what it changes when messages come in pieces; the question that the paper of 2019 leaves open.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use serde_json::Value;
 
 use super::search_keys::names;
 use super::seek::{AWAITED, BASELINES, BULK, POOL, SEEK};
+use super::seekable;
+use crate::claim::Claim;
 use crate::experiment::{Context, Experiment};
 use crate::outcome::{Key, Outcome};
 use crate::plot::{Axis, Figure, Scale};
@@ -46,6 +50,10 @@ impl Experiment for SeekFragments {
         "seek-fragments"
     }
 
+    fn question(&self) -> &'static str {
+        "What changes when the sender writes each message in pieces."
+    }
+
     fn about(&self) -> &'static str {
         "As seek, over TCP with N = 8, but the sender writes each message in pieces of 64 B to 64 KiB that leave at \
          once (TCP_NODELAY), so that the receiver's kernel holds it in many small parts: what does that cost a \
@@ -56,6 +64,14 @@ impl Experiment for SeekFragments {
 
     fn paper_reference(&self) -> Option<&'static str> {
         Some("the open question of the paper on direct message search (2019)")
+    }
+
+    fn claims(&self) -> &'static [Claim] {
+        seekable::FRAGMENTS_CLAIMS
+    }
+
+    fn duration(&self, quick: bool) -> Duration {
+        Duration::from_secs(if quick { 50 } else { 3600 })
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
