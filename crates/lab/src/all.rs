@@ -12,6 +12,7 @@ use crate::experiments;
 use crate::launch::interrupt;
 use crate::output::write_file;
 use crate::report::site::{self, Site};
+use crate::text;
 
 /// What became of the experiments that have no result of the last run of everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,7 +84,7 @@ pub fn run(options: &Options) -> Result<All> {
             index + 1,
             wanted.len(),
             wanted.len() - index - 1,
-            minutes(left)
+            text::minutes(left)
         );
         match experiment::run_one(*experiment, options) {
             Ok(one) => completed.push(one),
@@ -114,13 +115,6 @@ fn remaining(elapsed: Duration, done: Duration, total: Duration) -> Duration {
     total.saturating_sub(done).mul_f64(pace)
 }
 
-fn minutes(time: Duration) -> String {
-    match time.as_secs() {
-        seconds @ 0..120 => format!("{seconds} s"),
-        seconds => format!("{} min", seconds.div_ceil(60)),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -131,7 +125,6 @@ mod tests {
         assert_eq!(remaining(seconds(0), seconds(0), seconds(100)), seconds(100));
         assert_eq!(remaining(seconds(40), seconds(20), seconds(100)), seconds(160));
         assert_eq!(remaining(seconds(40), seconds(100), seconds(100)), seconds(0));
-        assert_eq!([119, 120, 121].map(|s| minutes(seconds(s))), ["119 s", "2 min", "3 min"]);
     }
 
     #[test]

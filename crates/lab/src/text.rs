@@ -1,5 +1,7 @@
 //! Numbers as people read them.
 
+use std::time::Duration;
+
 /// Four significant digits, without an exponent for anything a report shows.
 pub(crate) fn significant(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
@@ -33,6 +35,14 @@ pub(crate) fn about_bytes(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", units[unit]) }
 }
 
+/// A time as people plan with it: in seconds while it is short, then in whole minutes.
+pub(crate) fn minutes(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds => format!("{} min", seconds.div_ceil(60)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -41,6 +51,14 @@ mod tests {
     fn four_digits_are_kept() {
         let shown = [1234567.0, 1234.56, 12.3456, 0.98765, 0.0012345, 0.0].map(significant);
         assert_eq!(shown, ["1234567", "1235", "12.35", "0.9877", "0.001234", "0"]);
+    }
+
+    #[test]
+    fn times_are_rounded_up() {
+        assert_eq!(
+            [5, 119, 120, 121].map(|s| minutes(Duration::from_secs(s))),
+            ["5 s", "119 s", "2 min", "3 min"]
+        );
     }
 
     #[test]
