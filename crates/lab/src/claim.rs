@@ -8,8 +8,11 @@ use crate::plot::Figure;
 use crate::stats;
 use crate::text;
 
-/// Rounds below which no interval is believed.
-const FEWEST_ROUNDS: usize = 3;
+/// Rounds below which there is no interval.
+const FEWEST_ROUNDS: usize = 2;
+
+/// The 97.5 % quantile of the normal distribution.
+const NORMAL: f64 = 1.96;
 
 /// A statement that an experiment can support or not.
 #[derive(Clone, Copy, Debug)]
@@ -134,7 +137,7 @@ impl Claim {
             Verdict::Reproduced => format!("the whole interval is {}{unit}", self.criterion),
             Verdict::NotReproduced => self.otherwise.to_owned(),
             Verdict::CannotBeTold if rounds < FEWEST_ROUNDS => {
-                format!("{rounds} rounds give no interval; {FEWEST_ROUNDS} are needed at least")
+                "one round has no interval; run more".to_owned()
             }
             Verdict::CannotBeTold | Verdict::NotMeasured => format!(
                 "only a part of the interval, {} to {}{unit}, is {}; more rounds make it narrower",
@@ -170,11 +173,11 @@ impl Criterion {
 impl std::fmt::Display for Criterion {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            Self::AtLeast(bound) => write!(f, "at least {bound}"),
-            Self::AtMost(bound) => write!(f, "at most {bound}"),
-            Self::Above(bound) => write!(f, "more than {bound}"),
-            Self::Below(bound) => write!(f, "less than {bound}"),
-            Self::Differs(bound) => write!(f, "other than {bound}"),
+            Self::AtLeast(bound) => write!(f, "at least {}", text::short(*bound)),
+            Self::AtMost(bound) => write!(f, "at most {}", text::short(*bound)),
+            Self::Above(bound) => write!(f, "more than {}", text::short(*bound)),
+            Self::Below(bound) => write!(f, "less than {}", text::short(*bound)),
+            Self::Differs(bound) => write!(f, "other than {}", text::short(*bound)),
         }
     }
 }
@@ -194,7 +197,8 @@ impl Verdict {
 }
 
 impl Estimate {
-    /// A row's ratio to the baseline of its experiment: bootstrap over rounds.
+    /// A row's ratio to the baseline of its experiment: bootstrap over rounds. Percentiles of a bootstrap are too narrow for
+    /// few rounds, so it is expanded (Hesterberg, "What teachers should know about the bootstrap", 2015, section 4.4).
     ///
     /// # Errors
     ///
@@ -202,36 +206,39 @@ impl Estimate {
     pub fn ratio(result: &ResultFile, at: At<'_>) -> Result<Self, String> {
         let row = result.row(at)?;
         let ratio = row.ratio.ok_or_else(|| format!("{at} has no ratio to a baseline"))?;
-        let rounds = row.spread.map_or(0, |spread| spread.n);
-        Self { value: ratio.value, low: ratio.low, high: ratio.high, rounds }.checked()
+        let (value, rounds) = (ratio.value, row.spread.map_or(0, |spread| spread.n));
+        let expanded = match rounds {
+            ..FEWEST_ROUNDS => 1.0,
+            _ => (rounds as f64 / (rounds - 1) as f64).sqrt() * stats::student_t(rounds - 1) / NORMAL,
+        };
+        // A ratio and its inverse are to have the same interval.
+        let [low, high] = [ratio.low, ratio.high].map(|end| value * (end / value).powf(expanded));
+        Self { value, low, high, rounds }.checked()
     }
 
-    /// The median of a row. The interval is that of notched box plots, 1.58 interquartile ranges over the root of the
-    /// rounds to each side (McGill, Tukey and Larsen, "Variations of box plots", 1978).
+    /// The median of a row. Its standard error is taken from the quartiles, as in notched box plots (McGill, Tukey and
+    /// Larsen, "Variations of box plots", 1978); the interval is Student's.
     ///
     /// # Errors
     ///
     /// If it was not measured.
     pub fn median(result: &ResultFile, at: At<'_>) -> Result<Self, String> {
         let spread = result.row(at)?.spread.ok_or_else(|| format!("{at} was not measured"))?;
-        let half = 1.58 * (spread.q3 - spread.q1) / (spread.n.max(1) as f64).sqrt();
-        let (low, high) = (spread.median - half, spread.median + half);
-        Self { value: spread.median, low, high, rounds: spread.n }.checked()
+        let error = 1.25 / 1.35 * (spread.q3 - spread.q1) / (spread.n.max(1) as f64).sqrt();
+        Self::mean(spread.median, error, spread.n)
     }
 
-    /// Ratio of the medians of any two rows. The interval is wide enough for both numbers being anywhere in theirs.
+    /// Ratio of the medians of any two rows, as independent numbers: their relative errors add up by squares.
     ///
     /// # Errors
     ///
-    /// If one of them was not measured, or the second may be zero.
+    /// If one of them was not measured, or is not positive.
     pub fn ratio_of_medians(result: &ResultFile, these: At<'_>, others: At<'_>) -> Result<Self, String> {
         let (this, other) = (Self::median(result, these)?, Self::median(result, others)?);
-        if other.low <= 0.0 {
-            return Err(format!("{others} varies too much to be divided by"));
-        }
+        let relative = |one: Self| (one.high - one.value) / one.value;
+        let (value, error) = (this.value / other.value, relative(this).hypot(relative(other)).exp());
         let rounds = this.rounds.min(other.rounds);
-        let (low, high) = (this.low / other.high, this.high / other.low);
-        Self { value: this.value / other.value, low: low.max(0.0), high, rounds }.checked()
+        Self { value, low: value / error, high: value * error, rounds }.checked()
     }
 
     /// A key of the summary. Its interval is from the keys `NAME_low` and `NAME_high` if there are such, else from
@@ -251,15 +258,16 @@ impl Estimate {
         }
     }
 
-    /// A mean with its standard error (Student's t).
+    /// A mean with its standard error (Student's t). One round has no interval; nothing can be told from it.
     ///
     /// # Errors
     ///
     /// If these are no such numbers.
     pub fn mean(value: f64, standard_error: f64, rounds: usize) -> Result<Self, String> {
-        let freedom = rounds.checked_sub(1).filter(|&freedom| freedom > 0);
-        let freedom = freedom.ok_or_else(|| format!("{rounds} rounds give no interval"))?;
-        let half = stats::student_t(freedom) * standard_error;
+        let half = match rounds {
+            ..FEWEST_ROUNDS => 0.0,
+            _ => stats::student_t(rounds - 1) * standard_error,
+        };
         Self { value, low: value - half, high: value + half, rounds }.checked()
     }
 
@@ -333,6 +341,8 @@ mod tests {
         let difference = mean.minus(Estimate { value: 10.0, low: 6.0, high: 14.0, rounds: 4 }).unwrap();
         assert_eq!((difference.value, difference.rounds), (40.0, 4));
         assert!((difference.high - (40.0 + 2.262f64.hypot(4.0))).abs() < 1e-9, "{difference:?}");
+        let single = Estimate::mean(50.0, 1.0, 1).unwrap();
+        assert_eq!((single.low, single.high, single.rounds), (50.0, 50.0, 1));
         assert!(Estimate::mean(f64::NAN, 1.0, 10).is_err());
         assert!(Estimate::mean(50.0, -1.0, 10).is_err());
     }

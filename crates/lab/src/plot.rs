@@ -255,15 +255,7 @@ impl Scale {
     fn show(self, value: f64) -> String {
         match self {
             Self::Sizes if value >= 1.0 => text::size(value.round() as u64),
-            Self::Linear | Self::Signed | Self::Log10 | Self::Log2 | Self::Sizes => {
-                let shown = text::significant(value);
-                let shown = if shown.contains('.') {
-                    shown.trim_end_matches('0').trim_end_matches('.')
-                } else {
-                    &shown
-                };
-                shown.to_owned()
-            }
+            Self::Linear | Self::Signed | Self::Log10 | Self::Log2 | Self::Sizes => text::short(value),
         }
     }
 }

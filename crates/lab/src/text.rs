@@ -12,6 +12,15 @@ pub(crate) fn significant(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
+/// The same without zeros at the end.
+pub(crate) fn short(value: f64) -> String {
+    let shown = significant(value);
+    match shown.contains('.') {
+        true => shown.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => shown,
+    }
+}
+
 /// A size in binary units if that is exact, e.g. `64 KiB`, else in bytes.
 pub(crate) fn size(bytes: u64) -> String {
     match bytes {
@@ -50,6 +59,7 @@ mod tests {
     #[test]
     fn four_digits_are_kept() {
         let shown = [1234567.0, 1234.56, 12.3456, 0.98765, 0.0012345, 0.0].map(significant);
+        assert_eq!([4.4, 0.35, 40.0, 1500.0].map(short), ["4.4", "0.35", "40", "1500"]);
         assert_eq!(shown, ["1234567", "1235", "12.35", "0.9877", "0.001234", "0"]);
     }
 

@@ -12,13 +12,10 @@ use super::ring_size::{DEFAULT, THIS};
 use super::sockets::LIMIT;
 use super::{ACCELERATED, UNIX};
 
-const MICROBENCHMARKS: &str = "Rozis, Gerangelos and Koziris, “YASMIN: Efficient Intra-Node Communication Using Generic Sockets”, section 4.1";
-const FIGURE_5: &str = "Rozis, Gerangelos and Koziris, “YASMIN: Efficient Intra-Node Communication Using Generic Sockets”, section 4.1 and \
-     figure 5";
-const FIGURE_6: &str = "Rozis, Gerangelos and Koziris, “YASMIN: Efficient Intra-Node Communication Using Generic Sockets”, section 4.1 and \
-     figure 6";
-const FIGURE_7: &str = "Rozis, Gerangelos and Koziris, “YASMIN: Efficient Intra-Node Communication Using Generic Sockets”, section 4.2 and \
-     figure 7";
+const MICROBENCHMARKS: &str = "Rozis, Gerangelos and Koziris, “YASMIN”, section 4.1";
+const FIGURE_5: &str = "Rozis, Gerangelos and Koziris, “YASMIN”, section 4.1 and figure 5";
+const FIGURE_6: &str = "Rozis, Gerangelos and Koziris, “YASMIN”, section 4.1 and figure 6";
+const FIGURE_7: &str = "Rozis, Gerangelos and Koziris, “YASMIN”, section 4.2 and figure 7";
 
 /// Average bandwidth over that of the network path, by iperf.
 const BANDWIDTH_GAIN: f64 = 4.4;

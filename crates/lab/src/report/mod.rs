@@ -37,7 +37,8 @@ pub(crate) fn html(
     if let Some(paper) = description.paper_reference {
         let _ = writeln!(page, "<p class=\"soft\">After {}.</p>", escape(paper));
     }
-    push_summary(&mut page, summary.iter().map(|key| (key.name, key.value, key.meaning)));
+    let keys: Vec<_> = summary.iter().map(|key| (key.name, key.value, key.meaning)).collect();
+    push_summary(&mut page, &keys);
     push_failures(&mut page, &result.rows);
     for (title, svg) in figures {
         let _ = writeln!(page, "<h2>{}</h2>\n<figure>{}</figure>", escape(title), inline(svg));
@@ -51,21 +52,25 @@ pub(crate) fn html(
     page
 }
 
-fn push_summary<'a>(page: &mut String, keys: impl Iterator<Item = (&'a str, f64, &'a str)>) {
-    let mut keys = keys.peekable();
-    if keys.peek().is_none() {
+fn push_summary(page: &mut String, keys: &[(&str, f64, &str)]) {
+    if keys.is_empty() {
         return;
     }
     page.push_str("<h2>Summary</h2>\n");
-    open_table(page, &["Key", "Value", "Meaning"]);
+    // Results of earlier versions do not say what their keys mean.
+    let has_meanings = keys.iter().any(|(_, _, meaning)| !meaning.is_empty());
+    open_table(page, if has_meanings { &["Key", "Value", "Meaning"] } else { &["Key", "Value"] });
     for (name, value, meaning) in keys {
-        let _ = writeln!(
+        let _ = write!(
             page,
-            "<tr><th scope=\"row\"><code>{}</code></th><td class=\"number\">{}</td><td>{}</td></tr>",
+            "<tr><th scope=\"row\"><code>{}</code></th><td class=\"number\">{}</td>",
             escape(name),
-            text::significant(value),
-            escape(meaning)
+            text::significant(*value),
         );
+        if has_meanings {
+            let _ = write!(page, "<td>{}</td>", escape(meaning));
+        }
+        page.push_str("</tr>\n");
     }
     close_table(page);
 }
@@ -213,8 +218,12 @@ fn push_setting(page: &mut String, result: &ResultFile) {
     entries.extend(result.parameters.iter().map(|(name, value)| (name.clone(), value.to_string())));
     page.push_str("<h2>Machine and parameters</h2>\n<div class=\"scroll\" tabindex=\"0\"><table><tbody>\n");
     for (name, value) in entries {
-        let _ =
-            writeln!(page, "<tr><th scope=\"row\">{}</th><td>{}</td></tr>", escape(&name), escape(&value));
+        let _ = writeln!(
+            page,
+            "<tr><th scope=\"row\">{}</th><td class=\"any\">{}</td></tr>",
+            escape(&name),
+            escape(&value)
+        );
     }
     close_table(page);
 }

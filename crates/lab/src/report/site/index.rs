@@ -22,7 +22,8 @@ pub(super) fn html(found: &Found) -> String {
     push_machines(&mut page, &readable().collect::<Vec<_>>());
     page.push_str(
         "<p class=\"soft\">Verdicts follow from the numbers: a claim is reproduced, or a goal met, if the whole 95 % interval \
-         fulfils the criterion, not if no part of it does, and cannot be told otherwise.</p>\n",
+         fulfils the criterion, not if no part of it does, and cannot be told otherwise. The intervals are widened for few \
+         rounds (Student’s t).</p>\n",
     );
     if readable().any(|(_, contents)| contents.result.is_quick()) {
         page.push_str(
@@ -74,7 +75,8 @@ fn push_card(page: &mut String, entry: &Entry, contents: &Contents) {
         None => "Of an experiment that this program does not know.",
     };
     let overall = verdict::judge(experiment.map_or(&[], |experiment| experiment.claims()), &contents.result);
-    let quick = if contents.result.is_quick() { " <span class=\"soft\">quick run</span>" } else { "" };
+    let quick =
+        if contents.result.is_quick() { " <span class=\"badge unknown\">quick run</span>" } else { "" };
     let _ = writeln!(
         page,
         "<section class=\"card\">\n<h2><a href=\"{}\">{}</a></h2>\n<p>{}</p>\n<p>{}{quick} <span class=\"soft\">{}</span></p>",
@@ -93,16 +95,16 @@ fn push_card(page: &mut String, entry: &Entry, contents: &Contents) {
         .filter_map(|(claim, judgement)| Some((claim, judgement, judgement.estimate.as_ref()?)))
         .collect();
     if !measured.is_empty() {
-        open_table(page, &["", "Here (95 %)", "Wanted", "Verdict"]);
+        open_table(page, &["Claim", "Verdict", "Here (95 %)", "Wanted"]);
         for (claim, judgement, estimate) in measured {
             let unit = if claim.unit.is_empty() { String::new() } else { format!(" {}", claim.unit) };
             let _ = writeln!(
                 page,
-                "<tr><th scope=\"row\">{}</th><td class=\"number\">{estimate}{}</td><td>{}</td><td>{}</td></tr>",
+                "<tr><th scope=\"row\">{}</th><td>{}</td><td class=\"number\">{estimate}{}</td><td>{}</td></tr>",
                 escape(claim.title),
+                badge(class(judgement.verdict), judgement.verdict.name(claim.source)),
                 escape(&unit),
                 escape(&claim.criterion.to_string()),
-                badge(class(judgement.verdict), judgement.verdict.name(claim.source)),
             );
         }
         close_table(page);

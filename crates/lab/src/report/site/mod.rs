@@ -119,13 +119,13 @@ fn push_navigation(page: &mut String, links: &[Option<(String, String)>]) {
     page.push_str("</nav>\n");
 }
 
-/// A plot with its heading; `svg` has been checked.
+/// A plot, which has its title in it; `svg` has been checked, `caption` is HTML.
 fn push_figure(page: &mut String, title: &str, svg: &str, caption: &str) {
     let title = escape(title);
-    let caption = if caption.is_empty() { &title } else { caption };
     let svg = svg.replacen("<svg ", &format!("<svg role=\"img\" aria-label=\"Plot: {title}\" "), 1);
-    let _ = writeln!(
-        page,
-        "<figure tabindex=\"0\">{svg}<figcaption class=\"soft\">{caption}</figcaption></figure>"
-    );
+    let _ = write!(page, "<figure tabindex=\"0\">{svg}");
+    if !caption.is_empty() {
+        let _ = write!(page, "<figcaption class=\"soft\">{caption}</figcaption>");
+    }
+    page.push_str("</figure>\n");
 }

@@ -64,7 +64,9 @@ pub(super) fn html(
         push_comparison(&mut page, &comparison);
     }
     let meaning = |key: &str| result.meanings.get(key).map_or("", String::as_str);
-    push_summary(&mut page, result.summary.iter().map(|(key, value)| (key.as_str(), *value, meaning(key))));
+    let keys: Vec<_> =
+        result.summary.iter().map(|(key, value)| (key.as_str(), *value, meaning(key))).collect();
+    push_summary(&mut page, &keys);
     push_failures(&mut page, &result.rows);
     push_drawings(&mut page, contents);
     for table in &result.tables {

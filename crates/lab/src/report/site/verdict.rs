@@ -63,7 +63,7 @@ pub(super) fn judge(claims: &'static [Claim], result: &ResultFile) -> Overall {
 
 /// The claims, one by one.
 pub(super) fn push_claims(page: &mut String, overall: &Overall) {
-    open_table(page, &["Claim", "Published", "Measured", "Here (95 %)", "Wanted", "Verdict", "Why"]);
+    open_table(page, &["Claim", "Verdict", "Here (95 %)", "Wanted", "Published", "Why"]);
     for (claim, judgement) in &overall.judgements {
         let source = match claim.source {
             Source::Paper(paper) => paper,
@@ -80,15 +80,15 @@ pub(super) fn push_claims(page: &mut String, overall: &Overall) {
         let _ = writeln!(
             page,
             "<tr><th scope=\"row\" class=\"wide\">{}<br><span class=\"soft\">{}</span></th><td>{}</td>\
-             <td class=\"wide\">{}</td><td>{here}</td><td>{}{}</td><td>{}</td><td class=\"wide\">{}</td></tr>",
+             <td>{here}</td><td>{}{}</td><td>{}</td><td class=\"wide\">{}<br><span class=\"soft\">Measured: {}</span></td></tr>",
             escape(claim.statement),
             escape(source),
-            escape(if claim.published.is_empty() { "–" } else { claim.published }),
-            escape(claim.measure),
+            badge(class(judgement.verdict), judgement.verdict.name(claim.source)),
             escape(&claim.criterion.to_string()),
             escape(&unit(claim.unit)),
-            badge(class(judgement.verdict), judgement.verdict.name(claim.source)),
+            escape(if claim.published.is_empty() { "–" } else { claim.published }),
             escape(&judgement.why),
+            escape(claim.measure),
         );
     }
     close_table(page);
