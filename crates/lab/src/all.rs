@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::{self, Completed, Options};
+use crate::experiment::{self, Completed, Experiment, Options};
 use crate::experiments;
 use crate::launch::interrupt;
 use crate::output::write_file;
@@ -61,11 +61,20 @@ pub struct All {
 ///
 /// If the user interrupts, or `options.out` cannot be written to. An experiment that fails does not end the run.
 pub fn run(options: &Options) -> Result<All> {
+    run_these(experiments(), options)
+}
+
+/// The same with experiments of whatever origin.
+///
+/// # Errors
+///
+/// As [`run`].
+pub fn run_these(experiments: &[&dyn Experiment], options: &Options) -> Result<All> {
     interrupt::install();
     let begun = Instant::now();
     let mut journal = Journal::default();
     let mut wanted = Vec::new();
-    for experiment in experiments() {
+    for experiment in experiments {
         match experiment.unavailable() {
             Some(why) => {
                 eprintln!("{}: skipped: {why}", experiment.name());

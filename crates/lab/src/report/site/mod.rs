@@ -28,6 +28,9 @@ use crate::output::Destination;
 const INDEX: &str = "index.html";
 const MARK: &str = "<meta name=\"generator\" content=\"seekwire lab report\">";
 
+/// Whatever stands in a result, a browser runs and fetches nothing.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
+
 /// A site that has been written.
 #[derive(Debug)]
 pub struct Site {
@@ -105,6 +108,7 @@ fn head(title: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n{MARK}\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
          <link rel=\"icon\" href=\"data:,\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
          <a class=\"skip\" href=\"#content\">To the content</a>\n"
     )
