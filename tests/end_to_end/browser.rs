@@ -1,5 +1,5 @@
-//! Chromium without a screen, as somebody who looks at a page: a script in a copy of the page says what was laid out, and a
-//! picture shows what was drawn.
+//! Chromium without a screen, as somebody who looks at a page: a script in a copy of the page says what was laid out,
+//! and a picture shows what was drawn.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};

@@ -1,5 +1,5 @@
-//! The site of `seekwire lab report`, from results that this project keeps and from experiments that are run here: every link
-//! leads to something, and a browser shows every page as it should.
+//! The site of `seekwire lab report`, from results that this project keeps and from experiments that are run here:
+//! every link leads to something, and a browser shows every page as it should.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -120,10 +120,13 @@ mod in_a_browser {
     fn a_bad_page_is_found_out() {
         let stage = Stage::new(Mode::Plain);
         let page = stage.path("bad.html");
-        let html = "<!DOCTYPE html><html lang=\"en\"><body><h1>Bad</h1><img src=\"missing.png\" alt=\"\"><img src=\"http://192.0.2.1/a\" alt=\"\">\
-                    <div style=\"width: 3000px\">wide</div><figure><svg width=\"0\" height=\"0\"></svg></figure>\
+        let html = "<!DOCTYPE html><html lang=\"en\"><body><h1>Bad</h1><img src=\"missing.png\" alt=\"\">\
+                    <img src=\"http://192.0.2.1/a\" alt=\"\">\
+                    <div style=\"width: 3000px\">wide</div>\
+                    <figure><svg width=\"0\" height=\"0\"></svg></figure>\
                     <figure><svg width=\"99\" height=\"99\"><rect width=\"9\" height=\"9\"/><text y=\"50\">one</text>\
-                    <text y=\"52\">two</text></svg></figure><script>throw new Error(\"on purpose\")</script></body></html>";
+                    <text y=\"52\">two</text></svg></figure>\
+                    <script>throw new Error(\"on purpose\")</script></body></html>";
         fs::write(&page, html).expect("a page");
         let visit = Browser::new(&stage).visit(&page, Look { width: 800, height: 600, dark: false });
         let complaints = visit.complaints().join("\n");

@@ -1,7 +1,7 @@
 //! What papers say, and whether it is so here: claims that are judged by what was measured.
 //!
-//! A claim names the number that decides (its evidence, with an interval) and the criterion. The verdict follows from the
-//! two, every time a report is made; where the interval contains the criterion, nothing can be told.
+//! A claim names the number that decides (its evidence, with an interval) and the criterion. The verdict follows from
+//! the two, every time a report is made; where the interval contains the criterion, nothing can be told.
 
 use crate::outcome::{ResultFile, Table};
 use crate::plot::Figure;
@@ -197,8 +197,8 @@ impl Verdict {
 }
 
 impl Estimate {
-    /// A row's ratio to the baseline of its experiment: bootstrap over rounds. Percentiles of a bootstrap are too narrow for
-    /// few rounds, so it is expanded (Hesterberg, "What teachers should know about the bootstrap", 2015, section 4.4).
+    /// A row's ratio to the baseline of its experiment: bootstrap over rounds. Percentiles of a bootstrap are too
+    /// narrow for few rounds, so it is expanded (Hesterberg, "What teachers should know about the bootstrap", 2015).
     ///
     /// # Errors
     ///

@@ -24,8 +24,8 @@ pub(crate) const QUESTION: &str =
 /// What it measures.
 pub(crate) const ABOUT: &str = "Unmodified programs exchange bytes over TCP on this machine, plain and accelerated in \
     alternation. In accelerated runs both ends are accelerated. Message search is a receiver of our own, which wants \
-    messages in another order than they come in: plain, it copies aside those that are in the way and copies them again \
-    when it wants them; accelerated, it takes what it wants out of the middle of the stream.";
+    messages in another order than they come in: plain, it copies aside those that are in the way and copies them \
+    again when it wants them; accelerated, it takes what it wants out of the middle of the stream.";
 
 /// How the demo is run.
 #[derive(Clone, Debug)]

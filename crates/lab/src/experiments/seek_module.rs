@@ -38,8 +38,8 @@ const MODES: [Mode; 5] = [
 /// messages that are not small.
 const LEAST: u64 = 32 << 20;
 
-const NO_MODULE: &str = "the kernel module tcp_seek is not loaded (docs/kernel.md); `make kernel-lab` counts instructions in \
-                         a virtual machine that has it";
+const NO_MODULE: &str = "the kernel module tcp_seek is not loaded (docs/kernel.md); `make kernel-lab` counts \
+                         instructions in a virtual machine that has it";
 
 impl Experiment for SeekModule {
     fn name(&self) -> &'static str {

@@ -193,8 +193,8 @@ pub(super) const SEARCH: &[Claim] = &[
     },
     Claim {
         title: "dip near 1000 B",
-        statement: "Less is saved with messages of about 1000 B, the size nearest to the payload of a segment, than with \
-                    smaller and larger ones.",
+        statement: "Less is saved with messages of about 1000 B, the size nearest to the payload of a segment, than \
+                    with smaller and larger ones.",
         source: Source::Paper(FIGURE_3),
         published: "",
         measure: "saved with the next smaller or the next larger size, whichever is less, less saved at 1000 B, N = 16",
@@ -248,8 +248,8 @@ pub(super) fn search(result: &ResultFile) -> Vec<Comparison> {
     ];
     let table = Table {
         title: title.to_owned(),
-        note: "The papers print their curves only; what their text says of them in numbers is drawn as lines. Ours with 95 % \
-               intervals."
+        note: "The papers print their curves only; what their text says of them in numbers is drawn as lines. Ours \
+               with 95 % intervals."
             .to_owned(),
         columns: ["what", "papers", "here (95 %)"].map(str::to_owned).to_vec(),
         rows,
@@ -273,11 +273,12 @@ fn pieces_matter(result: &ResultFile) -> Evidence {
 
 pub(super) const FRAGMENTS_CLAIMS: &[Claim] = &[Claim {
     title: "influence of fragments",
-    statement: "With large messages, what is saved should depend on how they are divided before they are sent; the paper \
-                leaves that to be measured.",
+    statement: "With large messages, what is saved should depend on how they are divided before they are sent; the \
+                paper leaves that to be measured.",
     source: Source::Paper(FRAGMENTS),
     published: "",
-    measure: "saved with messages of 64 KiB in the smallest pieces less saved with the same in one write, against the pool",
+    measure: "saved with messages of 64 KiB in the smallest pieces less saved with the same in one write, against \
+              the pool",
     unit: "points",
     evidence: pieces_matter,
     criterion: Criterion::Differs(0.0),
@@ -292,8 +293,8 @@ fn unexpected(result: &ResultFile, size: u64) -> Evidence {
 pub(super) const MAILBOX_CLAIMS: &[Claim] = &[
     Claim {
         title: "small messages in a library",
-        statement: "A messaging library that seeks should cost its receiver less than one that copies unexpected messages \
-                    aside; the paper names it as the next step. Small messages.",
+        statement: "A messaging library that seeks should cost its receiver less than one that copies unexpected \
+                    messages aside; the paper names it as the next step. Small messages.",
         source: Source::Paper(LIBRARY),
         published: "",
         measure: "saved with messages of 64 B over TCP, 64 tags, all unexpected",

@@ -1,5 +1,6 @@
-//! What "YASMIN: Efficient Intra-Node Communication Using Generic Sockets" (Rozis, Gerangelos and Koziris) measured, beside
-//! what is measured here. Its network path leads through the Xen hypervisor's control domain, ours over TCP loopback.
+//! What "YASMIN: Efficient Intra-Node Communication Using Generic Sockets" (Rozis, Gerangelos and Koziris) measured,
+//! beside what is measured here. Its network path leads through the Xen hypervisor's control domain, ours over TCP
+//! loopback.
 
 use crate::bench::{BANDWIDTH, LATENCY};
 use crate::claim::{At, Claim, Comparison, Criterion, Estimate, Source};
@@ -65,16 +66,16 @@ fn bulk_over_memory(result: &ResultFile) -> Evidence {
 pub(super) const SOCKETS: &[Claim] = &[
     Claim {
         title: "bandwidth over the network path",
-        statement: "Sockets over shared memory reach several times the bandwidth of the default path through the network \
-                    stack.",
+        statement: "Sockets over shared memory reach several times the bandwidth of the default path through the \
+                    network stack.",
         source: Source::Paper(MICROBENCHMARKS),
         published: "4.4",
         measure: "bandwidth of 64 KiB messages, accelerated over TCP loopback",
         unit: "",
         evidence: bulk_over_tcp,
         criterion: Criterion::AtLeast(BANDWIDTH_GAIN),
-        otherwise: "shared memory gains less than the paper's factor here; loopback is a much shorter path than that through \
-                    a control domain",
+        otherwise: "shared memory gains less than the paper's factor here; loopback is a much shorter path than that \
+                    through a control domain",
     },
     Claim {
         title: "latency of 1 B",
@@ -89,8 +90,8 @@ pub(super) const SOCKETS: &[Claim] = &[
     },
     Claim {
         title: "bandwidth over UNIX sockets",
-        statement: "With a ring of 2 MiB, which is the default here, bandwidth comes to three quarters of that of UNIX sockets \
-                    on the bare machine.",
+        statement: "With a ring of 2 MiB, which is the default here, bandwidth comes to three quarters of that of \
+                    UNIX sockets on the bare machine.",
         source: Source::Paper(FIGURE_6),
         published: "0.76",
         measure: "bandwidth of 64 KiB messages, accelerated over a UNIX socket",
@@ -104,17 +105,18 @@ pub(super) const SOCKETS: &[Claim] = &[
         statement: "A ring reaches most of the bandwidth of memory itself: 2048 of 2813 MB/s (STREAM).",
         source: Source::Paper(MICROBENCHMARKS),
         published: "0.73",
-        measure: "bandwidth of 64 KiB messages, accelerated, over the best that one processor reaches when it copies in and \
-                  out again",
+        measure: "bandwidth of 64 KiB messages, accelerated, over the best that one processor reaches when it copies \
+                  in and out again",
         unit: "",
         evidence: bulk_over_memory,
         criterion: Criterion::AtLeast(RING_512_KIB / MEMORY),
-        otherwise: "more is lost between two processes than by copying; the limit here is that of caches, not of main memory",
+        otherwise: "more is lost between two processes than by copying; the limit here is that of caches, not of \
+                    main memory",
     },
     Claim {
         title: "dip of the largest messages",
-        statement: "Bandwidth grows with the message up to 2 MB and is lower again at 4 MB, probably because the two ends then \
-                    compete for the memory bus.",
+        statement: "Bandwidth grows with the message up to 2 MB and is lower again at 4 MB, probably because the two \
+                    ends then compete for the memory bus.",
         source: Source::Paper(FIGURE_5),
         published: "",
         measure: "bandwidth of 4 MiB messages over that of 2 MiB messages, accelerated",
@@ -147,8 +149,8 @@ fn beside(title: &str, source: &'static str, numbers: &[(&str, f64, Evidence)]) 
     });
     let table = Table {
         title: title.to_owned(),
-        note: "Ratios. YASMIN’s network path is that of Xen’s netfront and netback between virtual machines; here it is TCP \
-               loopback. Ours with 95 % intervals."
+        note: "Ratios. YASMIN’s network path is that of Xen’s netfront and netback between virtual machines; here it \
+               is TCP loopback. Ours with 95 % intervals."
             .to_owned(),
         columns: ["what", "YASMIN", "here"].map(str::to_owned).to_vec(),
         rows,
@@ -182,8 +184,8 @@ pub(super) const RING_SIZE: &[Claim] = &[
         statement: "Bandwidth grows with the size of the ring, up to 2 MiB.",
         source: Source::Paper(FIGURE_6),
         published: "0.83",
-        measure: "bandwidth of 64 KiB messages with a pool of 512 KiB (quick runs: 1 MiB) over that with 2 MiB, measured next \
-                  to each other",
+        measure: "bandwidth of 64 KiB messages with a pool of 512 KiB (quick runs: 1 MiB) over that with 2 MiB, \
+                  measured next to each other",
         unit: "",
         evidence: small_pool,
         criterion: Criterion::Below(1.0),
@@ -228,8 +230,8 @@ pub(super) fn ring_size(result: &ResultFile) -> Vec<Comparison> {
     let table = Table {
         title: title.to_owned(),
         note: format!(
-            "The paper gives 2048 MB/s for 512 KiB, and for 2 MiB 76 % of its UNIX sockets’ {UNIX_SOCKETS} MB/s; its other points are \
-             only in the figure. Here the pool is next to the {DEFAULT} one."
+            "The paper gives 2048 MB/s for 512 KiB, and for 2 MiB 76 % of its UNIX sockets’ {UNIX_SOCKETS} MB/s; its \
+             other points are only in the figure. Here the pool is next to the {DEFAULT} one."
         ),
         columns: ["ring or pool", "YASMIN", "here (95 %)"].map(str::to_owned).to_vec(),
         rows,
@@ -270,8 +272,8 @@ fn four_pairs(result: &ResultFile) -> Evidence {
 pub(super) const PAIRS_CLAIMS: &[Claim] = &[
     Claim {
         title: "four pairs",
-        statement: "Bandwidth grows in proportion to the number of communicating pairs, each on two processors of its own: four \
-                    pairs move four times what one does.",
+        statement: "Bandwidth grows in proportion to the number of communicating pairs, each on two processors of \
+                    its own: four pairs move four times what one does.",
         source: Source::Paper(FIGURE_7),
         published: "13.2 and 53 Gb/s, i.e. 4.0",
         measure: "bandwidth of 64 KiB messages of 4 pairs over that of one, accelerated; at least nine tenths of the \
@@ -316,9 +318,9 @@ pub(super) fn pairs(result: &ResultFile) -> Vec<Comparison> {
     let title = "Bandwidth of several pairs over that of one";
     let table = Table {
         title: title.to_owned(),
-        note: "The paper gives 13.2 Gb/s for one pair of virtual machines and 53 Gb/s for four, each machine on a processor of \
-               its own, messages of 512 KB; its other points are only in the figure. Here they are processes and messages of \
-               64 KiB, and the pairs share what processors there are."
+        note: "The paper gives 13.2 Gb/s for one pair of virtual machines and 53 Gb/s for four, each machine on a \
+               processor of its own, messages of 512 KB; its other points are only in the figure. Here they are \
+               processes and messages of 64 KiB, and the pairs share what processors there are."
             .to_owned(),
         columns: ["pairs", "YASMIN", "here (95 %)"].map(str::to_owned).to_vec(),
         rows,

@@ -164,7 +164,8 @@ fn push_rows(page: &mut String, rows: &[Row]) {
         });
         let _ = writeln!(
             page,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td class=\"number\">{}</td><td>{}</td><td class=\"number\">{} – {}</td>\
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td class=\"number\">{}</td><td>{}</td>\
+             <td class=\"number\">{} – {}</td>\
              <td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td>\
              <td class=\"number {}\" title=\"{}\">{ratio}</td><td class=\"number\">{interval}</td>\
              <td class=\"number\">{}</td><td class=\"number\">{}</td></tr>",

@@ -21,9 +21,9 @@ pub(super) fn html(found: &Found) -> String {
     page.push_str("<main id=\"content\">\n<h1>Seekwire: experiments</h1>\n");
     push_machines(&mut page, &readable().collect::<Vec<_>>());
     page.push_str(
-        "<p class=\"soft\">Verdicts follow from the numbers: a claim is reproduced, or a goal met, if the whole 95 % interval \
-         fulfils the criterion, not if no part of it does, and cannot be told otherwise. The intervals are widened for few \
-         rounds (Student’s t).</p>\n",
+        "<p class=\"soft\">Verdicts follow from the numbers: a claim is reproduced, or a goal met, if the whole 95 % \
+         interval fulfils the criterion, not if no part of it does, and cannot be told \
+         otherwise. The intervals are widened for few rounds (Student’s t).</p>\n",
     );
     if readable().any(|(_, contents)| contents.result.is_quick()) {
         page.push_str(
@@ -79,7 +79,8 @@ fn push_card(page: &mut String, entry: &Entry, contents: &Contents) {
         if contents.result.is_quick() { " <span class=\"badge unknown\">quick run</span>" } else { "" };
     let _ = writeln!(
         page,
-        "<section class=\"card\">\n<h2><a href=\"{}\">{}</a></h2>\n<p>{}</p>\n<p>{}{quick} <span class=\"soft\">{}</span></p>",
+        "<section class=\"card\">\n<h2><a href=\"{}\">{}</a></h2>\n<p>{}</p>\n\
+         <p>{}{quick} <span class=\"soft\">{}</span></p>",
         escape(&entry.page()),
         escape(&entry.name),
         escape(question),

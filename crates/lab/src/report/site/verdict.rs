@@ -80,7 +80,8 @@ pub(super) fn push_claims(page: &mut String, overall: &Overall) {
         let _ = writeln!(
             page,
             "<tr><th scope=\"row\" class=\"wide\">{}<br><span class=\"soft\">{}</span></th><td>{}</td>\
-             <td>{here}</td><td>{}{}</td><td>{}</td><td class=\"wide\">{}<br><span class=\"soft\">Measured: {}</span></td></tr>",
+             <td>{here}</td><td>{}{}</td><td>{}</td>\
+             <td class=\"wide\">{}<br><span class=\"soft\">Measured: {}</span></td></tr>",
             escape(claim.statement),
             escape(source),
             badge(class(judgement.verdict), judgement.verdict.name(claim.source)),
