@@ -24,7 +24,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    const FILE: &'static str = "run.json";
+    pub(crate) const FILE: &'static str = "run.json";
 
     /// The journal of a directory; empty where there is none, or something else of that name.
     pub(crate) fn read(directory: &Path) -> Self {

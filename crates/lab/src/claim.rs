@@ -42,6 +42,8 @@ pub struct Claim {
 pub enum Source {
     /// A publication: authors, title, and section, figure or table.
     Paper(&'static str),
+    /// The same, but it only expects so, and leaves it to others to measure.
+    Expectation(&'static str),
     /// This project, of itself.
     Goal,
 }
@@ -183,12 +185,14 @@ impl std::fmt::Display for Criterion {
 }
 
 impl Verdict {
-    /// As readers see it: papers are reproduced, goals are met.
+    /// As readers see it: what papers measured is reproduced, what they expect is confirmed, goals are met.
     pub fn name(self, source: Source) -> &'static str {
         match (self, source) {
             (Self::Reproduced, Source::Paper(_)) => "reproduced",
             (Self::Reproduced, Source::Goal) => "met",
             (Self::NotReproduced, Source::Paper(_)) => "not reproduced",
+            (Self::Reproduced, Source::Expectation(_)) => "confirmed",
+            (Self::NotReproduced, Source::Expectation(_)) => "not confirmed",
             (Self::NotReproduced, Source::Goal) => "not met",
             (Self::CannotBeTold, _) => "cannot be told",
             (Self::NotMeasured, _) => "not measured",

@@ -275,7 +275,7 @@ pub(super) const FRAGMENTS_CLAIMS: &[Claim] = &[Claim {
     title: "influence of fragments",
     statement: "With large messages, what is saved should depend on how they are divided before they are sent; the \
                 paper leaves that to be measured.",
-    source: Source::Paper(FRAGMENTS),
+    source: Source::Expectation(FRAGMENTS),
     published: "",
     measure: "saved with messages of 64 KiB in the smallest pieces less saved with the same in one write, against \
               the pool",
@@ -295,7 +295,7 @@ pub(super) const MAILBOX_CLAIMS: &[Claim] = &[
         title: "small messages in a library",
         statement: "A messaging library that seeks should cost its receiver less than one that copies unexpected \
                     messages aside; the paper names it as the next step. Small messages.",
-        source: Source::Paper(LIBRARY),
+        source: Source::Expectation(LIBRARY),
         published: "",
         measure: "saved with messages of 64 B over TCP, 64 tags, all unexpected",
         unit: "%",
@@ -306,7 +306,7 @@ pub(super) const MAILBOX_CLAIMS: &[Claim] = &[
     Claim {
         title: "large messages in a library",
         statement: "The same with large messages, where copies cost most.",
-        source: Source::Paper(LIBRARY),
+        source: Source::Expectation(LIBRARY),
         published: "",
         measure: "saved with messages of 64 KiB over TCP, 64 tags, all unexpected",
         unit: "%",

@@ -88,7 +88,11 @@ fn push_card(page: &mut String, entry: &Entry, contents: &Contents) {
         escape(&overall.why),
     );
     if let Some(why) = &contents.outdated {
-        let _ = writeln!(page, "<p class=\"error\">Of an earlier run: {}</p>", escape(why));
+        let _ = writeln!(
+            page,
+            "<p class=\"error\">No new result of the last run ({}): these numbers may be of an earlier one.</p>",
+            escape(why)
+        );
     }
     let measured: Vec<_> = overall
         .judgements

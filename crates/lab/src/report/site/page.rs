@@ -44,7 +44,11 @@ pub(super) fn html(
         let _ = writeln!(page, "<p class=\"soft\">After {}.</p>", escape(paper));
     }
     if let Some(why) = &contents.outdated {
-        let _ = writeln!(page, "<p class=\"error\">Of an earlier run: {}</p>", escape(why));
+        let _ = writeln!(
+            page,
+            "<p class=\"error\">No new result of the last run ({}): these numbers may be of an earlier one.</p>",
+            escape(why)
+        );
     }
     if result.is_quick() {
         page.push_str("<p class=\"notice\">A quick run: to see that it works, not to quote.</p>\n");

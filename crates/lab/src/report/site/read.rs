@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use anyhow::{Context as _, Result};
 
@@ -43,7 +44,7 @@ pub(super) struct Contents {
     pub(super) result: ResultFile,
     /// Title and drawing, or why there is none.
     pub(super) drawings: Vec<(String, Result<String, String>)>,
-    /// Why the last run did not replace it.
+    /// What the last run of everything did instead of replacing it.
     pub(super) outdated: Option<String>,
 }
 
@@ -64,6 +65,10 @@ impl Contents {
 /// Reads the results of the directories below `directory`, one level or two.
 pub(super) fn read(directory: &Path) -> Result<Found> {
     let mut reasons = BTreeMap::new();
+    let mut add = |place: &Path| {
+        let when = modified(&place.join(Journal::FILE));
+        reasons.extend(Journal::read(place).reasons().into_iter().map(|(name, why)| (name, (why, when))));
+    };
     let mut places = Vec::new();
     for child in children(directory)? {
         match holds_result(&child) {
@@ -75,11 +80,11 @@ pub(super) fn read(directory: &Path) -> Result<Found> {
                         places.push(grandchild);
                     }
                 }
-                reasons.extend(Journal::read(&child).reasons());
+                add(&child);
             }
         }
     }
-    reasons.extend(Journal::read(directory).reasons());
+    add(directory);
 
     let mut taken = BTreeSet::from(["index".to_owned()]);
     let mut entries: Vec<Entry> = places
@@ -87,14 +92,17 @@ pub(super) fn read(directory: &Path) -> Result<Found> {
         .map(|directory| {
             let name = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let slug = slug(&name, &mut taken);
-            let contents = contents(&directory).map(|contents| Contents {
-                outdated: reasons.get(&contents.result.experiment).cloned(),
-                ..contents
+            let contents = contents(&directory).map(|contents| {
+                let reason = reasons.get(&contents.result.experiment);
+                let is_older = |when| modified(&directory.join(RESULT)) <= when;
+                let outdated = reason.filter(|(_, when)| is_older(*when)).map(|(why, _)| why.clone());
+                Contents { outdated, ..contents }
             });
             Entry { name, slug, directory, contents }
         })
         .collect();
     entries.sort_by_key(order);
+    let reasons = reasons.into_iter().map(|(name, (why, _))| (name, why)).collect();
     Ok(Found { entries, reasons })
 }
 
@@ -124,6 +132,10 @@ fn children(directory: &Path) -> Result<Vec<PathBuf>> {
     }
     children.sort();
     Ok(children)
+}
+
+fn modified(file: &Path) -> Option<SystemTime> {
+    fs::metadata(file).and_then(|metadata| metadata.modified()).ok()
 }
 
 fn holds_result(directory: &Path) -> bool {

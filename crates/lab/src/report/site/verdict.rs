@@ -17,14 +17,19 @@ pub(super) struct Overall {
     pub(super) judgements: Vec<(&'static Claim, Judgement)>,
 }
 
-/// Judges `claims` by `result`. Where papers claim something, the line is about these claims.
+/// Judges `claims` by `result`. The line is about what papers measured, else about what they expect, else about goals.
 pub(super) fn judge(claims: &'static [Claim], result: &ResultFile) -> Overall {
     let judgements: Vec<(&Claim, Judgement)> =
         claims.iter().map(|claim| (claim, claim.judge(result))).collect();
-    let is_paper = |claim: &Claim| matches!(claim.source, Source::Paper(_));
-    let has_papers = claims.iter().any(is_paper);
-    let counted = || judgements.iter().filter(|(claim, _)| is_paper(claim) == has_papers);
-    let (done, not_done) = if has_papers { ("reproduced", "not reproduced") } else { ("met", "not met") };
+    let rank = |claim: &Claim| match claim.source {
+        Source::Paper(_) => 0,
+        Source::Expectation(_) => 1,
+        Source::Goal => 2,
+    };
+    let first = claims.iter().min_by_key(|claim| rank(claim));
+    let counted = || judgements.iter().filter(|(claim, _)| Some(rank(claim)) == first.map(rank));
+    let source = first.map_or(Source::Goal, |claim| claim.source);
+    let [done, not_done] = [Verdict::Reproduced, Verdict::NotReproduced].map(|verdict| verdict.name(source));
 
     let of = |verdict| counted().filter(move |(_, judgement)| judgement.verdict == verdict);
     let names = |verdict| of(verdict).map(|(claim, _)| claim.title).collect::<Vec<_>>().join(", ");
@@ -66,7 +71,7 @@ pub(super) fn push_claims(page: &mut String, overall: &Overall) {
     open_table(page, &["Claim", "Verdict", "Here (95 %)", "Wanted", "Published", "Why"]);
     for (claim, judgement) in &overall.judgements {
         let source = match claim.source {
-            Source::Paper(paper) => paper,
+            Source::Paper(paper) | Source::Expectation(paper) => paper,
             Source::Goal => "A goal of this project",
         };
         let unit = |of: &str| if of.is_empty() { String::new() } else { format!(" {of}") };
