@@ -5,6 +5,7 @@ DESTDIR ?=
 CARGO ?= cargo
 CARGO_TARGET_DIR ?= target
 OUT ?= out
+QUICK ?=
 
 export CARGO CARGO_TARGET_DIR
 
@@ -20,11 +21,11 @@ release = $(CARGO_TARGET_DIR)/release
 version = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 
 .DEFAULT_GOAL := build
-.PHONY: help build demo test lint loom miri fuzz kernel kernel-lab kernel-kasan man install uninstall clean
+.PHONY: help build demo lab report test lint loom miri fuzz kernel kernel-lab kernel-kasan man install uninstall clean
 
 help: ## Show these targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
-	@echo "Variables: PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) OUT=$(OUT)"
+	@echo "Variables: PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) OUT=$(OUT) QUICK=$(QUICK)"
 
 build: ## Build the command and the library, optimised
 	scripts/deps build
@@ -34,6 +35,14 @@ demo: ## Run real programs plain and accelerated; report in $(OUT)/demo
 	scripts/deps demo
 	$(MAKE) --no-print-directory build
 	$(release)/seekwire demo --out $(OUT)/demo
+
+lab: ## Run all experiments into $(OUT)/lab; QUICK=1 takes under ten minutes
+	scripts/deps lab
+	$(MAKE) --no-print-directory build
+	$(release)/seekwire lab run all $(if $(QUICK),--quick) --out $(OUT)/lab
+
+report: $(release)/seekwire ## Join all results below $(OUT) into one site, $(OUT)/report
+	$(release)/seekwire lab report $(OUT) --out $(OUT)/report
 
 test: ## Run every gate; ends with "N passed, N failed"
 	scripts/deps test

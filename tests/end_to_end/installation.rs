@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::harness::{Mode, Stage, installed, library_directory, seekwire};
 
-const INSTALLED: [&str; 31] = [
+const INSTALLED: [&str; 32] = [
     "bin/seekwire",
     "include/seekwire.h",
     "lib/libseekwire.a",
@@ -22,6 +22,7 @@ const INSTALLED: [&str; 31] = [
     "share/man/man1/seekwire-demo.1",
     "share/man/man1/seekwire-doctor.1",
     "share/man/man1/seekwire-lab-list.1",
+    "share/man/man1/seekwire-lab-report.1",
     "share/man/man1/seekwire-lab-run.1",
     "share/man/man1/seekwire-lab.1",
     "share/man/man1/seekwire-nic-apply.1",

@@ -7,6 +7,7 @@
 //!
 //! The programs that Debian does not have are in tests/programs. `make test` installs, builds and runs everything.
 
+mod browser;
 mod command;
 mod connections;
 mod handover;
@@ -18,6 +19,7 @@ mod performance_tools;
 mod python;
 mod python_suite;
 mod redis;
+mod report;
 mod seeking;
 mod semantics;
 mod servers;

@@ -196,13 +196,26 @@ pub(crate) struct Demo {
 pub(crate) enum Lab {
     /// List the experiments
     List,
-    /// Run experiments; each writes DIR/NAME/result.json, raw.csv and report.html
     Run(LabRun),
+    Report(LabReport),
 }
 
+/// Run experiments; each writes DIR/NAME/result.json, raw.csv and report.html
+///
+/// Experiments run one after the other; the first that fails ends the run. With `all`, every experiment that can run
+/// on this machine does: those that cannot are skipped with the reason, one that fails does not stop the others, and
+/// at the end the results are joined into DIR/report, as `seekwire lab report` does. All of them take hours; with
+/// --quick, less than ten minutes on two processors.
 #[derive(Debug, Args)]
+#[command(after_help = "\
+Exit status:
+  0 when every experiment that was started has been measured, 1 else
+
+Examples:
+  seekwire lab run sockets --quick
+  seekwire lab run all --quick")]
 pub(crate) struct LabRun {
-    /// Experiments, as `seekwire lab list` names them
+    /// Experiments, as `seekwire lab list` names them, or `all`
     #[arg(required = true, value_name = "NAME")]
     pub(crate) names: Vec<String>,
 
@@ -231,6 +244,31 @@ pub(crate) struct LabRun {
     /// Directory for the results
     #[arg(long, value_name = "DIR", default_value = "out/lab")]
     pub(crate) out: PathBuf,
+}
+
+/// Join the results of experiments into one site
+///
+/// Reads the results below DIR, those of a demo, too, and writes pages that are viewed without a server or a network:
+/// the first one with the machine, and for each experiment what is asked, the verdict and the numbers behind it; and
+/// one for each experiment with every claim, published numbers beside ours, plots, tables, what could not be
+/// measured, the setting and the raw data.
+///
+/// Verdicts follow from the numbers. A claim of a paper is reproduced when the whole 95 % interval fulfils its
+/// criterion, not reproduced when no part of it does; else it cannot be told, and more rounds are needed. A result
+/// that cannot be read is named with the reason, and the others are shown.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  seekwire lab run all --quick
+  seekwire lab report out/lab --out site")]
+pub(crate) struct LabReport {
+    /// Directory of the results, as `seekwire lab run --out` names it
+    #[arg(value_name = "DIR", default_value = "out/lab")]
+    pub(crate) directory: PathBuf,
+
+    /// Directory for the site; DIR/report if not given
+    #[arg(long, value_name = "DIR")]
+    pub(crate) out: Option<PathBuf>,
 }
 
 #[derive(Debug, Subcommand)]

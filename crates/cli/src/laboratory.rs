@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::{arguments, table};
 
@@ -25,10 +25,14 @@ pub(crate) fn calibrate(options: &arguments::Calibrate) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Stands for every experiment.
+const ALL: &str = "all";
+
 pub(crate) fn lab(command: &arguments::Lab) -> Result<ExitCode> {
     match command {
         arguments::Lab::List => list(),
         arguments::Lab::Run(options) => run(options),
+        arguments::Lab::Report(options) => report(options),
     }?;
     Ok(ExitCode::SUCCESS)
 }
@@ -57,6 +61,9 @@ fn run(options: &arguments::LabRun) -> Result<()> {
         most_bytes: options.gigabytes.map(|gigabytes| (gigabytes.max(0.0) * 1e9) as u64),
         ..Default::default()
     };
+    if options.names.iter().any(|name| name == ALL) {
+        return run_all(options, &settings);
+    }
     let by_module = |name: &str| options.way.as_deref() == Some("module") && name == "seek";
     let names = options.names.iter().map(|name| if by_module(name) { "seek-module" } else { name });
     let completed = lab::run(&names.collect::<Vec<_>>(), &settings)?;
@@ -68,4 +75,45 @@ fn run(options: &arguments::LabRun) -> Result<()> {
         }
     }
     Ok(())
+}
+
+/// Every experiment; the error at the end names those that failed.
+fn run_all(options: &arguments::LabRun, settings: &lab::Options) -> Result<()> {
+    if options.names.len() > 1 || options.way.is_some() {
+        bail!("`all` stands for every experiment; name no other one and no --way beside it");
+    }
+    let all = lab::all::run(settings)?;
+    let mut out = io::stdout().lock();
+    for experiment in &all.completed {
+        writeln!(out, "{}: measured", experiment.result.experiment)?;
+    }
+    for (name, why) in &all.skipped {
+        writeln!(out, "{name}: skipped: {why}")?;
+    }
+    for (name, why) in &all.failed {
+        writeln!(out, "{name}: failed: {why}")?;
+    }
+    writeln!(out, "{} s in all.", all.took.as_secs())?;
+    match all.site {
+        Ok(site) => show(&mut out, &site)?,
+        Err(error) if all.failed.is_empty() => return Err(error),
+        Err(error) => writeln!(out, "No report: {error:#}")?,
+    }
+    if !all.failed.is_empty() {
+        let names: Vec<&str> = all.failed.iter().map(|(name, _)| name.as_str()).collect();
+        bail!("{} of the experiments failed: {}", names.len(), names.join(", "));
+    }
+    Ok(())
+}
+
+fn report(options: &arguments::LabReport) -> Result<()> {
+    let site = lab::report(&options.directory, options.out.as_deref())?;
+    Ok(show(&mut io::stdout().lock(), &site)?)
+}
+
+fn show(out: &mut impl Write, site: &lab::Site) -> io::Result<()> {
+    for (place, why) in &site.problems {
+        eprintln!("seekwire: {place}: {why}");
+    }
+    writeln!(out, "{} experiments: {}", site.experiments, site.index.display())
 }

@@ -14,6 +14,19 @@ use crate::progress::Progress;
 use crate::report;
 use crate::search;
 
+/// Its name in results.
+pub(crate) const NAME: &str = "demo";
+
+/// What is asked, in a line.
+pub(crate) const QUESTION: &str =
+    "The short tour: what real programs gain, and a receiver that takes messages out of order.";
+
+/// What it measures.
+pub(crate) const ABOUT: &str = "Unmodified programs exchange bytes over TCP on this machine, plain and accelerated in \
+    alternation. In accelerated runs both ends are accelerated. Message search is a receiver of our own, which wants \
+    messages in another order than they come in: plain, it copies aside those that are in the way and copies them \
+    again when it wants them; accelerated, it takes what it wants out of the middle of the stream.";
+
 /// How the demo is run.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -55,14 +68,7 @@ pub fn run(options: &Options) -> Result<()> {
         ..experiment::Options::default()
     };
     let context = Context::new(&settings, Progress::new("demo"))?;
-    let description = Description {
-        name: "demo",
-        about: "Unmodified programs exchange bytes over TCP on this machine, plain and accelerated in alternation. In \
-                accelerated runs both ends are accelerated. Message search is a receiver of our own, which wants messages \
-                in another order than they come in: plain, it copies aside those that are in the way and copies them \
-                again when it wants them; accelerated, it takes what it wants out of the middle of the stream.",
-        paper_reference: None,
-    };
+    let description = Description { name: NAME, about: ABOUT, paper_reference: None };
     let completed = experiment::measure(description, &destination, || {
         programs::measure(&context, context.rounds(5, 5), SCALE, vec![search::demo::group(&context)])
     })?;

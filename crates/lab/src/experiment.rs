@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use serde_json::Value;
 
+use crate::claim::{Claim, Comparison};
 use crate::launch::{Mode, Registry, interrupt};
 use crate::machine::{COMMIT, Machine};
-use crate::outcome::{Outcome, ResultFile};
+use crate::outcome::{Drawing, Outcome, ResultFile};
 use crate::output::{Destination, RESULT};
 use crate::progress::Progress;
 use crate::{experiments, library, report};
@@ -21,8 +23,35 @@ pub trait Experiment: Sync {
     /// What it measures, in a sentence or two.
     fn about(&self) -> &'static str;
 
+    /// What is asked, in a line.
+    fn question(&self) -> &'static str {
+        let about = self.about();
+        about.split_once(". ").map_or(about, |(first, _)| first)
+    }
+
     /// The paper and figures that it follows, if any.
     fn paper_reference(&self) -> Option<&'static str>;
+
+    /// What it can support or not, the most important first; reports judge it by the result.
+    fn claims(&self) -> &'static [Claim] {
+        &[]
+    }
+
+    /// Published numbers beside those of `result`, for reports.
+    fn comparisons(&self, result: &ResultFile) -> Vec<Comparison> {
+        let _ = result;
+        Vec::new()
+    }
+
+    /// About how long it takes on a machine with two processors, for those who wait.
+    fn duration(&self, quick: bool) -> Duration {
+        Duration::from_secs(if quick { 45 } else { 600 })
+    }
+
+    /// Why it cannot run on this machine, if it cannot; what to do about it belongs there, too.
+    fn unavailable(&self) -> Option<String> {
+        None
+    }
 
     /// Measures. What cannot be measured here is a sample with an error, not a failure of the experiment.
     ///
@@ -257,6 +286,13 @@ pub(crate) fn measure(
         rows: outcome.samples.rows(outcome.baseline),
         tables: outcome.tables,
         summary: outcome.summary.iter().map(|key| (key.name.to_owned(), key.value)).collect(),
+        meanings: outcome.summary.iter().map(|key| (key.name.to_owned(), key.meaning.to_owned())).collect(),
+        figures: outcome
+            .figures
+            .iter()
+            .filter(|figure| !figure.is_empty())
+            .map(|figure| Drawing { file: figure.file.clone(), title: figure.title.clone() })
+            .collect(),
     };
     // The mark of ownership goes first: if anything below fails, the next run may still take the directory over.
     destination.write(RESULT, &(serde_json::to_string_pretty(&result)? + "\n"))?;

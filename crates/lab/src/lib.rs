@@ -12,17 +12,22 @@
 //! experiment      options, context, and the way from an experiment to its files
 //! schedule        alternation of variants, warm-up, what happens to failures
 //! launch          children: plain or accelerated, watched, never left behind
+//! claim           what papers say, judged by what was measured
 //! record, stats   readings, rows, medians, spread, bootstrap intervals
-//! output, plot, report, machine, progress
+//! all             every experiment in turn
+//! report          a page for each result, and the site that joins them
+//! output, plot, machine, progress
 //! ```
 //!
-//! The laboratory measures the shipped artefacts from outside, in processes of their own. It contains no part of what it
-//! measures, except that [`peer`] uses the public Rust API.
+//! The laboratory measures the shipped artefacts from outside, in processes of their own. It contains no part of what
+//! it measures, except that [`peer`] uses the public Rust API.
 
 #![forbid(unsafe_code)]
 
+pub mod all;
 mod bench;
 pub mod calibrate;
+pub mod claim;
 mod compiled;
 mod csv;
 pub mod demo;
@@ -48,3 +53,4 @@ mod text;
 
 pub use experiment::{Experiment, Options, run};
 pub use experiments::experiments;
+pub use report::site::{Site, write as report};

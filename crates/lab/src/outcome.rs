@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::claim::At;
 use crate::machine::Machine;
 use crate::plot::Figure;
 use crate::record::{Row, Samples};
@@ -78,4 +79,51 @@ pub struct ResultFile {
     pub tables: Vec<Table>,
     /// The few numbers that matter.
     pub summary: BTreeMap<String, f64>,
+    /// What each of them means and which way is better.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub meanings: BTreeMap<String, String>,
+    /// Plots, in the order in which reports show them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub figures: Vec<Drawing>,
+}
+
+/// A plot beside `result.json`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drawing {
+    /// File name without directory.
+    pub file: String,
+    /// Heading.
+    pub title: String,
+}
+
+impl ResultFile {
+    /// The row of a (case, variant, metric).
+    ///
+    /// # Errors
+    ///
+    /// If there is none, with what went wrong when it was to be measured, if that is known.
+    pub fn row(&self, at: At<'_>) -> Result<&Row, String> {
+        let found = self
+            .rows
+            .iter()
+            .find(|row| row.case == at.case && row.variant == at.variant && row.metric == at.metric);
+        found.ok_or_else(|| {
+            // A run that fails before it can measure anything names its case as it can.
+            let failed = self.rows.iter().filter(|row| row.variant == at.variant && row.spread.is_none());
+            match failed.filter_map(|row| row.error.as_deref()).next() {
+                Some(error) => format!("{at} was not measured: {error}"),
+                None => format!("{at} was not measured"),
+            }
+        })
+    }
+
+    /// Number of rounds.
+    pub fn rounds(&self) -> usize {
+        self.parameters.get("rounds").and_then(Value::as_u64).map_or(0, |rounds| rounds as usize)
+    }
+
+    /// Whether it was a quick run, whose numbers are not to be quoted.
+    pub fn is_quick(&self) -> bool {
+        self.parameters.get("quick").and_then(Value::as_bool).unwrap_or(false)
+    }
 }

@@ -18,13 +18,18 @@ pub(crate) struct Destination(PathBuf);
 impl Destination {
     /// Makes the directory, or takes over one that holds an earlier result. Checked before anything is measured.
     pub(crate) fn prepare(directory: &Path) -> Result<Self> {
+        Self::prepare_marked(directory, RESULT, is_result)
+    }
+
+    /// The same for a directory that is ours if its file `mark` is.
+    pub(crate) fn prepare_marked(directory: &Path, mark: &str, is_ours: fn(&Path) -> bool) -> Result<Self> {
         fs::create_dir_all(directory)
             .with_context(|| format!("cannot make the directory {}", directory.display()))?;
         let mut entries =
             fs::read_dir(directory).with_context(|| format!("cannot look into {}", directory.display()))?;
-        if entries.next().is_some() && !is_result(&directory.join(RESULT)) {
+        if entries.next().is_some() && !is_ours(&directory.join(mark)) {
             bail!(
-                "{} holds files that are not results of this laboratory; name another directory with --out",
+                "{} holds files that are not from this laboratory; name another directory with --out",
                 directory.display()
             );
         }
@@ -35,31 +40,36 @@ impl Destination {
 
     /// Writes one file; readers see the old contents or the new ones, never a part.
     pub(crate) fn write(&self, name: &str, contents: &str) -> Result<PathBuf> {
-        let path = self.0.join(name);
-        let write = || -> std::io::Result<()> {
-            let mut file = tempfile::Builder::new()
-                .prefix(".seekwire-")
-                // The umask has the last word, as for any other file.
-                .permissions(Permissions::from_mode(0o666))
-                .tempfile_in(&self.0)?;
-            file.write_all(contents.as_bytes())?;
-            file.persist(&path)?;
-            Ok(())
-        };
-        write().map_err(|error| {
-            let hint = match error.kind() {
-                ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; free some space and run it again",
-                ErrorKind::PermissionDenied => "; choose a directory of your own with --out",
-                _ => "",
-            };
-            anyhow::Error::new(error).context(format!("cannot write {}{hint}", path.display()))
-        })?;
-        Ok(path)
+        write_file(&self.0, name, contents)
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
+}
+
+/// Writes one file of a directory; readers see the old contents or the new ones, never a part.
+pub(crate) fn write_file(directory: &Path, name: &str, contents: &str) -> Result<PathBuf> {
+    let path = directory.join(name);
+    let write = || -> std::io::Result<()> {
+        let mut file = tempfile::Builder::new()
+            .prefix(".seekwire-")
+            // The umask has the last word, as for any other file.
+            .permissions(Permissions::from_mode(0o666))
+            .tempfile_in(directory)?;
+        file.write_all(contents.as_bytes())?;
+        file.persist(&path)?;
+        Ok(())
+    };
+    write().map_err(|error| {
+        let hint = match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; free some space and run it again",
+            ErrorKind::PermissionDenied => "; choose a directory of your own with --out",
+            _ => "",
+        };
+        anyhow::Error::new(error).context(format!("cannot write {}{hint}", path.display()))
+    })?;
+    Ok(path)
 }
 
 fn is_result(path: &Path) -> bool {

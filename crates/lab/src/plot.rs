@@ -58,6 +58,13 @@ pub enum Chart {
         /// The bars, from top to bottom.
         bars: Vec<Bar>,
     },
+    /// The same in two colours: published numbers, and ours next to them.
+    Published {
+        /// Label of the axis.
+        label: String,
+        /// The bars, from top to bottom, and which colour of the palette each has.
+        bars: Vec<(usize, Bar)>,
+    },
 }
 
 /// An axis.
@@ -127,6 +134,7 @@ impl Figure {
         match &self.chart {
             Chart::Curves { series, .. } => series.iter().all(|series| series.points.is_empty()),
             Chart::Ratios { bars, .. } => bars.is_empty(),
+            Chart::Published { bars, .. } => bars.is_empty(),
         }
     }
 
@@ -139,7 +147,14 @@ impl Figure {
         let mut svg = String::new();
         let drawn = match &self.chart {
             Chart::Curves { x, y, series } => self.curves(&mut svg, x, y, series),
-            Chart::Ratios { label, bars } => self.ratios(&mut svg, label, bars),
+            Chart::Ratios { label, bars } => {
+                let bars: Vec<(usize, &Bar)> = bars.iter().map(|bar| (0, bar)).collect();
+                self.ratios(&mut svg, label, &bars)
+            }
+            Chart::Published { label, bars } => {
+                let bars: Vec<(usize, &Bar)> = bars.iter().map(|(colour, bar)| (*colour, bar)).collect();
+                self.ratios(&mut svg, label, &bars)
+            }
         };
         drawn.map_err(|error| anyhow!("cannot draw {}: {error}", self.file))?;
         Ok(svg)
@@ -164,7 +179,7 @@ impl Figure {
         root.present()
     }
 
-    fn ratios(&self, svg: &mut String, label: &str, bars: &[Bar]) -> Result<(), DrawError> {
+    fn ratios(&self, svg: &mut String, label: &str, bars: &[(usize, &Bar)]) -> Result<(), DrawError> {
         let height = 110 + 26 * bars.len() as u32;
         let root = SVGBackend::with_string(svg, (SIZE.0, height)).into_drawing_area();
         root.fill(&WHITE)?;
@@ -173,7 +188,7 @@ impl Figure {
         // Reading order is from the top, coordinates are from the bottom.
         let count = bars.len() as f64;
         let middle = |index: usize| count - 0.5 - index as f64;
-        let largest = bars.iter().map(|bar| bar.high.max(bar.value)).fold(1.0, f64::max);
+        let largest = bars.iter().map(|(_, bar)| bar.high.max(bar.value)).fold(1.0, f64::max);
         let mut chart = ChartBuilder::on(&root)
             .margin(8)
             .margin_right(40)
@@ -192,10 +207,10 @@ impl Figure {
             .y_labels(0)
             .draw()?;
         let name_style = TextStyle::from((FONT, 14).into_font()).pos(Pos::new(HPos::Right, VPos::Center));
-        for (index, bar) in bars.iter().enumerate() {
+        for (index, (bar_colour, bar)) in bars.iter().enumerate() {
             let middle = middle(index);
             let corners = [(0.0, middle - 0.3), (bar.value, middle + 0.3)];
-            chart.draw_series([Rectangle::new(corners, PALETTE[0].mix(0.75).filled())])?;
+            chart.draw_series([Rectangle::new(corners, colour(*bar_colour).mix(0.75).filled())])?;
             let interval = [(bar.low, middle), (bar.high, middle)];
             chart.draw_series([PathElement::new(interval, BLACK.stroke_width(2))])?;
             let (left, height) = chart.backend_coord(&(0.0, middle));
@@ -240,15 +255,7 @@ impl Scale {
     fn show(self, value: f64) -> String {
         match self {
             Self::Sizes if value >= 1.0 => text::size(value.round() as u64),
-            Self::Linear | Self::Signed | Self::Log10 | Self::Log2 | Self::Sizes => {
-                let shown = text::significant(value);
-                let shown = if shown.contains('.') {
-                    shown.trim_end_matches('0').trim_end_matches('.')
-                } else {
-                    &shown
-                };
-                shown.to_owned()
-            }
+            Self::Linear | Self::Signed | Self::Log10 | Self::Log2 | Self::Sizes => text::short(value),
         }
     }
 }

@@ -1,5 +1,7 @@
 //! Numbers as people read them.
 
+use std::time::Duration;
+
 /// Four significant digits, without an exponent for anything a report shows.
 pub(crate) fn significant(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
@@ -8,6 +10,15 @@ pub(crate) fn significant(value: f64) -> String {
     let magnitude = value.abs().log10().floor() as i32;
     let decimals = usize::try_from(3 - magnitude).unwrap_or(0);
     format!("{value:.decimals$}")
+}
+
+/// The same without zeros at the end.
+pub(crate) fn short(value: f64) -> String {
+    let shown = significant(value);
+    match shown.contains('.') {
+        true => shown.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => shown,
+    }
 }
 
 /// A size in binary units if that is exact, e.g. `64 KiB`, else in bytes.
@@ -33,6 +44,14 @@ pub(crate) fn about_bytes(bytes: u64) -> String {
     if unit == 0 { format!("{bytes} B") } else { format!("{value:.1} {}", units[unit]) }
 }
 
+/// A time as people plan with it: in seconds while it is short, then in whole minutes.
+pub(crate) fn minutes(time: Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..120 => format!("{seconds} s"),
+        seconds => format!("{} min", seconds.div_ceil(60)),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -40,7 +59,16 @@ mod tests {
     #[test]
     fn four_digits_are_kept() {
         let shown = [1234567.0, 1234.56, 12.3456, 0.98765, 0.0012345, 0.0].map(significant);
+        assert_eq!([4.4, 0.35, 40.0, 1500.0].map(short), ["4.4", "0.35", "40", "1500"]);
         assert_eq!(shown, ["1234567", "1235", "12.35", "0.9877", "0.001234", "0"]);
+    }
+
+    #[test]
+    fn times_are_rounded_up() {
+        assert_eq!(
+            [5, 119, 120, 121].map(|s| minutes(Duration::from_secs(s))),
+            ["5 s", "119 s", "2 min", "3 min"]
+        );
     }
 
     #[test]

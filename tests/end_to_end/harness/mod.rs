@@ -55,6 +55,15 @@ pub(crate) fn installed(name: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("{name} is not installed: run scripts/deps test"))
 }
 
+/// The first of several programs that is installed.
+pub(crate) fn either(names: &[&str]) -> PathBuf {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path)
+        .flat_map(|directory| names.iter().map(move |name| directory.join(name)))
+        .find(|candidate| candidate.is_file());
+    found.unwrap_or_else(|| panic!("none of {names:?} is installed: run scripts/deps test"))
+}
+
 /// Debian's Python where there is one: the first in PATH may be a wrapper script.
 pub(crate) fn python() -> PathBuf {
     let debian = PathBuf::from("/usr/bin/python3");

@@ -6,6 +6,7 @@ use anyhow::Result;
 
 use super::{ACCELERATED, TCP, program_variant, sweep};
 use crate::bench::{CONNECTIONS, Operation, Socket};
+use crate::claim::{At, Claim, Criterion, Estimate, Source};
 use crate::experiment::{Context, Experiment};
 use crate::outcome::{Key, Outcome};
 use crate::plot::{Bar, Chart, Figure};
@@ -16,9 +17,27 @@ pub(super) struct Connections;
 
 const SIZE: u64 = 64;
 
+const CLAIMS: &[Claim] = &[Claim {
+    title: "cost of short connections",
+    statement: "A connection that is too short to be accelerated costs at most 3 % more than plain TCP.",
+    source: Source::Goal,
+    published: "",
+    measure: "connections per second, accelerated over plain",
+    unit: "",
+    evidence: |result| {
+        Estimate::ratio(result, At { case: "64 B", variant: ACCELERATED, metric: CONNECTIONS.name })
+    },
+    criterion: Criterion::AtLeast(0.97),
+    otherwise: "the calls that pass through the library cost more than that; BENCHMARKING.md says where",
+}];
+
 impl Experiment for Connections {
     fn name(&self) -> &'static str {
         "connections"
+    }
+
+    fn question(&self) -> &'static str {
+        "What Seekwire costs connections that are too short to be accelerated."
     }
 
     fn about(&self) -> &'static str {
@@ -28,6 +47,14 @@ impl Experiment for Connections {
 
     fn paper_reference(&self) -> Option<&'static str> {
         None
+    }
+
+    fn claims(&self) -> &'static [Claim] {
+        CLAIMS
+    }
+
+    fn duration(&self, quick: bool) -> Duration {
+        Duration::from_secs(if quick { 5 } else { 40 })
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {

@@ -1,9 +1,13 @@
 //! `mailbox`: what messages with tags cost, come they expected or not.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use serde_json::Value;
 
 use super::search_keys::names;
+use super::seekable;
+use crate::claim::Claim;
 use crate::experiment::{Context, Experiment};
 use crate::outcome::{Key, Outcome};
 use crate::plot::{Axis, Chart, Figure, Point, Scale, Series};
@@ -14,8 +18,8 @@ use crate::text;
 
 pub(super) struct Mailbox;
 
-const MAILBOX: &str = "mailbox";
-const ASIDE: &str = "copied aside";
+pub(super) const MAILBOX: &str = "mailbox";
+pub(super) const ASIDE: &str = "copied aside";
 
 const MODES: [Mode; 4] = [
     Mode::new(ASIDE, Way::Aside, Carrier::Tcp),
@@ -31,6 +35,10 @@ impl Experiment for Mailbox {
         "mailbox"
     }
 
+    fn question(&self) -> &'static str {
+        "Rate and cost of messages with tags, come they expected or not."
+    }
+
     fn about(&self) -> &'static str {
         "Messages with tags through seekwire::Mailbox: how many a second, and what each costs the receiver. Tags 0, 1, .. of \
          so many come over and over. Of each lap a share comes unexpected: these messages come first, are known to be \
@@ -42,6 +50,14 @@ impl Experiment for Mailbox {
 
     fn paper_reference(&self) -> Option<&'static str> {
         Some("the messaging library that the paper on seekable sockets names as future work")
+    }
+
+    fn claims(&self) -> &'static [Claim] {
+        seekable::MAILBOX_CLAIMS
+    }
+
+    fn duration(&self, quick: bool) -> Duration {
+        Duration::from_secs(if quick { 17 } else { 2400 })
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {

@@ -9,7 +9,9 @@ mod search_keys;
 mod seek;
 mod seek_fragments;
 mod seek_module;
+mod seekable;
 mod sockets;
+pub(crate) mod yasmin;
 
 use std::time::Duration;
 

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
-use super::{ACCELERATED, TCP, UNIX, curves, sweep};
+use super::{ACCELERATED, TCP, UNIX, curves, sweep, yasmin};
 use crate::bench::{self, BANDWIDTH, Operation, Pair, Peer, Server, Socket, Test};
+use crate::claim::{Claim, Comparison};
 use crate::experiment::{Context, Experiment};
 use crate::launch::{Mode, Running};
-use crate::outcome::{Key, Outcome};
+use crate::outcome::{Key, Outcome, ResultFile};
 use crate::plot::{Axis, Scale};
 use crate::record::Selector;
 use crate::schedule::{Group, Trial, Variant, alternate};
@@ -24,6 +25,10 @@ impl Experiment for Pairs {
         "pairs"
     }
 
+    fn question(&self) -> &'static str {
+        "What happens with several pairs of processes at once."
+    }
+
     fn about(&self) -> &'static str {
         "Aggregate one-way bandwidth of 1, 2, 4 and 8 pairs of processes that send 64 KiB messages at the same time, each \
          pair over a connection of its own. All pairs connect and warm up first and then start together."
@@ -31,6 +36,18 @@ impl Experiment for Pairs {
 
     fn paper_reference(&self) -> Option<&'static str> {
         Some("the scaling measurements of the YASMIN paper (1 to 4 pairs of virtual machines)")
+    }
+
+    fn claims(&self) -> &'static [Claim] {
+        yasmin::PAIRS_CLAIMS
+    }
+
+    fn comparisons(&self, result: &ResultFile) -> Vec<Comparison> {
+        yasmin::pairs(result)
+    }
+
+    fn duration(&self, quick: bool) -> Duration {
+        Duration::from_secs(if quick { 10 } else { 120 })
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
@@ -84,7 +101,7 @@ impl Experiment for Pairs {
     }
 }
 
-fn case(count: usize) -> String {
+pub(super) fn case(count: usize) -> String {
     if count == 1 { "1 pair".to_owned() } else { format!("{count} pairs") }
 }
 

@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use super::yasmin;
+use crate::claim::{Claim, Comparison};
 use crate::experiment::{Context, Experiment};
-use crate::outcome::Outcome;
+use crate::outcome::{Outcome, ResultFile};
 use crate::programs::{self, Scale};
 
 pub(super) struct Programs;
@@ -13,6 +15,10 @@ pub(super) struct Programs;
 impl Experiment for Programs {
     fn name(&self) -> &'static str {
         "programs"
+    }
+
+    fn question(&self) -> &'static str {
+        "What iperf3, Redis, HTTP and sockperf gain, unmodified."
     }
 
     fn about(&self) -> &'static str {
@@ -23,6 +29,18 @@ impl Experiment for Programs {
 
     fn paper_reference(&self) -> Option<&'static str> {
         None
+    }
+
+    fn claims(&self) -> &'static [Claim] {
+        yasmin::PROGRAMS
+    }
+
+    fn comparisons(&self, result: &ResultFile) -> Vec<Comparison> {
+        yasmin::programs(result)
+    }
+
+    fn duration(&self, quick: bool) -> Duration {
+        Duration::from_secs(if quick { 52 } else { 600 })
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {

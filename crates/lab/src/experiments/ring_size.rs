@@ -6,10 +6,11 @@ use std::time::Duration;
 use anyhow::Result;
 use transport::layout::Geometry;
 
-use super::{TCP, program_pair};
+use super::{TCP, program_pair, yasmin};
 use crate::bench::{BANDWIDTH, LATENCY, Operation, Pair, Socket, Test};
+use crate::claim::{Claim, Comparison};
 use crate::experiment::{Context, Experiment};
-use crate::outcome::{Key, Outcome};
+use crate::outcome::{Key, Outcome, ResultFile};
 use crate::plot::{Axis, Chart, Figure, Point, Scale, Series};
 use crate::record::{Metric, Sample, Samples};
 use crate::schedule::{Group, Trial, Variant, alternate};
@@ -18,8 +19,8 @@ use crate::{stats, text};
 
 pub(super) struct RingSize;
 
-const DEFAULT: &str = "default";
-const THIS: &str = "this geometry";
+pub(super) const DEFAULT: &str = "default";
+pub(super) const THIS: &str = "this geometry";
 
 /// Messages are large enough to need the pool, and small enough to fit into the smallest one twice.
 const MESSAGE: u64 = 64 << 10;
@@ -27,6 +28,10 @@ const MESSAGE: u64 = 64 << 10;
 impl Experiment for RingSize {
     fn name(&self) -> &'static str {
         "ring-size"
+    }
+
+    fn question(&self) -> &'static str {
+        "How segment size and number change bandwidth and latency, and which default follows."
     }
 
     fn about(&self) -> &'static str {
@@ -39,6 +44,18 @@ impl Experiment for RingSize {
 
     fn paper_reference(&self) -> Option<&'static str> {
         Some("figures 4 to 6 of the YASMIN paper (intra-node sockets over shared memory)")
+    }
+
+    fn claims(&self) -> &'static [Claim] {
+        yasmin::RING_SIZE
+    }
+
+    fn comparisons(&self, result: &ResultFile) -> Vec<Comparison> {
+        yasmin::ring_size(result)
+    }
+
+    fn duration(&self, quick: bool) -> Duration {
+        Duration::from_secs(if quick { 6 } else { 300 })
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {

@@ -1,12 +1,16 @@
 //! `seek`: what it saves a receiver to take messages out of the middle of a stream; the experiment of "Seekable
 //! sockets".
 
+use std::time::Duration;
+
 use anyhow::Result;
 use serde_json::Value;
 
 use super::search_keys::names;
+use super::seekable;
+use crate::claim::{Claim, Comparison};
 use crate::experiment::{Context, Experiment};
-use crate::outcome::{Key, Outcome, Table};
+use crate::outcome::{Key, Outcome, ResultFile, Table};
 use crate::plot::{Axis, Figure, Scale};
 use crate::search::plan::MESSAGES;
 use crate::search::receiver::processor;
@@ -41,6 +45,10 @@ impl Experiment for Seek {
         "seek"
     }
 
+    fn question(&self) -> &'static str {
+        "What it saves a receiver to take messages out of the middle of a stream."
+    }
+
     fn about(&self) -> &'static str {
         "A sender sends messages of one size over one connection; the receiver skips N of them, takes the one behind \
          them, and then the N in order, over and over: opening a connection, 1000 messages, closing it, 100 times for \
@@ -63,6 +71,18 @@ impl Experiment for Seek {
 
     fn paper_reference(&self) -> Option<&'static str> {
         Some("figure 3 of the paper on seekable sockets")
+    }
+
+    fn claims(&self) -> &'static [Claim] {
+        seekable::SEARCH
+    }
+
+    fn comparisons(&self, result: &ResultFile) -> Vec<Comparison> {
+        seekable::search(result)
+    }
+
+    fn duration(&self, quick: bool) -> Duration {
+        Duration::from_secs(if quick { 53 } else { 7200 })
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {

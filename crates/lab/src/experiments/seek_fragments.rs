@@ -1,10 +1,14 @@
 //! `seek-fragments`: what it changes when messages come in pieces; the question that the paper of 2019 leaves open.
 
+use std::time::Duration;
+
 use anyhow::Result;
 use serde_json::Value;
 
 use super::search_keys::names;
 use super::seek::{AWAITED, BASELINES, BULK, POOL, SEEK};
+use super::seekable;
+use crate::claim::Claim;
 use crate::experiment::{Context, Experiment};
 use crate::outcome::{Key, Outcome};
 use crate::plot::{Axis, Figure, Scale};
@@ -26,16 +30,18 @@ const MODES: [Mode; 4] = [
 const SKIP: u64 = 8;
 
 /// Pieces that a connection is to bring at most. A receiver that sleeps for what has not all come stops the sender: that
-/// takes a tenth of a millisecond for each.
+/// takes a tenth of a millisecond for each. The second is for those who are in a hurry.
 const PIECES: u64 = 50_000;
+const QUICK_PIECES: u64 = 10_000;
 
 /// Bytes that come in the time of a piece.
 const PIECE_TIME: u64 = 20_000;
 
-/// Messages of a connection: as many as in the paper, or whole groups, two of them at least.
-fn messages(size: u64, piece: u64) -> u64 {
+/// Messages of a connection that is to bring at most so many pieces: as many as in the paper, or whole groups, two of
+/// them at least.
+fn messages(size: u64, piece: u64, most_pieces: u64) -> u64 {
     let group = SKIP + 1;
-    let most = PIECES / size.div_ceil(piece);
+    let most = most_pieces / size.div_ceil(piece);
     (most / group * group).clamp(2 * group, MESSAGES)
 }
 
@@ -44,6 +50,10 @@ const SIZES: [u64; 3] = [4 << 10, 64 << 10, 256 << 10];
 impl Experiment for SeekFragments {
     fn name(&self) -> &'static str {
         "seek-fragments"
+    }
+
+    fn question(&self) -> &'static str {
+        "What changes when the sender writes each message in pieces."
     }
 
     fn about(&self) -> &'static str {
@@ -58,6 +68,14 @@ impl Experiment for SeekFragments {
         Some("the open question of the paper on direct message search (2019)")
     }
 
+    fn claims(&self) -> &'static [Claim] {
+        seekable::FRAGMENTS_CLAIMS
+    }
+
+    fn duration(&self, quick: bool) -> Duration {
+        Duration::from_secs(if quick { 15 } else { 3600 })
+    }
+
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
         let rounds = context.rounds(3, 10);
         let effort = Effort::of(context, 1);
@@ -65,7 +83,7 @@ impl Experiment for SeekFragments {
             context.pick(&[256, 64 << 10], &[64, 256, 1 << 10, 1460, 4 << 10, 16 << 10, 64 << 10]);
         let sizes: &[u64] = context.pick(&SIZES[..2], &SIZES);
         let case = |size: u64, piece: u64| {
-            let messages = messages(size, piece);
+            let messages = messages(size, piece, context.pick(QUICK_PIECES, PIECES));
             let plan = Plan { piece: Some(piece), messages, ..Plan::search(size, SKIP) };
             // A stopped sender takes much longer for small pieces than their bytes do.
             let weight = size + size / piece * PIECE_TIME;
@@ -174,8 +192,9 @@ mod tests {
 
     #[test]
     fn small_pieces_make_fewer_messages() {
-        assert_eq!(messages(4 << 10, 64 << 10), MESSAGES);
-        assert_eq!(messages(64 << 10, 64), 45);
-        assert_eq!(messages(256 << 10, 64), 18);
+        assert_eq!(messages(4 << 10, 64 << 10, PIECES), MESSAGES);
+        assert_eq!(messages(64 << 10, 64, PIECES), 45);
+        assert_eq!(messages(256 << 10, 64, PIECES), 18);
+        assert_eq!(messages(64 << 10, 256, QUICK_PIECES), 36);
     }
 }

@@ -1,5 +1,7 @@
 //! `seek-module`: the experiment of "Seekable sockets" where the kernel seeks by itself, as in the paper.
 
+use std::time::Duration;
+
 use anyhow::{Result, bail};
 use seekwire::seek::Way as SeekWay;
 use serde_json::Value;
@@ -8,8 +10,10 @@ use transport::sys::Fd;
 
 use super::search_keys::names;
 use super::seek::{BULK, POOL};
+use super::seekable;
+use crate::claim::{Claim, Comparison};
 use crate::experiment::{Context, Experiment};
-use crate::outcome::{Key, Outcome, Table};
+use crate::outcome::{Key, Outcome, ResultFile, Table};
 use crate::plot::{Axis, Figure, Scale};
 use crate::search::plan::MESSAGES;
 use crate::search::receiver::processor;
@@ -18,7 +22,7 @@ use crate::search::{self, CPU, Carrier, Case, Effort, INSTRUCTIONS, Mode, Plan, 
 
 pub(super) struct SeekModule;
 
-const MODULE: &str = "module";
+pub(super) const MODULE: &str = "module";
 
 const BASELINES: [&str; 2] = [POOL, BULK];
 
@@ -34,9 +38,16 @@ const MODES: [Mode; 5] = [
 /// messages that are not small.
 const LEAST: u64 = 32 << 20;
 
+const NO_MODULE: &str = "the kernel module tcp_seek is not loaded (docs/kernel.md); `make kernel-lab` counts \
+                         instructions in a virtual machine that has it";
+
 impl Experiment for SeekModule {
     fn name(&self) -> &'static str {
         "seek-module"
+    }
+
+    fn question(&self) -> &'static str {
+        "The same as seek where the kernel has the module tcp_seek."
     }
 
     fn about(&self) -> &'static str {
@@ -56,12 +67,25 @@ impl Experiment for SeekModule {
         Some("figure 3 of the paper on seekable sockets")
     }
 
+    fn claims(&self) -> &'static [Claim] {
+        seekable::SEARCH
+    }
+
+    fn comparisons(&self, result: &ResultFile) -> Vec<Comparison> {
+        seekable::search(result)
+    }
+
+    fn duration(&self, quick: bool) -> Duration {
+        Duration::from_secs(if quick { 40 } else { 5400 })
+    }
+
+    fn unavailable(&self) -> Option<String> {
+        (!has_module().unwrap_or(false)).then(|| NO_MODULE.to_owned())
+    }
+
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
         if !has_module()? {
-            bail!(
-                "the kernel module tcp_seek is not loaded (docs/kernel.md); `make kernel-lab` counts instructions in a virtual \
-                 machine that has it"
-            );
+            bail!("{NO_MODULE}");
         }
         // What is counted hardly differs from one round to the next.
         let counted = counts_instructions();

@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{ACCELERATED, TCP, UNIX, curves, message_size, pair_variant, program_variant, sweep};
+use super::{ACCELERATED, TCP, UNIX, curves, message_size, pair_variant, program_variant, sweep, yasmin};
 use crate::bench::{BANDWIDTH, EFFORT, LATENCY, LATENCY_TAIL, Operation, Pair, Peer, RATE, Socket, Test};
+use crate::claim::{Claim, Comparison};
 use crate::experiment::{Context, Experiment};
 use crate::limits::{self, CACHE_LINE, COPY, Copying, PIPELINE, TWO_COPIES};
-use crate::outcome::{Key, Outcome};
+use crate::outcome::{Key, Outcome, ResultFile};
 use crate::plot::Scale;
 use crate::record::{Metric, Samples, Selector};
 use crate::schedule::{Group, Trial, Variant, alternate};
@@ -24,7 +25,7 @@ const SPINNING: &str = "accelerated, spinning";
 const SLEEPING: &str = "accelerated, sleeping";
 const API: &str = "Rust API";
 const IN_PLACE: &str = "Rust API, in place";
-const LIMIT: &str = "memory";
+pub(super) const LIMIT: &str = "memory";
 
 const CHUNKS: [usize; 3] = [16 << 10, 32 << 10, 64 << 10];
 const POOLS: [usize; 3] = [128 << 10, 512 << 10, 2 << 20];
@@ -32,6 +33,10 @@ const POOLS: [usize; 3] = [128 << 10, 512 << 10, 2 << 20];
 impl Experiment for Sockets {
     fn name(&self) -> &'static str {
         "sockets"
+    }
+
+    fn question(&self) -> &'static str {
+        "Latency, bandwidth and message rate against TCP loopback and UNIX sockets, by size."
     }
 
     fn about(&self) -> &'static str {
@@ -45,6 +50,18 @@ impl Experiment for Sockets {
 
     fn paper_reference(&self) -> Option<&'static str> {
         Some("the NetPIPE measurements of the YASMIN paper (intra-node sockets over shared memory)")
+    }
+
+    fn claims(&self) -> &'static [Claim] {
+        yasmin::SOCKETS
+    }
+
+    fn comparisons(&self, result: &ResultFile) -> Vec<Comparison> {
+        yasmin::sockets(result)
+    }
+
+    fn duration(&self, quick: bool) -> Duration {
+        Duration::from_secs(if quick { 25 } else { 420 })
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {

@@ -10,7 +10,7 @@ use crate::experiment::Context;
 use crate::launch::{Error, Mode, Program, Running};
 use crate::schedule::{Group, Trial};
 
-pub(super) const FORWARD: &str = "iperf3, one stream";
+pub(crate) const FORWARD: &str = "iperf3, one stream";
 pub(super) const REVERSE: &str = "iperf3, reverse";
 
 const PACKAGE: &str = "iperf3";

@@ -4,9 +4,9 @@
 //! all rounds; each round has a client process of its own, whose counters say which carrier its bytes took.
 
 mod http;
-mod iperf3;
+pub(crate) mod iperf3;
 mod redis;
-mod sockperf;
+pub(crate) mod sockperf;
 
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;

@@ -9,7 +9,7 @@ use crate::experiment::Context;
 use crate::launch::{Mode, Program, Running};
 use crate::schedule::{Group, Trial};
 
-pub(super) const CASE: &str = "sockperf ping-pong, 64 B";
+pub(crate) const CASE: &str = "sockperf ping-pong, 64 B";
 
 const PACKAGE: &str = "sockperf";
 

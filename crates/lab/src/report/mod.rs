@@ -1,5 +1,6 @@
 //! The report: one HTML file that needs nothing else, readable on paper, by day and by night.
 
+pub(crate) mod site;
 mod table;
 
 use std::fmt::Write;
@@ -36,7 +37,8 @@ pub(crate) fn html(
     if let Some(paper) = description.paper_reference {
         let _ = writeln!(page, "<p class=\"soft\">After {}.</p>", escape(paper));
     }
-    push_summary(&mut page, summary);
+    let keys: Vec<_> = summary.iter().map(|key| (key.name, key.value, key.meaning)).collect();
+    push_summary(&mut page, &keys);
     push_failures(&mut page, &result.rows);
     for (title, svg) in figures {
         let _ = writeln!(page, "<h2>{}</h2>\n<figure>{}</figure>", escape(title), inline(svg));
@@ -50,20 +52,39 @@ pub(crate) fn html(
     page
 }
 
-fn push_summary(page: &mut String, summary: &[Key]) {
-    if summary.is_empty() {
+fn push_summary(page: &mut String, keys: &[(&str, f64, &str)]) {
+    if keys.is_empty() {
         return;
     }
-    page.push_str("<h2>Summary</h2>\n<div class=\"scroll\"><table>\n<thead><tr><th>Key</th><th>Value</th><th>Meaning</th></tr></thead>\n<tbody>\n");
-    for key in summary {
-        let _ = writeln!(
+    page.push_str("<h2>Summary</h2>\n");
+    // Results of earlier versions do not say what their keys mean.
+    let has_meanings = keys.iter().any(|(_, _, meaning)| !meaning.is_empty());
+    open_table(page, if has_meanings { &["Key", "Value", "Meaning"] } else { &["Key", "Value"] });
+    for (name, value, meaning) in keys {
+        let _ = write!(
             page,
-            "<tr><td><code>{}</code></td><td class=\"number\">{}</td><td>{}</td></tr>",
-            escape(key.name),
-            text::significant(key.value),
-            escape(key.meaning)
+            "<tr><th scope=\"row\"><code>{}</code></th><td class=\"number\">{}</td>",
+            escape(name),
+            text::significant(*value),
         );
+        if has_meanings {
+            let _ = write!(page, "<td>{}</td>", escape(meaning));
+        }
+        page.push_str("</tr>\n");
     }
+    close_table(page);
+}
+
+/// A table that scrolls by itself where the page is narrow, with its head.
+fn open_table<T: AsRef<str>>(page: &mut String, columns: &[T]) {
+    page.push_str("<div class=\"scroll\" tabindex=\"0\"><table>\n<thead><tr>");
+    for column in columns {
+        let _ = write!(page, "<th scope=\"col\">{}</th>", escape(column.as_ref()));
+    }
+    page.push_str("</tr></thead>\n<tbody>\n");
+}
+
+fn close_table(page: &mut String) {
     page.push_str("</tbody></table></div>\n");
 }
 
@@ -86,16 +107,9 @@ fn push_failures(page: &mut String, rows: &[Row]) {
 }
 
 fn push_table(page: &mut String, table: &Table) {
-    let _ = write!(
-        page,
-        "<h2>{}</h2>\n<p class=\"soft\">{}</p>\n<div class=\"scroll\"><table>\n<thead><tr>",
-        escape(&table.title),
-        escape(&table.note)
-    );
-    for column in &table.columns {
-        let _ = write!(page, "<th>{}</th>", escape(column));
-    }
-    page.push_str("</tr></thead>\n<tbody>\n");
+    let _ =
+        write!(page, "<h2>{}</h2>\n<p class=\"soft\">{}</p>\n", escape(&table.title), escape(&table.note));
+    open_table(page, &table.columns);
     for row in &table.rows {
         page.push_str("<tr>");
         for cell in row {
@@ -113,16 +127,32 @@ fn push_table(page: &mut String, table: &Table) {
         }
         page.push_str("</tr>\n");
     }
-    page.push_str("</tbody></table></div>\n");
+    close_table(page);
 }
 
 fn push_rows(page: &mut String, rows: &[Row]) {
     page.push_str(
         "<h2>Measurements</h2>\n<p class=\"soft\">Medians over the rounds; the spread is smallest to largest, with the \
          interquartile range and the median absolute deviation. Ratios divide by the named baseline and carry a 95 % \
-         bootstrap interval over rounds. Bytes are the median per run, both ways, as the client counted them.</p>\n\
-         <div class=\"scroll\"><table>\n<thead><tr><th>Case</th><th>Variant</th><th>Metric</th><th>Median</th><th>Unit</th>\
-         <th>Min – max</th><th>IQR</th><th>MAD</th><th>n</th><th>Ratio</th><th>95 %</th><th>Ring</th><th>TCP</th></tr></thead>\n<tbody>\n",
+         bootstrap interval over rounds. Bytes are the median per run, both ways, as the client counted them.</p>\n",
+    );
+    open_table(
+        page,
+        &[
+            "Case",
+            "Variant",
+            "Metric",
+            "Median",
+            "Unit",
+            "Min – max",
+            "IQR",
+            "MAD",
+            "n",
+            "Ratio",
+            "95 %",
+            "Ring",
+            "TCP",
+        ],
     );
     for row in rows.iter().filter(|row| row.spread.is_some()) {
         let number = |of: fn(&Spread) -> f64| {
@@ -134,7 +164,8 @@ fn push_rows(page: &mut String, rows: &[Row]) {
         });
         let _ = writeln!(
             page,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td class=\"number\">{}</td><td>{}</td><td class=\"number\">{} – {}</td>\
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td class=\"number\">{}</td><td>{}</td>\
+             <td class=\"number\">{} – {}</td>\
              <td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td>\
              <td class=\"number {}\" title=\"{}\">{ratio}</td><td class=\"number\">{interval}</td>\
              <td class=\"number\">{}</td><td class=\"number\">{}</td></tr>",
@@ -154,7 +185,7 @@ fn push_rows(page: &mut String, rows: &[Row]) {
             bytes(row.tcp_bytes),
         );
     }
-    page.push_str("</tbody></table></div>\n");
+    close_table(page);
 }
 
 /// The class of a ratio: only an interval that leaves 1 out is a verdict.
@@ -186,11 +217,16 @@ fn push_setting(page: &mut String, result: &ResultFile) {
         ("Load average after".to_owned(), known(&machine.load_after)),
     ];
     entries.extend(result.parameters.iter().map(|(name, value)| (name.clone(), value.to_string())));
-    page.push_str("<h2>Machine and parameters</h2>\n<div class=\"scroll\"><table><tbody>\n");
+    page.push_str("<h2>Machine and parameters</h2>\n<div class=\"scroll\" tabindex=\"0\"><table><tbody>\n");
     for (name, value) in entries {
-        let _ = writeln!(page, "<tr><th>{}</th><td>{}</td></tr>", escape(&name), escape(&value));
+        let _ = writeln!(
+            page,
+            "<tr><th scope=\"row\">{}</th><td class=\"any\">{}</td></tr>",
+            escape(&name),
+            escape(&value)
+        );
     }
-    page.push_str("</tbody></table></div>\n");
+    close_table(page);
 }
 
 /// An SVG document as part of a page: scaled by its view box, without an XML declaration.
@@ -265,6 +301,8 @@ pub(crate) mod tests {
                 rows: vec![vec!["seek".into(), 12.3456.into(), 10.into()], vec![Value::Null; 3]],
             }],
             summary: BTreeMap::new(),
+            meanings: BTreeMap::new(),
+            figures: Vec::new(),
         };
         let key = Key { name: "short_connections_ratio", value: 0.99, meaning: "accelerated / plain" };
         let figures =

@@ -19,6 +19,7 @@ use crate::experiment::Context;
 use crate::launch::interrupt;
 use crate::record::{Metric, Sample, Samples};
 use crate::schedule::order;
+use crate::text;
 
 /// Turns that each mode takes for a value.
 const TURNS: u64 = 10;
@@ -108,7 +109,7 @@ pub(crate) fn measure(context: &Context<'_>, cases: &[Case], rounds: usize) -> R
     let progress = context.progress();
     let total: Duration = cases.iter().map(Case::estimate).sum::<Duration>() * rounds as u32;
     progress.expect(rounds * cases.len());
-    progress.note(&format!("about {} in all", minutes(total)));
+    progress.note(&format!("about {} in all", text::minutes(total)));
 
     let mut samples = Samples::default();
     let mut failures: BTreeMap<(usize, &'static str, &'static str), usize> = BTreeMap::new();
@@ -123,7 +124,7 @@ pub(crate) fn measure(context: &Context<'_>, cases: &[Case], rounds: usize) -> R
             progress.step(&format!(
                 "round {round}/{rounds}: {}; about {} left",
                 case.plan.describe(),
-                minutes(left)
+                text::minutes(left)
             ));
             let key = |mode: Mode| (index, mode.carrier.name(), mode.name);
             let modes: Vec<Mode> = case
@@ -223,13 +224,6 @@ pub(crate) fn readings(account: &Account) -> Vec<(Metric, f64)> {
     readings.extend(account.instructions.map(|count| (INSTRUCTIONS, count as f64 / messages)));
     readings.extend(account.receive_buffer.map(|bytes| (RECEIVE_BUFFER, bytes as f64)));
     readings
-}
-
-fn minutes(time: Duration) -> String {
-    match time.as_secs() {
-        seconds @ 0..120 => format!("{seconds} s"),
-        seconds => format!("{} min", seconds.div_ceil(60)),
-    }
 }
 
 #[cfg(test)]

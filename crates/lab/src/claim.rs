@@ -1,0 +1,353 @@
+//! What papers say, and whether it is so here: claims that are judged by what was measured.
+//!
+//! A claim names the number that decides (its evidence, with an interval) and the criterion. The verdict follows from
+//! the two, every time a report is made; where the interval contains the criterion, nothing can be told.
+
+use crate::outcome::{ResultFile, Table};
+use crate::plot::Figure;
+use crate::stats;
+use crate::text;
+
+/// Rounds below which there is no interval.
+const FEWEST_ROUNDS: usize = 2;
+
+/// The 97.5 % quantile of the normal distribution.
+const NORMAL: f64 = 1.96;
+
+/// A statement that an experiment can support or not.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim {
+    /// A few words, for lists.
+    pub title: &'static str,
+    /// What is said, in a sentence of our own.
+    pub statement: &'static str,
+    /// Who says it.
+    pub source: Source,
+    /// The published number as text with its unit; empty if there is none.
+    pub published: &'static str,
+    /// What is compared with the criterion, in words.
+    pub measure: &'static str,
+    /// Unit of the evidence; empty for ratios.
+    pub unit: &'static str,
+    /// Finds that number in a result, or says why it is not there.
+    pub evidence: fn(&ResultFile) -> Result<Estimate, String>,
+    /// What the number must be.
+    pub criterion: Criterion,
+    /// What it means if it is not.
+    pub otherwise: &'static str,
+}
+
+/// Who makes a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A publication: authors, title, and section, figure or table.
+    Paper(&'static str),
+    /// The same, but it only expects so, and leaves it to others to measure.
+    Expectation(&'static str),
+    /// This project, of itself.
+    Goal,
+}
+
+/// A number with its 95 % interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The number.
+    pub value: f64,
+    /// Lower end of the interval.
+    pub low: f64,
+    /// Upper end of the interval.
+    pub high: f64,
+    /// Rounds behind it.
+    pub rounds: usize,
+}
+
+/// What a number must be.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Criterion {
+    /// This or more.
+    AtLeast(f64),
+    /// This or less.
+    AtMost(f64),
+    /// More than this.
+    Above(f64),
+    /// Less than this.
+    Below(f64),
+    /// Anything but this.
+    Differs(f64),
+}
+
+/// What a result says about a claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// The whole interval fulfils the criterion.
+    Reproduced,
+    /// No part of the interval does.
+    NotReproduced,
+    /// A part of it does.
+    CannotBeTold,
+    /// The number is missing.
+    NotMeasured,
+}
+
+/// A verdict and its grounds.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judgement {
+    /// The verdict.
+    pub verdict: Verdict,
+    /// What it was judged by.
+    pub estimate: Option<Estimate>,
+    /// Why, in a sentence.
+    pub why: String,
+}
+
+/// Published numbers beside ours.
+#[derive(Clone, Debug)]
+pub struct Comparison {
+    /// Where the published numbers stand.
+    pub source: &'static str,
+    /// The numbers as curves; the paper's is one series and ours another. `None` if they are too few to draw.
+    pub figure: Option<Figure>,
+    /// The numbers.
+    pub table: Table,
+}
+
+/// One (case, variant, metric) of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct At<'a> {
+    /// The case.
+    pub case: &'a str,
+    /// The variant.
+    pub variant: &'a str,
+    /// Name of the metric.
+    pub metric: &'a str,
+}
+
+impl Claim {
+    /// Judges the claim by `result`.
+    pub fn judge(&self, result: &ResultFile) -> Judgement {
+        let estimate = match (self.evidence)(result) {
+            Ok(estimate) => estimate,
+            Err(why) => return Judgement { verdict: Verdict::NotMeasured, estimate: None, why },
+        };
+        let Estimate { low, high, rounds, .. } = estimate;
+        let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };
+        let verdict = match rounds < FEWEST_ROUNDS {
+            true => Verdict::CannotBeTold,
+            false => self.criterion.judge(&estimate),
+        };
+        let why = match verdict {
+            Verdict::Reproduced => format!("the whole interval is {}{unit}", self.criterion),
+            Verdict::NotReproduced => self.otherwise.to_owned(),
+            Verdict::CannotBeTold if rounds < FEWEST_ROUNDS => {
+                "one round has no interval; run more".to_owned()
+            }
+            Verdict::CannotBeTold | Verdict::NotMeasured => format!(
+                "only a part of the interval, {} to {}{unit}, is {}; more rounds make it narrower",
+                text::significant(low),
+                text::significant(high),
+                self.criterion
+            ),
+        };
+        Judgement { verdict, estimate: Some(estimate), why }
+    }
+}
+
+impl Criterion {
+    /// Whether all, nothing or a part of the interval fulfils it.
+    fn judge(self, estimate: &Estimate) -> Verdict {
+        let Estimate { low, high, .. } = *estimate;
+        let (all, nothing) = match self {
+            Self::AtLeast(bound) => (low >= bound, high < bound),
+            Self::Above(bound) => (low > bound, high <= bound),
+            Self::AtMost(bound) => (high <= bound, low > bound),
+            Self::Below(bound) => (high < bound, low >= bound),
+            // An interval around the value never shows that there is no difference.
+            Self::Differs(bound) => (low > bound || high < bound, false),
+        };
+        match (all, nothing) {
+            (true, _) => Verdict::Reproduced,
+            (_, true) => Verdict::NotReproduced,
+            (false, false) => Verdict::CannotBeTold,
+        }
+    }
+}
+
+impl std::fmt::Display for Criterion {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::AtLeast(bound) => write!(f, "at least {}", text::short(*bound)),
+            Self::AtMost(bound) => write!(f, "at most {}", text::short(*bound)),
+            Self::Above(bound) => write!(f, "more than {}", text::short(*bound)),
+            Self::Below(bound) => write!(f, "less than {}", text::short(*bound)),
+            Self::Differs(bound) => write!(f, "other than {}", text::short(*bound)),
+        }
+    }
+}
+
+impl Verdict {
+    /// As readers see it: what papers measured is reproduced, what they expect is confirmed, goals are met.
+    pub fn name(self, source: Source) -> &'static str {
+        match (self, source) {
+            (Self::Reproduced, Source::Paper(_)) => "reproduced",
+            (Self::Reproduced, Source::Goal) => "met",
+            (Self::NotReproduced, Source::Paper(_)) => "not reproduced",
+            (Self::Reproduced, Source::Expectation(_)) => "confirmed",
+            (Self::NotReproduced, Source::Expectation(_)) => "not confirmed",
+            (Self::NotReproduced, Source::Goal) => "not met",
+            (Self::CannotBeTold, _) => "cannot be told",
+            (Self::NotMeasured, _) => "not measured",
+        }
+    }
+}
+
+impl Estimate {
+    /// A row's ratio to the baseline of its experiment: bootstrap over rounds. Percentiles of a bootstrap are too
+    /// narrow for few rounds, so it is expanded (Hesterberg, "What teachers should know about the bootstrap", 2015).
+    ///
+    /// # Errors
+    ///
+    /// If it was not measured.
+    pub fn ratio(result: &ResultFile, at: At<'_>) -> Result<Self, String> {
+        let row = result.row(at)?;
+        let ratio = row.ratio.ok_or_else(|| format!("{at} has no ratio to a baseline"))?;
+        let (value, rounds) = (ratio.value, row.spread.map_or(0, |spread| spread.n));
+        let expanded = match rounds {
+            ..FEWEST_ROUNDS => 1.0,
+            _ => (rounds as f64 / (rounds - 1) as f64).sqrt() * stats::student_t(rounds - 1) / NORMAL,
+        };
+        // A ratio and its inverse are to have the same interval.
+        let [low, high] = [ratio.low, ratio.high].map(|end| value * (end / value).powf(expanded));
+        Self { value, low, high, rounds }.checked()
+    }
+
+    /// The median of a row. Its standard error is taken from the quartiles, as in notched box plots (McGill, Tukey and
+    /// Larsen, "Variations of box plots", 1978); the interval is Student's.
+    ///
+    /// # Errors
+    ///
+    /// If it was not measured.
+    pub fn median(result: &ResultFile, at: At<'_>) -> Result<Self, String> {
+        let spread = result.row(at)?.spread.ok_or_else(|| format!("{at} was not measured"))?;
+        let error = 1.25 / 1.35 * (spread.q3 - spread.q1) / (spread.n.max(1) as f64).sqrt();
+        Self::mean(spread.median, error, spread.n)
+    }
+
+    /// Ratio of the medians of any two rows, as independent numbers: their relative errors add up by squares.
+    ///
+    /// # Errors
+    ///
+    /// If one of them was not measured, or is not positive.
+    pub fn ratio_of_medians(result: &ResultFile, these: At<'_>, others: At<'_>) -> Result<Self, String> {
+        let (this, other) = (Self::median(result, these)?, Self::median(result, others)?);
+        let relative = |one: Self| (one.high - one.value) / one.value;
+        let (value, error) = (this.value / other.value, relative(this).hypot(relative(other)).exp());
+        let rounds = this.rounds.min(other.rounds);
+        Self { value, low: value / error, high: value * error, rounds }.checked()
+    }
+
+    /// A key of the summary. Its interval is from the keys `NAME_low` and `NAME_high` if there are such, else from
+    /// `NAME_standard_error` (Student's t); the rounds are those of the parameters.
+    ///
+    /// # Errors
+    ///
+    /// If there is no such key, or no interval of it.
+    pub fn key(result: &ResultFile, name: &str) -> Result<Self, String> {
+        let key = |suffix: &str| result.summary.get(&format!("{name}{suffix}")).copied();
+        let value = key("").ok_or_else(|| format!("the summary has no {name}"))?;
+        let rounds = result.rounds();
+        match (key("_low").zip(key("_high")), key("_standard_error")) {
+            (Some((low, high)), _) => Self { value, low, high, rounds }.checked(),
+            (None, Some(error)) => Self::mean(value, error, rounds),
+            (None, None) => Err(format!("the summary has no interval of {name}")),
+        }
+    }
+
+    /// A mean with its standard error (Student's t). One round has no interval; nothing can be told from it.
+    ///
+    /// # Errors
+    ///
+    /// If these are no such numbers.
+    pub fn mean(value: f64, standard_error: f64, rounds: usize) -> Result<Self, String> {
+        let half = match rounds {
+            ..FEWEST_ROUNDS => 0.0,
+            _ => stats::student_t(rounds - 1) * standard_error,
+        };
+        Self { value, low: value - half, high: value + half, rounds }.checked()
+    }
+
+    /// By how much `self` exceeds `other`, both independent.
+    ///
+    /// # Errors
+    ///
+    /// If these are no such numbers.
+    pub fn minus(self, other: Self) -> Result<Self, String> {
+        let value = self.value - other.value;
+        let below = (self.value - self.low).hypot(other.high - other.value);
+        let above = (self.high - self.value).hypot(other.value - other.low);
+        let rounds = self.rounds.min(other.rounds);
+        Self { value, low: value - below, high: value + above, rounds }.checked()
+    }
+
+    /// What stands in a file may be anything.
+    fn checked(self) -> Result<Self, String> {
+        match self.low <= self.value && self.value <= self.high && (self.high - self.low).is_finite() {
+            true => Ok(self),
+            false => Err("result.json has an interval that does not contain its number".to_owned()),
+        }
+    }
+}
+
+impl std::fmt::Display for Estimate {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let [value, low, high] = [self.value, self.low, self.high].map(text::significant);
+        write!(f, "{value} ({low} – {high})")
+    }
+}
+
+impl std::fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {}, {}", self.metric, self.case, self.variant)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn estimate(low: f64, high: f64) -> Estimate {
+        Estimate { value: (low + high) / 2.0, low, high, rounds: 5 }
+    }
+
+    #[test]
+    fn only_whole_intervals_are_verdicts() {
+        let cases = [
+            (Criterion::AtLeast(4.0), 4.0, 5.0, Verdict::Reproduced),
+            (Criterion::AtLeast(4.0), 3.0, 5.0, Verdict::CannotBeTold),
+            (Criterion::AtLeast(4.0), 1.0, 3.9, Verdict::NotReproduced),
+            (Criterion::Above(0.0), 0.0, 1.0, Verdict::CannotBeTold),
+            (Criterion::Above(0.0), -1.0, 0.0, Verdict::NotReproduced),
+            (Criterion::AtMost(0.35), 0.1, 0.35, Verdict::Reproduced),
+            (Criterion::AtMost(0.35), 0.36, 0.4, Verdict::NotReproduced),
+            (Criterion::Below(1.0), 0.5, 1.5, Verdict::CannotBeTold),
+            (Criterion::Below(1.0), 1.0, 1.5, Verdict::NotReproduced),
+            (Criterion::Differs(0.0), -2.0, -1.0, Verdict::Reproduced),
+            (Criterion::Differs(0.0), -2.0, 1.0, Verdict::CannotBeTold),
+        ];
+        for (criterion, low, high, verdict) in cases {
+            assert_eq!(criterion.judge(&estimate(low, high)), verdict, "{criterion}: {low} to {high}");
+        }
+    }
+
+    #[test]
+    fn means_have_intervals_of_students_t() {
+        let mean = Estimate::mean(50.0, 1.0, 10).unwrap();
+        assert!((mean.low - (50.0 - 2.262)).abs() < 1e-9 && (mean.high - 52.262).abs() < 1e-9, "{mean:?}");
+        let difference = mean.minus(Estimate { value: 10.0, low: 6.0, high: 14.0, rounds: 4 }).unwrap();
+        assert_eq!((difference.value, difference.rounds), (40.0, 4));
+        assert!((difference.high - (40.0 + 2.262f64.hypot(4.0))).abs() < 1e-9, "{difference:?}");
+        let single = Estimate::mean(50.0, 1.0, 1).unwrap();
+        assert_eq!((single.low, single.high, single.rounds), (50.0, 50.0, 1));
+        assert!(Estimate::mean(f64::NAN, 1.0, 10).is_err());
+        assert!(Estimate::mean(50.0, -1.0, 10).is_err());
+    }
+}

@@ -1,0 +1,317 @@
+//! What the papers on receiving out of order found, beside what is measured here: Douglas and Pai, "Seekable sockets: a
+//! mechanism to reduce copy overheads in TCP-based messaging", and Melnyk et al. on direct message search (2019).
+
+use serde_json::Value;
+
+use crate::claim::{Claim, Comparison, Criterion, Estimate, Source};
+use crate::outcome::{ResultFile, Table};
+use crate::plot::{Axis, Chart, Figure, Point, Scale, Series};
+use crate::search::{CPU, CPU_MESSAGES, INSTRUCTIONS};
+use crate::text;
+
+use super::mailbox::{ASIDE, MAILBOX};
+use super::seek::{POOL, SEEK};
+use super::seek_module::MODULE;
+
+const FIGURE_3: &str = "Douglas and Pai, “Seekable sockets”, section 4 and figure 3";
+const DIRECT_SEARCH: &str = "Melnyk et al., direct message search (2019), section 6 and figure 1";
+const FRAGMENTS: &str = "Melnyk et al., direct message search (2019), section 7";
+const LIBRARY: &str = "Douglas and Pai, “Seekable sockets”, sections 1 and 4";
+
+/// Percent of the receiver's processor time that both papers save at best, and what the second one calls the range.
+const BEST: f64 = 40.0;
+const BEST_2019: f64 = 36.0;
+
+type Evidence = Result<Estimate, String>;
+
+/// A line of the table of what was saved.
+struct Saved {
+    size: u64,
+    piece: Option<u64>,
+    skip: u64,
+    percent: Evidence,
+}
+
+/// What `way` saved over TCP against `baseline`, by the metric that counts.
+fn saved(result: &ResultFile, way: &str, baseline: &str, metrics: &[&str]) -> Vec<Saved> {
+    let mut found = Vec::new();
+    for table in &result.tables {
+        let column =
+            |names: &[&str]| table.columns.iter().position(|column| names.contains(&column.as_str()));
+        let text = |row: &[Value], names: &[&str]| Some(row.get(column(names)?)?.as_str()?.to_owned());
+        let number = |row: &[Value], name: &str| row.get(column(&[name])?)?.as_f64();
+        for row in &table.rows {
+            let is = |names: &[&str], wanted: &[&str]| {
+                text(row, names).is_some_and(|text| wanted.contains(&text.as_str()))
+            };
+            if !(is(&["carrier"], &["TCP"]) && is(&["way"], &[way]) && is(&["baseline"], &[baseline])) {
+                continue;
+            }
+            // Earlier files call the column after what was saved.
+            if !is(&["of", "time"], metrics) {
+                continue;
+            }
+            let (Some(size), Some(skip), Some(value)) =
+                (number(row, "message (B)"), number(row, "N"), number(row, "saved (%)"))
+            else {
+                continue;
+            };
+            let rounds = number(row, "rounds").unwrap_or(0.0) as usize;
+            let percent = match number(row, "standard error") {
+                Some(error) => Estimate::mean(value, error, rounds),
+                None => Estimate::mean(value, 0.0, 1),
+            };
+            let piece = number(row, "piece (B)").map(|piece| piece as u64);
+            found.push(Saved { size: size as u64, piece, skip: skip as u64, percent });
+        }
+    }
+    found
+}
+
+/// The savings that a result is about: of seeks, by the library or by the module.
+fn searches(result: &ResultFile) -> Vec<Saved> {
+    let way = if result.experiment == "seek-module" { MODULE } else { SEEK };
+    saved(result, way, POOL, &[CPU.name, INSTRUCTIONS.name])
+}
+
+fn at(savings: &[Saved], size: u64, skip: u64) -> Evidence {
+    let found = savings.iter().find(|saved| (saved.size, saved.skip) == (size, skip));
+    let missing = || format!("messages of {}, N = {skip}, were not measured", text::size(size));
+    found.ok_or_else(missing)?.percent.clone()
+}
+
+/// Sizes in ascending order.
+fn sizes(savings: &[Saved]) -> Vec<u64> {
+    let mut sizes: Vec<u64> = savings.iter().map(|saved| saved.size).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    sizes
+}
+
+fn ends(savings: &[Saved]) -> Result<(u64, u64), String> {
+    let sizes = sizes(savings);
+    let (first, last) = (sizes.first(), sizes.last());
+    first.zip(last).map(|(first, last)| (*first, *last)).ok_or_else(|| "no savings were measured".to_owned())
+}
+
+fn best(result: &ResultFile) -> Evidence {
+    let savings = searches(result);
+    let measured = savings.iter().filter_map(|saved| saved.percent.as_ref().ok().copied());
+    let best = measured.max_by(|a, b| a.value.total_cmp(&b.value));
+    match (best, savings.first()) {
+        (Some(best), _) => Ok(best),
+        (None, Some(saved)) => saved.percent.clone(),
+        (None, None) => Err("no savings were measured".to_owned()),
+    }
+}
+
+fn smallest(result: &ResultFile) -> Evidence {
+    let savings = searches(result);
+    at(&savings, ends(&savings)?.0, 2)
+}
+
+fn larger_n(result: &ResultFile) -> Evidence {
+    let savings = searches(result);
+    at(&savings, 64 << 10, 16)?.minus(at(&savings, 64 << 10, 2)?)
+}
+
+fn larger_messages(result: &ResultFile) -> Evidence {
+    let savings = searches(result);
+    let (smallest, largest) = ends(&savings)?;
+    at(&savings, largest, 16)?.minus(at(&savings, smallest, 16)?)
+}
+
+/// How much more is saved at the nearest smaller and larger sizes, the less of the two.
+fn dip(result: &ResultFile) -> Evidence {
+    let savings = searches(result);
+    let near = at(&savings, 1000, 16).or_else(|why| at(&savings, 1460, 16).map_err(|_| why))?;
+    let all = sizes(&savings);
+    let below = all.iter().rev().find(|&&size| size < 1000);
+    let above = all.iter().find(|&&size| size > 1460);
+    let missing = "there are no sizes on both sides of 1000 B";
+    let (below, above) = below.zip(above).ok_or(missing)?;
+    let (below, above) = (at(&savings, *below, 16)?, at(&savings, *above, 16)?);
+    let lower = if below.value < above.value { below } else { above };
+    lower.minus(near)
+}
+
+pub(super) const SEARCH: &[Claim] = &[
+    Claim {
+        title: "best saving",
+        statement: "Receiving out of the middle of the stream saves the receiver up to 40 % of its processor time.",
+        source: Source::Paper(FIGURE_3),
+        published: "40 %",
+        measure: "saved over TCP against the pool, where most is saved",
+        unit: "%",
+        evidence: best,
+        criterion: Criterion::AtLeast(BEST),
+        otherwise: "less is saved here than in the paper, wherever one looks",
+    },
+    Claim {
+        title: "best saving, 2019",
+        statement: "Ten years later, and in another implementation, it is 36 to 40 %.",
+        source: Source::Paper(DIRECT_SEARCH),
+        published: "36 to 40 %",
+        measure: "the same",
+        unit: "%",
+        evidence: best,
+        criterion: Criterion::AtLeast(BEST_2019),
+        otherwise: "less is saved here than in the paper, wherever one looks",
+    },
+    Claim {
+        title: "loss with small messages",
+        statement: "With messages of ten bytes and a small N, seeking costs more than it saves.",
+        source: Source::Paper(FIGURE_3),
+        published: "below 0 %",
+        measure: "saved over TCP against the pool, smallest messages, N = 2",
+        unit: "%",
+        evidence: smallest,
+        criterion: Criterion::Below(0.0),
+        otherwise: "there is no loss here: small messages are moved into memory of the library in bulk",
+    },
+    Claim {
+        title: "more with a larger N",
+        statement: "The more messages are skipped, the more is saved.",
+        source: Source::Paper(FIGURE_3),
+        published: "",
+        measure: "saved with N = 16 less saved with N = 2, messages of 64 KiB",
+        unit: "points",
+        evidence: larger_n,
+        criterion: Criterion::Above(0.0),
+        otherwise: "N makes no difference, or the other one",
+    },
+    Claim {
+        title: "more with larger messages",
+        statement: "The larger the messages, the more is saved.",
+        source: Source::Paper(FIGURE_3),
+        published: "",
+        measure: "saved with the largest messages less saved with the smallest, N = 16",
+        unit: "points",
+        evidence: larger_messages,
+        criterion: Criterion::Above(0.0),
+        otherwise: "most is saved with small messages here, which the library moves in bulk, by fewer system calls",
+    },
+    Claim {
+        title: "dip near 1000 B",
+        statement: "Less is saved with messages of about 1000 B, the size nearest to the payload of a segment, than \
+                    with smaller and larger ones.",
+        source: Source::Paper(FIGURE_3),
+        published: "",
+        measure: "saved with the next smaller or the next larger size, whichever is less, less saved at 1000 B, N = 16",
+        unit: "points",
+        evidence: dip,
+        criterion: Criterion::Above(0.0),
+        otherwise: "there is no dip at 1000 B; loopback’s segments are of up to 64 KiB",
+    },
+];
+
+/// The paper's plot, and all that its text says of the curves.
+pub(super) fn search(result: &ResultFile) -> Vec<Comparison> {
+    let savings = searches(result);
+    let all = sizes(&savings);
+    let (Some(&smallest), Some(&largest)) = (all.first(), all.last()) else { return Vec::new() };
+    let flat = |y: f64| [smallest, largest].map(|x| Point { x: x as f64, y, low: y, high: y }).to_vec();
+    let mut series = vec![
+        Series { name: "Douglas and Pai, best".to_owned(), colour: 6, points: flat(BEST) },
+        Series { name: "2019, best (from)".to_owned(), colour: 7, points: flat(BEST_2019) },
+    ];
+    for (colour, skip) in [2, 4, 8, 16].into_iter().enumerate() {
+        let points: Vec<Point> = all
+            .iter()
+            .filter_map(|&size| {
+                let Estimate { value: y, low, high, .. } = at(&savings, size, skip).ok()?;
+                Some(Point { x: size as f64, y, low, high })
+            })
+            .collect();
+        if !points.is_empty() {
+            series.push(Series { name: format!("here, N = {skip}"), colour, points });
+        }
+    }
+    let shown = |evidence: Evidence| match evidence {
+        Ok(estimate) => estimate.to_string(),
+        Err(why) => why,
+    };
+    let title = "Saved by seeking, against the pool";
+    let rows = vec![
+        vec!["where most is saved, %".into(), "40; 36 to 40 (2019)".into(), shown(best(result)).into()],
+        vec![
+            format!("{}, N = 2, %", text::size(smallest)).into(),
+            "below 0 (10 B)".into(),
+            shown(at(&savings, smallest, 2)).into(),
+        ],
+        vec!["1000 B, N = 16, %".into(), "a dip".into(), shown(at(&savings, 1000, 16)).into()],
+        vec![
+            format!("{}, N = 16, %", text::size(largest)).into(),
+            "among the best".into(),
+            shown(at(&savings, largest, 16)).into(),
+        ],
+    ];
+    let table = Table {
+        title: title.to_owned(),
+        note: "The papers print their curves only; what their text says of them in numbers is drawn as lines. Ours \
+               with 95 % intervals."
+            .to_owned(),
+        columns: ["what", "papers", "here (95 %)"].map(str::to_owned).to_vec(),
+        rows,
+    };
+    let x = Axis { label: "message size (bytes)".to_owned(), scale: Scale::Log10 };
+    let y = Axis { label: "saved against the pool (%, 95 %)".to_owned(), scale: Scale::Signed };
+    let chart = Chart::Curves { x, y, series };
+    let figure = Figure { file: "published.svg".to_owned(), title: title.to_owned(), chart };
+    vec![Comparison { source: FIGURE_3, figure: Some(figure), table }]
+}
+
+fn pieces_matter(result: &ResultFile) -> Evidence {
+    let savings = saved(result, SEEK, POOL, &[CPU.name]);
+    let of_size = || savings.iter().filter(|saved| saved.size == 64 << 10 && saved.piece.is_some());
+    let (smallest, largest) =
+        (of_size().min_by_key(|saved| saved.piece), of_size().max_by_key(|saved| saved.piece));
+    let missing = "messages of 64 KiB in pieces were not measured";
+    let (smallest, largest) = smallest.zip(largest).ok_or(missing)?;
+    smallest.percent.clone()?.minus(largest.percent.clone()?)
+}
+
+pub(super) const FRAGMENTS_CLAIMS: &[Claim] = &[Claim {
+    title: "influence of fragments",
+    statement: "With large messages, what is saved should depend on how they are divided before they are sent; the \
+                paper leaves that to be measured.",
+    source: Source::Expectation(FRAGMENTS),
+    published: "",
+    measure: "saved with messages of 64 KiB in the smallest pieces less saved with the same in one write, against \
+              the pool",
+    unit: "points",
+    evidence: pieces_matter,
+    criterion: Criterion::Differs(0.0),
+    otherwise: "the size of the pieces makes no difference",
+}];
+
+/// All unexpected, 64 tags.
+fn unexpected(result: &ResultFile, size: u64) -> Evidence {
+    at(&saved(result, MAILBOX, ASIDE, &[CPU_MESSAGES.name]), size, 64)
+}
+
+pub(super) const MAILBOX_CLAIMS: &[Claim] = &[
+    Claim {
+        title: "small messages in a library",
+        statement: "A messaging library that seeks should cost its receiver less than one that copies unexpected \
+                    messages aside; the paper names it as the next step. Small messages.",
+        source: Source::Expectation(LIBRARY),
+        published: "",
+        measure: "saved with messages of 64 B over TCP, 64 tags, all unexpected",
+        unit: "%",
+        evidence: |result| unexpected(result, 64),
+        criterion: Criterion::Above(0.0),
+        otherwise: "a mailbox costs more than copying aside",
+    },
+    Claim {
+        title: "large messages in a library",
+        statement: "The same with large messages, where copies cost most.",
+        source: Source::Expectation(LIBRARY),
+        published: "",
+        measure: "saved with messages of 64 KiB over TCP, 64 tags, all unexpected",
+        unit: "%",
+        evidence: |result| unexpected(result, 64 << 10),
+        criterion: Criterion::Above(0.0),
+        otherwise: "one copy is saved, but what stays in the kernel makes it use memory that is not in the caches",
+    },
+];

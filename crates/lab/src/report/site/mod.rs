@@ -1,0 +1,135 @@
+//! All experiments of a directory as one site: pages that need no server, no script and nothing from elsewhere.
+//!
+//! ```text
+//! read      what the directories hold, whoever wrote it
+//! drawing   whether an SVG file is a plot and nothing else
+//! verdict   the judgements of an experiment in a line
+//! index     the first page
+//! page      the page of an experiment
+//! ```
+
+mod drawing;
+mod index;
+mod page;
+mod read;
+mod verdict;
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, bail};
+
+use self::read::Entry;
+use super::{STYLE, escape};
+use crate::output::Destination;
+
+/// The first page, and the mark of a directory that is ours.
+const INDEX: &str = "index.html";
+const MARK: &str = "<meta name=\"generator\" content=\"seekwire lab report\">";
+
+/// Whatever stands in a result, a browser runs and fetches nothing.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; img-src data:";
+
+/// A site that has been written.
+#[derive(Debug)]
+pub struct Site {
+    /// Its first page.
+    pub index: PathBuf,
+    /// Experiments that have a page of their own.
+    pub experiments: usize,
+    /// Results that could not be read, and why.
+    pub problems: Vec<(String, String)>,
+}
+
+/// Joins the results of the directories below `directory` into one site in `out`, or in `directory/report`.
+///
+/// A result that cannot be read is named on the first page with the reason; the rest goes on. What the site shows it
+/// brings along: raw data and results are copied.
+///
+/// # Errors
+///
+/// If there is no result at all, or `out` cannot be written to or holds something else.
+pub fn write(directory: &Path, out: Option<&Path>) -> Result<Site> {
+    let run = format!("run `seekwire lab run all --quick --out {}` first", directory.display());
+    let found = read::read(directory).with_context(|| format!("{run}, or name another directory"))?;
+    if found.entries.is_empty() {
+        bail!("no results of experiments below {}: {run}", directory.display());
+    }
+    let out = out.map_or_else(|| directory.join("report"), Path::to_owned);
+    let destination = Destination::prepare_marked(&out, INDEX, is_site)?;
+    // The mark of ownership goes first: if anything below fails, the next report may still take the directory over.
+    destination
+        .write(INDEX, &(head("Seekwire: experiments") + "<p>Being written.</p>\n</body>\n</html>\n"))?;
+    for (position, entry) in found.entries.iter().enumerate() {
+        let Ok(contents) = &entry.contents else { continue };
+        let neighbour = |entry: Option<&Entry>| entry.map(|entry| (entry.page(), entry.name.clone()));
+        let is_page = |entry: &&Entry| entry.contents.is_ok();
+        let previous = neighbour(found.entries[..position].iter().rfind(is_page));
+        let next = neighbour(found.entries[position + 1..].iter().find(is_page));
+        let raw = copy_data(&out, entry)?;
+        destination.write(&entry.page(), &page::html(entry, contents, &raw, previous, next))?;
+    }
+    let index = destination.write(INDEX, &index::html(&found))?;
+    let problems = found.entries.iter().filter_map(|entry| {
+        let why = entry.contents.as_ref().err()?;
+        Some((entry.directory.display().to_string(), why.clone()))
+    });
+    let experiments = found.entries.iter().filter(|entry| entry.contents.is_ok()).count();
+    Ok(Site { index, experiments, problems: problems.collect() })
+}
+
+/// Copies what a page links to; the links, with what they lead to.
+fn copy_data(out: &Path, entry: &Entry) -> Result<Vec<(String, &'static str)>> {
+    let mut links = Vec::new();
+    for (file, what) in [("raw.csv", "every single reading"), ("result.json", "everything on this page")] {
+        let from = entry.directory.join(file);
+        if !from.is_file() {
+            continue;
+        }
+        let link = format!("data/{}/{file}", entry.slug);
+        let to = out.join(&link);
+        let parent = to.parent().unwrap_or(out);
+        fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
+        fs::copy(&from, &to)
+            .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
+        links.push((link, what));
+    }
+    Ok(links)
+}
+
+fn is_site(index: &Path) -> bool {
+    fs::read_to_string(index).is_ok_and(|text| text.contains(MARK))
+}
+
+/// A page up to its first heading.
+fn head(title: &str) -> String {
+    let title = escape(title);
+    format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n{MARK}\n\
+         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
+         <link rel=\"icon\" href=\"data:,\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
+         <a class=\"skip\" href=\"#content\">To the content</a>\n"
+    )
+}
+
+/// Links to other pages, (address, text), those that there are.
+fn push_navigation(page: &mut String, links: &[Option<(String, String)>]) {
+    page.push_str("<nav aria-label=\"Pages\">");
+    for (address, text) in links.iter().flatten() {
+        let _ = write!(page, "<a href=\"{}\">{}</a> ", escape(address), escape(text));
+    }
+    page.push_str("</nav>\n");
+}
+
+/// A plot, which has its title in it; `svg` has been checked, `caption` is HTML.
+fn push_figure(page: &mut String, title: &str, svg: &str, caption: &str) {
+    let title = escape(title);
+    let svg = svg.replacen("<svg ", &format!("<svg role=\"img\" aria-label=\"Plot: {title}\" "), 1);
+    let _ = write!(page, "<figure tabindex=\"0\">{svg}");
+    if !caption.is_empty() {
+        let _ = write!(page, "<figcaption class=\"soft\">{caption}</figcaption>");
+    }
+    page.push_str("</figure>\n");
+}

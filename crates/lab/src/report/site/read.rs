@@ -1,0 +1,208 @@
+//! What the directories of results hold. Anybody may have written it: what cannot be read is an entry with the reason.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::{Context as _, Result};
+
+use super::drawing;
+use crate::all::Journal;
+use crate::demo;
+use crate::experiment::Experiment;
+use crate::experiments;
+use crate::outcome::{Drawing, ResultFile};
+use crate::output::RESULT;
+
+/// A result of several million readings is smaller.
+const LARGEST: u64 = 64 << 20;
+
+/// All results below a directory.
+#[derive(Debug)]
+pub(super) struct Found {
+    pub(super) entries: Vec<Entry>,
+    /// What a run of everything said about experiments that have no new result, by name.
+    pub(super) reasons: BTreeMap<String, String>,
+}
+
+/// A directory with a result.
+#[derive(Debug)]
+pub(super) struct Entry {
+    /// As readers see it: the name of the directory.
+    pub(super) name: String,
+    /// The same for file names.
+    pub(super) slug: String,
+    pub(super) directory: PathBuf,
+    /// `Err`: why it cannot be read.
+    pub(super) contents: Result<Contents, String>,
+}
+
+#[derive(Debug)]
+pub(super) struct Contents {
+    pub(super) result: ResultFile,
+    /// Title and drawing, or why there is none.
+    pub(super) drawings: Vec<(String, Result<String, String>)>,
+    /// What the last run of everything did instead of replacing it.
+    pub(super) outdated: Option<String>,
+}
+
+impl Entry {
+    pub(super) fn page(&self) -> String {
+        format!("{}.html", self.slug)
+    }
+}
+
+impl Contents {
+    /// The experiment that it is a result of, if this program knows it.
+    pub(super) fn experiment(&self) -> Option<&'static dyn Experiment> {
+        let name = if self.result.experiment == demo::NAME { "programs" } else { &self.result.experiment };
+        experiments().iter().copied().find(|experiment| experiment.name() == name)
+    }
+}
+
+/// Reads the results of the directories below `directory`, one level or two.
+pub(super) fn read(directory: &Path) -> Result<Found> {
+    let mut reasons = BTreeMap::new();
+    let mut add = |place: &Path| {
+        let when = modified(&place.join(Journal::FILE));
+        reasons.extend(Journal::read(place).reasons().into_iter().map(|(name, why)| (name, (why, when))));
+    };
+    let mut places = Vec::new();
+    for child in children(directory)? {
+        match holds_result(&child) {
+            true => places.push(child),
+            // Something that cannot be looked into is not a result.
+            false => {
+                for grandchild in children(&child).unwrap_or_default() {
+                    if holds_result(&grandchild) {
+                        places.push(grandchild);
+                    }
+                }
+                add(&child);
+            }
+        }
+    }
+    add(directory);
+
+    let mut taken = BTreeSet::from(["index".to_owned()]);
+    let mut entries: Vec<Entry> = places
+        .into_iter()
+        .map(|directory| {
+            let name = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let slug = slug(&name, &mut taken);
+            let contents = contents(&directory).map(|contents| {
+                let reason = reasons.get(&contents.result.experiment);
+                let is_older = |when| modified(&directory.join(RESULT)) <= when;
+                let outdated = reason.filter(|(_, when)| is_older(*when)).map(|(why, _)| why.clone());
+                Contents { outdated, ..contents }
+            });
+            Entry { name, slug, directory, contents }
+        })
+        .collect();
+    entries.sort_by_key(order);
+    let reasons = reasons.into_iter().map(|(name, (why, _))| (name, why)).collect();
+    Ok(Found { entries, reasons })
+}
+
+/// As experiments are listed; then what this program does not know; then what cannot be read.
+fn order(entry: &Entry) -> (usize, String) {
+    let known = experiments();
+    let position = match &entry.contents {
+        Ok(contents) if contents.result.experiment == demo::NAME => known.len(),
+        Ok(contents) => known
+            .iter()
+            .position(|experiment| experiment.name() == contents.result.experiment)
+            .unwrap_or(known.len() + 1),
+        Err(_) => known.len() + 2,
+    };
+    (position, entry.name.clone())
+}
+
+fn children(directory: &Path) -> Result<Vec<PathBuf>> {
+    let cannot = || format!("cannot look into {}", directory.display());
+    let mut children = Vec::new();
+    for entry in fs::read_dir(directory).with_context(cannot)? {
+        let path = entry.with_context(cannot)?.path();
+        let is_hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        if !is_hidden && path.is_dir() {
+            children.push(path);
+        }
+    }
+    children.sort();
+    Ok(children)
+}
+
+fn modified(file: &Path) -> Option<SystemTime> {
+    fs::metadata(file).and_then(|metadata| metadata.modified()).ok()
+}
+
+fn holds_result(directory: &Path) -> bool {
+    // Raw data without a result have lost it.
+    [RESULT, "raw.csv"].iter().any(|name| directory.join(name).exists())
+}
+
+/// A name that is safe in files and addresses, and that no other page has.
+fn slug(name: &str, taken: &mut BTreeSet<String>) -> String {
+    let is_safe = |character: char| character.is_ascii_alphanumeric() || character == '-' || character == '_';
+    let safe: String = name.chars().map(|c| if is_safe(c) { c } else { '_' }).take(80).collect();
+    let mut slug = safe.clone();
+    let mut number = 1;
+    while !taken.insert(slug.clone()) {
+        number += 1;
+        slug = format!("{safe}-{number}");
+    }
+    slug
+}
+
+fn contents(directory: &Path) -> Result<Contents, String> {
+    let text = read_limited(&directory.join(RESULT)).map_err(|why| format!("{RESULT}: {why}"))?;
+    let result: ResultFile = serde_json::from_str(&text).map_err(|error| match error.classify() {
+        serde_json::error::Category::Data => {
+            format!("{RESULT} is not of this version of the laboratory, or of something else: {error}")
+        }
+        _ => format!("{RESULT} is damaged: {error}"),
+    })?;
+    let drawings = drawings(directory, &result);
+    Ok(Contents { result, drawings, outdated: None })
+}
+
+/// The plots that the result names; where it names none, as in earlier versions, those that are there.
+fn drawings(directory: &Path, result: &ResultFile) -> Vec<(String, Result<String, String>)> {
+    let mut named = result.figures.clone();
+    if named.is_empty() {
+        let files = fs::read_dir(directory).into_iter().flatten().flatten();
+        let mut found: Vec<String> = files.filter_map(|file| file.file_name().into_string().ok()).collect();
+        found.sort();
+        named.extend(found.into_iter().filter_map(|file| {
+            let title = file.strip_suffix(".svg")?.replace('-', " ");
+            Some(Drawing { file, title })
+        }));
+    }
+    let drawing = |Drawing { file, title }: Drawing| {
+        let is_name = Path::new(&file).file_name().is_some_and(|name| name == file.as_str());
+        let svg = match is_name {
+            true => read_limited(&directory.join(&file)),
+            false => Err("not a file of this directory".to_owned()),
+        };
+        let checked = svg.and_then(|svg| drawing::checked(&svg).map(str::to_owned));
+        (title, checked.map_err(|why| format!("{file}: {why}")))
+    };
+    named.into_iter().map(drawing).collect()
+}
+
+fn read_limited(path: &Path) -> Result<String, String> {
+    // Before it is opened: a pipe would be waited for.
+    let metadata = fs::metadata(path).map_err(|error| error.to_string())?;
+    if !metadata.is_file() {
+        return Err("not a file".to_owned());
+    }
+    let mut text = String::new();
+    let file = File::open(path).map_err(|error| error.to_string())?;
+    file.take(LARGEST + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    match text.len() as u64 > LARGEST {
+        true => Err(format!("larger than {LARGEST} bytes")),
+        false => Ok(text),
+    }
+}

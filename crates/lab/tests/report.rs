@@ -1,0 +1,280 @@
+//! The site of a directory of results, from the results that this project keeps and from what others may put there.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use seekwire_lab as lab;
+
+use lab::Options;
+use lab::experiment::{Context, Experiment};
+use lab::outcome::Outcome;
+use lab::record::Samples;
+
+/// Real results of this laboratory.
+fn recorded() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/measurements")
+}
+
+fn copy(name: &str, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for file in ["result.json", "raw.csv"] {
+        fs::copy(recorded().join(name).join(file), to.join(file)).unwrap();
+    }
+}
+
+fn read(path: impl AsRef<Path>) -> String {
+    fs::read_to_string(path).unwrap()
+}
+
+/// The claims of a page: (statement, verdict).
+fn verdicts(page: &str) -> Vec<(String, String)> {
+    let table = page.split("<h2>Verdict</h2>").nth(1).unwrap().split("</table>").next().unwrap();
+    let between = |text: &str, start: &str, end: &str| {
+        text.split(start).nth(1).unwrap().split(end).next().unwrap().to_owned()
+    };
+    table
+        .split("<tr>")
+        .skip(2)
+        .map(|row| {
+            (between(row, "class=\"wide\">", "<br>"), between(row, "<strong class=\"badge ", "</strong>"))
+        })
+        .collect()
+}
+
+#[test]
+fn every_recorded_result_has_a_page_with_its_verdicts() {
+    let out = tempfile::tempdir().unwrap();
+    let site = lab::report(&recorded(), Some(out.path())).unwrap();
+    assert_eq!(site.problems, []);
+    assert_eq!(site.experiments, fs::read_dir(recorded()).unwrap().count());
+    let index = read(&site.index);
+    for name in ["sockets", "ring-size", "pairs", "connections", "seek", "seek-module", "mailbox", "demo"] {
+        assert!(index.contains(&format!("href=\"{name}.html\"")), "{name} is not linked");
+        let page = read(out.path().join(format!("{name}.html")));
+        assert!(page.contains(&format!("href=\"data/{name}/raw.csv\"")), "{name}");
+        assert!(!verdicts(&page).is_empty(), "{name}");
+        assert_eq!(
+            read(out.path().join(format!("data/{name}/result.json"))),
+            read(recorded().join(name).join("result.json"))
+        );
+    }
+    // Known, but nobody has measured it.
+    assert!(index.contains("<code>seekwire lab run programs</code>"), "{index}");
+
+    let found = verdicts(&read(out.path().join("seek.html")));
+    let of = |words: &str| &found.iter().find(|(claim, _)| claim.contains(words)).unwrap().1;
+    assert_eq!(of("up to 40 %"), "yes\">reproduced");
+    assert_eq!(of("ten bytes"), "no\">not reproduced");
+    // Four pairs need eight processors, and that machine had two.
+    let found = verdicts(&read(out.path().join("pairs.html")));
+    assert_eq!(found[0].1, "unknown\">not measured");
+    assert_eq!(found[1].1, "yes\">met");
+}
+
+#[test]
+fn verdicts_follow_the_numbers() {
+    let verdict = |low: f64, high: f64| {
+        let directory = tempfile::tempdir().unwrap();
+        let experiment = directory.path().join("connections");
+        copy("connections", &experiment);
+        let mut result: serde_json::Value =
+            serde_json::from_str(&read(experiment.join("result.json"))).unwrap();
+        let rows = result["rows"].as_array_mut().unwrap();
+        let row = rows.iter_mut().find(|row| row["variant"] == "accelerated").unwrap();
+        row["ratio"] = serde_json::json!({ "value": (low + high) / 2.0, "low": low, "high": high });
+        fs::write(experiment.join("result.json"), result.to_string()).unwrap();
+        lab::report(directory.path(), None).unwrap();
+        verdicts(&read(directory.path().join("report/connections.html"))).remove(0).1
+    };
+    assert_eq!(verdict(0.98, 1.02), "yes\">met");
+    assert_eq!(verdict(0.90, 0.92), "no\">not met");
+    assert_eq!(verdict(0.90, 1.02), "unknown\">cannot be told");
+    // Its number lies outside.
+    assert_eq!(verdict(1.5, 0.5), "unknown\">not measured");
+}
+
+#[test]
+fn what_cannot_be_read_is_named_and_the_rest_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    copy("connections", &path("connections"));
+    let whole = read(path("connections/result.json"));
+    let put = |name: &str, text: &str| {
+        fs::create_dir_all(path(name)).unwrap();
+        fs::write(path(name).join("result.json"), text).unwrap();
+    };
+    put("damaged", &whole[..whole.len() / 2]);
+    put("foreign", r#"{"name": "something else", "version": 3}"#);
+    put(
+        "older",
+        r#"{"experiment": "sockets", "commit": "abc", "parameters": {}, "rows": [], "summary": {}}"#,
+    );
+    put("infinite", &whole.replacen("\"median\": ", "\"median\": 1e999", 1));
+    fs::create_dir_all(path("lost")).unwrap();
+    fs::write(path("lost/raw.csv"), "round\n").unwrap();
+    put("unknown", &whole.replacen("connections", "of-tomorrow", 1));
+    fs::create_dir_all(path("no-result/deeper")).unwrap();
+
+    let site = lab::report(directory.path(), None).unwrap();
+    assert_eq!(site.experiments, 2, "{:?}", site.problems);
+    let names: Vec<String> = site
+        .problems
+        .iter()
+        .map(|(place, _)| Path::new(place).file_name().unwrap().to_string_lossy().into_owned())
+        .collect();
+    assert_eq!(names, ["damaged", "foreign", "infinite", "lost", "older"]);
+    let index = read(&site.index);
+    for words in ["damaged", "missing field", "of this version", "No such file", "seekwire lab run older"] {
+        assert!(index.contains(words), "{words}: {index}");
+    }
+    let unknown = read(path("report/unknown.html"));
+    assert!(unknown.contains("does not know the experiment"), "{unknown}");
+}
+
+#[test]
+fn what_strangers_wrote_is_text() {
+    let directory = tempfile::tempdir().unwrap();
+    let name = "a<b>\"'& ü";
+    let experiment = directory.path().join(name);
+    copy("connections", &experiment);
+    let mut result: serde_json::Value = serde_json::from_str(&read(experiment.join("result.json"))).unwrap();
+    result["commit"] = "<script>alert(1)</script>".into();
+    result["rows"][0]["error"] = "</td><script>alert(2)</script>".into();
+    let figures = [("plain.svg", "A plot"), ("script.svg", "<b>evil</b>"), ("../connections.svg", "outside")];
+    result["figures"] =
+        figures.map(|(file, title)| serde_json::json!({ "file": file, "title": title })).to_vec().into();
+    fs::write(experiment.join("result.json"), result.to_string()).unwrap();
+    let svg = |inner: &str| {
+        format!("<svg width=\"9\" height=\"9\" xmlns=\"http://www.w3.org/2000/svg\">{inner}</svg>")
+    };
+    fs::write(experiment.join("plain.svg"), svg("<rect width=\"5\" height=\"5\"/>")).unwrap();
+    fs::write(experiment.join("script.svg"), svg("<script>alert(3)</script>")).unwrap();
+    fs::write(directory.path().join("connections.svg"), svg("<rect/>")).unwrap();
+
+    let site = lab::report(directory.path(), None).unwrap();
+    assert_eq!((site.experiments, site.problems.len()), (1, 0));
+    let pages: Vec<PathBuf> = fs::read_dir(directory.path().join("report"))
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.is_file())
+        .collect();
+    assert_eq!(pages.len(), 2);
+    for page in &pages {
+        let text = read(page);
+        assert!(!text.contains("<script") && !text.contains("a<b>"), "{}", page.display());
+    }
+    let page = pages.iter().find(|page| !page.ends_with("index.html")).unwrap();
+    assert!(
+        page.file_name()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
+    );
+    let text = read(page);
+    assert_eq!(text.matches("<svg ").count(), 1, "only the plot that is one");
+    assert!(text.contains("it holds &lt;script&gt;") && text.contains("not a file of this directory"));
+}
+
+#[test]
+fn without_results_it_says_what_to_run() {
+    let directory = tempfile::tempdir().unwrap();
+    for place in [directory.path().to_owned(), directory.path().join("nowhere")] {
+        let error = format!("{:#}", lab::report(&place, None).unwrap_err());
+        assert!(error.contains("seekwire lab run all --quick --out"), "{error}");
+        assert!(!place.join("report").exists());
+    }
+}
+
+#[test]
+fn directories_of_others_are_left_alone_and_earlier_sites_are_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    copy("connections", &directory.path().join("connections"));
+    let out = directory.path().join("site");
+    fs::create_dir(&out).unwrap();
+    fs::write(out.join("index.html"), "<p>Mine.</p>").unwrap();
+    let error = lab::report(directory.path(), Some(&out)).unwrap_err().to_string();
+    assert!(error.contains("--out"), "{error}");
+    assert_eq!(read(out.join("index.html")), "<p>Mine.</p>");
+    fs::remove_file(out.join("index.html")).unwrap();
+    for _ in 0..2 {
+        // Its own data are not taken for results.
+        assert_eq!(lab::report(directory.path(), Some(&out)).unwrap().experiments, 1);
+    }
+}
+
+/// An experiment whose end is known.
+struct Known {
+    name: &'static str,
+    fails: bool,
+    unavailable: bool,
+}
+
+impl Experiment for Known {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn about(&self) -> &'static str {
+        "Nothing. It ends."
+    }
+
+    fn paper_reference(&self) -> Option<&'static str> {
+        None
+    }
+
+    fn duration(&self, _: bool) -> Duration {
+        Duration::from_secs(1)
+    }
+
+    fn unavailable(&self) -> Option<String> {
+        self.unavailable.then(|| "no such device".to_owned())
+    }
+
+    fn run(&self, context: &Context<'_>) -> Result<Outcome> {
+        if self.fails {
+            bail!("it went wrong");
+        }
+        let _ = context;
+        Ok(Outcome {
+            parameters: Default::default(),
+            samples: Samples::default(),
+            baseline: "",
+            summary: Vec::new(),
+            tables: Vec::new(),
+            figures: Vec::new(),
+            violation: None,
+        })
+    }
+}
+
+#[test]
+fn a_run_of_everything_goes_on_after_a_failure() {
+    let out = tempfile::tempdir().unwrap();
+    let options = Options { quick: true, out: out.path().to_owned(), ..Options::default() };
+    let known = |name, fails, unavailable| Known { name, fails, unavailable };
+    let (broken, absent, good) =
+        (known("pairs", true, false), known("sockets", false, true), known("connections", false, false));
+    let all = lab::all::run_these(&[&broken, &absent, &good], &options).unwrap();
+    assert_eq!(all.completed.len(), 1);
+    assert_eq!(all.skipped, [("sockets".to_owned(), "no such device".to_owned())]);
+    assert_eq!(all.failed.len(), 1);
+    assert!(all.failed[0].1.contains("it went wrong"), "{:?}", all.failed);
+    let index = read(all.site.unwrap().index);
+    for words in ["no such device", "failed: experiment pairs: it went wrong", "connections.html"] {
+        assert!(index.contains(words), "{words}: {index}");
+    }
+
+    // An earlier result is still shown, and called that.
+    let all = lab::all::run_these(&[&known("connections", true, false)], &options).unwrap();
+    assert_eq!(all.failed.len(), 1);
+    let note = "No new result of the last run (failed: experiment connections: it went wrong)";
+    assert!(read(all.site.unwrap().index).contains(note));
+    // Until there is a newer one.
+    lab::experiment::run_one(&good, &options).unwrap();
+    let site = lab::report(out.path(), None).unwrap();
+    assert!(!read(site.index).contains(note));
+}
