@@ -6,6 +6,7 @@ use std::os::fd::AsRawFd;
 
 use netlink_bindings::rt_addr::{self, Ifaddrmsg};
 use netlink_bindings::rt_link::{self, Ifinfomsg};
+use netlink_bindings::rt_route::{self, Rtmsg};
 use netlink_bindings::tc::{self, TcRatespec, TcTbfQopt, Tcmsg};
 use netlink_bindings::traits::NetlinkRequest;
 use netlink_socket2::NetlinkSocket;
@@ -96,6 +97,26 @@ pub(crate) fn limit(interface: &str, bits_per_second: u64) -> Result<(), Error> 
         order(&mut socket, &request)
     };
     run().map_err(|source| error(LIMIT, "sch_tbf", source))
+}
+
+/// A default route through an interface of this thread's namespace.
+pub(crate) fn add_default_route(interface: &str) -> Result<(), Error> {
+    // RT_TABLE_MAIN, RTPROT_STATIC, RT_SCOPE_LINK, RTN_UNICAST.
+    let (table, protocol, scope, unicast) = (254, 4, 253, 1);
+    let run = || -> io::Result<()> {
+        let header = Rtmsg {
+            rtm_family: IPV4,
+            rtm_table: table,
+            rtm_protocol: protocol,
+            rtm_scope: scope,
+            rtm_type: unicast,
+            ..Rtmsg::new()
+        };
+        let mut request = rt_route::Request::new().set_create().op_newroute_do(&header);
+        request.encode().push_oif(index(interface)?);
+        order(&mut NetlinkSocket::new(), &request)
+    };
+    run().map_err(|source| Error::new("add a default route", CAPABILITY, source))
 }
 
 fn header(index: u32, flags: u32) -> Ifinfomsg {

@@ -141,4 +141,13 @@ impl End {
     pub fn limit_rate(&self, bits_per_second: u64) -> Result<(), Error> {
         self.run(|| cable::limit(self.interface, bits_per_second))?
     }
+
+    /// Sends to the other end whatever is for addresses that are elsewhere.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotPermitted`], [`Error::System`].
+    pub fn add_default_route(&self) -> Result<(), Error> {
+        self.run(|| cable::add_default_route(self.interface))?
+    }
 }
