@@ -12,6 +12,8 @@ pub struct Interface {
     pub name: String,
     /// Its number in the network namespace: stays when it is renamed, never comes back when it is deleted.
     pub index: u32,
+    /// The address of the hardware (MAC), that which the device came with if it tells; none of what is not Ethernet.
+    pub address: Option<String>,
     /// The driver, or the kind of a virtual interface (`veth`); none for loopback.
     pub driver: Option<String>,
     /// Largest packet in bytes.
@@ -137,6 +139,7 @@ pub(crate) fn sample() -> Interface {
     Interface {
         name: "eth7".to_owned(),
         index: 7,
+        address: Some("02:00:00:00:00:07".to_owned()),
         driver: Some("sample".to_owned()),
         mtu: 1500,
         speed_mbps: Some(1000),

@@ -159,6 +159,7 @@ impl Kernel {
             rings: self.rings(index)?.unwrap_or_default(),
             private_flags: self.private_flags(index)?.unwrap_or_default(),
             driver: link.driver(),
+            address: link.address,
             name: link.name,
             index,
             mtu: link.mtu,
