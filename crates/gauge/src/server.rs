@@ -119,7 +119,7 @@ impl Server {
     ///
     /// [`Error::Address`], [`Error::Listen`], [`Error::Host`].
     pub fn bind(address: impl ToSocketAddrs + Display) -> Result<Self, Error> {
-        let unknown = |source| Error::Address { address: address.to_string(), source };
+        let unknown = |reason| Error::Address { address: address.to_string(), reason };
         let mut bound = Err(io::Error::new(io::ErrorKind::NotFound, "it has no address"));
         for address in address.to_socket_addrs().map_err(unknown)? {
             bound = socket::listen(address);
@@ -127,7 +127,7 @@ impl Server {
                 break;
             }
         }
-        let listener = bound.map_err(|source| Error::Listen { address: address.to_string(), source })?;
+        let listener = bound.map_err(|reason| Error::Listen { address: address.to_string(), reason })?;
         Self::new(listener, Limits::default())
     }
 
