@@ -45,25 +45,25 @@ fn is_on(interface: &Value, name: &str) -> bool {
 
 #[test]
 fn show_has_everything_in_words_and_in_json() {
-    with_pair(|| {
+    with_pair(|_| {
         let state = tempfile::tempdir().unwrap();
         let (code, text, _) = run(state.path(), &["show", "near"]);
         assert_eq!(code, Some(0));
-        assert!(text.starts_with("near: driver veth, down, "), "{text}");
+        assert!(text.starts_with("near: driver veth, "), "{text}");
         assert!(text.contains("\n  tx-scatter-gather ") && text.contains("OFFLOAD, FIXED"), "{text}");
         let (_, json, _) = run(state.path(), &["show", "--json"]);
         let shown: Value = serde_json::from_str(&json).unwrap();
         let names: Vec<_> =
             shown.as_array().unwrap().iter().map(|one| one["name"].as_str().unwrap()).collect();
-        assert_eq!(names, ["lo", "veth0", "near"]);
-        assert!(shown[2]["saved"].is_null() && shown[2]["queues"]["rx"].is_number(), "{json}");
+        assert_eq!(names, ["lo", "near"]);
+        assert!(shown[1]["saved"].is_null() && shown[1]["queues"]["rx"].is_number(), "{json}");
         assert_eq!(run(state.path(), &["show", "absent"]).0, Some(1));
     });
 }
 
 #[test]
 fn a_dry_run_changes_and_saves_nothing() {
-    with_pair(|| {
+    with_pair(|_| {
         let state = tempfile::tempdir().unwrap();
         let before = near(state.path());
         let (code, text, _) = run(state.path(), &["apply", "near", "--profile", "baseline", "--dry-run"]);
@@ -76,7 +76,7 @@ fn a_dry_run_changes_and_saves_nothing() {
 
 #[test]
 fn what_is_applied_stays_until_it_is_restored() {
-    with_pair(|| {
+    with_pair(|_| {
         let state = tempfile::tempdir().unwrap();
         let before = near(state.path());
         let (code, text, errors) = run(state.path(), &["apply", "near", "--profile", "baseline"]);
@@ -96,7 +96,7 @@ fn what_is_applied_stays_until_it_is_restored() {
 
 #[test]
 fn what_is_so_already_leaves_nothing_to_restore() {
-    with_pair(|| {
+    with_pair(|_| {
         let state = tempfile::tempdir().unwrap();
         let (code, text, _) = run(state.path(), &["apply", "near", "tx=on"]);
         assert!(code == Some(0) && text.contains("already so") && !text.contains("restore"), "{text}");
@@ -106,7 +106,7 @@ fn what_is_so_already_leaves_nothing_to_restore() {
 
 #[test]
 fn a_command_has_the_settings_and_its_exit_status_is_handed_on() {
-    with_pair(|| {
+    with_pair(|_| {
         let state = tempfile::tempdir().unwrap();
         let before = near(state.path());
         let show = format!("{} nic show near --json; exit 7", env!("CARGO_BIN_EXE_seekwire"));
@@ -138,7 +138,7 @@ fn hold(state: &Path) -> Child {
 
 #[test]
 fn signals_end_a_hold_and_everything_comes_back() {
-    with_pair(|| {
+    with_pair(|_| {
         let state = tempfile::tempdir().unwrap();
         let before = near(state.path());
         for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
@@ -154,7 +154,7 @@ fn signals_end_a_hold_and_everything_comes_back() {
 
 #[test]
 fn a_signal_goes_to_the_command_and_everything_comes_back() {
-    with_pair(|| {
+    with_pair(|_| {
         let state = tempfile::tempdir().unwrap();
         let before = near(state.path());
         let script = "trap 'echo ended; exit 9' TERM; echo ready; while :; do sleep 0.01; done";
@@ -173,7 +173,7 @@ fn a_signal_goes_to_the_command_and_everything_comes_back() {
 
 #[test]
 fn after_a_kill_the_next_start_offers_to_restore() {
-    with_pair(|| {
+    with_pair(|_| {
         let state = tempfile::tempdir().unwrap();
         let before = near(state.path());
         let mut held = hold(state.path());
@@ -193,7 +193,7 @@ fn after_a_kill_the_next_start_offers_to_restore() {
 
 #[test]
 fn coalescing_is_set_as_far_as_the_driver_goes_and_put_back() {
-    with_pair(|| {
+    with_pair(|_| {
         let state = tempfile::tempdir().unwrap();
         let made = Command::new("ip").args(["tuntap", "add", "dev", "tap0", "mode", "tap"]).output();
         match made {
@@ -222,8 +222,60 @@ fn coalescing_is_set_as_far_as_the_driver_goes_and_put_back() {
 }
 
 #[test]
+fn json_says_what_was_done() {
+    with_pair(|_| {
+        let state = tempfile::tempdir().unwrap();
+        let json = |words: &[&str], expected: i32| -> Value {
+            let (code, text, errors) = run(state.path(), words);
+            assert_eq!(code, Some(expected), "{text}{errors}");
+            serde_json::from_str(&text).unwrap()
+        };
+        let result = |report: &Value, key: &str| -> (Value, Value) {
+            let outcomes = report["outcomes"].as_array().unwrap();
+            let outcome = outcomes.iter().find(|outcome| outcome["key"] == key).unwrap();
+            (outcome["result"].clone(), outcome["after"].clone())
+        };
+        let foreseen = json(&["apply", "near", "sg=off", "lro=on", "--dry-run", "--json"], 0);
+        assert_eq!(result(&foreseen, "tx-scatter-gather"), ("change".into(), false.into()));
+        assert_eq!(result(&foreseen, "rx-lro"), ("fixed".into(), false.into()));
+        assert!(!foreseen["along"].as_array().unwrap().is_empty());
+        let done = json(&["apply", "near", "sg=off", "lro=on", "--json"], 3);
+        assert_eq!((&done["interface"], &done["along"]), (&"near".into(), &foreseen["along"]));
+        assert_eq!(result(&done, "tx-scatter-gather"), ("changed".into(), false.into()));
+        let back = json(&["restore", "near", "--json"], 0);
+        assert_eq!(result(&back, "tx-scatter-gather"), ("changed".into(), true.into()));
+    });
+}
+
+#[test]
+fn doctor_tells_of_interfaces_that_were_left_changed() {
+    with_pair(|_| {
+        let state = tempfile::tempdir().unwrap();
+        let found = || {
+            let output = Command::new(env!("CARGO_BIN_EXE_seekwire"))
+                .args(["doctor", "--json", "--state"])
+                .arg(state.path())
+                .output()
+                .unwrap();
+            let all: Value = serde_json::from_slice(&output.stdout).unwrap();
+            let of_interfaces = |finding: &&Value| finding["check"] == "network interfaces";
+            all.as_array().unwrap().iter().find(of_interfaces).unwrap().clone()
+        };
+        assert_eq!(found()["verdict"], "ok");
+        let mut held = hold(state.path());
+        held.kill().unwrap();
+        held.wait().unwrap();
+        let told = found();
+        assert_eq!(told["verdict"], "warn");
+        assert!(told["advice"].as_str().unwrap().contains("seekwire nic restore near"), "{told}");
+        assert_eq!(run(state.path(), &["restore", "near"]).0, Some(0));
+        assert_eq!(found()["found"], "none has been changed");
+    });
+}
+
+#[test]
 fn a_damaged_state_is_named_and_nothing_is_changed() {
-    with_pair(|| {
+    with_pair(|_| {
         let state = tempfile::tempdir().unwrap();
         assert_eq!(run(state.path(), &["apply", "near", "gro=on"]).0, Some(0));
         let entries = std::fs::read_dir(state.path()).unwrap().map(|entry| entry.unwrap().path());
@@ -241,7 +293,7 @@ fn a_damaged_state_is_named_and_nothing_is_changed() {
 
 #[test]
 fn without_the_capability_it_says_which() {
-    with_pair(|| {
+    with_pair(|_| {
         let state = tempfile::tempdir().unwrap();
         let nobody = 65534;
         let mut command = command(state.path(), &["apply", "near", "tx=off"]);
