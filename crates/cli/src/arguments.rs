@@ -274,7 +274,8 @@ pub(crate) enum Nic {
 #[command(after_help = "\
 JSON:
   an array with one object for each interface:
-    name, index, driver, mtu, speed_mbps, duplex, up   null where unknown
+    name, index, address, driver, mtu, speed_mbps, duplex, up
+                    null where unknown; the address is that of the hardware
     default_route   whether a default route uses it
     queues          {rx, tx, channels}
     features        array of {name, active, wanted, changeable, meaning}

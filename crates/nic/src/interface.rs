@@ -12,6 +12,11 @@ pub struct Interface {
     pub name: String,
     /// Its number in the network namespace: stays when it is renamed, never comes back when it is deleted.
     pub index: u32,
+    /// The address of the hardware (MAC), that which the device came with if it tells; none of what is not Ethernet.
+    pub address: Option<String>,
+    /// Whether `address` is the one that the device came with.
+    #[serde(skip)]
+    pub has_permanent_address: bool,
     /// The driver, or the kind of a virtual interface (`veth`); none for loopback.
     pub driver: Option<String>,
     /// Largest packet in bytes.
@@ -137,6 +142,8 @@ pub(crate) fn sample() -> Interface {
     Interface {
         name: "eth7".to_owned(),
         index: 7,
+        address: Some("02:00:00:00:00:07".to_owned()),
+        has_permanent_address: true,
         driver: Some("sample".to_owned()),
         mtu: 1500,
         speed_mbps: Some(1000),

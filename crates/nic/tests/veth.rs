@@ -54,6 +54,22 @@ fn an_interface_shows_its_switches() {
 }
 
 #[test]
+fn the_way_to_a_peer_is_known() {
+    with_pair(|testbed| {
+        let mut kernel = Kernel::open().unwrap();
+        let far = testbed.end(Side::Far).address().into();
+        assert_eq!(kernel.interfaces_towards(far).unwrap(), ["near"]);
+        let own = testbed.end(Side::Near).address().into();
+        assert_eq!(kernel.interfaces_towards(own).unwrap(), ["lo"]);
+        assert_eq!(kernel.interfaces_towards("::1".parse().unwrap()).unwrap(), ["lo"]);
+        let error = kernel.interfaces_towards("192.0.2.1".parse().unwrap()).unwrap_err().to_string();
+        assert!(error.contains("192.0.2.1") && error.contains("unreachable"), "{error}");
+        assert!(kernel.interface("near").unwrap().address.is_some_and(|address| address.len() == 17));
+        assert_eq!(kernel.interface("lo").unwrap().address, None);
+    });
+}
+
+#[test]
 fn every_profile_comes_true_and_the_first_state_comes_back() {
     with_pair(|testbed| {
         let (_directory, store) = store();

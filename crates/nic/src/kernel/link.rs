@@ -25,6 +25,9 @@ pub(super) struct Link {
     pub(super) up: bool,
     pub(super) rx_queues: u32,
     pub(super) tx_queues: u32,
+    /// The address that the device came with, else the one it has; and which of them it is.
+    pub(super) address: Option<String>,
+    pub(super) has_permanent_address: bool,
     /// `veth`, `bridge` ...; none for devices.
     kind: Option<String>,
     /// Bus and name of the device.
@@ -43,6 +46,9 @@ impl Link {
             .ok()
             .zip(attributes.get_parent_dev_name().ok())
             .map(|(bus, name)| (text(bus), text(name)));
+        let permanent = attributes.get_perm_address().ok().and_then(mac);
+        let has_permanent_address = permanent.is_some();
+        let address = permanent.or_else(|| attributes.get_address().ok().and_then(mac));
         // Of a pair it is the other end, and what has a namespace number is elsewhere.
         let is_stacked = kind.as_deref() != Some("veth") && attributes.get_link_netnsid().is_err();
         Ok(Self {
@@ -54,6 +60,8 @@ impl Link {
             tx_queues: attributes.get_num_tx_queues().unwrap_or(1),
             master: attributes.get_master().ok(),
             below: attributes.get_link().ok().filter(|_| is_stacked),
+            address,
+            has_permanent_address,
             kind,
             device,
         })
@@ -67,6 +75,12 @@ impl Link {
         };
         self.device.as_ref().and_then(driver).or_else(|| self.kind.clone())
     }
+}
+
+/// As people write the address of an Ethernet interface; none of another kind, and none of loopback, which has zeros.
+fn mac(bytes: &[u8]) -> Option<String> {
+    let text = bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":");
+    (bytes.len() == 6 && bytes != [0; 6]).then_some(text)
 }
 
 fn text(name: &CStr) -> String {

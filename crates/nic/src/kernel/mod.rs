@@ -159,6 +159,8 @@ impl Kernel {
             rings: self.rings(index)?.unwrap_or_default(),
             private_flags: self.private_flags(index)?.unwrap_or_default(),
             driver: link.driver(),
+            address: link.address,
+            has_permanent_address: link.has_permanent_address,
             name: link.name,
             index,
             mtu: link.mtu,

@@ -1,10 +1,13 @@
-//! Which interfaces the default routes use.
+//! Which interfaces routes use.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use netlink_bindings::rt_route::{self, Rtmsg};
 
+use super::link::Link;
 use super::{Kernel, Refusal};
+use crate::error::Error;
 
 /// RTN_UNICAST: a route that leads somewhere.
 const UNICAST: u8 = 1;
@@ -36,21 +39,51 @@ impl Kernel {
         if carriers.is_empty() {
             return Ok(false);
         }
-        let links = self.links()?;
-        // Down from bridges, bonds and VLANs to what they stand on.
-        loop {
-            let known = carriers.len();
-            for link in &links {
-                if link.master.is_some_and(|master| carriers.contains(&master)) {
-                    carriers.insert(link.index);
-                }
-                if carriers.contains(&link.index) {
-                    carriers.extend(link.below);
-                }
+        Ok(below(carriers, &self.links()?).contains(&index))
+    }
+
+    /// The names of the interfaces by which packets to `peer` leave: that of the route first, then what it is stacked on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Kernel`]: there is no route, or it cannot be read.
+    pub fn interfaces_towards(&mut self, peer: IpAddr) -> Result<Vec<String>, Error> {
+        let refused = |refusal: Refusal| Error::Kernel {
+            what: format!("reading the route to {peer}"),
+            reason: refusal.reason,
+        };
+        self.towards(peer).map_err(refused)
+    }
+
+    fn towards(&mut self, peer: IpAddr) -> Result<Vec<String>, Refusal> {
+        let (family, length) = if peer.is_ipv4() { (FAMILIES[0], 32) } else { (FAMILIES[1], 128) };
+        let header = Rtmsg { rtm_family: family, rtm_dst_len: length, ..Rtmsg::new() };
+        let mut request = rt_route::Request::new().op_getroute_do(&header);
+        request.encode().push_dst(peer);
+        let first = self.ask(&request, |(_, route)| route.get_oif())?;
+        let Some(first) = first else { return Ok(Vec::new()) };
+        let mut links = self.links()?;
+        let all = below(BTreeSet::from([first]), &links);
+        links.retain(|link| all.contains(&link.index));
+        links.sort_by_key(|link| link.index != first);
+        Ok(links.into_iter().map(|link| link.name).collect())
+    }
+}
+
+/// Down from bridges, bonds and VLANs to what they stand on.
+fn below(mut carriers: BTreeSet<u32>, links: &[Link]) -> BTreeSet<u32> {
+    loop {
+        let known = carriers.len();
+        for link in links {
+            if link.master.is_some_and(|master| carriers.contains(&master)) {
+                carriers.insert(link.index);
             }
-            if carriers.len() == known {
-                return Ok(carriers.contains(&index));
+            if carriers.contains(&link.index) {
+                carriers.extend(link.below);
             }
+        }
+        if carriers.len() == known {
+            return carriers;
         }
     }
 }

@@ -1,0 +1,210 @@
+//! What is tried: what was found, the profiles, and what differs from a good one by one setting.
+
+use std::collections::BTreeMap;
+
+use nic::{Fate, Interface, Key, Outcome, Plan, Profile, Setting, Value, Verdict};
+
+/// Most that are tried beside the first ones.
+const NEIGHBOURS: usize = 6;
+
+/// Offloads by themselves, as ethtool(8) has them. Checksums and scatter-gather make no difference without those that
+/// need them, and these are in the profiles.
+const SWITCHES: [&str; 3] = ["gro", "tso", "gso"];
+
+/// Times and flags by which an interface interrupts later; microseconds.
+const COALESCING: [(&str, &[Value]); 4] = [
+    ("coalesce.adaptive-rx", &[Value::Switch(true), Value::Switch(false)]),
+    ("coalesce.rx-usecs", &[Value::Number(0), Value::Number(20), Value::Number(80)]),
+    ("coalesce.tx-usecs", &[Value::Number(0), Value::Number(50)]),
+    ("coalesce.rx-frames", &[Value::Number(1), Value::Number(64)]),
+];
+
+/// A state that the interface can be brought into.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    /// What it is called; several, where profiles come to the same.
+    pub(crate) names: Vec<String>,
+    /// What is not as it was found.
+    pub(crate) changes: BTreeMap<Key, Value>,
+    /// What the driver has refused.
+    pub(crate) refused: Vec<String>,
+}
+
+impl Candidate {
+    /// None: it cannot be.
+    fn new(found: &Interface, name: String, settings: &[Setting]) -> Option<Self> {
+        let plan = Plan::new(found, settings).ok()?;
+        let planned = plan.items.iter().filter(|item| item.fate == Fate::Change);
+        let planned = planned.map(|item| (item.key.clone(), item.target));
+        let along = plan.along.iter().map(|along| (along.key.clone(), along.after));
+        Some(Self { names: vec![name], changes: planned.chain(along).collect(), refused: Vec::new() })
+    }
+
+    /// All its names.
+    pub(crate) fn name(&self) -> String {
+        self.names.join(" = ")
+    }
+
+    /// What the driver did not do is no part of it from now on.
+    pub(crate) fn learn(&mut self, outcomes: &[Outcome]) {
+        for outcome in outcomes {
+            if let Verdict::Refused(reason) = &outcome.result
+                && self.changes.remove(&outcome.key).is_some()
+            {
+                self.refused.push(format!("{}={}: {reason}", outcome.key, outcome.target));
+            }
+        }
+    }
+}
+
+/// What was found, first; then the profiles. What comes to the same is one candidate.
+pub(crate) fn first(found: &Interface) -> Vec<Candidate> {
+    let as_found =
+        Candidate { names: vec!["as found".to_owned()], changes: BTreeMap::new(), refused: Vec::new() };
+    let mut candidates = vec![as_found];
+    for profile in Profile::ALL {
+        if let Some(candidate) = Candidate::new(found, profile.to_string(), &profile.settings(found)) {
+            match candidates.iter_mut().find(|known| known.changes == candidate.changes) {
+                Some(known) => known.names.extend(candidate.names),
+                None => candidates.push(candidate),
+            }
+        }
+    }
+    candidates
+}
+
+/// Those that differ from `base` by one setting, and from all `known` ones.
+pub(crate) fn neighbours(found: &Interface, base: &Candidate, known: &[Candidate]) -> Vec<Candidate> {
+    let switches = SWITCHES.iter().flat_map(|name| ["on", "off"].map(|value| format!("{name}={value}")));
+    let times = COALESCING
+        .iter()
+        .flat_map(|(name, values)| values.iter().map(move |value| format!("{name}={value}")));
+    let mut neighbours: Vec<Candidate> = Vec::new();
+    for text in switches.chain(times) {
+        let Ok(setting) = text.parse::<Setting>() else { continue };
+        let mut settings = restoring(&base.changes);
+        settings.push(Setting { required: false, ..setting });
+        let name = format!("{}, {text}", base.names[base.names.len() - 1]);
+        let Some(candidate) = Candidate::new(found, name, &settings) else { continue };
+        if !known.iter().chain(&neighbours).any(|known| known.changes == candidate.changes) {
+            neighbours.push(candidate);
+        }
+    }
+    neighbours.truncate(NEIGHBOURS);
+    neighbours
+}
+
+/// The settings that lead to `candidate` from any other one: each key that one of them changes gets a value.
+pub(crate) fn settings(found: &Interface, candidate: &Candidate, all: &[Candidate]) -> Vec<Setting> {
+    let mut values: BTreeMap<Key, Value> = BTreeMap::new();
+    for key in all.iter().flat_map(|other| other.changes.keys()) {
+        values.extend(found.value(key).map(|value| (key.clone(), value)));
+    }
+    values.extend(candidate.changes.clone());
+    restoring(&values)
+}
+
+fn restoring(values: &BTreeMap<Key, Value>) -> Vec<Setting> {
+    let setting = |(key, value): (&Key, &Value)| Setting { key: key.clone(), value: *value, required: false };
+    values.iter().map(setting).collect()
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use nic::{Feature, Parameter, Queues};
+
+    use super::*;
+
+    /// Everything on but GRO, and coalescing of one kind.
+    pub(crate) fn sample() -> Interface {
+        let feature = |(name, active): (&str, bool)| Feature {
+            name: name.to_owned(),
+            active,
+            wanted: active,
+            changeable: true,
+            meaning: "",
+        };
+        Interface {
+            name: "eth7".to_owned(),
+            index: 7,
+            address: Some("02:00:00:00:00:07".to_owned()),
+            has_permanent_address: true,
+            driver: None,
+            mtu: 1500,
+            speed_mbps: None,
+            duplex: None,
+            up: true,
+            default_route: false,
+            queues: Queues::default(),
+            features: [
+                ("tx-scatter-gather", true),
+                ("tx-checksum-ip-generic", true),
+                ("tx-generic-segmentation", true),
+                ("rx-gro", false),
+                ("tx-tcp-segmentation", true),
+                ("rx-checksum", true),
+            ]
+            .map(feature)
+            .to_vec(),
+            coalescing: vec![Parameter {
+                name: "rx-usecs".to_owned(),
+                value: Value::Number(20),
+                maximum: None,
+                meaning: "",
+            }],
+            rings: Vec::new(),
+            private_flags: Vec::new(),
+        }
+    }
+
+    fn texts(settings: &[Setting]) -> Vec<String> {
+        settings.iter().map(|setting| format!("{}={}", setting.key, setting.value)).collect()
+    }
+
+    #[test]
+    fn what_comes_to_the_same_is_one_candidate() {
+        let found = sample();
+        let candidates = first(&found);
+        let names: Vec<_> = candidates.iter().map(Candidate::name).collect();
+        assert_eq!(names, ["as found = offload", "baseline", "checksum", "low-latency", "throughput"]);
+        let throughput = &candidates[4];
+        assert_eq!(texts(&restoring(&throughput.changes)), ["rx-gro=on", "coalesce.rx-usecs=50"]);
+    }
+
+    #[test]
+    fn each_state_can_be_reached_from_any_other() {
+        let found = sample();
+        let candidates = first(&found);
+        let keys = settings(&found, &candidates[0], &candidates).len();
+        for candidate in &candidates {
+            let settings = settings(&found, candidate, &candidates);
+            assert_eq!(settings.len(), keys);
+            assert!(settings.iter().all(|setting| !setting.required));
+            for (key, value) in &candidate.changes {
+                assert!(settings.iter().any(|setting| setting.key == *key && setting.value == *value));
+            }
+        }
+        let back = settings(&found, &candidates[0], &candidates);
+        assert!(back.iter().all(|setting| found.value(&setting.key) == Some(setting.value)));
+    }
+
+    #[test]
+    fn neighbours_differ_by_one_setting_and_are_new() {
+        let found = sample();
+        let mut known = first(&found);
+        let names = |all: &[Candidate]| all.iter().map(Candidate::name).collect::<Vec<_>>();
+        let around = neighbours(&found, &known[0], &known);
+        // rx-usecs=0 by itself is low-latency.
+        let expected = ["gro=on", "tso=off", "gso=off", "coalesce.rx-usecs=80"];
+        assert_eq!(names(&around), expected.map(|change| format!("offload, {change}")));
+        assert!(around.len() <= NEIGHBOURS && around.iter().all(|one| one.changes.len() == 1));
+        known.extend(around);
+        assert!(neighbours(&found, &known[0], &known).is_empty());
+        // No segmentation without what it needs.
+        let around = neighbours(&found, &known[1], &known);
+        assert_eq!(
+            names(&around),
+            ["baseline, gro=on", "baseline, coalesce.rx-usecs=0", "baseline, coalesce.rx-usecs=80"]
+        );
+    }
+}

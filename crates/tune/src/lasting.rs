@@ -1,0 +1,173 @@
+//! What makes settings last: they are lost when the host restarts, and whoever sets up its interfaces has to be told.
+
+use std::collections::BTreeMap;
+
+use nic::{Group, Interface, Key, Value};
+use serde::Serialize;
+
+/// The same settings in two forms. Neither is installed by anybody but a person.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Lasting {
+    /// Commands of ethtool(8), one on a line.
+    pub ethtool: String,
+    /// A file for /etc/systemd/network, systemd.link(5). What such a file has no word for is in its comments, as
+    /// commands.
+    pub link: String,
+}
+
+impl Lasting {
+    pub(crate) fn of(interface: &Interface, changes: &BTreeMap<Key, Value>) -> Self {
+        Self { ethtool: ethtool(interface, changes), link: link(interface, changes) }
+    }
+}
+
+/// One command for each group.
+fn ethtool(interface: &Interface, changes: &BTreeMap<Key, Value>) -> String {
+    let groups = [
+        (Group::PrivateFlag, "--set-priv-flags"),
+        (Group::Ring, "-G"),
+        (Group::Feature, "-K"),
+        (Group::Coalescing, "-C"),
+    ];
+    let mut commands = String::new();
+    for (group, option) in groups {
+        let words: Vec<String> = changes
+            .iter()
+            .filter(|(key, _)| key.group == group)
+            .map(|(key, value)| format!(" {} {value}", quoted(&key.name)))
+            .collect();
+        if !words.is_empty() {
+            commands.push_str(&format!("ethtool {option} {}{}\n", quoted(&interface.name), words.concat()));
+        }
+    }
+    commands
+}
+
+/// For a shell. Names of interfaces and private flags may have anything in them.
+fn quoted(word: &str) -> String {
+    let is_plain = !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c));
+    if is_plain { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
+}
+
+/// The word of systemd.link(5) for a key, and its value there.
+fn entry(key: &Key, value: Value) -> Option<(&'static str, String)> {
+    let name = key.name.as_str();
+    let word = match key.group {
+        Group::Feature => match name {
+            "rx-checksum" => "ReceiveChecksumOffload",
+            // All of them, whichever protocols they are for.
+            _ if name.starts_with("tx-checksum-") => "TransmitChecksumOffload",
+            "tx-tcp-segmentation" => "TCPSegmentationOffload",
+            "tx-tcp6-segmentation" => "TCP6SegmentationOffload",
+            "tx-generic-segmentation" => "GenericSegmentationOffload",
+            "rx-gro" => "GenericReceiveOffload",
+            "rx-gro-hw" => "GenericReceiveOffloadHardware",
+            "rx-lro" => "LargeReceiveOffload",
+            _ => return None,
+        },
+        Group::Coalescing => match name {
+            "adaptive-rx" => "UseAdaptiveRxCoalesce",
+            "adaptive-tx" => "UseAdaptiveTxCoalesce",
+            "rx-usecs" => "RxCoalesceSec",
+            "tx-usecs" => "TxCoalesceSec",
+            "rx-frames" => "RxMaxCoalescedFrames",
+            "tx-frames" => "TxMaxCoalescedFrames",
+            _ => return None,
+        },
+        Group::Ring => match name {
+            "rx" => "RxBufferSize",
+            "tx" => "TxBufferSize",
+            _ => return None,
+        },
+        Group::PrivateFlag => return None,
+    };
+    let value = match value {
+        Value::Switch(on) => if on { "yes" } else { "no" }.to_owned(),
+        Value::Number(number) if word.ends_with("Sec") => format!("{number}us"),
+        Value::Number(number) => number.to_string(),
+    };
+    Some((word, value))
+}
+
+fn link(interface: &Interface, changes: &BTreeMap<Key, Value>) -> String {
+    let found_by = match &interface.address {
+        Some(address) if interface.has_permanent_address => format!("PermanentMACAddress={address}"),
+        Some(address) => format!("MACAddress={address}"),
+        None => format!("OriginalName={}", interface.name),
+    };
+    let (mut entries, mut others) = (BTreeMap::new(), BTreeMap::new());
+    for (key, value) in changes {
+        match entry(key, *value) {
+            Some((word, value)) => drop(entries.insert(word, value)),
+            None => drop(others.insert(key.clone(), *value)),
+        }
+    }
+    let mut text = format!("[Match]\n{found_by}\n\n[Link]\n");
+    // Only the first file that fits an interface counts, and the usual one names it.
+    text.push_str("NamePolicy=keep kernel database onboard slot path\nMACAddressPolicy=persistent\n");
+    for (word, value) in entries {
+        text.push_str(&format!("{word}={value}\n"));
+    }
+    if !others.is_empty() {
+        text.push_str("# systemd has no words for:\n");
+        text.extend(ethtool(interface, &others).lines().map(|line| format!("#   {line}\n")));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use nic::Setting;
+
+    use super::*;
+    use crate::candidate::tests::sample;
+
+    fn lasting(interface: &Interface, settings: &[&str]) -> Lasting {
+        let changes = settings.iter().map(|text| {
+            let setting: Setting = text.parse().unwrap();
+            (setting.key, setting.value)
+        });
+        Lasting::of(interface, &changes.collect())
+    }
+
+    const ALL: [&str; 7] = [
+        "rx-gro=off",
+        "tx-scatter-gather=off",
+        "tx-checksum-ip-generic=off",
+        "coalesce.rx-usecs=0",
+        "coalesce.adaptive-rx=off",
+        "ring.rx=4096",
+        "private.a flag's=on",
+    ];
+
+    #[test]
+    fn commands_are_those_of_a_shell() {
+        assert_eq!(
+            lasting(&sample(), &ALL).ethtool,
+            "ethtool --set-priv-flags eth7 'a flag'\\''s' on\n\
+             ethtool -G eth7 rx 4096\n\
+             ethtool -K eth7 rx-gro off tx-checksum-ip-generic off tx-scatter-gather off\n\
+             ethtool -C eth7 adaptive-rx off rx-usecs 0\n"
+        );
+        let odd = Interface { name: "a;b".to_owned(), ..sample() };
+        assert_eq!(lasting(&odd, &["gro=on"]).ethtool, "ethtool -K 'a;b' gro on\n");
+    }
+
+    #[test]
+    fn a_link_file_says_what_it_can_and_the_rest_in_comments() {
+        assert_eq!(
+            lasting(&sample(), &ALL).link,
+            "[Match]\nPermanentMACAddress=02:00:00:00:00:07\n\n[Link]\n\
+             NamePolicy=keep kernel database onboard slot path\nMACAddressPolicy=persistent\n\
+             GenericReceiveOffload=no\nRxBufferSize=4096\nRxCoalesceSec=0us\n\
+             TransmitChecksumOffload=no\nUseAdaptiveRxCoalesce=no\n\
+             # systemd has no words for:\n\
+             #   ethtool --set-priv-flags eth7 'a flag'\\''s' on\n\
+             #   ethtool -K eth7 tx-scatter-gather off\n"
+        );
+        let virtual_one = Interface { has_permanent_address: false, ..sample() };
+        assert!(lasting(&virtual_one, &["rx-gro=on"]).link.starts_with("[Match]\nMACAddress=02:"));
+        let nameless = Interface { address: None, ..sample() };
+        assert!(lasting(&nameless, &["rx-gro=on"]).link.starts_with("[Match]\nOriginalName=eth7\n"));
+    }
+}

@@ -1,0 +1,29 @@
+//! Which settings of a network interface are best for messages, found by measuring against a peer on another host that
+//! runs a server of `seekwire-gauge`.
+//!
+//! ```text
+//! search       sets, measures, and says what came of it
+//!   candidate  what is tried: as found, the profiles, neighbours of the best
+//!   race       who is measured next, who is out, when it is decided
+//!   interval   how much better one is than another, and how sure that is
+//!   goal       what is measured, and when it is better
+//! lasting      what makes settings last
+//! ```
+//!
+//! It decides about the settings of this end only, for one peer, at the load that the host has while it measures.
+
+#![forbid(unsafe_code)]
+
+mod candidate;
+mod error;
+mod goal;
+mod interval;
+mod lasting;
+mod race;
+mod search;
+
+pub use error::Error;
+pub use goal::{Figures, Goal};
+pub use interval::Interval;
+pub use lasting::Lasting;
+pub use search::{End, Options, Outcome, Progress, Tried, candidates, check_way, search};

@@ -1,0 +1,240 @@
+//! Which candidate is measured next, which is out, and when it is decided: a race, in which all run round by round and
+//! those leave that are worse than the leader for sure. After O. Maron and A. Moore, "Hoeffding Races", NIPS 1994,
+//! with the paired test of M. Birattari and others, "A Racing Algorithm for Configuring Metaheuristics", GECCO 2002.
+
+use crate::interval::Interval;
+
+/// Rounds before anybody is judged.
+const FEWEST: usize = 4;
+
+/// Two whose ratio is within this factor for sure are as good as each other.
+const MARGIN: f64 = 1.02;
+
+/// A race. Candidate 0 is what all are compared with; it runs to the end. No clock and no I/O.
+#[derive(Debug, Default)]
+pub(crate) struct Race {
+    runners: Vec<Runner>,
+    round: usize,
+    /// Who is still to run in this round; the next one last.
+    waiting: Vec<usize>,
+    is_decided: bool,
+}
+
+#[derive(Debug, Default)]
+struct Runner {
+    /// By round; larger is better.
+    scores: Vec<(usize, f64)>,
+    is_out: bool,
+    has_failed: bool,
+}
+
+impl Race {
+    /// With so many candidates.
+    pub(crate) fn new(count: usize) -> Self {
+        let mut race = Self::default();
+        for _ in 0..count {
+            race.add();
+        }
+        race
+    }
+
+    /// One more joins, from the next round on.
+    pub(crate) fn add(&mut self) -> usize {
+        self.is_decided = false;
+        self.runners.push(Runner::default());
+        self.runners.len() - 1
+    }
+
+    /// Who is to be measured. None: more rounds would tell nothing.
+    pub(crate) fn next(&mut self) -> Option<usize> {
+        if self.is_decided {
+            return None;
+        }
+        if self.waiting.is_empty() {
+            self.judge();
+            let running = self.running();
+            if self.is_decided || running.is_empty() {
+                self.is_decided = true;
+                return None;
+            }
+            self.round += 1;
+            self.waiting = running;
+            self.waiting.insert(0, 0);
+            // Forwards and backwards, so that what drifts disturbs nobody more than others.
+            if self.round.is_multiple_of(2) {
+                self.waiting.reverse();
+            }
+        }
+        self.waiting.pop()
+    }
+
+    /// What came of measuring `candidate`: a positive number, larger is better.
+    pub(crate) fn record(&mut self, candidate: usize, score: f64) {
+        self.runners[candidate].scores.push((self.round, score));
+    }
+
+    /// `candidate` cannot be measured.
+    pub(crate) fn fail(&mut self, candidate: usize) {
+        let runner = &mut self.runners[candidate];
+        (runner.is_out, runner.has_failed) = (true, true);
+        self.waiting.retain(|waiting| *waiting != candidate);
+    }
+
+    /// Rounds begun.
+    pub(crate) fn rounds(&self) -> usize {
+        self.round
+    }
+
+    /// How often `candidate` was measured.
+    pub(crate) fn measured(&self, candidate: usize) -> usize {
+        self.runners[candidate].scores.len()
+    }
+
+    /// Whether `candidate` has left the race because it is worse.
+    pub(crate) fn is_worse(&self, candidate: usize) -> bool {
+        let runner = &self.runners[candidate];
+        runner.is_out && !runner.has_failed
+    }
+
+    /// Whether `candidate` could not be measured.
+    pub(crate) fn has_failed(&self, candidate: usize) -> bool {
+        self.runners[candidate].has_failed
+    }
+
+    /// How much better `one` is than `other`. None: they have not run together in two rounds.
+    pub(crate) fn compare(&self, one: usize, other: usize) -> Option<Interval> {
+        Interval::of(&self.pairs(one, other))
+    }
+
+    /// The best so far: against candidate 0, of those that have run often enough and are not out. 0 where nobody has.
+    pub(crate) fn leader(&self) -> usize {
+        let gains = self.running().into_iter().filter_map(|candidate| {
+            let pairs = self.pairs(candidate, 0);
+            let mean = pairs.iter().map(|(one, found)| (one / found).ln()).sum::<f64>() / pairs.len() as f64;
+            (pairs.len() >= FEWEST).then_some((candidate, mean))
+        });
+        gains.fold((0, 0.0), |best, gain| if gain.1 > best.1 { gain } else { best }).0
+    }
+
+    /// Candidates that run, without 0.
+    fn running(&self) -> Vec<usize> {
+        (1..self.runners.len()).filter(|candidate| !self.runners[*candidate].is_out).collect()
+    }
+
+    fn pairs(&self, one: usize, other: usize) -> Vec<(f64, f64)> {
+        let others = &self.runners[other].scores;
+        let partner = |round: usize| others.iter().find(|(at, _)| *at == round).map(|(_, score)| *score);
+        let scores = self.runners[one].scores.iter();
+        scores.filter_map(|(round, score)| Some((*score, partner(*round)?))).collect()
+    }
+
+    fn judge(&mut self) {
+        let leader = self.leader();
+        let mut is_decided = true;
+        for candidate in self.running().into_iter().chain([0]).filter(|candidate| *candidate != leader) {
+            let interval = self.compare(leader, candidate).filter(|interval| interval.rounds >= FEWEST);
+            match interval {
+                Some(interval) if interval.is_above() => self.runners[candidate].is_out = candidate != 0,
+                Some(interval) if interval.is_within(MARGIN) => {}
+                _ => is_decided = false,
+            }
+        }
+        self.is_decided = is_decided;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs until it is decided, or for `most` rounds; a score follows from candidate and round.
+    fn run(race: &mut Race, most: usize, score: impl Fn(usize, usize) -> f64) {
+        while let Some(candidate) = race.next() {
+            if race.rounds() > most {
+                return;
+            }
+            race.record(candidate, score(candidate, race.rounds()));
+        }
+    }
+
+    /// Noise of some per cent that has nothing to do with the candidate's quality.
+    fn noise(candidate: usize, round: usize) -> f64 {
+        [1.0, 1.03, 0.96, 1.01, 0.99, 1.04, 0.97][(candidate * 3 + round * 5 + candidate * round) % 7]
+    }
+
+    #[test]
+    fn the_better_one_wins_and_the_worse_leave_early() {
+        let mut race = Race::new(4);
+        run(&mut race, 100, |candidate, round| {
+            [100.0, 130.0, 50.0, 101.0][candidate] * noise(candidate, round)
+        });
+        assert_eq!(race.leader(), 1);
+        assert!(race.rounds() < 20, "{}", race.rounds());
+        assert!(race.is_worse(2) && race.is_worse(3) && !race.is_worse(1) && !race.is_worse(0));
+        assert_eq!(race.measured(2), FEWEST);
+        let gain = race.compare(1, 0).unwrap();
+        assert!(gain.is_above() && gain.low < 1.3 && gain.high > 1.3, "{gain:?}");
+        assert_eq!(race.next(), None);
+    }
+
+    #[test]
+    fn what_was_found_can_win() {
+        let mut race = Race::new(3);
+        run(&mut race, 100, |candidate, round| [100.0, 80.0, 60.0][candidate] * noise(candidate, round));
+        assert!(race.leader() == 0 && race.rounds() < 20);
+        assert!(race.is_worse(1) && race.is_worse(2));
+    }
+
+    #[test]
+    fn equals_are_found_to_be_equal() {
+        let mut race = Race::new(2);
+        run(&mut race, 1000, |candidate, round| 100.0 * (1.0 + 0.001 * noise(candidate, round)));
+        assert!(race.rounds() < 10 && !race.is_worse(1));
+    }
+
+    #[test]
+    fn noise_alone_decides_nothing() {
+        let mut race = Race::new(2);
+        run(&mut race, 50, |candidate, round| if (candidate + round) % 2 == 0 { 150.0 } else { 100.0 });
+        assert_eq!(race.rounds(), 51);
+        assert!(!race.compare(1, 0).unwrap().is_above() && !race.is_worse(1));
+    }
+
+    #[test]
+    fn the_order_alternates() {
+        let mut race = Race::new(3);
+        let mut order = Vec::new();
+        for _ in 0..6 {
+            let candidate = race.next().unwrap();
+            race.record(candidate, 1.0);
+            order.push(candidate);
+        }
+        assert_eq!(order, [2, 1, 0, 0, 1, 2]);
+    }
+
+    #[test]
+    fn one_that_fails_runs_no_more() {
+        let mut race = Race::new(3);
+        assert_eq!(race.next(), Some(2));
+        race.fail(2);
+        race.fail(1);
+        assert_eq!(race.next(), Some(0));
+        race.record(0, 1.0);
+        assert_eq!(race.next(), None);
+        assert!(race.has_failed(1) && !race.is_worse(1) && race.leader() == 0);
+    }
+
+    #[test]
+    fn one_that_joins_late_is_compared_in_shared_rounds() {
+        let mut race = Race::new(2);
+        // The machine becomes ten times as fast afterwards.
+        run(&mut race, 100, |candidate, round| [100.0, 120.0][candidate] * noise(candidate, round));
+        assert_eq!(race.leader(), 1);
+        let late = race.add();
+        run(&mut race, 100, |candidate, round| [1000.0, 1200.0, 1500.0][candidate] * noise(candidate, round));
+        assert_eq!(race.leader(), late);
+        assert!(race.is_worse(1));
+        let gain = race.compare(late, 0).unwrap();
+        assert!(gain.low < 1.5 && gain.high > 1.5 && gain.rounds == race.measured(late), "{gain:?}");
+    }
+}

@@ -1,0 +1,317 @@
+//! The search: settings and measurements, in turns.
+
+use std::net::IpAddr;
+use std::time::{Duration, Instant};
+
+use gauge::{Client, Reading, Test};
+use nic::{Interface, Kernel, Plan, Session};
+use serde::Serialize;
+
+use crate::candidate::{self, Candidate};
+use crate::error::Error;
+use crate::goal::{Figures, Goal};
+use crate::interval::Interval;
+use crate::lasting::Lasting;
+use crate::race::Race;
+
+/// Rounds of the first candidates that the time is cut for.
+const ROUNDS: u32 = 12;
+/// Shortest and longest time of one test.
+const SLOT: [Duration; 2] = [Duration::from_millis(40), Duration::from_secs(1)];
+
+/// What is searched for, and for how long.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// What is to become better.
+    pub goal: Goal,
+    /// Time for all measurements together. It is kept but for the last measurement.
+    pub time: Duration,
+    /// Bytes of a message; none: those of the goal.
+    pub sizes: Vec<usize>,
+    /// As in [`Test::congestion`].
+    pub congestion: Option<String>,
+}
+
+/// What a search has to tell while it goes on.
+#[derive(Debug)]
+pub enum Progress<'a> {
+    /// These are tried.
+    Trying(Vec<String>),
+    /// One was measured.
+    Measured {
+        /// Its name.
+        name: String,
+        /// Counted from 1.
+        round: usize,
+        /// What was measured.
+        figures: &'a Figures,
+    },
+    /// One cannot be measured.
+    Failed {
+        /// Its name.
+        name: String,
+        /// Why.
+        error: &'a gauge::Error,
+    },
+}
+
+/// What was found out.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Outcome {
+    /// The interface.
+    pub interface: String,
+    /// What was to become better.
+    pub goal: Goal,
+    /// Rounds begun.
+    pub rounds: usize,
+    /// How long it took, in seconds.
+    pub seconds: f64,
+    /// Whether more rounds would have told nothing; false: the time was over.
+    pub is_decided: bool,
+    /// All that was tried; the first is what was found.
+    pub candidates: Vec<Tried>,
+    /// Number of the candidate that did best.
+    pub best: usize,
+    /// Number of the candidate to use: that which did best if it is better than what was found for sure, else 0.
+    pub recommended: usize,
+    /// What makes the recommended settings last; none: they are there already.
+    pub lasting: Option<Lasting>,
+}
+
+/// One candidate and what came of it.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Tried {
+    /// Its names.
+    pub name: String,
+    /// What is not as it was found, as KEY=VALUE for `seekwire nic apply`.
+    pub changes: Vec<String>,
+    /// Changes that the driver refused, and why.
+    pub refused: Vec<String>,
+    /// How often it was measured.
+    pub rounds: usize,
+    /// The median of each figure.
+    pub figures: Figures,
+    /// How much better than what was found; above 1 is better.
+    pub against_found: Option<Interval>,
+    /// How it ended.
+    pub end: End,
+}
+
+/// How the race ended for a candidate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum End {
+    /// It did best.
+    Best,
+    /// It cannot be told from the best one, or not yet.
+    Open,
+    /// It is worse than the best one, for sure.
+    Worse,
+    /// It could not be measured.
+    Failed,
+}
+
+/// Fails if packets to `peer` leave by another interface than `interface`, or by none that it is part of.
+///
+/// # Errors
+///
+/// [`Error::OtherWay`], [`Error::Interface`].
+pub fn check_way(kernel: &mut Kernel, interface: &str, peer: IpAddr) -> Result<(), Error> {
+    let ways = kernel.interfaces_towards(peer)?;
+    if ways.iter().any(|way| way == interface) {
+        return Ok(());
+    }
+    let by = ways.into_iter().next().unwrap_or_else(|| "no interface".to_owned());
+    Err(Error::OtherWay { peer, interface: interface.to_owned(), by })
+}
+
+/// The names of the candidates that a search begins with, and what each would change, as KEY=VALUE.
+#[must_use]
+pub fn candidates(found: &Interface) -> Vec<(String, Vec<String>)> {
+    candidate::first(found).iter().map(|candidate| (candidate.name(), changes(candidate))).collect()
+}
+
+/// Searches for the best settings of the session's interface, which is left in the state of some candidate: the
+/// session should be one that holds.
+///
+/// # Errors
+///
+/// [`Error::Interrupted`] soon after `interrupted` is true; [`Error::Peer`], [`Error::Interface`].
+pub fn search(
+    session: &mut Session<'_>,
+    client: &mut Client,
+    options: &Options,
+    interrupted: &dyn Fn() -> bool,
+    tell: &mut dyn FnMut(&Progress<'_>),
+) -> Result<Outcome, Error> {
+    let found = session.now()?;
+    let candidates = candidate::first(&found);
+    let slot = slot(options, candidates.len());
+    let mut tests = options.goal.tests(&options.sizes, slot);
+    for test in &mut tests {
+        test.congestion.clone_from(&options.congestion);
+    }
+    let mut search = Search {
+        race: Race::new(candidates.len()),
+        figures: vec![Vec::new(); candidates.len()],
+        candidates,
+        found,
+        goal: options.goal,
+        tests,
+        start: Instant::now(),
+    };
+    tell(&Progress::Trying(search.candidates.iter().map(Candidate::name).collect()));
+    // The rest is for the neighbours of the best.
+    let is_decided = search.run(session, client, options.time.mul_f64(0.6), interrupted, tell)?;
+    let is_decided = if search.widen(tell) {
+        search.run(session, client, options.time, interrupted, tell)?
+    } else {
+        is_decided
+    };
+    search.outcome(is_decided)
+}
+
+/// Time for one test, so that there are enough rounds.
+fn slot(options: &Options, candidates: usize) -> Duration {
+    let tests = options.goal.tests(&options.sizes, SLOT[1]).len();
+    let measurements = ROUNDS * u32::try_from(candidates * tests).unwrap_or(u32::MAX).max(1);
+    (options.time.mul_f64(0.6) / measurements).clamp(SLOT[0], SLOT[1])
+}
+
+struct Search {
+    found: Interface,
+    candidates: Vec<Candidate>,
+    race: Race,
+    /// What was measured, by candidate.
+    figures: Vec<Vec<Figures>>,
+    goal: Goal,
+    tests: Vec<Test>,
+    start: Instant,
+}
+
+impl Search {
+    /// Runs the race until it is decided (true) or `budget` is spent (false).
+    fn run(
+        &mut self,
+        session: &mut Session<'_>,
+        client: &mut Client,
+        budget: Duration,
+        interrupted: &dyn Fn() -> bool,
+        tell: &mut dyn FnMut(&Progress<'_>),
+    ) -> Result<bool, Error> {
+        while self.start.elapsed() < budget {
+            let Some(number) = self.race.next() else { return Ok(true) };
+            self.set(session, number)?;
+            let mut readings: Vec<Reading> = Vec::new();
+            let mut failed = None;
+            for test in &self.tests {
+                if interrupted() {
+                    return Err(Error::Interrupted);
+                }
+                match client.run(test) {
+                    Ok(reading) => readings.push(reading),
+                    Err(error) => {
+                        failed = Some(error);
+                        break;
+                    }
+                }
+            }
+            let name = self.candidates[number].name();
+            if let Some(error) = failed {
+                if interrupted() {
+                    return Err(Error::Interrupted);
+                }
+                // What works with nothing changed and not with these settings is their fault.
+                if number == 0 || matches!(error, gauge::Error::Refused(_) | gauge::Error::Test(_)) {
+                    return Err(error.into());
+                }
+                tell(&Progress::Failed { name, error: &error });
+                self.race.fail(number);
+                self.set(session, 0)?;
+                *client = Client::connect(client.peer_addr())?;
+                continue;
+            }
+            let figures = Figures::of(&readings);
+            tell(&Progress::Measured { name, round: self.race.rounds(), figures: &figures });
+            // Where too few ticks have passed there is no CPU time to compare.
+            if let Some(score) = self.goal.score(&figures) {
+                self.race.record(number, score);
+                self.figures[number].push(figures);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Brings the interface into the state of a candidate.
+    fn set(&mut self, session: &mut Session<'_>, number: usize) -> Result<(), Error> {
+        let settings = candidate::settings(&self.found, &self.candidates[number], &self.candidates);
+        let plan = Plan::new(&session.now()?, &settings)?;
+        let report = session.apply(&plan)?;
+        self.candidates[number].learn(&report.outcomes);
+        Ok(())
+    }
+
+    /// Lets the neighbours of the leader join. False: there are none.
+    fn widen(&mut self, tell: &mut dyn FnMut(&Progress<'_>)) -> bool {
+        let base = &self.candidates[self.race.leader()];
+        let neighbours = candidate::neighbours(&self.found, base, &self.candidates);
+        if neighbours.is_empty() {
+            return false;
+        }
+        tell(&Progress::Trying(neighbours.iter().map(Candidate::name).collect()));
+        for neighbour in neighbours {
+            self.race.add();
+            self.candidates.push(neighbour);
+            self.figures.push(Vec::new());
+        }
+        true
+    }
+
+    fn outcome(self, is_decided: bool) -> Result<Outcome, Error> {
+        if self.figures[0].is_empty() {
+            return Err(Error::Nothing);
+        }
+        let best = self.race.leader();
+        let is_better = self.race.compare(best, 0).is_some_and(|interval| interval.is_above());
+        let recommended = if best != 0 && is_better { best } else { 0 };
+        let tried = |number: usize| {
+            let candidate = &self.candidates[number];
+            Tried {
+                name: candidate.name(),
+                changes: changes(candidate),
+                refused: candidate.refused.clone(),
+                rounds: self.race.measured(number),
+                figures: Figures::median(&self.figures[number]),
+                against_found: self.race.compare(number, 0).filter(|_| number != 0),
+                end: self.end(number, best),
+            }
+        };
+        let changes = &self.candidates[recommended].changes;
+        Ok(Outcome {
+            interface: self.found.name.clone(),
+            goal: self.goal,
+            rounds: self.race.rounds(),
+            seconds: self.start.elapsed().as_secs_f64(),
+            is_decided,
+            candidates: (0..self.candidates.len()).map(tried).collect(),
+            best,
+            recommended,
+            lasting: (!changes.is_empty()).then(|| Lasting::of(&self.found, changes)),
+        })
+    }
+
+    fn end(&self, number: usize, best: usize) -> End {
+        // What was found runs on when it is beaten.
+        let is_beaten = || self.race.compare(best, number).is_some_and(|interval| interval.is_above());
+        match number {
+            _ if number == best => End::Best,
+            _ if self.race.has_failed(number) => End::Failed,
+            _ if self.race.is_worse(number) || number == 0 && is_beaten() => End::Worse,
+            _ => End::Open,
+        }
+    }
+}
+
+fn changes(candidate: &Candidate) -> Vec<String> {
+    candidate.changes.iter().map(|(key, value)| format!("{key}={value}")).collect()
+}
