@@ -86,10 +86,7 @@ fn namespaces_are_measured_in_all_steps_and_compared_with_the_thesis() {
         let last = latency["rows"].as_array().unwrap().last().unwrap().as_array().unwrap();
         assert_eq!((last.len(), &last[5], &last[7]), (8, &859.55.into(), &727.87.into()), "{last:?}");
         for key in ["offload_throughput_ratio_weak_cpu_64k", "offload_cpu_ratio_64k", "latency_64k_ratio"] {
-            assert!(
-                result["summary"][key].as_f64().unwrap() > 0.0 && printed.contains(key),
-                "{key}: {printed}"
-            );
+            assert!(result["summary"][key].is_number() && printed.contains(key), "{key}: {printed}");
         }
         let has_iperf3 = spread(&result, "throughput of other programs, 64 KiB", "iperf3", "throughput");
         assert_eq!(result["summary"]["iperf3_agreement"].is_number(), has_iperf3.is_some());

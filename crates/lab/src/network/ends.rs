@@ -1,4 +1,7 @@
 //! The processes at both ends, which stay for all tests: a client, a server, and a server that has little processor time.
+//!
+//! In namespaces each end has a processor, as hosts have: else the scheduler would put both ends now on one, now on two, and
+//! latencies would be of two kinds.
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -6,12 +9,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
 use gauge::Test;
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use testbed::{CpuQuota, Side, Testbed};
 
 use super::hosts::{Hosts, Place};
 use super::{Done, Measured, Order};
 use crate::experiment::Context;
-use crate::launch::{Mode, Program, Running};
+use crate::launch::{Error, Mode, Program, Running};
 
 /// More than any test takes.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -57,7 +61,7 @@ impl<'a, 'h> Ends<'a, 'h> {
                     Ok((server, quota))
                 };
                 let weak = weak().map_err(|error| format!("{error:#}"));
-                let client = testbed.end(Side::Near).run(|| client.start())??;
+                let client = start(testbed, Side::Near, client)??;
                 (client, Server::start(context, testbed)?, weak)
             }
             Place::Peer(address) => {
@@ -93,6 +97,28 @@ impl<'a, 'h> Ends<'a, 'h> {
     }
 }
 
+/// Starts a program at an end and on its processor: the first for one end, the last for the other.
+pub(super) fn start(
+    testbed: &Testbed,
+    side: Side,
+    program: Program,
+) -> Result<Result<Running, Error>, testbed::Error> {
+    testbed.end(side).run(|| {
+        // Children inherit it. Where it cannot be had, the scheduler decides.
+        if let Ok(allowed) = sched_getaffinity(None) {
+            let mut processors = (0..CpuSet::MAX_CPU).filter(|&processor| allowed.is_set(processor));
+            let own = match side {
+                Side::Near => processors.next(),
+                Side::Far => processors.next_back(),
+            };
+            let mut set = CpuSet::new();
+            own.into_iter().for_each(|own| set.set(own));
+            let _ = sched_setaffinity(None, &set);
+        }
+        program.start()
+    })
+}
+
 impl Client {
     fn run(&mut self, server: SocketAddr, test: &Test) -> Result<Measured> {
         self.turns += 1;
@@ -107,13 +133,12 @@ impl Client {
 
 impl Server {
     fn start(context: &Context<'_>, testbed: &Testbed) -> Result<Self> {
-        let far = testbed.end(Side::Far);
         let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         let server = Program::new(context.peer()?, &Mode::Plain).args(["lab-peer", "gauge-serve"]);
         let server = server.arg(any.to_string()).timeout(PATIENCE);
-        let running = far.run(|| server.start())??;
+        let running = start(testbed, Side::Far, server)??;
         let ready = running.wait_for_line(|line| line.starts_with("ready "))?;
         let port = ready.trim_start_matches("ready ").parse().context("the server names no port")?;
-        Ok(Self { running: Some(running), address: (far.address(), port).into() })
+        Ok(Self { running: Some(running), address: (testbed.end(Side::Far).address(), port).into() })
     }
 }

@@ -46,7 +46,7 @@ pub(crate) const ROUND_TRIP: [Metric; 3] = [
     Metric { name: "round trip p99.9", unit: "µs", better: Better::Lower },
 ];
 pub(crate) const THROUGHPUT: Metric = Metric { name: "throughput", unit: "Mb/s", better: Better::Higher };
-/// Of the processors of both hosts; 100 % is one of them.
+/// Of the processors of both hosts; 100 % is one of them. More than its parts, which are counted at ticks.
 pub(crate) const CPU: Metric = Metric { name: "CPU load", unit: "%", better: Better::Lower };
 pub(crate) const CPU_USER: Metric = Metric { name: "CPU load, user", unit: "%", better: Better::Lower };
 pub(crate) const CPU_SYSTEM: Metric = Metric { name: "CPU load, system", unit: "%", better: Better::Lower };
@@ -127,7 +127,8 @@ mod tests {
     use super::*;
 
     fn measured(round_trip_us: [Option<f64>; 3]) -> Measured {
-        let machine = gauge::Machine { user: 0.1, system: 0.3, softirq: 0.1, idle: 0.5, cpus: 2 };
+        let machine =
+            gauge::Machine { user: 0.1, system: 0.3, softirq: 0.1, idle: 0.5, stolen: 0.0, cpus: 2 };
         let load = Load { seconds: 2.0, user: 0.2, system: 0.4, machine: Some(machine) };
         Measured {
             seconds: 2.0,

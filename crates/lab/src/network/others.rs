@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
 use serde_json::Value;
-use testbed::{End, Side, Testbed};
+use testbed::{Side, Testbed};
 
 use crate::launch::{Error, Finished, Mode, Program, Running};
 
@@ -93,15 +93,15 @@ impl Tool {
         ready: Option<&dyn Fn(&str) -> bool>,
         client: &[&str],
     ) -> Result<String> {
-        let start = |end: &End, arguments: &[&str]| -> Result<Running> {
+        let start = |side: Side, arguments: &[&str]| -> Result<Running> {
             let program = Program::new(self.name(), &Mode::Plain).args(arguments).timeout(PATIENCE);
-            end.run(|| program.start())?.map_err(|error| self.explain(error))
+            super::ends::start(testbed, side, program)?.map_err(|error| self.explain(error))
         };
-        let server = start(testbed.end(Side::Far), server)?;
+        let server = start(Side::Far, server)?;
         if let Some(ready) = ready {
             server.wait_for_line(ready).map_err(|error| self.explain(error))?;
         }
-        let done: Result<Finished, Error> = start(testbed.end(Side::Near), client)?.wait();
+        let done: Result<Finished, Error> = start(Side::Near, client)?.wait();
         let obituary = server.obituary().filter(|_| done.is_err());
         server.stop()?;
         match (done, obituary) {

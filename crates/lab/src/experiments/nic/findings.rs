@@ -164,27 +164,32 @@ fn last_of(columns: &Columns) -> f64 {
     last(&columns[2]) / last(&columns[0])
 }
 
-/// The smallest size from which on each ratio is on the better side of 1 with its whole interval.
+/// A ratio that is closer to 1 is no difference.
+const LEAST: f64 = 0.02;
+
+/// Whether `ratio` is on the better side of 1.
+fn is_better(ratio: f64, better: Better, least: f64) -> bool {
+    match better {
+        Better::Higher => ratio > 1.0 + least,
+        Better::Lower => ratio < 1.0 - least,
+    }
+}
+
+/// The smallest size from which on each ratio is on the better side of 1, and has its whole interval there.
 fn matters_from(ratios: &[(u64, Option<Ratio>)], better: Better) -> Option<u64> {
     let helps = |ratio: &Option<Ratio>| {
-        ratio.is_some_and(|ratio| match better {
-            Better::Higher => ratio.low > 1.0,
-            Better::Lower => ratio.high < 1.0,
+        ratio.is_some_and(|ratio| {
+            is_better(ratio.value, better, LEAST)
+                && [ratio.low, ratio.high].iter().all(|end| is_better(*end, better, 0.0))
         })
     };
     ratios.iter().rev().take_while(|(_, ratio)| helps(ratio)).last().map(|(size, _)| *size)
 }
 
-/// The same of the thesis, which has no intervals: a difference below 2 % is none.
+/// The same of the thesis, which has no intervals.
 fn theirs_from(columns: &Columns, better: Better) -> Option<u64> {
-    let helps = |index: usize| {
-        let ratio = columns[2][index] / columns[0][index];
-        match better {
-            Better::Higher => ratio > 1.02,
-            Better::Lower => ratio < 0.98,
-        }
-    };
-    (0..thesis::SIZES.len()).rev().take_while(|&index| helps(index)).last().map(|index| thesis::SIZES[index])
+    let helps = |index: &usize| is_better(columns[2][*index] / columns[0][*index], better, LEAST);
+    (0..thesis::SIZES.len()).rev().take_while(helps).last().map(|index| thesis::SIZES[index])
 }
 
 fn at_least(here: Ratio, wanted: f64) -> String {
@@ -239,7 +244,8 @@ pub(super) fn table(findings: &[Finding]) -> Table {
         title: "Findings".to_owned(),
         note: "Ratios of medians, with 95 % intervals (bootstrap over rounds). The thesis' ratios are those of its averages, \
                which have no intervals: with checksums, scatter-gather, TSO and GSO on, over everything off; it had no GRO. Its \
-               CPU time of a gigabyte is CPU load over throughput."
+               CPU time of a gigabyte is CPU load over throughput. Offloads help where a ratio differs from 1 by 2 % and its \
+               interval lies on one side of it."
             .to_owned(),
         columns: ["finding", "here", "low", "high", "thesis", "verdict"].map(str::to_owned).to_vec(),
         rows: findings.iter().map(row).collect(),

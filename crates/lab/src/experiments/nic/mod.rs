@@ -28,6 +28,9 @@ const LINK: u64 = 1_000_000_000;
 
 const QUICK_SIZES: [u64; 6] = [1, 64, 1 << 10, 4 << 10, 16 << 10, 64 << 10];
 
+/// From here on a slow link is little work: CPU time that is counted in ticks of 10 ms takes longer to be told.
+const LIGHT: u64 = 4 << 10;
+
 /// What is compared with other programs: a stream of large messages, and the latency of small ones.
 const LARGE: usize = 64 << 10;
 /// Bytes of messages, and the program; sockperf's have 14 at least.
@@ -63,6 +66,8 @@ impl Setting {
 struct Times {
     latency: Duration,
     link: Duration,
+    /// The same for messages of at least [`LIGHT`] bytes.
+    light: Duration,
     weak: Duration,
     /// Of other programs, which know whole seconds only.
     others: u64,
@@ -101,9 +106,10 @@ fn measure(context: &Context<'_>, options: &Options, ends: &Ends<'_, '_>) -> Res
     let milliseconds = Duration::from_millis;
     let times = Times {
         latency: milliseconds(context.pick(50, 200)),
-        link: milliseconds(context.pick(80, 250)),
+        link: milliseconds(context.pick(80, 200)),
+        light: milliseconds(context.pick(150, 700)),
         weak: milliseconds(context.pick(80, 300)),
-        others: context.pick(1, 2),
+        others: 1,
     };
     let sizes: &[u64] = context.pick(&QUICK_SIZES, &thesis::SIZES);
     let mut settings = vec![Setting::Latency, Setting::Link];
@@ -146,11 +152,12 @@ fn measure(context: &Context<'_>, options: &Options, ends: &Ends<'_, '_>) -> Res
         Ok(()) => note("weak receiver: percent of one processor", options.weak_cpu.into()),
         Err(why) => note("weak receiver", format!("not measured: {why}").into()),
     };
-    for (setting, time) in
-        [(Setting::Latency, times.latency), (Setting::Link, times.link), (Setting::Weak, times.weak)]
-    {
-        note(&format!("milliseconds of each test: {}", setting.name()), (time.as_millis() as u64).into());
-    }
+    let milliseconds = |time: Duration| serde_json::Value::from(time.as_millis() as u64);
+    note("milliseconds of each test of latency", milliseconds(times.latency));
+    note("milliseconds of each stream", milliseconds(times.link));
+    note("milliseconds of each stream, messages of 4 KiB and more", milliseconds(times.light));
+    note("milliseconds of each stream to the weak receiver", milliseconds(times.weak));
+    note("seconds of each test of other programs", times.others.into());
     note("TCP congestion control", "cubic, or reno where there is none".into());
 
     let found = findings::find(&samples, sizes);
@@ -172,6 +179,7 @@ fn measure(context: &Context<'_>, options: &Options, ends: &Ends<'_, '_>) -> Res
 fn run(trial: &mut Trial, ends: &Ends<'_, '_>, setting: Setting, size: u64, times: Times) -> Result<()> {
     let (kind, host, time) = match setting {
         Setting::Latency => (Kind::RequestResponse, Host::Strong, times.latency),
+        Setting::Link if size >= LIGHT => (Kind::Stream, Host::Strong, times.light),
         Setting::Link => (Kind::Stream, Host::Strong, times.link),
         Setting::Weak => (Kind::Stream, Host::Weak, times.weak),
     };
