@@ -2,6 +2,7 @@
 
 mod connections;
 mod mailbox;
+mod nic;
 mod pairs;
 mod programs;
 mod ring_size;
@@ -37,6 +38,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &seek_fragments::SeekFragments,
         &seek_module::SeekModule,
         &mailbox::Mailbox,
+        &nic::Nic,
     ]
 }
 
