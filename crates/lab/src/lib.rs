@@ -32,6 +32,7 @@ pub mod launch;
 pub mod library;
 mod limits;
 pub mod machine;
+pub mod messaging;
 pub mod outcome;
 mod output;
 pub mod peer;
