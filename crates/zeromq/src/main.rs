@@ -10,12 +10,17 @@
 
 #![forbid(unsafe_code)]
 
+mod broker;
+mod file;
+mod frames;
+mod publish;
+mod scatter;
 mod two_ends;
 
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use lab::messaging::complain;
+use lab::messaging::{Hub, Member, Model, complain, parse};
 
 fn main() -> ExitCode {
     match run() {
@@ -35,6 +40,27 @@ fn run() -> Result<()> {
         "serve" => two_ends::serve(&order),
         "request" => two_ends::drive(&order),
         "alone" => two_ends::alone(&order),
+        "hub" => {
+            let hub: Hub = parse(&order)?;
+            let run = match hub.model {
+                Model::Broker => broker::broker,
+                Model::Publish => publish::publisher,
+                Model::File => file::receiver,
+                Model::Scatter => scatter::root,
+            };
+            run(&hub).context("hub")
+        }
+        "member" => {
+            let member: Member = parse(&order)?;
+            let run = match (member.model, member.clients) {
+                (Model::Broker, 0) => broker::service,
+                (Model::Broker, _) => broker::clients,
+                (Model::Publish, _) => publish::subscriber,
+                (Model::File, _) => file::sender,
+                (Model::Scatter, _) => scatter::worker,
+            };
+            run(&member).with_context(|| format!("member {}", member.rank))
+        }
         _ => bail!("there is no role '{role}'"),
     }
 }

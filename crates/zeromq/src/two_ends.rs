@@ -1,9 +1,11 @@
 //! Request and reply, push and pull between two ends, with libzmq's default options, as its perf tools have them
 //! (<https://github.com/zeromq/libzmq/tree/v4.3.4/perf>).
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Result, anyhow, ensure};
 use lab::messaging::{self, Ask, Drive, Kind, Reading, Test};
 use zmq::{Message, Socket};
+
+use crate::frames::{bind, connect};
 
 /// A socket that replies.
 struct Rep(Socket, Message);
@@ -85,11 +87,6 @@ fn serve_on(context: &zmq::Context, control: &Socket, address: &str) -> Result<(
     }
 }
 
-fn bind(socket: &Socket, address: &str) -> Result<String> {
-    socket.bind(address).with_context(|| format!("cannot listen on {address}"))?;
-    socket.get_last_endpoint()?.map_err(|_| anyhow!("libzmq named its address in no known encoding"))
-}
-
 /// The end that connects and reports.
 pub(crate) fn drive(order: &str) -> Result<()> {
     let Drive { address, tests } = messaging::parse(order)?;
@@ -113,7 +110,7 @@ pub(crate) fn alone(order: &str) -> Result<()> {
 
 fn drive_in(context: &zmq::Context, address: &str, tests: &[Test]) -> Result<()> {
     let control = context.socket(zmq::REQ)?;
-    control.connect(address).with_context(|| format!("cannot connect to {address}"))?;
+    connect(&control, address)?;
     let ask = |ask: Ask| -> Result<Vec<u8>> {
         control.send(serde_json::to_vec(&ask)?, 0)?;
         Ok(control.recv_bytes(0)?)
@@ -122,7 +119,7 @@ fn drive_in(context: &zmq::Context, address: &str, tests: &[Test]) -> Result<()>
         let data = String::from_utf8(ask(Ask::Begin(test))?)?;
         let socket = |kind| -> Result<Socket> {
             let socket = context.socket(kind)?;
-            socket.connect(&data).with_context(|| format!("cannot connect to {data}"))?;
+            connect(&socket, &data)?;
             Ok(socket)
         };
         // The socket is closed when the other end has everything: over ipc:// libzmq 4.3.4 sometimes loses what is left,

@@ -6,6 +6,7 @@
 //! object. It prints `ready ADDRESS ...` when others may connect to it, and reports one JSON object per line.
 
 mod contents;
+mod file;
 mod measure;
 mod order;
 mod usage;
@@ -17,6 +18,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use contents::{Contents, Violation, digest};
+pub use file::{CHUNK, Header, small_file, verify};
 pub use measure::{Measured, Pull, Push, Reply, Request, pull, push, reply, request};
 pub use order::{
     Ask, Check, Drive, Hub, Kind, Member, Model, Modelled, Reading, SERVICES, TOPICS, Test, answer, partial,

@@ -3,9 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
-use super::{Measured, Violation};
+use super::{Latencies, Measured, Violation};
 use crate::launch::Traffic;
 
 /// What two ends do with messages.
@@ -111,6 +112,18 @@ pub struct Modelled {
     pub traffic: Option<Traffic>,
 }
 
+impl Modelled {
+    /// At this rate, with these latencies.
+    ///
+    /// # Errors
+    ///
+    /// If nothing was measured.
+    pub fn of(rate: f64, latencies: &Latencies, traffic: Option<Traffic>) -> anyhow::Result<Self> {
+        let quantile = |which| latencies.quantile(which).context("nothing was measured");
+        Ok(Self { rate, p50_ns: quantile(0.5)?, p99_ns: quantile(0.99)?, traffic })
+    }
+}
+
 /// Reported by a program that found something that must never be.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Check {
@@ -139,8 +152,11 @@ pub struct Hub {
     pub model: Model,
     /// What to listen on, in the library's own words.
     pub address: String,
-    /// How many others connect, apart from clients of a broker.
+    /// How many others connect, apart from clients.
     pub members: usize,
+    /// Clients of a broker.
+    #[serde(default)]
+    pub clients: usize,
     /// Bytes of each message (of each block).
     pub size: usize,
     /// For how long rate and latency are measured, each.

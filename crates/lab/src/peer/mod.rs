@@ -8,6 +8,7 @@
 //! ```
 //!
 //! `lab-peer search-send` and `lab-peer search-receive` are the ends of a message search; their orders are JSON.
+//! `lab-peer mailbox` plays the messaging programs (see [`crate::messaging`]) over mailboxes.
 //!
 //! `stream` copies messages into and out of a Seekwire stream, `in-place` writes and reads them where they are, and `std`
 //! (the default) uses `std::net`, which shows what Rust itself costs.
@@ -15,6 +16,7 @@
 mod accelerated;
 mod channel;
 mod drive;
+mod messaging;
 mod options;
 mod search;
 mod serve;
@@ -35,7 +37,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("lab-peer: {error:#}");
+            crate::messaging::complain("lab-peer", &error);
             ExitCode::FAILURE
         }
     }
@@ -50,6 +52,9 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
     };
     if let Some(search) = search {
         return search(arguments.nth(1).and_then(|order| order.into_string().ok()));
+    }
+    if arguments.next_if(|argument| argument == "mailbox").is_some() {
+        return messaging::play(arguments);
     }
     let options = Options::parse(arguments)?;
     match options.api {
