@@ -7,6 +7,8 @@
 //! lab-peer drive --tcp ADDRESS:PORT [--api std|stream|in-place] --test OPERATION:SIZE:MILLISECONDS ...
 //! ```
 //!
+//! `lab-peer gauge-serve ADDRESS:PORT` and `lab-peer gauge-drive` are the ends of network tests, whose orders are JSON, too.
+//!
 //! `lab-peer search-send` and `lab-peer search-receive` are the ends of a message search; their orders are JSON.
 //! `lab-peer mailbox` plays the messaging programs (see [`crate::messaging`]) over mailboxes.
 //!
@@ -16,6 +18,7 @@
 mod accelerated;
 mod channel;
 mod drive;
+mod gauge;
 mod messaging;
 mod options;
 mod search;
@@ -53,8 +56,14 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
     if let Some(search) = search {
         return search(arguments.nth(1).and_then(|order| order.into_string().ok()));
     }
-    if arguments.next_if(|argument| argument == "mailbox").is_some() {
-        return messaging::play(arguments);
+    match arguments.peek().and_then(|argument| argument.to_str()) {
+        Some("gauge-serve") => {
+            let address = arguments.nth(1).and_then(|address| address.into_string().ok());
+            return gauge::serve(address, &mut std::io::stdout());
+        }
+        Some("gauge-drive") => return gauge::drive(std::io::stdin().lock(), &mut std::io::stdout()),
+        Some("mailbox") => return messaging::play(arguments.skip(1)),
+        _ => {}
     }
     let options = Options::parse(arguments)?;
     match options.api {
