@@ -2,6 +2,7 @@
 
 mod connections;
 mod mailbox;
+mod models;
 mod nic;
 mod pairs;
 mod programs;
@@ -11,6 +12,7 @@ mod seek;
 mod seek_fragments;
 mod seek_module;
 mod sockets;
+mod zeromq;
 
 use std::time::Duration;
 
@@ -37,6 +39,8 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &seek_module::SeekModule,
         &mailbox::Mailbox,
         &nic::Nic,
+        &zeromq::Zeromq,
+        &models::Models,
     ]
 }
 

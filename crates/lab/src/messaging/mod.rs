@@ -9,6 +9,7 @@ mod contents;
 mod file;
 mod measure;
 mod order;
+pub(crate) mod programs;
 mod usage;
 
 use std::time::Duration;
