@@ -103,7 +103,7 @@ impl Experiment for Models {
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
         let rounds = context.rounds(2, 5);
-        let milliseconds = context.pick(40, 200);
+        let milliseconds = context.pick(100, 200);
         let bytes = context.pick(8 << 20, 128 << 20);
         let file = file(bytes)?;
         let programs = Programs::new(context, Err("models run on one host".to_owned()))?;

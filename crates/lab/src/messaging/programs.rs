@@ -204,7 +204,8 @@ impl<'a, 'h> Programs<'a, 'h> {
             *total.get_or_insert_default() += traffic;
         }
         trial.count(total);
-        if way.over == Over::Ring {
+        // A warm-up may be over before the ends have found each other.
+        if way.over == Over::Ring && !trial.is_warm_up() {
             let Traffic { ring, tcp } = total.context("nobody counted the bytes of the ring")?;
             ensure!(ring > tcp, "{ring} bytes went through the ring and {tcp} by TCP");
         }
