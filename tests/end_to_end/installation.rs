@@ -7,13 +7,14 @@ use std::process::Command;
 
 use crate::harness::{Mode, Stage, installed, library_directory, seekwire};
 
-const INSTALLED: [&str; 31] = [
+const INSTALLED: [&str; 32] = [
     "bin/seekwire",
     "include/seekwire.h",
     "lib/libseekwire.a",
     "lib/libseekwire.so",
     "lib/pkgconfig/seekwire.pc",
     "lib/seekwire/libseekwire.so",
+    "lib/seekwire/seekwire-zeromq",
     "share/doc/seekwire/LICENSE-APACHE",
     "share/doc/seekwire/LICENSE-MIT",
     "share/doc/seekwire/README.md",
