@@ -31,7 +31,9 @@ fn every_experiment_is_described() {
             "seek-fragments",
             "seek-module",
             "mailbox",
-            "nic"
+            "nic",
+            "zeromq",
+            "models"
         ]
     );
     assert!(experiments().iter().all(|experiment| experiment.about().len() > 40));

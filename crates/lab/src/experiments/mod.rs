@@ -2,6 +2,7 @@
 
 mod connections;
 mod mailbox;
+mod models;
 mod nic;
 mod pairs;
 mod programs;
@@ -13,6 +14,7 @@ mod seek_module;
 mod seekable;
 mod sockets;
 pub(crate) mod yasmin;
+mod zeromq;
 
 use std::time::Duration;
 
@@ -39,6 +41,8 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &seek_module::SeekModule,
         &mailbox::Mailbox,
         &nic::Nic,
+        &zeromq::Zeromq,
+        &models::Models,
     ]
 }
 

@@ -10,6 +10,7 @@
 //! `lab-peer gauge-serve ADDRESS:PORT` and `lab-peer gauge-drive` are the ends of network tests, whose orders are JSON, too.
 //!
 //! `lab-peer search-send` and `lab-peer search-receive` are the ends of a message search; their orders are JSON.
+//! `lab-peer mailbox` plays the messaging programs (see [`crate::messaging`]) over mailboxes.
 //!
 //! `stream` copies messages into and out of a Seekwire stream, `in-place` writes and reads them where they are, and `std`
 //! (the default) uses `std::net`, which shows what Rust itself costs.
@@ -18,6 +19,7 @@ mod accelerated;
 mod channel;
 mod drive;
 mod gauge;
+mod messaging;
 mod options;
 mod search;
 mod serve;
@@ -38,7 +40,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("lab-peer: {error:#}");
+            crate::messaging::complain("lab-peer", &error);
             ExitCode::FAILURE
         }
     }
@@ -60,6 +62,7 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
             return gauge::serve(address, &mut std::io::stdout());
         }
         Some("gauge-drive") => return gauge::drive(std::io::stdin().lock(), &mut std::io::stdout()),
+        Some("mailbox") => return messaging::play(arguments.skip(1)),
         _ => {}
     }
     let options = Options::parse(arguments)?;
