@@ -98,10 +98,10 @@ fn namespaces_are_measured_in_all_steps_and_compared_with_the_thesis() {
     });
 }
 
-/// A server at the far end, and its address.
+/// A server at the far end, which ends with its standard input, and its address.
 fn serve(testbed: &Testbed) -> (Child, String) {
     let mut command = Command::new(SEEKWIRE);
-    command.args(["lab-peer", "gauge-serve", "0.0.0.0:0"]).stdout(Stdio::piped());
+    command.args(["lab-peer", "gauge-serve", "0.0.0.0:0"]).stdin(Stdio::piped()).stdout(Stdio::piped());
     let far = testbed.end(Side::Far);
     let mut server = far.spawn(&mut command).unwrap();
     let line = BufReader::new(server.stdout.take().unwrap()).lines().next().unwrap().unwrap();
@@ -145,7 +145,10 @@ fn with_a_peer_only_the_interface_here_is_set_and_it_is_put_back() {
         let output = command(out.path(), &["--peer", &address]).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && errors.contains("--default-route"), "{errors}");
-        server.kill().unwrap();
-        server.wait().unwrap();
+        drop(server.stdin.take());
+        assert!(server.wait().unwrap().success());
+        let output = command(out.path(), &["--peer", &address, "--default-route"]).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && errors.contains("seekwire nic serve"), "{errors}");
     });
 }
