@@ -100,7 +100,7 @@ fn a_search_measures_everything_and_leaves_what_it_found() {
 fn an_interrupted_search_leaves_what_it_found() {
     with_server(|address, _| {
         let asked = AtomicUsize::new(0);
-        let options = options(Goal::Latency, Duration::from_secs(600));
+        let options = options(Goal::Latency, Duration::from_secs(30));
         // In the middle of some candidate.
         let interrupted = || asked.fetch_add(1, Ordering::Relaxed) > 8;
         let (outcome, before, after) = hold(address, &options, &interrupted, &mut |_| {});
@@ -112,7 +112,7 @@ fn an_interrupted_search_leaves_what_it_found() {
 #[test]
 fn a_peer_that_goes_ends_the_search_and_what_was_found_comes_back() {
     with_server(|address, stop| {
-        let options = options(Goal::Throughput, Duration::from_secs(600));
+        let options = options(Goal::Throughput, Duration::from_secs(30));
         // The last one of the second round is what was found.
         let (mut measured, mut last) = (0, usize::MAX);
         let (outcome, before, after) = hold(address, &options, &|| false, &mut |progress| {
