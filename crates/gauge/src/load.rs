@@ -22,8 +22,10 @@ pub struct Load {
     pub machine: Option<Machine>,
 }
 
-/// What the CPUs of a host did, each part a fraction (0 to 1) of the time of all of them together. What is missing
-/// from 1 was stolen by the hypervisor. The kernel counts in ticks of usually 10 ms.
+/// What the CPUs of a host did, each part a fraction (0 to 1) of the time of all of them together.
+///
+/// `idle` is measured by a clock, the others are counted in ticks of usually 10 ms, which a CPU that sleeps does not have:
+/// work that comes in short bursts between sleeps is in none of them. It is what is missing from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
@@ -35,6 +37,8 @@ pub struct Machine {
     pub softirq: f64,
     /// Nothing.
     pub idle: f64,
+    /// The hypervisor let others run.
+    pub stolen: f64,
     /// How many CPUs: 1 to 65536.
     pub cpus: u32,
 }
@@ -50,7 +54,7 @@ impl Load {
     pub(crate) fn is_plausible(&self) -> bool {
         let is_time = |seconds: f64| (0.0..1e9).contains(&seconds);
         let machine = self.machine.is_none_or(|machine| {
-            let parts = [machine.user, machine.system, machine.softirq, machine.idle];
+            let parts = [machine.user, machine.system, machine.softirq, machine.idle, machine.stolen];
             parts.iter().all(|part| (0.0..=1.0).contains(part)) && (1..=65_536).contains(&machine.cpus)
         });
         self.seconds > 0.0 && [self.seconds, self.user, self.system].into_iter().all(is_time) && machine
@@ -58,10 +62,10 @@ impl Load {
 }
 
 impl Machine {
-    /// The fraction of the time in which CPUs did something.
+    /// The fraction of the time in which CPUs did something, in short bursts, too: what was neither idle nor stolen.
     #[must_use]
     pub fn busy(&self) -> f64 {
-        self.user + self.system + self.softirq
+        (1.0 - self.idle - self.stolen).max(0.0)
     }
 }
 
@@ -88,11 +92,12 @@ impl Moment {
 
     /// From then to `end`.
     pub(crate) fn until(&self, end: &Self) -> Load {
+        let seconds = (end.at - self.at).as_secs_f64();
         Load {
-            seconds: (end.at - self.at).as_secs_f64(),
+            seconds,
             user: end.user - self.user,
             system: end.system - self.system,
-            machine: self.ticks.zip(end.ticks).and_then(|(start, end)| start.until(&end)),
+            machine: self.ticks.zip(end.ticks).and_then(|(start, end)| start.until(&end, seconds)),
         }
     }
 }
@@ -118,17 +123,21 @@ impl Ticks {
         Some(Self { parts, cpus: u32::try_from(text.lines().filter(is_cpu).count()).ok()? })
     }
 
-    fn until(&self, end: &Self) -> Option<Machine> {
+    /// What happened in so many seconds.
+    fn until(&self, end: &Self, seconds: f64) -> Option<Machine> {
         // Idle and iowait of a CPU may go backwards (proc(5)).
         let passed: [u64; 8] = std::array::from_fn(|part| end.parts[part].saturating_sub(self.parts[part]));
-        let all: u64 = passed.iter().sum();
-        let [user, nice, system, idle, iowait, irq, softirq, _steal] = passed;
-        let fraction = |ticks: u64| ticks as f64 / all as f64;
-        (all > 0).then(|| Machine {
+        let counted: u64 = passed.iter().sum();
+        let all = seconds * rustix::param::clock_ticks_per_second() as f64 * f64::from(end.cpus);
+        let all = all.max(counted as f64);
+        let [user, nice, system, idle, iowait, irq, softirq, steal] = passed;
+        let fraction = |ticks: u64| ticks as f64 / all;
+        (counted > 0).then(|| Machine {
             user: fraction(user + nice),
             system: fraction(system),
             softirq: fraction(irq + softirq),
             idle: fraction(idle + iowait),
+            stolen: fraction(steal),
             cpus: end.cpus,
         })
     }
@@ -145,11 +154,16 @@ mod tests {
     fn fractions_are_of_all_time() {
         let before = Ticks::parse(BEFORE).unwrap();
         let after = Ticks::parse("cpu  110 20 80 1030 5 2 29 17 0 0\ncpu0 1\ncpu1 1\n").unwrap();
-        assert_eq!((before.cpus, before.until(&before)), (2, None));
+        assert_eq!((before.cpus, before.until(&before, 1.0)), (2, None));
         // 100 ticks in all, 10 of them stolen.
-        let machine = before.until(&after).unwrap();
+        let second = 1.0 / rustix::param::clock_ticks_per_second() as f64;
+        let machine = before.until(&after, 50.0 * second).unwrap();
         assert_eq!((machine.user, machine.system, machine.softirq, machine.idle), (0.2, 0.3, 0.1, 0.3));
-        assert!((machine.busy() - 0.6).abs() < 1e-12);
+        assert!((machine.stolen, (machine.busy() - 0.6).abs() < 1e-12) == (0.1, true), "{machine:?}");
+        // In twice the time as much again was done, but nothing of it at a tick.
+        let machine = before.until(&after, 100.0 * second).unwrap();
+        assert_eq!((machine.user, machine.softirq, machine.idle), (0.1, 0.05, 0.15));
+        assert!((machine.busy() - 0.8).abs() < 1e-12, "{machine:?}");
     }
 
     #[test]
@@ -174,7 +188,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_not_plausible() {
-        let machine = Machine { user: 0.5, system: 0.5, softirq: 0.0, idle: 0.0, cpus: 2 };
+        let machine = Machine { user: 0.5, system: 0.5, softirq: 0.0, idle: 0.0, stolen: 0.0, cpus: 2 };
         let good = Load { seconds: 1.0, user: 0.5, system: 0.0, machine: Some(machine) };
         assert!(good.is_plausible());
         for bad in [

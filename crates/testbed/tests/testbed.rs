@@ -157,10 +157,10 @@ fn victim() {
         return;
     }
     let quota = CpuQuota::new(50.0).unwrap();
-    let sleeper = Command::new("sleep").arg("1000000").spawn().unwrap();
+    let mut sleeper = Command::new("sleep").arg("1000000").spawn().unwrap();
     quota.add(sleeper.id()).unwrap();
     println!("made {} {}", sleeper.id(), quota.path().display());
-    std::io::stdin().read_line(&mut String::new()).unwrap();
+    sleeper.wait().unwrap();
 }
 
 #[test]
@@ -169,7 +169,6 @@ fn what_a_killed_process_left_is_removed_by_the_next() {
     let mut victim = Command::new(std::env::current_exe().unwrap())
         .args(["victim", "--exact", "--nocapture"])
         .env(VICTIM, "1")
-        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();

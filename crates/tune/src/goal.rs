@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn cpu_time_is_that_of_all_processors() {
-        let machine = Machine { user: 0.1, system: 0.2, softirq: 0.2, idle: 0.5, cpus: 4 };
+        let machine = Machine { user: 0.1, system: 0.2, softirq: 0.2, idle: 0.5, stolen: 0.0, cpus: 4 };
         let load = Load { seconds: 2.0, user: 0.5, system: 0.5, machine: Some(machine) };
         assert!((cpu_seconds(&load) - 4.0).abs() < 1e-9);
         assert_eq!(cpu_seconds(&Load { machine: None, ..load }), 1.0);

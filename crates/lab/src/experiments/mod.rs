@@ -2,6 +2,7 @@
 
 mod connections;
 mod mailbox;
+mod nic;
 mod pairs;
 mod programs;
 mod ring_size;
@@ -35,6 +36,7 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &seek_fragments::SeekFragments,
         &seek_module::SeekModule,
         &mailbox::Mailbox,
+        &nic::Nic,
     ]
 }
 
