@@ -130,6 +130,54 @@ fn a_peer_that_goes_ends_the_search_and_what_was_found_comes_back() {
     });
 }
 
+/// A server at the far end that can be waited for.
+fn serve(testbed: &Testbed, port: u16) -> (SocketAddr, impl FnOnce()) {
+    let far = testbed.end(Side::Far);
+    let listener = far.run(|| TcpListener::bind((far.address(), port))).unwrap().unwrap();
+    let server = Server::new(listener, Limits::default()).unwrap();
+    let (address, stop) = (server.local_addr(), server.stop());
+    let serving = thread::spawn(move || server.serve(|_| {}));
+    let end = move || {
+        stop.stop();
+        serving.join().unwrap().unwrap();
+    };
+    (address, end)
+}
+
+#[test]
+fn a_candidate_that_cannot_be_measured_is_left_out() {
+    let testbed = match Testbed::new() {
+        Ok(testbed) => testbed,
+        Err(error) => return drop(writeln!(std::io::stderr(), "not run: {error}")),
+    };
+    let near = testbed.end(Side::Near);
+    near.run(|| {
+        let (address, end) = serve(&testbed, 0);
+        let mut end: Option<Box<dyn FnOnce()>> = Some(Box::new(end));
+        let (mut measured, mut failed) = (0, Vec::new());
+        let options = options(Goal::Latency, Duration::from_secs(3));
+        let (outcome, before, after) = hold(address, &options, &|| false, &mut |progress| match progress {
+            Progress::Measured { .. } => {
+                measured += 1;
+                if measured == 2 {
+                    // As if the connections did not survive what is set next.
+                    end.take().unwrap()();
+                    end = Some(Box::new(serve(&testbed, address.port()).1));
+                }
+            }
+            Progress::Failed { name, .. } => failed.push(name.clone()),
+            Progress::Trying(_) => {}
+        });
+        end.take().unwrap()();
+        let outcome = outcome.unwrap();
+        assert_eq!(before, after);
+        assert_eq!(failed, [outcome.candidates[2].name.clone()]);
+        assert!(outcome.candidates[2].end == End::Failed && outcome.candidates[2].rounds == 0, "{outcome:?}");
+        assert!(outcome.candidates[3].rounds > 0 && outcome.recommended != 2, "{outcome:?}");
+    })
+    .unwrap();
+}
+
 #[test]
 fn a_peer_behind_another_interface_is_refused() {
     with_server(|address, _| {
