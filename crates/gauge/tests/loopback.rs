@@ -324,6 +324,29 @@ fn a_server_that_ends_is_noticed() {
 }
 
 #[test]
+fn a_server_that_has_been_stopped_does_not_begin() {
+    let server = Server::bind("127.0.0.1:0").unwrap();
+    server.stop().stop();
+    server.serve(|event| panic!("{event}")).unwrap();
+    server.serve(|event| panic!("{event}")).unwrap();
+}
+
+#[test]
+fn strangers_do_not_keep_others_out() {
+    with_server(Limits::default(), |server, _| {
+        // As many as are heard at once, none of which says anything, and one more, whose connection is closed.
+        let mut silent: Vec<_> = (0..32).map(|_| TcpStream::connect(server.local_addr()).unwrap()).collect();
+        let mut one_more = TcpStream::connect(server.local_addr()).unwrap();
+        assert_eq!(one_more.read(&mut [0]).unwrap(), 0);
+        // They are told when their time is over.
+        let mut told = String::new();
+        BufReader::new(silent.remove(0)).read_line(&mut told).unwrap();
+        assert!(told.contains("refused"), "{told}");
+        drop(silent);
+    });
+}
+
+#[test]
 fn a_client_that_ends_is_noticed() {
     for kind in ["request-response", "stream", "stream-back"] {
         with_server(Limits::default(), |server, events| {
