@@ -1,10 +1,12 @@
 //! Commands and options. Their doc comments are the help and the manual pages.
 
+mod interfaces;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use nic::{Profile, Setting, Store};
+pub(crate) use interfaces::{Nic, NicApply, NicRestore, NicServe, NicShow, NicState, NicTune};
 
 /// Make programs that talk over TCP on one host faster, without changing them
 ///
@@ -147,7 +149,8 @@ pub(crate) struct Status {
 /// Say what this host supports and how to fix what is missing
 ///
 /// Looks at the kernel, the limits of this user and the library, and makes two processes exchange messages through
-/// shared memory. Says how bytes are taken out of the middle of a stream here. Each line is ok, warn (works, but less well than it could) or fail.
+/// shared memory. Says how bytes are taken out of the middle of a stream here, and which network interfaces have been left
+/// with other settings than they had. Each line is ok, warn (works, but less well than it could) or fail.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit status:\n  0 when programs can be accelerated here, 1 when a line says fail")]
 pub(crate) struct Doctor {
@@ -158,6 +161,9 @@ pub(crate) struct Doctor {
     /// Directory in which processes find each other, if not that of this environment
     #[arg(long, value_name = "DIR")]
     pub(crate) dir: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(crate) state: NicState,
 }
 
 /// Measure at which size messages are best received out of order in place
@@ -256,145 +262,6 @@ pub(crate) struct LabRun {
     /// Directory for the results
     #[arg(long, value_name = "DIR", default_value = "out/lab")]
     pub(crate) out: PathBuf,
-}
-
-#[derive(Debug, Subcommand)]
-pub(crate) enum Nic {
-    Show(NicShow),
-    Apply(NicApply),
-    Restore(NicRestore),
-}
-
-/// Show the offloads, coalescing and rings of an interface, and what each means for messages
-///
-/// Driver, speed, MTU and queues; every offload, on or off, and whether it can be changed; interrupt coalescing; ring sizes;
-/// flags of the driver. A feature is `off, wanted` while something that it needs is off. Says so when an earlier `apply`
-/// has changed the interface and it has not been restored.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-JSON:
-  an array with one object for each interface:
-    name, index, address, driver, mtu, speed_mbps, duplex, up
-                    null where unknown; the address is that of the hardware
-    default_route   whether a default route uses it
-    queues          {rx, tx, channels}
-    features        array of {name, active, wanted, changeable, meaning}
-    coalescing, rings, private_flags, and channels of queues
-                    arrays of {name, value, maximum, meaning}; values are
-                    numbers, or true and false
-    saved           null, or the state before the first `apply`")]
-pub(crate) struct NicShow {
-    /// The interface; all, if none is named
-    #[arg(value_name = "IFACE")]
-    pub(crate) interface: Option<String>,
-
-    /// Print JSON, as described below
-    #[arg(long)]
-    pub(crate) json: bool,
-
-    #[command(flatten)]
-    pub(crate) state: NicState,
-}
-
-/// Change the settings of an interface, for good or while a command runs
-///
-/// Sets a profile, single keys, or both; keys come after the profile. A key is a feature as `seekwire nic show` names it
-/// or as ethtool(8) does (rx, tx, sg, tso, gso, gro, lro), or coalesce.NAME, ring.NAME or private.NAME. A feature brings what
-/// it needs: tso=on turns scatter-gather and checksums on, too. What the kernel or the driver refuses is reported, the
-/// rest is done.
-///
-/// The state before the first `apply` is saved before anything is changed; `seekwire nic restore` goes back to it,
-/// however often `apply` has been used since. With a COMMAND, or with --hold, the settings stay only while it runs: at
-/// its end, and at ^C, SIGTERM and SIGHUP, what was found is put back. If seekwire itself is killed, `seekwire nic show` and
-/// `apply` say that there is something to restore. All settings are lost when the host restarts or the interface is
-/// made anew.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Profiles:
-  baseline     no offload: the CPU does everything, packet by packet
-  checksum     checksums by the interface, nothing else
-  offload      checksums, scatter-gather and segmentation (TSO, GSO);
-               received packets are not joined
-  low-latency  as offload; no waiting for more packets before an
-               interrupt
-  throughput   as offload; received packets are joined (GRO), and may
-               wait for others as the load demands
-  Hardware GRO and LRO are off in all of them. Ring sizes are in none:
-  many drivers take the link down to change them.
-
-Exit status:
-  that of COMMAND, if it was run; else 0 when everything is as asked,
-  3 when something was refused, 1 when nothing was changed. What a
-  profile names and the interface does not have is not asked.
-
-Permission:
-  CAP_NET_ADMIN in the network namespace, as with sudo. An interface
-  that carries the default route is changed only with --default-route.
-
-Files:
-  /run/seekwire/nic/netns-COOKIE-if-INDEX.json, or in the directory
-  that --state names: the state of an interface before the first change
-
-Examples:
-  seekwire nic apply eth1 --profile offload --dry-run
-  sudo seekwire nic apply eth1 tso=off coalesce.rx-usecs=0
-  sudo seekwire nic apply eth1 --profile baseline -- iperf3 -c peer")]
-pub(crate) struct NicApply {
-    /// The interface
-    #[arg(value_name = "IFACE")]
-    pub(crate) interface: String,
-
-    /// A set of settings: baseline, checksum, offload, low-latency or throughput
-    #[arg(long, value_name = "NAME")]
-    pub(crate) profile: Option<Profile>,
-
-    /// Single settings, such as gro=off, coalesce.rx-usecs=0, ring.rx=4096
-    #[arg(value_name = "KEY=VALUE", required_unless_present = "profile")]
-    pub(crate) settings: Vec<Setting>,
-
-    /// Print what would change, and change nothing
-    #[arg(long, conflicts_with_all = ["hold", "command"])]
-    pub(crate) dry_run: bool,
-
-    /// Keep the settings until interrupted, then put back what was found
-    #[arg(long, conflicts_with = "command")]
-    pub(crate) hold: bool,
-
-    /// Change an interface that carries the default route, too
-    #[arg(long)]
-    pub(crate) default_route: bool,
-
-    #[command(flatten)]
-    pub(crate) state: NicState,
-
-    /// Keep the settings while this runs, then put back what was found
-    #[arg(last = true, value_name = "COMMAND")]
-    pub(crate) command: Vec<OsString>,
-}
-
-/// Put an interface back into the state before it was first changed
-///
-/// Goes back to what `seekwire nic apply` saved when it first changed the interface, and forgets it when all of it came
-/// back.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Exit status:
-  0 when everything is as it was, 3 when something was refused, 1 when
-  there is nothing to restore or it cannot be done")]
-pub(crate) struct NicRestore {
-    /// The interface
-    #[arg(value_name = "IFACE")]
-    pub(crate) interface: String,
-
-    #[command(flatten)]
-    pub(crate) state: NicState,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct NicState {
-    /// Directory of saved states
-    #[arg(long, value_name = "DIR", default_value = Store::DEFAULT)]
-    pub(crate) state: PathBuf,
 }
 
 #[derive(Debug, Args)]

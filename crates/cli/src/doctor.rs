@@ -1,5 +1,6 @@
 //! `seekwire doctor`: what this host supports, and how to fix what is missing.
 
+mod interfaces;
 mod seeking;
 
 use std::ffi::OsStr;
@@ -71,6 +72,7 @@ pub(crate) fn doctor(options: &arguments::Doctor) -> Result<ExitCode> {
         exchange(&registry),
         seeking::ways(),
         seeking::room(),
+        interfaces::changed(&options.state.state),
     ];
 
     let mut out = io::stdout().lock();

@@ -222,6 +222,58 @@ fn coalescing_is_set_as_far_as_the_driver_goes_and_put_back() {
 }
 
 #[test]
+fn json_says_what_was_done() {
+    with_pair(|_| {
+        let state = tempfile::tempdir().unwrap();
+        let json = |words: &[&str], expected: i32| -> Value {
+            let (code, text, errors) = run(state.path(), words);
+            assert_eq!(code, Some(expected), "{text}{errors}");
+            serde_json::from_str(&text).unwrap()
+        };
+        let result = |report: &Value, key: &str| -> (Value, Value) {
+            let outcomes = report["outcomes"].as_array().unwrap();
+            let outcome = outcomes.iter().find(|outcome| outcome["key"] == key).unwrap();
+            (outcome["result"].clone(), outcome["after"].clone())
+        };
+        let foreseen = json(&["apply", "near", "sg=off", "lro=on", "--dry-run", "--json"], 0);
+        assert_eq!(result(&foreseen, "tx-scatter-gather"), ("change".into(), false.into()));
+        assert_eq!(result(&foreseen, "rx-lro"), ("fixed".into(), false.into()));
+        assert!(!foreseen["along"].as_array().unwrap().is_empty());
+        let done = json(&["apply", "near", "sg=off", "lro=on", "--json"], 3);
+        assert_eq!((&done["interface"], &done["along"]), (&"near".into(), &foreseen["along"]));
+        assert_eq!(result(&done, "tx-scatter-gather"), ("changed".into(), false.into()));
+        let back = json(&["restore", "near", "--json"], 0);
+        assert_eq!(result(&back, "tx-scatter-gather"), ("changed".into(), true.into()));
+    });
+}
+
+#[test]
+fn doctor_tells_of_interfaces_that_were_left_changed() {
+    with_pair(|_| {
+        let state = tempfile::tempdir().unwrap();
+        let found = || {
+            let output = Command::new(env!("CARGO_BIN_EXE_seekwire"))
+                .args(["doctor", "--json", "--state"])
+                .arg(state.path())
+                .output()
+                .unwrap();
+            let all: Value = serde_json::from_slice(&output.stdout).unwrap();
+            let of_interfaces = |finding: &&Value| finding["check"] == "network interfaces";
+            all.as_array().unwrap().iter().find(of_interfaces).unwrap().clone()
+        };
+        assert_eq!(found()["verdict"], "ok");
+        let mut held = hold(state.path());
+        held.kill().unwrap();
+        held.wait().unwrap();
+        let told = found();
+        assert_eq!(told["verdict"], "warn");
+        assert!(told["advice"].as_str().unwrap().contains("seekwire nic restore near"), "{told}");
+        assert_eq!(run(state.path(), &["restore", "near"]).0, Some(0));
+        assert_eq!(found()["found"], "none has been changed");
+    });
+}
+
+#[test]
 fn a_damaged_state_is_named_and_nothing_is_changed() {
     with_pair(|_| {
         let state = tempfile::tempdir().unwrap();

@@ -34,7 +34,7 @@ impl Client {
     /// [`Error::Address`], [`Error::Connect`]; [`Error::Refused`]: too many clients; [`Error::Protocol`]: something
     /// else listens there, or another version.
     pub fn connect(address: impl ToSocketAddrs + Display) -> Result<Self, Error> {
-        let unknown = |source| Error::Address { address: address.to_string(), source };
+        let unknown = |reason| Error::Address { address: address.to_string(), reason };
         let addresses = address.to_socket_addrs().map_err(unknown)?;
         let mut connected = Err(unknown(io::Error::new(io::ErrorKind::NotFound, "it has no address")));
         for address in addresses {

@@ -7,28 +7,28 @@ use std::net::SocketAddr;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The address means nothing.
-    #[error("{address}: {source}")]
+    #[error("{address}: {reason}")]
     Address {
         /// As it was given.
         address: String,
         /// What is wrong with it.
-        source: io::Error,
+        reason: io::Error,
     },
     /// Nobody can listen there.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}: {reason}")]
     Listen {
         /// Where.
         address: String,
         /// Why.
-        source: io::Error,
+        reason: io::Error,
     },
     /// Nobody answers at this address.
-    #[error("cannot connect to {address}: {source}; does `seekwire nic serve` run there?")]
+    #[error("cannot connect to {address}: {reason}; does `seekwire nic serve` run there?")]
     Connect {
         /// Where.
         address: SocketAddr,
         /// Why.
-        source: io::Error,
+        reason: io::Error,
     },
     /// The test is not one that can be run; nothing was sent.
     #[error("{0}")]
@@ -60,19 +60,19 @@ pub enum Error {
         received: u64,
     },
     /// Something of this host failed.
-    #[error("{what}: {source}")]
+    #[error("{what}: {reason}")]
     Host {
         /// What was tried.
         what: String,
         /// Why it failed.
-        source: io::Error,
+        reason: io::Error,
     },
 }
 
 impl Error {
     pub(crate) fn host(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
-        move |source| Self::Host { what, source }
+        move |reason| Self::Host { what, reason }
     }
 }
 

@@ -39,9 +39,9 @@ pub(crate) fn connect(address: SocketAddr, congestion: Option<&str>) -> Result<T
         Ok(()) => Ok(socket.into()),
         // What connect(2) says when the time is over.
         Err(Errno::INPROGRESS | Errno::AGAIN) => {
-            Err(Error::Connect { address, source: Errno::TIMEDOUT.into() })
+            Err(Error::Connect { address, reason: Errno::TIMEDOUT.into() })
         }
-        Err(errno) => Err(Error::Connect { address, source: errno.into() }),
+        Err(errno) => Err(Error::Connect { address, reason: errno.into() }),
     }
 }
 

@@ -84,7 +84,7 @@ pub(crate) fn neighbours(found: &Interface, base: &Candidate, known: &[Candidate
         let Ok(setting) = text.parse::<Setting>() else { continue };
         let mut settings = restoring(&base.changes);
         settings.push(Setting { required: false, ..setting });
-        let name = format!("{}, {text}", base.names[base.names.len() - 1]);
+        let name = format!("{}, {text}", base.names[0]);
         let Some(candidate) = Candidate::new(found, name, &settings) else { continue };
         if !known.iter().chain(&neighbours).any(|known| known.changes == candidate.changes) {
             neighbours.push(candidate);
@@ -196,7 +196,7 @@ pub(crate) mod tests {
         let around = neighbours(&found, &known[0], &known);
         // rx-usecs=0 by itself is low-latency.
         let expected = ["gro=on", "tso=off", "gso=off", "coalesce.rx-usecs=80"];
-        assert_eq!(names(&around), expected.map(|change| format!("offload, {change}")));
+        assert_eq!(names(&around), expected.map(|change| format!("as found, {change}")));
         assert!(around.len() <= NEIGHBOURS && around.iter().all(|one| one.changes.len() == 1));
         known.extend(around);
         assert!(neighbours(&found, &known[0], &known).is_empty());

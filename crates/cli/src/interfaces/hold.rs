@@ -1,14 +1,18 @@
-//! Waiting for a command or for ^C while an interface is changed.
+//! Waiting for a command or for ^C while an interface is changed, and doing something until ^C.
 
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitCode};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, getpgrp, kill_process};
 use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+
+const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
 
 /// The signals that end a hold, caught.
 pub(super) struct Signals(signal_hook::iterator::Signals);
@@ -45,6 +49,43 @@ impl Signals {
             }
         }
     }
+}
+
+/// Whether a signal has come that ends what is done.
+pub(super) struct Interrupt(Arc<AtomicUsize>);
+
+impl Interrupt {
+    /// From now on these signals do not end this process.
+    pub(super) fn catch() -> Result<Self> {
+        let came = Arc::new(AtomicUsize::new(0));
+        for signal in ENDING {
+            let number = usize::try_from(signal)?;
+            signal_hook::flag::register_usize(signal, Arc::clone(&came), number)
+                .context("cannot catch signals")?;
+        }
+        Ok(Self(came))
+    }
+
+    pub(super) fn has_come(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
+    /// The exit status, if one has come.
+    pub(super) fn status(&self) -> Option<ExitCode> {
+        let signal = i32::try_from(self.0.load(Ordering::Relaxed)).unwrap_or_default();
+        (signal != 0).then(|| ExitCode::from(status_of_signal(signal)))
+    }
+}
+
+/// Calls `end` from another thread when a signal comes.
+pub(super) fn at_interrupt(end: impl FnOnce() + Send + 'static) -> Result<()> {
+    let mut signals = signal_hook::iterator::Signals::new(ENDING).context("cannot catch signals")?;
+    std::thread::Builder::new().spawn(move || {
+        if signals.forever().next().is_some() {
+            end();
+        }
+    })?;
+    Ok(())
 }
 
 /// As shells have it.

@@ -42,7 +42,8 @@ impl Kernel {
         Ok(below(carriers, &self.links()?).contains(&index))
     }
 
-    /// The names of the interfaces by which packets to `peer` leave: that of the route first, then what it is stacked on.
+    /// The names of the interfaces by which packets to `peer` leave: that of the route first, then what it is stacked
+    /// on.
     ///
     /// # Errors
     ///

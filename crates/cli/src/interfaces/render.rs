@@ -1,0 +1,84 @@
+//! What is planned and what was done, for people and as JSON.
+
+use anyhow::Result;
+use nic::{Along, Fate, Item, Outcome, Plan, Report, Verdict};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::table::{self, Align};
+
+const COLUMNS: [(&str, Align); 4] =
+    [("KEY", Align::Left), ("BEFORE", Align::Left), ("AFTER", Align::Left), ("RESULT", Align::Left)];
+
+pub(super) fn foreseen(plan: &Plan) -> String {
+    let fate = |item: &Item| match (&item.fate, &item.needed_by) {
+        (Fate::Change, Some(by)) => format!("would be changed: {by} needs it"),
+        (Fate::Change, None) => "would be changed".to_owned(),
+        (Fate::AlreadySo, _) => "already so".to_owned(),
+        (Fate::Fixed, _) => format!("fixed by the driver, cannot be {}", item.target),
+        (Fate::Absent, _) => "absent: this interface does not have it".to_owned(),
+        (Fate::Unfit(reason), _) => format!("would be refused: {reason}"),
+    };
+    let rows = plan.items.iter().map(|item| {
+        vec![item.key.to_string(), shown(item.before.as_ref()), item.target.to_string(), fate(item)]
+    });
+    table::layout(&COLUMNS, &rows.chain(along(&plan.along, "would change along")).collect::<Vec<_>>())
+}
+
+pub(super) fn report(name: &str, report: &Report) -> String {
+    let verdict = |outcome: &Outcome| match &outcome.result {
+        Verdict::Changed => "changed".to_owned(),
+        Verdict::AlreadySo => "already so".to_owned(),
+        Verdict::Fixed => format!("fixed by the driver, cannot be {}", outcome.target),
+        Verdict::Absent => "absent: this interface does not have it".to_owned(),
+        Verdict::Refused(reason) => format!("refused: {reason}"),
+    };
+    let rows = report.outcomes.iter().map(|outcome| {
+        let key = outcome.key.to_string();
+        vec![key, shown(outcome.before.as_ref()), shown(outcome.after.as_ref()), verdict(outcome)]
+    });
+    let rows: Vec<_> = rows.chain(along(&report.along, "changed along")).collect();
+    if rows.is_empty() {
+        return format!("{name}: nothing to change\n");
+    }
+    table::layout(&COLUMNS, &rows)
+}
+
+fn along<'a>(along: &'a [Along], word: &'a str) -> impl Iterator<Item = Vec<String>> + 'a {
+    along.iter().map(move |one| {
+        vec![one.key.to_string(), one.before.to_string(), one.after.to_string(), word.to_owned()]
+    })
+}
+
+fn shown<T: ToString>(value: Option<&T>) -> String {
+    value.map_or_else(|| "-".to_owned(), T::to_string)
+}
+
+/// A report with the interface that it is about.
+#[derive(Serialize)]
+pub(super) struct Reported<'a> {
+    pub(super) interface: &'a str,
+    #[serde(flatten)]
+    pub(super) report: &'a Report,
+}
+
+pub(super) fn report_json(interface: &str, report: &Report) -> Result<String> {
+    Ok(serde_json::to_string_pretty(&Reported { interface, report })? + "\n")
+}
+
+pub(super) fn foreseen_json(interface: &str, plan: &Plan) -> Result<String> {
+    let outcome = |item: &Item| -> Value {
+        let result = match &item.fate {
+            Fate::Change => json!("change"),
+            Fate::AlreadySo => json!("already-so"),
+            Fate::Fixed => json!("fixed"),
+            Fate::Absent => json!("absent"),
+            Fate::Unfit(reason) => json!({ "unfit": reason }),
+        };
+        let after = if item.fate == Fate::Change { Some(item.target) } else { item.before };
+        json!({ "key": item.key, "before": item.before, "target": item.target, "after": after, "result": result })
+    };
+    let outcomes: Vec<Value> = plan.items.iter().map(outcome).collect();
+    let foreseen = json!({ "interface": interface, "outcomes": outcomes, "along": plan.along });
+    Ok(serde_json::to_string_pretty(&foreseen)? + "\n")
+}

@@ -1,0 +1,132 @@
+//! What a search has found out, for people.
+
+use std::path::Path;
+
+use nic::Report;
+use tune::{End, Figures, Interval, Outcome, Tried};
+
+use super::render;
+use crate::table::{self, Align};
+
+/// Table, judgement, and what to do.
+pub(super) fn result(outcome: &Outcome, applied: Option<&Report>, written: Option<&Path>) -> String {
+    let mut text = table(outcome);
+    text.push('\n');
+    text.push_str(&judgement(outcome));
+    let Some(lasting) = &outcome.lasting else { return text };
+    let name = &outcome.interface;
+    match applied {
+        Some(report) => {
+            text.push_str(&format!("\n{}", render::report(name, report)));
+            text.push_str(&format!(
+                "`seekwire nic restore {name}` puts back the state before the first change.\n"
+            ));
+        }
+        None => {
+            let changes = outcome.candidates[outcome.recommended].changes.join(" ");
+            text.push_str(&format!(
+                "To set it until the host restarts:\n\n  seekwire nic apply {name} {changes}\n"
+            ));
+        }
+    }
+    match written {
+        Some(file) => text.push_str(&format!("\n{} makes it last, once it is installed.\n", file.display())),
+        None => {
+            let indent = |line: &str| if line.is_empty() { "\n".to_owned() } else { format!("  {line}\n") };
+            let indented = |lines: &str| lines.lines().map(indent).collect::<String>();
+            text.push_str("\nTo make it last, run at every start of the host\n\n");
+            text.push_str(&indented(&lasting.ethtool));
+            text.push_str(&format!("\nor have a file /etc/systemd/network/50-{name}.link with\n\n"));
+            text.push_str(&indented(&lasting.link));
+        }
+    }
+    text
+}
+
+/// What would be tried, one on a line.
+pub(super) fn candidates(candidates: &[(String, Vec<String>)]) -> String {
+    const COLUMNS: [(&str, Align); 2] = [("CANDIDATE", Align::Left), ("CHANGES", Align::Left)];
+    let row = |(name, changes): &(String, Vec<String>)| {
+        vec![name.clone(), if changes.is_empty() { "-".to_owned() } else { changes.join(" ") }]
+    };
+    table::layout(&COLUMNS, &candidates.iter().map(row).collect::<Vec<_>>())
+}
+
+/// On one line; without what was not measured.
+pub(super) fn line(measured: &Figures) -> String {
+    let names = ["one way ", "p99 ", "", ""];
+    let known =
+        names.iter().zip(figures(measured)).filter_map(|(name, figure)| Some(format!("{name}{}", figure?)));
+    known.collect::<Vec<_>>().join(", ")
+}
+
+/// One way, its 99th percentile, stream, CPU time; none of what was not measured.
+fn figures(figures: &Figures) -> [Option<String>; 4] {
+    let microseconds = |seconds: f64| format!("{:.1} us", seconds * 1e6);
+    [
+        figures.latency_seconds.map(microseconds),
+        figures.p99_seconds.map(microseconds),
+        figures.bytes_per_second.map(|bytes| format!("{:.0} MB/s", bytes / 1e6)),
+        figures.cpu_seconds_per_gigabyte.map(|seconds| format!("{seconds:.3} s CPU/GB")),
+    ]
+}
+
+fn table(outcome: &Outcome) -> String {
+    const COLUMNS: [(&str, Align); 8] = [
+        ("CANDIDATE", Align::Left),
+        ("ONE WAY", Align::Right),
+        ("P99", Align::Right),
+        ("STREAM", Align::Right),
+        ("CPU", Align::Right),
+        ("AGAINST FOUND", Align::Left),
+        ("ROUNDS", Align::Right),
+        ("RESULT", Align::Left),
+    ];
+    let row = |tried: &Tried| {
+        let mut row = vec![tried.name.clone()];
+        row.extend(figures(&tried.figures).map(|figure| figure.unwrap_or_else(|| "-".to_owned())));
+        row.push(tried.against_found.as_ref().map_or_else(|| "-".to_owned(), times));
+        row.push(tried.rounds.to_string());
+        row.push(end(tried));
+        row
+    };
+    table::layout(&COLUMNS, &outcome.candidates.iter().map(row).collect::<Vec<_>>())
+}
+
+fn end(tried: &Tried) -> String {
+    let end = match tried.end {
+        End::Best => "best",
+        End::Open => "cannot be told from the best",
+        End::Worse => "worse",
+        End::Failed => "could not be measured",
+    };
+    match tried.refused.as_slice() {
+        [] => end.to_owned(),
+        refused => format!("{end}; refused: {}", refused.join("; ")),
+    }
+}
+
+fn times(interval: &Interval) -> String {
+    format!("{:.3} ({:.3} to {:.3})", interval.ratio, interval.low, interval.high)
+}
+
+fn judgement(outcome: &Outcome) -> String {
+    let Outcome { interface, goal, rounds, seconds, .. } = outcome;
+    let best = &outcome.candidates[outcome.best];
+    let gain = best.against_found.as_ref().map(times).unwrap_or_default();
+    let sure = Interval::CONFIDENCE * 100.0;
+    let how = if outcome.is_decided { "decided" } else { "time over" };
+    let head = format!("{interface}, {goal}, {rounds} rounds in {seconds:.0} s ({how}): ");
+    let tail = if outcome.recommended != 0 {
+        format!("{} is {gain} times as good as what was found, {sure:.0} % sure.\n", best.name)
+    } else if outcome.best == 0 {
+        "nothing is better than what was found, as far as can be told. Leave it as it is.\n".to_owned()
+    } else {
+        format!(
+            "no difference can be told between what was found and {}, which is {gain} times as good, {sure:.0} % sure. \
+             Leave it as it is, or give it more time (--time).\n",
+            best.name
+        )
+    };
+    head + &tail
+}
