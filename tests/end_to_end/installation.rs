@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::harness::{Mode, Stage, installed, library_directory, seekwire};
 
-const INSTALLED: [&str; 32] = [
+const INSTALLED: [&str; 35] = [
     "bin/seekwire",
     "include/seekwire.h",
     "lib/libseekwire.a",
@@ -28,7 +28,9 @@ const INSTALLED: [&str; 32] = [
     "share/man/man1/seekwire-lab.1",
     "share/man/man1/seekwire-nic-apply.1",
     "share/man/man1/seekwire-nic-restore.1",
+    "share/man/man1/seekwire-nic-serve.1",
     "share/man/man1/seekwire-nic-show.1",
+    "share/man/man1/seekwire-nic-tune.1",
     "share/man/man1/seekwire-nic.1",
     "share/man/man1/seekwire-run.1",
     "share/man/man1/seekwire-status.1",

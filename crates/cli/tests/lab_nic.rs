@@ -98,15 +98,14 @@ fn namespaces_are_measured_in_all_steps_and_compared_with_the_thesis() {
     });
 }
 
-/// A server at the far end, and its address.
+/// `seekwire nic serve` at the far end, and its address.
 fn serve(testbed: &Testbed) -> (Child, String) {
-    let mut command = Command::new(SEEKWIRE);
-    command.args(["lab-peer", "gauge-serve", "0.0.0.0:0"]).stdout(Stdio::piped());
     let far = testbed.end(Side::Far);
-    let mut server = far.spawn(&mut command).unwrap();
+    let mut command = Command::new(SEEKWIRE);
+    command.args(["nic", "serve", "--quiet", "--listen"]).arg(format!("{}:0", far.address()));
+    let mut server = far.spawn(command.stdout(Stdio::piped())).unwrap();
     let line = BufReader::new(server.stdout.take().unwrap()).lines().next().unwrap().unwrap();
-    let port = line.strip_prefix("ready ").unwrap();
-    (server, format!("{}:{port}", far.address()))
+    (server, line.strip_prefix("listening on ").unwrap().to_owned())
 }
 
 fn near() -> Interface {
@@ -147,5 +146,8 @@ fn with_a_peer_only_the_interface_here_is_set_and_it_is_put_back() {
         assert!(!output.status.success() && errors.contains("--default-route"), "{errors}");
         server.kill().unwrap();
         server.wait().unwrap();
+        let output = command(out.path(), &["--peer", &address, "--default-route"]).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && errors.contains("seekwire nic serve"), "{errors}");
     });
 }

@@ -183,17 +183,18 @@ impl Server {
         };
         thread::scope(|scope| {
             let accepted = self.accept(|stream, peer| {
-                let Some(stranger) = Permit::of(&shared.strangers, STRANGERS) else { return Ok(()) };
-                let open = Open::new(shared, stream)?;
-                thread::Builder::new().spawn_scoped(scope, move || greet(shared, open, peer, stranger))?;
-                Ok(())
+                // Where there are too many, no descriptor or no thread, it is closed.
+                let Some(stranger) = Permit::of(&shared.strangers, STRANGERS) else { return };
+                let Ok(open) = Open::new(shared, stream) else { return };
+                let _ =
+                    thread::Builder::new().spawn_scoped(scope, move || greet(shared, open, peer, stranger));
             });
             shared.end();
             accepted.map_err(Error::host("cannot accept connections"))
         })
     }
 
-    fn accept(&self, mut take: impl FnMut(TcpStream, SocketAddr) -> io::Result<()>) -> io::Result<()> {
+    fn accept(&self, take: impl Fn(TcpStream, SocketAddr)) -> io::Result<()> {
         loop {
             let mut fds =
                 [PollFd::new(&self.listener, PollFlags::IN), PollFd::new(&*self.stop.0, PollFlags::IN)];
@@ -205,7 +206,7 @@ impl Server {
                 return Ok(());
             }
             match self.listener.accept() {
-                Ok((stream, peer)) => take(stream, peer)?,
+                Ok((stream, peer)) => take(stream, peer),
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => return Err(error),
             }

@@ -236,6 +236,49 @@ fn a_stranger_is_refused() {
     });
 }
 
+/// Numbers that follow from a seed (xorshift64, Marsaglia 2003).
+fn noise(mut state: u64) -> impl FnMut() -> u64 {
+    move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    }
+}
+
+#[test]
+fn noise_at_any_stage_leaves_the_server_usable() {
+    with_server(Limits::default(), |server, _| {
+        let mut random = noise(0x5eec);
+        let valid = [HELLO.to_owned(), test_line("request-response", "100", "1000"), "\"finish\"".to_owned()];
+        for round in 0..300 {
+            let mut line = valid[random() as usize % valid.len()].clone().into_bytes();
+            for _ in 0..=random() % 4 {
+                let at = random() as usize % line.len();
+                match random() % 3 {
+                    0 => line[at] = random() as u8,
+                    1 => drop(line.splice(at..at, random().to_string().into_bytes())),
+                    _ => line.truncate(at + 1),
+                }
+            }
+            let mut raw = match round % 3 {
+                0 => Raw::connect(server.local_addr()),
+                1 => Raw::introduced(server.local_addr()),
+                _ => Raw::begun(server.local_addr(), &test_line("stream", "10", "1000")).0,
+            };
+            // It may have been cut off by the first byte.
+            let _ = raw.0.get_mut().write_all(&line);
+            let _ = raw.0.get_mut().shutdown(Shutdown::Write);
+            let mut rest = Vec::new();
+            let _ = raw.0.read_to_end(&mut rest);
+            let said = String::from_utf8(rest).unwrap();
+            assert!(said.lines().all(|line| line.starts_with('{') || line.starts_with('"')), "{said}");
+        }
+        let mut client = Client::connect(server.local_addr()).unwrap();
+        assert!(client.run(&Test::new(Kind::RequestResponse, 100, SHORT)).is_ok());
+    });
+}
+
 #[test]
 fn clients_and_tests_are_limited() {
     let limits = Limits { clients: 2, tests: 1, ..Limits::default() };
@@ -278,6 +321,29 @@ fn a_server_that_ends_is_noticed() {
         });
         assert!(matches!(error, Error::Gone(_) | Error::Failed(_)), "{kind}: {error}");
     }
+}
+
+#[test]
+fn a_server_that_has_been_stopped_does_not_begin() {
+    let server = Server::bind("127.0.0.1:0").unwrap();
+    server.stop().stop();
+    server.serve(|event| panic!("{event}")).unwrap();
+    server.serve(|event| panic!("{event}")).unwrap();
+}
+
+#[test]
+fn strangers_do_not_keep_others_out() {
+    with_server(Limits::default(), |server, _| {
+        // As many as are heard at once, none of which says anything, and one more, whose connection is closed.
+        let mut silent: Vec<_> = (0..32).map(|_| TcpStream::connect(server.local_addr()).unwrap()).collect();
+        let mut one_more = TcpStream::connect(server.local_addr()).unwrap();
+        assert_eq!(one_more.read(&mut [0]).unwrap(), 0);
+        // They are told when their time is over.
+        let mut told = String::new();
+        BufReader::new(silent.remove(0)).read_line(&mut told).unwrap();
+        assert!(told.contains("refused"), "{told}");
+        drop(silent);
+    });
 }
 
 #[test]

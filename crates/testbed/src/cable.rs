@@ -26,7 +26,8 @@ const LOOPBACK: u32 = 1;
 /// TC_H_ROOT and TC_LINKLAYER_ETHERNET of linux/pkt_sched.h.
 const ROOT: u32 = u32::MAX;
 const ETHERNET: u8 = 1;
-/// The bucket: a packet of the largest size that segmentation makes, with its headers, and something for the timer's delay.
+/// The bucket: a packet of the largest size that segmentation makes, with its headers, and something for the timer's
+/// delay.
 const BURST: u32 = 256 << 10;
 /// Bytes that wait at most; more are dropped.
 const QUEUE: u32 = 1 << 20;

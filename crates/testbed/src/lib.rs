@@ -26,9 +26,9 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The namespaces have no names: the kernel removes them, with their interfaces, when the last handle and the last process
-//! in them are gone, however this process ends. Nothing outside them is changed, except that a quota makes a cgroup
-//! below the one that this process is in.
+//! The namespaces have no names: the kernel removes them, with their interfaces, when the last handle and the last
+//! process in them are gone, however this process ends. Nothing outside them is changed, except that a quota makes a
+//! cgroup below the one that this process is in.
 //!
 //! It does not start servers, wait for them or kill them: that is for who knows them.
 
@@ -113,8 +113,8 @@ impl End {
         self.interface
     }
 
-    /// Runs `work` in a thread of its own that is in the namespace: sockets that it makes and processes that it starts are
-    /// there, too, and stay there. A panic of `work` goes on in the caller.
+    /// Runs `work` in a thread of its own that is in the namespace: sockets that it makes and processes that it starts
+    /// are there, too, and stay there. A panic of `work` goes on in the caller.
     ///
     /// # Errors
     ///
@@ -132,8 +132,9 @@ impl End {
         self.run(|| command.spawn()).map_err(io::Error::other)?
     }
 
-    /// Makes what this end sends slower: at most so many bits per second (decimal), by a token bucket (tc-tbf(8)). Zero takes
-    /// the limit away. A limit sees the packets that the stack hands to the interface, so one of up to 64 KiB counts once.
+    /// Makes what this end sends slower: at most so many bits per second (decimal), by a token bucket (tc-tbf(8)). Zero
+    /// takes the limit away. A limit sees the packets that the stack hands to the interface, so one of up to 64 KiB
+    /// counts once.
     ///
     /// # Errors
     ///

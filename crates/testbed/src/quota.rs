@@ -15,22 +15,22 @@ use crate::error::Error;
 
 /// Directories of ours; the process and a number of its own follow.
 const PREFIX: &str = "seekwire-quota-";
-/// Short, so that a process that has used up its share waits a few milliseconds, not a hundred; not shorter than the slices
-/// that the kernel deals out (5 ms).
+/// Short, so that a process that has used up its share waits a few milliseconds, not a hundred; not shorter than the
+/// slices that the kernel deals out (5 ms).
 const PERIOD_US: u64 = 10_000;
 /// The kernel takes no less (min_cfs_quota_period).
 const LEAST_QUOTA_US: u64 = 1_000;
 
-/// A cgroup whose processes together get a share of the time of one processor. Dropping it kills those that are still in it
-/// and removes it.
+/// A cgroup whose processes together get a share of the time of one processor. Dropping it kills those that are still
+/// in it and removes it.
 #[derive(Debug)]
 pub struct CpuQuota {
     group: Group,
 }
 
 impl CpuQuota {
-    /// A share in percent of one processor: 50 is half of one, 200 all of two. It is at least 10, which is a millisecond of
-    /// every ten. What an earlier process was killed before it could remove is removed, too.
+    /// A share in percent of one processor: 50 is half of one, 200 all of two. It is at least 10, which is a
+    /// millisecond of every ten. What an earlier process was killed before it could remove is removed, too.
     ///
     /// # Errors
     ///
@@ -77,7 +77,8 @@ impl CpuQuota {
         &self.group.path
     }
 
-    /// How often its processes were stopped because they had used up their share, and for how long in all, in nanoseconds.
+    /// How often its processes were stopped because they had used up their share, and for how long in all, in
+    /// nanoseconds.
     ///
     /// # Errors
     ///

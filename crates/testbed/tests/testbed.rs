@@ -1,4 +1,5 @@
-//! Real namespaces, a real cable, and real cgroups. Where this process may not make them, a test says so and does nothing.
+//! Real namespaces, a real cable, and real cgroups. Where this process may not make them, a test says so and does
+//! nothing.
 
 #![forbid(unsafe_code)]
 

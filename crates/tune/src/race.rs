@@ -60,8 +60,9 @@ impl Race {
             self.round += 1;
             self.waiting = running;
             self.waiting.insert(0, 0);
-            // Forwards and backwards, so that what drifts disturbs nobody more than others.
-            if self.round.is_multiple_of(2) {
+            // Forwards and backwards, so that what drifts disturbs nobody more than others; what was found is the first
+            // of all, because others can only be blamed for what works with it.
+            if !self.round.is_multiple_of(2) {
                 self.waiting.reverse();
             }
         }
@@ -209,17 +210,17 @@ mod tests {
             race.record(candidate, 1.0);
             order.push(candidate);
         }
-        assert_eq!(order, [2, 1, 0, 0, 1, 2]);
+        assert_eq!(order, [0, 1, 2, 2, 1, 0]);
     }
 
     #[test]
     fn one_that_fails_runs_no_more() {
         let mut race = Race::new(3);
-        assert_eq!(race.next(), Some(2));
-        race.fail(2);
-        race.fail(1);
         assert_eq!(race.next(), Some(0));
         race.record(0, 1.0);
+        assert_eq!(race.next(), Some(1));
+        race.fail(1);
+        race.fail(2);
         assert_eq!(race.next(), None);
         assert!(race.has_failed(1) && !race.is_worse(1) && race.leader() == 0);
     }

@@ -221,7 +221,7 @@ impl Search {
                 if interrupted() {
                     return Err(Error::Interrupted);
                 }
-                // What works with nothing changed and not with these settings is their fault.
+                // What has worked with nothing changed and does not with these settings is their fault.
                 if number == 0 || matches!(error, gauge::Error::Refused(_) | gauge::Error::Test(_)) {
                     return Err(error.into());
                 }

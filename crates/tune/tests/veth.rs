@@ -100,7 +100,7 @@ fn a_search_measures_everything_and_leaves_what_it_found() {
 fn an_interrupted_search_leaves_what_it_found() {
     with_server(|address, _| {
         let asked = AtomicUsize::new(0);
-        let options = options(Goal::Latency, Duration::from_secs(600));
+        let options = options(Goal::Latency, Duration::from_secs(30));
         // In the middle of some candidate.
         let interrupted = || asked.fetch_add(1, Ordering::Relaxed) > 8;
         let (outcome, before, after) = hold(address, &options, &interrupted, &mut |_| {});
@@ -112,17 +112,70 @@ fn an_interrupted_search_leaves_what_it_found() {
 #[test]
 fn a_peer_that_goes_ends_the_search_and_what_was_found_comes_back() {
     with_server(|address, stop| {
-        let options = options(Goal::Throughput, Duration::from_secs(600));
-        let mut measured = 0;
+        let options = options(Goal::Throughput, Duration::from_secs(30));
+        // The last one of the second round is what was found.
+        let (mut measured, mut last) = (0, usize::MAX);
         let (outcome, before, after) = hold(address, &options, &|| false, &mut |progress| {
-            measured += usize::from(matches!(progress, Progress::Measured { .. }));
-            if measured == 3 {
+            match progress {
+                Progress::Trying(names) => last = 2 * names.len() - 1,
+                Progress::Measured { .. } => measured += 1,
+                Progress::Failed { .. } => {}
+            }
+            if measured == last {
                 stop.stop();
             }
         });
         assert!(matches!(outcome, Err(Error::Peer(_))), "{outcome:?}");
-        assert_eq!((before, measured), (after, 3));
+        assert_eq!((before, measured), (after, last));
     });
+}
+
+/// A server at the far end that can be waited for.
+fn serve(testbed: &Testbed, port: u16) -> (SocketAddr, impl FnOnce()) {
+    let far = testbed.end(Side::Far);
+    let listener = far.run(|| TcpListener::bind((far.address(), port))).unwrap().unwrap();
+    let server = Server::new(listener, Limits::default()).unwrap();
+    let (address, stop) = (server.local_addr(), server.stop());
+    let serving = thread::spawn(move || server.serve(|_| {}));
+    let end = move || {
+        stop.stop();
+        serving.join().unwrap().unwrap();
+    };
+    (address, end)
+}
+
+#[test]
+fn a_candidate_that_cannot_be_measured_is_left_out() {
+    let testbed = match Testbed::new() {
+        Ok(testbed) => testbed,
+        Err(error) => return drop(writeln!(std::io::stderr(), "not run: {error}")),
+    };
+    let near = testbed.end(Side::Near);
+    near.run(|| {
+        let (address, end) = serve(&testbed, 0);
+        let mut end: Option<Box<dyn FnOnce()>> = Some(Box::new(end));
+        let (mut measured, mut failed) = (0, Vec::new());
+        let options = options(Goal::Latency, Duration::from_secs(3));
+        let (outcome, before, after) = hold(address, &options, &|| false, &mut |progress| match progress {
+            Progress::Measured { .. } => {
+                measured += 1;
+                if measured == 2 {
+                    // As if the connections did not survive what is set next.
+                    end.take().unwrap()();
+                    end = Some(Box::new(serve(&testbed, address.port()).1));
+                }
+            }
+            Progress::Failed { name, .. } => failed.push(name.clone()),
+            Progress::Trying(_) => {}
+        });
+        end.take().unwrap()();
+        let outcome = outcome.unwrap();
+        assert_eq!(before, after);
+        assert_eq!(failed, [outcome.candidates[2].name.clone()]);
+        assert!(outcome.candidates[2].end == End::Failed && outcome.candidates[2].rounds == 0, "{outcome:?}");
+        assert!(outcome.candidates[3].rounds > 0 && outcome.recommended != 2, "{outcome:?}");
+    })
+    .unwrap();
 }
 
 #[test]

@@ -12,19 +12,11 @@ use crate::arguments::NicServe;
 
 pub(super) fn serve(options: &NicServe) -> Result<ExitCode> {
     let limits = Limits { clients: options.clients.into(), ..Limits::default() };
-    let server =
-        match &options.listen {
-            Some(address) => Server::bind(endpoint(address)),
-            // Both families, where there are both.
-            None => Server::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, gauge::PORT))).or_else(|error| {
-                match error {
-                    gauge::Error::Listen { ref reason, .. } if reason.kind() == io::ErrorKind::AddrInUse => {
-                        Err(error)
-                    }
-                    _ => Server::bind(SocketAddr::from(([0; 4], gauge::PORT))),
-                }
-            }),
-        };
+    let server = match options.listen.as_deref().map(|text| (text, text.parse())) {
+        None => everywhere(gauge::PORT),
+        Some((_, Ok(port))) => everywhere(port),
+        Some((text, Err(_))) => Server::bind(endpoint(text)),
+    };
     let server = server?.limited(limits);
     let stop = server.stop();
     hold::at_interrupt(move || stop.stop())?;
@@ -40,17 +32,21 @@ pub(super) fn serve(options: &NicServe) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What is missing of HOST:PORT added: the usual port, or any address for a port alone.
+/// On all addresses of both families, or of IPv4 where there is no IPv6.
+fn everywhere(port: u16) -> Result<Server, gauge::Error> {
+    Server::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).or_else(|error| match &error {
+        gauge::Error::Listen { reason, .. } if reason.kind() == io::ErrorKind::AddrInUse => Err(error),
+        _ => Server::bind(SocketAddr::from(([0; 4], port))),
+    })
+}
+
+/// HOST:PORT of what may be a host alone.
 pub(super) fn endpoint(text: &str) -> String {
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     if let Ok(address) = bare.parse::<IpAddr>() {
         return SocketAddr::new(address, gauge::PORT).to_string();
     }
-    match text.parse::<u16>() {
-        Ok(port) => SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)).to_string(),
-        Err(_) if text.contains(':') => text.to_owned(),
-        Err(_) => format!("{text}:{}", gauge::PORT),
-    }
+    if text.contains(':') { text.to_owned() } else { format!("{text}:{}", gauge::PORT) }
 }
 
 #[cfg(test)]
@@ -65,7 +61,6 @@ mod tests {
             ("2001:db8::1", "[2001:db8::1]:7117"),
             ("[2001:db8::1]", "[2001:db8::1]:7117"),
             ("[2001:db8::1]:80", "[2001:db8::1]:80"),
-            ("80", "[::]:80"),
             ("peer", "peer:7117"),
             ("peer:80", "peer:80"),
         ] {

@@ -151,8 +151,7 @@ fn told(progress: &Progress<'_>) -> String {
     match progress {
         Progress::Trying(names) => format!("trying: {}", names.join("; ")),
         Progress::Measured { name, round, figures } => {
-            let figures: Vec<String> = words::figures(figures).into_iter().flatten().collect();
-            format!("round {round}: {name}: {}", figures.join(", "))
+            format!("round {round}: {name}: {}", words::line(figures))
         }
         Progress::Failed { name, error } => format!("{name}: cannot be measured: {error}"),
     }

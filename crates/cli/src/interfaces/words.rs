@@ -32,7 +32,8 @@ pub(super) fn result(outcome: &Outcome, applied: Option<&Report>, written: Optio
     match written {
         Some(file) => text.push_str(&format!("\n{} makes it last, once it is installed.\n", file.display())),
         None => {
-            let indented = |lines: &str| lines.lines().map(|line| format!("  {line}\n")).collect::<String>();
+            let indent = |line: &str| if line.is_empty() { "\n".to_owned() } else { format!("  {line}\n") };
+            let indented = |lines: &str| lines.lines().map(indent).collect::<String>();
             text.push_str("\nTo make it last, run at every start of the host\n\n");
             text.push_str(&indented(&lasting.ethtool));
             text.push_str(&format!("\nor have a file /etc/systemd/network/50-{name}.link with\n\n"));
@@ -51,12 +52,20 @@ pub(super) fn candidates(candidates: &[(String, Vec<String>)]) -> String {
     table::layout(&COLUMNS, &candidates.iter().map(row).collect::<Vec<_>>())
 }
 
-/// One way, p99 one way, stream, CPU time; none of what was not measured.
-pub(super) fn figures(figures: &Figures) -> [Option<String>; 4] {
+/// On one line; without what was not measured.
+pub(super) fn line(measured: &Figures) -> String {
+    let names = ["one way ", "p99 ", "", ""];
+    let known =
+        names.iter().zip(figures(measured)).filter_map(|(name, figure)| Some(format!("{name}{}", figure?)));
+    known.collect::<Vec<_>>().join(", ")
+}
+
+/// One way, its 99th percentile, stream, CPU time; none of what was not measured.
+fn figures(figures: &Figures) -> [Option<String>; 4] {
     let microseconds = |seconds: f64| format!("{:.1} us", seconds * 1e6);
     [
         figures.latency_seconds.map(microseconds),
-        figures.p99_seconds.map(|seconds| format!("p99 {}", microseconds(seconds))),
+        figures.p99_seconds.map(microseconds),
         figures.bytes_per_second.map(|bytes| format!("{:.0} MB/s", bytes / 1e6)),
         figures.cpu_seconds_per_gigabyte.map(|seconds| format!("{seconds:.3} s CPU/GB")),
     ]

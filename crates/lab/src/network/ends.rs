@@ -1,7 +1,8 @@
-//! The processes at both ends, which stay for all tests: a client, a server, and a server that has little processor time.
+//! The processes at both ends, which stay for all tests: a client, a server, and a server that has little processor
+//! time.
 //!
-//! In namespaces each end has a processor, as hosts have: else the scheduler would put both ends now on one, now on two, and
-//! latencies would be of two kinds.
+//! In namespaces each end has a processor, as hosts have: else the scheduler would put both ends now on one, now on
+//! two, and latencies would be of two kinds.
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -11,8 +11,8 @@ use testbed::{End, Side, Testbed};
 use super::Options;
 use super::step::Step;
 
-/// The congestion control of programs that choose none, in namespaces of ours: BBR's pacing timers would be measured instead
-/// of the interface.
+/// The congestion control of programs that choose none, in namespaces of ours: BBR's pacing timers would be measured
+/// instead of the interface.
 const CONGESTION: [&str; 2] = ["cubic", "reno"];
 
 /// The two hosts, as long as they are ours to set.
@@ -59,6 +59,9 @@ impl Hosts<'_> {
 
     fn with_peer<T>(peer: &str, options: &Options, work: impl FnOnce(&Hosts<'_>) -> Result<T>) -> Result<T> {
         let address = resolve(peer)?;
+        // Before anything is changed.
+        gauge::Client::connect(address)
+            .with_context(|| format!("--peer {peer}: is `seekwire nic serve` running there?"))?;
         let mut kernel = Kernel::open()?;
         let interface = match &options.interface {
             Some(interface) => interface.clone(),

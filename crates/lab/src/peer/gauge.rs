@@ -1,6 +1,6 @@
 //! Ends of network tests: a server of `seekwire-gauge`, and a client that runs the tests on its standard input.
 
-use std::io::{BufRead, Write};
+use std::io::{self, BufRead, Write};
 use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result};
@@ -8,12 +8,18 @@ use gauge::{Client, Server};
 
 use crate::network::{Done, Measured, Order};
 
-/// Serves at `address` until it is killed, and says at which port.
+/// Serves at `address` until its standard input ends, and says at which port.
 pub(super) fn serve(address: Option<String>, announce: &mut impl Write) -> Result<()> {
     let address: SocketAddr = address.and_then(|address| address.parse().ok()).context("say ADDRESS:PORT")?;
     let server = Server::bind(address)?;
     writeln!(announce, "ready {}", server.local_addr().port())?;
     announce.flush()?;
+    // The laboratory may be killed: nobody else would end a server in a namespace without a name.
+    let stop = server.stop();
+    std::thread::spawn(move || {
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+        stop.stop();
+    });
     server.serve(|event| {
         if matches!(event, gauge::Event::Failed { .. } | gauge::Event::Refused { .. }) {
             eprintln!("{event}");

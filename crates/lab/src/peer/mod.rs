@@ -7,13 +7,14 @@
 //! lab-peer drive --tcp ADDRESS:PORT [--api std|stream|in-place] --test OPERATION:SIZE:MILLISECONDS ...
 //! ```
 //!
-//! `lab-peer gauge-serve ADDRESS:PORT` and `lab-peer gauge-drive` are the ends of network tests, whose orders are JSON, too.
+//! `lab-peer gauge-serve ADDRESS:PORT` and `lab-peer gauge-drive` are the ends of network tests, whose orders are JSON,
+//! too.
 //!
 //! `lab-peer search-send` and `lab-peer search-receive` are the ends of a message search; their orders are JSON.
 //! `lab-peer mailbox` plays the messaging programs (see [`crate::messaging`]) over mailboxes.
 //!
-//! `stream` copies messages into and out of a Seekwire stream, `in-place` writes and reads them where they are, and `std`
-//! (the default) uses `std::net`, which shows what Rust itself costs.
+//! `stream` copies messages into and out of a Seekwire stream, `in-place` writes and reads them where they are, and
+//! `std` (the default) uses `std::net`, which shows what Rust itself costs.
 
 mod accelerated;
 mod channel;

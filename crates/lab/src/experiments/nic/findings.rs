@@ -59,7 +59,8 @@ pub(super) fn find(samples: &Samples, sizes: &[u64]) -> Vec<Finding> {
         Some(last_of(&thesis::WEAK_THROUGHPUT)),
         Some((
             "offload_throughput_ratio_weak_cpu_64k",
-            "throughput to a receiver with little processor time, messages of 64 KiB, all offloads over none; higher is better",
+            "throughput to a receiver with little processor time, messages of 64 KiB, all offloads over none; higher \
+             is better",
         )),
         &|here| at_least(here, 1.6),
     );
@@ -70,7 +71,7 @@ pub(super) fn find(samples: &Samples, sizes: &[u64]) -> Vec<Finding> {
         Some(last_of(&thesis::FAST_CPU)),
         Some((
             "offload_cpu_ratio_64k",
-            "CPU load of both ends for a stream of 64 KiB messages over 1 Gb/s, all offloads over none; lower is better",
+            "CPU load of both ends, a stream of 64 KiB messages over 1 Gb/s, all offloads over none; lower is better",
         )),
         &|here| direction(here, Better::Lower),
     );
@@ -242,10 +243,10 @@ pub(super) fn table(findings: &[Finding]) -> Table {
     };
     Table {
         title: "Findings".to_owned(),
-        note: "Ratios of medians, with 95 % intervals (bootstrap over rounds). The thesis' ratios are those of its averages, \
-               which have no intervals: with checksums, scatter-gather, TSO and GSO on, over everything off; it had no GRO. Its \
-               CPU time of a gigabyte is CPU load over throughput. Offloads help where a ratio differs from 1 by 2 % and its \
-               interval lies on one side of it."
+        note: "Ratios of medians, with 95 % intervals (bootstrap over rounds). The thesis' ratios are those of its \
+               averages, which have no intervals: with checksums, scatter-gather, TSO and GSO on, over everything \
+               off; it had no GRO. Its CPU time of a gigabyte is CPU load over throughput. Offloads help where a \
+               ratio differs from 1 by 2 % and its interval lies on one side of it."
             .to_owned(),
         columns: ["finding", "here", "low", "high", "thesis", "verdict"].map(str::to_owned).to_vec(),
         rows: findings.iter().map(row).collect(),

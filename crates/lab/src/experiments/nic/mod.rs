@@ -79,16 +79,18 @@ impl Experiment for Nic {
     }
 
     fn about(&self) -> &'static str {
-        "Offloads of network interfaces, switched on in steps: everything off; checksums; scatter-gather, TSO and GSO; GRO. \
-         Latency of requests and responses, throughput and CPU load of a stream over a link of 1 Gb/s, and the same without \
-         that limit to a receiver that has little processor time, for messages of 1 B to 64 KiB. Both ends are in network \
-         namespaces of this host, joined by a veth pair, whose switches are real; with --peer the other end is on another \
-         host. Beside it the numbers of the thesis, and those of iperf3, qperf and sockperf."
+        "Offloads of network interfaces, switched on in steps: everything off; checksums; scatter-gather, TSO and \
+         GSO; GRO. Latency of requests and responses, throughput and CPU load of a stream over a link of 1 Gb/s, \
+         and the same without that limit to a receiver that has little processor time, for messages of 1 B to 64 \
+         KiB. Both ends are in network namespaces of this host, joined by a veth pair, whose switches are real; \
+         with --peer the other end is on another host. Beside it the numbers of the thesis, and those of iperf3, \
+         qperf and sockperf."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {
         Some(
-            "\"Network hardware for business messaging\", tables 4.1.1 and 4.2.1 to 4.2.6, graphs 4.1.1 and 4.2.1 to 4.2.3",
+            "\"Network hardware for business messaging\", tables 4.1.1 and 4.2.1 to 4.2.6, graphs 4.1.1 and 4.2.1 \
+             to 4.2.3",
         )
     }
 

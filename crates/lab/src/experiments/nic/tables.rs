@@ -54,8 +54,8 @@ const VIEWS: [View; 8] = [
     View {
         file: "cpu.svg",
         title: "CPU load over a link of 1 Gb/s (tables 4.2.1 to 4.2.3, graph 4.2.2)",
-        note: "Percent of one processor. Here: both ends together, user, system and softirq of the host or hosts; the thesis: \
-               what netperf says of the sender.",
+        note: "Percent of one processor. Here: both ends together, all that was neither idle nor stolen by the \
+               hypervisor; the thesis: what netperf says of the sender.",
         setting: Setting::Link,
         metric: CPU,
         scale: Scale::Linear,
@@ -64,8 +64,8 @@ const VIEWS: [View; 8] = [
     View {
         file: "weak-throughput.svg",
         title: "Throughput to a weak receiver (tables 4.2.4 to 4.2.6, graph 4.2.3)",
-        note: "Mb/s. Here: no link limits it; the thesis: hosts that are both weak, and 1 Gb/s Ethernet, which ends the gain at \
-               939 Mb/s.",
+        note: "Mb/s. Here: no link limits it; the thesis: hosts that are both weak, and 1 Gb/s Ethernet, which \
+               ends the gain at 939 Mb/s.",
         setting: Setting::Weak,
         metric: THROUGHPUT,
         scale: Scale::Log10,
@@ -74,8 +74,8 @@ const VIEWS: [View; 8] = [
     View {
         file: "weak-cpu.svg",
         title: "CPU load with a weak receiver (tables 4.2.4 to 4.2.6, graph 4.2.3)",
-        note: "Percent. Here: of one processor, the receiving process, which cannot have more than its share and always uses all \
-               of it, as no link ends its work; the thesis: of what there is.",
+        note: "Percent. Here: of one processor, the receiving process, which cannot have more than its share and \
+               uses all of it wherever the sender keeps up, as no link ends its work; the thesis: of what there is.",
         setting: Setting::Weak,
         metric: SERVER,
         scale: Scale::Linear,

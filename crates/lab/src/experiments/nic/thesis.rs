@@ -1,9 +1,9 @@
 //! What was measured in "Network hardware for business messaging", sections 4.1 and 4.2, with netperf between two
 //! hosts and 1 Gb/s Ethernet between them, Linux 2.6.26.
 //!
-//! All cells of these tables can be read in the scan. Headings say MB/s where Mb/s is meant: no more than 949 of them go
-//! through 1 Gb/s. The steps are not named alike everywhere; here they are those of [`Step`](crate::network::step::Step),
-//! of which the thesis has the first three.
+//! All cells of these tables can be read in the scan. Headings say MB/s where Mb/s is meant: no more than 949 of them
+//! go through 1 Gb/s. The steps are not named alike everywhere; here they are those of
+//! [`Step`](crate::network::step::Step), of which the thesis has the first three.
 
 /// Message sizes of all tables: 1 B to 64 KiB in powers of two.
 pub(super) const SIZES: [u64; 17] =
