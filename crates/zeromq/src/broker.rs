@@ -12,9 +12,9 @@
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Result, anyhow, ensure};
 use lab::messaging::{
-    Clock, Contents, Hub, Latencies, Member, Modelled, SERVICES, Violation, answer, ready, report,
+    Contents, Hub, Latencies, Member, Modelled, SERVICES, Violation, answer, ready, repeat, report,
 };
 use zmq::{Context, DEALER, Message, REQ, ROUTER, Socket};
 
@@ -82,17 +82,18 @@ pub(crate) fn clients(order: &Member) -> Result<()> {
             Ok(broker)
         })
         .collect::<Result<_>>()?;
-    let clock = Clock::start()?;
-    let latencies = thread::scope(|scope| {
+    let (latencies, rate) = thread::scope(|scope| {
         let clients: Vec<_> =
-            brokers.into_iter().map(|broker| scope.spawn(move || ask_all(order, &broker, &clock))).collect();
-        let mut all = Latencies::new()?;
+            brokers.into_iter().map(|broker| scope.spawn(move || ask_all(order, &broker))).collect();
+        let (mut all, mut sum) = (Latencies::new()?, 0.0);
         for client in clients {
-            all.merge(&client.join().map_err(|_| anyhow!("a client panicked"))??)?;
+            let (latencies, rate) = client.join().map_err(|_| anyhow!("a client panicked"))??;
+            all.merge(&latencies)?;
+            sum += rate;
         }
-        Ok::<_, anyhow::Error>(all)
+        Ok::<_, anyhow::Error>((all, sum))
     })?;
-    report(&Modelled::of(latencies.count() as f64 / clock.elapsed().as_secs_f64(), &latencies, None)?)
+    report(&Modelled::of(rate, &latencies, None)?)
 }
 
 fn ask(broker: &Socket, service: &str, request: &[u8]) -> Result<Message> {
@@ -101,24 +102,25 @@ fn ask(broker: &Socket, service: &str, request: &[u8]) -> Result<Message> {
 }
 
 /// Asks the services in turn and checks their replies.
-fn ask_all(order: &Member, broker: &Socket, clock: &Clock) -> Result<Latencies> {
+fn ask_all(order: &Member, broker: &Socket) -> Result<(Latencies, f64)> {
     let mut contents = Contents::new(order.size);
     let mut expected = Vec::new();
-    let mut latencies = Latencies::new()?;
-    while clock.elapsed() < order.time() {
-        let number = latencies.count();
+    let measured = repeat(order.time(), |number| {
         let service = number as usize % SERVICES.len();
         let request = contents.message(number);
         let began = Instant::now();
         let reply = ask(broker, SERVICES[service], request)?;
-        latencies.add(began);
+        let time = began.elapsed();
         expected.clear();
         expected.extend_from_slice(request);
         answer(service, &mut expected);
-        if *reply != *expected {
-            bail!(Violation(format!("service {} replied wrongly to request {number}", SERVICES[service])));
-        }
-    }
+        let name = SERVICES[service];
+        ensure!(
+            *reply == *expected,
+            Violation(format!("service {name} replied wrongly to request {number}"))
+        );
+        Ok(time)
+    })?;
     ask(broker, "", b"")?;
-    Ok(latencies)
+    Ok(measured)
 }

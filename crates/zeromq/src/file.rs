@@ -7,9 +7,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use lab::messaging::{
-    CHUNK, Clock, Header, Hub, Latencies, Member, Modelled, ready, report, small_file, verify,
-};
+use lab::messaging::{CHUNK, Header, Hub, Member, Modelled, ready, repeat, report, small_file, verify};
 use zmq::{Context, DEALER, Message, Socket};
 
 use crate::frames::{bind, connect};
@@ -51,13 +49,13 @@ pub(crate) fn sender(order: &Member) -> Result<()> {
     connect(&receiver, &order.address)?;
     let small = small_file(order)?;
     let header = Header::of(small.path())?;
-    let (mut latencies, clock) = (Latencies::new()?, Clock::start()?);
-    while clock.elapsed() < order.time() {
+    let (latencies, _) = repeat(order.time(), |_| {
         let began = Instant::now();
         send(&receiver, small.path(), &header)?;
-        latencies.add(began);
+        let time = began.elapsed();
         expect(&receiver, VERIFIED)?;
-    }
+        Ok(time)
+    })?;
 
     let header = Header::of(&order.file)?;
     let (mut bytes, mut seconds) = (0, 0.0);

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
 use lab::messaging::{
-    Clock, Contents, Hub, Latencies, Member, Modelled, TOPICS, Violation, ready, report, subscribed,
+    Clock, Contents, Hub, Member, Modelled, TOPICS, Violation, ready, repeat, report, subscribed,
 };
 use zmq::{Context, PULL, PUSH, SUB, Socket, XPUB};
 
@@ -87,21 +87,16 @@ pub(crate) fn publisher(order: &Hub) -> Result<()> {
     let contents = Contents::new(order.size);
     let mut publisher = Publisher { order, out, arrivals, contents, published: [0; TOPICS], sent, arrived };
 
-    let mut latencies = Latencies::new()?;
-    let clock = Clock::start()?;
     let topics: Vec<usize> =
         (0..TOPICS).filter(|&topic| subscribers(order, topic).next().is_some()).collect();
-    for &topic in topics.iter().cycle() {
+    let (latencies, _) = repeat(order.time(), |number| {
         let began = Instant::now();
-        publisher.publish(topic)?;
+        publisher.publish(topics[number as usize % topics.len()])?;
         while publisher.outstanding() > 0 {
             publisher.hear()?;
         }
-        latencies.add(began);
-        if clock.elapsed() >= order.time() {
-            break;
-        }
-    }
+        Ok(began.elapsed())
+    })?;
 
     send(&publisher.out, [QUICKLY, ""])?;
     let (clock, before) = (Clock::start()?, publisher.sent.iter().sum::<u64>());

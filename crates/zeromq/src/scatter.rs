@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use lab::messaging::{Clock, Contents, Hub, Latencies, Member, Modelled, Violation, partial, ready, report};
+use lab::messaging::{Contents, Hub, Member, Modelled, Violation, partial, ready, repeat, report};
 use zmq::{Context, DEALER, Message, ROUTER};
 
 use crate::frames::{bind, connect, receive_exactly, send};
@@ -23,10 +23,8 @@ pub(crate) fn root(order: &Hub) -> Result<()> {
     let mut contents = Contents::new(order.size);
     let mut expected = Vec::new();
     let mut results: Vec<Message> = ranks.iter().map(|_| Message::new()).collect();
-    let mut latencies = Latencies::new()?;
-    let clock = Clock::start()?;
-    while clock.elapsed() < order.time() {
-        let first = latencies.count() * order.members as u64;
+    let (latencies, rate) = repeat(order.time(), |round| {
+        let first = round * order.members as u64;
         let began = Instant::now();
         for (number, rank) in (first..).zip(&ranks) {
             send(&workers, [&rank[..], contents.message(number)])?;
@@ -49,9 +47,8 @@ pub(crate) fn root(order: &Hub) -> Result<()> {
                 Violation(format!("worker {rank} returned a wrong result of block {number}"))
             );
         }
-        latencies.add(began);
-    }
-    let rate = latencies.count() as f64 / clock.elapsed().as_secs_f64();
+        Ok(began.elapsed())
+    })?;
     ranks.iter().try_for_each(|rank| send(&workers, [&rank[..], b""]))?;
     report(&Modelled::of(rate, &latencies, None)?)
 }

@@ -91,7 +91,7 @@ pub fn request(end: &mut impl Request, size: usize, time: Duration) -> Result<Me
     loop {
         let began = Instant::now();
         exchange(WARM_UP_ROUND_TRIPS + latencies.count())?;
-        latencies.add(began);
+        latencies.add(began.elapsed());
         if clock.elapsed() >= time {
             break;
         }

@@ -25,7 +25,7 @@ pub use order::{
     Ask, Check, Drive, Hub, Kind, Member, Model, Modelled, Reading, SERVICES, TOPICS, Test, answer, partial,
     subscribed,
 };
-pub use usage::{Clock, Latencies};
+pub use usage::{Clock, Latencies, repeat};
 
 /// How long a program waits for the others.
 pub const PATIENCE: Duration = Duration::from_secs(20);

@@ -62,10 +62,10 @@ impl Latencies {
         Ok(Self(Histogram::new(3)?))
     }
 
-    /// Adds the time since `began`.
-    pub fn add(&mut self, began: Instant) {
+    /// Adds one.
+    pub fn add(&mut self, time: Duration) {
         // Only a time that no 64 bits hold could be refused: the histogram grows.
-        let _ = self.0.record(began.elapsed().as_nanos() as u64);
+        let _ = self.0.record(time.as_nanos() as u64);
     }
 
     /// Adds all of another.
@@ -90,6 +90,29 @@ impl Latencies {
     }
 }
 
+/// Does `turn` again and again for `time`, after a warm-up of half of it, in which the ends of connections find each other.
+/// Each turn is told its number and returns how long it took. Returns these times, and how many turns there were per second.
+///
+/// # Errors
+///
+/// Those of `turn`.
+pub fn repeat(time: Duration, mut turn: impl FnMut(u64) -> Result<Duration>) -> Result<(Latencies, f64)> {
+    let (began, mut warm_up) = (Instant::now(), 0);
+    while began.elapsed() < time / 2 {
+        turn(warm_up)?;
+        warm_up += 1;
+    }
+    let (began, mut latencies) = (Instant::now(), Latencies::new()?);
+    loop {
+        latencies.add(turn(warm_up + latencies.count())?);
+        let elapsed = began.elapsed();
+        if elapsed >= time {
+            let rate = latencies.count() as f64 / elapsed.as_secs_f64();
+            return Ok((latencies, rate));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -103,6 +126,19 @@ mod tests {
         some.merge(&others).unwrap();
         assert_eq!((some.count(), some.quantile(0.5)), (4, Some(1000)));
         assert!(some.quantile(1.0).unwrap() >= 9_000_000);
+    }
+
+    #[test]
+    fn turns_are_numbered_through_and_the_warm_up_does_not_count() {
+        let mut numbers = Vec::new();
+        let turn = |number| {
+            numbers.push(number);
+            Ok(Duration::from_nanos(700))
+        };
+        let (latencies, rate) = repeat(Duration::from_micros(100), turn).unwrap();
+        assert!(numbers.iter().copied().eq(0..numbers.len() as u64));
+        assert!(latencies.count() > 0 && latencies.count() < numbers.len() as u64 && rate > 0.0);
+        assert_eq!(latencies.quantile(1.0), Some(700));
     }
 
     #[test]

@@ -13,12 +13,12 @@
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, anyhow};
+use anyhow::{Context as _, Result, anyhow, ensure};
 use seekwire::mailbox::{Mailbox, RecvError, Selector};
 
 use super::line::{self, Line};
 use crate::messaging::{
-    Clock, Contents, Hub, Latencies, Member, Modelled, SERVICES, Violation, answer, ready, report,
+    Contents, Hub, Latencies, Member, Modelled, SERVICES, Violation, answer, ready, repeat, report,
 };
 
 /// Tag of introductions; above all numbers of services and clients.
@@ -108,22 +108,22 @@ pub(super) fn clients<S: Line>(order: &Member) -> Result<()> {
         })
         .collect::<Result<_>>()?;
     let services = mailboxes.iter().map(services).collect::<Result<Vec<_>>>()?;
-    let clock = Clock::start()?;
-    let latencies = thread::scope(|scope| {
+    let (latencies, rate) = thread::scope(|scope| {
         let clients: Vec<_> = mailboxes
             .iter()
             .zip(&services)
-            .map(|(mailbox, services)| scope.spawn(|| ask(order, mailbox, services, &clock)))
+            .map(|(mailbox, services)| scope.spawn(|| ask(order, mailbox, services)))
             .collect();
-        let mut all = Latencies::new()?;
+        let (mut all, mut sum) = (Latencies::new()?, 0.0);
         for client in clients {
-            all.merge(&client.join().map_err(|_| anyhow!("a client panicked"))??)?;
+            let (latencies, rate) = client.join().map_err(|_| anyhow!("a client panicked"))??;
+            all.merge(&latencies)?;
+            sum += rate;
         }
-        Ok::<_, anyhow::Error>(all)
+        Ok::<_, anyhow::Error>((all, sum))
     })?;
-    let seconds = clock.elapsed().as_secs_f64();
     mailboxes.iter().try_for_each(Mailbox::finish)?;
-    report(&Modelled::of(latencies.count() as f64 / seconds, &latencies, line::traffic(&mailboxes))?)
+    report(&Modelled::of(rate, &latencies, line::traffic(&mailboxes))?)
 }
 
 /// The tags of [`SERVICES`].
@@ -138,28 +138,24 @@ fn services<S: Line>(broker: &Mailbox<S>) -> Result<Vec<u64>> {
 }
 
 /// Asks the services in turn and checks their replies.
-fn ask<S: Line>(order: &Member, broker: &Mailbox<S>, services: &[u64], clock: &Clock) -> Result<Latencies> {
+fn ask<S: Line>(order: &Member, broker: &Mailbox<S>, services: &[u64]) -> Result<(Latencies, f64)> {
     let mut contents = Contents::new(order.size);
     let (mut expected, mut reply) = (Vec::new(), vec![0; order.size]);
-    let mut latencies = Latencies::new()?;
-    while clock.elapsed() < order.time() {
-        let number = latencies.count();
+    repeat(order.time(), |number| {
         let service = number as usize % services.len();
         let request = contents.message(number);
         let began = Instant::now();
         broker.send(services[service], request)?;
         let length = broker.recv(Selector::exact(services[service]), &mut reply)?.len;
-        latencies.add(began);
+        let time = began.elapsed();
         expected.clear();
         expected.extend_from_slice(request);
         answer(service, &mut expected);
-        if reply[..length] != expected {
-            return Err(Violation(format!(
-                "service {} replied wrongly to request {number}",
-                SERVICES[service]
-            ))
-            .into());
-        }
-    }
-    Ok(latencies)
+        let name = SERVICES[service];
+        ensure!(
+            reply[..length] == expected,
+            Violation(format!("service {name} replied wrongly to request {number}"))
+        );
+        Ok(time)
+    })
 }

@@ -10,9 +10,7 @@ use anyhow::{Context as _, Result};
 use seekwire::mailbox::{Mailbox, RecvError, Selector};
 
 use super::line::{self, Line};
-use crate::messaging::{
-    CHUNK, Clock, Header, Hub, Latencies, Member, Modelled, ready, report, small_file, verify,
-};
+use crate::messaging::{CHUNK, Header, Hub, Member, Modelled, ready, repeat, report, small_file, verify};
 
 /// Tags to the receiver.
 const HEADER: u64 = 0;
@@ -51,14 +49,14 @@ pub(super) fn receiver<S: Line>(order: &Hub) -> Result<()> {
 pub(super) fn sender<S: Line>(order: &Member) -> Result<()> {
     let receiver = S::connect(&order.address)?;
     let small = small_file(order)?;
-    let (mut latencies, clock) = (Latencies::new()?, Clock::start()?);
     let header = Header::of(small.path())?;
-    while clock.elapsed() < order.time() {
+    let (latencies, _) = repeat(order.time(), |_| {
         let began = Instant::now();
         send(&receiver, small.path(), &header)?;
-        latencies.add(began);
+        let time = began.elapsed();
         receiver.recv(Selector::exact(VERIFIED), &mut [])?;
-    }
+        Ok(time)
+    })?;
 
     let header = Header::of(&order.file)?;
     let (mut bytes, mut seconds) = (0, 0.0);

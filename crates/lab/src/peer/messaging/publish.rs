@@ -10,7 +10,7 @@ use seekwire::mailbox::{Mailbox, Selector};
 
 use super::line::{self, Line};
 use crate::messaging::{
-    Clock, Contents, Hub, Latencies, Member, Modelled, TOPICS, Violation, ready, report, subscribed,
+    Clock, Contents, Hub, Member, Modelled, TOPICS, Violation, ready, repeat, report, subscribed,
 };
 
 /// Tags above those of topics. To the publisher: subscriptions, and that a message (the last message) has arrived. To the
@@ -52,20 +52,14 @@ pub(super) fn publisher<S: Line>(order: &Hub) -> Result<()> {
     };
     let arrived = |subscriber: &Subscriber<S>| subscriber.mailbox.recv(Selector::exact(ARRIVED), &mut []);
 
-    let mut latencies = Latencies::new()?;
-    let clock = Clock::start()?;
     let topics: Vec<usize> = (0..TOPICS).filter(|&topic| of_topic(topic).next().is_some()).collect();
-    for &topic in topics.iter().cycle() {
+    let (latencies, _) = repeat(order.time(), |number| {
+        let topic = topics[number as usize % topics.len()];
         let began = Instant::now();
         publish(topic, &mut deliveries)?;
-        for subscriber in of_topic(topic) {
-            arrived(subscriber)?;
-        }
-        latencies.add(began);
-        if clock.elapsed() >= order.time() {
-            break;
-        }
-    }
+        of_topic(topic).try_for_each(|subscriber| arrived(subscriber).map(|_| ()))?;
+        Ok(began.elapsed())
+    })?;
 
     for subscriber in &subscribers {
         subscriber.mailbox.send(QUICKLY, b"")?;

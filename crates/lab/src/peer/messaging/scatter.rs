@@ -7,9 +7,7 @@ use anyhow::{Result, ensure};
 use seekwire::mailbox::{Mailbox, RecvError, Selector};
 
 use super::line::{self, Line};
-use crate::messaging::{
-    Clock, Contents, Hub, Latencies, Member, Modelled, Violation, partial, ready, report,
-};
+use crate::messaging::{Contents, Hub, Member, Modelled, Violation, partial, ready, repeat, report};
 
 const RANK: u64 = 0;
 const BLOCK: u64 = 1;
@@ -30,10 +28,8 @@ pub(super) fn root<S: Line>(order: &Hub) -> Result<()> {
 
     let mut contents = Contents::new(order.size);
     let (mut expected, mut result) = (Vec::new(), vec![0; order.size]);
-    let mut latencies = Latencies::new()?;
-    let clock = Clock::start()?;
-    while clock.elapsed() < order.time() {
-        let first = latencies.count() * order.members as u64;
+    let (latencies, rate) = repeat(order.time(), |round| {
+        let first = round * order.members as u64;
         let began = Instant::now();
         for (number, (_, worker)) in (first..).zip(&workers) {
             worker.send(BLOCK, contents.message(number))?;
@@ -48,9 +44,8 @@ pub(super) fn root<S: Line>(order: &Hub) -> Result<()> {
                 Violation(format!("worker {rank} returned a wrong result of block {number}"))
             );
         }
-        latencies.add(began);
-    }
-    let rate = latencies.count() as f64 / clock.elapsed().as_secs_f64();
+        Ok(began.elapsed())
+    })?;
     workers.iter().try_for_each(|(_, worker)| worker.finish())?;
     report(&Modelled::of(rate, &latencies, line::traffic(workers.iter().map(|(_, worker)| worker)))?)
 }
