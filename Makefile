@@ -20,6 +20,9 @@ examplesdir = $(docdir)/examples
 release = $(CARGO_TARGET_DIR)/release
 version = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 
+# The messaging programs of the laboratory over libzmq are built where that is installed. Nothing else needs it.
+zeromq = $(shell pkg-config --exists 'libzmq >= 4.1' 2>/dev/null && echo yes)
+
 .DEFAULT_GOAL := build
 .PHONY: help build demo lab report test lint loom miri fuzz kernel kernel-lab kernel-kasan man install uninstall clean
 
@@ -29,7 +32,8 @@ help: ## Show these targets
 
 build: ## Build the command and the library, optimised
 	scripts/deps build
-	$(CARGO) build --release --locked --workspace
+	$(CARGO) build --release --locked --workspace $(if $(zeromq),,--exclude seekwire-zeromq)
+	@$(if $(zeromq),:,echo "without seekwire-zeromq: libzmq was not found (Debian packages: libzmq3-dev pkgconf)")
 
 demo: ## Run real programs plain and accelerated; report in $(OUT)/demo
 	scripts/deps demo
@@ -86,6 +90,7 @@ install: $(release)/seekwire $(release)/libseekwire.so $(release)/libseekwire.a 
 	install -d "$(bindir)" "$(privdir)" "$(pkgconfigdir)" "$(includedir)" "$(mandir)/man3" "$(mandir)/man7" "$(examplesdir)"
 	install -m 755 $(release)/seekwire "$(bindir)/seekwire"
 	install -m 755 $(release)/libseekwire.so "$(privdir)/libseekwire.so"
+	if [ -x $(release)/seekwire-zeromq ]; then install -m 755 $(release)/seekwire-zeromq "$(privdir)"; fi
 	ln -sf seekwire/libseekwire.so "$(libdir)/libseekwire.so"
 	install -m 644 $(release)/libseekwire.a "$(libdir)/libseekwire.a"
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(version)|' packaging/seekwire.pc.in >"$(pkgconfigdir)/seekwire.pc"
@@ -98,7 +103,7 @@ install: $(release)/seekwire $(release)/libseekwire.so $(release)/libseekwire.a 
 	install -m 644 man/*.7 "$(mandir)/man7"
 
 uninstall: ## Remove exactly what install put there
-	rm -f "$(bindir)/seekwire" "$(privdir)/libseekwire.so" "$(libdir)/libseekwire.so" "$(libdir)/libseekwire.a"
+	rm -f "$(bindir)/seekwire" "$(privdir)/libseekwire.so" "$(privdir)/seekwire-zeromq" "$(libdir)/libseekwire.so" "$(libdir)/libseekwire.a"
 	rm -f "$(pkgconfigdir)/seekwire.pc" "$(includedir)/seekwire.h" "$(examplesdir)/seek.c"
 	rm -f "$(docdir)/LICENSE-MIT" "$(docdir)/LICENSE-APACHE" "$(docdir)/README.md"
 	rm -f "$(mandir)/man1/seekwire.1" "$(mandir)"/man1/seekwire-*.1

@@ -14,6 +14,7 @@ const INSTALLED: [&str; 32] = [
     "lib/libseekwire.so",
     "lib/pkgconfig/seekwire.pc",
     "lib/seekwire/libseekwire.so",
+    "lib/seekwire/seekwire-zeromq",
     "share/doc/seekwire/LICENSE-APACHE",
     "share/doc/seekwire/LICENSE-MIT",
     "share/doc/seekwire/README.md",

@@ -14,6 +14,7 @@ mod handover;
 mod harness;
 mod idle;
 mod installation;
+mod messaging;
 mod netcat;
 mod performance_tools;
 mod python;

@@ -241,6 +241,31 @@ pub(crate) struct LabRun {
     #[arg(long, value_name = "GB", conflicts_with = "repetitions")]
     pub(crate) gigabytes: Option<f64>,
 
+    /// The other host of `nic`, where `seekwire nic serve` runs; by default both are network namespaces here
+    ///
+    /// The settings are those of the interface of this host only. They are put back at the end, at ^C too; after a crash
+    /// `seekwire nic restore IFACE` does it.
+    #[arg(long, value_name = "HOST[:PORT]")]
+    pub(crate) peer: Option<String>,
+
+    /// The interface of this host whose settings `nic` changes, if not the one that leads to the peer
+    #[arg(long, value_name = "IFACE", requires = "peer")]
+    pub(crate) iface: Option<String>,
+
+    /// With --peer: change an interface that carries the default route, too
+    #[arg(long, requires = "peer")]
+    pub(crate) default_route: bool,
+
+    /// Run `nic` in two network namespaces of this host, joined by a veth pair, as it does where no peer is named
+    ///
+    /// It needs the capabilities CAP_SYS_ADMIN and CAP_NET_ADMIN, as with sudo, and leaves nothing behind.
+    #[arg(long, conflicts_with = "peer")]
+    pub(crate) netns: bool,
+
+    /// Processor time of the weak receiver of `nic`, in percent of one processor (cgroup quota)
+    #[arg(long, value_name = "PERCENT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(10..=1000))]
+    pub(crate) weak_cpu: u32,
+
     /// Directory for the results
     #[arg(long, value_name = "DIR", default_value = "out/lab")]
     pub(crate) out: PathBuf,

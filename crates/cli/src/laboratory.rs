@@ -59,6 +59,13 @@ fn run(options: &arguments::LabRun) -> Result<()> {
         rounds: options.rounds.map(|rounds| rounds as usize),
         repetitions: options.repetitions,
         most_bytes: options.gigabytes.map(|gigabytes| (gigabytes.max(0.0) * 1e9) as u64),
+        network: lab::network::Options {
+            // --netns says what is the case where no peer is named.
+            peer: options.peer.clone().filter(|_| !options.netns),
+            interface: options.iface.clone(),
+            default_route: options.default_route,
+            weak_cpu: options.weak_cpu.into(),
+        },
         ..Default::default()
     };
     if options.names.iter().any(|name| name == ALL) {

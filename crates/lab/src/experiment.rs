@@ -13,7 +13,7 @@ use crate::machine::{COMMIT, Machine};
 use crate::outcome::{Drawing, Outcome, ResultFile};
 use crate::output::{Destination, RESULT};
 use crate::progress::Progress;
-use crate::{experiments, library, report};
+use crate::{experiments, library, network, report};
 
 /// Something that can be measured.
 pub trait Experiment: Sync {
@@ -78,6 +78,8 @@ pub struct Options {
     pub library: Option<PathBuf>,
     /// The program that plays the `lab-peer` role (see [`crate::peer`]), if not the running one.
     pub peer: Option<PathBuf>,
+    /// Hosts of network tests.
+    pub network: network::Options,
 }
 
 impl Default for Options {
@@ -90,6 +92,7 @@ impl Default for Options {
             most_bytes: None,
             library: None,
             peer: None,
+            network: network::Options::default(),
         }
     }
 }
@@ -158,6 +161,11 @@ impl<'a> Context<'a> {
     /// Bytes that a value of a message search moves at most: as the user wishes, else one of these two.
     pub fn most_bytes(&self, quick: u64, thorough: u64) -> u64 {
         self.options.most_bytes.unwrap_or(self.pick(quick, thorough))
+    }
+
+    /// Hosts of network tests.
+    pub fn network(&self) -> &network::Options {
+        &self.options.network
     }
 
     /// Where to report progress.

@@ -3,10 +3,12 @@
 //! ```text
 //! demo            the short tour of real programs, for `seekwire demo`
 //! experiments     what is measured: sockets, ring-size, pairs, connections, programs, seek, seek-fragments,
-//!                 mailbox
+//!                 mailbox, nic, zeromq, models
 //!   programs      iperf3, redis, http and sockperf, as pairs of server and client
 //!   bench         two processes of our own that exchange bytes: streambench (C, unmodified) or peer (Rust API)
 //!   search        messages received in another order than they came in, and what that costs the receiver
+//!   network       two hosts, their interfaces, and what passes between them
+//!   messaging     programs that exchange messages over libzmq (of their own) or mailboxes (peer)
 //!   compiled      C programs, compiled when first needed
 //!   limits        what the memory of this machine can do
 //! experiment      options, context, and the way from an experiment to its files
@@ -37,6 +39,8 @@ pub mod launch;
 pub mod library;
 mod limits;
 pub mod machine;
+pub mod messaging;
+pub mod network;
 pub mod outcome;
 mod output;
 pub mod peer;

@@ -30,7 +30,10 @@ fn every_experiment_is_described() {
             "seek",
             "seek-fragments",
             "seek-module",
-            "mailbox"
+            "mailbox",
+            "nic",
+            "zeromq",
+            "models"
         ]
     );
     assert!(experiments().iter().all(|experiment| experiment.about().len() > 40));
@@ -52,10 +55,8 @@ fn connections_are_measured_plain_and_the_missing_library_is_reported() {
         quick: true,
         out: out.path().to_owned(),
         rounds: Some(2),
-        repetitions: None,
-        most_bytes: None,
         library: Some("/nowhere/libseekwire.so".into()),
-        peer: None,
+        ..Options::default()
     };
     let completed = lab::run(&["connections"], &options).unwrap();
     let directory = out.path().join("connections");

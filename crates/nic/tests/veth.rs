@@ -9,6 +9,7 @@ use seekwire_nic::{
     Error, Interface, Kernel, Plan, Profile, Report, Session, Setting, Store, Terms, Value, Verdict,
     left_behind, restore,
 };
+use testbed::Side;
 
 const STAY: Terms = Terms { hold: false, default_route: false };
 const HOLD: Terms = Terms { hold: true, ..STAY };
@@ -34,9 +35,9 @@ fn apply(session: &mut Session<'_>, texts: &[&str]) -> Report {
 
 #[test]
 fn an_interface_shows_its_switches() {
-    with_pair(|| {
+    with_pair(|_| {
         let mut kernel = Kernel::open().unwrap();
-        assert_eq!(kernel.names().unwrap(), ["lo", "veth0", "near"]);
+        assert_eq!(kernel.names().unwrap(), ["lo", "near"]);
         let near = kernel.interface("near").unwrap();
         assert_eq!((near.driver.as_deref(), near.mtu, near.default_route), (Some("veth"), 1500, false));
         assert!(near.features.len() > 40, "{}", near.features.len());
@@ -54,10 +55,12 @@ fn an_interface_shows_its_switches() {
 
 #[test]
 fn every_profile_comes_true_and_the_first_state_comes_back() {
-    with_pair(|| {
+    with_pair(|testbed| {
         let (_directory, store) = store();
         let mut kernel = Kernel::open().unwrap();
-        let (near, far) = (kernel.interface("near").unwrap(), kernel.interface("veth0").unwrap());
+        let near = kernel.interface("near").unwrap();
+        let read = || Kernel::open().unwrap().interface("far").unwrap();
+        let far = testbed.end(Side::Far).run(read).unwrap();
         for profile in Profile::ALL.into_iter().chain([Profile::Baseline]) {
             // Each with a session of its own: only the first saves.
             let mut session = Session::begin(&mut kernel, &store, "near", STAY).unwrap();
@@ -79,7 +82,7 @@ fn every_profile_comes_true_and_the_first_state_comes_back() {
         let report = restore(&mut kernel, &store, "near").unwrap();
         assert!(report.is_complete() && report.along.is_empty(), "{report:#?}");
         assert_eq!(kernel.interface("near").unwrap(), near);
-        assert_eq!(kernel.interface("veth0").unwrap(), far, "the other end was left alone");
+        assert_eq!(testbed.end(Side::Far).run(read).unwrap(), far, "the other end was left alone");
         let error = restore(&mut kernel, &store, "near").unwrap_err();
         assert!(matches!(error, Error::NothingSaved(_)), "{error}");
     });
@@ -87,7 +90,7 @@ fn every_profile_comes_true_and_the_first_state_comes_back() {
 
 #[test]
 fn the_kernel_switches_along_what_was_foreseen() {
-    with_pair(|| {
+    with_pair(|_| {
         let (_directory, store) = store();
         let mut kernel = Kernel::open().unwrap();
         let mut session = Session::begin(&mut kernel, &store, "near", HOLD).unwrap();
@@ -107,7 +110,7 @@ fn the_kernel_switches_along_what_was_foreseen() {
 
 #[test]
 fn what_cannot_be_is_reported_and_the_rest_done() {
-    with_pair(|| {
+    with_pair(|_| {
         let (_directory, store) = store();
         let mut kernel = Kernel::open().unwrap();
         let mut session = Session::begin(&mut kernel, &store, "near", HOLD).unwrap();
@@ -122,7 +125,7 @@ fn what_cannot_be_is_reported_and_the_rest_done() {
 
 #[test]
 fn a_session_that_holds_puts_back_what_it_found() {
-    with_pair(|| {
+    with_pair(|_| {
         let (_directory, store) = store();
         let mut kernel = Kernel::open().unwrap();
         let near = kernel.interface("near").unwrap();
@@ -150,7 +153,7 @@ fn a_session_that_holds_puts_back_what_it_found() {
 
 #[test]
 fn holding_on_top_of_what_stays_goes_back_one_step() {
-    with_pair(|| {
+    with_pair(|_| {
         let (_directory, store) = store();
         let mut kernel = Kernel::open().unwrap();
         let near = kernel.interface("near").unwrap();
@@ -169,7 +172,7 @@ fn holding_on_top_of_what_stays_goes_back_one_step() {
 
 #[test]
 fn a_session_whose_process_died_is_noticed() {
-    with_pair(|| {
+    with_pair(|_| {
         let (_directory, store) = store();
         let mut kernel = Kernel::open().unwrap();
         let near = kernel.interface("near").unwrap();
@@ -190,13 +193,12 @@ fn a_session_whose_process_died_is_noticed() {
 
 #[test]
 fn the_default_route_is_left_alone_unless_it_is_meant() {
-    with_pair(|| {
+    with_pair(|testbed| {
         let (_directory, store) = store();
         let mut kernel = Kernel::open().unwrap();
-        let index = kernel.interface("near").unwrap().index;
-        namespace::add_default_route(index);
+        assert!(!kernel.interface("near").unwrap().default_route);
+        testbed.end(Side::Near).add_default_route().unwrap();
         assert!(kernel.interface("near").unwrap().default_route);
-        assert!(!kernel.interface("veth0").unwrap().default_route, "the other end does not carry it");
         let error = Session::begin(&mut kernel, &store, "near", STAY).map(drop).unwrap_err();
         assert!(error.to_string().contains("--default-route"), "{error}");
         let meant = Terms { default_route: true, ..HOLD };

@@ -2,6 +2,8 @@
 
 mod connections;
 mod mailbox;
+mod models;
+mod nic;
 mod pairs;
 mod programs;
 mod ring_size;
@@ -12,6 +14,7 @@ mod seek_module;
 mod seekable;
 mod sockets;
 pub(crate) mod yasmin;
+mod zeromq;
 
 use std::time::Duration;
 
@@ -37,6 +40,9 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &seek_fragments::SeekFragments,
         &seek_module::SeekModule,
         &mailbox::Mailbox,
+        &nic::Nic,
+        &zeromq::Zeromq,
+        &models::Models,
     ]
 }
 

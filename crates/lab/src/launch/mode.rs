@@ -71,6 +71,14 @@ pub struct Traffic {
     pub tcp: u64,
 }
 
+impl Traffic {
+    /// What was moved after `earlier`.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self { ring: self.ring - earlier.ring, tcp: self.tcp - earlier.tcp }
+    }
+}
+
 impl AddAssign for Traffic {
     fn add_assign(&mut self, other: Self) {
         self.ring += other.ring;

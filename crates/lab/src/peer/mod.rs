@@ -7,7 +7,10 @@
 //! lab-peer drive --tcp ADDRESS:PORT [--api std|stream|in-place] --test OPERATION:SIZE:MILLISECONDS ...
 //! ```
 //!
+//! `lab-peer gauge-serve ADDRESS:PORT` and `lab-peer gauge-drive` are the ends of network tests, whose orders are JSON, too.
+//!
 //! `lab-peer search-send` and `lab-peer search-receive` are the ends of a message search; their orders are JSON.
+//! `lab-peer mailbox` plays the messaging programs (see [`crate::messaging`]) over mailboxes.
 //!
 //! `stream` copies messages into and out of a Seekwire stream, `in-place` writes and reads them where they are, and `std`
 //! (the default) uses `std::net`, which shows what Rust itself costs.
@@ -15,6 +18,8 @@
 mod accelerated;
 mod channel;
 mod drive;
+mod gauge;
+mod messaging;
 mod options;
 mod search;
 mod serve;
@@ -35,7 +40,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("lab-peer: {error:#}");
+            crate::messaging::complain("lab-peer", &error);
             ExitCode::FAILURE
         }
     }
@@ -50,6 +55,15 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
     };
     if let Some(search) = search {
         return search(arguments.nth(1).and_then(|order| order.into_string().ok()));
+    }
+    match arguments.peek().and_then(|argument| argument.to_str()) {
+        Some("gauge-serve") => {
+            let address = arguments.nth(1).and_then(|address| address.into_string().ok());
+            return gauge::serve(address, &mut std::io::stdout());
+        }
+        Some("gauge-drive") => return gauge::drive(std::io::stdin().lock(), &mut std::io::stdout()),
+        Some("mailbox") => return messaging::play(arguments.skip(1)),
+        _ => {}
     }
     let options = Options::parse(arguments)?;
     match options.api {

@@ -1,0 +1,154 @@
+//! `seekwire lab run nic` between namespaces that it makes itself, and between two hosts, which are namespaces, too.
+
+#![forbid(unsafe_code)]
+
+#[path = "../../nic/tests/namespace/mod.rs"]
+mod namespace;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use namespace::with_pair;
+use nic::{Interface, Kernel};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+use testbed::{Side, Testbed};
+
+const SEEKWIRE: &str = env!("CARGO_BIN_EXE_seekwire");
+const STEPS: [&str; 4] = ["everything off", "checksums", "+ TSO, GSO, SG", "+ GRO"];
+
+fn command(out: &Path, words: &[&str]) -> Command {
+    let mut command = Command::new(SEEKWIRE);
+    command.args(["lab", "run", "nic", "--quick", "--out"]).arg(out).args(words);
+    command
+}
+
+fn result(out: &Path) -> Value {
+    serde_json::from_str(&fs::read_to_string(out.join("nic/result.json")).unwrap()).unwrap()
+}
+
+/// The readings of a step, if it was measured.
+fn spread<'a>(result: &'a Value, case: &str, step: &str, metric: &str) -> Option<&'a Value> {
+    let rows = result["rows"].as_array().unwrap();
+    let found =
+        rows.iter().find(|row| row["case"] == case && row["variant"] == step && row["metric"] == metric)?;
+    Some(&found["spread"])
+}
+
+fn titles(result: &Value) -> Vec<&str> {
+    let tables = result["tables"].as_array().unwrap();
+    tables.iter().map(|table| table["title"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn namespaces_are_measured_in_all_steps_and_compared_with_the_thesis() {
+    // It makes its own; this is to see whether it may.
+    with_pair(|_| {
+        let out = tempfile::tempdir().unwrap();
+        let output = command(out.path(), &["--netns"]).output().unwrap();
+        let (errors, printed) =
+            (String::from_utf8_lossy(&output.stderr), String::from_utf8_lossy(&output.stdout));
+        assert!(output.status.success(), "{errors}");
+        let result = result(out.path());
+        for row in result["rows"].as_array().unwrap().iter().filter(|row| row["variant"] != "iperf3") {
+            assert!(row["error"].is_null(), "{row}");
+        }
+        for step in STEPS {
+            for size in ["1 B", "64 B", "1 KiB", "4 KiB", "16 KiB", "64 KiB"] {
+                let cases = [
+                    (
+                        "request/response",
+                        &["one-way latency", "round trip p50", "round trip p99", "round trip p99.9"][..],
+                    ),
+                    (
+                        "stream",
+                        &["throughput", "CPU load", "CPU load, softirq", "CPU of the client", "CPU time"],
+                    ),
+                    ("stream, weak receiver", &["throughput", "CPU of the server"]),
+                ];
+                for (setting, metrics) in cases {
+                    for metric in metrics {
+                        let spread = spread(&result, &format!("{setting}, {size}"), step, metric).unwrap();
+                        assert_eq!(spread["n"], 2, "{setting}, {size}, {step}, {metric}");
+                    }
+                }
+            }
+        }
+        let titles = titles(&result);
+        assert_eq!(titles[0], "Findings");
+        for table in ["4.1.1", "4.2.1 to 4.2.3, graph 4.2.1", "graph 4.2.2", "4.2.4 to 4.2.6, graph 4.2.3"] {
+            assert!(titles.iter().any(|title| title.contains(table)), "{table}: {titles:?}");
+        }
+        // Ours of four steps, and the thesis' of three.
+        let latency = &result["tables"][1];
+        let last = latency["rows"].as_array().unwrap().last().unwrap().as_array().unwrap();
+        assert_eq!((last.len(), &last[5], &last[7]), (8, &859.55.into(), &727.87.into()), "{last:?}");
+        for key in ["offload_throughput_ratio_weak_cpu_64k", "offload_cpu_ratio_64k", "latency_64k_ratio"] {
+            assert!(
+                result["summary"][key].as_f64().unwrap() > 0.0 && printed.contains(key),
+                "{key}: {printed}"
+            );
+        }
+        let has_iperf3 = spread(&result, "throughput of other programs, 64 KiB", "iperf3", "throughput");
+        assert_eq!(result["summary"]["iperf3_agreement"].is_number(), has_iperf3.is_some());
+        for plot in ["latency", "throughput", "cpu", "weak-throughput", "weak-cpu", "weak-cpu-time"] {
+            let svg = fs::read_to_string(out.path().join(format!("nic/{plot}.svg"))).unwrap();
+            assert!(svg.contains("+ GRO") && !svg.contains("NaN"), "{plot}");
+        }
+        assert!(fs::read_to_string(out.path().join("nic/report.html")).unwrap().contains("Findings"));
+    });
+}
+
+/// A server at the far end, and its address.
+fn serve(testbed: &Testbed) -> (Child, String) {
+    let mut command = Command::new(SEEKWIRE);
+    command.args(["lab-peer", "gauge-serve", "0.0.0.0:0"]).stdout(Stdio::piped());
+    let far = testbed.end(Side::Far);
+    let mut server = far.spawn(&mut command).unwrap();
+    let line = BufReader::new(server.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+    let port = line.strip_prefix("ready ").unwrap();
+    (server, format!("{}:{port}", far.address()))
+}
+
+fn near() -> Interface {
+    Kernel::open().unwrap().interface("near").unwrap()
+}
+
+#[test]
+fn with_a_peer_only_the_interface_here_is_set_and_it_is_put_back() {
+    with_pair(|testbed| {
+        let out = tempfile::tempdir().unwrap();
+        let before = near();
+        let (mut server, address) = serve(testbed);
+        let output = command(out.path(), &["--rounds", "1", "--peer", &address]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        assert_eq!(near(), before);
+        let result = result(out.path());
+        for step in STEPS {
+            assert!(spread(&result, "request/response, 1 KiB", step, "one-way latency").is_some(), "{step}");
+            assert!(spread(&result, "stream, 64 KiB", step, "CPU load").is_some(), "{step}");
+        }
+        assert_eq!(spread(&result, "stream, weak receiver, 64 KiB", STEPS[0], "throughput"), None);
+        let why = result["parameters"]["weak receiver"].as_str().unwrap();
+        assert!(why.contains("not measured"), "{why}");
+
+        // ^C in the middle.
+        let mut running = command(out.path(), &["--peer", &address]).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(running.stderr.take().unwrap()).lines().map(Result::unwrap);
+        assert!(lines.any(|line| line.contains("round 1/")), "it ended early");
+        kill_process(Pid::from_child(&running), Signal::INT).unwrap();
+        let rest: Vec<String> = lines.collect();
+        assert_eq!(running.wait().unwrap().code(), Some(1), "{rest:?}");
+        assert!(rest.last().unwrap().contains("interrupted"), "{rest:?}");
+        assert_eq!(near(), before);
+
+        testbed.end(Side::Near).add_default_route().unwrap();
+        let output = command(out.path(), &["--peer", &address]).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && errors.contains("--default-route"), "{errors}");
+        server.kill().unwrap();
+        server.wait().unwrap();
+    });
+}

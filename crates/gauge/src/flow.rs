@@ -1,0 +1,193 @@
+//! The bytes of a test, at both ends.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use crate::error::Error;
+use crate::pattern::Pattern;
+use crate::socket;
+use crate::test::{Kind, Test};
+
+/// Bytes that the receiver of a stream asks for at once.
+const BULK: usize = 128 << 10;
+
+/// Longest time that the histogram tells from longer ones, in nanoseconds: 100 s.
+const LONGEST: u64 = 100_000_000_000;
+
+/// One end of a data connection.
+pub(crate) struct Flow<'a> {
+    stream: &'a TcpStream,
+    pattern: Pattern,
+    size: usize,
+    verify: bool,
+    /// Written by one thread; another may look how far it is.
+    received: AtomicU64,
+    sent: AtomicU64,
+}
+
+impl<'a> Flow<'a> {
+    pub(crate) fn new(stream: &'a TcpStream, test: &Test) -> io::Result<Self> {
+        socket::limit(stream)?;
+        stream.set_nodelay(test.kind == Kind::RequestResponse)?;
+        let pattern = Pattern::new(test.size.max(BULK));
+        let [received, sent] = [AtomicU64::new(0), AtomicU64::new(0)];
+        Ok(Self { stream, pattern, size: test.size, verify: test.verify, received, sent })
+    }
+
+    /// Bytes received so far.
+    pub(crate) fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// Bytes sent so far.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
+    }
+
+    /// The server's part, until the client ends its direction or `stop` is set. The connection is ended, too.
+    pub(crate) fn serve(&self, kind: Kind, stop: &AtomicBool) -> Result<(), Error> {
+        let mut buffer = self.buffer(kind);
+        let served = match kind {
+            Kind::RequestResponse => self.respond(&mut buffer),
+            Kind::Stream => self.drain(&mut buffer),
+            Kind::StreamBack => self.pour(|| !stop.load(Ordering::Relaxed)),
+        };
+        // The client waits for it; without, if the connection is gone.
+        let how = if served.is_ok() { Shutdown::Write } else { Shutdown::Both };
+        let _ = self.stream.shutdown(how);
+        served
+    }
+
+    /// The client's part for some time, but one message at least. With `round_trips` each is recorded there.
+    pub(crate) fn drive(
+        &self,
+        kind: Kind,
+        time: Duration,
+        round_trips: Option<&mut Histogram<u64>>,
+    ) -> Result<Duration, Error> {
+        if time.is_zero() {
+            return Ok(time);
+        }
+        let start = Instant::now();
+        let is_early = || start.elapsed() < time;
+        let mut buffer = self.buffer(kind);
+        match kind {
+            Kind::RequestResponse => self.request(start, time, &mut buffer, round_trips)?,
+            Kind::Stream => self.pour(is_early)?,
+            Kind::StreamBack => {
+                while self.receive_some(&mut buffer)? > 0 {
+                    if !is_early() {
+                        return Ok(start.elapsed());
+                    }
+                }
+                return Err(ended_early());
+            }
+        }
+        Ok(start.elapsed())
+    }
+
+    /// Ends this direction and takes what still comes, to the end of the other one.
+    pub(crate) fn finish(&self) -> Result<(), Error> {
+        self.drain(&mut vec![0; BULK])
+    }
+
+    fn buffer(&self, kind: Kind) -> Vec<u8> {
+        vec![0; if kind == Kind::RequestResponse { self.size } else { BULK }]
+    }
+
+    fn request(
+        &self,
+        start: Instant,
+        time: Duration,
+        buffer: &mut [u8],
+        mut round_trips: Option<&mut Histogram<u64>>,
+    ) -> Result<(), Error> {
+        let mut last = start;
+        while last - start < time {
+            self.send_message()?;
+            if !self.receive_message(buffer)? {
+                return Err(ended_early());
+            }
+            // One look at the clock for each: the next request begins where this one has ended.
+            let now = Instant::now();
+            if let Some(histogram) = round_trips.as_deref_mut() {
+                let nanoseconds = u64::try_from((now - last).as_nanos()).unwrap_or(u64::MAX);
+                histogram.saturating_record(nanoseconds.max(1));
+            }
+            last = now;
+        }
+        Ok(())
+    }
+
+    fn respond(&self, buffer: &mut [u8]) -> Result<(), Error> {
+        while self.receive_message(buffer)? {
+            self.send_message()?;
+        }
+        Ok(())
+    }
+
+    fn pour(&self, more: impl Fn() -> bool) -> Result<(), Error> {
+        loop {
+            self.send_message()?;
+            if !more() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn drain(&self, buffer: &mut [u8]) -> Result<(), Error> {
+        while self.receive_some(buffer)? > 0 {}
+        Ok(())
+    }
+
+    fn send_message(&self) -> Result<(), Error> {
+        let sent = self.sent();
+        let mut stream = self.stream;
+        stream.write_all(self.pattern.piece(sent, self.size))?;
+        self.sent.store(sent + self.size as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// False: the other end has ended its direction, between two messages.
+    fn receive_message(&self, message: &mut [u8]) -> Result<bool, Error> {
+        let mut filled = 0;
+        while filled < message.len() {
+            match self.receive_some(&mut message[filled..])? {
+                0 if filled == 0 => return Ok(false),
+                0 => return Err(ended_early()),
+                some => filled += some,
+            }
+        }
+        Ok(true)
+    }
+
+    /// 0: the other end has ended its direction.
+    fn receive_some(&self, buffer: &mut [u8]) -> Result<usize, Error> {
+        let mut stream = self.stream;
+        let some = loop {
+            match stream.read(buffer) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                read => break read?,
+            }
+        };
+        let received = self.received();
+        if self.verify {
+            self.pattern.check(received, &buffer[..some])?;
+        }
+        self.received.store(received + some as u64, Ordering::Relaxed);
+        Ok(some)
+    }
+}
+
+/// For times in nanoseconds, to three digits.
+pub(crate) fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LONGEST, 3).unwrap_or_else(|_| unreachable!("the bounds are good"))
+}
+
+fn ended_early() -> Error {
+    Error::Gone(io::Error::new(ErrorKind::UnexpectedEof, "its connection ended in the middle of the test"))
+}

@@ -1,0 +1,115 @@
+//! Lines on a socket, read without taking a byte of what comes after.
+
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::TcpStream;
+use std::time::Instant;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Longest line, in bytes, with its end.
+const MOST: usize = 4096;
+
+/// The next line, understood. None: the other end has nothing more to say.
+///
+/// # Errors
+///
+/// `TimedOut` at `deadline`, however slowly bytes trickle in; `InvalidData` for what is too long or not understood;
+/// `UnexpectedEof` for half a line.
+pub(crate) fn receive<T: DeserializeOwned>(
+    mut stream: &TcpStream,
+    deadline: Instant,
+) -> io::Result<Option<T>> {
+    let mut line = Vec::new();
+    let mut chunk = [0; MOST];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        let seen = match stream.peek(&mut chunk) {
+            Ok(seen) => seen,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(ErrorKind::TimedOut.into()),
+            Err(error) => return Err(error),
+        };
+        match seen {
+            0 if line.is_empty() => return Ok(None),
+            0 => return Err(ErrorKind::UnexpectedEof.into()),
+            _ => {}
+        }
+        let end = chunk[..seen].iter().position(|byte| *byte == b'\n');
+        let taken = end.map_or(seen, |end| end + 1);
+        if line.len() + taken > MOST {
+            return Err(io::Error::new(ErrorKind::InvalidData, "a line is too long"));
+        }
+        stream.read_exact(&mut chunk[..taken])?;
+        line.extend_from_slice(&chunk[..taken]);
+        if end.is_some() {
+            let understood = serde_json::from_slice(&line);
+            return understood.map(Some).map_err(|error| io::Error::new(ErrorKind::InvalidData, error));
+        }
+    }
+}
+
+/// Sends one line, in one call.
+pub(crate) fn send<T: Serialize>(mut stream: &TcpStream, message: &T) -> io::Result<()> {
+    let mut line = serde_json::to_vec(message)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    use super::*;
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        (near, listener.accept().unwrap().0)
+    }
+
+    fn soon() -> Instant {
+        Instant::now() + Duration::from_secs(10)
+    }
+
+    #[test]
+    fn what_follows_a_line_stays() {
+        let (near, mut far) = pair();
+        far.write_all(b"[1,2]\n\"x\"\nrest").unwrap();
+        drop(far);
+        assert_eq!(receive::<Vec<u8>>(&near, soon()).unwrap(), Some(vec![1, 2]));
+        assert_eq!(receive::<String>(&near, soon()).unwrap().as_deref(), Some("x"));
+        let mut rest = String::new();
+        (&near).read_to_string(&mut rest).unwrap();
+        assert_eq!(rest, "rest");
+        assert_eq!(receive::<String>(&near, soon()).unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_no_line_is_an_error() {
+        for (sent, kind) in [
+            (b"GET / HTTP/1.1\r\n".to_vec(), ErrorKind::InvalidData),
+            (vec![b'['; MOST + 1], ErrorKind::InvalidData),
+            (b"\xff\xfe\n".to_vec(), ErrorKind::InvalidData),
+            (b"\"half".to_vec(), ErrorKind::UnexpectedEof),
+        ] {
+            let (near, mut far) = pair();
+            far.write_all(&sent).unwrap();
+            drop(far);
+            assert_eq!(receive::<String>(&near, soon()).unwrap_err().kind(), kind, "{sent:?}");
+        }
+    }
+
+    #[test]
+    fn half_a_line_is_not_waited_for_longer_than_the_deadline() {
+        let (near, mut far) = pair();
+        far.write_all(b"\"half").unwrap();
+        let error = receive::<String>(&near, Instant::now() + Duration::from_millis(20)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::TimedOut);
+    }
+}

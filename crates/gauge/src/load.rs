@@ -1,0 +1,191 @@
+//! What a test costs the CPUs of a host: getrusage(2) of the process, and `/proc/stat` (proc(5)) for what the kernel
+//! does outside of any process, which is where most of the work of an interface is done.
+
+use std::fs;
+use std::time::Instant;
+
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike;
+use serde::{Deserialize, Serialize};
+
+/// What happened on one host between the start and the end of a test.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Load {
+    /// Between start and end, in seconds.
+    pub seconds: f64,
+    /// CPU time of the process and all its threads in user mode, in seconds.
+    pub user: f64,
+    /// The same in the kernel.
+    pub system: f64,
+    /// Of the whole host; none: `/proc/stat` cannot be read, or not one tick has passed.
+    pub machine: Option<Machine>,
+}
+
+/// What the CPUs of a host did, each part a fraction (0 to 1) of the time of all of them together. What is missing
+/// from 1 was stolen by the hypervisor. The kernel counts in ticks of usually 10 ms.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Machine {
+    /// Programs.
+    pub user: f64,
+    /// The kernel on behalf of programs.
+    pub system: f64,
+    /// Interrupts and softirqs: packets that come in, timers.
+    pub softirq: f64,
+    /// Nothing.
+    pub idle: f64,
+    /// How many CPUs: 1 to 65536.
+    pub cpus: u32,
+}
+
+impl Load {
+    /// CPU time of the process over time: 1 is one CPU.
+    #[must_use]
+    pub fn process(&self) -> f64 {
+        (self.user + self.system) / self.seconds
+    }
+
+    /// Whether it can be true; it may have come from another host.
+    pub(crate) fn is_plausible(&self) -> bool {
+        let is_time = |seconds: f64| (0.0..1e9).contains(&seconds);
+        let machine = self.machine.is_none_or(|machine| {
+            let parts = [machine.user, machine.system, machine.softirq, machine.idle];
+            parts.iter().all(|part| (0.0..=1.0).contains(part)) && (1..=65_536).contains(&machine.cpus)
+        });
+        self.seconds > 0.0 && [self.seconds, self.user, self.system].into_iter().all(is_time) && machine
+    }
+}
+
+impl Machine {
+    /// The fraction of the time in which CPUs did something.
+    #[must_use]
+    pub fn busy(&self) -> f64 {
+        self.user + self.system + self.softirq
+    }
+}
+
+/// One moment.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Moment {
+    at: Instant,
+    user: f64,
+    system: f64,
+    ticks: Option<Ticks>,
+}
+
+impl Moment {
+    pub(crate) fn now() -> Self {
+        let at = Instant::now();
+        let ticks = fs::read_to_string("/proc/stat").ok().and_then(|text| Ticks::parse(&text));
+        // It fails for no valid argument.
+        let (user, system) = getrusage(UsageWho::RUSAGE_SELF).map_or((0.0, 0.0), |usage| {
+            let seconds = |time: nix::sys::time::TimeVal| time.num_microseconds() as f64 / 1e6;
+            (seconds(usage.user_time()), seconds(usage.system_time()))
+        });
+        Self { at, user, system, ticks }
+    }
+
+    /// From then to `end`.
+    pub(crate) fn until(&self, end: &Self) -> Load {
+        Load {
+            seconds: (end.at - self.at).as_secs_f64(),
+            user: end.user - self.user,
+            system: end.system - self.system,
+            machine: self.ticks.zip(end.ticks).and_then(|(start, end)| start.until(&end)),
+        }
+    }
+}
+
+/// The first line of `/proc/stat`: ticks since the start of the host, summed over its CPUs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Ticks {
+    /// user, nice, system, idle, iowait, irq, softirq, steal; guests are part of user.
+    parts: [u64; 8],
+    cpus: u32,
+}
+
+impl Ticks {
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.lines().next()?.strip_prefix("cpu ")?.split_ascii_whitespace();
+        let mut parts = [0; 8];
+        for part in &mut parts {
+            *part = words.next()?.parse().ok()?;
+        }
+        let is_cpu = |line: &&str| {
+            line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+        };
+        Some(Self { parts, cpus: u32::try_from(text.lines().filter(is_cpu).count()).ok()? })
+    }
+
+    fn until(&self, end: &Self) -> Option<Machine> {
+        // Idle and iowait of a CPU may go backwards (proc(5)).
+        let passed: [u64; 8] = std::array::from_fn(|part| end.parts[part].saturating_sub(self.parts[part]));
+        let all: u64 = passed.iter().sum();
+        let [user, nice, system, idle, iowait, irq, softirq, _steal] = passed;
+        let fraction = |ticks: u64| ticks as f64 / all as f64;
+        (all > 0).then(|| Machine {
+            user: fraction(user + nice),
+            system: fraction(system),
+            softirq: fraction(irq + softirq),
+            idle: fraction(idle + iowait),
+            cpus: end.cpus,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEFORE: &str = "cpu  100 10 50 1000 5 1 20 7 0 0\ncpu0 50 5 25 500 2 0 10 3 0 0\n\
+                          cpu1 50 5 25 500 3 1 10 4 0 0\nintr 1 2\nctxt 5\n";
+
+    #[test]
+    fn fractions_are_of_all_time() {
+        let before = Ticks::parse(BEFORE).unwrap();
+        let after = Ticks::parse("cpu  110 20 80 1030 5 2 29 17 0 0\ncpu0 1\ncpu1 1\n").unwrap();
+        assert_eq!((before.cpus, before.until(&before)), (2, None));
+        // 100 ticks in all, 10 of them stolen.
+        let machine = before.until(&after).unwrap();
+        assert_eq!((machine.user, machine.system, machine.softirq, machine.idle), (0.2, 0.3, 0.1, 0.3));
+        assert!((machine.busy() - 0.6).abs() < 1e-12);
+    }
+
+    #[test]
+    fn nonsense_is_not_ticks() {
+        for text in ["", "cpu  1 2 3", "cpu  1 2 3 4 5 6 7 x", "intr 1 2 3 4 5 6 7 8"] {
+            assert_eq!(Ticks::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn time_that_is_spent_is_counted() {
+        let start = Moment::now();
+        let mut end = Moment::now();
+        let mut sum = 0u64;
+        while start.until(&end).user + start.until(&end).system == 0.0 {
+            sum = std::hint::black_box(sum + 1);
+            end = Moment::now();
+        }
+        let load = start.until(&end);
+        assert!(load.is_plausible() && load.process() > 0.0, "{load:?}");
+    }
+
+    #[test]
+    fn what_cannot_be_is_not_plausible() {
+        let machine = Machine { user: 0.5, system: 0.5, softirq: 0.0, idle: 0.0, cpus: 2 };
+        let good = Load { seconds: 1.0, user: 0.5, system: 0.0, machine: Some(machine) };
+        assert!(good.is_plausible());
+        for bad in [
+            Load { seconds: 0.0, ..good },
+            Load { seconds: f64::NAN, ..good },
+            Load { user: -1.0, ..good },
+            Load { system: f64::INFINITY, ..good },
+            Load { machine: Some(Machine { user: 1.5, ..machine }), ..good },
+            Load { machine: Some(Machine { cpus: 0, ..machine }), ..good },
+        ] {
+            assert!(!bad.is_plausible(), "{bad:?}");
+        }
+    }
+}

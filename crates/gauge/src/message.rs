@@ -1,0 +1,111 @@
+//! What the two ends say to each other, a line of JSON each.
+//!
+//! ```text
+//! control   client: hello   server: welcome                      once
+//!           client: test    server: ready with a token           for each test
+//! data      client: data with that token   server: go            then the bytes of the test
+//! control   client: mark    server: marked                       the warm-up is over
+//! data      the client ends its direction, the server its own
+//! control   client: finish  server: done, or failed
+//! ```
+//!
+//! In place of any answer the server may say `refused`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::load::Load;
+use crate::test::Test;
+
+/// Both ends must have the same.
+pub(crate) const VERSION: u32 = 1;
+
+/// What it is called, so that it is no other server that answers.
+pub(crate) const NAME: &str = "seekwire-gauge";
+
+/// From the client to the server.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) enum Ask {
+    /// First on a control connection.
+    Hello {
+        protocol: String,
+        version: u32,
+    },
+    /// First and last on a data connection.
+    Data {
+        token: String,
+    },
+    Test(Test),
+    Mark,
+    Finish,
+}
+
+/// From the server to the client.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) enum Answer {
+    Welcome {
+        protocol: String,
+        version: u32,
+    },
+    Ready {
+        token: String,
+    },
+    Go,
+    Marked,
+    Done(Account),
+    /// The test, or the connection, is not taken.
+    Refused {
+        reason: String,
+    },
+    /// The test was begun.
+    Failed {
+        reason: String,
+    },
+}
+
+/// What the server has counted.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Account {
+    /// Bytes on the data connection.
+    pub(crate) received: u64,
+    pub(crate) sent: u64,
+    /// Of `received`, those since the mark.
+    pub(crate) since_mark: u64,
+    /// From the mark to the end.
+    pub(crate) load: Load,
+}
+
+/// `reason` of somebody else, fit to be shown: one line, not too long.
+pub(crate) fn shown(reason: &str) -> String {
+    reason.chars().take(300).map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_stranger_says_is_not_understood() {
+        for line in [
+            "{}",
+            "null",
+            "\"hello\"",
+            r#"{"hello":{"protocol":"x"}}"#,
+            r#"{"hello":{"protocol":"x","version":-1}}"#,
+            r#"{"hello":{"protocol":"x","version":1,"more":1}}"#,
+            r#"{"mark":1}"#,
+            r#"{"shell":"ls"}"#,
+        ] {
+            assert!(serde_json::from_str::<Ask>(line).is_err(), "{line}");
+        }
+        assert_eq!(serde_json::from_str::<Ask>("\"mark\"").unwrap(), Ask::Mark);
+    }
+
+    #[test]
+    fn words_of_others_cannot_move_the_cursor() {
+        assert_eq!(shown("no\x1b[2J\nmore"), "no [2J more");
+        assert_eq!(shown(&"x".repeat(5000)).len(), 300);
+    }
+}

@@ -1,0 +1,349 @@
+//! The end that others use: it accepts connections, keeps the limits, and stops.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fmt::Display;
+use std::io;
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+
+use crate::error::Error;
+use crate::message::{Answer, Ask, NAME, VERSION, shown};
+use crate::test::Test;
+use crate::{lines, session, socket};
+
+/// Connections that have not yet said what they are, at once; more are closed.
+const STRANGERS: usize = 32;
+/// How long they may take to say it.
+const INTRODUCTION: Duration = Duration::from_secs(5);
+
+/// What a server takes upon itself. The sizes and times of tests are limited by [`Test`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Clients at once.
+    pub clients: usize,
+    /// Tests at once. With more than one they disturb each other, and the CPU time of one is in the reading of
+    /// another. Each uses at most about 32 MiB.
+    pub tests: usize,
+    /// How long a client may be without a test.
+    pub idle: Duration,
+}
+
+impl Default for Limits {
+    /// 8 clients, one test at once, two minutes.
+    fn default() -> Self {
+        Self { clients: 8, tests: 1, idle: Duration::from_secs(120) }
+    }
+}
+
+/// What a server has to tell.
+#[derive(Debug)]
+pub enum Event<'a> {
+    /// A test begins.
+    Begun {
+        /// The client.
+        peer: SocketAddr,
+        /// What is measured.
+        test: &'a Test,
+    },
+    /// A test was run to its end.
+    Tested {
+        /// The client.
+        peer: SocketAddr,
+        /// What was measured.
+        test: &'a Test,
+        /// Bytes received and sent.
+        bytes: u64,
+    },
+    /// A client, or somebody who is none, was refused.
+    Refused {
+        /// Who.
+        peer: SocketAddr,
+        /// What was said to him.
+        reason: &'a str,
+    },
+    /// A client has gone, or was given up, in the middle of something.
+    Failed {
+        /// The client.
+        peer: SocketAddr,
+        /// Why.
+        error: &'a Error,
+    },
+}
+
+impl Display for Event<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Begun { peer, test } => write!(f, "{peer}: {}, {} bytes each: begun", test.kind, test.size),
+            Self::Tested { peer, test, bytes } => {
+                write!(f, "{peer}: {}, {} bytes each, {bytes} bytes in all", test.kind, test.size)
+            }
+            Self::Refused { peer, reason } => write!(f, "{peer}: refused: {reason}"),
+            Self::Failed { peer, error } => write!(f, "{peer}: {error}"),
+        }
+    }
+}
+
+/// A listening socket. Threads may share it, but only one can serve at a time.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    address: SocketAddr,
+    limits: Limits,
+    stop: Stop,
+}
+
+/// Ends [`Server::serve`], from any thread.
+#[derive(Debug, Clone)]
+pub struct Stop(Arc<OwnedFd>);
+
+impl Stop {
+    /// The server closes all its connections, and `serve` returns; one that is called later returns at once.
+    pub fn stop(&self) {
+        // It fails only where it has been said 2^64 times.
+        let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
+    }
+}
+
+impl Server {
+    /// Listens on the first address of a name where that is possible; port 0 is any that is free.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Address`], [`Error::Listen`], [`Error::Host`].
+    pub fn bind(address: impl ToSocketAddrs + Display) -> Result<Self, Error> {
+        let unknown = |source| Error::Address { address: address.to_string(), source };
+        let mut bound = Err(io::Error::new(io::ErrorKind::NotFound, "it has no address"));
+        for address in address.to_socket_addrs().map_err(unknown)? {
+            bound = socket::listen(address);
+            if bound.is_ok() {
+                break;
+            }
+        }
+        let listener = bound.map_err(|source| Error::Listen { address: address.to_string(), source })?;
+        Self::new(listener, Limits::default())
+    }
+
+    /// Serves on a listener that there is already, perhaps of another network namespace.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Host`].
+    pub fn new(listener: TcpListener, limits: Limits) -> Result<Self, Error> {
+        let prepare = || {
+            socket::prepare(&listener)?;
+            listener.set_nonblocking(true)?;
+            let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+            Ok((listener.local_addr()?, Stop(Arc::new(stop))))
+        };
+        let (address, stop) = prepare().map_err(Error::host("cannot prepare the listening socket"))?;
+        Ok(Self { listener, address, limits, stop })
+    }
+
+    /// The same with other limits.
+    #[must_use]
+    pub fn limited(self, limits: Limits) -> Self {
+        Self { limits, ..self }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What ends it.
+    #[must_use]
+    pub fn stop(&self) -> Stop {
+        self.stop.clone()
+    }
+
+    /// Serves until it is stopped. `tell` is called by several threads.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Host`]: connections cannot be accepted any more.
+    pub fn serve(&self, tell: impl Fn(Event<'_>) + Sync) -> Result<(), Error> {
+        let shared = &Shared {
+            limits: self.limits,
+            tell: &tell,
+            strangers: AtomicUsize::new(0),
+            clients: AtomicUsize::new(0),
+            tests: AtomicUsize::new(0),
+            next: AtomicU64::new(0),
+            open: Arc::default(),
+            expected: Mutex::new(Some(BTreeMap::new())),
+        };
+        thread::scope(|scope| {
+            let accepted = self.accept(|stream, peer| {
+                let Some(stranger) = Permit::of(&shared.strangers, STRANGERS) else { return Ok(()) };
+                let open = Open::new(shared, stream)?;
+                thread::Builder::new().spawn_scoped(scope, move || greet(shared, open, peer, stranger))?;
+                Ok(())
+            });
+            shared.end();
+            accepted.map_err(Error::host("cannot accept connections"))
+        })
+    }
+
+    fn accept(&self, mut take: impl FnMut(TcpStream, SocketAddr) -> io::Result<()>) -> io::Result<()> {
+        loop {
+            let mut fds =
+                [PollFd::new(&self.listener, PollFlags::IN), PollFd::new(&*self.stop.0, PollFlags::IN)];
+            match poll(&mut fds, None) {
+                Err(rustix::io::Errno::INTR) => continue,
+                polled => polled?,
+            };
+            if !fds[1].revents().is_empty() {
+                return Ok(());
+            }
+            match self.listener.accept() {
+                Ok((stream, peer)) => take(stream, peer)?,
+                Err(error) if is_of_one_connection(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// Errors of a connection that accept(2) hands on, and those after which it can simply be asked again.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{
+        ConnectionAborted, ConnectionReset, HostUnreachable, Interrupted, NetworkDown, NetworkUnreachable,
+        WouldBlock,
+    };
+    let kinds = [
+        ConnectionAborted,
+        ConnectionReset,
+        HostUnreachable,
+        Interrupted,
+        NetworkDown,
+        NetworkUnreachable,
+        WouldBlock,
+    ];
+    kinds.contains(&error.kind())
+}
+
+/// What the threads of one server share.
+pub(crate) struct Shared<'a> {
+    pub(crate) limits: Limits,
+    pub(crate) tell: &'a (dyn Fn(Event<'_>) + Sync),
+    strangers: AtomicUsize,
+    clients: AtomicUsize,
+    pub(crate) tests: AtomicUsize,
+    next: AtomicU64,
+    /// All connections, to end them.
+    open: Arc<Mutex<BTreeMap<u64, TcpStream>>>,
+    /// Tokens of data connections, and who waits for them. None: the server has been stopped.
+    expected: Mutex<Option<BTreeMap<String, SyncSender<Open>>>>,
+}
+
+impl Shared<'_> {
+    /// The data connection that comes with `token` goes to `waiting`, until [`Shared::unexpect`].
+    pub(crate) fn expect(&self, token: &str, waiting: SyncSender<Open>) {
+        if let Some(expected) = &mut *locked(&self.expected) {
+            expected.insert(token.to_owned(), waiting);
+        }
+    }
+
+    pub(crate) fn unexpect(&self, token: &str) -> Option<SyncSender<Open>> {
+        locked(&self.expected).as_mut()?.remove(token)
+    }
+
+    fn end(&self) {
+        // Nobody waits any longer.
+        *locked(&self.expected) = None;
+        for stream in locked(&self.open).values() {
+            // One that is closed already needs no more.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// What is behind a mutex, whoever has panicked: no invariant spans two changes.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One of a limited number, until dropped.
+pub(crate) struct Permit<'a>(&'a AtomicUsize);
+
+impl<'a> Permit<'a> {
+    pub(crate) fn of(count: &'a AtomicUsize, most: usize) -> Option<Self> {
+        let taken =
+            count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| (now < most).then_some(now + 1));
+        taken.ok().map(|_| Self(count))
+    }
+}
+
+impl Drop for Permit<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A connection that ends when the server does.
+pub(crate) struct Open {
+    pub(crate) stream: TcpStream,
+    all: Arc<Mutex<BTreeMap<u64, TcpStream>>>,
+    number: u64,
+}
+
+impl Open {
+    fn new(shared: &Shared<'_>, stream: TcpStream) -> io::Result<Self> {
+        let number = shared.next.fetch_add(1, Ordering::Relaxed);
+        locked(&shared.open).insert(number, stream.try_clone()?);
+        Ok(Self { stream, all: Arc::clone(&shared.open), number })
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        locked(&self.all).remove(&self.number);
+    }
+}
+
+/// Finds out what a connection is for.
+fn greet(shared: &Shared<'_>, open: Open, peer: SocketAddr, stranger: Permit<'_>) {
+    let refuse = |reason: &str| {
+        // Whether he hears it is his affair.
+        let _ = lines::send(&open.stream, &Answer::Refused { reason: reason.to_owned() });
+        (shared.tell)(Event::Refused { peer, reason });
+    };
+    let prepared = open.stream.set_nodelay(true).and_then(|()| socket::limit(&open.stream));
+    let asked = prepared.and_then(|()| lines::receive(&open.stream, Instant::now() + INTRODUCTION));
+    drop(stranger);
+    match asked {
+        Ok(Some(Ask::Data { token })) => {
+            match shared.unexpect(&token) {
+                // One that has just given up drops it.
+                Some(waiting) => drop(waiting.try_send(open)),
+                None => refuse("nobody has asked for this connection"),
+            }
+        }
+        Ok(Some(Ask::Hello { protocol, version })) if protocol == NAME && version == VERSION => {
+            match Permit::of(&shared.clients, shared.limits.clients) {
+                Some(_client) => {
+                    if let Err(error) = session::serve(shared, &open.stream, peer) {
+                        (shared.tell)(Event::Failed { peer, error: &error });
+                    }
+                }
+                None => refuse(&format!("it has {} clients already; try again later", shared.limits.clients)),
+            }
+        }
+        Ok(Some(Ask::Hello { protocol, version })) if protocol == NAME => {
+            refuse(&format!("this is version {VERSION} of the protocol, not {version}"));
+        }
+        Ok(Some(_)) => refuse("this is not how one begins"),
+        // Somebody who looked whether there is a server.
+        Ok(None) => {}
+        Err(error) => refuse(&format!("this is not a client of {NAME}: {}", shown(&error.to_string()))),
+    }
+}

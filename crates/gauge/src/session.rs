@@ -1,0 +1,139 @@
+//! One client of a server.
+
+use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::thread;
+use std::time::Instant;
+
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use crate::error::Error;
+use crate::flow::Flow;
+use crate::lines;
+use crate::load::Moment;
+use crate::message::{Account, Answer, Ask, NAME, VERSION};
+use crate::server::{Event, Open, Permit, Shared};
+use crate::socket::{self, PATIENCE};
+use crate::test::Test;
+
+/// Serves tests until the client has had enough.
+pub(crate) fn serve(shared: &Shared<'_>, control: &TcpStream, peer: SocketAddr) -> Result<(), Error> {
+    lines::send(control, &Answer::Welcome { protocol: NAME.to_owned(), version: VERSION })?;
+    loop {
+        let asked = lines::receive(control, Instant::now() + shared.limits.idle);
+        let test = match asked {
+            Ok(Some(Ask::Test(test))) => test,
+            Ok(Some(_)) => return Err(give_up(control, Error::Protocol("it asks for no test".to_owned()))),
+            Ok(None) => return Ok(()),
+            Err(error) => return Err(give_up(control, error.into())),
+        };
+        let refuse = |reason: &str| {
+            (shared.tell)(Event::Refused { peer, reason });
+            lines::send(control, &Answer::Refused { reason: reason.to_owned() })
+        };
+        if let Err(reason) = test.check() {
+            refuse(&reason)?;
+            continue;
+        }
+        let Some(_permit) = Permit::of(&shared.tests, shared.limits.tests) else {
+            refuse("it is measuring for somebody else; try again later")?;
+            continue;
+        };
+        let Some(data) = expect(shared, control)? else {
+            return Err(give_up(control, Error::Silent(PATIENCE.as_secs())));
+        };
+        if let Err(error) = socket::set_congestion(&data.stream, test.congestion.as_deref()) {
+            let reason = error.to_string();
+            (shared.tell)(Event::Refused { peer, reason: &reason });
+            lines::send(&data.stream, &Answer::Refused { reason })?;
+            continue;
+        }
+        (shared.tell)(Event::Begun { peer, test: &test });
+        let account = run(control, &data.stream, &test).map_err(|error| give_up(control, error))?;
+        (shared.tell)(Event::Tested { peer, test: &test, bytes: account.received + account.sent });
+        lines::send(control, &Answer::Done(account))?;
+    }
+}
+
+/// Says so to a client that may still be there.
+fn give_up(control: &TcpStream, error: Error) -> Error {
+    let _ = lines::send(control, &Answer::Failed { reason: error.to_string() });
+    error
+}
+
+/// The data connection of the next test. None: it does not come.
+fn expect(shared: &Shared<'_>, control: &TcpStream) -> Result<Option<Open>, Error> {
+    let mut random = [0; 16];
+    getrandom(&mut random, GetRandomFlags::empty())
+        .map_err(|errno| Error::host("there are no random numbers")(errno.into()))?;
+    let token: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let (sender, receiver) = sync_channel(1);
+    shared.expect(&token, sender);
+    let asked = lines::send(control, &Answer::Ready { token: token.clone() });
+    let came = asked.map(|()| receiver.recv_timeout(PATIENCE).ok());
+    shared.unexpect(&token);
+    Ok(came?)
+}
+
+/// Runs a test to its end, and counts.
+fn run(control: &TcpStream, data: &TcpStream, test: &Test) -> Result<Account, Error> {
+    let flow = Flow::new(data, test)?;
+    let stop = AtomicBool::new(false);
+    lines::send(data, &Answer::Go)?;
+    thread::scope(|scope| {
+        let (sender, ended) = sync_channel(1);
+        let (flow, stop) = (&flow, &stop);
+        let moving = move || {
+            let served = flow.serve(test.kind, stop);
+            // Somebody waits for it, or has given up.
+            let _ = sender.send((served, Moment::now()));
+        };
+        let counted = thread::Builder::new()
+            .spawn_scoped(scope, moving)
+            .map_err(Error::host("cannot start a thread"))
+            .and_then(|_| converse(control, test, flow, stop, &ended));
+        // Whatever has happened, the thread must come to its end.
+        stop.store(true, Ordering::Relaxed);
+        let _ = data.shutdown(Shutdown::Both);
+        counted
+    })
+}
+
+/// Follows what the client says while the bytes move.
+fn converse(
+    control: &TcpStream,
+    test: &Test,
+    flow: &Flow<'_>,
+    stop: &AtomicBool,
+    ended: &Receiver<(Result<(), Error>, Moment)>,
+) -> Result<Account, Error> {
+    let deadline = Instant::now() + test.warm_up + test.time + 3 * PATIENCE;
+    let mut mark = (Moment::now(), 0);
+    loop {
+        match lines::receive(control, deadline)? {
+            Some(Ask::Mark) => {
+                mark = (Moment::now(), flow.received());
+                lines::send(control, &Answer::Marked)?;
+            }
+            Some(Ask::Finish) => break,
+            Some(_) => {
+                return Err(Error::Protocol("it asks for something else in the middle of a test".to_owned()));
+            }
+            None => return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()),
+        }
+    }
+    stop.store(true, Ordering::Relaxed);
+    let (served, end) = ended.recv_timeout(PATIENCE).map_err(|error| match error {
+        RecvTimeoutError::Timeout => Error::Silent(PATIENCE.as_secs()),
+        RecvTimeoutError::Disconnected => Error::Failed("a thread has panicked".to_owned()),
+    })?;
+    served?;
+    let (start, before) = mark;
+    Ok(Account {
+        received: flow.received(),
+        sent: flow.sent(),
+        since_mark: flow.received() - before,
+        load: start.until(&end),
+    })
+}

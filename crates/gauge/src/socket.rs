@@ -1,0 +1,83 @@
+//! Sockets for measuring.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::sockopt::{self, Timeout};
+use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
+
+use crate::error::Error;
+
+/// How long one end waits for the other, in the middle of something.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A socket of a listener's, with everything that its connections shall inherit.
+pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = new(address)?;
+    sockopt::set_socket_reuseaddr(&socket, true)?;
+    net::bind(&socket, &address)?;
+    net::listen(&socket, 128)?;
+    Ok(socket.into())
+}
+
+/// Connections of the listener begin with the usual congestion control. One that has begun with BBR is paced for good,
+/// even when it gets another.
+pub(crate) fn prepare(listener: &TcpListener) -> io::Result<()> {
+    Ok(set_congestion_of(listener, None)?)
+}
+
+/// Connects with the congestion control set before.
+pub(crate) fn connect(address: SocketAddr, congestion: Option<&str>) -> Result<TcpStream, Error> {
+    let socket = new(address).map_err(Error::host("cannot make a socket"))?;
+    set_congestion(&socket, congestion)?;
+    let connected = sockopt::set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))
+        .and_then(|()| net::connect(&socket, &address));
+    match connected {
+        Ok(()) => Ok(socket.into()),
+        // What connect(2) says when the time is over.
+        Err(Errno::INPROGRESS | Errno::AGAIN) => {
+            Err(Error::Connect { address, source: Errno::TIMEDOUT.into() })
+        }
+        Err(errno) => Err(Error::Connect { address, source: errno.into() }),
+    }
+}
+
+fn new(address: SocketAddr) -> io::Result<OwnedFd> {
+    let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    Ok(net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
+}
+
+/// Sets the named congestion control, or the usual one.
+pub(crate) fn set_congestion(socket: impl AsFd, name: Option<&str>) -> Result<(), Error> {
+    set_congestion_of(socket, name).map_err(|errno| match (name, errno) {
+        (Some(name), Errno::NOENT) => Error::Test(format!(
+            "there is no TCP congestion control `{name}`; net.ipv4.tcp_available_congestion_control lists them"
+        )),
+        (Some(name), Errno::PERM) => Error::Test(format!("this user may not use the congestion control `{name}`")),
+        (_, errno) => Error::host("cannot set the TCP congestion control")(errno.into()),
+    })
+}
+
+fn set_congestion_of(socket: impl AsFd, name: Option<&str>) -> rustix::io::Result<()> {
+    match name {
+        Some(name) => sockopt::set_tcp_congestion(socket, name),
+        // Every kernel has reno.
+        None => sockopt::set_tcp_congestion(&socket, "cubic")
+            .or_else(|_| sockopt::set_tcp_congestion(&socket, "reno")),
+    }
+}
+
+/// What the socket uses.
+pub(crate) fn congestion(socket: impl AsFd) -> Result<String, Error> {
+    sockopt::tcp_congestion(socket)
+        .map_err(|errno| Error::host("cannot read the congestion control")(errno.into()))
+}
+
+/// From now on no call on it takes longer than [`PATIENCE`].
+pub(crate) fn limit(stream: &TcpStream) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))
+}

@@ -1,0 +1,134 @@
+//! What is to be measured.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Which way the bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A request and a response of the same size, one after the other, without Nagle's delay: TCP_RR.
+    RequestResponse,
+    /// From the client to the server, as fast as it goes: TCP_STREAM.
+    Stream,
+    /// From the server to the client: TCP_MAERTS.
+    StreamBack,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RequestResponse => "request/response",
+            Self::Stream => "stream",
+            Self::StreamBack => "stream back",
+        })
+    }
+}
+
+/// One measurement on a connection of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Test {
+    /// Which way the bytes go.
+    pub kind: Kind,
+    /// Bytes of a message: what one call sends. 1 to [`Test::MAX_SIZE`].
+    pub size: usize,
+    /// How long to measure; more than none, at most [`Test::MAX_TIME`].
+    #[serde(with = "microseconds")]
+    pub time: Duration,
+    /// How long to do the same before, without measuring; at most [`Test::MAX_TIME`].
+    #[serde(with = "microseconds")]
+    pub warm_up: Duration,
+    /// TCP congestion control of both ends, as in `net.ipv4.tcp_available_congestion_control`. None: cubic, or reno
+    /// where there is no cubic; not what the host is set to, because BBR's pacing timers would be measured instead of
+    /// the interface.
+    pub congestion: Option<String>,
+    /// Whether the receivers look at every byte. It costs CPU time.
+    pub verify: bool,
+}
+
+impl Test {
+    /// Largest message, in bytes.
+    pub const MAX_SIZE: usize = 16 << 20;
+    /// Longest time.
+    pub const MAX_TIME: Duration = Duration::from_secs(60);
+
+    /// A test after a warm-up of a tenth of its time, with the usual congestion control.
+    #[must_use]
+    pub fn new(kind: Kind, size: usize, time: Duration) -> Self {
+        Self { kind, size, time, warm_up: time / 10, congestion: None, verify: false }
+    }
+
+    /// What is wrong with it, if something is.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        if !(1..=Self::MAX_SIZE).contains(&self.size) {
+            return Err(format!("messages have 1 to {} bytes, not {}", Self::MAX_SIZE, self.size));
+        }
+        let most = Self::MAX_TIME.as_secs();
+        if self.time.is_zero() || self.time > Self::MAX_TIME {
+            return Err(format!("a test takes more than 0 and at most {most} s, not {:?}", self.time));
+        }
+        if self.warm_up > Self::MAX_TIME {
+            return Err(format!("a warm-up takes at most {most} s, not {:?}", self.warm_up));
+        }
+        // TCP_CA_NAME_MAX is 16 with its end.
+        let is_name = |name: &str| {
+            (1..16).contains(&name.len())
+                && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
+        };
+        match &self.congestion {
+            Some(name) if !is_name(name) => Err("the name of the congestion control is none".to_owned()),
+            _ => Ok(()),
+        }
+    }
+}
+
+mod microseconds {
+    use std::time::Duration;
+
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_u64(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+        u64::deserialize(deserializer).map(Duration::from_micros)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_out_of_range_is_refused() {
+        let good = Test::new(Kind::Stream, 1, Duration::from_secs(1));
+        assert_eq!(good.check(), Ok(()));
+        let name = |name: &str| Test { congestion: Some(name.to_owned()), ..good.clone() };
+        assert_eq!(name("dctcp").check(), Ok(()));
+        for bad in [
+            Test { size: 0, ..good.clone() },
+            Test { size: Test::MAX_SIZE + 1, ..good.clone() },
+            Test { time: Duration::ZERO, ..good.clone() },
+            Test { time: Duration::from_secs(61), ..good.clone() },
+            Test { warm_up: Duration::MAX, ..good.clone() },
+            name(""),
+            name("a name with blanks"),
+            name("sixteen_letters_"),
+        ] {
+            assert!(bad.check().is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_test_survives_the_wire() {
+        let test =
+            Test { congestion: Some("reno".to_owned()), ..Test::new(Kind::StreamBack, 7, Test::MAX_TIME) };
+        let line = serde_json::to_string(&test).unwrap();
+        assert_eq!(serde_json::from_str::<Test>(&line).unwrap(), test);
+        assert!(serde_json::from_str::<Test>(&line.replace("size", "length")).is_err());
+    }
+}

@@ -1,0 +1,348 @@
+//! Both ends over loopback, and ends that do not do as they should.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+use seekwire_gauge::{Client, Error, Event, Kind, Limits, Server, Test, between};
+
+const SHORT: Duration = Duration::from_millis(30);
+
+fn listener() -> TcpListener {
+    TcpListener::bind("127.0.0.1:0").unwrap()
+}
+
+/// With a server, and what it has to tell.
+fn with_server<T>(limits: Limits, test: impl FnOnce(&Server, &Receiver<String>) -> T) -> T {
+    let server = Server::new(listener(), limits).unwrap();
+    let (sender, events) = channel();
+    thread::scope(|scope| {
+        let serving = scope.spawn(|| {
+            server.serve(|event| {
+                // The test may have seen enough.
+                let _ = sender.send(match event {
+                    Event::Begun { .. } => "begun".to_owned(),
+                    Event::Tested { bytes, .. } => format!("tested {bytes}"),
+                    Event::Refused { reason, .. } => format!("refused {reason}"),
+                    Event::Failed { error, .. } => format!("failed {error}"),
+                });
+            })
+        });
+        let stop = StopAtEnd(&server);
+        let result = test(&server, &events);
+        drop(stop);
+        serving.join().unwrap().unwrap();
+        result
+    })
+}
+
+struct StopAtEnd<'a>(&'a Server);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.stop().stop();
+    }
+}
+
+fn wait_for(events: &Receiver<String>, start: &str) -> String {
+    events.iter().find(|event| event.starts_with(start)).unwrap()
+}
+
+/// A client that says what it likes.
+struct Raw(BufReader<TcpStream>);
+
+impl Raw {
+    fn connect(address: SocketAddr) -> Self {
+        Self(BufReader::new(TcpStream::connect(address).unwrap()))
+    }
+
+    fn ask(&mut self, line: &str) -> String {
+        self.say(line);
+        self.hear()
+    }
+
+    fn say(&mut self, line: &str) {
+        self.0.get_mut().write_all(format!("{line}\n").as_bytes()).unwrap();
+    }
+
+    fn hear(&mut self) -> String {
+        let mut answer = String::new();
+        self.0.read_line(&mut answer).unwrap();
+        answer
+    }
+
+    /// A control connection.
+    fn introduced(address: SocketAddr) -> Self {
+        let mut raw = Self::connect(address);
+        let answer = raw.ask(HELLO);
+        assert!(answer.contains("welcome"), "{answer}");
+        raw
+    }
+
+    /// And its data connection, where a test has begun.
+    fn begun(address: SocketAddr, test: &str) -> (Self, Self) {
+        let mut control = Self::introduced(address);
+        let ready = control.ask(test);
+        let token = ready.strip_prefix(r#"{"ready":{"token":""#).unwrap().split('"').next().unwrap();
+        let mut data = Self::connect(address);
+        assert_eq!(data.ask(&format!(r#"{{"data":{{"token":"{token}"}}}}"#)), "\"go\"\n");
+        (control, data)
+    }
+}
+
+const HELLO: &str = r#"{"hello":{"protocol":"seekwire-gauge","version":1}}"#;
+
+/// Of a stranger, who may ask for anything.
+fn test_line(kind: &str, size: &str, time: &str) -> String {
+    format!(
+        r#"{{"test":{{"kind":"{kind}","size":{size},"time":{time},"warm_up":0,"congestion":null,"verify":true}}}}"#
+    )
+}
+
+#[test]
+fn both_ends_count_the_same() {
+    for kind in [Kind::RequestResponse, Kind::Stream, Kind::StreamBack] {
+        for size in [1, 1000, 65_536, 1 << 20] {
+            let test = Test { verify: true, ..Test::new(kind, size, SHORT) };
+            let reading = between(listener(), &test).unwrap();
+            let messages = reading.bytes / size as u64;
+            match (kind, &reading.histogram) {
+                (Kind::RequestResponse, Some(histogram)) => {
+                    assert!(messages > 0 && histogram.len() == messages, "{reading:?}");
+                    assert_eq!(reading.sent, reading.received);
+                    assert!(reading.one_way_quantile(0.5).unwrap() > 0.0);
+                    let by_rate = reading.one_way_seconds().unwrap() * 2.0;
+                    assert!((by_rate * messages as f64 / reading.seconds - 1.0).abs() < 1e-9, "{reading:?}");
+                }
+                (Kind::Stream, None) => assert!(reading.received == 0 && reading.sent >= reading.bytes),
+                (Kind::StreamBack, None) => assert!(reading.sent == 0 && reading.received >= reading.bytes),
+                _ => panic!("{reading:?}"),
+            }
+            assert!(reading.bytes > 0, "{reading:?}");
+            assert!(reading.sent.max(reading.received).is_multiple_of(size as u64), "{reading:?}");
+            assert!(reading.local.seconds > 0.0 && reading.remote.seconds > 0.0, "{reading:?}");
+        }
+    }
+}
+
+#[test]
+fn one_client_runs_test_after_test() {
+    with_server(Limits::default(), |server, events| {
+        let mut client = Client::connect(server.local_addr()).unwrap();
+        assert_eq!(client.peer_addr(), server.local_addr());
+        for kind in [Kind::Stream, Kind::RequestResponse, Kind::StreamBack] {
+            let reading = client.run(&Test::new(kind, 100, SHORT)).unwrap();
+            let told = wait_for(events, "tested");
+            assert_eq!(told, format!("tested {}", reading.sent + reading.received));
+        }
+    });
+}
+
+#[test]
+fn the_congestion_control_is_that_which_is_named() {
+    with_server(Limits::default(), |server, _| {
+        let mut client = Client::connect(server.local_addr().to_string()).unwrap();
+        let reno = Test { congestion: Some("reno".to_owned()), ..Test::new(Kind::Stream, 100, SHORT) };
+        assert_eq!(client.run(&reno).unwrap().congestion, "reno");
+        let unknown = Test { congestion: Some("no-such".to_owned()), ..reno.clone() };
+        let error = client.run(&unknown).unwrap_err();
+        assert!(matches!(&error, Error::Test(text) if text.contains("`no-such`")), "{error}");
+        // It can still be used.
+        let usual = client.run(&Test { congestion: None, ..reno }).unwrap().congestion;
+        assert!(["cubic", "reno"].contains(&usual.as_str()), "{usual}");
+    });
+}
+
+#[test]
+fn a_client_asks_for_nothing_that_is_out_of_range() {
+    with_server(Limits::default(), |server, _| {
+        let mut client = Client::connect(server.local_addr()).unwrap();
+        for test in [Test::new(Kind::Stream, 0, SHORT), Test::new(Kind::Stream, 1, Duration::from_secs(61))] {
+            assert!(matches!(client.run(&test), Err(Error::Test(_))));
+        }
+        assert!(client.run(&Test::new(Kind::Stream, 1, SHORT)).is_ok());
+    });
+}
+
+#[test]
+fn a_server_takes_nothing_that_is_out_of_range() {
+    with_server(Limits::default(), |server, events| {
+        let mut raw = Raw::introduced(server.local_addr());
+        for (size, time, reason) in [
+            ("0", "1000", "not 0"),
+            ("16777217", "1000", "1 to 16777216 bytes"),
+            ("18446744073709551615", "1000", "bytes"),
+            ("1", "0", "at most 60 s"),
+            ("1", "60000001", "at most 60 s"),
+            ("1", "18446744073709551615", "at most 60 s"),
+        ] {
+            let answer = raw.ask(&test_line("stream", size, time));
+            assert!(answer.contains("refused") && answer.contains(reason), "{answer}");
+            assert!(wait_for(events, "refused").contains(reason));
+        }
+        // It is still there for what can be done.
+        assert!(raw.ask(&test_line("stream", "1", "1000")).contains("ready"));
+    });
+}
+
+#[test]
+fn what_is_not_a_test_ends_the_session() {
+    with_server(Limits::default(), |server, _| {
+        for line in [
+            test_line("stream", "-1", "1000"),
+            test_line("stream", "1e9", "1000"),
+            test_line("shell", "1", "1000"),
+            "\"mark\"".to_owned(),
+            HELLO.to_owned(),
+        ] {
+            let mut raw = Raw::introduced(server.local_addr());
+            let answer = raw.ask(&line);
+            assert!(answer.contains("failed"), "{line}: {answer}");
+            assert_eq!(raw.hear(), "", "{line}");
+        }
+    });
+}
+
+#[test]
+fn a_line_without_end_ends_the_session() {
+    with_server(Limits::default(), |server, events| {
+        let mut raw = Raw::introduced(server.local_addr());
+        raw.say(&"x".repeat(5000));
+        assert!(wait_for(events, "failed").contains("too long"));
+    });
+}
+
+#[test]
+fn a_stranger_is_refused() {
+    with_server(Limits::default(), |server, events| {
+        for (said, reason) in [
+            ("GET / HTTP/1.1\r\nHost: x\r\n\r", "not a client"),
+            ("\u{1}\u{2}\u{3}", "not a client"),
+            (r#"{"hello":{"protocol":"seekwire-gauge","version":2}}"#, "version 1 of the protocol, not 2"),
+            (r#"{"hello":{"protocol":"something","version":1}}"#, "how one begins"),
+            (r#"{"data":{"token":""}}"#, "nobody has asked"),
+            (r#"{"data":{"token":"00000000000000000000000000000000"}}"#, "nobody has asked"),
+            ("\"finish\"", "how one begins"),
+        ] {
+            let answer = Raw::connect(server.local_addr()).ask(said);
+            assert!(answer.contains("refused") && answer.contains(reason), "{said}: {answer}");
+            assert!(wait_for(events, "refused").contains(reason));
+        }
+        // One who says nothing is nothing to tell of.
+        drop(Raw::connect(server.local_addr()));
+        assert!(Client::connect(server.local_addr()).is_ok());
+    });
+}
+
+#[test]
+fn clients_and_tests_are_limited() {
+    let limits = Limits { clients: 2, tests: 1, ..Limits::default() };
+    with_server(limits, |server, events| {
+        let (control, data) = Raw::begun(server.local_addr(), &test_line("stream-back", "1000", "60000000"));
+        let mut second = Client::connect(server.local_addr()).unwrap();
+        let error = second.run(&Test::new(Kind::Stream, 1, SHORT)).unwrap_err();
+        assert!(matches!(&error, Error::Refused(text) if text.contains("measuring")), "{error}");
+        let error = Client::connect(server.local_addr()).unwrap_err();
+        assert!(matches!(&error, Error::Refused(text) if text.contains("2 clients")), "{error}");
+        // When the first has gone, there is room.
+        drop((control, data));
+        wait_for(events, "failed");
+        assert!(second.run(&Test::new(Kind::Stream, 1, SHORT)).is_ok());
+    });
+}
+
+#[test]
+fn a_client_without_a_wish_is_not_kept() {
+    let limits = Limits { idle: Duration::from_millis(20), ..Limits::default() };
+    with_server(limits, |server, events| {
+        let mut raw = Raw::introduced(server.local_addr());
+        assert!(raw.hear().contains("failed") && raw.hear().is_empty());
+        assert!(wait_for(events, "failed").contains("said nothing"));
+    });
+}
+
+#[test]
+fn a_server_that_ends_is_noticed() {
+    for kind in [Kind::RequestResponse, Kind::Stream, Kind::StreamBack] {
+        let error = with_server(Limits::default(), |server, events| {
+            thread::scope(|scope| {
+                let running = scope.spawn(|| {
+                    Client::connect(server.local_addr()).unwrap().run(&Test::new(kind, 1000, Test::MAX_TIME))
+                });
+                wait_for(events, "begun");
+                server.stop().stop();
+                running.join().unwrap().unwrap_err()
+            })
+        });
+        assert!(matches!(error, Error::Gone(_) | Error::Failed(_)), "{kind}: {error}");
+    }
+}
+
+#[test]
+fn a_client_that_ends_is_noticed() {
+    for kind in ["request-response", "stream", "stream-back"] {
+        with_server(Limits::default(), |server, events| {
+            drop(Raw::begun(server.local_addr(), &test_line(kind, "1000", "60000000")));
+            let told = wait_for(events, "failed");
+            assert!(told.contains("has gone"), "{kind}: {told}");
+        });
+    }
+}
+
+#[test]
+fn half_a_message_is_an_error() {
+    with_server(Limits::default(), |server, _| {
+        let line = test_line("request-response", "10", "60000000");
+        let (mut control, mut data) = Raw::begun(server.local_addr(), &line);
+        data.0.get_mut().write_all(&[0, 1, 2]).unwrap();
+        data.0.get_mut().shutdown(Shutdown::Write).unwrap();
+        let answer = control.ask("\"finish\"");
+        assert!(answer.contains("failed") && answer.contains("in the middle"), "{answer}");
+    });
+}
+
+#[test]
+fn damaged_bytes_are_noticed() {
+    with_server(Limits::default(), |server, _| {
+        let line = test_line("request-response", "4", "60000000");
+        let (mut control, mut data) = Raw::begun(server.local_addr(), &line);
+        let mut answer = [0; 4];
+        data.0.get_mut().write_all(&[0, 1, 2, 3]).unwrap();
+        data.0.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, [0, 1, 2, 3]);
+        data.0.get_mut().write_all(&[4, 5, 7, 7]).unwrap();
+        assert_eq!(data.0.read(&mut answer).unwrap(), 0);
+        let answer = control.ask("\"finish\"");
+        assert!(answer.contains("failed") && answer.contains("byte 6"), "{answer}");
+    });
+}
+
+#[test]
+fn nobody_who_answers_is_said_with_what_to_do() {
+    let address = listener().local_addr().unwrap();
+    let error = Client::connect(address).unwrap_err();
+    assert!(error.to_string().contains("seekwire nic serve"), "{error}");
+    assert!(matches!(Client::connect("no port"), Err(Error::Address { .. })));
+    let taken = listener();
+    let error = Server::bind(taken.local_addr().unwrap()).unwrap_err();
+    assert!(matches!(error, Error::Listen { .. }), "{error}");
+}
+
+#[test]
+fn another_server_is_not_taken_for_one() {
+    for said in ["HTTP/1.1 400 Bad Request\r\n", r#"{"welcome":{"protocol":"seekwire-gauge","version":9}}"#] {
+        let listener = listener();
+        let address = listener.local_addr().unwrap();
+        let other = thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.write_all(format!("{said}\n").as_bytes()).unwrap();
+            let mut heard = Vec::new();
+            // Until the client has had enough.
+            let _ = stream.read_to_end(&mut heard);
+        });
+        assert!(matches!(Client::connect(address), Err(Error::Protocol(_))));
+        other.join().unwrap();
+    }
+}

@@ -1,0 +1,64 @@
+//! What the messaging programs have in common, whichever library moves their messages: what they are told, what they
+//! report, how they measure, and how they check what they receive.
+//!
+//! The programs over [`seekwire::mailbox::Mailbox`] are roles of [`crate::peer`]; those over libzmq are a program of their
+//! own, `seekwire-zeromq`, which takes the same roles and orders. A role is told what to do by one argument, a JSON
+//! object. It prints `ready ADDRESS ...` when others may connect to it, and reports one JSON object per line.
+
+mod contents;
+mod file;
+mod measure;
+mod order;
+pub(crate) mod programs;
+mod usage;
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+pub use contents::{Contents, Violation, digest};
+pub use file::{CHUNK, Header, small_file, verify};
+pub use measure::{Measured, Pull, Push, Reply, Request, pull, push, reply, request};
+pub use order::{
+    Ask, Check, Drive, Hub, Kind, Member, Model, Modelled, Reading, SERVICES, TOPICS, Test, answer, partial,
+    subscribed,
+};
+pub use usage::{Clock, Latencies};
+
+/// How long a program waits for the others.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The argument of a role.
+///
+/// # Errors
+///
+/// If it is not what the role expects.
+pub fn parse<T: DeserializeOwned>(argument: &str) -> Result<T> {
+    serde_json::from_str(argument).with_context(|| format!("not an order of this role: {argument}"))
+}
+
+/// Prints a line for the laboratory.
+///
+/// # Errors
+///
+/// If standard output cannot be written to.
+pub fn report(value: &impl Serialize) -> Result<()> {
+    println!("{}", serde_json::to_string(value)?);
+    Ok(())
+}
+
+/// Says that others may connect.
+pub fn ready(address: &str) {
+    println!("ready {address}");
+}
+
+/// Tells the laboratory about `error`: on standard error, and as a [`Check`] if a message was not what it should be.
+pub fn complain(program: &str, error: &anyhow::Error) {
+    eprintln!("{program}: {error:#}");
+    if let Some(violation) = error.downcast_ref::<Violation>() {
+        // Nobody is left to be told that this failed, too.
+        let _ = report(&Check { violation: violation.to_string() });
+    }
+}

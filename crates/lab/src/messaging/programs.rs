@@ -1,0 +1,282 @@
+//! How the messaging programs are started, and what is read from what they print.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use testbed::{End, Side};
+
+use super::{Check, Drive, Hub, Member, Model, Modelled, PATIENCE, Reading, Test};
+use crate::experiment::Context;
+use crate::launch::{Error, Finished, Mode, Program, Running, Traffic};
+use crate::network::hosts::{Hosts, Place};
+use crate::network::step::Step;
+use crate::schedule::Trial;
+
+/// File name of the programs over libzmq.
+const ZEROMQ: &str = "seekwire-zeromq";
+
+/// Whose messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Library {
+    Zeromq,
+    Mailbox,
+}
+
+/// What carries them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Over {
+    /// Loopback.
+    Tcp,
+    Ring,
+    /// UNIX sockets, by libzmq.
+    Ipc,
+    /// Memory of one process, by libzmq.
+    Inproc,
+    /// TCP between two namespaces.
+    Cable(Step),
+}
+
+/// A way to exchange messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Way {
+    pub(crate) name: &'static str,
+    pub(crate) library: Library,
+    pub(crate) over: Over,
+}
+
+/// Where the programs are, and what went wrong in them.
+pub(crate) struct Programs<'a, 'h> {
+    context: &'a Context<'a>,
+    zeromq: Result<PathBuf, String>,
+    /// The two hosts of [`Over::Cable`].
+    hosts: Result<&'a Hosts<'h>, String>,
+    /// Complaints of programs about messages.
+    violations: RefCell<Vec<String>>,
+}
+
+impl<'a, 'h> Programs<'a, 'h> {
+    pub(crate) fn new(context: &'a Context<'a>, hosts: Result<&'a Hosts<'h>, String>) -> Result<Self> {
+        let zeromq = find(&context.peer()?);
+        Ok(Self { context, zeromq, hosts, violations: RefCell::default() })
+    }
+
+    /// What no messaging may do, if any did; the first of it.
+    pub(crate) fn violation(&self) -> Option<String> {
+        let violations = self.violations.borrow();
+        violations
+            .first()
+            .map(|first| format!("{} messages were wrong; the first: {first}", violations.len()))
+    }
+
+    /// Does `tests` between two ends.
+    pub(crate) fn two_ends(&self, way: Way, tests: Vec<Test>, trial: &mut Trial) -> Result<Vec<Reading>> {
+        let place = tempfile::tempdir().context("cannot make a directory for a socket")?;
+        let finished = match way.over {
+            Over::Inproc => {
+                let order = Drive { address: "inproc://ends".to_owned(), tests };
+                self.program(way, "alone", &serde_json::to_string(&order)?)?
+                    .run()
+                    .map_err(|error| self.heard(error))?
+            }
+            _ => {
+                let (near, far) = self.ends(way)?;
+                let server = start(far, self.program(way, "serve", &address(way, far, place.path()))?)?;
+                let order = Drive { address: ready(&server)?, tests };
+                let client = start(near, self.program(way, "request", &serde_json::to_string(&order)?)?)?;
+                self.collect(client, vec![server])?
+            }
+        };
+        let readings: Vec<Reading> = parse(&finished.stdout)?;
+        let own = readings.iter().filter_map(|reading| reading.traffic);
+        self.count(way, trial, finished.traffic, own)?;
+        Ok(readings)
+    }
+
+    /// Runs a model.
+    pub(crate) fn model(&self, way: Way, hub: &Hub, file: &Path, trial: &mut Trial) -> Result<Modelled> {
+        let place = tempfile::tempdir().context("cannot make a directory for a socket")?;
+        let (near, far) = self.ends(way)?;
+        let hub = Hub {
+            address: address(way, far, place.path()),
+            directory: place.path().to_owned(),
+            ..hub.clone()
+        };
+        let center = start(far, self.program(way, "hub", &serde_json::to_string(&hub)?)?)?;
+        let Hub { model, members, clients, size, milliseconds, .. } = hub;
+        let address = ready(&center)?;
+        let file = file.to_owned();
+        let member = Member { model, address, rank: 0, clients: 0, members, size, milliseconds, file };
+        let member = |rank, clients| -> Result<Running> {
+            let order = Member { rank, clients, ..member.clone() };
+            start(near, self.program(way, "member", &serde_json::to_string(&order)?)?)
+        };
+        let mut others = (0..members).map(|rank| member(rank, 0)).collect::<Result<Vec<_>>>()?;
+        let reporter = match model {
+            Model::Broker => {
+                others.push(center);
+                member(0, clients)?
+            }
+            Model::File => {
+                let sender = others.pop().context("a file needs a sender")?;
+                others.push(center);
+                sender
+            }
+            Model::Publish | Model::Scatter => center,
+        };
+        let finished = self.collect(reporter, others)?;
+        let modelled: Modelled = parse(&finished.stdout)?.pop().context("nothing was reported")?;
+        self.count(way, trial, finished.traffic, modelled.traffic)?;
+        Ok(modelled)
+    }
+
+    fn program(&self, way: Way, role: &str, order: &str) -> Result<Program> {
+        let mode = match (way.library, way.over) {
+            (Library::Zeromq, Over::Ring) => self.context.accelerated()?,
+            (Library::Mailbox, Over::Ring) => self.context.linked(),
+            _ => Mode::Plain,
+        };
+        let program = match way.library {
+            Library::Zeromq => Program::new(self.zeromq.as_ref().map_err(|why| anyhow!("{why}"))?, &mode),
+            Library::Mailbox => {
+                let carrier = if way.over == Over::Ring { "ring" } else { "tcp" };
+                Program::new(self.context.peer()?, &mode).args(["lab-peer", "mailbox", carrier])
+            }
+        };
+        Ok(program.arg(role).arg(order).timeout(PATIENCE))
+    }
+
+    /// Where clients and servers are started: `None`, here.
+    fn ends(&self, way: Way) -> Result<(Option<&'a End>, Option<&'a End>)> {
+        let Over::Cable(step) = way.over else { return Ok((None, None)) };
+        let hosts = *self.hosts.as_ref().map_err(|why| anyhow!("{why}"))?;
+        let Place::Namespaces(testbed) = *hosts.place() else { bail!("the two hosts are not namespaces") };
+        hosts.set(step)?;
+        Ok((Some(testbed.end(Side::Near)), Some(testbed.end(Side::Far))))
+    }
+
+    /// Waits for the program that reports, and then for the others, which end by themselves.
+    fn collect(&self, reporter: Running, others: Vec<Running>) -> Result<Finished> {
+        match reporter.wait() {
+            Ok(finished) => {
+                for other in others {
+                    other.wait().map_err(|error| self.heard(error))?;
+                }
+                Ok(finished)
+            }
+            Err(error) => {
+                let obituaries: Vec<String> = others.iter().filter_map(Running::obituary).collect();
+                for other in others {
+                    self.hear(&other.stop()?.stdout);
+                }
+                let error = self.heard(error);
+                Err(if obituaries.is_empty() {
+                    error
+                } else {
+                    anyhow!("{error} ({})", obituaries.join("; "))
+                })
+            }
+        }
+    }
+
+    fn heard(&self, error: Error) -> anyhow::Error {
+        self.hear(error.stdout());
+        error.into()
+    }
+
+    fn hear(&self, stdout: &str) {
+        let checks = stdout.lines().filter_map(|line| serde_json::from_str::<Check>(line).ok());
+        self.violations.borrow_mut().extend(checks.map(|check| check.violation));
+    }
+
+    /// Counts by carrier, and takes nothing for a ring that was not one.
+    fn count(
+        &self,
+        way: Way,
+        trial: &mut Trial,
+        library: Option<Traffic>,
+        own: impl IntoIterator<Item = Traffic>,
+    ) -> Result<()> {
+        let mut total = library;
+        for traffic in own {
+            *total.get_or_insert_default() += traffic;
+        }
+        trial.count(total);
+        // A warm-up may be over before the ends have found each other.
+        if way.over == Over::Ring && !trial.is_warm_up() {
+            let Traffic { ring, tcp } = total.context("nobody counted the bytes of the ring")?;
+            ensure!(ring > tcp, "{ring} bytes went through the ring and {tcp} by TCP");
+        }
+        Ok(())
+    }
+}
+
+/// The programs over libzmq that belong to `command`: beside it (as in a build directory) or in `../lib/seekwire` of its
+/// directory (as installed).
+fn find(command: &Path) -> Result<PathBuf, String> {
+    let beside = command.parent().unwrap_or(Path::new("."));
+    let candidates = ["", "../lib/seekwire"].map(|place| beside.join(place).join(ZEROMQ));
+    candidates.iter().find(|path| path.is_file()).cloned().ok_or_else(|| {
+        let looked_at = candidates.map(|path| path.display().to_string()).join(", ");
+        format!(
+            "not installed: {ZEROMQ} (looked at {looked_at}); install libzmq (Debian package: libzmq3-dev) and run \
+             `make build` again"
+        )
+    })
+}
+
+/// What the end that others connect to listens on, in the words of its library.
+fn address(way: Way, end: Option<&End>, place: &Path) -> String {
+    let host = end.map_or_else(|| "127.0.0.1".to_owned(), |end| end.address().to_string());
+    match (way.library, way.over) {
+        (Library::Mailbox, _) => format!("{host}:0"),
+        (Library::Zeromq, Over::Ipc) => format!("ipc://{}", place.join("ends").display()),
+        (Library::Zeromq, _) => format!("tcp://{host}:*"),
+    }
+}
+
+fn start(end: Option<&End>, program: Program) -> Result<Running> {
+    Ok(match end {
+        Some(end) => end.run(|| program.start())??,
+        None => program.start()?,
+    })
+}
+
+fn ready(program: &Running) -> Result<String> {
+    let line = program.wait_for_line(|line| line.starts_with("ready "))?;
+    Ok(line.trim_start_matches("ready ").to_owned())
+}
+
+fn parse<T: Serialize + DeserializeOwned>(stdout: &str) -> Result<Vec<T>> {
+    let lines = stdout.lines().filter(|line| line.starts_with('{'));
+    lines.map(|line| serde_json::from_str(line).with_context(|| format!("not a report: {line}"))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_found_beside_the_command_and_as_installed() {
+        let prefix = tempfile::tempdir().unwrap();
+        let command = prefix.path().join("bin/seekwire");
+        std::fs::create_dir_all(prefix.path().join("bin")).unwrap();
+        std::fs::create_dir_all(prefix.path().join("lib/seekwire")).unwrap();
+        let missing = find(&command).unwrap_err();
+        assert!(missing.starts_with("not installed: ") && missing.contains("libzmq3-dev"), "{missing}");
+        std::fs::write(prefix.path().join("lib/seekwire").join(ZEROMQ), "").unwrap();
+        assert!(find(&command).unwrap().ends_with("lib/seekwire/seekwire-zeromq"));
+        std::fs::write(prefix.path().join("bin").join(ZEROMQ), "").unwrap();
+        assert!(find(&command).unwrap().ends_with("bin/seekwire-zeromq"));
+    }
+
+    #[test]
+    fn reports_stand_among_other_lines() {
+        let modelled = Modelled { rate: 2.5, p50_ns: 3, p99_ns: 4, traffic: None };
+        let printed = format!("ready tcp://127.0.0.1:1\n{}\n", serde_json::to_string(&modelled).unwrap());
+        assert_eq!(parse::<Modelled>(&printed).unwrap(), [modelled]);
+        assert!(parse::<Modelled>("{\"rate\":").is_err());
+    }
+}

@@ -1,0 +1,120 @@
+//! Clock and processor time of a process, and latencies.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use hdrhistogram::Histogram;
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
+
+/// Time and processor time (getrusage(2): user and system time of all threads) since a moment.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    began: Instant,
+    cpu: Duration,
+}
+
+impl Clock {
+    /// Begins now.
+    ///
+    /// # Errors
+    ///
+    /// If the system does not say what was used.
+    pub fn start() -> Result<Self> {
+        Ok(Self { began: Instant::now(), cpu: cpu()? })
+    }
+
+    /// Time since then.
+    #[must_use]
+    pub fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Seconds, and seconds of processor time, since then.
+    ///
+    /// # Errors
+    ///
+    /// As [`Clock::start`].
+    pub fn stop(&self) -> Result<(f64, f64)> {
+        Ok((self.began.elapsed().as_secs_f64(), (cpu()? - self.cpu).as_secs_f64()))
+    }
+}
+
+fn cpu() -> Result<Duration> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).context("getrusage")?;
+    let time = |time: TimeVal| {
+        Duration::from_secs(time.tv_sec() as u64) + Duration::from_micros(time.tv_usec() as u64)
+    };
+    Ok(time(usage.user_time()) + time(usage.system_time()))
+}
+
+/// A histogram of times in nanoseconds, at three significant digits.
+#[derive(Debug)]
+pub struct Latencies(Histogram<u64>);
+
+impl Latencies {
+    /// An empty one.
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory.
+    pub fn new() -> Result<Self> {
+        Ok(Self(Histogram::new(3)?))
+    }
+
+    /// Adds the time since `began`.
+    pub fn add(&mut self, began: Instant) {
+        // Only a time that no 64 bits hold could be refused: the histogram grows.
+        let _ = self.0.record(began.elapsed().as_nanos() as u64);
+    }
+
+    /// Adds all of another.
+    ///
+    /// # Errors
+    ///
+    /// If there is no memory.
+    pub fn merge(&mut self, other: &Self) -> Result<()> {
+        Ok(self.0.add(&other.0)?)
+    }
+
+    /// Quantile `which` (0 to 1), in nanoseconds; `None` if nothing was added.
+    #[must_use]
+    pub fn quantile(&self, which: f64) -> Option<u64> {
+        (!self.0.is_empty()).then(|| self.0.value_at_quantile(which))
+    }
+
+    /// How many were added.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn quantiles_of_all_that_was_added() {
+        let (mut some, mut others) = (Latencies::new().unwrap(), Latencies::new().unwrap());
+        assert_eq!(some.quantile(0.5), None);
+        some.0.record_n(1000, 3).unwrap();
+        others.0.record(9_000_000).unwrap();
+        some.merge(&others).unwrap();
+        assert_eq!((some.count(), some.quantile(0.5)), (4, Some(1000)));
+        assert!(some.quantile(1.0).unwrap() >= 9_000_000);
+    }
+
+    #[test]
+    fn work_is_processor_time() {
+        let clock = Clock::start().unwrap();
+        let mut sum = 0u64;
+        let cpu = loop {
+            sum = std::hint::black_box(sum.wrapping_add(1));
+            if sum.is_multiple_of(1 << 16) && clock.stop().unwrap().1 > 0.0 {
+                break clock.stop().unwrap().1;
+            }
+        };
+        assert!(cpu > 0.0);
+    }
+}

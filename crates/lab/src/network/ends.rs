@@ -1,0 +1,119 @@
+//! The processes at both ends, which stay for all tests: a client, a server, and a server that has little processor time.
+
+use std::cell::RefCell;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use gauge::Test;
+use testbed::{CpuQuota, Side, Testbed};
+
+use super::hosts::{Hosts, Place};
+use super::{Done, Measured, Order};
+use crate::experiment::Context;
+use crate::launch::{Mode, Program, Running};
+
+/// More than any test takes.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Which server a test is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Host {
+    Strong,
+    /// Its processes get a share of a processor.
+    Weak,
+}
+
+/// The processes.
+pub(crate) struct Ends<'a, 'h> {
+    hosts: &'a Hosts<'h>,
+    client: RefCell<Client>,
+    strong: Server,
+    weak: Result<(Server, CpuQuota), String>,
+}
+
+struct Client {
+    running: Running,
+    turns: u64,
+}
+
+struct Server {
+    /// None: somebody else has started it, on another host.
+    running: Option<Running>,
+    address: SocketAddr,
+}
+
+impl<'a, 'h> Ends<'a, 'h> {
+    /// Starts them. A weak server that cannot be had is told of when it is needed.
+    pub(crate) fn start(context: &Context<'_>, hosts: &'a Hosts<'h>, weak_cpu: f64) -> Result<Self> {
+        let client = Program::new(context.peer()?, &Mode::Plain).args(["lab-peer", "gauge-drive"]);
+        let client = client.timeout(PATIENCE);
+        let (client, strong, weak) = match hosts.place() {
+            Place::Namespaces(testbed) => {
+                let weak = || -> Result<_> {
+                    let quota = CpuQuota::new(weak_cpu)?;
+                    let server = Server::start(context, testbed)?;
+                    quota.add(server.running.as_ref().context("it has just been started")?.id())?;
+                    Ok((server, quota))
+                };
+                let weak = weak().map_err(|error| format!("{error:#}"));
+                let client = testbed.end(Side::Near).run(|| client.start())??;
+                (client, Server::start(context, testbed)?, weak)
+            }
+            Place::Peer(address) => {
+                let weak = "the processor time of another host cannot be limited from here: start the server there \
+                            under `systemd-run --scope -p CPUQuota=20%`";
+                (client.start()?, Server { running: None, address: *address }, Err(weak.to_owned()))
+            }
+        };
+        Ok(Self { hosts, client: RefCell::new(Client { running: client, turns: 0 }), strong, weak })
+    }
+
+    /// Whether there is a weak server.
+    pub(crate) fn has_weak(&self) -> Result<(), &str> {
+        self.weak.as_ref().map(drop).map_err(String::as_str)
+    }
+
+    pub(crate) fn hosts(&self) -> &'a Hosts<'h> {
+        self.hosts
+    }
+
+    /// Runs one test.
+    pub(crate) fn run(&self, host: Host, test: &Test) -> Result<Measured> {
+        let server = match (host, &self.weak) {
+            (Host::Strong, _) => &self.strong,
+            (Host::Weak, Ok((server, _))) => server,
+            (Host::Weak, Err(why)) => bail!("{why}"),
+        };
+        let done = self.client.borrow_mut().run(server.address, test);
+        match (done, server.running.as_ref().and_then(Running::obituary)) {
+            (Err(error), Some(obituary)) => Err(anyhow!("the server {obituary} ({error})")),
+            (done, _) => done,
+        }
+    }
+}
+
+impl Client {
+    fn run(&mut self, server: SocketAddr, test: &Test) -> Result<Measured> {
+        self.turns += 1;
+        let order = Order { turn: self.turns, server, test: test.clone() };
+        let head = format!("{{\"turn\":{},", order.turn);
+        self.running.send_line(&serde_json::to_string(&order)?)?;
+        let line = self.running.wait_for_line(|line| line.starts_with(&head))?;
+        let done: Done = serde_json::from_str(&line).with_context(|| format!("not a report: {line}"))?;
+        done.outcome.map_err(|error| anyhow!("{error}"))
+    }
+}
+
+impl Server {
+    fn start(context: &Context<'_>, testbed: &Testbed) -> Result<Self> {
+        let far = testbed.end(Side::Far);
+        let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let server = Program::new(context.peer()?, &Mode::Plain).args(["lab-peer", "gauge-serve"]);
+        let server = server.arg(any.to_string()).timeout(PATIENCE);
+        let running = far.run(|| server.start())??;
+        let ready = running.wait_for_line(|line| line.starts_with("ready "))?;
+        let port = ready.trim_start_matches("ready ").parse().context("the server names no port")?;
+        Ok(Self { running: Some(running), address: (far.address(), port).into() })
+    }
+}

@@ -1,0 +1,209 @@
+//! Where the two ends are: in two network namespaces, or here and on another host.
+
+use std::cell::RefCell;
+use std::fs;
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs, UdpSocket};
+
+use anyhow::{Context as _, Result, anyhow, bail};
+use nic::{Kernel, Plan, Session, Store, Terms, Verdict};
+use testbed::{End, Side, Testbed};
+
+use super::Options;
+use super::step::Step;
+
+/// The congestion control of programs that choose none, in namespaces of ours: BBR's pacing timers would be measured instead
+/// of the interface.
+const CONGESTION: [&str; 2] = ["cubic", "reno"];
+
+/// The two hosts, as long as they are ours to set.
+pub(crate) struct Hosts<'a> {
+    place: Place<'a>,
+    set: RefCell<Box<dyn FnMut(Step) -> Result<()> + 'a>>,
+}
+
+/// Where the server is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Place<'a> {
+    Namespaces(&'a Testbed),
+    Peer(SocketAddr),
+}
+
+impl Hosts<'_> {
+    /// Does `work` while there are two hosts; what was changed on a real one is put back at its end.
+    ///
+    /// # Errors
+    ///
+    /// No namespaces can be made, or the interface may not be changed; what `work` says; what could not be put back.
+    pub(crate) fn with<T>(options: &Options, work: impl FnOnce(&Hosts<'_>) -> Result<T>) -> Result<T> {
+        match &options.peer {
+            Some(peer) => Self::with_peer(peer, options, work),
+            None => Self::with_namespaces(work),
+        }
+    }
+
+    fn with_namespaces<T>(work: impl FnOnce(&Hosts<'_>) -> Result<T>) -> Result<T> {
+        let testbed = Testbed::new()?;
+        let state = tempfile::tempdir().context("cannot make a directory for the state of interfaces")?;
+        let store = Store::at(state.path());
+        for side in [Side::Near, Side::Far] {
+            testbed.end(side).run(choose_congestion)?;
+        }
+        let set = |step| {
+            for end in [Side::Near, Side::Far].map(|side| testbed.end(side)) {
+                end.run(|| set(end, &store, step))??;
+            }
+            Ok(())
+        };
+        work(&Hosts { place: Place::Namespaces(&testbed), set: RefCell::new(Box::new(set)) })
+    }
+
+    fn with_peer<T>(peer: &str, options: &Options, work: impl FnOnce(&Hosts<'_>) -> Result<T>) -> Result<T> {
+        let address = resolve(peer)?;
+        let interface = match &options.interface {
+            Some(interface) => interface.clone(),
+            None => interface_to(address)?,
+        };
+        let mut kernel = Kernel::open()?;
+        let store = Store::default();
+        let terms = Terms { hold: true, default_route: options.default_route };
+        let session = RefCell::new(Session::begin(&mut kernel, &store, &interface, terms)?);
+        let worked = {
+            let set = |step| apply(&mut session.borrow_mut(), &interface, step);
+            work(&Hosts { place: Place::Peer(address), set: RefCell::new(Box::new(set)) })
+        };
+        let back = session.into_inner().end()?;
+        if back.is_some_and(|report| !report.is_complete()) {
+            bail!("not all settings of {interface} came back; try `seekwire nic restore {interface}`");
+        }
+        worked
+    }
+
+    /// Sets the interfaces: both in namespaces, else that of this host.
+    pub(crate) fn set(&self, step: Step) -> Result<()> {
+        (self.set.borrow_mut())(step)
+    }
+
+    pub(crate) fn place(&self) -> &Place<'_> {
+        &self.place
+    }
+
+    /// How many hosts there are whose load can be seen.
+    pub(crate) fn count(&self) -> usize {
+        match self.place {
+            Place::Namespaces(_) => 1,
+            Place::Peer(_) => 2,
+        }
+    }
+}
+
+/// Only what this namespace starts with; the host keeps its own. Where it is forbidden, programs use what they find.
+fn choose_congestion() {
+    let path = "/proc/sys/net/ipv4/tcp_congestion_control";
+    let _ = CONGESTION.iter().any(|name| fs::write(path, name).is_ok());
+}
+
+/// In the namespace of `end`.
+fn set(end: &End, store: &Store, step: Step) -> Result<()> {
+    let mut kernel = Kernel::open()?;
+    let terms = Terms { hold: false, default_route: true };
+    let mut session = Session::begin(&mut kernel, store, end.interface(), terms)?;
+    apply(&mut session, end.interface(), step)?;
+    session.end()?;
+    Ok(())
+}
+
+fn apply(session: &mut Session<'_>, interface: &str, step: Step) -> Result<()> {
+    let now = session.now()?;
+    let plan = Plan::new(&now, &step.settings(&now))?;
+    if plan.is_idle() {
+        return Ok(());
+    }
+    let report = session.apply(&plan)?;
+    if report.is_complete() {
+        return Ok(());
+    }
+    let reasons: Vec<String> = report
+        .outcomes
+        .iter()
+        .filter_map(|outcome| match &outcome.result {
+            Verdict::Refused(reason) => Some(format!("{}={}: {reason}", outcome.key, outcome.target)),
+            Verdict::Fixed => Some(format!("{} cannot be {}", outcome.key, outcome.target)),
+            _ => None,
+        })
+        .collect();
+    bail!("{interface} does not do \"{}\": {}", step.name(), reasons.join("; "))
+}
+
+/// `HOST` or `HOST:PORT`.
+fn resolve(peer: &str) -> Result<SocketAddr> {
+    let found = peer.to_socket_addrs().or_else(|_| (peer, gauge::PORT).to_socket_addrs());
+    let found = found.with_context(|| format!("--peer {peer}: no such host"))?.next();
+    found.ok_or_else(|| anyhow!("--peer {peer}: it has no address"))
+}
+
+/// The interface through which `address` is reached: the one that has the address from which this host would send.
+fn interface_to(address: SocketAddr) -> Result<String> {
+    let find = || -> Result<String> {
+        let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+        let socket = UdpSocket::bind(any)?;
+        // Sends nothing.
+        socket.connect(address)?;
+        let own = socket.local_addr()?.ip();
+        let has = |interface: &nix::ifaddrs::InterfaceAddress| {
+            let address = interface.address.as_ref()?;
+            let ip: IpAddr = match (address.as_sockaddr_in(), address.as_sockaddr_in6()) {
+                (Some(v4), _) => v4.ip().into(),
+                (_, Some(v6)) => v6.ip().into(),
+                _ => return None,
+            };
+            Some(own == ip)
+        };
+        let mut interfaces = nix::ifaddrs::getifaddrs()?;
+        let found = interfaces.find(|interface| has(interface).unwrap_or_default());
+        Ok(found.with_context(|| format!("no interface has the address {own}"))?.interface_name)
+    };
+    find().with_context(|| format!("cannot tell which interface leads to {address}; name it with --iface"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_port_may_be_left_out() {
+        assert_eq!(resolve("127.0.0.1").unwrap(), SocketAddr::from(([127, 0, 0, 1], gauge::PORT)));
+        assert_eq!(resolve("127.0.0.1:80").unwrap(), SocketAddr::from(([127, 0, 0, 1], 80)));
+        assert_eq!(resolve("[::1]:80").unwrap(), "[::1]:80".parse().unwrap());
+        let error = resolve("no such host.invalid").unwrap_err().to_string();
+        assert!(error.contains("--peer"), "{error}");
+    }
+
+    #[test]
+    fn loopback_leads_to_itself() {
+        assert_eq!(interface_to(SocketAddr::from(([127, 0, 0, 1], 80))).unwrap(), "lo");
+    }
+
+    #[test]
+    fn namespaces_take_every_step() {
+        let tried = Hosts::with_namespaces(|hosts| {
+            let Place::Namespaces(testbed) = hosts.place() else { panic!("these are namespaces") };
+            for step in Step::ALL.into_iter().chain([Step::Off]) {
+                hosts.set(step)?;
+                for end in [Side::Near, Side::Far].map(|side| testbed.end(side)) {
+                    let read = || Kernel::open()?.interface(end.interface());
+                    let interface = end.run(read)??;
+                    let is_on = |name: &str| interface.feature(name).is_some_and(|feature| feature.active);
+                    let found = ["rx-checksum", "tx-tcp-segmentation", "rx-gro"].map(is_on);
+                    let checksums = step != Step::Off;
+                    let segmentation = [Step::Segmentation, Step::Joining].contains(&step);
+                    assert_eq!(found, [checksums, segmentation, step == Step::Joining], "{step:?}");
+                }
+            }
+            Ok(())
+        });
+        if let Err(error) = tried {
+            let why = error.downcast_ref::<testbed::Error>();
+            assert!(matches!(why, Some(testbed::Error::NotPermitted { .. })), "{error:#}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Other people's programs between the two namespaces, as a check on ourselves.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow};
+use serde_json::Value;
+use testbed::{End, Side, Testbed};
+
+use crate::launch::{Error, Finished, Mode, Program, Running};
+
+/// Nothing else is in the namespace.
+const PORT: &str = "5201";
+/// sockperf spends some seconds of its own on calibration.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+/// What is measured with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tool {
+    /// Stream.
+    Iperf3,
+    /// Stream, and one-way latency.
+    Qperf,
+    /// One-way latency.
+    Sockperf,
+}
+
+impl Tool {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Iperf3 => "iperf3",
+            Self::Qperf => "qperf",
+            Self::Sockperf => "sockperf",
+        }
+    }
+
+    /// Megabits per second of one stream of messages of `size` bytes.
+    pub(crate) fn stream(self, testbed: &Testbed, size: usize, seconds: u64) -> Result<f64> {
+        let (size, seconds) = (size.to_string(), seconds.to_string());
+        match self {
+            Self::Iperf3 => {
+                let server = ["--server", "--one-off", "--forceflush", "--port", PORT];
+                let client = ["--json", "--congestion", "cubic", "--length", &size, "--time", &seconds];
+                let address = testbed.end(Side::Far).address().to_string();
+                let ready = |line: &str| line.starts_with("Server listening");
+                let to = ["--client", &address, "--port", PORT];
+                let printed = self.run(testbed, &server, Some(&ready), &[&to[..], &client[..]].concat())?;
+                received(&printed)
+            }
+            Self::Qperf => {
+                let bytes = self.qperf(testbed, &["--msg_size", &size, "--time", &seconds], "tcp_bw")?;
+                Ok(bytes * 8.0 / 1e6)
+            }
+            Self::Sockperf => Err(anyhow!("it has no stream")),
+        }
+    }
+
+    /// Microseconds of one way, with messages of `size` bytes.
+    pub(crate) fn latency(self, testbed: &Testbed, size: usize, seconds: u64) -> Result<f64> {
+        let (size, seconds) = (size.to_string(), seconds.to_string());
+        match self {
+            Self::Sockperf => {
+                let address = testbed.end(Side::Far).address().to_string();
+                let to = ["--tcp", "--ip", &address, "--port", PORT];
+                let server = [&["server"][..], &to[..]].concat();
+                let client = ["--msg-size", &size, "--time", &seconds, "--mps", "6000000"];
+                let client = [&["ping-pong"][..], &to[..], &client[..]].concat();
+                // The line about the thread is the last one before it waits for clients.
+                let ready = |line: &str| line.contains("[tid ");
+                latency(&self.run(testbed, &server, Some(&ready), &client)?)
+            }
+            Self::Qperf => {
+                let nanoseconds =
+                    self.qperf(testbed, &["--msg_size", &size, "--time", &seconds], "tcp_lat")?;
+                Ok(nanoseconds / 1e3)
+            }
+            Self::Iperf3 => Err(anyhow!("it has no requests")),
+        }
+    }
+
+    /// In the unit that the test has with -uu.
+    fn qperf(self, testbed: &Testbed, options: &[&str], test: &str) -> Result<f64> {
+        let address = testbed.end(Side::Far).address().to_string();
+        // Its client waits by itself until the server listens.
+        let client = [&["-uu", "--wait_server", "10"][..], options, &[&address, test][..]].concat();
+        value(&self.run(testbed, &[], None, &client)?)
+    }
+
+    /// Runs a server and a client of it, and returns what the client printed.
+    fn run(
+        self,
+        testbed: &Testbed,
+        server: &[&str],
+        ready: Option<&dyn Fn(&str) -> bool>,
+        client: &[&str],
+    ) -> Result<String> {
+        let start = |end: &End, arguments: &[&str]| -> Result<Running> {
+            let program = Program::new(self.name(), &Mode::Plain).args(arguments).timeout(PATIENCE);
+            end.run(|| program.start())?.map_err(|error| self.explain(error))
+        };
+        let server = start(testbed.end(Side::Far), server)?;
+        if let Some(ready) = ready {
+            server.wait_for_line(ready).map_err(|error| self.explain(error))?;
+        }
+        let done: Result<Finished, Error> = start(testbed.end(Side::Near), client)?.wait();
+        let obituary = server.obituary().filter(|_| done.is_err());
+        server.stop()?;
+        match (done, obituary) {
+            (Ok(finished), _) => Ok(finished.stdout),
+            (Err(error), Some(obituary)) => Err(anyhow!("the server {obituary} ({error})")),
+            (Err(error), None) => Err(self.explain(error)),
+        }
+    }
+
+    /// The Debian packages are called as the programs are.
+    fn explain(self, error: Error) -> anyhow::Error {
+        if let Error::NotInstalled { program } = &error {
+            return anyhow!("{program} is not installed (Debian package: {program})");
+        }
+        // With --json, iperf3 complains inside its report.
+        let report: Value = serde_json::from_str(error.stdout()).unwrap_or_default();
+        match report["error"].as_str() {
+            Some(reason) => anyhow!("iperf3 failed: {reason}"),
+            None => error.into(),
+        }
+    }
+}
+
+/// The rate that iperf3's receiver saw, in Mb/s.
+fn received(json: &str) -> Result<f64> {
+    let report: Value = serde_json::from_str(json).context("iperf3 did not print JSON")?;
+    let rate = report["end"]["sum_received"]["bits_per_second"].as_f64();
+    Ok(rate.context("iperf3 reported no rate")? / 1e6)
+}
+
+/// The mean of sockperf's report, which is of one way.
+fn latency(report: &str) -> Result<f64> {
+    let mean = report.lines().find_map(|line| {
+        let (_, rest) = line.split_once("avg-latency=")?;
+        rest.split_whitespace().next()?.parse().ok()
+    });
+    mean.context("sockperf reported no latency")
+}
+
+/// The only number of qperf's report: `    latency  =  34755 ns`.
+fn value(report: &str) -> Result<f64> {
+    let number = report.lines().find_map(|line| {
+        let (_, rest) = line.split_once('=')?;
+        rest.split_whitespace().next()?.parse().ok()
+    });
+    number.context("qperf reported no value")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_are_understood() {
+        let json = r#"{"end":{"sum_sent":{"bits_per_second":9e9},"sum_received":{"bits_per_second":8e9}}}"#;
+        assert_eq!(received(json).unwrap(), 8000.0);
+        assert_eq!(value("tcp_lat:\n    latency  =  34755 ns\n").unwrap(), 34755.0);
+        let text = "sockperf: ====> avg-latency=12.345 (std-dev=1.5, mean-ad=0.3)\n";
+        assert_eq!(latency(text).unwrap(), 12.345);
+        for nothing in ["", "{}", "no number ="] {
+            assert!(received(nothing).is_err() && value(nothing).is_err() && latency(nothing).is_err());
+        }
+    }
+}

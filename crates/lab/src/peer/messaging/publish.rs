@@ -1,0 +1,124 @@
+//! Publish and subscribe: the topic is the tag.
+//!
+//! The publisher has a mailbox for each subscriber, and sends a message to those that have subscribed to its topic. A
+//! subscriber that falls behind makes the publisher wait; nothing is dropped.
+
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use seekwire::mailbox::{Mailbox, Selector};
+
+use super::line::{self, Line};
+use crate::messaging::{
+    Clock, Contents, Hub, Latencies, Member, Modelled, TOPICS, Violation, ready, report, subscribed,
+};
+
+/// Tags above those of topics. To the publisher: subscriptions, and that a message (the last message) has arrived. To the
+/// subscribers: that no more arrivals need to be told, and the end, with the number of messages of each topic.
+const SUBSCRIBE: u64 = 1 << 32;
+const ARRIVED: u64 = SUBSCRIBE + 1;
+const QUICKLY: u64 = SUBSCRIBE + 2;
+const END: u64 = SUBSCRIBE + 3;
+
+struct Subscriber<S: Line> {
+    mailbox: Mailbox<S>,
+    topics: Vec<usize>,
+}
+
+/// Publishes on all topics in turn: first one message after the other has arrived everywhere, then as many as it can.
+pub(super) fn publisher<S: Line>(order: &Hub) -> Result<()> {
+    let (listener, address) = S::listen(&order.address)?;
+    ready(&address.to_string());
+    let subscribers: Vec<Subscriber<S>> = (0..order.members)
+        .map(|_| {
+            let mailbox = S::accept(&listener)?;
+            let (_, topics) = mailbox.recv_vec(Selector::exact(SUBSCRIBE))?;
+            Ok(Subscriber { topics: serde_json::from_slice(&topics)?, mailbox })
+        })
+        .collect::<Result<_>>()?;
+    let of_topic =
+        |topic: usize| subscribers.iter().filter(move |subscriber| subscriber.topics.contains(&topic));
+    let mut contents = Contents::new(order.size);
+    let mut published = [0u64; TOPICS];
+    let mut deliveries = 0;
+    let mut publish = |topic: usize, deliveries: &mut u64| -> Result<()> {
+        let message = contents.message(published[topic]);
+        published[topic] += 1;
+        for subscriber in of_topic(topic) {
+            subscriber.mailbox.send(topic as u64, message)?;
+            *deliveries += 1;
+        }
+        Ok(())
+    };
+    let arrived = |subscriber: &Subscriber<S>| subscriber.mailbox.recv(Selector::exact(ARRIVED), &mut []);
+
+    let mut latencies = Latencies::new()?;
+    let clock = Clock::start()?;
+    let topics: Vec<usize> = (0..TOPICS).filter(|&topic| of_topic(topic).next().is_some()).collect();
+    for &topic in topics.iter().cycle() {
+        let began = Instant::now();
+        publish(topic, &mut deliveries)?;
+        for subscriber in of_topic(topic) {
+            arrived(subscriber)?;
+        }
+        latencies.add(began);
+        if clock.elapsed() >= order.time() {
+            break;
+        }
+    }
+
+    for subscriber in &subscribers {
+        subscriber.mailbox.send(QUICKLY, b"")?;
+    }
+    let (clock, before) = (Clock::start()?, deliveries);
+    while clock.elapsed() < order.time() {
+        // All topics, so that subscribers have to be told apart.
+        (0..TOPICS).try_for_each(|topic| publish(topic, &mut deliveries))?;
+    }
+    for subscriber in &subscribers {
+        subscriber.mailbox.send(END, &serde_json::to_vec(&published)?)?;
+    }
+    subscribers.iter().try_for_each(|subscriber| arrived(subscriber).map(|_| ()))?;
+    let rate = (deliveries - before) as f64 / clock.elapsed().as_secs_f64();
+    let traffic = line::traffic(subscribers.iter().map(|subscriber| &subscriber.mailbox));
+    report(&Modelled::of(rate, &latencies, traffic)?)
+}
+
+/// Receives what it has subscribed to, and checks that it is that and nothing else, in order and complete.
+pub(super) fn subscriber<S: Line>(order: &Member) -> Result<()> {
+    let publisher = S::connect(&order.address)?;
+    let topics: Vec<usize> = (0..TOPICS).filter(|&topic| subscribed(order.rank, topic)).collect();
+    publisher.send(SUBSCRIBE, &serde_json::to_vec(&topics)?)?;
+    let contents = Contents::new(order.size);
+    let mut received = [0u64; TOPICS];
+    let mut tell = true;
+    loop {
+        let (envelope, message) = publisher.recv_vec(Selector::ANY)?;
+        match envelope.tag {
+            QUICKLY => tell = false,
+            END => {
+                let published: [u64; TOPICS] = serde_json::from_slice(&message)?;
+                for topic in topics {
+                    let (got, sent) = (received[topic], published[topic]);
+                    ensure!(
+                        got == sent,
+                        Violation(format!("{got} of {sent} messages of topic {topic} came"))
+                    );
+                }
+                return Ok(publisher.send(ARRIVED, b"")?);
+            }
+            tag => {
+                let topic = tag as usize;
+                ensure!(
+                    topics.contains(&topic),
+                    Violation(format!("topic {topic} came, nobody subscribed to it"))
+                );
+                contents.check(received[topic], &message)?;
+                received[topic] += 1;
+                if tell {
+                    publisher.send(ARRIVED, b"")?;
+                }
+            }
+        }
+    }
+}

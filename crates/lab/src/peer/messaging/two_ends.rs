@@ -1,0 +1,99 @@
+//! Request and reply, push and pull between two mailboxes.
+
+use anyhow::{Result, ensure};
+use seekwire::mailbox::{Mailbox, Selector};
+
+use super::line::Line;
+use crate::messaging::{self, Ask, Drive, Kind, Reading};
+
+/// Tags: of what is measured, and of what the ends say about it.
+const DATA: u64 = 0;
+const CONTROL: u64 = 1;
+
+/// An end, and the buffer that it receives into.
+struct End<'a, S: Line>(&'a Mailbox<S>, Vec<u8>);
+
+impl<'a, S: Line> End<'a, S> {
+    fn new(mailbox: &'a Mailbox<S>, size: usize) -> Self {
+        // The mark is longer than the messages.
+        Self(mailbox, vec![0; size + 1])
+    }
+
+    fn receive(&mut self) -> Result<usize> {
+        Ok(self.0.recv(Selector::exact(DATA), &mut self.1)?.len)
+    }
+}
+
+impl<S: Line> messaging::Request for End<'_, S> {
+    fn exchange(&mut self, request: &[u8], reply: &mut Vec<u8>) -> Result<()> {
+        self.0.send(DATA, request)?;
+        let length = self.receive()?;
+        reply.clear();
+        reply.extend_from_slice(&self.1[..length]);
+        Ok(())
+    }
+}
+
+impl<S: Line> messaging::Reply for End<'_, S> {
+    fn answer(&mut self) -> Result<usize> {
+        let length = self.receive()?;
+        self.0.send(DATA, &self.1[..length])?;
+        Ok(length)
+    }
+}
+
+impl<S: Line> messaging::Push for End<'_, S> {
+    fn push(&mut self, message: &[u8]) -> Result<()> {
+        Ok(self.0.send(DATA, message)?)
+    }
+}
+
+impl<S: Line> messaging::Pull for End<'_, S> {
+    fn pull(&mut self) -> Result<usize> {
+        self.receive()
+    }
+}
+
+/// The end that listens on `address`.
+pub(super) fn serve<S: Line>(address: &str) -> Result<()> {
+    let (listener, address) = S::listen(address)?;
+    messaging::ready(&address.to_string());
+    let mailbox = S::accept(&listener)?;
+    let hear =
+        || -> Result<Ask> { Ok(serde_json::from_slice(&mailbox.recv_vec(Selector::exact(CONTROL))?.1)?) };
+    while let Ask::Begin(test) = hear()? {
+        mailbox.send(CONTROL, b"")?;
+        let mut end = End::new(&mailbox, test.size);
+        let measured = match test.kind {
+            Kind::RequestReply => messaging::reply(&mut end, test.size)?,
+            Kind::PushPull => messaging::pull(&mut end, test.size)?,
+        };
+        let finish = hear()?;
+        ensure!(finish == Ask::Finish, "{finish:?} came instead of the end");
+        mailbox.send(CONTROL, &serde_json::to_vec(&measured)?)?;
+    }
+    mailbox.finish()?;
+    Ok(())
+}
+
+/// The end that connects and reports.
+pub(super) fn drive<S: Line>(order: &str) -> Result<()> {
+    let Drive { address, tests } = messaging::parse(order)?;
+    let mailbox = S::connect(&address)?;
+    let say = |ask: Ask| -> Result<()> { Ok(mailbox.send(CONTROL, &serde_json::to_vec(&ask)?)?) };
+    for test in tests {
+        let before = S::traffic(&mailbox);
+        say(Ask::Begin(test))?;
+        mailbox.recv_vec(Selector::exact(CONTROL))?;
+        let mut end = End::new(&mailbox, test.size);
+        let mine = match test.kind {
+            Kind::RequestReply => messaging::request(&mut end, test.size, test.time())?,
+            Kind::PushPull => messaging::push(&mut end, test.size, test.time())?,
+        };
+        say(Ask::Finish)?;
+        let theirs = serde_json::from_slice(&mailbox.recv_vec(Selector::exact(CONTROL))?.1)?;
+        let traffic = S::traffic(&mailbox).zip(before).map(|(now, before)| now.since(before));
+        messaging::report(&Reading { traffic, ..Reading::of(test, mine, theirs)? })?;
+    }
+    say(Ask::Leave)
+}

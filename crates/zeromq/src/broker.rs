@@ -1,0 +1,124 @@
+//! Request and reply through a broker that knows the services by name, after the Majordomo pattern
+//! (<https://rfc.zeromq.org/spec/7/>): REQ - ROUTER - DEALER.
+//!
+//! ```text
+//!   client to broker    [empty, service, request]      broker to service    [empty, client, request]
+//!   broker to client    [empty, reply]                 service to broker    [empty, client, reply]
+//! ```
+//!
+//! The routing identity of a service is its name. It introduces itself with a message for client "", and a client takes its
+//! leave with a message for service "".
+
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Result, anyhow, bail};
+use lab::messaging::{
+    Clock, Contents, Hub, Latencies, Member, Modelled, SERVICES, Violation, answer, ready, report,
+};
+use zmq::{Context, DEALER, Message, REQ, ROUTER, Socket};
+
+use crate::frames::{bind, connect, receive_exactly, send};
+
+/// Passes requests on until the last client has taken its leave.
+pub(crate) fn broker(order: &Hub) -> Result<()> {
+    let context = Context::new();
+    let router = context.socket(ROUTER)?;
+    router.set_router_mandatory(true)?;
+    ready(&bind(&router, &order.address)?);
+    let mut services: Vec<Vec<u8>> = Vec::new();
+    // What clients asked before all services were there.
+    let mut early = Vec::new();
+    while services.len() < order.members {
+        let [from, empty, to, body] = receive_exactly(&router)?;
+        if to.is_empty() {
+            services.push(from.to_vec());
+        } else {
+            early.push([from, empty, to, body]);
+        }
+    }
+    let mut clients = order.clients;
+    let mut early = early.into_iter();
+    while clients > 0 {
+        let [from, empty, to, body] = early.next().map_or_else(|| receive_exactly(&router), Ok)?;
+        if services.iter().any(|service| **service == *from) {
+            send(&router, [to, empty, body])?;
+        } else if to.is_empty() {
+            clients -= 1;
+            send(&router, [from, empty, body])?;
+        } else {
+            send(&router, [to, empty, from, body])?;
+        }
+    }
+    services.iter().try_for_each(|service| send(&router, [&service[..], b"", b"", b""]))
+}
+
+/// Replies to requests until the broker takes its leave.
+pub(crate) fn service(order: &Member) -> Result<()> {
+    let context = Context::new();
+    let broker = context.socket(DEALER)?;
+    broker.set_identity(SERVICES[order.rank].as_bytes())?;
+    connect(&broker, &order.address)?;
+    send(&broker, ["", "", ""])?;
+    loop {
+        let [empty, client, mut body] = receive_exactly(&broker)?;
+        if client.is_empty() {
+            return Ok(());
+        }
+        answer(order.rank, &mut body);
+        send(&broker, [empty, client, body])?;
+    }
+}
+
+/// Clients, each in a thread and with a connection of its own, that ask one service after the other.
+pub(crate) fn clients(order: &Member) -> Result<()> {
+    let context = Context::new();
+    let brokers: Vec<Socket> = (0..order.clients)
+        .map(|_| {
+            let broker = context.socket(REQ)?;
+            connect(&broker, &order.address)?;
+            // Reaches its service when all are there.
+            ask(&broker, SERVICES[0], b"")?;
+            Ok(broker)
+        })
+        .collect::<Result<_>>()?;
+    let clock = Clock::start()?;
+    let latencies = thread::scope(|scope| {
+        let clients: Vec<_> =
+            brokers.into_iter().map(|broker| scope.spawn(move || ask_all(order, &broker, &clock))).collect();
+        let mut all = Latencies::new()?;
+        for client in clients {
+            all.merge(&client.join().map_err(|_| anyhow!("a client panicked"))??)?;
+        }
+        Ok::<_, anyhow::Error>(all)
+    })?;
+    report(&Modelled::of(latencies.count() as f64 / clock.elapsed().as_secs_f64(), &latencies, None)?)
+}
+
+fn ask(broker: &Socket, service: &str, request: &[u8]) -> Result<Message> {
+    send(broker, [service.as_bytes(), request])?;
+    Ok(broker.recv_msg(0)?)
+}
+
+/// Asks the services in turn and checks their replies.
+fn ask_all(order: &Member, broker: &Socket, clock: &Clock) -> Result<Latencies> {
+    let mut contents = Contents::new(order.size);
+    let mut expected = Vec::new();
+    let mut latencies = Latencies::new()?;
+    while clock.elapsed() < order.time() {
+        let number = latencies.count();
+        let service = number as usize % SERVICES.len();
+        let request = contents.message(number);
+        let began = Instant::now();
+        let reply = ask(broker, SERVICES[service], request)?;
+        latencies.add(began);
+        expected.clear();
+        expected.extend_from_slice(request);
+        answer(service, &mut expected);
+        if *reply != *expected {
+            bail!(Violation(format!("service {} replied wrongly to request {number}", SERVICES[service])));
+        }
+    }
+    ask(broker, "", b"")?;
+    Ok(latencies)
+}

@@ -1,0 +1,165 @@
+//! Publish and subscribe: PUB and SUB, with the topic as the first frame.
+//!
+//! A publisher drops what a subscriber has no room for. So that nothing is lost, subscribers tell what has arrived, by a
+//! second connection, and the publisher keeps a window. It is an XPUB socket, which is a PUB socket that shows
+//! subscriptions: the publisher begins when it has seen all.
+
+use std::time::Instant;
+
+use anyhow::{Result, bail, ensure};
+use lab::messaging::{
+    Clock, Contents, Hub, Latencies, Member, Modelled, TOPICS, Violation, ready, report, subscribed,
+};
+use zmq::{Context, PULL, PUSH, SUB, Socket, XPUB};
+
+use crate::frames::{bind, connect, receive_exactly, send};
+
+/// Messages that may be on their way to a subscriber, and after how many of them it says that they have arrived.
+const WINDOW: u64 = 1000;
+const STEP: u64 = 250;
+
+/// Topics beside those of messages: that only every [`STEP`]th arrival need be told from now on, the end with the number
+/// of messages of each topic, and one that is subscribed to last, with the number of the subscriber.
+const QUICKLY: &str = "quickly";
+const END: &str = "end";
+const READY: &str = "ready/";
+
+struct Publisher<'a> {
+    order: &'a Hub,
+    out: Socket,
+    arrivals: Socket,
+    contents: Contents,
+    published: [u64; TOPICS],
+    /// By subscriber.
+    sent: Vec<u64>,
+    arrived: Vec<u64>,
+}
+
+impl Publisher<'_> {
+    fn publish(&mut self, topic: usize) -> Result<()> {
+        let message = self.contents.message(self.published[topic]);
+        send(&self.out, [name(topic).as_bytes(), message])?;
+        self.published[topic] += 1;
+        for rank in subscribers(self.order, topic) {
+            self.sent[rank] += 1;
+        }
+        Ok(())
+    }
+
+    /// Waits until a subscriber tells that messages have arrived.
+    fn hear(&mut self) -> Result<()> {
+        let [rank, messages] = receive_exactly(&self.arrivals)?;
+        let (rank, messages): (usize, u64) =
+            (serde_json::from_slice(&rank)?, serde_json::from_slice(&messages)?);
+        ensure!(rank < self.order.members, "there is no subscriber {rank}");
+        self.arrived[rank] += messages;
+        Ok(())
+    }
+
+    /// The most that is on its way to a subscriber.
+    fn outstanding(&self) -> u64 {
+        self.sent.iter().zip(&self.arrived).map(|(sent, arrived)| sent - arrived).max().unwrap_or(0)
+    }
+}
+
+fn name(topic: usize) -> String {
+    format!("topic/{topic}")
+}
+
+fn subscribers(order: &Hub, topic: usize) -> impl Iterator<Item = usize> {
+    (0..order.members).filter(move |&rank| subscribed(rank, topic))
+}
+
+/// Publishes on all topics in turn: first one message after the other has arrived everywhere, then as many as it can.
+pub(crate) fn publisher(order: &Hub) -> Result<()> {
+    let context = Context::new();
+    let (out, arrivals) = (context.socket(XPUB)?, context.socket(PULL)?);
+    // More than the window, because libzmq learns late that there is room again.
+    out.set_sndhwm(4 * WINDOW as i32)?;
+    ready(&format!("{} {}", bind(&out, &order.address)?, bind(&arrivals, &order.address)?));
+    let mut there = 0;
+    while there < order.members {
+        // A byte that says whether it is a subscription, and the topic.
+        let subscription = out.recv_bytes(0)?;
+        there += usize::from(subscription.get(1..).is_some_and(|topic| topic.starts_with(READY.as_bytes())));
+    }
+    let (sent, arrived) = (vec![0; order.members], vec![0; order.members]);
+    let contents = Contents::new(order.size);
+    let mut publisher = Publisher { order, out, arrivals, contents, published: [0; TOPICS], sent, arrived };
+
+    let mut latencies = Latencies::new()?;
+    let clock = Clock::start()?;
+    let topics: Vec<usize> =
+        (0..TOPICS).filter(|&topic| subscribers(order, topic).next().is_some()).collect();
+    for &topic in topics.iter().cycle() {
+        let began = Instant::now();
+        publisher.publish(topic)?;
+        while publisher.outstanding() > 0 {
+            publisher.hear()?;
+        }
+        latencies.add(began);
+        if clock.elapsed() >= order.time() {
+            break;
+        }
+    }
+
+    send(&publisher.out, [QUICKLY, ""])?;
+    let (clock, before) = (Clock::start()?, publisher.sent.iter().sum::<u64>());
+    while clock.elapsed() < order.time() {
+        (0..TOPICS).try_for_each(|topic| publisher.publish(topic))?;
+        while publisher.outstanding() > WINDOW - TOPICS as u64 {
+            publisher.hear()?;
+        }
+    }
+    send(&publisher.out, [END.as_bytes(), &serde_json::to_vec(&publisher.published)?])?;
+    while publisher.outstanding() > 0 {
+        publisher.hear()?;
+    }
+    let deliveries = publisher.sent.iter().sum::<u64>() - before;
+    report(&Modelled::of(deliveries as f64 / clock.elapsed().as_secs_f64(), &latencies, None)?)
+}
+
+/// Receives what it has subscribed to, and checks that it is that and nothing else, in order and complete.
+pub(crate) fn subscriber(order: &Member) -> Result<()> {
+    let context = Context::new();
+    let (publisher, arrivals) = (context.socket(SUB)?, context.socket(PUSH)?);
+    let Some((messages_from, arrivals_to)) = order.address.split_once(' ') else {
+        bail!("there are not two addresses: {}", order.address)
+    };
+    connect(&arrivals, arrivals_to)?;
+    connect(&publisher, messages_from)?;
+    let topics: Vec<usize> = (0..TOPICS).filter(|&topic| subscribed(order.rank, topic)).collect();
+    let names = topics.iter().map(|&topic| name(topic));
+    for topic in names.chain([QUICKLY.to_owned(), END.to_owned(), format!("{READY}{}", order.rank)]) {
+        publisher.set_subscribe(topic.as_bytes())?;
+    }
+    let tell = |messages: u64| send(&arrivals, [order.rank.to_string().as_str(), &messages.to_string()]);
+    let contents = Contents::new(order.size);
+    let mut received = [0u64; TOPICS];
+    let (mut step, mut untold) = (1, 0);
+    loop {
+        let [topic, message] = receive_exactly(&publisher)?;
+        let topic = topic.as_str().unwrap_or_default();
+        if topic == QUICKLY {
+            step = STEP;
+        } else if topic == END {
+            let published: [u64; TOPICS] = serde_json::from_slice(&message)?;
+            for topic in topics {
+                let (got, sent) = (received[topic], published[topic]);
+                ensure!(got == sent, Violation(format!("{got} of {sent} messages of topic {topic} came")));
+            }
+            return tell(untold);
+        } else {
+            let number = topics.iter().copied().find(|&number| name(number) == topic);
+            let Some(number) = number else {
+                bail!(Violation(format!("'{topic}' came, nobody subscribed to it")))
+            };
+            contents.check(received[number], &message)?;
+            received[number] += 1;
+            untold += 1;
+            if untold == step {
+                tell(std::mem::take(&mut untold))?;
+            }
+        }
+    }
+}

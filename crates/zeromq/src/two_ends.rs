@@ -1,0 +1,141 @@
+//! Request and reply, push and pull between two ends, with libzmq's default options, as its perf tools have them
+//! (<https://github.com/zeromq/libzmq/tree/v4.3.4/perf>).
+
+use anyhow::{Result, anyhow, ensure};
+use lab::messaging::{self, Ask, Drive, Kind, Reading, Test};
+use zmq::{Message, Socket};
+
+use crate::frames::{bind, connect};
+
+/// A socket that replies.
+struct Rep(Socket, Message);
+/// A socket that asks.
+struct Req(Socket, Message);
+/// A socket that receives.
+struct Pull(Socket, Message);
+/// A socket that sends.
+struct Push(Socket);
+
+impl messaging::Reply for Rep {
+    fn answer(&mut self) -> Result<usize> {
+        let Self(socket, message) = self;
+        socket.recv(message, 0)?;
+        let message = std::mem::replace(message, Message::new());
+        let length = message.len();
+        socket.send(message, 0)?;
+        Ok(length)
+    }
+}
+
+impl messaging::Request for Req {
+    fn exchange(&mut self, request: &[u8], reply: &mut Vec<u8>) -> Result<()> {
+        let Self(socket, message) = self;
+        socket.send(request, 0)?;
+        socket.recv(message, 0)?;
+        reply.clear();
+        reply.extend_from_slice(message);
+        Ok(())
+    }
+}
+
+impl messaging::Pull for Pull {
+    fn pull(&mut self) -> Result<usize> {
+        let Self(socket, message) = self;
+        socket.recv(message, 0)?;
+        Ok(message.len())
+    }
+}
+
+impl messaging::Push for Push {
+    fn push(&mut self, message: &[u8]) -> Result<()> {
+        Ok(self.0.send(message, 0)?)
+    }
+}
+
+/// The end that listens on `address`.
+pub(crate) fn serve(address: &str) -> Result<()> {
+    let context = zmq::Context::new();
+    let control = context.socket(zmq::REP)?;
+    let bound = bind(&control, address)?;
+    messaging::ready(&bound);
+    serve_on(&context, &control, address)
+}
+
+fn serve_on(context: &zmq::Context, control: &Socket, address: &str) -> Result<()> {
+    let mut tests = 0;
+    loop {
+        let Ask::Begin(test) = serde_json::from_slice(&control.recv_bytes(0)?)? else {
+            control.send("", 0)?;
+            return Ok(());
+        };
+        tests += 1;
+        // The system chooses ports; names are up to us.
+        let own = if address.starts_with("tcp:") { address.to_owned() } else { format!("{address}-{tests}") };
+        let socket = |kind| -> Result<Socket> {
+            let socket = context.socket(kind)?;
+            let bound = bind(&socket, &own)?;
+            control.send(&bound, 0)?;
+            Ok(socket)
+        };
+        let measured = match test.kind {
+            Kind::RequestReply => messaging::reply(&mut Rep(socket(zmq::REP)?, Message::new()), test.size)?,
+            Kind::PushPull => messaging::pull(&mut Pull(socket(zmq::PULL)?, Message::new()), test.size)?,
+        };
+        let finish: Ask = serde_json::from_slice(&control.recv_bytes(0)?)?;
+        ensure!(finish == Ask::Finish, "{finish:?} came instead of the end");
+        control.send(&serde_json::to_vec(&measured)?, 0)?;
+    }
+}
+
+/// The end that connects and reports.
+pub(crate) fn drive(order: &str) -> Result<()> {
+    let Drive { address, tests } = messaging::parse(order)?;
+    drive_in(&zmq::Context::new(), &address, &tests)
+}
+
+/// Both ends, in two threads.
+pub(crate) fn alone(order: &str) -> Result<()> {
+    let Drive { address, tests } = messaging::parse(order)?;
+    let context = zmq::Context::new();
+    let control = context.socket(zmq::REP)?;
+    bind(&control, &address)?;
+    let server = std::thread::spawn({
+        let (context, address) = (context.clone(), address.clone());
+        move || serve_on(&context, &control, &address)
+    });
+    // If this end fails the process ends, and the other end with it.
+    drive_in(&context, &address, &tests)?;
+    server.join().map_err(|_| anyhow!("the other end panicked"))?
+}
+
+fn drive_in(context: &zmq::Context, address: &str, tests: &[Test]) -> Result<()> {
+    let control = context.socket(zmq::REQ)?;
+    connect(&control, address)?;
+    let ask = |ask: Ask| -> Result<Vec<u8>> {
+        control.send(serde_json::to_vec(&ask)?, 0)?;
+        Ok(control.recv_bytes(0)?)
+    };
+    for &test in tests {
+        let data = String::from_utf8(ask(Ask::Begin(test))?)?;
+        let socket = |kind| -> Result<Socket> {
+            let socket = context.socket(kind)?;
+            connect(&socket, &data)?;
+            Ok(socket)
+        };
+        // The socket is closed when the other end has everything: over ipc:// libzmq 4.3.4 sometimes loses what is left,
+        // however long it may linger.
+        let (mine, theirs) = match test.kind {
+            Kind::RequestReply => {
+                let mut end = Req(socket(zmq::REQ)?, Message::new());
+                (messaging::request(&mut end, test.size, test.time())?, ask(Ask::Finish)?)
+            }
+            Kind::PushPull => {
+                let mut end = Push(socket(zmq::PUSH)?);
+                (messaging::push(&mut end, test.size, test.time())?, ask(Ask::Finish)?)
+            }
+        };
+        messaging::report(&Reading::of(test, mine, serde_json::from_slice(&theirs)?)?)?;
+    }
+    ask(Ask::Leave)?;
+    Ok(())
+}

@@ -1,0 +1,95 @@
+//! `seekwire lab run zeromq` and `models`: real libzmq programs and mailboxes, plain and on the ring.
+
+use std::fs;
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::harness::{library_directory, seekwire};
+
+/// Runs an experiment and returns what it found, and what it printed.
+fn run(name: &str) -> (Value, String) {
+    assert!(library_directory().join("seekwire-zeromq").is_file(), "build the whole workspace first");
+    let out = tempfile::tempdir().expect("a directory");
+    let mut command = Command::new(seekwire());
+    let output =
+        command.args(["lab", "run", name, "--quick", "--out"]).arg(out.path()).output().expect("a run");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let read = |file: &str| fs::read_to_string(out.path().join(name).join(file)).expect("a file");
+    assert!(read("report.html").contains("<svg"));
+    let result = serde_json::from_str(&read("result.json")).expect("JSON");
+    (result, String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn rows(result: &Value) -> impl Iterator<Item = &Value> {
+    result["rows"].as_array().expect("rows").iter()
+}
+
+fn has_keys(result: &Value, printed: &str, keys: &[&str]) {
+    for key in keys {
+        let value = result["summary"][key].as_f64();
+        assert!(value.is_some_and(|value| value > 0.0) && printed.contains(key), "{key}: {printed}");
+    }
+}
+
+/// On the ring, most bytes did not go by TCP; elsewhere there is no ring.
+fn ring_was_used(row: &Value) {
+    let bytes = |carrier: &str| row[carrier].as_u64();
+    if row["variant"].as_str().is_some_and(|variant| variant.contains("ring")) {
+        let (ring, tcp) = (bytes("ring_bytes").expect("a count"), bytes("tcp_bytes").expect("a count"));
+        assert!(ring > tcp, "{row}");
+    } else {
+        assert_eq!(bytes("ring_bytes"), None, "{row}");
+    }
+}
+
+#[test]
+fn libzmq_is_measured_over_everything_that_it_has_and_on_the_ring() {
+    let (result, printed) = run("zeromq");
+    let testbed = testbed::Testbed::new();
+    let may_be_missing =
+        |row: &Value| testbed.is_err() && row["variant"].as_str().unwrap_or("").contains("veth");
+    for row in rows(&result).filter(|row| !may_be_missing(row)) {
+        assert!(row["error"].is_null() && row["spread"]["n"] == 2, "{row}");
+        ring_was_used(row);
+    }
+    let ways = ["tcp://", "tcp:// on the ring", "ipc://", "inproc://", "Mailbox, TCP", "Mailbox, ring"];
+    let cable = ["veth, everything off", "veth, checksums", "veth, + TSO, GSO, SG", "veth, + GRO"];
+    for way in ways.into_iter().chain(cable.into_iter().filter(|_| testbed.is_ok())) {
+        for (kind, metric) in [("request/reply", "one-way latency"), ("push/pull", "message rate")] {
+            for size in ["1 B", "1 KiB", "64 KiB"] {
+                let case = format!("{kind}, {size}");
+                let is_it =
+                    |row: &Value| row["case"] == *case && row["variant"] == way && row["metric"] == metric;
+                assert!(rows(&result).any(is_it), "{way}: {metric} of {case} is missing");
+            }
+        }
+    }
+    has_keys(&result, &printed, &["ring_vs_tcp_latency", "ring_vs_tcp_rate_1k", "ring_vs_ipc_rate_1k"]);
+    if testbed.is_ok() {
+        has_keys(&result, &printed, &["offload_latency_ratio_64k", "offload_throughput_ratio_64k"]);
+        let tables = result["tables"].as_array().expect("tables");
+        let of_thesis =
+            |title: &str| tables.iter().find(|table| table["title"].as_str().unwrap_or("").contains(title));
+        let latency = of_thesis("graph 4.1.2").expect("a table");
+        let last = latency["rows"].as_array().and_then(|rows| rows.last()).expect("rows");
+        assert_eq!((&last[5], &last[6]), (&1012.7.into(), &715.33.into()), "{last:?}");
+    }
+}
+
+#[test]
+fn models_of_messaging_keep_their_promises_over_both_libraries() {
+    let (result, printed) = run("models");
+    let mut cases = std::collections::BTreeSet::new();
+    for row in rows(&result) {
+        assert!(row["error"].is_null() && row["spread"]["n"] == 2, "{row}");
+        ring_was_used(row);
+        cases.insert((row["case"].as_str().expect("a case"), row["variant"].as_str().expect("a variant")));
+    }
+    assert_eq!(cases.len(), 7 * 4, "{cases:?}");
+    let models = ["broker", "publish", "file", "scatter"];
+    for library in ["zeromq", "mailbox"] {
+        let keys = models.map(|model| format!("{library}_ring_vs_tcp_{model}"));
+        has_keys(&result, &printed, &keys.each_ref().map(String::as_str));
+    }
+}
