@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::harness::{Mode, Stage, installed, library_directory, seekwire};
 
-const INSTALLED: [&str; 32] = [
+const INSTALLED: [&str; 33] = [
     "bin/seekwire",
     "include/seekwire.h",
     "lib/libseekwire.a",

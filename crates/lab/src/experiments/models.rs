@@ -150,7 +150,7 @@ impl Experiment for Models {
     }
 
     fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 45 } else { 300 })
+        Duration::from_secs(if quick { 15 } else { 300 })
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {

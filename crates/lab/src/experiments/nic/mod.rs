@@ -98,7 +98,7 @@ impl Experiment for Nic {
     }
 
     fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 45 } else { 600 })
+        Duration::from_secs(if quick { 25 } else { 600 })
     }
 
     fn unavailable(&self, options: &experiment::Options) -> Option<String> {

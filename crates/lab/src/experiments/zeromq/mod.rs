@@ -96,7 +96,7 @@ impl Experiment for Zeromq {
     }
 
     fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 45 } else { 900 })
+        Duration::from_secs(if quick { 12 } else { 900 })
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
