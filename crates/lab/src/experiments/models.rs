@@ -150,11 +150,11 @@ impl Experiment for Models {
     }
 
     fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 15 } else { 300 })
+        Duration::from_secs(if quick { 20 } else { 300 })
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
-        let rounds = context.rounds(2, 5);
+        let rounds = context.rounds(3, 5);
         let milliseconds = context.pick(100, 200);
         let bytes = context.pick(8 << 20, 128 << 20);
         let file = file(bytes)?;

@@ -98,7 +98,7 @@ impl Experiment for Nic {
     }
 
     fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 25 } else { 600 })
+        Duration::from_secs(if quick { 35 } else { 600 })
     }
 
     fn unavailable(&self, options: &experiment::Options) -> Option<String> {
@@ -117,7 +117,7 @@ impl Experiment for Nic {
 }
 
 fn measure(context: &Context<'_>, options: &Options, ends: &Ends<'_, '_>) -> Result<Outcome> {
-    let rounds = context.rounds(2, 5);
+    let rounds = context.rounds(3, 5);
     let milliseconds = Duration::from_millis;
     let times = Times {
         latency: milliseconds(context.pick(50, 200)),

@@ -96,7 +96,7 @@ impl Experiment for Zeromq {
     }
 
     fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 12 } else { 900 })
+        Duration::from_secs(if quick { 15 } else { 900 })
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
@@ -114,7 +114,7 @@ impl Experiment for Zeromq {
 }
 
 fn measure(context: &Context<'_>, programs: &Programs<'_, '_>) -> Result<Outcome> {
-    let rounds = context.rounds(2, 5);
+    let rounds = context.rounds(3, 5);
     let milliseconds = context.pick(30, 120);
     let sizes = context.pick(vec![1, 1 << 10, 64 << 10], sizes());
     let ways = || HERE.into_iter().chain(APART);
