@@ -88,6 +88,17 @@ fn an_empty_directory_is_an_error_that_says_what_to_run() {
     assert!(finished.stderr.contains("seekwire lab run all --quick"), "{}", finished.stderr);
 }
 
+#[test]
+fn all_experiments_are_asked_for_alone() {
+    let stage = Stage::new(Mode::Plain);
+    let out = stage.path("out");
+    let mut command = stage.plain_command(seekwire());
+    let finished = stage.run(command.args(["lab", "run", "all", "sockets", "--quick", "--out"]).arg(&out));
+    assert_eq!(finished.status.code(), Some(1));
+    assert!(finished.stderr.contains("`all` stands for every experiment"), "{}", finished.stderr);
+    assert!(!out.exists(), "nothing may have run");
+}
+
 mod in_a_browser {
     use super::*;
 

@@ -75,7 +75,7 @@ pub fn run_these(experiments: &[&dyn Experiment], options: &Options) -> Result<A
     let mut journal = Journal::default();
     let mut wanted = Vec::new();
     for experiment in experiments {
-        match experiment.unavailable() {
+        match experiment.unavailable(options) {
             Some(why) => {
                 eprintln!("{}: skipped: {why}", experiment.name());
                 journal.skipped.insert(experiment.name().to_owned(), why);

@@ -72,6 +72,8 @@ pub enum Criterion {
     Above(f64),
     /// Less than this.
     Below(f64),
+    /// From the first to the second.
+    Between(f64, f64),
     /// Anything but this.
     Differs(f64),
 }
@@ -161,6 +163,7 @@ impl Criterion {
             Self::Above(bound) => (low > bound, high <= bound),
             Self::AtMost(bound) => (high <= bound, low > bound),
             Self::Below(bound) => (high < bound, low >= bound),
+            Self::Between(least, most) => (low >= least && high <= most, high < least || low > most),
             // An interval around the value never shows that there is no difference.
             Self::Differs(bound) => (low > bound || high < bound, false),
         };
@@ -179,6 +182,7 @@ impl std::fmt::Display for Criterion {
             Self::AtMost(bound) => write!(f, "at most {}", text::short(*bound)),
             Self::Above(bound) => write!(f, "more than {}", text::short(*bound)),
             Self::Below(bound) => write!(f, "less than {}", text::short(*bound)),
+            Self::Between(least, most) => write!(f, "{} to {}", text::short(*least), text::short(*most)),
             Self::Differs(bound) => write!(f, "other than {}", text::short(*bound)),
         }
     }
@@ -330,6 +334,9 @@ mod tests {
             (Criterion::AtMost(0.35), 0.36, 0.4, Verdict::NotReproduced),
             (Criterion::Below(1.0), 0.5, 1.5, Verdict::CannotBeTold),
             (Criterion::Below(1.0), 1.0, 1.5, Verdict::NotReproduced),
+            (Criterion::Between(0.9, 1.1), 0.9, 1.0, Verdict::Reproduced),
+            (Criterion::Between(0.9, 1.1), 0.5, 2.0, Verdict::CannotBeTold),
+            (Criterion::Between(0.9, 1.1), 1.2, 2.0, Verdict::NotReproduced),
             (Criterion::Differs(0.0), -2.0, -1.0, Verdict::Reproduced),
             (Criterion::Differs(0.0), -2.0, 1.0, Verdict::CannotBeTold),
         ];

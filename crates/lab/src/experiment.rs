@@ -49,7 +49,8 @@ pub trait Experiment: Sync {
     }
 
     /// Why it cannot run on this machine, if it cannot; what to do about it belongs there, too.
-    fn unavailable(&self) -> Option<String> {
+    fn unavailable(&self, options: &Options) -> Option<String> {
+        let _ = options;
         None
     }
 

@@ -373,6 +373,18 @@ mod tests {
     }
 
     #[test]
+    fn published_bars_have_a_colour_of_their_own() {
+        let bar = |name: &str| Bar { name: name.to_owned(), value: 2.0, low: 1.0, high: 3.0 };
+        let chart =
+            Chart::Published { label: "ratio".to_owned(), bars: vec![(6, bar("paper")), (0, bar("here"))] };
+        let figure = Figure { file: "p.svg".to_owned(), title: "Published".to_owned(), chart };
+        assert!(!figure.is_empty());
+        let svg = figure.to_svg().unwrap();
+        assert!(svg.contains("paper") && svg.contains("here"));
+        assert!(svg.contains("fill=\"#6E6E6E\"") && svg.contains("fill=\"#0072B2\""), "{svg}");
+    }
+
+    #[test]
     fn ratios_name_every_bar() {
         let bars = ["GET 64 B", "SET 16 KiB"].map(|name| Bar {
             name: name.to_owned(),

@@ -230,7 +230,7 @@ impl Experiment for Known {
         Duration::from_secs(1)
     }
 
-    fn unavailable(&self) -> Option<String> {
+    fn unavailable(&self, _: &Options) -> Option<String> {
         self.unavailable.then(|| "no such device".to_owned())
     }
 

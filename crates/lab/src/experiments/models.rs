@@ -3,14 +3,16 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use tempfile::NamedTempFile;
 
+use crate::claim::{At, Claim, Criterion, Estimate, Source};
 use crate::experiment::{Context, Experiment};
 use crate::messaging::programs::{Library, Over, Programs, Way};
 use crate::messaging::{Hub, Model, SERVICES, TOPICS};
-use crate::outcome::{Key, Outcome};
+use crate::outcome::{Key, Outcome, ResultFile};
 use crate::plot::{Bar, Chart, Figure};
 use crate::record::{Better, Metric, Row, Samples, Selector};
 use crate::schedule::{Group, Trial, Variant, alternate};
@@ -82,9 +84,51 @@ impl Case {
     }
 }
 
+fn ring_over_tcp(result: &ResultFile, case: &Case) -> Result<Estimate, String> {
+    let name = case.name();
+    Estimate::ratio(result, At { case: &name, variant: WAYS[1].name, metric: case.rate().0.name })
+}
+
+const fn ring_is_faster(
+    title: &'static str,
+    measure: &'static str,
+    evidence: fn(&ResultFile) -> Result<Estimate, String>,
+) -> Claim {
+    Claim {
+        title,
+        statement: "Unmodified programs over libzmq do more on the ring than by TCP.",
+        source: Source::Goal,
+        published: "",
+        measure,
+        unit: "",
+        evidence,
+        criterion: Criterion::Above(1.0),
+        otherwise: "the ring gains nothing in this model",
+    }
+}
+
+const CLAIMS: &[Claim] = &[
+    ring_is_faster("broker", "requests through a broker, ring over TCP", |result| {
+        ring_over_tcp(result, &CASES[0])
+    }),
+    ring_is_faster("publish", "deliveries to 4 subscribers, ring over TCP", |result| {
+        ring_over_tcp(result, &CASES[3])
+    }),
+    ring_is_faster("file", "bandwidth of a file transfer, ring over TCP", |result| {
+        ring_over_tcp(result, &CASES[4])
+    }),
+    ring_is_faster("scatter", "rounds of 64 KiB to 4 workers, ring over TCP", |result| {
+        ring_over_tcp(result, &CASES[6])
+    }),
+];
+
 impl Experiment for Models {
     fn name(&self) -> &'static str {
         "models"
+    }
+
+    fn question(&self) -> &'static str {
+        "How broker, publisher, file transfer and scatter/gather do over ZeroMQ and mailboxes, by TCP and on the ring."
     }
 
     fn about(&self) -> &'static str {
@@ -101,8 +145,16 @@ impl Experiment for Models {
         )
     }
 
+    fn claims(&self) -> &'static [Claim] {
+        CLAIMS
+    }
+
+    fn duration(&self, quick: bool) -> Duration {
+        Duration::from_secs(if quick { 20 } else { 300 })
+    }
+
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
-        let rounds = context.rounds(2, 5);
+        let rounds = context.rounds(3, 5);
         let milliseconds = context.pick(100, 200);
         let bytes = context.pick(8 << 20, 128 << 20);
         let file = file(bytes)?;

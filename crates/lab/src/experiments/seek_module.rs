@@ -12,7 +12,7 @@ use super::search_keys::names;
 use super::seek::{BULK, POOL};
 use super::seekable;
 use crate::claim::{Claim, Comparison};
-use crate::experiment::{Context, Experiment};
+use crate::experiment::{Context, Experiment, Options};
 use crate::outcome::{Key, Outcome, ResultFile, Table};
 use crate::plot::{Axis, Figure, Scale};
 use crate::search::plan::MESSAGES;
@@ -79,7 +79,7 @@ impl Experiment for SeekModule {
         Duration::from_secs(if quick { 40 } else { 5400 })
     }
 
-    fn unavailable(&self) -> Option<String> {
+    fn unavailable(&self, _: &Options) -> Option<String> {
         (!has_module().unwrap_or(false)).then(|| NO_MODULE.to_owned())
     }
 

@@ -317,7 +317,7 @@ pub(crate) mod tests {
             assert!(!page.contains(forbidden), "{forbidden}");
         }
         assert!(page.contains("<figure><svg"));
-        assert!(page.contains("prefers-color-scheme: dark"));
+        assert!(page.contains("(prefers-color-scheme: dark)"));
     }
 
     #[test]

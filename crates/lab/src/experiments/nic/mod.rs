@@ -1,6 +1,7 @@
 //! `nic`: what the offloads of network interfaces do for messages, after "Network hardware for business messaging",
 //! sections 4.1 and 4.2.
 
+mod claims;
 mod findings;
 mod tables;
 mod thesis;
@@ -11,7 +12,8 @@ use anyhow::Result;
 use gauge::{Kind, Test};
 use testbed::{Side, Testbed};
 
-use crate::experiment::{Context, Experiment};
+use crate::claim::Claim;
+use crate::experiment::{self, Context, Experiment};
 use crate::network::ends::{Ends, Host};
 use crate::network::hosts::{Hosts, Place};
 use crate::network::others::Tool;
@@ -78,6 +80,10 @@ impl Experiment for Nic {
         "nic"
     }
 
+    fn question(&self) -> &'static str {
+        "What the offloads of network interfaces change in latency, throughput and CPU load of messages."
+    }
+
     fn about(&self) -> &'static str {
         "Offloads of network interfaces, switched on in steps: everything off; checksums; scatter-gather, TSO and \
          GSO; GRO. Latency of requests and responses, throughput and CPU load of a stream over a link of 1 Gb/s, \
@@ -94,6 +100,20 @@ impl Experiment for Nic {
         )
     }
 
+    fn claims(&self) -> &'static [Claim] {
+        claims::CLAIMS
+    }
+
+    fn duration(&self, quick: bool) -> Duration {
+        Duration::from_secs(if quick { 35 } else { 600 })
+    }
+
+    fn unavailable(&self, options: &experiment::Options) -> Option<String> {
+        // With another host, namespaces are not needed.
+        let made = options.network.peer.is_none().then(Testbed::new)?;
+        made.err().map(|error| error.to_string())
+    }
+
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
         let options = context.network();
         Hosts::with(options, |hosts| {
@@ -104,7 +124,7 @@ impl Experiment for Nic {
 }
 
 fn measure(context: &Context<'_>, options: &Options, ends: &Ends<'_, '_>) -> Result<Outcome> {
-    let rounds = context.rounds(2, 5);
+    let rounds = context.rounds(3, 5);
     let milliseconds = Duration::from_millis;
     let times = Times {
         latency: milliseconds(context.pick(50, 200)),

@@ -1,11 +1,15 @@
 //! `zeromq`: messages of the real libzmq over everything that it has, over the ring, and between two hosts with their
 //! offloads in steps, after "Network hardware for business messaging", sections 4.1 and 4.2.
 
+mod claims;
 mod tables;
 mod thesis;
 
+use std::time::Duration;
+
 use anyhow::Result;
 
+use crate::claim::Claim;
 use crate::experiment::{Context, Experiment};
 use crate::messaging::programs::{Library, Over, Programs, Way};
 use crate::messaging::{Kind, Reading, Test};
@@ -69,6 +73,10 @@ impl Experiment for Zeromq {
         "zeromq"
     }
 
+    fn question(&self) -> &'static str {
+        "What ZeroMQ’s messages cost over everything that libzmq has, on the ring, and with offloads between two hosts."
+    }
+
     fn about(&self) -> &'static str {
         "REQ/REP latency and PUSH/PULL throughput of the system's own libzmq, messages of 1 B to 64 KiB, as libzmq's perf \
          tools measure them: over loopback, the same unmodified program on the ring, over ipc:// and inproc://, and \
@@ -81,6 +89,14 @@ impl Experiment for Zeromq {
             "\"Network hardware for business messaging\", tables 4.1.2, 4.2.7 and 4.2.8, graphs 4.1.2 and 4.2.4; the columns \
              of one host are ours",
         )
+    }
+
+    fn claims(&self) -> &'static [Claim] {
+        claims::CLAIMS
+    }
+
+    fn duration(&self, quick: bool) -> Duration {
+        Duration::from_secs(if quick { 15 } else { 900 })
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
@@ -98,7 +114,7 @@ impl Experiment for Zeromq {
 }
 
 fn measure(context: &Context<'_>, programs: &Programs<'_, '_>) -> Result<Outcome> {
-    let rounds = context.rounds(2, 5);
+    let rounds = context.rounds(3, 5);
     let milliseconds = context.pick(30, 120);
     let sizes = context.pick(vec![1, 1 << 10, 64 << 10], sizes());
     let ways = || HERE.into_iter().chain(APART);
