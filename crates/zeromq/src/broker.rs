@@ -6,8 +6,8 @@
 //!   broker to client    [empty, reply]                 service to broker    [empty, client, reply]
 //! ```
 //!
-//! The routing identity of a service is its name. It introduces itself with a message for client "", and a client takes its
-//! leave with a message for service "".
+//! The routing identity of a service is its name. It introduces itself with a message for client "", and a client
+//! takes its leave with a message for service "".
 
 use std::thread;
 use std::time::Instant;

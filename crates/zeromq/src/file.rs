@@ -1,5 +1,5 @@
-//! Transfer of files between two DEALER sockets: the sender announces a file with its length and checksum, and sends it in
-//! chunks; the receiver writes it to the disk, says so, reads it back and verifies it.
+//! Transfer of files between two DEALER sockets: the sender announces a file with its length and checksum, and
+//! sends it in chunks; the receiver writes it to the disk, says so, reads it back and verifies it.
 
 use std::fs::File;
 use std::io::{Read, Write};

@@ -1,5 +1,5 @@
-//! Scatter and gather, as in a cluster (MPI 4.1, sections 6.5 and 6.6): ROUTER at the root, which addresses each worker by its
-//! rank, and DEALER at the workers.
+//! Scatter and gather, as in a cluster (MPI 4.1, sections 6.5 and 6.6): ROUTER at the root, which addresses each
+//! worker by its rank, and DEALER at the workers.
 
 use std::time::Instant;
 

@@ -122,8 +122,8 @@ fn drive_in(context: &zmq::Context, address: &str, tests: &[Test]) -> Result<()>
             connect(&socket, &data)?;
             Ok(socket)
         };
-        // The socket is closed when the other end has everything: over ipc:// libzmq 4.3.4 sometimes loses what is left,
-        // however long it may linger.
+        // The socket is closed when the other end has everything: over ipc:// libzmq 4.3.4 sometimes loses what is
+        // left, however long it may linger.
         let (mine, theirs) = match test.kind {
             Kind::RequestReply => {
                 let mut end = Req(socket(zmq::REQ)?, Message::new());

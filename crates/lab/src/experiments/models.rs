@@ -1,5 +1,5 @@
-//! `models`: the models of messaging that "Network hardware for business messaging" names as the uses of middleware, each as
-//! real programs.
+//! `models`: the models of messaging that "Network hardware for business messaging" names as the uses of
+//! middleware, each as real programs.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -132,11 +132,12 @@ impl Experiment for Models {
     }
 
     fn about(&self) -> &'static str {
-        "Models of messaging, each as programs of its own over libzmq and over seekwire::Mailbox, over TCP and on the ring: \
-         requests to several services through a broker, publishing by topic to subscribers, the transfer of a file, and \
-         scatter and gather as in a cluster. Every message is checked, and the checksum of every file; a wrong or missing \
-         one ends the experiment with an error. Latencies are those of a request, of one message that all its subscribers \
-         have told to have, of a file of 4 KiB that has been stored, and of a round."
+        "Models of messaging, each as programs of its own over libzmq and over seekwire::Mailbox, over TCP and on \
+         the ring: requests to several services through a broker, publishing by topic to subscribers, the transfer \
+         of a file, and scatter and gather as in a cluster. Every message is checked, and the checksum of every \
+         file; a wrong or missing one ends the experiment with an error. Latencies are those of a request, of one \
+         message that all its subscribers have told to have, of a file of 4 KiB that has been stored, and of a \
+         round."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {

@@ -20,8 +20,8 @@ const NUMBER: usize = size_of::<u64>();
 /// Number of messages after which contents repeat; a prime, so that no other period hides behind it.
 const PERIOD: usize = 251;
 
-/// Contents of numbered messages of one size: the number, little-endian, as far as it fits, and then bytes that differ from
-/// one message to the next.
+/// Contents of numbered messages of one size: the number, little-endian, as far as it fits, and then bytes that
+/// differ from one message to the next.
 #[derive(Clone, Debug)]
 pub struct Contents {
     size: usize,

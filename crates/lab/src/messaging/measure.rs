@@ -1,7 +1,7 @@
-//! Request and reply, and push and pull, as libzmq's perf tools measure them: local_lat and remote_lat, local_thr and
-//! remote_thr of <https://github.com/zeromq/libzmq/tree/v4.3.4/perf>, which the thesis "Network hardware for business
-//! messaging" used. There are a warm-up and a histogram besides, and a time instead of a number of messages: a message that
-//! is one byte longer than the others ends the warm-up, and another one ends the test.
+//! Request and reply, and push and pull, as libzmq's perf tools measure them: local_lat and remote_lat, local_thr
+//! and remote_thr of <https://github.com/zeromq/libzmq/tree/v4.3.4/perf>, which the thesis "Network hardware for
+//! business messaging" used. There are a warm-up and a histogram besides, and a time instead of a number of
+//! messages: a message that is one byte longer than the others ends the warm-up, and another one ends the test.
 
 use std::time::{Duration, Instant};
 

@@ -1,9 +1,10 @@
 //! What the messaging programs have in common, whichever library moves their messages: what they are told, what they
 //! report, how they measure, and how they check what they receive.
 //!
-//! The programs over [`seekwire::mailbox::Mailbox`] are roles of [`crate::peer`]; those over libzmq are a program of their
-//! own, `seekwire-zeromq`, which takes the same roles and orders. A role is told what to do by one argument, a JSON
-//! object. It prints `ready ADDRESS ...` when others may connect to it, and reports one JSON object per line.
+//! The programs over [`seekwire::mailbox::Mailbox`] are roles of [`crate::peer`]; those over libzmq are a program
+//! of their own, `seekwire-zeromq`, which takes the same roles and orders. A role is told what to do by one
+//! argument, a JSON object. It prints `ready ADDRESS ...` when others may connect to it, and reports one JSON
+//! object per line.
 
 mod contents;
 mod file;

@@ -145,7 +145,8 @@ pub enum Model {
     Scatter,
 }
 
-/// The order of the program of a model to which all others connect: the broker, the publisher, the receiver of files, the root.
+/// The order of the program of a model to which all others connect: the broker, the publisher, the receiver of
+/// files, the root.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hub {
     /// The model.
@@ -166,8 +167,8 @@ pub struct Hub {
     pub directory: PathBuf,
 }
 
-/// The order of a program that connects to a hub: a service, a subscriber, a sender of files, a worker, and the clients of a
-/// broker.
+/// The order of a program that connects to a hub: a service, a subscriber, a sender of files, a worker, and the
+/// clients of a broker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Member {
     /// The model.
@@ -209,8 +210,8 @@ impl Member {
 /// Names of the services of a broker; what each does is up to [`answer`].
 pub const SERVICES: [&str; 3] = ["quote", "order", "audit"];
 
-/// What service `service` replies to a request: each byte is moved by a distance that is the service's own, so that replies
-/// of one cannot be taken for those of another.
+/// What service `service` replies to a request: each byte is moved by a distance that is the service's own, so that
+/// replies of one cannot be taken for those of another.
 pub fn answer(service: usize, request: &mut [u8]) {
     let distance = service as u8 + 1;
     request.iter_mut().for_each(|byte| *byte = byte.wrapping_add(distance));

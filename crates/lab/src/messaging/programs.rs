@@ -213,8 +213,8 @@ impl<'a, 'h> Programs<'a, 'h> {
     }
 }
 
-/// The programs over libzmq that belong to `command`: beside it (as in a build directory) or in `../lib/seekwire` of its
-/// directory (as installed).
+/// The programs over libzmq that belong to `command`: beside it (as in a build directory) or in `../lib/seekwire`
+/// of its directory (as installed).
 fn find(command: &Path) -> Result<PathBuf, String> {
     let beside = command.parent().unwrap_or(Path::new("."));
     let candidates = ["", "../lib/seekwire"].map(|place| beside.join(place).join(ZEROMQ));

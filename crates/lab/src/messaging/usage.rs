@@ -90,8 +90,9 @@ impl Latencies {
     }
 }
 
-/// Does `turn` again and again for `time`, after a warm-up of half of it, in which the ends of connections find each other.
-/// Each turn is told its number and returns how long it took. Returns these times, and how many turns there were per second.
+/// Does `turn` again and again for `time`, after a warm-up of half of it, in which the ends of connections find
+/// each other. Each turn is told its number and returns how long it took. Returns these times, and how many turns
+/// there were per second.
 ///
 /// # Errors
 ///

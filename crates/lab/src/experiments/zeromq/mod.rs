@@ -78,16 +78,16 @@ impl Experiment for Zeromq {
     }
 
     fn about(&self) -> &'static str {
-        "REQ/REP latency and PUSH/PULL throughput of the system's own libzmq, messages of 1 B to 64 KiB, as libzmq's perf \
-         tools measure them: over loopback, the same unmodified program on the ring, over ipc:// and inproc://, and \
-         between two network namespaces with the offloads of their veth pair in steps. Beside it the same messages through \
-         seekwire::Mailbox, and the numbers of the thesis."
+        "REQ/REP latency and PUSH/PULL throughput of the system's own libzmq, messages of 1 B to 64 KiB, as libzmq's \
+         perf tools measure them: over loopback, the same unmodified program on the ring, over ipc:// and inproc://, \
+         and between two network namespaces with the offloads of their veth pair in steps. Beside it the same \
+         messages through seekwire::Mailbox, and the numbers of the thesis."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {
         Some(
-            "\"Network hardware for business messaging\", tables 4.1.2, 4.2.7 and 4.2.8, graphs 4.1.2 and 4.2.4; the columns \
-             of one host are ours",
+            "\"Network hardware for business messaging\", tables 4.1.2, 4.2.7 and 4.2.8, graphs 4.1.2 and 4.2.4; the \
+             columns of one host are ours",
         )
     }
 
@@ -217,14 +217,14 @@ fn summary(samples: &Samples) -> Vec<Key> {
         ),
         (
             "offload_latency_ratio_64k",
-            "libzmq over veth, REQ/REP of 64 KiB: one-way latency with checksums, TSO, GSO and SG over everything off; lower \
-             is better (thesis: 0.706)",
+            "libzmq over veth, REQ/REP of 64 KiB: one-way latency with checksums, TSO, GSO and SG over everything off; \
+             lower is better (thesis: 0.706)",
             ratio(Kind::RequestReply, 64 * KIB, LATENCY, offloads, off),
         ),
         (
             "offload_throughput_ratio_64k",
-            "libzmq over veth, PUSH/PULL of 64 KiB: throughput with them over everything off; higher is better (thesis: \
-             1.388)",
+            "libzmq over veth, PUSH/PULL of 64 KiB: throughput with them over everything off; higher is better \
+             (thesis: 1.388)",
             ratio(Kind::PushPull, 64 * KIB, THROUGHPUT, offloads, off),
         ),
     ];

@@ -93,8 +93,8 @@ const VIEWS: [View; 7] = [
     View {
         file: "veth-cpu.svg",
         title: "Two hosts: CPU load of the receiver (tables 4.2.7 and 4.2.8, graph 4.2.4)",
-        note: "Percent of one processor. Here: user and system time of the receiving process; the thesis: what mpstat says of \
-               the receiving host.",
+        note: "Percent of one processor. Here: user and system time of the receiving process; the thesis: what mpstat \
+               says of the receiving host.",
         kind: Kind::PushPull,
         metric: RECEIVER,
         ways: &APART,

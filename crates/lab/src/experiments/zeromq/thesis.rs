@@ -1,9 +1,10 @@
-//! What was measured in "Network hardware for business messaging", sections 4.1 and 4.2, with libzmq's perf tools between
-//! two hosts and 1 Gb/s Ethernet between them: a dual-core Athlon 64 X2 3800+ and a Pentium 4, Linux 2.6.26.
+//! What was measured in "Network hardware for business messaging", sections 4.1 and 4.2, with libzmq's perf tools
+//! between two hosts and 1 Gb/s Ethernet between them: a dual-core Athlon 64 X2 3800+ and a Pentium 4, Linux
+//! 2.6.26.
 //!
-//! Headings say MB/s where Mb/s is meant, as the rates of messages beside them show. Two of 136 cells are left out: of
-//! messages of 128 B with everything off the throughput and the rate contradict each other, and one of them must have been
-//! garbled.
+//! Headings say MB/s where Mb/s is meant, as the rates of messages beside them show. Two of 136 cells are left out:
+//! of messages of 128 B with everything off the throughput and the rate contradict each other, and one of them must
+//! have been garbled.
 
 /// Values by message size, 1 B to 64 KiB in powers of two.
 pub(super) type Column = [Option<f64>; 17];

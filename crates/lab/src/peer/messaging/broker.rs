@@ -6,9 +6,10 @@
 //!      ...                          +--------+                            ...
 //! ```
 //!
-//! Everybody introduces itself to the broker, the services by name; the broker tells the clients which tag stands for which
-//! service. After that it only swaps the two ends of a message: what client `c` sends with tag `s` goes to service `s` with
-//! tag `c`, and back the other way round. The broker has a thread for each connection, and mailboxes are shared by threads.
+//! Everybody introduces itself to the broker, the services by name; the broker tells the clients which tag stands
+//! for which service. After that it only swaps the two ends of a message: what client `c` sends with tag `s` goes
+//! to service `s` with tag `c`, and back the other way round. The broker has a thread for each connection, and
+//! mailboxes are shared by threads.
 
 use std::thread;
 use std::time::Instant;

@@ -13,8 +13,9 @@ use crate::messaging::{
     Clock, Contents, Hub, Member, Modelled, TOPICS, Violation, ready, repeat, report, subscribed,
 };
 
-/// Tags above those of topics. To the publisher: subscriptions, and that a message (the last message) has arrived. To the
-/// subscribers: that no more arrivals need to be told, and the end, with the number of messages of each topic.
+/// Tags above those of topics. To the publisher: subscriptions, and that a message (the last message) has arrived.
+/// To the subscribers: that no more arrivals need to be told, and the end, with the number of messages of each
+/// topic.
 const SUBSCRIBE: u64 = 1 << 32;
 const ARRIVED: u64 = SUBSCRIBE + 1;
 const QUICKLY: u64 = SUBSCRIBE + 2;

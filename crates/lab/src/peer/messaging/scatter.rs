@@ -1,5 +1,5 @@
-//! Scatter and gather, as in a cluster (MPI 4.1, sections 6.5 and 6.6): the root sends a block of an array to each worker, and
-//! puts their results together.
+//! Scatter and gather, as in a cluster (MPI 4.1, sections 6.5 and 6.6): the root sends a block of an array to each
+//! worker, and puts their results together.
 
 use std::time::Instant;
 
