@@ -50,7 +50,7 @@ fn libzmq_is_measured_over_everything_that_it_has_and_on_the_ring() {
     let may_be_missing =
         |row: &Value| testbed.is_err() && row["variant"].as_str().unwrap_or("").contains("veth");
     for row in rows(&result).filter(|row| !may_be_missing(row)) {
-        assert!(row["error"].is_null() && row["spread"]["n"] == 2, "{row}");
+        assert!(row["error"].is_null() && row["spread"]["n"] == result["parameters"]["rounds"], "{row}");
         ring_was_used(row);
     }
     let ways = ["tcp://", "tcp:// on the ring", "ipc://", "inproc://", "Mailbox, TCP", "Mailbox, ring"];
@@ -82,7 +82,7 @@ fn models_of_messaging_keep_their_promises_over_both_libraries() {
     let (result, printed) = run("models");
     let mut cases = std::collections::BTreeSet::new();
     for row in rows(&result) {
-        assert!(row["error"].is_null() && row["spread"]["n"] == 2, "{row}");
+        assert!(row["error"].is_null() && row["spread"]["n"] == result["parameters"]["rounds"], "{row}");
         ring_was_used(row);
         cases.insert((row["case"].as_str().expect("a case"), row["variant"].as_str().expect("a variant")));
     }
