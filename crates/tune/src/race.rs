@@ -117,6 +117,17 @@ impl Race {
         gains.fold((0, 0.0), |best, gain| if gain.1 > best.1 { gain } else { best }).0
     }
 
+    /// Whom to choose: of those that the leader does not beat for sure, the one that gains most against candidate 0 for
+    /// sure, because one that joined late can lead by luck. The leader where nobody gains for sure.
+    pub(crate) fn choice(&self) -> usize {
+        let gains = self.running().into_iter().filter_map(|candidate| {
+            let gain = self.compare(candidate, 0).filter(|gain| gain.rounds >= FEWEST && gain.is_above())?;
+            Some((candidate, gain.low))
+        });
+        let surest = gains.max_by(|one, other| one.1.total_cmp(&other.1));
+        surest.map_or_else(|| self.leader(), |(candidate, _)| candidate)
+    }
+
     /// Candidates that run, without 0.
     fn running(&self) -> Vec<usize> {
         (1..self.runners.len()).filter(|candidate| !self.runners[*candidate].is_out).collect()
@@ -199,6 +210,29 @@ mod tests {
         run(&mut race, 50, |candidate, round| if (candidate + round) % 2 == 0 { 150.0 } else { 100.0 });
         assert_eq!(race.rounds(), 51);
         assert!(!race.compare(1, 0).unwrap().is_above() && !race.is_worse(1));
+    }
+
+    #[test]
+    fn the_surest_of_equals_is_chosen() {
+        let mut race = Race::new(2);
+        run(&mut race, 20, |candidate, round| [100.0, 200.0][candidate] * noise(candidate, round));
+        let late = race.add();
+        // It leads, but by a few rounds that are far apart.
+        let begin = race.rounds();
+        run(&mut race, begin + 9, |candidate, round| {
+            let luck = if round % 2 == 0 { 1.2 } else { 0.95 };
+            [100.0, 200.0, 200.0 * luck][candidate] * noise(candidate, round)
+        });
+        assert!(race.leader() == late && !race.is_worse(1));
+        assert!(race.compare(late, 0).unwrap().is_above());
+        assert_eq!(race.choice(), 1);
+    }
+
+    #[test]
+    fn the_leader_is_chosen_where_nobody_gains() {
+        let mut race = Race::new(2);
+        run(&mut race, 50, |candidate, round| if (candidate + round) % 2 == 0 { 150.0 } else { 100.0 });
+        assert_eq!(race.choice(), race.leader());
     }
 
     #[test]

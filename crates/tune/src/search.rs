@@ -70,7 +70,8 @@ pub struct Outcome {
     pub is_decided: bool,
     /// All that was tried; the first is what was found.
     pub candidates: Vec<Tried>,
-    /// Number of the candidate that did best.
+    /// Number of the candidate that did best: of those that cannot be told from the best one, that which gains most for
+    /// sure.
     pub best: usize,
     /// Number of the candidate to use: that which did best if it is better than what was found for sure, else 0.
     pub recommended: usize,
@@ -271,7 +272,7 @@ impl Search {
         if self.figures[0].is_empty() {
             return Err(Error::Nothing);
         }
-        let best = self.race.leader();
+        let best = self.race.choice();
         let is_better = self.race.compare(best, 0).is_some_and(|interval| interval.is_above());
         let recommended = if best != 0 && is_better { best } else { 0 };
         let tried = |number: usize| {
