@@ -294,7 +294,9 @@ impl Estimate {
 
     /// What stands in a file may be anything.
     fn checked(self) -> Result<Self, String> {
-        match self.low <= self.value && self.value <= self.high && (self.high - self.low).is_finite() {
+        // Beyond, the steps of an axis cannot be computed.
+        let fits = |number: f64| number.abs() < 1e100;
+        match self.low <= self.value && self.value <= self.high && fits(self.low) && fits(self.high) {
             true => Ok(self),
             false => Err("result.json has an interval that does not contain its number".to_owned()),
         }

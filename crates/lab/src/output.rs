@@ -1,7 +1,7 @@
 //! Where results go: a directory that must be ours, and files that appear whole or not at all.
 
 use std::fs::{self, Permissions};
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, Read};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -50,14 +50,19 @@ impl Destination {
 
 /// Writes one file of a directory; readers see the old contents or the new ones, never a part.
 pub(crate) fn write_file(directory: &Path, name: &str, contents: &str) -> Result<PathBuf> {
+    copy_file(directory, name, &mut contents.as_bytes())
+}
+
+/// The same with what `source` has. A link of that name is replaced, not followed.
+pub(crate) fn copy_file(directory: &Path, name: &str, source: &mut impl Read) -> Result<PathBuf> {
     let path = directory.join(name);
-    let write = || -> std::io::Result<()> {
+    let mut write = || -> std::io::Result<()> {
         let mut file = tempfile::Builder::new()
             .prefix(".seekwire-")
             // The umask has the last word, as for any other file.
             .permissions(Permissions::from_mode(0o666))
             .tempfile_in(directory)?;
-        file.write_all(contents.as_bytes())?;
+        std::io::copy(source, &mut file)?;
         file.persist(&path)?;
         Ok(())
     };

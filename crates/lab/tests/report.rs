@@ -1,6 +1,7 @@
 //! The site of a directory of results, from the results that this project keeps and from what others may put there.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -177,6 +178,51 @@ fn what_strangers_wrote_is_text() {
     let text = read(page);
     assert_eq!(text.matches("<svg ").count(), 1, "only the plot that is one");
     assert!(text.contains("it holds &lt;script&gt;") && text.contains("not a file of this directory"));
+}
+
+#[test]
+fn links_of_strangers_are_not_followed() {
+    let (results, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let (directory, victim) = (results.path(), elsewhere.path().join("file"));
+    fs::write(&victim, "mine").unwrap();
+    copy("pairs", &directory.join("pairs"));
+    copy("seek", &directory.join("seek"));
+    // Something that is not part of the results would come into the site ..
+    fs::remove_file(directory.join("seek/raw.csv")).unwrap();
+    symlink(&victim, directory.join("seek/raw.csv")).unwrap();
+    // .. and something outside of it would be written over.
+    lab::report(directory, None).unwrap();
+    let data = directory.join("report/data");
+    fs::remove_file(data.join("pairs/raw.csv")).unwrap();
+    symlink(&victim, data.join("pairs/raw.csv")).unwrap();
+    lab::report(directory, None).unwrap();
+    assert_eq!(read(&victim), "mine");
+    assert!(!data.join("seek/raw.csv").exists());
+    assert_eq!(read(data.join("pairs/raw.csv")), read(recorded().join("pairs/raw.csv")));
+    // Nor as a whole directory.
+    fs::remove_dir_all(&data).unwrap();
+    symlink(elsewhere.path(), &data).unwrap();
+    let error = lab::report(directory, None).unwrap_err().to_string();
+    assert!(error.contains("is a link"), "{error}");
+    assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn numbers_beyond_all_axes_are_refused() {
+    let results = tempfile::tempdir().unwrap();
+    let directory = results.path().join("pairs");
+    copy("pairs", &directory);
+    let mut result: serde_json::Value = serde_json::from_str(&read(directory.join("result.json"))).unwrap();
+    for row in result["rows"].as_array_mut().unwrap() {
+        if !row["ratio"].is_null() {
+            row["ratio"] = serde_json::json!({"value": 1.7e308, "low": 1.7e308, "high": 1.7e308});
+        }
+    }
+    fs::write(directory.join("result.json"), result.to_string()).unwrap();
+    lab::report(results.path(), None).unwrap();
+    assert!(
+        !verdicts(&read(results.path().join("report/pairs.html"))).iter().any(|one| one.1.contains("met"))
+    );
 }
 
 #[test]

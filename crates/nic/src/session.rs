@@ -82,7 +82,7 @@ impl<'a> Session<'a> {
     ///
     /// [`Error::NoSuchInterface`], [`Error::Kernel`].
     pub fn now(&mut self) -> Result<Interface, Error> {
-        self.kernel.interface(&self.found.name)
+        same(self.kernel.interface(&self.found.name)?, self.found.index)
     }
 
     /// Does what is planned. What is refused is in the report; the rest is done.
@@ -151,8 +151,13 @@ pub fn restore(kernel: &mut Kernel, store: &Store, name: &str) -> Result<Report,
     Ok(report)
 }
 
+/// Another interface may have been given the name since.
+fn same(now: Interface, index: u32) -> Result<Interface, Error> {
+    if now.index == index { Ok(now) } else { Err(Error::NoSuchInterface(now.name)) }
+}
+
 fn back(kernel: &mut Kernel, name: &str, saved: &Saved) -> Result<Report, Error> {
-    let now = kernel.interface(name)?;
+    let now = same(kernel.interface(name)?, saved.index)?;
     let plan = Plan::back_to(&now, saved);
     change::apply(kernel, &now, &plan)
 }

@@ -28,7 +28,8 @@
 //!
 //! The namespaces have no names: the kernel removes them, with their interfaces, when the last handle and the last
 //! process in them are gone, however this process ends. Nothing outside them is changed, except that a quota makes a
-//! cgroup below the one that this process is in.
+//! cgroup: below the one that this process is in, or, with cgroup v2, below the next one above that passes the cpu controller
+//! on.
 //!
 //! It does not start servers, wait for them or kill them: that is for who knows them.
 

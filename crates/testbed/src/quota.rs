@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::error::Error;
@@ -243,14 +244,21 @@ impl Group {
             if processes.is_empty() {
                 return Ok(());
             }
-            let handles: Vec<(Pid, OwnedFd)> = processes
-                .into_iter()
-                .filter_map(|process| Some((process, pidfd_open(process, PidfdFlags::empty()).ok()?)))
-                .collect();
+            let mut handles: Vec<(Pid, OwnedFd)> = Vec::new();
+            for process in processes {
+                match pidfd_open(process, PidfdFlags::empty()) {
+                    Ok(handle) => handles.push((process, handle)),
+                    Err(Errno::SRCH) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
             // A number may have been given away before it was opened, but not since.
             let still = self.processes()?;
             for (_, handle) in handles.iter().filter(|(process, _)| still.contains(process)) {
-                pidfd_send_signal(handle, Signal::KILL)?;
+                match pidfd_send_signal(handle, Signal::KILL) {
+                    Ok(()) | Err(Errno::SRCH) => {}
+                    Err(error) => return Err(error.into()),
+                }
                 rustix::event::poll(&mut [PollFd::new(handle, PollFlags::IN)], None)?;
             }
         }

@@ -268,7 +268,7 @@ pub(crate) struct NicTune {
 ///
 /// Answers the requests and takes and sends the streams of `seekwire nic tune` until it is interrupted. Whoever
 /// reaches the port can use it, without a password; it moves bytes that mean nothing, one test at a time, and limits
-/// their number: messages of up to 16 MiB, tests of up to 60 seconds, silence of up to two minutes. It needs no
+/// their number: messages of up to 16 MiB, tests of up to 60 seconds after a warm-up of as long, silence of up to two minutes. It needs no
 /// permission, and changes nothing.
 #[derive(Debug, Args)]
 #[command(after_help = "\

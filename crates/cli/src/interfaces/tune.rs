@@ -49,18 +49,18 @@ pub(super) fn tune(options: &NicTune) -> Result<ExitCode> {
             let _ = writeln!(io::stderr(), "{}", told(progress));
         });
     let back = session.end()?;
-    if let Some(back) = back.filter(|back| !back.is_complete()) {
-        eprint!("{}", render::report(&name, &back));
+    let missing = back.filter(|back| !back.is_complete());
+    if let Some(back) = &missing {
+        eprint!("{}", render::report(&name, back));
         eprintln!("seekwire: not all of it came back; try `seekwire nic restore {name}`");
     }
-    let outcome = match searched {
-        Ok(outcome) => outcome,
-        Err(tune::Error::Interrupted) => {
-            eprintln!("seekwire: interrupted; {name} is as it was found");
-            return Ok(interrupt.status().unwrap_or(ExitCode::FAILURE));
-        }
-        Err(error) => return Err(error.into()),
-    };
+    // It may have come after the last measurement, too; then nothing is applied.
+    if let Some(status) = interrupt.status() {
+        let state = if missing.is_none() { format!("; {name} is as it was found") } else { String::new() };
+        eprintln!("seekwire: interrupted{state}");
+        return Ok(status);
+    }
+    let outcome = searched?;
 
     let applied = match (options.apply, outcome.recommended) {
         (true, 1..) => Some(apply(&mut kernel, &store, options, &outcome)?),

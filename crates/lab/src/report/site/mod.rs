@@ -15,14 +15,15 @@ mod read;
 mod verdict;
 
 use std::fmt::Write;
-use std::fs;
+use std::fs::{self, OpenOptions};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
 
 use self::read::Entry;
 use super::{STYLE, escape};
-use crate::output::Destination;
+use crate::output::{self, Destination};
 
 /// The first page, and the mark of a directory that is ours.
 const INDEX: &str = "index.html";
@@ -56,7 +57,10 @@ pub fn write(directory: &Path, out: Option<&Path>) -> Result<Site> {
     if found.entries.is_empty() {
         bail!("no results of experiments below {}: {run}", directory.display());
     }
-    let out = out.map_or_else(|| directory.join("report"), Path::to_owned);
+    let out = match out {
+        Some(out) => out.to_owned(),
+        None => own_directory(directory.join("report"))?,
+    };
     let destination = Destination::prepare_marked(&out, INDEX, is_site)?;
     // The mark of ownership goes first: if anything below fails, the next report may still take the directory over.
     destination
@@ -84,18 +88,28 @@ fn copy_data(out: &Path, entry: &Entry) -> Result<Vec<(String, &'static str)>> {
     let mut links = Vec::new();
     for (file, what) in [("raw.csv", "every single reading"), ("result.json", "everything on this page")] {
         let from = entry.directory.join(file);
-        if !from.is_file() {
+        if !fs::symlink_metadata(&from).is_ok_and(|metadata| metadata.is_file()) {
             continue;
         }
-        let link = format!("data/{}/{file}", entry.slug);
-        let to = out.join(&link);
-        let parent = to.parent().unwrap_or(out);
-        fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))?;
-        fs::copy(&from, &to)
-            .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
-        links.push((link, what));
+        let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
+        let open = OpenOptions::new().read(true).custom_flags(no_follow).open(&from);
+        let mut source = open.with_context(|| format!("cannot read {}", from.display()))?;
+        let to = own_directory(own_directory(out.join("data"))?.join(&entry.slug))?;
+        output::copy_file(&to, file, &mut source)?;
+        links.push((format!("data/{}/{file}", entry.slug), what));
     }
     Ok(links)
+}
+
+/// Makes a directory of the site. Who wrote the results may have put a link there that leads out of it.
+fn own_directory(path: PathBuf) -> Result<PathBuf> {
+    fs::create_dir_all(&path).with_context(|| format!("cannot make the directory {}", path.display()))?;
+    let metadata =
+        fs::symlink_metadata(&path).with_context(|| format!("cannot look at {}", path.display()))?;
+    if !metadata.is_dir() {
+        bail!("{} is a link; remove it, or name another directory with --out", path.display());
+    }
+    Ok(path)
 }
 
 fn is_site(index: &Path) -> bool {
