@@ -166,6 +166,13 @@ impl Figure {
         let root = root.titled(&self.title, (FONT, 20))?;
         let (left, right) = root.split_horizontally(SIZE.0 - LEGEND_WIDTH);
 
+        let reach = reach(series.iter().flat_map(|series| &series.points).map(|point| point.y));
+        let cut = |point: &Point| Point { low: point.low.max(-reach), high: point.high.min(reach), ..*point };
+        let series: Vec<Series> = series
+            .iter()
+            .map(|one| Series { points: one.points.iter().map(cut).collect(), ..one.clone() })
+            .collect();
+        let series = &series[..];
         let points = || series.iter().flat_map(|series| &series.points);
         let across = Extent::of(x.scale, points().map(|point| point.x), points().map(|point| point.x));
         let up = Extent::of(y.scale, points().map(|point| point.low), points().map(|point| point.high));
@@ -188,7 +195,8 @@ impl Figure {
         // Reading order is from the top, coordinates are from the bottom.
         let count = bars.len() as f64;
         let middle = |index: usize| count - 0.5 - index as f64;
-        let largest = bars.iter().map(|(_, bar)| bar.high.max(bar.value)).fold(1.0, f64::max);
+        let reach = reach(bars.iter().map(|(_, bar)| bar.value));
+        let largest = bars.iter().map(|(_, bar)| bar.high.min(reach).max(bar.value)).fold(1.0, f64::max);
         let mut chart = ChartBuilder::on(&root)
             .margin(8)
             .margin_right(40)
@@ -211,7 +219,7 @@ impl Figure {
             let middle = middle(index);
             let corners = [(0.0, middle - 0.3), (bar.value, middle + 0.3)];
             chart.draw_series([Rectangle::new(corners, colour(*bar_colour).mix(0.75).filled())])?;
-            let interval = [(bar.low, middle), (bar.high, middle)];
+            let interval = [(bar.low.max(-reach), middle), (bar.high.min(reach), middle)];
             chart.draw_series([PathElement::new(interval, BLACK.stroke_width(2))])?;
             let (left, height) = chart.backend_coord(&(0.0, middle));
             let (_, top) = root.get_base_pixel();
@@ -221,6 +229,13 @@ impl Figure {
         chart.draw_series([PathElement::new(unity, PALETTE[3].stroke_width(2))])?;
         root.present()
     }
+}
+
+/// How far from zero bars of spread are drawn, for numbers of this size: two rounds can give an interval beside which the
+/// numbers themselves could not be seen. What is longer ends there.
+fn reach(values: impl Iterator<Item = f64>) -> f64 {
+    let largest = values.map(f64::abs).fold(0.0, f64::max);
+    if largest > 0.0 { 8.0 * largest } else { f64::INFINITY }
 }
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
@@ -343,6 +358,22 @@ mod tests {
             .map(|i| (f64::from(1u32 << i), f64::from(i + 1)))
             .map(|(x, y)| Point { x, y, low: y * 0.9, high: y * 1.1 })
             .collect()
+    }
+
+    #[test]
+    fn a_long_interval_does_not_hide_the_numbers() {
+        let points = vec![
+            Point { x: 1.0, y: 2.0, low: 0.1, high: 1e12 },
+            Point { x: 2.0, y: 3.0, low: 2.0, high: 4.0 },
+        ];
+        let curves = curves(Scale::Linear, points).to_svg().unwrap();
+        let bar = Bar { name: "pairs".to_owned(), value: 2.0, low: 0.1, high: 1e12 };
+        let chart = Chart::Ratios { label: "ratio".to_owned(), bars: vec![bar] };
+        let ratios = Figure { file: "r".to_owned(), title: "Ratios".to_owned(), chart }.to_svg().unwrap();
+        for svg in [curves, ratios] {
+            let numbers: Vec<f64> = svg.lines().filter_map(|line| line.parse().ok()).collect();
+            assert!(!numbers.is_empty() && numbers.iter().all(|number| *number < 30.0), "{numbers:?}");
+        }
     }
 
     #[test]

@@ -93,7 +93,10 @@ pub(super) fn html(
 }
 
 fn push_comparison(page: &mut String, comparison: &Comparison) {
-    let source = format!("Published numbers: {}.", comparison.source);
+    let source = format!(
+        "Published numbers: {}. Intervals that are far longer than the numbers are cut off in the plot.",
+        comparison.source
+    );
     let figure = comparison.figure.as_ref().filter(|figure| !figure.is_empty());
     // The table below has the heading and the numbers, so a plot that cannot be drawn is no loss.
     let svg = figure.and_then(|figure| Some((figure, figure.to_svg().ok()?)));
