@@ -214,7 +214,9 @@ impl Estimate {
     pub fn ratio(result: &ResultFile, at: At<'_>) -> Result<Self, String> {
         let row = result.row(at)?;
         let ratio = row.ratio.ok_or_else(|| format!("{at} has no ratio to a baseline"))?;
-        let (value, rounds) = (ratio.value, row.spread.map_or(0, |spread| spread.n));
+        // A single pair of rounds has no spread, however many rounds its row has.
+        let rounds = row.spread.filter(|_| ratio.low < ratio.high).map_or(1, |spread| spread.n);
+        let value = ratio.value;
         let expanded = match rounds {
             ..FEWEST_ROUNDS => 1.0,
             _ => (rounds as f64 / (rounds - 1) as f64).sqrt() * stats::student_t(rounds - 1) / NORMAL,
@@ -298,7 +300,7 @@ impl Estimate {
         let fits = |number: f64| number.abs() < 1e100;
         match self.low <= self.value && self.value <= self.high && fits(self.low) && fits(self.high) {
             true => Ok(self),
-            false => Err("result.json has an interval that does not contain its number".to_owned()),
+            false => Err("result.json has an interval that cannot be".to_owned()),
         }
     }
 }

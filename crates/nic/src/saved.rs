@@ -4,6 +4,9 @@
 //! directory belongs to the host, not to a user, and is emptied when the host starts, as the settings of interfaces are
 //! lost then, too. Cookie and index are never given to another namespace or interface, and survive a new name.
 //!
+//! A second one, `..-held.json`, is there while a session holds an interface that an earlier one has changed to stay: it goes
+//! back to that.
+//!
 //! A file is written whole, and on the disk, before anything is changed, and is never written over with another state:
 //! what it has is the state before the first change, until it has been restored.
 
@@ -99,6 +102,8 @@ fn boot() -> String {
 #[derive(Debug, Clone)]
 pub struct Store {
     directory: PathBuf,
+    /// Behind the number of the interface.
+    layer: &'static str,
 }
 
 /// While it lives, no other process changes the interface through this crate. The kernel lifts it when the process dies.
@@ -117,7 +122,12 @@ impl Store {
 
     /// States in `directory`, which is made when it is needed.
     pub fn at(directory: impl Into<PathBuf>) -> Self {
-        Self { directory: directory.into() }
+        Self { directory: directory.into(), layer: "" }
+    }
+
+    /// The states of sessions that hold on top of what stays.
+    pub(crate) fn held(&self) -> Self {
+        Self { layer: "-held", ..self.clone() }
     }
 
     /// The file of an interface of this thread's network namespace.
@@ -129,7 +139,7 @@ impl Store {
         let cookie = std::os::unix::net::UnixDatagram::unbound()
             .and_then(|socket| Ok(transport::sys::socket::namespace(transport::sys::Fd::from(&socket))?));
         let cookie = cookie.map_err(|error| self.failure(&self.directory, error))?;
-        Ok(self.directory.join(format!("netns-{cookie}-if-{}.json", interface.index)))
+        Ok(self.directory.join(format!("netns-{cookie}-if-{}{}.json", interface.index, self.layer)))
     }
 
     /// The saved state of an interface, if there is one.
@@ -197,7 +207,8 @@ impl Store {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Lock(file)),
             Err(rustix::io::Errno::WOULDBLOCK) => {
-                let process = self.load(interface).ok().flatten().and_then(|saved| saved.process);
+                let process = |store: &Self| store.load(interface).ok()??.process;
+                let process = process(&self.held()).or_else(|| process(self));
                 Err(Error::Busy { name: interface.name.clone(), process })
             }
             Err(error) => Err(self.failure(&path, error.into())),

@@ -23,13 +23,12 @@ pub struct Terms {
 /// stays, and [`left_behind`] tells the next one.
 pub struct Session<'a> {
     kernel: &'a mut Kernel,
-    store: &'a Store,
     found: Interface,
     /// What a session that holds goes back to.
     base: Saved,
-    /// Whether the file is that of this session, and not of one that has ended.
-    owns_file: bool,
-    /// Whether there was none before, and nothing has been changed since.
+    /// Where that is; none: the file is that of a session that has ended.
+    file: Option<Store>,
+    /// Whether it was not there before, and nothing has been changed since.
     is_unused: bool,
     hold: bool,
     _lock: Lock,
@@ -50,24 +49,37 @@ impl<'a> Session<'a> {
         kernel.check_permission(&found.name, found.index)?;
         let lock = store.lock(&found)?;
         let process = terms.hold.then(std::process::id);
-        let (base, owns_file, is_unused) = match store.load(&found)? {
+        let held = store.held();
+        if !terms.hold {
+            // What its process was killed before it could put back stays from now on, too.
+            held.remove(&found)?;
+        }
+        let (saved, file) = match held.load(&found)? {
+            Some(left) => (Some(left), held),
+            None => match store.load(&found)? {
+                // It stays, and so does its state; this session goes back to it.
+                Some(stays) if terms.hold && stays.process.is_none() => (None, held),
+                saved => (saved, store.clone()),
+            },
+        };
+        let (base, file, is_unused) = match saved {
             None => {
                 let base = Saved::of(&found, process);
                 // One of an earlier start of the host may be in the way.
-                store.remove(&found)?;
-                store.write(&found, &base, true)?;
-                (base, true, true)
+                file.remove(&found)?;
+                file.write(&found, &base, true)?;
+                (base, Some(file), true)
             }
             // Its process has died, or it would have the lock: what it found is what there was.
             Some(saved) if saved.process.is_some() => {
                 let mut base = saved;
                 base.process = process;
-                store.write(&found, &base, false)?;
-                (base, true, false)
+                file.write(&found, &base, false)?;
+                (base, Some(file), false)
             }
-            Some(_) => (Saved::of(&found, None), false, false),
+            Some(_) => (Saved::of(&found, None), None, false),
         };
-        Ok(Self { kernel, store, found, base, owns_file, is_unused, hold: terms.hold, _lock: lock })
+        Ok(Self { kernel, found, base, file, is_unused, hold: terms.hold, _lock: lock })
     }
 
     /// The interface as it was when the session began.
@@ -109,16 +121,20 @@ impl<'a> Session<'a> {
         // There is nothing to go back from.
         if std::mem::take(&mut self.is_unused) {
             self.hold = false;
-            self.store.remove(&self.found)?;
+            self.forget()?;
         }
         if !std::mem::take(&mut self.hold) {
             return Ok(None);
         }
         let report = back(self.kernel, &self.found.name, &self.base)?;
-        if self.owns_file && report.is_complete() {
-            self.store.remove(&self.found)?;
+        if report.is_complete() {
+            self.forget()?;
         }
         Ok(Some(report))
+    }
+
+    fn forget(&self) -> Result<(), Error> {
+        self.file.as_ref().map_or(Ok(()), |file| file.remove(&self.found))
     }
 }
 
@@ -129,7 +145,8 @@ impl Drop for Session<'_> {
     }
 }
 
-/// Puts an interface back into the state before it was first changed, and forgets that state if all of it came back.
+/// Puts an interface back into the state before it was first changed, and forgets that state if all of it came back. Where
+/// a session was killed that held it on top of what stays, into what stays; another call goes on from there.
 ///
 /// # Errors
 ///
@@ -138,15 +155,19 @@ impl Drop for Session<'_> {
 pub fn restore(kernel: &mut Kernel, store: &Store, name: &str) -> Result<Report, Error> {
     let found = kernel.interface(name)?;
     // Without one there is nothing to lock, and perhaps no right to.
-    if store.load(&found)?.is_none() {
+    let held = store.held();
+    if held.load(&found)?.is_none() && store.load(&found)?.is_none() {
         return Err(Error::NothingSaved(found.name));
     }
     kernel.check_permission(&found.name, found.index)?;
     let _lock = store.lock(&found)?;
-    let saved = store.load(&found)?.ok_or_else(|| Error::NothingSaved(found.name.clone()))?;
+    let (saved, file) = match held.load(&found)? {
+        Some(saved) => (saved, &held),
+        None => (store.load(&found)?.ok_or_else(|| Error::NothingSaved(found.name.clone()))?, store),
+    };
     let report = back(kernel, &found.name, &saved)?;
     if report.is_complete() {
-        store.remove(&found)?;
+        file.remove(&found)?;
     }
     Ok(report)
 }
@@ -168,7 +189,8 @@ fn back(kernel: &mut Kernel, name: &str, saved: &Saved) -> Result<Report, Error>
 ///
 /// [`Error::Damaged`], [`Error::State`].
 pub fn left_behind(store: &Store, interface: &Interface) -> Result<Option<u32>, Error> {
-    let Some(process) = store.load(interface)?.and_then(|saved| saved.process) else { return Ok(None) };
+    let saved = store.held().load(interface)?.or(store.load(interface)?);
+    let Some(process) = saved.and_then(|saved| saved.process) else { return Ok(None) };
     match store.lock(interface) {
         Ok(_) => Ok(Some(process)),
         Err(Error::Busy { .. }) => Ok(None),

@@ -4,6 +4,8 @@
 
 mod namespace;
 
+use std::path::PathBuf;
+
 use namespace::with_pair;
 use seekwire_nic::{
     Error, Interface, Kernel, Plan, Profile, Report, Session, Setting, Store, Terms, Value, Verdict,
@@ -183,6 +185,50 @@ fn holding_on_top_of_what_stays_goes_back_one_step() {
         assert!(!is_on(&now, "tx-generic-segmentation") && is_on(&now, "tx-checksum-ip-generic"));
         restore(&mut kernel, &store, "near").unwrap();
         assert_eq!(kernel.interface("near").unwrap(), near);
+    });
+}
+
+#[test]
+fn one_that_died_on_top_of_what_stays_is_noticed_and_goes_back_one_step() {
+    with_pair(|_| {
+        let (_directory, store) = store();
+        let mut kernel = Kernel::open().unwrap();
+        let near = kernel.interface("near").unwrap();
+        let mut stays = Session::begin(&mut kernel, &store, "near", STAY).unwrap();
+        apply(&mut stays, &["gso=off"]);
+        stays.end().unwrap();
+        let between = kernel.interface("near").unwrap();
+        let file = store.file(&near).unwrap().with_extension("");
+        let file = PathBuf::from(format!("{}-held.json", file.display()));
+        let mut held = Session::begin(&mut kernel, &store, "near", HOLD).unwrap();
+        apply(&mut held, &["tx=off"]);
+        let state = std::fs::read(&file).unwrap();
+        held.end().unwrap();
+        assert!(!file.exists() && left_behind(&store, &near).unwrap().is_none());
+        // As a killed process would have left both.
+        let leave = |kernel: &mut Kernel| {
+            let mut session = Session::begin(kernel, &store, "near", HOLD).unwrap();
+            apply(&mut session, &["tx=off"]);
+            let plan = Plan::new(&between, &["tx=off".parse().unwrap()]).unwrap();
+            session.end().unwrap();
+            std::fs::write(&file, &state).unwrap();
+            plan
+        };
+        let plan = leave(&mut kernel);
+        assert_eq!(left_behind(&store, &near).unwrap(), Some(std::process::id()));
+        // The next one that holds takes it over, and puts it back.
+        let mut next = Session::begin(&mut kernel, &store, "near", HOLD).unwrap();
+        next.apply(&plan).unwrap();
+        next.end().unwrap();
+        assert_eq!(kernel.interface("near").unwrap(), between);
+        assert_eq!(left_behind(&store, &near).unwrap(), None);
+        // Or it is restored, step by step.
+        leave(&mut kernel);
+        restore(&mut kernel, &store, "near").unwrap();
+        assert_eq!(kernel.interface("near").unwrap(), between);
+        restore(&mut kernel, &store, "near").unwrap();
+        assert_eq!(kernel.interface("near").unwrap(), near);
+        assert!(matches!(restore(&mut kernel, &store, "near"), Err(Error::NothingSaved(_))));
     });
 }
 

@@ -118,12 +118,12 @@ fn judgement(outcome: &Outcome) -> String {
     let how = if outcome.is_decided { "decided" } else { "time over" };
     let head = format!("{interface}, {goal}, {rounds} rounds in {seconds:.0} s ({how}): ");
     let tail = if outcome.recommended != 0 {
-        format!("{} is {gain} times as good as what was found, {sure:.0} % sure.\n", best.name)
+        format!("{} is {gain} times as good as what was found ({sure:.0} % interval).\n", best.name)
     } else if outcome.best == 0 {
         "nothing is better than what was found, as far as can be told. Leave it as it is.\n".to_owned()
     } else {
         format!(
-            "no difference can be told between what was found and {}, which is {gain} times as good, {sure:.0} % sure. \
+            "no difference can be told between what was found and {}, which is {gain} times as good ({sure:.0} % interval). \
              Leave it as it is, or give it more time (--time).\n",
             best.name
         )

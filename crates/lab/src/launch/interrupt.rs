@@ -1,7 +1,7 @@
 //! ^C: kills every child of the laboratory, then lets the work unwind through its usual error path.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 use rustix::process::{Pid, Signal};
@@ -16,8 +16,28 @@ static REQUESTED: AtomicBool = AtomicBool::new(false);
 /// number in here cannot have been given to a stranger.
 static GROUPS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 
+/// How much there is that must be put back before this process ends.
+static OBLIGATIONS: AtomicUsize = AtomicUsize::new(0);
+
+/// While it lives, only SIGKILL ends this process at once.
+#[derive(Debug)]
+pub(crate) struct Obligation(());
+
+impl Obligation {
+    pub(crate) fn new() -> Self {
+        OBLIGATIONS.fetch_add(1, Ordering::SeqCst);
+        Self(())
+    }
+}
+
+impl Drop for Obligation {
+    fn drop(&mut self) {
+        OBLIGATIONS.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// From now on SIGINT, SIGTERM and SIGHUP kill the children and make [`check`] fail; a second one ends this process at
-/// once. Calling it again changes nothing.
+/// once, unless there is an [`Obligation`]. Calling it again changes nothing.
 pub fn install() {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
@@ -29,7 +49,7 @@ pub fn install() {
                 for &group in groups().iter() {
                     kill(group);
                 }
-                if again {
+                if again && OBLIGATIONS.load(Ordering::SeqCst) == 0 {
                     std::process::exit(128 + signal);
                 }
             }

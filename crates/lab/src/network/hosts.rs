@@ -10,6 +10,7 @@ use testbed::{End, Side, Testbed};
 
 use super::Options;
 use super::step::Step;
+use crate::launch::interrupt::Obligation;
 
 /// The congestion control of programs that choose none, in namespaces of ours: BBR's pacing timers would be measured
 /// instead of the interface.
@@ -69,6 +70,7 @@ impl Hosts<'_> {
         };
         let store = Store::default();
         let terms = Terms { hold: true, default_route: options.default_route };
+        let _obligation = Obligation::new();
         let session = RefCell::new(Session::begin(&mut kernel, &store, &interface, terms)?);
         let worked = {
             let set = |step| apply(&mut session.borrow_mut(), &interface, step);
