@@ -96,7 +96,7 @@ impl Client {
     }
 
     fn measure(&self, test: &Test, data: &TcpStream) -> Result<Reading, Error> {
-        let flow = Flow::new(data, test)?;
+        let flow = Flow::new(data, test)?.until(Instant::now() + test.warm_up + test.time + 3 * PATIENCE);
         self.exchange(test, data, &flow).map_err(|error| {
             let _ = data.shutdown(Shutdown::Both);
             self.last_words().unwrap_or(error)

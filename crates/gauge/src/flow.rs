@@ -24,6 +24,8 @@ pub(crate) struct Flow<'a> {
     pattern: Pattern,
     size: usize,
     verify: bool,
+    /// When the other end has taken too long, though it has never been silent.
+    until: Option<Instant>,
     /// Written by one thread; another may look how far it is.
     received: AtomicU64,
     sent: AtomicU64,
@@ -35,7 +37,12 @@ impl<'a> Flow<'a> {
         stream.set_nodelay(test.kind == Kind::RequestResponse)?;
         let pattern = Pattern::new(test.size.max(BULK));
         let [received, sent] = [AtomicU64::new(0), AtomicU64::new(0)];
-        Ok(Self { stream, pattern, size: test.size, verify: test.verify, received, sent })
+        Ok(Self { stream, pattern, size: test.size, verify: test.verify, until: None, received, sent })
+    }
+
+    /// The same with an end.
+    pub(crate) fn until(self, until: Instant) -> Self {
+        Self { until: Some(until), ..self }
     }
 
     /// Bytes received so far.
@@ -147,9 +154,28 @@ impl<'a> Flow<'a> {
     fn send_message(&self) -> Result<(), Error> {
         let sent = self.sent();
         let mut stream = self.stream;
-        stream.write_all(self.pattern.piece(sent, self.size))?;
+        let mut message = self.pattern.piece(sent, self.size);
+        while !message.is_empty() {
+            match stream.write(message) {
+                Ok(0) => return Err(io::Error::from(ErrorKind::WriteZero).into()),
+                Ok(some) => message = &message[some..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+            self.check_time()?;
+        }
         self.sent.store(sent + self.size as u64, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn check_time(&self) -> Result<(), Error> {
+        match self.until {
+            Some(until) if Instant::now() > until => {
+                let reason = "it takes far longer than the test should";
+                Err(Error::Gone(io::Error::new(ErrorKind::TimedOut, reason)))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// False: the other end has ended its direction, between two messages.
@@ -174,6 +200,7 @@ impl<'a> Flow<'a> {
                 read => break read?,
             }
         };
+        self.check_time()?;
         let received = self.received();
         if self.verify {
             self.pattern.check(received, &buffer[..some])?;
@@ -190,4 +217,27 @@ pub(crate) fn histogram() -> Histogram<u64> {
 
 fn ended_early() -> Error {
     Error::Gone(io::Error::new(ErrorKind::UnexpectedEof, "its connection ended in the middle of the test"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn one_who_is_never_silent_and_never_done_is_given_up() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut far, _) = listener.accept().unwrap();
+        far.write_all(b"a bit").unwrap();
+        let test = Test::new(Kind::RequestResponse, 16, Duration::from_millis(1));
+        let flow = Flow::new(&near, &test).unwrap();
+        assert_eq!(flow.receive_some(&mut [0; 2]).unwrap(), 2);
+        let flow = flow.until(Instant::now().checked_sub(Duration::from_secs(1)).unwrap());
+        for late in [flow.finish(), flow.send_message()] {
+            let error = late.unwrap_err().to_string();
+            assert!(error.contains("far longer"), "{error}");
+        }
+    }
 }
