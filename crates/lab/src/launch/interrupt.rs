@@ -37,7 +37,7 @@ impl Drop for Obligation {
 }
 
 /// From now on SIGINT, SIGTERM and SIGHUP kill the children and make [`check`] fail; a second one ends this process at
-/// once, unless there is an [`Obligation`]. Calling it again changes nothing.
+/// once, unless there is an obligation to put something back. Calling it again changes nothing.
 pub fn install() {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
