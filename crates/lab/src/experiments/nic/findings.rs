@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::thesis::{self, Column, Columns};
 use super::{LARGE, Setting};
+use crate::experiments::by_size::SIZES;
 use crate::network::others::Tool;
 use crate::network::step::Step;
 use crate::network::{CPU, EFFORT, LATENCY, THROUGHPUT};
@@ -190,7 +191,7 @@ fn matters_from(ratios: &[(u64, Option<Ratio>)], better: Better) -> Option<u64> 
 /// The same of the thesis, which has no intervals.
 fn theirs_from(columns: &Columns, better: Better) -> Option<u64> {
     let helps = |index: &usize| is_better(columns[2][*index] / columns[0][*index], better, LEAST);
-    (0..thesis::SIZES.len()).rev().take_while(helps).last().map(|index| thesis::SIZES[index])
+    (0..SIZES.len()).rev().take_while(helps).last().map(|index| SIZES[index])
 }
 
 fn at_least(here: Ratio, wanted: f64) -> String {

@@ -11,6 +11,7 @@ use anyhow::Result;
 
 use crate::claim::Claim;
 use crate::experiment::{Context, Experiment};
+use crate::experiments::by_size::{self, SIZES};
 use crate::messaging::programs::{Library, Over, Programs, Way};
 use crate::messaging::{Kind, Reading, Test};
 use crate::network::hosts::Hosts;
@@ -54,11 +55,6 @@ const RATE: Metric = Metric { name: "message rate", unit: "1/s", better: Better:
 const SENDER: Metric = Metric { name: "CPU of the sender", unit: "%", better: Better::Lower };
 const RECEIVER: Metric = Metric { name: "CPU of the receiver", unit: "%", better: Better::Lower };
 const CPU: Metric = Metric { name: "CPU of both ends", unit: "%", better: Better::Lower };
-
-/// 1 B to 64 KiB, in powers of two.
-fn sizes() -> Vec<u64> {
-    (0..17).map(|power| 1 << power).collect()
-}
 
 fn case(kind: Kind, size: u64) -> String {
     let name = match kind {
@@ -116,7 +112,7 @@ impl Experiment for Zeromq {
 fn measure(context: &Context<'_>, programs: &Programs<'_, '_>) -> Result<Outcome> {
     let rounds = context.rounds(3, 5);
     let milliseconds = context.pick(30, 120);
-    let sizes = context.pick(vec![1, 1 << 10, 64 << 10], sizes());
+    let sizes: &[u64] = context.pick(&[1, 1 << 10, 64 << 10], &SIZES);
     let ways = || HERE.into_iter().chain(APART);
     let mut groups: Vec<Group<'_>> = sizes
         .iter()
@@ -132,7 +128,7 @@ fn measure(context: &Context<'_>, programs: &Programs<'_, '_>) -> Result<Outcome
 
     let mut parameters = context.parameters(rounds);
     let mut note = |name: &str, value: serde_json::Value| parameters.insert(name.to_owned(), value);
-    note("sizes", sizes.clone().into());
+    note("sizes", sizes.into());
     note("milliseconds of each test", milliseconds.into());
     note("TCP congestion control on loopback", congestion_control().into());
     note("TCP congestion control between namespaces", "cubic, or reno where there is none".into());
@@ -140,8 +136,8 @@ fn measure(context: &Context<'_>, programs: &Programs<'_, '_>) -> Result<Outcome
     Ok(Outcome {
         parameters,
         summary: summary(&samples),
-        tables: tables::tables(&rows, &sizes),
-        figures: tables::figures(&rows),
+        tables: by_size::tables(&tables::VIEWS, &rows, sizes),
+        figures: by_size::figures(&tables::VIEWS, &rows),
         samples,
         baseline: TCP,
         violation: programs.violation(),
