@@ -27,6 +27,17 @@ pub(super) struct View {
     pub(super) thesis: &'static [Column],
 }
 
+/// A table of what one number consists of.
+pub(super) struct Parts {
+    pub(super) title: &'static str,
+    pub(super) note: &'static str,
+    /// As in [`View`].
+    pub(super) case: fn(u64) -> String,
+    pub(super) variants: &'static [&'static str],
+    /// The parts, each with its name in the note.
+    pub(super) metrics: &'static [(&'static str, Metric)],
+}
+
 /// A column of the thesis' tables.
 pub(super) struct Column {
     pub(super) name: &'static str,
@@ -61,6 +72,40 @@ pub(super) fn figures(views: &[View], rows: &[Row]) -> Vec<Figure> {
     views.iter().filter(|view| view.is_measured(rows)).map(|view| view.figure(rows)).collect()
 }
 
+/// The parts of each cell as a sum; a table for each of `all` of which something was measured.
+pub(super) fn parts(all: &[Parts], rows: &[Row], sizes: &[u64]) -> Vec<Table> {
+    let table = |parts: &Parts| {
+        let cell = |variant: &str, size: u64| -> Option<String> {
+            let case = (parts.case)(size);
+            let median = |(_, metric): &(&str, Metric)| Some(spread(rows, &case, variant, *metric)?.median);
+            let medians: Option<Vec<f64>> = parts.metrics.iter().map(median).collect();
+            Some(medians?.iter().map(|median| format!("{median:.0}")).collect::<Vec<_>>().join(" + "))
+        };
+        let line = |&size: &u64| -> Vec<Value> {
+            let cells = parts.variants.iter().map(|variant| cell(variant, size).into());
+            std::iter::once(text::size(size).into()).chain(cells).collect()
+        };
+        let names: Vec<&str> = parts.metrics.iter().map(|(name, _)| *name).collect();
+        Table {
+            title: parts.title.to_owned(),
+            note: format!("{}: {}. Medians of the rounds, each by itself.", parts.note, names.join(" + ")),
+            columns: heads(parts.variants).collect(),
+            rows: sizes.iter().map(line).collect(),
+        }
+    };
+    let tables = all.iter().map(table);
+    tables.filter(|table| table.rows.iter().any(|row| row[1..].iter().any(Value::is_string))).collect()
+}
+
+/// The head of the column of sizes, and those of variants.
+fn heads(variants: &[&str]) -> impl Iterator<Item = String> {
+    std::iter::once(&"message").chain(variants).map(|name| (*name).to_owned())
+}
+
+fn spread(rows: &[Row], case: &str, variant: &str, metric: Metric) -> Option<Spread> {
+    rows.iter().find(|row| row.case == case && row.variant == variant && row.metric == metric.name)?.spread
+}
+
 impl View {
     fn found(&self, rows: &[Row], variant: &str, size: u64) -> Option<Spread> {
         let case = (self.case)(size);
@@ -84,13 +129,12 @@ impl View {
             let theirs = self.thesis.iter().map(|column| index.and_then(|index| column.values[index]).into());
             std::iter::once(text::size(size).into()).chain(ours).chain(theirs).collect()
         };
-        let ours = std::iter::once(&"message").chain(self.variants).map(|name| (*name).to_owned());
         Table {
             title: self.title.to_owned(),
             note: format!("{} Medians of the rounds; their spread is below.", self.note)
                 .trim_start()
                 .to_owned(),
-            columns: ours.chain(self.thesis.iter().map(Column::title)).collect(),
+            columns: heads(self.variants).chain(self.thesis.iter().map(Column::title)).collect(),
             rows: sizes.iter().map(line).collect(),
         }
     }

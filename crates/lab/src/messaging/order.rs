@@ -64,37 +64,37 @@ pub struct Drive {
 pub struct Reading {
     /// The test.
     pub test: Test,
-    /// Round trips, or what the receiver measured of messages in one direction.
-    pub measured: Measured,
-    /// Processor time of the end that asks or sends, in seconds per second.
-    pub sender_load: f64,
+    /// What the end that asks or sends has measured.
+    pub sender: Measured,
     /// The same of the end that replies or receives.
-    pub receiver_load: f64,
+    pub receiver: Measured,
     /// Known to programs that use Seekwire themselves; for others the library counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Traffic>,
 }
 
 impl Reading {
-    /// What the two ends of a test have measured: the one that asks or sends, and the one that replies or receives.
+    /// What the two ends of a test have measured.
     ///
     /// # Errors
     ///
     /// [`Violation`], if messages that were sent did not arrive, or others did.
     pub fn of(test: Test, sender: Measured, receiver: Measured) -> Result<Self, Violation> {
-        let measured = match test.kind {
-            Kind::RequestReply => sender,
-            Kind::PushPull if sender.messages == receiver.messages => receiver,
-            Kind::PushPull => {
-                let (sent, received) = (sender.messages, receiver.messages);
-                return Err(Violation(format!(
-                    "{sent} messages of {} bytes were sent, {received} came",
-                    test.size
-                )));
-            }
-        };
-        let load = |measured: Measured| measured.cpu_seconds / measured.seconds;
-        Ok(Self { test, measured, sender_load: load(sender), receiver_load: load(receiver), traffic: None })
+        let (sent, received) = (sender.messages, receiver.messages);
+        if test.kind == Kind::PushPull && sent != received {
+            let size = test.size;
+            return Err(Violation(format!("{sent} messages of {size} bytes were sent, {received} came")));
+        }
+        Ok(Self { test, sender, receiver, traffic: None })
+    }
+
+    /// Round trips as the end that asks has seen them, or messages as they came.
+    #[must_use]
+    pub fn measured(&self) -> &Measured {
+        match self.test.kind {
+            Kind::RequestReply => &self.sender,
+            Kind::PushPull => &self.receiver,
+        }
     }
 }
 

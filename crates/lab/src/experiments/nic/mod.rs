@@ -187,6 +187,7 @@ fn measure(context: &Context<'_>, options: &Options, ends: &Ends<'_, '_>) -> Res
     let rows = samples.rows(Step::Off.name());
     let mut tables = vec![findings::table(&found)];
     tables.extend(by_size::tables(&tables::VIEWS, &rows, sizes));
+    tables.extend(by_size::parts(&tables::PARTS, &rows, sizes));
     Ok(Outcome {
         parameters,
         summary: findings::summary(&found),

@@ -2,9 +2,9 @@
 
 use super::Setting;
 use super::thesis::{self, Columns};
-use crate::experiments::by_size::{Column, View};
+use crate::experiments::by_size::{Column, Parts, View};
 use crate::network::step::Step;
-use crate::network::{CPU, EFFORT, LATENCY, ROUND_TRIP, SERVER, THROUGHPUT};
+use crate::network::{CPU, CPU_PARTS, EFFORT, LATENCY, ROUND_TRIP, SERVER, THROUGHPUT};
 use crate::plot::Scale;
 
 const STEPS: &[&str] =
@@ -104,3 +104,12 @@ pub(super) const VIEWS: [View; 8] = [
         thesis: &[],
     },
 ];
+
+/// What [`CPU`] consists of.
+pub(super) const PARTS: [Parts; 1] = [Parts {
+    title: "CPU load over a link of 1 Gb/s by part",
+    note: "Percent of one processor, both ends together, as far as ticks see it",
+    case: |size| Setting::Link.case(size),
+    variants: STEPS,
+    metrics: &CPU_PARTS,
+}];

@@ -1,14 +1,17 @@
 //! Tables and figures, with the thesis' numbers beside ours.
 
-use super::{APART, HERE, RATE, RECEIVER, case, thesis};
-use crate::experiments::by_size::View;
+use super::{APART, HERE, RATE, RECEIVER, SENDER, case, thesis};
+use crate::experiments::by_size::{Parts, View};
 use crate::messaging::Kind;
 use crate::messaging::programs::Way;
-use crate::network::{LATENCY, ROUND_TRIP, THROUGHPUT};
+use crate::network::{CPU, CPU_PARTS, CPU_SOFTIRQ, LATENCY, ROUND_TRIP, THROUGHPUT};
 use crate::plot::Scale;
 
 const HERE_NAMES: &[&str] = &names(HERE);
 const APART_NAMES: &[&str] = &names(APART);
+
+const REQUEST_REPLY: fn(u64) -> String = |size| case(Kind::RequestReply, size);
+const PUSH_PULL: fn(u64) -> String = |size| case(Kind::PushPull, size);
 
 const fn names<const N: usize>(ways: [Way; N]) -> [&'static str; N] {
     let mut names = [""; N];
@@ -20,12 +23,12 @@ const fn names<const N: usize>(ways: [Way; N]) -> [&'static str; N] {
     names
 }
 
-pub(super) const VIEWS: [View; 7] = [
+pub(super) const VIEWS: [View; 11] = [
     View {
         file: "latency.svg",
         title: "One host: one-way latency",
         note: "µs, half of the mean round trip, as remote_lat of libzmq has it.",
-        case: |size| case(Kind::RequestReply, size),
+        case: REQUEST_REPLY,
         metric: LATENCY,
         variants: HERE_NAMES,
         scale: Scale::Log10,
@@ -35,7 +38,7 @@ pub(super) const VIEWS: [View; 7] = [
         file: "round-trip-p99.svg",
         title: "One host: round trip, p99",
         note: "µs.",
-        case: |size| case(Kind::RequestReply, size),
+        case: REQUEST_REPLY,
         metric: ROUND_TRIP[1],
         variants: HERE_NAMES,
         scale: Scale::Log10,
@@ -45,17 +48,38 @@ pub(super) const VIEWS: [View; 7] = [
         file: "rate.svg",
         title: "One host: messages per second",
         note: "",
-        case: |size| case(Kind::PushPull, size),
+        case: PUSH_PULL,
         metric: RATE,
         variants: HERE_NAMES,
         scale: Scale::Log10,
         thesis: &[],
     },
     View {
+        file: "cpu.svg",
+        title: "One host: CPU load of both ends",
+        note: "Percent of one processor, PUSH/PULL. All that the machine, on which both ends are, was neither idle nor \
+               stolen by the hypervisor.",
+        case: PUSH_PULL,
+        metric: CPU,
+        variants: HERE_NAMES,
+        scale: Scale::Linear,
+        thesis: &[],
+    },
+    View {
+        file: "softirq.svg",
+        title: "One host: softirq load of both ends",
+        note: "Percent of one processor, PUSH/PULL. That of the machine, on which both ends are, as far as ticks see it.",
+        case: PUSH_PULL,
+        metric: CPU_SOFTIRQ,
+        variants: HERE_NAMES,
+        scale: Scale::Linear,
+        thesis: &[],
+    },
+    View {
         file: "veth-latency.svg",
         title: "Two hosts: one-way latency (table and graph 4.1.2)",
         note: "µs. Here: two network namespaces, whose link has no limit; the thesis: 1 Gb/s Ethernet.",
-        case: |size| case(Kind::RequestReply, size),
+        case: REQUEST_REPLY,
         metric: LATENCY,
         variants: APART_NAMES,
         scale: Scale::Log10,
@@ -65,7 +89,7 @@ pub(super) const VIEWS: [View; 7] = [
         file: "veth-throughput.svg",
         title: "Two hosts: throughput (tables 4.2.7 and 4.2.8, graph 4.2.4)",
         note: "Mb/s.",
-        case: |size| case(Kind::PushPull, size),
+        case: PUSH_PULL,
         metric: THROUGHPUT,
         variants: APART_NAMES,
         scale: Scale::Log10,
@@ -75,7 +99,7 @@ pub(super) const VIEWS: [View; 7] = [
         file: "veth-rate.svg",
         title: "Two hosts: messages per second (tables 4.2.7 and 4.2.8)",
         note: "",
-        case: |size| case(Kind::PushPull, size),
+        case: PUSH_PULL,
         metric: RATE,
         variants: APART_NAMES,
         scale: Scale::Log10,
@@ -85,42 +109,120 @@ pub(super) const VIEWS: [View; 7] = [
         file: "veth-cpu.svg",
         title: "Two hosts: CPU load of the receiver (tables 4.2.7 and 4.2.8, graph 4.2.4)",
         note: "Percent of one processor. Here: user and system time of the receiving process; the thesis: what mpstat \
-               says of the receiving host.",
-        case: |size| case(Kind::PushPull, size),
-        metric: RECEIVER,
+               says of the receiving host, with its softirqs.",
+        case: PUSH_PULL,
+        metric: RECEIVER[0],
         variants: APART_NAMES,
         scale: Scale::Linear,
         thesis: &thesis::CPU,
     },
+    View {
+        file: "veth-cpu-both.svg",
+        title: "Two hosts: CPU load of both ends (tables 4.2.7 and 4.2.8, graph 4.2.4)",
+        note: "Percent of one processor. Here: both ends, which are two namespaces of one machine, all that it was \
+               neither idle nor stolen by the hypervisor; the thesis: the receiving host.",
+        case: PUSH_PULL,
+        metric: CPU,
+        variants: APART_NAMES,
+        scale: Scale::Linear,
+        thesis: &thesis::CPU,
+    },
+    View {
+        file: "veth-softirq.svg",
+        title: "Two hosts: softirq load of both ends",
+        note: "Percent of one processor, PUSH/PULL. That of the machine, which has both namespaces, as far as ticks see it.",
+        case: PUSH_PULL,
+        metric: CPU_SOFTIRQ,
+        variants: APART_NAMES,
+        scale: Scale::Linear,
+        thesis: &[],
+    },
 ];
+
+/// User, system and softirq of the machine, which are of both ends, and user and system of each end, whose processes
+/// are no more than that.
+pub(super) const PARTS: [Parts; 6] = [
+    machine("One host: CPU load of both ends by part, REQ/REP", REQUEST_REPLY, HERE_NAMES),
+    machine("One host: CPU load of both ends by part, PUSH/PULL", PUSH_PULL, HERE_NAMES),
+    machine("Two hosts: CPU load of both ends by part, REQ/REP", REQUEST_REPLY, APART_NAMES),
+    machine("Two hosts: CPU load of both ends by part, PUSH/PULL", PUSH_PULL, APART_NAMES),
+    processes("One host: CPU time of the sender and the receiver, PUSH/PULL", PUSH_PULL, HERE_NAMES),
+    processes("Two hosts: CPU time of the sender and the receiver, PUSH/PULL", PUSH_PULL, APART_NAMES),
+];
+
+const fn machine(title: &'static str, case: fn(u64) -> String, variants: &'static [&'static str]) -> Parts {
+    Parts {
+        title,
+        note: "Percent of one processor, of the machine on which both ends are, as far as ticks see it",
+        case,
+        variants,
+        metrics: &CPU_PARTS,
+    }
+}
+
+const fn processes(title: &'static str, case: fn(u64) -> String, variants: &'static [&'static str]) -> Parts {
+    Parts {
+        title,
+        note: "Percent of one processor, of their processes; over inproc:// both ends are one process",
+        case,
+        variants,
+        metrics: &[
+            ("user of the sender", SENDER[1]),
+            ("system of the sender", SENDER[2]),
+            ("user of the receiver", RECEIVER[1]),
+            ("system of the receiver", RECEIVER[2]),
+        ],
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::experiments::by_size::{figures, tables};
+    use crate::experiments::by_size::{figures, parts, tables};
+    use crate::network::{CPU_SYSTEM, CPU_USER};
     use crate::plot::Chart;
     use crate::record::{Row, Sample, Samples};
 
     fn rows() -> Vec<Row> {
-        let sample = |way: &Way, size: u64, value| Sample {
+        let sample = |way: &Way, size: u64, metric, value| Sample {
             case: case(Kind::PushPull, size),
             x: Some(size as f64),
             variant: way.name.to_owned(),
-            metric: Some(THROUGHPUT),
+            metric: Some(metric),
             round: 1,
             position: 0,
             outcome: Ok(value),
             traffic: None,
         };
-        Samples(vec![sample(&APART[0], 64, 100.0), sample(&APART[2], 128, 300.0)]).rows(HERE[0].name)
+        Samples(vec![
+            sample(&APART[0], 64, THROUGHPUT, 100.0),
+            sample(&APART[2], 128, THROUGHPUT, 300.0),
+            sample(&APART[1], 64, CPU_USER, 50.4),
+            sample(&APART[1], 64, CPU_SYSTEM, 30.0),
+            sample(&APART[1], 64, CPU_SOFTIRQ, 0.0),
+            sample(&APART[2], 64, CPU_USER, 50.0),
+        ])
+        .rows(HERE[0].name)
+    }
+
+    #[test]
+    fn parts_are_shown_where_all_of_them_are_known() {
+        let tables = parts(&PARTS, &rows(), &[64, 128]);
+        assert_eq!(tables.len(), 1, "what was not measured has no table");
+        assert!(tables[0].note.ends_with("user + system + softirq. Medians of the rounds, each by itself."));
+        let row = ["64 B".into(), Value::Null, "50 + 30 + 0".into(), Value::Null, Value::Null];
+        assert_eq!(
+            tables[0].rows,
+            [row, ["128 B".into(), Value::Null, Value::Null, Value::Null, Value::Null]]
+        );
     }
 
     #[test]
     fn the_thesis_stands_beside_what_was_measured() {
         let tables = tables(&VIEWS, &rows(), &[64, 128]);
-        assert_eq!(tables.len(), 1, "what was not measured has no table");
+        assert_eq!(tables.len(), 2, "what was not measured has no table");
         assert_eq!(tables[0].columns.len(), 1 + APART.len() + 2);
         assert_eq!(tables[0].columns[5..], ["thesis: everything off", "thesis: + TSO, SG"]);
         assert_eq!(

@@ -1,52 +1,9 @@
-//! Clock and processor time of a process, and latencies.
+//! Latencies, and how they are measured again and again.
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use hdrhistogram::Histogram;
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeVal;
-
-/// Time and processor time (getrusage(2): user and system time of all threads) since a moment.
-#[derive(Clone, Copy, Debug)]
-pub struct Clock {
-    began: Instant,
-    cpu: Duration,
-}
-
-impl Clock {
-    /// Begins now.
-    ///
-    /// # Errors
-    ///
-    /// If the system does not say what was used.
-    pub fn start() -> Result<Self> {
-        Ok(Self { began: Instant::now(), cpu: cpu()? })
-    }
-
-    /// Time since then.
-    #[must_use]
-    pub fn elapsed(&self) -> Duration {
-        self.began.elapsed()
-    }
-
-    /// Seconds, and seconds of processor time, since then.
-    ///
-    /// # Errors
-    ///
-    /// As [`Clock::start`].
-    pub fn stop(&self) -> Result<(f64, f64)> {
-        Ok((self.began.elapsed().as_secs_f64(), (cpu()? - self.cpu).as_secs_f64()))
-    }
-}
-
-fn cpu() -> Result<Duration> {
-    let usage = getrusage(UsageWho::RUSAGE_SELF).context("getrusage")?;
-    let time = |time: TimeVal| {
-        Duration::from_secs(time.tv_sec() as u64) + Duration::from_micros(time.tv_usec() as u64)
-    };
-    Ok(time(usage.user_time()) + time(usage.system_time()))
-}
 
 /// A histogram of times in nanoseconds, at three significant digits.
 #[derive(Debug)]
@@ -140,18 +97,5 @@ mod tests {
         assert!(numbers.iter().copied().eq(0..numbers.len() as u64));
         assert!(latencies.count() > 0 && latencies.count() < numbers.len() as u64 && rate > 0.0);
         assert_eq!(latencies.quantile(1.0), Some(700));
-    }
-
-    #[test]
-    fn work_is_processor_time() {
-        let clock = Clock::start().unwrap();
-        let mut sum = 0u64;
-        let cpu = loop {
-            sum = std::hint::black_box(sum.wrapping_add(1));
-            if sum.is_multiple_of(1 << 16) && clock.stop().unwrap().1 > 0.0 {
-                break clock.stop().unwrap().1;
-            }
-        };
-        assert!(cpu > 0.0);
     }
 }
