@@ -19,12 +19,12 @@ use anyhow::{Context as _, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub use contents::{Contents, Violation, digest};
+pub use contents::{Contents, Journey, SHARE, Violation, digest, renumber};
 pub use file::{CHUNK, Header, small_file, verify};
-pub use latencies::{Latencies, repeat};
+pub use latencies::{Latencies, Turn, repeat};
 pub use measure::{Measured, Pull, Push, Reply, Request, pull, push, reply, request};
 pub use order::{
-    Ask, Check, Drive, Hub, Kind, Member, Model, Modelled, Reading, SERVICES, TOPICS, Test, answer, partial,
+    Ask, Check, Drive, Hub, Kind, Member, Model, Modelled, Reading, SERVICES, TOPICS, Test, answer, retrace,
     subscribed,
 };
 

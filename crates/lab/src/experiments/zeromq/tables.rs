@@ -27,7 +27,7 @@ pub(super) const VIEWS: [View; 11] = [
     View {
         file: "latency.svg",
         title: "One host: one-way latency",
-        note: "µs, half of the mean round trip, as remote_lat of libzmq has it.",
+        note: "µs, half of the mean round trip of a message that neither end copies, as libzmq's remote_lat has it.",
         case: REQUEST_REPLY,
         metric: LATENCY,
         variants: HERE_NAMES,
