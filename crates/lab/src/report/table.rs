@@ -111,7 +111,7 @@ mod tests {
     fn variants_stand_side_by_side_and_reasons_below() {
         let rows = [
             row("plain", None),
-            row("accelerated", Some(Ratio { value: 1.5, low: 1.2, high: 1.9 })),
+            row("accelerated", Some(Ratio { value: 1.5, low: 1.2, high: 1.9, pairs: Some(3) })),
             failed("http", "plain", "curl is not installed"),
             failed("http", "accelerated", "curl is not installed"),
             failed("GET <64 B>", "accelerated", "hung"),
