@@ -117,11 +117,6 @@ impl ResultFile {
         })
     }
 
-    /// Number of rounds.
-    pub fn rounds(&self) -> usize {
-        self.parameters.get("rounds").and_then(Value::as_u64).map_or(0, |rounds| rounds as usize)
-    }
-
     /// Whether it was a quick run, whose numbers are not to be quoted.
     pub fn is_quick(&self) -> bool {
         self.parameters.get("quick").and_then(Value::as_bool).unwrap_or(false)
