@@ -14,6 +14,9 @@ use crate::text;
 pub(super) const SIZES: [u64; 17] =
     [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
 
+/// Mark of a cell that a note tells about.
+const DOUBT: &str = "*";
+
 /// What a table and a figure show.
 pub(super) struct View {
     pub(super) file: &'static str,
@@ -41,24 +44,28 @@ pub(super) struct Parts {
 /// A column of the thesis' tables.
 pub(super) struct Column {
     pub(super) name: &'static str,
-    /// For each of [`SIZES`]; `None` where it cannot be read.
-    pub(super) values: [Option<f64>; SIZES.len()],
+    /// For each of [`SIZES`].
+    pub(super) values: [f64; SIZES.len()],
+    /// A value that is shown as it was printed, but marked, and why.
+    pub(super) doubt: Option<(usize, &'static str)>,
 }
 
 impl Column {
-    /// Without a gap.
     pub(super) const fn new(name: &'static str, values: [f64; SIZES.len()]) -> Self {
-        let mut column = Self { name, values: [None; SIZES.len()] };
-        let mut index = 0;
-        while index < SIZES.len() {
-            column.values[index] = Some(values[index]);
-            index += 1;
-        }
-        column
+        Self { name, values, doubt: None }
     }
 
     fn title(&self) -> String {
         format!("thesis: {}", self.name)
+    }
+
+    fn cell(&self, index: usize) -> Value {
+        match self.doubt {
+            Some((doubted, _)) if doubted == index => {
+                format!("{}{DOUBT}", text::significant(self.values[index])).into()
+            }
+            _ => self.values[index].into(),
+        }
     }
 }
 
@@ -126,12 +133,15 @@ impl View {
                 .iter()
                 .map(|variant| self.found(rows, variant, size).map(|spread| spread.median).into());
             let index = SIZES.iter().position(|other| *other == size);
-            let theirs = self.thesis.iter().map(|column| index.and_then(|index| column.values[index]).into());
+            let theirs = self.thesis.iter().map(|column| index.map(|index| column.cell(index)).into());
             std::iter::once(text::size(size).into()).chain(ours).chain(theirs).collect()
         };
+        let doubts = self.thesis.iter().filter_map(|column| column.doubt);
+        let shown = doubts.filter(|(index, _)| sizes.contains(&SIZES[*index]));
+        let doubts = shown.map(|(_, why)| format!(" {DOUBT} {why}")).collect::<String>();
         Table {
             title: self.title.to_owned(),
-            note: format!("{} Medians of the rounds; their spread is below.", self.note)
+            note: format!("{} Medians of the rounds; their spread is below.{doubts}", self.note)
                 .trim_start()
                 .to_owned(),
             columns: heads(self.variants).chain(self.thesis.iter().map(Column::title)).collect(),
@@ -148,9 +158,8 @@ impl View {
             Series { name: (*variant).to_owned(), colour, points: SIZES.iter().filter_map(point).collect() }
         });
         let theirs = self.thesis.iter().enumerate().map(|(index, column)| {
-            let point =
-                |(&size, &y): (&u64, &Option<f64>)| Some(Point { x: size as f64, y: y?, low: y?, high: y? });
-            let points = SIZES.iter().zip(&column.values).filter_map(point).collect();
+            let point = |(&size, &y): (&u64, &f64)| Point { x: size as f64, y, low: y, high: y };
+            let points = SIZES.iter().zip(&column.values).map(point).collect();
             Series { name: column.title(), colour: self.variants.len() + index, points }
         });
         let y = Axis { label: format!("{} ({})", self.metric.name, self.metric.unit), scale: self.scale };

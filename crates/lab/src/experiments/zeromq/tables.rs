@@ -180,7 +180,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use crate::experiments::by_size::{figures, parts, tables};
+    use crate::experiments::by_size::{self, figures, parts, tables};
     use crate::network::{CPU_SYSTEM, CPU_USER};
     use crate::plot::Chart;
     use crate::record::{Row, Sample, Samples};
@@ -229,7 +229,10 @@ mod tests {
             tables[0].rows[0][1..],
             [100.0.into(), Value::Null, Value::Null, Value::Null, 324.0.into(), 485.66.into()]
         );
-        assert_eq!(tables[0].rows[1][5..], [Value::Null, 590.33.into()], "garbled cells stay empty");
+        assert_eq!(tables[0].rows[1][5..], [Value::from("393.0*"), 590.33.into()]);
+        assert!(tables[0].note.contains("* as printed, but") && tables[0].note.contains("not 393"));
+        let tables = by_size::tables(&VIEWS, &rows(), &[64]);
+        assert!(!tables[0].note.contains('*'), "that row is not shown");
     }
 
     #[test]
@@ -237,6 +240,6 @@ mod tests {
         let figures = figures(&VIEWS, &rows());
         let Chart::Curves { series, .. } = &figures[0].chart else { panic!("these are curves") };
         let points: Vec<usize> = series.iter().map(|series| series.points.len()).collect();
-        assert_eq!(points, [1, 0, 1, 0, 16, 17]);
+        assert_eq!(points, [1, 0, 1, 0, 17, 17]);
     }
 }
