@@ -17,9 +17,9 @@ pub(super) const SIZES: [u64; 17] =
 /// Mark of a cell that a note tells about.
 const DOUBT: &str = "*";
 
-/// What a table and a figure show.
+/// What a table shows, and a figure in a file of this name.
 pub(super) struct View {
-    pub(super) file: &'static str,
+    pub(super) figure: Option<&'static str>,
     pub(super) title: &'static str,
     pub(super) note: &'static str,
     /// The case of messages of a size.
@@ -74,9 +74,9 @@ pub(super) fn tables(views: &[View], rows: &[Row], sizes: &[u64]) -> Vec<Table> 
     views.iter().filter(|view| view.is_measured(rows)).map(|view| view.table(rows, sizes)).collect()
 }
 
-/// The same as curves, one for each variant and one for each of the thesis' columns.
+/// The same as curves, where a view has a figure: one for each variant and one for each of the thesis' columns.
 pub(super) fn figures(views: &[View], rows: &[Row]) -> Vec<Figure> {
-    views.iter().filter(|view| view.is_measured(rows)).map(|view| view.figure(rows)).collect()
+    views.iter().filter(|view| view.is_measured(rows)).filter_map(|view| view.figure(rows)).collect()
 }
 
 /// The parts of each cell as a sum; a table for each of `all` of which something was measured.
@@ -115,9 +115,7 @@ fn spread(rows: &[Row], case: &str, variant: &str, metric: Metric) -> Option<Spr
 
 impl View {
     fn found(&self, rows: &[Row], variant: &str, size: u64) -> Option<Spread> {
-        let case = (self.case)(size);
-        let is_it = |row: &&Row| row.case == case && row.variant == variant && row.metric == self.metric.name;
-        rows.iter().find(is_it)?.spread
+        spread(rows, &(self.case)(size), variant, self.metric)
     }
 
     fn is_measured(&self, rows: &[Row]) -> bool {
@@ -149,7 +147,8 @@ impl View {
         }
     }
 
-    fn figure(&self, rows: &[Row]) -> Figure {
+    fn figure(&self, rows: &[Row]) -> Option<Figure> {
+        let file = self.figure?.to_owned();
         let ours = self.variants.iter().enumerate().map(|(colour, variant)| {
             let point = |&size: &u64| {
                 let spread = self.found(rows, variant, size)?;
@@ -164,7 +163,7 @@ impl View {
         });
         let y = Axis { label: format!("{} ({})", self.metric.name, self.metric.unit), scale: self.scale };
         let chart = Chart::Curves { x: message_size(), y, series: ours.chain(theirs).collect() };
-        Figure { file: self.file.to_owned(), title: self.title.to_owned(), chart }
+        Some(Figure { file, title: self.title.to_owned(), chart })
     }
 }
 

@@ -21,7 +21,7 @@ const fn beside([off, checksums, segmentation]: Columns) -> [Column; 3] {
 /// The thesis' tables and graphs, and what stands for them here.
 pub(super) const VIEWS: [View; 8] = [
     View {
-        file: "latency.svg",
+        figure: Some("latency.svg"),
         title: "One-way latency (table and graph 4.1.1)",
         note: "µs, 1 / (2 × rate of requests). Here: no link limits it; the thesis: 1 Gb/s Ethernet.",
         case: |size| Setting::Latency.case(size),
@@ -31,7 +31,7 @@ pub(super) const VIEWS: [View; 8] = [
         thesis: &beside(thesis::LATENCY),
     },
     View {
-        file: "round-trip-p99.svg",
+        figure: Some("round-trip-p99.svg"),
         title: "Round trip, p99",
         note: "µs, from the histogram of all round trips. The thesis has only means.",
         case: |size| Setting::Latency.case(size),
@@ -41,7 +41,7 @@ pub(super) const VIEWS: [View; 8] = [
         thesis: &[],
     },
     View {
-        file: "throughput.svg",
+        figure: Some("throughput.svg"),
         title: "Throughput over a link of 1 Gb/s (tables 4.2.1 to 4.2.3, graph 4.2.1)",
         note: "Mb/s.",
         case: |size| Setting::Link.case(size),
@@ -51,7 +51,7 @@ pub(super) const VIEWS: [View; 8] = [
         thesis: &beside(thesis::FAST_THROUGHPUT),
     },
     View {
-        file: "cpu.svg",
+        figure: Some("cpu.svg"),
         title: "CPU load over a link of 1 Gb/s (tables 4.2.1 to 4.2.3, graph 4.2.2)",
         note: "Percent of one processor. Here: both ends together, all that was neither idle nor stolen by the \
                hypervisor; the thesis: what netperf says of the sender.",
@@ -62,7 +62,7 @@ pub(super) const VIEWS: [View; 8] = [
         thesis: &beside(thesis::FAST_CPU),
     },
     View {
-        file: "weak-throughput.svg",
+        figure: Some("weak-throughput.svg"),
         title: "Throughput to a weak receiver (tables 4.2.4 to 4.2.6, graph 4.2.3)",
         note: "Mb/s. Here: no link limits it; the thesis: hosts that are both weak, and 1 Gb/s Ethernet, which \
                ends the gain at 939 Mb/s.",
@@ -73,7 +73,7 @@ pub(super) const VIEWS: [View; 8] = [
         thesis: &beside(thesis::WEAK_THROUGHPUT),
     },
     View {
-        file: "weak-cpu.svg",
+        figure: Some("weak-cpu.svg"),
         title: "CPU load with a weak receiver (tables 4.2.4 to 4.2.6, graph 4.2.3)",
         note: "Percent. Here: of one processor, the receiving process, which cannot have more than its share and \
                uses all of it wherever the sender keeps up, as no link ends its work; the thesis: of what there is.",
@@ -84,7 +84,7 @@ pub(super) const VIEWS: [View; 8] = [
         thesis: &beside(thesis::WEAK_CPU),
     },
     View {
-        file: "weak-cpu-time.svg",
+        figure: Some("weak-cpu-time.svg"),
         title: "CPU time of a gigabyte, weak receiver",
         note: "Seconds per 10⁹ bytes, both ends together.",
         case: |size| Setting::Weak.case(size),
@@ -94,7 +94,7 @@ pub(super) const VIEWS: [View; 8] = [
         thesis: &[],
     },
     View {
-        file: "cpu-time.svg",
+        figure: Some("cpu-time.svg"),
         title: "CPU time of a gigabyte over a link of 1 Gb/s",
         note: "Seconds per 10⁹ bytes, both ends together.",
         case: |size| Setting::Link.case(size),

@@ -23,7 +23,7 @@ const fn doubted(mut columns: Columns) -> Columns {
 /// Index of the row whose cells contradict each other.
 const DOUBTED: usize = 7;
 
-const WHY: &str = "as printed, but the throughput and the rate of these messages contradict each other: 409,307 of \
+const WHY: &str = "As printed, but the throughput and the rate of these messages contradict each other: 409,307 of \
                    128 B are 419 Mb/s, not 393.";
 
 /// One-way latency in µs, by local_lat and remote_lat: table 4.1.2, graph 4.1.2.
@@ -38,8 +38,19 @@ pub(super) const LATENCY: Columns = columns([
     ],
 ]);
 
+/// Throughput in MB/s: see [`MEGABITS`].
+pub(super) const THROUGHPUT: Columns = {
+    let mut columns = MEGABITS;
+    let mut index = 0;
+    while index < 2 * SIZES.len() {
+        columns[index / SIZES.len()].values[index % SIZES.len()] /= 8.0;
+        index += 1;
+    }
+    columns
+};
+
 /// Throughput in Mb/s, by local_thr and remote_thr: tables 4.2.7 and 4.2.8, graph 4.2.4.
-pub(super) const THROUGHPUT: Columns = doubted(columns([
+const MEGABITS: Columns = doubted(columns([
     [
         20.33, 41.33, 75.33, 149.66, 218.33, 246.0, 324.0, 393.0, 448.33, 497.33, 511.66, 517.33, 528.0,
         514.0, 522.33, 588.66, 549.66,
@@ -111,7 +122,7 @@ mod tests {
     /// The tables have two columns for one thing, which tell whether it was copied rightly.
     #[test]
     fn throughput_is_rate_times_size() {
-        for (throughput, rate) in THROUGHPUT.into_iter().zip(RATE) {
+        for (throughput, rate) in MEGABITS.into_iter().zip(RATE) {
             let doubt = throughput.doubt.map(|(power, _)| power);
             assert_eq!(doubt, rate.doubt.map(|(power, _)| power));
             for (power, (throughput, rate)) in throughput.values.into_iter().zip(rate.values).enumerate() {
@@ -121,5 +132,10 @@ mod tests {
                 assert_eq!((bits - throughput).abs() < 1.0, !doubted, "{power}: {throughput} Mb/s, {rate}/s");
             }
         }
+    }
+
+    #[test]
+    fn megabytes_are_eight_megabits() {
+        assert_eq!(THROUGHPUT.map(|column| column.values[16]), [549.66 / 8.0, 763.0 / 8.0]);
     }
 }
