@@ -229,7 +229,7 @@ pub(crate) struct LabRun {
     #[arg(long)]
     pub(crate) quick: bool,
 
-    /// Rounds, instead of the experiment's own number
+    /// Rounds, instead of the experiment's own number; intervals need at least five
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: Option<u32>,
 
