@@ -12,9 +12,9 @@
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Result, anyhow};
+use anyhow::Result;
 use lab::messaging::{
-    Hub, Journey, Latencies, Member, Modelled, SERVICES, Violation, answer, ready, repeat, report, retrace,
+    Hub, Journey, Latencies, Member, Modelled, SERVICES, answer, join, ready, repeat, report,
 };
 use zmq::{Context, DEALER, Message, REQ, ROUTER, Socket};
 
@@ -85,13 +85,7 @@ pub(crate) fn clients(order: &Member) -> Result<()> {
     let (latencies, rate) = thread::scope(|scope| {
         let clients: Vec<_> =
             brokers.into_iter().map(|broker| scope.spawn(move || ask_all(order, &broker))).collect();
-        let (mut all, mut sum) = (Latencies::new()?, 0.0);
-        for client in clients {
-            let (latencies, rate) = client.join().map_err(|_| anyhow!("a client panicked"))??;
-            all.merge(&latencies)?;
-            sum += rate;
-        }
-        Ok::<_, anyhow::Error>((all, sum))
+        join(clients)
     })?;
     report(&Modelled::of(rate, &latencies, None)?)
 }
@@ -112,11 +106,7 @@ fn ask_all(order: &Member, broker: &Socket) -> Result<(Latencies, f64)> {
         let began = Instant::now();
         message = ask(broker, SERVICES[service], request)?;
         let time = began.elapsed();
-        retrace(service, &mut message);
-        let name = SERVICES[service];
-        journey
-            .arrive(turn, &message)
-            .map_err(|Violation(what)| Violation(format!("service {name}: {what}")))?;
+        journey.answered(turn, service, &mut message)?;
         Ok(time)
     })?;
     journey.end(&message)?;

@@ -4,9 +4,7 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use lab::messaging::{
-    Hub, Journey, Member, Modelled, Turn, Violation, answer, ready, repeat, report, retrace,
-};
+use lab::messaging::{Hub, Journey, Member, Modelled, Violation, answer, ready, repeat, report};
 use zmq::{Context, DEALER, Message, ROUTER};
 
 use crate::frames::{bind, connect, receive_exactly, send};
@@ -25,8 +23,7 @@ pub(crate) fn root(order: &Hub) -> Result<()> {
     let mut journeys: Vec<Journey> = ranks.iter().map(|_| Journey::new(order.size)).collect();
     let mut blocks: Vec<Message> = journeys.iter().map(|journey| Message::from(journey.first())).collect();
     let (latencies, rate) = repeat(order.time(), |turn| {
-        let of_block =
-            |rank: usize| Turn { number: turn.number * order.members as u64 + rank as u64, ..turn };
+        let of_block = |rank: usize| turn.part(rank, order.members);
         for (rank, (journey, block)) in journeys.iter_mut().zip(&mut blocks).enumerate() {
             journey.depart(of_block(rank), block);
         }
@@ -45,10 +42,7 @@ pub(crate) fn root(order: &Hub) -> Result<()> {
         }
         let time = began.elapsed();
         for (rank, (journey, block)) in journeys.iter().zip(&mut blocks).enumerate() {
-            retrace(rank, block);
-            journey
-                .arrive(of_block(rank), block)
-                .map_err(|Violation(what)| Violation(format!("worker {rank}: {what}")))?;
+            journey.answered(of_block(rank), rank, block)?;
         }
         Ok(time)
     })?;

@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use super::Turn;
+use super::order::retrace;
 
 /// Something came that must never come: messaging does not keep what it promises.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -58,16 +59,6 @@ impl Contents {
         let split = head_of(message);
         message[split..].copy_from_slice(self.body(number));
         renumber(message, number);
-    }
-
-    /// Whether `received` is message `number`.
-    ///
-    /// # Errors
-    ///
-    /// [`Violation`], if it is not.
-    pub fn check(&self, number: u64, received: &[u8]) -> Result<(), Violation> {
-        self.check_number(number, received)?;
-        self.check_body(number, received)
     }
 
     /// Whether `received` has the size and the number of message `number`. This takes the same time for all sizes.
@@ -162,6 +153,17 @@ impl Journey {
         if turn.warm_up { self.contents.check_body(self.body, message) } else { Ok(()) }
     }
 
+    /// The same of what service or worker `by` has made of it, which is turned back into what went out.
+    ///
+    /// # Errors
+    ///
+    /// As [`Journey::arrive`].
+    pub fn answered(&self, turn: Turn, by: usize, message: &mut [u8]) -> Result<(), Violation> {
+        retrace(by, message);
+        self.arrive(turn, message)
+            .map_err(|Violation(what)| Violation(format!("service or worker {by}: {what}")))
+    }
+
     /// Checks what came back in the last turn, and with that the bodies of all that counted.
     ///
     /// # Errors
@@ -195,6 +197,7 @@ pub fn digest(path: &Path) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::answer;
     use super::*;
 
     #[test]
@@ -202,9 +205,9 @@ mod tests {
         for size in [1, 7, 8, 9, 1000] {
             let contents = Contents::new(size);
             let sent = [0, 1, 2, 250, 255].map(|number| contents.message(number));
-            assert_eq!(contents.check(250, &sent[3]), Ok(()));
+            assert_eq!(contents.check_number(250, &sent[3]), Ok(()));
+            assert_eq!(contents.check_body(250, &sent[3]), Ok(()));
             for other in [0, 1, 2, 4] {
-                assert!(contents.check(250, &sent[other]).is_err(), "{size} {other}");
                 assert!(contents.check_number(250, &sent[other]).is_err(), "{size} {other}");
                 assert_eq!(contents.check_body(250, &sent[other]).is_err(), size > NUMBER, "{size} {other}");
             }
@@ -215,11 +218,11 @@ mod tests {
     fn damage_and_loss_of_bytes_are_noticed() {
         let contents = Contents::new(100);
         let mut message = contents.message(5);
-        assert!(contents.check(5, &message[..99]).is_err());
+        assert!(contents.check_number(5, &message[..99]).is_err());
         message[99] ^= 1;
         assert_eq!(contents.check_number(5, &message), Ok(()));
         assert_eq!(
-            contents.check(5, &message).unwrap_err().to_string(),
+            contents.check_body(5, &message).unwrap_err().to_string(),
             "the contents of message [5, 0, 0, 0, 0, 0, 0, 0] were damaged"
         );
     }
@@ -250,8 +253,15 @@ mod tests {
             assert!(journey.arrive(turn, &message[..99]).is_err(), "{number}");
             assert_eq!(journey.end(&message), Ok(()));
         }
-        message[60] ^= 1;
         let turn = Turn { number: 4, warm_up: false };
+        journey.depart(turn, &mut message);
+        for by in 0..3 {
+            answer(by, &mut message);
+            assert!(journey.answered(turn, by + 1, &mut message.clone()).is_err(), "{by}");
+            assert_eq!(journey.answered(turn, by, &mut message), Ok(()));
+        }
+        message[60] ^= 1;
+        let turn = Turn { number: 5, warm_up: false };
         journey.depart(turn, &mut message);
         assert_eq!(journey.arrive(turn, &message), Ok(()));
         assert!(journey.end(&message).is_err());

@@ -209,11 +209,9 @@ fn receive_until_mark(end: &mut impl Pull, contents: &Contents, size: usize, fir
             return Ok(number - first);
         }
         contents.check_number(number, message)?;
-        if number < CHECKED {
-            contents.check_body(number, message)?;
-        } else if number.is_multiple_of(SHARE) {
-            // From there on it is the last one of those.
-            contents.check_body(CHECKED - 1, message)?;
+        if number < CHECKED || number.is_multiple_of(SHARE) {
+            // From there on all have the last one of these.
+            contents.check_body(number.min(CHECKED - 1), message)?;
         }
         number += 1;
     }

@@ -20,11 +20,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use contents::{Contents, Journey, SHARE, Violation, digest, renumber};
-pub use file::{CHUNK, Header, small_file, verify};
-pub use latencies::{Latencies, Turn, repeat};
+pub use file::{CHUNK, Header, transfer, verify};
+pub use latencies::{Latencies, Turn, join, repeat};
 pub use measure::{Measured, Pull, Push, Reply, Request, pull, push, reply, request};
 pub use order::{
-    Ask, Check, Drive, Hub, Kind, Member, Model, Modelled, Reading, SERVICES, TOPICS, Test, answer, retrace,
+    Ask, Check, Drive, Hub, Kind, Member, Model, Modelled, Reading, SERVICES, TOPICS, Test, answer,
     subscribed,
 };
 

@@ -221,7 +221,7 @@ pub fn answer(which: usize, message: &mut [u8]) {
 }
 
 /// Turns what [`answer`] has made back into what it was.
-pub fn retrace(which: usize, message: &mut [u8]) {
+pub(super) fn retrace(which: usize, message: &mut [u8]) {
     let distance = which as u8 + 1;
     message.iter_mut().take(WORKED_ON).for_each(|byte| *byte = byte.wrapping_sub(distance));
 }

@@ -19,7 +19,7 @@ use seekwire::mailbox::{Mailbox, RecvError, Selector};
 
 use super::line::{self, Line};
 use crate::messaging::{
-    Hub, Journey, Latencies, Member, Modelled, SERVICES, Violation, answer, ready, repeat, report, retrace,
+    Hub, Journey, Latencies, Member, Modelled, SERVICES, answer, join, ready, repeat, report,
 };
 
 /// Tag of introductions; above all numbers of services and clients.
@@ -115,13 +115,7 @@ pub(super) fn clients<S: Line>(order: &Member) -> Result<()> {
             .zip(&services)
             .map(|(mailbox, services)| scope.spawn(|| ask(order, mailbox, services)))
             .collect();
-        let (mut all, mut sum) = (Latencies::new()?, 0.0);
-        for client in clients {
-            let (latencies, rate) = client.join().map_err(|_| anyhow!("a client panicked"))??;
-            all.merge(&latencies)?;
-            sum += rate;
-        }
-        Ok::<_, anyhow::Error>((all, sum))
+        join(clients)
     })?;
     mailboxes.iter().try_for_each(Mailbox::finish)?;
     report(&Modelled::of(rate, &latencies, line::traffic(&mailboxes))?)
@@ -149,11 +143,7 @@ fn ask<S: Line>(order: &Member, broker: &Mailbox<S>, services: &[u64]) -> Result
         broker.send(services[service], &message)?;
         let length = broker.recv(Selector::exact(services[service]), &mut reply)?.len;
         let time = began.elapsed();
-        retrace(service, &mut reply[..length]);
-        let name = SERVICES[service];
-        journey
-            .arrive(turn, &reply[..length])
-            .map_err(|Violation(what)| Violation(format!("service {name}: {what}")))?;
+        journey.answered(turn, service, &mut reply[..length])?;
         std::mem::swap(&mut message, &mut reply);
         Ok(time)
     })?;

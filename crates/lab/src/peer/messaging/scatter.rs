@@ -7,9 +7,7 @@ use anyhow::Result;
 use seekwire::mailbox::{Mailbox, RecvError, Selector};
 
 use super::line::{self, Line};
-use crate::messaging::{
-    Hub, Journey, Member, Modelled, Turn, Violation, answer, ready, repeat, report, retrace,
-};
+use crate::messaging::{Hub, Journey, Member, Modelled, answer, ready, repeat, report};
 
 const RANK: u64 = 0;
 const BLOCK: u64 = 1;
@@ -44,8 +42,7 @@ pub(super) fn root<S: Line>(order: &Hub) -> Result<()> {
     };
     let mut blocks: Vec<Block> = workers.iter().map(block).collect();
     let (latencies, rate) = repeat(order.time(), |turn| {
-        let of_block =
-            |rank: usize| Turn { number: turn.number * order.members as u64 + rank as u64, ..turn };
+        let of_block = |rank: usize| turn.part(rank, order.members);
         for ((rank, _), block) in workers.iter().zip(&mut blocks) {
             block.journey.depart(of_block(*rank), &mut block.bytes);
         }
@@ -58,10 +55,7 @@ pub(super) fn root<S: Line>(order: &Hub) -> Result<()> {
         }
         let time = began.elapsed();
         for ((rank, _), Block { journey, bytes, result, length }) in workers.iter().zip(&mut blocks) {
-            retrace(*rank, &mut result[..*length]);
-            journey
-                .arrive(of_block(*rank), &result[..*length])
-                .map_err(|Violation(what)| Violation(format!("worker {rank}: {what}")))?;
+            journey.answered(of_block(*rank), *rank, &mut result[..*length])?;
             std::mem::swap(bytes, result);
         }
         Ok(time)
