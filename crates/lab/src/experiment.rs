@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::claim::{Claim, Comparison};
 use crate::launch::{Mode, Registry, interrupt};
 use crate::machine::{COMMIT, Machine};
-use crate::outcome::{Drawing, Outcome, ResultFile};
+use crate::outcome::{Outcome, ResultFile};
 use crate::output::{Destination, RESULT};
 use crate::progress::Progress;
 use crate::{experiments, library, network, record, report};
@@ -332,18 +332,13 @@ pub(crate) fn measure(
         tables: outcome.tables,
         summary: outcome.summary.iter().map(|key| (key.name.to_owned(), key.value)).collect(),
         meanings: outcome.summary.iter().map(|key| (key.name.to_owned(), key.meaning.to_owned())).collect(),
-        figures: outcome
-            .figures
-            .iter()
-            .filter(|figure| !figure.is_empty())
-            .map(|figure| Drawing { file: figure.file.clone(), title: figure.title.clone() })
-            .collect(),
+        figures: outcome.figures.into_iter().filter(|figure| !figure.is_empty()).collect(),
     };
     // The mark of ownership goes first: if anything below fails, the next run may still take the directory over.
     destination.write(RESULT, &(serde_json::to_string_pretty(&result)? + "\n"))?;
     destination.write("raw.csv", &outcome.samples.to_csv())?;
     let mut figures = Vec::new();
-    for figure in outcome.figures.iter().filter(|figure| !figure.is_empty()) {
+    for figure in &result.figures {
         let svg = figure.to_svg()?;
         destination.write(&figure.file, &svg)?;
         figures.push((figure.title.clone(), svg));
