@@ -96,9 +96,10 @@ impl Experiment for Zeromq {
         "REQ/REP latency and PUSH/PULL throughput of the system's own libzmq, messages of 1 B to 64 KiB, as libzmq's \
          perf tools measure them, and the CPU load of both ends: over loopback, the same unmodified program on the \
          ring, over ipc:// and inproc://, and between two network namespaces with the offloads of their veth pair in \
-         steps. Beside it the same messages through seekwire::Mailbox, and the numbers of the thesis. Timed is what \
-         the libraries do, and that each message gets a number, and that its length and number are checked; contents \
-         are prepared before, and compared in full before and after, of PUSH/PULL also those of one message of 256."
+         steps. Beside it the same messages through seekwire::Mailbox, and the numbers of the thesis. What is timed \
+         is the work of the libraries, and that each message gets a number, which is checked with its length. Contents \
+         are written before the time, and compared in full before it and after it (REQ/REP), or before it and in one \
+         message of 256 (PUSH/PULL)."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {
