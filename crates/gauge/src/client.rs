@@ -31,8 +31,8 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Address`], [`Error::Connect`]; [`Error::Refused`]: too many clients; [`Error::Protocol`]: something
-    /// else listens there, or another version.
+    /// [`Error::Address`], [`Error::Connect`]; [`Error::Busy`]: too many clients; [`Error::Refused`]: another version;
+    /// [`Error::Protocol`]: something else listens there.
     pub fn connect(address: impl ToSocketAddrs + Display) -> Result<Self, Error> {
         let unknown = |reason| Error::Address { address: address.to_string(), reason };
         let addresses = address.to_socket_addrs().map_err(unknown)?;
@@ -66,12 +66,12 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Test`] and [`Error::Refused`]: the next test may be accepted. All others: the server may still be in
+    /// [`Error::Test`], [`Error::Refused`] and [`Error::Busy`]: the next test may be accepted. All others: the server may still be in
     /// the middle of this one, and the client is of no use any more.
     pub fn run(&mut self, test: &Test) -> Result<Reading, Error> {
         test.check().map_err(Error::Test)?;
         let run = self.begin(test).and_then(|data| self.measure(test, &data));
-        if !matches!(run, Ok(_) | Err(Error::Test(_) | Error::Refused(_))) {
+        if !matches!(run, Ok(_) | Err(Error::Test(_) | Error::Refused(_) | Error::Busy(_))) {
             let _ = self.control.shutdown(Shutdown::Both);
         }
         run
@@ -179,6 +179,7 @@ fn answer(stream: &TcpStream) -> Result<Answer, Error> {
 fn unexpected(answer: &Answer) -> Error {
     match answer {
         Answer::Refused { reason } => Error::Refused(shown(reason)),
+        Answer::Busy { reason } => Error::Busy(shown(reason)),
         Answer::Failed { reason } => Error::Failed(shown(reason)),
         _ => Error::Protocol("an answer to another question".to_owned()),
     }

@@ -36,6 +36,9 @@ pub enum Error {
     /// The other end does not do that; it can be asked for something else.
     #[error("the other end refuses: {0}")]
     Refused(String),
+    /// Others are being served; the same can be asked again later.
+    #[error("the other end is busy: {0}")]
+    Busy(String),
     /// The other end has had to give up.
     #[error("the other end gave up: {0}")]
     Failed(String),

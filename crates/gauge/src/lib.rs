@@ -6,6 +6,7 @@
 //! client    connect, run a test, get a reading
 //! server    accept, limits, stop
 //!   session    one client of the server
+//!   handover   a data connection, from the thread that accepts it to its session
 //!   flow       the bytes of a test: requests and responses, streams
 //!   message    what the two ends say to each other, in lines of JSON
 //!   lines      lines that never take a byte too many
@@ -35,6 +36,7 @@
 mod client;
 mod error;
 mod flow;
+mod handover;
 mod lines;
 mod load;
 mod message;

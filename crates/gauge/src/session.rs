@@ -1,6 +1,7 @@
 //! One client of a server.
 
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
@@ -10,6 +11,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::error::Error;
 use crate::flow::Flow;
+use crate::handover::Handover;
 use crate::lines;
 use crate::load::Moment;
 use crate::message::{Account, Answer, Ask, NAME, VERSION};
@@ -37,12 +39,12 @@ pub(crate) fn serve(shared: &Shared<'_>, control: &TcpStream, peer: SocketAddr) 
             continue;
         }
         let Some(_permit) = Permit::of(&shared.tests, shared.limits.tests) else {
-            refuse("it is measuring for somebody else; try again later")?;
+            let reason = "it is measuring for somebody else; try again later";
+            (shared.tell)(Event::Refused { peer, reason });
+            lines::send(control, &Answer::Busy { reason: reason.to_owned() })?;
             continue;
         };
-        let Some(data) = expect(shared, control)? else {
-            return Err(give_up(control, Error::Silent(PATIENCE.as_secs())));
-        };
+        let data = expect(shared, control).map_err(|error| give_up(control, error))?;
         if let Err(error) = socket::set_congestion(&data.stream, test.congestion.as_deref()) {
             let reason = error.to_string();
             (shared.tell)(Event::Refused { peer, reason: &reason });
@@ -62,18 +64,18 @@ fn give_up(control: &TcpStream, error: Error) -> Error {
     error
 }
 
-/// The data connection of the next test. None: it does not come.
-fn expect(shared: &Shared<'_>, control: &TcpStream) -> Result<Option<Open>, Error> {
+/// The data connection of the next test.
+fn expect(shared: &Shared<'_>, control: &TcpStream) -> Result<Open, Error> {
     let mut random = [0; 16];
     getrandom(&mut random, GetRandomFlags::empty())
         .map_err(|errno| Error::host("there are no random numbers")(errno.into()))?;
     let token: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    let (sender, receiver) = sync_channel(1);
-    shared.expect(&token, sender);
+    let handover = Arc::new(Handover::new().map_err(Error::host("cannot wait for a connection"))?);
+    shared.expect(&token, Arc::clone(&handover));
     let asked = lines::send(control, &Answer::Ready { token: token.clone() });
-    let came = asked.map(|()| receiver.recv_timeout(PATIENCE).ok());
+    let came = asked.map_err(Error::from).and_then(|()| handover.take(control));
     shared.unexpect(&token);
-    Ok(came?)
+    came
 }
 
 /// Runs a test to its end, and counts.

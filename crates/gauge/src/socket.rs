@@ -76,8 +76,14 @@ pub(crate) fn congestion(socket: impl AsFd) -> Result<String, Error> {
         .map_err(|errno| Error::host("cannot read the congestion control")(errno.into()))
 }
 
-/// From now on no call on it takes longer than [`PATIENCE`].
+/// From now on no call on it takes longer than [`PATIENCE`], and it ends by itself when the other host has not been heard
+/// of for about as long: one that has lost its power or its link says no farewell.
 pub(crate) fn limit(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, PATIENCE / 2)?;
+    sockopt::set_tcp_keepintvl(stream, PATIENCE / 10)?;
+    // It takes the place of the number of probes.
+    sockopt::set_tcp_user_timeout(stream, PATIENCE.as_millis() as u32)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))
 }

@@ -92,7 +92,7 @@ impl Raw {
     }
 }
 
-const HELLO: &str = r#"{"hello":{"protocol":"seekwire-gauge","version":1}}"#;
+const HELLO: &str = r#"{"hello":{"protocol":"seekwire-gauge","version":2}}"#;
 
 /// Of a stranger, who may ask for anything.
 fn test_line(kind: &str, size: &str, time: &str) -> String {
@@ -220,8 +220,8 @@ fn a_stranger_is_refused() {
         for (said, reason) in [
             ("GET / HTTP/1.1\r\nHost: x\r\n\r", "not a client"),
             ("\u{1}\u{2}\u{3}", "not a client"),
-            (r#"{"hello":{"protocol":"seekwire-gauge","version":2}}"#, "version 1 of the protocol, not 2"),
-            (r#"{"hello":{"protocol":"something","version":1}}"#, "how one begins"),
+            (r#"{"hello":{"protocol":"seekwire-gauge","version":1}}"#, "version 2 of the protocol, not 1"),
+            (r#"{"hello":{"protocol":"something","version":2}}"#, "how one begins"),
             (r#"{"data":{"token":""}}"#, "nobody has asked"),
             (r#"{"data":{"token":"00000000000000000000000000000000"}}"#, "nobody has asked"),
             ("\"finish\"", "how one begins"),
@@ -286,9 +286,9 @@ fn clients_and_tests_are_limited() {
         let (control, data) = Raw::begun(server.local_addr(), &test_line("stream-back", "1000", "60000000"));
         let mut second = Client::connect(server.local_addr()).unwrap();
         let error = second.run(&Test::new(Kind::Stream, 1, SHORT)).unwrap_err();
-        assert!(matches!(&error, Error::Refused(text) if text.contains("measuring")), "{error}");
+        assert!(matches!(&error, Error::Busy(text) if text.contains("measuring")), "{error}");
         let error = Client::connect(server.local_addr()).unwrap_err();
-        assert!(matches!(&error, Error::Refused(text) if text.contains("2 clients")), "{error}");
+        assert!(matches!(&error, Error::Busy(text) if text.contains("2 clients")), "{error}");
         // When the first has gone, there is room.
         drop((control, data));
         wait_for(events, "failed");
@@ -355,6 +355,38 @@ fn a_client_that_ends_is_noticed() {
             assert!(told.contains("has gone"), "{kind}: {told}");
         });
     }
+}
+
+#[test]
+fn a_client_that_ends_before_its_data_connection_comes_is_noticed() {
+    with_server(Limits::default(), |server, events| {
+        for reset in [false, true] {
+            let mut raw = Raw::introduced(server.local_addr());
+            raw.say(&test_line("stream", "1", "1000"));
+            if reset {
+                // Closed with something unread: RST.
+                assert!(raw.0.get_ref().peek(&mut [0]).unwrap() == 1);
+            } else {
+                assert!(raw.hear().contains("ready"));
+            }
+            drop(raw);
+            let told = wait_for(events, "failed");
+            assert!(told.contains("has gone"), "{told}");
+        }
+        // There is room for the next one.
+        let mut client = Client::connect(server.local_addr()).unwrap();
+        assert!(client.run(&Test::new(Kind::Stream, 1, SHORT)).is_ok());
+    });
+}
+
+#[test]
+fn one_that_says_more_before_its_data_connection_comes_is_given_up() {
+    with_server(Limits::default(), |server, _| {
+        let mut raw = Raw::introduced(server.local_addr());
+        assert!(raw.ask(&test_line("stream", "1", "1000")).contains("ready"));
+        let answer = raw.ask("\"mark\"");
+        assert!(answer.contains("failed") && answer.contains("something else"), "{answer}");
+    });
 }
 
 #[test]
