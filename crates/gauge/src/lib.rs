@@ -12,6 +12,7 @@
 //!   lines      lines that never take a byte too many
 //!   pattern    what the bytes of a test are
 //!   socket     congestion control, time-outs
+//!   watch      what ends a test before its time
 //! test, reading, load    what is asked, what comes of it, what it costs the CPUs
 //! ```
 //!
@@ -46,6 +47,7 @@ mod server;
 mod session;
 mod socket;
 mod test;
+mod watch;
 
 pub use client::{Client, between};
 pub use error::Error;

@@ -320,7 +320,7 @@ fn greet(shared: &Shared<'_>, open: Open, peer: SocketAddr, stranger: Permit<'_>
     };
     let refuse = |reason: &str| answer(Answer::Refused { reason: reason.to_owned() }, reason);
     let prepared = open.stream.set_nodelay(true).and_then(|()| socket::limit(&open.stream));
-    let asked = prepared.and_then(|()| lines::receive(&open.stream, Instant::now() + INTRODUCTION));
+    let asked = prepared.and_then(|()| lines::receive(&open.stream, Instant::now() + INTRODUCTION, None));
     drop(stranger);
     match asked {
         Ok(Some(Ask::Data { token })) => {

@@ -18,12 +18,13 @@ use crate::message::{Account, Answer, Ask, NAME, VERSION};
 use crate::server::{Event, Open, Permit, Shared};
 use crate::socket::{self, PATIENCE};
 use crate::test::Test;
+use crate::watch::Closing;
 
 /// Serves tests until the client has had enough.
 pub(crate) fn serve(shared: &Shared<'_>, control: &TcpStream, peer: SocketAddr) -> Result<(), Error> {
     lines::send(control, &Answer::Welcome { protocol: NAME.to_owned(), version: VERSION })?;
     loop {
-        let asked = lines::receive(control, Instant::now() + shared.limits.idle);
+        let asked = lines::receive(control, Instant::now() + shared.limits.idle, None);
         let test = match asked {
             Ok(Some(Ask::Test(test))) => test,
             Ok(Some(_)) => return Err(give_up(control, Error::Protocol("it asks for no test".to_owned()))),
@@ -80,7 +81,7 @@ fn expect(shared: &Shared<'_>, control: &TcpStream) -> Result<Open, Error> {
 
 /// Runs a test to its end, and counts.
 fn run(control: &TcpStream, data: &TcpStream, test: &Test) -> Result<Account, Error> {
-    let flow = Flow::new(data, test)?;
+    let flow = Flow::new(data, test, Closing)?;
     let stop = AtomicBool::new(false);
     lines::send(data, &Answer::Go)?;
     thread::scope(|scope| {
@@ -106,14 +107,14 @@ fn run(control: &TcpStream, data: &TcpStream, test: &Test) -> Result<Account, Er
 fn converse(
     control: &TcpStream,
     test: &Test,
-    flow: &Flow<'_>,
+    flow: &Flow<'_, Closing>,
     stop: &AtomicBool,
     ended: &Receiver<(Result<(), Error>, Moment)>,
 ) -> Result<Account, Error> {
     let deadline = Instant::now() + test.warm_up + test.time + 3 * PATIENCE;
     let mut mark = (Moment::now(), 0);
     loop {
-        match lines::receive(control, deadline)? {
+        match lines::receive(control, deadline, None)? {
             Some(Ask::Mark) => {
                 mark = (Moment::now(), flow.received());
                 lines::send(control, &Answer::Marked)?;
