@@ -131,10 +131,13 @@ fn serve(testbed: &Testbed, port: u16) -> (SocketAddr, impl FnOnce()) {
     (address, end)
 }
 
-/// A search with a server that `progress` can end and start again.
+/// What is told of a search, with what ends the server and what starts it again.
+type Told<'a> = dyn FnMut(&Progress<'_>, &mut dyn FnMut(), &mut dyn FnMut()) + Send + 'a;
+
+/// A search with a server that is ended and started again meanwhile.
 fn with_restarts(
     options: &Options,
-    progress: &mut (dyn FnMut(&Progress<'_>, &mut dyn FnMut(), &mut dyn FnMut()) + Send),
+    progress: &mut Told<'_>,
 ) -> Option<(Result<Outcome, Error>, Interface, Interface)> {
     let testbed = match Testbed::new() {
         Ok(testbed) => testbed,
