@@ -208,10 +208,11 @@ pub(crate) enum Lab {
 
 /// Run experiments; each writes DIR/NAME/result.json, raw.csv and report.html
 ///
-/// Experiments run one after the other; the first that fails ends the run. With `all`, every experiment that can run
-/// on this machine does: those that cannot are skipped with the reason, one that fails does not stop the others, and
-/// at the end the results are joined into DIR/report, as `seekwire lab report` does. All of them take hours; with
-/// --quick, less than ten minutes on two processors.
+/// Experiments run one after the other. If one of them cannot run on this machine, none does; the first that fails ends
+/// the run. What could not be measured is named on standard error, and in the report. With `all`, every experiment that
+/// can run on this machine does: those that cannot are skipped with the reason, one that fails does not stop the
+/// others, and at the end the results are joined into DIR/report, as `seekwire lab report` does. All of them take hours;
+/// with --quick, less than ten minutes on two processors.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit status:

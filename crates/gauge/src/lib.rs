@@ -55,7 +55,7 @@ pub use client::{Client, between};
 pub use error::Error;
 /// The histogram of a [`Reading`].
 pub use hdrhistogram::Histogram;
-pub use load::{Load, Machine};
+pub use load::{Load, Machine, Moment};
 pub use reading::Reading;
 pub use server::{Event, Limits, Server, Stop};
 pub use test::{Kind, Test};

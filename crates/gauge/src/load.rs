@@ -69,36 +69,58 @@ impl Machine {
     }
 }
 
-/// One moment.
+/// A moment on this host; two of them bound a [`Load`].
+///
+/// Any thread may take it, and any other one may use it: what is counted are the whole process and the whole host.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Moment {
-    at: Instant,
-    user: f64,
-    system: f64,
+pub struct Moment {
+    /// When it was asked for, and when it had been taken: `/proc/stat` takes long to read where there are many CPUs.
+    reached: Usage,
+    left: Usage,
     ticks: Option<Ticks>,
 }
 
 impl Moment {
-    pub(crate) fn now() -> Self {
-        let at = Instant::now();
+    /// Now. It reads `/proc/stat`, which takes some 10 µs for each CPU; where that cannot be read, loads from here on
+    /// have no [`Load::machine`].
+    #[must_use]
+    pub fn now() -> Self {
+        let reached = Usage::now();
         let ticks = fs::read_to_string("/proc/stat").ok().and_then(|text| Ticks::parse(&text));
+        Self { reached, left: Usage::now(), ticks }
+    }
+
+    /// What happened from then to `end`, without what it took to take either of the two.
+    #[must_use]
+    pub fn until(&self, end: &Self) -> Load {
+        let (from, to) = (self.left, end.reached);
+        let seconds = (to.at - from.at).as_secs_f64();
+        Load {
+            seconds,
+            user: to.user - from.user,
+            system: to.system - from.system,
+            machine: self.ticks.zip(end.ticks).and_then(|(start, end)| start.until(&end, seconds)),
+        }
+    }
+}
+
+/// The clock, and CPU time of the process in seconds.
+#[derive(Debug, Clone, Copy)]
+struct Usage {
+    at: Instant,
+    user: f64,
+    system: f64,
+}
+
+impl Usage {
+    fn now() -> Self {
+        let at = Instant::now();
         // It fails for no valid argument.
         let (user, system) = getrusage(UsageWho::RUSAGE_SELF).map_or((0.0, 0.0), |usage| {
             let seconds = |time: nix::sys::time::TimeVal| time.num_microseconds() as f64 / 1e6;
             (seconds(usage.user_time()), seconds(usage.system_time()))
         });
-        Self { at, user, system, ticks }
-    }
-
-    /// From then to `end`.
-    pub(crate) fn until(&self, end: &Self) -> Load {
-        let seconds = (end.at - self.at).as_secs_f64();
-        Load {
-            seconds,
-            user: end.user - self.user,
-            system: end.system - self.system,
-            machine: self.ticks.zip(end.ticks).and_then(|(start, end)| start.until(&end, seconds)),
-        }
+        Self { at, user, system }
     }
 }
 
@@ -171,6 +193,15 @@ mod tests {
         for text in ["", "cpu  1 2 3", "cpu  1 2 3 4 5 6 7 x", "intr 1 2 3 4 5 6 7 8"] {
             assert_eq!(Ticks::parse(text), None, "{text}");
         }
+    }
+
+    #[test]
+    fn taking_a_moment_does_not_count() {
+        let moment = Moment::now();
+        assert!(moment.reached.at < moment.left.at);
+        let next = Moment::now();
+        let between = (next.reached.at - moment.left.at).as_secs_f64();
+        assert_eq!(moment.until(&next).seconds, between);
     }
 
     #[test]

@@ -5,11 +5,8 @@
 
 use crate::outcome::{ResultFile, Table};
 use crate::plot::Figure;
-use crate::stats;
+use crate::stats::{self, FEWEST_ROUNDS};
 use crate::text;
-
-/// Rounds below which there is no interval.
-const FEWEST_ROUNDS: usize = 2;
 
 /// The 97.5 % quantile of the normal distribution.
 const NORMAL: f64 = 1.96;
@@ -57,7 +54,7 @@ pub struct Estimate {
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
-    /// Rounds behind it.
+    /// Rounds behind it: those in which all that it is made of was measured.
     pub rounds: usize,
 }
 
@@ -141,7 +138,7 @@ impl Claim {
             Verdict::Reproduced => format!("the whole interval is {}{unit}", self.criterion),
             Verdict::NotReproduced => self.otherwise.to_owned(),
             Verdict::CannotBeTold if rounds < FEWEST_ROUNDS => {
-                "one round has no interval; run more".to_owned()
+                "one complete round has no interval; run more".to_owned()
             }
             Verdict::CannotBeTold | Verdict::NotMeasured => format!(
                 "only a part of the interval, {} to {}{unit}, is {}; more rounds make it narrower",
@@ -214,8 +211,12 @@ impl Estimate {
     pub fn ratio(result: &ResultFile, at: At<'_>) -> Result<Self, String> {
         let row = result.row(at)?;
         let ratio = row.ratio.ok_or_else(|| format!("{at} has no ratio to a baseline"))?;
-        // A single pair of rounds has no spread, however many rounds its row has.
-        let rounds = row.spread.filter(|_| ratio.low < ratio.high).map_or(1, |spread| spread.n);
+        let readings = row.spread.map_or(0, |spread| spread.n);
+        let rounds = match ratio.pairs {
+            Some(pairs) => pairs.min(readings),
+            None if ratio.has_interval() => readings,
+            None => readings.min(1),
+        };
         let value = ratio.value;
         let expanded = match rounds {
             ..FEWEST_ROUNDS => 1.0,
@@ -249,23 +250,6 @@ impl Estimate {
         let (value, error) = (this.value / other.value, relative(this).hypot(relative(other)).exp());
         let rounds = this.rounds.min(other.rounds);
         Self { value, low: value / error, high: value * error, rounds }.checked()
-    }
-
-    /// A key of the summary. Its interval is from the keys `NAME_low` and `NAME_high` if there are such, else from
-    /// `NAME_standard_error` (Student's t); the rounds are those of the parameters.
-    ///
-    /// # Errors
-    ///
-    /// If there is no such key, or no interval of it.
-    pub fn key(result: &ResultFile, name: &str) -> Result<Self, String> {
-        let key = |suffix: &str| result.summary.get(&format!("{name}{suffix}")).copied();
-        let value = key("").ok_or_else(|| format!("the summary has no {name}"))?;
-        let rounds = result.rounds();
-        match (key("_low").zip(key("_high")), key("_standard_error")) {
-            (Some((low, high)), _) => Self { value, low, high, rounds }.checked(),
-            (None, Some(error)) => Self::mean(value, error, rounds),
-            (None, None) => Err(format!("the summary has no interval of {name}")),
-        }
     }
 
     /// A mean with its standard error (Student's t). One round has no interval; nothing can be told from it.
@@ -320,7 +304,12 @@ impl std::fmt::Display for At<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::machine::Machine;
+    use crate::record::{Better, Metric, Row, Sample, Samples};
+    use crate::stats::{Ratio, Spread};
 
     fn estimate(low: f64, high: f64) -> Estimate {
         Estimate { value: (low + high) / 2.0, low, high, rounds: 5 }
@@ -347,6 +336,97 @@ mod tests {
         for (criterion, low, high, verdict) in cases {
             assert_eq!(criterion.judge(&estimate(low, high)), verdict, "{criterion}: {low} to {high}");
         }
+    }
+
+    /// A result of a baseline, and of a variant that had a reading in each of five rounds.
+    fn result(ratio: Ratio) -> ResultFile {
+        let row = |variant: &str, ratio: Option<Ratio>| Row {
+            case: "64 B".to_owned(),
+            x: None,
+            variant: variant.to_owned(),
+            metric: "rate".to_owned(),
+            unit: "1/s".to_owned(),
+            better: Better::Higher,
+            spread: Spread::of(&[1.0, 2.0, 3.0, 4.0, 5.0]),
+            ratio,
+            baseline: ratio.map(|_| "plain".to_owned()),
+            ring_bytes: None,
+            tcp_bytes: None,
+            failures: 0,
+            error: None,
+        };
+        ResultFile {
+            experiment: "connections".to_owned(),
+            machine: Machine::describe(),
+            commit: "abc".to_owned(),
+            parameters: BTreeMap::from([("rounds".to_owned(), 5.into())]),
+            rows: vec![row("plain", None), row("accelerated", Some(ratio))],
+            tables: Vec::new(),
+            summary: BTreeMap::new(),
+            meanings: BTreeMap::new(),
+            figures: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_ratio_is_judged_by_the_rounds_in_which_both_were_measured() {
+        let claim = Claim {
+            title: "rate",
+            statement: "It is higher.",
+            source: Source::Goal,
+            published: "",
+            measure: "rate over plain",
+            unit: "",
+            evidence: |result| {
+                Estimate::ratio(result, At { case: "64 B", variant: "accelerated", metric: "rate" })
+            },
+            criterion: Criterion::Above(1.0),
+            otherwise: "it is not",
+        };
+        let judge = |pairs| claim.judge(&result(Ratio { value: 2.0, low: 1.8, high: 2.2, pairs }));
+        let rounds = |judgement: &Judgement| judgement.estimate.unwrap().rounds;
+        for pairs in [Some(5), None] {
+            let all = judge(pairs);
+            assert_eq!((all.verdict, rounds(&all)), (Verdict::Reproduced, 5));
+        }
+        // Of five rounds one of the two failed in three: the rest is far too few for so narrow an interval.
+        let two = judge(Some(2));
+        assert_eq!((two.verdict, rounds(&two)), (Verdict::CannotBeTold, 2));
+        let Estimate { low, high, .. } = two.estimate.unwrap();
+        assert!(low < 1.0 && high > 3.0, "{two:?}");
+        for (pairs, few) in [(Some(1), 1), (Some(0), 0)] {
+            let judgement = judge(pairs);
+            assert_eq!((judgement.verdict, rounds(&judgement)), (Verdict::CannotBeTold, few));
+            assert!(judgement.why.contains("run more"), "{judgement:?}");
+        }
+        assert_eq!(rounds(&judge(Some(usize::MAX))), 5, "there are no more pairs than readings");
+    }
+
+    #[test]
+    fn pairs_of_rounds_are_counted_where_measurements_failed() {
+        let sample = |variant: &str, round, outcome: Option<f64>| Sample {
+            case: "64 B".to_owned(),
+            x: None,
+            variant: variant.to_owned(),
+            metric: Some(Metric { name: "rate", unit: "1/s", better: Better::Higher }),
+            round,
+            position: 0,
+            outcome: outcome.ok_or_else(|| "hung".to_owned()),
+            traffic: None,
+        };
+        // The baseline failed in the last three of five rounds.
+        let samples = (1..=5).flat_map(|round| {
+            let time = f64::from(round as u32);
+            [
+                sample("plain", round, Some(1.0 + time / 100.0).filter(|_| round <= 2)),
+                sample("accelerated", round, Some(2.0)),
+            ]
+        });
+        let mut result = result(Ratio { value: 1.0, low: 1.0, high: 1.0, pairs: None });
+        result.rows = Samples(samples.collect()).rows("plain");
+        let at = At { case: "64 B", variant: "accelerated", metric: "rate" };
+        assert_eq!(result.row(at).unwrap().spread.unwrap().n, 5);
+        assert_eq!(Estimate::ratio(&result, at).unwrap().rounds, 2);
     }
 
     #[test]

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 /// Resamples behind each confidence interval.
 const RESAMPLES: usize = 2000;
 
+/// Rounds below which there is no interval.
+pub const FEWEST_ROUNDS: usize = 2;
+
 /// Seed of the bootstrap; any constant will do.
 const SEED: u64 = 0x5eec_0001_d1ce_0001;
 
@@ -117,6 +120,17 @@ pub struct Ratio {
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
+    /// Rounds in which both were measured, which may be fewer than those of either; `None` if a file of an earlier version
+    /// does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pairs: Option<usize>,
+}
+
+impl Ratio {
+    /// Whether the interval says anything: a single pair has no spread.
+    pub fn has_interval(&self) -> bool {
+        self.pairs.map_or(self.low < self.high, |pairs| pairs >= FEWEST_ROUNDS)
+    }
 }
 
 /// Ratio of the medians of `pairs` (numerator, denominator), one pair per round.
@@ -135,7 +149,8 @@ pub fn ratio_of_medians(pairs: &[(f64, f64)]) -> Option<Ratio> {
         })
         .collect();
     ratios.sort_by(f64::total_cmp);
-    Some(Ratio { value, low: quantile(&ratios, 0.025)?, high: quantile(&ratios, 0.975)? })
+    let (low, high) = (quantile(&ratios, 0.025)?, quantile(&ratios, 0.975)?);
+    Some(Ratio { value, low, high, pairs: Some(pairs.len()) })
 }
 
 fn ratio(pairs: &[(f64, f64)]) -> Option<f64> {
@@ -221,7 +236,16 @@ mod tests {
     #[test]
     fn ratio_of_constant_pairs_has_no_width() {
         let ratio = ratio_of_medians(&[(6.0, 2.0); 5]).unwrap();
-        assert_eq!(ratio, Ratio { value: 3.0, low: 3.0, high: 3.0 });
+        assert_eq!(ratio, Ratio { value: 3.0, low: 3.0, high: 3.0, pairs: Some(5) });
+        assert!(ratio.has_interval(), "five equal rounds are more than one");
+        assert!(!ratio_of_medians(&[(6.0, 2.0)]).unwrap().has_interval());
+    }
+
+    #[test]
+    fn ratios_of_earlier_files_do_not_say_how_many_pairs() {
+        let ratio: Ratio = serde_json::from_str(r#"{"value": 2.0, "low": 1.5, "high": 2.5}"#).unwrap();
+        assert_eq!(ratio, Ratio { value: 2.0, low: 1.5, high: 2.5, pairs: None });
+        assert!(ratio.has_interval() && !Ratio { low: 2.0, high: 2.0, ..ratio }.has_interval());
     }
 
     #[test]

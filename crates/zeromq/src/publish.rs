@@ -7,9 +7,7 @@
 use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
-use lab::messaging::{
-    Clock, Contents, Hub, Member, Modelled, TOPICS, Violation, ready, repeat, report, subscribed,
-};
+use lab::messaging::{Contents, Hub, Member, Modelled, TOPICS, Violation, ready, repeat, report, subscribed};
 use zmq::{Context, PULL, PUSH, SUB, Socket, XPUB};
 
 use crate::frames::{bind, connect, receive_exactly, send};
@@ -100,8 +98,8 @@ pub(crate) fn publisher(order: &Hub) -> Result<()> {
     })?;
 
     send(&publisher.out, [QUICKLY, ""])?;
-    let (clock, before) = (Clock::start()?, publisher.sent.iter().sum::<u64>());
-    while clock.elapsed() < order.time() {
+    let (began, before) = (Instant::now(), publisher.sent.iter().sum::<u64>());
+    while began.elapsed() < order.time() {
         (0..TOPICS).try_for_each(|topic| publisher.publish(topic))?;
         while publisher.outstanding() > WINDOW - TOPICS as u64 {
             publisher.hear()?;
@@ -112,7 +110,7 @@ pub(crate) fn publisher(order: &Hub) -> Result<()> {
         publisher.hear()?;
     }
     let deliveries = publisher.sent.iter().sum::<u64>() - before;
-    report(&Modelled::of(deliveries as f64 / clock.elapsed().as_secs_f64(), &latencies, None)?)
+    report(&Modelled::of(deliveries as f64 / began.elapsed().as_secs_f64(), &latencies, None)?)
 }
 
 /// Receives what it has subscribed to, and checks that it is that and nothing else, in order and complete.

@@ -1,5 +1,6 @@
 //! The experiments.
 
+mod by_size;
 mod connections;
 mod mailbox;
 mod models;

@@ -6,9 +6,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
+use gauge::{Load, Moment};
 use serde::{Deserialize, Serialize};
 
-use super::{Clock, Contents, Latencies, Violation};
+use super::{Contents, Latencies, Violation};
 
 /// Round trips before those that count.
 const WARM_UP_ROUND_TRIPS: u64 = 100;
@@ -20,16 +21,22 @@ const BYTES_BETWEEN_LOOKS: usize = 64 << 10;
 /// What one end has measured.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Measured {
-    /// Messages (round trips) within `seconds`.
+    /// Messages (round trips).
     pub messages: u64,
-    /// Wall-clock time.
-    pub seconds: f64,
-    /// User and system time of the process meanwhile.
-    pub cpu_seconds: f64,
+    /// Within which time, and what this process and the whole host did meanwhile.
+    pub load: Load,
     /// Median and 99th percentile of round trips, nanoseconds.
     pub p50_ns: Option<u64>,
     /// See `p50_ns`.
     pub p99_ns: Option<u64>,
+}
+
+impl Measured {
+    /// Messages (round trips) per second.
+    #[must_use]
+    pub fn rate(&self) -> f64 {
+        self.messages as f64 / self.load.seconds
+    }
 }
 
 /// The end that asks.
@@ -87,20 +94,21 @@ pub fn request(end: &mut impl Request, size: usize, time: Duration) -> Result<Me
         Ok(checker.check(number, &received)?)
     };
     (0..WARM_UP_ROUND_TRIPS).try_for_each(&mut exchange)?;
-    let clock = Clock::start()?;
+    let (start, deadline) = (Moment::now(), Instant::now() + time);
     loop {
         let began = Instant::now();
         exchange(WARM_UP_ROUND_TRIPS + latencies.count())?;
-        latencies.add(began.elapsed());
-        if clock.elapsed() >= time {
+        let ended = Instant::now();
+        latencies.add(ended - began);
+        if ended >= deadline {
             break;
         }
     }
-    let (seconds, cpu_seconds) = clock.stop()?;
+    let load = start.until(&Moment::now());
     end.exchange(&vec![0; size + 1], &mut received)?;
     let messages = latencies.count();
     let (p50_ns, p99_ns) = (latencies.quantile(0.5), latencies.quantile(0.99));
-    Ok(Measured { messages, seconds, cpu_seconds, p50_ns, p99_ns })
+    Ok(Measured { messages, load, p50_ns, p99_ns })
 }
 
 /// Replies to [`request`] with messages of `size` bytes; everything it does counts, the warm-up too.
@@ -109,7 +117,7 @@ pub fn request(end: &mut impl Request, size: usize, time: Duration) -> Result<Me
 ///
 /// Those of `end`.
 pub fn reply(end: &mut impl Reply, size: usize) -> Result<Measured> {
-    let mut clock = Clock::start()?;
+    let mut start = Moment::now();
     let mut messages = 0;
     loop {
         let length = end.answer()?;
@@ -119,11 +127,11 @@ pub fn reply(end: &mut impl Reply, size: usize) -> Result<Measured> {
         ensure!(length == size, Violation(format!("a request of {size} bytes came with {length}")));
         messages += 1;
         if messages == 1 {
-            clock = Clock::start()?;
+            start = Moment::now();
         }
     }
-    let (seconds, cpu_seconds) = clock.stop()?;
-    Ok(Measured { messages, seconds, cpu_seconds, p50_ns: None, p99_ns: None })
+    let load = start.until(&Moment::now());
+    Ok(Measured { messages, load, p50_ns: None, p99_ns: None })
 }
 
 /// Sends messages of `size` bytes for `time`, after a warm-up of a quarter of it.
@@ -136,11 +144,11 @@ pub fn push(end: &mut impl Push, size: usize, time: Duration) -> Result<Measured
     let mark = vec![0; size + 1];
     send_for(end, &message, time / 4)?;
     end.push(&mark)?;
-    let clock = Clock::start()?;
+    let start = Moment::now();
     let messages = send_for(end, &message, time)?;
     end.push(&mark)?;
-    let (seconds, cpu_seconds) = clock.stop()?;
-    Ok(Measured { messages, seconds, cpu_seconds, p50_ns: None, p99_ns: None })
+    let load = start.until(&Moment::now());
+    Ok(Measured { messages, load, p50_ns: None, p99_ns: None })
 }
 
 fn send_for(end: &mut impl Push, message: &[u8], time: Duration) -> Result<u64> {
@@ -161,10 +169,10 @@ fn send_for(end: &mut impl Push, message: &[u8], time: Duration) -> Result<u64> 
 /// Those of `end`.
 pub fn pull(end: &mut impl Pull, size: usize) -> Result<Measured> {
     receive_until_mark(end, size)?;
-    let clock = Clock::start()?;
+    let start = Moment::now();
     let messages = receive_until_mark(end, size)?;
-    let (seconds, cpu_seconds) = clock.stop()?;
-    Ok(Measured { messages, seconds, cpu_seconds, p50_ns: None, p99_ns: None })
+    let load = start.until(&Moment::now());
+    Ok(Measured { messages, load, p50_ns: None, p99_ns: None })
 }
 
 fn receive_until_mark(end: &mut impl Pull, size: usize) -> Result<u64> {
@@ -228,6 +236,7 @@ mod tests {
         let asked = request(&mut here, 16, Duration::from_millis(1)).unwrap();
         assert!(asked.messages > 0 && asked.p50_ns <= asked.p99_ns && asked.p50_ns.is_some());
         assert_eq!(server.join().unwrap().messages, asked.messages + WARM_UP_ROUND_TRIPS);
+        assert!(asked.load.seconds >= 0.001 && asked.rate() > 0.0, "{asked:?}");
     }
 
     #[test]

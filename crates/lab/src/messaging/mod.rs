@@ -8,10 +8,10 @@
 
 mod contents;
 mod file;
+mod latencies;
 mod measure;
 mod order;
 pub(crate) mod programs;
-mod usage;
 
 use std::time::Duration;
 
@@ -20,13 +20,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use contents::{Contents, Violation, digest};
-pub use file::{CHUNK, Header, small_file, verify};
+pub use file::{CHUNK, Header, transfer, verify};
+pub use latencies::{Latencies, join, repeat};
 pub use measure::{Measured, Pull, Push, Reply, Request, pull, push, reply, request};
 pub use order::{
-    Ask, Check, Drive, Hub, Kind, Member, Model, Modelled, Reading, SERVICES, TOPICS, Test, answer, partial,
-    subscribed,
+    Answers, Ask, Check, Drive, Hub, Kind, Member, Model, Modelled, Reading, SERVICES, TOPICS, Test, answer,
+    partial, subscribed,
 };
-pub use usage::{Clock, Latencies, repeat};
 
 /// How long a program waits for the others.
 pub const PATIENCE: Duration = Duration::from_secs(20);

@@ -64,37 +64,37 @@ pub struct Drive {
 pub struct Reading {
     /// The test.
     pub test: Test,
-    /// Round trips, or what the receiver measured of messages in one direction.
-    pub measured: Measured,
-    /// Processor time of the end that asks or sends, in seconds per second.
-    pub sender_load: f64,
+    /// What the end that asks or sends has measured.
+    pub sender: Measured,
     /// The same of the end that replies or receives.
-    pub receiver_load: f64,
+    pub receiver: Measured,
     /// Known to programs that use Seekwire themselves; for others the library counts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub traffic: Option<Traffic>,
 }
 
 impl Reading {
-    /// What the two ends of a test have measured: the one that asks or sends, and the one that replies or receives.
+    /// What the two ends of a test have measured.
     ///
     /// # Errors
     ///
     /// [`Violation`], if messages that were sent did not arrive, or others did.
     pub fn of(test: Test, sender: Measured, receiver: Measured) -> Result<Self, Violation> {
-        let measured = match test.kind {
-            Kind::RequestReply => sender,
-            Kind::PushPull if sender.messages == receiver.messages => receiver,
-            Kind::PushPull => {
-                let (sent, received) = (sender.messages, receiver.messages);
-                return Err(Violation(format!(
-                    "{sent} messages of {} bytes were sent, {received} came",
-                    test.size
-                )));
-            }
-        };
-        let load = |measured: Measured| measured.cpu_seconds / measured.seconds;
-        Ok(Self { test, measured, sender_load: load(sender), receiver_load: load(receiver), traffic: None })
+        let (sent, received) = (sender.messages, receiver.messages);
+        if test.kind == Kind::PushPull && sent != received {
+            let size = test.size;
+            return Err(Violation(format!("{sent} messages of {size} bytes were sent, {received} came")));
+        }
+        Ok(Self { test, sender, receiver, traffic: None })
+    }
+
+    /// Round trips as the end that asks has seen them, or messages as they came.
+    #[must_use]
+    pub fn measured(&self) -> &Measured {
+        match self.test.kind {
+            Kind::RequestReply => &self.sender,
+            Kind::PushPull => &self.receiver,
+        }
     }
 }
 
@@ -222,6 +222,22 @@ pub fn partial(rank: usize, block: &mut [u8]) {
     answer(rank, block);
 }
 
+/// Checks what services and workers make of messages.
+#[derive(Clone, Debug, Default)]
+pub struct Answers {
+    expected: Vec<u8>,
+}
+
+impl Answers {
+    /// Whether `reply` is what service or worker `who` makes of `request`: see [`answer`] and [`partial`].
+    pub fn is(&mut self, who: usize, request: &[u8], reply: &[u8]) -> bool {
+        self.expected.clear();
+        self.expected.extend_from_slice(request);
+        answer(who, &mut self.expected);
+        self.expected == reply
+    }
+}
+
 /// Number of topics of a publisher.
 pub const TOPICS: usize = 4;
 
@@ -246,6 +262,11 @@ mod tests {
             .collect();
         assert_eq!(replies[0], [0, 1, 8]);
         assert!(replies[0] != replies[1] && replies[1] != replies[2]);
+        let mut answers = Answers::default();
+        for (who, reply) in replies.iter().enumerate() {
+            assert!(answers.is(who, &[255, 0, 7], reply));
+            assert!(!answers.is(who + 1, &[255, 0, 7], reply) && !answers.is(who, &[255, 0], reply));
+        }
     }
 
     #[test]

@@ -46,11 +46,15 @@ pub(crate) const ROUND_TRIP: [Metric; 3] = [
     Metric { name: "round trip p99.9", unit: "µs", better: Better::Lower },
 ];
 pub(crate) const THROUGHPUT: Metric = Metric { name: "throughput", unit: "Mb/s", better: Better::Higher };
-/// Of the processors of both hosts; 100 % is one of them. More than its parts, which are counted at ticks.
+/// Of the processors of both hosts, or of the one that both ends are on; 100 % is one of them. More than its parts,
+/// which are counted at ticks.
 pub(crate) const CPU: Metric = Metric { name: "CPU load", unit: "%", better: Better::Lower };
 pub(crate) const CPU_USER: Metric = Metric { name: "CPU load, user", unit: "%", better: Better::Lower };
 pub(crate) const CPU_SYSTEM: Metric = Metric { name: "CPU load, system", unit: "%", better: Better::Lower };
 pub(crate) const CPU_SOFTIRQ: Metric = Metric { name: "CPU load, softirq", unit: "%", better: Better::Lower };
+/// What [`CPU`] consists of, by name.
+pub(crate) const CPU_PARTS: [(&str, Metric); 3] =
+    [("user", CPU_USER), ("system", CPU_SYSTEM), ("softirq", CPU_SOFTIRQ)];
 /// Of one process.
 pub(crate) const CLIENT: Metric = Metric { name: "CPU of the client", unit: "%", better: Better::Lower };
 pub(crate) const SERVER: Metric = Metric { name: "CPU of the server", unit: "%", better: Better::Lower };
@@ -104,22 +108,28 @@ impl Measured {
         let machines: Option<Vec<_>> =
             [self.local, self.remote].iter().take(hosts).map(|load| load.machine).collect();
         if let Some(machines) = machines {
-            let sum = |of: fn(&gauge::Machine) -> f64| -> f64 {
-                machines.iter().map(|machine| 100.0 * of(machine) * f64::from(machine.cpus)).sum()
-            };
-            let busy = sum(gauge::Machine::busy);
-            readings.extend([
-                (CPU, busy),
-                (CPU_USER, sum(|machine| machine.user)),
-                (CPU_SYSTEM, sum(|machine| machine.system)),
-                (CPU_SOFTIRQ, sum(|machine| machine.softirq)),
-            ]);
+            let load = of_machines(&machines);
+            let [(_, busy), ..] = load;
+            readings.extend(load);
             if is_stream {
                 readings.push((EFFORT, busy / 100.0 * self.seconds / (self.bytes as f64 / 1e9)));
             }
         }
         readings
     }
+}
+
+/// Load of the processors of these hosts together.
+pub(crate) fn of_machines(machines: &[gauge::Machine]) -> [(Metric, f64); 4] {
+    let sum = |of: fn(&gauge::Machine) -> f64| -> f64 {
+        machines.iter().map(|machine| 100.0 * of(machine) * f64::from(machine.cpus)).sum()
+    };
+    [
+        (CPU, sum(gauge::Machine::busy)),
+        (CPU_USER, sum(|machine| machine.user)),
+        (CPU_SYSTEM, sum(|machine| machine.system)),
+        (CPU_SOFTIRQ, sum(|machine| machine.softirq)),
+    ]
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use serde_json::Value;
 use crate::experiment::Description;
 use crate::outcome::{Key, ResultFile, Table};
 use crate::record::{self, Better, Row};
-use crate::stats::Spread;
+use crate::stats::{Ratio, Spread};
 use crate::text;
 
 pub(crate) use table::plain_text;
@@ -180,7 +180,7 @@ fn push_rows(page: &mut String, rows: &[Row]) {
             number(|s| s.mad),
             row.spread.as_ref().map_or(0, |s| s.n),
             verdict(row),
-            escape(&row.baseline.as_ref().map(|baseline| format!("over {baseline}")).unwrap_or_default()),
+            escape(&divided_by(row)),
             bytes(row.ring_bytes),
             bytes(row.tcp_bytes),
         );
@@ -188,9 +188,19 @@ fn push_rows(page: &mut String, rows: &[Row]) {
     close_table(page);
 }
 
+/// What a ratio is over, and how many rounds had both.
+fn divided_by(row: &Row) -> String {
+    let Some(baseline) = &row.baseline else { return String::new() };
+    match row.ratio.and_then(|ratio| ratio.pairs) {
+        Some(1) => format!("over {baseline}, 1 round"),
+        Some(pairs) => format!("over {baseline}, {pairs} rounds"),
+        None => format!("over {baseline}"),
+    }
+}
+
 /// The class of a ratio: only an interval that leaves 1 out is a verdict.
 fn verdict(row: &Row) -> &'static str {
-    match (row.ratio, row.better) {
+    match (row.ratio.filter(Ratio::has_interval), row.better) {
         (Some(ratio), Better::Higher) if ratio.low > 1.0 => "better",
         (Some(ratio), Better::Higher) if ratio.high < 1.0 => "worse",
         (Some(ratio), Better::Lower) if ratio.high < 1.0 => "better",
@@ -255,7 +265,6 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::machine::Machine;
-    use crate::stats::Ratio;
 
     pub(crate) fn row(variant: &str, ratio: Option<Ratio>) -> Row {
         Row {
@@ -291,7 +300,7 @@ pub(crate) mod tests {
             parameters: BTreeMap::from([("rounds".to_owned(), 5.into())]),
             rows: vec![
                 row("plain", None),
-                row("accelerated", Some(Ratio { value: 1.5, low: 1.2, high: 1.9 })),
+                row("accelerated", Some(Ratio { value: 1.5, low: 1.2, high: 1.9, pairs: Some(3) })),
                 failed,
             ],
             tables: vec![Table {
@@ -338,11 +347,13 @@ pub(crate) mod tests {
 
     #[test]
     fn ratios_are_judged_by_their_interval() {
-        let mut row = row("accelerated", Some(Ratio { value: 1.1, low: 0.9, high: 1.3 }));
+        let mut row = row("accelerated", Some(Ratio { value: 1.1, low: 0.9, high: 1.3, pairs: Some(3) }));
         assert_eq!(verdict(&row), "");
-        row.ratio = Some(Ratio { value: 0.5, low: 0.4, high: 0.6 });
+        row.ratio = Some(Ratio { value: 0.5, low: 0.4, high: 0.6, pairs: Some(3) });
         assert_eq!(verdict(&row), "worse");
         row.better = Better::Lower;
-        assert_eq!(verdict(&row), "better");
+        assert_eq!((verdict(&row), divided_by(&row).as_str()), ("better", "over plain, 3 rounds"));
+        row.ratio = Some(Ratio { value: 0.5, low: 0.5, high: 0.5, pairs: Some(1) });
+        assert_eq!((verdict(&row), divided_by(&row).as_str()), ("", "over plain, 1 round"));
     }
 }

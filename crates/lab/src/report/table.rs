@@ -48,10 +48,7 @@ pub(crate) fn plain_text(
     }
     let mut table = align(&lines);
     for (index, failure) in failures.iter().enumerate() {
-        let mut variants: Vec<&str> = failure.rows.iter().map(|row| row.variant.as_str()).collect();
-        variants.sort_unstable();
-        variants.dedup();
-        table.push_str(&format!("[{}] {}: {}\n", index + 1, variants.join(", "), failure.error));
+        table.push_str(&format!("[{}] {}: {}\n", index + 1, failure.variants().join(", "), failure.error));
     }
     table
 }
@@ -111,7 +108,7 @@ mod tests {
     fn variants_stand_side_by_side_and_reasons_below() {
         let rows = [
             row("plain", None),
-            row("accelerated", Some(Ratio { value: 1.5, low: 1.2, high: 1.9 })),
+            row("accelerated", Some(Ratio { value: 1.5, low: 1.2, high: 1.9, pairs: Some(3) })),
             failed("http", "plain", "curl is not installed"),
             failed("http", "accelerated", "curl is not installed"),
             failed("GET <64 B>", "accelerated", "hung"),

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::thesis::{self, Column, Columns};
 use super::{LARGE, Setting};
+use crate::experiments::by_size::SIZES;
 use crate::network::others::Tool;
 use crate::network::step::Step;
 use crate::network::{CPU, EFFORT, LATENCY, THROUGHPUT};
@@ -50,7 +51,14 @@ pub(super) fn find(samples: &Samples, sizes: &[u64]) -> Vec<Finding> {
         |what: &str, setting, metric, thesis: Option<f64>, key, judge: &dyn Fn(Ratio) -> String| {
             let Some(here) = ratio(setting, metric, ALL_ON, last) else { return };
             let what = format!("{what}, messages of {}: everything on over everything off", text::size(last));
-            findings.push(Finding { what, here: Some(here), from: None, thesis, verdict: judge(here), key });
+            findings.push(Finding {
+                what,
+                here: Some(here),
+                from: None,
+                thesis,
+                verdict: judged(here, judge),
+                key,
+            });
         };
     at_last(
         "Throughput to a weak receiver",
@@ -108,7 +116,7 @@ pub(super) fn find(samples: &Samples, sizes: &[u64]) -> Vec<Finding> {
             text::size(sizes[0])
         );
         let thesis = Some(thesis::LATENCY[2][0] / thesis::LATENCY[0][0]);
-        let verdict = equal(here, 0.1);
+        let verdict = judged(here, |here| equal(here, 0.1));
         findings.push(Finding { what, here: Some(here), from: None, thesis, verdict, key: None });
     }
 
@@ -146,7 +154,7 @@ fn comparisons(samples: &Samples) -> Vec<Finding> {
         let here = samples.ratio(of(OWN), of(tool.name()))?;
         let what =
             format!("{}, messages of {}: seekwire over {}", metric.name, text::size(size), tool.name());
-        let verdict = equal(here, AGREEMENT);
+        let verdict = judged(here, |here| equal(here, AGREEMENT));
         Some(Finding { what, here: Some(here), from: None, thesis: None, verdict, key })
     };
     let key = Some((
@@ -180,7 +188,8 @@ fn is_better(ratio: f64, better: Better, least: f64) -> bool {
 fn matters_from(ratios: &[(u64, Option<Ratio>)], better: Better) -> Option<u64> {
     let helps = |ratio: &Option<Ratio>| {
         ratio.is_some_and(|ratio| {
-            is_better(ratio.value, better, LEAST)
+            ratio.has_interval()
+                && is_better(ratio.value, better, LEAST)
                 && [ratio.low, ratio.high].iter().all(|end| is_better(*end, better, 0.0))
         })
     };
@@ -190,7 +199,15 @@ fn matters_from(ratios: &[(u64, Option<Ratio>)], better: Better) -> Option<u64> 
 /// The same of the thesis, which has no intervals.
 fn theirs_from(columns: &Columns, better: Better) -> Option<u64> {
     let helps = |index: &usize| is_better(columns[2][*index] / columns[0][*index], better, LEAST);
-    (0..thesis::SIZES.len()).rev().take_while(helps).last().map(|index| thesis::SIZES[index])
+    (0..SIZES.len()).rev().take_while(helps).last().map(|index| SIZES[index])
+}
+
+/// What `judge` says, if there is something to judge by.
+fn judged(here: Ratio, judge: impl Fn(Ratio) -> String) -> String {
+    match here.has_interval() {
+        true => judge(here),
+        false => "cannot be told: one complete round has no interval".to_owned(),
+    }
 }
 
 fn at_least(here: Ratio, wanted: f64) -> String {
@@ -268,7 +285,7 @@ mod tests {
     use crate::record::Sample;
 
     const fn ratio(value: f64, low: f64, high: f64) -> Ratio {
-        Ratio { value, low, high }
+        Ratio { value, low, high, pairs: Some(5) }
     }
 
     #[test]
@@ -299,6 +316,9 @@ mod tests {
         assert!(equal(ratio(1.0, 0.95, 1.05), 0.1).ends_with("whole interval"));
         assert!(equal(ratio(1.05, 0.8, 1.3), 0.1).ends_with("beyond"));
         assert!(equal(ratio(2.0, 1.9, 2.1), 0.1).ends_with("no"));
+        let single = Ratio { pairs: Some(1), ..ratio(2.0, 2.0, 2.0) };
+        assert!(judged(single, |here| at_least(here, 1.6)).starts_with("cannot be told"));
+        assert_eq!(matters_from(&[(1, Some(single))], Better::Higher), None);
     }
 
     #[test]

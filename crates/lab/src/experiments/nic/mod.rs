@@ -14,6 +14,7 @@ use testbed::{Side, Testbed};
 
 use crate::claim::Claim;
 use crate::experiment::{self, Context, Experiment};
+use crate::experiments::by_size::{self, SIZES};
 use crate::network::ends::{Ends, Host};
 use crate::network::hosts::{Hosts, Place};
 use crate::network::others::Tool;
@@ -133,7 +134,7 @@ fn measure(context: &Context<'_>, options: &Options, ends: &Ends<'_, '_>) -> Res
         weak: milliseconds(context.pick(80, 300)),
         others: 1,
     };
-    let sizes: &[u64] = context.pick(&QUICK_SIZES, &thesis::SIZES);
+    let sizes: &[u64] = context.pick(&QUICK_SIZES, &SIZES);
     let mut settings = vec![Setting::Latency, Setting::Link];
     let weak = ends.has_weak();
     settings.extend(weak.is_ok().then_some(Setting::Weak));
@@ -185,12 +186,13 @@ fn measure(context: &Context<'_>, options: &Options, ends: &Ends<'_, '_>) -> Res
     let found = findings::find(&samples, sizes);
     let rows = samples.rows(Step::Off.name());
     let mut tables = vec![findings::table(&found)];
-    tables.extend(tables::tables(&rows, sizes));
+    tables.extend(by_size::tables(&tables::VIEWS, &rows, sizes));
+    tables.extend(by_size::parts(&tables::PARTS, &rows, sizes));
     Ok(Outcome {
         parameters,
         summary: findings::summary(&found),
         tables,
-        figures: tables::figures(&rows),
+        figures: by_size::figures(&tables::VIEWS, &rows),
         samples,
         baseline: Step::Off.name(),
         violation: None,

@@ -5,12 +5,10 @@
 //! go through 1 Gb/s. The steps are not named alike everywhere; here they are those of
 //! [`Step`](crate::network::step::Step), of which the thesis has the first three.
 
-/// Message sizes of all tables: 1 B to 64 KiB in powers of two.
-pub(super) const SIZES: [u64; 17] =
-    [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
+use crate::experiments::by_size::SIZES;
 
 /// A value for each of [`SIZES`].
-pub(super) type Column = [f64; 17];
+pub(super) type Column = [f64; SIZES.len()];
 
 /// A measurement: its columns in the order of the steps, everything off, checksums, segmentation.
 pub(super) type Columns = [Column; 3];
@@ -103,6 +101,5 @@ mod tests {
         assert_eq!((WEAK_THROUGHPUT[0][last], WEAK_THROUGHPUT[2][last]), (566.82, 938.95));
         assert_eq!((WEAK_CPU[0][last], WEAK_CPU[2][last]), (99.9, 37.74));
         assert!(FAST_THROUGHPUT.iter().all(|column| column[last] == 949.21));
-        assert!(SIZES.iter().enumerate().all(|(power, size)| *size == 1 << power));
     }
 }

@@ -8,14 +8,16 @@ mod thesis;
 use std::time::Duration;
 
 use anyhow::Result;
+use gauge::Load;
 
 use crate::claim::Claim;
-use crate::experiment::{Context, Experiment};
-use crate::messaging::programs::{Library, Over, Programs, Way};
+use crate::experiment::{self, Context, Experiment};
+use crate::experiments::by_size::{self, SIZES};
+use crate::messaging::programs::{Library, Over, Programs, Way, over_zeromq};
 use crate::messaging::{Kind, Reading, Test};
 use crate::network::hosts::Hosts;
 use crate::network::step::Step;
-use crate::network::{LATENCY, Options, ROUND_TRIP, THROUGHPUT};
+use crate::network::{self, LATENCY, Options, ROUND_TRIP, THROUGHPUT};
 use crate::outcome::{Key, Outcome};
 use crate::record::{Better, Metric, Samples, Selector};
 use crate::schedule::{Group, Trial, Variant, alternate};
@@ -50,14 +52,19 @@ const APART: [Way; 4] = [
 ];
 
 const RATE: Metric = Metric { name: "message rate", unit: "1/s", better: Better::Higher };
-/// User and system time of one process; 100 % is one processor.
-const SENDER: Metric = Metric { name: "CPU of the sender", unit: "%", better: Better::Lower };
-const RECEIVER: Metric = Metric { name: "CPU of the receiver", unit: "%", better: Better::Lower };
-const CPU: Metric = Metric { name: "CPU of both ends", unit: "%", better: Better::Lower };
+/// CPU time of processes, user and system together and apart; 100 % is one processor. The load of the whole machine, on
+/// which both ends are and which does softirqs for both, is [`network::CPU`] and its parts.
+const SENDER: [Metric; 3] =
+    cpu(["CPU of the sender", "CPU of the sender, user", "CPU of the sender, system"]);
+const RECEIVER: [Metric; 3] =
+    cpu(["CPU of the receiver", "CPU of the receiver, user", "CPU of the receiver, system"]);
+const BOTH: [Metric; 3] = cpu(["CPU of both ends", "CPU of both ends, user", "CPU of both ends, system"]);
 
-/// 1 B to 64 KiB, in powers of two.
-fn sizes() -> Vec<u64> {
-    (0..17).map(|power| 1 << power).collect()
+const fn cpu([both, user, system]: [&'static str; 3]) -> [Metric; 3] {
+    const fn metric(name: &'static str) -> Metric {
+        Metric { name, unit: "%", better: Better::Lower }
+    }
+    [metric(both), metric(user), metric(system)]
 }
 
 fn case(kind: Kind, size: u64) -> String {
@@ -79,9 +86,9 @@ impl Experiment for Zeromq {
 
     fn about(&self) -> &'static str {
         "REQ/REP latency and PUSH/PULL throughput of the system's own libzmq, messages of 1 B to 64 KiB, as libzmq's \
-         perf tools measure them: over loopback, the same unmodified program on the ring, over ipc:// and inproc://, \
-         and between two network namespaces with the offloads of their veth pair in steps. Beside it the same \
-         messages through seekwire::Mailbox, and the numbers of the thesis."
+         perf tools measure them, and the CPU load of both ends: over loopback, the same unmodified program on the \
+         ring, over ipc:// and inproc://, and between two network namespaces with the offloads of their veth pair in \
+         steps. Beside it the same messages through seekwire::Mailbox, and the numbers of the thesis."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {
@@ -97,6 +104,12 @@ impl Experiment for Zeromq {
 
     fn duration(&self, quick: bool) -> Duration {
         Duration::from_secs(if quick { 15 } else { 900 })
+    }
+
+    fn unavailable(&self, options: &experiment::Options) -> Option<String> {
+        // Mailboxes alone would be compared with nothing.
+        let command = options.program().map_err(|error| error.to_string());
+        command.and_then(|command| over_zeromq(&command)).err()
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
@@ -116,7 +129,7 @@ impl Experiment for Zeromq {
 fn measure(context: &Context<'_>, programs: &Programs<'_, '_>) -> Result<Outcome> {
     let rounds = context.rounds(3, 5);
     let milliseconds = context.pick(30, 120);
-    let sizes = context.pick(vec![1, 1 << 10, 64 << 10], sizes());
+    let sizes: &[u64] = context.pick(&[1, 1 << 10, 64 << 10], &SIZES);
     let ways = || HERE.into_iter().chain(APART);
     let mut groups: Vec<Group<'_>> = sizes
         .iter()
@@ -132,16 +145,18 @@ fn measure(context: &Context<'_>, programs: &Programs<'_, '_>) -> Result<Outcome
 
     let mut parameters = context.parameters(rounds);
     let mut note = |name: &str, value: serde_json::Value| parameters.insert(name.to_owned(), value);
-    note("sizes", sizes.clone().into());
+    note("sizes", sizes.into());
     note("milliseconds of each test", milliseconds.into());
     note("TCP congestion control on loopback", congestion_control().into());
     note("TCP congestion control between namespaces", "cubic, or reno where there is none".into());
     let rows = samples.rows(TCP);
+    let mut tables = by_size::tables(&tables::VIEWS, &rows, sizes);
+    tables.extend(by_size::parts(&tables::PARTS, &rows, sizes));
     Ok(Outcome {
         parameters,
         summary: summary(&samples),
-        tables: tables::tables(&rows, &sizes),
-        figures: tables::figures(&rows),
+        tables,
+        figures: by_size::figures(&tables::VIEWS, &rows),
         samples,
         baseline: TCP,
         violation: programs.violation(),
@@ -168,8 +183,9 @@ fn run(programs: &Programs<'_, '_>, way: Way, size: u64, milliseconds: u64, tria
 }
 
 fn readings(reading: &Reading, one_process: bool) -> Vec<(Metric, f64)> {
-    let Reading { test, measured, sender_load, receiver_load, .. } = reading;
-    let rate = measured.messages as f64 / measured.seconds;
+    let Reading { test, sender, receiver, .. } = reading;
+    let measured = reading.measured();
+    let rate = measured.rate();
     let mut readings = match test.kind {
         // As remote_lat has it: half of the mean round trip.
         Kind::RequestReply => vec![(LATENCY, 1e6 / (2.0 * rate))],
@@ -177,12 +193,18 @@ fn readings(reading: &Reading, one_process: bool) -> Vec<(Metric, f64)> {
     };
     let quantiles = ROUND_TRIP.into_iter().zip([measured.p50_ns, measured.p99_ns]);
     readings.extend(quantiles.filter_map(|(metric, ns)| Some((metric, ns? as f64 / 1e3))));
-    let (sender, receiver) = (100.0 * sender_load, 100.0 * receiver_load);
+    let of = |Load { seconds, user, system, .. }: Load| {
+        [user + system, user, system].map(|of| 100.0 * of / seconds)
+    };
+    let (sender, receiver) = (of(sender.load), of(receiver.load));
     if one_process {
-        readings.push((CPU, receiver));
+        readings.extend(BOTH.into_iter().zip(receiver));
     } else {
-        readings.extend([(CPU, sender + receiver), (SENDER, sender), (RECEIVER, receiver)]);
+        readings.extend(BOTH.into_iter().zip([0, 1, 2].map(|part| sender[part] + receiver[part])));
+        readings.extend(SENDER.into_iter().zip(sender));
+        readings.extend(RECEIVER.into_iter().zip(receiver));
     }
+    readings.extend(measured.load.machine.into_iter().flat_map(|machine| network::of_machines(&[machine])));
     readings
 }
 
@@ -233,27 +255,61 @@ fn summary(samples: &Samples) -> Vec<Key> {
 
 #[cfg(test)]
 mod tests {
+    use gauge::Machine;
+
     use super::*;
     use crate::messaging::Measured;
+    use crate::network::{CPU, CPU_SOFTIRQ, CPU_SYSTEM, CPU_USER};
 
+    /// Of a host with two processors, whose sender works half of the time and whose receiver a quarter of it.
     fn reading(kind: Kind) -> Reading {
-        let measured =
-            Measured { messages: 1000, seconds: 0.1, cpu_seconds: 0.1, p50_ns: Some(90_000), p99_ns: None };
+        let machine = Machine { user: 0.3, system: 0.1, softirq: 0.05, idle: 0.5, stolen: 0.0, cpus: 2 };
+        let load = |user, system| Load { seconds: 0.1, user, system, machine: Some(machine) };
+        let measured = |load| Measured {
+            messages: 1000,
+            load,
+            p50_ns: Some(90_000).filter(|_| kind == Kind::RequestReply),
+            p99_ns: None,
+        };
         let test = Test { kind, size: 1000, milliseconds: 100 };
-        Reading { test, measured, sender_load: 0.5, receiver_load: 0.25, traffic: None }
+        Reading::of(test, measured(load(0.04, 0.01)), measured(load(0.02, 0.005))).unwrap()
+    }
+
+    fn values(readings: &[(Metric, f64)], metrics: &[Metric]) -> Vec<Option<f64>> {
+        let value = |wanted: &Metric| readings.iter().find(|(metric, _)| metric == wanted);
+        metrics.iter().map(|metric| value(metric).map(|(_, value)| (value * 1e6).round() / 1e6)).collect()
     }
 
     #[test]
     fn latency_is_half_a_round_trip() {
         let readings = readings(&reading(Kind::RequestReply), false);
-        assert_eq!(readings[..2], [(LATENCY, 50.0), (ROUND_TRIP[0], 90.0)]);
+        assert_eq!(values(&readings, &[LATENCY, ROUND_TRIP[0], RATE]), [Some(50.0), Some(90.0), None]);
     }
 
     #[test]
     fn loads_of_two_processes_are_added_and_that_of_one_is_not() {
         let two = readings(&reading(Kind::PushPull), false);
-        assert_eq!(two[..2], [(RATE, 10_000.0), (THROUGHPUT, 80.0)]);
-        assert_eq!(two[3..], [(CPU, 75.0), (SENDER, 50.0), (RECEIVER, 25.0)]);
-        assert_eq!(readings(&reading(Kind::PushPull), true)[3..], [(CPU, 25.0)]);
+        assert_eq!(values(&two, &[RATE, THROUGHPUT]), [Some(10_000.0), Some(80.0)]);
+        assert_eq!(values(&two, &BOTH), [75.0, 60.0, 15.0].map(Some));
+        assert_eq!(values(&two, &SENDER), [50.0, 40.0, 10.0].map(Some));
+        assert_eq!(values(&two, &RECEIVER), [25.0, 20.0, 5.0].map(Some));
+        let one = readings(&reading(Kind::PushPull), true);
+        assert_eq!(values(&one, &BOTH), [25.0, 20.0, 5.0].map(Some));
+        assert_eq!(values(&one, &[SENDER[0], RECEIVER[0]]), [None; 2]);
+    }
+
+    #[test]
+    fn the_load_of_the_machine_is_counted_once() {
+        let metrics = [CPU, CPU_USER, CPU_SYSTEM, CPU_SOFTIRQ];
+        for (kind, one_process) in [(Kind::RequestReply, false), (Kind::PushPull, true)] {
+            let mut reading = reading(kind);
+            assert_eq!(
+                values(&readings(&reading, one_process), &metrics),
+                [100.0, 60.0, 20.0, 10.0].map(Some)
+            );
+            reading.sender.load.machine = None;
+            reading.receiver.load.machine = None;
+            assert_eq!(values(&readings(&reading, one_process), &metrics), [None; 4]);
+        }
     }
 }

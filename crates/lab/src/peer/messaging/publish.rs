@@ -10,7 +10,7 @@ use seekwire::mailbox::{Mailbox, Selector};
 
 use super::line::{self, Line};
 use crate::messaging::{
-    Clock, Contents, Hub, Member, Modelled, TOPICS, Violation, ready, repeat, report, subscribed,
+    Contents, Hub, Member, Modelled, TOPICS, Violation, ready, repeat, report, subscribed,
 };
 
 /// Tags above those of topics. To the publisher: subscriptions, and that a message (the last message) has arrived.
@@ -65,8 +65,8 @@ pub(super) fn publisher<S: Line>(order: &Hub) -> Result<()> {
     for subscriber in &subscribers {
         subscriber.mailbox.send(QUICKLY, b"")?;
     }
-    let (clock, before) = (Clock::start()?, deliveries);
-    while clock.elapsed() < order.time() {
+    let (began, before) = (Instant::now(), deliveries);
+    while began.elapsed() < order.time() {
         // All topics, so that subscribers have to be told apart.
         (0..TOPICS).try_for_each(|topic| publish(topic, &mut deliveries))?;
     }
@@ -74,7 +74,7 @@ pub(super) fn publisher<S: Line>(order: &Hub) -> Result<()> {
         subscriber.mailbox.send(END, &serde_json::to_vec(&published)?)?;
     }
     subscribers.iter().try_for_each(|subscriber| arrived(subscriber).map(|_| ()))?;
-    let rate = (deliveries - before) as f64 / clock.elapsed().as_secs_f64();
+    let rate = (deliveries - before) as f64 / began.elapsed().as_secs_f64();
     let traffic = line::traffic(subscribers.iter().map(|subscriber| &subscriber.mailbox));
     report(&Modelled::of(rate, &latencies, traffic)?)
 }

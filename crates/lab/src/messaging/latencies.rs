@@ -1,52 +1,10 @@
-//! Clock and processor time of a process, and latencies.
+//! Latencies, and how they are measured again and again.
 
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Result, anyhow};
 use hdrhistogram::Histogram;
-use nix::sys::resource::{UsageWho, getrusage};
-use nix::sys::time::TimeVal;
-
-/// Time and processor time (getrusage(2): user and system time of all threads) since a moment.
-#[derive(Clone, Copy, Debug)]
-pub struct Clock {
-    began: Instant,
-    cpu: Duration,
-}
-
-impl Clock {
-    /// Begins now.
-    ///
-    /// # Errors
-    ///
-    /// If the system does not say what was used.
-    pub fn start() -> Result<Self> {
-        Ok(Self { began: Instant::now(), cpu: cpu()? })
-    }
-
-    /// Time since then.
-    #[must_use]
-    pub fn elapsed(&self) -> Duration {
-        self.began.elapsed()
-    }
-
-    /// Seconds, and seconds of processor time, since then.
-    ///
-    /// # Errors
-    ///
-    /// As [`Clock::start`].
-    pub fn stop(&self) -> Result<(f64, f64)> {
-        Ok((self.began.elapsed().as_secs_f64(), (cpu()? - self.cpu).as_secs_f64()))
-    }
-}
-
-fn cpu() -> Result<Duration> {
-    let usage = getrusage(UsageWho::RUSAGE_SELF).context("getrusage")?;
-    let time = |time: TimeVal| {
-        Duration::from_secs(time.tv_sec() as u64) + Duration::from_micros(time.tv_usec() as u64)
-    };
-    Ok(time(usage.user_time()) + time(usage.system_time()))
-}
 
 /// A histogram of times in nanoseconds, at three significant digits.
 #[derive(Debug)]
@@ -114,6 +72,21 @@ pub fn repeat(time: Duration, mut turn: impl FnMut(u64) -> Result<Duration>) -> 
     }
 }
 
+/// What several clients have measured at the same time: all latencies, and the sum of the rates.
+///
+/// # Errors
+///
+/// That of the first client that failed.
+pub fn join(clients: Vec<ScopedJoinHandle<'_, Result<(Latencies, f64)>>>) -> Result<(Latencies, f64)> {
+    let (mut all, mut sum) = (Latencies::new()?, 0.0);
+    for client in clients {
+        let (latencies, rate) = client.join().map_err(|_| anyhow!("a client panicked"))??;
+        all.merge(&latencies)?;
+        sum += rate;
+    }
+    Ok((all, sum))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -130,6 +103,22 @@ mod tests {
     }
 
     #[test]
+    fn clients_add_up() {
+        let client = |time, rate| {
+            let mut latencies = Latencies::new()?;
+            latencies.add(Duration::from_nanos(time));
+            Ok((latencies, rate))
+        };
+        let (latencies, rate) = std::thread::scope(|scope| {
+            join(vec![scope.spawn(move || client(100, 2.0)), scope.spawn(move || client(300, 0.5))])
+        })
+        .unwrap();
+        assert_eq!((latencies.count(), latencies.quantile(1.0), rate), (2, Some(300), 2.5));
+        let failed = std::thread::scope(|scope| join(vec![scope.spawn(|| Err(anyhow!("hung")))]));
+        assert_eq!(failed.unwrap_err().to_string(), "hung");
+    }
+
+    #[test]
     fn turns_are_numbered_through_and_the_warm_up_does_not_count() {
         let mut numbers = Vec::new();
         let turn = |number| {
@@ -140,18 +129,5 @@ mod tests {
         assert!(numbers.iter().copied().eq(0..numbers.len() as u64));
         assert!(latencies.count() > 0 && latencies.count() < numbers.len() as u64 && rate > 0.0);
         assert_eq!(latencies.quantile(1.0), Some(700));
-    }
-
-    #[test]
-    fn work_is_processor_time() {
-        let clock = Clock::start().unwrap();
-        let mut sum = 0u64;
-        let cpu = loop {
-            sum = std::hint::black_box(sum.wrapping_add(1));
-            if sum.is_multiple_of(1 << 16) && clock.stop().unwrap().1 > 0.0 {
-                break clock.stop().unwrap().1;
-            }
-        };
-        assert!(cpu > 0.0);
     }
 }

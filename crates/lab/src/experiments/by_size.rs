@@ -1,0 +1,170 @@
+//! Medians by message size, a column and a curve for each variant, and those of "Network hardware for business
+//! messaging" beside them.
+
+use serde_json::Value;
+
+use super::message_size;
+use crate::outcome::Table;
+use crate::plot::{Axis, Chart, Figure, Point, Scale, Series};
+use crate::record::{Metric, Row};
+use crate::stats::Spread;
+use crate::text;
+
+/// Message sizes of all tables of the thesis: 1 B to 64 KiB in powers of two.
+pub(super) const SIZES: [u64; 17] =
+    [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
+
+/// What a table and a figure show.
+pub(super) struct View {
+    pub(super) file: &'static str,
+    pub(super) title: &'static str,
+    pub(super) note: &'static str,
+    /// The case of messages of a size.
+    pub(super) case: fn(u64) -> String,
+    pub(super) metric: Metric,
+    pub(super) variants: &'static [&'static str],
+    pub(super) scale: Scale,
+    pub(super) thesis: &'static [Column],
+}
+
+/// A table of what one number consists of.
+pub(super) struct Parts {
+    pub(super) title: &'static str,
+    pub(super) note: &'static str,
+    /// As in [`View`].
+    pub(super) case: fn(u64) -> String,
+    pub(super) variants: &'static [&'static str],
+    /// The parts, each with its name in the note.
+    pub(super) metrics: &'static [(&'static str, Metric)],
+}
+
+/// A column of the thesis' tables.
+pub(super) struct Column {
+    pub(super) name: &'static str,
+    /// For each of [`SIZES`]; `None` where it cannot be read.
+    pub(super) values: [Option<f64>; SIZES.len()],
+}
+
+impl Column {
+    /// Without a gap.
+    pub(super) const fn new(name: &'static str, values: [f64; SIZES.len()]) -> Self {
+        let mut column = Self { name, values: [None; SIZES.len()] };
+        let mut index = 0;
+        while index < SIZES.len() {
+            column.values[index] = Some(values[index]);
+            index += 1;
+        }
+        column
+    }
+
+    fn title(&self) -> String {
+        format!("thesis: {}", self.name)
+    }
+}
+
+/// Medians at `sizes`, a table for each view of which something was measured.
+pub(super) fn tables(views: &[View], rows: &[Row], sizes: &[u64]) -> Vec<Table> {
+    views.iter().filter(|view| view.is_measured(rows)).map(|view| view.table(rows, sizes)).collect()
+}
+
+/// The same as curves, one for each variant and one for each of the thesis' columns.
+pub(super) fn figures(views: &[View], rows: &[Row]) -> Vec<Figure> {
+    views.iter().filter(|view| view.is_measured(rows)).map(|view| view.figure(rows)).collect()
+}
+
+/// The parts of each cell as a sum; a table for each of `all` of which something was measured.
+pub(super) fn parts(all: &[Parts], rows: &[Row], sizes: &[u64]) -> Vec<Table> {
+    let table = |parts: &Parts| {
+        let cell = |variant: &str, size: u64| -> Option<String> {
+            let case = (parts.case)(size);
+            let median = |(_, metric): &(&str, Metric)| Some(spread(rows, &case, variant, *metric)?.median);
+            let medians: Option<Vec<f64>> = parts.metrics.iter().map(median).collect();
+            Some(medians?.iter().map(|median| format!("{median:.0}")).collect::<Vec<_>>().join(" + "))
+        };
+        let line = |&size: &u64| -> Vec<Value> {
+            let cells = parts.variants.iter().map(|variant| cell(variant, size).into());
+            std::iter::once(text::size(size).into()).chain(cells).collect()
+        };
+        let names: Vec<&str> = parts.metrics.iter().map(|(name, _)| *name).collect();
+        Table {
+            title: parts.title.to_owned(),
+            note: format!("{}: {}. Medians of the rounds, each by itself.", parts.note, names.join(" + ")),
+            columns: heads(parts.variants).collect(),
+            rows: sizes.iter().map(line).collect(),
+        }
+    };
+    let tables = all.iter().map(table);
+    tables.filter(|table| table.rows.iter().any(|row| row[1..].iter().any(Value::is_string))).collect()
+}
+
+/// The head of the column of sizes, and those of variants.
+fn heads(variants: &[&str]) -> impl Iterator<Item = String> {
+    std::iter::once(&"message").chain(variants).map(|name| (*name).to_owned())
+}
+
+fn spread(rows: &[Row], case: &str, variant: &str, metric: Metric) -> Option<Spread> {
+    rows.iter().find(|row| row.case == case && row.variant == variant && row.metric == metric.name)?.spread
+}
+
+impl View {
+    fn found(&self, rows: &[Row], variant: &str, size: u64) -> Option<Spread> {
+        let case = (self.case)(size);
+        let is_it = |row: &&Row| row.case == case && row.variant == variant && row.metric == self.metric.name;
+        rows.iter().find(is_it)?.spread
+    }
+
+    fn is_measured(&self, rows: &[Row]) -> bool {
+        SIZES
+            .iter()
+            .any(|&size| self.variants.iter().any(|variant| self.found(rows, variant, size).is_some()))
+    }
+
+    fn table(&self, rows: &[Row], sizes: &[u64]) -> Table {
+        let line = |&size: &u64| -> Vec<Value> {
+            let ours = self
+                .variants
+                .iter()
+                .map(|variant| self.found(rows, variant, size).map(|spread| spread.median).into());
+            let index = SIZES.iter().position(|other| *other == size);
+            let theirs = self.thesis.iter().map(|column| index.and_then(|index| column.values[index]).into());
+            std::iter::once(text::size(size).into()).chain(ours).chain(theirs).collect()
+        };
+        Table {
+            title: self.title.to_owned(),
+            note: format!("{} Medians of the rounds; their spread is below.", self.note)
+                .trim_start()
+                .to_owned(),
+            columns: heads(self.variants).chain(self.thesis.iter().map(Column::title)).collect(),
+            rows: sizes.iter().map(line).collect(),
+        }
+    }
+
+    fn figure(&self, rows: &[Row]) -> Figure {
+        let ours = self.variants.iter().enumerate().map(|(colour, variant)| {
+            let point = |&size: &u64| {
+                let spread = self.found(rows, variant, size)?;
+                Some(Point { x: size as f64, y: spread.median, low: spread.min, high: spread.max })
+            };
+            Series { name: (*variant).to_owned(), colour, points: SIZES.iter().filter_map(point).collect() }
+        });
+        let theirs = self.thesis.iter().enumerate().map(|(index, column)| {
+            let point =
+                |(&size, &y): (&u64, &Option<f64>)| Some(Point { x: size as f64, y: y?, low: y?, high: y? });
+            let points = SIZES.iter().zip(&column.values).filter_map(point).collect();
+            Series { name: column.title(), colour: self.variants.len() + index, points }
+        });
+        let y = Axis { label: format!("{} ({})", self.metric.name, self.metric.unit), scale: self.scale };
+        let chart = Chart::Curves { x: message_size(), y, series: ours.chain(theirs).collect() };
+        Figure { file: self.file.to_owned(), title: self.title.to_owned(), chart }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_powers_of_two() {
+        assert!(SIZES.iter().enumerate().all(|(power, size)| *size == 1 << power));
+    }
+}
