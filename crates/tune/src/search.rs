@@ -50,6 +50,15 @@ pub enum Progress<'a> {
         /// What was measured.
         figures: &'a Figures,
     },
+    /// The peer does not answer with the settings of one; it is tried again.
+    Waiting {
+        /// Its name.
+        name: String,
+        /// Why.
+        error: &'a gauge::Error,
+        /// For how long at most, in seconds.
+        seconds: u64,
+    },
     /// One cannot be measured.
     Failed {
         /// Its name.
@@ -220,7 +229,7 @@ impl Search {
             let Some(number) = self.race.next() else { return Ok(true) };
             self.set(session, number)?;
             let name = self.candidates[number].name();
-            let readings = match self.measure(number, client, interrupted) {
+            let readings = match self.measure(number, client, interrupted, tell) {
                 Ok(readings) => readings,
                 Err(error) => {
                     // What has worked with nothing changed and does not with these settings is their fault.
@@ -253,9 +262,18 @@ impl Search {
         number: usize,
         client: &mut Client,
         interrupted: &dyn Fn() -> bool,
+        tell: &mut dyn FnMut(&Progress<'_>),
     ) -> Result<Vec<Reading>, gauge::Error> {
         let patience = if number == 0 { self.patience } else { self.patience / 2 };
-        self.tests.iter().map(|test| client.persist(test, patience, interrupted)).collect()
+        let mut measure = |test| match client.run_unless(test, interrupted) {
+            Err(error) if error.is_passing() => {
+                let name = self.candidates[number].name();
+                tell(&Progress::Waiting { name, error: &error, seconds: patience.as_secs() });
+                client.persist(test, patience, interrupted)
+            }
+            measured => measured,
+        };
+        self.tests.iter().map(&mut measure).collect()
     }
 
     /// Why the search ends: what was found cannot be measured.
