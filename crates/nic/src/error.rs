@@ -49,17 +49,23 @@ pub enum Error {
     #[error("{0}: nothing to restore: no state has been saved")]
     NothingSaved(String),
     /// The saved state cannot be read or written.
-    #[error("{}: {source}; --state DIR keeps it elsewhere", path.display())]
+    #[error(
+        "{}: {source}; states of interfaces are kept in a directory of their own, which the environment variable \
+         SEEKWIRE_NIC_STATE names", path.display()
+    )]
     State {
         /// The file or directory.
         path: PathBuf,
         /// What went wrong.
         source: io::Error,
     },
+    /// Saved states are another user's, so that this process cannot tell whether there are some.
+    #[error("{}: closed to this user: whether interfaces have been changed, only its owner can see", .0.display())]
+    Closed(PathBuf),
     /// The saved state has been damaged.
     #[error(
-        "{}: not a saved state of an interface: {reason}; set what you need with `seekwire nic apply`, then \
-         remove this file", path.display()
+        "{}: not a saved state of an interface: {reason}; remove this file, then set what you need with \
+         `seekwire nic apply`", path.display()
     )]
     Damaged {
         /// The file.

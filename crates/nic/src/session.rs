@@ -156,8 +156,11 @@ pub fn restore(kernel: &mut Kernel, store: &Store, name: &str) -> Result<Report,
     let found = kernel.interface(name)?;
     // Without one there is nothing to lock, and perhaps no right to.
     let held = store.held();
-    if held.load(&found)?.is_none() && store.load(&found)?.is_none() {
-        return Err(Error::NothingSaved(found.name));
+    match held.load(&found).and_then(|top| Ok(top.or(store.load(&found)?))) {
+        Ok(None) => return Err(Error::NothingSaved(found.name)),
+        // What is missing is said below.
+        Ok(Some(_)) | Err(Error::Closed(_)) => {}
+        Err(error) => return Err(error),
     }
     kernel.check_permission(&found.name, found.index)?;
     let _lock = store.lock(&found)?;
@@ -187,7 +190,7 @@ fn back(kernel: &mut Kernel, name: &str, saved: &Saved) -> Result<Report, Error>
 ///
 /// # Errors
 ///
-/// [`Error::Damaged`], [`Error::State`].
+/// [`Error::Closed`], [`Error::Damaged`], [`Error::State`].
 pub fn left_behind(store: &Store, interface: &Interface) -> Result<Option<u32>, Error> {
     let saved = store.held().load(interface)?.or(store.load(interface)?);
     let Some(process) = saved.and_then(|saved| saved.process) else { return Ok(None) };

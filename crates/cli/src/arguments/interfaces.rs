@@ -21,7 +21,7 @@ pub(crate) enum Nic {
 ///
 /// Driver, speed, MTU and queues; every offload, on or off, and whether it can be changed; interrupt coalescing; ring
 /// sizes; flags of the driver. A feature is `off, wanted` while something that it needs is off. Says so when an
-/// earlier `apply` has changed the interface and it has not been restored.
+/// earlier `apply` has changed the interface and it has not been restored; only the user who did that, usually root, can see it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 JSON:
@@ -93,7 +93,8 @@ Permission:
 
 Files:
   /run/seekwire/nic/netns-COOKIE-if-INDEX.json, or in the directory
-  that --state names: the state of an interface before the first change
+  that --state or SEEKWIRE_NIC_STATE names: the state of an interface
+  before the first change
 
 Examples:
   seekwire nic apply eth1 --profile offload --dry-run
@@ -299,7 +300,15 @@ fn size(text: &str) -> Result<usize, String> {
 
 #[derive(Debug, Args)]
 pub(crate) struct NicState {
-    /// Directory of saved states
-    #[arg(long, value_name = "DIR", default_value = Store::DEFAULT)]
-    pub(crate) state: PathBuf,
+    /// Directory of saved states; if not set that of the variable SEEKWIRE_NIC_STATE, else /run/seekwire/nic
+    ///
+    /// It must belong to the user who runs the command, and is closed to others.
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+}
+
+impl NicState {
+    pub(crate) fn store(&self) -> Store {
+        self.state.as_ref().map_or_else(Store::default, Store::at)
+    }
 }

@@ -1,15 +1,13 @@
 //! Network interfaces whose settings were changed and not put back.
 
-use std::path::Path;
-
 use nic::{Error, Kernel, Store, left_behind};
 
 use super::Finding;
 
 const CHECK: &str = "network interfaces";
 
-pub(super) fn changed(states: &Path) -> Finding {
-    match look(&Store::at(states)) {
+pub(super) fn changed(states: &Store) -> Finding {
+    match look(states) {
         Ok(finding) => finding,
         Err(error @ (Error::Damaged { .. } | Error::State { .. })) => {
             Finding::warn(CHECK, error.to_string(), "`seekwire nic show` says how the interfaces are")

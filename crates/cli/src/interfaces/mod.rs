@@ -31,7 +31,7 @@ pub(crate) fn nic(command: &Nic) -> Result<ExitCode> {
 
 fn apply(options: &NicApply) -> Result<ExitCode> {
     let mut kernel = Kernel::open()?;
-    let store = Store::at(&options.state.state);
+    let store = options.state.store();
     let now = kernel.interface(&options.interface)?;
     let name = now.name.clone();
     tell_of_left_behind(&store, &now);
@@ -80,7 +80,7 @@ fn apply(options: &NicApply) -> Result<ExitCode> {
 }
 
 fn restore(options: &NicRestore) -> Result<ExitCode> {
-    let report = nic::restore(&mut Kernel::open()?, &Store::at(&options.state.state), &options.interface)?;
+    let report = nic::restore(&mut Kernel::open()?, &options.state.store(), &options.interface)?;
     io::stdout().lock().write_all(rendered(&options.interface, &report, options.json)?.as_bytes())?;
     Ok(status(&report))
 }
@@ -93,10 +93,11 @@ fn status(report: &Report) -> ExitCode {
     if report.is_complete() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) }
 }
 
-/// A process died that held the interface; or its saved state cannot be read, which matters only to who wants it.
+/// A process died that held the interface; or its saved state cannot be read, which matters only to who wants it. Who may
+/// not look is about to learn that they may not change anything either.
 fn tell_of_left_behind(store: &Store, interface: &nic::Interface) {
     match nic::left_behind(store, interface) {
-        Ok(None) => {}
+        Ok(None) | Err(Error::Closed(_)) => {}
         Ok(Some(process)) => eprintln!(
             "seekwire: {name}: process {process} changed it and ended without putting it back; \
              `seekwire nic restore {name}` does",

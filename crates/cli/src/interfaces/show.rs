@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 
 use anyhow::Result;
-use nic::{Feature, Interface, Kernel, Parameter, Saved, Store};
+use nic::{Error, Feature, Interface, Kernel, Parameter, Saved};
 use serde::Serialize;
 
 use crate::arguments::NicShow;
@@ -18,18 +18,28 @@ struct Shown {
 
 pub(super) fn show(options: &NicShow) -> Result<()> {
     let mut kernel = Kernel::open()?;
-    let store = Store::at(&options.state.state);
+    let store = options.state.store();
     let names = match &options.interface {
         Some(name) => vec![name.clone()],
         None => kernel.names()?,
     };
     let mut shown = Vec::new();
+    let mut closed = None;
     for name in names {
         let interface = kernel.interface(&name)?;
         super::tell_of_left_behind(&store, &interface);
-        // What is wrong with it has just been said.
-        let saved = store.load(&interface).unwrap_or_default();
+        let saved = match store.load(&interface) {
+            Ok(saved) => saved,
+            Err(error) => {
+                // Anything else has just been said.
+                closed = matches!(error, Error::Closed(_)).then_some(error).or(closed);
+                None
+            }
+        };
         shown.push(Shown { interface, saved });
+    }
+    if let Some(error) = closed {
+        eprintln!("seekwire: {error}");
     }
     let text = if options.json {
         serde_json::to_string_pretty(&shown)? + "\n"

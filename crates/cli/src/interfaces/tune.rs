@@ -21,7 +21,7 @@ use crate::arguments::NicTune;
 
 pub(super) fn tune(options: &NicTune) -> Result<ExitCode> {
     let mut kernel = Kernel::open()?;
-    let store = Store::at(&options.state.state);
+    let store = options.state.store();
     let now = kernel.interface(&options.interface)?;
     let name = now.name.clone();
     super::tell_of_left_behind(&store, &now);
