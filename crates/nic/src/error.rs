@@ -9,6 +9,12 @@ pub enum Error {
     /// There is no interface of that name in this network namespace.
     #[error("there is no interface `{0}` here; `seekwire nic show` lists them")]
     NoSuchInterface(String),
+    /// It is there, but the device behind it is not present.
+    #[error(
+        "the device of {0} does not answer: its driver has detached it, as for the moment of a reset or while it \
+         sleeps; try again"
+    )]
+    Detached(String),
     /// The kernel lets this process read, but not change.
     #[error(
         "changing {0} needs the capability CAP_NET_ADMIN in its network namespace: run this command with sudo, \

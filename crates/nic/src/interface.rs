@@ -10,7 +10,7 @@ use crate::setting::{Group, Key, Value};
 pub struct Interface {
     /// Its name now.
     pub name: String,
-    /// Its number in the network namespace: stays when it is renamed, never comes back when it is deleted.
+    /// Its number in the network namespace: stays when it is renamed; when it is deleted, another gets it only by request.
     pub index: u32,
     /// The address of the hardware (MAC), that which the device came with if it tells; none of what is not Ethernet.
     pub address: Option<String>,

@@ -1,5 +1,5 @@
-//! A directory of files that only its owner can reach. Other users of the host may have been there first, with a symbolic link,
-//! a FIFO, a directory of their own: what is not what it should be is refused, and nothing is waited for.
+//! A directory of files that only its owner can reach. Other users of the host may have been there first, with a
+//! symbolic link, a FIFO, a directory of their own: what is not what it should be is refused, and nothing is waited for.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -48,8 +48,8 @@ impl Directory {
         Ok(Some(Self { descriptor, owner: found.st_uid }))
     }
 
-    /// Opens it to write, and makes it if there is none: mode 0700. One that others can look into is closed to them, unless
-    /// it has something else in it than `is_ours` knows.
+    /// Opens it to write, and makes it if there is none: mode 0700. One that others can look into is closed to them,
+    /// unless it has something else in it than `is_ours` knows.
     ///
     /// # Errors
     ///

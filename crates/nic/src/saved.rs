@@ -1,8 +1,9 @@
 //! The state of an interface before it was first changed, in a file.
 //!
-//! One file for each interface, `netns-COOKIE-if-INDEX.json`, in `/run/seekwire/nic` or another [`private`](crate::private)
-//! directory. That one belongs to the host, not to a user, and is emptied when the host starts, as the settings of
-//! interfaces are lost then, too. Cookie and index are never given to another namespace or interface, and survive a new name.
+//! One file for each interface, `netns-COOKIE-if-INDEX.json`, in `/run/seekwire/nic` or another
+//! [`private`](crate::private) directory. That one belongs to the host, not to a user, and is emptied when the host
+//! starts, as the settings of interfaces are lost then, too. Cookies are never given to another namespace; an index is
+//! given to another interface only if somebody asks for it, and survives a new name.
 //!
 //! A second one, `..-held.json`, is there while a session holds an interface that an earlier one has changed to stay: it goes
 //! back to that.
@@ -41,6 +42,10 @@ pub struct Saved {
     pub interface: String,
     /// Its number.
     pub index: u32,
+    /// The address of its hardware then, and whether it came with it.
+    address: Option<String>,
+    #[serde(default)]
+    has_permanent_address: bool,
     /// The start of the host in which this counts (`/proc/sys/kernel/random/boot_id`).
     boot: String,
     /// The process that restores it when it ends; none: it stays until somebody asks.
@@ -75,6 +80,8 @@ impl Saved {
             layout: LAYOUT,
             interface: interface.name.clone(),
             index: interface.index,
+            address: interface.address.clone(),
+            has_permanent_address: interface.has_permanent_address,
             boot: boot(),
             process,
             features,
@@ -82,6 +89,15 @@ impl Saved {
             rings: values(&interface.rings),
             private_flags: values(&interface.private_flags),
         }
+    }
+
+    /// Whether it is the state of this device. Numbers are not given twice, unless somebody asks for one.
+    pub(crate) fn is_of(&self, interface: &Interface) -> bool {
+        let is_same_address = self.address == interface.address;
+        let is_permanent = self.has_permanent_address && interface.has_permanent_address;
+        // Any other can be changed, as the name can.
+        let is_similar = is_same_address || !is_permanent && self.interface == interface.name;
+        self.index == interface.index && is_similar
     }
 
     /// What is not a feature.
@@ -234,6 +250,13 @@ fn understand(text: &str, interface: &Interface) -> Result<Saved, String> {
     if saved.index != interface.index {
         return Err(format!("it is of interface number {}, not {}", saved.index, interface.index));
     }
+    if saved.boot == boot() && !saved.is_of(interface) {
+        let address = saved.address.as_deref().unwrap_or("without an address");
+        return Err(format!(
+            "it is of another device, {} ({address}), whose number this one has",
+            saved.interface
+        ));
+    }
     Ok(saved)
 }
 
@@ -281,6 +304,28 @@ mod tests {
         let saved = Saved { boot: "another".to_owned(), ..Saved::of(&sample(), None) };
         store.write(&sample(), &saved, true).unwrap();
         assert_eq!(store.load(&sample()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_state_is_of_one_device_whatever_that_is_called() {
+        let (_directory, store) = store();
+        let _lock = store.lock(&sample()).unwrap();
+        store.write(&sample(), &Saved::of(&sample(), None), true).unwrap();
+        let renamed = Interface { name: "uplink".to_owned(), ..sample() };
+        assert!(store.load(&renamed).unwrap().is_some());
+        let other = Interface { address: Some("02:00:00:00:00:08".to_owned()), ..sample() };
+        let error = store.load(&other).unwrap_err().to_string();
+        assert!(error.contains("another device, eth7 (02:00:00:00:00:07)"), "{error}");
+        // One that did not come with the device is changed as a name is, but not both.
+        let made_up = |name: &str, address: &str| Interface {
+            name: name.to_owned(),
+            address: Some(address.to_owned()),
+            has_permanent_address: false,
+            ..sample()
+        };
+        let saved = Saved::of(&made_up("one", "a"), None);
+        assert!(saved.is_of(&made_up("one", "b")) && saved.is_of(&made_up("two", "a")));
+        assert!(!saved.is_of(&made_up("two", "b")));
     }
 
     #[test]

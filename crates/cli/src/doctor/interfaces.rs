@@ -19,12 +19,11 @@ pub(super) fn changed(states: &Store) -> Finding {
 
 fn look(store: &Store) -> Result<Finding, Error> {
     let mut kernel = Kernel::open()?;
-    let (mut left, mut kept) = (Vec::new(), Vec::new());
-    for name in kernel.names()? {
-        let interface = match kernel.interface(&name) {
-            // It has gone in the meantime.
-            Err(Error::NoSuchInterface(_)) => continue,
-            read => read?,
+    let (mut left, mut kept, mut unread) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, interface) in kernel.interfaces()? {
+        let Ok(interface) = interface else {
+            unread.push(name);
+            continue;
         };
         if left_behind(store, &interface)?.is_some() {
             left.push(name);
@@ -36,6 +35,9 @@ fn look(store: &Store) -> Result<Finding, Error> {
         names.iter().map(|name| format!("`seekwire nic restore {name}`")).collect::<Vec<_>>().join(", ")
     };
     Ok(match (left.as_slice(), kept.as_slice()) {
+        ([], []) if !unread.is_empty() => {
+            Finding::ok(CHECK, format!("no other has been changed; cannot be read: {}", unread.join(", ")))
+        }
         ([], []) => Finding::ok(CHECK, "none has been changed"),
         ([], kept) => {
             Finding::ok(CHECK, format!("changed: {}; {} puts it back", kept.join(", "), restore(kept)))

@@ -1,6 +1,7 @@
 //! `seekwire nic show`.
 
 use std::io::{self, Write};
+use std::process::ExitCode;
 
 use anyhow::Result;
 use nic::{Error, Feature, Interface, Kernel, Parameter, Saved};
@@ -16,17 +17,16 @@ struct Shown {
     saved: Option<Saved>,
 }
 
-pub(super) fn show(options: &NicShow) -> Result<()> {
+pub(super) fn show(options: &NicShow) -> Result<ExitCode> {
     let mut kernel = Kernel::open()?;
     let store = options.state.store();
-    let names = match &options.interface {
-        Some(name) => vec![name.clone()],
-        None => kernel.names()?,
+    let (interfaces, failures) = match &options.interface {
+        Some(name) => (vec![kernel.interface(name)?], Vec::new()),
+        None => sort_out(kernel.interfaces()?),
     };
     let mut shown = Vec::new();
     let mut closed = None;
-    for name in names {
-        let interface = kernel.interface(&name)?;
+    for interface in interfaces {
         super::tell_of_left_behind(&store, &interface);
         let saved = match store.load(&interface) {
             Ok(saved) => saved,
@@ -38,8 +38,8 @@ pub(super) fn show(options: &NicShow) -> Result<()> {
         };
         shown.push(Shown { interface, saved });
     }
-    if let Some(error) = closed {
-        eprintln!("seekwire: {error}");
+    for failure in closed.iter().map(ToString::to_string).chain(failures.iter().cloned()) {
+        eprintln!("seekwire: {failure}");
     }
     let text = if options.json {
         serde_json::to_string_pretty(&shown)? + "\n"
@@ -47,7 +47,19 @@ pub(super) fn show(options: &NicShow) -> Result<()> {
         shown.iter().map(render).collect::<Vec<_>>().join("\n")
     };
     io::stdout().lock().write_all(text.as_bytes())?;
-    Ok(())
+    Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What could be read, and what is to be said of the rest.
+fn sort_out(read: Vec<(String, Result<Interface, Error>)>) -> (Vec<Interface>, Vec<String>) {
+    let (mut interfaces, mut failures) = (Vec::new(), Vec::new());
+    for (name, read) in read {
+        match read {
+            Ok(interface) => interfaces.push(interface),
+            Err(error) => failures.push(format!("{name}: {error}")),
+        }
+    }
+    (interfaces, failures)
 }
 
 fn render(shown: &Shown) -> String {
@@ -109,4 +121,19 @@ fn parameter(prefix: &str, parameter: &Parameter) -> Vec<String> {
         None => parameter.value.to_string(),
     };
     vec![format!("{prefix}{}", parameter.name), value, parameter.meaning.to_owned()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_cannot_be_read_does_not_hide_the_others() {
+        let mut all = Kernel::open().unwrap().interfaces().unwrap();
+        let count = all.len();
+        all.insert(0, ("eth7".to_owned(), Err(Error::Detached("eth7".to_owned()))));
+        let (interfaces, failures) = sort_out(all);
+        assert_eq!(interfaces.len(), count);
+        assert!(count > 0 && failures.len() == 1 && failures[0].starts_with("eth7: "), "{failures:?}");
+    }
 }
