@@ -175,6 +175,53 @@ fn a_signal_goes_to_the_command_and_everything_comes_back() {
     });
 }
 
+/// A command of ip(8).
+fn ip(words: &str) {
+    let output = Command::new("ip").args(words.split(' ')).output().unwrap();
+    assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn what_does_not_come_back_is_told_by_the_exit_status_before_all_else() {
+    with_pair(|_| {
+        let state = tempfile::tempdir().unwrap();
+        ip("link add br0 type bridge");
+        ip("link set near master br0");
+        // A bridge can do what its ports can.
+        let lame = format!(
+            "{} nic apply near sg=off --state {}",
+            env!("CARGO_BIN_EXE_seekwire"),
+            state.path().display()
+        );
+        let script = format!("{lame} >&2; exit 7");
+        let (code, _, errors) =
+            run(state.path(), &["apply", "br0", "sg=off", "lro=on", "--", "sh", "-c", &script]);
+        assert_eq!(code, Some(1), "{errors}");
+        let last = errors.lines().last().unwrap();
+        assert!(
+            last.contains("tx-scatter-gather") && last.contains("`seekwire nic restore br0`"),
+            "{errors}"
+        );
+        // And once the port can again.
+        assert_eq!(run(state.path(), &["restore", "near"]).0, Some(0));
+        let (code, text, errors) = run(state.path(), &["restore", "br0"]);
+        assert_eq!(code, Some(0), "{text}{errors}");
+
+        let before = near(state.path());
+        let (code, _, errors) = run(
+            state.path(),
+            &["apply", "near", "tx=off", "--", "ip", "link", "set", "near", "name", "uplink"],
+        );
+        assert!(code == Some(0) && errors.contains("near is called uplink now"), "{errors}");
+        let (_, json, _) = run(state.path(), &["show", "uplink", "--json"]);
+        assert_eq!(without_state(&json)["features"], before["features"]);
+
+        let (code, _, errors) =
+            run(state.path(), &["apply", "uplink", "tx=off", "--", "ip", "link", "del", "uplink"]);
+        assert!(code == Some(1) && errors.contains("there is no interface `uplink`"), "{errors}");
+    });
+}
+
 #[test]
 fn after_a_kill_the_next_start_offers_to_restore() {
     with_pair(|_| {
