@@ -128,7 +128,14 @@ pub struct Store {
 
 /// While it lives, no other process changes the interface through this crate. The kernel lifts it when the process dies.
 #[derive(Debug)]
-pub(crate) struct Lock(#[expect(dead_code, reason = "held, not used")] File);
+pub(crate) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A child that another thread has forked and that has not come to its exec has the file open, too.
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
+    }
+}
 
 impl Default for Store {
     /// In the directory that the environment variable [`Store::VARIABLE`] names, else in [`Store::DEFAULT`].
