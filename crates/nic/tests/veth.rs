@@ -275,7 +275,7 @@ fn interfaces_that_come_and_go_do_not_hide_the_others() {
             let mut kernel = Kernel::open().unwrap();
             // Until it has been there and not there often enough.
             let (mut seen, mut wrong) = ([0; 2], None);
-            while seen.iter().any(|count| *count < 50) && wrong.is_none() && !changing.is_finished() {
+            while seen.iter().any(|count| *count < 20) && wrong.is_none() && !changing.is_finished() {
                 let all = kernel.interfaces();
                 let good = all.as_ref().ok().filter(|all| all.iter().all(|(_, read)| read.is_ok()));
                 match good.filter(|all| all.iter().any(|(name, _)| name == "near")) {
@@ -370,6 +370,36 @@ fn a_session_whose_process_died_is_noticed() {
         assert!(restore(&mut kernel, &store, "near").unwrap().is_complete());
         assert_eq!(left_behind(&store, &near).unwrap(), None);
         assert_eq!(kernel.interface("near").unwrap(), near);
+    });
+}
+
+#[test]
+fn a_default_route_by_next_hops_of_their_own_is_one_too() {
+    with_pair(|_| {
+        let mut kernel = Kernel::open().unwrap();
+        ip("link add br0 type bridge");
+        ip("link set br0 up");
+        // Or the kernel adds to a route where its next hops lead.
+        std::fs::write("/proc/sys/net/ipv4/nexthop_compat_mode", "0").unwrap();
+        ip("nexthop add id 1 via 198.18.0.2 dev near");
+        ip("nexthop add id 2 dev br0");
+        ip("nexthop add id 3 group 1");
+        ip("nexthop add id 4 blackhole");
+        ip("-6 nexthop add id 5 dev near");
+        let carriers = [("default nhid 1", "near"), ("default nhid 2", "br0"), ("default nhid 3", "near")];
+        for (route, carrier) in carriers.into_iter().chain([("default nhid 4", "none"), ("-6", "near")]) {
+            let route = |verb: &str| match route {
+                "-6" => ip(&format!("-6 route {verb} default nhid 5")),
+                route => ip(&format!("route {verb} {route}")),
+            };
+            route("add");
+            for name in ["near", "br0", "lo"] {
+                let found = kernel.interface(name).unwrap().default_route;
+                assert_eq!(found, name == carrier, "{name}, which should be {carrier}");
+            }
+            route("del");
+        }
+        assert!(!kernel.interface("near").unwrap().default_route);
     });
 }
 

@@ -4,6 +4,7 @@
 //! ```text
 //! link        names, sizes, drivers
 //! route       which interfaces the default routes use
+//!   nexthop     what routes have in common
 //! feature     offloads
 //! parameter   coalescing, rings, channels, private flags
 //! ```
@@ -35,6 +36,7 @@ macro_rules! request {
 
 mod feature;
 mod link;
+mod nexthop;
 mod parameter;
 mod route;
 
