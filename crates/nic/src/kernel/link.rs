@@ -37,7 +37,7 @@ pub(super) struct Link {
     pub(super) address: Option<String>,
     pub(super) has_permanent_address: bool,
     /// `veth`, `bridge` ...; none for devices.
-    kind: Option<String>,
+    pub(super) kind: Option<String>,
     /// Bus and name of the device.
     device: Option<(String, String)>,
     /// The bridge or bond that it belongs to.
