@@ -113,10 +113,10 @@ pub(crate) fn apply(kernel: &mut Kernel, before: &Interface, plan: &Plan) -> Res
 
 /// Makes the requests by `set`. Whatever is refused, for whatever reason, the rest is done: a driver may say of a
 /// single key that nobody may change it. Returns why, for each that was refused.
-fn order<'a>(
-    plan: &'a Plan,
+fn order(
+    plan: &Plan,
     mut set: impl FnMut(Group, &[(&str, Value)]) -> Result<(), Refusal>,
-) -> BTreeMap<&'a Key, String> {
+) -> BTreeMap<&Key, String> {
     let mut refusals = BTreeMap::new();
     for (group, values) in plan.stages() {
         let request: Vec<_> = values.iter().map(|(item, value)| (item.key.name.as_str(), *value)).collect();

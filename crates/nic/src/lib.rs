@@ -51,7 +51,7 @@ mod setting;
 pub use change::{Outcome, Report, Verdict};
 pub use error::Error;
 pub use interface::{Feature, Interface, Parameter, Queues};
-pub use kernel::Kernel;
+pub use kernel::{Kernel, Read};
 pub use plan::{Along, Fate, Item, Plan};
 pub use profile::Profile;
 pub use saved::{Saved, Store};

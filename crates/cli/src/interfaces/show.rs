@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use nic::{Error, Feature, Interface, Kernel, Parameter, Saved};
+use nic::{Error, Feature, Interface, Kernel, Parameter, Read, Saved};
 use serde::Serialize;
 
 use crate::arguments::NicShow;
@@ -51,9 +51,9 @@ pub(super) fn show(options: &NicShow) -> Result<ExitCode> {
 }
 
 /// What could be read, and what is to be said of the rest.
-fn sort_out(read: Vec<(String, Result<Interface, Error>)>) -> (Vec<Interface>, Vec<String>) {
+fn sort_out(all: Vec<Read>) -> (Vec<Interface>, Vec<String>) {
     let (mut interfaces, mut failures) = (Vec::new(), Vec::new());
-    for (name, read) in read {
+    for (name, read) in all {
         match read {
             Ok(interface) => interfaces.push(interface),
             Err(error) => failures.push(format!("{name}: {error}")),

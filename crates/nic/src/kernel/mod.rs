@@ -62,6 +62,9 @@ pub struct Kernel {
     socket: NetlinkSocket,
 }
 
+/// The name of an interface, and what was read about it or why not.
+pub type Read = (String, Result<Interface, Error>);
+
 /// Why the kernel did not do something.
 #[derive(Debug)]
 pub(crate) struct Refusal {
@@ -134,7 +137,7 @@ impl Kernel {
     /// # Errors
     ///
     /// [`Error::Kernel`]: there is no list.
-    pub fn interfaces(&mut self) -> Result<Vec<(String, Result<Interface, Error>)>, Error> {
+    pub fn interfaces(&mut self) -> Result<Vec<Read>, Error> {
         let links =
             self.links().map_err(|refusal| refusal.on("all interfaces", "reading the list", false))?;
         let read = links.into_iter().map(|link| (self.interface_at(link.index, &link.name), link.name));
