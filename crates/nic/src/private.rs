@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
@@ -56,7 +57,7 @@ impl Directory {
     /// As [`Directory::open`]; where it does not belong to this user; those of making it.
     pub(crate) fn make(path: &Path, is_ours: impl Fn(&str) -> bool) -> io::Result<Self> {
         if let Some(parent) = path.parent() {
-            std::fs::create_dir_all(parent)?;
+            std::fs::DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
         }
         match rustix::fs::mkdir(path, DIRECTORY) {
             Err(Errno::EXIST) => {}
