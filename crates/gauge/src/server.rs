@@ -7,7 +7,6 @@ use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,6 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::error::Error;
+use crate::handover::Handover;
 use crate::message::{Answer, Ask, NAME, VERSION, shown};
 use crate::test::Test;
 use crate::{lines, session, socket};
@@ -62,7 +62,7 @@ pub enum Event<'a> {
         /// Bytes received and sent.
         bytes: u64,
     },
-    /// A client, or somebody who is none, was refused.
+    /// A client, or somebody who is none, was refused, perhaps for now only.
     Refused {
         /// Who.
         peer: SocketAddr,
@@ -195,6 +195,7 @@ impl Server {
     }
 
     fn accept(&self, take: impl Fn(TcpStream, SocketAddr)) -> io::Result<()> {
+        let mut spare = self.spare();
         loop {
             let mut fds =
                 [PollFd::new(&self.listener, PollFlags::IN), PollFd::new(&*self.stop.0, PollFlags::IN)];
@@ -207,29 +208,59 @@ impl Server {
             }
             match self.listener.accept() {
                 Ok((stream, peer)) => take(stream, peer),
-                Err(error) if is_of_one_connection(&error) => {}
-                Err(error) => return Err(error),
+                Err(error) => match Trouble::of(&error) {
+                    Trouble::Connection => {}
+                    Trouble::Scarcity => {
+                        // Nobody is to wait for an answer that does not come: with the spare descriptor he is let in
+                        // and out.
+                        let is_out = spare.take().is_some() && self.listener.accept().is_ok();
+                        spare = self.spare();
+                        if !is_out {
+                            self.pause()?;
+                        }
+                    }
+                    Trouble::Listener => return Err(error),
+                },
             }
+        }
+    }
+
+    /// A descriptor that can be given up.
+    fn spare(&self) -> Option<OwnedFd> {
+        self.stop.0.try_clone().ok()
+    }
+
+    /// Others may need some time to free what is scarce.
+    fn pause(&self) -> io::Result<()> {
+        let time = rustix::time::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        match poll(&mut [PollFd::new(&*self.stop.0, PollFlags::IN)], Some(&time)) {
+            Err(rustix::io::Errno::INTR) => Ok(()),
+            waited => Ok(waited.map(drop)?),
         }
     }
 }
 
-/// Errors of a connection that accept(2) hands on, and those after which it can simply be asked again.
-fn is_of_one_connection(error: &io::Error) -> bool {
-    use io::ErrorKind::{
-        ConnectionAborted, ConnectionReset, HostUnreachable, Interrupted, NetworkDown, NetworkUnreachable,
-        WouldBlock,
-    };
-    let kinds = [
-        ConnectionAborted,
-        ConnectionReset,
-        HostUnreachable,
-        Interrupted,
-        NetworkDown,
-        NetworkUnreachable,
-        WouldBlock,
-    ];
-    kinds.contains(&error.kind())
+/// What is wrong when accept(2) fails.
+enum Trouble {
+    /// The connection, or its network: the next one may be accepted.
+    Connection,
+    /// Descriptors or memory are used up at the moment.
+    Scarcity,
+    /// No connection will ever be accepted.
+    Listener,
+}
+
+impl Trouble {
+    fn of(error: &io::Error) -> Self {
+        use rustix::io::Errno;
+        match Errno::from_io_error(error) {
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => Self::Scarcity,
+            Some(Errno::BADF | Errno::FAULT | Errno::INVAL | Errno::NOTSOCK | Errno::OPNOTSUPP) | None => {
+                Self::Listener
+            }
+            Some(_) => Self::Connection,
+        }
+    }
 }
 
 /// What the threads of one server share.
@@ -243,18 +274,18 @@ pub(crate) struct Shared<'a> {
     /// All connections, to end them.
     open: Arc<Mutex<BTreeMap<u64, TcpStream>>>,
     /// Tokens of data connections, and who waits for them. None: the server has been stopped.
-    expected: Mutex<Option<BTreeMap<String, SyncSender<Open>>>>,
+    expected: Mutex<Option<BTreeMap<String, Arc<Handover>>>>,
 }
 
 impl Shared<'_> {
     /// The data connection that comes with `token` goes to `waiting`, until [`Shared::unexpect`].
-    pub(crate) fn expect(&self, token: &str, waiting: SyncSender<Open>) {
+    pub(crate) fn expect(&self, token: &str, waiting: Arc<Handover>) {
         if let Some(expected) = &mut *locked(&self.expected) {
             expected.insert(token.to_owned(), waiting);
         }
     }
 
-    pub(crate) fn unexpect(&self, token: &str) -> Option<SyncSender<Open>> {
+    pub(crate) fn unexpect(&self, token: &str) -> Option<Arc<Handover>> {
         locked(&self.expected).as_mut()?.remove(token)
     }
 
@@ -313,19 +344,20 @@ impl Drop for Open {
 
 /// Finds out what a connection is for.
 fn greet(shared: &Shared<'_>, open: Open, peer: SocketAddr, stranger: Permit<'_>) {
-    let refuse = |reason: &str| {
+    let answer = |answer: Answer, reason: &str| {
         // Whether he hears it is his affair.
-        let _ = lines::send(&open.stream, &Answer::Refused { reason: reason.to_owned() });
+        let _ = lines::send(&open.stream, &answer);
         (shared.tell)(Event::Refused { peer, reason });
     };
+    let refuse = |reason: &str| answer(Answer::Refused { reason: reason.to_owned() }, reason);
     let prepared = open.stream.set_nodelay(true).and_then(|()| socket::limit(&open.stream));
-    let asked = prepared.and_then(|()| lines::receive(&open.stream, Instant::now() + INTRODUCTION));
+    let asked = prepared.and_then(|()| lines::receive(&open.stream, Instant::now() + INTRODUCTION, None));
     drop(stranger);
     match asked {
         Ok(Some(Ask::Data { token })) => {
             match shared.unexpect(&token) {
                 // One that has just given up drops it.
-                Some(waiting) => drop(waiting.try_send(open)),
+                Some(waiting) => waiting.give(open),
                 None => refuse("nobody has asked for this connection"),
             }
         }
@@ -336,11 +368,16 @@ fn greet(shared: &Shared<'_>, open: Open, peer: SocketAddr, stranger: Permit<'_>
                         (shared.tell)(Event::Failed { peer, error: &error });
                     }
                 }
-                None => refuse(&format!("it has {} clients already; try again later", shared.limits.clients)),
+                None => {
+                    let reason = format!("it has {} clients already; try again later", shared.limits.clients);
+                    answer(Answer::Busy { reason: reason.clone() }, &reason);
+                }
             }
         }
         Ok(Some(Ask::Hello { protocol, version })) if protocol == NAME => {
-            refuse(&format!("this is version {VERSION} of the protocol, not {version}"));
+            refuse(&format!(
+                "this is version {VERSION} of the protocol, not {version}; use the same release at both ends"
+            ));
         }
         Ok(Some(_)) => refuse("this is not how one begins"),
         // Somebody who looked whether there is a server.
