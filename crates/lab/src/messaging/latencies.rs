@@ -65,8 +65,12 @@ impl Turn {
     }
 }
 
+/// Turns of the warm-up, and of what counts, at least. On a busy machine a short time is over after a few, and the ends of
+/// a connection have hardly found each other.
+const FEWEST_TURNS: u64 = 100;
+
 /// Does `turn` again and again for `time`, after a warm-up of half of it, in which the ends of connections find
-/// each other. Each turn returns how long it took. Returns these times, and how many turns there were per second,
+/// each other; both take longer if they would have fewer than a hundred turns. Each turn returns how long it took. Returns these times, and how many turns there were per second,
 /// with what they did outside of these times.
 ///
 /// # Errors
@@ -74,7 +78,7 @@ impl Turn {
 /// Those of `turn`.
 pub fn repeat(time: Duration, mut turn: impl FnMut(Turn) -> Result<Duration>) -> Result<(Latencies, f64)> {
     let (began, mut warm_up) = (Instant::now(), 0);
-    while began.elapsed() < time / 2 {
+    while warm_up < FEWEST_TURNS || began.elapsed() < time / 2 {
         turn(Turn { number: warm_up, warm_up: true })?;
         warm_up += 1;
     }
@@ -82,7 +86,7 @@ pub fn repeat(time: Duration, mut turn: impl FnMut(Turn) -> Result<Duration>) ->
     loop {
         latencies.add(turn(Turn { number: warm_up + latencies.count(), warm_up: false })?);
         let elapsed = began.elapsed();
-        if elapsed >= time {
+        if latencies.count() >= FEWEST_TURNS && elapsed >= time {
             let rate = latencies.count() as f64 / elapsed.as_secs_f64();
             return Ok((latencies, rate));
         }
@@ -144,10 +148,11 @@ mod tests {
             numbers.push(turn.number);
             Ok(Duration::from_nanos(700))
         };
-        let (latencies, rate) = repeat(Duration::from_micros(100), turn).unwrap();
+        let (latencies, rate) = repeat(Duration::from_nanos(1), turn).unwrap();
         assert!(numbers.iter().copied().eq(0..numbers.len() as u64));
-        assert!(warm_up > 0 && latencies.count() > 0 && rate > 0.0);
-        assert_eq!(warm_up + latencies.count(), numbers.len() as u64);
+        assert_eq!((warm_up, latencies.count()), (FEWEST_TURNS, FEWEST_TURNS), "however short the time is");
+        assert_eq!(numbers.len() as u64, 2 * FEWEST_TURNS);
+        assert!(rate > 0.0);
         assert_eq!(latencies.quantile(1.0), Some(700));
     }
 }
