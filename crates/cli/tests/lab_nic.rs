@@ -9,7 +9,9 @@ use std::fs;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
+use gauge::{Client, Kind, Test};
 use namespace::with_pair;
 use nic::{Interface, Kernel};
 use rustix::process::{Pid, Signal, kill_process};
@@ -144,6 +146,10 @@ fn with_a_peer_only_the_interface_here_is_set_and_it_is_put_back() {
         assert_eq!(running.wait().unwrap().code(), Some(1), "{rest:?}");
         assert!(rest.last().unwrap().contains("interrupted"), "{rest:?}");
         assert_eq!(near(), before);
+        // The server is free again, not just when the test would have been over.
+        let test = Test::new(Kind::Stream, 1000, Duration::from_millis(10));
+        let mut client = Client::of(address.parse().unwrap());
+        client.persist(&test, Duration::from_secs(9), &|| false).unwrap();
 
         testbed.end(Side::Near).add_default_route().unwrap();
         let output = command(out.path(), &["--peer", &address]).output().unwrap();

@@ -173,6 +173,14 @@ fn signals_end_a_search_and_everything_comes_back() {
             assert_eq!(child.wait().unwrap().code(), Some(code));
             assert_eq!(near(testbed, state), before);
         }
+        // One who is impatient does not get less.
+        let mut child = searching(testbed, server, state);
+        for _ in 0..100 {
+            // It may have ended already.
+            let _ = kill_process(Pid::from_child(&child), Signal::INT);
+        }
+        assert_eq!(child.wait().unwrap().code(), Some(130));
+        assert_eq!(near(testbed, state), before);
     });
 }
 
@@ -191,12 +199,16 @@ fn after_a_kill_the_state_before_can_be_restored() {
 }
 
 #[test]
-fn a_peer_that_dies_ends_the_search_and_everything_comes_back() {
+fn a_peer_that_dies_ends_the_search_which_says_so_and_everything_comes_back() {
     with_server(|testbed, server, state| {
         let before = near(testbed, state);
-        let mut child = searching(testbed, server, state);
+        let child = searching(testbed, server, state);
         kill_process(Pid::from_child(&server.child), Signal::KILL).unwrap();
-        assert_eq!(child.wait().unwrap().code(), Some(1));
+        let Output { status, stderr, .. } = child.wait_with_output().unwrap();
+        let errors = String::from_utf8(stderr).unwrap();
+        assert_eq!(status.code(), Some(1), "{errors}");
+        let last = errors.lines().last().unwrap();
+        assert!(last.contains("seekwire nic serve") && last.ends_with("near is as it was found"), "{errors}");
         assert_eq!(near(testbed, state), before);
     });
 }

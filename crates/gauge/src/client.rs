@@ -12,17 +12,22 @@ use crate::load::Moment;
 use crate::message::{Account, Answer, Ask, NAME, VERSION, shown};
 use crate::reading::Reading;
 use crate::server::Server;
-use crate::socket::{self, PATIENCE};
+use crate::socket::{self, GLANCE, PATIENCE};
 use crate::test::{Kind, Test};
+use crate::watch::{Caller, Interrupted};
 use crate::{Limits, lines};
 
 /// How long to wait for the reason when something has failed.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 
+/// How long [`Client::persist`] waits between two attempts: the first time, and at most.
+const PAUSE: [Duration; 2] = [Duration::from_millis(200), Duration::from_secs(2)];
+
 /// A connection to a server, for one test after the other.
 #[derive(Debug)]
 pub struct Client {
-    control: TcpStream,
+    /// None: there is none yet, or it was lost.
+    control: Option<TcpStream>,
     peer: SocketAddr,
 }
 
@@ -31,29 +36,39 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// [`Error::Address`], [`Error::Connect`]; [`Error::Refused`]: too many clients; [`Error::Protocol`]: something
-    /// else listens there, or another version.
+    /// [`Error::Address`], [`Error::Connect`]; [`Error::Busy`]: too many clients; [`Error::Refused`]: another version;
+    /// [`Error::Protocol`]: something else listens there.
     pub fn connect(address: impl ToSocketAddrs + Display) -> Result<Self, Error> {
+        Self::connect_unless(address, &|| false)
+    }
+
+    /// The same, until `interrupted` is true, which is looked at about every 100 ms. A name is looked up to the end.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::connect`]; [`Error::Interrupted`].
+    pub fn connect_unless(
+        address: impl ToSocketAddrs + Display,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Self, Error> {
         let unknown = |reason| Error::Address { address: address.to_string(), reason };
         let addresses = address.to_socket_addrs().map_err(unknown)?;
         let mut connected = Err(unknown(io::Error::new(io::ErrorKind::NotFound, "it has no address")));
         for address in addresses {
-            connected = socket::connect(address, None).map(|control| Self { control, peer: address });
-            if connected.is_ok() {
+            connected = socket::connect(address, None, interrupted).map(|control| (control, address));
+            if matches!(connected, Ok(_) | Err(Error::Interrupted)) {
                 break;
             }
         }
-        let client = connected?;
-        client.control.set_nodelay(true)?;
-        socket::limit(&client.control)?;
-        lines::send(&client.control, &Ask::Hello { protocol: NAME.to_owned(), version: VERSION })?;
-        match answer(&client.control)? {
-            Answer::Welcome { protocol, version } if protocol == NAME && version == VERSION => Ok(client),
-            Answer::Welcome { version, .. } => {
-                Err(Error::Protocol(format!("it has version {version}, this is version {VERSION}")))
-            }
-            other => Err(unexpected(&other)),
-        }
+        let (control, peer) = connected?;
+        introduce(&control, interrupted)?;
+        Ok(Self { control: Some(control), peer })
+    }
+
+    /// A client that connects when it is given a test.
+    #[must_use]
+    pub fn of(server: SocketAddr) -> Self {
+        Self { control: None, peer: server }
     }
 
     /// The address of the server.
@@ -62,51 +77,141 @@ impl Client {
         self.peer
     }
 
-    /// Runs one test to its end, on a data connection of its own.
+    /// Runs one test to its end, on a data connection of its own; connects first if it has lost the server.
     ///
     /// # Errors
     ///
-    /// [`Error::Test`] and [`Error::Refused`]: the next test may be accepted. All others: the server may still be in
-    /// the middle of this one, and the client is of no use any more.
+    /// After [`Error::Test`], [`Error::Refused`] and [`Error::Busy`] the server is still connected; after others the
+    /// connection is closed, which ends the test at the server as well. Those of [`Client::connect`], if it connects.
     pub fn run(&mut self, test: &Test) -> Result<Reading, Error> {
+        self.run_unless(test, &|| false)
+    }
+
+    /// The same, until `interrupted` is true, which is looked at about every 100 ms.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::run`]; [`Error::Interrupted`].
+    pub fn run_unless(&mut self, test: &Test, interrupted: &dyn Fn() -> bool) -> Result<Reading, Error> {
         test.check().map_err(Error::Test)?;
-        let run = self.begin(test).and_then(|data| self.measure(test, &data));
-        if !matches!(run, Ok(_) | Err(Error::Test(_) | Error::Refused(_))) {
-            let _ = self.control.shutdown(Shutdown::Both);
+        let control = match self.control.take() {
+            Some(control) => control,
+            None => {
+                let control = socket::connect(self.peer, None, interrupted)?;
+                introduce(&control, interrupted)?;
+                control
+            }
+        };
+        let run = Run { control: &control, peer: self.peer, test, interrupted }.run();
+        if matches!(run, Ok(_) | Err(Error::Test(_) | Error::Refused(_) | Error::Busy(_))) {
+            self.control = Some(control);
         }
         run
     }
 
+    /// The same, again and again while it fails for a reason that may pass ([`Error::is_passing`]): a link that was
+    /// reset comes back by and by, and so does a server that has not noticed yet that a client has gone. The last
+    /// attempt begins at most `patience` after the first one has failed.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Client::run_unless`], of the last attempt.
+    pub fn persist(
+        &mut self,
+        test: &Test,
+        patience: Duration,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Reading, Error> {
+        let (mut pause, mut until) = (PAUSE[0], None);
+        loop {
+            let error = match self.run_unless(test, interrupted) {
+                Err(error) if error.is_passing() => error,
+                run => return run,
+            };
+            let until = *until.get_or_insert_with(|| Instant::now() + patience);
+            if Instant::now() + pause > until {
+                return Err(error);
+            }
+            wait(pause, interrupted)?;
+            pause = (2 * pause).min(PAUSE[1]);
+        }
+    }
+}
+
+/// Fails if it is interrupted.
+fn wait(time: Duration, interrupted: Interrupted<'_>) -> Result<(), Error> {
+    let end = Instant::now() + time;
+    while !interrupted() {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Ok(());
+        }
+        thread::park_timeout(left.min(GLANCE));
+    }
+    Err(Error::Interrupted)
+}
+
+/// Begins a control connection.
+fn introduce(control: &TcpStream, interrupted: Interrupted<'_>) -> Result<(), Error> {
+    control.set_nodelay(true)?;
+    socket::limit(control)?;
+    lines::send(control, &Ask::Hello { protocol: NAME.to_owned(), version: VERSION })?;
+    match answer(control, interrupted)? {
+        Answer::Welcome { protocol, version } if protocol == NAME && version == VERSION => Ok(()),
+        Answer::Welcome { version, .. } => {
+            Err(Error::Protocol(format!("it has version {version}, this is version {VERSION}")))
+        }
+        other => Err(unexpected(&other)),
+    }
+}
+
+/// One test.
+struct Run<'a> {
+    control: &'a TcpStream,
+    peer: SocketAddr,
+    test: &'a Test,
+    interrupted: Interrupted<'a>,
+}
+
+impl Run<'_> {
+    fn run(&self) -> Result<Reading, Error> {
+        let data = self.begin()?;
+        let test = self.test;
+        let until = Instant::now() + test.warm_up + test.time + 3 * PATIENCE;
+        let flow = Flow::new(&data, test, Caller::new(self.interrupted, until))?;
+        self.exchange(&data, &flow).map_err(|error| {
+            let _ = data.shutdown(Shutdown::Both);
+            match error {
+                Error::Interrupted => error,
+                _ => self.last_words().unwrap_or(error),
+            }
+        })
+    }
+
     /// Asks for the test and connects.
-    fn begin(&self, test: &Test) -> Result<TcpStream, Error> {
+    fn begin(&self) -> Result<TcpStream, Error> {
+        let congestion = self.test.congestion.as_deref();
         // Before the server is asked: it would wait for the connection.
-        socket::set_congestion(&self.control, test.congestion.as_deref())?;
-        lines::send(&self.control, &Ask::Test(test.clone()))?;
-        let token = match answer(&self.control)? {
+        socket::set_congestion(self.control, congestion)?;
+        lines::send(self.control, &Ask::Test(self.test.clone()))?;
+        let token = match self.answer(self.control)? {
             Answer::Ready { token } => token,
             other => return Err(unexpected(&other)),
         };
-        let data = socket::connect(self.peer, test.congestion.as_deref())?;
+        let data = socket::connect(self.peer, congestion, self.interrupted)?;
         socket::limit(&data)?;
         lines::send(&data, &Ask::Data { token })?;
-        match answer(&data)? {
+        match self.answer(&data)? {
             Answer::Go => Ok(data),
             other => Err(unexpected(&other)),
         }
     }
 
-    fn measure(&self, test: &Test, data: &TcpStream) -> Result<Reading, Error> {
-        let flow = Flow::new(data, test)?.until(Instant::now() + test.warm_up + test.time + 3 * PATIENCE);
-        self.exchange(test, data, &flow).map_err(|error| {
-            let _ = data.shutdown(Shutdown::Both);
-            self.last_words().unwrap_or(error)
-        })
-    }
-
-    fn exchange(&self, test: &Test, data: &TcpStream, flow: &Flow<'_>) -> Result<Reading, Error> {
+    fn exchange(&self, data: &TcpStream, flow: &Flow<'_, Caller<'_>>) -> Result<Reading, Error> {
+        let test = self.test;
         flow.drive(test.kind, test.warm_up, None)?;
-        lines::send(&self.control, &Ask::Mark)?;
-        match answer(&self.control)? {
+        lines::send(self.control, &Ask::Mark)?;
+        match self.answer(self.control)? {
             Answer::Marked => {}
             other => return Err(unexpected(&other)),
         }
@@ -119,9 +224,9 @@ impl Client {
 
         let congestion = socket::congestion(data)?;
         data.shutdown(Shutdown::Write)?;
-        lines::send(&self.control, &Ask::Finish)?;
+        lines::send(self.control, &Ask::Finish)?;
         flow.finish()?;
-        let account = match answer(&self.control)? {
+        let account = match self.answer(self.control)? {
             Answer::Done(account) => account,
             other => return Err(unexpected(&other)),
         };
@@ -146,17 +251,22 @@ impl Client {
         })
     }
 
+    fn answer(&self, stream: &TcpStream) -> Result<Answer, Error> {
+        answer(stream, self.interrupted)
+    }
+
     /// Why the server has given up, if it can still say so.
     fn last_words(&self) -> Option<Error> {
-        let _ = lines::send(&self.control, &Ask::Finish);
-        match lines::receive(&self.control, Instant::now() + LAST_WORDS) {
+        let _ = lines::send(self.control, &Ask::Finish);
+        match lines::receive(self.control, Instant::now() + LAST_WORDS, Some(self.interrupted)) {
             Ok(Some(Answer::Failed { reason })) => Some(Error::Failed(shown(&reason))),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Some(Error::Interrupted),
             _ => None,
         }
     }
 }
 
-fn check(account: &Account, flow: &Flow<'_>) -> Result<(), Error> {
+fn check(account: &Account, flow: &Flow<'_, Caller<'_>>) -> Result<(), Error> {
     if !account.load.is_plausible() || account.since_mark > account.received {
         return Err(Error::Protocol("what it says that it counted cannot be".to_owned()));
     }
@@ -168,17 +278,15 @@ fn check(account: &Account, flow: &Flow<'_>) -> Result<(), Error> {
     Ok(())
 }
 
-fn answer(stream: &TcpStream) -> Result<Answer, Error> {
-    let received = lines::receive(stream, Instant::now() + PATIENCE);
-    // Its time-out was that of the line.
-    stream.set_read_timeout(Some(PATIENCE))?;
-    received?
+fn answer(stream: &TcpStream, interrupted: Interrupted<'_>) -> Result<Answer, Error> {
+    lines::receive(stream, Instant::now() + PATIENCE, Some(interrupted))?
         .ok_or_else(|| Error::Gone(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection")))
 }
 
 fn unexpected(answer: &Answer) -> Error {
     match answer {
         Answer::Refused { reason } => Error::Refused(shown(reason)),
+        Answer::Busy { reason } => Error::Busy(shown(reason)),
         Answer::Failed { reason } => Error::Failed(shown(reason)),
         _ => Error::Protocol("an answer to another question".to_owned()),
     }

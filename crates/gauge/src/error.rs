@@ -36,6 +36,9 @@ pub enum Error {
     /// The other end does not do that; it can be asked for something else.
     #[error("the other end refuses: {0}")]
     Refused(String),
+    /// Others are being served; the same can be asked again later.
+    #[error("the other end is busy: {0}")]
+    Busy(String),
     /// The other end has had to give up.
     #[error("the other end gave up: {0}")]
     Failed(String),
@@ -59,6 +62,9 @@ pub enum Error {
         /// By the other.
         received: u64,
     },
+    /// The caller has said so.
+    #[error("interrupted")]
+    Interrupted,
     /// Something of this host failed.
     #[error("{what}: {reason}")]
     Host {
@@ -70,6 +76,17 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the same may work soon: the other end is busy, or it or the way to it is gone, perhaps only for now.
+    /// Not where its host says that nobody listens.
+    #[must_use]
+    pub fn is_passing(&self) -> bool {
+        match self {
+            Self::Connect { reason, .. } => reason.kind() != io::ErrorKind::ConnectionRefused,
+            Self::Busy(_) | Self::Failed(_) | Self::Gone(_) | Self::Silent(_) => true,
+            _ => false,
+        }
+    }
+
     pub(crate) fn host(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |reason| Self::Host { what, reason }
@@ -83,6 +100,8 @@ impl From<io::Error> for Error {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
                 Self::Silent(crate::socket::PATIENCE.as_secs())
             }
+            // Calls that a signal has interrupted are made again: this is said by our own.
+            io::ErrorKind::Interrupted => Self::Interrupted,
             io::ErrorKind::InvalidData => Self::Protocol(error.to_string()),
             _ => Self::Gone(error),
         }

@@ -9,8 +9,9 @@ use hdrhistogram::Histogram;
 
 use crate::error::Error;
 use crate::pattern::Pattern;
-use crate::socket;
+use crate::socket::PATIENCE;
 use crate::test::{Kind, Test};
+use crate::watch::Watch;
 
 /// Bytes that the receiver of a stream asks for at once.
 const BULK: usize = 128 << 10;
@@ -19,30 +20,25 @@ const BULK: usize = 128 << 10;
 const LONGEST: u64 = 100_000_000_000;
 
 /// One end of a data connection.
-pub(crate) struct Flow<'a> {
+pub(crate) struct Flow<'a, W> {
     stream: &'a TcpStream,
     pattern: Pattern,
     size: usize,
     verify: bool,
-    /// When the other end has taken too long, though it has never been silent.
-    until: Option<Instant>,
+    watch: W,
     /// Written by one thread; another may look how far it is.
     received: AtomicU64,
     sent: AtomicU64,
 }
 
-impl<'a> Flow<'a> {
-    pub(crate) fn new(stream: &'a TcpStream, test: &Test) -> io::Result<Self> {
-        socket::limit(stream)?;
+impl<'a, W: Watch> Flow<'a, W> {
+    pub(crate) fn new(stream: &'a TcpStream, test: &Test, watch: W) -> io::Result<Self> {
+        stream.set_read_timeout(Some(W::SLICE))?;
+        stream.set_write_timeout(Some(W::SLICE))?;
         stream.set_nodelay(test.kind == Kind::RequestResponse)?;
         let pattern = Pattern::new(test.size.max(BULK));
         let [received, sent] = [AtomicU64::new(0), AtomicU64::new(0)];
-        Ok(Self { stream, pattern, size: test.size, verify: test.verify, until: None, received, sent })
-    }
-
-    /// The same with an end.
-    pub(crate) fn until(self, until: Instant) -> Self {
-        Self { until: Some(until), ..self }
+        Ok(Self { stream, pattern, size: test.size, verify: test.verify, watch, received, sent })
     }
 
     /// Bytes received so far.
@@ -155,26 +151,28 @@ impl<'a> Flow<'a> {
         let sent = self.sent();
         let mut stream = self.stream;
         let mut message = self.pattern.piece(sent, self.size);
+        let mut waited = Duration::ZERO;
         while !message.is_empty() {
             match stream.write(message) {
                 Ok(0) => return Err(io::Error::from(ErrorKind::WriteZero).into()),
-                Ok(some) => message = &message[some..],
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error.into()),
+                Ok(some) => (message, waited) = (&message[some..], Duration::ZERO),
+                Err(error) => self.excuse(error, &mut waited)?,
             }
-            self.check_time()?;
+            self.watch.look()?;
         }
         self.sent.store(sent + self.size as u64, Ordering::Relaxed);
         Ok(())
     }
 
-    fn check_time(&self) -> Result<(), Error> {
-        match self.until {
-            Some(until) if Instant::now() > until => {
-                let reason = "it takes far longer than the test should";
-                Err(Error::Gone(io::Error::new(ErrorKind::TimedOut, reason)))
+    /// What is no failure: a signal, and a time without a byte that is not too long yet.
+    fn excuse(&self, error: io::Error, waited: &mut Duration) -> Result<(), Error> {
+        match error.kind() {
+            ErrorKind::Interrupted => Ok(()),
+            ErrorKind::WouldBlock if *waited + W::SLICE < PATIENCE => {
+                *waited += W::SLICE;
+                Ok(())
             }
-            _ => Ok(()),
+            _ => Err(error.into()),
         }
     }
 
@@ -194,13 +192,15 @@ impl<'a> Flow<'a> {
     /// 0: the other end has ended its direction.
     fn receive_some(&self, buffer: &mut [u8]) -> Result<usize, Error> {
         let mut stream = self.stream;
+        let mut waited = Duration::ZERO;
         let some = loop {
-            match stream.read(buffer) {
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                read => break read?,
+            let read = stream.read(buffer);
+            self.watch.look()?;
+            match read {
+                Ok(some) => break some,
+                Err(error) => self.excuse(error, &mut waited)?,
             }
         };
-        self.check_time()?;
         let received = self.received();
         if self.verify {
             self.pattern.check(received, &buffer[..some])?;
@@ -221,9 +221,11 @@ fn ended_early() -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::net::TcpListener;
 
     use super::*;
+    use crate::watch::{Caller, Closing};
 
     #[test]
     fn one_who_is_never_silent_and_never_done_is_given_up() {
@@ -232,12 +234,30 @@ mod tests {
         let (mut far, _) = listener.accept().unwrap();
         far.write_all(b"a bit").unwrap();
         let test = Test::new(Kind::RequestResponse, 16, Duration::from_millis(1));
-        let flow = Flow::new(&near, &test).unwrap();
+        let flow = Flow::new(&near, &test, Closing).unwrap();
         assert_eq!(flow.receive_some(&mut [0; 2]).unwrap(), 2);
-        let flow = flow.until(Instant::now().checked_sub(Duration::from_secs(1)).unwrap());
-        for late in [flow.finish(), flow.send_message()] {
+        let past = Instant::now().checked_sub(Duration::from_secs(1)).unwrap();
+        let late = || Flow::new(&near, &test, Caller::new(&|| false, past)).unwrap();
+        for late in [late().finish(), late().send_message()] {
             let error = late.unwrap_err().to_string();
             assert!(error.contains("far longer"), "{error}");
+        }
+    }
+
+    #[test]
+    fn who_moves_bytes_or_waits_for_them_can_be_interrupted() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        // It neither reads nor writes.
+        let (_far, _) = listener.accept().unwrap();
+        let later = Instant::now() + Duration::from_secs(60);
+        for kind in [Kind::RequestResponse, Kind::Stream, Kind::StreamBack] {
+            let test = Test::new(kind, 1 << 20, Duration::from_secs(60));
+            let asked = Cell::new(0);
+            let interrupted = || asked.replace(asked.get() + 1) > 1;
+            let flow = Flow::new(&near, &test, Caller::new(&interrupted, later)).unwrap();
+            let error = flow.drive(kind, test.time, None).unwrap_err();
+            assert!(matches!(error, Error::Interrupted) && asked.get() == 3, "{kind}: {error}");
         }
     }
 }

@@ -6,11 +6,13 @@
 //! client    connect, run a test, get a reading
 //! server    accept, limits, stop
 //!   session    one client of the server
+//!   handover   a data connection, from the thread that accepts it to its session
 //!   flow       the bytes of a test: requests and responses, streams
 //!   message    what the two ends say to each other, in lines of JSON
 //!   lines      lines that never take a byte too many
 //!   pattern    what the bytes of a test are
 //!   socket     congestion control, time-outs
+//!   watch      what ends a test before its time
 //! test, reading, load    what is asked, what comes of it, what it costs the CPUs
 //! ```
 //!
@@ -32,9 +34,12 @@
 
 #![forbid(unsafe_code)]
 
+use std::time::Duration;
+
 mod client;
 mod error;
 mod flow;
+mod handover;
 mod lines;
 mod load;
 mod message;
@@ -44,6 +49,7 @@ mod server;
 mod session;
 mod socket;
 mod test;
+mod watch;
 
 pub use client::{Client, between};
 pub use error::Error;
@@ -56,3 +62,7 @@ pub use test::{Kind, Test};
 
 /// The port of `seekwire nic serve` where none is named.
 pub const PORT: u16 = 7117;
+
+/// How long to wait for a link that its interface has reset: it is negotiated again, and a switch with the spanning tree
+/// protocol forwards nothing for twice 15 s (IEEE 802.1D, forward delay).
+pub const LINK_RETURN: Duration = Duration::from_secs(40);

@@ -7,18 +7,24 @@ use std::time::Instant;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::socket::GLANCE;
+use crate::watch::Interrupted;
+
 /// Longest line, in bytes, with its end.
 const MOST: usize = 4096;
 
 /// The next line, understood. None: the other end has nothing more to say.
 ///
+/// Who gives `interrupted` is asked now and then.
+///
 /// # Errors
 ///
 /// `TimedOut` at `deadline`, however slowly bytes trickle in; `InvalidData` for what is too long or not understood;
-/// `UnexpectedEof` for half a line.
+/// `UnexpectedEof` for half a line; `Interrupted`.
 pub(crate) fn receive<T: DeserializeOwned>(
     mut stream: &TcpStream,
     deadline: Instant,
+    interrupted: Option<Interrupted<'_>>,
 ) -> io::Result<Option<T>> {
     let mut line = Vec::new();
     let mut chunk = [0; MOST];
@@ -27,11 +33,14 @@ pub(crate) fn receive<T: DeserializeOwned>(
         if left.is_zero() {
             return Err(ErrorKind::TimedOut.into());
         }
-        stream.set_read_timeout(Some(left))?;
+        if interrupted.is_some_and(|interrupted| interrupted()) {
+            return Err(ErrorKind::Interrupted.into());
+        }
+        let slice = if interrupted.is_some() { left.min(GLANCE) } else { left };
+        stream.set_read_timeout(Some(slice))?;
         let seen = match stream.peek(&mut chunk) {
             Ok(seen) => seen,
-            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => return Err(ErrorKind::TimedOut.into()),
+            Err(error) if [ErrorKind::Interrupted, ErrorKind::WouldBlock].contains(&error.kind()) => continue,
             Err(error) => return Err(error),
         };
         match seen {
@@ -62,6 +71,7 @@ pub(crate) fn send<T: Serialize>(mut stream: &TcpStream, message: &T) -> io::Res
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::net::TcpListener;
     use std::time::Duration;
 
@@ -82,12 +92,12 @@ mod tests {
         let (near, mut far) = pair();
         far.write_all(b"[1,2]\n\"x\"\nrest").unwrap();
         drop(far);
-        assert_eq!(receive::<Vec<u8>>(&near, soon()).unwrap(), Some(vec![1, 2]));
-        assert_eq!(receive::<String>(&near, soon()).unwrap().as_deref(), Some("x"));
+        assert_eq!(receive::<Vec<u8>>(&near, soon(), None).unwrap(), Some(vec![1, 2]));
+        assert_eq!(receive::<String>(&near, soon(), None).unwrap().as_deref(), Some("x"));
         let mut rest = String::new();
         (&near).read_to_string(&mut rest).unwrap();
         assert_eq!(rest, "rest");
-        assert_eq!(receive::<String>(&near, soon()).unwrap(), None);
+        assert_eq!(receive::<String>(&near, soon(), None).unwrap(), None);
     }
 
     #[test]
@@ -101,15 +111,24 @@ mod tests {
             let (near, mut far) = pair();
             far.write_all(&sent).unwrap();
             drop(far);
-            assert_eq!(receive::<String>(&near, soon()).unwrap_err().kind(), kind, "{sent:?}");
+            assert_eq!(receive::<String>(&near, soon(), None).unwrap_err().kind(), kind, "{sent:?}");
         }
+    }
+
+    #[test]
+    fn who_waits_can_be_interrupted() {
+        let (near, _far) = pair();
+        let asked = Cell::new(0);
+        let interrupted = || asked.replace(asked.get() + 1) > 1;
+        let error = receive::<String>(&near, soon(), Some(&interrupted)).unwrap_err();
+        assert_eq!((error.kind(), asked.get()), (ErrorKind::Interrupted, 3));
     }
 
     #[test]
     fn half_a_line_is_not_waited_for_longer_than_the_deadline() {
         let (near, mut far) = pair();
         far.write_all(b"\"half").unwrap();
-        let error = receive::<String>(&near, Instant::now() + Duration::from_millis(20)).unwrap_err();
+        let error = receive::<String>(&near, Instant::now() + Duration::from_millis(20), None).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
     }
 }

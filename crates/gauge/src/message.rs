@@ -9,7 +9,7 @@
 //! control   client: finish  server: done, or failed
 //! ```
 //!
-//! In place of any answer the server may say `refused`.
+//! In place of any answer the server may say `refused`, or `busy`: the same may be asked again later.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ use crate::load::Load;
 use crate::test::Test;
 
 /// Both ends must have the same.
-pub(crate) const VERSION: u32 = 1;
+pub(crate) const VERSION: u32 = 2;
 
 /// What it is called, so that it is no other server that answers.
 pub(crate) const NAME: &str = "seekwire-gauge";
@@ -56,6 +56,10 @@ pub(crate) enum Answer {
     Done(Account),
     /// The test, or the connection, is not taken.
     Refused {
+        reason: String,
+    },
+    /// Not now: others use what there is.
+    Busy {
         reason: String,
     },
     /// The test was begun.

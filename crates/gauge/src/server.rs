@@ -7,7 +7,6 @@ use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,6 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 
 use crate::error::Error;
+use crate::handover::Handover;
 use crate::message::{Answer, Ask, NAME, VERSION, shown};
 use crate::test::Test;
 use crate::{lines, session, socket};
@@ -62,7 +62,7 @@ pub enum Event<'a> {
         /// Bytes received and sent.
         bytes: u64,
     },
-    /// A client, or somebody who is none, was refused.
+    /// A client, or somebody who is none, was refused, perhaps for now only.
     Refused {
         /// Who.
         peer: SocketAddr,
@@ -243,18 +243,18 @@ pub(crate) struct Shared<'a> {
     /// All connections, to end them.
     open: Arc<Mutex<BTreeMap<u64, TcpStream>>>,
     /// Tokens of data connections, and who waits for them. None: the server has been stopped.
-    expected: Mutex<Option<BTreeMap<String, SyncSender<Open>>>>,
+    expected: Mutex<Option<BTreeMap<String, Arc<Handover>>>>,
 }
 
 impl Shared<'_> {
     /// The data connection that comes with `token` goes to `waiting`, until [`Shared::unexpect`].
-    pub(crate) fn expect(&self, token: &str, waiting: SyncSender<Open>) {
+    pub(crate) fn expect(&self, token: &str, waiting: Arc<Handover>) {
         if let Some(expected) = &mut *locked(&self.expected) {
             expected.insert(token.to_owned(), waiting);
         }
     }
 
-    pub(crate) fn unexpect(&self, token: &str) -> Option<SyncSender<Open>> {
+    pub(crate) fn unexpect(&self, token: &str) -> Option<Arc<Handover>> {
         locked(&self.expected).as_mut()?.remove(token)
     }
 
@@ -313,19 +313,20 @@ impl Drop for Open {
 
 /// Finds out what a connection is for.
 fn greet(shared: &Shared<'_>, open: Open, peer: SocketAddr, stranger: Permit<'_>) {
-    let refuse = |reason: &str| {
+    let answer = |answer: Answer, reason: &str| {
         // Whether he hears it is his affair.
-        let _ = lines::send(&open.stream, &Answer::Refused { reason: reason.to_owned() });
+        let _ = lines::send(&open.stream, &answer);
         (shared.tell)(Event::Refused { peer, reason });
     };
+    let refuse = |reason: &str| answer(Answer::Refused { reason: reason.to_owned() }, reason);
     let prepared = open.stream.set_nodelay(true).and_then(|()| socket::limit(&open.stream));
-    let asked = prepared.and_then(|()| lines::receive(&open.stream, Instant::now() + INTRODUCTION));
+    let asked = prepared.and_then(|()| lines::receive(&open.stream, Instant::now() + INTRODUCTION, None));
     drop(stranger);
     match asked {
         Ok(Some(Ask::Data { token })) => {
             match shared.unexpect(&token) {
                 // One that has just given up drops it.
-                Some(waiting) => drop(waiting.try_send(open)),
+                Some(waiting) => waiting.give(open),
                 None => refuse("nobody has asked for this connection"),
             }
         }
@@ -336,11 +337,16 @@ fn greet(shared: &Shared<'_>, open: Open, peer: SocketAddr, stranger: Permit<'_>
                         (shared.tell)(Event::Failed { peer, error: &error });
                     }
                 }
-                None => refuse(&format!("it has {} clients already; try again later", shared.limits.clients)),
+                None => {
+                    let reason = format!("it has {} clients already; try again later", shared.limits.clients);
+                    answer(Answer::Busy { reason: reason.clone() }, &reason);
+                }
             }
         }
         Ok(Some(Ask::Hello { protocol, version })) if protocol == NAME => {
-            refuse(&format!("this is version {VERSION} of the protocol, not {version}"));
+            refuse(&format!(
+                "this is version {VERSION} of the protocol, not {version}; use the same release at both ends"
+            ));
         }
         Ok(Some(_)) => refuse("this is not how one begins"),
         // Somebody who looked whether there is a server.

@@ -1,6 +1,7 @@
 //! One client of a server.
 
 use std::net::{Shutdown, SocketAddr, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
@@ -10,18 +11,20 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::error::Error;
 use crate::flow::Flow;
+use crate::handover::Handover;
 use crate::lines;
 use crate::load::Moment;
 use crate::message::{Account, Answer, Ask, NAME, VERSION};
 use crate::server::{Event, Open, Permit, Shared};
 use crate::socket::{self, PATIENCE};
 use crate::test::Test;
+use crate::watch::Closing;
 
 /// Serves tests until the client has had enough.
 pub(crate) fn serve(shared: &Shared<'_>, control: &TcpStream, peer: SocketAddr) -> Result<(), Error> {
     lines::send(control, &Answer::Welcome { protocol: NAME.to_owned(), version: VERSION })?;
     loop {
-        let asked = lines::receive(control, Instant::now() + shared.limits.idle);
+        let asked = lines::receive(control, Instant::now() + shared.limits.idle, None);
         let test = match asked {
             Ok(Some(Ask::Test(test))) => test,
             Ok(Some(_)) => return Err(give_up(control, Error::Protocol("it asks for no test".to_owned()))),
@@ -37,12 +40,12 @@ pub(crate) fn serve(shared: &Shared<'_>, control: &TcpStream, peer: SocketAddr) 
             continue;
         }
         let Some(_permit) = Permit::of(&shared.tests, shared.limits.tests) else {
-            refuse("it is measuring for somebody else; try again later")?;
+            let reason = "it is measuring for somebody else; try again later";
+            (shared.tell)(Event::Refused { peer, reason });
+            lines::send(control, &Answer::Busy { reason: reason.to_owned() })?;
             continue;
         };
-        let Some(data) = expect(shared, control)? else {
-            return Err(give_up(control, Error::Silent(PATIENCE.as_secs())));
-        };
+        let data = expect(shared, control).map_err(|error| give_up(control, error))?;
         if let Err(error) = socket::set_congestion(&data.stream, test.congestion.as_deref()) {
             let reason = error.to_string();
             (shared.tell)(Event::Refused { peer, reason: &reason });
@@ -62,23 +65,23 @@ fn give_up(control: &TcpStream, error: Error) -> Error {
     error
 }
 
-/// The data connection of the next test. None: it does not come.
-fn expect(shared: &Shared<'_>, control: &TcpStream) -> Result<Option<Open>, Error> {
+/// The data connection of the next test.
+fn expect(shared: &Shared<'_>, control: &TcpStream) -> Result<Open, Error> {
     let mut random = [0; 16];
     getrandom(&mut random, GetRandomFlags::empty())
         .map_err(|errno| Error::host("there are no random numbers")(errno.into()))?;
     let token: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
-    let (sender, receiver) = sync_channel(1);
-    shared.expect(&token, sender);
+    let handover = Arc::new(Handover::new().map_err(Error::host("cannot wait for a connection"))?);
+    shared.expect(&token, Arc::clone(&handover));
     let asked = lines::send(control, &Answer::Ready { token: token.clone() });
-    let came = asked.map(|()| receiver.recv_timeout(PATIENCE).ok());
+    let came = asked.map_err(Error::from).and_then(|()| handover.take(control));
     shared.unexpect(&token);
-    Ok(came?)
+    came
 }
 
 /// Runs a test to its end, and counts.
 fn run(control: &TcpStream, data: &TcpStream, test: &Test) -> Result<Account, Error> {
-    let flow = Flow::new(data, test)?;
+    let flow = Flow::new(data, test, Closing)?;
     let stop = AtomicBool::new(false);
     lines::send(data, &Answer::Go)?;
     thread::scope(|scope| {
@@ -104,14 +107,14 @@ fn run(control: &TcpStream, data: &TcpStream, test: &Test) -> Result<Account, Er
 fn converse(
     control: &TcpStream,
     test: &Test,
-    flow: &Flow<'_>,
+    flow: &Flow<'_, Closing>,
     stop: &AtomicBool,
     ended: &Receiver<(Result<(), Error>, Moment)>,
 ) -> Result<Account, Error> {
     let deadline = Instant::now() + test.warm_up + test.time + 3 * PATIENCE;
     let mut mark = (Moment::now(), 0);
     loop {
-        match lines::receive(control, deadline)? {
+        match lines::receive(control, deadline, None)? {
             Some(Ask::Mark) => {
                 mark = (Moment::now(), flow.received());
                 lines::send(control, &Answer::Marked)?;

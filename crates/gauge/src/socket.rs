@@ -3,20 +3,25 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::net::sockopt::{self, Timeout};
+use rustix::net::sockopt;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 
 use crate::error::Error;
+use crate::watch::Interrupted;
 
 /// How long one end waits for the other, in the middle of something.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How often one who waits looks whether the caller still wants it.
+pub(crate) const GLANCE: Duration = Duration::from_millis(100);
+
 /// A socket of a listener's, with everything that its connections shall inherit.
 pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = new(address)?;
+    let socket = new(address, SocketFlags::empty())?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     net::bind(&socket, &address)?;
     net::listen(&socket, 128)?;
@@ -30,24 +35,42 @@ pub(crate) fn prepare(listener: &TcpListener) -> io::Result<()> {
 }
 
 /// Connects with the congestion control set before.
-pub(crate) fn connect(address: SocketAddr, congestion: Option<&str>) -> Result<TcpStream, Error> {
-    let socket = new(address).map_err(Error::host("cannot make a socket"))?;
+pub(crate) fn connect(
+    address: SocketAddr,
+    congestion: Option<&str>,
+    interrupted: Interrupted<'_>,
+) -> Result<TcpStream, Error> {
+    let socket = new(address, SocketFlags::NONBLOCK).map_err(Error::host("cannot make a socket"))?;
     set_congestion(&socket, congestion)?;
-    let connected = sockopt::set_socket_timeout(&socket, Timeout::Send, Some(PATIENCE))
-        .and_then(|()| net::connect(&socket, &address));
-    match connected {
-        Ok(()) => Ok(socket.into()),
-        // What connect(2) says when the time is over.
-        Err(Errno::INPROGRESS | Errno::AGAIN) => {
-            Err(Error::Connect { address, reason: Errno::TIMEDOUT.into() })
-        }
-        Err(errno) => Err(Error::Connect { address, reason: errno.into() }),
+    let failed = |errno: Errno| Error::Connect { address, reason: errno.into() };
+    match net::connect(&socket, &address) {
+        Ok(()) | Err(Errno::INPROGRESS) => {}
+        Err(errno) => return Err(failed(errno)),
     }
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if interrupted() {
+            return Err(Error::Interrupted);
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(failed(Errno::TIMEDOUT));
+        }
+        let timeout = Timespec::try_from(left.min(GLANCE)).unwrap_or_default();
+        match poll(&mut [PollFd::new(&socket, PollFlags::OUT)], Some(&timeout)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => break,
+            Err(errno) => return Err(failed(errno)),
+        }
+    }
+    sockopt::socket_error(&socket).and_then(|outcome| outcome).map_err(failed)?;
+    rustix::io::ioctl_fionbio(&socket, false).map_err(failed)?;
+    Ok(socket.into())
 }
 
-fn new(address: SocketAddr) -> io::Result<OwnedFd> {
+fn new(address: SocketAddr, flags: SocketFlags) -> io::Result<OwnedFd> {
     let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-    Ok(net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None)?)
+    Ok(net::socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC | flags, None)?)
 }
 
 /// Sets the named congestion control, or the usual one.
@@ -76,8 +99,14 @@ pub(crate) fn congestion(socket: impl AsFd) -> Result<String, Error> {
         .map_err(|errno| Error::host("cannot read the congestion control")(errno.into()))
 }
 
-/// From now on no call on it takes longer than [`PATIENCE`].
+/// From now on no call on it takes longer than [`PATIENCE`], and it ends by itself when the other host has not been heard
+/// of for about as long: one that has lost its power or its link says no farewell.
 pub(crate) fn limit(stream: &TcpStream) -> io::Result<()> {
+    sockopt::set_socket_keepalive(stream, true)?;
+    sockopt::set_tcp_keepidle(stream, PATIENCE / 2)?;
+    sockopt::set_tcp_keepintvl(stream, PATIENCE / 10)?;
+    // It takes the place of the number of probes.
+    sockopt::set_tcp_user_timeout(stream, PATIENCE.as_millis() as u32)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))
 }

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
@@ -92,7 +93,7 @@ impl Raw {
     }
 }
 
-const HELLO: &str = r#"{"hello":{"protocol":"seekwire-gauge","version":1}}"#;
+const HELLO: &str = r#"{"hello":{"protocol":"seekwire-gauge","version":2}}"#;
 
 /// Of a stranger, who may ask for anything.
 fn test_line(kind: &str, size: &str, time: &str) -> String {
@@ -220,8 +221,8 @@ fn a_stranger_is_refused() {
         for (said, reason) in [
             ("GET / HTTP/1.1\r\nHost: x\r\n\r", "not a client"),
             ("\u{1}\u{2}\u{3}", "not a client"),
-            (r#"{"hello":{"protocol":"seekwire-gauge","version":2}}"#, "version 1 of the protocol, not 2"),
-            (r#"{"hello":{"protocol":"something","version":1}}"#, "how one begins"),
+            (r#"{"hello":{"protocol":"seekwire-gauge","version":1}}"#, "version 2 of the protocol, not 1"),
+            (r#"{"hello":{"protocol":"something","version":2}}"#, "how one begins"),
             (r#"{"data":{"token":""}}"#, "nobody has asked"),
             (r#"{"data":{"token":"00000000000000000000000000000000"}}"#, "nobody has asked"),
             ("\"finish\"", "how one begins"),
@@ -286,9 +287,9 @@ fn clients_and_tests_are_limited() {
         let (control, data) = Raw::begun(server.local_addr(), &test_line("stream-back", "1000", "60000000"));
         let mut second = Client::connect(server.local_addr()).unwrap();
         let error = second.run(&Test::new(Kind::Stream, 1, SHORT)).unwrap_err();
-        assert!(matches!(&error, Error::Refused(text) if text.contains("measuring")), "{error}");
+        assert!(matches!(&error, Error::Busy(text) if text.contains("measuring")), "{error}");
         let error = Client::connect(server.local_addr()).unwrap_err();
-        assert!(matches!(&error, Error::Refused(text) if text.contains("2 clients")), "{error}");
+        assert!(matches!(&error, Error::Busy(text) if text.contains("2 clients")), "{error}");
         // When the first has gone, there is room.
         drop((control, data));
         wait_for(events, "failed");
@@ -355,6 +356,100 @@ fn a_client_that_ends_is_noticed() {
             assert!(told.contains("has gone"), "{kind}: {told}");
         });
     }
+}
+
+#[test]
+fn a_client_that_ends_before_its_data_connection_comes_is_noticed() {
+    with_server(Limits::default(), |server, events| {
+        for reset in [false, true] {
+            let mut raw = Raw::introduced(server.local_addr());
+            raw.say(&test_line("stream", "1", "1000"));
+            if reset {
+                // Closed with something unread: RST.
+                assert!(raw.0.get_ref().peek(&mut [0]).unwrap() == 1);
+            } else {
+                assert!(raw.hear().contains("ready"));
+            }
+            drop(raw);
+            let told = wait_for(events, "failed");
+            assert!(told.contains("has gone"), "{told}");
+        }
+        // There is room for the next one.
+        let mut client = Client::connect(server.local_addr()).unwrap();
+        assert!(client.run(&Test::new(Kind::Stream, 1, SHORT)).is_ok());
+    });
+}
+
+#[test]
+fn one_that_says_more_before_its_data_connection_comes_is_given_up() {
+    with_server(Limits::default(), |server, _| {
+        let mut raw = Raw::introduced(server.local_addr());
+        assert!(raw.ask(&test_line("stream", "1", "1000")).contains("ready"));
+        let answer = raw.ask("\"mark\"");
+        assert!(answer.contains("failed") && answer.contains("something else"), "{answer}");
+    });
+}
+
+#[test]
+fn a_client_that_is_interrupted_leaves_the_server_free() {
+    with_server(Limits::default(), |server, events| {
+        let mut client = Client::connect(server.local_addr()).unwrap();
+        let is_wanted = AtomicBool::new(true);
+        let interrupted = || !is_wanted.load(Ordering::Relaxed);
+        for kind in [Kind::RequestResponse, Kind::Stream, Kind::StreamBack] {
+            is_wanted.store(true, Ordering::Relaxed);
+            let test = Test::new(kind, 1000, Test::MAX_TIME);
+            let ended = thread::scope(|scope| {
+                let running = scope.spawn(|| client.run_unless(&test, &interrupted));
+                wait_for(events, "begun");
+                is_wanted.store(false, Ordering::Relaxed);
+                running.join().unwrap()
+            });
+            assert!(matches!(ended, Err(Error::Interrupted)), "{kind}: {ended:?}");
+            // Else the test would have a minute to go.
+            assert!(wait_for(events, "failed").contains("has gone"), "{kind}");
+        }
+        // The next test connects again.
+        assert!(client.run(&Test::new(Kind::Stream, 1, SHORT)).is_ok());
+    });
+}
+
+#[test]
+fn who_waits_for_an_answer_or_for_better_times_can_be_interrupted() {
+    // Nobody accepts, and so nobody answers.
+    let silent = listener();
+    let asked = AtomicUsize::new(0);
+    let soon = || asked.fetch_add(1, Ordering::Relaxed) > 3;
+    let address = silent.local_addr().unwrap();
+    assert!(matches!(Client::connect_unless(address, &soon), Err(Error::Interrupted)));
+    with_server(Limits::default(), |server, events| {
+        let _first = Raw::begun(server.local_addr(), &test_line("stream-back", "1000", "60000000"));
+        let mut second = Client::of(server.local_addr());
+        let is_told = || events.try_iter().any(|event| event.contains("somebody else"));
+        let ended = second.persist(&Test::new(Kind::Stream, 1, SHORT), Test::MAX_TIME, &is_told);
+        assert!(matches!(ended, Err(Error::Interrupted)), "{ended:?}");
+    });
+}
+
+#[test]
+fn who_persists_gets_a_turn_as_soon_as_there_is_one() {
+    with_server(Limits::default(), |server, events| {
+        let first = Raw::begun(server.local_addr(), &test_line("stream-back", "1000", "60000000"));
+        let test = Test::new(Kind::Stream, 1, SHORT);
+        let mut second = Client::of(server.local_addr());
+        assert!(matches!(second.persist(&test, Duration::ZERO, &|| false), Err(Error::Busy(_))));
+        wait_for(events, "refused");
+        thread::scope(|scope| {
+            let running = scope.spawn(|| second.persist(&test, Test::MAX_TIME, &|| false));
+            wait_for(events, "refused");
+            drop(first);
+            running.join().unwrap().unwrap();
+        });
+    });
+    // What does not pass is not waited for.
+    let address = listener().local_addr().unwrap();
+    let ended = Client::of(address).persist(&Test::new(Kind::Stream, 1, SHORT), Test::MAX_TIME, &|| false);
+    assert!(matches!(ended, Err(Error::Connect { .. })), "{ended:?}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ pub enum Error {
     Interface(#[from] nic::Error),
     /// The peer cannot be reached or measured with.
     #[error(transparent)]
-    Peer(#[from] gauge::Error),
+    Peer(gauge::Error),
     /// What was measured would say nothing about the interface.
     #[error("{peer} is reached by {by}, not by {interface}: tune that, or name a peer behind {interface}")]
     OtherWay {
@@ -19,10 +19,35 @@ pub enum Error {
         /// The interface of the route.
         by: String,
     },
+    /// The peer could be measured with, and cannot any more, although the interface has the settings again that were
+    /// found.
+    #[error("{}, not within {seconds} s after the settings found were back: {reason}", lost(.after.as_ref()))]
+    Lost {
+        /// What was tried last; none: nothing but what was found.
+        after: Option<String>,
+        /// How long it was tried.
+        seconds: u64,
+        /// Why the last attempt failed.
+        reason: gauge::Error,
+    },
     /// The caller has said so.
     #[error("interrupted")]
     Interrupted,
     /// Not even the state that was found could be measured.
     #[error("nothing could be measured; give it more time")]
     Nothing,
+}
+
+impl From<gauge::Error> for Error {
+    fn from(error: gauge::Error) -> Self {
+        match error {
+            gauge::Error::Interrupted => Self::Interrupted,
+            error => Self::Peer(error),
+        }
+    }
+}
+
+fn lost(after: Option<&String>) -> String {
+    let since = after.map(|settings| format!(" since `{settings}` was tried")).unwrap_or_default();
+    format!("the peer cannot be measured with any more{since}")
 }

@@ -30,6 +30,10 @@ pub struct Options {
     pub sizes: Vec<usize>,
     /// As in [`Test::congestion`].
     pub congestion: Option<String>,
+    /// How long to wait for the link after a change, beyond what `time` allows if need be. A candidate that keeps it away
+    /// for half as long is left out; when it does not come back with what was found, the search ends.
+    /// [`gauge::LINK_RETURN`] is enough for every link.
+    pub patience: Duration,
 }
 
 /// What a search has to tell while it goes on.
@@ -137,7 +141,8 @@ pub fn candidates(found: &Interface) -> Vec<(String, Vec<String>)> {
 ///
 /// # Errors
 ///
-/// [`Error::Interrupted`] soon after `interrupted` is true; [`Error::Peer`], [`Error::Interface`].
+/// [`Error::Interrupted`] soon after `interrupted` is true, which is looked at about every 100 ms; [`Error::Lost`],
+/// [`Error::Peer`], [`Error::Interface`], [`Error::Nothing`].
 pub fn search(
     session: &mut Session<'_>,
     client: &mut Client,
@@ -160,6 +165,8 @@ pub fn search(
         goal: options.goal,
         tests,
         start: Instant::now(),
+        patience: options.patience,
+        changed: None,
     };
     tell(&Progress::Trying(search.candidates.iter().map(Candidate::name).collect()));
     // The rest is for the neighbours of the best.
@@ -170,6 +177,11 @@ pub fn search(
         is_decided
     };
     search.outcome(is_decided)
+}
+
+/// Whether it has nothing to do with what is set.
+fn is_of_all(error: &gauge::Error) -> bool {
+    matches!(error, gauge::Error::Interrupted | gauge::Error::Refused(_) | gauge::Error::Test(_))
 }
 
 /// Time for one test, so that there are enough rounds.
@@ -188,6 +200,9 @@ struct Search {
     goal: Goal,
     tests: Vec<Test>,
     start: Instant,
+    patience: Duration,
+    /// The last candidate that was set, without what was found.
+    changed: Option<usize>,
 }
 
 impl Search {
@@ -203,35 +218,23 @@ impl Search {
         while self.start.elapsed() < budget {
             let Some(number) = self.race.next() else { return Ok(true) };
             self.set(session, number)?;
-            let mut readings: Vec<Reading> = Vec::new();
-            let mut failed = None;
-            for test in &self.tests {
-                if interrupted() {
-                    return Err(Error::Interrupted);
-                }
-                match client.run(test) {
-                    Ok(reading) => readings.push(reading),
-                    Err(error) => {
-                        failed = Some(error);
-                        break;
-                    }
-                }
-            }
             let name = self.candidates[number].name();
-            if let Some(error) = failed {
-                if interrupted() {
-                    return Err(Error::Interrupted);
+            let readings = match self.measure(number, client, interrupted) {
+                Ok(readings) => readings,
+                Err(error) => {
+                    // What has worked with nothing changed and does not with these settings is their fault.
+                    if number == 0 || is_of_all(&error) {
+                        return Err(self.lost(error));
+                    }
+                    tell(&Progress::Failed { name, error: &error });
+                    self.race.fail(number);
+                    self.set(session, 0)?;
+                    // Others are not to be blamed for a link that is still coming back.
+                    let again = client.persist(&self.tests[0], self.patience, interrupted);
+                    again.map_err(|error| self.lost(error))?;
+                    continue;
                 }
-                // What has worked with nothing changed and does not with these settings is their fault.
-                if number == 0 || matches!(error, gauge::Error::Refused(_) | gauge::Error::Test(_)) {
-                    return Err(error.into());
-                }
-                tell(&Progress::Failed { name, error: &error });
-                self.race.fail(number);
-                self.set(session, 0)?;
-                *client = Client::connect(client.peer_addr())?;
-                continue;
-            }
+            };
             let figures = Figures::of(&readings);
             tell(&Progress::Measured { name, round: self.race.rounds(), figures: &figures });
             // Where too few ticks have passed there is no CPU time to compare.
@@ -243,8 +246,31 @@ impl Search {
         Ok(false)
     }
 
+    /// All tests with what is set. A candidate that keeps the link away has less time than what was found.
+    fn measure(
+        &self,
+        number: usize,
+        client: &mut Client,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Vec<Reading>, gauge::Error> {
+        let patience = if number == 0 { self.patience } else { self.patience / 2 };
+        self.tests.iter().map(|test| client.persist(test, patience, interrupted)).collect()
+    }
+
+    /// Why the search ends: what was found cannot be measured.
+    fn lost(&self, reason: gauge::Error) -> Error {
+        if !reason.is_passing() || matches!(reason, gauge::Error::Busy(_)) {
+            return reason.into();
+        }
+        let after = self.changed.map(|number| self.candidates[number].name());
+        Error::Lost { after, seconds: self.patience.as_secs(), reason }
+    }
+
     /// Brings the interface into the state of a candidate.
     fn set(&mut self, session: &mut Session<'_>, number: usize) -> Result<(), Error> {
+        if number != 0 {
+            self.changed = Some(number);
+        }
         let settings = candidate::settings(&self.found, &self.candidates[number], &self.candidates);
         let plan = Plan::new(&session.now()?, &settings)?;
         let report = session.apply(&plan)?;

@@ -2,19 +2,21 @@
 
 #![forbid(unsafe_code)]
 
+use std::cell::{Cell, RefCell};
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use gauge::{Client, Limits, Server, Stop};
+use gauge::{Client, Limits, Server};
 use nic::{Interface, Kernel, Session, Store, Terms};
 use seekwire_tune::{End, Error, Goal, Options, Outcome, Progress, check_way, search};
 use testbed::{Side, Testbed};
 
 /// A server at the far end, and a thread at the near one.
-fn with_server(test: impl FnOnce(SocketAddr, &Stop) + Send) {
+fn with_server(test: impl FnOnce(SocketAddr) + Send) {
     let testbed = match Testbed::new() {
         Ok(testbed) => testbed,
         // Past the test harness, which swallows what a test that passes has to say.
@@ -25,11 +27,10 @@ fn with_server(test: impl FnOnce(SocketAddr, &Stop) + Send) {
     let server = Server::new(listener, Limits::default()).unwrap();
     thread::scope(|scope| {
         let serving = scope.spawn(|| server.serve(|_| {}));
-        let stop = server.stop();
         let address = server.local_addr();
         let tested = testbed.end(Side::Near).run(|| {
             // A failure must not leave the server waiting.
-            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(address, &stop)))
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| test(address)))
         });
         server.stop().stop();
         serving.join().unwrap().unwrap();
@@ -40,7 +41,7 @@ fn with_server(test: impl FnOnce(SocketAddr, &Stop) + Send) {
 }
 
 fn options(goal: Goal, time: Duration) -> Options {
-    Options { goal, time, sizes: Vec::new(), congestion: None }
+    Options { goal, time, sizes: Vec::new(), congestion: None, patience: Duration::from_secs(60) }
 }
 
 /// A search with a session that holds; the interface before and after it.
@@ -65,7 +66,7 @@ fn hold(
 
 #[test]
 fn a_search_measures_everything_and_leaves_what_it_found() {
-    with_server(|address, _| {
+    with_server(|address| {
         for goal in Goal::ALL {
             let measured = AtomicUsize::new(0);
             let options = options(goal, Duration::from_secs(2));
@@ -98,35 +99,21 @@ fn a_search_measures_everything_and_leaves_what_it_found() {
 
 #[test]
 fn an_interrupted_search_leaves_what_it_found() {
-    with_server(|address, _| {
-        let asked = AtomicUsize::new(0);
+    with_server(|address| {
         let options = options(Goal::Latency, Duration::from_secs(30));
-        // In the middle of some candidate.
-        let interrupted = || asked.fetch_add(1, Ordering::Relaxed) > 8;
-        let (outcome, before, after) = hold(address, &options, &interrupted, &mut |_| {});
-        assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
-        assert_eq!(before, after);
-    });
-}
-
-#[test]
-fn a_peer_that_goes_ends_the_search_and_what_was_found_comes_back() {
-    with_server(|address, stop| {
-        let options = options(Goal::Throughput, Duration::from_secs(30));
-        // The last one of the second round is what was found.
-        let (mut measured, mut last) = (0, usize::MAX);
-        let (outcome, before, after) = hold(address, &options, &|| false, &mut |progress| {
-            match progress {
-                Progress::Trying(names) => last = 2 * names.len() - 1,
-                Progress::Measured { .. } => measured += 1,
-                Progress::Failed { .. } => {}
-            }
-            if measured == last {
-                stop.stop();
+        // In the middle of a test of some candidate: it has two of them.
+        let [measured, asked] = [AtomicUsize::new(0), AtomicUsize::new(0)];
+        let interrupted = || {
+            let is_far = measured.load(Ordering::Relaxed) == 3;
+            is_far && asked.fetch_add(1, Ordering::Relaxed) > 12
+        };
+        let (outcome, before, after) = hold(address, &options, &interrupted, &mut |progress| {
+            if let Progress::Measured { .. } = progress {
+                measured.fetch_add(1, Ordering::Relaxed);
             }
         });
-        assert!(matches!(outcome, Err(Error::Peer(_))), "{outcome:?}");
-        assert_eq!((before, measured), (after, last));
+        assert!(matches!(outcome, Err(Error::Interrupted)), "{outcome:?}");
+        assert_eq!((before, measured.into_inner()), (after, 3));
     });
 }
 
@@ -144,43 +131,198 @@ fn serve(testbed: &Testbed, port: u16) -> (SocketAddr, impl FnOnce()) {
     (address, end)
 }
 
-#[test]
-fn a_candidate_that_cannot_be_measured_is_left_out() {
+/// A search with a server that `progress` can end and start again.
+fn with_restarts(
+    options: &Options,
+    progress: &mut (dyn FnMut(&Progress<'_>, &mut dyn FnMut(), &mut dyn FnMut()) + Send),
+) -> Option<(Result<Outcome, Error>, Interface, Interface)> {
     let testbed = match Testbed::new() {
         Ok(testbed) => testbed,
-        Err(error) => return drop(writeln!(std::io::stderr(), "not run: {error}")),
+        Err(error) => {
+            let _ = writeln!(std::io::stderr(), "not run: {error}");
+            return None;
+        }
     };
-    let near = testbed.end(Side::Near);
-    near.run(|| {
+    let searched = testbed.end(Side::Near).run(|| {
         let (address, end) = serve(&testbed, 0);
-        let mut end: Option<Box<dyn FnOnce()>> = Some(Box::new(end));
+        let server: RefCell<Option<Box<dyn FnOnce()>>> = RefCell::new(Some(Box::new(end)));
+        let mut end = || server.take().unwrap()();
+        let mut start = || *server.borrow_mut() = Some(Box::new(serve(&testbed, address.port()).1));
+        let searched = hold(address, options, &|| false, &mut |told| progress(told, &mut end, &mut start));
+        if let Some(end) = server.take() {
+            end();
+        }
+        searched
+    });
+    Some(searched.unwrap())
+}
+
+#[test]
+fn a_candidate_that_cannot_be_measured_is_left_out() {
+    let (mut measured, mut failed) = (0, Vec::new());
+    let options = options(Goal::Latency, Duration::from_secs(3));
+    let searched = with_restarts(&options, &mut |progress, end, start| match progress {
+        Progress::Measured { .. } => {
+            measured += 1;
+            if measured == 2 {
+                // As if the peer were out of reach with what is set next.
+                end();
+            }
+        }
+        Progress::Failed { name, .. } => {
+            failed.push(name.clone());
+            start();
+        }
+        Progress::Trying(_) => {}
+    });
+    let Some((outcome, before, after)) = searched else { return };
+    let outcome = outcome.unwrap();
+    assert_eq!(before, after);
+    assert_eq!(failed, [outcome.candidates[2].name.clone()]);
+    assert!(outcome.candidates[2].end == End::Failed && outcome.candidates[2].rounds == 0, "{outcome:?}");
+    assert!(outcome.candidates[3].rounds > 0 && outcome.recommended != 2, "{outcome:?}");
+}
+
+#[test]
+fn a_connection_that_a_change_breaks_is_made_again() {
+    let mut measured = 0;
+    let options = options(Goal::Latency, Duration::from_secs(3));
+    let searched = with_restarts(&options, &mut |progress, end, start| {
+        if let Progress::Measured { .. } = progress {
+            measured += 1;
+            if measured == 2 {
+                end();
+                start();
+            }
+        }
+    });
+    let Some((outcome, before, after)) = searched else { return };
+    let outcome = outcome.unwrap();
+    assert_eq!(before, after);
+    assert!(outcome.candidates.iter().all(|tried| tried.end != End::Failed), "{outcome:?}");
+}
+
+#[test]
+fn a_peer_that_goes_ends_the_search_and_what_was_found_comes_back() {
+    let options = options(Goal::Throughput, Duration::from_secs(30));
+    // The last one of the second round is what was found.
+    let (mut measured, mut last) = (0, usize::MAX);
+    let searched = with_restarts(&options, &mut |progress, end, _| {
+        match progress {
+            Progress::Trying(names) => last = 2 * names.len() - 1,
+            Progress::Measured { .. } => measured += 1,
+            Progress::Failed { .. } => {}
+        }
+        if measured == last {
+            end();
+        }
+    });
+    let Some((outcome, before, after)) = searched else { return };
+    assert!(matches!(outcome, Err(Error::Peer(_))), "{outcome:?}");
+    assert_eq!((before, measured), (after, last));
+}
+
+/// Takes the link of the near end away, or gives it back.
+fn link(state: &str) {
+    let mut ip = Command::new("ip");
+    assert!(ip.args(["link", "set", "near", state]).status().unwrap().success());
+}
+
+#[test]
+fn a_link_that_comes_back_is_waited_for() {
+    with_server(|address| {
+        let options = options(Goal::Latency, Duration::from_secs(16));
+        // Who waits asks ten times a second: it comes back after the first attempt has failed.
+        let asked = Cell::new(None);
+        let interrupted = || {
+            let count = asked.get().map(|count| count + 1);
+            asked.set(count.filter(|count| *count < 130));
+            if count == Some(130) {
+                link("up");
+            }
+            false
+        };
+        let (mut measured, mut failed) = (0, 0);
+        let (outcome, before, after) =
+            hold(address, &options, &interrupted, &mut |progress| match progress {
+                Progress::Measured { .. } => {
+                    measured += 1;
+                    if measured == 2 {
+                        link("down");
+                        asked.set(Some(0));
+                    }
+                }
+                Progress::Failed { .. } => failed += 1,
+                Progress::Trying(_) => {}
+            });
+        let outcome = outcome.unwrap();
+        assert_eq!((before, failed), (after, 0));
+        assert!(outcome.candidates[2].rounds > 0, "{outcome:?}");
+    });
+}
+
+#[test]
+fn a_candidate_that_keeps_the_link_away_is_left_out_alone() {
+    with_server(|address| {
+        let options =
+            Options { patience: Duration::from_secs(4), ..options(Goal::Latency, Duration::from_secs(16)) };
+        let asked = Cell::new(None);
+        let interrupted = || {
+            let count = asked.get().map(|count| count + 1);
+            asked.set(count.filter(|count| *count < 10));
+            if count == Some(10) {
+                link("up");
+            }
+            false
+        };
         let (mut measured, mut failed) = (0, Vec::new());
-        let options = options(Goal::Latency, Duration::from_secs(3));
+        let (outcome, before, after) =
+            hold(address, &options, &interrupted, &mut |progress| match progress {
+                Progress::Measured { .. } => {
+                    measured += 1;
+                    if measured == 2 {
+                        link("down");
+                    }
+                }
+                Progress::Failed { name, .. } => {
+                    failed.push(name.clone());
+                    // It is still away for a while.
+                    asked.set(Some(0));
+                }
+                Progress::Trying(_) => {}
+            });
+        let outcome = outcome.unwrap();
+        assert_eq!(before, after);
+        assert_eq!(failed, [outcome.candidates[2].name.clone()]);
+        assert!(outcome.candidates[3].rounds > 0, "{outcome:?}");
+    });
+}
+
+#[test]
+fn a_link_that_stays_away_ends_the_search_and_what_was_found_comes_back() {
+    with_server(|address| {
+        let options =
+            Options { patience: Duration::from_secs(1), ..options(Goal::Latency, Duration::from_secs(30)) };
+        let (mut measured, mut names) = (0, Vec::new());
         let (outcome, before, after) = hold(address, &options, &|| false, &mut |progress| match progress {
             Progress::Measured { .. } => {
                 measured += 1;
                 if measured == 2 {
-                    // As if the connections did not survive what is set next.
-                    end.take().unwrap()();
-                    end = Some(Box::new(serve(&testbed, address.port()).1));
+                    link("down");
                 }
             }
-            Progress::Failed { name, .. } => failed.push(name.clone()),
-            Progress::Trying(_) => {}
+            Progress::Failed { .. } => {}
+            Progress::Trying(all) => names.clone_from(all),
         });
-        end.take().unwrap()();
-        let outcome = outcome.unwrap();
-        assert_eq!(before, after);
-        assert_eq!(failed, [outcome.candidates[2].name.clone()]);
-        assert!(outcome.candidates[2].end == End::Failed && outcome.candidates[2].rounds == 0, "{outcome:?}");
-        assert!(outcome.candidates[3].rounds > 0 && outcome.recommended != 2, "{outcome:?}");
-    })
-    .unwrap();
+        let error = outcome.unwrap_err();
+        assert!(matches!(&error, Error::Lost { after: Some(after), .. } if *after == names[2]), "{error}");
+        assert_eq!(before.features, after.features);
+    });
 }
 
 #[test]
 fn a_peer_behind_another_interface_is_refused() {
-    with_server(|address, _| {
+    with_server(|address| {
         let mut kernel = Kernel::open().unwrap();
         check_way(&mut kernel, "near", address.ip()).unwrap();
         let error = check_way(&mut kernel, "near", "127.0.0.1".parse().unwrap()).unwrap_err();

@@ -170,7 +170,8 @@ pub(crate) struct NicRestore {
 /// told, it says so.
 ///
 /// The settings found are put back at the end, at ^C, SIGTERM and SIGHUP, and if it fails; as with `seekwire nic
-/// apply` if it is killed. --apply sets what is recommended, until `seekwire nic restore`. What makes it last beyond a
+/// apply` if it is killed. A link that a change of settings resets is waited for, up to 40 seconds; a candidate that keeps
+/// it away for more than 20 is left out. --apply sets what is recommended, until `seekwire nic restore`. What makes it last beyond a
 /// restart of the host is printed, or written to a file, but never installed.
 ///
 /// Both hosts should be as busy as they usually are, and the link too. Traffic of others is disturbed for the time.

@@ -42,6 +42,7 @@ pub(super) fn tune(options: &NicTune) -> Result<ExitCode> {
         time: Duration::from_secs(options.time),
         sizes: options.sizes.clone(),
         congestion: options.congestion.clone(),
+        patience: gauge::LINK_RETURN,
     };
     let searched =
         tune::search(&mut session, &mut client, &search, &|| interrupt.has_come(), &mut |progress| {
@@ -60,7 +61,11 @@ pub(super) fn tune(options: &NicTune) -> Result<ExitCode> {
         eprintln!("seekwire: interrupted{state}");
         return Ok(status);
     }
-    let outcome = searched?;
+    let outcome = match searched {
+        // What it says may be that the link was lost: then this is the next question.
+        Err(error) if missing.is_none() => bail!("{error}; {name} is as it was found"),
+        searched => searched?,
+    };
 
     let applied = match (options.apply, outcome.recommended) {
         (true, 1..) => Some(apply(&mut kernel, &store, options, &outcome)?),

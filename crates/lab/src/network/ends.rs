@@ -18,8 +18,8 @@ use super::{Done, Measured, Order};
 use crate::experiment::Context;
 use crate::launch::{Error, Mode, Program, Running};
 
-/// More than any test takes.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// More than any test takes, after the link has come back.
+const PATIENCE: Duration = Duration::from_secs(120).saturating_add(gauge::LINK_RETURN);
 
 /// Which server a test is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use testbed::{End, Side, Testbed};
 
 use super::Options;
 use super::step::Step;
-use crate::launch::interrupt::Obligation;
+use crate::launch::interrupt::{self, Obligation};
 
 /// The congestion control of programs that choose none, in namespaces of ours: BBR's pacing timers would be measured
 /// instead of the interface.
@@ -61,7 +61,7 @@ impl Hosts<'_> {
     fn with_peer<T>(peer: &str, options: &Options, work: impl FnOnce(&Hosts<'_>) -> Result<T>) -> Result<T> {
         let address = resolve(peer)?;
         // Before anything is changed.
-        gauge::Client::connect(address)
+        gauge::Client::connect_unless(address, &|| interrupt::check().is_err())
             .with_context(|| format!("--peer {peer}: is `seekwire nic serve` running there?"))?;
         let mut kernel = Kernel::open()?;
         let interface = match &options.interface {

@@ -40,8 +40,9 @@ pub(super) fn drive(orders: impl BufRead, reports: &mut impl Write) -> Result<()
 }
 
 fn run(order: &Order) -> Result<Measured, gauge::Error> {
-    // A connection for each test: a server does not wait for long pauses to end.
-    let reading = Client::connect(order.server)?.run(&order.test)?;
+    // A connection for each test: a server does not wait for long pauses to end. The interface has perhaps been changed
+    // just now, and its link is still to come back. ^C kills this process.
+    let reading = Client::of(order.server).persist(&order.test, gauge::LINK_RETURN, &|| false)?;
     let quantile = |quantile: f64| {
         let histogram = reading.histogram.as_ref();
         histogram.map(|histogram| histogram.value_at_quantile(quantile) as f64 / 1e3)
@@ -54,4 +55,46 @@ fn run(order: &Order) -> Result<Measured, gauge::Error> {
         local: reading.local,
         remote: reading.remote,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::thread;
+    use std::time::Duration;
+
+    use gauge::{Event, Kind, Test};
+
+    use super::*;
+
+    #[test]
+    fn a_server_that_is_busy_is_waited_for() {
+        let server = Server::bind("127.0.0.1:0").unwrap();
+        let address = server.local_addr();
+        let (sender, events) = channel();
+        let tell = |event: Event<'_>| drop(sender.send(format!("{event:?}")));
+        let test = Test::new(Kind::Stream, 1000, Duration::from_millis(10));
+        let order = serde_json::to_string(&Order { turn: 1, server: address, test }).unwrap();
+        let mut reports = Vec::new();
+        thread::scope(|scope| {
+            let serving = scope.spawn(|| server.serve(&tell));
+            let wait_for = |name: &str| assert!(events.iter().any(|event| event.starts_with(name)));
+            let (leave, left) = channel::<()>();
+            let first = scope.spawn(move || {
+                let interrupted = || left.try_recv().is_ok();
+                let test = Test::new(Kind::Stream, 1000, Test::MAX_TIME);
+                Client::of(address).run_unless(&test, &interrupted)
+            });
+            wait_for("Begun");
+            let second = scope.spawn(|| drive(order.as_bytes(), &mut reports));
+            wait_for("Refused");
+            leave.send(()).unwrap();
+            second.join().unwrap().unwrap();
+            assert!(matches!(first.join().unwrap(), Err(gauge::Error::Interrupted)));
+            server.stop().stop();
+            serving.join().unwrap().unwrap();
+        });
+        let done: Done = serde_json::from_slice(&reports).unwrap();
+        assert!(done.outcome.unwrap().bytes > 0);
+    }
 }

@@ -1,0 +1,61 @@
+//! A data connection on its way from the thread that has accepted it to the one that waits for it.
+
+use std::io::{self, ErrorKind};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::Errno;
+
+use crate::error::Error;
+use crate::server::Open;
+use crate::socket::PATIENCE;
+
+/// Where one connection is handed over.
+pub(crate) struct Handover {
+    connection: Mutex<Option<Open>>,
+    came: OwnedFd,
+}
+
+impl Handover {
+    pub(crate) fn new() -> io::Result<Self> {
+        let came = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { connection: Mutex::new(None), came })
+    }
+
+    /// Who has given up waiting drops it.
+    pub(crate) fn give(&self, connection: Open) {
+        *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
+        // It fails only where it has been said 2^64 times.
+        let _ = rustix::io::write(&self.came, &1u64.to_ne_bytes());
+    }
+
+    /// Waits for it as long as the client is there, whose control connection has nothing to say meanwhile.
+    pub(crate) fn take(&self, control: &TcpStream) -> Result<Open, Error> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = Timespec::try_from(left).unwrap_or_default();
+            let ended = PollFlags::IN | PollFlags::RDHUP;
+            let mut fds = [PollFd::new(&self.came, PollFlags::IN), PollFd::new(control, ended)];
+            match poll(&mut fds, Some(&timeout)) {
+                Ok(0) => return Err(Error::Silent(PATIENCE.as_secs())),
+                Ok(_) => {}
+                Err(Errno::INTR) => continue,
+                Err(errno) => return Err(Error::host("cannot wait for a connection")(errno.into())),
+            }
+            if let Some(connection) = self.connection.lock().unwrap_or_else(PoisonError::into_inner).take() {
+                return Ok(connection);
+            }
+            return Err(match control.peek(&mut [0]) {
+                Ok(0) => io::Error::from(ErrorKind::UnexpectedEof).into(),
+                Ok(_) => {
+                    Error::Protocol("it asks for something else before its connection has come".to_owned())
+                }
+                Err(error) => error.into(),
+            });
+        }
+    }
+}

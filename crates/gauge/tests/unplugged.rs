@@ -1,0 +1,50 @@
+//! A client whose link is gone, so that nothing tells the server that it is.
+
+#![forbid(unsafe_code)]
+
+use std::io::Write;
+use std::net::TcpListener;
+use std::process::Command;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
+
+use seekwire_gauge::{Client, Error, Event, Kind, Limits, Server, Test};
+use testbed::{Side, Testbed};
+
+#[test]
+fn a_client_without_a_link_is_noticed_long_before_its_test_is_over() {
+    let testbed = match Testbed::new() {
+        Ok(testbed) => testbed,
+        // Past the test harness, which swallows what a test that passes has to say.
+        Err(error) => return drop(writeln!(std::io::stderr(), "not run: {error}")),
+    };
+    let [near, far] = [Side::Near, Side::Far].map(|side| testbed.end(side));
+    let listener = far.run(|| TcpListener::bind((far.address(), 0))).unwrap().unwrap();
+    let server = Server::new(listener, Limits::default()).unwrap();
+    let (sender, events) = channel();
+    thread::scope(|scope| {
+        let serving = scope.spawn(|| {
+            server.serve(|event| {
+                let _ = sender.send(matches!(event, Event::Begun { .. }));
+            })
+        });
+        let first = scope.spawn(|| {
+            let test = Test::new(Kind::RequestResponse, 100, Test::MAX_TIME);
+            near.run(|| Client::of(server.local_addr()).run(&test)).unwrap()
+        });
+        assert!(events.recv().unwrap());
+        let mut unplug = Command::new("ip");
+        unplug.args(["link", "set", "near", "down"]);
+        assert!(near.run(|| unplug.status()).unwrap().unwrap().success());
+        // A neighbour of the server's, who would have to wait for a minute and a half else.
+        let second = far.run(|| {
+            let test = Test::new(Kind::Stream, 100, Duration::from_millis(10));
+            Client::of(server.local_addr()).persist(&test, Duration::from_secs(40), &|| false)
+        });
+        server.stop().stop();
+        serving.join().unwrap().unwrap();
+        assert!(matches!(first.join().unwrap(), Err(Error::Gone(_) | Error::Silent(_))));
+        second.unwrap().unwrap();
+    });
+}
