@@ -137,19 +137,27 @@ fn with_a_peer_only_the_interface_here_is_set_and_it_is_put_back() {
         let why = result["parameters"]["weak receiver"].as_str().unwrap();
         assert!(why.contains("not measured"), "{why}");
 
-        // ^C in the middle.
-        let mut running = command(out.path(), &["--peer", &address]).stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(running.stderr.take().unwrap()).lines().map(Result::unwrap);
-        assert!(lines.any(|line| line.contains("round 1/")), "it ended early");
-        kill_process(Pid::from_child(&running), Signal::INT).unwrap();
-        let rest: Vec<String> = lines.collect();
-        assert_eq!(running.wait().unwrap().code(), Some(1), "{rest:?}");
-        assert!(rest.last().unwrap().contains("interrupted"), "{rest:?}");
-        assert_eq!(near(), before);
+        // ^C and ^\ in the middle.
+        for signal in [Signal::INT, Signal::QUIT] {
+            let mut running =
+                command(out.path(), &["--peer", &address]).stderr(Stdio::piped()).spawn().unwrap();
+            let mut lines = BufReader::new(running.stderr.take().unwrap()).lines().map(Result::unwrap);
+            assert!(lines.any(|line| line.contains("round 1/")), "it ended early");
+            kill_process(Pid::from_child(&running), signal).unwrap();
+            let rest: Vec<String> = lines.collect();
+            assert_eq!(running.wait().unwrap().code(), Some(1), "{rest:?}");
+            assert!(rest.last().unwrap().contains("interrupted"), "{rest:?}");
+            assert_eq!(near(), before, "{signal:?}");
+        }
         // The server is free again, not just when the test would have been over.
         let test = Test::new(Kind::Stream, 1000, Duration::from_millis(10));
         let mut client = Client::of(address.parse().unwrap());
         client.persist(&test, Duration::from_secs(9), &|| false).unwrap();
+
+        // What is measured would have nothing to do with that interface.
+        let output = command(out.path(), &["--peer", &address, "--iface", "lo"]).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && errors.contains("reached by near, not by lo"), "{errors}");
 
         testbed.end(Side::Near).add_default_route().unwrap();
         let output = command(out.path(), &["--peer", &address]).output().unwrap();
