@@ -59,15 +59,11 @@ impl Hosts<'_> {
     }
 
     fn with_peer<T>(peer: &str, options: &Options, work: impl FnOnce(&Hosts<'_>) -> Result<T>) -> Result<T> {
-        let address = resolve(peer)?;
+        let mut kernel = Kernel::open()?;
+        let (interface, address) = find_way(&mut kernel, peer, options.interface.as_deref())?;
         // Before anything is changed.
         gauge::Client::connect_unless(address, &|| interrupt::check().is_err())
             .with_context(|| format!("--peer {peer}: is `seekwire nic serve` running there?"))?;
-        let mut kernel = Kernel::open()?;
-        let interface = match &options.interface {
-            Some(interface) => interface.clone(),
-            None => interface_to(&mut kernel, address)?,
-        };
         let store = Store::default();
         let terms = Terms { hold: true, default_route: options.default_route };
         let _obligation = Obligation::new();
@@ -139,17 +135,41 @@ fn apply(session: &mut Session<'_>, interface: &str, step: Step) -> Result<()> {
     bail!("{interface} does not do \"{}\": {}", step.name(), reasons.join("; "))
 }
 
-/// `HOST` or `HOST:PORT`.
-fn resolve(peer: &str) -> Result<SocketAddr> {
-    let found = peer.to_socket_addrs().or_else(|_| (peer, gauge::PORT).to_socket_addrs());
-    let found = found.with_context(|| format!("--peer {peer}: no such host"))?.next();
-    found.ok_or_else(|| anyhow!("--peer {peer}: it has no address"))
+/// The interface that is to be set, and the first address of the peer that is behind it; where none is named, the
+/// first one through which the peer is reached.
+fn find_way(kernel: &mut Kernel, peer: &str, interface: Option<&str>) -> Result<(String, SocketAddr)> {
+    let Some(interface) = interface else {
+        let address = resolve(peer)?[0];
+        let found = kernel.interfaces_towards(address.ip())?.into_iter().next();
+        let unknown = || format!("cannot tell which interface leads to {address}; name it with --iface");
+        return Ok((found.with_context(unknown)?, address));
+    };
+    // It may go by another name.
+    let interface = kernel.interface(interface)?.name;
+    Ok((interface.clone(), behind(kernel, &interface, peer)?))
 }
 
-/// The first interface through which `address` is reached.
-fn interface_to(kernel: &mut Kernel, address: SocketAddr) -> Result<String> {
-    let found = kernel.interfaces_towards(address.ip())?.into_iter().next();
-    found.with_context(|| format!("cannot tell which interface leads to {address}; name it with --iface"))
+/// The first address of `peer` that packets leave to by `interface`: settings of another one would not matter.
+fn behind(kernel: &mut Kernel, interface: &str, peer: &str) -> Result<SocketAddr> {
+    let mut failure = None;
+    for address in resolve(peer)? {
+        match kernel.check_way(interface, address.ip()) {
+            Ok(()) => return Ok(address),
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    Err(failure.map_or_else(|| no_address(peer), Into::into))
+}
+
+/// The addresses of `HOST` or `HOST:PORT`, one at least.
+fn resolve(peer: &str) -> Result<Vec<SocketAddr>> {
+    let found = peer.to_socket_addrs().or_else(|_| (peer, gauge::PORT).to_socket_addrs());
+    let found: Vec<_> = found.with_context(|| format!("--peer {peer}: no such host"))?.collect();
+    if found.is_empty() { Err(no_address(peer)) } else { Ok(found) }
+}
+
+fn no_address(peer: &str) -> anyhow::Error {
+    anyhow!("--peer {peer}: it has no address")
 }
 
 #[cfg(test)]
@@ -158,9 +178,9 @@ mod tests {
 
     #[test]
     fn the_port_may_be_left_out() {
-        assert_eq!(resolve("127.0.0.1").unwrap(), SocketAddr::from(([127, 0, 0, 1], gauge::PORT)));
-        assert_eq!(resolve("127.0.0.1:80").unwrap(), SocketAddr::from(([127, 0, 0, 1], 80)));
-        assert_eq!(resolve("[::1]:80").unwrap(), "[::1]:80".parse().unwrap());
+        assert_eq!(resolve("127.0.0.1").unwrap(), [SocketAddr::from(([127, 0, 0, 1], gauge::PORT))]);
+        assert_eq!(resolve("127.0.0.1:80").unwrap(), [SocketAddr::from(([127, 0, 0, 1], 80))]);
+        assert_eq!(resolve("[::1]:80").unwrap(), ["[::1]:80".parse().unwrap()]);
         let error = resolve("no such host.invalid").unwrap_err().to_string();
         assert!(error.contains("--peer"), "{error}");
     }
