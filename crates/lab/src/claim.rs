@@ -8,9 +8,6 @@ use crate::plot::Figure;
 use crate::stats::{self, FEWEST_ROUNDS};
 use crate::text;
 
-/// The 97.5 % quantile of the normal distribution.
-const NORMAL: f64 = 1.96;
-
 /// A statement that an experiment can support or not.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim {
@@ -202,8 +199,8 @@ impl Verdict {
 }
 
 impl Estimate {
-    /// A row's ratio to the baseline of its experiment: bootstrap over rounds. Percentiles of a bootstrap are too
-    /// narrow for few rounds, so it is expanded (Hesterberg, "What teachers should know about the bootstrap", 2015).
+    /// A row's ratio to the baseline of its experiment: bootstrap over rounds, [widened](stats::Ratio::widened) for few
+    /// of them.
     ///
     /// # Errors
     ///
@@ -217,13 +214,7 @@ impl Estimate {
             None if ratio.has_interval() => readings,
             None => readings.min(1),
         };
-        let value = ratio.value;
-        let expanded = match rounds {
-            ..FEWEST_ROUNDS => 1.0,
-            _ => (rounds as f64 / (rounds - 1) as f64).sqrt() * stats::student_t(rounds - 1) / NORMAL,
-        };
-        // A ratio and its inverse are to have the same interval.
-        let [low, high] = [ratio.low, ratio.high].map(|end| value * (end / value).powf(expanded));
+        let stats::Ratio { value, low, high, .. } = ratio.widened(rounds);
         Self { value, low, high, rounds }.checked()
     }
 
