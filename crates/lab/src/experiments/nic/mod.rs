@@ -150,11 +150,11 @@ fn measure(context: &Context<'_>, options: &Options, ends: &Ends<'_, '_>) -> Res
     let rounds = context.rounds(3, 5);
     let milliseconds = Duration::from_millis;
     let times = Times {
-        latency: milliseconds(context.pick(50, 200)),
-        link: milliseconds(context.pick(80, 200)),
-        light: milliseconds(context.pick(150, 700)),
-        weak: milliseconds(context.pick(80, 300)),
-        slow: milliseconds(context.pick(80, 250)),
+        latency: milliseconds(context.pick(40, 200)),
+        link: milliseconds(context.pick(60, 200)),
+        light: milliseconds(context.pick(120, 700)),
+        weak: milliseconds(context.pick(60, 300)),
+        slow: milliseconds(context.pick(50, 250)),
     };
     let sizes: &[u64] = context.pick(&QUICK_SIZES, &SIZES);
     let mut settings = vec![Setting::Latency, Setting::Link];
