@@ -21,7 +21,7 @@ release = $(CARGO_TARGET_DIR)/release
 version = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 
 # The messaging programs of the laboratory over libzmq are built where that is installed. Nothing else needs it.
-zeromq = $(shell pkg-config --exists 'libzmq >= 4.1' 2>/dev/null && echo yes)
+zeromq = $(shell scripts/libzmq && echo yes)
 
 .DEFAULT_GOAL := build
 .PHONY: help build demo lab report test lint loom miri fuzz kernel kernel-lab kernel-kasan man install uninstall clean

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{library_directory, seekwire};
+use crate::harness::{Mode, Stage, library_directory, seekwire};
 
 /// Runs an experiment and returns what it found, and what it printed.
 fn run(name: &str) -> (Value, String) {
@@ -43,75 +43,111 @@ fn ring_was_used(row: &Value) {
     }
 }
 
-#[test]
-fn libzmq_is_measured_over_everything_that_it_has_and_on_the_ring() {
-    let (result, printed) = run("zeromq");
-    let testbed = testbed::Testbed::new();
-    let may_be_missing =
-        |row: &Value| testbed.is_err() && row["variant"].as_str().unwrap_or("").contains("veth");
-    let name = |row: &Value| row["metric"].as_str().expect("a metric").to_owned();
-    for row in rows(&result).filter(|row| !may_be_missing(row)) {
-        // A short test may be over before /proc/stat has counted a tick of any processor.
-        let rounds = result["parameters"]["rounds"].as_u64().expect("a number");
-        let least = if name(row).starts_with("CPU load") { 1 } else { rounds };
-        let counted = row["spread"]["n"].as_u64().expect("a number");
-        assert!(row["error"].is_null() && (least..=rounds).contains(&counted), "{row}");
-        ring_was_used(row);
-    }
-    let ways = ["tcp://", "tcp:// on the ring", "ipc://", "inproc://", "Mailbox, TCP", "Mailbox, ring"];
-    let cable = ["veth, everything off", "veth, checksums", "veth, + TSO, GSO, SG", "veth, + GRO"];
-    for way in ways.into_iter().chain(cable.into_iter().filter(|_| testbed.is_ok())) {
-        for (kind, metric) in [("request/reply", "one-way latency"), ("push/pull", "message rate")] {
-            for size in ["1 B", "1 KiB", "64 KiB"] {
-                let case = format!("{kind}, {size}");
-                let is_there = |metric: &str| {
-                    rows(&result)
-                        .any(|row| row["case"] == *case && row["variant"] == way && name(row) == metric)
-                };
-                assert!(is_there(metric), "{way}: {metric} of {case} is missing");
-                // Of processes, by end where these are two, and of the machine.
-                for part in ["user", "system"] {
-                    for ends in ["both ends", "the sender", "the receiver"] {
-                        let one_process = way == "inproc://" && ends != "both ends";
-                        let metric = format!("CPU of {ends}, {part}");
-                        assert_eq!(is_there(&metric), !one_process, "{way}: {metric} of {case}");
+mod with_libzmq {
+    use super::*;
+
+    #[test]
+    fn libzmq_is_measured_over_everything_that_it_has_and_on_the_ring() {
+        let (result, printed) = run("zeromq");
+        let testbed = testbed::Testbed::new();
+        let may_be_missing =
+            |row: &Value| testbed.is_err() && row["variant"].as_str().unwrap_or("").contains("veth");
+        let name = |row: &Value| row["metric"].as_str().expect("a metric").to_owned();
+        for row in rows(&result).filter(|row| !may_be_missing(row)) {
+            // A short test may be over before /proc/stat has counted a tick of any processor.
+            let rounds = result["parameters"]["rounds"].as_u64().expect("a number");
+            let least = if name(row).starts_with("CPU load") { 1 } else { rounds };
+            let counted = row["spread"]["n"].as_u64().expect("a number");
+            assert!(row["error"].is_null() && (least..=rounds).contains(&counted), "{row}");
+            ring_was_used(row);
+        }
+        let ways = ["tcp://", "tcp:// on the ring", "ipc://", "inproc://", "Mailbox, TCP", "Mailbox, ring"];
+        let cable = ["veth, everything off", "veth, checksums", "veth, + TSO, GSO, SG", "veth, + GRO"];
+        for way in ways.into_iter().chain(cable.into_iter().filter(|_| testbed.is_ok())) {
+            for (kind, metric) in [("request/reply", "one-way latency"), ("push/pull", "message rate")] {
+                for size in ["1 B", "1 KiB", "64 KiB"] {
+                    let case = format!("{kind}, {size}");
+                    let is_there = |metric: &str| {
+                        rows(&result)
+                            .any(|row| row["case"] == *case && row["variant"] == way && name(row) == metric)
+                    };
+                    assert!(is_there(metric), "{way}: {metric} of {case} is missing");
+                    // Of processes, by end where these are two, and of the machine.
+                    for part in ["user", "system"] {
+                        for ends in ["both ends", "the sender", "the receiver"] {
+                            let one_process = way == "inproc://" && ends != "both ends";
+                            let metric = format!("CPU of {ends}, {part}");
+                            assert_eq!(is_there(&metric), !one_process, "{way}: {metric} of {case}");
+                        }
                     }
-                }
-                for part in ["user", "system", "softirq"] {
-                    assert!(is_there(&format!("CPU load, {part}")), "{way}: {part} of {case} is missing");
+                    for part in ["user", "system", "softirq"] {
+                        assert!(is_there(&format!("CPU load, {part}")), "{way}: {part} of {case} is missing");
+                    }
                 }
             }
         }
+        has_keys(&result, &printed, &["ring_vs_tcp_latency", "ring_vs_tcp_rate_1k", "ring_vs_ipc_rate_1k"]);
+        if testbed.is_ok() {
+            has_keys(&result, &printed, &["offload_latency_ratio_64k", "offload_throughput_ratio_64k"]);
+            let tables = result["tables"].as_array().expect("tables");
+            let titled = |title: &str| {
+                tables.iter().find(|table| table["title"].as_str().unwrap_or("").contains(title))
+            };
+            let latency = titled("graph 4.1.2").expect("a table");
+            let last = latency["rows"].as_array().and_then(|rows| rows.last()).expect("rows");
+            assert_eq!((&last[5], &last[6]), (&1012.7.into(), &715.33.into()), "{last:?}");
+            let parts = titled("Two hosts: CPU load of both ends by part, PUSH/PULL").expect("a table");
+            let mut cells =
+                parts["rows"].as_array().expect("rows").iter().flat_map(|row| row.as_array().expect("cells"));
+            assert!(cells.any(|cell| cell.as_str().is_some_and(|sum| sum.contains(" + "))), "{parts}");
+        }
     }
-    has_keys(&result, &printed, &["ring_vs_tcp_latency", "ring_vs_tcp_rate_1k", "ring_vs_ipc_rate_1k"]);
-    if testbed.is_ok() {
-        has_keys(&result, &printed, &["offload_latency_ratio_64k", "offload_throughput_ratio_64k"]);
-        let tables = result["tables"].as_array().expect("tables");
-        let titled =
-            |title: &str| tables.iter().find(|table| table["title"].as_str().unwrap_or("").contains(title));
-        let latency = titled("graph 4.1.2").expect("a table");
-        let last = latency["rows"].as_array().and_then(|rows| rows.last()).expect("rows");
-        assert_eq!((&last[5], &last[6]), (&1012.7.into(), &715.33.into()), "{last:?}");
-        let parts = titled("Two hosts: CPU load of both ends by part, PUSH/PULL").expect("a table");
-        let mut cells =
-            parts["rows"].as_array().expect("rows").iter().flat_map(|row| row.as_array().expect("cells"));
-        assert!(cells.any(|cell| cell.as_str().is_some_and(|sum| sum.contains(" + "))), "{parts}");
+
+    #[test]
+    fn models_of_messaging_keep_their_promises_over_both_libraries() {
+        let (result, printed) = run("models");
+        let mut cases = std::collections::BTreeSet::new();
+        for row in rows(&result) {
+            assert!(row["error"].is_null() && row["spread"]["n"] == result["parameters"]["rounds"], "{row}");
+            ring_was_used(row);
+            cases
+                .insert((row["case"].as_str().expect("a case"), row["variant"].as_str().expect("a variant")));
+        }
+        assert_eq!(cases.len(), 7 * 4, "{cases:?}");
+        let models = ["broker", "publish", "file", "scatter"];
+        for library in ["zeromq", "mailbox"] {
+            let keys = models.map(|model| format!("{library}_ring_vs_tcp_{model}"));
+            has_keys(&result, &printed, &keys.each_ref().map(String::as_str));
+        }
     }
 }
 
+/// A command that was built where libzmq is not installed, by itself.
 #[test]
-fn models_of_messaging_keep_their_promises_over_both_libraries() {
-    let (result, printed) = run("models");
-    let mut cases = std::collections::BTreeSet::new();
-    for row in rows(&result) {
-        assert!(row["error"].is_null() && row["spread"]["n"] == result["parameters"]["rounds"], "{row}");
-        ring_was_used(row);
-        cases.insert((row["case"].as_str().expect("a case"), row["variant"].as_str().expect("a variant")));
+fn without_libzmq_it_says_what_to_install_and_the_rest_goes_on() {
+    let stage = Stage::new(Mode::Plain);
+    let alone = stage.path("bin");
+    fs::create_dir(&alone).expect("a directory");
+    for file in ["seekwire", "libseekwire.so"] {
+        fs::copy(library_directory().join(file), alone.join(file)).expect("a copy");
     }
-    assert_eq!(cases.len(), 7 * 4, "{cases:?}");
-    let models = ["broker", "publish", "file", "scatter"];
-    for library in ["zeromq", "mailbox"] {
-        let keys = models.map(|model| format!("{library}_ring_vs_tcp_{model}"));
-        has_keys(&result, &printed, &keys.each_ref().map(String::as_str));
-    }
+    let out = stage.path("out");
+    let run = |name: &str| {
+        let mut command = stage.plain_command(alone.join("seekwire"));
+        command.args(["lab", "run", name, "--quick", "--rounds", "1", "--out"]).arg(&out);
+        stage.run(&mut command)
+    };
+    let finished = run("zeromq");
+    assert_eq!(finished.status.code(), Some(1));
+    let sentence = finished.stderr.trim_end();
+    assert!(sentence.lines().count() == 1 && sentence.contains("install libzmq"), "{sentence}");
+    assert!(!out.exists(), "nothing may have run");
+
+    let finished = run("models");
+    let stderr = finished.stderr.clone();
+    let printed = finished.success();
+    assert!(printed.contains("mailbox_ring_vs_tcp_broker"), "{printed}");
+    let said: Vec<&str> = stderr.lines().filter(|line| line.contains("not measured")).collect();
+    let [said] = said[..] else { panic!("{stderr}") };
+    assert!(said.starts_with("models: not measured: ZeroMQ, TCP; ZeroMQ, ring: not installed: "), "{said}");
 }

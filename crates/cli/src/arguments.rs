@@ -208,10 +208,11 @@ pub(crate) enum Lab {
 
 /// Run experiments; each writes DIR/NAME/result.json, raw.csv and report.html
 ///
-/// Experiments run one after the other; the first that fails ends the run. With `all`, every experiment that can run
-/// on this machine does: those that cannot are skipped with the reason, one that fails does not stop the others, and
-/// at the end the results are joined into DIR/report, as `seekwire lab report` does. All of them take hours; with
-/// --quick, less than ten minutes on two processors.
+/// Experiments run one after the other. If one of them cannot run on this machine, none does; the first that fails ends
+/// the run. What could not be measured is named on standard error, and in the report. With `all`, every experiment that
+/// can run on this machine does: those that cannot are skipped with the reason, one that fails does not stop the
+/// others, and at the end the results are joined into DIR/report, as `seekwire lab report` does. All of them take hours;
+/// with --quick, less than ten minutes on two processors.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit status:
@@ -256,8 +257,9 @@ pub(crate) struct LabRun {
 
     /// A second `seekwire nic serve` for `nic`, one that has little processor time: the weak receiver of a peer
     ///
-    /// On the same host, as another service: `systemd-run -p CPUQuota=20% seekwire nic serve --listen 7118`, and
-    /// `--weak-peer HOST:7118` here; or on a slow host. The same interface must lead to it. Say with --weak-cpu what it has.
+    /// On the same host, as another service: `systemd-run -p CPUQuota=20% -p CPUQuotaPeriodSec=10ms seekwire nic serve
+    /// --listen 7118`, and `--weak-peer HOST:7118` here; or on a slow host. The same interface must lead to it. Say with
+    /// --weak-cpu what it has.
     #[arg(long, value_name = "HOST[:PORT]", requires = "peer")]
     pub(crate) weak_peer: Option<String>,
 

@@ -121,7 +121,7 @@ fn report(options: &arguments::LabReport) -> Result<()> {
 
 fn show(out: &mut impl Write, site: &lab::Site) -> io::Result<()> {
     for (place, why) in &site.problems {
-        eprintln!("seekwire: {place}: {why}");
+        eprintln!("seekwire: {}", table::printable(&format!("{place}: {why}")));
     }
     writeln!(out, "{} experiments: {}", site.experiments, site.index.display())
 }

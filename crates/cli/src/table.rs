@@ -38,7 +38,8 @@ pub(crate) fn layout(columns: &[(&str, Align)], rows: &[Vec<String>]) -> String 
     text
 }
 
-fn printable(cell: &str) -> String {
+/// The text without what would command a terminal.
+pub(crate) fn printable(cell: &str) -> String {
     cell.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 

@@ -88,6 +88,7 @@ fn it_measures_says_what_it_found_and_changes_nothing() {
             assert!(errors.contains("trying: as found") && errors.contains("round 1: "), "{errors}");
             let told: Value = serde_json::from_str(&json).unwrap();
             assert_eq!((&told["goal"], &told["peer"]), (&goal.into(), &server.address.as_str().into()));
+            assert_eq!(told["confidence"], 0.99);
             assert!(told["applied"].is_null() && told["candidates"].as_array().unwrap().len() > 3, "{json}");
             assert!(told["candidates"][0]["figures"]["latency_seconds"].as_f64().unwrap() > 0.0, "{json}");
             assert_eq!(near(testbed, state), before);
@@ -95,7 +96,8 @@ fn it_measures_says_what_it_found_and_changes_nothing() {
         let words = ["tune", "near", "--peer", &server.address, "--goal", "throughput", "--time", "1"];
         let (code, text, errors) = run(testbed, nic(state, &words));
         assert_eq!(code, Some(0), "{errors}");
-        assert!(text.contains("AGAINST FOUND") && text.contains("near, throughput, "), "{text}");
+        assert!(text.contains("AGAINST FOUND") && text.contains("at most 1 % of the cases"), "{text}");
+        assert!(text.contains("near, throughput, "), "{text}");
         assert_eq!(near(testbed, state), before);
     });
 }
@@ -122,6 +124,7 @@ fn what_is_recommended_is_applied_and_what_makes_it_last_is_written() {
         let now = near(testbed, state);
         if recommended == 0 {
             // So much else has been going on that nothing could be told.
+            assert_eq!(told["confidence"], 0.99);
             assert!(told["applied"].is_null() && told["lasting"].is_null() && !file.exists(), "{json}");
             assert_eq!(value(&now, "tx-generic-segmentation"), false);
         } else {

@@ -210,11 +210,13 @@ impl Run<'_> {
     fn exchange(&self, data: &TcpStream, flow: &Flow<'_, Caller<'_>>) -> Result<Reading, Error> {
         let test = self.test;
         flow.drive(test.kind, test.warm_up, None)?;
+        let marking = Instant::now();
         lines::send(self.control, &Ask::Mark)?;
         match self.answer(self.control)? {
             Answer::Marked => {}
             other => return Err(unexpected(&other)),
         }
+        let (marked, sent_before) = (Instant::now(), flow.sent());
         let mut histogram = (test.kind == Kind::RequestResponse).then(flow::histogram);
         let received_before = flow.received();
         let start = Moment::now();
@@ -223,6 +225,7 @@ impl Run<'_> {
         let received_since = flow.received() - received_before;
 
         let congestion = socket::congestion(data)?;
+        let ending = Instant::now();
         data.shutdown(Shutdown::Write)?;
         lines::send(self.control, &Ask::Finish)?;
         flow.finish()?;
@@ -230,7 +233,8 @@ impl Run<'_> {
             Answer::Done(account) => account,
             other => return Err(unexpected(&other)),
         };
-        check(&account, flow)?;
+        let span = Span { shortest: ending - marked, longest: marking.elapsed(), sent_before };
+        check(&account, flow, test.kind, &span)?;
         let (seconds, bytes) = match test.kind {
             Kind::Stream => (account.load.seconds, account.since_mark),
             Kind::RequestResponse | Kind::StreamBack => (measured.as_secs_f64(), received_since),
@@ -266,8 +270,33 @@ impl Run<'_> {
     }
 }
 
-fn check(account: &Account, flow: &Flow<'_, Caller<'_>>) -> Result<(), Error> {
-    if !account.load.is_plausible() || account.since_mark > account.received {
+/// What this end knows of the time that the other one has counted.
+struct Span {
+    /// From the end of the mark to the end of the bytes, and from its begin to the end of all.
+    shortest: Duration,
+    longest: Duration,
+    /// Bytes sent at the end of the mark.
+    sent_before: u64,
+}
+
+/// How far two clocks may be apart, for each second and beside that.
+const CLOCKS: (f64, f64) = (0.01, 0.002);
+
+impl Span {
+    fn holds(&self, seconds: f64) -> bool {
+        let slack = |span: Duration| CLOCKS.0 * span.as_secs_f64() + CLOCKS.1;
+        seconds >= self.shortest.as_secs_f64() - slack(self.shortest)
+            && seconds <= self.longest.as_secs_f64() + slack(self.longest)
+    }
+}
+
+fn check(account: &Account, flow: &Flow<'_, Caller<'_>>, kind: Kind, span: &Span) -> Result<(), Error> {
+    // What had not been sent at the mark cannot have come before it.
+    let is_complete = account.since_mark >= flow.sent().saturating_sub(span.sent_before);
+    let is_possible = account.load.is_plausible()
+        && account.since_mark <= account.received
+        && (kind != Kind::Stream || is_complete && span.holds(account.load.seconds));
+    if !is_possible {
         return Err(Error::Protocol("what it says that it counted cannot be".to_owned()));
     }
     for (sent, received) in [(flow.sent(), account.received), (account.sent, flow.received())] {

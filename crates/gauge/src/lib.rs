@@ -63,6 +63,6 @@ pub use test::{Kind, Test};
 /// The port of `seekwire nic serve` where none is named.
 pub const PORT: u16 = 7117;
 
-/// How long to wait for a link that its interface has reset: it is negotiated again, and a switch with the spanning tree
-/// protocol forwards nothing for twice 15 s (IEEE 802.1D, forward delay).
+/// How long to wait for a link that its interface has reset: it is negotiated again, and a switch with the spanning
+/// tree protocol forwards nothing for twice 15 s (IEEE 802.1D, forward delay).
 pub const LINK_RETURN: Duration = Duration::from_secs(40);

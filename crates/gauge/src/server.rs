@@ -195,6 +195,7 @@ impl Server {
     }
 
     fn accept(&self, take: impl Fn(TcpStream, SocketAddr)) -> io::Result<()> {
+        let mut spare = self.spare();
         loop {
             let mut fds =
                 [PollFd::new(&self.listener, PollFlags::IN), PollFd::new(&*self.stop.0, PollFlags::IN)];
@@ -207,29 +208,59 @@ impl Server {
             }
             match self.listener.accept() {
                 Ok((stream, peer)) => take(stream, peer),
-                Err(error) if is_of_one_connection(&error) => {}
-                Err(error) => return Err(error),
+                Err(error) => match Trouble::of(&error) {
+                    Trouble::Connection => {}
+                    Trouble::Scarcity => {
+                        // Nobody is to wait for an answer that does not come: with the spare descriptor he is let in
+                        // and out.
+                        let is_out = spare.take().is_some() && self.listener.accept().is_ok();
+                        spare = self.spare();
+                        if !is_out {
+                            self.pause()?;
+                        }
+                    }
+                    Trouble::Listener => return Err(error),
+                },
             }
+        }
+    }
+
+    /// A descriptor that can be given up.
+    fn spare(&self) -> Option<OwnedFd> {
+        self.stop.0.try_clone().ok()
+    }
+
+    /// Others may need some time to free what is scarce.
+    fn pause(&self) -> io::Result<()> {
+        let time = rustix::time::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+        match poll(&mut [PollFd::new(&*self.stop.0, PollFlags::IN)], Some(&time)) {
+            Err(rustix::io::Errno::INTR) => Ok(()),
+            waited => Ok(waited.map(drop)?),
         }
     }
 }
 
-/// Errors of a connection that accept(2) hands on, and those after which it can simply be asked again.
-fn is_of_one_connection(error: &io::Error) -> bool {
-    use io::ErrorKind::{
-        ConnectionAborted, ConnectionReset, HostUnreachable, Interrupted, NetworkDown, NetworkUnreachable,
-        WouldBlock,
-    };
-    let kinds = [
-        ConnectionAborted,
-        ConnectionReset,
-        HostUnreachable,
-        Interrupted,
-        NetworkDown,
-        NetworkUnreachable,
-        WouldBlock,
-    ];
-    kinds.contains(&error.kind())
+/// What is wrong when accept(2) fails.
+enum Trouble {
+    /// The connection, or its network: the next one may be accepted.
+    Connection,
+    /// Descriptors or memory are used up at the moment.
+    Scarcity,
+    /// No connection will ever be accepted.
+    Listener,
+}
+
+impl Trouble {
+    fn of(error: &io::Error) -> Self {
+        use rustix::io::Errno;
+        match Errno::from_io_error(error) {
+            Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => Self::Scarcity,
+            Some(Errno::BADF | Errno::FAULT | Errno::INVAL | Errno::NOTSOCK | Errno::OPNOTSUPP) | None => {
+                Self::Listener
+            }
+            Some(_) => Self::Connection,
+        }
+    }
 }
 
 /// What the threads of one server share.

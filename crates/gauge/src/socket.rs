@@ -99,8 +99,8 @@ pub(crate) fn congestion(socket: impl AsFd) -> Result<String, Error> {
         .map_err(|errno| Error::host("cannot read the congestion control")(errno.into()))
 }
 
-/// From now on no call on it takes longer than [`PATIENCE`], and it ends by itself when the other host has not been heard
-/// of for about as long: one that has lost its power or its link says no farewell.
+/// From now on no call on it takes longer than [`PATIENCE`], and it ends by itself when the other host has not been
+/// heard of for about as long: one that has lost its power or its link says no farewell.
 pub(crate) fn limit(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, PATIENCE / 2)?;

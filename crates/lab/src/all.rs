@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::{self, Completed, Experiment, Options};
 use crate::experiments;
 use crate::launch::interrupt;
-use crate::output::write_file;
+use crate::output::{read_file, write_file};
 use crate::report::site::{self, Site};
 use crate::text;
 
@@ -28,7 +28,7 @@ impl Journal {
 
     /// The journal of a directory; empty where there is none, or something else of that name.
     pub(crate) fn read(directory: &Path) -> Self {
-        let text = std::fs::read_to_string(directory.join(Self::FILE)).unwrap_or_default();
+        let text = read_file(&directory.join(Self::FILE)).unwrap_or_default();
         serde_json::from_str(&text).unwrap_or_default()
     }
 

@@ -10,10 +10,10 @@ use serde_json::Value;
 use crate::claim::{Claim, Comparison};
 use crate::launch::{Mode, Registry, interrupt};
 use crate::machine::{COMMIT, Machine};
-use crate::outcome::{Drawing, Outcome, ResultFile};
+use crate::outcome::{Outcome, ResultFile};
 use crate::output::{Destination, RESULT};
 use crate::progress::Progress;
-use crate::{experiments, library, network, report};
+use crate::{experiments, library, network, record, report};
 
 /// Something that can be measured.
 pub trait Experiment: Sync {
@@ -94,6 +94,16 @@ impl Default for Options {
             library: None,
             peer: None,
             network: network::Options::default(),
+        }
+    }
+}
+
+impl Options {
+    /// See [`Context::peer`].
+    pub(crate) fn program(&self) -> Result<PathBuf> {
+        match &self.peer {
+            Some(peer) => Ok(peer.clone()),
+            None => Ok(std::env::current_exe()?),
         }
     }
 }
@@ -180,10 +190,7 @@ impl<'a> Context<'a> {
     ///
     /// If the path of the running program cannot be learnt.
     pub fn peer(&self) -> Result<PathBuf> {
-        match &self.options.peer {
-            Some(peer) => Ok(peer.clone()),
-            None => Ok(std::env::current_exe()?),
-        }
+        self.options.program()
     }
 
     /// Parameters that every result names: rounds, thoroughness, and settings the accelerated programs inherited.
@@ -231,12 +238,18 @@ pub struct Completed {
 ///
 /// # Errors
 ///
-/// Unknown names and directories that cannot be written to are reported before anything runs. Afterwards the first
-/// experiment that fails ends the run; what earlier ones found has been written by then.
+/// Unknown names, experiments that cannot run on this machine, and directories that cannot be written to are reported
+/// before anything runs. Afterwards the first experiment that fails ends the run; what earlier ones found has been written
+/// by then.
 pub fn run<N: AsRef<str>>(names: &[N], options: &Options) -> Result<Vec<Completed>> {
     interrupt::install();
     let chosen: Vec<&dyn Experiment> =
         names.iter().map(|name| by_name(name.as_ref())).collect::<Result<_>>()?;
+    for experiment in &chosen {
+        if let Some(why) = experiment.unavailable(options) {
+            bail!("experiment {} cannot run here: {why}", experiment.name());
+        }
+    }
     let prepared: Vec<_> = chosen
         .into_iter()
         .map(|experiment| Ok((experiment, Destination::prepare(&options.out.join(experiment.name()))?)))
@@ -260,6 +273,14 @@ pub fn run_one(experiment: &dyn Experiment, options: &Options) -> Result<Complet
 fn run_into(experiment: &dyn Experiment, options: &Options, destination: &Destination) -> Result<Completed> {
     let context = Context::new(options, Progress::new(experiment.name()))?;
     let completed = measure(Description::of(experiment), destination, || experiment.run(&context))?;
+    for failure in record::failures(&completed.result.rows) {
+        eprintln!(
+            "{}: not measured: {}: {}",
+            experiment.name(),
+            failure.variants().join("; "),
+            failure.error
+        );
+    }
     match &completed.violation {
         Some(violation) => bail!("experiment {}: {violation}", experiment.name()),
         None => Ok(completed),
@@ -296,18 +317,13 @@ pub(crate) fn measure(
         tables: outcome.tables,
         summary: outcome.summary.iter().map(|key| (key.name.to_owned(), key.value)).collect(),
         meanings: outcome.summary.iter().map(|key| (key.name.to_owned(), key.meaning.to_string())).collect(),
-        figures: outcome
-            .figures
-            .iter()
-            .filter(|figure| !figure.is_empty())
-            .map(|figure| Drawing { file: figure.file.clone(), title: figure.title.clone() })
-            .collect(),
+        figures: outcome.figures.into_iter().filter(|figure| !figure.is_empty()).collect(),
     };
     // The mark of ownership goes first: if anything below fails, the next run may still take the directory over.
     destination.write(RESULT, &(serde_json::to_string_pretty(&result)? + "\n"))?;
     destination.write("raw.csv", &outcome.samples.to_csv())?;
     let mut figures = Vec::new();
-    for figure in outcome.figures.iter().filter(|figure| !figure.is_empty()) {
+    for figure in &result.figures {
         let svg = figure.to_svg()?;
         destination.write(&figure.file, &svg)?;
         figures.push((figure.title.clone(), svg));

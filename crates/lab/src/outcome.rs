@@ -87,18 +87,9 @@ pub struct ResultFile {
     /// What each of them means and which way is better.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub meanings: BTreeMap<String, String>,
-    /// Plots, in the order in which reports show them.
+    /// Plots, in the order in which reports show them. They can be drawn from here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub figures: Vec<Drawing>,
-}
-
-/// A plot beside `result.json`.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Drawing {
-    /// File name without directory.
-    pub file: String,
-    /// Heading.
-    pub title: String,
+    pub figures: Vec<Figure>,
 }
 
 impl ResultFile {

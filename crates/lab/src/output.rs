@@ -1,15 +1,19 @@
 //! Where results go: a directory that must be ours, and files that appear whole or not at all.
 
-use std::fs::{self, Permissions};
-use std::io::{ErrorKind, Read};
-use std::os::unix::fs::PermissionsExt;
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{self, ErrorKind, Read};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
+use rustix::fs::OFlags;
 use serde::Deserialize;
 
 /// The file that marks a directory as one of ours.
 pub(crate) const RESULT: &str = "result.json";
+
+/// A result of several million readings is smaller.
+const LARGEST: u64 = 64 << 20;
 
 /// A directory that may be written to.
 #[derive(Debug)]
@@ -77,13 +81,33 @@ pub(crate) fn copy_file(directory: &Path, name: &str, source: &mut impl Read) ->
     Ok(path)
 }
 
+/// The text of a file that anybody may have put there.
+///
+/// # Errors
+///
+/// If it cannot be read, is larger than any result, or is something else than a file: a pipe would be waited for.
+pub(crate) fn read_file(path: &Path) -> io::Result<String> {
+    let other = |reason| io::Error::new(ErrorKind::InvalidInput, reason);
+    let without_waiting = OFlags::NONBLOCK.bits() as i32;
+    let file = OpenOptions::new().read(true).custom_flags(without_waiting).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(other("not a file".to_owned()));
+    }
+    let mut text = String::new();
+    file.take(LARGEST + 1).read_to_string(&mut text)?;
+    match text.len() as u64 > LARGEST {
+        true => Err(other(format!("larger than {LARGEST} bytes"))),
+        false => Ok(text),
+    }
+}
+
 fn is_result(path: &Path) -> bool {
     #[derive(Deserialize)]
     struct Mark {
         #[serde(rename = "experiment")]
         _experiment: String,
     }
-    fs::read_to_string(path).is_ok_and(|text| serde_json::from_str::<Mark>(&text).is_ok())
+    read_file(path).is_ok_and(|text| serde_json::from_str::<Mark>(&text).is_ok())
 }
 
 #[cfg(test)]

@@ -3,12 +3,13 @@
 //! The legend has a column of its own, so it never hides data. Text and axes are black on a white ground; a report may
 //! restyle both for a dark page.
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use plotters::coord::combinators::LogCoord;
 use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
+use serde::{Deserialize, Serialize};
 
 use crate::text;
 
@@ -28,8 +29,15 @@ const PALETTE: [RGBColor; 8] = [
     RGBColor(160, 140, 0),
 ];
 
+/// What a figure may hold at most: more could not be seen, and a result may come from anybody.
+const MOST_POINTS: usize = 10_000;
+const MOST_NAMES: usize = 500;
+const LONGEST_NAME: usize = 500;
+/// Numbers beyond it leave no room for arithmetic on axes.
+const LARGEST: f64 = 1e100;
+
 /// A figure and the name of its file.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
     /// File name without directory, e.g. `bandwidth.svg`.
     pub file: String,
@@ -40,7 +48,8 @@ pub struct Figure {
 }
 
 /// What a figure draws.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Chart {
     /// Curves with a bar at each point, e.g. from the smallest to the largest sample.
     Curves {
@@ -68,7 +77,7 @@ pub enum Chart {
 }
 
 /// An axis.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Axis {
     /// Name and unit.
     pub label: String,
@@ -77,7 +86,8 @@ pub struct Axis {
 }
 
 /// How values are laid out on an axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Scale {
     /// Evenly, from zero.
     Linear,
@@ -92,7 +102,7 @@ pub enum Scale {
 }
 
 /// A curve.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Series {
     /// Its name in the legend.
     pub name: String,
@@ -103,7 +113,7 @@ pub struct Series {
 }
 
 /// A point of a curve.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// Where it lies.
     pub x: f64,
@@ -116,7 +126,7 @@ pub struct Point {
 }
 
 /// A ratio with its interval.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Bar {
     /// What was compared.
     pub name: String,
@@ -142,8 +152,9 @@ impl Figure {
     ///
     /// # Errors
     ///
-    /// If the drawing library cannot draw it.
+    /// If it holds more than can be seen, a number that has no place on any axis, or the drawing library cannot draw it.
     pub fn to_svg(&self) -> Result<String> {
+        self.check()?;
         let mut svg = String::new();
         let drawn = match &self.chart {
             Chart::Curves { x, y, series } => self.curves(&mut svg, x, y, series),
@@ -158,6 +169,30 @@ impl Figure {
         };
         drawn.map_err(|error| anyhow!("cannot draw {}: {error}", self.file))?;
         Ok(svg)
+    }
+
+    fn check(&self) -> Result<()> {
+        let (names, numbers): (Vec<&str>, Vec<f64>) = match &self.chart {
+            Chart::Curves { x, y, series } => {
+                let names = [&x.label, &y.label].into_iter().chain(series.iter().map(|series| &series.name));
+                let points = series.iter().flat_map(|series| &series.points);
+                let numbers = points.flat_map(|point| [point.x, point.y, point.low, point.high]);
+                (names.map(String::as_str).collect(), numbers.collect())
+            }
+            Chart::Ratios { label, bars } => of_bars(label, &mut bars.iter()),
+            Chart::Published { label, bars } => of_bars(label, &mut bars.iter().map(|(_, bar)| bar)),
+        };
+        let is_long = |name: &&str| name.len() > LONGEST_NAME;
+        if names.len() > MOST_NAMES || numbers.len() > 4 * MOST_POINTS || names.iter().any(is_long) {
+            bail!("{} holds more than a plot can show", self.file);
+        }
+        if self.title.len() > LONGEST_NAME || self.file.len() > LONGEST_NAME {
+            bail!("the name of a plot is too long");
+        }
+        if numbers.iter().any(|number| number.is_nan() || number.abs() > LARGEST) {
+            bail!("{} has a number that no axis has a place for", self.file);
+        }
+        Ok(())
     }
 
     fn curves(&self, svg: &mut String, x: &Axis, y: &Axis, series: &[Series]) -> Result<(), DrawError> {
@@ -229,6 +264,15 @@ impl Figure {
         chart.draw_series([PathElement::new(unity, PALETTE[3].stroke_width(2))])?;
         root.present()
     }
+}
+
+fn of_bars<'a>(label: &'a str, bars: &mut dyn Iterator<Item = &'a Bar>) -> (Vec<&'a str>, Vec<f64>) {
+    let (mut names, mut numbers) = (vec![label], Vec::new());
+    for bar in bars {
+        names.push(&bar.name);
+        numbers.extend([bar.value, bar.low, bar.high]);
+    }
+    (names, numbers)
 }
 
 /// How far from zero bars of spread are drawn, for numbers of this size: two rounds can give an interval beside which the

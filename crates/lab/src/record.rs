@@ -57,6 +57,16 @@ pub(crate) struct Failure<'a> {
     pub(crate) rows: Vec<&'a Row>,
 }
 
+impl Failure<'_> {
+    /// The variants that it concerns.
+    pub(crate) fn variants(&self) -> Vec<&str> {
+        let mut variants: Vec<&str> = self.rows.iter().map(|row| row.variant.as_str()).collect();
+        variants.sort_unstable();
+        variants.dedup();
+        variants
+    }
+}
+
 /// The failures among `rows`, each complaint once.
 pub(crate) fn failures(rows: &[Row]) -> Vec<Failure<'_>> {
     let mut failures: Vec<Failure<'_>> = Vec::new();

@@ -49,6 +49,25 @@ fn unknown_names_are_refused_with_the_known_ones() {
 }
 
 #[test]
+fn zeromq_cannot_run_where_its_programs_were_not_built() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out");
+    // A command that has no other program beside it.
+    let peer = Some(directory.path().join("bin/seekwire"));
+    let options = Options { quick: true, out: out.clone(), peer, ..Options::default() };
+    let error = lab::run(&["connections", "zeromq"], &options).unwrap_err().to_string();
+    assert!(error.starts_with("experiment zeromq cannot run here: not installed: "), "{error}");
+    assert!(error.contains("libzmq3-dev") && error.lines().count() == 1, "{error}");
+    assert!(!out.exists(), "nothing may have run");
+
+    let zeromq = *lab::experiments().iter().find(|experiment| experiment.name() == "zeromq").unwrap();
+    let all = lab::all::run_these(&[zeromq], &options).unwrap();
+    let [(name, why)] = &all.skipped[..] else { panic!("{all:?}") };
+    assert!(name == "zeromq" && error.ends_with(why.as_str()), "{name}: {why}");
+    assert!(all.completed.is_empty() && all.failed.is_empty(), "{all:?}");
+}
+
+#[test]
 fn connections_are_measured_plain_and_the_missing_library_is_reported() {
     let out = tempfile::tempdir().unwrap();
     let options = Options {

@@ -149,16 +149,11 @@ fn what_strangers_wrote_is_text() {
     let mut result: serde_json::Value = serde_json::from_str(&read(experiment.join("result.json"))).unwrap();
     result["commit"] = "<script>alert(1)</script>".into();
     result["rows"][0]["error"] = "</td><script>alert(2)</script>".into();
-    let figures = [("plain.svg", "A plot"), ("script.svg", "<b>evil</b>"), ("../connections.svg", "outside")];
-    result["figures"] =
-        figures.map(|(file, title)| serde_json::json!({ "file": file, "title": title })).to_vec().into();
+    let evil = "</text></svg><script>alert(3)</script>\" onload=\"alert(4)";
+    let bar = |value: f64| serde_json::json!({ "name": evil, "value": value, "low": 1.0, "high": 3.0 });
+    let figure = |value| serde_json::json!({ "file": evil, "title": evil, "chart": { "ratios": { "label": evil, "bars": [bar(value)] } } });
+    result["figures"] = serde_json::json!([figure(2.0)]);
     fs::write(experiment.join("result.json"), result.to_string()).unwrap();
-    let svg = |inner: &str| {
-        format!("<svg width=\"9\" height=\"9\" xmlns=\"http://www.w3.org/2000/svg\">{inner}</svg>")
-    };
-    fs::write(experiment.join("plain.svg"), svg("<rect width=\"5\" height=\"5\"/>")).unwrap();
-    fs::write(experiment.join("script.svg"), svg("<script>alert(3)</script>")).unwrap();
-    fs::write(directory.path().join("connections.svg"), svg("<rect/>")).unwrap();
 
     let site = lab::report(directory.path(), None).unwrap();
     assert_eq!((site.experiments, site.problems.len()), (1, 0));
@@ -182,8 +177,8 @@ fn what_strangers_wrote_is_text() {
             .all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c))
     );
     let text = read(page);
-    assert_eq!(text.matches("<svg ").count(), 1, "only the plot that is one");
-    assert!(text.contains("it holds &lt;script&gt;") && text.contains("not a file of this directory"));
+    assert_eq!(text.matches("<svg ").count(), 1);
+    assert!(!text.contains("onload=\""), "{text}");
 }
 
 #[test]
@@ -329,4 +324,64 @@ fn a_run_of_everything_goes_on_after_a_failure() {
     lab::experiment::run_one(&good, &options).unwrap();
     let site = lab::report(out.path(), None).unwrap();
     assert!(!read(site.index).contains(note));
+}
+
+#[test]
+fn plots_are_drawn_from_the_result() {
+    let results = tempfile::tempdir().unwrap();
+    let directory = results.path().join("connections");
+    copy("connections", &directory);
+    let whole: serde_json::Value = serde_json::from_str(&read(directory.join("result.json"))).unwrap();
+    let point = |x: f64, y: f64| serde_json::json!({ "x": x, "y": y, "low": y, "high": 2.0 * y });
+    let curve = |name: &str, points: Vec<serde_json::Value>| {
+        let axis = |scale: &str| serde_json::json!({ "label": "an axis", "scale": scale });
+        let series = serde_json::json!([{ "name": name, "colour": 0, "points": points }]);
+        let chart =
+            serde_json::json!({ "curves": { "x": axis("sizes"), "y": axis("log10"), "series": series } });
+        serde_json::json!({ "file": "a.svg", "title": "A plot", "chart": chart })
+    };
+    let plots_of = |figures: Vec<serde_json::Value>| {
+        let mut result = whole.clone();
+        result["figures"] = figures.into();
+        fs::write(directory.join("result.json"), result.to_string()).unwrap();
+        lab::report(results.path(), None).unwrap();
+        let page = read(results.path().join("report/connections.html"));
+        (page.matches("<svg ").count(), page.matches("No plot:").count(), page)
+    };
+    let good = || curve("one", vec![point(1.0, 2.0), point(64.0, 3.0)]);
+    assert_eq!(plots_of(vec![good(), good()]).0, 2);
+    let wild = [1e99, -1e99, 1e-300, -1.0, 0.0];
+    let wild = wild.map(|n| curve("one", vec![point(n, n), point(1.0, n), point(n, 1.0)]));
+    assert_eq!(plots_of(wild.to_vec()).0, wild.len(), "as well as it goes");
+
+    // What nobody can see is not drawn, and the others are.
+    let many = curve("one", (0..10_001).map(|n| point(f64::from(n), 1.0)).collect());
+    let far = curve("one", vec![point(1.0, 1e101)]);
+    let long = curve(&"x".repeat(501), vec![point(1.0, 1.0)]);
+    let (plots, refused, page) = plots_of(vec![many, good(), far, long]);
+    assert_eq!((plots, refused), (1, 3), "{page}");
+    let (plots, _, page) = plots_of(vec![good(); 203]);
+    assert_eq!(plots, 200);
+    assert!(page.contains("3 plots are too many"), "{page}");
+}
+
+#[test]
+fn nobody_is_waited_for() {
+    let results = tempfile::tempdir().unwrap();
+    let path = |name: &str| results.path().join(name);
+    copy("connections", &path("connections"));
+    let pipe = |path: PathBuf| {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+    };
+    pipe(path("run.json"));
+    pipe(path("other/result.json"));
+    fs::create_dir_all(path("endless")).unwrap();
+    symlink("/dev/zero", path("endless/result.json")).unwrap();
+    let site = lab::report(results.path(), None).unwrap();
+    assert_eq!((site.experiments, site.problems.len()), (1, 2), "{:?}", site.problems);
+    assert!(site.problems.iter().all(|(_, why)| why.contains("not a file")), "{:?}", site.problems);
+    pipe(path("site/index.html"));
+    assert!(lab::report(results.path(), Some(&path("site"))).is_err());
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use nic::{Fate, Interface, Key, Outcome, Plan, Profile, Setting, Value, Verdict};
 
 /// Most that are tried beside the first ones.
-const NEIGHBOURS: usize = 6;
+pub(crate) const NEIGHBOURS: usize = 6;
 
 /// Offloads by themselves, as ethtool(8) has them. Checksums and scatter-gather make no difference without those that
 /// need them, and these are in the profiles.

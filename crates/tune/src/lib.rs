@@ -5,6 +5,7 @@
 //! search       sets, measures, and says what came of it
 //!   candidate  what is tried: as found, the profiles, neighbours of the best
 //!   race       who is measured next, who is out, when it is decided
+//!   looks      when it is looked at who is better, and what chance of error that may spend
 //!   interval   how much better one is than another, and how sure that is
 //!   goal       what is measured, and when it is better
 //! lasting      what makes settings last
@@ -19,8 +20,11 @@ mod error;
 mod goal;
 mod interval;
 mod lasting;
+mod looks;
 mod race;
 mod search;
+#[cfg(test)]
+mod simulation;
 
 pub use error::Error;
 pub use goal::{Figures, Goal};

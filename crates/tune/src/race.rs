@@ -1,23 +1,28 @@
 //! Which candidate is measured next, which is out, and when it is decided: a race, in which all run round by round and
-//! those leave that are worse than the leader for sure. After O. Maron and A. Moore, "Hoeffding Races", NIPS 1994,
+//! those leave that seem to be worse than the leader. After O. Maron and A. Moore, "Hoeffding Races", NIPS 1994,
 //! with the paired test of M. Birattari and others, "A Racing Algorithm for Configuring Metaheuristics", GECCO 2002.
+//!
+//! Two kinds of intervals: who leaves is decided by one that is as sure by itself as all together should be, because to
+//! lose a good candidate is a pity, but nothing false; that one is better than what was found is said by intervals that
+//! hold all at once.
 
 use crate::interval::Interval;
-
-/// Rounds before anybody is judged.
-const FEWEST: usize = 4;
+use crate::looks::{Look, Looks};
 
 /// Two whose ratio is within this factor for sure are as good as each other.
 const MARGIN: f64 = 1.02;
 
 /// A race. Candidate 0 is what all are compared with; it runs to the end. No clock and no I/O.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Race {
+    looks: Looks,
     runners: Vec<Runner>,
     round: usize,
     /// Who is still to run in this round; the next one last.
     waiting: Vec<usize>,
     is_decided: bool,
+    /// How many may still join.
+    more: usize,
 }
 
 #[derive(Debug, Default)]
@@ -29,20 +34,20 @@ struct Runner {
 }
 
 impl Race {
-    /// With so many candidates.
-    pub(crate) fn new(count: usize) -> Self {
-        let mut race = Self::default();
-        for _ in 0..count {
-            race.add();
-        }
-        race
+    /// With so many candidates, and room for `more` that join.
+    pub(crate) fn new(count: usize, more: usize) -> Self {
+        let looks = Looks::new((count + more).saturating_sub(1));
+        let runners = (0..count).map(|_| Runner::default()).collect();
+        Self { looks, runners, round: 0, waiting: Vec::new(), is_decided: false, more }
     }
 
-    /// One more joins, from the next round on.
-    pub(crate) fn add(&mut self) -> usize {
+    /// One more joins, from the next round on. None: there is no room, because what can be said of all at once depends
+    /// on how many they are.
+    pub(crate) fn add(&mut self) -> Option<usize> {
+        self.more = self.more.checked_sub(1)?;
         self.is_decided = false;
         self.runners.push(Runner::default());
-        self.runners.len() - 1
+        Some(self.runners.len() - 1)
     }
 
     /// Who is to be measured. None: more rounds would tell nothing.
@@ -91,7 +96,7 @@ impl Race {
         self.runners[candidate].scores.len()
     }
 
-    /// Whether `candidate` has left the race because it is worse.
+    /// Whether `candidate` has left the race because it seemed to be worse.
     pub(crate) fn is_worse(&self, candidate: usize) -> bool {
         let runner = &self.runners[candidate];
         runner.is_out && !runner.has_failed
@@ -102,9 +107,21 @@ impl Race {
         self.runners[candidate].has_failed
     }
 
-    /// How much better `one` is than `other`. None: they have not run together in two rounds.
-    pub(crate) fn compare(&self, one: usize, other: usize) -> Option<Interval> {
-        Interval::of(&self.pairs(one, other))
+    /// How much better `candidate` is than candidate 0, sure with those of all others. None: they have not run together
+    /// often enough.
+    pub(crate) fn gain(&self, candidate: usize) -> Option<Interval> {
+        self.interval(candidate, 0, |look| look.of_all)
+    }
+
+    /// How much better `one` is than `other`, sure by itself.
+    fn apart(&self, one: usize, other: usize) -> Option<Interval> {
+        self.interval(one, other, |look| look.single)
+    }
+
+    fn interval(&self, one: usize, other: usize, quantile: fn(Look) -> f64) -> Option<Interval> {
+        let pairs = self.pairs(one, other);
+        let look = self.looks.last(pairs.len())?;
+        Interval::of(&pairs[..look.rounds], quantile(look))
     }
 
     /// The best so far: against candidate 0, of those that have run often enough and are not out. 0 where nobody has.
@@ -112,20 +129,25 @@ impl Race {
         let gains = self.running().into_iter().filter_map(|candidate| {
             let pairs = self.pairs(candidate, 0);
             let mean = pairs.iter().map(|(one, found)| (one / found).ln()).sum::<f64>() / pairs.len() as f64;
-            (pairs.len() >= FEWEST).then_some((candidate, mean))
+            (pairs.len() >= Looks::rounds(0)).then_some((candidate, mean))
         });
         gains.fold((0, 0.0), |best, gain| if gain.1 > best.1 { gain } else { best }).0
     }
 
-    /// Whom to choose: of those that the leader does not beat for sure, the one that gains most against candidate 0 for
-    /// sure, because one that joined late can lead by luck. The leader where nobody gains for sure.
+    /// Whom to choose: of those that run, the one that gains most against candidate 0 for sure, because one that joined
+    /// late can lead by luck. The leader where nobody gains for sure.
     pub(crate) fn choice(&self) -> usize {
         let gains = self.running().into_iter().filter_map(|candidate| {
-            let gain = self.compare(candidate, 0).filter(|gain| gain.rounds >= FEWEST && gain.is_above())?;
+            let gain = self.gain(candidate).filter(Interval::is_above)?;
             Some((candidate, gain.low))
         });
         let surest = gains.max_by(|one, other| one.1.total_cmp(&other.1));
         surest.map_or_else(|| self.leader(), |(candidate, _)| candidate)
+    }
+
+    /// Whether `candidate` is better than what was found, for sure.
+    pub(crate) fn is_better(&self, candidate: usize) -> bool {
+        candidate != 0 && self.gain(candidate).is_some_and(|gain| gain.is_above())
     }
 
     /// Candidates that run, without 0.
@@ -141,12 +163,16 @@ impl Race {
     }
 
     fn judge(&mut self) {
+        self.looks.reach(self.round);
         let leader = self.leader();
         let mut is_decided = true;
         for candidate in self.running().into_iter().chain([0]).filter(|candidate| *candidate != leader) {
-            let interval = self.compare(leader, candidate).filter(|interval| interval.rounds >= FEWEST);
-            match interval {
-                Some(interval) if interval.is_above() => self.runners[candidate].is_out = candidate != 0,
+            match self.apart(leader, candidate) {
+                // It is compared with to the end, and beaten only for sure.
+                Some(interval) if interval.is_above() && candidate == 0 => {
+                    is_decided &= self.is_better(leader)
+                }
+                Some(interval) if interval.is_above() => self.runners[candidate].is_out = true,
                 Some(interval) if interval.is_within(MARGIN) => {}
                 _ => is_decided = false,
             }
@@ -176,22 +202,22 @@ mod tests {
 
     #[test]
     fn the_better_one_wins_and_the_worse_leave_early() {
-        let mut race = Race::new(4);
+        let mut race = Race::new(4, 1);
         run(&mut race, 100, |candidate, round| {
             [100.0, 130.0, 50.0, 101.0][candidate] * noise(candidate, round)
         });
         assert_eq!(race.leader(), 1);
         assert!(race.rounds() < 20, "{}", race.rounds());
         assert!(race.is_worse(2) && race.is_worse(3) && !race.is_worse(1) && !race.is_worse(0));
-        assert_eq!(race.measured(2), FEWEST);
-        let gain = race.compare(1, 0).unwrap();
+        assert_eq!(race.measured(2), 4);
+        let gain = race.gain(1).unwrap();
         assert!(gain.is_above() && gain.low < 1.3 && gain.high > 1.3, "{gain:?}");
         assert_eq!(race.next(), None);
     }
 
     #[test]
     fn what_was_found_can_win() {
-        let mut race = Race::new(3);
+        let mut race = Race::new(3, 1);
         run(&mut race, 100, |candidate, round| [100.0, 80.0, 60.0][candidate] * noise(candidate, round));
         assert!(race.leader() == 0 && race.rounds() < 20);
         assert!(race.is_worse(1) && race.is_worse(2));
@@ -199,24 +225,24 @@ mod tests {
 
     #[test]
     fn equals_are_found_to_be_equal() {
-        let mut race = Race::new(2);
+        let mut race = Race::new(2, 1);
         run(&mut race, 1000, |candidate, round| 100.0 * (1.0 + 0.001 * noise(candidate, round)));
         assert!(race.rounds() < 10 && !race.is_worse(1));
     }
 
     #[test]
     fn noise_alone_decides_nothing() {
-        let mut race = Race::new(2);
+        let mut race = Race::new(2, 1);
         run(&mut race, 50, |candidate, round| if (candidate + round) % 2 == 0 { 150.0 } else { 100.0 });
         assert_eq!(race.rounds(), 51);
-        assert!(!race.compare(1, 0).unwrap().is_above() && !race.is_worse(1));
+        assert!(!race.gain(1).unwrap().is_above() && !race.is_worse(1));
     }
 
     #[test]
     fn the_surest_of_equals_is_chosen() {
-        let mut race = Race::new(2);
+        let mut race = Race::new(2, 1);
         run(&mut race, 20, |candidate, round| [100.0, 200.0][candidate] * noise(candidate, round));
-        let late = race.add();
+        let late = race.add().unwrap();
         // It leads, but by a few rounds that are far apart.
         let begin = race.rounds();
         run(&mut race, begin + 9, |candidate, round| {
@@ -224,20 +250,20 @@ mod tests {
             [100.0, 200.0, 200.0 * luck][candidate] * noise(candidate, round)
         });
         assert!(race.leader() == late && !race.is_worse(1));
-        assert!(race.compare(late, 0).unwrap().is_above());
+        assert!(race.gain(late).unwrap().is_above());
         assert_eq!(race.choice(), 1);
     }
 
     #[test]
     fn the_leader_is_chosen_where_nobody_gains() {
-        let mut race = Race::new(2);
+        let mut race = Race::new(2, 1);
         run(&mut race, 50, |candidate, round| if (candidate + round) % 2 == 0 { 150.0 } else { 100.0 });
         assert_eq!(race.choice(), race.leader());
     }
 
     #[test]
     fn the_order_alternates() {
-        let mut race = Race::new(3);
+        let mut race = Race::new(3, 1);
         let mut order = Vec::new();
         for _ in 0..6 {
             let candidate = race.next().unwrap();
@@ -249,7 +275,7 @@ mod tests {
 
     #[test]
     fn one_that_fails_runs_no_more() {
-        let mut race = Race::new(3);
+        let mut race = Race::new(3, 1);
         assert_eq!(race.next(), Some(0));
         race.record(0, 1.0);
         assert_eq!(race.next(), Some(1));
@@ -261,15 +287,15 @@ mod tests {
 
     #[test]
     fn one_that_joins_late_is_compared_in_shared_rounds() {
-        let mut race = Race::new(2);
+        let mut race = Race::new(2, 1);
         // The machine becomes ten times as fast afterwards.
         run(&mut race, 100, |candidate, round| [100.0, 120.0][candidate] * noise(candidate, round));
         assert_eq!(race.leader(), 1);
-        let late = race.add();
+        let late = race.add().unwrap();
         run(&mut race, 100, |candidate, round| [1000.0, 1200.0, 1500.0][candidate] * noise(candidate, round));
         assert_eq!(race.leader(), late);
         assert!(race.is_worse(1));
-        let gain = race.compare(late, 0).unwrap();
-        assert!(gain.low < 1.5 && gain.high > 1.5 && gain.rounds == race.measured(late), "{gain:?}");
+        let gain = race.gain(late).unwrap();
+        assert!(gain.low < 1.5 && gain.high > 1.5 && gain.rounds <= race.measured(late), "{gain:?}");
     }
 }

@@ -6,14 +6,14 @@ use gauge::{Client, Reading, Test};
 use nic::{Interface, Plan, Session};
 use serde::Serialize;
 
-use crate::candidate::{self, Candidate};
+use crate::candidate::{self, Candidate, NEIGHBOURS};
 use crate::error::Error;
 use crate::goal::{Figures, Goal};
 use crate::interval::Interval;
 use crate::lasting::Lasting;
 use crate::race::Race;
 
-/// Rounds of the first candidates that the time is cut for.
+/// Rounds that the time is cut for, of the first candidates as well as of those that join.
 const ROUNDS: u32 = 12;
 /// Shortest and longest time of one test.
 const SLOT: [Duration; 2] = [Duration::from_millis(40), Duration::from_secs(1)];
@@ -29,8 +29,8 @@ pub struct Options {
     pub sizes: Vec<usize>,
     /// As in [`Test::congestion`].
     pub congestion: Option<String>,
-    /// How long to wait for the link after a change, beyond what `time` allows if need be. A candidate that keeps it away
-    /// for half as long is left out; when it does not come back with what was found, the search ends.
+    /// How long to wait for the link after a change, beyond what `time` allows if need be. A candidate that keeps it
+    /// away for half as long is left out; when it does not come back with what was found, the search ends.
     /// [`gauge::LINK_RETURN`] is enough for every link.
     pub patience: Duration,
 }
@@ -48,6 +48,15 @@ pub enum Progress<'a> {
         round: usize,
         /// What was measured.
         figures: &'a Figures,
+    },
+    /// The peer does not answer with the settings of one; it is tried again.
+    Waiting {
+        /// Its name.
+        name: String,
+        /// Why.
+        error: &'a gauge::Error,
+        /// For how long at most, in seconds.
+        seconds: u64,
     },
     /// One cannot be measured.
     Failed {
@@ -71,10 +80,11 @@ pub struct Outcome {
     pub seconds: f64,
     /// Whether more rounds would have told nothing; false: the time was over.
     pub is_decided: bool,
+    /// [`Interval::CONFIDENCE`].
+    pub confidence: f64,
     /// All that was tried; the first is what was found.
     pub candidates: Vec<Tried>,
-    /// Number of the candidate that did best: of those that cannot be told from the best one, that which gains most for
-    /// sure.
+    /// Number of the candidate that did best: of those that have not left, that which gains most for sure.
     pub best: usize,
     /// Number of the candidate to use: that which did best if it is better than what was found for sure, else 0.
     pub recommended: usize,
@@ -95,7 +105,7 @@ pub struct Tried {
     pub rounds: usize,
     /// The median of each figure.
     pub figures: Figures,
-    /// How much better than what was found; above 1 is better.
+    /// How much better than what was found; above 1 is better. None: it has not run often enough.
     pub against_found: Option<Interval>,
     /// How it ended.
     pub end: End,
@@ -109,7 +119,8 @@ pub enum End {
     Best,
     /// It cannot be told from the best one, or not yet.
     Open,
-    /// It is worse than the best one, for sure.
+    /// It left the race early because it seemed worse than the best one then, at 99 % by itself; what was found: the
+    /// best one is better for sure.
     Worse,
     /// It could not be measured.
     Failed,
@@ -137,13 +148,16 @@ pub fn search(
 ) -> Result<Outcome, Error> {
     let found = session.now()?;
     let candidates = candidate::first(&found);
-    let slot = slot(options, candidates.len());
-    let mut tests = options.goal.tests(&options.sizes, slot);
+    // Those that join run with the best and with what was found.
+    let [first, late] =
+        [candidates.len(), NEIGHBOURS + 2].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
+    let turn = options.time / (ROUNDS * (first + late));
+    let mut tests = options.goal.tests(&options.sizes, slot(options, turn));
     for test in &mut tests {
         test.congestion.clone_from(&options.congestion);
     }
     let mut search = Search {
-        race: Race::new(candidates.len()),
+        race: Race::new(candidates.len(), NEIGHBOURS),
         figures: vec![Vec::new(); candidates.len()],
         candidates,
         found,
@@ -154,13 +168,10 @@ pub fn search(
         changed: None,
     };
     tell(&Progress::Trying(search.candidates.iter().map(Candidate::name).collect()));
-    // The rest is for the neighbours of the best.
-    let is_decided = search.run(session, client, options.time.mul_f64(0.6), interrupted, tell)?;
-    let is_decided = if search.widen(tell) {
-        search.run(session, client, options.time, interrupted, tell)?
-    } else {
-        is_decided
-    };
+    // The rest is for the neighbours of the best, if it has any.
+    search.run(session, client, turn * ROUNDS * first, interrupted, tell)?;
+    search.widen(tell);
+    let is_decided = search.run(session, client, options.time, interrupted, tell)?;
     search.outcome(is_decided)
 }
 
@@ -169,11 +180,10 @@ fn is_of_all(error: &gauge::Error) -> bool {
     matches!(error, gauge::Error::Interrupted | gauge::Error::Refused(_) | gauge::Error::Test(_))
 }
 
-/// Time for one test, so that there are enough rounds.
-fn slot(options: &Options, candidates: usize) -> Duration {
+/// Time for one test, where a candidate's turn takes so long.
+fn slot(options: &Options, turn: Duration) -> Duration {
     let tests = options.goal.tests(&options.sizes, SLOT[1]).len();
-    let measurements = ROUNDS * u32::try_from(candidates * tests).unwrap_or(u32::MAX).max(1);
-    (options.time.mul_f64(0.6) / measurements).clamp(SLOT[0], SLOT[1])
+    (turn / u32::try_from(tests).unwrap_or(u32::MAX).max(1)).clamp(SLOT[0], SLOT[1])
 }
 
 struct Search {
@@ -204,7 +214,7 @@ impl Search {
             let Some(number) = self.race.next() else { return Ok(true) };
             self.set(session, number)?;
             let name = self.candidates[number].name();
-            let readings = match self.measure(number, client, interrupted) {
+            let readings = match self.measure(number, client, interrupted, tell) {
                 Ok(readings) => readings,
                 Err(error) => {
                     // What has worked with nothing changed and does not with these settings is their fault.
@@ -237,9 +247,18 @@ impl Search {
         number: usize,
         client: &mut Client,
         interrupted: &dyn Fn() -> bool,
+        tell: &mut dyn FnMut(&Progress<'_>),
     ) -> Result<Vec<Reading>, gauge::Error> {
         let patience = if number == 0 { self.patience } else { self.patience / 2 };
-        self.tests.iter().map(|test| client.persist(test, patience, interrupted)).collect()
+        let mut measure = |test| match client.run_unless(test, interrupted) {
+            Err(error) if error.is_passing() => {
+                let name = self.candidates[number].name();
+                tell(&Progress::Waiting { name, error: &error, seconds: patience.as_secs() });
+                client.persist(test, patience, interrupted)
+            }
+            measured => measured,
+        };
+        self.tests.iter().map(&mut measure).collect()
     }
 
     /// Why the search ends: what was found cannot be measured.
@@ -263,20 +282,19 @@ impl Search {
         Ok(())
     }
 
-    /// Lets the neighbours of the leader join. False: there are none.
-    fn widen(&mut self, tell: &mut dyn FnMut(&Progress<'_>)) -> bool {
+    /// Lets the neighbours of the leader join.
+    fn widen(&mut self, tell: &mut dyn FnMut(&Progress<'_>)) {
         let base = &self.candidates[self.race.leader()];
         let neighbours = candidate::neighbours(&self.found, base, &self.candidates);
-        if neighbours.is_empty() {
-            return false;
+        if !neighbours.is_empty() {
+            tell(&Progress::Trying(neighbours.iter().map(Candidate::name).collect()));
         }
-        tell(&Progress::Trying(neighbours.iter().map(Candidate::name).collect()));
         for neighbour in neighbours {
-            self.race.add();
-            self.candidates.push(neighbour);
-            self.figures.push(Vec::new());
+            if self.race.add().is_some() {
+                self.candidates.push(neighbour);
+                self.figures.push(Vec::new());
+            }
         }
-        true
     }
 
     fn outcome(self, is_decided: bool) -> Result<Outcome, Error> {
@@ -284,8 +302,7 @@ impl Search {
             return Err(Error::Nothing);
         }
         let best = self.race.choice();
-        let is_better = self.race.compare(best, 0).is_some_and(|interval| interval.is_above());
-        let recommended = if best != 0 && is_better { best } else { 0 };
+        let recommended = if self.race.is_better(best) { best } else { 0 };
         let tried = |number: usize| {
             let candidate = &self.candidates[number];
             Tried {
@@ -294,7 +311,7 @@ impl Search {
                 refused: candidate.refused.clone(),
                 rounds: self.race.measured(number),
                 figures: Figures::median(&self.figures[number]),
-                against_found: self.race.compare(number, 0).filter(|_| number != 0),
+                against_found: self.race.gain(number).filter(|_| number != 0),
                 end: self.end(number, best),
             }
         };
@@ -305,6 +322,7 @@ impl Search {
             rounds: self.race.rounds(),
             seconds: self.start.elapsed().as_secs_f64(),
             is_decided,
+            confidence: Interval::CONFIDENCE,
             candidates: (0..self.candidates.len()).map(tried).collect(),
             best,
             recommended,
@@ -313,12 +331,10 @@ impl Search {
     }
 
     fn end(&self, number: usize, best: usize) -> End {
-        // What was found runs on when it is beaten.
-        let is_beaten = || self.race.compare(best, number).is_some_and(|interval| interval.is_above());
         match number {
             _ if number == best => End::Best,
             _ if self.race.has_failed(number) => End::Failed,
-            _ if self.race.is_worse(number) || number == 0 && is_beaten() => End::Worse,
+            _ if self.race.is_worse(number) || number == 0 && self.race.is_better(best) => End::Worse,
             _ => End::Open,
         }
     }

@@ -131,10 +131,13 @@ fn serve(testbed: &Testbed, port: u16) -> (SocketAddr, impl FnOnce()) {
     (address, end)
 }
 
-/// A search with a server that `progress` can end and start again.
+/// What is told of a search, with what ends the server and what starts it again.
+type Told<'a> = dyn FnMut(&Progress<'_>, &mut dyn FnMut(), &mut dyn FnMut()) + Send + 'a;
+
+/// A search with a server that is ended and started again meanwhile.
 fn with_restarts(
     options: &Options,
-    progress: &mut (dyn FnMut(&Progress<'_>, &mut dyn FnMut(), &mut dyn FnMut()) + Send),
+    progress: &mut Told<'_>,
 ) -> Option<(Result<Outcome, Error>, Interface, Interface)> {
     let testbed = match Testbed::new() {
         Ok(testbed) => testbed,
@@ -173,7 +176,7 @@ fn a_candidate_that_cannot_be_measured_is_left_out() {
             failed.push(name.clone());
             start();
         }
-        Progress::Trying(_) => {}
+        Progress::Waiting { .. } | Progress::Trying(_) => {}
     });
     let Some((outcome, before, after)) = searched else { return };
     let outcome = outcome.unwrap();
@@ -207,15 +210,15 @@ fn a_peer_that_goes_ends_the_search_and_what_was_found_comes_back() {
     let options = options(Goal::Throughput, Duration::from_secs(30));
     // The last one of the second round is what was found.
     let (mut measured, mut last) = (0, usize::MAX);
-    let searched = with_restarts(&options, &mut |progress, end, _| {
-        match progress {
-            Progress::Trying(names) => last = 2 * names.len() - 1,
-            Progress::Measured { .. } => measured += 1,
-            Progress::Failed { .. } => {}
+    let searched = with_restarts(&options, &mut |progress, end, _| match progress {
+        Progress::Trying(names) => last = 2 * names.len() - 1,
+        Progress::Measured { .. } => {
+            measured += 1;
+            if measured == last {
+                end();
+            }
         }
-        if measured == last {
-            end();
-        }
+        Progress::Waiting { .. } | Progress::Failed { .. } => {}
     });
     let Some((outcome, before, after)) = searched else { return };
     assert!(matches!(outcome, Err(Error::Peer(_))), "{outcome:?}");
@@ -232,31 +235,23 @@ fn link(state: &str) {
 fn a_link_that_comes_back_is_waited_for() {
     with_server(|address| {
         let options = options(Goal::Latency, Duration::from_secs(16));
-        // Who waits asks ten times a second: it comes back after the first attempt has failed.
-        let asked = Cell::new(None);
-        let interrupted = || {
-            let count = asked.get().map(|count| count + 1);
-            asked.set(count.filter(|count| *count < 130));
-            if count == Some(130) {
+        let (mut measured, mut waited, mut failed) = (0, 0, 0);
+        let (outcome, before, after) = hold(address, &options, &|| false, &mut |progress| match progress {
+            Progress::Measured { .. } => {
+                measured += 1;
+                if measured == 2 {
+                    link("down");
+                }
+            }
+            Progress::Waiting { .. } => {
+                waited += 1;
                 link("up");
             }
-            false
-        };
-        let (mut measured, mut failed) = (0, 0);
-        let (outcome, before, after) =
-            hold(address, &options, &interrupted, &mut |progress| match progress {
-                Progress::Measured { .. } => {
-                    measured += 1;
-                    if measured == 2 {
-                        link("down");
-                        asked.set(Some(0));
-                    }
-                }
-                Progress::Failed { .. } => failed += 1,
-                Progress::Trying(_) => {}
-            });
+            Progress::Failed { .. } => failed += 1,
+            Progress::Trying(_) => {}
+        });
         let outcome = outcome.unwrap();
-        assert_eq!((before, failed), (after, 0));
+        assert_eq!((before, waited, failed), (after, 1, 0));
         assert!(outcome.candidates[2].rounds > 0, "{outcome:?}");
     });
 }
@@ -289,7 +284,7 @@ fn a_candidate_that_keeps_the_link_away_is_left_out_alone() {
                     // It is still away for a while.
                     asked.set(Some(0));
                 }
-                Progress::Trying(_) => {}
+                Progress::Waiting { .. } | Progress::Trying(_) => {}
             });
         let outcome = outcome.unwrap();
         assert_eq!(before, after);
@@ -311,7 +306,7 @@ fn a_link_that_stays_away_ends_the_search_and_what_was_found_comes_back() {
                     link("down");
                 }
             }
-            Progress::Failed { .. } => {}
+            Progress::Waiting { .. } | Progress::Failed { .. } => {}
             Progress::Trying(all) => names.clone_from(all),
         });
         let error = outcome.unwrap_err();

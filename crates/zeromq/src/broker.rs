@@ -12,9 +12,10 @@
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Result, anyhow, ensure};
+use anyhow::{Result, ensure};
 use lab::messaging::{
-    Contents, Hub, Latencies, Member, Modelled, SERVICES, Violation, answer, ready, repeat, report,
+    Answers, Contents, Hub, Latencies, Member, Modelled, SERVICES, Violation, answer, join, ready, repeat,
+    report,
 };
 use zmq::{Context, DEALER, Message, REQ, ROUTER, Socket};
 
@@ -85,13 +86,7 @@ pub(crate) fn clients(order: &Member) -> Result<()> {
     let (latencies, rate) = thread::scope(|scope| {
         let clients: Vec<_> =
             brokers.into_iter().map(|broker| scope.spawn(move || ask_all(order, &broker))).collect();
-        let (mut all, mut sum) = (Latencies::new()?, 0.0);
-        for client in clients {
-            let (latencies, rate) = client.join().map_err(|_| anyhow!("a client panicked"))??;
-            all.merge(&latencies)?;
-            sum += rate;
-        }
-        Ok::<_, anyhow::Error>((all, sum))
+        join(clients)
     })?;
     report(&Modelled::of(rate, &latencies, None)?)
 }
@@ -104,19 +99,16 @@ fn ask(broker: &Socket, service: &str, request: &[u8]) -> Result<Message> {
 /// Asks the services in turn and checks their replies.
 fn ask_all(order: &Member, broker: &Socket) -> Result<(Latencies, f64)> {
     let mut contents = Contents::new(order.size);
-    let mut expected = Vec::new();
+    let mut answers = Answers::default();
     let measured = repeat(order.time(), |number| {
         let service = number as usize % SERVICES.len();
         let request = contents.message(number);
         let began = Instant::now();
         let reply = ask(broker, SERVICES[service], request)?;
         let time = began.elapsed();
-        expected.clear();
-        expected.extend_from_slice(request);
-        answer(service, &mut expected);
         let name = SERVICES[service];
         ensure!(
-            *reply == *expected,
+            answers.is(service, request, &reply),
             Violation(format!("service {name} replied wrongly to request {number}"))
         );
         Ok(time)

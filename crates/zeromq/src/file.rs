@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use lab::messaging::{CHUNK, Header, Hub, Member, Modelled, ready, repeat, report, small_file, verify};
+use lab::messaging::{CHUNK, Header, Hub, Member, Modelled, ready, report, transfer, verify};
 use zmq::{Context, DEALER, Message, Socket};
 
 use crate::frames::{bind, connect};
@@ -47,27 +47,15 @@ pub(crate) fn sender(order: &Member) -> Result<()> {
     let context = Context::new();
     let receiver = context.socket(DEALER)?;
     connect(&receiver, &order.address)?;
-    let small = small_file(order)?;
-    let header = Header::of(small.path())?;
-    let (latencies, _) = repeat(order.time(), |_| {
+    let (latencies, rate) = transfer(order, |path, header| {
         let began = Instant::now();
-        send(&receiver, small.path(), &header)?;
+        send(&receiver, path, header)?;
         let time = began.elapsed();
         expect(&receiver, VERIFIED)?;
         Ok(time)
     })?;
-
-    let header = Header::of(&order.file)?;
-    let (mut bytes, mut seconds) = (0, 0.0);
-    while bytes == 0 || seconds < order.time().as_secs_f64() {
-        let began = Instant::now();
-        send(&receiver, &order.file, &header)?;
-        seconds += began.elapsed().as_secs_f64();
-        bytes += header.length;
-        expect(&receiver, VERIFIED)?;
-    }
     receiver.send("", 0)?;
-    report(&Modelled::of(bytes as f64 / seconds, &latencies, None)?)
+    report(&Modelled::of(rate, &latencies, None)?)
 }
 
 /// Sends a file and waits until it is stored.

@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use lab::messaging::{Contents, Hub, Member, Modelled, Violation, partial, ready, repeat, report};
+use lab::messaging::{Answers, Contents, Hub, Member, Modelled, Violation, partial, ready, repeat, report};
 use zmq::{Context, DEALER, Message, ROUTER};
 
 use crate::frames::{bind, connect, receive_exactly, send};
@@ -21,7 +21,7 @@ pub(crate) fn root(order: &Hub) -> Result<()> {
     let ranks: Vec<Vec<u8>> = (0..order.members).map(identity).collect();
 
     let mut contents = Contents::new(order.size);
-    let mut expected = Vec::new();
+    let mut answers = Answers::default();
     let mut results: Vec<Message> = ranks.iter().map(|_| Message::new()).collect();
     let (latencies, rate) = repeat(order.time(), |round| {
         let first = round * order.members as u64;
@@ -39,11 +39,8 @@ pub(crate) fn root(order: &Hub) -> Result<()> {
             *place = result;
         }
         for (number, (rank, result)) in (first..).zip(results.iter().enumerate()) {
-            expected.clear();
-            expected.extend_from_slice(contents.message(number));
-            partial(rank, &mut expected);
             ensure!(
-                **result == *expected,
+                answers.is(rank, contents.message(number), result),
                 Violation(format!("worker {rank} returned a wrong result of block {number}"))
             );
         }

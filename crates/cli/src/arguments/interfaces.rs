@@ -164,15 +164,15 @@ pub(crate) struct NicRestore {
 /// Find out by measuring which settings of an interface are best for messages
 ///
 /// Tries the profiles, then what differs from the best one by a single offload or coalescing setting, against a peer
-/// that runs `seekwire nic serve` behind the interface. All are measured in turns, round by round; whatever is worse
-/// than the best for sure drops out. It ends when nothing else is left or what is left is equally good, or when the
-/// time is over. What is not better than the settings found, for sure, is not recommended; if no difference can be
-/// told, it says so.
+/// that runs `seekwire nic serve` behind the interface. All are measured in turns, round by round; whatever seems worse
+/// than the best drops out. It ends when nothing else is left or what is left is equally good, or when the time is
+/// over. What is not better than the settings found is recommended in at most 1 % of all searches; if no difference
+/// can be told, it says so.
 ///
 /// The settings found are put back at the end, at ^C, SIGTERM and SIGHUP, and if it fails; as with `seekwire nic
-/// apply` if it is killed. A link that a change of settings resets is waited for, up to 40 seconds; a candidate that keeps
-/// it away for more than 20 is left out. --apply sets what is recommended, until `seekwire nic restore`. What makes it last beyond a
-/// restart of the host is printed, or written to a file, but never installed.
+/// apply` if it is killed. A link that a change of settings resets is waited for, up to 40 seconds; a candidate that
+/// keeps it away for more than 20 is left out. --apply sets what is recommended, until `seekwire nic restore`. What
+/// makes it last beyond a restart of the host is printed, or written to a file, but never installed.
 ///
 /// Both hosts should be as busy as they usually are, and the link too. Traffic of others is disturbed for the time.
 #[derive(Debug, Args)]
@@ -187,18 +187,23 @@ Goals:
 Numbers:
   one way     1 / (2 x requests per second), as from netperf TCP_RR
   AGAINST     how many times better than the settings found: geometric
-              mean over rounds, with its 99 % confidence interval
-              (Student's, of the logarithms of paired rounds)
+              mean over rounds, with its confidence interval (Student's, of
+              the logarithms of paired rounds) after 4, 6, 8, 12, 16, 24 ...
+              rounds; all of them hold at once in 99 % of searches, however
+              many candidates there are and whenever it ends; - before the
+              4th round. It supposes that what disturbs one round does not
+              last for many
 
 JSON:
-  {peer, interface, goal, rounds, seconds, is_decided, best, recommended,
-  candidates, lasting, applied}; best and recommended are indices of
+  {peer, interface, goal, rounds, seconds, is_decided, confidence, best,
+  recommended, candidates, lasting, applied}; confidence is that of all
+  intervals at once, as a fraction; best and recommended are indices of
   candidates, of which the first is what was found; candidates has {name,
   changes, refused, rounds, figures, against_found, end}, figures {
   latency_seconds, p99_seconds, bytes_per_second,
   cpu_seconds_per_gigabyte}, against_found null or {ratio, low, high,
-  rounds}, end best, open, worse or failed; lasting is null or {ethtool,
-  link}; applied is null or as from `seekwire nic apply --json`
+  rounds}, end best, open, worse (has left) or failed; lasting is null or
+  {ethtool, link}; applied is null or as from `seekwire nic apply --json`
 
 Exit status:
   0 when it was measured, and applied if that was asked; 3 when something

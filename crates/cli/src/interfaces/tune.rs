@@ -158,6 +158,9 @@ fn told(progress: &Progress<'_>) -> String {
         Progress::Measured { name, round, figures } => {
             format!("round {round}: {name}: {}", words::line(figures))
         }
+        Progress::Waiting { name, error, seconds } => {
+            format!("{name}: {error}; trying again, for up to {seconds} s")
+        }
         Progress::Failed { name, error } => format!("{name}: cannot be measured: {error}"),
     }
 }

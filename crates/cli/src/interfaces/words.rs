@@ -97,7 +97,9 @@ fn end(tried: &Tried) -> String {
     let end = match tried.end {
         End::Best => "best",
         End::Open => "cannot be told from the best",
-        End::Worse => "worse",
+        // What was found runs to the end.
+        End::Worse if tried.changes.is_empty() => "worse",
+        End::Worse => "has left, seemed worse",
         End::Failed => "could not be measured",
     };
     match tried.refused.as_slice() {
@@ -110,23 +112,33 @@ fn times(interval: &Interval) -> String {
     format!("{:.3} ({:.3} to {:.3})", interval.ratio, interval.low, interval.high)
 }
 
+/// What the intervals mean.
+fn note(confidence: f64) -> String {
+    let sure = confidence * 100.0;
+    let error = (1.0 - confidence) * 100.0;
+    format!(
+        "The intervals are {sure:.0} % sure, all at once: a search recommends what is no better in at most \
+         {error:.0} % of the cases.\n"
+    )
+}
+
 fn judgement(outcome: &Outcome) -> String {
     let Outcome { interface, goal, rounds, seconds, .. } = outcome;
     let best = &outcome.candidates[outcome.best];
     let gain = best.against_found.as_ref().map(times).unwrap_or_default();
-    let sure = Interval::CONFIDENCE * 100.0;
     let how = if outcome.is_decided { "decided" } else { "time over" };
     let head = format!("{interface}, {goal}, {rounds} rounds in {seconds:.0} s ({how}): ");
     let tail = if outcome.recommended != 0 {
-        format!("{} is {gain} times as good as what was found ({sure:.0} % interval).\n", best.name)
+        format!("{} is {gain} times as good as what was found.\n", best.name)
     } else if outcome.best == 0 {
         "nothing is better than what was found, as far as can be told. Leave it as it is.\n".to_owned()
     } else {
+        let is = if gain.is_empty() { String::new() } else { format!(", which is {gain} times as good") };
         format!(
-            "no difference can be told between what was found and {}, which is {gain} times as good ({sure:.0} % interval). \
+            "no difference can be told between what was found and {}{is}. \
              Leave it as it is, or give it more time (--time).\n",
             best.name
         )
     };
-    head + &tail
+    head + &tail + &note(outcome.confidence)
 }

@@ -3,12 +3,13 @@
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
-use super::{Member, Violation, digest};
+use super::{Latencies, Member, Violation, digest, repeat};
 
 /// Bytes of a file that go into one message.
 pub const CHUNK: usize = 64 << 10;
@@ -44,12 +45,31 @@ pub fn verify(header: &Header, path: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A file of the first bytes of the one to send, as many as messages have.
+/// Sends the first bytes of the file to send, as many as messages have, and then the whole file, each again and again.
+/// `send` sends a file and says how long it took until it was stored. Returns these times of the small file, and the bytes
+/// per second of the whole one.
 ///
 /// # Errors
 ///
-/// Those of reading the one and writing the other.
-pub fn small_file(order: &Member) -> Result<NamedTempFile> {
+/// Those of `send`, and of reading and writing files.
+pub fn transfer(
+    order: &Member,
+    mut send: impl FnMut(&Path, &Header) -> Result<Duration>,
+) -> Result<(Latencies, f64)> {
+    let small = small_file(order)?;
+    let header = Header::of(small.path())?;
+    let (latencies, _) = repeat(order.time(), |_| send(small.path(), &header))?;
+
+    let header = Header::of(&order.file)?;
+    let (mut bytes, mut time) = (0, Duration::ZERO);
+    while bytes == 0 || time < order.time() {
+        time += send(&order.file, &header)?;
+        bytes += header.length;
+    }
+    Ok((latencies, bytes as f64 / time.as_secs_f64()))
+}
+
+fn small_file(order: &Member) -> Result<NamedTempFile> {
     let whole = File::open(&order.file).with_context(|| format!("cannot open {}", order.file.display()))?;
     let mut small = NamedTempFile::new()?;
     std::io::copy(&mut whole.take(order.size as u64), &mut small)?;
@@ -59,6 +79,26 @@ pub fn small_file(order: &Member) -> Result<NamedTempFile> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_small_file_has_the_first_bytes_and_the_rate_is_that_of_the_whole() {
+        let file = NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "abcdef").unwrap();
+        let (address, path) = (String::new(), file.path().to_owned());
+        let model = crate::messaging::Model::File;
+        let order =
+            Member { model, address, rank: 0, clients: 0, members: 1, size: 4, milliseconds: 1, file: path };
+        let mut sent = Vec::new();
+        let (latencies, rate) = transfer(&order, |path, header| {
+            verify(header, path)?;
+            sent.push(std::fs::read_to_string(path)?);
+            Ok(Duration::from_micros(500))
+        })
+        .unwrap();
+        assert!(latencies.count() > 0 && sent.contains(&"abcd".to_owned()));
+        assert_eq!(sent[sent.len() - 3..], ["abcd", "abcdef", "abcdef"], "two of them make the time");
+        assert!((rate - 6.0 / 500e-6).abs() < 1e-6, "{rate}");
+    }
 
     #[test]
     fn damaged_and_short_files_are_violations() {

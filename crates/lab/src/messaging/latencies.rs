@@ -1,8 +1,9 @@
 //! Latencies, and how they are measured again and again.
 
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use hdrhistogram::Histogram;
 
 /// A histogram of times in nanoseconds, at three significant digits.
@@ -71,6 +72,21 @@ pub fn repeat(time: Duration, mut turn: impl FnMut(u64) -> Result<Duration>) -> 
     }
 }
 
+/// What several clients have measured at the same time: all latencies, and the sum of the rates.
+///
+/// # Errors
+///
+/// That of the first client that failed.
+pub fn join(clients: Vec<ScopedJoinHandle<'_, Result<(Latencies, f64)>>>) -> Result<(Latencies, f64)> {
+    let (mut all, mut sum) = (Latencies::new()?, 0.0);
+    for client in clients {
+        let (latencies, rate) = client.join().map_err(|_| anyhow!("a client panicked"))??;
+        all.merge(&latencies)?;
+        sum += rate;
+    }
+    Ok((all, sum))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,6 +100,22 @@ mod tests {
         some.merge(&others).unwrap();
         assert_eq!((some.count(), some.quantile(0.5)), (4, Some(1000)));
         assert!(some.quantile(1.0).unwrap() >= 9_000_000);
+    }
+
+    #[test]
+    fn clients_add_up() {
+        let client = |time, rate| {
+            let mut latencies = Latencies::new()?;
+            latencies.add(Duration::from_nanos(time));
+            Ok((latencies, rate))
+        };
+        let (latencies, rate) = std::thread::scope(|scope| {
+            join(vec![scope.spawn(move || client(100, 2.0)), scope.spawn(move || client(300, 0.5))])
+        })
+        .unwrap();
+        assert_eq!((latencies.count(), latencies.quantile(1.0), rate), (2, Some(300), 2.5));
+        let failed = std::thread::scope(|scope| join(vec![scope.spawn(|| Err(anyhow!("hung")))]));
+        assert_eq!(failed.unwrap_err().to_string(), "hung");
     }
 
     #[test]

@@ -20,12 +20,12 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 pub use contents::{Contents, Violation, digest};
-pub use file::{CHUNK, Header, small_file, verify};
-pub use latencies::{Latencies, repeat};
+pub use file::{CHUNK, Header, transfer, verify};
+pub use latencies::{Latencies, join, repeat};
 pub use measure::{Measured, Pull, Push, Reply, Request, pull, push, reply, request};
 pub use order::{
-    Ask, Check, Drive, Hub, Kind, Member, Model, Modelled, Reading, SERVICES, TOPICS, Test, answer, partial,
-    subscribed,
+    Answers, Ask, Check, Drive, Hub, Kind, Member, Model, Modelled, Reading, SERVICES, TOPICS, Test, answer,
+    partial, subscribed,
 };
 
 /// How long a program waits for the others.

@@ -222,6 +222,22 @@ pub fn partial(rank: usize, block: &mut [u8]) {
     answer(rank, block);
 }
 
+/// Checks what services and workers make of messages.
+#[derive(Clone, Debug, Default)]
+pub struct Answers {
+    expected: Vec<u8>,
+}
+
+impl Answers {
+    /// Whether `reply` is what service or worker `who` makes of `request`: see [`answer`] and [`partial`].
+    pub fn is(&mut self, who: usize, request: &[u8], reply: &[u8]) -> bool {
+        self.expected.clear();
+        self.expected.extend_from_slice(request);
+        answer(who, &mut self.expected);
+        self.expected == reply
+    }
+}
+
 /// Number of topics of a publisher.
 pub const TOPICS: usize = 4;
 
@@ -246,6 +262,11 @@ mod tests {
             .collect();
         assert_eq!(replies[0], [0, 1, 8]);
         assert!(replies[0] != replies[1] && replies[1] != replies[2]);
+        let mut answers = Answers::default();
+        for (who, reply) in replies.iter().enumerate() {
+            assert!(answers.is(who, &[255, 0, 7], reply));
+            assert!(!answers.is(who + 1, &[255, 0, 7], reply) && !answers.is(who, &[255, 0], reply));
+        }
     }
 
     #[test]

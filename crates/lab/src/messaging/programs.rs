@@ -59,7 +59,7 @@ pub(crate) struct Programs<'a, 'h> {
 
 impl<'a, 'h> Programs<'a, 'h> {
     pub(crate) fn new(context: &'a Context<'a>, hosts: Result<&'a Hosts<'h>, String>) -> Result<Self> {
-        let zeromq = find(&context.peer()?);
+        let zeromq = over_zeromq(&context.peer()?);
         Ok(Self { context, zeromq, hosts, violations: RefCell::default() })
     }
 
@@ -215,14 +215,14 @@ impl<'a, 'h> Programs<'a, 'h> {
 
 /// The programs over libzmq that belong to `command`: beside it (as in a build directory) or in `../lib/seekwire`
 /// of its directory (as installed).
-fn find(command: &Path) -> Result<PathBuf, String> {
+pub(crate) fn over_zeromq(command: &Path) -> Result<PathBuf, String> {
     let beside = command.parent().unwrap_or(Path::new("."));
     let candidates = ["", "../lib/seekwire"].map(|place| beside.join(place).join(ZEROMQ));
     candidates.iter().find(|path| path.is_file()).cloned().ok_or_else(|| {
         let looked_at = candidates.map(|path| path.display().to_string()).join(", ");
         format!(
-            "not installed: {ZEROMQ} (looked at {looked_at}); install libzmq (Debian package: libzmq3-dev) and run \
-             `make build` again"
+            "not installed: {ZEROMQ} (looked at {looked_at}); install libzmq (Debian packages: libzmq3-dev pkgconf) and \
+             run `make build` again"
         )
     })
 }
@@ -264,12 +264,12 @@ mod tests {
         let command = prefix.path().join("bin/seekwire");
         std::fs::create_dir_all(prefix.path().join("bin")).unwrap();
         std::fs::create_dir_all(prefix.path().join("lib/seekwire")).unwrap();
-        let missing = find(&command).unwrap_err();
+        let missing = over_zeromq(&command).unwrap_err();
         assert!(missing.starts_with("not installed: ") && missing.contains("libzmq3-dev"), "{missing}");
         std::fs::write(prefix.path().join("lib/seekwire").join(ZEROMQ), "").unwrap();
-        assert!(find(&command).unwrap().ends_with("lib/seekwire/seekwire-zeromq"));
+        assert!(over_zeromq(&command).unwrap().ends_with("lib/seekwire/seekwire-zeromq"));
         std::fs::write(prefix.path().join("bin").join(ZEROMQ), "").unwrap();
-        assert!(find(&command).unwrap().ends_with("bin/seekwire-zeromq"));
+        assert!(over_zeromq(&command).unwrap().ends_with("bin/seekwire-zeromq"));
     }
 
     #[test]

@@ -78,7 +78,7 @@ mod tests {
         let order = serde_json::to_string(&Order { turn: 1, server: address, test }).unwrap();
         let mut reports = Vec::new();
         thread::scope(|scope| {
-            let serving = scope.spawn(|| server.serve(&tell));
+            let serving = scope.spawn(|| server.serve(tell));
             let wait_for = |name: &str| assert!(events.iter().any(|event| event.starts_with(name)));
             let (leave, left) = channel::<()>();
             let first = scope.spawn(move || {

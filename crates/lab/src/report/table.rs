@@ -48,10 +48,7 @@ pub(crate) fn plain_text(
     }
     let mut table = align(&lines);
     for (index, failure) in failures.iter().enumerate() {
-        let mut variants: Vec<&str> = failure.rows.iter().map(|row| row.variant.as_str()).collect();
-        variants.sort_unstable();
-        variants.dedup();
-        table.push_str(&format!("[{}] {}: {}\n", index + 1, variants.join(", "), failure.error));
+        table.push_str(&format!("[{}] {}: {}\n", index + 1, failure.variants().join(", "), failure.error));
     }
     table
 }

@@ -11,9 +11,9 @@ use anyhow::Result;
 use gauge::Load;
 
 use crate::claim::Claim;
-use crate::experiment::{Context, Experiment};
+use crate::experiment::{self, Context, Experiment};
 use crate::experiments::by_size::{self, SIZES};
-use crate::messaging::programs::{Library, Over, Programs, Way};
+use crate::messaging::programs::{Library, Over, Programs, Way, over_zeromq};
 use crate::messaging::{Kind, Reading, Test};
 use crate::network::hosts::Hosts;
 use crate::network::step::Step;
@@ -104,6 +104,12 @@ impl Experiment for Zeromq {
 
     fn duration(&self, quick: bool) -> Duration {
         Duration::from_secs(if quick { 15 } else { 900 })
+    }
+
+    fn unavailable(&self, options: &experiment::Options) -> Option<String> {
+        // Mailboxes alone would be compared with nothing.
+        let command = options.program().map_err(|error| error.to_string());
+        command.and_then(|command| over_zeromq(&command)).err()
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {

@@ -19,7 +19,8 @@ use seekwire::mailbox::{Mailbox, RecvError, Selector};
 
 use super::line::{self, Line};
 use crate::messaging::{
-    Contents, Hub, Latencies, Member, Modelled, SERVICES, Violation, answer, ready, repeat, report,
+    Answers, Contents, Hub, Latencies, Member, Modelled, SERVICES, Violation, answer, join, ready, repeat,
+    report,
 };
 
 /// Tag of introductions; above all numbers of services and clients.
@@ -115,13 +116,7 @@ pub(super) fn clients<S: Line>(order: &Member) -> Result<()> {
             .zip(&services)
             .map(|(mailbox, services)| scope.spawn(|| ask(order, mailbox, services)))
             .collect();
-        let (mut all, mut sum) = (Latencies::new()?, 0.0);
-        for client in clients {
-            let (latencies, rate) = client.join().map_err(|_| anyhow!("a client panicked"))??;
-            all.merge(&latencies)?;
-            sum += rate;
-        }
-        Ok::<_, anyhow::Error>((all, sum))
+        join(clients)
     })?;
     mailboxes.iter().try_for_each(Mailbox::finish)?;
     report(&Modelled::of(rate, &latencies, line::traffic(&mailboxes))?)
@@ -141,7 +136,7 @@ fn services<S: Line>(broker: &Mailbox<S>) -> Result<Vec<u64>> {
 /// Asks the services in turn and checks their replies.
 fn ask<S: Line>(order: &Member, broker: &Mailbox<S>, services: &[u64]) -> Result<(Latencies, f64)> {
     let mut contents = Contents::new(order.size);
-    let (mut expected, mut reply) = (Vec::new(), vec![0; order.size]);
+    let (mut answers, mut reply) = (Answers::default(), vec![0; order.size]);
     repeat(order.time(), |number| {
         let service = number as usize % services.len();
         let request = contents.message(number);
@@ -149,12 +144,9 @@ fn ask<S: Line>(order: &Member, broker: &Mailbox<S>, services: &[u64]) -> Result
         broker.send(services[service], request)?;
         let length = broker.recv(Selector::exact(services[service]), &mut reply)?.len;
         let time = began.elapsed();
-        expected.clear();
-        expected.extend_from_slice(request);
-        answer(service, &mut expected);
         let name = SERVICES[service];
         ensure!(
-            reply[..length] == expected,
+            answers.is(service, request, &reply[..length]),
             Violation(format!("service {name} replied wrongly to request {number}"))
         );
         Ok(time)

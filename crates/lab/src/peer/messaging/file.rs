@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result};
 use seekwire::mailbox::{Mailbox, RecvError, Selector};
 
 use super::line::{self, Line};
-use crate::messaging::{CHUNK, Header, Hub, Member, Modelled, ready, repeat, report, small_file, verify};
+use crate::messaging::{CHUNK, Header, Hub, Member, Modelled, ready, report, transfer, verify};
 
 /// Tags to the receiver.
 const HEADER: u64 = 0;
@@ -48,27 +48,15 @@ pub(super) fn receiver<S: Line>(order: &Hub) -> Result<()> {
 /// Sends the small file and then the large one, again and again, and measures until they are stored.
 pub(super) fn sender<S: Line>(order: &Member) -> Result<()> {
     let receiver = S::connect(&order.address)?;
-    let small = small_file(order)?;
-    let header = Header::of(small.path())?;
-    let (latencies, _) = repeat(order.time(), |_| {
+    let (latencies, rate) = transfer(order, |path, header| {
         let began = Instant::now();
-        send(&receiver, small.path(), &header)?;
+        send(&receiver, path, header)?;
         let time = began.elapsed();
         receiver.recv(Selector::exact(VERIFIED), &mut [])?;
         Ok(time)
     })?;
-
-    let header = Header::of(&order.file)?;
-    let (mut bytes, mut seconds) = (0, 0.0);
-    while bytes == 0 || seconds < order.time().as_secs_f64() {
-        let began = Instant::now();
-        send(&receiver, &order.file, &header)?;
-        seconds += began.elapsed().as_secs_f64();
-        bytes += header.length;
-        receiver.recv(Selector::exact(VERIFIED), &mut [])?;
-    }
     receiver.finish()?;
-    report(&Modelled::of(bytes as f64 / seconds, &latencies, line::traffic([&receiver]))?)
+    report(&Modelled::of(rate, &latencies, line::traffic([&receiver]))?)
 }
 
 /// Sends a file and waits until it is stored.

@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use seekwire::mailbox::{Mailbox, RecvError, Selector};
 
 use super::line::{self, Line};
-use crate::messaging::{Contents, Hub, Member, Modelled, Violation, partial, ready, repeat, report};
+use crate::messaging::{Answers, Contents, Hub, Member, Modelled, Violation, partial, ready, repeat, report};
 
 const RANK: u64 = 0;
 const BLOCK: u64 = 1;
@@ -27,7 +27,7 @@ pub(super) fn root<S: Line>(order: &Hub) -> Result<()> {
     workers.sort_by_key(|(rank, _)| *rank);
 
     let mut contents = Contents::new(order.size);
-    let (mut expected, mut result) = (Vec::new(), vec![0; order.size]);
+    let (mut answers, mut result) = (Answers::default(), vec![0; order.size]);
     let (latencies, rate) = repeat(order.time(), |round| {
         let first = round * order.members as u64;
         let began = Instant::now();
@@ -36,11 +36,8 @@ pub(super) fn root<S: Line>(order: &Hub) -> Result<()> {
         }
         for (number, (rank, worker)) in (first..).zip(&workers) {
             let length = worker.recv(Selector::exact(RESULT), &mut result)?.len;
-            expected.clear();
-            expected.extend_from_slice(contents.message(number));
-            partial(*rank, &mut expected);
             ensure!(
-                result[..length] == expected,
+                answers.is(*rank, contents.message(number), &result[..length]),
                 Violation(format!("worker {rank} returned a wrong result of block {number}"))
             );
         }

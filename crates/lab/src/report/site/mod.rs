@@ -2,13 +2,11 @@
 //!
 //! ```text
 //! read      what the directories hold, whoever wrote it
-//! drawing   whether an SVG file is a plot and nothing else
 //! verdict   the judgements of an experiment in a line
 //! index     the first page
 //! page      the page of an experiment
 //! ```
 
-mod drawing;
 mod index;
 mod page;
 mod read;
@@ -20,9 +18,10 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
+use rustix::fs::OFlags;
 
 use self::read::Entry;
-use super::{STYLE, escape};
+use super::{STYLE, escape, inline};
 use crate::output::{self, Destination};
 
 /// The first page, and the mark of a directory that is ours.
@@ -91,8 +90,8 @@ fn copy_data(out: &Path, entry: &Entry) -> Result<Vec<(String, &'static str)>> {
         if !fs::symlink_metadata(&from).is_ok_and(|metadata| metadata.is_file()) {
             continue;
         }
-        let no_follow = rustix::fs::OFlags::NOFOLLOW.bits() as i32;
-        let open = OpenOptions::new().read(true).custom_flags(no_follow).open(&from);
+        let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits() as i32;
+        let open = OpenOptions::new().read(true).custom_flags(flags).open(&from);
         let mut source = open.with_context(|| format!("cannot read {}", from.display()))?;
         let to = own_directory(own_directory(out.join("data"))?.join(&entry.slug))?;
         output::copy_file(&to, file, &mut source)?;
@@ -113,7 +112,7 @@ fn own_directory(path: PathBuf) -> Result<PathBuf> {
 }
 
 fn is_site(index: &Path) -> bool {
-    fs::read_to_string(index).is_ok_and(|text| text.contains(MARK))
+    output::read_file(index).is_ok_and(|text| text.contains(MARK))
 }
 
 /// A page up to its first heading.
@@ -137,10 +136,10 @@ fn push_navigation(page: &mut String, links: &[Option<(String, String)>]) {
     page.push_str("</nav>\n");
 }
 
-/// A plot, which has its title in it; `svg` has been checked, `caption` is HTML.
+/// A plot, which has its title in it; `caption` is HTML.
 fn push_figure(page: &mut String, title: &str, svg: &str, caption: &str) {
     let title = escape(title);
-    let svg = svg.replacen("<svg ", &format!("<svg role=\"img\" aria-label=\"Plot: {title}\" "), 1);
+    let svg = inline(svg).replacen("<svg ", &format!("<svg role=\"img\" aria-label=\"Plot: {title}\" "), 1);
     let _ = write!(page, "<figure tabindex=\"0\">{svg}");
     if !caption.is_empty() {
         let _ = write!(page, "<figcaption class=\"soft\">{caption}</figcaption>");

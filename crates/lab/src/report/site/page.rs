@@ -4,10 +4,14 @@ use std::fmt::Write;
 
 use super::read::{Contents, Entry};
 use super::verdict::{self, badge};
-use super::{INDEX, drawing, head, push_figure, push_navigation};
+use super::{INDEX, head, push_figure, push_navigation};
 use crate::claim::Comparison;
 use crate::demo;
+use crate::plot::Figure;
 use crate::report::{escape, push_failures, push_rows, push_setting, push_summary, push_table};
+
+/// Plots of one result. Ours have about twenty.
+const MOST_PLOTS: usize = 200;
 
 /// A page and what leads to it.
 type Link = (String, String);
@@ -72,7 +76,7 @@ pub(super) fn html(
         result.summary.iter().map(|(key, value)| (key.as_str(), *value, meaning(key))).collect();
     push_summary(&mut page, &keys);
     push_failures(&mut page, &result.rows);
-    push_drawings(&mut page, contents);
+    push_plots(&mut page, &result.figures);
     for table in &result.tables {
         push_table(&mut page, table);
     }
@@ -101,26 +105,29 @@ fn push_comparison(page: &mut String, comparison: &Comparison) {
     // The table below has the heading and the numbers, so a plot that cannot be drawn is no loss.
     let svg = figure.and_then(|figure| Some((figure, figure.to_svg().ok()?)));
     push_table(page, &comparison.table);
-    if let Some((figure, svg)) = svg
-        && let Ok(svg) = drawing::checked(&svg)
-    {
-        push_figure(page, &figure.title, svg, &escape(&source));
-    } else {
-        let _ = writeln!(page, "<p class=\"soft\">{}</p>", escape(&source));
+    match svg {
+        Some((figure, svg)) => push_figure(page, &figure.title, &svg, &escape(&source)),
+        None => {
+            let _ = writeln!(page, "<p class=\"soft\">{}</p>", escape(&source));
+        }
     }
 }
 
-fn push_drawings(page: &mut String, contents: &Contents) {
-    if contents.drawings.is_empty() {
+fn push_plots(page: &mut String, figures: &[Figure]) {
+    if figures.is_empty() {
         page.push_str("<p class=\"soft\">No plots were kept with this result.</p>\n");
         return;
     }
     page.push_str("<h2>Plots</h2>\n");
-    for (title, svg) in &contents.drawings {
-        match svg {
-            Ok(svg) => push_figure(page, title, svg, ""),
+    if figures.len() > MOST_PLOTS {
+        let left_out = figures.len() - MOST_PLOTS;
+        let _ = writeln!(page, "<p class=\"error\">{left_out} plots are too many to show.</p>");
+    }
+    for figure in figures.iter().take(MOST_PLOTS) {
+        match figure.to_svg() {
+            Ok(svg) => push_figure(page, &figure.title, &svg, ""),
             Err(why) => {
-                let _ = writeln!(page, "<p class=\"error\">{}: {}</p>", escape(title), escape(why));
+                let _ = writeln!(page, "<p class=\"error\">No plot: {}</p>", escape(&format!("{why:#}")));
             }
         }
     }

@@ -1,23 +1,18 @@
 //! What the directories of results hold. Anybody may have written it: what cannot be read is an entry with the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
-use std::io::Read;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use anyhow::{Context as _, Result};
 
-use super::drawing;
 use crate::all::Journal;
 use crate::demo;
 use crate::experiment::Experiment;
 use crate::experiments;
-use crate::outcome::{Drawing, ResultFile};
-use crate::output::RESULT;
-
-/// A result of several million readings is smaller.
-const LARGEST: u64 = 64 << 20;
+use crate::outcome::ResultFile;
+use crate::output::{RESULT, read_file};
 
 /// All results below a directory.
 #[derive(Debug)]
@@ -42,8 +37,6 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) struct Contents {
     pub(super) result: ResultFile,
-    /// Title and drawing, or why there is none.
-    pub(super) drawings: Vec<(String, Result<String, String>)>,
     /// What the last run of everything did instead of replacing it.
     pub(super) outdated: Option<String>,
 }
@@ -157,52 +150,12 @@ fn slug(name: &str, taken: &mut BTreeSet<String>) -> String {
 }
 
 fn contents(directory: &Path) -> Result<Contents, String> {
-    let text = read_limited(&directory.join(RESULT)).map_err(|why| format!("{RESULT}: {why}"))?;
+    let text = read_file(&directory.join(RESULT)).map_err(|why| format!("{RESULT}: {why}"))?;
     let result: ResultFile = serde_json::from_str(&text).map_err(|error| match error.classify() {
         serde_json::error::Category::Data => {
             format!("{RESULT} is not of this version of the laboratory, or of something else: {error}")
         }
         _ => format!("{RESULT} is damaged: {error}"),
     })?;
-    let drawings = drawings(directory, &result);
-    Ok(Contents { result, drawings, outdated: None })
-}
-
-/// The plots that the result names; where it names none, as in earlier versions, those that are there.
-fn drawings(directory: &Path, result: &ResultFile) -> Vec<(String, Result<String, String>)> {
-    let mut named = result.figures.clone();
-    if named.is_empty() {
-        let files = fs::read_dir(directory).into_iter().flatten().flatten();
-        let mut found: Vec<String> = files.filter_map(|file| file.file_name().into_string().ok()).collect();
-        found.sort();
-        named.extend(found.into_iter().filter_map(|file| {
-            let title = file.strip_suffix(".svg")?.replace('-', " ");
-            Some(Drawing { file, title })
-        }));
-    }
-    let drawing = |Drawing { file, title }: Drawing| {
-        let is_name = Path::new(&file).file_name().is_some_and(|name| name == file.as_str());
-        let svg = match is_name {
-            true => read_limited(&directory.join(&file)),
-            false => Err("not a file of this directory".to_owned()),
-        };
-        let checked = svg.and_then(|svg| drawing::checked(&svg).map(str::to_owned));
-        (title, checked.map_err(|why| format!("{file}: {why}")))
-    };
-    named.into_iter().map(drawing).collect()
-}
-
-fn read_limited(path: &Path) -> Result<String, String> {
-    // Before it is opened: a pipe would be waited for.
-    let metadata = fs::metadata(path).map_err(|error| error.to_string())?;
-    if !metadata.is_file() {
-        return Err("not a file".to_owned());
-    }
-    let mut text = String::new();
-    let file = File::open(path).map_err(|error| error.to_string())?;
-    file.take(LARGEST + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
-    match text.len() as u64 > LARGEST {
-        true => Err(format!("larger than {LARGEST} bytes")),
-        false => Ok(text),
-    }
+    Ok(Contents { result, outdated: None })
 }

@@ -1,0 +1,95 @@
+//! Whole searches with made-up scores, to count how often they are wrong.
+
+use crate::candidate::NEIGHBOURS;
+use crate::race::Race;
+
+/// Candidates that a search begins with, what was found among them.
+const FIRST: usize = 5;
+
+/// Numbers that follow from a seed (xorshift64*, S. Vigna, "An experimental exploration of Marsaglia's xorshift
+/// generators, scrambled", 2016).
+struct Random(u64);
+
+impl Random {
+    /// From 0 to 1, without 0.
+    fn uniform(&mut self) -> f64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        ((self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) + 1) as f64 / (1u64 << 53) as f64
+    }
+
+    /// Standard normal (Box and Muller).
+    fn normal(&mut self) -> f64 {
+        (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+
+    /// A measurement of something worth 1: some per cent up and down, and as often as that something that takes the
+    /// processor or the link away for a while.
+    fn measurement(&mut self, disturbances: f64) -> f64 {
+        let disturbed = if self.uniform() < disturbances { 0.4 + 0.5 * self.uniform() } else { 1.0 };
+        disturbed * (0.05 * self.normal()).exp()
+    }
+}
+
+/// What a search recommends, which has time for so many measurements, where a candidate is worth `worth`.
+fn recommended(
+    random: &mut Random,
+    measurements: usize,
+    disturbances: f64,
+    worth: impl Fn(usize) -> f64,
+) -> usize {
+    let mut race = Race::new(FIRST, NEIGHBOURS);
+    // What else goes on disturbs all of a round.
+    let (mut round, mut load) = (0, 1.0);
+    let mut run = |race: &mut Race, measurements: &mut usize, left: usize| {
+        while *measurements > left {
+            let Some(candidate) = race.next() else { return };
+            if race.rounds() != round {
+                (round, load) = (race.rounds(), (0.2 * random.normal()).exp());
+            }
+            race.record(candidate, load * worth(candidate) * random.measurement(disturbances));
+            *measurements -= 1;
+        }
+    };
+    let mut left = measurements;
+    run(&mut race, &mut left, measurements * (NEIGHBOURS + 2) / (FIRST + NEIGHBOURS + 2));
+    while race.add().is_some() {}
+    run(&mut race, &mut left, 0);
+    let choice = race.choice();
+    if race.is_better(choice) { choice } else { 0 }
+}
+
+/// As many as a search plans for.
+const PLANNED: usize = 12 * (FIRST + NEIGHBOURS + 2);
+
+#[test]
+fn what_is_no_better_is_recommended_less_often_than_promised() {
+    let mut random = Random(0x5eec_0001);
+    // Without disturbances the intervals are exact; the longer searches are looked at more often.
+    for (searches, measurements, disturbances) in
+        [(900, PLANNED, 0.04), (900, PLANNED, 0.0), (150, 4 * PLANNED, 0.0)]
+    {
+        let is_wrong = |_: &i32| recommended(&mut random, measurements, disturbances, |_| 1.0) != 0;
+        let wrong = (0..searches).filter(is_wrong).count();
+        let promised = f64::from(searches) * (1.0 - crate::Interval::CONFIDENCE);
+        // And three standard deviations of the count.
+        assert!(
+            (wrong as f64) < promised + 3.0 * promised.sqrt(),
+            "{wrong} of {searches}, {promised} promised"
+        );
+    }
+}
+
+#[test]
+fn what_is_much_better_is_recommended_nearly_always() {
+    let mut random = Random(0x5eec_0002);
+    // One of the first candidates, and one that joins.
+    for better in [2, FIRST + 3] {
+        let worth = |candidate| if candidate == better { 1.3 } else { 1.0 };
+        let searches = 200;
+        let found =
+            (0..searches).filter(|_| recommended(&mut random, PLANNED, 0.04, worth) == better).count();
+        assert!(found * 10 >= searches * 8, "{better}: {found} of {searches}");
+    }
+}
