@@ -31,7 +31,7 @@ impl Tool {
         }
     }
 
-    /// Megabits per second of one stream of messages of `size` bytes. iperf3 can leave out some seconds at the beginning.
+    /// Megabits per second of one stream of messages of `size` bytes. iperf3 can leave out some seconds before.
     pub(crate) fn stream(self, testbed: &Testbed, size: usize, seconds: u64, omit: u64) -> Result<f64> {
         let (size, seconds, omit) = (size.to_string(), seconds.to_string(), omit.to_string());
         match self {

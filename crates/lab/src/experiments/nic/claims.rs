@@ -64,8 +64,8 @@ fn weak_load(result: &ResultFile) -> Result<Estimate, String> {
 pub(super) const CLAIMS: &[Claim] = &[
     Claim {
         title: "throughput to a weak receiver",
-        statement: "Where the receiver's processor limits it, offloads raise the throughput of large messages at least 1.6 \
-                    times.",
+        statement: "Where the receiver's processor limits it, offloads raise the throughput of large messages at \
+                    least 1.6 times.",
         source: Source::Paper(WEAK),
         published: "567 to 939 Mb/s, i.e. 1.66",
         measure: "throughput of messages of 64 KiB to a receiver with a share of a processor, everything on, with GRO, \
@@ -77,13 +77,13 @@ pub(super) const CLAIMS: &[Claim] = &[
     },
     Claim {
         title: "CPU load of a weak receiver",
-        statement: "Where offloads let a weak receiver fill its link, it needs less than half of what it has, of which it \
-                    used all before.",
+        statement: "Where offloads let a weak receiver fill its link, it needs less than half of what it has, of \
+                    which it used all before.",
         source: Source::Paper(WEAK),
         published: "99.9 to 37.7 %, i.e. 0.38",
-        measure: "CPU load of a receiver with a share of a processor, stream of 64 KiB messages over a link that carries \
-                  1.66 times what it takes with everything off, everything on, with GRO, over everything off; it must use \
-                  80 % of its share with everything off, and 95 % of the link with everything on",
+        measure: "CPU load of a receiver with a share of a processor, stream of 64 KiB messages over a link that \
+                  carries 1.66 times what it takes with everything off, everything on, with GRO, over everything off; \
+                  it must use 80 % of its share with everything off, and 95 % of the link with everything on",
         unit: "",
         evidence: weak_load,
         criterion: Criterion::AtMost(0.5),

@@ -66,7 +66,7 @@ const GRAPHS: [Graph; 6] = [
         view: View {
             file: "thesis-weak-throughput.svg",
             title: "Throughput to a weak receiver beside the thesis",
-            note: "Mb/s. Here: a receiver with a share of a processor; the thesis: weak hosts, and 1 Gb/s Ethernet between them.",
+            note: "Mb/s. Here: a receiver with a share of a processor; the thesis: weak hosts, and 1 Gb/s Ethernet.",
             case: |size| Setting::Weak.case(size),
             metric: THROUGHPUT,
             variants: VARIANTS,

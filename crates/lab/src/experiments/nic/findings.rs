@@ -208,7 +208,8 @@ fn comparisons(samples: &Samples) -> Vec<Finding> {
         let verdict = judged(here, |here| equal(here, AGREEMENT));
         Some(Finding { what, here: Some(here), from: None, thesis: None, verdict, key })
     };
-    let meaning = "throughput of a stream of 64 KiB messages as measured here over what iperf3 measures; 1 is agreement";
+    let meaning = "throughput of a stream of 64 KiB messages as measured here over what iperf3 measures; 1 is \
+                   agreement";
     let key = Some(("iperf3_agreement", meaning.to_owned()));
     let large = [(Tool::Iperf3, key), (Tool::Qperf, None)];
     let small = SMALL.into_iter().filter_map(|(size, tool)| compare(size as u64, LATENCY, tool, None));

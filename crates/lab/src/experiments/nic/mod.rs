@@ -128,7 +128,7 @@ impl Experiment for Nic {
     }
 
     fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 42 } else { 820 })
+        Duration::from_secs(if quick { 42 } else { 830 })
     }
 
     fn unavailable(&self, options: &experiment::Options) -> Option<String> {
@@ -154,7 +154,7 @@ fn measure(context: &Context<'_>, options: &Options, ends: &Ends<'_, '_>) -> Res
         link: milliseconds(context.pick(60, 200)),
         light: milliseconds(context.pick(120, 700)),
         weak: milliseconds(context.pick(60, 300)),
-        slow: milliseconds(context.pick(50, 250)),
+        slow: milliseconds(context.pick(50, 200)),
     };
     let sizes: &[u64] = context.pick(&QUICK_SIZES, &SIZES);
     let mut settings = vec![Setting::Latency, Setting::Link];

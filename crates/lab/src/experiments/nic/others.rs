@@ -22,8 +22,8 @@ pub(super) const OWN: &str = "seekwire";
 /// Bytes of messages, and the program whose latency is compared; sockperf's have 14 at least.
 pub(super) const SMALL: [(usize, Tool); 2] = [(1, Tool::Qperf), (64, Tool::Sockperf)];
 
-/// Pairs of streams, of ours and of iperf3, for each round: on a machine with two processors single ones differ by
-/// a third.
+/// Pairs of ours and of iperf3 or sockperf for each round: on a machine with two processors two tests of the same kind
+/// may differ by half.
 const PAIRS: usize = 3;
 
 /// The case of a comparison.
@@ -50,7 +50,7 @@ impl Times {
     /// For the parameters of a result.
     pub(super) fn notes(self, rounds: usize, context: &Context<'_>) -> [(&'static str, u64); 4] {
         [
-            ("pairs of streams, of iperf3 and ours", pairs(rounds, context) as u64),
+            ("pairs of tests, of ours and of iperf3 or sockperf", pairs(rounds, context) as u64),
             ("seconds of each stream of iperf3 and ours", self.iperf3),
             ("seconds before, which do not count", self.omit),
             ("seconds of each test of other programs", self.others),
@@ -86,26 +86,27 @@ pub(super) fn measure(
         });
         Group::new(case.clone(), vec![own(ends, case, Kind::Stream, LARGE, seconds, omit), other])
     };
-    let mut samples = {
-        let mut groups = [stream(Tool::Iperf3, times.iperf3, times.omit)];
-        alternate(&mut groups, pairs(rounds, context), context.progress())?
+    let latency = |(size, tool): (usize, Tool)| {
+        let case = case(tool, LATENCY, size as u64);
+        let name = case.clone();
+        let other = Variant::new(tool.name(), move |trial: &mut Trial| {
+            ends.hosts().set(Step::Joining)?;
+            trial.record(name.clone(), None, LATENCY, tool.latency(testbed, size, times.others)?);
+            Ok(())
+        });
+        let own = own(ends, case.clone(), Kind::RequestResponse, size, times.others, 0);
+        Group::new(case, vec![own, other])
     };
+    let mut often = vec![stream(Tool::Iperf3, times.iperf3, times.omit)];
+    let mut seldom = Vec::new();
     // In a hurry only what the summary needs: sockperf alone takes its time to calibrate itself.
     if !context.quick() {
-        let mut groups = vec![stream(Tool::Qperf, times.others, 0)];
-        for (size, tool) in SMALL {
-            let case = case(tool, LATENCY, size as u64);
-            let name = case.clone();
-            let other = Variant::new(tool.name(), move |trial: &mut Trial| {
-                ends.hosts().set(Step::Joining)?;
-                trial.record(name.clone(), None, LATENCY, tool.latency(testbed, size, times.others)?);
-                Ok(())
-            });
-            let own = own(ends, case.clone(), Kind::RequestResponse, size, times.others, 0);
-            groups.push(Group::new(case, vec![own, other]));
-        }
-        samples.0.extend(alternate(&mut groups, rounds, context.progress())?.0);
+        let [qperf, sockperf] = SMALL.map(latency);
+        often.push(sockperf);
+        seldom.extend([stream(Tool::Qperf, times.others, 0), qperf]);
     }
+    let mut samples = alternate(&mut often, pairs(rounds, context), context.progress())?;
+    samples.0.extend(alternate(&mut seldom, rounds, context.progress())?.0);
     Ok(samples)
 }
 

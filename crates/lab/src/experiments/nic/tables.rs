@@ -177,8 +177,8 @@ pub(super) fn views(words: &Words) -> Vec<View<'_>> {
         view(
             "slow-throughput.svg",
             "Throughput to a weak receiver over a link that it cannot quite fill (tables 4.2.4 to 4.2.6, graph 4.2.3)",
-            "Percent of what the link carries of messages. Here as in the thesis it is 1.66 times what the receiver takes \
-             of 64 KiB messages with everything off; here that was measured before, without a limit.",
+            "Percent of what the link carries of messages. Here as in the thesis it is 1.66 times what the receiver \
+             takes of 64 KiB messages with everything off; here that was measured before, without a limit.",
             slow,
             FULLNESS,
             Scale::Linear,
@@ -241,8 +241,8 @@ pub(super) fn one_way(rows: &[Row], sizes: &[u64]) -> Option<Table> {
     let heads = |step: &&str| [format!("{step}: 1 / (2 × rate)"), format!("{step}: p50 / 2")];
     let table = Table {
         title: "One-way latency by formula and by histogram".to_owned(),
-        note: "µs. The formula is that of the mean round trip, which long ones raise; beside it half of the median one. \
-               Medians of the rounds."
+        note: "µs. The formula is that of the mean round trip, which long ones raise; beside it half of the median \
+               one. Medians of the rounds."
             .to_owned(),
         columns: std::iter::once("message".to_owned()).chain(STEPS.iter().flat_map(heads)).collect(),
         rows: sizes.iter().map(cells).collect(),
@@ -283,10 +283,10 @@ pub(super) fn cpu_time(rows: &[Row], words: &Words) -> Option<Table> {
     let table = Table {
         title: words.cpu_time.clone(),
         note: "Percent of one processor, medians of the rounds. All: what the host was neither idle nor stolen from. \
-               User, system and softirq: what ticks have seen of it. In no tick is the rest: work between two ticks, of the \
-               timer of a token bucket and of softirqs above all, and what the hypervisor takes without saying so; which \
-               of them cannot be told from here. Client and server: their processes, by getrusage, which charges a \
-               process with the softirqs that run while it does. The sender is the client."
+               User, system and softirq: what ticks have seen of it. In no tick is the rest: work between two ticks, \
+               of the timer of a token bucket and of softirqs above all, and what the hypervisor takes without saying \
+               so; which of them cannot be told from here. Client and server: their processes, by getrusage, which \
+               charges a process with the softirqs that run while it does. The sender is the client."
             .to_owned(),
         columns: columns.map(str::to_owned).to_vec(),
         rows: STEPS.iter().flat_map(|step| hosts.iter().map(move |host| line(step, host))).collect(),
