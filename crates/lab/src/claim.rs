@@ -5,7 +5,7 @@
 
 use crate::outcome::{ResultFile, Table};
 use crate::plot::Figure;
-use crate::stats::{self, FEWEST_ROUNDS};
+use crate::stats::{self, FEWEST_ROUNDS, Spread};
 use crate::text;
 
 /// A statement that an experiment can support or not.
@@ -225,7 +225,15 @@ impl Estimate {
     ///
     /// If it was not measured.
     pub fn median(result: &ResultFile, at: At<'_>) -> Result<Self, String> {
-        let spread = result.row(at)?.spread.ok_or_else(|| format!("{at} was not measured"))?;
+        Self::of(&result.row(at)?.spread.ok_or_else(|| format!("{at} was not measured"))?)
+    }
+
+    /// The same of readings that are in no result yet.
+    ///
+    /// # Errors
+    ///
+    /// If these are no such numbers.
+    pub fn of(spread: &Spread) -> Result<Self, String> {
         let error = 1.25 / 1.35 * (spread.q3 - spread.q1) / (spread.n.max(1) as f64).sqrt();
         Self::mean(spread.median, error, spread.n)
     }
@@ -300,7 +308,7 @@ mod tests {
     use super::*;
     use crate::machine::Machine;
     use crate::record::{Better, Metric, Row, Sample, Samples};
-    use crate::stats::{Ratio, Spread};
+    use crate::stats::Ratio;
 
     fn estimate(low: f64, high: f64) -> Estimate {
         Estimate { value: (low + high) / 2.0, low, high, rounds: 5 }

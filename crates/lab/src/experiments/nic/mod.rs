@@ -128,7 +128,7 @@ impl Experiment for Nic {
     }
 
     fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 42 } else { 830 })
+        Duration::from_secs(if quick { 42 } else { 800 })
     }
 
     fn unavailable(&self, options: &experiment::Options) -> Option<String> {
@@ -197,11 +197,10 @@ fn measure(context: &Context<'_>, options: &Options, ends: &Ends<'_, '_>) -> Res
     let mut note = |name: &str, value: Value| parameters.insert(name.to_owned(), value);
     match ends.hosts().place() {
         Place::Namespaces(testbed) => {
-            let times = others::Times::new(context);
-            samples.0.extend(others::measure(context, testbed, ends, rounds, times)?.0);
+            samples.0.extend(others::measure(context, testbed, ends, rounds)?.0);
             note("hosts", "two network namespaces of this host, joined by a veth pair".into());
             note("link of the streams (b/s), by a token bucket (tbf) at the sender", link::RATE.into());
-            for (name, value) in times.notes(rounds, context) {
+            for (name, value) in others::notes(rounds, context) {
                 note(name, value.into());
             }
         }
