@@ -10,6 +10,7 @@
 mod browser;
 mod command;
 mod connections;
+mod damage;
 mod handover;
 mod harness;
 mod idle;

@@ -36,6 +36,7 @@ Environment:
   SEEKWIRE_SEEK_SWITCH=N     messages of fewer bytes on average are moved to that memory in bulk
   SEEKWIRE_SEEK_WAY=WAY      the first way to take bytes out of the middle of TCP that is tried:
                              module, peek or drain
+  SEEKWIRE_NIC_STATE=DIR     where states of network interfaces are saved; default /run/seekwire/nic
   SEEKWIRE_LIBRARY=FILE      the library to load, instead of the libseekwire.so that is next to the
                              command or installed with it";
 
@@ -230,7 +231,7 @@ pub(crate) struct LabRun {
     #[arg(long)]
     pub(crate) quick: bool,
 
-    /// Rounds, instead of the experiment's own number
+    /// Rounds, instead of the experiment's own number; intervals need at least five
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(crate) rounds: Option<u32>,
 

@@ -72,7 +72,7 @@ pub(crate) fn doctor(options: &arguments::Doctor) -> Result<ExitCode> {
         exchange(&registry),
         seeking::ways(),
         seeking::room(),
-        interfaces::changed(&options.state.state),
+        interfaces::changed(&options.state.store()),
     ];
 
     let mut out = io::stdout().lock();

@@ -32,7 +32,11 @@ fn run(state: &Path, words: &[&str]) -> (Option<i32>, String, String) {
 fn near(state: &Path) -> Value {
     let (code, json, errors) = run(state, &["show", "near", "--json"]);
     assert_eq!((code, errors.as_str()), (Some(0), ""));
-    let mut shown: Value = serde_json::from_str(&json).unwrap();
+    without_state(&json)
+}
+
+fn without_state(json: &str) -> Value {
+    let mut shown: Value = serde_json::from_str(json).unwrap();
     let mut near = shown[0].take();
     near.as_object_mut().unwrap().remove("saved").unwrap();
     near
@@ -171,6 +175,53 @@ fn a_signal_goes_to_the_command_and_everything_comes_back() {
     });
 }
 
+/// A command of ip(8).
+fn ip(words: &str) {
+    let output = Command::new("ip").args(words.split(' ')).output().unwrap();
+    assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn what_does_not_come_back_is_told_by_the_exit_status_before_all_else() {
+    with_pair(|_| {
+        let state = tempfile::tempdir().unwrap();
+        ip("link add br0 type bridge");
+        ip("link set near master br0");
+        // A bridge can do what its ports can.
+        let lame = format!(
+            "{} nic apply near sg=off --state {}",
+            env!("CARGO_BIN_EXE_seekwire"),
+            state.path().display()
+        );
+        let script = format!("{lame} >&2; exit 7");
+        let (code, _, errors) =
+            run(state.path(), &["apply", "br0", "sg=off", "lro=on", "--", "sh", "-c", &script]);
+        assert_eq!(code, Some(1), "{errors}");
+        let last = errors.lines().last().unwrap();
+        assert!(
+            last.contains("tx-scatter-gather") && last.contains("`seekwire nic restore br0`"),
+            "{errors}"
+        );
+        // And once the port can again.
+        assert_eq!(run(state.path(), &["restore", "near"]).0, Some(0));
+        let (code, text, errors) = run(state.path(), &["restore", "br0"]);
+        assert_eq!(code, Some(0), "{text}{errors}");
+
+        let before = near(state.path());
+        let (code, _, errors) = run(
+            state.path(),
+            &["apply", "near", "tx=off", "--", "ip", "link", "set", "near", "name", "uplink"],
+        );
+        assert!(code == Some(0) && errors.contains("near is called uplink now"), "{errors}");
+        let (_, json, _) = run(state.path(), &["show", "uplink", "--json"]);
+        assert_eq!(without_state(&json)["features"], before["features"]);
+
+        let (code, _, errors) =
+            run(state.path(), &["apply", "uplink", "tx=off", "--", "ip", "link", "del", "uplink"]);
+        assert!(code == Some(1) && errors.contains("there is no interface `uplink`"), "{errors}");
+    });
+}
+
 #[test]
 fn after_a_kill_the_next_start_offers_to_restore() {
     with_pair(|_| {
@@ -291,18 +342,99 @@ fn a_damaged_state_is_named_and_nothing_is_changed() {
     });
 }
 
+/// As somebody who may do nothing. None: the build may be where others may not look.
+fn as_nobody(command: &mut Command) -> Option<(Option<i32>, String, String)> {
+    let nobody = 65534;
+    match command.uid(nobody).gid(nobody).output() {
+        Ok(Output { status, stdout, stderr }) => {
+            let text = |bytes| String::from_utf8(bytes).unwrap();
+            Some((status.code(), text(stdout), text(stderr)))
+        }
+        Err(error) => {
+            namespace::not_run(&error.to_string());
+            None
+        }
+    }
+}
+
 #[test]
 fn without_the_capability_it_says_which() {
     with_pair(|_| {
         let state = tempfile::tempdir().unwrap();
-        let nobody = 65534;
-        let mut command = command(state.path(), &["apply", "near", "tx=off"]);
-        let output = match command.uid(nobody).gid(nobody).output() {
-            Ok(output) => output,
-            // The build may be where others may not look.
-            Err(error) => return namespace::not_run(&error.to_string()),
+        assert_eq!(run(state.path(), &["apply", "near", "gro=on"]).0, Some(0));
+        for words in [&["apply", "near", "tx=off"][..], &["restore", "near"]] {
+            let Some((code, _, errors)) = as_nobody(&mut command(state.path(), words)) else { return };
+            assert!(code == Some(1) && errors.contains("CAP_NET_ADMIN"), "{errors}");
+        }
+    });
+}
+
+#[test]
+fn a_stranger_can_look_at_interfaces_and_cannot_hold_up_who_changes_them() {
+    with_pair(|_| {
+        // Where others may go, so that it is the directory itself that keeps them out.
+        let outside = tempfile::tempdir().unwrap();
+        let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(outside.path(), everybody).unwrap();
+        let state = outside.path().join("states");
+        assert_eq!(run(&state, &["apply", "near", "tx=off"]).0, Some(0));
+        let entries = std::fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().path());
+        let lock = entries.into_iter().find(|path| path.extension().unwrap() == "lock").unwrap();
+        let held = as_nobody(Command::new("flock").arg("--nonblock").arg(&lock).arg("true"));
+        assert!(held.is_some_and(|(code, ..)| code != Some(0)), "the lock is there for everybody");
+        let Some((code, json, errors)) = as_nobody(&mut command(&state, &["show", "near", "--json"])) else {
+            return;
         };
-        let errors = String::from_utf8(output.stderr).unwrap();
-        assert!(output.status.code() == Some(1) && errors.contains("CAP_NET_ADMIN"), "{errors}");
+        assert!(code == Some(0) && errors.contains("only its owner can see"), "{errors}");
+        let shown: Value = serde_json::from_str(&json).unwrap();
+        assert!(!is_on(&shown[0], "tx-checksum-ip-generic") && shown[0]["saved"].is_null());
+        let mut doctor = Command::new(env!("CARGO_BIN_EXE_seekwire"));
+        doctor.args(["doctor", "--json", "--state"]).arg(&state);
+        let (_, json, _) = as_nobody(&mut doctor).unwrap();
+        assert!(json.contains("only its owner can see"), "{json}");
+        assert_eq!(run(&state, &["restore", "near"]).0, Some(0));
+    });
+}
+
+#[test]
+fn a_state_that_is_no_file_is_refused_at_once() {
+    with_pair(|_| {
+        let state = tempfile::tempdir().unwrap();
+        assert_eq!(run(state.path(), &["apply", "near", "gro=on"]).0, Some(0));
+        let entries = std::fs::read_dir(state.path()).unwrap().map(|entry| entry.unwrap().path());
+        let file = entries.into_iter().find(|path| path.extension().unwrap() == "json").unwrap();
+        std::fs::remove_file(&file).unwrap();
+        assert!(Command::new("mkfifo").arg(&file).status().unwrap().success());
+        let (code, _, errors) = run(state.path(), &["show", "near"]);
+        assert!(code == Some(0) && errors.contains("it is not a regular file"), "{errors}");
+        for words in [&["apply", "near", "tx=off"][..], &["restore", "near"]] {
+            let (code, _, errors) = run(state.path(), words);
+            assert!(code == Some(1) && errors.contains(file.to_str().unwrap()), "{errors}");
+        }
+        let (_, json, _) = run(state.path(), &["show", "near", "--json"]);
+        assert!(is_on(&without_state(&json), "tx-checksum-ip-generic"), "nothing was changed");
+    });
+}
+
+#[test]
+fn the_directory_of_states_can_be_named_by_the_environment() {
+    with_pair(|_| {
+        let outside = tempfile::tempdir().unwrap();
+        let state = outside.path().join("states");
+        let apply = |state: &Path| {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_seekwire"));
+            let output =
+                command.args(["nic", "apply", "near", "gro=on"]).env("SEEKWIRE_NIC_STATE", state).output();
+            let Output { status, stderr, .. } = output.unwrap();
+            (status.code(), String::from_utf8(stderr).unwrap())
+        };
+        assert_eq!(apply(&state).0, Some(0));
+        assert_eq!(run(&state, &["restore", "near"]).0, Some(0));
+        let file = outside.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let (code, errors) = apply(&file);
+        assert!(
+            code == Some(1) && errors.contains("not a directory") && errors.contains("SEEKWIRE_NIC_STATE")
+        );
     });
 }

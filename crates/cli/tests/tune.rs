@@ -140,8 +140,7 @@ fn what_is_recommended_is_applied_and_what_makes_it_last_is_written() {
             }
             let link = std::fs::read_to_string(&file).unwrap();
             assert_eq!(link, told["lasting"]["link"]);
-            let address = before["address"].as_str().unwrap();
-            assert!(link.starts_with(&format!("[Match]\nMACAddress={address}\n")), "{link}");
+            assert!(link.contains("\nOriginalName=near\nKind=veth\n\n[Link]\n"), "{link}");
             // And it is not written over.
             let (code, _, errors) = run(testbed, nic(state, &[&words[..], &apply].concat()));
             assert!(code == Some(1) && errors.contains("exists already"), "{errors}");
@@ -154,7 +153,10 @@ fn what_is_recommended_is_applied_and_what_makes_it_last_is_written() {
 /// Starts a long search and waits until some candidate has been measured that is not what was found.
 fn searching(testbed: &Testbed, server: &Server, state: &Path) -> Child {
     let words = ["tune", "near", "--peer", &server.address, "--goal", "latency", "--time", "600"];
-    let mut command = nic(state, &words);
+    searching_with(testbed, nic(state, &words))
+}
+
+fn searching_with(testbed: &Testbed, mut command: Command) -> Child {
     let mut child = testbed.end(Side::Near).spawn(command.stderr(Stdio::piped())).unwrap();
     let mut errors = BufReader::new(child.stderr.take().unwrap());
     let mut line = String::new();
@@ -184,6 +186,100 @@ fn signals_end_a_search_and_everything_comes_back() {
         }
         assert_eq!(child.wait().unwrap().code(), Some(130));
         assert_eq!(near(testbed, state), before);
+    });
+}
+
+/// Commands of ip(8) at the near end.
+fn ip(testbed: &Testbed, commands: &[&str]) {
+    for words in commands {
+        let mut ip = Command::new("ip");
+        ip.args(words.split(' '));
+        assert!(testbed.end(Side::Near).run(|| ip.status()).unwrap().unwrap().success(), "ip {words}");
+    }
+}
+
+#[test]
+fn nothing_follows_when_not_all_came_back() {
+    with_server(|testbed, server, state| {
+        let address = format!("{}/30", testbed.end(Side::Near).address());
+        let onto_bridge = [
+            "link add br0 type bridge",
+            "link set br0 up",
+            &format!("addr del {address} dev near"),
+            "link set near master br0",
+            &format!("addr add {address} dev br0"),
+        ];
+        ip(testbed, &onto_bridge);
+        let file = state.join("50-br0.link");
+        for (time, signal) in [("600", Some(Signal::INT)), ("2", None)] {
+            let mut words =
+                vec!["tune", "br0", "--peer", &server.address, "--goal", "latency", "--time", time];
+            words.extend(["--apply", "--lasting", file.to_str().unwrap()]);
+            let mut command = nic(state, &words);
+            let child = searching_with(testbed, {
+                command.stdout(Stdio::piped());
+                command
+            });
+            // A bridge can do what its ports can.
+            assert_eq!(run(testbed, nic(state, &["apply", "near", "sg=off"])).0, Some(0));
+            if let Some(signal) = signal {
+                kill_process(Pid::from_child(&child), signal).unwrap();
+            }
+            let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
+            let (text, errors) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+            assert_eq!(status.code(), Some(1), "{errors}");
+            assert!(errors.lines().last().unwrap().contains("`seekwire nic restore br0`"), "{errors}");
+            assert_eq!(text.contains("AGAINST FOUND"), signal.is_none(), "{text}");
+            assert!(
+                !text.contains("puts back the state before the first change") && !file.exists(),
+                "{text}"
+            );
+            for name in ["near", "br0"] {
+                assert_eq!(run(testbed, nic(state, &["restore", name])).0, Some(0), "{name}");
+            }
+        }
+    });
+}
+
+#[test]
+fn where_nothing_can_be_written_is_said_before_anything_is_measured() {
+    with_server(|testbed, server, state| {
+        let link = state.join("nowhere");
+        std::os::unix::fs::symlink("no-such-file", &link).unwrap();
+        for file in [state.join("no-such-directory/50-near.link"), state.join(".."), link] {
+            let words = ["tune", "near", "--peer", &server.address, "--goal", "latency", "--time", "1"];
+            let words = [&words[..], &["--lasting", file.to_str().unwrap()]].concat();
+            let (code, text, errors) = run(testbed, nic(state, &words));
+            assert!(code == Some(1) && !errors.contains("trying: "), "{text}{errors}");
+            assert!(errors.contains(file.to_str().unwrap()), "{errors}");
+        }
+    });
+}
+
+#[test]
+fn what_was_measured_is_told_though_it_cannot_be_written() {
+    with_server(|testbed, server, state| {
+        assert_eq!(run(testbed, nic(state, &["apply", "near", "--profile", "baseline"])).0, Some(0));
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("50-near.link");
+        let words = ["tune", "near", "--peer", &server.address, "--goal", "throughput", "--time", "8"];
+        let words = [&words[..], &["--lasting", file.to_str().unwrap()]].concat();
+        let mut command = nic(state, &words);
+        let child = searching_with(testbed, {
+            command.stdout(Stdio::piped());
+            command
+        });
+        directory.close().unwrap();
+        let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
+        let (text, errors) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+        assert!(text.contains("AGAINST FOUND"), "{text}{errors}");
+        if text.contains("To set it until") {
+            assert!(status.code() == Some(1) && errors.contains("cannot write"), "{errors}");
+            assert!(text.contains("[Match]") && text.contains("ethtool -K near"), "{text}");
+        } else {
+            // So much else has been going on that nothing could be told.
+            assert_eq!(status.code(), Some(0), "{errors}");
+        }
     });
 }
 

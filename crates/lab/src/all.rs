@@ -71,6 +71,9 @@ pub fn run(options: &Options) -> Result<All> {
 /// As [`run`].
 pub fn run_these(experiments: &[&dyn Experiment], options: &Options) -> Result<All> {
     interrupt::install();
+    if let Some(caution) = options.caution() {
+        eprintln!("{caution}");
+    }
     let begun = Instant::now();
     let mut journal = Journal::default();
     let mut wanted = Vec::new();

@@ -98,7 +98,19 @@ impl Default for Options {
     }
 }
 
+/// Rounds below which intervals are not to be relied on.
+const ENOUGH_ROUNDS: usize = 5;
+
 impl Options {
+    /// What to tell somebody who wants so few rounds of a thorough run.
+    pub(crate) fn caution(&self) -> Option<String> {
+        let few = self.rounds.filter(|rounds| !self.quick && *rounds < ENOUGH_ROUNDS);
+        few.map(|rounds| {
+            let rounds = if rounds == 1 { "1 round".to_owned() } else { format!("{rounds} rounds") };
+            format!("{rounds}: intervals need at least {ENOUGH_ROUNDS}; take these numbers for a first look")
+        })
+    }
+
     /// See [`Context::peer`].
     pub(crate) fn program(&self) -> Result<PathBuf> {
         match &self.peer {
@@ -254,6 +266,9 @@ pub fn run<N: AsRef<str>>(names: &[N], options: &Options) -> Result<Vec<Complete
         .into_iter()
         .map(|experiment| Ok((experiment, Destination::prepare(&options.out.join(experiment.name()))?)))
         .collect::<Result<_>>()?;
+    if let Some(caution) = options.caution() {
+        eprintln!("{caution}");
+    }
     prepared
         .into_iter()
         .map(|(experiment, destination)| run_into(experiment, options, &destination))
@@ -337,5 +352,22 @@ impl Completed {
     /// Path of the report.
     pub fn report(&self) -> PathBuf {
         self.directory.join(Path::new("report.html"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_rounds_are_said_to_be_few_where_it_matters() {
+        let caution = |rounds, quick| Options { rounds, quick, ..Options::default() }.caution();
+        let one = "1 round: intervals need at least 5; take these numbers for a first look";
+        assert_eq!(caution(Some(1), false).as_deref(), Some(one));
+        assert!(caution(Some(4), false).unwrap().starts_with("4 rounds: "));
+        assert_eq!(
+            [caution(Some(5), false), caution(None, false), caution(Some(1), true)],
+            [None, None, None]
+        );
     }
 }

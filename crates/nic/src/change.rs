@@ -14,6 +14,9 @@ use crate::setting::{Group, Key, Value};
 /// What came of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Report {
+    /// The interface, by the name that it has now: it may have been given another one.
+    #[serde(skip)]
+    pub interface: String,
     /// One for each key of the plan.
     pub outcomes: Vec<Outcome>,
     /// Everything else that is not as it was.
@@ -58,40 +61,24 @@ impl Report {
     /// Whether all is as it should be. What a profile names and the interface does not have does not count.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.outcomes.iter().all(|outcome| match outcome.result {
-            Verdict::Changed | Verdict::AlreadySo => true,
-            Verdict::Absent => !outcome.required,
-            Verdict::Fixed | Verdict::Refused(_) => false,
-        })
+        self.missing().next().is_none()
+    }
+
+    /// The keys that are not as they should be.
+    pub fn missing(&self) -> impl Iterator<Item = &Key> {
+        let missing = self.outcomes.iter().filter(|outcome| match outcome.result {
+            Verdict::Changed | Verdict::AlreadySo => false,
+            Verdict::Absent => outcome.required,
+            Verdict::Fixed | Verdict::Refused(_) => true,
+        });
+        missing.map(|outcome| &outcome.key)
     }
 }
 
 /// Makes the requests of a plan, and reads what has become of the interface.
 pub(crate) fn apply(kernel: &mut Kernel, before: &Interface, plan: &Plan) -> Result<Report, Error> {
-    let mut refusals: BTreeMap<&Key, String> = BTreeMap::new();
-    for (group, values) in plan.stages() {
-        let request: Vec<_> = values.iter().map(|(item, value)| (item.key.name.as_str(), *value)).collect();
-        let Err(refusal) = kernel.set(before.index, group, &request) else { continue };
-        let mut refuse = |key, refusal: Refusal| {
-            if refusal.is_for_lack_of_permission() {
-                return Err(Error::NotPermitted(before.name.clone()));
-            }
-            refusals.insert(key, refusal.reason);
-            Ok(())
-        };
-        if let [(item, _)] = values[..] {
-            refuse(&item.key, refusal)?;
-            continue;
-        }
-        // All or nothing: which of them was it?
-        for (item, value) in values {
-            if let Err(refusal) = kernel.set(before.index, group, &[(&item.key.name, value)]) {
-                refuse(&item.key, refusal)?;
-            }
-        }
-    }
-
-    let after = kernel.interface(&before.name)?;
+    let refusals = order(plan, |group, values| kernel.set(before.index, group, values));
+    let after = kernel.interface_at(before.index, &before.name)?;
     let outcome = |item: &Item| {
         let is = after.value(&item.key);
         let result = match &item.fate {
@@ -120,7 +107,32 @@ pub(crate) fn apply(kernel: &mut Kernel, before: &Interface, plan: &Plan) -> Res
         let is = after.value(&key).filter(|is| *is != was)?;
         Some(Along { key, before: was, after: is })
     });
-    Ok(Report { along: along.collect(), outcomes })
+    let along = along.collect();
+    Ok(Report { interface: after.name.clone(), outcomes, along })
+}
+
+/// Makes the requests by `set`. Whatever is refused, for whatever reason, the rest is done: a driver may say of a
+/// single key that nobody may change it. Returns why, for each that was refused.
+fn order(
+    plan: &Plan,
+    mut set: impl FnMut(Group, &[(&str, Value)]) -> Result<(), Refusal>,
+) -> BTreeMap<&Key, String> {
+    let mut refusals = BTreeMap::new();
+    for (group, values) in plan.stages() {
+        let request: Vec<_> = values.iter().map(|(item, value)| (item.key.name.as_str(), *value)).collect();
+        let Err(refusal) = set(group, &request) else { continue };
+        if let [(item, _)] = values[..] {
+            refusals.insert(&item.key, refusal.reason);
+            continue;
+        }
+        // All or nothing: which of them was it?
+        for (item, value) in values {
+            if let Err(refusal) = set(group, &[(&item.key.name, value)]) {
+                refusals.insert(&item.key, refusal.reason);
+            }
+        }
+    }
+    refusals
 }
 
 /// Why a key is not what it was set to, though the kernel did not refuse.
@@ -135,5 +147,37 @@ fn unsaid(item: &Item, after: &Interface) -> String {
         Some(is) if Some(is) == item.before => format!("the driver keeps it {is}"),
         Some(is) => format!("the driver has made it {is}"),
         None => "the interface has it no more".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+    use crate::interface::sample;
+    use crate::saved::Saved;
+
+    #[test]
+    fn what_a_driver_lets_nobody_change_does_not_keep_back_the_rest() {
+        let mut changed = sample();
+        changed.private_flags[0].value = Value::Switch(true);
+        changed.rings[0].value = Value::Number(64);
+        changed.coalescing[1].value = Value::Number(0);
+        changed.coalescing[2].value = Value::Number(0);
+        let plan = Plan::back_to(&changed, &Saved::of(&sample(), None));
+        let mut done = Vec::new();
+        let refusals = order(&plan, |group, values| {
+            let is_guarded = |name: &str| ["striding", "rx-usecs"].contains(&name);
+            if values.iter().any(|(name, _)| is_guarded(name)) {
+                return Err(std::io::Error::from(Errno::PERM).into());
+            }
+            done.extend(values.iter().map(|(name, _)| Key::new(group, *name).to_string()));
+            Ok(())
+        });
+        assert_eq!(done, ["ring.rx", "coalesce.rx-frames"]);
+        let refused: Vec<String> = refusals.keys().map(ToString::to_string).collect();
+        assert_eq!(refused, ["private.striding", "coalesce.rx-usecs"]);
+        assert!(refusals.values().all(|reason| reason == "Operation not permitted"), "{refusals:?}");
     }
 }

@@ -9,6 +9,12 @@ pub enum Error {
     /// There is no interface of that name in this network namespace.
     #[error("there is no interface `{0}` here; `seekwire nic show` lists them")]
     NoSuchInterface(String),
+    /// It is there, but the device behind it is not present.
+    #[error(
+        "the device of {0} does not answer: its driver has detached it, as for the moment of a reset or while it \
+         sleeps; try again"
+    )]
+    Detached(String),
     /// The kernel lets this process read, but not change.
     #[error(
         "changing {0} needs the capability CAP_NET_ADMIN in its network namespace: run this command with sudo, \
@@ -59,17 +65,23 @@ pub enum Error {
     #[error("{0}: nothing to restore: no state has been saved")]
     NothingSaved(String),
     /// The saved state cannot be read or written.
-    #[error("{}: {source}; --state DIR keeps it elsewhere", path.display())]
+    #[error(
+        "{}: {source}; states of interfaces are kept in a directory of their own, which the environment variable \
+         SEEKWIRE_NIC_STATE names", path.display()
+    )]
     State {
         /// The file or directory.
         path: PathBuf,
         /// What went wrong.
         source: io::Error,
     },
+    /// Saved states are another user's, so that this process cannot tell whether there are some.
+    #[error("{}: closed to this user: whether interfaces have been changed, only its owner can see", .0.display())]
+    Closed(PathBuf),
     /// The saved state has been damaged.
     #[error(
-        "{}: not a saved state of an interface: {reason}; set what you need with `seekwire nic apply`, then \
-         remove this file", path.display()
+        "{}: not a saved state of an interface: {reason}; remove this file, then set what you need with \
+         `seekwire nic apply`", path.display()
     )]
     Damaged {
         /// The file.

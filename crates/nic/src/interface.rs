@@ -10,7 +10,7 @@ use crate::setting::{Group, Key, Value};
 pub struct Interface {
     /// Its name now.
     pub name: String,
-    /// Its number in the network namespace: stays when it is renamed, never comes back when it is deleted.
+    /// Its number in the network namespace: stays when it is renamed; when it is deleted, another gets it only by request.
     pub index: u32,
     /// The address of the hardware (MAC), that which the device came with if it tells; none of what is not Ethernet.
     pub address: Option<String>,
@@ -19,6 +19,9 @@ pub struct Interface {
     pub has_permanent_address: bool,
     /// The driver, or the kind of a virtual interface (`veth`); none for loopback.
     pub driver: Option<String>,
+    /// The kind of a virtual interface; none of a device.
+    #[serde(skip)]
+    pub kind: Option<String>,
     /// Largest packet in bytes.
     pub mtu: u32,
     /// Megabits per second; none where the driver does not know, or there is no link.
@@ -145,6 +148,7 @@ pub(crate) fn sample() -> Interface {
         address: Some("02:00:00:00:00:07".to_owned()),
         has_permanent_address: true,
         driver: Some("sample".to_owned()),
+        kind: None,
         mtu: 1500,
         speed_mbps: Some(1000),
         duplex: Some("full"),

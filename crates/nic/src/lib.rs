@@ -4,6 +4,7 @@
 //! ```text
 //! session     begin: lock, save; apply; end: put back          restore
 //!   saved     the state before, in a file
+//!     private      a directory that is closed to others
 //!   change    the requests of a plan, and what came of each
 //!     plan    what is so already, what cannot be, what comes first
 //!       dependence   which features need which
@@ -41,6 +42,7 @@ mod interface;
 mod kernel;
 mod meaning;
 mod plan;
+mod private;
 mod profile;
 mod saved;
 mod session;
@@ -49,7 +51,7 @@ mod setting;
 pub use change::{Outcome, Report, Verdict};
 pub use error::Error;
 pub use interface::{Feature, Interface, Parameter, Queues};
-pub use kernel::Kernel;
+pub use kernel::{Kernel, Read};
 pub use plan::{Along, Fate, Item, Plan};
 pub use profile::Profile;
 pub use saved::{Saved, Store};

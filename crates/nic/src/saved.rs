@@ -1,8 +1,9 @@
 //! The state of an interface before it was first changed, in a file.
 //!
-//! One file for each interface, `netns-COOKIE-if-INDEX.json`, in `/run/seekwire/nic` or where `--state` says. That
-//! directory belongs to the host, not to a user, and is emptied when the host starts, as the settings of interfaces are
-//! lost then, too. Cookie and index are never given to another namespace or interface, and survive a new name.
+//! One file for each interface, `netns-COOKIE-if-INDEX.json`, in `/run/seekwire/nic` or another
+//! [`private`](crate::private) directory. That one belongs to the host, not to a user, and is emptied when the host
+//! starts, as the settings of interfaces are lost then, too. Cookies are never given to another namespace; an index is
+//! given to another interface only if somebody asks for it, and survives a new name.
 //!
 //! A second one, `..-held.json`, is there while a session holds an interface that an earlier one has changed to stay: it goes
 //! back to that.
@@ -11,8 +12,8 @@
 //! what it has is the state before the first change, until it has been restored.
 
 use std::collections::BTreeMap;
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
@@ -20,10 +21,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::Error;
 use crate::interface::{Interface, Parameter};
+use crate::private::Directory;
 use crate::setting::{Group, Key, Value};
 
 /// Whoever reads a file with another number does not understand it.
 const LAYOUT: u32 = 1;
+
+/// Of all names of files.
+const PREFIX: &str = "netns-";
 
 /// Larger than any state: what is longer is something else.
 const LARGEST: u64 = 1 << 20;
@@ -37,6 +42,10 @@ pub struct Saved {
     pub interface: String,
     /// Its number.
     pub index: u32,
+    /// The address of its hardware then, and whether it came with it.
+    address: Option<String>,
+    #[serde(default)]
+    has_permanent_address: bool,
     /// The start of the host in which this counts (`/proc/sys/kernel/random/boot_id`).
     boot: String,
     /// The process that restores it when it ends; none: it stays until somebody asks.
@@ -71,6 +80,8 @@ impl Saved {
             layout: LAYOUT,
             interface: interface.name.clone(),
             index: interface.index,
+            address: interface.address.clone(),
+            has_permanent_address: interface.has_permanent_address,
             boot: boot(),
             process,
             features,
@@ -78,6 +89,15 @@ impl Saved {
             rings: values(&interface.rings),
             private_flags: values(&interface.private_flags),
         }
+    }
+
+    /// Whether it is the state of this device. Numbers are not given twice, unless somebody asks for one.
+    pub(crate) fn is_of(&self, interface: &Interface) -> bool {
+        let is_same_address = self.address == interface.address;
+        let is_permanent = self.has_permanent_address && interface.has_permanent_address;
+        // Any other can be changed, as the name can.
+        let is_similar = is_same_address || !is_permanent && self.interface == interface.name;
+        self.index == interface.index && is_similar
     }
 
     /// What is not a feature.
@@ -108,17 +128,28 @@ pub struct Store {
 
 /// While it lives, no other process changes the interface through this crate. The kernel lifts it when the process dies.
 #[derive(Debug)]
-pub(crate) struct Lock(#[expect(dead_code, reason = "held, not used")] File);
+pub(crate) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // A child that another thread has forked and that has not come to its exec has the file open, too.
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
+    }
+}
 
 impl Default for Store {
+    /// In the directory that the environment variable [`Store::VARIABLE`] names, else in [`Store::DEFAULT`].
     fn default() -> Self {
-        Self::at(Self::DEFAULT)
+        let named = std::env::var_os(Self::VARIABLE).filter(|directory| !directory.is_empty());
+        Self::at(named.unwrap_or_else(|| Self::DEFAULT.into()))
     }
 }
 
 impl Store {
     /// Where states are, unless somebody says otherwise.
     pub const DEFAULT: &str = "/run/seekwire/nic";
+    /// The environment variable that says otherwise.
+    pub const VARIABLE: &str = "SEEKWIRE_NIC_STATE";
 
     /// States in `directory`, which is made when it is needed.
     pub fn at(directory: impl Into<PathBuf>) -> Self {
@@ -139,71 +170,52 @@ impl Store {
         let cookie = std::os::unix::net::UnixDatagram::unbound()
             .and_then(|socket| Ok(transport::sys::socket::namespace(transport::sys::Fd::from(&socket))?));
         let cookie = cookie.map_err(|error| self.failure(&self.directory, error))?;
-        Ok(self.directory.join(format!("netns-{cookie}-if-{}{}.json", interface.index, self.layer)))
+        Ok(self.directory.join(format!("{PREFIX}{cookie}-if-{}{}.json", interface.index, self.layer)))
     }
 
     /// The saved state of an interface, if there is one.
     ///
     /// # Errors
     ///
-    /// [`Error::Damaged`], [`Error::State`].
+    /// [`Error::Closed`], [`Error::Damaged`], [`Error::State`].
     pub fn load(&self, interface: &Interface) -> Result<Option<Saved>, Error> {
         let path = self.file(interface)?;
-        let mut text = String::new();
-        match File::open(&path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(self.failure(&path, error)),
-            Ok(file) => match file.take(LARGEST).read_to_string(&mut text) {
-                Err(error) if error.kind() != io::ErrorKind::InvalidData => {
-                    return Err(self.failure(&path, error));
-                }
-                // What is not text is not understood below.
-                _ => {}
-            },
-        }
+        let Some(directory) = self.open()? else { return Ok(None) };
+        let bytes = directory.read(name(&path), LARGEST).map_err(|error| self.failure(&path, error))?;
+        let Some(bytes) = bytes else { return Ok(None) };
+        // What is not text is not understood.
+        let text = String::from_utf8(bytes).unwrap_or_default();
         let saved = understand(&text, interface).map_err(|reason| Error::Damaged { path, reason })?;
         // Of an earlier start: the settings have gone with it.
         Ok(Some(saved).filter(|saved| saved.boot == boot()))
     }
 
-    /// Writes a state; with `is_first`, only if there is none.
+    /// Writes a state; with `is_first`, only if there is none. For who has the lock.
     pub(crate) fn write(&self, interface: &Interface, saved: &Saved, is_first: bool) -> Result<(), Error> {
         let path = self.file(interface)?;
+        let directory = self.make()?;
         let write = || -> io::Result<()> {
-            let mut file = tempfile::Builder::new().prefix(".saved").tempfile_in(&self.directory)?;
-            serde_json::to_writer_pretty(&mut file, saved)?;
-            file.write_all(b"\n")?;
-            // Settings are no secret: `seekwire nic show` tells everybody.
-            let readable = std::os::unix::fs::PermissionsExt::from_mode(0o644);
-            file.as_file().set_permissions(readable)?;
-            file.as_file().sync_all()?;
-            if is_first {
-                file.persist_noclobber(&path)?
-            } else {
-                file.persist(&path)?
-            };
-            File::open(&self.directory)?.sync_all()
+            if is_first && directory.has(name(&path))? {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            let mut text = serde_json::to_vec_pretty(saved)?;
+            text.push(b'\n');
+            directory.write(name(&path), &text)
         };
         write().map_err(|error| self.failure(&path, error))
     }
 
     pub(crate) fn remove(&self, interface: &Interface) -> Result<(), Error> {
         let path = self.file(interface)?;
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(self.failure(&path, error)),
-            _ => Ok(()),
-        }
+        let Some(directory) = self.open()? else { return Ok(()) };
+        directory.remove(name(&path)).map_err(|error| self.failure(&path, error))
     }
 
     /// Locks an interface; makes the directory.
     pub(crate) fn lock(&self, interface: &Interface) -> Result<Lock, Error> {
         let path = self.file(interface)?.with_extension("lock");
-        let open = || {
-            fs::create_dir_all(&self.directory)?;
-            // Never removed, or two processes could lock two files of the same name.
-            OpenOptions::new().create(true).truncate(false).write(true).open(&path)
-        };
-        let file = open().map_err(|error| self.failure(&path, error))?;
+        // Never removed, or two processes could lock two files of the same name.
+        let file = self.make()?.lock_file(name(&path)).map_err(|error| self.failure(&path, error))?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Lock(file)),
             Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -215,9 +227,26 @@ impl Store {
         }
     }
 
+    fn open(&self) -> Result<Option<Directory>, Error> {
+        Directory::open(&self.directory).map_err(|error| match error.kind() {
+            io::ErrorKind::PermissionDenied => Error::Closed(self.directory.clone()),
+            _ => self.failure(&self.directory, error),
+        })
+    }
+
+    fn make(&self) -> Result<Directory, Error> {
+        let is_ours = |name: &str| name.trim_start_matches('.').starts_with(PREFIX);
+        Directory::make(&self.directory, is_ours).map_err(|error| self.failure(&self.directory, error))
+    }
+
     fn failure(&self, path: &Path, source: io::Error) -> Error {
         Error::State { path: path.to_owned(), source }
     }
+}
+
+/// Without the directory.
+fn name(path: &Path) -> &str {
+    path.file_name().and_then(|name| name.to_str()).unwrap_or_default()
 }
 
 fn understand(text: &str, interface: &Interface) -> Result<Saved, String> {
@@ -227,6 +256,13 @@ fn understand(text: &str, interface: &Interface) -> Result<Saved, String> {
     }
     if saved.index != interface.index {
         return Err(format!("it is of interface number {}, not {}", saved.index, interface.index));
+    }
+    if saved.boot == boot() && !saved.is_of(interface) {
+        let address = saved.address.as_deref().unwrap_or("without an address");
+        return Err(format!(
+            "it is of another device, {} ({address}), whose number this one has",
+            saved.interface
+        ));
     }
     Ok(saved)
 }
@@ -275,6 +311,28 @@ mod tests {
         let saved = Saved { boot: "another".to_owned(), ..Saved::of(&sample(), None) };
         store.write(&sample(), &saved, true).unwrap();
         assert_eq!(store.load(&sample()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_state_is_of_one_device_whatever_that_is_called() {
+        let (_directory, store) = store();
+        let _lock = store.lock(&sample()).unwrap();
+        store.write(&sample(), &Saved::of(&sample(), None), true).unwrap();
+        let renamed = Interface { name: "uplink".to_owned(), ..sample() };
+        assert!(store.load(&renamed).unwrap().is_some());
+        let other = Interface { address: Some("02:00:00:00:00:08".to_owned()), ..sample() };
+        let error = store.load(&other).unwrap_err().to_string();
+        assert!(error.contains("another device, eth7 (02:00:00:00:00:07)"), "{error}");
+        // One that did not come with the device is changed as a name is, but not both.
+        let made_up = |name: &str, address: &str| Interface {
+            name: name.to_owned(),
+            address: Some(address.to_owned()),
+            has_permanent_address: false,
+            ..sample()
+        };
+        let saved = Saved::of(&made_up("one", "a"), None);
+        assert!(saved.is_of(&made_up("one", "b")) && saved.is_of(&made_up("two", "a")));
+        assert!(!saved.is_of(&made_up("two", "b")));
     }
 
     #[test]

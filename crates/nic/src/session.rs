@@ -88,20 +88,20 @@ impl<'a> Session<'a> {
         &self.found
     }
 
-    /// Reads the interface anew, to plan from.
+    /// Reads the interface anew, to plan from. It is the same one if it has been given another name.
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchInterface`], [`Error::Kernel`].
+    /// [`Error::NoSuchInterface`], [`Error::Detached`], [`Error::Kernel`].
     pub fn now(&mut self) -> Result<Interface, Error> {
-        same(self.kernel.interface(&self.found.name)?, self.found.index)
+        now(self.kernel, &self.found.name, &self.base)
     }
 
     /// Does what is planned. What is refused is in the report; the rest is done.
     ///
     /// # Errors
     ///
-    /// [`Error::NotPermitted`]; [`Error::NoSuchInterface`], [`Error::Kernel`]: the interface cannot be read any more.
+    /// [`Error::NoSuchInterface`], [`Error::Detached`], [`Error::Kernel`]: the interface cannot be read any more.
     pub fn apply(&mut self, plan: &Plan) -> Result<Report, Error> {
         let before = self.now()?;
         self.is_unused &= plan.is_idle();
@@ -156,8 +156,11 @@ pub fn restore(kernel: &mut Kernel, store: &Store, name: &str) -> Result<Report,
     let found = kernel.interface(name)?;
     // Without one there is nothing to lock, and perhaps no right to.
     let held = store.held();
-    if held.load(&found)?.is_none() && store.load(&found)?.is_none() {
-        return Err(Error::NothingSaved(found.name));
+    match held.load(&found).and_then(|top| Ok(top.or(store.load(&found)?))) {
+        Ok(None) => return Err(Error::NothingSaved(found.name)),
+        // What is missing is said below.
+        Ok(Some(_)) | Err(Error::Closed(_)) => {}
+        Err(error) => return Err(error),
     }
     kernel.check_permission(&found.name, found.index)?;
     let _lock = store.lock(&found)?;
@@ -172,13 +175,14 @@ pub fn restore(kernel: &mut Kernel, store: &Store, name: &str) -> Result<Report,
     Ok(report)
 }
 
-/// Another interface may have been given the name since.
-fn same(now: Interface, index: u32) -> Result<Interface, Error> {
-    if now.index == index { Ok(now) } else { Err(Error::NoSuchInterface(now.name)) }
+/// Another interface may have been given the name since, and this one another.
+fn now(kernel: &mut Kernel, name: &str, saved: &Saved) -> Result<Interface, Error> {
+    let now = kernel.interface_at(saved.index, name)?;
+    if saved.is_of(&now) { Ok(now) } else { Err(Error::NoSuchInterface(name.to_owned())) }
 }
 
 fn back(kernel: &mut Kernel, name: &str, saved: &Saved) -> Result<Report, Error> {
-    let now = same(kernel.interface(name)?, saved.index)?;
+    let now = now(kernel, name, saved)?;
     let plan = Plan::back_to(&now, saved);
     change::apply(kernel, &now, &plan)
 }
@@ -187,7 +191,7 @@ fn back(kernel: &mut Kernel, name: &str, saved: &Saved) -> Result<Report, Error>
 ///
 /// # Errors
 ///
-/// [`Error::Damaged`], [`Error::State`].
+/// [`Error::Closed`], [`Error::Damaged`], [`Error::State`].
 pub fn left_behind(store: &Store, interface: &Interface) -> Result<Option<u32>, Error> {
     let saved = store.held().load(interface)?.or(store.load(interface)?);
     let Some(process) = saved.and_then(|saved| saved.process) else { return Ok(None) };

@@ -5,8 +5,11 @@
 mod namespace;
 
 use std::path::PathBuf;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use namespace::with_pair;
+use rustix::thread::{self, CapabilitySet, CapabilitySets};
 use seekwire_nic::{
     Error, Interface, Kernel, Plan, Profile, Report, Session, Setting, Store, Terms, Value, Verdict,
     left_behind, restore,
@@ -39,7 +42,10 @@ fn apply(session: &mut Session<'_>, texts: &[&str]) -> Report {
 fn an_interface_shows_its_switches() {
     with_pair(|_| {
         let mut kernel = Kernel::open().unwrap();
-        assert_eq!(kernel.names().unwrap(), ["lo", "near"]);
+        let all = kernel.interfaces().unwrap();
+        let names: Vec<_> =
+            all.iter().map(|(name, read)| (name.as_str(), &read.as_ref().unwrap().name)).collect();
+        assert_eq!(names, [("lo", &"lo".to_owned()), ("near", &"near".to_owned())]);
         let near = kernel.interface("near").unwrap();
         assert_eq!((near.driver.as_deref(), near.mtu, near.default_route), (Some("veth"), 1500, false));
         assert!(near.features.len() > 40, "{}", near.features.len());
@@ -174,6 +180,120 @@ fn a_session_that_holds_puts_back_what_it_found() {
     });
 }
 
+/// A command of ip(8).
+fn ip(words: &str) {
+    let output = Command::new("ip").args(words.split(' ')).output().unwrap();
+    assert!(output.status.success(), "ip {words}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn an_interface_that_is_renamed_while_it_is_held_comes_back_under_its_new_name() {
+    with_pair(|_| {
+        let (_directory, store) = store();
+        let mut kernel = Kernel::open().unwrap();
+        let near = kernel.interface("near").unwrap();
+        let mut session = Session::begin(&mut kernel, &store, "near", HOLD).unwrap();
+        apply(&mut session, &["tx=off"]);
+        ip("link set near down");
+        ip("link set near name uplink");
+        ip("link set uplink up");
+        // Which is not the one that is held.
+        ip("link add near type bridge");
+        assert_eq!(session.now().unwrap().name, "uplink");
+        apply(&mut session, &["rx=off"]);
+        let back = session.end().unwrap().unwrap();
+        assert!(back.is_complete() && back.interface == "uplink", "{back:#?}");
+        let uplink = kernel.interface("uplink").unwrap();
+        assert_eq!(uplink, Interface { name: "uplink".to_owned(), ..near });
+
+        // And after a kill, which leaves the state behind.
+        let mut session = Session::begin(&mut kernel, &store, "uplink", STAY).unwrap();
+        apply(&mut session, &["tx=off"]);
+        session.end().unwrap();
+        ip("link set uplink down");
+        ip("link set uplink name lower");
+        ip("link set lower up");
+        let back = restore(&mut kernel, &store, "lower").unwrap();
+        assert!(back.is_complete() && back.interface == "lower", "{back:#?}");
+        assert_eq!(kernel.interface("lower").unwrap().features, uplink.features);
+    });
+}
+
+#[test]
+fn another_device_of_the_same_number_is_left_alone() {
+    with_pair(|_| {
+        let (_directory, store) = store();
+        let mut kernel = Kernel::open().unwrap();
+        ip("link add name one index 77 type veth peer name other");
+        let mut session = Session::begin(&mut kernel, &store, "one", HOLD).unwrap();
+        apply(&mut session, &["tx=off"]);
+        ip("link del one");
+        ip("link add name two index 77 type veth peer name other");
+        let before = Kernel::open().unwrap().interface("two").unwrap();
+        let error = session.end().unwrap_err();
+        assert!(matches!(&error, Error::NoSuchInterface(name) if name == "one"), "{error}");
+        assert_eq!(kernel.interface("two").unwrap(), before);
+        let error = restore(&mut kernel, &store, "two").unwrap_err().to_string();
+        assert!(error.contains("it is of another device, one"), "{error}");
+    });
+}
+
+#[test]
+fn a_refusal_for_lack_of_permission_is_that_of_a_key() {
+    with_pair(|_| {
+        let (_directory, store) = store();
+        let mut kernel = Kernel::open().unwrap();
+        let near = kernel.interface("near").unwrap();
+        let mut session = Session::begin(&mut kernel, &store, "near", HOLD).unwrap();
+        apply(&mut session, &["tx=off"]);
+        let all = thread::capabilities(None).unwrap();
+        let without = all.effective.difference(CapabilitySet::NET_ADMIN);
+        thread::set_capabilities(None, CapabilitySets { effective: without, ..all }).unwrap();
+        let report = apply(&mut session, &["rx=off", "tx=off", "gro=on"]);
+        let missing: Vec<_> = report.missing().map(ToString::to_string).collect();
+        assert_eq!(missing, ["rx-checksum", "rx-gro"], "{report:#?}");
+        let denied = Verdict::Refused("Operation not permitted".to_owned());
+        assert_eq!(report.outcomes[0].result, denied);
+        let back = session.end().unwrap().unwrap();
+        assert!(!back.is_complete() && back.outcomes.iter().any(|one| one.result == denied), "{back:#?}");
+        assert!(matches!(restore(&mut kernel, &store, "near"), Err(Error::NotPermitted(_))));
+        thread::set_capabilities(None, all).unwrap();
+        assert!(restore(&mut kernel, &store, "near").unwrap().is_complete());
+        assert_eq!(kernel.interface("near").unwrap(), near);
+    });
+}
+
+#[test]
+fn interfaces_that_come_and_go_do_not_hide_the_others() {
+    with_pair(|testbed| {
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let changing = scope.spawn(|| {
+                let change = || {
+                    while !is_over.load(Ordering::Relaxed) {
+                        ip("link add br0 type bridge");
+                        ip("link del br0");
+                    }
+                };
+                testbed.end(Side::Near).run(change).unwrap();
+            });
+            let mut kernel = Kernel::open().unwrap();
+            // Until it has been there and not there often enough.
+            let (mut seen, mut wrong) = ([0; 2], None);
+            while seen.iter().any(|count| *count < 20) && wrong.is_none() && !changing.is_finished() {
+                let all = kernel.interfaces();
+                let good = all.as_ref().ok().filter(|all| all.iter().all(|(_, read)| read.is_ok()));
+                match good.filter(|all| all.iter().any(|(name, _)| name == "near")) {
+                    Some(all) => seen[usize::from(all.len() > 2)] += 1,
+                    None => wrong = Some(all),
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+            assert!(wrong.is_none(), "{wrong:?}");
+        });
+    });
+}
+
 #[test]
 fn holding_on_top_of_what_stays_goes_back_one_step() {
     with_pair(|_| {
@@ -255,6 +375,36 @@ fn a_session_whose_process_died_is_noticed() {
         assert!(restore(&mut kernel, &store, "near").unwrap().is_complete());
         assert_eq!(left_behind(&store, &near).unwrap(), None);
         assert_eq!(kernel.interface("near").unwrap(), near);
+    });
+}
+
+#[test]
+fn a_default_route_by_next_hops_of_their_own_is_one_too() {
+    with_pair(|_| {
+        let mut kernel = Kernel::open().unwrap();
+        ip("link add br0 type bridge");
+        ip("link set br0 up");
+        // Or the kernel adds to a route where its next hops lead.
+        std::fs::write("/proc/sys/net/ipv4/nexthop_compat_mode", "0").unwrap();
+        ip("nexthop add id 1 via 198.18.0.2 dev near");
+        ip("nexthop add id 2 dev br0");
+        ip("nexthop add id 3 group 1");
+        ip("nexthop add id 4 blackhole");
+        ip("-6 nexthop add id 5 dev near");
+        let carriers = [("default nhid 1", "near"), ("default nhid 2", "br0"), ("default nhid 3", "near")];
+        for (route, carrier) in carriers.into_iter().chain([("default nhid 4", "none"), ("-6", "near")]) {
+            let route = |verb: &str| match route {
+                "-6" => ip(&format!("-6 route {verb} default nhid 5")),
+                route => ip(&format!("route {verb} {route}")),
+            };
+            route("add");
+            for name in ["near", "br0", "lo"] {
+                let found = kernel.interface(name).unwrap().default_route;
+                assert_eq!(found, name == carrier, "{name}, which should be {carrier}");
+            }
+            route("del");
+        }
+        assert!(!kernel.interface("near").unwrap().default_route);
     });
 }
 

@@ -89,12 +89,24 @@ fn entry(key: &Key, value: Value) -> Option<(&'static str, String)> {
     Some((word, value))
 }
 
+/// Only the first file that fits an interface counts, and these are what systemd's last one has.
+const DEFAULTS: &str = "\
+# Of all files only the first that fits counts: these are of 99-default.link.
+NamePolicy=keep kernel database onboard slot path
+AlternativeNamesPolicy=database onboard slot path
+MACAddressPolicy=persistent
+# Found by measuring.
+";
+
 fn link(interface: &Interface, changes: &BTreeMap<Key, Value>) -> String {
     let found_by = match &interface.address {
         Some(address) if interface.has_permanent_address => format!("PermanentMACAddress={address}"),
-        Some(address) => format!("MACAddress={address}"),
-        None => format!("OriginalName={}", interface.name),
+        Some(address) if interface.kind.is_none() => format!("MACAddress={address}"),
+        // A virtual one has, when it is made, an address by chance or none of its own, but already its name.
+        _ => format!("# The name that it is made with.\nOriginalName={}", interface.name),
     };
+    // A VLAN, a bridge or a bond has the address of what it stands on.
+    let kind = interface.kind.as_deref().unwrap_or("!*");
     let (mut entries, mut others) = (BTreeMap::new(), BTreeMap::new());
     for (key, value) in changes {
         match entry(key, *value) {
@@ -102,9 +114,8 @@ fn link(interface: &Interface, changes: &BTreeMap<Key, Value>) -> String {
             None => drop(others.insert(key.clone(), *value)),
         }
     }
-    let mut text = format!("[Match]\n{found_by}\n\n[Link]\n");
-    // Only the first file that fits an interface counts, and the usual one names it.
-    text.push_str("NamePolicy=keep kernel database onboard slot path\nMACAddressPolicy=persistent\n");
+    let mut text = format!("[Match]\n{found_by}\nKind={kind}\n\n[Link]\n");
+    text.push_str(DEFAULTS);
     for (word, value) in entries {
         text.push_str(&format!("{word}={value}\n"));
     }
@@ -157,17 +168,31 @@ mod tests {
     fn a_link_file_says_what_it_can_and_the_rest_in_comments() {
         assert_eq!(
             lasting(&sample(), &ALL).link,
-            "[Match]\nPermanentMACAddress=02:00:00:00:00:07\n\n[Link]\n\
-             NamePolicy=keep kernel database onboard slot path\nMACAddressPolicy=persistent\n\
+            "[Match]\nPermanentMACAddress=02:00:00:00:00:07\nKind=!*\n\n[Link]\n\
+             # Of all files only the first that fits counts: these are of 99-default.link.\n\
+             NamePolicy=keep kernel database onboard slot path\n\
+             AlternativeNamesPolicy=database onboard slot path\nMACAddressPolicy=persistent\n\
+             # Found by measuring.\n\
              GenericReceiveOffload=no\nRxBufferSize=4096\nRxCoalesceSec=0us\n\
              TransmitChecksumOffload=no\nUseAdaptiveRxCoalesce=no\n\
              # systemd has no words for:\n\
              #   ethtool --set-priv-flags eth7 'a flag'\\''s' on\n\
              #   ethtool -K eth7 tx-scatter-gather off\n"
         );
-        let virtual_one = Interface { has_permanent_address: false, ..sample() };
-        assert!(lasting(&virtual_one, &["rx-gro=on"]).link.starts_with("[Match]\nMACAddress=02:"));
-        let nameless = Interface { address: None, ..sample() };
-        assert!(lasting(&nameless, &["rx-gro=on"]).link.starts_with("[Match]\nOriginalName=eth7\n"));
+    }
+
+    #[test]
+    fn a_link_file_fits_nothing_that_has_borrowed_the_address() {
+        let matches = |interface: &Interface| {
+            let link = lasting(interface, &["rx-gro=on"]).link;
+            let lines = link.lines().skip(1).take_while(|line| !line.is_empty());
+            lines.filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join(" ")
+        };
+        let unsure = Interface { has_permanent_address: false, ..sample() };
+        assert_eq!(matches(&unsure), "MACAddress=02:00:00:00:00:07 Kind=!*");
+        let on_top = Interface { kind: Some("vlan".to_owned()), ..unsure };
+        assert_eq!(matches(&on_top), "OriginalName=eth7 Kind=vlan");
+        let without = Interface { address: None, ..sample() };
+        assert_eq!(matches(&without), "OriginalName=eth7 Kind=!*");
     }
 }

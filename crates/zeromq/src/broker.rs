@@ -12,10 +12,9 @@
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use lab::messaging::{
-    Answers, Contents, Hub, Latencies, Member, Modelled, SERVICES, Violation, answer, join, ready, repeat,
-    report,
+    Hub, Journey, Latencies, Member, Modelled, SERVICES, answer, join, ready, repeat, report,
 };
 use zmq::{Context, DEALER, Message, REQ, ROUTER, Socket};
 
@@ -79,7 +78,7 @@ pub(crate) fn clients(order: &Member) -> Result<()> {
             let broker = context.socket(REQ)?;
             connect(&broker, &order.address)?;
             // Reaches its service when all are there.
-            ask(&broker, SERVICES[0], b"")?;
+            ask(&broker, SERVICES[0], Message::new())?;
             Ok(broker)
         })
         .collect::<Result<_>>()?;
@@ -91,28 +90,26 @@ pub(crate) fn clients(order: &Member) -> Result<()> {
     report(&Modelled::of(rate, &latencies, None)?)
 }
 
-fn ask(broker: &Socket, service: &str, request: &[u8]) -> Result<Message> {
-    send(broker, [service.as_bytes(), request])?;
+fn ask(broker: &Socket, service: &str, request: Message) -> Result<Message> {
+    send(broker, [Message::from(service), request])?;
     Ok(broker.recv_msg(0)?)
 }
 
-/// Asks the services in turn and checks their replies.
+/// Asks the services in turn, each with what the one before replied, and checks that.
 fn ask_all(order: &Member, broker: &Socket) -> Result<(Latencies, f64)> {
-    let mut contents = Contents::new(order.size);
-    let mut answers = Answers::default();
-    let measured = repeat(order.time(), |number| {
-        let service = number as usize % SERVICES.len();
-        let request = contents.message(number);
+    let mut journey = Journey::new(order.size);
+    let mut message = Message::from(journey.first());
+    let measured = repeat(order.time(), |turn| {
+        let service = turn.number as usize % SERVICES.len();
+        journey.depart(turn, &mut message);
+        let request = std::mem::replace(&mut message, Message::new());
         let began = Instant::now();
-        let reply = ask(broker, SERVICES[service], request)?;
+        message = ask(broker, SERVICES[service], request)?;
         let time = began.elapsed();
-        let name = SERVICES[service];
-        ensure!(
-            answers.is(service, request, &reply),
-            Violation(format!("service {name} replied wrongly to request {number}"))
-        );
+        journey.answered(turn, service, &mut message)?;
         Ok(time)
     })?;
-    ask(broker, "", b"")?;
+    journey.end(&message)?;
+    ask(broker, "", Message::new())?;
     Ok(measured)
 }

@@ -3,13 +3,13 @@
 
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
-use lab::messaging::{Answers, Contents, Hub, Member, Modelled, Violation, partial, ready, repeat, report};
+use anyhow::Result;
+use lab::messaging::{Hub, Journey, Member, Modelled, Violation, answer, ready, repeat, report};
 use zmq::{Context, DEALER, Message, ROUTER};
 
 use crate::frames::{bind, connect, receive_exactly, send};
 
-/// Scatters, gathers and checks, round after round.
+/// Scatters, gathers and checks, round after round, each with what came back in the one before.
 pub(crate) fn root(order: &Hub) -> Result<()> {
     let context = Context::new();
     let workers = context.socket(ROUTER)?;
@@ -20,32 +20,33 @@ pub(crate) fn root(order: &Hub) -> Result<()> {
     }
     let ranks: Vec<Vec<u8>> = (0..order.members).map(identity).collect();
 
-    let mut contents = Contents::new(order.size);
-    let mut answers = Answers::default();
-    let mut results: Vec<Message> = ranks.iter().map(|_| Message::new()).collect();
-    let (latencies, rate) = repeat(order.time(), |round| {
-        let first = round * order.members as u64;
+    let mut journeys: Vec<Journey> = ranks.iter().map(|_| Journey::new(order.size)).collect();
+    let mut blocks: Vec<Message> = journeys.iter().map(|journey| Message::from(journey.first())).collect();
+    let (latencies, rate) = repeat(order.time(), |turn| {
+        let of_block = |rank: usize| turn.part(rank, order.members);
+        for (rank, (journey, block)) in journeys.iter_mut().zip(&mut blocks).enumerate() {
+            journey.depart(of_block(rank), block);
+        }
         let began = Instant::now();
-        for (number, rank) in (first..).zip(&ranks) {
-            send(&workers, [&rank[..], contents.message(number)])?;
+        for (rank, block) in ranks.iter().zip(&mut blocks) {
+            send(&workers, [Message::from(&rank[..]), std::mem::replace(block, Message::new())])?;
         }
         // In whatever order they come.
         for _ in &ranks {
             let [from, result] = receive_exactly(&workers)?;
             let rank = ranks.iter().position(|rank| **rank == *from);
-            let Some(place) = rank.and_then(|rank| results.get_mut(rank)) else {
+            let Some(place) = rank.and_then(|rank| blocks.get_mut(rank)) else {
                 return Err(Violation(format!("a result came from {from:?}, who is no worker")).into());
             };
             *place = result;
         }
-        for (number, (rank, result)) in (first..).zip(results.iter().enumerate()) {
-            ensure!(
-                answers.is(rank, contents.message(number), result),
-                Violation(format!("worker {rank} returned a wrong result of block {number}"))
-            );
+        let time = began.elapsed();
+        for (rank, (journey, block)) in journeys.iter().zip(&mut blocks).enumerate() {
+            journey.answered(of_block(rank), rank, block)?;
         }
-        Ok(began.elapsed())
+        Ok(time)
     })?;
+    journeys.iter().zip(&blocks).try_for_each(|(journey, block)| journey.end(block))?;
     ranks.iter().try_for_each(|rank| send(&workers, [&rank[..], b""]))?;
     report(&Modelled::of(rate, &latencies, None)?)
 }
@@ -68,7 +69,7 @@ pub(crate) fn worker(order: &Member) -> Result<()> {
         if block.is_empty() {
             return Ok(());
         }
-        partial(order.rank, &mut block);
+        answer(order.rank, &mut block);
         root.send(std::mem::replace(&mut block, Message::new()), 0)?;
     }
 }

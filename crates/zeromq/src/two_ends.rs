@@ -9,7 +9,7 @@ use crate::frames::{bind, connect};
 
 /// A socket that replies.
 struct Rep(Socket, Message);
-/// A socket that asks.
+/// A socket that asks, and its next request.
 struct Req(Socket, Message);
 /// A socket that receives.
 struct Pull(Socket, Message);
@@ -28,21 +28,26 @@ impl messaging::Reply for Rep {
 }
 
 impl messaging::Request for Req {
-    fn exchange(&mut self, request: &[u8], reply: &mut Vec<u8>) -> Result<()> {
+    fn set(&mut self, message: &[u8]) {
+        self.1 = Message::from(message);
+    }
+
+    fn message(&mut self) -> &mut [u8] {
+        &mut self.1
+    }
+
+    fn exchange(&mut self) -> Result<()> {
         let Self(socket, message) = self;
-        socket.send(request, 0)?;
-        socket.recv(message, 0)?;
-        reply.clear();
-        reply.extend_from_slice(message);
-        Ok(())
+        socket.send(std::mem::replace(message, Message::new()), 0)?;
+        Ok(socket.recv(message, 0)?)
     }
 }
 
 impl messaging::Pull for Pull {
-    fn pull(&mut self) -> Result<usize> {
+    fn pull(&mut self) -> Result<&[u8]> {
         let Self(socket, message) = self;
         socket.recv(message, 0)?;
-        Ok(message.len())
+        Ok(message)
     }
 }
 

@@ -21,7 +21,8 @@ pub(crate) enum Nic {
 ///
 /// Driver, speed, MTU and queues; every offload, on or off, and whether it can be changed; interrupt coalescing; ring
 /// sizes; flags of the driver. A feature is `off, wanted` while something that it needs is off. Says so when an
-/// earlier `apply` has changed the interface and it has not been restored.
+/// earlier `apply` has changed the interface and it has not been restored; only the user who did that, usually root,
+/// can see it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 JSON:
@@ -34,7 +35,11 @@ JSON:
     coalescing, rings, private_flags, and channels of queues
                     arrays of {name, value, maximum, meaning}; values are
                     numbers, or true and false
-    saved           null, or the state before the first `apply`")]
+    saved           null, or the state before the first `apply`
+
+Exit status:
+  0; 1 when there is no such interface, or one of all could not be read,
+  which is named on stderr after the others have been shown")]
 pub(crate) struct NicShow {
     /// The interface; all, if none is named
     #[arg(value_name = "IFACE")]
@@ -57,9 +62,9 @@ pub(crate) struct NicShow {
 ///
 /// The state before the first `apply` is saved before anything is changed; `seekwire nic restore` goes back to it,
 /// however often `apply` has been used since. With a COMMAND, or with --hold, the settings stay only while it runs: at
-/// its end, and at ^C, SIGTERM and SIGHUP, what was found is put back. If seekwire itself is killed, `seekwire nic
-/// show` and `apply` say that there is something to restore. All settings are lost when the host restarts or the
-/// interface is made anew.
+/// its end, and at ^C, SIGTERM and SIGHUP, what was found is put back, under whatever name the interface has then. If
+/// seekwire itself is killed, `seekwire nic show` and `apply` say that there is something to restore. All settings are
+/// lost when the host restarts or the interface is made anew.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Profiles:
@@ -85,7 +90,9 @@ JSON:
 Exit status:
   that of COMMAND, if it was run; else 0 when everything is as asked,
   3 when something was refused, 1 when nothing was changed. What a
-  profile names and the interface does not have is not asked.
+  profile names and the interface does not have is not asked. In any
+  case 1 when not all of what was found could be put back after COMMAND
+  or --hold; the last message names it.
 
 Permission:
   CAP_NET_ADMIN in the network namespace, as with sudo. An interface
@@ -93,7 +100,8 @@ Permission:
 
 Files:
   /run/seekwire/nic/netns-COOKIE-if-INDEX.json, or in the directory
-  that --state names: the state of an interface before the first change
+  that --state or SEEKWIRE_NIC_STATE names: the state of an interface
+  before the first change
 
 Examples:
   seekwire nic apply eth1 --profile offload --dry-run
@@ -207,8 +215,10 @@ JSON:
 
 Exit status:
   0 when it was measured, and applied if that was asked; 3 when something
-  of --apply was refused; 1 when it could not be measured; 128 and the
-  signal when it was interrupted
+  of --apply was refused; 1 when it could not be measured, or a file not
+  be written; 128 and the signal when it was interrupted. In any case 1
+  when not all of what was found could be put back; then nothing is
+  applied or written.
 
 Permission:
   as `seekwire nic apply`
@@ -305,7 +315,15 @@ fn size(text: &str) -> Result<usize, String> {
 
 #[derive(Debug, Args)]
 pub(crate) struct NicState {
-    /// Directory of saved states
-    #[arg(long, value_name = "DIR", default_value = Store::DEFAULT)]
-    pub(crate) state: PathBuf,
+    /// Directory of saved states; if not set that of the variable SEEKWIRE_NIC_STATE, else /run/seekwire/nic
+    ///
+    /// It must belong to the user who runs the command, and is closed to others.
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+}
+
+impl NicState {
+    pub(crate) fn store(&self) -> Store {
+        self.state.as_ref().map_or_else(Store::default, Store::at)
+    }
 }

@@ -1,15 +1,13 @@
 //! Network interfaces whose settings were changed and not put back.
 
-use std::path::Path;
-
 use nic::{Error, Kernel, Store, left_behind};
 
 use super::Finding;
 
 const CHECK: &str = "network interfaces";
 
-pub(super) fn changed(states: &Path) -> Finding {
-    match look(&Store::at(states)) {
+pub(super) fn changed(states: &Store) -> Finding {
+    match look(states) {
         Ok(finding) => finding,
         Err(error @ (Error::Damaged { .. } | Error::State { .. })) => {
             Finding::warn(CHECK, error.to_string(), "`seekwire nic show` says how the interfaces are")
@@ -21,12 +19,11 @@ pub(super) fn changed(states: &Path) -> Finding {
 
 fn look(store: &Store) -> Result<Finding, Error> {
     let mut kernel = Kernel::open()?;
-    let (mut left, mut kept) = (Vec::new(), Vec::new());
-    for name in kernel.names()? {
-        let interface = match kernel.interface(&name) {
-            // It has gone in the meantime.
-            Err(Error::NoSuchInterface(_)) => continue,
-            read => read?,
+    let (mut left, mut kept, mut unread) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, interface) in kernel.interfaces()? {
+        let Ok(interface) = interface else {
+            unread.push(name);
+            continue;
         };
         if left_behind(store, &interface)?.is_some() {
             left.push(name);
@@ -38,6 +35,9 @@ fn look(store: &Store) -> Result<Finding, Error> {
         names.iter().map(|name| format!("`seekwire nic restore {name}`")).collect::<Vec<_>>().join(", ")
     };
     Ok(match (left.as_slice(), kept.as_slice()) {
+        ([], []) if !unread.is_empty() => {
+            Finding::ok(CHECK, format!("no other has been changed; cannot be read: {}", unread.join(", ")))
+        }
         ([], []) => Finding::ok(CHECK, "none has been changed"),
         ([], kept) => {
             Finding::ok(CHECK, format!("changed: {}; {} puts it back", kept.join(", "), restore(kept)))

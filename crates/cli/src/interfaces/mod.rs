@@ -10,7 +10,7 @@ mod words;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use nic::{Error, Kernel, Plan, Report, Session, Store, Terms};
 
 use crate::arguments::{Nic, NicApply, NicRestore};
@@ -21,7 +21,7 @@ const INCOMPLETE: u8 = 3;
 /// Runs one of the commands.
 pub(crate) fn nic(command: &Nic) -> Result<ExitCode> {
     match command {
-        Nic::Show(options) => show::show(options).map(|()| ExitCode::SUCCESS),
+        Nic::Show(options) => show::show(options),
         Nic::Apply(options) => apply(options),
         Nic::Restore(options) => restore(options),
         Nic::Tune(options) => tune::tune(options),
@@ -31,7 +31,7 @@ pub(crate) fn nic(command: &Nic) -> Result<ExitCode> {
 
 fn apply(options: &NicApply) -> Result<ExitCode> {
     let mut kernel = Kernel::open()?;
-    let store = Store::at(&options.state.state);
+    let store = options.state.store();
     let now = kernel.interface(&options.interface)?;
     let name = now.name.clone();
     tell_of_left_behind(&store, &now);
@@ -68,19 +68,40 @@ fn apply(options: &NicApply) -> Result<ExitCode> {
         return Ok(code);
     };
     let ended = signals.hold(&options.command);
-    let back = session.end()?;
-    match back.filter(|back| !back.is_complete()) {
-        None => eprintln!("seekwire: {name} is as it was found"),
-        Some(back) => {
-            eprint!("{}", render::report(&name, &back));
-            eprintln!("seekwire: not all of it came back; try `seekwire nic restore {name}`");
-        }
+    let back = put_back(session, &name);
+    if let (Err(error), Err(_)) = (&ended, &back) {
+        eprintln!("seekwire: {error:#}");
     }
+    let now = back?;
+    eprintln!("seekwire: {now} is as it was found");
     Ok(ended?.unwrap_or(code))
 }
 
+/// Ends a session that holds the interface `name`. Returns the name that it has now.
+///
+/// # Errors
+///
+/// Not all of what was found came back; this comes before whatever else the exit status could tell.
+fn put_back(session: Session<'_>, name: &str) -> Result<String> {
+    let back = session.end();
+    let back =
+        back.with_context(|| format!("cannot put {name} back; `seekwire nic restore {name}` tries again"))?;
+    let Some(back) = back else { return Ok(name.to_owned()) };
+    let now = back.interface.clone();
+    if now != name {
+        eprintln!("seekwire: {name} is called {now} now");
+    }
+    if !back.is_complete() {
+        eprint!("{}", render::report(&now, &back));
+        let missing: Vec<String> = back.missing().map(ToString::to_string).collect();
+        let missing = missing.join(", ");
+        bail!("{now} is not as it was found: {missing}; `seekwire nic restore {now}` tries again");
+    }
+    Ok(now)
+}
+
 fn restore(options: &NicRestore) -> Result<ExitCode> {
-    let report = nic::restore(&mut Kernel::open()?, &Store::at(&options.state.state), &options.interface)?;
+    let report = nic::restore(&mut Kernel::open()?, &options.state.store(), &options.interface)?;
     io::stdout().lock().write_all(rendered(&options.interface, &report, options.json)?.as_bytes())?;
     Ok(status(&report))
 }
@@ -93,10 +114,11 @@ fn status(report: &Report) -> ExitCode {
     if report.is_complete() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) }
 }
 
-/// A process died that held the interface; or its saved state cannot be read, which matters only to who wants it.
+/// A process died that held the interface; or its saved state cannot be read, which matters only to who wants it. Who
+/// may not look is about to learn that they may not change anything either.
 fn tell_of_left_behind(store: &Store, interface: &nic::Interface) {
     match nic::left_behind(store, interface) {
-        Ok(None) => {}
+        Ok(None) | Err(Error::Closed(_)) => {}
         Ok(Some(process)) => eprintln!(
             "seekwire: {name}: process {process} changed it and ended without putting it back; \
              `seekwire nic restore {name}` does",

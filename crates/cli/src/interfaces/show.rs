@@ -1,9 +1,10 @@
 //! `seekwire nic show`.
 
 use std::io::{self, Write};
+use std::process::ExitCode;
 
 use anyhow::Result;
-use nic::{Feature, Interface, Kernel, Parameter, Saved, Store};
+use nic::{Error, Feature, Interface, Kernel, Parameter, Read, Saved};
 use serde::Serialize;
 
 use crate::arguments::NicShow;
@@ -16,20 +17,29 @@ struct Shown {
     saved: Option<Saved>,
 }
 
-pub(super) fn show(options: &NicShow) -> Result<()> {
+pub(super) fn show(options: &NicShow) -> Result<ExitCode> {
     let mut kernel = Kernel::open()?;
-    let store = Store::at(&options.state.state);
-    let names = match &options.interface {
-        Some(name) => vec![name.clone()],
-        None => kernel.names()?,
+    let store = options.state.store();
+    let (interfaces, failures) = match &options.interface {
+        Some(name) => (vec![kernel.interface(name)?], Vec::new()),
+        None => sort_out(kernel.interfaces()?),
     };
     let mut shown = Vec::new();
-    for name in names {
-        let interface = kernel.interface(&name)?;
+    let mut closed = None;
+    for interface in interfaces {
         super::tell_of_left_behind(&store, &interface);
-        // What is wrong with it has just been said.
-        let saved = store.load(&interface).unwrap_or_default();
+        let saved = match store.load(&interface) {
+            Ok(saved) => saved,
+            Err(error) => {
+                // Anything else has just been said.
+                closed = matches!(error, Error::Closed(_)).then_some(error).or(closed);
+                None
+            }
+        };
         shown.push(Shown { interface, saved });
+    }
+    for failure in closed.iter().map(ToString::to_string).chain(failures.iter().cloned()) {
+        eprintln!("seekwire: {failure}");
     }
     let text = if options.json {
         serde_json::to_string_pretty(&shown)? + "\n"
@@ -37,7 +47,19 @@ pub(super) fn show(options: &NicShow) -> Result<()> {
         shown.iter().map(render).collect::<Vec<_>>().join("\n")
     };
     io::stdout().lock().write_all(text.as_bytes())?;
-    Ok(())
+    Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// What could be read, and what is to be said of the rest.
+fn sort_out(all: Vec<Read>) -> (Vec<Interface>, Vec<String>) {
+    let (mut interfaces, mut failures) = (Vec::new(), Vec::new());
+    for (_, read) in all {
+        match read {
+            Ok(interface) => interfaces.push(interface),
+            Err(error) => failures.push(error.to_string()),
+        }
+    }
+    (interfaces, failures)
 }
 
 fn render(shown: &Shown) -> String {
@@ -99,4 +121,19 @@ fn parameter(prefix: &str, parameter: &Parameter) -> Vec<String> {
         None => parameter.value.to_string(),
     };
     vec![format!("{prefix}{}", parameter.name), value, parameter.meaning.to_owned()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_cannot_be_read_does_not_hide_the_others() {
+        let mut all = Kernel::open().unwrap().interfaces().unwrap();
+        let count = all.len();
+        all.insert(0, ("eth7".to_owned(), Err(Error::Detached("eth7".to_owned()))));
+        let (interfaces, failures) = sort_out(all);
+        assert_eq!(interfaces.len(), count);
+        assert!(count > 0 && failures.len() == 1 && failures[0].contains("eth7"), "{failures:?}");
+    }
 }

@@ -10,26 +10,27 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use gauge::Client;
 use nic::{Kernel, Plan, Report, Session, Setting, Store, Terms};
+use rustix::fs::{Access, AtFlags, CWD};
 use serde::Serialize;
 use tune::{Options, Outcome, Progress};
 
 use super::hold::Interrupt;
-use super::render::{self, Reported};
+use super::render::Reported;
 use super::serve::endpoint;
 use super::words;
 use crate::arguments::NicTune;
 
 pub(super) fn tune(options: &NicTune) -> Result<ExitCode> {
     let mut kernel = Kernel::open()?;
-    let store = Store::at(&options.state.state);
+    let store = options.state.store();
     let now = kernel.interface(&options.interface)?;
     let name = now.name.clone();
     super::tell_of_left_behind(&store, &now);
     if options.dry_run {
         return foresee(options, &now);
     }
-    if let Some(file) = options.lasting.as_deref().filter(|file| file.exists()) {
-        bail!("{} exists already; name a new file", file.display());
+    if let Some(file) = &options.lasting {
+        check_writable(file)?;
     }
     let peer = peer(&mut kernel, options, &name)?;
     let mut client = Client::connect(peer)?;
@@ -49,42 +50,42 @@ pub(super) fn tune(options: &NicTune) -> Result<ExitCode> {
             // Nobody may be there to read it.
             let _ = writeln!(io::stderr(), "{}", told(progress));
         });
-    let back = session.end()?;
-    let missing = back.filter(|back| !back.is_complete());
-    if let Some(back) = &missing {
-        eprint!("{}", render::report(&name, back));
-        eprintln!("seekwire: not all of it came back; try `seekwire nic restore {name}`");
-    }
+    let back = super::put_back(session, &name);
     // It may have come after the last measurement, too; then nothing is applied.
     if let Some(status) = interrupt.status() {
-        let state = if missing.is_none() { format!("; {name} is as it was found") } else { String::new() };
-        eprintln!("seekwire: interrupted{state}");
+        eprintln!("seekwire: interrupted; {} is as it was found", back?);
         return Ok(status);
     }
-    let outcome = match searched {
-        // What it says may be that the link was lost: then this is the next question.
-        Err(error) if missing.is_none() => bail!("{error}; {name} is as it was found"),
-        searched => searched?,
+    let outcome = match (searched, &back) {
+        (Ok(outcome), _) => outcome,
+        (Err(error), Ok(now)) => bail!("{error}; {now} is as it was found"),
+        (Err(error), Err(_)) => {
+            eprintln!("seekwire: {error}");
+            return Err(back.unwrap_err());
+        }
     };
 
-    let applied = match (options.apply, outcome.recommended) {
-        (true, 1..) => Some(apply(&mut kernel, &store, options, &outcome)?),
-        _ => None,
-    };
-    let written = match (&options.lasting, &outcome.lasting) {
-        (Some(file), Some(lasting)) => {
-            write(file, lasting)?;
-            Some(file.as_path())
+    // What was measured is told, whatever becomes of the rest.
+    let (mut applied, mut written) = (None, None);
+    let followed = back.and_then(|now| {
+        if options.apply && outcome.recommended != 0 {
+            applied = Some(apply(&mut kernel, &store, options, &now, &outcome)?);
         }
-        _ => None,
-    };
+        if let (Some(file), Some(lasting)) = (&options.lasting, &outcome.lasting) {
+            write(file, lasting)?;
+            written = Some(file.as_path());
+        }
+        Ok(())
+    });
     let text = if options.json {
         let applied = applied.as_ref().map(|report| Reported { interface: &name, report });
         serde_json::to_string_pretty(&Told { peer: &options.peer, outcome: &outcome, applied })? + "\n"
     } else {
         words::result(&outcome, applied.as_ref(), written)
     };
-    io::stdout().lock().write_all(text.as_bytes())?;
+    let told = io::stdout().lock().write_all(text.as_bytes());
+    followed?;
+    told?;
     Ok(applied.as_ref().map_or(ExitCode::SUCCESS, super::status))
 }
 
@@ -131,15 +132,37 @@ fn foresee(options: &NicTune, now: &nic::Interface) -> Result<ExitCode> {
 }
 
 /// Sets what is recommended, to stay.
-fn apply(kernel: &mut Kernel, store: &Store, options: &NicTune, outcome: &Outcome) -> Result<Report> {
+fn apply(
+    kernel: &mut Kernel,
+    store: &Store,
+    options: &NicTune,
+    name: &str,
+    outcome: &Outcome,
+) -> Result<Report> {
     let terms = Terms { hold: false, default_route: options.default_route };
-    let mut session = Session::begin(kernel, store, &outcome.interface, terms)?;
+    let mut session = Session::begin(kernel, store, name, terms)?;
     let changes = &outcome.candidates[outcome.recommended].changes;
     let settings: Vec<Setting> = changes.iter().map(|change| change.parse()).collect::<Result<_, _>>()?;
     let now = session.now()?;
     let report = session.apply(&Plan::new(&now, &settings)?)?;
     session.end()?;
     Ok(report)
+}
+
+/// Before anything is measured, which takes minutes.
+fn check_writable(file: &Path) -> Result<()> {
+    let cannot = || format!("cannot write {}", file.display());
+    // A link that leads nowhere is there, too.
+    if file.symlink_metadata().is_ok() {
+        bail!("{} exists already; name a new file", file.display());
+    }
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let found = directory.metadata().with_context(cannot)?;
+    if !found.is_dir() || file.file_name().is_none() {
+        return Err(anyhow!("name a file in a directory that is there").context(cannot()));
+    }
+    let access = Access::WRITE_OK | Access::EXEC_OK;
+    rustix::fs::accessat(CWD, directory, access, AtFlags::EACCESS).with_context(cannot)
 }
 
 fn write(file: &Path, lasting: &tune::Lasting) -> Result<()> {

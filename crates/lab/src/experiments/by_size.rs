@@ -14,9 +14,12 @@ use crate::text;
 pub(super) const SIZES: [u64; 17] =
     [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
 
-/// What a table and a figure show.
+/// Mark of a cell that a note tells about.
+const DOUBT: &str = "*";
+
+/// What a table shows, and a figure in a file of this name.
 pub(super) struct View<'a> {
-    pub(super) file: &'static str,
+    pub(super) figure: Option<&'static str>,
     pub(super) title: &'a str,
     pub(super) note: &'a str,
     /// The case of messages of a size.
@@ -42,24 +45,28 @@ pub(super) struct Parts<'a> {
 #[derive(Clone, Copy)]
 pub(super) struct Column {
     pub(super) name: &'static str,
-    /// For each of [`SIZES`]; `None` where it cannot be read.
-    pub(super) values: [Option<f64>; SIZES.len()],
+    /// For each of [`SIZES`].
+    pub(super) values: [f64; SIZES.len()],
+    /// A value that is shown as it was printed, but marked, and why.
+    pub(super) doubt: Option<(usize, &'static str)>,
 }
 
 impl Column {
-    /// Without a gap.
     pub(super) const fn new(name: &'static str, values: [f64; SIZES.len()]) -> Self {
-        let mut column = Self { name, values: [None; SIZES.len()] };
-        let mut index = 0;
-        while index < SIZES.len() {
-            column.values[index] = Some(values[index]);
-            index += 1;
-        }
-        column
+        Self { name, values, doubt: None }
     }
 
     fn title(&self) -> String {
         format!("thesis: {}", self.name)
+    }
+
+    fn cell(&self, index: usize) -> Value {
+        match self.doubt {
+            Some((doubted, _)) if doubted == index => {
+                format!("{}{DOUBT}", text::significant(self.values[index])).into()
+            }
+            _ => self.values[index].into(),
+        }
     }
 }
 
@@ -68,9 +75,9 @@ pub(super) fn tables(views: &[View<'_>], rows: &[Row], sizes: &[u64]) -> Vec<Tab
     views.iter().filter(|view| view.is_measured(rows)).map(|view| view.table(rows, sizes)).collect()
 }
 
-/// The same as curves, one for each variant and one for each of the thesis' columns.
+/// The same as curves, where a view has a figure: one for each variant and one for each of the thesis' columns.
 pub(super) fn figures(views: &[View<'_>], rows: &[Row]) -> Vec<Figure> {
-    views.iter().filter(|view| view.is_measured(rows)).map(|view| view.figure(rows)).collect()
+    views.iter().filter(|view| view.is_measured(rows)).filter_map(|view| view.figure(rows)).collect()
 }
 
 /// The parts of each cell as a sum; a table for each of `all` of which something was measured.
@@ -110,9 +117,7 @@ pub(super) fn spread(rows: &[Row], case: &str, variant: &str, metric: Metric) ->
 
 impl View<'_> {
     fn found(&self, rows: &[Row], variant: &str, size: u64) -> Option<Spread> {
-        let case = (self.case)(size);
-        let is_it = |row: &&Row| row.case == case && row.variant == variant && row.metric == self.metric.name;
-        rows.iter().find(is_it)?.spread
+        spread(rows, &(self.case)(size), variant, self.metric)
     }
 
     pub(super) fn is_measured(&self, rows: &[Row]) -> bool {
@@ -128,12 +133,15 @@ impl View<'_> {
                 .iter()
                 .map(|variant| self.found(rows, variant, size).map(|spread| spread.median).into());
             let index = SIZES.iter().position(|other| *other == size);
-            let theirs = self.thesis.iter().map(|column| index.and_then(|index| column.values[index]).into());
+            let theirs = self.thesis.iter().map(|column| index.map(|index| column.cell(index)).into());
             std::iter::once(text::size(size).into()).chain(ours).chain(theirs).collect()
         };
+        let doubts = self.thesis.iter().filter_map(|column| column.doubt);
+        let shown = doubts.filter(|(index, _)| sizes.contains(&SIZES[*index]));
+        let doubts = shown.map(|(_, why)| format!(" {DOUBT} {why}")).collect::<String>();
         Table {
             title: self.title.to_owned(),
-            note: format!("{} Medians of the rounds; their spread is below.", self.note)
+            note: format!("{} Medians of the rounds; their spread is below.{doubts}", self.note)
                 .trim_start()
                 .to_owned(),
             columns: heads(self.variants).chain(self.thesis.iter().map(Column::title)).collect(),
@@ -141,7 +149,8 @@ impl View<'_> {
         }
     }
 
-    pub(super) fn figure(&self, rows: &[Row]) -> Figure {
+    pub(super) fn figure(&self, rows: &[Row]) -> Option<Figure> {
+        let file = self.figure?.to_owned();
         let ours = self.variants.iter().enumerate().map(|(colour, variant)| {
             let point = |&size: &u64| {
                 let spread = self.found(rows, variant, size)?;
@@ -150,14 +159,13 @@ impl View<'_> {
             Series { name: (*variant).to_owned(), colour, points: SIZES.iter().filter_map(point).collect() }
         });
         let theirs = self.thesis.iter().enumerate().map(|(index, column)| {
-            let point =
-                |(&size, &y): (&u64, &Option<f64>)| Some(Point { x: size as f64, y: y?, low: y?, high: y? });
-            let points = SIZES.iter().zip(&column.values).filter_map(point).collect();
+            let point = |(&size, &y): (&u64, &f64)| Point { x: size as f64, y, low: y, high: y };
+            let points = SIZES.iter().zip(&column.values).map(point).collect();
             Series { name: column.title(), colour: self.variants.len() + index, points }
         });
         let y = Axis { label: format!("{} ({})", self.metric.name, self.metric.unit), scale: self.scale };
         let chart = Chart::Curves { x: message_size(), y, series: ours.chain(theirs).collect() };
-        Figure { file: self.file.to_owned(), title: self.title.to_owned(), chart }
+        Some(Figure { file, title: self.title.to_owned(), chart })
     }
 }
 

@@ -9,24 +9,29 @@ use anyhow::{Context as _, Result};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
+use super::Turn;
+use super::order::retrace;
+
 /// Something came that must never come: messaging does not keep what it promises.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{0}")]
 pub struct Violation(pub String);
 
+/// Where messages go one way and are counted, one of so many is compared in full.
+pub const SHARE: u64 = 256;
+
 /// Bytes of a number.
 const NUMBER: usize = size_of::<u64>();
 
-/// Number of messages after which contents repeat; a prime, so that no other period hides behind it.
+/// Number of bodies; a prime, so that no other period hides behind it.
 const PERIOD: usize = 251;
 
-/// Contents of numbered messages of one size: the number, little-endian, as far as it fits, and then bytes that
-/// differ from one message to the next.
+/// Contents of numbered messages of one size: the number, little-endian, as far as it fits, and then a body, whose
+/// bytes differ from one body to the next. Mostly a message has the body of its number.
 #[derive(Clone, Debug)]
 pub struct Contents {
     size: usize,
     pattern: Vec<u8>,
-    message: Vec<u8>,
 }
 
 impl Contents {
@@ -34,44 +39,139 @@ impl Contents {
     #[must_use]
     pub fn new(size: usize) -> Self {
         // Neighbouring bytes differ, and so do those that lie a power of two apart.
-        let pattern = (0..size + PERIOD).map(|index| (index % PERIOD) as u8).collect();
-        Self { size, pattern, message: vec![0; size] }
+        Self { size, pattern: (0..size + PERIOD).map(|index| (index % PERIOD) as u8).collect() }
     }
 
     /// Message `number`.
-    pub fn message(&mut self, number: u64) -> &[u8] {
-        let split = NUMBER.min(self.size);
-        let (head, body) = self.message.split_at_mut(split);
-        head.copy_from_slice(&number.to_le_bytes()[..split]);
-        body.copy_from_slice(body_of(&self.pattern, number, body.len()));
-        &self.message
+    #[must_use]
+    pub fn message(&self, number: u64) -> Vec<u8> {
+        let mut message = vec![0; self.size];
+        self.fill(number, &mut message);
+        message
     }
 
-    /// Whether `received` is message `number`.
+    /// Makes `message`, which has the size, message `number`.
+    ///
+    /// # Panics
+    ///
+    /// If it has another size.
+    pub fn fill(&self, number: u64, message: &mut [u8]) {
+        let split = head_of(message);
+        message[split..].copy_from_slice(self.body(number));
+        renumber(message, number);
+    }
+
+    /// Whether `received` has the size and the number of message `number`. This takes the same time for all sizes.
     ///
     /// # Errors
     ///
-    /// [`Violation`], if it is not.
-    pub fn check(&self, number: u64, received: &[u8]) -> Result<(), Violation> {
-        let split = NUMBER.min(self.size);
+    /// [`Violation`], if it has not.
+    pub fn check_number(&self, number: u64, received: &[u8]) -> Result<(), Violation> {
         if received.len() != self.size {
             let got = received.len();
             return Err(Violation(format!("message {number} of {} bytes came with {got}", self.size)));
         }
-        let (head, body) = received.split_at(split);
-        if head != &number.to_le_bytes()[..split] {
+        let head = &received[..head_of(received)];
+        if head != &number.to_le_bytes()[..head.len()] {
             return Err(Violation(format!("message {number} was expected, {head:?} came")));
-        }
-        if body != body_of(&self.pattern, number, body.len()) {
-            return Err(Violation(format!("the contents of message {number} were damaged")));
         }
         Ok(())
     }
+
+    /// Whether `received` has the body of message `number`, whatever its own number is.
+    ///
+    /// # Errors
+    ///
+    /// [`Violation`], if it has not.
+    pub fn check_body(&self, number: u64, received: &[u8]) -> Result<(), Violation> {
+        let (head, body) = received.split_at(head_of(received));
+        if body != self.body(number) {
+            return Err(Violation(format!("the contents of message {head:?} were damaged")));
+        }
+        Ok(())
+    }
+
+    fn body(&self, number: u64) -> &[u8] {
+        let start = (number % PERIOD as u64) as usize;
+        &self.pattern[start..start + self.size.saturating_sub(NUMBER)]
+    }
 }
 
-fn body_of(pattern: &[u8], number: u64, length: usize) -> &[u8] {
-    let start = (number % PERIOD as u64) as usize;
-    &pattern[start..start + length]
+/// Bytes of the number of a message.
+fn head_of(message: &[u8]) -> usize {
+    NUMBER.min(message.len())
+}
+
+/// Gives a message another number. This takes the same time for all sizes.
+pub fn renumber(message: &mut [u8], number: u64) {
+    let split = head_of(message);
+    message[..split].copy_from_slice(&number.to_le_bytes()[..split]);
+}
+
+/// A message that goes there and back, turn after turn. What counts is timed together with nothing that takes longer
+/// for larger messages.
+///
+/// In a warm-up contents are new in each turn, and compared in full. After that, as in libzmq's remote_lat, what came
+/// back goes out again: it gets a new number, and that and the length are checked. Whatever damages the body of one of
+/// these messages is in all later ones, too, so that the last one tells.
+#[derive(Debug)]
+pub struct Journey {
+    contents: Contents,
+    body: u64,
+}
+
+impl Journey {
+    /// Of messages of `size` bytes.
+    #[must_use]
+    pub fn new(size: usize) -> Self {
+        Self { contents: Contents::new(size), body: 0 }
+    }
+
+    /// What is there before the first turn.
+    #[must_use]
+    pub fn first(&self) -> Vec<u8> {
+        self.contents.message(self.body)
+    }
+
+    /// Prepares a message for its turn: the first one, or what came back last and has [arrived](Self::arrive).
+    pub fn depart(&mut self, turn: Turn, message: &mut [u8]) {
+        if turn.warm_up {
+            self.body = turn.number;
+            self.contents.fill(turn.number, message);
+        } else {
+            renumber(message, turn.number);
+        }
+    }
+
+    /// Checks what came back in this turn.
+    ///
+    /// # Errors
+    ///
+    /// [`Violation`], if it is not what went out.
+    pub fn arrive(&self, turn: Turn, message: &[u8]) -> Result<(), Violation> {
+        self.contents.check_number(turn.number, message)?;
+        if turn.warm_up { self.contents.check_body(self.body, message) } else { Ok(()) }
+    }
+
+    /// The same of what service or worker `by` has made of it, which is turned back into what went out.
+    ///
+    /// # Errors
+    ///
+    /// As [`Journey::arrive`].
+    pub fn answered(&self, turn: Turn, by: usize, message: &mut [u8]) -> Result<(), Violation> {
+        retrace(by, message);
+        self.arrive(turn, message)
+            .map_err(|Violation(what)| Violation(format!("service or worker {by}: {what}")))
+    }
+
+    /// Checks what came back in the last turn, and with that the bodies of all that counted.
+    ///
+    /// # Errors
+    ///
+    /// As [`Journey::arrive`].
+    pub fn end(&self, message: &[u8]) -> Result<(), Violation> {
+        self.contents.check_body(self.body, message)
+    }
 }
 
 /// SHA-256 of a file, in hexadecimal.
@@ -97,32 +197,74 @@ pub fn digest(path: &Path) -> Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::answer;
     use super::*;
 
     #[test]
     fn every_message_is_told_from_its_neighbours() {
         for size in [1, 7, 8, 9, 1000] {
-            let mut contents = Contents::new(size);
-            let checker = Contents::new(size);
-            let sent: Vec<Vec<u8>> =
-                [0, 1, 2, 250, 255].map(|number| contents.message(number).to_vec()).into();
-            assert_eq!(checker.check(250, &sent[3]), Ok(()));
+            let contents = Contents::new(size);
+            let sent = [0, 1, 2, 250, 255].map(|number| contents.message(number));
+            assert_eq!(contents.check_number(250, &sent[3]), Ok(()));
+            assert_eq!(contents.check_body(250, &sent[3]), Ok(()));
             for other in [0, 1, 2, 4] {
-                assert!(checker.check(250, &sent[other]).is_err(), "{size} {other}");
+                assert!(contents.check_number(250, &sent[other]).is_err(), "{size} {other}");
+                assert_eq!(contents.check_body(250, &sent[other]).is_err(), size > NUMBER, "{size} {other}");
             }
         }
     }
 
     #[test]
     fn damage_and_loss_of_bytes_are_noticed() {
-        let mut contents = Contents::new(100);
-        let mut message = contents.message(5).to_vec();
-        assert!(contents.check(5, &message[..99]).is_err());
+        let contents = Contents::new(100);
+        let mut message = contents.message(5);
+        assert!(contents.check_number(5, &message[..99]).is_err());
         message[99] ^= 1;
+        assert_eq!(contents.check_number(5, &message), Ok(()));
         assert_eq!(
-            contents.check(5, &message).unwrap_err().to_string(),
-            "the contents of message 5 were damaged"
+            contents.check_body(5, &message).unwrap_err().to_string(),
+            "the contents of message [5, 0, 0, 0, 0, 0, 0, 0] were damaged"
         );
+    }
+
+    #[test]
+    fn a_new_number_leaves_the_body() {
+        let contents = Contents::new(20);
+        let mut message = contents.message(5);
+        renumber(&mut message, 6);
+        assert_eq!((contents.check_number(6, &message), contents.check_body(5, &message)), (Ok(()), Ok(())));
+        assert!(contents.check_body(6, &message).is_err());
+    }
+
+    #[test]
+    fn damage_on_a_journey_is_noticed_at_once_or_at_its_end() {
+        let mut journey = Journey::new(100);
+        let mut message = journey.first();
+        for (number, warm_up) in [(0, true), (1, true), (2, false), (3, false)] {
+            let turn = Turn { number, warm_up };
+            journey.depart(turn, &mut message);
+            assert_eq!(journey.arrive(turn, &message), Ok(()));
+            let mut damaged = message.clone();
+            damaged[60] ^= 1;
+            assert_eq!(journey.arrive(turn, &damaged).is_err(), warm_up, "{number}");
+            damaged = message.clone();
+            damaged[0] ^= 1;
+            assert!(journey.arrive(turn, &damaged).is_err(), "{number}");
+            assert!(journey.arrive(turn, &message[..99]).is_err(), "{number}");
+            assert_eq!(journey.end(&message), Ok(()));
+        }
+        let turn = Turn { number: 4, warm_up: false };
+        journey.depart(turn, &mut message);
+        for by in 0..3 {
+            answer(by, &mut message);
+            assert!(journey.answered(turn, by + 1, &mut message.clone()).is_err(), "{by}");
+            assert_eq!(journey.answered(turn, by, &mut message), Ok(()));
+        }
+        message[60] ^= 1;
+        let turn = Turn { number: 5, warm_up: false };
+        journey.depart(turn, &mut message);
+        assert_eq!(journey.arrive(turn, &message), Ok(()));
+        assert!(journey.end(&message).is_err());
     }
 
     #[test]

@@ -48,22 +48,39 @@ impl Latencies {
     }
 }
 
+/// One of the turns of [`repeat`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// From 0, that of the first one of the warm-up.
+    pub number: u64,
+    /// Whether it does not count.
+    pub warm_up: bool,
+}
+
+impl Turn {
+    /// One of so many parts of it, each with a number of its own.
+    #[must_use]
+    pub fn part(self, part: usize, parts: usize) -> Self {
+        Self { number: self.number * parts as u64 + part as u64, ..self }
+    }
+}
+
 /// Does `turn` again and again for `time`, after a warm-up of half of it, in which the ends of connections find
-/// each other. Each turn is told its number and returns how long it took. Returns these times, and how many turns
-/// there were per second.
+/// each other. Each turn returns how long it took. Returns these times, and how many turns there were per second,
+/// with what they did outside of these times.
 ///
 /// # Errors
 ///
 /// Those of `turn`.
-pub fn repeat(time: Duration, mut turn: impl FnMut(u64) -> Result<Duration>) -> Result<(Latencies, f64)> {
+pub fn repeat(time: Duration, mut turn: impl FnMut(Turn) -> Result<Duration>) -> Result<(Latencies, f64)> {
     let (began, mut warm_up) = (Instant::now(), 0);
     while began.elapsed() < time / 2 {
-        turn(warm_up)?;
+        turn(Turn { number: warm_up, warm_up: true })?;
         warm_up += 1;
     }
     let (began, mut latencies) = (Instant::now(), Latencies::new()?);
     loop {
-        latencies.add(turn(warm_up + latencies.count())?);
+        latencies.add(turn(Turn { number: warm_up + latencies.count(), warm_up: false })?);
         let elapsed = began.elapsed();
         if elapsed >= time {
             let rate = latencies.count() as f64 / elapsed.as_secs_f64();
@@ -121,13 +138,16 @@ mod tests {
     #[test]
     fn turns_are_numbered_through_and_the_warm_up_does_not_count() {
         let mut numbers = Vec::new();
-        let turn = |number| {
-            numbers.push(number);
+        let mut warm_up = 0;
+        let turn = |turn: Turn| {
+            warm_up += u64::from(turn.warm_up);
+            numbers.push(turn.number);
             Ok(Duration::from_nanos(700))
         };
         let (latencies, rate) = repeat(Duration::from_micros(100), turn).unwrap();
         assert!(numbers.iter().copied().eq(0..numbers.len() as u64));
-        assert!(latencies.count() > 0 && latencies.count() < numbers.len() as u64 && rate > 0.0);
+        assert!(warm_up > 0 && latencies.count() > 0 && rate > 0.0);
+        assert_eq!(warm_up + latencies.count(), numbers.len() as u64);
         assert_eq!(latencies.quantile(1.0), Some(700));
     }
 }

@@ -19,13 +19,13 @@ use anyhow::{Context as _, Result};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub use contents::{Contents, Violation, digest};
+pub use contents::{Contents, Journey, SHARE, Violation, digest, renumber};
 pub use file::{CHUNK, Header, transfer, verify};
-pub use latencies::{Latencies, join, repeat};
+pub use latencies::{Latencies, Turn, join, repeat};
 pub use measure::{Measured, Pull, Push, Reply, Request, pull, push, reply, request};
 pub use order::{
-    Answers, Ask, Check, Drive, Hub, Kind, Member, Model, Modelled, Reading, SERVICES, TOPICS, Test, answer,
-    partial, subscribed,
+    Ask, Check, Drive, Hub, Kind, Member, Model, Modelled, Reading, SERVICES, TOPICS, Test, answer,
+    subscribed,
 };
 
 /// How long a program waits for the others.

@@ -110,11 +110,16 @@ fn push_table(page: &mut String, table: &Table) {
     let _ =
         write!(page, "<h2>{}</h2>\n<p class=\"soft\">{}</p>\n", escape(&table.title), escape(&table.note));
     open_table(page, &table.columns);
+    let is_of_numbers =
+        |column: usize| table.rows.iter().any(|row| row.get(column).is_some_and(Value::is_number));
     for row in &table.rows {
         page.push_str("<tr>");
-        for cell in row {
+        for (column, cell) in row.iter().enumerate() {
             let _ = match cell {
                 Value::Null => write!(page, "<td></td>"),
+                Value::String(text) if is_of_numbers(column) => {
+                    write!(page, "<td class=\"number\">{}</td>", escape(text))
+                }
                 Value::String(text) => write!(page, "<td>{}</td>", escape(text)),
                 Value::Number(number) if !number.is_f64() => {
                     write!(page, "<td class=\"number\">{number}</td>")
@@ -307,7 +312,11 @@ pub(crate) mod tests {
                 title: "Saved".to_owned(),
                 note: "a < b".to_owned(),
                 columns: vec!["way".to_owned(), "saved (%)".to_owned(), "n".to_owned()],
-                rows: vec![vec!["seek".into(), 12.3456.into(), 10.into()], vec![Value::Null; 3]],
+                rows: vec![
+                    vec!["seek".into(), 12.3456.into(), 10.into()],
+                    vec![Value::Null; 3],
+                    vec!["peek".into(), "9.1*".into(), 5.into()],
+                ],
             }],
             summary: BTreeMap::new(),
             meanings: BTreeMap::new(),
@@ -343,6 +352,7 @@ pub(crate) mod tests {
         assert!(page.contains("<h2>Saved</h2>") && page.contains("a &lt; b"));
         let row = "<td>seek</td><td class=\"number\">12.35</td><td class=\"number\">10</td>";
         assert!(page.contains(row), "{page}");
+        assert!(page.contains("<td>peek</td><td class=\"number\">9.1*</td>"), "a marked number is one, too");
     }
 
     #[test]

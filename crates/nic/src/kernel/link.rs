@@ -16,6 +16,14 @@ const SKIP_STATS: u32 = 1 << 3;
 /// Longest name, without the terminator (IFNAMSIZ).
 const LONGEST_NAME: usize = 15;
 
+/// By what an interface is known.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Which<'a> {
+    /// The name, or an alternative one.
+    Name(&'a str),
+    Index(u32),
+}
+
 /// What rtnetlink says about an interface.
 #[derive(Debug, Default)]
 pub(super) struct Link {
@@ -29,7 +37,7 @@ pub(super) struct Link {
     pub(super) address: Option<String>,
     pub(super) has_permanent_address: bool,
     /// `veth`, `bridge` ...; none for devices.
-    kind: Option<String>,
+    pub(super) kind: Option<String>,
     /// Bus and name of the device.
     device: Option<(String, String)>,
     /// The bridge or bond that it belongs to.
@@ -101,15 +109,25 @@ impl Kernel {
         Ok(links)
     }
 
-    pub(super) fn link(&mut self, name: &str) -> Result<Link, Refusal> {
-        if name.contains('\0') {
-            return Err(std::io::Error::from(rustix::io::Errno::NODEV).into());
-        }
-        let mut request = rt_link::Request::new().op_getlink_do(&Ifinfomsg::new());
-        if name.len() <= LONGEST_NAME {
-            request.encode().push_ifname_bytes(name.as_bytes()).push_ext_mask(SKIP_STATS);
-        } else {
-            request.encode().push_alt_ifname_bytes(name.as_bytes()).push_ext_mask(SKIP_STATS);
+    pub(super) fn link(&mut self, which: Which<'_>) -> Result<Link, Refusal> {
+        let header = Ifinfomsg {
+            ifi_index: match which {
+                Which::Index(index) => index.cast_signed(),
+                Which::Name(_) => 0,
+            },
+            ..Ifinfomsg::new()
+        };
+        let mut request = rt_link::Request::new().op_getlink_do(&header);
+        let attributes = request.encode().push_ext_mask(SKIP_STATS);
+        match which {
+            Which::Index(_) => drop(attributes),
+            Which::Name(name) if name.contains('\0') => {
+                return Err(std::io::Error::from(rustix::io::Errno::NODEV).into());
+            }
+            Which::Name(name) if name.len() <= LONGEST_NAME => {
+                drop(attributes.push_ifname_bytes(name.as_bytes()));
+            }
+            Which::Name(name) => drop(attributes.push_alt_ifname_bytes(name.as_bytes())),
         }
         let link = self.ask(&request, |(header, attributes)| Link::understand(&header, &attributes))?;
         link.ok_or_else(|| std::io::Error::from(rustix::io::Errno::NODEV).into())

@@ -4,6 +4,7 @@
 //! ```text
 //! link        names, sizes, drivers
 //! route       which interfaces the default routes use
+//!   nexthop     what routes have in common
 //! feature     offloads
 //! parameter   coalescing, rings, channels, private flags
 //! ```
@@ -35,6 +36,7 @@ macro_rules! request {
 
 mod feature;
 mod link;
+mod nexthop;
 mod parameter;
 mod route;
 
@@ -48,6 +50,7 @@ use rustix::io::Errno;
 use crate::error::Error;
 use crate::interface::Interface;
 use crate::setting::{Group, Value};
+use link::Which;
 
 /// ETHTOOL_FLAG_COMPACT_BITSETS: words instead of a list with names. Lists of all features do not fit into one reply.
 const COMPACT: u32 = 1;
@@ -58,6 +61,9 @@ const OMIT_REPLY: u32 = 2;
 pub struct Kernel {
     socket: NetlinkSocket,
 }
+
+/// The name of an interface, and what was read about it or why not.
+pub type Read = (String, Result<Interface, Error>);
 
 /// Why the kernel did not do something.
 #[derive(Debug)]
@@ -97,13 +103,10 @@ impl Refusal {
         Self { errno: error.raw_os_error().map(Errno::from_raw_os_error), reason }
     }
 
-    /// Whether it is this process that may not, whatever is asked.
-    pub(crate) fn is_for_lack_of_permission(&self) -> bool {
-        matches!(self.errno, Some(Errno::PERM | Errno::ACCESS))
-    }
-
-    fn on(self, name: &str, what: &str) -> Error {
+    /// `is_there`: whether there still is an interface of that name.
+    fn on(self, name: &str, what: &str, is_there: bool) -> Error {
         match self.errno {
+            Some(Errno::NODEV) if is_there => Error::Detached(name.to_owned()),
             Some(Errno::NODEV) => Error::NoSuchInterface(name.to_owned()),
             Some(Errno::PERM | Errno::ACCESS) => Error::NotPermitted(name.to_owned()),
             _ => Error::Kernel { what: format!("{what} of {name}"), reason: self.reason },
@@ -128,27 +131,43 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// The names of all interfaces of the namespace, in order of their numbers.
+    /// Reads all interfaces of the namespace, in order of their numbers, each with its name. One that goes in the
+    /// meantime is left out; one that cannot be read does not keep the others from it.
     ///
     /// # Errors
     ///
-    /// [`Error::Kernel`].
-    pub fn names(&mut self) -> Result<Vec<String>, Error> {
-        let links = self.links().map_err(|refusal| refusal.on("all interfaces", "reading the list"))?;
-        Ok(links.into_iter().map(|link| link.name).collect())
+    /// [`Error::Kernel`]: there is no list.
+    pub fn interfaces(&mut self) -> Result<Vec<Read>, Error> {
+        let links =
+            self.links().map_err(|refusal| refusal.on("all interfaces", "reading the list", false))?;
+        let read = links.into_iter().map(|link| (self.interface_at(link.index, &link.name), link.name));
+        let read = read.map(|(interface, name)| (name, interface));
+        Ok(read.filter(|(_, read)| !matches!(read, Err(Error::NoSuchInterface(_)))).collect())
     }
 
     /// Reads everything about an interface. `name` may be an alternative name; the answer has the real one.
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchInterface`], [`Error::Kernel`].
+    /// [`Error::NoSuchInterface`], [`Error::Detached`], [`Error::Kernel`].
     pub fn interface(&mut self, name: &str) -> Result<Interface, Error> {
-        self.read(name).map_err(|refusal| refusal.on(name, "reading the settings"))
+        self.find(Which::Name(name), name)
     }
 
-    fn read(&mut self, name: &str) -> Result<Interface, Refusal> {
-        let link = self.link(name)?;
+    /// Reads everything about the interface of that number, whatever it is called now; `name` is for errors.
+    pub(crate) fn interface_at(&mut self, index: u32, name: &str) -> Result<Interface, Error> {
+        self.find(Which::Index(index), name)
+    }
+
+    fn find(&mut self, which: Which<'_>, name: &str) -> Result<Interface, Error> {
+        self.read(which).map_err(|refusal| {
+            let is_there = self.link(which).is_ok();
+            refusal.on(name, "reading the settings", is_there)
+        })
+    }
+
+    fn read(&mut self, which: Which<'_>) -> Result<Interface, Refusal> {
+        let link = self.link(which)?;
         let index = link.index;
         let (speed_mbps, duplex) = self.speed(index)?.unwrap_or_default();
         let channels = self.channels(index)?.unwrap_or_default();
@@ -159,6 +178,7 @@ impl Kernel {
             rings: self.rings(index)?.unwrap_or_default(),
             private_flags: self.private_flags(index)?.unwrap_or_default(),
             driver: link.driver(),
+            kind: link.kind,
             address: link.address,
             has_permanent_address: link.has_permanent_address,
             name: link.name,
@@ -183,7 +203,10 @@ impl Kernel {
 
     /// Asks for a change of nothing: fails when any change would for lack of permission.
     pub(crate) fn check_permission(&mut self, name: &str, index: u32) -> Result<(), Error> {
-        self.set_features(index, &[]).map_err(|refusal| refusal.on(name, "changing the settings"))
+        self.set_features(index, &[]).map_err(|refusal| {
+            let is_there = self.link(Which::Index(index)).is_ok();
+            refusal.on(name, "changing the settings", is_there)
+        })
     }
 
     /// A request that is answered by nothing but success.
@@ -240,7 +263,13 @@ mod tests {
     fn a_refusal_keeps_the_kernels_words() {
         let refusal = Refusal::from(io::Error::from_raw_os_error(Errno::INVAL.raw_os_error()));
         assert_eq!(refusal.reason, "Invalid argument");
-        let error = Refusal::from(io::Error::from_raw_os_error(Errno::PERM.raw_os_error())).on("eth7", "x");
-        assert!(error.to_string().contains("eth7 needs the capability CAP_NET_ADMIN"), "{error}");
+        let error = |errno: Errno, is_there| {
+            let refusal = Refusal::from(io::Error::from_raw_os_error(errno.raw_os_error()));
+            refusal.on("eth7", "x", is_there).to_string()
+        };
+        let permission = error(Errno::PERM, true);
+        assert!(permission.contains("eth7 needs the capability CAP_NET_ADMIN"), "{permission}");
+        assert!(error(Errno::NODEV, false).contains("there is no interface `eth7`"));
+        assert!(error(Errno::NODEV, true).contains("eth7 does not answer"));
     }
 }

@@ -17,7 +17,7 @@ const FAMILIES: [u8; 2] = [2, 10];
 impl Kernel {
     /// Whether a default route of any table leaves through the interface, or through one that is stacked on it.
     pub(super) fn carries_default_route(&mut self, index: u32) -> Result<bool, Refusal> {
-        let mut carriers = BTreeSet::new();
+        let (mut carriers, mut hops) = (BTreeSet::new(), BTreeSet::new());
         for family in FAMILIES {
             let header = Rtmsg { rtm_family: family, ..Rtmsg::new() };
             let request = rt_route::Request::new().op_getroute_dump(&header);
@@ -34,6 +34,14 @@ impl Kernel {
                 }
                 carriers.extend(route.get_oif());
                 carriers.extend(route.get_multipath().map(next_hops).unwrap_or_default());
+                // The kernel may say nothing more (nexthop_compat_mode of ip-sysctl).
+                hops.extend(route.get_nh_id());
+            }
+        }
+        if !hops.is_empty() {
+            match self.behind_next_hops(&hops)? {
+                Some(found) => carriers.extend(found),
+                None => return Ok(true),
             }
         }
         if carriers.is_empty() {

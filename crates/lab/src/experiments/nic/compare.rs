@@ -25,7 +25,7 @@ const GRAPHS: [Graph; 6] = [
     Graph {
         source: "“Network hardware for business messaging”, table 4.1.1 and graph 4.1.1",
         view: View {
-            file: "thesis-latency.svg",
+            figure: Some("thesis-latency.svg"),
             title: "One-way latency beside the thesis",
             note: "µs, 1 / (2 × rate of requests).",
             case: |size| Setting::Latency.case(size),
@@ -38,7 +38,7 @@ const GRAPHS: [Graph; 6] = [
     Graph {
         source: "“Network hardware for business messaging”, tables 4.2.1 to 4.2.3 and graph 4.2.1",
         view: View {
-            file: "thesis-throughput.svg",
+            figure: Some("thesis-throughput.svg"),
             title: "Throughput of fast hosts beside the thesis",
             note: "Mb/s, over the link that the setting below names.",
             case: |size| Setting::Link.case(size),
@@ -51,7 +51,7 @@ const GRAPHS: [Graph; 6] = [
     Graph {
         source: "“Network hardware for business messaging”, tables 4.2.1 to 4.2.3 and graph 4.2.2",
         view: View {
-            file: "thesis-cpu.svg",
+            figure: Some("thesis-cpu.svg"),
             title: "CPU load of fast hosts beside the thesis",
             note: "Percent of one processor. Here: both ends; the thesis: what netperf says of the sender.",
             case: |size| Setting::Link.case(size),
@@ -64,7 +64,7 @@ const GRAPHS: [Graph; 6] = [
     Graph {
         source: "“Network hardware for business messaging”, tables 4.2.4 to 4.2.6 and graph 4.2.3",
         view: View {
-            file: "thesis-weak-throughput.svg",
+            figure: Some("thesis-weak-throughput.svg"),
             title: "Throughput to a weak receiver beside the thesis",
             note: "Mb/s. Here: a receiver with a share of a processor; the thesis: weak hosts, and 1 Gb/s Ethernet.",
             case: |size| Setting::Weak.case(size),
@@ -77,7 +77,7 @@ const GRAPHS: [Graph; 6] = [
     Graph {
         source: "“Network hardware for business messaging”, tables 4.2.4 to 4.2.6 and graph 4.2.3",
         view: View {
-            file: "thesis-slow-throughput.svg",
+            figure: Some("thesis-slow-throughput.svg"),
             title: "Throughput to a weak receiver over a link that it cannot quite fill beside the thesis",
             note: "Percent of what the link carries.",
             case: |size| Setting::Slow.case(size),
@@ -90,7 +90,7 @@ const GRAPHS: [Graph; 6] = [
     Graph {
         source: "“Network hardware for business messaging”, tables 4.2.4 to 4.2.6 and graph 4.2.3",
         view: View {
-            file: "thesis-weak-cpu.svg",
+            figure: Some("thesis-weak-cpu.svg"),
             title: "CPU load of a weak receiver over a link that it cannot quite fill beside the thesis",
             note: "Percent of what the receiver has.",
             case: |size| Setting::Slow.case(size),
@@ -114,7 +114,7 @@ pub(super) fn with_the_thesis(result: &ResultFile) -> Vec<Comparison> {
     let sizes: Vec<u64> = SIZES.into_iter().filter(measured).collect();
     let compare = |Graph { source, view }: &Graph| Comparison {
         source,
-        figure: Some(view.figure(&result.rows)),
+        figure: view.figure(&result.rows),
         table: view.table(&result.rows, &sizes),
     };
     GRAPHS.iter().filter(|graph| graph.view.is_measured(&result.rows)).map(compare).collect()

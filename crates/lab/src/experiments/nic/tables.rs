@@ -119,7 +119,7 @@ const TICK: Duration = Duration::from_millis(10);
 /// The thesis' tables and graphs, and what stands for them here.
 pub(super) fn views(words: &Words) -> Vec<View<'_>> {
     let view = |file, title, note, case, metric, scale, thesis| View {
-        file,
+        figure: Some(file),
         title,
         note,
         case,

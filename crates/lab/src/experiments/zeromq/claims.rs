@@ -1,9 +1,9 @@
 //! What the thesis says of ZeroMQ, and what is expected of the ring, judged by a result of `zeromq`.
 
-use super::{APART, IPC, RATE, RING, TCP, case};
+use super::{APART, IPC, RATE, RING, TCP, THROUGHPUT, case};
 use crate::claim::{At, Claim, Criterion, Estimate, Source};
 use crate::messaging::Kind;
-use crate::network::{LATENCY, THROUGHPUT};
+use crate::network::LATENCY;
 use crate::outcome::ResultFile;
 use crate::record::Metric;
 

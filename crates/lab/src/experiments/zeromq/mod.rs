@@ -17,7 +17,7 @@ use crate::messaging::programs::{Library, Over, Programs, Way, over_zeromq};
 use crate::messaging::{Kind, Reading, Test};
 use crate::network::hosts::Hosts;
 use crate::network::step::Step;
-use crate::network::{self, LATENCY, Options, ROUND_TRIP, THROUGHPUT};
+use crate::network::{self, LATENCY, Options};
 use crate::outcome::{Key, Outcome};
 use crate::record::{Better, Metric, Samples, Selector};
 use crate::schedule::{Group, Trial, Variant, alternate};
@@ -51,7 +51,15 @@ const APART: [Way; 4] = [
     zeromq("veth, + GRO", Over::Cable(Step::Joining)),
 ];
 
+/// Half of these quantiles of round trips.
+const QUANTILES: [Metric; 2] = [
+    Metric { name: "one-way latency p50", unit: "µs", better: Better::Lower },
+    Metric { name: "one-way latency p99", unit: "µs", better: Better::Lower },
+];
 const RATE: Metric = Metric { name: "message rate", unit: "1/s", better: Better::Higher };
+const THROUGHPUT: Metric = Metric { name: "throughput", unit: "MB/s", better: Better::Higher };
+/// [`network::CPU`] for each message.
+const EFFORT: Metric = Metric { name: "CPU time of a message", unit: "µs", better: Better::Lower };
 /// CPU time of processes, user and system together and apart; 100 % is one processor. The load of the whole machine, on
 /// which both ends are and which does softirqs for both, is [`network::CPU`] and its parts.
 const SENDER: [Metric; 3] =
@@ -88,7 +96,10 @@ impl Experiment for Zeromq {
         "REQ/REP latency and PUSH/PULL throughput of the system's own libzmq, messages of 1 B to 64 KiB, as libzmq's \
          perf tools measure them, and the CPU load of both ends: over loopback, the same unmodified program on the \
          ring, over ipc:// and inproc://, and between two network namespaces with the offloads of their veth pair in \
-         steps. Beside it the same messages through seekwire::Mailbox, and the numbers of the thesis."
+         steps. Beside it the same messages through seekwire::Mailbox, and the numbers of the thesis. What is timed \
+         is the work of the libraries, and that each message gets a number, which is checked with its length. Contents \
+         are written before the time, and compared in full before it and after it (REQ/REP), or before it and in one \
+         message of 256 (PUSH/PULL)."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {
@@ -189,10 +200,10 @@ fn readings(reading: &Reading, one_process: bool) -> Vec<(Metric, f64)> {
     let mut readings = match test.kind {
         // As remote_lat has it: half of the mean round trip.
         Kind::RequestReply => vec![(LATENCY, 1e6 / (2.0 * rate))],
-        Kind::PushPull => vec![(RATE, rate), (THROUGHPUT, rate * test.size as f64 * 8.0 / 1e6)],
+        Kind::PushPull => vec![(RATE, rate), (THROUGHPUT, rate * test.size as f64 / 1e6)],
     };
-    let quantiles = ROUND_TRIP.into_iter().zip([measured.p50_ns, measured.p99_ns]);
-    readings.extend(quantiles.filter_map(|(metric, ns)| Some((metric, ns? as f64 / 1e3))));
+    let quantiles = QUANTILES.into_iter().zip([measured.p50_ns, measured.p99_ns]);
+    readings.extend(quantiles.filter_map(|(metric, ns)| Some((metric, ns? as f64 / 2e3))));
     let of = |Load { seconds, user, system, .. }: Load| {
         [user + system, user, system].map(|of| 100.0 * of / seconds)
     };
@@ -204,7 +215,14 @@ fn readings(reading: &Reading, one_process: bool) -> Vec<(Metric, f64)> {
         readings.extend(SENDER.into_iter().zip(sender));
         readings.extend(RECEIVER.into_iter().zip(receiver));
     }
-    readings.extend(measured.load.machine.into_iter().flat_map(|machine| network::of_machines(&[machine])));
+    if let Some(machine) = measured.load.machine {
+        let load = network::of_machines(&[machine]);
+        let [(_, busy), ..] = load;
+        readings.extend(load);
+        if test.kind == Kind::PushPull {
+            readings.push((EFFORT, busy / 100.0 / rate * 1e6));
+        }
+    }
     readings
 }
 
@@ -283,13 +301,14 @@ mod tests {
     #[test]
     fn latency_is_half_a_round_trip() {
         let readings = readings(&reading(Kind::RequestReply), false);
-        assert_eq!(values(&readings, &[LATENCY, ROUND_TRIP[0], RATE]), [Some(50.0), Some(90.0), None]);
+        let [p50, p99] = QUANTILES;
+        assert_eq!(values(&readings, &[LATENCY, p50, p99, RATE]), [Some(50.0), Some(45.0), None, None]);
     }
 
     #[test]
     fn loads_of_two_processes_are_added_and_that_of_one_is_not() {
         let two = readings(&reading(Kind::PushPull), false);
-        assert_eq!(values(&two, &[RATE, THROUGHPUT]), [Some(10_000.0), Some(80.0)]);
+        assert_eq!(values(&two, &[RATE, THROUGHPUT]), [Some(10_000.0), Some(10.0)]);
         assert_eq!(values(&two, &BOTH), [75.0, 60.0, 15.0].map(Some));
         assert_eq!(values(&two, &SENDER), [50.0, 40.0, 10.0].map(Some));
         assert_eq!(values(&two, &RECEIVER), [25.0, 20.0, 5.0].map(Some));
@@ -300,16 +319,17 @@ mod tests {
 
     #[test]
     fn the_load_of_the_machine_is_counted_once() {
-        let metrics = [CPU, CPU_USER, CPU_SYSTEM, CPU_SOFTIRQ];
+        let metrics = [CPU, CPU_USER, CPU_SYSTEM, CPU_SOFTIRQ, EFFORT];
         for (kind, one_process) in [(Kind::RequestReply, false), (Kind::PushPull, true)] {
             let mut reading = reading(kind);
+            let effort = (kind == Kind::PushPull).then_some(100.0);
             assert_eq!(
                 values(&readings(&reading, one_process), &metrics),
-                [100.0, 60.0, 20.0, 10.0].map(Some)
+                [Some(100.0), Some(60.0), Some(20.0), Some(10.0), effort]
             );
             reading.sender.load.machine = None;
             reading.receiver.load.machine = None;
-            assert_eq!(values(&readings(&reading, one_process), &metrics), [None; 4]);
+            assert_eq!(values(&readings(&reading, one_process), &metrics), [None; 5]);
         }
     }
 }

@@ -14,13 +14,12 @@
 use std::thread;
 use std::time::Instant;
 
-use anyhow::{Context as _, Result, anyhow, ensure};
+use anyhow::{Context as _, Result, anyhow};
 use seekwire::mailbox::{Mailbox, RecvError, Selector};
 
 use super::line::{self, Line};
 use crate::messaging::{
-    Answers, Contents, Hub, Latencies, Member, Modelled, SERVICES, Violation, answer, join, ready, repeat,
-    report,
+    Hub, Journey, Latencies, Member, Modelled, SERVICES, answer, join, ready, repeat, report,
 };
 
 /// Tag of introductions; above all numbers of services and clients.
@@ -133,22 +132,21 @@ fn services<S: Line>(broker: &Mailbox<S>) -> Result<Vec<u64>> {
         .collect()
 }
 
-/// Asks the services in turn and checks their replies.
+/// Asks the services in turn, each with what the one before replied, and checks that.
 fn ask<S: Line>(order: &Member, broker: &Mailbox<S>, services: &[u64]) -> Result<(Latencies, f64)> {
-    let mut contents = Contents::new(order.size);
-    let (mut answers, mut reply) = (Answers::default(), vec![0; order.size]);
-    repeat(order.time(), |number| {
-        let service = number as usize % services.len();
-        let request = contents.message(number);
+    let mut journey = Journey::new(order.size);
+    let (mut message, mut reply) = (journey.first(), vec![0; order.size]);
+    let measured = repeat(order.time(), |turn| {
+        let service = turn.number as usize % services.len();
+        journey.depart(turn, &mut message);
         let began = Instant::now();
-        broker.send(services[service], request)?;
+        broker.send(services[service], &message)?;
         let length = broker.recv(Selector::exact(services[service]), &mut reply)?.len;
         let time = began.elapsed();
-        let name = SERVICES[service];
-        ensure!(
-            answers.is(service, request, &reply[..length]),
-            Violation(format!("service {name} replied wrongly to request {number}"))
-        );
+        journey.answered(turn, service, &mut reply[..length])?;
+        std::mem::swap(&mut message, &mut reply);
         Ok(time)
-    })
+    })?;
+    journey.end(&message)?;
+    Ok(measured)
 }

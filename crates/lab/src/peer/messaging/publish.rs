@@ -10,7 +10,7 @@ use seekwire::mailbox::{Mailbox, Selector};
 
 use super::line::{self, Line};
 use crate::messaging::{
-    Contents, Hub, Member, Modelled, TOPICS, Violation, ready, repeat, report, subscribed,
+    Contents, Hub, Member, Modelled, SHARE, TOPICS, Violation, ready, renumber, repeat, report, subscribed,
 };
 
 /// Tags above those of topics. To the publisher: subscriptions, and that a message (the last message) has arrived.
@@ -39,11 +39,14 @@ pub(super) fn publisher<S: Line>(order: &Hub) -> Result<()> {
         .collect::<Result<_>>()?;
     let of_topic =
         |topic: usize| subscribers.iter().filter(move |subscriber| subscriber.topics.contains(&topic));
-    let mut contents = Contents::new(order.size);
+    let contents = Contents::new(order.size);
+    // The bodies are those of the topics' numbers.
+    let mut messages: [Vec<u8>; TOPICS] = std::array::from_fn(|topic| contents.message(topic as u64));
     let mut published = [0u64; TOPICS];
     let mut deliveries = 0;
     let mut publish = |topic: usize, deliveries: &mut u64| -> Result<()> {
-        let message = contents.message(published[topic]);
+        let message = &mut messages[topic];
+        renumber(message, published[topic]);
         published[topic] += 1;
         for subscriber in of_topic(topic) {
             subscriber.mailbox.send(topic as u64, message)?;
@@ -54,8 +57,8 @@ pub(super) fn publisher<S: Line>(order: &Hub) -> Result<()> {
     let arrived = |subscriber: &Subscriber<S>| subscriber.mailbox.recv(Selector::exact(ARRIVED), &mut []);
 
     let topics: Vec<usize> = (0..TOPICS).filter(|&topic| of_topic(topic).next().is_some()).collect();
-    let (latencies, _) = repeat(order.time(), |number| {
-        let topic = topics[number as usize % topics.len()];
+    let (latencies, _) = repeat(order.time(), |turn| {
+        let topic = topics[turn.number as usize % topics.len()];
         let began = Instant::now();
         publish(topic, &mut deliveries)?;
         of_topic(topic).try_for_each(|subscriber| arrived(subscriber).map(|_| ()))?;
@@ -108,10 +111,15 @@ pub(super) fn subscriber<S: Line>(order: &Member) -> Result<()> {
                     topics.contains(&topic),
                     Violation(format!("topic {topic} came, nobody subscribed to it"))
                 );
-                contents.check(received[topic], &message)?;
+                contents.check_number(received[topic], &message)?;
+                let is_compared = tell || received[topic].is_multiple_of(SHARE);
                 received[topic] += 1;
                 if tell {
                     publisher.send(ARRIVED, b"")?;
+                }
+                // While the publisher measures latencies, it has been told by now.
+                if is_compared {
+                    contents.check_body(topic as u64, &message)?;
                 }
             }
         }

@@ -3,17 +3,27 @@
 
 use std::time::Instant;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use seekwire::mailbox::{Mailbox, RecvError, Selector};
 
 use super::line::{self, Line};
-use crate::messaging::{Answers, Contents, Hub, Member, Modelled, Violation, partial, ready, repeat, report};
+use crate::messaging::{Hub, Journey, Member, Modelled, answer, ready, repeat, report};
 
 const RANK: u64 = 0;
 const BLOCK: u64 = 1;
 const RESULT: u64 = 2;
 
-/// Scatters, gathers and checks, round after round.
+/// What goes to a worker and comes back, round after round.
+struct Block {
+    journey: Journey,
+    bytes: Vec<u8>,
+    /// The result is received into it, so that what did not come is not found there.
+    result: Vec<u8>,
+    /// Of the result.
+    length: usize,
+}
+
+/// Scatters, gathers and checks, round after round, each with what came back in the one before.
 pub(super) fn root<S: Line>(order: &Hub) -> Result<()> {
     let (listener, address) = S::listen(&order.address)?;
     ready(&address.to_string());
@@ -26,23 +36,31 @@ pub(super) fn root<S: Line>(order: &Hub) -> Result<()> {
         .collect::<Result<_>>()?;
     workers.sort_by_key(|(rank, _)| *rank);
 
-    let mut contents = Contents::new(order.size);
-    let (mut answers, mut result) = (Answers::default(), vec![0; order.size]);
-    let (latencies, rate) = repeat(order.time(), |round| {
-        let first = round * order.members as u64;
+    let block = |_| {
+        let journey = Journey::new(order.size);
+        Block { bytes: journey.first(), result: vec![0; order.size], length: 0, journey }
+    };
+    let mut blocks: Vec<Block> = workers.iter().map(block).collect();
+    let (latencies, rate) = repeat(order.time(), |turn| {
+        let of_block = |rank: usize| turn.part(rank, order.members);
+        for ((rank, _), block) in workers.iter().zip(&mut blocks) {
+            block.journey.depart(of_block(*rank), &mut block.bytes);
+        }
         let began = Instant::now();
-        for (number, (_, worker)) in (first..).zip(&workers) {
-            worker.send(BLOCK, contents.message(number))?;
+        for ((_, worker), block) in workers.iter().zip(&blocks) {
+            worker.send(BLOCK, &block.bytes)?;
         }
-        for (number, (rank, worker)) in (first..).zip(&workers) {
-            let length = worker.recv(Selector::exact(RESULT), &mut result)?.len;
-            ensure!(
-                answers.is(*rank, contents.message(number), &result[..length]),
-                Violation(format!("worker {rank} returned a wrong result of block {number}"))
-            );
+        for ((_, worker), block) in workers.iter().zip(&mut blocks) {
+            block.length = worker.recv(Selector::exact(RESULT), &mut block.result)?.len;
         }
-        Ok(began.elapsed())
+        let time = began.elapsed();
+        for ((rank, _), Block { journey, bytes, result, length }) in workers.iter().zip(&mut blocks) {
+            journey.answered(of_block(*rank), *rank, &mut result[..*length])?;
+            std::mem::swap(bytes, result);
+        }
+        Ok(time)
     })?;
+    blocks.iter().try_for_each(|block| block.journey.end(&block.bytes))?;
     workers.iter().try_for_each(|(_, worker)| worker.finish())?;
     report(&Modelled::of(rate, &latencies, line::traffic(workers.iter().map(|(_, worker)| worker)))?)
 }
@@ -57,7 +75,7 @@ pub(super) fn worker<S: Line>(order: &Member) -> Result<()> {
             Err(RecvError::Closed) => break,
             received => received?.len,
         };
-        partial(order.rank, &mut block[..length]);
+        answer(order.rank, &mut block[..length]);
         root.send(RESULT, &block[..length])?;
     }
     Ok(root.finish()?)

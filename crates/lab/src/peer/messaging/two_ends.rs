@@ -10,26 +10,41 @@ use crate::messaging::{self, Ask, Drive, Kind, Reading};
 const DATA: u64 = 0;
 const CONTROL: u64 = 1;
 
-/// An end, and the buffer that it receives into.
-struct End<'a, S: Line>(&'a Mailbox<S>, Vec<u8>);
+/// An end, the buffer that it receives into, and the one that holds its next request, with its length.
+struct End<'a, S: Line> {
+    mailbox: &'a Mailbox<S>,
+    received: Vec<u8>,
+    message: Vec<u8>,
+    length: usize,
+}
 
 impl<'a, S: Line> End<'a, S> {
     fn new(mailbox: &'a Mailbox<S>, size: usize) -> Self {
         // The mark is longer than the messages.
-        Self(mailbox, vec![0; size + 1])
+        let buffer = || vec![0; size + 1];
+        Self { mailbox, received: buffer(), message: buffer(), length: size }
     }
 
     fn receive(&mut self) -> Result<usize> {
-        Ok(self.0.recv(Selector::exact(DATA), &mut self.1)?.len)
+        Ok(self.mailbox.recv(Selector::exact(DATA), &mut self.received)?.len)
     }
 }
 
 impl<S: Line> messaging::Request for End<'_, S> {
-    fn exchange(&mut self, request: &[u8], reply: &mut Vec<u8>) -> Result<()> {
-        self.0.send(DATA, request)?;
-        let length = self.receive()?;
-        reply.clear();
-        reply.extend_from_slice(&self.1[..length]);
+    fn set(&mut self, message: &[u8]) {
+        self.length = message.len();
+        self.message[..self.length].copy_from_slice(message);
+    }
+
+    fn message(&mut self) -> &mut [u8] {
+        &mut self.message[..self.length]
+    }
+
+    fn exchange(&mut self) -> Result<()> {
+        self.mailbox.send(DATA, &self.message[..self.length])?;
+        self.length = self.receive()?;
+        // Into the other buffer, so that what did not come is not found there.
+        std::mem::swap(&mut self.message, &mut self.received);
         Ok(())
     }
 }
@@ -37,20 +52,21 @@ impl<S: Line> messaging::Request for End<'_, S> {
 impl<S: Line> messaging::Reply for End<'_, S> {
     fn answer(&mut self) -> Result<usize> {
         let length = self.receive()?;
-        self.0.send(DATA, &self.1[..length])?;
+        self.mailbox.send(DATA, &self.received[..length])?;
         Ok(length)
     }
 }
 
 impl<S: Line> messaging::Push for End<'_, S> {
     fn push(&mut self, message: &[u8]) -> Result<()> {
-        Ok(self.0.send(DATA, message)?)
+        Ok(self.mailbox.send(DATA, message)?)
     }
 }
 
 impl<S: Line> messaging::Pull for End<'_, S> {
-    fn pull(&mut self) -> Result<usize> {
-        self.receive()
+    fn pull(&mut self) -> Result<&[u8]> {
+        let length = self.receive()?;
+        Ok(&self.received[..length])
     }
 }
 

@@ -1,0 +1,267 @@
+//! A directory of files that only its owner can reach. Other users of the host may have been there first, with a
+//! symbolic link, a FIFO, a directory of their own: what is not what it should be is refused, and nothing is waited for.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
+use rustix::io::Errno;
+
+const DIRECTORY: Mode = Mode::RWXU;
+const FILE: Mode = Mode::RUSR.union(Mode::WUSR);
+/// What others may do at most with a directory in which they cannot put anything.
+const WRITE_BY_OTHERS: u32 = 0o022;
+const ANY_BY_OTHERS: u32 = 0o077;
+
+/// Opened and checked. Its files are opened relative to it, so that it stays this one.
+#[derive(Debug)]
+pub(crate) struct Directory {
+    descriptor: OwnedFd,
+    owner: u32,
+}
+
+impl Directory {
+    /// Opens it to read. None: there is none.
+    ///
+    /// # Errors
+    ///
+    /// Of the kind [`io::ErrorKind::PermissionDenied`] for a directory that is closed to this process; others where it
+    /// belongs to a user who is not this one nor root, where others could write, and for what is not a directory.
+    pub(crate) fn open(path: &Path) -> io::Result<Option<Self>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // A slash at the end would follow a link.
+        let path: PathBuf = path.components().collect();
+        let descriptor = match rustix::fs::open(path, flags, Mode::empty()) {
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::NOTDIR | Errno::LOOP) => return Err(io::Error::other("it is not a directory")),
+            opened => opened?,
+        };
+        let found = rustix::fs::fstat(&descriptor)?;
+        if ![0, user()].contains(&found.st_uid) {
+            return Err(belongs_to(&found));
+        }
+        if found.st_mode & WRITE_BY_OTHERS != 0 {
+            return Err(io::Error::other("others can write to it, so what is there cannot be trusted"));
+        }
+        Ok(Some(Self { descriptor, owner: found.st_uid }))
+    }
+
+    /// Opens it to write, and makes it if there is none: mode 0700. One that others can look into is closed to them,
+    /// unless it has something else in it than `is_ours` knows.
+    ///
+    /// # Errors
+    ///
+    /// As [`Directory::open`]; where it does not belong to this user; those of making it.
+    pub(crate) fn make(path: &Path, is_ours: impl Fn(&str) -> bool) -> io::Result<Self> {
+        if let Some(parent) = path.parent() {
+            std::fs::DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
+        }
+        match rustix::fs::mkdir(path, DIRECTORY) {
+            Err(Errno::EXIST) => {}
+            made => made?,
+        }
+        let directory = Self::open(path)?.ok_or(Errno::NOENT)?;
+        let found = rustix::fs::fstat(&directory.descriptor)?;
+        if found.st_uid != user() {
+            return Err(belongs_to(&found));
+        }
+        if found.st_mode & ANY_BY_OTHERS != 0 && directory.names()?.iter().all(|name| is_ours(name)) {
+            rustix::fs::fchmod(&directory.descriptor, DIRECTORY)?;
+        }
+        Ok(directory)
+    }
+
+    /// What is in a file, up to `most` bytes. None: there is none.
+    pub(crate) fn read(&self, name: &str, most: u64) -> io::Result<Option<Vec<u8>>> {
+        let file = match self.open_file(name, OFlags::RDONLY) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened?.0,
+        };
+        let mut bytes = Vec::new();
+        file.take(most).read_to_end(&mut bytes)?;
+        Ok(Some(bytes))
+    }
+
+    /// Opens a file that is there for its lock, or makes it.
+    pub(crate) fn lock_file(&self, name: &str) -> io::Result<File> {
+        let (file, found) = self.open_file(name, OFlags::RDONLY | OFlags::CREATE)?;
+        // Who can read it can lock it.
+        if found.st_mode & ANY_BY_OTHERS != 0 {
+            rustix::fs::fchmod(&file, FILE)?;
+        }
+        Ok(file)
+    }
+
+    /// Puts a file there, whole and on the disk, in the place of one that is there already. Not for two at once.
+    pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let draft = format!(".{name}");
+        self.remove(&draft)?;
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mut file = File::from(rustix::fs::openat(&self.descriptor, &draft, flags, FILE)?);
+        let written = file
+            .write_all(bytes)
+            .and_then(|()| file.sync_all())
+            .and_then(|()| Ok(rustix::fs::renameat(&self.descriptor, &draft, &self.descriptor, name)?));
+        if written.is_err() {
+            // That it could not be written is what counts.
+            let _ = self.remove(&draft);
+        }
+        written?;
+        Ok(rustix::fs::fsync(&self.descriptor)?)
+    }
+
+    /// Whether there is something of that name.
+    pub(crate) fn has(&self, name: &str) -> io::Result<bool> {
+        match rustix::fs::statat(&self.descriptor, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Err(Errno::NOENT) => Ok(false),
+            found => Ok(found.map(|_| true)?),
+        }
+    }
+
+    /// Removes a file, if there is one.
+    pub(crate) fn remove(&self, name: &str) -> io::Result<()> {
+        match rustix::fs::unlinkat(&self.descriptor, name, AtFlags::empty()) {
+            Err(Errno::NOENT) => Ok(()),
+            removed => Ok(removed?),
+        }
+    }
+
+    fn open_file(&self, name: &str, flags: OFlags) -> io::Result<(File, Stat)> {
+        // Of a FIFO nobody may ever open the other end.
+        let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match rustix::fs::openat(&self.descriptor, name, flags, FILE) {
+            Err(Errno::LOOP) => return Err(io::Error::other("it is a symbolic link")),
+            opened => File::from(opened?),
+        };
+        let found = rustix::fs::fstat(&file)?;
+        if FileType::from_raw_mode(found.st_mode) != FileType::RegularFile {
+            return Err(io::Error::other("it is not a regular file"));
+        }
+        if found.st_uid != self.owner {
+            return Err(belongs_to(&found));
+        }
+        Ok((file, found))
+    }
+
+    fn names(&self) -> io::Result<Vec<String>> {
+        let entries = rustix::fs::Dir::read_from(&self.descriptor)?;
+        let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        names.filter(|name| !matches!(name.as_deref(), Ok("." | ".."))).collect()
+    }
+}
+
+fn user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
+fn belongs_to(found: &Stat) -> io::Error {
+    io::Error::other(format!("it belongs to user {}, not to {}", found.st_uid, user()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().mode() & 0o7777
+    }
+
+    fn is_ours(name: &str) -> bool {
+        name.starts_with("our")
+    }
+
+    fn said<T: std::fmt::Debug>(result: io::Result<T>) -> String {
+        result.unwrap_err().to_string()
+    }
+
+    #[test]
+    fn directory_and_files_are_closed_to_others_from_the_beginning() {
+        let outside = tempfile::tempdir().unwrap();
+        let path = outside.path().join("new/private");
+        assert!(Directory::open(&path).unwrap().is_none());
+        let directory = Directory::make(&path, is_ours).unwrap();
+        assert_eq!(mode(&path), 0o700);
+        directory.write("state", b"one").unwrap();
+        directory.write("state", b"two").unwrap();
+        drop(directory.lock_file("lock").unwrap());
+        assert_eq!((mode(&path.join("state")), mode(&path.join("lock"))), (0o600, 0o600));
+        assert_eq!(fs::read_dir(&path).unwrap().count(), 2, "no draft is left");
+        assert_eq!(directory.read("state", 2).unwrap().unwrap(), b"tw");
+        assert!(directory.has("state").unwrap() && !directory.has("other").unwrap());
+        directory.remove("state").unwrap();
+        directory.remove("state").unwrap();
+        assert!(directory.read("state", 9).unwrap().is_none());
+    }
+
+    #[test]
+    fn what_was_open_to_others_is_closed_if_it_is_ours_alone() {
+        let outside = tempfile::tempdir().unwrap();
+        let path = outside.path().join("older");
+        fs::create_dir(&path).unwrap();
+        let open = |mode| fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+        open(0o755);
+        fs::write(path.join("our.lock"), "").unwrap();
+        fs::set_permissions(path.join("our.lock"), Permissions::from_mode(0o644)).unwrap();
+        let directory = Directory::make(&path, is_ours).unwrap();
+        drop(directory.lock_file("our.lock").unwrap());
+        assert_eq!((mode(&path), mode(&path.join("our.lock"))), (0o700, 0o600));
+        // Others may need the rest.
+        open(0o755);
+        fs::write(path.join("passwd"), "").unwrap();
+        Directory::make(&path, is_ours).unwrap();
+        assert_eq!(mode(&path), 0o755);
+        for writable in [0o1777, 0o770, 0o702] {
+            open(writable);
+            assert!(said(Directory::make(&path, is_ours)).contains("others can write"), "{writable:o}");
+            assert!(said(Directory::open(&path)).contains("others can write"), "{writable:o}");
+            assert_eq!(mode(&path), writable, "left as it was");
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_directory_or_a_file_is_refused_at_once() {
+        let outside = tempfile::tempdir().unwrap();
+        let path = outside.path().join("private");
+        let directory = Directory::make(&path, is_ours).unwrap();
+        let link = outside.path().join("link");
+        symlink(&path, &link).unwrap();
+        fs::write(outside.path().join("file"), "").unwrap();
+        for other in [link.clone(), link.join(""), outside.path().join("file")] {
+            assert!(said(Directory::make(&other, is_ours)).contains("not a directory"), "{other:?}");
+            assert!(said(Directory::open(&other)).contains("not a directory"), "{other:?}");
+        }
+        rustix::fs::mknodat(rustix::fs::CWD, path.join("fifo"), FileType::Fifo, FILE, 0).unwrap();
+        symlink("/dev/zero", path.join("link")).unwrap();
+        fs::create_dir(path.join("directory")).unwrap();
+        for (name, why) in [("fifo", "regular"), ("link", "symbolic link"), ("directory", "regular")] {
+            assert!(said(directory.read(name, 9)).contains(why), "{name}");
+            directory.lock_file(name).unwrap_err();
+        }
+        // It is replaced, not followed.
+        directory.write("link", b"text").unwrap();
+        assert_eq!(directory.read("link", 9).unwrap().unwrap(), b"text");
+    }
+
+    #[test]
+    fn what_belongs_to_somebody_else_is_refused() {
+        let outside = tempfile::tempdir().unwrap();
+        let path = outside.path().join("private");
+        let directory = Directory::make(&path, is_ours).unwrap();
+        directory.write("state", b"").unwrap();
+        let give = |path: &Path| std::os::unix::fs::chown(path, Some(65534), None);
+        // Only root can give something away.
+        if give(&path.join("state")).is_ok() {
+            assert!(said(directory.read("state", 9)).contains("belongs to user 65534"));
+            assert!(said(directory.lock_file("state")).contains("belongs to user 65534"));
+            give(&path).unwrap();
+            assert!(said(Directory::make(&path, is_ours)).contains("belongs to user 65534"));
+            assert!(said(Directory::open(&path)).contains("belongs to user 65534"));
+        }
+    }
+}
