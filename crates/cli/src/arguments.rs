@@ -256,6 +256,14 @@ pub(crate) struct LabRun {
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) peer: Option<String>,
 
+    /// A second `seekwire nic serve` for `nic`, one that has little processor time: the weak receiver of a peer
+    ///
+    /// On the same host, as another service: `systemd-run -p CPUQuota=20% -p CPUQuotaPeriodSec=10ms seekwire nic serve
+    /// --listen 7118`, and `--weak-peer HOST:7118` here; or on a slow host. The same interface must lead to it. Say with
+    /// --weak-cpu what it has.
+    #[arg(long, value_name = "HOST[:PORT]", requires = "peer")]
+    pub(crate) weak_peer: Option<String>,
+
     /// The interface of this host whose settings `nic` changes, if not the one that leads to the peer
     #[arg(long, value_name = "IFACE", requires = "peer")]
     pub(crate) iface: Option<String>,
@@ -271,6 +279,8 @@ pub(crate) struct LabRun {
     pub(crate) netns: bool,
 
     /// Processor time of the weak receiver of `nic`, in percent of one processor (cgroup quota)
+    ///
+    /// With --weak-peer it sets nothing, but says what that server has: the same as its CPUQuota.
     #[arg(long, value_name = "PERCENT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(10..=1000))]
     pub(crate) weak_cpu: u32,
 

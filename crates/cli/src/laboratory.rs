@@ -62,6 +62,7 @@ fn run(options: &arguments::LabRun) -> Result<()> {
         network: lab::network::Options {
             // --netns says what is the case where no peer is named.
             peer: options.peer.clone().filter(|_| !options.netns),
+            weak_peer: options.weak_peer.clone(),
             interface: options.iface.clone(),
             default_route: options.default_route,
             weak_cpu: options.weak_cpu.into(),

@@ -16,7 +16,7 @@ use namespace::with_pair;
 use nic::{Interface, Kernel, Store};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use testbed::{Side, Testbed};
+use testbed::{CpuQuota, Side, Testbed};
 
 const SEEKWIRE: &str = env!("CARGO_BIN_EXE_seekwire");
 const STEPS: [&str; 4] = ["everything off", "checksums", "+ TSO, GSO, SG", "+ GRO"];
@@ -66,13 +66,33 @@ fn namespaces_are_measured_in_all_steps_and_compared_with_the_thesis() {
                 let cases = [
                     (
                         "request/response",
-                        &["one-way latency", "round trip p50", "round trip p99", "round trip p99.9"][..],
+                        &[
+                            "one-way latency",
+                            "one-way latency, p50",
+                            "round trip p50",
+                            "round trip p99",
+                            "round trip p99.9",
+                        ][..],
                     ),
                     (
                         "stream",
-                        &["throughput", "CPU load", "CPU load, softirq", "CPU of the client", "CPU time"],
+                        &[
+                            "throughput",
+                            "CPU load",
+                            "CPU load, softirq",
+                            "CPU load, in no tick",
+                            "CPU load of the busier host",
+                            "CPU of the client",
+                            "CPU of the client, user",
+                            "CPU of the server, system",
+                            "CPU time",
+                        ],
                     ),
-                    ("stream, weak receiver", &["throughput", "CPU of the server"]),
+                    ("stream, weak receiver", &["throughput", "CPU of the receiver, of its share"]),
+                    (
+                        "stream, weak receiver, slow link",
+                        &["throughput", "throughput, of the link", "CPU of the receiver, of its share"],
+                    ),
                 ];
                 for (setting, metrics) in cases {
                     for metric in metrics {
@@ -87,7 +107,17 @@ fn namespaces_are_measured_in_all_steps_and_compared_with_the_thesis() {
         }
         let titles = titles(&result);
         assert_eq!(titles[0], "Findings");
-        for table in ["4.1.1", "4.2.1 to 4.2.3, graph 4.2.1", "graph 4.2.2", "4.2.4 to 4.2.6, graph 4.2.3"] {
+        for table in [
+            "4.1.1",
+            "over a link of 1 Gb/s (tables 4.2.1 to 4.2.3, graph 4.2.1",
+            "graph 4.2.2",
+            "4.2.4 to 4.2.6, graph 4.2.3",
+            "Round trip, p50",
+            "Round trip, p99",
+            "Round trip, p99.9",
+            "One-way latency by formula and by histogram",
+            "Where the CPU time goes",
+        ] {
             assert!(titles.iter().any(|title| title.contains(table)), "{table}: {titles:?}");
         }
         // Ours of four steps, and the thesis' of three.
@@ -97,14 +127,34 @@ fn namespaces_are_measured_in_all_steps_and_compared_with_the_thesis() {
         for key in ["offload_throughput_ratio_weak_cpu_64k", "offload_cpu_ratio_64k", "latency_64k_ratio"] {
             assert!(result["summary"][key].is_number() && printed.contains(key), "{key}: {printed}");
         }
-        let has_iperf3 = spread(&result, "throughput of other programs, 64 KiB", "iperf3", "throughput");
+        let has_iperf3 = spread(&result, "throughput beside iperf3, 64 KiB", "iperf3", "throughput");
         assert_eq!(result["summary"]["iperf3_agreement"].is_number(), has_iperf3.is_some());
-        for plot in ["latency", "throughput", "cpu", "weak-throughput", "weak-cpu", "weak-cpu-time"] {
+        // As fast as the thesis' link over that of what its weak hosts take with everything off, headers added.
+        assert!(result["parameters"]["slow link of the weak receiver (b/s)"].as_u64().unwrap() > 0);
+        for plot in [
+            "latency",
+            "round-trip-p50",
+            "round-trip-p999",
+            "throughput",
+            "cpu",
+            "weak-throughput",
+            "slow-throughput",
+            "weak-cpu",
+            "weak-cpu-time",
+        ] {
             let svg = fs::read_to_string(out.path().join(format!("nic/{plot}.svg"))).unwrap();
             assert!(svg.contains("+ GRO") && !svg.contains("NaN"), "{plot}");
         }
         assert!(fs::read_to_string(out.path().join("nic/report.html")).unwrap().contains("Findings"));
     });
+}
+
+/// What a table says of a step.
+fn cells<'a>(result: &'a Value, title: &str, step: &str, host: &str) -> &'a [Value] {
+    let tables = result["tables"].as_array().unwrap();
+    let table = tables.iter().find(|table| table["title"].as_str().unwrap().starts_with(title)).unwrap();
+    let rows = table["rows"].as_array().unwrap();
+    rows.iter().find(|row| row[0] == step && row[1] == host).unwrap().as_array().unwrap()
 }
 
 /// `seekwire nic serve` at the far end, and its address.
@@ -133,25 +183,75 @@ fn with_a_peer_only_the_interface_here_is_set_and_it_is_put_back() {
         let result = result(out.path());
         for step in STEPS {
             assert!(spread(&result, "request/response, 1 KiB", step, "one-way latency").is_some(), "{step}");
-            assert!(spread(&result, "stream, 64 KiB", step, "CPU load").is_some(), "{step}");
+            for end in ["CPU load, this host", "CPU load, other host", "CPU load, other host, softirq"] {
+                assert!(spread(&result, "stream, 64 KiB", step, end).is_some(), "{step}, {end}");
+            }
+            for host in ["this one", "the other"] {
+                let cells = cells(&result, "Where the CPU time goes", step, host);
+                assert!(cells[2..].iter().all(Value::is_number), "{cells:?}");
+            }
         }
+        // What a veth says of itself; nothing here goes through 1 Gb/s.
+        assert_eq!(
+            result["parameters"]["speed of the link of the streams (Mb/s)"],
+            near().speed_mbps.unwrap()
+        );
+        let titles = titles(&result);
+        assert!(titles.iter().any(|title| title.contains("CPU load over a link of 10 Gb/s")), "{titles:?}");
+        let text = fs::read_to_string(out.path().join("nic/result.json")).unwrap();
+        assert!(!text.contains("over a link of 1 Gb/s") && !text.contains("no link limits"));
         assert_eq!(spread(&result, "stream, weak receiver, 64 KiB", STEPS[0], "throughput"), None);
         let why = result["parameters"]["weak receiver"].as_str().unwrap();
-        assert!(why.contains("not measured"), "{why}");
+        assert!(why.contains("not measured") && why.contains("--weak-peer"), "{why}");
 
-        // ^C in the middle.
-        let mut running = command(out.path(), &["--peer", &address]).stderr(Stdio::piped()).spawn().unwrap();
-        let mut lines = BufReader::new(running.stderr.take().unwrap()).lines().map(Result::unwrap);
-        assert!(lines.any(|line| line.contains("round 1/")), "it ended early");
-        kill_process(Pid::from_child(&running), Signal::INT).unwrap();
-        let rest: Vec<String> = lines.collect();
-        assert_eq!(running.wait().unwrap().code(), Some(1), "{rest:?}");
-        assert!(rest.last().unwrap().contains("interrupted"), "{rest:?}");
-        assert_eq!(near(), before);
+        // ^C and ^\ in the middle.
+        for signal in [Signal::INT, Signal::QUIT] {
+            let mut running =
+                command(out.path(), &["--peer", &address]).stderr(Stdio::piped()).spawn().unwrap();
+            let mut lines = BufReader::new(running.stderr.take().unwrap()).lines().map(Result::unwrap);
+            assert!(lines.any(|line| line.contains("round 1/")), "it ended early");
+            kill_process(Pid::from_child(&running), signal).unwrap();
+            let rest: Vec<String> = lines.collect();
+            assert_eq!(running.wait().unwrap().code(), Some(1), "{rest:?}");
+            assert!(rest.last().unwrap().contains("interrupted"), "{rest:?}");
+            assert_eq!(near(), before, "{signal:?}");
+        }
         // The server is free again, not just when the test would have been over.
         let test = Test::new(Kind::Stream, 1000, Duration::from_millis(10));
         let mut client = Client::of(address.parse().unwrap());
         client.persist(&test, Duration::from_secs(9), &|| false).unwrap();
+
+        // A second server under a quota is the weak receiver.
+        let (mut weak, weak_address) = serve(testbed);
+        match CpuQuota::new(20.0) {
+            Ok(quota) => {
+                quota.add(weak.id()).unwrap();
+                let words = ["--rounds", "1", "--peer", &address, "--weak-peer", &weak_address];
+                let output = command(out.path(), &words).output().unwrap();
+                assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+                let result = self::result(out.path());
+                let case = "stream, weak receiver, 64 KiB";
+                for step in STEPS {
+                    assert!(spread(&result, case, step, "throughput").is_some(), "{step}");
+                    assert!(spread(&result, case, step, "CPU of the receiver, of its share").is_some());
+                }
+                assert!(result["summary"]["offload_throughput_ratio_weak_cpu_64k"].is_number());
+                assert_eq!(result["parameters"]["weak peer"], weak_address);
+                assert_eq!(near(), before);
+            }
+            Err(why) => namespace::not_run(&why.to_string()),
+        }
+        weak.kill().unwrap();
+        weak.wait().unwrap();
+        let output =
+            command(out.path(), &["--peer", &address, "--weak-peer", &weak_address]).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && errors.contains("--weak-peer"), "{errors}");
+
+        // What is measured would have nothing to do with that interface.
+        let output = command(out.path(), &["--peer", &address, "--iface", "lo"]).output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && errors.contains("reached by near, not by lo"), "{errors}");
 
         testbed.end(Side::Near).add_default_route().unwrap();
         let output = command(out.path(), &["--peer", &address]).output().unwrap();

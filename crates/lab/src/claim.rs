@@ -5,11 +5,8 @@
 
 use crate::outcome::{ResultFile, Table};
 use crate::plot::Figure;
-use crate::stats::{self, FEWEST_ROUNDS};
+use crate::stats::{self, FEWEST_ROUNDS, Spread};
 use crate::text;
-
-/// The 97.5 % quantile of the normal distribution.
-const NORMAL: f64 = 1.96;
 
 /// A statement that an experiment can support or not.
 #[derive(Clone, Copy, Debug)]
@@ -202,8 +199,8 @@ impl Verdict {
 }
 
 impl Estimate {
-    /// A row's ratio to the baseline of its experiment: bootstrap over rounds. Percentiles of a bootstrap are too
-    /// narrow for few rounds, so it is expanded (Hesterberg, "What teachers should know about the bootstrap", 2015).
+    /// A row's ratio to the baseline of its experiment: bootstrap over rounds, [widened](stats::Ratio::widened) for few
+    /// of them.
     ///
     /// # Errors
     ///
@@ -217,13 +214,7 @@ impl Estimate {
             None if ratio.has_interval() => readings,
             None => readings.min(1),
         };
-        let value = ratio.value;
-        let expanded = match rounds {
-            ..FEWEST_ROUNDS => 1.0,
-            _ => (rounds as f64 / (rounds - 1) as f64).sqrt() * stats::student_t(rounds - 1) / NORMAL,
-        };
-        // A ratio and its inverse are to have the same interval.
-        let [low, high] = [ratio.low, ratio.high].map(|end| value * (end / value).powf(expanded));
+        let stats::Ratio { value, low, high, .. } = ratio.widened(rounds);
         Self { value, low, high, rounds }.checked()
     }
 
@@ -234,7 +225,15 @@ impl Estimate {
     ///
     /// If it was not measured.
     pub fn median(result: &ResultFile, at: At<'_>) -> Result<Self, String> {
-        let spread = result.row(at)?.spread.ok_or_else(|| format!("{at} was not measured"))?;
+        Self::of(&result.row(at)?.spread.ok_or_else(|| format!("{at} was not measured"))?)
+    }
+
+    /// The same of readings that are in no result yet.
+    ///
+    /// # Errors
+    ///
+    /// If these are no such numbers.
+    pub fn of(spread: &Spread) -> Result<Self, String> {
         let error = 1.25 / 1.35 * (spread.q3 - spread.q1) / (spread.n.max(1) as f64).sqrt();
         Self::mean(spread.median, error, spread.n)
     }
@@ -309,7 +308,7 @@ mod tests {
     use super::*;
     use crate::machine::Machine;
     use crate::record::{Better, Metric, Row, Sample, Samples};
-    use crate::stats::{Ratio, Spread};
+    use crate::stats::Ratio;
 
     fn estimate(low: f64, high: f64) -> Estimate {
         Estimate { value: (low + high) / 2.0, low, high, rounds: 5 }

@@ -331,7 +331,7 @@ pub(crate) fn measure(
         rows: outcome.samples.rows(outcome.baseline),
         tables: outcome.tables,
         summary: outcome.summary.iter().map(|key| (key.name.to_owned(), key.value)).collect(),
-        meanings: outcome.summary.iter().map(|key| (key.name.to_owned(), key.meaning.to_owned())).collect(),
+        meanings: outcome.summary.iter().map(|key| (key.name.to_owned(), key.meaning.to_string())).collect(),
         figures: outcome.figures.into_iter().filter(|figure| !figure.is_empty()).collect(),
     };
     // The mark of ownership goes first: if anything below fails, the next run may still take the directory over.

@@ -1,5 +1,6 @@
 //! What an experiment brings home, and the file that keeps it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -31,20 +32,24 @@ pub struct Outcome {
 }
 
 /// One number of the summary.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Key {
     /// Its name in `result.json`.
     pub name: &'static str,
     /// Its value.
     pub value: f64,
     /// What it means and which way is better.
-    pub meaning: &'static str,
+    pub meaning: Cow<'static, str>,
 }
 
 impl Key {
     /// A number of the summary, if it could be measured.
-    pub fn measured(name: &'static str, meaning: &'static str, value: Option<f64>) -> Option<Self> {
-        value.map(|value| Self { name, value, meaning })
+    pub fn measured(
+        name: &'static str,
+        meaning: impl Into<Cow<'static, str>>,
+        value: Option<f64>,
+    ) -> Option<Self> {
+        value.map(|value| Self { name, value, meaning: meaning.into() })
     }
 }
 

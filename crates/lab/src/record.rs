@@ -158,9 +158,12 @@ impl Samples {
 
     /// Median of one kind of samples.
     pub fn median(&self, selector: Selector<'_>) -> Option<f64> {
-        let values: Vec<f64> =
-            self.0.iter().filter(|s| selector.matches(s)).filter_map(|s| s.outcome.clone().ok()).collect();
-        stats::median(&values)
+        stats::median(&self.values(selector))
+    }
+
+    /// Readings of one kind of samples.
+    pub fn values(&self, selector: Selector<'_>) -> Vec<f64> {
+        self.0.iter().filter(|s| selector.matches(s)).filter_map(|s| s.outcome.clone().ok()).collect()
     }
 
     /// The raw data as CSV with a header line.

@@ -61,6 +61,12 @@ fn every_recorded_result_has_a_page_with_its_verdicts() {
             read(recorded().join(name).join("result.json"))
         );
     }
+    // Its plots were not kept, but are drawn again beside the thesis'.
+    let nic = read(out.path().join("nic.html"));
+    for title in ["One-way latency beside the thesis", "CPU load of fast hosts beside the thesis"] {
+        assert!(nic.contains(&format!("aria-label=\"Plot: {title}")), "{title}");
+    }
+
     // Known, but nobody has measured it.
     assert!(index.contains("<code>seekwire lab run programs</code>"), "{index}");
 

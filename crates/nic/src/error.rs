@@ -35,6 +35,16 @@ pub enum Error {
          if that is meant"
     )]
     DefaultRoute(String),
+    /// What is measured with this peer would say nothing about the interface.
+    #[error("{peer} is reached by {by}, not by {interface}: name that, or a peer behind {interface}")]
+    OtherWay {
+        /// The address.
+        peer: std::net::IpAddr,
+        /// The interface that was named.
+        interface: String,
+        /// The interface of the route.
+        by: String,
+    },
     /// Another process is changing the interface, or holds its settings.
     #[error("another process{} holds the settings of {name}: end it first", by(*.process))]
     Busy {

@@ -72,6 +72,11 @@ fn the_way_to_a_peer_is_known() {
         assert_eq!(kernel.interfaces_towards("::1".parse().unwrap()).unwrap(), ["lo"]);
         let error = kernel.interfaces_towards("192.0.2.1".parse().unwrap()).unwrap_err().to_string();
         assert!(error.contains("192.0.2.1") && error.contains("unreachable"), "{error}");
+        kernel.check_way("near", far).unwrap();
+        let error = kernel.check_way("lo", far).unwrap_err();
+        assert!(matches!(&error, Error::OtherWay { by, .. } if by == "near"), "{error}");
+        let error = kernel.check_way("near", own).unwrap_err();
+        assert!(error.to_string().contains("reached by lo, not by near"), "{error}");
         assert!(kernel.interface("near").unwrap().address.is_some_and(|address| address.len() == 17));
         assert_eq!(kernel.interface("lo").unwrap().address, None);
     });

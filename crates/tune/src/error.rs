@@ -9,16 +9,6 @@ pub enum Error {
     /// The peer cannot be reached or measured with.
     #[error(transparent)]
     Peer(gauge::Error),
-    /// What was measured would say nothing about the interface.
-    #[error("{peer} is reached by {by}, not by {interface}: tune that, or name a peer behind {interface}")]
-    OtherWay {
-        /// The address.
-        peer: std::net::IpAddr,
-        /// The interface that was to be tuned.
-        interface: String,
-        /// The interface of the route.
-        by: String,
-    },
     /// The peer could be measured with, and cannot any more, although the interface has the settings again that were
     /// found.
     #[error("{}, not within {seconds} s after the settings found were back: {reason}", lost(.after.as_ref()))]

@@ -30,4 +30,4 @@ pub use error::Error;
 pub use goal::{Figures, Goal};
 pub use interval::Interval;
 pub use lasting::Lasting;
-pub use search::{End, Options, Outcome, Progress, Tried, candidates, check_way, search};
+pub use search::{End, Options, Outcome, Progress, Tried, candidates, search};

@@ -1,10 +1,9 @@
 //! The search: settings and measurements, in turns.
 
-use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use gauge::{Client, Reading, Test};
-use nic::{Interface, Kernel, Plan, Session};
+use nic::{Interface, Plan, Session};
 use serde::Serialize;
 
 use crate::candidate::{self, Candidate, NEIGHBOURS};
@@ -125,20 +124,6 @@ pub enum End {
     Worse,
     /// It could not be measured.
     Failed,
-}
-
-/// Fails if packets to `peer` leave by another interface than `interface`, or by none that it is part of.
-///
-/// # Errors
-///
-/// [`Error::OtherWay`], [`Error::Interface`].
-pub fn check_way(kernel: &mut Kernel, interface: &str, peer: IpAddr) -> Result<(), Error> {
-    let ways = kernel.interfaces_towards(peer)?;
-    if ways.iter().any(|way| way == interface) {
-        return Ok(());
-    }
-    let by = ways.into_iter().next().unwrap_or_else(|| "no interface".to_owned());
-    Err(Error::OtherWay { peer, interface: interface.to_owned(), by })
 }
 
 /// The names of the candidates that a search begins with, and what each would change, as KEY=VALUE.

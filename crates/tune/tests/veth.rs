@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use gauge::{Client, Limits, Server};
 use nic::{Interface, Kernel, Session, Store, Terms};
-use seekwire_tune::{End, Error, Goal, Options, Outcome, Progress, check_way, search};
+use seekwire_tune::{End, Error, Goal, Options, Outcome, Progress, search};
 use testbed::{Side, Testbed};
 
 /// A server at the far end, and a thread at the near one.
@@ -312,17 +312,5 @@ fn a_link_that_stays_away_ends_the_search_and_what_was_found_comes_back() {
         let error = outcome.unwrap_err();
         assert!(matches!(&error, Error::Lost { after: Some(after), .. } if *after == names[2]), "{error}");
         assert_eq!(before.features, after.features);
-    });
-}
-
-#[test]
-fn a_peer_behind_another_interface_is_refused() {
-    with_server(|address| {
-        let mut kernel = Kernel::open().unwrap();
-        check_way(&mut kernel, "near", address.ip()).unwrap();
-        let error = check_way(&mut kernel, "near", "127.0.0.1".parse().unwrap()).unwrap_err();
-        assert!(error.to_string().contains("reached by lo, not by near"), "{error}");
-        let error = check_way(&mut kernel, "lo", address.ip()).unwrap_err();
-        assert!(matches!(error, Error::OtherWay { .. }), "{error}");
     });
 }

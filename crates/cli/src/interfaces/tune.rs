@@ -103,7 +103,7 @@ fn peer(kernel: &mut Kernel, options: &NicTune, name: &str) -> Result<SocketAddr
     let addresses = endpoint(&options.peer).to_socket_addrs().with_context(|| options.peer.clone())?;
     let mut way = Err(anyhow!("{} has no address", options.peer));
     for address in addresses {
-        way = tune::check_way(kernel, name, address.ip()).map(|()| address).map_err(Into::into);
+        way = kernel.check_way(name, address.ip()).map(|()| address).map_err(Into::into);
         if way.is_ok() {
             break;
         }

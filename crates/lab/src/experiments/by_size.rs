@@ -18,22 +18,22 @@ pub(super) const SIZES: [u64; 17] =
 const DOUBT: &str = "*";
 
 /// What a table shows, and a figure in a file of this name.
-pub(super) struct View {
+pub(super) struct View<'a> {
     pub(super) figure: Option<&'static str>,
-    pub(super) title: &'static str,
-    pub(super) note: &'static str,
+    pub(super) title: &'a str,
+    pub(super) note: &'a str,
     /// The case of messages of a size.
     pub(super) case: fn(u64) -> String,
     pub(super) metric: Metric,
     pub(super) variants: &'static [&'static str],
     pub(super) scale: Scale,
-    pub(super) thesis: &'static [Column],
+    pub(super) thesis: &'a [Column],
 }
 
 /// A table of what one number consists of.
-pub(super) struct Parts {
-    pub(super) title: &'static str,
-    pub(super) note: &'static str,
+pub(super) struct Parts<'a> {
+    pub(super) title: &'a str,
+    pub(super) note: &'a str,
     /// As in [`View`].
     pub(super) case: fn(u64) -> String,
     pub(super) variants: &'static [&'static str],
@@ -42,6 +42,7 @@ pub(super) struct Parts {
 }
 
 /// A column of the thesis' tables.
+#[derive(Clone, Copy)]
 pub(super) struct Column {
     pub(super) name: &'static str,
     /// For each of [`SIZES`].
@@ -70,18 +71,18 @@ impl Column {
 }
 
 /// Medians at `sizes`, a table for each view of which something was measured.
-pub(super) fn tables(views: &[View], rows: &[Row], sizes: &[u64]) -> Vec<Table> {
+pub(super) fn tables(views: &[View<'_>], rows: &[Row], sizes: &[u64]) -> Vec<Table> {
     views.iter().filter(|view| view.is_measured(rows)).map(|view| view.table(rows, sizes)).collect()
 }
 
 /// The same as curves, where a view has a figure: one for each variant and one for each of the thesis' columns.
-pub(super) fn figures(views: &[View], rows: &[Row]) -> Vec<Figure> {
+pub(super) fn figures(views: &[View<'_>], rows: &[Row]) -> Vec<Figure> {
     views.iter().filter(|view| view.is_measured(rows)).filter_map(|view| view.figure(rows)).collect()
 }
 
 /// The parts of each cell as a sum; a table for each of `all` of which something was measured.
-pub(super) fn parts(all: &[Parts], rows: &[Row], sizes: &[u64]) -> Vec<Table> {
-    let table = |parts: &Parts| {
+pub(super) fn parts(all: &[Parts<'_>], rows: &[Row], sizes: &[u64]) -> Vec<Table> {
+    let table = |parts: &Parts<'_>| {
         let cell = |variant: &str, size: u64| -> Option<String> {
             let case = (parts.case)(size);
             let median = |(_, metric): &(&str, Metric)| Some(spread(rows, &case, variant, *metric)?.median);
@@ -109,22 +110,23 @@ fn heads(variants: &[&str]) -> impl Iterator<Item = String> {
     std::iter::once(&"message").chain(variants).map(|name| (*name).to_owned())
 }
 
-fn spread(rows: &[Row], case: &str, variant: &str, metric: Metric) -> Option<Spread> {
+/// Where the readings of a kind lie.
+pub(super) fn spread(rows: &[Row], case: &str, variant: &str, metric: Metric) -> Option<Spread> {
     rows.iter().find(|row| row.case == case && row.variant == variant && row.metric == metric.name)?.spread
 }
 
-impl View {
+impl View<'_> {
     fn found(&self, rows: &[Row], variant: &str, size: u64) -> Option<Spread> {
         spread(rows, &(self.case)(size), variant, self.metric)
     }
 
-    fn is_measured(&self, rows: &[Row]) -> bool {
+    pub(super) fn is_measured(&self, rows: &[Row]) -> bool {
         SIZES
             .iter()
             .any(|&size| self.variants.iter().any(|variant| self.found(rows, variant, size).is_some()))
     }
 
-    fn table(&self, rows: &[Row], sizes: &[u64]) -> Table {
+    pub(super) fn table(&self, rows: &[Row], sizes: &[u64]) -> Table {
         let line = |&size: &u64| -> Vec<Value> {
             let ours = self
                 .variants
@@ -147,7 +149,7 @@ impl View {
         }
     }
 
-    fn figure(&self, rows: &[Row]) -> Option<Figure> {
+    pub(super) fn figure(&self, rows: &[Row]) -> Option<Figure> {
         let file = self.figure?.to_owned();
         let ours = self.variants.iter().enumerate().map(|(colour, variant)| {
             let point = |&size: &u64| {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, Once, PoisonError};
 
 use rustix::process::{Pid, Signal};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::Error;
@@ -19,7 +19,8 @@ static GROUPS: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
 /// How much there is that must be put back before this process ends.
 static OBLIGATIONS: AtomicUsize = AtomicUsize::new(0);
 
-/// While it lives, only SIGKILL ends this process at once.
+/// While it lives, the signals that ask a process to end only make [`check`] fail, however often they come; SIGKILL and
+/// crashes end it at once.
 #[derive(Debug)]
 pub(crate) struct Obligation(());
 
@@ -36,13 +37,16 @@ impl Drop for Obligation {
     }
 }
 
-/// From now on SIGINT, SIGTERM and SIGHUP kill the children and make [`check`] fail; a second one ends this process at
-/// once, unless there is an obligation to put something back. Calling it again changes nothing.
+/// What asks a process to end.
+const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
+
+/// From now on SIGHUP, SIGINT, SIGQUIT and SIGTERM kill the children and make [`check`] fail; a second one ends this
+/// process at once, unless there is an obligation to put something back. Calling it again changes nothing.
 pub fn install() {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
         // Without the handler ^C still ends the laboratory, only less tidily.
-        let Ok(mut signals) = Signals::new([SIGINT, SIGTERM, SIGHUP]) else { return };
+        let Ok(mut signals) = Signals::new(ENDING) else { return };
         std::thread::spawn(move || {
             for signal in signals.forever() {
                 let again = REQUESTED.swap(true, Ordering::SeqCst);

@@ -34,7 +34,8 @@ pub(crate) struct Ends<'a, 'h> {
     hosts: &'a Hosts<'h>,
     client: RefCell<Client>,
     strong: Server,
-    weak: Result<(Server, CpuQuota), String>,
+    /// The quota, where it is ours, lives as long as its server.
+    weak: Result<(Server, Option<CpuQuota>), String>,
 }
 
 struct Client {
@@ -59,16 +60,21 @@ impl<'a, 'h> Ends<'a, 'h> {
                     let quota = CpuQuota::new(weak_cpu)?;
                     let server = Server::start(context, testbed)?;
                     quota.add(server.running.as_ref().context("it has just been started")?.id())?;
-                    Ok((server, quota))
+                    Ok((server, Some(quota)))
                 };
                 let weak = weak().map_err(|error| format!("{error:#}"));
                 let client = start(testbed, Side::Near, client)??;
                 (client, Server::start(context, testbed)?, weak)
             }
-            Place::Peer(address) => {
-                let weak = "the processor time of another host cannot be limited from here: start the server there \
-                            under `systemd-run --scope -p CPUQuota=20%`";
-                (client.start()?, Server { running: None, address: *address }, Err(weak.to_owned()))
+            Place::Peer(peer) => {
+                let elsewhere = |address| Server { running: None, address };
+                let weak = peer.weak.map(|address| (elsewhere(address), None));
+                let weak = weak.ok_or_else(|| {
+                    "the processor time of another host cannot be limited from here: start a second `seekwire nic \
+                     serve` there, under a quota, and name it with --weak-peer"
+                        .to_owned()
+                });
+                (client.start()?, elsewhere(peer.address), weak)
             }
         };
         Ok(Self { hosts, client: RefCell::new(Client { running: client, turns: 0 }), strong, weak })

@@ -26,7 +26,21 @@ pub(crate) struct Hosts<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Place<'a> {
     Namespaces(&'a Testbed),
-    Peer(SocketAddr),
+    Peer(&'a Peer),
+}
+
+/// Another host, and how it is reached.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    /// As the user names it.
+    pub(crate) name: String,
+    pub(crate) address: SocketAddr,
+    /// A second server there, or on a host that has little processor time, and behind the same interface.
+    pub(crate) weak: Option<SocketAddr>,
+    /// That of this host.
+    pub(crate) interface: String,
+    /// Megabits per second, if the interface knows.
+    pub(crate) speed_mbps: Option<u32>,
 }
 
 impl Hosts<'_> {
@@ -59,22 +73,27 @@ impl Hosts<'_> {
     }
 
     fn with_peer<T>(peer: &str, options: &Options, work: impl FnOnce(&Hosts<'_>) -> Result<T>) -> Result<T> {
-        let address = resolve(peer)?;
-        // Before anything is changed.
-        gauge::Client::connect_unless(address, &|| interrupt::check().is_err())
-            .with_context(|| format!("--peer {peer}: is `seekwire nic serve` running there?"))?;
         let mut kernel = Kernel::open()?;
-        let interface = match &options.interface {
-            Some(interface) => interface.clone(),
-            None => interface_to(&mut kernel, address)?,
+        let (interface, address) = find_way(&mut kernel, peer, options.interface.as_deref())?;
+        // Before anything is changed.
+        greet("--peer", peer, address)?;
+        let weak = match &options.weak_peer {
+            Some(weak) => {
+                let address = behind(&mut kernel, &interface, "--weak-peer", weak)?;
+                greet("--weak-peer", weak, address)?;
+                Some(address)
+            }
+            None => None,
         };
         let store = Store::default();
         let terms = Terms { hold: true, default_route: options.default_route };
         let _obligation = Obligation::new();
         let session = RefCell::new(Session::begin(&mut kernel, &store, &interface, terms)?);
+        let speed_mbps = session.borrow_mut().now()?.speed_mbps;
+        let peer = Peer { name: peer.to_owned(), address, weak, interface: interface.clone(), speed_mbps };
         let worked = {
             let set = |step| apply(&mut session.borrow_mut(), &interface, step);
-            work(&Hosts { place: Place::Peer(address), set: RefCell::new(Box::new(set)) })
+            work(&Hosts { place: Place::Peer(&peer), set: RefCell::new(Box::new(set)) })
         };
         let back = session.into_inner().end()?;
         if back.is_some_and(|report| !report.is_complete()) {
@@ -139,17 +158,48 @@ fn apply(session: &mut Session<'_>, interface: &str, step: Step) -> Result<()> {
     bail!("{interface} does not do \"{}\": {}", step.name(), reasons.join("; "))
 }
 
-/// `HOST` or `HOST:PORT`.
-fn resolve(peer: &str) -> Result<SocketAddr> {
-    let found = peer.to_socket_addrs().or_else(|_| (peer, gauge::PORT).to_socket_addrs());
-    let found = found.with_context(|| format!("--peer {peer}: no such host"))?.next();
-    found.ok_or_else(|| anyhow!("--peer {peer}: it has no address"))
+/// The interface that is to be set, and the first address of the peer that is behind it; where none is named, the
+/// first one through which the peer is reached.
+fn find_way(kernel: &mut Kernel, peer: &str, interface: Option<&str>) -> Result<(String, SocketAddr)> {
+    let Some(interface) = interface else {
+        let address = resolve("--peer", peer)?[0];
+        let found = kernel.interfaces_towards(address.ip())?.into_iter().next();
+        let unknown = || format!("cannot tell which interface leads to {address}; name it with --iface");
+        return Ok((found.with_context(unknown)?, address));
+    };
+    // It may go by another name.
+    let interface = kernel.interface(interface)?.name;
+    Ok((interface.clone(), behind(kernel, &interface, "--peer", peer)?))
 }
 
-/// The first interface through which `address` is reached.
-fn interface_to(kernel: &mut Kernel, address: SocketAddr) -> Result<String> {
-    let found = kernel.interfaces_towards(address.ip())?.into_iter().next();
-    found.with_context(|| format!("cannot tell which interface leads to {address}; name it with --iface"))
+/// The first address of `peer` that packets leave to by `interface`: settings of another one would not matter.
+fn behind(kernel: &mut Kernel, interface: &str, option: &str, peer: &str) -> Result<SocketAddr> {
+    let mut failure = None;
+    for address in resolve(option, peer)? {
+        match kernel.check_way(interface, address.ip()) {
+            Ok(()) => return Ok(address),
+            Err(error) => failure = failure.or(Some(error)),
+        }
+    }
+    Err(failure.map_or_else(|| no_address(option, peer), Into::into))
+}
+
+/// The addresses of `HOST` or `HOST:PORT`, one at least.
+fn resolve(option: &str, peer: &str) -> Result<Vec<SocketAddr>> {
+    let found = peer.to_socket_addrs().or_else(|_| (peer, gauge::PORT).to_socket_addrs());
+    let found: Vec<_> = found.with_context(|| format!("{option} {peer}: no such host"))?.collect();
+    if found.is_empty() { Err(no_address(option, peer)) } else { Ok(found) }
+}
+
+fn no_address(option: &str, peer: &str) -> anyhow::Error {
+    anyhow!("{option} {peer}: it has no address")
+}
+
+/// Fails if nobody serves there.
+fn greet(option: &str, peer: &str, address: SocketAddr) -> Result<()> {
+    gauge::Client::connect_unless(address, &|| interrupt::check().is_err())
+        .with_context(|| format!("{option} {peer}: is `seekwire nic serve` running there?"))?;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -158,10 +208,13 @@ mod tests {
 
     #[test]
     fn the_port_may_be_left_out() {
-        assert_eq!(resolve("127.0.0.1").unwrap(), SocketAddr::from(([127, 0, 0, 1], gauge::PORT)));
-        assert_eq!(resolve("127.0.0.1:80").unwrap(), SocketAddr::from(([127, 0, 0, 1], 80)));
-        assert_eq!(resolve("[::1]:80").unwrap(), "[::1]:80".parse().unwrap());
-        let error = resolve("no such host.invalid").unwrap_err().to_string();
+        assert_eq!(
+            resolve("--peer", "127.0.0.1").unwrap(),
+            [SocketAddr::from(([127, 0, 0, 1], gauge::PORT))]
+        );
+        assert_eq!(resolve("--peer", "127.0.0.1:80").unwrap(), [SocketAddr::from(([127, 0, 0, 1], 80))]);
+        assert_eq!(resolve("--peer", "[::1]:80").unwrap(), ["[::1]:80".parse().unwrap()]);
+        let error = resolve("--peer", "no such host.invalid").unwrap_err().to_string();
         assert!(error.contains("--peer"), "{error}");
     }
 

@@ -24,17 +24,19 @@ use crate::record::{Better, Metric};
 pub struct Options {
     /// The other host, `HOST` or `HOST:PORT`, where `seekwire nic serve` runs; `None`: two network namespaces.
     pub peer: Option<String>,
+    /// A second `seekwire nic serve`, which has little processor time; without it a peer has no weak receiver.
+    pub weak_peer: Option<String>,
     /// The interface whose settings are changed, if it is not to be the one that leads to the peer.
     pub interface: Option<String>,
     /// Whether this may be an interface that carries the default route.
     pub default_route: bool,
-    /// What the receiver of a weak host gets, in percent of one processor.
+    /// What the receiver of a weak host gets, in percent of one processor; with `weak_peer`, what it has been given.
     pub weak_cpu: f64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { peer: None, interface: None, default_route: false, weak_cpu: 20.0 }
+        Self { peer: None, weak_peer: None, interface: None, default_route: false, weak_cpu: 20.0 }
     }
 }
 
@@ -45,6 +47,9 @@ pub(crate) const ROUND_TRIP: [Metric; 3] = [
     Metric { name: "round trip p99", unit: "µs", better: Better::Lower },
     Metric { name: "round trip p99.9", unit: "µs", better: Better::Lower },
 ];
+/// Half of the median round trip.
+pub(crate) const ONE_WAY: Metric =
+    Metric { name: "one-way latency, p50", unit: "µs", better: Better::Lower };
 pub(crate) const THROUGHPUT: Metric = Metric { name: "throughput", unit: "Mb/s", better: Better::Higher };
 /// Of the processors of both hosts, or of the one that both ends are on; 100 % is one of them. More than its parts,
 /// which are counted at ticks.
@@ -55,9 +60,40 @@ pub(crate) const CPU_SOFTIRQ: Metric = Metric { name: "CPU load, softirq", unit:
 /// What [`CPU`] consists of, by name.
 pub(crate) const CPU_PARTS: [(&str, Metric); 3] =
     [("user", CPU_USER), ("system", CPU_SYSTEM), ("softirq", CPU_SOFTIRQ)];
-/// Of one process.
+/// What of [`CPU`] is in none of its parts: work between two ticks, and what nobody is charged for.
+pub(crate) const CPU_REST: Metric = Metric { name: "CPU load, in no tick", unit: "%", better: Better::Lower };
+/// Of the host that has less left, in percent of all its processors.
+pub(crate) const BUSIEST: Metric =
+    Metric { name: "CPU load of the busier host", unit: "% of its processors", better: Better::Lower };
+/// [`CPU`] and its parts of this host and of the other one, where there are two.
+pub(crate) const OF_HOST: [[Metric; 5]; 2] = [
+    of_host([
+        "CPU load, this host",
+        "CPU load, this host, user",
+        "CPU load, this host, system",
+        "CPU load, this host, softirq",
+        "CPU load, this host, in no tick",
+    ]),
+    of_host([
+        "CPU load, other host",
+        "CPU load, other host, user",
+        "CPU load, other host, system",
+        "CPU load, other host, softirq",
+        "CPU load, other host, in no tick",
+    ]),
+];
+/// Of one process (getrusage).
 pub(crate) const CLIENT: Metric = Metric { name: "CPU of the client", unit: "%", better: Better::Lower };
 pub(crate) const SERVER: Metric = Metric { name: "CPU of the server", unit: "%", better: Better::Lower };
+/// The same in user mode and in the kernel.
+pub(crate) const OF_CLIENT: [Metric; 2] = [
+    Metric { name: "CPU of the client, user", unit: "%", better: Better::Lower },
+    Metric { name: "CPU of the client, system", unit: "%", better: Better::Lower },
+];
+pub(crate) const OF_SERVER: [Metric; 2] = [
+    Metric { name: "CPU of the server, user", unit: "%", better: Better::Lower },
+    Metric { name: "CPU of the server, system", unit: "%", better: Better::Lower },
+];
 /// [`CPU`] for each byte.
 pub(crate) const EFFORT: Metric = Metric { name: "CPU time", unit: "s/GB", better: Better::Lower };
 
@@ -86,37 +122,74 @@ pub(crate) struct Measured {
     pub(crate) rate: f64,
     /// p50, p99 and p99.9; none of streams.
     pub(crate) round_trip_us: [Option<f64>; 3],
+    /// None of streams.
+    pub(crate) one_way_p50_us: Option<f64>,
     pub(crate) local: Load,
     pub(crate) remote: Load,
 }
 
 impl Measured {
+    /// Of messages, in one direction.
+    pub(crate) fn bits_per_second(&self) -> f64 {
+        self.bytes as f64 * 8.0 / self.seconds
+    }
+
     /// As metrics. `hosts` is their number: where both ends are on one, either sees the load of both.
     pub(crate) fn readings(&self, hosts: usize) -> Vec<(Metric, f64)> {
         let mut readings = Vec::new();
         let is_stream = self.round_trip_us[0].is_none();
         if is_stream {
-            readings.push((THROUGHPUT, self.bytes as f64 * 8.0 / self.seconds / 1e6));
+            readings.push((THROUGHPUT, self.bits_per_second() / 1e6));
         } else {
             readings.push((LATENCY, 1e6 / (2.0 * self.rate)));
         }
         for (metric, value) in ROUND_TRIP.into_iter().zip(self.round_trip_us) {
             readings.extend(value.map(|value| (metric, value)));
         }
-        readings.push((CLIENT, 100.0 * self.local.process()));
-        readings.push((SERVER, 100.0 * self.remote.process()));
+        readings.extend(self.one_way_p50_us.map(|value| (ONE_WAY, value)));
+        let ends = [(self.local, CLIENT, OF_CLIENT), (self.remote, SERVER, OF_SERVER)];
+        for (load, all, [user, system]) in ends {
+            readings.push((all, 100.0 * load.process()));
+            readings.push((user, 100.0 * load.user / load.seconds));
+            readings.push((system, 100.0 * load.system / load.seconds));
+        }
         let machines: Option<Vec<_>> =
             [self.local, self.remote].iter().take(hosts).map(|load| load.machine).collect();
         if let Some(machines) = machines {
             let load = of_machines(&machines);
             let [(_, busy), ..] = load;
             readings.extend(load);
+            readings.push((CPU_REST, rest(&load)));
+            let busiest = machines.iter().map(gauge::Machine::busy).fold(0.0, f64::max);
+            readings.push((BUSIEST, 100.0 * busiest));
             if is_stream {
                 readings.push((EFFORT, busy / 100.0 * self.seconds / (self.bytes as f64 / 1e9)));
             }
         }
+        // One of two hosts may not tell. A single one has been told of above.
+        let each = [self.local, self.remote].into_iter().zip(OF_HOST).filter(|_| hosts > 1);
+        for (load, metrics) in each {
+            let Some(machine) = load.machine else { continue };
+            let load = of_machines(&[machine]);
+            let values = load.iter().map(|(_, value)| *value).chain([rest(&load)]);
+            readings.extend(metrics.into_iter().zip(values));
+        }
         readings
     }
+}
+
+const fn of_host(names: [&'static str; 5]) -> [Metric; 5] {
+    let [all, user, system, softirq, rest] = names;
+    [metric(all), metric(user), metric(system), metric(softirq), metric(rest)]
+}
+
+const fn metric(name: &'static str) -> Metric {
+    Metric { name, unit: "%", better: Better::Lower }
+}
+
+/// What is in no part. Ticks may see more than the clock does.
+fn rest([(_, busy), parts @ ..]: &[(Metric, f64); 4]) -> f64 {
+    (busy - parts.iter().map(|(_, part)| part).sum::<f64>()).max(0.0)
 }
 
 /// Load of the processors of these hosts together.
@@ -145,8 +218,9 @@ mod tests {
             bytes: 1_000_000_000,
             rate: 10_000.0,
             round_trip_us,
+            one_way_p50_us: round_trip_us[0].map(|time| time / 2.0),
             local: load,
-            remote: load,
+            remote: Load { machine: Some(gauge::Machine { idle: 0.0, ..machine }), user: 0.1, ..load },
         }
     }
 
@@ -162,7 +236,22 @@ mod tests {
         assert_eq!(value(&readings, EFFORT), Some(2.0));
         assert!((value(&readings, CLIENT).unwrap() - 30.0).abs() < 1e-9);
         assert_eq!((value(&readings, LATENCY), value(&readings, ROUND_TRIP[0])), (None, None));
-        assert_eq!(value(&measured([None; 3]).readings(2), CPU), Some(200.0), "two hosts, two loads");
+        assert_eq!(value(&readings, BUSIEST), Some(50.0));
+        assert_eq!(value(&readings, OF_HOST[0][0]), None, "there is only one");
+    }
+
+    #[test]
+    fn two_hosts_have_a_load_each() {
+        let readings = measured([None; 3]).readings(2);
+        let of = |metric| value(&readings, metric).unwrap();
+        assert_eq!(of(CPU), 300.0);
+        assert_eq!(of(BUSIEST), 100.0, "the other one has nothing left");
+        assert_eq!(OF_HOST.map(|[all, ..]| of(all)), [100.0, 200.0]);
+        let parts = OF_HOST.map(|[_, parts @ ..]| parts.map(of).map(f64::round));
+        assert_eq!(parts, [[20.0, 60.0, 20.0, 0.0], [20.0, 60.0, 20.0, 100.0]]);
+        assert_eq!(OF_CLIENT.map(of).map(f64::round), [10.0, 20.0]);
+        assert_eq!(OF_SERVER.map(of).map(f64::round), [5.0, 20.0]);
+        assert_eq!(of(CPU_REST).round(), 100.0, "what no tick has seen");
     }
 
     #[test]
@@ -170,6 +259,7 @@ mod tests {
         let readings = measured([Some(95.0), Some(120.0), Some(400.0)]).readings(1);
         assert_eq!(value(&readings, LATENCY), Some(50.0));
         assert_eq!(value(&readings, ROUND_TRIP[2]), Some(400.0));
+        assert_eq!(value(&readings, ONE_WAY), Some(47.5));
         assert_eq!((value(&readings, THROUGHPUT), value(&readings, EFFORT)), (None, None));
     }
 

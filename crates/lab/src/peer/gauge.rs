@@ -52,6 +52,7 @@ fn run(order: &Order) -> Result<Measured, gauge::Error> {
         bytes: reading.bytes,
         rate: reading.rate,
         round_trip_us: [quantile(0.5), quantile(0.99), quantile(0.999)],
+        one_way_p50_us: reading.one_way_quantile(0.5).map(|seconds| seconds * 1e6),
         local: reading.local,
         remote: reading.remote,
     })

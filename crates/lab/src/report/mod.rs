@@ -37,7 +37,7 @@ pub(crate) fn html(
     if let Some(paper) = description.paper_reference {
         let _ = writeln!(page, "<p class=\"soft\">After {}.</p>", escape(paper));
     }
-    let keys: Vec<_> = summary.iter().map(|key| (key.name, key.value, key.meaning)).collect();
+    let keys: Vec<_> = summary.iter().map(|key| (key.name, key.value, &*key.meaning)).collect();
     push_summary(&mut page, &keys);
     push_failures(&mut page, &result.rows);
     for (title, svg) in figures {
@@ -322,7 +322,7 @@ pub(crate) mod tests {
             meanings: BTreeMap::new(),
             figures: Vec::new(),
         };
-        let key = Key { name: "short_connections_ratio", value: 0.99, meaning: "accelerated / plain" };
+        let key = Key { name: "short_connections_ratio", value: 0.99, meaning: "accelerated / plain".into() };
         let figures =
             [("A figure".to_owned(), "<?xml version=\"1.0\"?><svg viewBox=\"0 0 1 1\"></svg>".to_owned())];
         html(&description, &result, &[key], &figures)

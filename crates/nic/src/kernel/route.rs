@@ -64,6 +64,20 @@ impl Kernel {
         self.towards(peer).map_err(refused)
     }
 
+    /// Fails if packets to `peer` leave by another interface than `interface`, or by none that it is part of.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OtherWay`]; those of [`Kernel::interfaces_towards`].
+    pub fn check_way(&mut self, interface: &str, peer: IpAddr) -> Result<(), Error> {
+        let ways = self.interfaces_towards(peer)?;
+        if ways.iter().any(|way| way == interface) {
+            return Ok(());
+        }
+        let by = ways.into_iter().next().unwrap_or_else(|| "no interface".to_owned());
+        Err(Error::OtherWay { peer, interface: interface.to_owned(), by })
+    }
+
     fn towards(&mut self, peer: IpAddr) -> Result<Vec<String>, Refusal> {
         let (family, length) = if peer.is_ipv4() { (FAMILIES[0], 32) } else { (FAMILIES[1], 128) };
         let header = Rtmsg { rtm_family: family, rtm_dst_len: length, ..Rtmsg::new() };

@@ -2,19 +2,19 @@
 
 use serde_json::Value;
 
+use super::link::Link;
+use super::others::{self, RATIO, SMALL};
 use super::thesis::{self, Column, Columns};
-use super::{LARGE, Setting};
+use super::{LARGE, SHARE, Setting};
+use crate::claim::Estimate;
 use crate::experiments::by_size::SIZES;
 use crate::network::others::Tool;
 use crate::network::step::Step;
 use crate::network::{CPU, EFFORT, LATENCY, THROUGHPUT};
 use crate::outcome::{Key, Table};
 use crate::record::{Better, Metric, Samples, Selector};
-use crate::stats::Ratio;
+use crate::stats::{Ratio, Spread};
 use crate::text;
-
-/// Our own program among others.
-pub(super) const OWN: &str = "seekwire";
 
 /// How far two programs that measure the same may be apart.
 const AGREEMENT: f64 = 0.1;
@@ -22,108 +22,57 @@ const AGREEMENT: f64 = 0.1;
 /// The last step, with all offloads.
 const ALL_ON: Step = Step::Joining;
 
-/// The case of a comparison with other programs.
-pub(super) fn against_others(size: u64, metric: Metric) -> String {
-    format!("{} of other programs, {}", metric.name, text::size(size))
-}
+/// The last step of the thesis, which is before GRO.
+const OF_THE_THESIS: Step = Step::Segmentation;
 
 /// A sentence with a number.
 pub(super) struct Finding {
     what: String,
+    /// With an interval that few rounds make wider.
     here: Option<Ratio>,
     /// Message size in bytes, where the finding is one.
     from: Option<Option<u64>>,
     thesis: Option<f64>,
     verdict: String,
-    key: Option<(&'static str, &'static str)>,
+    key: Option<(&'static str, String)>,
+}
+
+/// What is compared between everything on and everything off.
+struct Question {
+    what: String,
+    setting: Setting,
+    metric: Metric,
+    /// The number of the thesis, and of which size.
+    thesis: f64,
+    size: u64,
+    key: Option<(&'static str, String)>,
+    judge: fn(Ratio) -> String,
 }
 
 /// All findings, in the order of the page.
-pub(super) fn find(samples: &Samples, sizes: &[u64]) -> Vec<Finding> {
-    let last = *sizes.last().expect("there are sizes");
+pub(super) fn find(samples: &Samples, sizes: &[u64], link: &Link) -> Vec<Finding> {
     let ratio = |setting: Setting, metric: Metric, step: Step, size: u64| {
         let case = setting.case(size);
         let of = |step: Step| Selector { case: &case, variant: step.name(), metric };
-        samples.ratio(of(step), of(Step::Off))
+        samples.ratio(of(step), of(Step::Off)).map(widened)
     };
     let mut findings = Vec::new();
-    let mut at_last =
-        |what: &str, setting, metric, thesis: Option<f64>, key, judge: &dyn Fn(Ratio) -> String| {
-            let Some(here) = ratio(setting, metric, ALL_ON, last) else { return };
-            let what = format!("{what}, messages of {}: everything on over everything off", text::size(last));
-            findings.push(Finding {
-                what,
-                here: Some(here),
-                from: None,
-                thesis,
-                verdict: judged(here, judge),
-                key,
-            });
-        };
-    at_last(
-        "Throughput to a weak receiver",
-        Setting::Weak,
-        THROUGHPUT,
-        Some(last_of(&thesis::WEAK_THROUGHPUT)),
-        Some((
-            "offload_throughput_ratio_weak_cpu_64k",
-            "throughput to a receiver with little processor time, messages of 64 KiB, all offloads over none; higher \
-             is better",
-        )),
-        &|here| at_least(here, 1.6),
-    );
-    at_last(
-        "CPU load of both ends over 1 Gb/s",
-        Setting::Link,
-        CPU,
-        Some(last_of(&thesis::FAST_CPU)),
-        Some((
-            "offload_cpu_ratio_64k",
-            "CPU load of both ends, a stream of 64 KiB messages over 1 Gb/s, all offloads over none; lower is better",
-        )),
-        &|here| direction(here, Better::Lower),
-    );
-    at_last(
-        "Throughput over 1 Gb/s",
-        Setting::Link,
-        THROUGHPUT,
-        Some(last_of(&thesis::FAST_THROUGHPUT)),
-        None,
-        &|here| equal(here, 0.05),
-    );
-    at_last(
-        "CPU time of a gigabyte to a weak receiver",
-        Setting::Weak,
-        EFFORT,
-        Some(last_of(&thesis::WEAK_CPU) / last_of(&thesis::WEAK_THROUGHPUT)),
-        None,
-        &|here| direction(here, Better::Lower),
-    );
-    at_last(
-        "One-way latency",
-        Setting::Latency,
-        LATENCY,
-        Some(last_of(&thesis::LATENCY)),
-        Some((
-            "latency_64k_ratio",
-            "one-way latency of 64 KiB requests and responses, all offloads over none; lower is better",
-        )),
-        &|here| direction(here, Better::Lower),
-    );
-    if let Some(here) = ratio(Setting::Latency, LATENCY, ALL_ON, sizes[0]) {
-        let what = format!(
-            "One-way latency, messages of {}: everything on over everything off",
-            text::size(sizes[0])
-        );
-        let thesis = Some(thesis::LATENCY[2][0] / thesis::LATENCY[0][0]);
-        let verdict = judged(here, |here| equal(here, 0.1));
-        findings.push(Finding { what, here: Some(here), from: None, thesis, verdict, key: None });
+    for Question { what, setting, metric, thesis, size, mut key, judge } in questions(sizes, link) {
+        let steps = [(ALL_ON, "everything on"), (OF_THE_THESIS, "everything but GRO, as in the thesis,")];
+        for (step, name) in steps {
+            let Some(here) = ratio(setting, metric, step, size) else { continue };
+            let what = format!("{what}, messages of {}: {name} over everything off", text::size(size));
+            let key = if step == ALL_ON { key.take() } else { None };
+            let (thesis, verdict) = (Some(thesis), judged(here, judge));
+            findings.push(Finding { what, here: Some(here), from: None, thesis, verdict, key });
+        }
     }
 
     let starts = [
-        ("One-way latency", Setting::Latency, LATENCY, thesis::LATENCY),
-        ("Throughput to a weak receiver", Setting::Weak, THROUGHPUT, thesis::WEAK_THROUGHPUT),
-        ("CPU load over 1 Gb/s", Setting::Link, CPU, thesis::FAST_CPU),
+        ("One-way latency".to_owned(), Setting::Latency, LATENCY, thesis::LATENCY),
+        ("Throughput to a weak receiver".to_owned(), Setting::Weak, THROUGHPUT, thesis::WEAK_THROUGHPUT),
+        ("CPU load of a weak receiver over a slow link".to_owned(), Setting::Slow, SHARE, thesis::WEAK_CPU),
+        (format!("CPU load over {}", link.name()), Setting::Link, CPU, thesis::FAST_CPU),
     ];
     for (what, setting, metric, theirs) in starts {
         let ratios: Vec<(u64, Option<Ratio>)> =
@@ -146,25 +95,133 @@ pub(super) fn find(samples: &Samples, sizes: &[u64]) -> Vec<Finding> {
     findings
 }
 
+fn questions(sizes: &[u64], link: &Link) -> Vec<Question> {
+    let (first, last) = (sizes[0], *sizes.last().expect("there are sizes"));
+    let over = link.name();
+    let question = |what: &str, setting, metric, thesis: f64, key: Option<(&'static str, String)>, judge| {
+        Question { what: what.to_owned(), setting, metric, thesis, size: last, key, judge }
+    };
+    let lower = |here| direction(here, Better::Lower);
+    vec![
+        question(
+            "Throughput to a weak receiver",
+            Setting::Weak,
+            THROUGHPUT,
+            last_of(&thesis::WEAK_THROUGHPUT),
+            Some((
+                "offload_throughput_ratio_weak_cpu_64k",
+                "throughput to a receiver with little processor time, messages of 64 KiB, all offloads over none; \
+                 higher is better"
+                    .to_owned(),
+            )),
+            |here| at_least(here, 1.6),
+        ),
+        question(
+            "CPU load of a weak receiver over a link that it cannot quite fill",
+            Setting::Slow,
+            SHARE,
+            last_of(&thesis::WEAK_CPU),
+            Some((
+                "offload_cpu_ratio_weak_cpu_64k",
+                "CPU load of a receiver with little processor time, messages of 64 KiB over a link that it cannot \
+                 quite fill with everything off, all offloads over none; lower is better"
+                    .to_owned(),
+            )),
+            lower,
+        ),
+        question(
+            "Throughput to a weak receiver over a link that it cannot quite fill",
+            Setting::Slow,
+            THROUGHPUT,
+            last_of(&thesis::WEAK_THROUGHPUT),
+            None,
+            |here| direction(here, Better::Higher),
+        ),
+        question(
+            &format!("CPU load of both ends over {over}"),
+            Setting::Link,
+            CPU,
+            last_of(&thesis::FAST_CPU),
+            Some((
+                "offload_cpu_ratio_64k",
+                format!(
+                    "CPU load of both ends, a stream of 64 KiB messages over {over}, all offloads over none; lower is \
+                     better"
+                ),
+            )),
+            lower,
+        ),
+        question(
+            &format!("Throughput over {over}"),
+            Setting::Link,
+            THROUGHPUT,
+            last_of(&thesis::FAST_THROUGHPUT),
+            None,
+            |here| equal(here, 0.05),
+        ),
+        question(
+            "CPU time of a gigabyte to a weak receiver",
+            Setting::Weak,
+            EFFORT,
+            last_of(&thesis::WEAK_CPU) / last_of(&thesis::WEAK_THROUGHPUT),
+            None,
+            lower,
+        ),
+        question(
+            "One-way latency",
+            Setting::Latency,
+            LATENCY,
+            last_of(&thesis::LATENCY),
+            Some((
+                "latency_64k_ratio",
+                "one-way latency of 64 KiB requests and responses, all offloads over none; lower is better"
+                    .to_owned(),
+            )),
+            lower,
+        ),
+        Question {
+            size: first,
+            ..question(
+                "One-way latency",
+                Setting::Latency,
+                LATENCY,
+                thesis::LATENCY[2][0] / thesis::LATENCY[0][0],
+                None,
+                |here| equal(here, 0.1),
+            )
+        },
+    ]
+}
+
+/// As verdicts have it.
+fn widened(ratio: Ratio) -> Ratio {
+    ratio.widened(ratio.pairs.unwrap_or(0))
+}
+
 /// Our own program over others.
 fn comparisons(samples: &Samples) -> Vec<Finding> {
     let compare = |size: u64, metric: Metric, tool: Tool, key| {
-        let case = against_others(size, metric);
-        let of = |variant| Selector { case: &case, variant, metric };
-        let here = samples.ratio(of(OWN), of(tool.name()))?;
+        let here = agreement(samples, &others::case(tool, metric, size), tool)?;
         let what =
             format!("{}, messages of {}: seekwire over {}", metric.name, text::size(size), tool.name());
         let verdict = judged(here, |here| equal(here, AGREEMENT));
         Some(Finding { what, here: Some(here), from: None, thesis: None, verdict, key })
     };
-    let key = Some((
-        "iperf3_agreement",
-        "throughput of a stream of 64 KiB messages as measured here over what iperf3 measures; 1 is agreement",
-    ));
+    let meaning = "throughput of a stream of 64 KiB messages as measured here over what iperf3 measures; 1 is \
+                   agreement";
+    let key = Some(("iperf3_agreement", meaning.to_owned()));
     let large = [(Tool::Iperf3, key), (Tool::Qperf, None)];
-    let small = super::SMALL.into_iter().filter_map(|(size, tool)| compare(size as u64, LATENCY, tool, None));
+    let small = SMALL.into_iter().filter_map(|(size, tool)| compare(size as u64, LATENCY, tool, None));
     let large = large.into_iter().filter_map(|(tool, key)| compare(LARGE as u64, THROUGHPUT, tool, key));
     large.chain(small).collect()
+}
+
+/// The median of the ratios of pairs, with the interval of verdicts.
+fn agreement(samples: &Samples, case: &str, tool: Tool) -> Option<Ratio> {
+    let selector = Selector { case, variant: tool.name(), metric: RATIO };
+    let spread = Spread::of(&samples.values(selector))?;
+    let Estimate { value, low, high, rounds } = Estimate::of(&spread).ok()?;
+    Some(Ratio { value, low, high, pairs: Some(rounds) })
 }
 
 /// The step with everything that the thesis had, over everything off, at the largest size.
@@ -260,10 +317,11 @@ pub(super) fn table(findings: &[Finding]) -> Table {
     };
     Table {
         title: "Findings".to_owned(),
-        note: "Ratios of medians, with 95 % intervals (bootstrap over rounds). The thesis' ratios are those of its \
-               averages, which have no intervals: with checksums, scatter-gather, TSO and GSO on, over everything \
-               off; it had no GRO. Its CPU time of a gigabyte is CPU load over throughput. Offloads help where a \
-               ratio differs from 1 by 2 % and its interval lies on one side of it."
+        note: "Ratios of medians, with 95 % intervals: a bootstrap over rounds, wider where these are few, as for \
+               the verdicts. Ours over other programs: the median of the ratios of pairs. Everything on is checksums, \
+               scatter-gather, TSO, GSO and GRO. The thesis' ratios are those of its averages, which have no intervals, \
+               and all but GRO, which it had not, over everything off. Its CPU time of a gigabyte is CPU load over \
+               throughput. Offloads help where a ratio differs from 1 by 2 % and its interval lies on one side of it."
             .to_owned(),
         columns: ["finding", "here", "low", "high", "thesis", "verdict"].map(str::to_owned).to_vec(),
         rows: findings.iter().map(row).collect(),
@@ -273,7 +331,7 @@ pub(super) fn table(findings: &[Finding]) -> Table {
 /// The numbers that have a key.
 pub(super) fn summary(findings: &[Finding]) -> Vec<Key> {
     let key = |finding: &Finding| {
-        let (name, meaning) = finding.key?;
+        let (name, meaning) = finding.key.clone()?;
         Key::measured(name, meaning, finding.here.map(|ratio| ratio.value))
     };
     findings.iter().filter_map(key).collect()
@@ -282,6 +340,7 @@ pub(super) fn summary(findings: &[Finding]) -> Vec<Key> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::hosts::Peer;
     use crate::record::Sample;
 
     const fn ratio(value: f64, low: f64, high: f64) -> Ratio {
@@ -321,33 +380,77 @@ mod tests {
         assert_eq!(matters_from(&[(1, Some(single))], Better::Higher), None);
     }
 
-    #[test]
-    fn keys_come_from_samples_of_the_same_round() {
-        let sample = |case: String, variant: &str, metric, round, value| Sample {
+    fn sample(case: String, step: &str, metric: Metric, round: usize, value: f64) -> Sample {
+        Sample {
             case,
             x: None,
-            variant: variant.to_owned(),
+            variant: step.to_owned(),
             metric: Some(metric),
             round,
             position: 0,
             outcome: Ok(value),
             traffic: None,
-        };
+        }
+    }
+
+    #[test]
+    fn keys_come_from_samples_of_the_same_round() {
         let mut samples = Samples::default();
         for round in 1..=3 {
-            let (weak, others) = (Setting::Weak.case(65536), against_others(65536, THROUGHPUT));
+            let (weak, others) = (Setting::Weak.case(65536), others::case(Tool::Iperf3, THROUGHPUT, 65536));
             samples.0.push(sample(weak.clone(), Step::Off.name(), THROUGHPUT, round, 500.0));
+            samples.0.push(sample(weak.clone(), OF_THE_THESIS.name(), THROUGHPUT, round, 900.0));
             samples.0.push(sample(weak, ALL_ON.name(), THROUGHPUT, round, 1000.0));
-            samples.0.push(sample(others.clone(), OWN, THROUGHPUT, round, 99.0));
-            samples.0.push(sample(others, Tool::Iperf3.name(), THROUGHPUT, round, 100.0));
+            samples.0.push(sample(others, Tool::Iperf3.name(), RATIO, round, 0.99));
         }
-        let found = find(&samples, &[1, 65536]);
+        let found = find(&samples, &[1, 65536], &Link::made());
         let keys: Vec<_> = summary(&found).iter().map(|key| (key.name, key.value)).collect();
         assert_eq!(
             keys,
             [("offload_throughput_ratio_weak_cpu_64k", 2.0), ("iperf3_agreement", 0.99)],
             "what was not measured is left out"
         );
-        assert_eq!(table(&found).rows.len(), found.len());
+        let rows = table(&found).rows;
+        assert_eq!(rows.len(), found.len());
+        // Like for like: the thesis had no GRO.
+        let like = rows.iter().find(|row| row[0].as_str().unwrap().contains("everything but GRO")).unwrap();
+        assert_eq!(like[1], 1.8);
+        assert!((like[4].as_f64().unwrap() - 1.6565).abs() < 1e-3, "{like:?}");
+    }
+
+    #[test]
+    fn intervals_are_those_of_verdicts() {
+        let case = Setting::Weak.case(65536);
+        let mut samples = Samples::default();
+        for (round, value) in [(1, 900.0), (2, 1000.0), (3, 1100.0)] {
+            samples.0.push(sample(case.clone(), Step::Off.name(), THROUGHPUT, round, 500.0));
+            samples.0.push(sample(case.clone(), ALL_ON.name(), THROUGHPUT, round, value));
+        }
+        let here = find(&samples, &[65536], &Link::made())[0].here.unwrap();
+        let row = samples.rows(Step::Off.name()).into_iter().find_map(|row| row.ratio).unwrap();
+        // Three rounds: Student's t has 4.303 where the normal distribution has 1.96.
+        assert!(here.high > 2.0 * (row.high / row.value).powf(2.0) && here.low < 1.7, "{here:?}, {row:?}");
+    }
+
+    #[test]
+    fn what_is_said_of_the_link_is_what_it_was() {
+        let peer = |speed_mbps| {
+            let (name, address) = ("192.0.2.1".to_owned(), "192.0.2.1:7117".parse().unwrap());
+            Link::to(&Peer { name, address, weak: None, interface: "eth1".to_owned(), speed_mbps })
+        };
+        let mut samples = Samples::default();
+        for step in [Step::Off, ALL_ON] {
+            samples.0.push(sample(Setting::Link.case(65536), step.name(), CPU, 1, 50.0));
+        }
+        for (link, name) in [
+            (Link::made(), "over a link of 1 Gb/s"),
+            (peer(Some(25_000)), "over a link of 25 Gb/s"),
+            (peer(None), "over the link to 192.0.2.1"),
+        ] {
+            let found = find(&samples, &[65536], &link);
+            assert!(found[0].what.contains(name), "{}", found[0].what);
+            assert!(found.iter().all(|finding| finding.what.contains(name)));
+            assert!(summary(&found)[0].meaning.contains(name));
+        }
     }
 }

@@ -2,7 +2,10 @@
 //! sections 4.1 and 4.2.
 
 mod claims;
+mod compare;
 mod findings;
+mod link;
+mod others;
 mod tables;
 mod thesis;
 
@@ -10,34 +13,47 @@ use std::time::Duration;
 
 use anyhow::Result;
 use gauge::{Kind, Test};
+use serde_json::Value;
 use testbed::{Side, Testbed};
 
-use crate::claim::Claim;
+use crate::claim::{Claim, Comparison};
 use crate::experiment::{self, Context, Experiment};
 use crate::experiments::by_size::{self, SIZES};
+use crate::launch::interrupt;
 use crate::network::ends::{Ends, Host};
-use crate::network::hosts::{Hosts, Place};
-use crate::network::others::Tool;
+use crate::network::hosts::Hosts;
+use crate::network::hosts::Place;
 use crate::network::step::Step;
-use crate::network::{LATENCY, Options, THROUGHPUT};
-use crate::outcome::Outcome;
+use crate::network::{Measured, Options};
+use crate::outcome::{Outcome, ResultFile};
+use crate::record::{Better, Metric};
 use crate::schedule::{Group, Trial, Variant, alternate};
-use crate::text;
+use crate::{stats, text};
+use link::Link;
 
 pub(super) struct Nic;
-
-/// Rate of the link between the thesis' hosts, in bits per second.
-const LINK: u64 = 1_000_000_000;
 
 const QUICK_SIZES: [u64; 6] = [1, 64, 1 << 10, 4 << 10, 16 << 10, 64 << 10];
 
 /// From here on a slow link is little work: CPU time that is counted in ticks of 10 ms takes longer to be told.
 const LIGHT: u64 = 4 << 10;
 
-/// What is compared with other programs: a stream of large messages, and the latency of small ones.
+/// Messages of which the ends of tables are made, and with which streams are compared.
 const LARGE: usize = 64 << 10;
-/// Bytes of messages, and the program; sockperf's have 14 at least.
-const SMALL: [(usize, Tool); 2] = [(1, Tool::Qperf), (64, Tool::Sockperf)];
+
+/// What the weak receiver has, all of it: 100 %.
+const SHARE: Metric = Metric { name: "CPU of the receiver, of its share", unit: "%", better: Better::Lower };
+/// Of what the slow link carries of messages.
+const FULLNESS: Metric = Metric { name: "throughput, of the link", unit: "%", better: Better::Higher };
+
+/// What is left of a packet of 1514 bytes for the message: Ethernet, IP and TCP with time stamps take the rest.
+const PAYLOAD: f64 = 1448.0 / 1514.0;
+
+/// The link of the thesis' weak hosts carries so much more than these do with everything off.
+const SLOW_LINK: f64 = thesis::FULL_LINK / thesis::WEAK_THROUGHPUT[0][SIZES.len() - 1];
+
+/// How often the weak receiver is measured to find the rate of its link.
+const CALIBRATIONS: usize = 7;
 
 /// The ways in which messages go, as the cases are named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +64,8 @@ enum Setting {
     Link,
     /// A stream to a host that is slower than the link.
     Weak,
+    /// The same, but the link is not much faster than that host: with less work it is full.
+    Slow,
 }
 
 impl Setting {
@@ -56,6 +74,7 @@ impl Setting {
             Self::Latency => "request/response",
             Self::Link => "stream",
             Self::Weak => "stream, weak receiver",
+            Self::Slow => "stream, weak receiver, slow link",
         }
     }
 
@@ -72,8 +91,7 @@ struct Times {
     /// The same for messages of at least [`LIGHT`] bytes.
     light: Duration,
     weak: Duration,
-    /// Of other programs, which know whole seconds only.
-    others: u64,
+    slow: Duration,
 }
 
 impl Experiment for Nic {
@@ -88,10 +106,10 @@ impl Experiment for Nic {
     fn about(&self) -> &'static str {
         "Offloads of network interfaces, switched on in steps: everything off; checksums; scatter-gather, TSO and \
          GSO; GRO. Latency of requests and responses, throughput and CPU load of a stream over a link of 1 Gb/s, \
-         and the same without that limit to a receiver that has little processor time, for messages of 1 B to 64 \
-         KiB. Both ends are in network namespaces of this host, joined by a veth pair, whose switches are real; \
-         with --peer the other end is on another host. Beside it the numbers of the thesis, and those of iperf3, \
-         qperf and sockperf."
+         and the same to a receiver that has little processor time, without that limit and over a link that such a \
+         receiver cannot quite fill, for messages of 1 B to 64 KiB. Both ends are in network namespaces of this host, \
+         joined by a veth pair, whose switches are real; with --peer the other end is on another host, and the link \
+         is the one that leads there. Beside it the numbers of the thesis, and those of iperf3, qperf and sockperf."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {
@@ -105,8 +123,12 @@ impl Experiment for Nic {
         claims::CLAIMS
     }
 
+    fn comparisons(&self, result: &ResultFile) -> Vec<Comparison> {
+        compare::with_the_thesis(result)
+    }
+
     fn duration(&self, quick: bool) -> Duration {
-        Duration::from_secs(if quick { 35 } else { 600 })
+        Duration::from_secs(if quick { 42 } else { 800 })
     }
 
     fn unavailable(&self, options: &experiment::Options) -> Option<String> {
@@ -128,17 +150,28 @@ fn measure(context: &Context<'_>, options: &Options, ends: &Ends<'_, '_>) -> Res
     let rounds = context.rounds(3, 5);
     let milliseconds = Duration::from_millis;
     let times = Times {
-        latency: milliseconds(context.pick(50, 200)),
-        link: milliseconds(context.pick(80, 200)),
-        light: milliseconds(context.pick(150, 700)),
-        weak: milliseconds(context.pick(80, 300)),
-        others: 1,
+        latency: milliseconds(context.pick(40, 200)),
+        link: milliseconds(context.pick(60, 200)),
+        light: milliseconds(context.pick(120, 700)),
+        weak: milliseconds(context.pick(60, 300)),
+        slow: milliseconds(context.pick(50, 200)),
     };
     let sizes: &[u64] = context.pick(&QUICK_SIZES, &SIZES);
     let mut settings = vec![Setting::Latency, Setting::Link];
     let weak = ends.has_weak();
     settings.extend(weak.is_ok().then_some(Setting::Weak));
+    let slow_link = match (ends.hosts().place(), weak) {
+        (Place::Namespaces(_), Ok(())) => {
+            calibrate(context, ends, times).map_err(|error| format!("{error:#}"))
+        }
+        (Place::Namespaces(_), Err(why)) => Err(why.to_owned()),
+        (Place::Peer(_), _) => Err("a link to another host is not made slower from here".to_owned()),
+    };
+    interrupt::check()?;
+    settings.extend(slow_link.is_ok().then_some(Setting::Slow));
 
+    let rate = *slow_link.as_ref().unwrap_or(&0);
+    let stage = &Stage { ends, times, weak_cpu: options.weak_cpu, slow_link: rate };
     let settings = &settings;
     let mut groups: Vec<Group<'_>> = sizes
         .iter()
@@ -146,133 +179,139 @@ fn measure(context: &Context<'_>, options: &Options, ends: &Ends<'_, '_>) -> Res
             let variant = |step: Step| {
                 Variant::new(step.name(), move |trial: &mut Trial| {
                     ends.hosts().set(step)?;
-                    settings.iter().try_for_each(|&setting| run(trial, ends, setting, size, times))
+                    settings.iter().try_for_each(|&setting| stage.run(trial, setting, size))
                 })
             };
             Group::new(text::size(size), Step::ALL.map(variant).into())
         })
         .collect();
-    if let Place::Namespaces(testbed) = ends.hosts().place() {
-        groups.extend(others(context, testbed, ends, times));
-    }
-    let samples = alternate(&mut groups, rounds, context.progress())?;
+    let mut samples = alternate(&mut groups, rounds, context.progress())?;
     drop(groups);
 
     let mut parameters = context.parameters(rounds);
-    let mut note = |name: &str, value: serde_json::Value| parameters.insert(name.to_owned(), value);
-    note("sizes", sizes.into());
+    let link = match ends.hosts().place() {
+        Place::Namespaces(_) => Link::made(),
+        Place::Peer(peer) => Link::to(peer),
+    };
+    link.note(&mut parameters);
+    let mut note = |name: &str, value: Value| parameters.insert(name.to_owned(), value);
     match ends.hosts().place() {
-        Place::Namespaces(_) => {
+        Place::Namespaces(testbed) => {
+            samples.0.extend(others::measure(context, testbed, ends, rounds)?.0);
             note("hosts", "two network namespaces of this host, joined by a veth pair".into());
-            note("link of the streams (b/s), by a token bucket (tbf) at the sender", LINK.into());
+            note("link of the streams (b/s), by a token bucket (tbf) at the sender", link::RATE.into());
+            for (name, value) in others::notes(rounds, context) {
+                note(name, value.into());
+            }
         }
-        Place::Peer(address) => {
+        Place::Peer(peer) => {
             note("hosts", "this one, whose interface is set, and another one".into());
-            note("peer", address.to_string().into());
+            note("peer", peer.address.to_string().into());
+            note("interface", peer.interface.clone().into());
+            if let Some(weak) = peer.weak {
+                note("weak peer", weak.to_string().into());
+            }
         }
     }
+    note("sizes", sizes.into());
     match weak {
         Ok(()) => note("weak receiver: percent of one processor", options.weak_cpu.into()),
         Err(why) => note("weak receiver", format!("not measured: {why}").into()),
     };
-    let milliseconds = |time: Duration| serde_json::Value::from(time.as_millis() as u64);
+    match slow_link {
+        Ok(rate) => note("slow link of the weak receiver (b/s)", rate.into()),
+        Err(why) => note("slow link of the weak receiver", format!("not measured: {why}").into()),
+    };
+    let milliseconds = |time: Duration| Value::from(time.as_millis() as u64);
     note("milliseconds of each test of latency", milliseconds(times.latency));
     note("milliseconds of each stream", milliseconds(times.link));
     note("milliseconds of each stream, messages of 4 KiB and more", milliseconds(times.light));
     note("milliseconds of each stream to the weak receiver", milliseconds(times.weak));
-    note("seconds of each test of other programs", times.others.into());
+    note("milliseconds of each stream to the weak receiver over the slow link", milliseconds(times.slow));
     note("TCP congestion control", "cubic, or reno where there is none".into());
 
-    let found = findings::find(&samples, sizes);
+    let found = findings::find(&samples, sizes, &link);
     let rows = samples.rows(Step::Off.name());
+    let words = tables::Words::new(&link, times);
     let mut tables = vec![findings::table(&found)];
-    tables.extend(by_size::tables(&tables::VIEWS, &rows, sizes));
-    tables.extend(by_size::parts(&tables::PARTS, &rows, sizes));
+    tables.extend(by_size::tables(&tables::views(&words), &rows, sizes));
+    tables.extend(tables::one_way(&rows, sizes));
+    tables.extend(tables::cpu_time(&rows, &words));
+    tables.extend(by_size::parts(&tables::parts(&words), &rows, sizes));
     Ok(Outcome {
         parameters,
         summary: findings::summary(&found),
         tables,
-        figures: by_size::figures(&tables::VIEWS, &rows),
+        figures: by_size::figures(&tables::views(&words), &rows),
         samples,
         baseline: Step::Off.name(),
         violation: None,
     })
 }
 
-/// One test of one step.
-fn run(trial: &mut Trial, ends: &Ends<'_, '_>, setting: Setting, size: u64, times: Times) -> Result<()> {
-    let (kind, host, time) = match setting {
-        Setting::Latency => (Kind::RequestResponse, Host::Strong, times.latency),
-        Setting::Link if size >= LIGHT => (Kind::Stream, Host::Strong, times.light),
-        Setting::Link => (Kind::Stream, Host::Strong, times.link),
-        Setting::Weak => (Kind::Stream, Host::Weak, times.weak),
-    };
-    let time = if trial.is_warm_up() { time / 10 } else { time };
-    let test = Test { warm_up: time / 4, ..Test::new(kind, size as usize, time) };
-    let measured = match (setting, ends.hosts().place()) {
-        (Setting::Link, Place::Namespaces(testbed)) => {
-            let near = testbed.end(Side::Near);
-            near.limit_rate(LINK)?;
-            let measured = ends.run(host, &test);
-            near.limit_rate(0)?;
-            measured
-        }
-        _ => ends.run(host, &test),
-    }?;
-    for (metric, value) in measured.readings(ends.hosts().count()) {
-        trial.record(setting.case(size), Some(size as f64), metric, value);
-    }
-    Ok(())
+/// What tests are run with.
+struct Stage<'e, 'a, 'h> {
+    ends: &'e Ends<'a, 'h>,
+    times: Times,
+    /// Percent of one processor.
+    weak_cpu: f64,
+    /// In bits per second.
+    slow_link: u64,
 }
 
-/// Our own program and those of others, in turns, with all offloads on and neither a slow link nor a weak host.
-fn others<'a>(
-    context: &Context<'_>,
-    testbed: &'a Testbed,
-    ends: &'a Ends<'_, '_>,
-    times: Times,
-) -> Vec<Group<'a>> {
-    let own = move |case: String, kind: Kind, size: usize| {
-        Variant::new(findings::OWN, move |trial: &mut Trial| {
-            ends.hosts().set(Step::Joining)?;
-            let time = Duration::from_secs(times.others);
-            let time = if trial.is_warm_up() { time / 10 } else { time };
-            let measured = ends.run(Host::Strong, &Test::new(kind, size, time))?;
-            for (metric, value) in measured.readings(1) {
-                if [THROUGHPUT, LATENCY].contains(&metric) {
-                    trial.record(case.clone(), None, metric, value);
-                }
-            }
-            Ok(())
-        })
-    };
-    let case = findings::against_others(LARGE as u64, THROUGHPUT);
-    let stream = |tool: Tool, case: String| {
-        Variant::new(tool.name(), move |trial: &mut Trial| {
-            ends.hosts().set(Step::Joining)?;
-            let seconds = if trial.is_warm_up() { 1 } else { times.others };
-            let value = tool.stream(testbed, LARGE, seconds)?;
-            trial.record(case.clone(), None, THROUGHPUT, value);
-            Ok(())
-        })
-    };
-    let mut variants = vec![own(case.clone(), Kind::Stream, LARGE), stream(Tool::Iperf3, case.clone())];
-    // In a hurry only what the summary needs: sockperf alone takes its time to calibrate itself.
-    if !context.quick() {
-        variants.push(stream(Tool::Qperf, case.clone()));
+impl Stage<'_, '_, '_> {
+    /// One test of one step.
+    fn run(&self, trial: &mut Trial, setting: Setting, size: u64) -> Result<()> {
+        let Times { latency, link, light, weak, slow } = self.times;
+        let (kind, host, time) = match setting {
+            Setting::Latency => (Kind::RequestResponse, Host::Strong, latency),
+            Setting::Link if size >= LIGHT => (Kind::Stream, Host::Strong, light),
+            Setting::Link => (Kind::Stream, Host::Strong, link),
+            Setting::Weak => (Kind::Stream, Host::Weak, weak),
+            Setting::Slow => (Kind::Stream, Host::Weak, slow),
+        };
+        let time = if trial.is_warm_up() { time / 10 } else { time };
+        let rate = match setting {
+            Setting::Link => link::RATE,
+            Setting::Slow => self.slow_link,
+            Setting::Latency | Setting::Weak => 0,
+        };
+        let measured =
+            self.over(rate, host, &Test { warm_up: time / 4, ..Test::new(kind, size as usize, time) })?;
+        let mut record = |metric, value| trial.record(setting.case(size), Some(size as f64), metric, value);
+        for (metric, value) in measured.readings(self.ends.hosts().count()) {
+            record(metric, value);
+        }
+        if host == Host::Weak {
+            record(SHARE, 100.0 * measured.remote.process() / (self.weak_cpu / 100.0));
+        }
+        if setting == Setting::Slow {
+            record(FULLNESS, 100.0 * measured.bits_per_second() / (rate as f64 * PAYLOAD));
+        }
+        Ok(())
     }
-    let mut groups = vec![Group::new(case, variants)];
-    for (size, tool) in SMALL.into_iter().filter(|_| !context.quick()) {
-        let case = findings::against_others(size as u64, LATENCY);
-        let name = case.clone();
-        let other = Variant::new(tool.name(), move |trial: &mut Trial| {
-            ends.hosts().set(Step::Joining)?;
-            let seconds = if trial.is_warm_up() { 1 } else { times.others };
-            let value = tool.latency(testbed, size, seconds)?;
-            trial.record(name.clone(), None, LATENCY, value);
-            Ok(())
-        });
-        groups.push(Group::new(case.clone(), vec![own(case, Kind::RequestResponse, size), other]));
+
+    /// One test, in namespaces over a link of this rate in bits per second; 0 is no limit. A real link is what it is.
+    fn over(&self, rate: u64, host: Host, test: &Test) -> Result<Measured> {
+        let Place::Namespaces(testbed) = self.ends.hosts().place() else { return self.ends.run(host, test) };
+        if rate == 0 {
+            return self.ends.run(host, test);
+        }
+        let near = testbed.end(Side::Near);
+        near.limit_rate(rate)?;
+        let measured = self.ends.run(host, test);
+        near.limit_rate(0)?;
+        measured
     }
-    groups
+}
+
+/// The rate of a link that carries [`SLOW_LINK`] times what the weak receiver takes with everything off.
+fn calibrate(context: &Context<'_>, ends: &Ends<'_, '_>, times: Times) -> Result<u64> {
+    context.progress().note("how much the weak receiver takes");
+    ends.hosts().set(Step::Off)?;
+    let test = Test { warm_up: times.weak / 4, ..Test::new(Kind::Stream, LARGE, times.weak) };
+    let measure = |_| Ok(ends.run(Host::Weak, &test)?.bits_per_second());
+    let measured = (0..CALIBRATIONS).map(measure).collect::<Result<Vec<f64>>>()?;
+    let median = stats::median(&measured).expect("it was measured");
+    Ok((median * SLOW_LINK / PAYLOAD) as u64)
 }

@@ -77,6 +77,9 @@ pub(super) const WEAK_THROUGHPUT: Columns = [
     ],
 ];
 
+/// What their link carries.
+pub(super) const FULL_LINK: f64 = 938.95;
+
 /// CPU load there in % of what there is: tables 4.2.4 to 4.2.6, graph 4.2.3.
 pub(super) const WEAK_CPU: Columns = [
     [99.9, 99.9, 99.9, 99.9, 99.9, 99.9, 99.9, 99.9, 99.9, 99.9, 99.9, 99.9, 99.9, 99.9, 99.9, 99.9, 99.9],

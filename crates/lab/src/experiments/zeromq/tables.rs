@@ -23,7 +23,7 @@ const fn names<const N: usize>(ways: [Way; N]) -> [&'static str; N] {
     names
 }
 
-pub(super) const VIEWS: [View; 12] = [
+pub(super) const VIEWS: [View<'static>; 12] = [
     View {
         figure: Some("latency.svg"),
         title: "One host: one-way latency, mean",
@@ -152,7 +152,7 @@ pub(super) const VIEWS: [View; 12] = [
 
 /// User, system and softirq of the machine, which are of both ends, and user and system of each end, whose processes
 /// are no more than that.
-pub(super) const PARTS: [Parts; 6] = [
+pub(super) const PARTS: [Parts<'static>; 6] = [
     machine("One host: CPU load of both ends by part, REQ/REP", REQUEST_REPLY, HERE_NAMES),
     machine("One host: CPU load of both ends by part, PUSH/PULL", PUSH_PULL, HERE_NAMES),
     machine("Two hosts: CPU load of both ends by part, REQ/REP", REQUEST_REPLY, APART_NAMES),
@@ -161,7 +161,11 @@ pub(super) const PARTS: [Parts; 6] = [
     processes("Two hosts: CPU time of the sender and the receiver, PUSH/PULL", PUSH_PULL, APART_NAMES),
 ];
 
-const fn machine(title: &'static str, case: fn(u64) -> String, variants: &'static [&'static str]) -> Parts {
+const fn machine(
+    title: &'static str,
+    case: fn(u64) -> String,
+    variants: &'static [&'static str],
+) -> Parts<'static> {
     Parts {
         title,
         note: "Percent of one processor, of the machine on which both ends are, as far as ticks see it",
@@ -171,7 +175,11 @@ const fn machine(title: &'static str, case: fn(u64) -> String, variants: &'stati
     }
 }
 
-const fn processes(title: &'static str, case: fn(u64) -> String, variants: &'static [&'static str]) -> Parts {
+const fn processes(
+    title: &'static str,
+    case: fn(u64) -> String,
+    variants: &'static [&'static str],
+) -> Parts<'static> {
     Parts {
         title,
         note: "Percent of one processor, of their processes; over inproc:// both ends are one process",

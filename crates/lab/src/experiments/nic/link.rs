@@ -1,0 +1,112 @@
+//! The link between the hosts: how titles and notes name it, and what of it a result keeps for those who judge it.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::network::hosts::Peer;
+use crate::outcome::ResultFile;
+
+/// Rate of the link between the thesis' hosts, and of ours where it is made, in bits per second.
+pub(super) const RATE: u64 = 1_000_000_000;
+
+/// The parameter that has the speed of the link of the streams in Mb/s, or says that it is not known.
+const SPEED: &str = "speed of the link of the streams (Mb/s)";
+
+/// What streams to a strong receiver go through.
+#[derive(Clone, Debug)]
+pub(super) struct Link {
+    name: String,
+    mbps: Option<u64>,
+    /// Made for these streams: all the rest has no limit.
+    is_made: bool,
+}
+
+impl Link {
+    /// A token bucket behind the sender's interface.
+    pub(super) fn made() -> Self {
+        let mbps = RATE / 1_000_000;
+        Self { name: format!("a link of {}", speed(mbps)), mbps: Some(mbps), is_made: true }
+    }
+
+    /// That to another host, which is as fast as the interface says.
+    pub(super) fn to(peer: &Peer) -> Self {
+        let mbps = peer.speed_mbps.map(u64::from).filter(|mbps| *mbps > 0);
+        let name = match mbps {
+            Some(mbps) => format!("a link of {}", speed(mbps)),
+            None => format!("the link to {}", peer.name),
+        };
+        Self { name, mbps, is_made: false }
+    }
+
+    /// As in "over a link of 1 Gb/s".
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether nothing else goes through it.
+    pub(super) fn is_made(&self) -> bool {
+        self.is_made
+    }
+
+    /// What limits everything else.
+    pub(super) fn elsewhere(&self) -> String {
+        if self.is_made { "no link limits it".to_owned() } else { self.name.clone() }
+    }
+
+    /// Keeps what [`gigabit`] asks for.
+    pub(super) fn note(&self, parameters: &mut BTreeMap<String, Value>) {
+        let value = self.mbps.map_or_else(|| "the interface does not know".into(), Value::from);
+        parameters.insert(SPEED.to_owned(), value);
+    }
+}
+
+/// Fails unless the streams of `result` went through a link like the thesis'.
+pub(super) fn gigabit(result: &ResultFile) -> Result<(), String> {
+    let why = match result.parameters.get(SPEED).and_then(Value::as_u64) {
+        Some(mbps) if mbps * 1_000_000 == RATE => return Ok(()),
+        Some(mbps) => format!("the link had {}", speed(mbps)),
+        None => "it is not known how fast the link was".to_owned(),
+    };
+    Err(format!("this is about 1 Gb/s, and {why}"))
+}
+
+/// 1000 is `1 Gb/s`.
+fn speed(mbps: u64) -> String {
+    if mbps < 1000 { format!("{mbps} Mb/s") } else { format!("{} Gb/s", mbps as f64 / 1000.0) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn peer(speed_mbps: Option<u32>) -> Link {
+        let peer = Peer {
+            name: "192.0.2.1".to_owned(),
+            address: "192.0.2.1:7117".parse().unwrap(),
+            weak: None,
+            interface: "eth1".to_owned(),
+            speed_mbps,
+        };
+        Link::to(&peer)
+    }
+
+    #[test]
+    fn links_are_named_by_what_they_are() {
+        let names =
+            [Link::made(), peer(Some(25_000)), peer(Some(2500)), peer(Some(100)), peer(None), peer(Some(0))];
+        assert_eq!(
+            names.map(|link| link.name),
+            [
+                "a link of 1 Gb/s",
+                "a link of 25 Gb/s",
+                "a link of 2.5 Gb/s",
+                "a link of 100 Mb/s",
+                "the link to 192.0.2.1",
+                "the link to 192.0.2.1",
+            ]
+        );
+        assert_eq!(Link::made().elsewhere(), "no link limits it");
+        assert_eq!(peer(Some(1000)).elsewhere(), "a link of 1 Gb/s");
+    }
+}
