@@ -123,7 +123,7 @@ mod in_a_browser {
                 assert_eq!(visit.picture.is_dark(), look.dark, "{shown}");
             }
         }
-        assert!(plots >= 20, "{plots}");
+        assert!(plots >= 60, "{plots}");
     }
 
     /// The checks themselves: a page with everything that they are to find.

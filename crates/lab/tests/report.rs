@@ -67,6 +67,12 @@ fn every_recorded_result_has_a_page_with_its_verdicts() {
         assert!(nic.contains(&format!("aria-label=\"Plot: {title}")), "{title}");
     }
 
+    // What a result has is drawn; no files beside it are needed.
+    for (name, plots) in [("nic", 10), ("zeromq", 8), ("models", 2)] {
+        let page = read(out.path().join(format!("{name}.html")));
+        assert!(page.matches("<svg ").count() >= plots && !page.contains("No plot:"), "{name}");
+        assert!(!verdicts(&page).is_empty(), "{name}");
+    }
     // Known, but nobody has measured it.
     assert!(index.contains("<code>seekwire lab run programs</code>"), "{index}");
 
