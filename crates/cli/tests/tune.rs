@@ -211,7 +211,7 @@ fn nothing_follows_when_not_all_came_back() {
         ];
         ip(testbed, &onto_bridge);
         let file = state.join("50-br0.link");
-        for (time, signal) in [("600", Some(Signal::INT)), ("2", None)] {
+        for (time, signal) in [("600", Some(Signal::INT)), ("6", None)] {
             let mut words =
                 vec!["tune", "br0", "--peer", &server.address, "--goal", "latency", "--time", time];
             words.extend(["--apply", "--lasting", file.to_str().unwrap()]);

@@ -12,6 +12,15 @@ use std::time::Duration;
 use seekwire_gauge::{Client, Error, Event, Kind, Limits, Server, Test};
 use testbed::{Side, Testbed};
 
+/// Also if an assertion fails: the scope waits for the server.
+struct StopAtEnd<'a>(&'a Server);
+
+impl Drop for StopAtEnd<'_> {
+    fn drop(&mut self) {
+        self.0.stop().stop();
+    }
+}
+
 #[test]
 fn a_client_without_a_link_is_noticed_long_before_its_test_is_over() {
     let testbed = match Testbed::new() {
@@ -29,11 +38,12 @@ fn a_client_without_a_link_is_noticed_long_before_its_test_is_over() {
                 let _ = sender.send(matches!(event, Event::Begun { .. }));
             })
         });
+        let stop = StopAtEnd(&server);
         let first = scope.spawn(|| {
             let test = Test::new(Kind::RequestResponse, 100, Test::MAX_TIME);
             near.run(|| Client::of(server.local_addr()).run(&test)).unwrap()
         });
-        assert!(events.recv().unwrap());
+        assert!(events.recv_timeout(Duration::from_secs(60)).unwrap());
         let mut unplug = Command::new("ip");
         unplug.args(["link", "set", "near", "down"]);
         assert!(near.run(|| unplug.status()).unwrap().unwrap().success());
@@ -42,7 +52,7 @@ fn a_client_without_a_link_is_noticed_long_before_its_test_is_over() {
             let test = Test::new(Kind::Stream, 100, Duration::from_millis(10));
             Client::of(server.local_addr()).persist(&test, Duration::from_secs(40), &|| false)
         });
-        server.stop().stop();
+        drop(stop);
         serving.join().unwrap().unwrap();
         assert!(matches!(first.join().unwrap(), Err(Error::Gone(_) | Error::Silent(_))));
         second.unwrap().unwrap();

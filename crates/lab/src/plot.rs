@@ -5,7 +5,7 @@
 
 use anyhow::{Result, anyhow, bail};
 use plotters::coord::combinators::LogCoord;
-use plotters::coord::ranged1d::{Ranged, ValueFormatter};
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged, ValueFormatter};
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -288,7 +288,30 @@ type DrawError = DrawingAreaErrorKind<std::io::Error>;
 /// The range of an axis.
 enum Extent {
     Linear(RangedCoordf64),
-    Log(LogCoord<f64>),
+    Log(Logarithmic),
+}
+
+/// A logarithmic axis on which no point is named twice: `plotters` ends one power and begins the next with the same one.
+struct Logarithmic(LogCoord<f64>);
+
+impl Ranged for Logarithmic {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        self.0.map(value, limit)
+    }
+
+    fn key_points<H: KeyPointHint>(&self, hint: H) -> Vec<f64> {
+        let mut points = self.0.key_points(hint);
+        points.sort_by(f64::total_cmp);
+        points.dedup_by(|next, last| (*next / *last - 1.0).abs() < 1e-9);
+        points
+    }
+
+    fn range(&self) -> std::ops::Range<f64> {
+        self.0.range()
+    }
 }
 
 impl Extent {
@@ -304,8 +327,10 @@ impl Extent {
         match scale {
             Scale::Linear | Scale::Signed => Self::Linear((0.0..high * 1.08).into()),
             // Some air, and never an empty range.
-            Scale::Log10 => Self::Log((low / 1.3..high * 1.3).log_scale().into()),
-            Scale::Log2 | Scale::Sizes => Self::Log((low / 1.2..high * 1.2).log_scale().base(2.0).into()),
+            Scale::Log10 => Self::Log(Logarithmic((low / 1.3..high * 1.3).log_scale().into())),
+            Scale::Log2 | Scale::Sizes => {
+                Self::Log(Logarithmic((low / 1.2..high * 1.2).log_scale().base(2.0).into()))
+            }
         }
     }
 }
@@ -418,6 +443,20 @@ mod tests {
             let numbers: Vec<f64> = svg.lines().filter_map(|line| line.parse().ok()).collect();
             assert!(!numbers.is_empty() && numbers.iter().all(|number| *number < 30.0), "{numbers:?}");
         }
+    }
+
+    #[test]
+    fn no_label_stands_twice_on_an_axis() {
+        // As of the latencies of one run: 1000 was there twice.
+        let points = [(1.0, 27.0), (64.0, 35.0), (65536.0, 860.0)];
+        let points = points.map(|(x, y)| Point { x, y, low: y * 0.9, high: y * 1.1 }).to_vec();
+        let svg = curves(Scale::Log10, points).to_svg().unwrap();
+        let mut labels: Vec<f64> = svg.lines().filter_map(|line| line.parse().ok()).collect();
+        assert!(labels.contains(&1000.0) && labels.contains(&100.0), "{labels:?}");
+        labels.sort_by(f64::total_cmp);
+        let all = labels.len();
+        labels.dedup();
+        assert_eq!(labels.len(), all, "{labels:?}");
     }
 
     #[test]

@@ -109,7 +109,7 @@ pub fn student_t(degrees_of_freedom: usize) -> f64 {
     match degrees_of_freedom {
         0 => f64::INFINITY,
         // Cornish-Fisher's first terms; off by less than 0.001 from here on.
-        many @ 31.. => 1.96 + 2.372 / many as f64,
+        many @ 31.. => 1.96 + 2.372 / many as f64 + 2.82 / (many as f64).powi(2),
         few => QUANTILES[few - 1],
     }
 }

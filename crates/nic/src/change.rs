@@ -78,7 +78,7 @@ impl Report {
 /// Makes the requests of a plan, and reads what has become of the interface.
 pub(crate) fn apply(kernel: &mut Kernel, before: &Interface, plan: &Plan) -> Result<Report, Error> {
     let refusals = order(plan, |group, values| kernel.set(before.index, group, values));
-    let after = kernel.interface_at(before.index, &before.name)?;
+    let after = kernel.interface_back_at(before.index, &before.name)?;
     let outcome = |item: &Item| {
         let is = after.value(&item.key);
         let result = match &item.fate {

@@ -49,13 +49,13 @@ impl Directory {
         Ok(Some(Self { descriptor, owner: found.st_uid }))
     }
 
-    /// Opens it to write, and makes it if there is none: mode 0700. One that others can look into is closed to them,
-    /// unless it has something else in it than `is_ours` knows.
+    /// Opens it to write, and makes it if there is none: mode 0700. In one that others can look into, which may be there for
+    /// something else too, they see names, and can open nothing.
     ///
     /// # Errors
     ///
     /// As [`Directory::open`]; where it does not belong to this user; those of making it.
-    pub(crate) fn make(path: &Path, is_ours: impl Fn(&str) -> bool) -> io::Result<Self> {
+    pub(crate) fn make(path: &Path) -> io::Result<Self> {
         if let Some(parent) = path.parent() {
             std::fs::DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
         }
@@ -67,9 +67,6 @@ impl Directory {
         let found = rustix::fs::fstat(&directory.descriptor)?;
         if found.st_uid != user() {
             return Err(belongs_to(&found));
-        }
-        if found.st_mode & ANY_BY_OTHERS != 0 && directory.names()?.iter().all(|name| is_ours(name)) {
-            rustix::fs::fchmod(&directory.descriptor, DIRECTORY)?;
         }
         Ok(directory)
     }
@@ -145,12 +142,6 @@ impl Directory {
         }
         Ok((file, found))
     }
-
-    fn names(&self) -> io::Result<Vec<String>> {
-        let entries = rustix::fs::Dir::read_from(&self.descriptor)?;
-        let names = entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
-        names.filter(|name| !matches!(name.as_deref(), Ok("." | ".."))).collect()
-    }
 }
 
 fn user() -> u32 {
@@ -172,10 +163,6 @@ mod tests {
         fs::metadata(path).unwrap().mode() & 0o7777
     }
 
-    fn is_ours(name: &str) -> bool {
-        name.starts_with("our")
-    }
-
     fn said<T: std::fmt::Debug>(result: io::Result<T>) -> String {
         result.unwrap_err().to_string()
     }
@@ -185,7 +172,7 @@ mod tests {
         let outside = tempfile::tempdir().unwrap();
         let path = outside.path().join("new/private");
         assert!(Directory::open(&path).unwrap().is_none());
-        let directory = Directory::make(&path, is_ours).unwrap();
+        let directory = Directory::make(&path).unwrap();
         assert_eq!(mode(&path), 0o700);
         directory.write("state", b"one").unwrap();
         directory.write("state", b"two").unwrap();
@@ -200,25 +187,22 @@ mod tests {
     }
 
     #[test]
-    fn what_was_open_to_others_is_closed_if_it_is_ours_alone() {
+    fn files_are_closed_to_others_in_a_directory_that_is_not() {
         let outside = tempfile::tempdir().unwrap();
         let path = outside.path().join("older");
         fs::create_dir(&path).unwrap();
         let open = |mode| fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
         open(0o755);
-        fs::write(path.join("our.lock"), "").unwrap();
-        fs::set_permissions(path.join("our.lock"), Permissions::from_mode(0o644)).unwrap();
-        let directory = Directory::make(&path, is_ours).unwrap();
-        drop(directory.lock_file("our.lock").unwrap());
-        assert_eq!((mode(&path), mode(&path.join("our.lock"))), (0o700, 0o600));
-        // Others may need the rest.
-        open(0o755);
-        fs::write(path.join("passwd"), "").unwrap();
-        Directory::make(&path, is_ours).unwrap();
-        assert_eq!(mode(&path), 0o755);
+        fs::write(path.join("older.lock"), "").unwrap();
+        fs::set_permissions(path.join("older.lock"), Permissions::from_mode(0o644)).unwrap();
+        let directory = Directory::make(&path).unwrap();
+        drop(directory.lock_file("older.lock").unwrap());
+        directory.write("state", b"").unwrap();
+        let modes = ["", "older.lock", "state"].map(|name| mode(&path.join(name)));
+        assert_eq!(modes, [0o755, 0o600, 0o600]);
         for writable in [0o1777, 0o770, 0o702] {
             open(writable);
-            assert!(said(Directory::make(&path, is_ours)).contains("others can write"), "{writable:o}");
+            assert!(said(Directory::make(&path)).contains("others can write"), "{writable:o}");
             assert!(said(Directory::open(&path)).contains("others can write"), "{writable:o}");
             assert_eq!(mode(&path), writable, "left as it was");
         }
@@ -228,12 +212,12 @@ mod tests {
     fn what_is_not_a_directory_or_a_file_is_refused_at_once() {
         let outside = tempfile::tempdir().unwrap();
         let path = outside.path().join("private");
-        let directory = Directory::make(&path, is_ours).unwrap();
+        let directory = Directory::make(&path).unwrap();
         let link = outside.path().join("link");
         symlink(&path, &link).unwrap();
         fs::write(outside.path().join("file"), "").unwrap();
         for other in [link.clone(), link.join(""), outside.path().join("file")] {
-            assert!(said(Directory::make(&other, is_ours)).contains("not a directory"), "{other:?}");
+            assert!(said(Directory::make(&other)).contains("not a directory"), "{other:?}");
             assert!(said(Directory::open(&other)).contains("not a directory"), "{other:?}");
         }
         rustix::fs::mknodat(rustix::fs::CWD, path.join("fifo"), FileType::Fifo, FILE, 0).unwrap();
@@ -252,7 +236,7 @@ mod tests {
     fn what_belongs_to_somebody_else_is_refused() {
         let outside = tempfile::tempdir().unwrap();
         let path = outside.path().join("private");
-        let directory = Directory::make(&path, is_ours).unwrap();
+        let directory = Directory::make(&path).unwrap();
         directory.write("state", b"").unwrap();
         let give = |path: &Path| std::os::unix::fs::chown(path, Some(65534), None);
         // Only root can give something away.
@@ -260,7 +244,7 @@ mod tests {
             assert!(said(directory.read("state", 9)).contains("belongs to user 65534"));
             assert!(said(directory.lock_file("state")).contains("belongs to user 65534"));
             give(&path).unwrap();
-            assert!(said(Directory::make(&path, is_ours)).contains("belongs to user 65534"));
+            assert!(said(Directory::make(&path)).contains("belongs to user 65534"));
             assert!(said(Directory::open(&path)).contains("belongs to user 65534"));
         }
     }

@@ -181,7 +181,7 @@ impl Store {
     pub fn load(&self, interface: &Interface) -> Result<Option<Saved>, Error> {
         let path = self.file(interface)?;
         let Some(directory) = self.open()? else { return Ok(None) };
-        let bytes = directory.read(name(&path), LARGEST).map_err(|error| self.failure(&path, error))?;
+        let bytes = directory.read(name(&path), LARGEST).map_err(|error| self.closed(&path, error))?;
         let Some(bytes) = bytes else { return Ok(None) };
         // What is not text is not understood.
         let text = String::from_utf8(bytes).unwrap_or_default();
@@ -228,15 +228,18 @@ impl Store {
     }
 
     fn open(&self) -> Result<Option<Directory>, Error> {
-        Directory::open(&self.directory).map_err(|error| match error.kind() {
-            io::ErrorKind::PermissionDenied => Error::Closed(self.directory.clone()),
-            _ => self.failure(&self.directory, error),
-        })
+        Directory::open(&self.directory).map_err(|error| self.closed(&self.directory, error))
+    }
+
+    fn closed(&self, path: &Path, error: io::Error) -> Error {
+        match error.kind() {
+            io::ErrorKind::PermissionDenied => Error::Closed(path.to_owned()),
+            _ => self.failure(path, error),
+        }
     }
 
     fn make(&self) -> Result<Directory, Error> {
-        let is_ours = |name: &str| name.trim_start_matches('.').starts_with(PREFIX);
-        Directory::make(&self.directory, is_ours).map_err(|error| self.failure(&self.directory, error))
+        Directory::make(&self.directory).map_err(|error| self.failure(&self.directory, error))
     }
 
     fn failure(&self, path: &Path, source: io::Error) -> Error {

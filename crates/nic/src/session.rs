@@ -177,14 +177,24 @@ pub fn restore(kernel: &mut Kernel, store: &Store, name: &str) -> Result<Report,
 
 /// Another interface may have been given the name since, and this one another.
 fn now(kernel: &mut Kernel, name: &str, saved: &Saved) -> Result<Interface, Error> {
-    let now = kernel.interface_at(saved.index, name)?;
+    let now = kernel.interface_back_at(saved.index, name)?;
     if saved.is_of(&now) { Ok(now) } else { Err(Error::NoSuchInterface(name.to_owned())) }
 }
 
+/// What does not come back at once is tried a second time: one setting may have detached the device, which then refuses
+/// the next.
 fn back(kernel: &mut Kernel, name: &str, saved: &Saved) -> Result<Report, Error> {
-    let now = now(kernel, name, saved)?;
-    let plan = Plan::back_to(&now, saved);
-    change::apply(kernel, &now, &plan)
+    let mut once = || {
+        let now = now(kernel, name, saved)?;
+        change::apply(kernel, &now, &Plan::back_to(&now, saved))
+    };
+    let first = once()?;
+    let again = if first.is_complete() { None } else { Some(once()?) };
+    Ok(match again {
+        // Else what the first one has changed is the better account.
+        Some(again) if again.missing().count() < first.missing().count() => again,
+        _ => first,
+    })
 }
 
 /// The process that was to restore the interface and has died without, if there is one.

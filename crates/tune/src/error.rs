@@ -11,10 +11,13 @@ pub enum Error {
     Peer(gauge::Error),
     /// The peer could be measured with, and cannot any more, although the interface has the settings again that were
     /// found.
-    #[error("{}, not within {seconds} s after the settings found were back: {reason}", lost(.after.as_ref()))]
+    #[error(
+        "the peer cannot be measured with any more since `{after}` was tried, not within about {seconds} s after the \
+         settings found were back: {reason}"
+    )]
     Lost {
-        /// What was tried last; none: nothing but what was found.
-        after: Option<String>,
+        /// What was tried last.
+        after: String,
         /// How long it was tried.
         seconds: u64,
         /// Why the last attempt failed.
@@ -35,9 +38,4 @@ impl From<gauge::Error> for Error {
             error => Self::Peer(error),
         }
     }
-}
-
-fn lost(after: Option<&String>) -> String {
-    let since = after.map(|settings| format!(" since `{settings}` was tried")).unwrap_or_default();
-    format!("the peer cannot be measured with any more{since}")
 }

@@ -135,14 +135,18 @@ impl Race {
     }
 
     /// Whom to choose: of those that run, the one that gains most against candidate 0 for sure, because one that joined
-    /// late can lead by luck. The leader where nobody gains for sure.
+    /// late can lead by luck. If none of them does, one that has left: who joined late may have driven it out, and had no
+    /// time to become sure. The leader where nobody gains for sure.
     pub(crate) fn choice(&self) -> usize {
-        let gains = self.running().into_iter().filter_map(|candidate| {
-            let gain = self.gain(candidate).filter(Interval::is_above)?;
-            Some((candidate, gain.low))
-        });
-        let surest = gains.max_by(|one, other| one.1.total_cmp(&other.1));
-        surest.map_or_else(|| self.leader(), |(candidate, _)| candidate)
+        let surest = |candidates: Vec<usize>| {
+            let gains = candidates.into_iter().filter_map(|candidate| {
+                let gain = self.gain(candidate).filter(Interval::is_above)?;
+                Some((candidate, gain.low))
+            });
+            gains.max_by(|one, other| one.1.total_cmp(&other.1)).map(|(candidate, _)| candidate)
+        };
+        let has_left = || (1..self.runners.len()).filter(|candidate| self.is_worse(*candidate)).collect();
+        surest(self.running()).or_else(|| surest(has_left())).unwrap_or_else(|| self.leader())
     }
 
     /// Whether `candidate` is better than what was found, for sure.
@@ -252,6 +256,22 @@ mod tests {
         assert!(race.leader() == late && !race.is_worse(1));
         assert!(race.gain(late).unwrap().is_above());
         assert_eq!(race.choice(), 1);
+    }
+
+    #[test]
+    fn a_sure_gain_is_not_lost_to_one_that_had_no_time_to_become_sure() {
+        let mut race = Race::new(2, 10);
+        run(&mut race, 20, |candidate, round| [100.0, 130.0][candidate] * noise(candidate, round));
+        assert!(race.is_better(1));
+        let late = race.add().unwrap();
+        let begin = race.rounds();
+        run(&mut race, begin + 4, |candidate, round| {
+            let luck = if round % 2 == 0 { 1.1 } else { 0.91 };
+            [100.0, 130.0, 195.0 * luck][candidate]
+        });
+        assert!(race.leader() == late && race.is_worse(1) && !race.is_better(late));
+        assert_eq!(race.choice(), 1);
+        assert!(race.is_better(1));
     }
 
     #[test]

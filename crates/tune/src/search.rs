@@ -84,7 +84,8 @@ pub struct Outcome {
     pub confidence: f64,
     /// All that was tried; the first is what was found.
     pub candidates: Vec<Tried>,
-    /// Number of the candidate that did best: of those that have not left, that which gains most for sure.
+    /// Number of the candidate that did best: of those that have not left, that which gains most for sure; if none of
+    /// them does, one that has left and does.
     pub best: usize,
     /// Number of the candidate to use: that which did best if it is better than what was found for sure, else 0.
     pub recommended: usize,
@@ -177,7 +178,8 @@ pub fn search(
 
 /// Whether it has nothing to do with what is set.
 fn is_of_all(error: &gauge::Error) -> bool {
-    matches!(error, gauge::Error::Interrupted | gauge::Error::Refused(_) | gauge::Error::Test(_))
+    use gauge::Error::{Busy, Interrupted, Refused, Test};
+    matches!(error, Busy(_) | Interrupted | Refused(_) | Test(_))
 }
 
 /// Time for one test, where a candidate's turn takes so long.
@@ -249,10 +251,15 @@ impl Search {
         interrupted: &dyn Fn() -> bool,
         tell: &mut dyn FnMut(&Progress<'_>),
     ) -> Result<Vec<Reading>, gauge::Error> {
-        let patience = if number == 0 { self.patience } else { self.patience / 2 };
+        let patience = |error: &gauge::Error| match error {
+            // No candidate can help that the peer is busy with somebody else.
+            gauge::Error::Busy(_) => self.patience,
+            _ if number == 0 => self.patience,
+            _ => self.patience / 2,
+        };
         let mut measure = |test| match client.run_unless(test, interrupted) {
             Err(error) if error.is_passing() => {
-                let name = self.candidates[number].name();
+                let (name, patience) = (self.candidates[number].name(), patience(&error));
                 tell(&Progress::Waiting { name, error: &error, seconds: patience.as_secs() });
                 client.persist(test, patience, interrupted)
             }
@@ -266,8 +273,13 @@ impl Search {
         if !reason.is_passing() || matches!(reason, gauge::Error::Busy(_)) {
             return reason.into();
         }
-        let after = self.changed.map(|number| self.candidates[number].name());
-        Error::Lost { after, seconds: self.patience.as_secs(), reason }
+        match self.changed {
+            Some(number) => {
+                let after = self.candidates[number].name();
+                Error::Lost { after, seconds: self.patience.as_secs(), reason }
+            }
+            None => reason.into(),
+        }
     }
 
     /// Brings the interface into the state of a candidate.

@@ -62,7 +62,7 @@ pub(crate) struct NicShow {
 ///
 /// The state before the first `apply` is saved before anything is changed; `seekwire nic restore` goes back to it,
 /// however often `apply` has been used since. With a COMMAND, or with --hold, the settings stay only while it runs: at
-/// its end, and at ^C, SIGTERM and SIGHUP, what was found is put back, under whatever name the interface has then. If
+/// its end, and at ^C, SIGTERM, SIGHUP and SIGQUIT, what was found is put back, under whatever name the interface has then. If
 /// seekwire itself is killed, `seekwire nic show` and `apply` say that there is something to restore. All settings are
 /// lost when the host restarts or the interface is made anew.
 #[derive(Debug, Args)]
@@ -177,8 +177,8 @@ pub(crate) struct NicRestore {
 /// over. What is not better than the settings found is recommended in at most 1 % of all searches; if no difference
 /// can be told, it says so.
 ///
-/// The settings found are put back at the end, at ^C, SIGTERM and SIGHUP, and if it fails; as with `seekwire nic
-/// apply` if it is killed. A link that a change of settings resets is waited for, up to 40 seconds; a candidate that
+/// The settings found are put back at the end, at ^C, SIGTERM, SIGHUP and SIGQUIT, and if it fails; as with `seekwire nic
+/// apply` if it is killed. A link that a change of settings resets is waited for, about 40 seconds; a candidate that
 /// keeps it away for more than 20 is left out. --apply sets what is recommended, until `seekwire nic restore`. What
 /// makes it last beyond a restart of the host is printed, or written to a file, but never installed.
 ///

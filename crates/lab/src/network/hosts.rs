@@ -5,7 +5,7 @@ use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use nic::{Kernel, Plan, Session, Store, Terms, Verdict};
+use nic::{Kernel, Plan, Report, Session, Store, Terms, Verdict};
 use testbed::{End, Side, Testbed};
 
 use super::Options;
@@ -95,11 +95,19 @@ impl Hosts<'_> {
             let set = |step| apply(&mut session.borrow_mut(), &interface, step);
             work(&Hosts { place: Place::Peer(&peer), set: RefCell::new(Box::new(set)) })
         };
-        let back = session.into_inner().end()?;
-        if back.is_some_and(|report| !report.is_complete()) {
-            bail!("not all settings of {interface} came back; try `seekwire nic restore {interface}`");
-        }
-        worked
+        let not_back = match session.into_inner().end() {
+            Ok(back) if back.as_ref().is_none_or(Report::is_complete) => return worked,
+            Ok(_) => {
+                anyhow!("not all settings of {interface} came back; try `seekwire nic restore {interface}`")
+            }
+            Err(error) => anyhow::Error::new(error).context(format!(
+                "{interface} is not as it was found; try `seekwire nic restore {interface}`"
+            )),
+        };
+        Err(match worked {
+            Ok(_) => not_back,
+            Err(error) => not_back.context(format!("{error:#}")),
+        })
     }
 
     /// Sets the interfaces: both in namespaces, else that of this host.

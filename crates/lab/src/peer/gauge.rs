@@ -68,6 +68,15 @@ mod tests {
 
     use super::*;
 
+    /// Also if an assertion fails: the scope waits for the server.
+    struct StopAtEnd<'a>(&'a Server);
+
+    impl Drop for StopAtEnd<'_> {
+        fn drop(&mut self) {
+            self.0.stop().stop();
+        }
+    }
+
     #[test]
     fn a_server_that_is_busy_is_waited_for() {
         let server = Server::bind("127.0.0.1:0").unwrap();
@@ -79,6 +88,7 @@ mod tests {
         let mut reports = Vec::new();
         thread::scope(|scope| {
             let serving = scope.spawn(|| server.serve(tell));
+            let stop = StopAtEnd(&server);
             let wait_for = |name: &str| assert!(events.iter().any(|event| event.starts_with(name)));
             let (leave, left) = channel::<()>();
             let first = scope.spawn(move || {
@@ -92,7 +102,7 @@ mod tests {
             leave.send(()).unwrap();
             second.join().unwrap().unwrap();
             assert!(matches!(first.join().unwrap(), Err(gauge::Error::Interrupted)));
-            server.stop().stop();
+            drop(stop);
             serving.join().unwrap().unwrap();
         });
         let done: Done = serde_json::from_slice(&reports).unwrap();

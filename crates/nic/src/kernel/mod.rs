@@ -41,6 +41,7 @@ mod parameter;
 mod route;
 
 use std::io;
+use std::time::{Duration, Instant};
 
 use netlink_bindings::traits::NetlinkRequest;
 use netlink_bindings::utils::ErrorContext;
@@ -114,6 +115,22 @@ impl Refusal {
     }
 }
 
+/// How long a detached device is waited for. Resets of drivers take one to ten seconds.
+const RESET: Duration = Duration::from_secs(15);
+/// And how long between two looks.
+const GLANCE: Duration = Duration::from_millis(100);
+
+/// What `read` says as soon as it is not that the device is detached, or after `patience`.
+fn attached<T>(patience: Duration, mut read: impl FnMut() -> Result<T, Error>) -> Result<T, Error> {
+    let until = Instant::now() + patience;
+    loop {
+        match read() {
+            Err(Error::Detached(_)) if Instant::now() < until => std::thread::park_timeout(GLANCE),
+            read => return read,
+        }
+    }
+}
+
 impl Kernel {
     /// Opens the way to the kernel in the network namespace of this thread.
     ///
@@ -152,6 +169,12 @@ impl Kernel {
     /// [`Error::NoSuchInterface`], [`Error::Detached`], [`Error::Kernel`].
     pub fn interface(&mut self, name: &str) -> Result<Interface, Error> {
         self.find(Which::Name(name), name)
+    }
+
+    /// The same as [`Kernel::interface_at`], but a device that its driver has detached, as for a reset, is waited for:
+    /// it is back in seconds.
+    pub(crate) fn interface_back_at(&mut self, index: u32, name: &str) -> Result<Interface, Error> {
+        attached(RESET, || self.interface_at(index, name))
     }
 
     /// Reads everything about the interface of that number, whatever it is called now; `name` is for errors.
@@ -257,6 +280,18 @@ mod tests {
         let set: Vec<usize> = (0..bits.len()).filter(|bit| bits[*bit]).collect();
         assert_eq!(set, [1, 31, 32]);
         assert!(set_bits(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_detached_device_is_waited_for_and_nothing_else() {
+        let detached = || Err(Error::Detached("eth7".to_owned()));
+        let mut answers = vec![Ok(7), detached(), detached()];
+        assert_eq!(attached(RESET, || answers.pop().unwrap()).unwrap(), 7);
+        assert!(answers.is_empty());
+        let mut answers = vec![Ok(7), Err(Error::NoSuchInterface("eth7".to_owned()))];
+        assert!(matches!(attached(RESET, || answers.pop().unwrap()), Err(Error::NoSuchInterface(_))));
+        let mut answers = vec![Ok(7), detached()];
+        assert!(matches!(attached(Duration::ZERO, || answers.pop().unwrap()), Err(Error::Detached(_))));
     }
 
     #[test]
