@@ -4,7 +4,7 @@
 //! ```text
 //! session     begin: lock, save; apply; end: put back          restore
 //!   saved     the state before, in a file
-//!     private      a directory that is closed to others
+//!     private      a directory whose files are closed to others
 //!   change    the requests of a plan, and what came of each
 //!     plan    what is so already, what cannot be, what comes first
 //!       dependence   which features need which
