@@ -372,28 +372,35 @@ fn without_the_capability_it_says_which() {
 #[test]
 fn a_stranger_can_look_at_interfaces_and_cannot_hold_up_who_changes_them() {
     with_pair(|_| {
-        // Where others may go, so that it is the directory itself that keeps them out.
+        // Where others may go.
         let outside = tempfile::tempdir().unwrap();
         let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(outside.path(), everybody).unwrap();
+        // In a directory that is closed, and in one that is not, where only the files are.
         let state = outside.path().join("states");
-        assert_eq!(run(&state, &["apply", "near", "tx=off"]).0, Some(0));
-        let entries = std::fs::read_dir(&state).unwrap().map(|entry| entry.unwrap().path());
-        let lock = entries.into_iter().find(|path| path.extension().unwrap() == "lock").unwrap();
-        let held = as_nobody(Command::new("flock").arg("--nonblock").arg(&lock).arg("true"));
-        assert!(held.is_some_and(|(code, ..)| code != Some(0)), "the lock is there for everybody");
-        let Some((code, json, errors)) = as_nobody(&mut command(&state, &["show", "near", "--json"])) else {
-            return;
-        };
-        assert!(code == Some(0) && errors.contains("only its owner can see"), "{errors}");
-        let shown: Value = serde_json::from_str(&json).unwrap();
-        assert!(!is_on(&shown[0], "tx-checksum-ip-generic") && shown[0]["saved"].is_null());
-        let mut doctor = Command::new(env!("CARGO_BIN_EXE_seekwire"));
-        doctor.args(["doctor", "--json", "--state"]).arg(&state);
-        let (_, json, _) = as_nobody(&mut doctor).unwrap();
-        assert!(json.contains("only its owner can see"), "{json}");
-        assert_eq!(run(&state, &["restore", "near"]).0, Some(0));
+        stranger_looks(&state);
+        std::fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        stranger_looks(&state);
     });
+}
+
+fn stranger_looks(state: &Path) {
+    assert_eq!(run(state, &["apply", "near", "tx=off"]).0, Some(0));
+    let entries = std::fs::read_dir(state).unwrap().map(|entry| entry.unwrap().path());
+    let lock = entries.into_iter().find(|path| path.extension().unwrap() == "lock").unwrap();
+    let held = as_nobody(Command::new("flock").arg("--nonblock").arg(&lock).arg("true"));
+    assert!(held.is_some_and(|(code, ..)| code != Some(0)), "the lock is there for everybody");
+    let Some((code, json, errors)) = as_nobody(&mut command(state, &["show", "near", "--json"])) else {
+        return;
+    };
+    assert!(code == Some(0) && errors.contains("only its owner can see"), "{errors}");
+    let shown: Value = serde_json::from_str(&json).unwrap();
+    assert!(!is_on(&shown[0], "tx-checksum-ip-generic") && shown[0]["saved"].is_null());
+    let mut doctor = Command::new(env!("CARGO_BIN_EXE_seekwire"));
+    doctor.args(["doctor", "--json", "--state"]).arg(state);
+    let (_, json, _) = as_nobody(&mut doctor).unwrap();
+    assert!(json.contains("only its owner can see"), "{json}");
+    assert_eq!(run(state, &["restore", "near"]).0, Some(0));
 }
 
 #[test]
