@@ -208,4 +208,4 @@ macro_rules! programs {
     )*};
 }
 
-programs! { receive send close half poll epoll signals fork owe threads leave }
+programs! { receive send flags close half poll epoll signals fork owe threads leave }

@@ -9,6 +9,7 @@ mod descriptor;
 mod epoll;
 mod exec;
 mod file;
+mod flags;
 mod open;
 mod option;
 mod poll;

@@ -4,22 +4,18 @@ use std::ffi::{c_int, c_uint, c_void};
 
 use endpoint::{Plain, Reason, RecvFlags};
 use libc::{
-    MSG_CMSG_CLOEXEC, MSG_DONTWAIT, MSG_ERRQUEUE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL,
-    MSG_WAITFORONE, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t, timespec,
+    MSG_DONTWAIT, MSG_ERRQUEUE, MSG_WAITFORONE, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t,
+    ssize_t, timespec,
 };
 use transport::Errno;
 
+use super::flags::{self, About};
 use super::interpose;
 use crate::border::{count, fail, guarded_raw};
 use crate::buffers::{Buffers, is_possible};
 use crate::table::SocketRef;
 use crate::timeout::Timeout;
 use crate::{cancel, real, signals, table};
-
-/// Flags that mean the same on the ring, or nothing at all for TCP.
-const UNDERSTOOD: c_int = MSG_PEEK | MSG_WAITALL | MSG_DONTWAIT | MSG_TRUNC | MSG_NOSIGNAL | MSG_CMSG_CLOEXEC;
-/// Bytes received with one of these stay in the stream, or were never in it.
-const APART: c_int = MSG_PEEK | MSG_OOB | MSG_ERRQUEUE;
 
 /// Receives from a tracked socket. `kernel` makes the application's own call.
 #[inline]
@@ -29,21 +25,17 @@ pub(crate) fn receive(
     flags: c_int,
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
-    if flags & !UNDERSTOOD != 0 {
-        // The error queue is beside the stream, whatever carries it.
-        if flags & MSG_ERRQUEUE == 0 {
-            let reason = if flags & MSG_OOB != 0 { Reason::OutOfBand } else { Reason::UnknownOption };
-            let _ = socket.fall_back(reason);
-            if socket.connection.is_sought() && flags & MSG_OOB == 0 {
-                // The kernel would receive what the library has taken.
-                return fail(Errno::OPNOTSUPP);
-            }
+    let ours = match flags::of_receive(flags) {
+        About::Stream(ours) => ours,
+        About::Urgent => {
+            let _ = socket.fall_back(Reason::OutOfBand);
+            return kernel();
         }
-        return kernel();
-    }
+        About::Other => return kernel(),
+    };
     loop {
         match socket.enter_plain_to_receive() {
-            Some(None) => match cancel::point(|| guarded_raw(|| from_connection(socket, into, flags))) {
+            Some(None) => match cancel::point(|| guarded_raw(|| from_connection(socket, into, ours))) {
                 Some(Err(Errno::CANCELED)) => {}
                 Some(Err(Errno::INTR)) if !socket.has_recv_timeout() && signals::restart() => {}
                 Some(result) => {
@@ -67,7 +59,7 @@ pub(super) fn by_kernel(
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
     let result = kernel();
-    if result > 0 && flags & APART == 0 {
+    if result > 0 && !flags::leaves_stream(flags) {
         plain.received(result as usize);
     }
     socket.leave_plain(plain);
@@ -75,13 +67,7 @@ pub(super) fn by_kernel(
     result
 }
 
-fn from_connection(socket: &SocketRef, into: Buffers, flags: c_int) -> Result<usize, Errno> {
-    let ours = RecvFlags {
-        peek: flags & MSG_PEEK != 0,
-        wait_all: flags & MSG_WAITALL != 0,
-        dont_wait: flags & MSG_DONTWAIT != 0,
-        truncate: flags & MSG_TRUNC != 0,
-    };
+fn from_connection(socket: &SocketRef, into: Buffers, ours: RecvFlags) -> Result<usize, Errno> {
     // SAFETY: the application's own array.
     if unsafe { into.len()? } == 0 {
         // TCP waits for a byte even where there is no room for one.
@@ -91,7 +77,7 @@ fn from_connection(socket: &SocketRef, into: Buffers, flags: c_int) -> Result<us
         return unsafe { one.lend_mut(|one| socket.connection.recv(one, RecvFlags { peek: true, ..ours })) }
             .map(|_| 0);
     }
-    if flags & MSG_TRUNC != 0 && into.is_nowhere() {
+    if ours.truncate && into.is_nowhere() {
         return discard(socket, into, ours);
     }
     // SAFETY: the application passes buffers that may be written.
@@ -140,7 +126,7 @@ unsafe fn receive_message(
     flags: c_int,
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
-    if message.is_null() {
+    if message.is_null() || flags::refused_with_message(flags) {
         return kernel();
     }
     // SAFETY: not null, and valid as recvmsg demands.
@@ -157,7 +143,7 @@ unsafe fn receive_message(
     if result >= 0 && !by_kernel.get() {
         header.msg_namelen = 0;
         header.msg_controllen = 0;
-        header.msg_flags = flags & MSG_CMSG_CLOEXEC;
+        header.msg_flags = flags::returned(flags);
     }
     result
 }
@@ -210,15 +196,6 @@ unsafe fn receive_messages(
     if done > 0 || number == 0 { done } else { -1 }
 }
 
-/// The flags of preadv2 that a socket knows, as those of recv.
-fn read_flags(offset: off_t, flags: c_int) -> Option<c_int> {
-    match (offset, flags) {
-        (-1, 0) => Some(0),
-        (-1, libc::RWF_NOWAIT) => Some(MSG_DONTWAIT),
-        _ => None,
-    }
-}
-
 /// readv and preadv2.
 fn receive_vector(
     socket: &SocketRef,
@@ -259,7 +236,7 @@ interpose! {
         offset: off_t,
         flags: c_int,
     ) -> ssize_t = table::socket(fd) => |socket, kernel| {
-        match read_flags(offset, flags) {
+        match flags::of_file(offset, flags) {
             Some(flags) => receive_vector(&socket, iov, number, flags, kernel),
             None => kernel(),
         }
@@ -272,7 +249,7 @@ interpose! {
         offset: off_t,
         flags: c_int,
     ) -> ssize_t = table::socket(fd) => |socket, kernel| {
-        match read_flags(offset, flags) {
+        match flags::of_file(offset, flags) {
             Some(flags) => receive_vector(&socket, iov, number, flags, kernel),
             None => kernel(),
         }

@@ -3,20 +3,15 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use endpoint::{Plain, Reason, SendFlags};
-use libc::{
-    MSG_CONFIRM, MSG_DONTROUTE, MSG_DONTWAIT, MSG_EOR, MSG_MORE, MSG_NOSIGNAL, MSG_OOB, iovec, mmsghdr,
-    msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t,
-};
+use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use transport::Errno;
 
+use super::flags::{self, About};
 use super::interpose;
 use crate::border::{count, fail, guarded_raw};
 use crate::buffers::{Buffers, is_possible};
 use crate::table::SocketRef;
 use crate::{cancel, passed, real, signals, table};
-
-/// Flags that mean the same on the ring, or nothing at all for TCP.
-const UNDERSTOOD: c_int = MSG_DONTWAIT | MSG_NOSIGNAL | MSG_MORE | MSG_CONFIRM | MSG_DONTROUTE | MSG_EOR;
 
 /// Sends on a tracked socket. `kernel` makes the application's own call.
 #[inline]
@@ -26,14 +21,23 @@ pub(crate) fn transmit(
     flags: c_int,
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
-    if flags & !UNDERSTOOD != 0 {
-        let reason = if flags & MSG_OOB != 0 { Reason::OutOfBand } else { Reason::UnknownOption };
-        socket.send_by_tcp(reason);
-        return kernel();
-    }
+    let ours = match flags::of_send(flags) {
+        About::Stream(ours) => ours,
+        About::Urgent => {
+            socket.send_by_tcp(Reason::OutOfBand);
+            return kernel();
+        }
+        About::Other => {
+            if !socket.connection.is_attached() {
+                // It may connect the socket, and sends then.
+                socket.send_by_tcp(Reason::UnknownOption);
+            }
+            return kernel();
+        }
+    };
     loop {
         match socket.enter_plain() {
-            Some(None) => match cancel::point(|| guarded_raw(|| to_ring(socket, from, flags))) {
+            Some(None) => match cancel::point(|| guarded_raw(|| to_ring(socket, from, ours))) {
                 Some(Err(Errno::CANCELED)) => {}
                 // Nothing moves no byte on either carrier.
                 Some(Ok(None)) => return kernel(),
@@ -67,12 +71,7 @@ pub(super) fn by_kernel(socket: &SocketRef, plain: Plain<'_>, kernel: impl Fn() 
 }
 
 /// `None` if there is nothing to send.
-fn to_ring(socket: &SocketRef, from: Buffers, flags: c_int) -> Result<Option<usize>, Errno> {
-    let ours = SendFlags {
-        dont_wait: flags & MSG_DONTWAIT != 0,
-        no_signal: flags & MSG_NOSIGNAL != 0,
-        more: flags & MSG_MORE != 0,
-    };
+fn to_ring(socket: &SocketRef, from: Buffers, ours: SendFlags) -> Result<Option<usize>, Errno> {
     // SAFETY: the application's own array.
     let wanted = unsafe { from.len()? };
     if wanted == 0 {
@@ -97,6 +96,9 @@ unsafe fn send_message(
 ) -> ssize_t {
     // SAFETY: valid or null, as sendmsg demands.
     let Some(header) = (unsafe { message.as_ref() }) else { return kernel() };
+    if flags::refused_with_message(flags) {
+        return kernel();
+    }
     if header.msg_controllen != 0 && !header.msg_control.is_null() {
         // Time stamps and the like, which only the kernel can give.
         let _ = socket.fall_back(Reason::UnknownOption);
@@ -131,15 +133,6 @@ unsafe fn send_messages(
         done += 1;
     }
     if done > 0 || number == 0 { done } else { -1 }
-}
-
-/// The flags of pwritev2 that a socket knows, as those of send.
-fn write_flags(offset: off_t, flags: c_int) -> Option<c_int> {
-    match (offset, flags) {
-        (-1, 0) => Some(0),
-        (-1, libc::RWF_NOWAIT) => Some(MSG_DONTWAIT),
-        _ => None,
-    }
 }
 
 /// writev and pwritev2.
@@ -181,7 +174,7 @@ interpose! {
         offset: off_t,
         flags: c_int,
     ) -> ssize_t = table::socket(fd) => |socket, kernel| {
-        match write_flags(offset, flags) {
+        match flags::of_file(offset, flags) {
             Some(flags) => send_vector(&socket, iov, number, flags, kernel),
             None => kernel(),
         }
@@ -194,7 +187,7 @@ interpose! {
         offset: off_t,
         flags: c_int,
     ) -> ssize_t = table::socket(fd) => |socket, kernel| {
-        match write_flags(offset, flags) {
+        match flags::of_file(offset, flags) {
             Some(flags) => send_vector(&socket, iov, number, flags, kernel),
             None => kernel(),
         }

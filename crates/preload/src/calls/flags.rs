@@ -1,0 +1,132 @@
+//! Flags of calls that move bytes: which of them TCP looks at.
+//!
+//! tcp_recvmsg and tcp_sendmsg ignore every bit that is not named here (Linux 6.18; tests/c/flags.c tries all 32 of
+//! them in both directions), so a call with such bits is one without them. Only urgent data and the error queue
+//! are the kernel's alone.
+
+use std::ffi::c_int;
+use std::sync::OnceLock;
+
+use endpoint::{RecvFlags, SendFlags};
+use libc::{
+    MSG_CMSG_CLOEXEC, MSG_DONTWAIT, MSG_ERRQUEUE, MSG_FASTOPEN, MSG_MORE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK,
+    MSG_TRUNC, MSG_WAITALL, RWF_APPEND, RWF_DSYNC, RWF_HIPRI, RWF_NOAPPEND, RWF_NOWAIT, RWF_SYNC, off_t,
+};
+
+use crate::border::{errno, keeping_errno};
+
+/// linux/socket.h: of the kernel's own calls for 32-bit programs.
+const MSG_CMSG_COMPAT: c_int = c_int::MIN;
+/// linux/fs.h, since Linux 6.18: no SIGPIPE.
+const RWF_NOSIGNAL: c_int = 0x100;
+/// Those about files, which a socket takes and ignores.
+const RWF_IGNORED: c_int = RWF_HIPRI | RWF_DSYNC | RWF_SYNC | RWF_APPEND | RWF_NOAPPEND;
+
+/// What a call is about.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum About<F> {
+    /// The stream of bytes, whatever carries it.
+    Stream(F),
+    /// The urgent byte, which only TCP has.
+    Urgent,
+    /// Nothing that the stream has a part in: the error queue, or what the kernel refuses before it moves a byte.
+    Other,
+}
+
+/// The flags of recv.
+pub(super) fn of_receive(flags: c_int) -> About<RecvFlags> {
+    // In the kernel's order.
+    if flags & MSG_ERRQUEUE != 0 {
+        About::Other
+    } else if flags & MSG_OOB != 0 {
+        About::Urgent
+    } else {
+        About::Stream(RecvFlags {
+            peek: flags & MSG_PEEK != 0,
+            wait_all: flags & MSG_WAITALL != 0,
+            dont_wait: flags & MSG_DONTWAIT != 0,
+            truncate: flags & MSG_TRUNC != 0,
+        })
+    }
+}
+
+/// The flags of send, of a connected socket.
+pub(super) fn of_send(flags: c_int) -> About<SendFlags> {
+    if flags & MSG_FASTOPEN != 0 {
+        // EISCONN.
+        About::Other
+    } else if flags & MSG_OOB != 0 {
+        About::Urgent
+    } else {
+        About::Stream(SendFlags {
+            dont_wait: flags & MSG_DONTWAIT != 0,
+            no_signal: flags & MSG_NOSIGNAL != 0,
+            more: flags & MSG_MORE != 0,
+        })
+    }
+}
+
+/// Whether bytes received with such flags stay in the stream, or were never in it.
+pub(super) fn leaves_stream(flags: c_int) -> bool {
+    flags & (MSG_PEEK | MSG_OOB | MSG_ERRQUEUE) != 0
+}
+
+/// Whether the calls that take a msghdr refuse the flags: this one is the kernel's own.
+pub(super) fn refused_with_message(flags: c_int) -> bool {
+    flags & MSG_CMSG_COMPAT != 0
+}
+
+/// The flags that recvmsg returns where TCP has nothing to tell.
+pub(super) fn returned(flags: c_int) -> c_int {
+    flags & MSG_CMSG_CLOEXEC
+}
+
+/// Those of preadv2 and pwritev2, as those of recv and send. `None` if the kernel refuses them.
+pub(super) fn of_file(offset: off_t, flags: c_int) -> Option<c_int> {
+    if (offset, flags) == (-1, 0) {
+        return Some(0);
+    }
+    let both = RWF_APPEND | RWF_NOAPPEND;
+    if offset != -1 || flags & !(RWF_IGNORED | RWF_NOWAIT | RWF_NOSIGNAL) != 0 || flags & both == both {
+        return None;
+    }
+    let recent = flags & (RWF_NOAPPEND | RWF_NOSIGNAL);
+    if recent != 0 && recent & !known() != 0 {
+        return None;
+    }
+    let dont_wait = if flags & RWF_NOWAIT != 0 { MSG_DONTWAIT } else { 0 };
+    let no_signal = if flags & RWF_NOSIGNAL != 0 { MSG_NOSIGNAL } else { 0 };
+    Some(dont_wait | no_signal)
+}
+
+/// Which of the more recent flags of files this kernel takes: it is asked with an empty pipe, once.
+fn known() -> c_int {
+    static KNOWN: OnceLock<c_int> = OnceLock::new();
+    *KNOWN.get_or_init(|| {
+        keeping_errno(|| {
+            let mut ends: [c_int; 2] = [-1; 2];
+            let mut byte = 0u8;
+            let into = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+            // SAFETY: live variables of the sizes that the calls expect; the numbers that are closed are this
+            // function's own, by raw calls because nobody has to hear of them.
+            unsafe {
+                if libc::syscall(libc::SYS_pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) != 0
+                {
+                    return 0;
+                }
+                let takes = |flag: &c_int| {
+                    // The offset -1, in two halves.
+                    libc::syscall(libc::SYS_preadv2, ends[0], &raw const into, 1usize, -1i64, -1i64, *flag)
+                        < 0
+                        && errno() == libc::EAGAIN
+                };
+                let known =
+                    [RWF_NOAPPEND, RWF_NOSIGNAL].into_iter().filter(takes).fold(0, |all, flag| all | flag);
+                for end in ends {
+                    libc::syscall(libc::SYS_close, end);
+                }
+                known
+            }
+        })
+    })
+}
