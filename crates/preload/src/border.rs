@@ -25,7 +25,7 @@ pub(crate) fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
 }
 
 /// As [`guarded`], without the cost of asking libc not to cancel: for work on an object that makes raw system
-/// calls only. What such work closes by dropping it comes to the library's own close, which knows.
+/// calls only, also to close what it has opened.
 #[inline]
 pub(crate) fn guarded_raw<T>(work: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(work)) {

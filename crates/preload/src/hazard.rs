@@ -268,13 +268,6 @@ pub(crate) fn reclaim() {
     }
 }
 
-/// Whether this thread is inside a call on an object: its own work, or a signal handler that interrupted it.
-pub(crate) fn is_inside() -> bool {
-    // SAFETY: records are never freed.
-    let record = unsafe { RECORD.get().as_ref() };
-    record.is_some_and(|record| record.slots.iter().any(|slot| !slot.load(Ordering::Relaxed).is_null()))
-}
-
 /// Whether `thread` uses `object` in a call now.
 pub(crate) fn is_used_by(thread: libc::pthread_t, object: *const Object) -> bool {
     let mut at = RECORDS.load(Ordering::Acquire);

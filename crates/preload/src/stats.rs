@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use transport::sys::file;
+
 use crate::lock::Lock;
 use crate::socket::Socket;
 use crate::{log, table};
@@ -124,11 +126,11 @@ pub(crate) fn write() {
 fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
     if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
         // A pipe, a terminal, or a link to one: it is to stay what it is.
-        return std::fs::write(path, text);
+        return file::write(path, text.as_bytes());
     }
     let mut draft = path.to_owned().into_os_string();
     draft.push(format!(".{}", std::process::id()));
-    let written = std::fs::write(&draft, text).and_then(|()| std::fs::rename(&draft, path));
+    let written = file::write(draft.as_ref(), text.as_bytes()).and_then(|()| std::fs::rename(&draft, path));
     if written.is_err() {
         let _ = std::fs::remove_file(&draft);
     }
@@ -146,7 +148,7 @@ fn place(target: &Path) -> PathBuf {
 
 /// The name of the process, as ps(1) shows it; no part of a path.
 fn program() -> String {
-    let name = std::fs::read("/proc/self/comm").unwrap_or_default();
+    let name = file::read("/proc/self/comm".as_ref()).unwrap_or_default();
     String::from_utf8_lossy(name.trim_ascii_end()).replace('/', "_")
 }
 

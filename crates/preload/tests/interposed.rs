@@ -209,3 +209,4 @@ macro_rules! programs {
 }
 
 programs! { receive send flags close half poll epoll signals fork owe threads leave }
+programs! { unseen }

@@ -14,11 +14,11 @@
 //! Slot (32 words of 8 bytes): state and pid | token | local address x2 | peer address x2 | ports |
 //! namespace | rendezvous nonce | signal | role, carriers, reason | 4 byte counts | program x4
 
-use std::fs::{self, File, OpenOptions};
+use std::fs;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -27,7 +27,7 @@ use crate::rendezvous::patient_lock;
 use protocol::offer::{LAYOUT, SlotRef};
 use protocol::{Carrier, Endpoint, FourTuple, Reason, Role};
 use transport::mem::Common;
-use transport::sys::{host, thread, unix};
+use transport::sys::{file, host, thread, unix};
 
 /// Slots in the table.
 const SLOTS: u32 = 16384;
@@ -398,25 +398,14 @@ impl Drop for Slot {
 }
 
 fn map(path: &Path) -> io::Result<Common> {
-    let file: File = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .custom_flags(transport::sys::host::NO_FOLLOW)
-        .open(path)?;
-    if file.metadata()?.len() < LEN as u64 {
-        file.set_len(LEN as u64)?;
-    }
-    Common::of_file(file.as_fd(), LEN)
+    Common::of_file(file::open_long(path, LEN as u64)?.as_fd(), LEN)
 }
 
 /// The name of this process, as ps(1) shows it, in words.
 fn program() -> &'static [u64; 4] {
     static NAME: OnceLock<[u64; 4]> = OnceLock::new();
     NAME.get_or_init(|| {
-        let name = fs::read("/proc/self/comm").unwrap_or_default();
+        let name = file::read("/proc/self/comm".as_ref()).unwrap_or_default();
         let mut bytes = [0u8; 32];
         for (to, from) in bytes[..31].iter_mut().zip(name.trim_ascii_end()) {
             *to = *from;

@@ -15,7 +15,7 @@ use crate::border::{errno, fail, guarded, keeping_errno, status};
 use crate::seek::{self, SOCK_SEEK_STREAM};
 use crate::socket::{self, Last};
 use crate::table::SocketRef;
-use crate::{hazard, process, real, table};
+use crate::{process, real, table};
 
 /// The lower bits of socket()'s type; the others are flags.
 const KIND: c_int = 0xf;
@@ -163,8 +163,6 @@ interpose! {
                 keeping_errno(|| socket::untrack_closing(fd));
                 kernel()
             }
-            // SAFETY: takes an integer. Not a cancellation point, unlike libc's.
-            Known::Inside => unsafe { libc::syscall(libc::SYS_close, fd) as c_int },
             // A program that closes every number it can think of.
             Known::Own => match process::kind() {
                 process::Kind::Vfork => kernel(),
@@ -178,18 +176,10 @@ enum Known {
     Tracked,
     /// Of this library.
     Own,
-    /// Of this library, which closes it itself inside a call, where a thread cannot be cancelled.
-    Inside,
 }
 
 fn known(fd: c_int) -> Option<Known> {
-    if table::get(fd).is_some() {
-        Some(Known::Tracked)
-    } else if is_placed(Fd::new(fd)) {
-        Some(Known::Own)
-    } else {
-        hazard::is_inside().then_some(Known::Inside)
-    }
+    if table::get(fd).is_some() { Some(Known::Tracked) } else { is_placed(Fd::new(fd)).then_some(Known::Own) }
 }
 
 /// close_range(2): all but the fds of this library.

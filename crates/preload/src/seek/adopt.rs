@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use endpoint::{Reason, Role};
 use libc::epoll_event;
 use transport::Errno;
-use transport::sys::{Fd, socket as kernel};
+use transport::sys::{Fd, file, socket as kernel};
 
 use crate::border::guarded;
 use crate::calls::read_inherited;
@@ -66,7 +66,8 @@ fn find_sets(socket: &SocketRef, numbers: &[c_int]) {
     for (epfd, object) in table::entries() {
         drop(object);
         let Some(set) = table::set(epfd) else { continue };
-        let Ok(text) = fs::read_to_string(format!("/proc/self/fdinfo/{epfd}")) else { continue };
+        let Ok(text) = file::read(format!("/proc/self/fdinfo/{epfd}").as_ref()) else { continue };
+        let text = String::from_utf8_lossy(&text);
         for (number, event) in text.lines().filter_map(registration) {
             if numbers.contains(&number) {
                 epoll::found(&set, socket, number, event);

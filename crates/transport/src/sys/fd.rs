@@ -1,6 +1,7 @@
 //! File descriptors by number: the application owns them, this library only names them.
 
 use std::io;
+use std::mem::ManuallyDrop;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
@@ -73,12 +74,38 @@ pub fn placed_in(first: i32, last: i32) -> impl Iterator<Item = Fd> {
         .filter(|fd| is_placed(*fd))
 }
 
+/// A descriptor that the library has opened, wherever the kernel put it.
+///
+/// It is closed by the system call itself. libc's close() is the preload library's, to which the number may still
+/// be a socket that the application has closed unseen; and it would be entered again, perhaps under a lock.
+#[derive(Debug)]
+pub struct Opened(ManuallyDrop<OwnedFd>);
+
+impl From<OwnedFd> for Opened {
+    fn from(fd: OwnedFd) -> Self {
+        Self(ManuallyDrop::new(fd))
+    }
+}
+
+impl AsFd for Opened {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        // SAFETY: it was owned, is not dropped by anybody else, and is not used again.
+        unsafe { rustix::io::close(self.0.as_raw_fd()) }
+    }
+}
+
 /// A descriptor of the library's own, out of the application's way.
 ///
 /// The kernel hands out the lowest free number, which may be one that another thread of the application has just
 /// closed and believes to be closed: whatever is opened is to be moved at once.
 #[derive(Debug)]
-pub struct Placed(OwnedFd);
+pub struct Placed(Opened);
 
 impl Placed {
     /// Moves a descriptor above the floor.
@@ -86,14 +113,16 @@ impl Placed {
     /// # Errors
     /// EMFILE or EINVAL when the limits on descriptors leave no room there.
     pub fn new(fd: OwnedFd) -> io::Result<Self> {
+        let fd = Opened::from(fd);
         let floor = FLOOR.load(Ordering::Relaxed);
-        let placed = Self(if fd.as_raw_fd() >= floor { fd } else { duplicate_above(fd.as_fd(), floor)? });
+        let is_above = fd.as_fd().as_raw_fd() >= floor;
+        let placed = Self(if is_above { fd } else { duplicate_above(fd.as_fd(), floor)? });
         placed.mark(true);
         Ok(placed)
     }
 
     fn mark(&self, own: bool) {
-        let number = self.0.as_raw_fd() as usize;
+        let number = self.0.as_fd().as_raw_fd() as usize;
         if let Some(word) = PLACED.get(number / 64) {
             let bit = 1 << (number % 64);
             if own {
@@ -119,10 +148,10 @@ impl AsFd for Placed {
 
 /// The kernel compares a number with the soft limit only when it hands it out, so the limit is lifted
 /// for that moment and the application never sees another one.
-fn duplicate_above(fd: BorrowedFd<'_>, floor: i32) -> io::Result<OwnedFd> {
+fn duplicate_above(fd: BorrowedFd<'_>, floor: i32) -> io::Result<Opened> {
     static LIMIT: Mutex<()> = Mutex::new(());
     let error = match rustix::io::fcntl_dupfd_cloexec(fd, floor) {
-        Ok(placed) => return Ok(placed),
+        Ok(placed) => return Ok(placed.into()),
         Err(error) => error,
     };
     let _one_at_a_time = LIMIT.lock();
@@ -137,7 +166,7 @@ fn duplicate_above(fd: BorrowedFd<'_>, floor: i32) -> io::Result<OwnedFd> {
     if hard > soft {
         super::host::set_descriptor_limit(soft)?;
     }
-    Ok(placed?)
+    Ok(placed?.into())
 }
 
 #[cfg(test)]
@@ -152,7 +181,7 @@ mod tests {
         let (read, _write) = rustix::pipe::pipe().unwrap();
         let placed = Placed(duplicate_above(read.as_fd(), floor).unwrap());
         placed.mark(true);
-        let number = Fd::from(&placed.0);
+        let number = Fd::from(&placed.as_fd());
         assert!(number.raw() >= floor);
         assert!(is_placed(number) && !is_placed(Fd::from(&read)) && !is_placed(Fd::new(-1)));
         assert_eq!(placed_in(floor, i32::MAX).filter(|fd| *fd == number).count(), 1);

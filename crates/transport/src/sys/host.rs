@@ -32,10 +32,9 @@ pub fn fingerprint() -> String {
 /// [`std::fs`] would be.
 #[must_use]
 pub fn read_own_file(path: &std::path::Path) -> Option<String> {
-    use rustix::fs::{Mode, OFlags};
+    use rustix::fs::OFlags;
     const MOST: usize = 4096;
-    let flags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK);
-    let file = rustix::fs::open(path, flags, Mode::empty()).ok()?;
+    let file = super::file::open(path, OFlags::RDONLY.union(OFlags::NONBLOCK), 0).ok()?;
     let about = rustix::fs::fstat(&file).ok()?;
     if about.st_uid != user() || about.st_mode & 0o022 != 0 {
         return None;
@@ -127,6 +126,3 @@ pub fn nanoseconds() -> u64 {
     static START: OnceLock<Instant> = OnceLock::new();
     START.get_or_init(Instant::now).elapsed().as_nanos() as u64
 }
-
-/// For opening files: a symbolic link is an error.
-pub const NO_FOLLOW: i32 = libc::O_NOFOLLOW | libc::O_CLOEXEC;

@@ -3,6 +3,7 @@
 
 pub mod bell;
 pub mod fd;
+pub mod file;
 pub mod host;
 pub mod poll;
 pub mod seek;

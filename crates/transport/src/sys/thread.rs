@@ -6,7 +6,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::OFlags;
 #[cfg(not(loom))]
 use rustix::thread::futex;
 
@@ -81,8 +81,7 @@ fn exists(id: u32) -> bool {
 /// has, itself included. That wait may take for ever, since the parent may be waiting for the lock that
 /// it held. Without /proc nobody is dead in this way.
 fn zombie(id: u32) -> Option<u32> {
-    let flags = OFlags::RDONLY.union(OFlags::CLOEXEC);
-    let stat = rustix::fs::open(format!("/proc/{id}/stat"), flags, Mode::empty()).ok()?;
+    let stat = super::file::open(format!("/proc/{id}/stat").as_ref(), OFlags::RDONLY, 0).ok()?;
     let mut text = [0; 512];
     let n = rustix::io::read(&stat, &mut text).ok()?;
     // proc_pid_stat(5): the name is in brackets and may hold any character; the state follows it, and 17
