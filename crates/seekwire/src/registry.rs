@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use crate::rendezvous::patient_lock;
+use crate::rendezvous::{self, patient_lock};
 use protocol::offer::{LAYOUT, SlotRef};
 use protocol::{Carrier, Endpoint, FourTuple, Reason, Role};
 use transport::mem::Common;
@@ -288,10 +288,13 @@ impl Registry {
         for (word, value) in program().iter().enumerate() {
             self.store(index, PROGRAM + word, *value);
         }
+        // Before anybody can find it.
+        rendezvous::expect(SlotRef { index, token });
         self.word(index, STATE).store(u64::from(pid) << 32 | LIVE, Ordering::Release);
         self.used(index).fetch_or(1 << (index % 64), Ordering::Release);
+        let slot = Slot { registry: self, slot: SlotRef { index, token }, pid };
         patient_lock(&OWN_SLOTS)?.push(index);
-        Some(Slot { registry: self, slot: SlotRef { index, token }, pid })
+        Some(slot)
     }
 
     /// The state of a slot whose process does not listen any more. Asking the rendezvous works across
@@ -390,6 +393,7 @@ impl Drop for Slot {
     fn drop(&mut self) {
         if self.is_ours() && self.registry.load(self.slot.index, TOKEN) == self.slot.token {
             self.registry.free(self.slot.index);
+            rendezvous::forget(self.slot);
             if let Some(mut slots) = patient_lock(&OWN_SLOTS) {
                 slots.retain(|index| *index != self.slot.index);
             }

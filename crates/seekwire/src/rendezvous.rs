@@ -2,8 +2,10 @@
 //!
 //! Nobody waits at it. A datagram is announced by the signal word of the slot it is meant for, which
 //! its connection looks at during its own calls; whoever comes first takes all datagrams out and leaves
-//! those for other connections here.
+//! those for other connections here. Each of these has a box from the moment in which it enters the registry to that in
+//! which it attaches or ends; a letter for which there is none has come too late, and goes at once.
 
+use std::collections::HashMap;
 use std::fs;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
@@ -32,14 +34,18 @@ struct Rendezvous {
     nonce: u64,
     path: PathBuf,
     mailbox: unix::Mailbox,
-    /// Taken out, for connections that have not asked yet.
-    letters: Vec<Letter>,
+    /// Taken out, for connections that have not asked yet: by slot and token.
+    boxes: HashMap<(u32, u64), Vec<Letter>, foldhash::fast::RandomState>,
 }
 
 static RENDEZVOUS: Mutex<Option<Rendezvous>> = Mutex::new(None);
 
-/// Letters kept for others; more than that many connections do not negotiate at one time.
-const KEPT: usize = 4096;
+/// Letters kept for one connection. An honest peer sends one.
+const KEPT: usize = 4;
+
+fn key(slot: SlotRef) -> (u32, u64) {
+    (slot.index, slot.token)
+}
 
 fn lock() -> Option<Locked<'static, Option<Rendezvous>>> {
     patient_lock(&RENDEZVOUS)
@@ -101,7 +107,7 @@ pub(crate) fn nonce(registry: &Registry) -> Option<u64> {
     let path = rendezvous_path(registry.dir(), pid, nonce);
     match unix::Mailbox::bind(&path) {
         Ok(mailbox) => {
-            *guard = Some(Rendezvous { pid, nonce, path, mailbox, letters: Vec::new() });
+            *guard = Some(Rendezvous { pid, nonce, path, mailbox, boxes: HashMap::default() });
             Some(nonce)
         }
         Err(error) => {
@@ -121,26 +127,37 @@ fn sweep(registry: &Registry) {
     }
 }
 
+/// From now on letters for a slot of this process are kept, until [`forget`].
+pub(crate) fn expect(slot: SlotRef) {
+    if let Some(rendezvous) = lock().as_mut().and_then(|guard| guard.as_mut()) {
+        rendezvous.boxes.entry(key(slot)).or_default();
+    }
+}
+
 /// Takes the letters for one slot.
 pub(crate) fn letters(slot: SlotRef) -> Vec<Letter> {
     let mut guard = lock();
     let Some(rendezvous) = guard.as_mut().and_then(|guard| guard.as_mut()) else { return Vec::new() };
-    rendezvous.take_out();
-    let (mine, others) = rendezvous.letters.drain(..).partition(|letter| letter.datagram.target == slot);
-    rendezvous.letters = others;
+    let late = rendezvous.take_out();
+    let mine = rendezvous.boxes.get_mut(&key(slot)).map(std::mem::take).unwrap_or_default();
+    drop(guard);
+    drop(late);
     mine
 }
 
 /// Makes room in this process's rendezvous.
 pub(crate) fn empty() {
-    if let Some(rendezvous) = lock().as_mut().and_then(|guard| guard.as_mut()) {
-        rendezvous.take_out();
-    }
+    let mut guard = lock();
+    let late = guard.as_mut().and_then(|guard| guard.as_mut()).map(Rendezvous::take_out);
+    drop(guard);
+    drop(late);
 }
 
 impl Rendezvous {
-    /// Takes out whatever has arrived.
-    fn take_out(&mut self) {
+    /// Takes out whatever has arrived. Returns what nobody waits for, to be dropped when the lock is no longer held.
+    #[must_use]
+    fn take_out(&mut self) -> Vec<Letter> {
+        let mut late = Vec::new();
         let mut bytes = [0; DATAGRAM + 1];
         loop {
             match self.mailbox.receive(&mut bytes) {
@@ -151,10 +168,13 @@ impl Rendezvous {
                         continue;
                     }
                     match Datagram::decode(&bytes[..delivery.len]) {
-                        Ok(datagram) if self.letters.len() < KEPT => {
-                            self.letters.push(Letter { datagram, descriptors: delivery.descriptors, pid });
+                        Ok(datagram) => {
+                            let letter = Letter { datagram, descriptors: delivery.descriptors, pid };
+                            match self.boxes.get_mut(&key(datagram.target)) {
+                                Some(kept) if kept.len() < KEPT => kept.push(letter),
+                                _ => late.push(letter),
+                            }
                         }
-                        Ok(_) => tracing::warn!("too many offers at once, one was dropped"),
                         Err(error) => tracing::warn!("process {pid} sent no offer of ours: {error:?}"),
                     }
                 }
@@ -165,6 +185,7 @@ impl Rendezvous {
                 }
             }
         }
+        late
     }
 }
 
@@ -207,11 +228,12 @@ pub(crate) fn send_patiently(to: &Path, datagram: &Datagram, descriptors: &[Borr
     Sent::Full
 }
 
-/// Drops letters for a slot that is gone.
+/// The slot's connection needs no letters any more: those that have come are dropped, and so are those to come.
 pub(crate) fn forget(slot: SlotRef) {
-    if let Some(rendezvous) = lock().as_mut().and_then(|guard| guard.as_mut()) {
-        rendezvous.letters.retain(|letter| letter.datagram.target != slot);
-    }
+    let mut guard = lock();
+    let kept = guard.as_mut().and_then(|guard| guard.as_mut()).and_then(|own| own.boxes.remove(&key(slot)));
+    drop(guard);
+    drop(kept);
 }
 
 /// The end of this process's part.

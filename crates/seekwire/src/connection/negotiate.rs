@@ -129,6 +129,7 @@ impl Connection {
         let config = Config::get();
         if negotiation.over || !config.enabled || self.link.get().is_some() {
             self.gate.look_again_after(u32::MAX);
+            self.decline();
             return;
         }
         match self.advance(negotiation) {
@@ -143,6 +144,25 @@ impl Connection {
                 negotiation.looks = (negotiation.looks + 1).min(20);
                 negotiation.over = matches!(reason, Reason::NoRegistry | Reason::PeerViolation);
                 self.gate.look_again_after(config.threshold.saturating_mul(1 << negotiation.looks));
+            }
+        }
+    }
+
+    /// Says no to offers that came although nothing is to be tried any more: whoever waits for an answer keeps its memory.
+    fn decline(&self) {
+        let (Some(slot), Some(registry)) = (self.slot(), Registry::of_process()) else { return };
+        if !slot.is_signalled() {
+            return;
+        }
+        slot.clear_signal();
+        let reason = self.reason().unwrap_or(Reason::Disabled);
+        for offer in rendezvous::letters(slot.slot()).iter().map(|letter| letter.datagram) {
+            if offer.message == Message::Offer
+                && let Some(offerer) = registry.holder(offer.reply)
+            {
+                let answer = answer_to(&offer, Message::Refused(reason), offer.tuple.mirrored());
+                rendezvous::send_patiently(&offerer.rendezvous, &answer, &[]);
+                registry.signal(offerer.slot);
             }
         }
     }
@@ -283,13 +303,7 @@ impl Connection {
                     Ok(granted) => (Message::Granted, Some(granted)),
                     Err(reason) => (Message::Refused(reason), None),
                 };
-                let datagram = Datagram {
-                    message,
-                    nonce: offer.nonce,
-                    target: offer.reply,
-                    reply: offer.target,
-                    tuple: *tuple,
-                };
+                let datagram = answer_to(&offer, message, *tuple);
                 self.answer(negotiation, registry, Answer { datagram, granted })
             }
             (Message::Granted, Role::Connected) => match negotiation.pending.take() {
@@ -371,6 +385,9 @@ impl Connection {
     fn link(&self, link: Link) {
         if self.link.set(link).is_ok() {
             self.gate.attach();
+            if let Some(slot) = self.slot() {
+                rendezvous::forget(slot.slot());
+            }
         }
     }
 
@@ -425,6 +442,10 @@ impl Connection {
         }
         bypassed
     }
+}
+
+fn answer_to(offer: &Datagram, message: Message, tuple: FourTuple) -> Datagram {
+    Datagram { message, nonce: offer.nonce, target: offer.reply, reply: offer.target, tuple }
 }
 
 #[cfg(test)]

@@ -1,0 +1,95 @@
+//! Offers and answers that nobody waits for any more.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use protocol::offer::{Datagram, Message, SlotRef};
+use protocol::{Endpoint, FourTuple};
+use rustix::net::sockopt::set_socket_linger;
+use seekwire::{Config, Listener, Stream};
+use transport::sys::unix;
+
+/// Rounds, each of two connections that end in the middle of negotiating, and of so many letters besides that nobody ever waited
+/// for.
+const ROUNDS: usize = 960;
+const STRAY: usize = 5;
+
+fn pair(listener: &Listener) -> [Stream; 2] {
+    let from = Stream::connect(listener.local_addr().unwrap()).unwrap();
+    let to = listener.accept().unwrap().0;
+    for end in [&from, &to] {
+        // So many connections would leave no port to others for a minute.
+        set_socket_linger(end, Some(Duration::ZERO)).unwrap();
+    }
+    [from, to]
+}
+
+/// One call that may negotiate, without waiting.
+fn call(end: &Stream) -> bool {
+    end.upgrade(Duration::ZERO).unwrap()
+}
+
+/// The offer comes to a connection that its holder has just closed.
+fn end_before_the_offer_is_seen(listener: &Listener) {
+    let [from, to] = pair(listener);
+    call(&to);
+    call(&from);
+    drop(to);
+}
+
+/// The answer does.
+fn end_before_the_answer_is_seen(listener: &Listener) {
+    let [from, to] = pair(listener);
+    call(&to);
+    call(&from);
+    call(&to);
+    drop(from);
+}
+
+/// A letter to this process for a connection that it has never had.
+fn send_stray_letter(from: &unix::Mailbox, number: u32, descriptor: impl AsFd) {
+    let own = format!("{}-", std::process::id());
+    let is_own = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with(&own);
+    let to = fs::read_dir(&Config::get().dir).unwrap().map(|file| file.unwrap().path()).find(is_own).unwrap();
+    let nowhere = Endpoint::from_parts(0, 0);
+    let datagram = Datagram {
+        message: Message::Offer,
+        nonce: 0,
+        target: SlotRef { index: number, token: number.into() },
+        reply: SlotRef { index: 0, token: 0 },
+        tuple: FourTuple { local: nowhere, peer: nowhere, namespace: 0 },
+    };
+    from.send(&to, &datagram.encode(), &[descriptor.as_fd(), descriptor.as_fd()]).unwrap();
+}
+
+fn descriptors() -> usize {
+    fs::read_dir("/proc/self/fd").unwrap().count()
+}
+
+#[test]
+fn letters_that_come_too_late_cost_nothing_and_keep_nobody_from_the_ring() {
+    let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let stranger = unix::Mailbox::bind(&directory.path().join("stranger")).unwrap();
+    let enclosed = fs::File::open(directory.path()).unwrap();
+    let mut before = 0;
+    for round in 0..ROUNDS {
+        end_before_the_offer_is_seen(&listener);
+        end_before_the_answer_is_seen(&listener);
+        for stray in 0..STRAY {
+            send_stray_letter(&stranger, (round * STRAY + stray) as u32, &enclosed);
+        }
+        if round == 0 {
+            // The process has its rendezvous, and whatever else it keeps.
+            before = descriptors();
+        }
+    }
+    let [from, to] = pair(&listener);
+    let on_ring = (0..100).any(|_| [&to, &from].into_iter().filter(|end| call(end)).count() == 2);
+    assert!(on_ring, "{} letters were sent", ROUNDS * (2 + STRAY));
+    drop((from, to));
+    assert_eq!(descriptors(), before);
+}
