@@ -90,7 +90,7 @@ reasons! {
     PeerRefused = 3 => "peer refused",
     /// Another process holds the same socket and may use it unseen.
     Shared = 4 => "socket shared with another process",
-    /// No file descriptor was left for the doorbell.
+    /// No file descriptor was left for what a connection needs.
     FdLimit = 5 => "file descriptor limit",
     /// Shared memory could not be had.
     Memory = 6 => "no shared memory",

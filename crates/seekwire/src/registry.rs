@@ -162,16 +162,28 @@ impl Registry {
     }
 
     /// The table of this process's configuration, opened at the first call.
-    pub(crate) fn of_process() -> Option<&'static Self> {
+    ///
+    /// # Errors
+    /// Why not: only [`Reason::NoRegistry`] is so for good.
+    pub(crate) fn of_process() -> Result<&'static Self, Reason> {
         static REGISTRY: OnceLock<Option<Registry>> = OnceLock::new();
-        let open = || match Self::open(&crate::Config::get().dir) {
+        if let Some(known) = REGISTRY.get() {
+            return known.as_ref().ok_or(Reason::NoRegistry);
+        }
+        let opened = match Self::open(&crate::Config::get().dir) {
             Ok(registry) => Some(registry),
+            Err(OpenError::Directory { source, .. } | OpenError::File { source, .. })
+                if host::is_scarcity(&source) =>
+            {
+                tracing::warn!("no registry yet: {source}");
+                return Err(Reason::FdLimit);
+            }
             Err(error) => {
                 tracing::error!("no registry, so connections stay on TCP: {error}");
                 None
             }
         };
-        REGISTRY.get_or_init(open).as_ref()
+        REGISTRY.get_or_init(|| opened).as_ref().ok_or(Reason::NoRegistry)
     }
 
     pub(crate) fn dir(&self) -> &Path {
@@ -302,7 +314,7 @@ impl Registry {
     fn is_stale(&self, index: u32) -> Option<u64> {
         let state = self.word(index, STATE).load(Ordering::Acquire);
         let path = rendezvous_path(&self.dir, (state >> 32) as u32, self.load(index, NONCE));
-        (state & 0xffff_ffff == LIVE && !unix::is_listening(&path)).then_some(state)
+        (state & 0xffff_ffff == LIVE && unix::is_abandoned(&path)).then_some(state)
     }
 
     /// Tells the process behind a slot that a datagram waits for it.
@@ -474,6 +486,32 @@ mod tests {
             std::mem::forget(registry.enter(&tuple(9), Role::Accepted, 77).unwrap());
         }
         assert!(registry.enter(&tuple(9), Role::Accepted, 5).is_some(), "nobody listens at nonce 77");
+    }
+
+    /// In a process of its own: the limit is the whole process's.
+    #[test]
+    fn a_process_short_of_descriptors_takes_nobody_for_dead() {
+        const ALONE: &str = "SEEKWIRE_TEST_ALONE";
+        if std::env::var_os(ALONE).is_none() {
+            let name = "registry::tests::a_process_short_of_descriptors_takes_nobody_for_dead";
+            let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+            assert!(again.args(["--exact", name]).env(ALONE, "1").status().unwrap().success());
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let registry = registry(&dir.path().join("r"));
+        let pid = thread::process_id();
+        let lives = unix::Mailbox::bind(&rendezvous_path(registry.dir(), pid, 77)).unwrap();
+        for _ in 0..WINDOW {
+            std::mem::forget(registry.enter(&tuple(9), Role::Accepted, 77).unwrap());
+        }
+        let (soft, _) = host::descriptor_limit();
+        host::set_descriptor_limit(0).unwrap();
+        let entered = registry.enter(&tuple(9), Role::Accepted, 5);
+        host::set_descriptor_limit(soft).unwrap();
+        assert!(entered.is_none(), "the one at nonce 77 lives");
+        drop(lives);
+        assert!(registry.enter(&tuple(9), Role::Accepted, 5).is_some());
     }
 
     #[test]

@@ -7,12 +7,14 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
+use protocol::Reason;
 use protocol::offer::{DATAGRAM, Datagram, SlotRef};
 use transport::sys::fd::Placed;
 use transport::sys::{host, thread, unix};
@@ -94,11 +96,14 @@ pub(crate) fn patient_lock<T>(mutex: &Mutex<T>) -> Option<Locked<'_, T>> {
 }
 
 /// Makes sure that this process has a rendezvous and returns its nonce.
-pub(crate) fn nonce(registry: &Registry) -> Option<u64> {
-    let mut guard = lock()?;
+///
+/// # Errors
+/// Why not: only [`Reason::NoRegistry`] is so for good.
+pub(crate) fn nonce(registry: &Registry) -> Result<u64, Reason> {
+    let mut guard = lock().ok_or(Reason::NoRegistry)?;
     let pid = thread::process_id();
     if let Some(rendezvous) = guard.as_ref().filter(|r| r.pid == pid) {
-        return Some(rendezvous.nonce);
+        return Ok(rendezvous.nonce);
     }
     // A child does not remove what is its parent's; dropping the inherited socket only closes it here.
     *guard = None;
@@ -108,11 +113,11 @@ pub(crate) fn nonce(registry: &Registry) -> Option<u64> {
     match unix::Mailbox::bind(&path) {
         Ok(mailbox) => {
             *guard = Some(Rendezvous { pid, nonce, path, mailbox, boxes: HashMap::default() });
-            Some(nonce)
+            Ok(nonce)
         }
         Err(error) => {
             tracing::error!("no rendezvous at {}: {error}", path.display());
-            None
+            Err(if host::is_scarcity(&error) { Reason::FdLimit } else { Reason::NoRegistry })
         }
     }
 }
@@ -121,7 +126,7 @@ pub(crate) fn nonce(registry: &Registry) -> Option<u64> {
 fn sweep(registry: &Registry) {
     let Ok(files) = fs::read_dir(registry.dir()) else { return };
     for path in files.flatten().map(|file| file.path()) {
-        if path.extension().is_some_and(|extension| extension == "sock") && !unix::is_listening(&path) {
+        if path.extension().is_some_and(|extension| extension == "sock") && unix::is_abandoned(&path) {
             let _ = fs::remove_file(path);
         }
     }
@@ -197,6 +202,8 @@ pub(crate) enum Sent {
     Full,
     /// Nobody listens there.
     Nobody,
+    /// It could not be sent now, whoever listens: the kernel lacks memory, or too many descriptors are on their way.
+    Failed,
 }
 
 /// Sends a datagram from this process's rendezvous to another one's.
@@ -205,10 +212,13 @@ pub(crate) fn send(to: &Path, datagram: &Datagram, descriptors: &[BorrowedFd<'_>
     let Some(own) = guard.as_ref().and_then(|guard| guard.as_ref()) else { return Sent::Nobody };
     match own.mailbox.send(to, &datagram.encode(), descriptors) {
         Ok(()) => Sent::Yes,
-        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Sent::Full,
         Err(error) => {
-            tracing::debug!("no answer at {}: {error}", to.display());
-            Sent::Nobody
+            tracing::debug!("nothing can be sent to {}: {error}", to.display());
+            match error.kind() {
+                ErrorKind::WouldBlock => Sent::Full,
+                ErrorKind::ConnectionRefused | ErrorKind::NotFound => Sent::Nobody,
+                _ => Sent::Failed,
+            }
         }
     }
 }
@@ -241,7 +251,7 @@ pub(crate) fn leave() {
     let Some(mut guard) = lock() else { return };
     if let Some(rendezvous) = guard.take().filter(|r| r.pid == thread::process_id()) {
         let _ = fs::remove_file(&rendezvous.path);
-        if let Some(registry) = Registry::of_process() {
+        if let Ok(registry) = Registry::of_process() {
             registry.leave();
         }
     }

@@ -150,7 +150,7 @@ impl Connection {
 
     /// Says no to offers that came although nothing is to be tried any more: whoever waits for an answer keeps its memory.
     fn decline(&self) {
-        let (Some(slot), Some(registry)) = (self.slot(), Registry::of_process()) else { return };
+        let (Some(slot), Ok(registry)) = (self.slot(), Registry::of_process()) else { return };
         if !slot.is_signalled() {
             return;
         }
@@ -175,7 +175,7 @@ impl Connection {
     }
 
     fn advance(&self, negotiation: &mut Negotiation) -> Result<(), Reason> {
-        let registry = Registry::of_process().ok_or(Reason::NoRegistry)?;
+        let registry = Registry::of_process()?;
         let tuple = self.tuple(negotiation)?;
         let slot = self.enter_registry(registry, &tuple)?;
         if let Some(link) = negotiation.granted.take() {
@@ -244,7 +244,7 @@ impl Connection {
             // A child does not negotiate in its parent's name.
             return if slot.is_ours() { Ok(slot) } else { Err(Reason::Shared) };
         }
-        let nonce = rendezvous::nonce(registry).ok_or(Reason::NoRegistry)?;
+        let nonce = rendezvous::nonce(registry)?;
         let slot = registry.enter(tuple, self.role, nonce).ok_or(Reason::NoRegistry)?;
         let slot = self.slot.get_or_init(|| slot);
         self.show_carriers();
@@ -285,6 +285,10 @@ impl Connection {
                 Ok(false)
             }
             Sent::Nobody => Err(Reason::NoPeer),
+            Sent::Failed => {
+                negotiation.spare = Some(side);
+                Err(Reason::Memory)
+            }
         }
     }
 
@@ -360,6 +364,10 @@ impl Connection {
             (Sent::Full, answer) => {
                 negotiation.unsent = Some(answer);
                 Ok(())
+            }
+            (Sent::Failed, answer) => {
+                negotiation.unsent = Some(answer);
+                Err(Reason::Memory)
             }
             _ => Err(Reason::NoPeer),
         }

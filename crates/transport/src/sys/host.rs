@@ -73,6 +73,14 @@ pub fn set_descriptor_limit(soft: u64) -> std::io::Result<()> {
     Ok(rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(soft), maximum })?)
 }
 
+/// Whether a call failed because descriptors or memory were used up: it may succeed another time.
+#[must_use]
+pub fn is_scarcity(error: &std::io::Error) -> bool {
+    use crate::Errno;
+    let scarce = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS, Errno::TOOMANYREFS];
+    scarce.iter().any(|scarce| error.raw_os_error() == Some(scarce.raw_os_error()))
+}
+
 /// How long a reading of the load counts, in nanoseconds.
 const READING: u64 = 10_000_000;
 

@@ -84,7 +84,8 @@ impl Mailbox {
     /// Sends a datagram with descriptors to the mailbox at `path`, without waiting.
     ///
     /// # Errors
-    /// ECONNREFUSED or ENOENT when nobody listens there, EAGAIN when its queue is full.
+    /// ECONNREFUSED or ENOENT when nobody listens there, EAGAIN when its queue is full; others, such as ETOOMANYREFS, say nothing
+    /// of who listens.
     pub fn send(&self, path: &Path, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let mut control = SendAncillaryBuffer::new(&mut space);
@@ -98,9 +99,11 @@ impl Mailbox {
     }
 }
 
-/// Whether somebody listens at `path`: a socket whose process is gone refuses.
+/// Whether it is certain that nobody listens at `path`: the socket of a process that is gone refuses. Who cannot ask, for
+/// lack of a descriptor or of memory, does not know.
 #[must_use]
-pub fn is_listening(path: &Path) -> bool {
+pub fn is_abandoned(path: &Path) -> bool {
     let Ok(address) = SocketAddrUnix::new(path) else { return false };
-    socket().is_ok_and(|probe| rustix::net::connect(probe.as_fd(), &address).is_ok())
+    let Ok(probe) = socket() else { return false };
+    matches!(rustix::net::connect(probe.as_fd(), &address), Err(Errno::CONNREFUSED | Errno::NOENT))
 }
