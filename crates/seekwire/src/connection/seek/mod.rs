@@ -10,6 +10,8 @@
 
 mod holders;
 mod lend;
+#[cfg(test)]
+mod pair;
 mod receive;
 mod source;
 mod waiting;

@@ -9,6 +9,7 @@ use transport::iov::Scatter;
 use transport::mem::{Own, Peer};
 use transport::queue::{Rx, Violation};
 use transport::seek::{KernelCursor, KernelSource, Loans, Look, RingSource, Source, Take, cost};
+use transport::sys::poll::{self, Events};
 use transport::sys::socket::{self, KernelRecv};
 
 use crate::connection::{Connection, Link, Plain};
@@ -119,7 +120,9 @@ impl<'s, 'c> Inflow<'s, 'c> {
 
     /// Where the connection goes on; a read that has no bound is announced, and to be ended.
     fn step(&mut self, rx: &Rx<'_, Own, Peer>) -> Result<Step, Errno> {
+        let mut kernel_has_news = false;
         loop {
+            between_looks();
             let step = rx.step();
             return Ok(match self.checked(step)? {
                 RxStep::Ring => Step::Ring,
@@ -131,11 +134,12 @@ impl<'s, 'c> Inflow<'s, 'c> {
                     continue;
                 }
                 RxStep::RingEmpty if !self.asks_kernel => Step::Nothing,
-                RxStep::RingEmpty => match self.ask_kernel(rx)? {
-                    None => continue,
-                    Some(true) => Step::End,
-                    Some(false) => Step::Nothing,
-                },
+                RxStep::RingEmpty if kernel_has_news && self.kernel_says_end()? => Step::End,
+                RxStep::RingEmpty if kernel_has_news || !self.kernel_has_news()? => Step::Nothing,
+                RxStep::RingEmpty => {
+                    kernel_has_news = true;
+                    continue;
+                }
                 RxStep::Advance | RxStep::Violation => {
                     *self.violation = Some(Violation);
                     return Err(Errno::CONNRESET);
@@ -144,21 +148,25 @@ impl<'s, 'c> Inflow<'s, 'c> {
         }
     }
 
-    /// Whether TCP has ended, and with it the stream; `None` when something was published meanwhile.
-    fn ask_kernel(&mut self, rx: &Rx<'_, Own, Peer>) -> Result<Option<bool>, Errno> {
-        let before = rx.arrived().map_err(|_| Errno::CONNRESET)?;
-        let mut one = [0];
-        let read = socket::recv(self.connection.fd(), &mut one, KernelRecv::PEEK);
-        if rx.arrived().map_err(|_| Errno::CONNRESET)? != before {
-            return Ok(None);
-        }
-        match read {
-            Err(Errno::AGAIN) => Ok(Some(false)),
-            Ok(0) => Ok(Some(true)),
+    /// Whether TCP has something to say, most likely its end. That ends the stream only if the ring is found empty
+    /// afterwards: the peer publishes first. Takes nothing from the kernel, which tells an error only once.
+    fn kernel_has_news(&self) -> Result<bool, Errno> {
+        between_looks();
+        let look =
+            poll::look(self.connection.fd(), Events { read: true, hangup: true, ..Events::default() })?;
+        between_looks();
+        Ok(look.read || look.hangup || look.dead)
+    }
+
+    /// Whether what the kernel has to say is that TCP has ended.
+    fn kernel_says_end(&mut self) -> Result<bool, Errno> {
+        match socket::recv(self.connection.fd(), &mut [0], KernelRecv::PEEK) {
+            Ok(0) => Ok(true),
             Ok(_) => {
                 *self.violation = Some(Violation);
                 Err(Errno::CONNRESET)
             }
+            Err(Errno::AGAIN) => Ok(false),
             Err(error) => Err(error),
         }
     }
@@ -258,6 +266,7 @@ impl Source for Inflow<'_, '_> {
     }
 
     fn look(&mut self, ahead: u64, most: u64, into: &mut Scatter<'_, '_>) -> Result<Look, Errno> {
+        let mut kernel_has_news = false;
         loop {
             let rx = match self.place.get()? {
                 Place::Plain(_) => return self.kernel().look(ahead, most, into),
@@ -266,16 +275,17 @@ impl Source for Inflow<'_, '_> {
             return match self.step(rx)? {
                 Step::Ring => {
                     let begin = into.filled();
+                    between_looks();
                     let looked = rx.look(ahead, most, into);
                     match self.checked(looked)? {
-                        Look::Missing if self.asks_kernel => match self.ask_kernel(rx)? {
-                            None => {
-                                into.rewind(into.filled() - begin);
-                                continue;
-                            }
-                            Some(true) => Ok(Look::Ended),
-                            Some(false) => Ok(Look::Missing),
-                        },
+                        Look::Missing if kernel_has_news && self.kernel_says_end()? => Ok(Look::Ended),
+                        Look::Missing
+                            if self.asks_kernel && !kernel_has_news && self.kernel_has_news()? =>
+                        {
+                            kernel_has_news = true;
+                            into.rewind(into.filled() - begin);
+                            continue;
+                        }
                         look => Ok(look),
                     }
                 }
@@ -409,5 +419,88 @@ impl Source for Inflow<'_, '_> {
 
     fn discards_cheaply(&self) -> bool {
         self.is_on_ring() || self.cursor.leaves_holes()
+    }
+}
+
+/// Where the peer may do something between two looks of this end's.
+#[cfg(not(test))]
+fn between_looks() {}
+
+#[cfg(test)]
+use tests::between_looks;
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::io::IoSliceMut;
+    use std::rc::Rc;
+
+    use transport::seek::{At, SeekFlags};
+
+    use super::super::pair::{Pair, send};
+    use crate::connection::RecvFlags;
+
+    type Peer = Rc<dyn Fn()>;
+
+    thread_local! {
+        static PEER: RefCell<Option<Peer>> = const { RefCell::new(None) };
+    }
+
+    pub(super) fn between_looks() {
+        let peer = PEER.with_borrow(Clone::clone);
+        if let Some(peer) = peer {
+            peer();
+        }
+    }
+
+    /// Looks of this end's that the peer may come between, in one call.
+    const LOOKS: usize = 8;
+
+    #[test]
+    fn an_end_that_comes_with_the_last_bytes_comes_after_them() {
+        let _alone = crate::fork::ALONE.lock();
+        for (published, ended) in (0..LOOKS).flat_map(|at| (at..LOOKS).map(move |end| (at, end))) {
+            for begun in [false, true] {
+                for seeks in [false, true] {
+                    all_bytes_come(published, ended, begun, seeks);
+                }
+            }
+        }
+    }
+
+    /// The peer sends before the look number `published` and ends the stream before the look number `ended`.
+    fn all_bytes_come(published: usize, ended: usize, begun: bool, seeks: bool) {
+        let pair = Rc::new(Pair::attached());
+        send(&pair.from, &[1; 5]);
+        let flags = if begun { SeekFlags::PEEK } else { SeekFlags::TAKE };
+        assert_eq!(pair.to.seek(&mut [IoSliceMut::new(&mut [0; 5])], At::Offset(0), flags, true), Ok(5));
+        let whole = if begun { 15 } else { 10 };
+        let looks = RefCell::new(0);
+        let peer = Rc::clone(&pair);
+        PEER.set(Some(Rc::new(move || {
+            let look = looks.replace_with(|looks| *looks + 1);
+            if look == published {
+                send(&peer.from, &[1; 10]);
+            }
+            if look == ended {
+                peer.from.shutdown(false, true).unwrap();
+            }
+        })));
+        let mut got = 0;
+        loop {
+            let mut buf = [0; 20];
+            let bufs = &mut [IoSliceMut::new(&mut buf)];
+            let result = match seeks {
+                true => pair.to.seek(bufs, At::Offset(0), SeekFlags::TAKE, true),
+                false => pair.to.recv(bufs, RecvFlags { dont_wait: true, ..RecvFlags::default() }),
+            };
+            match result {
+                Ok(0) => break,
+                Ok(n) => got += n,
+                Err(error) => assert_eq!(error, transport::Errno::AGAIN),
+            }
+        }
+        PEER.set(None);
+        assert_eq!(got, whole, "published at {published}, ended at {ended}, begun {begun}, seeks {seeks}");
     }
 }

@@ -256,47 +256,17 @@ impl Connection {
 
 #[cfg(test)]
 mod tests {
-    use std::io::{IoSlice, IoSliceMut};
-    use std::net::{TcpListener, TcpStream};
+    use std::io::IoSliceMut;
     use std::path::{Path, PathBuf};
-    use std::time::Duration;
 
-    use protocol::Role;
-
+    use super::super::pair::{LONG, Pair, send};
     use super::*;
-    use crate::connection::{Interest, Link, RecvFlags, SendFlags};
+    use crate::connection::{Interest, Link, RecvFlags};
 
     const READ: Events = Events { read: true, write: false, hangup: false, dead: false };
     const HEAD: Interest = Interest { read: true, write: false };
-    /// Long enough never to be reached unless a wake-up was lost.
-    const LONG: Duration = Duration::from_secs(60);
     /// More than a waiter makes that leaves the bell to others, before it loses its patience.
     const MANY: u64 = 400;
-
-    struct Pair {
-        from: Connection,
-        to: Connection,
-        _sockets: [TcpStream; 2],
-    }
-
-    fn attached() -> Pair {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (b, _) = listener.accept().unwrap();
-        let (from, to) =
-            (Connection::new(Fd::from(&a), Role::Connected), Connection::new(Fd::from(&b), Role::Accepted));
-        while !(from.is_attached() && to.is_attached()) {
-            to.hurry();
-            from.hurry();
-        }
-        to.set_recv_timeout(Some(LONG));
-        Pair { from, to, _sockets: [a, b] }
-    }
-
-    fn send(from: &Connection, bytes: &[u8]) {
-        let sent = from.send(&[IoSlice::new(bytes)], SendFlags { no_signal: true, ..SendFlags::default() });
-        assert_eq!(sent, Ok(bytes.len()));
-    }
 
     fn receive(to: &Connection, len: usize) {
         let flags = RecvFlags { wait_all: true, ..RecvFlags::default() };
@@ -335,7 +305,7 @@ mod tests {
     #[test]
     fn who_watches_the_head_is_not_kept_asleep_by_a_seeker() {
         let _alone = crate::fork::ALONE.lock();
-        let pair = attached();
+        let pair = Pair::attached();
         let (to, link) = (&pair.to, pair.to.attached().unwrap());
         std::thread::scope(|scope| {
             let (ids, started) = std::sync::mpsc::channel();
@@ -363,7 +333,7 @@ mod tests {
     #[test]
     fn a_seeker_is_not_kept_asleep_by_who_watches_the_head() {
         let _alone = crate::fork::ALONE.lock();
-        let pair = attached();
+        let pair = Pair::attached();
         let (to, link) = (&pair.to, pair.to.attached().unwrap());
         let seeking = to.seeking();
         send(&pair.from, &[1; 10]);
@@ -394,7 +364,7 @@ mod tests {
     #[test]
     fn who_slept_before_the_first_seek_hears_of_it() {
         let _alone = crate::fork::ALONE.lock();
-        let pair = attached();
+        let pair = Pair::attached();
         let to = &pair.to;
         std::thread::scope(|scope| {
             let (ids, started) = std::sync::mpsc::channel();
