@@ -8,6 +8,8 @@ use libc::iovec;
 use smallvec::SmallVec;
 use transport::Errno;
 
+use crate::pointers;
+
 /// The kernel moves no more in one call.
 pub(crate) const MAX_BYTES: usize = 0x7fff_f000;
 
@@ -46,7 +48,7 @@ impl Buffers {
         if count > libc::UIO_MAXIOV as usize {
             return Err(Errno::INVAL);
         }
-        if iov.is_null() && count > 0 {
+        if !pointers::can_read(iov, count) {
             return Err(Errno::FAULT);
         }
         Ok(Buffers::Vector(iov, count))
@@ -99,14 +101,14 @@ impl Buffers {
     ) -> Result<T, Errno> {
         match self {
             Buffers::Flat(base, len) => {
-                let piece = check(base, len.min(MAX_BYTES))?;
+                let piece = check(base, len.min(MAX_BYTES), pointers::readable, Extent::Whole)?;
                 // SAFETY: not null; the caller vouches for the rest.
                 let slice = unsafe { slice::from_raw_parts(piece.0, piece.1) };
                 work(&[IoSlice::new(slice)])
             }
             Buffers::Vector(..) => {
                 // SAFETY: as the caller says.
-                let pieces = unsafe { self.pieces()? };
+                let pieces = unsafe { self.pieces(pointers::readable, Extent::Whole)? };
                 // SAFETY: as above, piece by piece.
                 let slices: Pieces<_> = pieces
                     .iter()
@@ -129,16 +131,43 @@ impl Buffers {
         self,
         work: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<T, Errno>,
     ) -> Result<T, Errno> {
+        // SAFETY: as the caller says.
+        unsafe { self.lend_extent(Extent::Whole, work) }
+    }
+
+    /// As [`Self::lend_mut`], as far as there is memory.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Self::lend_mut`].
+    #[cold]
+    pub(crate) unsafe fn lend_reachable<T>(
+        self,
+        work: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        // SAFETY: as the caller says.
+        unsafe { self.lend_extent(Extent::Reachable, work) }
+    }
+
+    /// # Safety
+    ///
+    /// As for [`Self::lend_mut`].
+    #[inline]
+    unsafe fn lend_extent<T>(
+        self,
+        extent: Extent,
+        work: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
         match self {
             Buffers::Flat(base, len) => {
-                let piece = check(base, len.min(MAX_BYTES))?;
+                let piece = check(base, len.min(MAX_BYTES), pointers::writable, extent)?;
                 // SAFETY: not null; the caller vouches for the rest.
                 let slice = unsafe { slice::from_raw_parts_mut(piece.0, piece.1) };
                 work(&mut [IoSliceMut::new(slice)])
             }
             Buffers::Vector(..) => {
                 // SAFETY: as the caller says.
-                let pieces = unsafe { self.pieces()? };
+                let pieces = unsafe { self.pieces(pointers::writable, extent)? };
                 // SAFETY: as above, piece by piece. Pieces that overlap are an error of the application;
                 // their bytes come out in an order that nobody relies on, as with the kernel.
                 let mut slices: Pieces<_> = pieces
@@ -153,7 +182,7 @@ impl Buffers {
     /// # Safety
     ///
     /// The array of a vector must be readable.
-    unsafe fn pieces(self) -> Result<Pieces<(*mut u8, usize)>, Errno> {
+    unsafe fn pieces(self, reach: Reach, extent: Extent) -> Result<Pieces<(*mut u8, usize)>, Errno> {
         // SAFETY: as the caller says.
         let mut room = unsafe { self.len()? };
         let Buffers::Vector(iov, count) = self else { return Ok(Pieces::new()) };
@@ -163,8 +192,17 @@ impl Buffers {
             let piece = unsafe { *iov.add(at) };
             let len = piece.iov_len.min(room);
             room -= len;
-            if len > 0 {
-                pieces.push(check(piece.iov_base, len)?);
+            if len == 0 {
+                continue;
+            }
+            match check(piece.iov_base, len, reach, extent) {
+                Ok(piece) if piece.1 == len => pieces.push(piece),
+                Ok(piece) => {
+                    pieces.push(piece);
+                    break;
+                }
+                Err(_) if extent == Extent::Reachable && !pieces.is_empty() => break,
+                Err(error) => return Err(error),
             }
         }
         Ok(pieces)
@@ -174,13 +212,49 @@ impl Buffers {
     pub(crate) fn is_nowhere(self) -> bool {
         matches!(self, Buffers::Flat(base, len) if base.is_null() && len > 0)
     }
+
+    /// Whether the very first byte cannot be read.
+    ///
+    /// # Safety
+    ///
+    /// The array of a vector must be readable.
+    pub(crate) unsafe fn begins_nowhere(self) -> bool {
+        let is_nowhere = |base: *mut c_void| check(base, 1, pointers::readable, Extent::Whole).is_err();
+        match self {
+            Buffers::Flat(base, len) => len > 0 && is_nowhere(base),
+            Buffers::Vector(iov, count) => {
+                // SAFETY: as the caller says.
+                let mut pieces = (0..count).map(|at| unsafe { *iov.add(at) });
+                pieces.find(|piece| piece.iov_len > 0).is_some_and(|piece| is_nowhere(piece.iov_base))
+            }
+        }
+    }
 }
 
-/// A pointer that a slice can have.
-fn check(base: *mut c_void, len: usize) -> Result<(*mut u8, usize), Errno> {
-    match (base.is_null(), len) {
-        (false, _) => Ok((base.cast(), len)),
-        (true, 0) => Ok((std::ptr::NonNull::dangling().as_ptr(), 0)),
-        (true, _) => Err(Errno::FAULT),
+/// Of buffers that lead to where there is no memory.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+enum Extent {
+    /// Nothing: EFAULT.
+    Whole,
+    /// What lies before; EFAULT if that is nothing.
+    Reachable,
+}
+
+/// How many bytes there are of so many.
+type Reach = fn(*const c_void, usize) -> usize;
+
+/// A buffer that a slice can have.
+#[inline]
+fn check(base: *mut c_void, len: usize, reach: Reach, extent: Extent) -> Result<(*mut u8, usize), Errno> {
+    if pointers::is_likely(base, len) {
+        return Ok((base.cast(), len));
+    }
+    if len == 0 {
+        return Ok((std::ptr::NonNull::dangling().as_ptr(), 0));
+    }
+    match reach(base, len) {
+        0 => Err(Errno::FAULT),
+        less if less < len && extent == Extent::Whole => Err(Errno::FAULT),
+        len => Ok((base.cast(), len)),
     }
 }

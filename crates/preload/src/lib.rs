@@ -15,6 +15,7 @@
 //!   process    start, fork, end                           lock     a lock that fork can hold
 //!   passed     fds that another program is about to get   signals  EINTR or start again
 //!   cancel     pthread_cancel of a thread that sleeps for the ring
+//!   pointers   what the application passes may lead nowhere
 //! ```
 //!
 //! The fd of the application is always the real socket, so whatever is not handled here simply reaches
@@ -34,6 +35,7 @@ mod hazard;
 mod lock;
 mod log;
 mod passed;
+mod pointers;
 mod poll;
 mod process;
 mod real;

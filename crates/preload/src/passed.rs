@@ -15,7 +15,7 @@ use transport::Errno;
 
 use crate::border::keeping_errno;
 use crate::table::SocketRef;
-use crate::{log, table};
+use crate::{log, pointers, table};
 
 /// How long an exec may wait for the peers of all connections together.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -31,13 +31,19 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// As for sendmsg.
 #[inline]
 pub(crate) unsafe fn prepare(message: *const msghdr) -> Result<(), Errno> {
-    // SAFETY: valid or null, as sendmsg demands.
-    let Some(header) = (unsafe { message.as_ref() }) else { return Ok(()) };
+    if table::is_unused() || !pointers::can_read(message, 1) {
+        return Ok(());
+    }
+    // SAFETY: it can be read.
+    let header = unsafe { message.read_unaligned() };
     if header.msg_control.is_null() || header.msg_controllen < mem::size_of::<libc::cmsghdr>() {
         return Ok(());
     }
-    // SAFETY: as above.
-    unsafe { prepare_control(header) }
+    if !pointers::can_read(header.msg_control.cast::<u8>(), header.msg_controllen) {
+        return Ok(());
+    }
+    // SAFETY: it can be read, and so can the control messages.
+    unsafe { prepare_control(&header) }
 }
 
 /// # Safety

@@ -229,6 +229,12 @@ fn reference(object: *mut Object) -> Option<Arc<Object>> {
     (!object.is_null()).then(|| unsafe { Arc::from_raw(object) })
 }
 
+/// Whether no object was ever entered.
+#[inline]
+pub(crate) fn is_unused() -> bool {
+    END.load(Ordering::Relaxed) == 0
+}
+
 /// Every number that may have an entry.
 pub(crate) fn numbers() -> std::ops::Range<c_int> {
     0..END.load(Ordering::Acquire) as c_int

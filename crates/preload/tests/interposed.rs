@@ -208,5 +208,6 @@ macro_rules! programs {
     )*};
 }
 
-programs! { receive send flags close half poll epoll signals fork owe threads leave }
+programs! { receive send close half poll epoll signals fork owe threads leave }
 programs! { unseen }
+programs! { flags pointers }

@@ -10,10 +10,10 @@ use transport::sys::fd::is_placed;
 
 use super::interpose;
 use crate::border::{fail, guarded, keeping_errno};
-use crate::passed;
 use crate::process::{self, Kind};
 use crate::socket::{self, Last};
 use crate::table::{self, Entry, SocketRef};
+use crate::{passed, pointers};
 
 /// TIOCOUTQ by its name for sockets.
 const SIOCOUTQ: c_ulong = 0x5411;
@@ -90,14 +90,13 @@ fn tell(
     kernel: impl Fn() -> c_int,
     ask: impl FnOnce() -> Result<usize, Errno>,
 ) -> c_int {
-    if !(socket.connection.is_attached() || socket.connection.is_sought()) || into.is_null() {
+    if !(socket.connection.is_attached() || socket.connection.is_sought()) || !pointers::can_write(into, 1) {
         return kernel();
     }
     match guarded(ask) {
         Some(Ok(bytes)) => {
             let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
-            // SAFETY: not null, and the application passes room for an integer with these requests; the
-            // kernel does not ask that it be aligned, and CPython's is not.
+            // SAFETY: it can be written to; the kernel does not ask that it be aligned, and CPython's is not.
             unsafe { into.write_unaligned(bytes) };
             0
         }

@@ -9,17 +9,46 @@ use transport::Errno;
 
 use super::interpose;
 use crate::border::{fail, guarded, keeping_errno};
+use crate::buffers::is_possible;
 use crate::epoll::{self, wait};
 use crate::passed;
-use crate::table::{self, Entry};
+use crate::table::{self, Entry, SetRef};
 use crate::timeout::{Timeout, timespec};
-use crate::{log, process, real};
+use crate::{log, pointers, process, real};
 
 fn created(epfd: c_int) -> c_int {
     if epfd >= 0 && process::is_tracking() {
         keeping_errno(|| guarded(|| epoll::track(epfd)));
     }
     epfd
+}
+
+/// [`wait`], with as much of the list as there is memory for.
+fn wait_into(
+    set: &SetRef,
+    epfd: c_int,
+    events: *mut epoll_event,
+    max: c_int,
+    mut left: Timeout,
+    sleep: impl Fn(&mut Timeout) -> c_int,
+) -> c_int {
+    let Some(wanted) = usize::try_from(max).ok().map(|max| max.saturating_mul(size_of::<epoll_event>()))
+    else {
+        return sleep(&mut left);
+    };
+    if wanted == 0 || !is_possible(events.cast(), wanted) {
+        return sleep(&mut left);
+    }
+    let room = pointers::writable(events.cast(), wanted) / size_of::<epoll_event>();
+    if room > 0 {
+        return wait(set, epfd, events, room as c_int, left, sleep);
+    }
+    // The kernel notices when it has an event to tell.
+    let mut event = epoll_event { events: 0, u64: 0 };
+    match wait(set, epfd, &raw mut event, 1, left, sleep) {
+        1.. => fail(Errno::FAULT),
+        result => result,
+    }
 }
 
 interpose! {
@@ -33,7 +62,7 @@ interpose! {
         op: c_int,
         fd: c_int,
         event: *mut epoll_event,
-    ) -> c_int = table::lookup(fd) => |entry, kernel| {
+    ) -> c_int = table::lookup(fd).filter(|_| op == libc::EPOLL_CTL_DEL || pointers::can_read(event, 1)) => |entry, kernel| {
         match (entry, table::set(epfd)) {
             (Entry::Socket(socket), Some(set)) => epoll::control(&set, epfd, op, &socket, fd, event, kernel),
             (Entry::Socket(socket), None) => {
@@ -65,7 +94,7 @@ interpose! {
         max: c_int,
         timeout: c_int,
     ) -> c_int = table::set(epfd) => |set, _kernel| {
-        wait(&set, epfd, events, max, Timeout::from_milliseconds(timeout), |left| {
+        wait_into(&set, epfd, events, max, Timeout::from_milliseconds(timeout), |left| {
             // SAFETY: the caller's own arguments.
             unsafe { real::epoll_wait(epfd, events, max, left.left_milliseconds()) }
         })
@@ -78,7 +107,7 @@ interpose! {
         timeout: c_int,
         mask: *const sigset_t,
     ) -> c_int = table::set(epfd) => |set, _kernel| {
-        wait(&set, epfd, events, max, Timeout::from_milliseconds(timeout), |left| {
+        wait_into(&set, epfd, events, max, Timeout::from_milliseconds(timeout), |left| {
             // SAFETY: the caller's own arguments.
             unsafe { real::epoll_pwait(epfd, events, max, left.left_milliseconds(), mask) }
         })
@@ -91,13 +120,16 @@ interpose! {
         timeout: *const Timespec,
         mask: *const sigset_t,
     ) -> c_int = table::set(epfd) => |set, kernel| {
-        // SAFETY: valid or null, as epoll_pwait2 demands.
+        if !timeout.is_null() && !pointers::can_read(timeout, 1) {
+            return kernel();
+        }
+        // SAFETY: null, or can be read.
         let left = match unsafe { timeout.as_ref() } {
             None => Some(Timeout::ENDLESS),
             Some(limit) => Timeout::from_parts(limit.tv_sec, limit.tv_nsec),
         };
         let Some(left) = left else { return kernel() };
-        wait(&set, epfd, events, max, left, |left| {
+        wait_into(&set, epfd, events, max, left, |left| {
             let left = left.left().map(timespec);
             let left = left.as_ref().map_or(ptr::null(), ptr::from_ref);
             // SAFETY: the caller's own arguments, and a live timeout.

@@ -12,8 +12,8 @@ use super::send::{by_kernel, transmit};
 use super::{interpose, receive};
 use crate::border::{errno, fail, guarded};
 use crate::buffers::Buffers;
-use crate::real;
 use crate::table::{self, SocketRef};
+use crate::{pointers, real};
 
 /// Bytes of the file that are copied at once.
 const PIECE: usize = 64 * 1024;
@@ -40,11 +40,13 @@ fn send_file(
         // What is read from a pipe or a device and then finds no room cannot be put back.
         return splice_in(socket, kernel);
     }
-    // SAFETY: valid or null, as sendfile demands.
-    let place = unsafe { offset.as_mut() };
-    let begin = match &place {
-        Some(place) => u64::try_from(**place).map_err(|_| Errno::INVAL),
-        None => rustix::fs::tell(file),
+    if !offset.is_null() && !pointers::can_read(offset, 1) {
+        return kernel();
+    }
+    let begin = match offset.is_null() {
+        // SAFETY: it can be read.
+        false => u64::try_from(unsafe { offset.read_unaligned() }).map_err(|_| Errno::INVAL),
+        true => rustix::fs::tell(file),
     };
     let begin = match begin {
         Ok(begin) => begin,
@@ -57,11 +59,14 @@ fn send_file(
         return fail(error);
     }
     let end = begin + sent as u64;
-    match place {
-        Some(place) => *place = end as off_t,
-        None => {
-            let _ = rustix::fs::seek(file, SeekFrom::Start(end));
-        }
+    if offset.is_null() {
+        let _ = rustix::fs::seek(file, SeekFrom::Start(end));
+    } else if pointers::can_write(offset, 1) {
+        // SAFETY: it can be written to.
+        unsafe { offset.write_unaligned(end as off_t) };
+    } else {
+        // The kernel finds that out when the bytes are sent.
+        return fail(Errno::FAULT);
     }
     sent as ssize_t
 }

@@ -15,7 +15,7 @@ use crate::border::{errno, fail, guarded, keeping_errno, status};
 use crate::seek::{self, SOCK_SEEK_STREAM};
 use crate::socket::{self, Last};
 use crate::table::SocketRef;
-use crate::{process, real, table};
+use crate::{pointers, process, real, table};
 
 /// The lower bits of socket()'s type; the others are flags.
 const KIND: c_int = 0xf;
@@ -123,9 +123,10 @@ interpose! {
         address: *const sockaddr,
         len: socklen_t,
     ) -> c_int = table::socket(fd) => |socket, kernel| {
-        // SAFETY: the application passes an address of `len` bytes, or null.
-        let family = if (len as usize) < size_of::<libc::sa_family_t>() { None } else { unsafe { address.as_ref() } };
-        if family.is_some_and(|address| c_int::from(address.sa_family) == AF_UNSPEC) {
+        let family = address.cast::<libc::sa_family_t>();
+        let is_there = len as usize >= size_of::<libc::sa_family_t>() && pointers::can_read(family, 1);
+        // SAFETY: it can be read.
+        if is_there && c_int::from(unsafe { family.read_unaligned() }) == AF_UNSPEC {
             // Dissolves the connection; what the socket does next is a new life that is not followed.
             let _ = socket.fall_back(Reason::Bypassed);
             drop(socket);

@@ -8,14 +8,19 @@ use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
 use super::interpose;
 use crate::poll::{Answer, wait};
 use crate::timeout::Timeout;
+use crate::{pointers, table};
 
 /// The application's list, if there is one that the library needs to look at.
 fn list<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
     let count = usize::try_from(count)
         .ok()
         .filter(|&count| 0 < count && count <= isize::MAX as usize / size_of::<pollfd>())?;
-    // SAFETY: not null; the application passes `count` entries, which nobody else uses during the call.
-    (!fds.is_null()).then(|| unsafe { slice::from_raw_parts_mut(fds, count) })
+    // The kernel copies the list, so it may lie anywhere where there is memory; one that cannot be written to it refuses.
+    if table::is_unused() || !pointers::can_write(fds, count) {
+        return None;
+    }
+    // SAFETY: there is memory; the application passes `count` entries, which nobody else uses during the call.
+    Some(unsafe { slice::from_raw_parts_mut(fds, count) })
 }
 
 /// A checked variant is told how many bytes the list has.

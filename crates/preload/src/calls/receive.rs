@@ -11,11 +11,11 @@ use transport::Errno;
 
 use super::flags::{self, About};
 use super::interpose;
-use crate::border::{count, fail, guarded_raw};
+use crate::border::{count, fail, guarded_raw, set_errno};
 use crate::buffers::{Buffers, is_possible};
 use crate::table::SocketRef;
 use crate::timeout::Timeout;
-use crate::{cancel, real, signals, table};
+use crate::{cancel, pointers, real, signals, table};
 
 /// Receives from a tracked socket. `kernel` makes the application's own call.
 #[inline]
@@ -71,17 +71,46 @@ fn from_connection(socket: &SocketRef, into: Buffers, ours: RecvFlags) -> Result
     // SAFETY: the application's own array.
     if unsafe { into.len()? } == 0 {
         // TCP waits for a byte even where there is no room for one.
-        let mut byte = 0u8;
-        let one = Buffers::Flat((&raw mut byte).cast(), 1);
-        // SAFETY: a live byte.
-        return unsafe { one.lend_mut(|one| socket.connection.recv(one, RecvFlags { peek: true, ..ours })) }
-            .map(|_| 0);
+        return look(socket, ours).map(|_| 0);
     }
     if ours.truncate && into.is_nowhere() {
         return discard(socket, into, ours);
     }
     // SAFETY: the application passes buffers that may be written.
-    unsafe { into.lend_mut(|slices| socket.connection.recv(slices, ours)) }
+    match unsafe { into.lend_mut(|slices| Ok(socket.connection.recv(slices, ours))) } {
+        Ok(result) => result,
+        Err(Errno::FAULT) => as_far_as_reachable(socket, into, ours),
+        Err(error) => Err(error),
+    }
+}
+
+/// The kernel notices a bad pointer when it has a byte for it, and then takes none of what it copied at once.
+#[cold]
+fn as_far_as_reachable(socket: &SocketRef, into: Buffers, flags: RecvFlags) -> Result<usize, Errno> {
+    if look(socket, flags)? == 0 {
+        return Ok(0);
+    }
+    let unread = socket.connection.unread()?;
+    // SAFETY: the application passes buffers that may be written, as far as they are there.
+    unsafe {
+        into.lend_reachable(|slices| {
+            let room = slices.iter().map(|slice| slice.len()).sum::<usize>();
+            if room < unread {
+                return Err(Errno::FAULT);
+            }
+            socket.connection.recv(slices, RecvFlags { dont_wait: true, ..flags })
+        })
+    }
+}
+
+/// Waits for a byte, and leaves it.
+fn look(socket: &SocketRef, flags: RecvFlags) -> Result<usize, Errno> {
+    let mut byte = 0u8;
+    let one = Buffers::Flat((&raw mut byte).cast(), 1);
+    // SAFETY: a live byte.
+    unsafe {
+        one.lend_mut(|one| socket.connection.recv(one, RecvFlags { peek: true, truncate: false, ..flags }))
+    }
 }
 
 /// MSG_TRUNC without memory: what would have been received goes nowhere.
@@ -109,10 +138,21 @@ fn discard(socket: &SocketRef, into: Buffers, flags: RecvFlags) -> Result<usize,
 }
 
 /// Where TCP says who sent the bytes: nowhere.
+///
+/// The kernel looks at the length only then, when the bytes are taken.
 fn no_address(result: ssize_t, address: *mut sockaddr, len: *mut socklen_t) -> ssize_t {
-    if result >= 0 && !address.is_null() && !len.is_null() {
-        // SAFETY: not null, and the application passes a valid length along with an address.
-        unsafe { *len = 0 };
+    if result < 0 || address.is_null() {
+        return result;
+    }
+    if !pointers::can_write(len, 1) {
+        return fail(Errno::FAULT);
+    }
+    // SAFETY: the integer can be written to; the kernel does not ask that it be aligned.
+    unsafe {
+        if len.read_unaligned().cast_signed() < 0 {
+            return fail(Errno::INVAL);
+        }
+        len.write_unaligned(0);
     }
     result
 }
@@ -126,11 +166,14 @@ unsafe fn receive_message(
     flags: c_int,
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
-    if message.is_null() || flags::refused_with_message(flags) {
+    if !pointers::can_read(message, 1) || flags::refused_with_message(flags) {
         return kernel();
     }
-    // SAFETY: not null, and valid as recvmsg demands.
-    let header = unsafe { &mut *message };
+    // SAFETY: it can be read.
+    let header = unsafe { message.read_unaligned() };
+    if !header.msg_name.is_null() && header.msg_namelen.cast_signed() < 0 {
+        return kernel();
+    }
     let into = match Buffers::message(header.msg_iov, header.msg_iovlen) {
         Ok(into) => into,
         Err(_) => return kernel(),
@@ -140,10 +183,20 @@ unsafe fn receive_message(
         by_kernel.set(true);
         kernel()
     });
-    if result >= 0 && !by_kernel.get() {
-        header.msg_namelen = 0;
-        header.msg_controllen = 0;
-        header.msg_flags = flags::returned(flags);
+    if result < 0 || by_kernel.get() {
+        return result;
+    }
+    if !pointers::can_write(message, 1) {
+        // The kernel finds that out when the bytes are taken.
+        return fail(Errno::FAULT);
+    }
+    // SAFETY: it can be written to.
+    unsafe {
+        if !header.msg_name.is_null() {
+            (&raw mut (*message).msg_namelen).write_unaligned(0);
+        }
+        (&raw mut (*message).msg_controllen).write_unaligned(0);
+        (&raw mut (*message).msg_flags).write_unaligned(flags::returned(flags));
     }
     result
 }
@@ -160,10 +213,13 @@ unsafe fn receive_messages(
     timeout: *mut timespec,
     kernel: impl Fn() -> c_int,
 ) -> c_int {
-    // SAFETY: valid or null, as recvmmsg demands.
+    if !timeout.is_null() && !pointers::can_read(timeout, 1) {
+        return kernel();
+    }
+    // SAFETY: null, or can be read.
     let limit =
         unsafe { timeout.as_ref() }.map(|timeout| Timeout::from_parts(timeout.tv_sec, timeout.tv_nsec));
-    if limit.as_ref().is_some_and(Option::is_none) || messages.is_null() {
+    if limit.as_ref().is_some_and(Option::is_none) {
         return kernel();
     }
     let mut left = limit.flatten().unwrap_or(Timeout::ENDLESS);
@@ -171,16 +227,20 @@ unsafe fn receive_messages(
     let mut done = 0;
     let mut flags_now = flags & !MSG_WAITFORONE;
     for at in 0..number.min(libc::UIO_MAXIOV as c_uint) as usize {
-        // SAFETY: the application passes `number` messages.
-        let message = unsafe { &mut *messages.add(at) };
-        let header = &raw mut message.msg_hdr;
-        // SAFETY: the application's own message.
+        let message = messages.wrapping_add(at);
+        let header: *mut msghdr = message.cast();
+        // SAFETY: the application's own message, or nothing, which gives EFAULT.
         let result =
             unsafe { receive_message(socket, header, flags_now, || real::recvmsg(fd, header, flags_now)) };
         if result < 0 {
             break;
         }
-        message.msg_len = result as c_uint;
+        if !pointers::can_write(message, 1) {
+            set_errno(libc::EFAULT);
+            break;
+        }
+        // SAFETY: it can be written to.
+        unsafe { (&raw mut (*message).msg_len).write_unaligned(result as c_uint) };
         done += 1;
         if flags & MSG_WAITFORONE != 0 {
             flags_now |= MSG_DONTWAIT;
@@ -189,9 +249,12 @@ unsafe fn receive_messages(
             break;
         }
     }
-    // SAFETY: as above.
-    if let (Some(timeout), Some(left)) = (unsafe { timeout.as_mut() }, left.left()) {
-        *timeout = crate::timeout::timespec(left);
+    if let Some(left) = left.left().filter(|_| !timeout.is_null()) {
+        if !pointers::can_write(timeout, 1) {
+            return fail(Errno::FAULT);
+        }
+        // SAFETY: it can be written to.
+        unsafe { timeout.write_unaligned(crate::timeout::timespec(left)) };
     }
     if done > 0 || number == 0 { done } else { -1 }
 }
@@ -260,7 +323,7 @@ interpose! {
         buf: *mut c_void,
         len: size_t,
         flags: c_int,
-    ) -> ssize_t = table::socket(fd) => |socket, kernel| {
+    ) -> ssize_t = table::socket(fd).filter(|_| is_possible(buf, len)) => |socket, kernel| {
         receive(&socket, Buffers::Flat(buf, len), flags, kernel)
     };
     /// recvfrom(2)
@@ -271,7 +334,7 @@ interpose! {
         flags: c_int,
         address: *mut sockaddr,
         address_len: *mut socklen_t,
-    ) -> ssize_t = table::socket(fd) => |socket, kernel| {
+    ) -> ssize_t = table::socket(fd).filter(|_| is_possible(buf, len)) => |socket, kernel| {
         let result = receive(&socket, Buffers::Flat(buf, len), flags, kernel);
         if flags & MSG_ERRQUEUE == 0 { no_address(result, address, address_len) } else { result }
     };
@@ -311,7 +374,7 @@ interpose! {
         len: size_t,
         size: size_t,
         flags: c_int,
-    ) -> ssize_t = table::socket(fd).filter(|_| len <= size) => |socket, kernel| {
+    ) -> ssize_t = table::socket(fd).filter(|_| len <= size && is_possible(buf, len)) => |socket, kernel| {
         receive(&socket, Buffers::Flat(buf, len), flags, kernel)
     };
     /// recvfrom(2) in programs built with _FORTIFY_SOURCE
@@ -323,7 +386,7 @@ interpose! {
         flags: c_int,
         address: *mut sockaddr,
         address_len: *mut socklen_t,
-    ) -> ssize_t = table::socket(fd).filter(|_| len <= size) => |socket, kernel| {
+    ) -> ssize_t = table::socket(fd).filter(|_| len <= size && is_possible(buf, len)) => |socket, kernel| {
         let result = receive(&socket, Buffers::Flat(buf, len), flags, kernel);
         if flags & MSG_ERRQUEUE == 0 { no_address(result, address, address_len) } else { result }
     };

@@ -13,8 +13,8 @@ use transport::Errno;
 use super::interpose;
 use crate::border::fail;
 use crate::poll::{Answer, wait};
-use crate::table;
 use crate::timeout::Timeout;
+use crate::{pointers, table};
 
 const BITS: usize = c_ulong::BITS as usize;
 
@@ -38,11 +38,19 @@ type List = SmallVec<[pollfd; 16]>;
 impl Sets<'_> {
     /// `None` if the kernel is to answer by itself.
     fn new<'a>(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set) -> Option<Sets<'a>> {
+        if table::is_unused() {
+            return None;
+        }
         let words = usize::try_from(count).ok()?.div_ceil(BITS);
+        let is_possible =
+            |set: *mut fd_set| set.is_null() || pointers::can_write(set.cast::<c_ulong>(), words);
+        if ![read, write, except].into_iter().all(is_possible) {
+            return None;
+        }
         let set = |set: *mut fd_set| match set.is_null() {
             true => &mut [][..],
-            // SAFETY: the application passes sets of at least `count` bits, which the kernel reads and
-            // writes by words.
+            // SAFETY: there is memory; the application passes sets of at least `count` bits, which the kernel
+            // reads and writes by words.
             false => unsafe { slice::from_raw_parts_mut(set.cast::<c_ulong>(), words) },
         };
         Some(Sets { read: set(read), write: set(write), except: set(except) })

@@ -8,10 +8,10 @@ use transport::Errno;
 
 use super::flags::{self, About};
 use super::interpose;
-use crate::border::{count, fail, guarded_raw};
+use crate::border::{count, fail, guarded_raw, set_errno};
 use crate::buffers::{Buffers, is_possible};
 use crate::table::SocketRef;
-use crate::{cancel, passed, real, signals, table};
+use crate::{cancel, passed, pointers, real, signals, table};
 
 /// Sends on a tracked socket. `kernel` makes the application's own call.
 #[inline]
@@ -39,7 +39,7 @@ pub(crate) fn transmit(
         match socket.enter_plain() {
             Some(None) => match cancel::point(|| guarded_raw(|| to_ring(socket, from, ours))) {
                 Some(Err(Errno::CANCELED)) => {}
-                // Nothing moves no byte on either carrier.
+                // By the kernel's call, no byte moves either.
                 Some(Ok(None)) => return kernel(),
                 Some(Err(Errno::INTR)) if !socket.has_send_timeout() && signals::restart() => {}
                 Some(Ok(Some(bytes))) => {
@@ -70,7 +70,7 @@ pub(super) fn by_kernel(socket: &SocketRef, plain: Plain<'_>, kernel: impl Fn() 
     result
 }
 
-/// `None` if there is nothing to send.
+/// `None` if there is nothing that could be sent.
 fn to_ring(socket: &SocketRef, from: Buffers, ours: SendFlags) -> Result<Option<usize>, Errno> {
     // SAFETY: the application's own array.
     let wanted = unsafe { from.len()? };
@@ -78,11 +78,30 @@ fn to_ring(socket: &SocketRef, from: Buffers, ours: SendFlags) -> Result<Option<
         return Ok(None);
     }
     // SAFETY: the application passes buffers that may be read.
-    let result = unsafe { from.lend(|slices| socket.connection.send(slices, ours)) };
+    let result = match unsafe { from.lend(|slices| Ok(socket.connection.send(slices, ours))) } {
+        Ok(result) => result,
+        // The kernel has more to say of a socket that cannot be sent on than of a bad pointer.
+        // SAFETY: the application's own array.
+        Err(Errno::FAULT) if unsafe { from.begins_nowhere() } => return Ok(None),
+        Err(error) => return Err(error),
+    };
     if result != Ok(wanted) {
         socket.note_starved();
     }
     result.map(Some)
+}
+
+/// Whether the kernel refuses a call because of the address, though it means nothing to a connected TCP socket.
+fn is_bad_address(address: *const sockaddr, len: socklen_t, may_be_longer: bool) -> bool {
+    const LONGEST: usize = size_of::<libc::sockaddr_storage>();
+    if address.is_null() || len == 0 {
+        return false;
+    }
+    let len = match usize::try_from(len.cast_signed()) {
+        Ok(len) if len <= LONGEST || may_be_longer => len.min(LONGEST),
+        _ => return true,
+    };
+    !pointers::can_read(address.cast::<u8>(), len)
 }
 
 /// # Safety
@@ -94,9 +113,12 @@ unsafe fn send_message(
     flags: c_int,
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
-    // SAFETY: valid or null, as sendmsg demands.
-    let Some(header) = (unsafe { message.as_ref() }) else { return kernel() };
-    if flags::refused_with_message(flags) {
+    if !pointers::can_read(message, 1) || flags::refused_with_message(flags) {
+        return kernel();
+    }
+    // SAFETY: it can be read.
+    let header = unsafe { message.read_unaligned() };
+    if is_bad_address(header.msg_name.cast(), header.msg_namelen, true) {
         return kernel();
     }
     if header.msg_controllen != 0 && !header.msg_control.is_null() {
@@ -121,15 +143,19 @@ unsafe fn send_messages(
 ) -> c_int {
     let mut done = 0;
     for at in 0..number.min(libc::UIO_MAXIOV as c_uint) as usize {
-        // SAFETY: the application passes `number` messages.
-        let message = unsafe { &mut *messages.add(at) };
-        let header = &raw const message.msg_hdr;
-        // SAFETY: the application's own message.
+        let message = messages.wrapping_add(at);
+        let header: *const msghdr = message.cast();
+        // SAFETY: the application's own message, or nothing, which gives EFAULT.
         let result = unsafe { send_message(socket, header, flags, || real::sendmsg(fd, header, flags)) };
         if result < 0 {
             break;
         }
-        message.msg_len = result as c_uint;
+        if !pointers::can_write(message, 1) {
+            set_errno(libc::EFAULT);
+            break;
+        }
+        // SAFETY: it can be written to.
+        unsafe { (&raw mut (*message).msg_len).write_unaligned(result as c_uint) };
         done += 1;
     }
     if done > 0 || number == 0 { done } else { -1 }
@@ -209,7 +235,7 @@ interpose! {
         flags: c_int,
         address: *const sockaddr,
         address_len: socklen_t,
-    ) -> ssize_t = table::socket(fd) => |socket, kernel| {
+    ) -> ssize_t = table::socket(fd).filter(|_| !is_bad_address(address, address_len, false)) => |socket, kernel| {
         transmit(&socket, Buffers::Flat(buf.cast_mut(), len), flags, kernel)
     };
     /// sendmsg(2); an fd that is not tracked may carry tracked ones to another process
@@ -225,15 +251,13 @@ interpose! {
     };
     /// sendmmsg(2)
     fn sendmmsg(fd: c_int, messages: *mut mmsghdr, number: c_uint, flags: c_int) -> c_int = {
-        if !messages.is_null() {
-            for at in 0..number.min(libc::UIO_MAXIOV as c_uint) as usize {
-                // SAFETY: the caller passes `number` messages.
-                if let Err(error) = unsafe { passed::prepare(&raw const (*messages.add(at)).msg_hdr) } {
-                    return fail(error);
-                }
+        for at in 0..number.min(libc::UIO_MAXIOV as c_uint) as usize {
+            // SAFETY: the caller passes `number` messages, or less.
+            if let Err(error) = unsafe { passed::prepare(messages.wrapping_add(at).cast()) } {
+                return fail(error);
             }
         }
-        table::socket(fd).filter(|_| !messages.is_null())
+        table::socket(fd)
     } => |socket, kernel| {
         // The kernel's own loop cannot be stopped between two messages.
         let _ = kernel;

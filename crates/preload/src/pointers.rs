@@ -1,0 +1,126 @@
+//! Whether the application's pointers lead to memory, where the library reads or writes what is behind them.
+//!
+//! The kernel answers a bad pointer with EFAULT; a program that was never told so must not die of one. What describes
+//! a call (lists for poll, sets for select, msghdr, iovec, addresses) is looked at by [`can_read`] and [`can_write`],
+//! which ask the kernel page by page, and remember for each thread what they were told last: the same list in the next call
+//! costs a few comparisons. Buffers of bytes are only [likely](is_likely), because to ask costs as much as the message;
+//! those that are not are asked for.
+
+use std::cell::Cell;
+use std::ffi::{c_int, c_void};
+
+use crate::border::{errno, keeping_errno};
+
+/// The smallest of all processors: pages that are larger are asked for more than once.
+const PAGE: usize = 4096;
+
+/// Where the kernel puts memory of a program that does not insist on another place: not below mmap_min_addr, not above
+/// what page tables of four levels reach.
+const LIKELY: std::ops::Range<usize> = 0x1_0000..1 << if cfg!(target_arch = "x86_64") { 47 } else { 48 };
+
+/// Whether there may be memory. No system call.
+#[inline]
+pub(crate) fn is_likely(base: *const c_void, len: usize) -> bool {
+    let at = base.addr();
+    at >= LIKELY.start && at.checked_add(len).is_some_and(|end| end <= LIKELY.end)
+}
+
+/// Whether `count` entries can be read.
+#[inline]
+pub(crate) fn can_read<T>(at: *const T, count: usize) -> bool {
+    let len = count.saturating_mul(size_of::<T>());
+    readable(at.cast(), len) == len
+}
+
+/// Whether `count` entries can be written to, and read.
+#[inline]
+pub(crate) fn can_write<T>(at: *const T, count: usize) -> bool {
+    let len = count.saturating_mul(size_of::<T>());
+    writable(at.cast(), len) == len
+}
+
+/// How many of the bytes can be read, from the first one on.
+#[inline]
+pub(crate) fn readable(base: *const c_void, len: usize) -> usize {
+    READABLE.with(|known| known.reach(base.addr(), len, asks_to_read))
+}
+
+/// How many of the bytes can be written to, from the first one on.
+#[inline]
+pub(crate) fn writable(base: *const c_void, len: usize) -> usize {
+    WRITABLE.with(|known| known.reach(base.addr(), len, asks_to_write))
+}
+
+thread_local! {
+    static READABLE: Known = const { Known::nothing() };
+    static WRITABLE: Known = const { Known::nothing() };
+}
+
+/// The ranges that were asked for last.
+struct Known {
+    ranges: [(Cell<usize>, Cell<usize>); 4],
+    next: Cell<usize>,
+}
+
+impl Known {
+    const fn nothing() -> Known {
+        Known { ranges: [const { (Cell::new(0), Cell::new(0)) }; 4], next: Cell::new(0) }
+    }
+
+    #[inline]
+    fn reach(&self, at: usize, len: usize, ask: fn(usize) -> bool) -> usize {
+        let end = at.saturating_add(len);
+        let is_known = self.ranges.iter().any(|(from, to)| from.get() <= at && end <= to.get());
+        if is_known || len == 0 { len } else { self.ask(at, end, ask) }
+    }
+
+    #[cold]
+    fn ask(&self, at: usize, end: usize, ask: fn(usize) -> bool) -> usize {
+        let first = at & !(PAGE - 1);
+        let mut reached = first;
+        while reached < end && ask(reached.max(at)) {
+            reached = reached.saturating_add(PAGE);
+        }
+        if reached == first {
+            return 0;
+        }
+        let place = self.next.get() % self.ranges.len();
+        self.next.set(place + 1);
+        let (from, to) = &self.ranges[place];
+        // A signal handler in between finds an empty range.
+        to.set(0);
+        from.set(first);
+        to.set(reached);
+        reached.min(end) - at
+    }
+}
+
+/// By a call that reads eight bytes, and then finds that it was told nonsense.
+fn asks_to_read(at: usize) -> bool {
+    const HOW: c_int = -1;
+    // The null pointer means nothing to read.
+    let place = (at & !7).max(8) as *const c_void;
+    keeping_errno(|| {
+        // SAFETY: the kernel reads there, if it can, and changes nothing since there is no such way to change a mask.
+        let result = unsafe {
+            libc::syscall(libc::SYS_rt_sigprocmask, HOW, place, std::ptr::null_mut::<c_void>(), 8usize)
+        };
+        result == 0 || errno() != libc::EFAULT
+    })
+}
+
+/// By a call that adds nothing to a number there, atomically. Whoever should wait for that number may be woken, as can
+/// always happen to him.
+fn asks_to_write(at: usize) -> bool {
+    const ADD_NOTHING: c_int = libc::FUTEX_OP_ADD << 28;
+    let place = (at & !3) as *const c_void;
+    let nobody = 0u32;
+    keeping_errno(|| {
+        // SAFETY: the kernel adds nothing there, if it can, and looks for waiters, to wake none.
+        let result = unsafe {
+            let how = libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG;
+            libc::syscall(libc::SYS_futex, &raw const nobody, how, 0usize, 0usize, place, ADD_NOTHING)
+        };
+        result >= 0 || errno() != libc::EFAULT
+    })
+}
