@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
 
-use endpoint::Reason;
+use endpoint::{Connection, Reason};
 use libc::{
     IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SO_BINDTODEVICE, SO_BROADCAST, SO_DEBUG, SO_DONTROUTE,
     SO_INCOMING_CPU, SO_KEEPALIVE, SO_LINGER, SO_MARK, SO_MAX_PACING_RATE, SO_NO_CHECK, SO_PEEK_OFF,
@@ -23,6 +23,9 @@ use crate::table;
 
 const SO_BUSY_POLL: c_int = 46;
 const SO_PREFER_BUSY_POLL: c_int = 69;
+/// Those of programs with a time_t of 64 bits, which on a processor of 64 bits are the same.
+const SO_RCVTIMEO_NEW: c_int = 66;
+const SO_SNDTIMEO_NEW: c_int = 67;
 
 /// Options that are about the kernel's socket and mean nothing, or the same, to bytes on the ring.
 fn is_harmless(level: c_int, name: c_int) -> bool {
@@ -44,6 +47,8 @@ fn is_harmless(level: c_int, name: c_int) -> bool {
                 | SO_SNDLOWAT
                 | SO_RCVTIMEO
                 | SO_SNDTIMEO
+                | SO_RCVTIMEO_NEW
+                | SO_SNDTIMEO_NEW
                 | SO_PRIORITY
                 | SO_NO_CHECK
                 | SO_MARK
@@ -88,11 +93,14 @@ fn is_harmless(level: c_int, name: c_int) -> bool {
 unsafe fn remember(socket: &Socket, name: c_int, value: *const c_void, len: socklen_t) {
     let len = len as usize;
     match name {
-        SO_RCVTIMEO | SO_SNDTIMEO if len >= size_of::<timeval>() => {
+        SO_RCVTIMEO | SO_SNDTIMEO | SO_RCVTIMEO_NEW | SO_SNDTIMEO_NEW if len >= size_of::<timeval>() => {
             // SAFETY: as the caller says; options need not be aligned.
             let value = unsafe { value.cast::<timeval>().read_unaligned() };
             let limit = duration(value);
-            if name == SO_RCVTIMEO { socket.set_recv_timeout(limit) } else { socket.set_send_timeout(limit) }
+            match name {
+                SO_RCVTIMEO | SO_RCVTIMEO_NEW => socket.set_recv_timeout(limit),
+                _ => socket.set_send_timeout(limit),
+            }
         }
         SO_RCVLOWAT if len >= size_of::<c_int>() => {
             // SAFETY: as above.
@@ -103,9 +111,10 @@ unsafe fn remember(socket: &Socket, name: c_int, value: *const c_void, len: sock
     }
 }
 
-/// Zero means none, and so does less: the kernel then gives up at once, once, and waits for ever afterwards.
+/// Zero means none. Where the time was over before it began, the kernel gives up at once, each time; it does not tell that
+/// from none when it is asked.
 fn duration(value: timeval) -> Option<Duration> {
-    let seconds = u64::try_from(value.tv_sec).ok()?;
+    let Ok(seconds) = u64::try_from(value.tv_sec) else { return Some(Connection::AT_ONCE) };
     let limit = Duration::from_secs(seconds)
         .checked_add(Duration::from_micros(u64::try_from(value.tv_usec).ok()?))?;
     (!limit.is_zero()).then_some(limit)

@@ -158,6 +158,68 @@ static void timeouts(int a, int b)
     CHECK(setsockopt(a, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) == 0);
 }
 
+/* What is left of some time may be less than nothing. */
+static void no_time(int a, int b)
+{
+    static const struct timeval odd[] = {{-1, 0}, {-5, 999999}, {LONG_MIN, 0}, {0, -1}, {-1, -1}, {0, 1000000}};
+    static const int names[] = {SO_RCVTIMEO, 66 /* SO_RCVTIMEO_NEW */};
+    char buf[16];
+    for (size_t i = 0; i < sizeof odd / sizeof *odd; i++) {
+        for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
+            struct timeval limit = {0, 0};
+            socklen_t len = sizeof limit;
+            printf("%ld s %ld us, option %d\n", (long)odd[i].tv_sec, (long)odd[i].tv_usec, names[n]);
+            CHECK(setsockopt(b, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
+            CHECK(setsockopt(a, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) == 0);
+            int result = setsockopt(b, SOL_SOCKET, names[n], &odd[i], sizeof *odd);
+            say("for receives", result);
+            say("for sends", setsockopt(a, SOL_SOCKET, names[n] + 1, &odd[i], sizeof *odd));
+            CHECK(getsockopt(b, SOL_SOCKET, names[n], &limit, &len) == 0);
+            printf("so it is %ld s %ld us\n", (long)limit.tv_sec, (long)limit.tv_usec);
+            if (result < 0)
+                continue;
+            say("in vain", recv(b, buf, 1, 0));
+            say("again", read(b, buf, 1));
+            say("peeking", recv(b, buf, 1, MSG_PEEK));
+            write_all(a, "ab", 2);
+            CHECK(recv(b, buf, 2, MSG_PEEK | MSG_DONTWAIT) == 2);
+            say("a part", recv(b, buf, 3, MSG_WAITALL));
+            size_t sent = fill(a);
+            say("no room", send(a, buf, 1, 0));
+            say("still none", write(a, buf, 1));
+            drain(b, sent);
+        }
+    }
+    CHECK(setsockopt(b, SOL_SOCKET, SO_RCVTIMEO, &(struct timeval){0, 0}, sizeof *odd) == 0);
+    CHECK(setsockopt(a, SOL_SOCKET, SO_SNDTIMEO, &(struct timeval){0, 0}, sizeof *odd) == 0);
+}
+
+/* Set before the connection is one that is accelerated, and inherited from the listener. */
+static void no_time_from_the_beginning(void)
+{
+    struct timeval limit = {-1, 0};
+    struct sockaddr_in address;
+    char buf[16];
+    int fd = listener_on(&address), a = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
+    CHECK(connect(a, (struct sockaddr *)&address, sizeof address) == 0);
+    int b = accept(fd, NULL, NULL);
+    CHECK(b >= 0 && close(fd) == 0);
+    for (int i = 0; i < 32; i++) {
+        struct pollfd entry = {b, POLLIN, 0};
+        write_all(a, "x", 1);
+        CHECK(poll(&entry, 1, -1) == 1 && read(b, buf, 1) == 1);
+        write_all(b, "y", 1);
+        read_all(a, buf, 1);
+    }
+    say("inherited", recv(b, buf, 1, 0));
+    CHECK(close(a) == 0);
+    struct pollfd entry = {b, POLLIN, 0};
+    CHECK(poll(&entry, 1, -1) == 1);
+    say("the end", recv(b, buf, 1, 0));
+    CHECK(close(b) == 0);
+}
+
 static void nonblocking(int a, int b)
 {
     char buf[16];
@@ -189,6 +251,8 @@ int main(void)
     messages(a, b);
     low_water(a, b);
     timeouts(a, b);
+    no_time(a, b);
+    no_time_from_the_beginning();
     nonblocking(a, b);
     write_all(a, "x", 1);
     say("no buffer for something", recv(b, NULL, 1, 0));

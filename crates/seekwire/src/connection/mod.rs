@@ -251,6 +251,9 @@ impl Connection {
         self.nonblocking.load(Ordering::Relaxed)
     }
 
+    /// As a timeout: no call ever waits, though the socket blocks.
+    pub const AT_ONCE: Duration = Duration::from_nanos(1);
+
     /// SO_RCVTIMEO was set; `None` waits for ever.
     pub fn set_recv_timeout(&self, timeout: Option<Duration>) {
         self.recv_timeout.store(nanoseconds(timeout), Ordering::Relaxed);

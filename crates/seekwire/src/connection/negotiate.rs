@@ -430,8 +430,13 @@ impl Connection {
             self.set_nonblocking(nonblocking);
         }
         if let Ok((recv, send)) = socket::timeouts(fd) {
-            self.set_recv_timeout(recv);
-            self.set_send_timeout(send);
+            // The kernel tells none also where there is no time at all.
+            if recv.is_some() || self.recv_timeout() != Some(Self::AT_ONCE) {
+                self.set_recv_timeout(recv);
+            }
+            if send.is_some() || self.send_timeout() != Some(Self::AT_ONCE) {
+                self.set_send_timeout(send);
+            }
         }
         if let Ok(bytes) = socket::receive_low_water(fd) {
             self.set_recv_low_water(bytes);
