@@ -24,7 +24,7 @@ version = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1
 zeromq = $(shell scripts/libzmq && echo yes)
 
 .DEFAULT_GOAL := build
-.PHONY: help build demo lab report test lint loom miri fuzz kernel kernel-lab kernel-kasan man install uninstall clean
+.PHONY: help build demo lab report test lint differential loom miri fuzz kernel kernel-lab kernel-kasan man install uninstall clean
 
 help: ## Show these targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,6 +54,11 @@ test: ## Run every gate; ends with "N passed, N failed"
 
 lint: ## Formatting, clippy, rustdoc, dependency rules and shell scripts only
 	scripts/test fmt clippy rustdoc deny shell
+
+differential: ## Compare random programs, plain and accelerated, for HOURS=n; those that fail in $(OUT)/differential
+	$(CARGO) build --release --locked --package seekwire-differential --package seekwire-preload
+	$(release)/seekwire-differential run --hours $(or $(HOURS),1) --expected crates/differential/expected \
+		--out $(OUT)/differential
 
 loom: ## Explore the interleavings of the index and doorbell protocols
 	scripts/test loom

@@ -1,0 +1,379 @@
+//! A process of a program: each thread makes the calls that it is told to make.
+
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
+use std::thread;
+
+use anyhow::{Context, Result};
+
+use crate::program::{Answer, Call, Fresh, OptionValue, SLOTS, Slot, payload};
+use crate::sys::{self, Outcome, message, process, raw, readiness, signal};
+use crate::wire::{self, Order, Report, SPEC, Spec};
+
+/// The number in a slot that was never used: not a descriptor.
+const NONE: i32 = 999;
+
+static SLOT: [AtomicI32; SLOTS] = [const { AtomicI32::new(NONE) }; SLOTS];
+static PROCESS: AtomicUsize = AtomicUsize::new(0);
+static FILES: AtomicU32 = AtomicU32::new(0);
+static DIRECTORY: Mutex<String> = Mutex::new(String::new());
+/// What a handler does, and what came of it.
+static HANDLER: Mutex<Option<Call>> = Mutex::new(None);
+static HANDLED: Mutex<Vec<(String, i64)>> = Mutex::new(Vec::new());
+
+/// Runs the process that the environment describes.
+pub(crate) fn main() -> Result<()> {
+    let spec: Spec = serde_json::from_str(&std::env::var(SPEC).context("started by hand")?)?;
+    PROCESS.store(spec.process, Ordering::Relaxed);
+    FILES.store(spec.files, Ordering::Relaxed);
+    DIRECTORY.lock().expect("nobody panics").clone_from(&spec.directory);
+    for (slot, number) in SLOT.iter().zip(&spec.slots) {
+        slot.store(*number, Ordering::Relaxed);
+    }
+    signal::install();
+    process::limit();
+    for thread in 1..spec.threads {
+        thread::spawn(move || serve(spec.process, thread));
+    }
+    serve(spec.process, 0);
+    Ok(())
+}
+
+/// Makes calls until there are no more.
+fn serve(process: usize, thread: usize) {
+    let [orders, answers] = wire::control(process, thread);
+    let ready = Report::Ready { pid: std::process::id() as i32, thread: process::thread_id() };
+    if !wire::write(answers, &ready, &[]) {
+        process::leave();
+    }
+    while let Ok((order, _)) = wire::read::<Order>(orders) {
+        if order.call == Call::Exit {
+            std::process::exit(0);
+        }
+        if let Call::Fork { child } = order.call {
+            let (value, errno) = process::fork();
+            if value == 0 {
+                PROCESS.store(child, Ordering::Relaxed);
+                process::limit();
+                return serve(child, 0);
+            }
+            let answer = Answer { value: value.min(1), errno, ..Answer::default() };
+            wire::write(answers, &Report::Answer(finished(answer)), &[]);
+            continue;
+        }
+        let mut answer = finished(perform(&order));
+        let bytes = std::mem::take(&mut answer.bytes);
+        if !wire::write(answers, &Report::Answer(answer), &bytes) {
+            break;
+        }
+    }
+    process::leave();
+}
+
+fn finished(mut answer: Answer) -> Answer {
+    answer.signals = signal::taken();
+    if let Ok(mut handled) = HANDLED.lock() {
+        answer.seen.append(&mut handled);
+    }
+    answer
+}
+
+fn number(slot: Slot) -> i32 {
+    SLOT[slot % SLOTS].load(Ordering::Relaxed)
+}
+
+/// Remembers a descriptor, if there is one.
+fn keep(slot: Slot, (value, errno): Outcome) -> Answer {
+    if value >= 0 {
+        SLOT[slot % SLOTS].store(value as i32, Ordering::Relaxed);
+    }
+    plain((value, errno))
+}
+
+fn plain((value, errno): Outcome) -> Answer {
+    Answer { value, errno, ..Answer::default() }
+}
+
+fn seen<const N: usize>(done: Outcome, parts: [(&str, i64); N]) -> Answer {
+    Answer { seen: parts.map(|(name, value)| (name.to_owned(), value)).to_vec(), ..plain(done) }
+}
+
+/// Adds whose connection a number is.
+fn about(fd: i32, mut answer: Answer) -> Answer {
+    answer.connection = raw::cookie(fd)
+        .and_then(|cookie| Some((cookie, raw::name(fd, false)?, raw::name(fd, true).unwrap_or(0))));
+    answer
+}
+
+fn perform(order: &Order) -> Answer {
+    match &order.call {
+        Call::Send { .. }
+        | Call::SendMany { .. }
+        | Call::Sendfile { .. }
+        | Call::SpliceTo { .. }
+        | Call::Receive { .. }
+        | Call::Drain { .. }
+        | Call::SpliceFrom { .. }
+        | Call::Seek { .. } => transfer(order),
+        Call::Poll { .. } | Call::EpollCreate { .. } | Call::EpollControl { .. } | Call::EpollWait { .. } => {
+            wait_for(&order.call)
+        }
+        call => manage(call, order.port),
+    }
+}
+
+/// Calls that move bytes.
+fn transfer(order: &Order) -> Answer {
+    let (Call::Send { slot, .. }
+    | Call::SendMany { slot, .. }
+    | Call::Sendfile { slot, .. }
+    | Call::SpliceTo { slot, .. }
+    | Call::Receive { slot, .. }
+    | Call::Drain { slot }
+    | Call::SpliceFrom { slot, .. }
+    | Call::Seek { slot, .. }) = &order.call
+    else {
+        unreachable!("perform() asks for these only")
+    };
+    let fd = number(*slot);
+    // Before the call: another thread may close the number meanwhile.
+    let whose = about(fd, Answer::default()).connection;
+    let mut answer = match &order.call {
+        Call::Send { length, flags, way, .. } => {
+            plain(message::send(fd, &payload(order.step, *length), *flags, *way))
+        }
+        Call::SendMany { length, count, flags, .. } => {
+            let bytes = payload(order.step, length * count);
+            let mut sent = 0;
+            while sent < bytes.len() {
+                let end = bytes.len().min(sent + length);
+                match message::send(fd, &bytes[sent..end], *flags, crate::program::SendWay::Send) {
+                    (-1, errno) => {
+                        return Answer { value: sent as i64, errno, connection: whose, ..Answer::default() };
+                    }
+                    (count, _) => sent += count as usize,
+                }
+            }
+            plain((sent as i64, 0))
+        }
+        Call::Sendfile { length, .. } => {
+            let (file, _) = sys::memfd();
+            message::send(file as i32, &payload(order.step, *length), 0, crate::program::SendWay::Write);
+            let done = sys::sendfile(fd, file as i32, *length);
+            sys::close(file as i32, crate::program::CloseWay::Libc);
+            plain(done)
+        }
+        Call::SpliceTo { length, .. } => through_pipe(|read, write| {
+            message::send(write, &payload(order.step, *length), 0, crate::program::SendWay::Write);
+            plain(sys::splice(read, fd, *length, 0))
+        }),
+        Call::SpliceFrom { length, flags, .. } => through_pipe(|read, write| {
+            let done = sys::splice(fd, write, *length, *flags);
+            let mut bytes = vec![0; usize::try_from(done.0).unwrap_or(0)];
+            message::receive(read, &mut bytes, 0, crate::program::ReceiveWay::Read);
+            Answer { bytes, ..plain(done) }
+        }),
+        Call::Receive { length, flags, way, .. } => {
+            // What the call leaves alone shows as zeros.
+            let mut room = vec![0; *length];
+            let (done, flags) = message::receive(fd, &mut room, *flags, *way);
+            room.truncate(usize::try_from(done.0).unwrap_or(0));
+            Answer { bytes: room, ..seen(done, [("flags", (flags & !libc::MSG_CMSG_CLOEXEC).into())]) }
+        }
+        Call::Drain { .. } => drain(fd),
+        Call::Seek { length, flags, .. } => {
+            let mut room = vec![0; *length];
+            let done = sys::seek(fd, &mut room, *flags).unwrap_or_else(|| {
+                message::receive(fd, &mut room, flags | libc::MSG_WAITALL, crate::program::ReceiveWay::Recv).0
+            });
+            room.truncate(usize::try_from(done.0).unwrap_or(0));
+            Answer { bytes: room, ..plain(done) }
+        }
+        _ => unreachable!("transfer() asks for these only"),
+    };
+    answer.connection = whose;
+    answer
+}
+
+fn through_pipe(work: impl FnOnce(i32, i32) -> Answer) -> Answer {
+    let (_, [read, write]) = sys::pipe();
+    let answer = work(read, write);
+    sys::close(read, crate::program::CloseWay::Libc);
+    sys::close(write, crate::program::CloseWay::Libc);
+    answer
+}
+
+fn drain(fd: i32) -> Answer {
+    let mut bytes = Vec::new();
+    let mut room = vec![0; 1 << 16];
+    loop {
+        let way = crate::program::ReceiveWay::Recv;
+        let ((value, errno), _) = message::receive(fd, &mut room, libc::MSG_DONTWAIT, way);
+        if value <= 0 {
+            return Answer { value, errno, bytes, ..Answer::default() };
+        }
+        bytes.extend(&room[..value as usize]);
+    }
+}
+
+/// poll, select, epoll.
+fn wait_for(call: &Call) -> Answer {
+    match call {
+        Call::Poll { entries, timeout, way } => {
+            let numbers: Vec<_> = entries.iter().map(|(slot, events)| (number(*slot), *events)).collect();
+            let (done, ready) = readiness::poll(&numbers, *timeout, *way);
+            let ready = ready.iter().enumerate().map(|(at, bits)| (format!("{at}"), i64::from(*bits)));
+            Answer { seen: ready.collect(), ..plain(done) }
+        }
+        Call::EpollCreate { slot } => keep(*slot, readiness::epoll_create()),
+        Call::EpollControl { epoll, operation, slot, events } => {
+            plain(readiness::epoll_control(number(*epoll), *operation, number(*slot), *events, *slot as u64))
+        }
+        Call::EpollWait { epoll, room, timeout, times } => {
+            let mut all = BTreeSet::new();
+            let mut last = (0, 0);
+            for _ in 0..*times {
+                let (done, ready) = readiness::epoll_wait(number(*epoll), *room, *timeout);
+                all.extend(ready.into_iter().map(|(data, events)| (format!("{data}"), i64::from(events))));
+                last = done;
+            }
+            Answer { seen: all.into_iter().collect(), ..plain(last) }
+        }
+        _ => unreachable!("perform() asks for these only"),
+    }
+}
+
+/// Everything else.
+fn manage(call: &Call, port: u16) -> Answer {
+    match call {
+        Call::Listen { slot } => {
+            let (done, port) = sys::listen();
+            Answer { connection: Some((0, port, 0)), ..keep(*slot, done) }
+        }
+        Call::Socket { slot, flags } => keep(*slot, sys::socket(*flags)),
+        Call::Connect { slot, .. } => about(number(*slot), plain(sys::connect(number(*slot), port))),
+        Call::Accept { slot, listener, flags } => {
+            let answer = keep(*slot, sys::accept(number(*listener), *flags));
+            let fd = answer.value as i32;
+            about(fd, answer)
+        }
+        Call::Close { slot, way } => plain(sys::close(number(*slot), *way)),
+        Call::Shutdown { slot, how, way } => {
+            let whose = about(number(*slot), Answer::default()).connection;
+            Answer { connection: whose, ..plain(sys::shutdown(number(*slot), *how, *way)) }
+        }
+        Call::Dup { slot, to, way } => keep(*to, sys::dup(number(*slot), number(*to), *way)),
+        Call::Open { slot, what } => keep(*slot, open(*what)),
+        Call::SetOption { slot, level, name, value } => {
+            plain(sys::set_option(number(*slot), *level, *name, *value))
+        }
+        Call::GetOption { slot, level, name } => option(number(*slot), *level, *name),
+        Call::Nonblocking { slot, on, way } => plain(sys::set_nonblocking(number(*slot), *on, *way)),
+        Call::Ioctl { slot, request } => {
+            let (done, value) = sys::ioctl(number(*slot), *request);
+            about(number(*slot), seen(done, [("value", value.into())]))
+        }
+        Call::Fstat { slot } => {
+            let (done, kind, size) = sys::fstat(number(*slot));
+            seen(done, [("kind", kind), ("size", size)])
+        }
+        Call::Rewind { slot } => plain(sys::rewind(number(*slot))),
+        Call::Names { slot } => {
+            let fd = number(*slot);
+            let ((local, port), (remote, peer)) = (sys::name(fd, false), sys::name(fd, true));
+            let same = |port: u16, far: bool| i64::from(raw::name(fd, far) == Some(port));
+            let (port, peer) = (same(port, false), same(peer, true));
+            seen(remote, [("local", port), ("remote", peer), ("local errno", local.1.into())])
+        }
+        Call::Exec { there } => exec(*there),
+        Call::Pass { slot, to } => plain(message::pass(wire::mailbox(*to)[1], number(*slot))),
+        Call::Take { slot } => {
+            let process = PROCESS.load(Ordering::Relaxed);
+            keep(*slot, message::take(wire::mailbox(process)[0]))
+        }
+        Call::Handler { action } => {
+            *HANDLER.lock().expect("nobody panics") = action.as_deref().cloned();
+            signal::handle_with(handle);
+            Answer::default()
+        }
+        Call::Left => left(),
+        other => unreachable!("{other:?} is the coordinator's, or another function's"),
+    }
+}
+
+/// Runs in a handler.
+fn handle() {
+    let Ok(call) = HANDLER.try_lock() else { return };
+    let Some(call) = call.clone() else { return };
+    let name = call.name();
+    let answer = perform(&Order { step: u64::MAX, call, port: 0 });
+    if let Ok(mut handled) = HANDLED.try_lock() {
+        handled.push((format!("handler {name}"), answer.value));
+        handled.push(("handler errno".to_owned(), answer.errno.into()));
+    }
+}
+
+fn open(what: Fresh) -> Outcome {
+    match what {
+        Fresh::File => {
+            let directory = DIRECTORY.lock().expect("nobody panics").clone();
+            let process = PROCESS.load(Ordering::Relaxed);
+            let file = FILES.fetch_add(1, Ordering::Relaxed);
+            sys::open(&format!("{directory}/{process}-{file}"))
+        }
+        Fresh::Pipe => {
+            let (done, [read, write]) = sys::pipe();
+            // The writing end takes the next number and stays.
+            let _ = write;
+            if done.0 == 0 { (read.into(), 0) } else { done }
+        }
+        Fresh::Eventfd => sys::eventfd(),
+        Fresh::Memfd => sys::memfd(),
+    }
+}
+
+fn option(fd: i32, level: i32, name: i32) -> Answer {
+    let (done, value, length) = sys::option(fd, level, name);
+    let word =
+        |at: usize| i64::from(i32::from_ne_bytes([value[at], value[at + 1], value[at + 2], value[at + 3]]));
+    if (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO) {
+        return seen(done, [("state", value[0].into())]);
+    }
+    seen(done, [("length", length.into()), ("value", word(0)), ("second", word(8))])
+}
+
+fn exec(there: bool) -> Answer {
+    let process = PROCESS.load(Ordering::Relaxed);
+    let spec = Spec {
+        process,
+        threads: 1,
+        directory: DIRECTORY.lock().expect("nobody panics").clone(),
+        slots: (0..SLOTS).map(number).collect(),
+        files: FILES.load(Ordering::Relaxed),
+    };
+    let text = serde_json::to_string(&spec).unwrap_or_default();
+    let others = std::env::vars().filter(|(name, _)| name != SPEC);
+    let environment: Vec<_> = others.chain([(SPEC.to_owned(), text)]).collect();
+    let path = if there { "/proc/self/exe" } else { "/nowhere" };
+    plain(process::exec(path, "actor", &environment))
+}
+
+/// The descriptors of the process that are the program's, each with its kind.
+fn left() -> Answer {
+    let mut answer = Answer::default();
+    for number in 0..wire::FLOOR {
+        if let Ok(target) = std::fs::read_link(format!("/proc/self/fd/{number}")) {
+            let text = target.to_string_lossy().into_owned();
+            let kind = text.split([':', '(', '-']).next().unwrap_or_default();
+            let kind = if kind.starts_with("/memfd") || !kind.starts_with('/') { kind } else { "file" };
+            answer.seen.push((format!("{number} {kind}"), 0));
+        }
+    }
+    answer
+}
+
+impl OptionValue {
+    /// A switch that is on.
+    pub(crate) const ON: Self = Self::Int(1);
+}

@@ -1,0 +1,319 @@
+//! Whether what an accelerated run shows is something that TCP allows. The plain run is the control; where the kernel is
+//! free, in how much a call moves and what follows from that, this says what else is allowed.
+
+use std::collections::BTreeMap;
+
+use crate::program::{Answer, Call, Program};
+use crate::run::{Event, Fate, Trace};
+use crate::streams::Counters;
+
+/// What a program could tell the difference by.
+#[derive(Clone, Debug)]
+pub(crate) struct Failure {
+    /// Failures that are probably the same have the same.
+    pub(crate) kind: String,
+    pub(crate) text: String,
+}
+
+/// In flight, a send may be taken in part or not at all; below this, the kernel's smallest buffers take everything.
+const ROOM: u64 = 16 << 10;
+
+/// Compares; and whether all calls could be compared one by one.
+pub(crate) fn compare(program: &Program, plain: &Trace, accelerated: &Trace) -> (Option<Failure>, bool) {
+    let mut diverged = false;
+    for (at, (control, tried)) in plain.events.iter().zip(&accelerated.events).enumerate() {
+        let fail = |kind: String| Failure {
+            kind,
+            text: format!(
+                "step {at}: {:?}\n  plain:       {}\n  accelerated: {}",
+                control.step,
+                show_event(control),
+                show_event(tried)
+            ),
+        };
+        // Whatever a program does, these do not happen.
+        if let Some(what) = impossible(tried).filter(|_| impossible(control).is_none()) {
+            return (Some(fail(format!("{}: {what}", control.step.call.name()))), diverged);
+        }
+        if control.step.beside.is_some() {
+            diverged |= !same(&control.fate, &tried.fate) || control.beside != tried.beside;
+            continue;
+        }
+        let balanced = control.before == tried.before;
+        match judge(&control.step.call, &control.fate, &tried.fate, Freedom::of(control, tried)) {
+            Verdict::Same => {}
+            Verdict::Allowed => diverged |= blocks(&control.fate) != blocks(&tried.fate),
+            Verdict::Different(_) if diverged => {}
+            Verdict::Different(how) => {
+                return (Some(fail(format!("{}: {how}", control.step.call.name()))), diverged);
+            }
+        }
+        if diverged {
+            continue;
+        }
+        if let Some((allowed, how)) = ended(plain, control, tried, balanced) {
+            if !allowed {
+                return (Some(fail(how)), diverged);
+            }
+            diverged = true;
+        }
+    }
+    (of_streams(program, plain, accelerated), diverged)
+}
+
+/// What the bytes say, whatever the calls said.
+fn of_streams(program: &Program, plain: &Trace, accelerated: &Trace) -> Option<Failure> {
+    let whole = |kind: &str, text: String| Failure { kind: kind.to_owned(), text };
+    if let Some(text) = accelerated.streams.wrong().into_iter().next() {
+        let plain = plain.streams.wrong();
+        return Some(whole(
+            if plain.is_empty() { "stream: wrong bytes" } else { "model: wrong bytes" },
+            text,
+        ));
+    }
+    let killed = program.steps.iter().any(|step| matches!(step.call, Call::Kill { .. }));
+    let (control, tried) = (plain.streams.lost(), accelerated.streams.lost());
+    let lost = tried
+        .iter()
+        .enumerate()
+        .find(|(at, lost)| **lost > 0 && control.get(*at).is_none_or(|lost| *lost == 0));
+    match lost {
+        Some((at, lost)) if !killed => Some(whole(
+            "stream: lost bytes",
+            format!("direction {at}: {lost} bytes were sent and never came"),
+        )),
+        _ => None,
+    }
+}
+
+fn impossible(event: &Event) -> Option<&'static str> {
+    let fates = [Some(&event.fate), event.beside.as_ref()].into_iter().flatten().chain(event.ended.values());
+    fates
+        .filter_map(|fate| match fate {
+            Fate::Spins => Some("spins"),
+            Fate::Died => Some("died"),
+            _ => None,
+        })
+        .next()
+}
+
+fn blocks(fate: &Fate) -> bool {
+    matches!(fate, Fate::Blocked | Fate::Spins)
+}
+
+/// What the state before a step leaves open.
+#[derive(Clone, Copy, Debug)]
+struct Freedom {
+    /// Both runs have moved the same bytes so far.
+    balanced: bool,
+    /// Bytes are under way: TCP may hold them back for a moment (Nagle, delayed acknowledgements).
+    under_way: bool,
+    /// Somewhere so many bytes are in flight that buffers may be full.
+    crowded: bool,
+}
+
+impl Freedom {
+    fn of(control: &Event, tried: &Event) -> Self {
+        let crowded = |counters: &[Counters]| counters.iter().any(|counters| counters.in_flight() >= ROOM);
+        let large = match &control.step.call {
+            Call::Send { length, .. } | Call::Sendfile { length, .. } | Call::SpliceTo { length, .. } => {
+                *length as u64 >= ROOM
+            }
+            Call::SendMany { length, count, .. } => (length * count) as u64 >= ROOM,
+            _ => false,
+        };
+        Self {
+            balanced: control.before == tried.before,
+            under_way: control.before.iter().any(|counters| counters.in_flight() > 0),
+            crowded: large || crowded(&control.before) || crowded(&tried.before),
+        }
+    }
+}
+
+enum Verdict {
+    Same,
+    Allowed,
+    Different(String),
+}
+
+fn judge(call: &Call, control: &Fate, tried: &Fate, freedom: Freedom) -> Verdict {
+    if same(control, tried) {
+        return Verdict::Same;
+    }
+    let allowed = match call {
+        Call::Send { .. } | Call::SendMany { .. } | Call::Sendfile { .. } | Call::SpliceTo { .. } => {
+            freedom.crowded && !fails(control) && !fails(tried)
+        }
+        Call::Receive { .. } | Call::SpliceFrom { .. } => {
+            let part = call.flags() & (libc::MSG_WAITALL | libc::MSG_OOB) == 0 && is_part(control, tried);
+            (!freedom.balanced && !fails(control) && !fails(tried))
+                || part
+                || (freedom.under_way && is_sooner(control, tried))
+        }
+        Call::Seek { .. } => !freedom.balanced || (freedom.under_way && is_sooner(control, tried)),
+        Call::Drain { .. } => {
+            end(control) == end(tried)
+                && (!freedom.balanced || (freedom.under_way && is_sooner(control, tried)))
+        }
+        Call::Poll { .. } | Call::EpollWait { .. } | Call::Ioctl { .. } => {
+            !freedom.balanced || freedom.crowded || (freedom.under_way && is_sooner(control, tried))
+        }
+        _ => false,
+    };
+    if allowed { Verdict::Allowed } else { Verdict::Different(difference(control, tried)) }
+}
+
+/// Neither bytes, nor a reason to try again, nor asleep.
+fn fails(fate: &Fate) -> bool {
+    match fate {
+        Fate::Done(answer) => answer.value == -1 && ![libc::EAGAIN, libc::EINTR].contains(&answer.errno),
+        Fate::Blocked => false,
+        _ => true,
+    }
+}
+
+fn end(fate: &Fate) -> Option<(i64, i32)> {
+    match fate {
+        Fate::Done(answer) => Some((answer.value, answer.errno)),
+        _ => None,
+    }
+}
+
+/// The accelerated run received the beginning of what the plain one did.
+fn is_part(control: &Fate, tried: &Fate) -> bool {
+    match (control, tried) {
+        (Fate::Done(control), Fate::Done(tried)) => {
+            0 < tried.value && tried.value < control.value && control.bytes.starts_with(&tried.bytes)
+        }
+        _ => false,
+    }
+}
+
+/// The accelerated run has what the plain one has, and something that is still under way there.
+fn is_sooner(control: &Fate, tried: &Fate) -> bool {
+    let nothing = Answer::default();
+    let control = match control {
+        Fate::Blocked => &nothing,
+        Fate::Done(answer) => answer,
+        _ => return false,
+    };
+    let Fate::Done(tried) = tried else { return false };
+    let sooner = |(name, bits): &(String, i64)| {
+        tried.seen.iter().any(|(other, more)| other == name && more & bits == *bits)
+    };
+    tried.value >= 0
+        && tried.bytes.starts_with(&control.bytes)
+        && (!tried.bytes.is_empty() || control.seen.iter().all(sooner))
+}
+
+/// Calls that came to their end in this step in one run and not, or otherwise, in the other: whether that is allowed, and
+/// how they differ.
+fn ended(plain: &Trace, control: &Event, tried: &Event, balanced: bool) -> Option<(bool, String)> {
+    let steps = |ended: &BTreeMap<usize, Fate>| ended.keys().copied().collect::<Vec<_>>();
+    let mut all = steps(&control.ended);
+    all.extend(steps(&tried.ended));
+    for step in all {
+        let earlier = &plain.events[step / 2];
+        let call = if step % 2 == 0 { &earlier.step.call } else { &earlier.step.beside.as_ref()?.1 };
+        let get = |event: &Event| event.ended.get(&step).cloned().unwrap_or(Fate::Blocked);
+        let (first, second) = (get(control), get(tried));
+        let freedom = Freedom { balanced, ..Freedom::of(control, tried) };
+        match judge(call, &first, &second, freedom) {
+            Verdict::Same => {}
+            Verdict::Allowed => return Some((true, String::new())),
+            Verdict::Different(how) => {
+                // One of several that wait for the same: it is not said which.
+                let rivals = |event: &Event| event.ended.len();
+                let allowed = rivals(control) == rivals(tried) && control.ended.keys().ne(tried.ended.keys());
+                return Some((
+                    allowed,
+                    format!("{} ended by {}: {how}", call.name(), control.step.call.name()),
+                ));
+            }
+        }
+    }
+    None
+}
+
+/// What a program sees is the same.
+fn same(control: &Fate, tried: &Fate) -> bool {
+    match (control, tried) {
+        (Fate::Done(control), Fate::Done(tried)) => {
+            let visible = |answer: &Answer| Answer { connection: None, ..answer.clone() };
+            visible(control) == visible(tried)
+        }
+        _ => control == tried,
+    }
+}
+
+/// In what they differ, without the numbers that differ from program to program.
+fn difference(control: &Fate, tried: &Fate) -> String {
+    let class = |fate: &Fate| match fate {
+        Fate::Done(answer) => match answer.value {
+            -1 => errno(answer.errno),
+            0 => "0".to_owned(),
+            _ => "n".to_owned(),
+        },
+        other => format!("{other:?}").to_lowercase(),
+    };
+    let (first, second) = (class(control), class(tried));
+    if first != second {
+        return format!("{first} became {second}");
+    }
+    let (Fate::Done(control), Fate::Done(tried)) = (control, tried) else { return "other".to_owned() };
+    if control.value != tried.value {
+        format!("{first} became another number")
+    } else if control.bytes != tried.bytes {
+        "other bytes".to_owned()
+    } else if control.signals != tried.signals {
+        "other signals".to_owned()
+    } else {
+        "other state".to_owned()
+    }
+}
+
+fn errno(errno: i32) -> String {
+    let known = [
+        (libc::EAGAIN, "EAGAIN"),
+        (libc::EINTR, "EINTR"),
+        (libc::EBADF, "EBADF"),
+        (libc::EFAULT, "EFAULT"),
+        (libc::EINVAL, "EINVAL"),
+        (libc::EPIPE, "EPIPE"),
+        (libc::ECONNRESET, "ECONNRESET"),
+        (libc::ENOTCONN, "ENOTCONN"),
+        (libc::ENOTSOCK, "ENOTSOCK"),
+    ];
+    known
+        .iter()
+        .find(|(number, _)| *number == errno)
+        .map_or_else(|| format!("errno {errno}"), |(_, name)| (*name).to_owned())
+}
+
+pub(crate) fn show_event(event: &Event) -> String {
+    let mut text = show(&event.fate);
+    if let Some(fate) = &event.beside {
+        text += &format!(", beside it {}", show(fate));
+    }
+    for (step, fate) in &event.ended {
+        text += &format!("; step {} ended: {}", step / 2, show(fate));
+    }
+    text
+}
+
+fn show(fate: &Fate) -> String {
+    let Fate::Done(answer) = fate else { return format!("{fate:?}").to_lowercase() };
+    let mut text = if answer.value == -1 { errno(answer.errno) } else { answer.value.to_string() };
+    if !answer.bytes.is_empty() {
+        let start: Vec<_> = answer.bytes.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
+        text += &format!(" ({} bytes: {})", answer.bytes.len(), start.join(" "));
+    }
+    if !answer.seen.is_empty() {
+        let parts: Vec<_> = answer.seen.iter().map(|(name, value)| format!("{name}={value:#x}")).collect();
+        text += &format!(" [{}]", parts.join(", "));
+    }
+    if answer.signals != [0; 3] {
+        text += &format!(" signals {:?}", answer.signals);
+    }
+    text
+}

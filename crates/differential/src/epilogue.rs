@@ -1,0 +1,45 @@
+//! What follows every program: what is left of it, read to the end, and the end of each process, as the others see it.
+
+use std::collections::BTreeSet;
+
+use crate::program::{Actor, Call, Program, SLOTS, Step};
+
+/// By any thread of the process that is not asleep.
+const ANY: usize = usize::MAX;
+
+pub(crate) fn steps(program: &Program) -> Vec<Step> {
+    let processes = 0..program.processes.len();
+    let slots = receivers(program);
+    let step = |process, call| Step { by: Actor { process, thread: ANY }, call, beside: None };
+    let mut steps = Vec::new();
+    for process in processes.clone() {
+        if program.steps.iter().any(|step| step.call == Call::Stop { process }) {
+            steps.push(step(process, Call::Continue { process }));
+        }
+    }
+    let drain = |process: usize| slots.iter().map(move |slot| step(process, Call::Drain { slot: *slot }));
+    // What one end owes comes while the other reads.
+    for process in processes.clone().chain(processes.clone()) {
+        steps.extend(drain(process));
+    }
+    for process in processes.clone() {
+        steps.push(step(process, Call::Left));
+    }
+    for process in processes {
+        steps.push(step(process, Call::Exit));
+        for other in process + 1..program.processes.len() {
+            steps.extend(drain(other));
+        }
+    }
+    steps
+}
+
+/// Slots in which a connection can be.
+fn receivers(program: &Program) -> BTreeSet<usize> {
+    let made = |call: &Call| match call {
+        Call::Socket { slot, .. } | Call::Accept { slot, .. } | Call::Take { slot } => Some(*slot % SLOTS),
+        Call::Dup { to, .. } => Some(*to % SLOTS),
+        _ => None,
+    };
+    program.steps.iter().filter_map(|step| made(&step.call)).collect()
+}

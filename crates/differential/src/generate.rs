@@ -1,0 +1,563 @@
+//! Random programs. What is made up is mostly sensible: the generator keeps in mind which slot has what, which threads are
+//! probably asleep, and which bytes are probably there.
+
+use fastrand::Rng;
+
+use crate::program::{
+    Actor, Call, CloseWay, DupWay, Entry, Fresh, NonblockingWay, OptionValue, PollWay, ProcessSpec, Program,
+    ReceiveWay, SendWay, Slot, Step,
+};
+
+/// What a slot has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Thing {
+    Nothing,
+    Listener,
+    /// Connection and side.
+    End(usize, usize),
+    Epoll,
+    File,
+    Closed,
+}
+
+struct Process {
+    alive: bool,
+    stopped: bool,
+    slots: [Thing; crate::program::SLOTS],
+    /// Threads that are probably asleep.
+    asleep: Vec<bool>,
+}
+
+struct Generator {
+    random: Rng,
+    program: Program,
+    processes: Vec<Process>,
+    /// Bytes that are probably there, by connection and receiving side.
+    waiting: Vec<[usize; 2]>,
+}
+
+/// Connections of a program at most.
+const CONNECTIONS: usize = 3;
+
+pub(crate) fn generate(seed: u64) -> Program {
+    let mut generator = Generator {
+        random: Rng::with_seed(seed),
+        program: Program::default(),
+        processes: Vec::new(),
+        waiting: Vec::new(),
+    };
+    generator.set_up();
+    let steps = generator.random.usize(10..60);
+    for _ in 0..steps {
+        generator.step();
+    }
+    generator.program
+}
+
+impl Generator {
+    fn one_of<T: Clone>(&mut self, from: &[T]) -> T {
+        from[self.random.usize(..from.len())].clone()
+    }
+
+    fn chance(&mut self, percent: u32) -> bool {
+        self.random.u32(..100) < percent
+    }
+
+    fn process(&mut self, threads: usize, parent: Option<usize>) {
+        self.program.processes.push(ProcessSpec { threads, parent });
+        self.processes.push(Process {
+            alive: parent.is_none(),
+            stopped: false,
+            slots: [Thing::Nothing; crate::program::SLOTS],
+            asleep: vec![false; threads],
+        });
+    }
+
+    /// Process 0 listens, process 1 connects; there may be one more of each end, now or by a fork.
+    fn set_up(&mut self) {
+        for _ in 0..2 {
+            let threads = self.random.usize(1..3);
+            self.process(threads, None);
+        }
+        for parent in 0..2 {
+            if self.chance(35) {
+                self.process(1, Some(parent));
+            }
+        }
+        if self.chance(15) {
+            self.process(1, None);
+        }
+        self.program.fall_back_after = self.chance(20).then(|| self.random.u64(1..5000));
+        self.program.small = self.chance(20);
+        self.push(0, Call::Listen { slot: 0 });
+        self.processes[0].slots[0] = Thing::Listener;
+        let connections = if self.chance(60) { 1 } else { self.random.usize(2..=CONNECTIONS) };
+        for _ in 0..connections {
+            self.connection();
+        }
+    }
+
+    fn by(&self, process: usize, thread: usize) -> Actor {
+        Actor { process, thread }
+    }
+
+    fn push(&mut self, process: usize, call: Call) {
+        let by = self.by(process, 0);
+        self.program.steps.push(Step { by, call, beside: None });
+    }
+
+    /// Connects, accepts, and says a few things.
+    fn connection(&mut self) {
+        let slot = self.waiting.len() + 1;
+        let flags = self.one_of(&[0, 0, 0, libc::SOCK_CLOEXEC, libc::SOCK_NONBLOCK]);
+        self.push(1, Call::Socket { slot, flags });
+        self.push(1, Call::Connect { slot, to: 0 });
+        let flags = self.one_of(&[0, 0, 0, libc::SOCK_CLOEXEC, libc::SOCK_NONBLOCK]);
+        self.push(0, Call::Accept { slot, listener: 0, flags });
+        let connection = self.waiting.len();
+        self.processes[1].slots[slot] = Thing::End(connection, 0);
+        self.processes[0].slots[slot] = Thing::End(connection, 1);
+        self.waiting.push([0; 2]);
+        // Without it, plain TCP waits for acknowledgements, and the comparison with it.
+        if self.chance(95) {
+            for process in [0, 1] {
+                let value = OptionValue::ON;
+                self.push(
+                    process,
+                    Call::SetOption { slot, level: libc::IPPROTO_TCP, name: libc::TCP_NODELAY, value },
+                );
+            }
+        }
+        for _ in 0..self.one_of(&[0, 2, 3, 4, 5, 6]) {
+            for (from, to) in [(1, 0), (0, 1)] {
+                let length = self.random.usize(1..40);
+                self.push(from, Call::Send { slot, length, flags: 0, way: SendWay::Send });
+                self.push(to, Call::Receive { slot, length: 64, flags: 0, way: ReceiveWay::Recv });
+            }
+        }
+    }
+
+    /// A thread that is probably not asleep.
+    fn actor(&mut self) -> Option<Actor> {
+        let mut idle = Vec::new();
+        for (at, process) in
+            self.processes.iter().enumerate().filter(|(_, process)| process.alive && !process.stopped)
+        {
+            idle.extend(
+                (0..process.asleep.len())
+                    .filter(|thread| !process.asleep[*thread])
+                    .map(|thread| self.by(at, thread)),
+            );
+        }
+        if idle.is_empty() { None } else { Some(self.one_of(&idle)) }
+    }
+
+    fn slot_with(&mut self, process: usize, wanted: impl Fn(Thing) -> bool) -> Option<Slot> {
+        let slots = &self.processes[process].slots;
+        let found: Vec<_> = (0..slots.len()).filter(|slot| wanted(slots[*slot])).collect();
+        if found.is_empty() { None } else { Some(self.one_of(&found)) }
+    }
+
+    /// A connection, mostly.
+    fn end(&mut self, process: usize) -> Option<Slot> {
+        if self.chance(3) {
+            return self.slot_with(process, |thing| thing != Thing::Nothing && thing != Thing::Listener);
+        }
+        self.slot_with(process, |thing| matches!(thing, Thing::End(..)))
+            .or_else(|| self.slot_with(process, |thing| thing == Thing::Closed))
+    }
+
+    fn free(&mut self, process: usize) -> Slot {
+        self.slot_with(process, |thing| thing == Thing::Nothing)
+            .or_else(|| self.slot_with(process, |thing| thing == Thing::Closed))
+            .unwrap_or(crate::program::SLOTS - 1)
+    }
+
+    fn length(&mut self) -> usize {
+        match self.random.u32(..100) {
+            0 => 0,
+            1..60 => self.random.usize(1..100),
+            60..80 => self.random.usize(100..3000),
+            80..90 => self.one_of(&[1015, 1016, 1017, 4095, 4096, 4097, 8192]),
+            90..97 => self.random.usize(3000..16000),
+            _ => self.random.usize(16000..200_000),
+        }
+    }
+
+    fn step(&mut self) {
+        if self.chance(4) {
+            return self.outside();
+        }
+        let Some(by) = self.actor() else { return self.outside() };
+        let Some(call) = self.call(by) else { return };
+        self.program.steps.push(Step { by, call, beside: None });
+    }
+
+    /// What happens to a thread or a process, rather than by it.
+    fn outside(&mut self) {
+        let living: Vec<_> = (0..self.processes.len()).filter(|at| self.processes[*at].alive).collect();
+        if living.is_empty() {
+            return;
+        }
+        let process = self.one_of(&living);
+        let thread = self.random.usize(..self.processes[process].asleep.len());
+        let call = match self.random.u32(..100) {
+            0..60 => {
+                let restart = self.random.bool();
+                self.processes[process].asleep[thread] &= restart;
+                Call::Signal { to: self.by(process, thread), restart }
+            }
+            60..85 => {
+                self.processes[process].stopped ^= true;
+                if self.processes[process].stopped {
+                    Call::Stop { process }
+                } else {
+                    Call::Continue { process }
+                }
+            }
+            _ if living.len() > 2 || self.chance(30) => {
+                self.processes[process].alive = false;
+                Call::Kill { process }
+            }
+            _ => return,
+        };
+        let by = self.by(process, 0);
+        self.program.steps.push(Step { by, call, beside: None });
+    }
+
+    fn call(&mut self, by: Actor) -> Option<Call> {
+        let process = by.process;
+        Some(match self.random.u32(..1000) {
+            0..240 => self.send(process)?,
+            240..520 => self.receive(by)?,
+            520..620 => self.poll(by)?,
+            620..690 => self.epoll(by)?,
+            690..730 => {
+                let slot = self.end(process)?;
+                let how = self.one_of(&[libc::SHUT_WR, libc::SHUT_WR, libc::SHUT_RD, libc::SHUT_RDWR]);
+                let way =
+                    self.one_of(&[Entry::Libc, Entry::Libc, Entry::Libc, Entry::Syscall, Entry::Inline]);
+                Call::Shutdown { slot, how, way }
+            }
+            730..770 => self.close(process)?,
+            770..800 => self.dup(process)?,
+            800..830 => {
+                let slot = self.free(process);
+                self.processes[process].slots[slot] = Thing::File;
+                let what =
+                    self.one_of(&[Fresh::File, Fresh::File, Fresh::Pipe, Fresh::Eventfd, Fresh::Memfd]);
+                Call::Open { slot, what }
+            }
+            830..860 => {
+                let slot = self.end(process)?;
+                let way = self.one_of(&[NonblockingWay::Fcntl, NonblockingWay::Ioctl]);
+                Call::Nonblocking { slot, on: self.random.bool(), way }
+            }
+            860..910 => self.option(process)?,
+            910..930 => {
+                let slot = self.end(process)?;
+                Call::Ioctl { slot, request: self.one_of(&[libc::FIONREAD, libc::FIONREAD, 0x8905]) }
+            }
+            930..940 => Call::Fstat { slot: self.slot_with(process, |thing| thing != Thing::Nothing)? },
+            940..945 => Call::Rewind { slot: self.slot_with(process, |thing| thing == Thing::File)? },
+            945..955 => Call::Names { slot: self.end(process)? },
+            955..970 => self.fork(process)?,
+            970..976 => {
+                let there = self.random.bool();
+                if there {
+                    self.processes[process].asleep = vec![false];
+                }
+                Call::Exec { there }
+            }
+            976..990 => self.pass(process)?,
+            _ => self.reconnect(process)?,
+        })
+    }
+
+    /// Lets a slot's connection have more or fewer bytes.
+    fn reckon(&mut self, process: usize, slot: Slot, sent: usize, received: usize) {
+        if let Thing::End(connection, side) = self.processes[process].slots[slot] {
+            self.waiting[connection][1 - side] += sent;
+            if sent > 0 {
+                // Somebody may have waited for them.
+                self.processes
+                    .iter_mut()
+                    .for_each(|process| process.asleep.iter_mut().for_each(|asleep| *asleep = false));
+            }
+            let here = &mut self.waiting[connection][side];
+            *here = here.saturating_sub(received);
+        }
+    }
+
+    fn there(&self, process: usize, slot: Slot) -> usize {
+        match self.processes[process].slots[slot] {
+            Thing::End(connection, side) => self.waiting[connection][side],
+            _ => 0,
+        }
+    }
+
+    fn send(&mut self, process: usize) -> Option<Call> {
+        let slot = self.end(process)?;
+        let length = self.length();
+        self.reckon(process, slot, length, 0);
+        Some(match self.random.u32(..100) {
+            0..4 => Call::Sendfile { slot, length: length.min(60_000) },
+            4..8 => Call::SpliceTo { slot, length: length.min(60_000) },
+            8..12 => {
+                let count = self.random.usize(2..200);
+                Call::SendMany { slot, length: length.min(300), count, flags: 0 }
+            }
+            _ => {
+                let way = self.one_of(&[
+                    SendWay::Send,
+                    SendWay::Send,
+                    SendWay::Sendto,
+                    SendWay::Write,
+                    SendWay::Writev,
+                    SendWay::Sendmsg,
+                    SendWay::Sendmmsg,
+                ]);
+                let way = if self.chance(1) { SendWay::BadAddress } else { way };
+                let mut flags =
+                    self.one_of(&[0, 0, 0, 0, libc::MSG_DONTWAIT, libc::MSG_NOSIGNAL, libc::MSG_EOR]);
+                if self.chance(1) {
+                    flags |= self.one_of(&[
+                        libc::MSG_OOB,
+                        0x400,
+                        0x8000,
+                        libc::MSG_CONFIRM,
+                        libc::MSG_DONTROUTE,
+                        libc::MSG_MORE,
+                    ]);
+                }
+                Call::Send { slot, length, flags, way }
+            }
+        })
+    }
+
+    fn receive(&mut self, by: Actor) -> Option<Call> {
+        let process = by.process;
+        let slot = self.end(process)?;
+        let there = self.there(process, slot);
+        let length =
+            if there > 0 && self.random.bool() { self.random.usize(1..=there) } else { self.length() };
+        let mut flags = 0;
+        for (flag, percent) in [
+            (libc::MSG_PEEK, 15),
+            (libc::MSG_DONTWAIT, 25),
+            (libc::MSG_WAITALL, 8),
+            (libc::MSG_TRUNC, 4),
+            (libc::MSG_CTRUNC, 1),
+            (0x10, 1),
+            (libc::MSG_EOR, 1),
+            (0x400, 1),
+            (0x8000, 1),
+            (libc::MSG_OOB, 1),
+            (libc::MSG_ERRQUEUE, 1),
+            (libc::MSG_NOSIGNAL, 1),
+        ] {
+            if self.chance(percent) {
+                flags |= flag;
+            }
+        }
+        if there == 0 && self.chance(50) {
+            flags |= libc::MSG_DONTWAIT;
+        }
+        if flags & libc::MSG_PEEK == 0 {
+            self.reckon(process, slot, 0, length);
+        }
+        let enough = if flags & libc::MSG_WAITALL != 0 { there >= length } else { there > 0 };
+        match self.random.u32(..100) {
+            0..3 => return Some(Call::SpliceFrom { slot, length: length.min(60_000), flags: 2 }),
+            3..5 => return Some(Call::Drain { slot }),
+            5..8 => {
+                return Some(Call::Seek {
+                    slot,
+                    length: length.min(there).max(1),
+                    flags: libc::MSG_DONTWAIT,
+                });
+            }
+            _ => {}
+        }
+        self.processes[process].asleep[by.thread] = !enough && flags & libc::MSG_DONTWAIT == 0;
+        let way = self.one_of(&[
+            ReceiveWay::Recv,
+            ReceiveWay::Recv,
+            ReceiveWay::Recvfrom,
+            ReceiveWay::Read,
+            ReceiveWay::Readv,
+            ReceiveWay::Recvmsg,
+            ReceiveWay::Recvmsg,
+            ReceiveWay::Recvmmsg,
+        ]);
+        let way = if self.chance(1) { ReceiveWay::BadAddress } else { way };
+        Some(Call::Receive { slot, length, flags, way })
+    }
+
+    /// At once, a moment, or without end.
+    fn timeout(&mut self, by: Actor) -> i32 {
+        let timeout = self.one_of(&[0, 0, 0, 1, -1]);
+        if timeout == -1 {
+            self.processes[by.process].asleep[by.thread] = self.chance(30);
+        }
+        timeout
+    }
+
+    fn poll(&mut self, by: Actor) -> Option<Call> {
+        let mut entries = Vec::new();
+        for _ in 0..self.random.usize(1..4) {
+            let slot = self.slot_with(by.process, |thing| !matches!(thing, Thing::Nothing))?;
+            let events = self.one_of(&[
+                libc::POLLIN,
+                libc::POLLIN,
+                libc::POLLIN | libc::POLLOUT,
+                libc::POLLOUT,
+                libc::POLLIN | libc::POLLRDHUP,
+                libc::POLLPRI,
+            ]);
+            entries.push((slot, events));
+        }
+        let way =
+            self.one_of(&[PollWay::Poll, PollWay::Poll, PollWay::Ppoll, PollWay::Select, PollWay::Pselect]);
+        Some(Call::Poll { entries, timeout: self.timeout(by), way })
+    }
+
+    fn epoll(&mut self, by: Actor) -> Option<Call> {
+        let process = by.process;
+        let Some(epoll) = self.slot_with(process, |thing| thing == Thing::Epoll) else {
+            let slot = self.free(process);
+            self.processes[process].slots[slot] = Thing::Epoll;
+            return Some(Call::EpollCreate { slot });
+        };
+        if self.chance(50) {
+            let slot = self.slot_with(process, |thing| !matches!(thing, Thing::Nothing | Thing::Epoll))?;
+            let operation = self.one_of(&[
+                libc::EPOLL_CTL_ADD,
+                libc::EPOLL_CTL_ADD,
+                libc::EPOLL_CTL_ADD,
+                libc::EPOLL_CTL_MOD,
+                libc::EPOLL_CTL_MOD,
+                libc::EPOLL_CTL_DEL,
+            ]);
+            let ready =
+                self.one_of(&[libc::EPOLLIN, libc::EPOLLIN, libc::EPOLLIN | libc::EPOLLOUT, libc::EPOLLOUT]);
+            let mode = self.one_of(&[0, 0, libc::EPOLLET, libc::EPOLLONESHOT, libc::EPOLLRDHUP]);
+            return Some(Call::EpollControl { epoll, operation, slot, events: (ready | mode) as u32 });
+        }
+        let room = self.one_of(&[1, 1, 2, 8]);
+        let times = if room < 8 { 20 } else { 1 };
+        let timeout = if times > 1 { 0 } else { self.timeout(by) };
+        Some(Call::EpollWait { epoll, room, timeout, times })
+    }
+
+    fn close(&mut self, process: usize) -> Option<Call> {
+        let slot = if self.chance(85) {
+            self.end(process)?
+        } else {
+            self.slot_with(process, |thing| !matches!(thing, Thing::Nothing | Thing::Listener))?
+        };
+        let way = self.one_of(&[
+            CloseWay::Libc,
+            CloseWay::Libc,
+            CloseWay::Syscall,
+            CloseWay::Inline,
+            CloseWay::Range,
+        ]);
+        self.processes[process].slots[slot] = Thing::Closed;
+        Some(Call::Close { slot, way })
+    }
+
+    fn dup(&mut self, process: usize) -> Option<Call> {
+        let slot = self.end(process)?;
+        let way = self.one_of(&[DupWay::Dup, DupWay::Dup2, DupWay::Dup3, DupWay::Fcntl, DupWay::Syscall]);
+        let to = if matches!(way, DupWay::Dup2 | DupWay::Dup3) {
+            self.slot_with(process, |thing| !matches!(thing, Thing::Nothing | Thing::Listener))?
+        } else {
+            self.free(process)
+        };
+        self.processes[process].slots[to] = self.processes[process].slots[slot];
+        Some(Call::Dup { slot, to, way })
+    }
+
+    fn option(&mut self, process: usize) -> Option<Call> {
+        const SOCKET: i32 = libc::SOL_SOCKET;
+        const TCP: i32 = libc::IPPROTO_TCP;
+        let slot = self.end(process)?;
+        if self.chance(40) {
+            let (level, name) = self.one_of(&[
+                (SOCKET, libc::SO_ERROR),
+                (SOCKET, libc::SO_ERROR),
+                (SOCKET, libc::SO_TYPE),
+                (SOCKET, libc::SO_ACCEPTCONN),
+                (SOCKET, libc::SO_RCVLOWAT),
+                (SOCKET, libc::SO_KEEPALIVE),
+                (SOCKET, libc::SO_LINGER),
+                (SOCKET, libc::SO_OOBINLINE),
+                (SOCKET, libc::SO_RCVTIMEO),
+                (SOCKET, libc::SO_PEEK_OFF),
+                (TCP, libc::TCP_NODELAY),
+                (TCP, libc::TCP_CORK),
+                (TCP, libc::TCP_QUICKACK),
+                (TCP, libc::TCP_INFO),
+                (TCP, libc::TCP_MAXSEG),
+            ]);
+            return Some(Call::GetOption { slot, level, name });
+        }
+        let lowat = OptionValue::Int(self.random.i32(1..200));
+        let (level, name, value) = self.one_of(&[
+            (SOCKET, libc::SO_RCVLOWAT, lowat),
+            (SOCKET, libc::SO_RCVLOWAT, OptionValue::Int(1)),
+            (SOCKET, libc::SO_LINGER, OptionValue::Pair(1, 0)),
+            (SOCKET, libc::SO_LINGER, OptionValue::Pair(0, 0)),
+            (SOCKET, libc::SO_KEEPALIVE, OptionValue::ON),
+            (SOCKET, libc::SO_OOBINLINE, OptionValue::ON),
+            (SOCKET, libc::SO_RCVTIMEO, OptionValue::Time { seconds: 0, microseconds: 2000 }),
+            (SOCKET, libc::SO_RCVTIMEO, OptionValue::Time { seconds: -1, microseconds: 0 }),
+            (SOCKET, libc::SO_RCVTIMEO, OptionValue::Time { seconds: 0, microseconds: 0 }),
+            (SOCKET, libc::SO_SNDTIMEO, OptionValue::Time { seconds: -1, microseconds: 0 }),
+            (SOCKET, libc::SO_SNDTIMEO, OptionValue::Time { seconds: 0, microseconds: 0 }),
+            (SOCKET, libc::SO_SNDBUF, OptionValue::Int(100_000)),
+            (SOCKET, libc::SO_RCVBUF, OptionValue::Int(100_000)),
+            (SOCKET, libc::SO_PRIORITY, OptionValue::Int(3)),
+            (SOCKET, libc::SO_BUSY_POLL, OptionValue::Int(0)),
+            (TCP, libc::TCP_NODELAY, OptionValue::ON),
+            (TCP, libc::TCP_NODELAY, OptionValue::Int(0)),
+            (TCP, libc::TCP_QUICKACK, OptionValue::ON),
+            (TCP, libc::TCP_KEEPIDLE, OptionValue::Int(100)),
+        ]);
+        Some(Call::SetOption { slot, level, name, value })
+    }
+
+    fn fork(&mut self, process: usize) -> Option<Call> {
+        let child = (0..self.processes.len())
+            .find(|at| self.program.processes[*at].parent == Some(process) && !self.processes[*at].alive)?;
+        self.processes[child].alive = true;
+        self.processes[child].slots = self.processes[process].slots;
+        Some(Call::Fork { child })
+    }
+
+    /// Hands a descriptor to another process, which takes it.
+    fn pass(&mut self, process: usize) -> Option<Call> {
+        let slot = self.end(process)?;
+        let to = self.random.usize(..self.processes.len());
+        if to == process || !self.processes[to].alive {
+            return None;
+        }
+        let there = self.free(to);
+        let by = self.by(process, 0);
+        self.program.steps.push(Step { by, call: Call::Pass { slot, to }, beside: None });
+        let by = self.by(to, 0);
+        self.program.steps.push(Step { by, call: Call::Take { slot: there }, beside: None });
+        self.processes[to].slots[there] = self.processes[process].slots[slot];
+        None
+    }
+
+    /// One more connection, over whatever is in the slot.
+    fn reconnect(&mut self, process: usize) -> Option<Call> {
+        if process > 1 || self.waiting.len() >= CONNECTIONS {
+            return None;
+        }
+        self.connection();
+        None
+    }
+}

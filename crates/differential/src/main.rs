@@ -1,0 +1,83 @@
+//! Random programs of socket calls, each run on plain TCP and accelerated, in lockstep, and compared: a program must not be
+//! able to tell the difference.
+
+mod actor;
+mod campaign;
+mod compare;
+mod epilogue;
+mod generate;
+mod program;
+mod run;
+mod shrink;
+mod streams;
+#[expect(unsafe_code, reason = "the calls that are compared are those of C programs")]
+mod sys;
+mod wire;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(about = "Compares random programs of socket calls on plain TCP and accelerated")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs random programs
+    Run(campaign::Settings),
+    /// Runs programs from files; fails if one can tell the difference
+    Replay {
+        files: Vec<PathBuf>,
+        /// libseekwire.so; by default the one beside this program
+        #[arg(long)]
+        library: Option<PathBuf>,
+        /// How often each is run
+        #[arg(long, default_value_t = 1)]
+        times: usize,
+        /// With the library's log, and each step with what it gave
+        #[arg(long)]
+        verbose: bool,
+    },
+    /// Makes the program of a seed smaller and prints it
+    Shrink {
+        seed: u64,
+        #[arg(long)]
+        library: Option<PathBuf>,
+    },
+    /// Prints the program of a seed
+    Show { seed: u64 },
+    #[command(hide = true)]
+    Actor,
+}
+
+fn main() -> Result<ExitCode> {
+    let well = match Arguments::parse().command {
+        Command::Run(settings) => campaign::run_many(&settings)?,
+        Command::Replay { files, library, times, verbose } => {
+            campaign::replay(&files, library, times, verbose)?
+        }
+        Command::Shrink { seed, library } => {
+            campaign::print_shrunk(seed, library)?;
+            true
+        }
+        Command::Show { seed } => {
+            println!("{}", serde_json::to_string_pretty(&generate::generate(seed))?);
+            true
+        }
+        Command::Actor => {
+            actor::main()?;
+            true
+        }
+    };
+    Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// How long a thread is asleep before it counts as blocked: while searching, and to be sure.
+const PATIENCE: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(60)];

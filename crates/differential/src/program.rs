@@ -1,0 +1,367 @@
+//! Programs as data: who there is, and which call each one makes in which order.
+
+use serde::{Deserialize, Serialize};
+
+/// A place for a descriptor in a process. The number stays in it after it was closed.
+pub(crate) type Slot = usize;
+
+/// Slots of a process.
+pub(crate) const SLOTS: usize = 16;
+
+/// Processes of two ends that make calls in a fixed order.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub(crate) struct Program {
+    pub(crate) processes: Vec<ProcessSpec>,
+    pub(crate) steps: Vec<Step>,
+    /// `SEEKWIRE_FALLBACK_AFTER` of the accelerated run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) fall_back_after: Option<u64>,
+    /// Segments are few and small in the accelerated run.
+    #[serde(default)]
+    pub(crate) small: bool,
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) struct ProcessSpec {
+    pub(crate) threads: usize,
+    /// It comes into being by a fork; `None`: it is there from the beginning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) parent: Option<usize>,
+}
+
+/// A thread of a process.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd, Serialize)]
+pub(crate) struct Actor {
+    pub(crate) process: usize,
+    pub(crate) thread: usize,
+}
+
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) struct Step {
+    pub(crate) by: Actor,
+    pub(crate) call: Call,
+    /// A call that another thread makes at the same moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) beside: Option<(Actor, Call)>,
+}
+
+/// What can be asked of a thread.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) enum Call {
+    /// socket, bind to a port of the kernel's choice, listen.
+    Listen {
+        slot: Slot,
+    },
+    Socket {
+        slot: Slot,
+        flags: i32,
+    },
+    /// To the listener of a process.
+    Connect {
+        slot: Slot,
+        to: usize,
+    },
+    Accept {
+        slot: Slot,
+        listener: Slot,
+        flags: i32,
+    },
+    Close {
+        slot: Slot,
+        way: CloseWay,
+    },
+    Shutdown {
+        slot: Slot,
+        how: i32,
+        way: Entry,
+    },
+    Dup {
+        slot: Slot,
+        to: Slot,
+        way: DupWay,
+    },
+    /// A fresh file on the lowest free number.
+    Open {
+        slot: Slot,
+        what: Fresh,
+    },
+    Send {
+        slot: Slot,
+        length: usize,
+        flags: i32,
+        way: SendWay,
+    },
+    /// As many sends as there are, until one fails.
+    SendMany {
+        slot: Slot,
+        length: usize,
+        count: usize,
+        flags: i32,
+    },
+    Receive {
+        slot: Slot,
+        length: usize,
+        flags: i32,
+        way: ReceiveWay,
+    },
+    /// Receives without waiting until nothing is left.
+    Drain {
+        slot: Slot,
+    },
+    /// From a file of its own.
+    Sendfile {
+        slot: Slot,
+        length: usize,
+    },
+    /// Out of a pipe of its own.
+    SpliceTo {
+        slot: Slot,
+        length: usize,
+    },
+    /// Into a pipe of its own.
+    SpliceFrom {
+        slot: Slot,
+        length: usize,
+        flags: u32,
+    },
+    /// `seek_recv`; in a plain run `recv`, which is the same at offset 0.
+    Seek {
+        slot: Slot,
+        length: usize,
+        flags: i32,
+    },
+    Poll {
+        entries: Vec<(Slot, i16)>,
+        timeout: i32,
+        way: PollWay,
+    },
+    EpollCreate {
+        slot: Slot,
+    },
+    EpollControl {
+        epoll: Slot,
+        operation: i32,
+        slot: Slot,
+        events: u32,
+    },
+    /// So many times in a row: what was reported in any of them.
+    EpollWait {
+        epoll: Slot,
+        room: usize,
+        timeout: i32,
+        times: usize,
+    },
+    SetOption {
+        slot: Slot,
+        level: i32,
+        name: i32,
+        value: OptionValue,
+    },
+    GetOption {
+        slot: Slot,
+        level: i32,
+        name: i32,
+    },
+    Nonblocking {
+        slot: Slot,
+        on: bool,
+        way: NonblockingWay,
+    },
+    /// FIONREAD, SIOCOUTQ or SIOCATMARK.
+    Ioctl {
+        slot: Slot,
+        request: u64,
+    },
+    Fstat {
+        slot: Slot,
+    },
+    /// To the beginning.
+    Rewind {
+        slot: Slot,
+    },
+    Names {
+        slot: Slot,
+    },
+    Fork {
+        child: usize,
+    },
+    /// Of itself, going on; or of nothing.
+    Exec {
+        there: bool,
+    },
+    Pass {
+        slot: Slot,
+        to: usize,
+    },
+    Take {
+        slot: Slot,
+    },
+    /// What the handler of the two signals does from now on, apart from counting.
+    Handler {
+        action: Option<Box<Call>>,
+    },
+    /// To a thread that may be asleep in a call.
+    Signal {
+        to: Actor,
+        restart: bool,
+    },
+    Kill {
+        process: usize,
+    },
+    Stop {
+        process: usize,
+    },
+    Continue {
+        process: usize,
+    },
+    /// The descriptors that the process has.
+    Left,
+    /// exit() of the process.
+    Exit,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) enum CloseWay {
+    Libc,
+    Syscall,
+    Inline,
+    Range,
+}
+
+/// By the function of the C library, or past it.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) enum Entry {
+    Libc,
+    Syscall,
+    Inline,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) enum DupWay {
+    Dup,
+    /// Onto the number that is in the slot.
+    Dup2,
+    Dup3,
+    Fcntl,
+    Syscall,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) enum Fresh {
+    File,
+    Pipe,
+    Eventfd,
+    Memfd,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) enum SendWay {
+    Send,
+    Sendto,
+    Write,
+    Writev,
+    Sendmsg,
+    Sendmmsg,
+    /// From an address that is not mapped.
+    BadAddress,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) enum ReceiveWay {
+    Recv,
+    Recvfrom,
+    Read,
+    Readv,
+    Recvmsg,
+    Recvmmsg,
+    BadAddress,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) enum PollWay {
+    Poll,
+    Ppoll,
+    Select,
+    Pselect,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) enum NonblockingWay {
+    Fcntl,
+    Ioctl,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) enum OptionValue {
+    Int(i32),
+    Pair(i32, i32),
+    Time { seconds: i64, microseconds: i64 },
+}
+
+impl Call {
+    /// The flags that reach the kernel: `read` and `write` have none.
+    pub(crate) fn flags(&self) -> i32 {
+        match self {
+            Call::Receive { way: ReceiveWay::Read | ReceiveWay::Readv, .. }
+            | Call::Send { way: SendWay::Write | SendWay::Writev, .. } => 0,
+            Call::Receive { flags, .. }
+            | Call::Send { flags, .. }
+            | Call::SendMany { flags, .. }
+            | Call::Seek { flags, .. } => *flags,
+            _ => 0,
+        }
+    }
+
+    /// The name in reports, of which equal failures have the same.
+    pub(crate) fn name(&self) -> String {
+        let text = format!("{self:?}");
+        let word = text.split([' ', '{']).next().unwrap_or_default().to_owned();
+        match self {
+            Call::Receive { .. } | Call::Send { .. } => match self.flags() {
+                0 => word,
+                flags => format!("{word}({flags:#x})"),
+            },
+            Call::SetOption { level, name, .. } | Call::GetOption { level, name, .. } => {
+                format!("{word}({level},{name})")
+            }
+            Call::Ioctl { request, .. } => format!("{word}({request:#x})"),
+            Call::Exec { there } => format!("{word}({there})"),
+            Call::Poll { way, .. } => format!("{word}.{way:?}"),
+            _ => word,
+        }
+    }
+}
+
+/// What a call gave.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub(crate) struct Answer {
+    pub(crate) value: i64,
+    pub(crate) errno: i32,
+    /// Flags of a message, states, readiness: whatever else a program sees, each part with a name.
+    #[serde(default)]
+    pub(crate) seen: Vec<(String, i64)>,
+    /// Handlers that ran, by signal, since the last answer: USR1, USR2, PIPE.
+    #[serde(default)]
+    pub(crate) signals: [u32; 3],
+    /// Not seen by the program, but needed to compare: which socket the number was, by the kernel's number for it, and its
+    /// ports, local and remote.
+    #[serde(default)]
+    pub(crate) connection: Option<(u64, u16, u16)>,
+    /// Bytes that were received; travel beside this.
+    #[serde(skip)]
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// The byte at an offset of what a step sends: no two steps send the same bytes in the same place.
+pub(crate) fn payload_byte(step: u64, offset: usize) -> u8 {
+    let mut word =
+        step.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (offset as u64).wrapping_mul(0xD134_2543_DE82_EF95);
+    word ^= word >> 29;
+    word = word.wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    (word >> 56) as u8
+}
+
+/// What a step sends.
+pub(crate) fn payload(step: u64, length: usize) -> Vec<u8> {
+    (0..length).map(|offset| payload_byte(step, offset)).collect()
+}

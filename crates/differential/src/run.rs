@@ -1,0 +1,564 @@
+//! Runs a program in lockstep: a call is made when the one before has returned, or its thread is asleep in it.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::program::{Actor, Answer, Call, Program, SLOTS, Step};
+use crate::streams::{Counters, Streams};
+use crate::sys::process;
+use crate::wire::{self, Order, PROCESSES, Report, SPEC, Spec};
+
+/// How a program is run.
+#[derive(Clone, Debug)]
+pub(crate) struct Mode {
+    /// `None`: on plain TCP.
+    pub(crate) library: Option<PathBuf>,
+    /// How long a thread must be asleep to count as blocked.
+    pub(crate) patience: Duration,
+    /// Where standard error of the program goes, and the library's log.
+    pub(crate) verbose: bool,
+}
+
+/// What became of a step.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Fate {
+    Done(Answer),
+    /// Asleep in it.
+    Blocked,
+    /// Neither asleep nor done.
+    Spins,
+    /// The process ended in it without being told to.
+    Died,
+    /// There was nobody to make the call.
+    Skipped,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Event {
+    pub(crate) step: Step,
+    /// Bytes sent and received by direction when the step began.
+    pub(crate) before: Vec<Counters>,
+    pub(crate) fate: Fate,
+    pub(crate) beside: Option<Fate>,
+    /// Earlier steps that came to their end in this one.
+    pub(crate) ended: BTreeMap<usize, Fate>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Trace {
+    pub(crate) events: Vec<Event>,
+    pub(crate) streams: Streams,
+    /// Bytes that went through shared memory.
+    pub(crate) ring: u64,
+    pub(crate) calls: u64,
+}
+
+struct Thread {
+    orders: OwnedFd,
+    answers: OwnedFd,
+    id: i32,
+    state: State,
+    /// How often it had gone to sleep when it was last found to be blocked.
+    switches: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    Absent,
+    Idle,
+    /// In a step, as the one that makes it or beside it.
+    Busy(usize, bool),
+    Gone,
+}
+
+struct Process {
+    pid: i32,
+    threads: Vec<Thread>,
+    stopped: bool,
+    port: u16,
+}
+
+pub(crate) struct Run<'a> {
+    program: &'a Program,
+    mode: &'a Mode,
+    directory: PathBuf,
+    processes: Vec<Process>,
+    trace: Trace,
+}
+
+/// Longer than any call takes that is neither asleep nor stuck.
+const LIMIT: Duration = Duration::from_secs(8);
+
+/// Runs a program, and then what finds out what is left of it.
+pub(crate) fn run(program: &Program, mode: &Mode, directory: &Path) -> Result<Trace> {
+    if program.processes.len() > PROCESSES {
+        bail!("a program has at most {PROCESSES} processes");
+    }
+    let _ = fs::remove_dir_all(directory);
+    fs::create_dir_all(directory.join("stats"))?;
+    let mut run = Run {
+        program,
+        mode,
+        directory: directory.to_owned(),
+        processes: Vec::new(),
+        trace: Trace::default(),
+    };
+    let result = run.start().and_then(|()| run.go());
+    run.end();
+    result?;
+    run.trace.ring = counted(&directory.join("stats"));
+    Ok(run.trace)
+}
+
+/// A pipe of which neither end is inherited.
+fn pipe() -> Result<(OwnedFd, OwnedFd)> {
+    let (read, write) = std::io::pipe()?;
+    Ok((read.into(), write.into()))
+}
+
+impl Run<'_> {
+    fn start(&mut self) -> Result<()> {
+        let count = self.program.processes.len();
+        // Both ends of each thread's pipes that a process or its descendants need.
+        let mut ends: Vec<Vec<(OwnedFd, i32)>> = (0..count).map(|_| Vec::new()).collect();
+        for (at, process) in self.program.processes.iter().enumerate() {
+            let mut threads = Vec::new();
+            for thread in 0..process.threads.clamp(1, 2) {
+                let (orders_read, orders) = pipe()?;
+                let (answers, answers_write) = pipe()?;
+                let [read, write] = wire::control(at, thread);
+                ends[at].extend([(orders_read, read), (answers_write, write)]);
+                threads.push(Thread { orders, answers, id: 0, state: State::Absent, switches: None });
+            }
+            self.processes.push(Process { pid: 0, threads, stopped: false, port: 0 });
+        }
+        let boxes: Vec<_> =
+            (0..count).map(|_| std::os::unix::net::UnixDatagram::pair()).collect::<Result<_, _>>()?;
+        for (at, (inside, _)) in boxes.iter().enumerate() {
+            ends[at].push((inside.try_clone()?.into(), wire::mailbox(at)[0]));
+        }
+        // A descendant's are its ancestors' to pass on.
+        for at in (0..count).rev() {
+            if let Some(parent) = self.program.processes[at].parent.filter(|parent| *parent < at) {
+                let inherited = std::mem::take(&mut ends[at]);
+                ends[parent].extend(inherited);
+            }
+        }
+        for (at, mut given) in ends.into_iter().enumerate() {
+            if self.program.processes[at].parent.is_none() {
+                for (to, (_, outside)) in boxes.iter().enumerate() {
+                    given.push((outside.try_clone()?.into(), wire::mailbox(to)[1]));
+                }
+                self.launch(at, given)?;
+            }
+        }
+        for at in 0..count {
+            if self.program.processes[at].parent.is_none() {
+                self.greet(at)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn launch(&mut self, at: usize, given: Vec<(OwnedFd, i32)>) -> Result<()> {
+        let spec = Spec {
+            process: at,
+            threads: self.processes[at].threads.len(),
+            directory: self.directory.to_string_lossy().into_owned(),
+            slots: vec![999; SLOTS],
+            files: 0,
+        };
+        let mut command = Command::new(std::env::current_exe()?);
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("SEEKWIRE")) {
+            command.env_remove(name);
+        }
+        command
+            .arg("actor")
+            .env(SPEC, serde_json::to_string(&spec)?)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        if !self.mode.verbose {
+            command.stderr(Stdio::null());
+        }
+        command.env_remove("LD_PRELOAD");
+        if let Some(library) = &self.mode.library {
+            command
+                .env("LD_PRELOAD", library)
+                .env("SEEKWIRE_DIR", self.directory.join("registry"))
+                .env("SEEKWIRE_STATS", self.directory.join("stats"))
+                .env("SEEKWIRE_SPIN_US", "0")
+                .env("SEEKWIRE_THRESHOLD", "1");
+            if self.mode.verbose {
+                command.env("SEEKWIRE_LOG", "stderr:debug");
+            }
+            if let Some(bytes) = self.program.fall_back_after {
+                command.env("SEEKWIRE_FALLBACK_AFTER", bytes.to_string());
+            }
+            if self.program.small {
+                command.env("SEEKWIRE_SEGMENT_SIZE", "4096").env("SEEKWIRE_SEGMENTS", "8");
+            }
+        }
+        process::give(&mut command, given);
+        // Waited for with all others, by number: see process::reap.
+        let child = command.spawn().context("an actor does not start")?;
+        self.processes[at].pid = child.id() as i32;
+        Ok(())
+    }
+
+    /// Waits for a process's threads to be there.
+    fn greet(&mut self, at: usize) -> Result<()> {
+        for thread in &mut self.processes[at].threads {
+            let fd = thread.answers.as_raw_fd();
+            let began = Instant::now();
+            while !process::readable(&[fd], 100_000)[0] {
+                if began.elapsed() > LIMIT {
+                    bail!("process {at} does not come");
+                }
+            }
+            let (Report::Ready { thread: id, .. }, _) = wire::read::<Report>(fd)? else {
+                bail!("process {at} begins with an answer");
+            };
+            thread.id = id;
+            thread.state = State::Idle;
+        }
+        Ok(())
+    }
+
+    fn go(&mut self) -> Result<()> {
+        let steps: Vec<Step> =
+            self.program.steps.iter().cloned().chain(crate::epilogue::steps(self.program)).collect();
+        for (at, step) in steps.into_iter().enumerate() {
+            self.trace.events.push(Event {
+                before: self.trace.streams.counters(),
+                step: step.clone(),
+                fate: Fate::Skipped,
+                beside: None,
+                ended: BTreeMap::new(),
+            });
+            self.step(at, &step)?;
+            if self.mode.verbose {
+                let event = &self.trace.events[at];
+                eprintln!("{at}: {:?} {:?}\n     {}", step.by, step.call, crate::compare::show_event(event));
+            }
+        }
+        Ok(())
+    }
+
+    /// A thread that can make a call now; any of the process, if the one that is asked for does not exist.
+    fn idle(&self, by: Actor) -> Option<usize> {
+        let process = self.processes.get(by.process).filter(|process| !process.stopped)?;
+        let is_idle = |thread: &usize| process.threads[*thread].state == State::Idle;
+        if by.thread < process.threads.len() {
+            return Some(by.thread).filter(is_idle);
+        }
+        (0..process.threads.len()).find(is_idle)
+    }
+
+    fn step(&mut self, at: usize, step: &Step) -> Result<()> {
+        match &step.call {
+            Call::Signal { to, restart } => {
+                let signal = if *restart { libc::SIGUSR1 } else { libc::SIGUSR2 };
+                let Some(process) = self.processes.get(to.process).filter(|process| !process.stopped) else {
+                    return Ok(());
+                };
+                let Some(thread) = process.threads.get(to.thread) else { return Ok(()) };
+                if matches!(thread.state, State::Busy(..)) {
+                    process::kill_thread(process.pid, thread.id, signal);
+                    self.trace.events[at].fate = Fate::Done(Answer::default());
+                }
+                return self.settle(at);
+            }
+            Call::Kill { process } | Call::Stop { process } | Call::Continue { process } => {
+                return self.control(at, *process, &step.call);
+            }
+            _ => {}
+        }
+        let Some(thread) = self.idle(step.by) else { return Ok(()) };
+        let by = Actor { process: step.by.process, thread };
+        if let Call::Fork { child } = step.call {
+            let spec = self.program.processes.get(child);
+            let fits = spec.is_some_and(|spec| spec.parent == Some(by.process));
+            if !fits || self.processes[child].threads[0].state != State::Absent {
+                return Ok(());
+            }
+        }
+        let beside = step.beside.as_ref().and_then(|(other, call)| {
+            let thread = self.idle(*other)?;
+            let other = Actor { process: other.process, thread };
+            (other != by).then_some((other, call))
+        });
+        self.order(at, by, &step.call, false)?;
+        if let Some((other, call)) = beside {
+            self.order(at, other, call, true)?;
+        }
+        self.settle(at)?;
+        if let (Call::Fork { child }, Fate::Done(answer)) = (&step.call, &self.trace.events[at].fate)
+            && answer.value == 1
+        {
+            self.born(*child)?;
+        }
+        Ok(())
+    }
+
+    fn born(&mut self, child: usize) -> Result<()> {
+        let fd = self.processes[child].threads[0].answers.as_raw_fd();
+        let began = Instant::now();
+        while !process::readable(&[fd], 100_000)[0] {
+            if began.elapsed() > LIMIT {
+                // Stuck at the end of fork(): it shows in its steps, which are skipped.
+                return Ok(());
+            }
+        }
+        if let (Report::Ready { pid, thread }, _) = wire::read::<Report>(fd)? {
+            self.processes[child].pid = pid;
+            self.processes[child].threads[0].id = thread;
+            self.processes[child].threads[0].state = State::Idle;
+        }
+        Ok(())
+    }
+
+    fn order(&mut self, at: usize, by: Actor, call: &Call, beside: bool) -> Result<()> {
+        let port = match call {
+            Call::Connect { to, .. } => self.processes.get(*to).map_or(0, |process| process.port),
+            _ => 0,
+        };
+        let step = at as u64 * 2 + u64::from(beside);
+        self.trace.streams.begin(step, call);
+        self.trace.calls += 1;
+        let thread = &mut self.processes[by.process].threads[by.thread];
+        thread.state = State::Busy(at, beside);
+        thread.switches = None;
+        wire::write(thread.orders.as_raw_fd(), &Order { step, call: call.clone(), port }, &[]);
+        Ok(())
+    }
+
+    /// Ends, stops or continues a process.
+    fn control(&mut self, at: usize, which: usize, call: &Call) -> Result<()> {
+        let Some(process) = self.processes.get_mut(which).filter(|process| process.pid != 0) else {
+            return Ok(());
+        };
+        let pid = process.pid;
+        match call {
+            Call::Kill { .. } => {
+                process::kill(pid, libc::SIGKILL);
+                process.pid = 0;
+                process.threads.iter_mut().for_each(|thread| thread.state = State::Gone);
+                wait_until(|| {
+                    process::reap();
+                    !Path::new(&format!("/proc/{pid}")).exists()
+                });
+            }
+            Call::Stop { .. } => {
+                process::kill(pid, libc::SIGSTOP);
+                process.stopped = true;
+                let threads: Vec<_> = process.threads.iter().map(|thread| thread.id).collect();
+                wait_until(|| {
+                    threads.iter().all(|id| {
+                        *id == 0 || sample(pid, *id).is_none_or(|(state, _)| "TtZX".contains(state))
+                    })
+                });
+            }
+            _ => {
+                process::kill(pid, libc::SIGCONT);
+                process.stopped = false;
+            }
+        }
+        self.trace.events[at].fate = Fate::Done(Answer::default());
+        self.settle(at)
+    }
+
+    /// Waits until every call that is under way has returned or is asleep.
+    fn settle(&mut self, at: usize) -> Result<()> {
+        let began = Instant::now();
+        let mut asleep: BTreeMap<(usize, usize), (u64, Instant)> = BTreeMap::new();
+        loop {
+            let busy = self.busy();
+            if busy.is_empty() {
+                return Ok(());
+            }
+            let descriptors: Vec<_> = busy.iter().map(|(_, _, fd)| *fd).collect();
+            let pause = if began.elapsed() < Duration::from_millis(1) { 300 } else { 1000 };
+            let ready = process::readable(&descriptors, pause);
+            let mut moved = false;
+            for ((process, thread, fd), ready) in busy.iter().zip(&ready) {
+                if *ready {
+                    self.take(at, *process, *thread, *fd)?;
+                    moved = true;
+                }
+            }
+            if moved {
+                asleep.clear();
+                continue;
+            }
+            let mut quiet = true;
+            for (process, thread, _) in busy {
+                let pid = self.processes[process].pid;
+                match sample(pid, self.processes[process].threads[thread].id) {
+                    None => self.died(at, process),
+                    Some(('S', switches)) => {
+                        let known = asleep.get(&(process, thread)).filter(|(before, _)| *before == switches);
+                        let since = known.map_or_else(Instant::now, |(_, since)| *since);
+                        asleep.insert((process, thread), (switches, since));
+                        // Whom this step did not wake has been asleep for long enough.
+                        let before = self.processes[process].threads[thread].switches == Some(switches);
+                        quiet &= before || since.elapsed() >= self.mode.patience;
+                    }
+                    Some((state, _)) if "ZX".contains(state) => self.died(at, process),
+                    Some(_) => {
+                        asleep.remove(&(process, thread));
+                        quiet = false;
+                    }
+                }
+            }
+            if quiet && !process::readable(&descriptors, 0).contains(&true) {
+                for ((process, thread), (switches, _)) in asleep {
+                    self.processes[process].threads[thread].switches = Some(switches);
+                }
+                self.blocked(at, Fate::Blocked);
+                return Ok(());
+            }
+            if began.elapsed() > LIMIT {
+                self.blocked(at, Fate::Spins);
+                return Ok(());
+            }
+        }
+    }
+
+    /// Threads that are in a call and could return.
+    fn busy(&self) -> Vec<(usize, usize, i32)> {
+        let mut busy = Vec::new();
+        for (at, process) in self.processes.iter().enumerate().filter(|(_, process)| !process.stopped) {
+            for (thread, state) in process.threads.iter().enumerate() {
+                if matches!(state.state, State::Busy(..)) {
+                    busy.push((at, thread, state.answers.as_raw_fd()));
+                }
+            }
+        }
+        busy
+    }
+
+    /// Marks what this step has begun and not ended.
+    fn blocked(&mut self, at: usize, fate: Fate) {
+        for (pid, thread) in self.processes.iter().flat_map(|p| p.threads.iter().map(move |t| (p.pid, t))) {
+            if self.mode.verbose && matches!(thread.state, State::Busy(step, _) if step == at) {
+                let place =
+                    fs::read_to_string(format!("/proc/{pid}/task/{}/syscall", thread.id)).unwrap_or_default();
+                eprintln!("asleep in system call {}", place.trim_end());
+            }
+            match thread.state {
+                State::Busy(step, false) if step == at => self.trace.events[at].fate = fate.clone(),
+                State::Busy(step, true) if step == at => self.trace.events[at].beside = Some(fate.clone()),
+                _ => {}
+            }
+        }
+    }
+
+    fn died(&mut self, at: usize, process: usize) {
+        let busy: Vec<_> = self.processes[process].threads.iter().map(|thread| thread.state).collect();
+        for state in busy {
+            if let State::Busy(step, beside) = state {
+                let told = self.trace.events[step].step.call == Call::Exit;
+                let fate = if told { Fate::Done(Answer::default()) } else { Fate::Died };
+                self.record(at, step, beside, fate);
+            }
+        }
+        self.processes[process].threads.iter_mut().for_each(|thread| thread.state = State::Gone);
+        let pid = std::mem::take(&mut self.processes[process].pid);
+        wait_until(|| {
+            process::reap();
+            !Path::new(&format!("/proc/{pid}")).exists()
+        });
+    }
+
+    fn take(&mut self, at: usize, process: usize, thread: usize, fd: i32) -> Result<()> {
+        let (report, bytes) = wire::read::<Report>(fd)?;
+        let State::Busy(step, beside) = self.processes[process].threads[thread].state else {
+            bail!("an answer that nobody asked for");
+        };
+        let answer = match report {
+            Report::Answer(answer) => Answer { bytes, ..answer },
+            Report::Ready { thread: id, .. } => {
+                // After exec only this thread is there.
+                let others: Vec<_> =
+                    self.processes[process].threads.iter().map(|thread| thread.state).collect();
+                for state in others {
+                    if let State::Busy(other, beside) = state
+                        && other != step
+                    {
+                        self.record(at, other, beside, Fate::Died);
+                    }
+                }
+                for (other, place) in self.processes[process].threads.iter_mut().enumerate() {
+                    place.state = if other == 0 { State::Idle } else { State::Gone };
+                }
+                self.processes[process].threads[0].id = id;
+                self.record(at, step, beside, Fate::Done(Answer::default()));
+                return Ok(());
+            }
+        };
+        self.processes[process].threads[thread].state = State::Idle;
+        let call = self.trace.events[step].step.clone();
+        let call = if beside { call.beside.map(|(_, call)| call) } else { Some(call.call) };
+        if let Some(call) = call {
+            if let (Call::Listen { .. }, Some((_, port, _))) = (&call, answer.connection) {
+                self.processes[process].port = port;
+            }
+            self.trace.streams.end(step as u64 * 2 + u64::from(beside), &call, &answer);
+        }
+        self.record(at, step, beside, Fate::Done(answer));
+        Ok(())
+    }
+
+    fn record(&mut self, at: usize, step: usize, beside: bool, fate: Fate) {
+        if step != at {
+            self.trace.events[at].ended.insert(step * 2 + usize::from(beside), fate);
+        } else if beside {
+            self.trace.events[at].beside = Some(fate);
+        } else {
+            self.trace.events[at].fate = fate;
+        }
+    }
+
+    /// Ends whatever is still there.
+    fn end(&mut self) {
+        for process in self.processes.iter().filter(|process| process.pid > 0) {
+            process::kill(process.pid, libc::SIGKILL);
+        }
+        for process in self.processes.iter().filter(|process| process.pid > 0) {
+            wait_until(|| {
+                process::reap();
+                !Path::new(&format!("/proc/{}", process.pid)).exists()
+            });
+        }
+    }
+}
+
+fn wait_until(mut is_so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is_so() && began.elapsed() < LIMIT {
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// State of a thread, and how often it has gone to sleep; `None`: it is gone.
+fn sample(pid: i32, thread: i32) -> Option<(char, u64)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/task/{thread}/status")).ok()?;
+    let line = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    Some((line("State:")?.chars().next()?, line("voluntary_ctxt_switches:")?.parse().ok()?))
+}
+
+/// Bytes that processes say they have put on the ring.
+fn counted(directory: &Path) -> u64 {
+    let Ok(files) = fs::read_dir(directory) else { return 0 };
+    let texts = files.flatten().filter_map(|file| File::open(file.path()).ok());
+    texts
+        .filter_map(|file| serde_json::from_reader::<_, serde_json::Value>(file).ok())
+        .filter_map(|value| value["bytes"]["tx_ring"].as_u64())
+        .sum()
+}

@@ -1,0 +1,85 @@
+//! What the coordinator and the threads of a program say to each other: over pipes, by system calls of their own.
+
+use anyhow::{Result, bail};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::program::{Answer, Call};
+use crate::sys::raw;
+
+/// Descriptors of the machinery begin here; the program's are below.
+pub(crate) const FLOOR: i32 = 150;
+
+/// Reading and writing end of a thread.
+pub(crate) fn control(process: usize, thread: usize) -> [i32; 2] {
+    let first = FLOOR + (process as i32 * 4 + thread as i32) * 2;
+    [first, first + 1]
+}
+
+/// Receiving and sending end of a process's box for descriptors.
+pub(crate) fn mailbox(process: usize) -> [i32; 2] {
+    let first = FLOOR + 100 + process as i32 * 2;
+    [first, first + 1]
+}
+
+/// Most processes of a program.
+pub(crate) const PROCESSES: usize = 8;
+
+/// What a process has to know to begin, or to go on after exec.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+pub(crate) struct Spec {
+    pub(crate) process: usize,
+    pub(crate) threads: usize,
+    pub(crate) directory: String,
+    pub(crate) slots: Vec<i32>,
+    /// Files that were opened so far.
+    pub(crate) files: u32,
+}
+
+/// The variable that has the [`Spec`].
+pub(crate) const SPEC: &str = "SEEKWIRE_DIFFERENTIAL";
+
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct Order {
+    /// Of the program: what is sent in it can be told from what other steps send.
+    pub(crate) step: u64,
+    pub(crate) call: Call,
+    /// Of the listener that the call is about.
+    pub(crate) port: u16,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) enum Report {
+    /// A thread is there.
+    Ready {
+        pid: i32,
+        thread: i32,
+    },
+    Answer(Answer),
+}
+
+pub(crate) fn write<T: Serialize>(fd: i32, message: &T, bytes: &[u8]) -> bool {
+    let Ok(text) = serde_json::to_vec(message) else { return false };
+    let mut frame = Vec::with_capacity(8 + text.len() + bytes.len());
+    frame.extend((text.len() as u32).to_ne_bytes());
+    frame.extend((bytes.len() as u32).to_ne_bytes());
+    frame.extend(text);
+    frame.extend(bytes);
+    raw::write_all(fd, &frame)
+}
+
+pub(crate) fn read<T: DeserializeOwned>(fd: i32) -> Result<(T, Vec<u8>)> {
+    let mut lengths = [0; 8];
+    if !raw::read_all(fd, &mut lengths) {
+        bail!("the other end of the pipe is gone");
+    }
+    let length = |at: usize| {
+        u32::from_ne_bytes([lengths[at], lengths[at + 1], lengths[at + 2], lengths[at + 3]]) as usize
+    };
+    let mut text = vec![0; length(0)];
+    let mut bytes = vec![0; length(4)];
+    if !raw::read_all(fd, &mut text) || !raw::read_all(fd, &mut bytes) {
+        bail!("the other end of the pipe is gone");
+    }
+    Ok((serde_json::from_slice(&text)?, bytes))
+}
