@@ -14,11 +14,16 @@ use transport::Errno;
 /// inside: `pthread_cancel` unwinds the stack, and that kind of unwinding cannot be caught. The thread is
 /// cancelled later, at the border's other side.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
+    uncancelled(|| guarded_raw(work))
+}
+
+/// Runs `work`, in which the thread is not cancelled.
+pub(crate) fn uncancelled<T>(work: impl FnOnce() -> T) -> T {
     const DISABLE: c_int = 1;
     let mut before = 0;
     // SAFETY: writes the state before to a live integer.
     unsafe { pthread_setcancelstate(DISABLE, &raw mut before) };
-    let result = guarded_raw(work);
+    let result = work();
     // SAFETY: as above; null: nobody asks.
     unsafe { pthread_setcancelstate(before, std::ptr::null_mut()) };
     result

@@ -18,6 +18,8 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence};
 
+use transport::sys::call;
+
 use crate::table::Object;
 
 /// Slots for objects in use. More than one, because a signal handler can interrupt a call and because
@@ -72,7 +74,7 @@ pub(crate) fn start() {
 
 fn membarrier(command: usize) -> bool {
     // SAFETY: membarrier takes three integers and touches no memory of ours.
-    crate::border::keeping_errno(|| unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }) == 0
+    unsafe { call(libc::SYS_membarrier, [command, 0, 0, 0, 0, 0]) }.is_ok()
 }
 
 /// Every thread of this process has passed a full fence when this returns true.

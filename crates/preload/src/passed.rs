@@ -14,6 +14,7 @@ use libc::{CMSG_DATA, CMSG_FIRSTHDR, CMSG_NXTHDR, SCM_RIGHTS, SOL_SOCKET, msghdr
 use transport::Errno;
 
 use crate::border::keeping_errno;
+use crate::socket::fresh;
 use crate::table::SocketRef;
 use crate::{log, pointers, table};
 
@@ -51,6 +52,21 @@ pub(crate) unsafe fn prepare(message: *const msghdr) -> Result<(), Errno> {
 /// `header` must be valid as sendmsg demands.
 #[cold]
 unsafe fn prepare_control(header: &msghdr) -> Result<(), Errno> {
+    // SAFETY: as the caller promises.
+    unsafe {
+        each_right(header, |fd| match table::socket(fd) {
+            Some(socket) => to_tcp(&socket, Reason::FdPassed),
+            None => Ok(()),
+        })
+    }
+}
+
+/// Does something with every number in the SCM_RIGHTS messages of `header`, until it fails.
+///
+/// # Safety
+///
+/// `header` must be valid as sendmsg demands.
+unsafe fn each_right(header: &msghdr, mut work: impl FnMut(c_int) -> Result<(), Errno>) -> Result<(), Errno> {
     // SAFETY: the macros of cmsg(3) stay within msg_controllen bytes of msg_control; the payload of
     // SCM_RIGHTS is an array of fds, which need not be aligned.
     unsafe {
@@ -61,15 +77,36 @@ unsafe fn prepare_control(header: &msghdr) -> Result<(), Errno> {
                 let head = data as usize - control as usize;
                 let count = ((*control).cmsg_len).saturating_sub(head) / mem::size_of::<c_int>();
                 for at in 0..count {
-                    if let Some(socket) = table::socket(data.add(at).read_unaligned()) {
-                        to_tcp(&socket, Reason::FdPassed)?;
-                    }
+                    work(data.add(at).read_unaligned())?;
                 }
             }
             control = CMSG_NXTHDR(header, control);
         }
     }
     Ok(())
+}
+
+/// What recvmsg of somebody else's message has returned: the numbers that came along are new.
+///
+/// # Safety
+///
+/// As for recvmsg, which has filled in `message` unless `result` is negative.
+#[inline]
+pub(crate) unsafe fn arrived(result: isize, message: *const msghdr) {
+    if result < 0 {
+        return;
+    }
+    // SAFETY: the kernel has just written there.
+    let header = unsafe { &*message };
+    if !header.msg_control.is_null() && header.msg_controllen >= mem::size_of::<libc::cmsghdr>() {
+        // SAFETY: the kernel has written these messages.
+        let _ = unsafe {
+            each_right(header, |fd| {
+                fresh(fd);
+                Ok(())
+            })
+        };
+    }
 }
 
 /// Moves a connection back to TCP that another program will see as a plain socket.

@@ -9,7 +9,8 @@
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 
-use crate::border::{errno, keeping_errno};
+use transport::Errno;
+use transport::sys::call;
 
 /// The smallest of all processors: pages that are larger are asked for more than once.
 const PAGE: usize = 4096;
@@ -99,28 +100,20 @@ impl Known {
 fn asks_to_read(at: usize) -> bool {
     const HOW: c_int = -1;
     // The null pointer means nothing to read.
-    let place = (at & !7).max(8) as *const c_void;
-    keeping_errno(|| {
-        // SAFETY: the kernel reads there, if it can, and changes nothing since there is no such way to change a mask.
-        let result = unsafe {
-            libc::syscall(libc::SYS_rt_sigprocmask, HOW, place, std::ptr::null_mut::<c_void>(), 8usize)
-        };
-        result == 0 || errno() != libc::EFAULT
-    })
+    let place = (at & !7).max(8);
+    // SAFETY: the kernel reads there, if it can, and changes nothing since there is no such way to change a mask.
+    let result = unsafe { call(libc::SYS_rt_sigprocmask, [HOW as usize, place, 0, 8, 0, 0]) };
+    result != Err(Errno::FAULT)
 }
 
 /// By a call that adds nothing to a number there, atomically. Whoever should wait for that number may be woken, as can
 /// always happen to him.
 fn asks_to_write(at: usize) -> bool {
     const ADD_NOTHING: c_int = libc::FUTEX_OP_ADD << 28;
-    let place = (at & !3) as *const c_void;
     let nobody = 0u32;
-    keeping_errno(|| {
-        // SAFETY: the kernel adds nothing there, if it can, and looks for waiters, to wake none.
-        let result = unsafe {
-            let how = libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG;
-            libc::syscall(libc::SYS_futex, &raw const nobody, how, 0usize, 0usize, place, ADD_NOTHING)
-        };
-        result >= 0 || errno() != libc::EFAULT
-    })
+    let place = (&raw const nobody).expose_provenance();
+    let how = (libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG) as usize;
+    // SAFETY: the kernel adds nothing there, if it can, and looks for waiters, to wake none.
+    let result = unsafe { call(libc::SYS_futex, [place, how, 0, 0, at & !3, ADD_NOTHING as usize]) };
+    result != Err(Errno::FAULT)
 }

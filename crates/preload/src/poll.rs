@@ -11,7 +11,8 @@ use std::ptr;
 use endpoint::{Interest, Plain};
 use libc::{POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRBAND, POLLWRNORM, pollfd, sigset_t};
 use smallvec::SmallVec;
-use transport::sys::Fd;
+use transport::Errno;
+use transport::sys::{Fd, call};
 
 use crate::border::{errno, guarded, guarded_raw, keeping_errno, set_errno};
 use crate::real;
@@ -311,10 +312,13 @@ fn look(asked: &mut [pollfd]) -> bool {
     let mask = ptr::null::<sigset_t>();
     // SAFETY: the list and the time are live; a null mask is allowed.
     let result = unsafe {
-        libc::syscall(libc::SYS_ppoll, asked.as_mut_ptr(), asked.len(), &raw const none, mask, 8usize)
+        let [list, none, mask] = [
+            asked.as_mut_ptr().expose_provenance(),
+            (&raw const none).expose_provenance(),
+            mask.expose_provenance(),
+        ];
+        call(libc::SYS_ppoll, [list, asked.len(), none, mask, 8, 0])
     };
-    if result >= 0 {
-        set_errno(before);
-    }
-    result >= 0
+    set_errno(result.map_or_else(Errno::raw_os_error, |_| before));
+    result.is_ok()
 }

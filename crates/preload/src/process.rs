@@ -7,9 +7,10 @@ use std::sync::{Arc, Once};
 
 use endpoint::Config;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
-use transport::sys::{fd, host};
+use transport::sys::{call, fd, host};
 
 use crate::border::{self, guarded, keeping_errno};
+use crate::calls;
 use crate::lock::Lock;
 use crate::table::{self, Object};
 use crate::{hazard, log, real, stats};
@@ -61,6 +62,7 @@ pub(crate) fn is_tracking() -> bool {
 
 fn start() {
     STARTED.call_once(|| {
+        calls::start();
         if keeping_errno(|| Config::get().enabled) {
             prepare();
             ON.store(true, Ordering::Release);
@@ -252,7 +254,7 @@ pub(crate) unsafe extern "C" fn _exit(status: c_int) -> ! {
     end();
     loop {
         // SAFETY: takes an integer; does not return.
-        unsafe { libc::syscall(libc::SYS_exit_group, status) };
+        let _ = unsafe { call(libc::SYS_exit_group, [status as usize, 0, 0, 0, 0, 0]) };
     }
 }
 

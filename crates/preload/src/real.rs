@@ -7,8 +7,9 @@ use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
-    epoll_event, fd_set, iovec, mmsghdr, msghdr, nfds_t, off_t, pid_t, pollfd, posix_spawn_file_actions_t,
-    posix_spawnattr_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, timespec, timeval,
+    DIR, FILE, epoll_event, fd_set, iovec, mmsghdr, mode_t, msghdr, nfds_t, off_t, pid_t, pollfd,
+    posix_spawn_file_actions_t, posix_spawnattr_t, sigset_t, size_t, sockaddr, socklen_t, ssize_t, termios,
+    timespec, timeval, winsize,
 };
 use transport::Errno;
 
@@ -82,6 +83,12 @@ macro_rules! real {
             }
         }
     )*};
+}
+
+/// Where syscall is, for code that hands its arguments on as they are.
+pub(crate) fn address_of_syscall() -> *mut c_void {
+    static NEXT: Next = Next::new(c"syscall");
+    NEXT.get()
 }
 
 /// Where dprintf is, for code that hands its arguments on as they are.
@@ -259,4 +266,58 @@ real! {
 
     fn pthread_cancel(thread: libc::pthread_t) -> c_int;
     fn pthread_testcancel() -> c_int;
+
+    fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_int;
+    fn open64(path: *const c_char, flags: c_int, mode: c_int) -> c_int;
+    fn __open(path: *const c_char, flags: c_int, mode: c_int) -> c_int;
+    fn __open64(path: *const c_char, flags: c_int, mode: c_int) -> c_int;
+    fn __open_2(path: *const c_char, flags: c_int) -> c_int;
+    fn __open64_2(path: *const c_char, flags: c_int) -> c_int;
+    fn openat(dir: c_int, path: *const c_char, flags: c_int, mode: c_int) -> c_int;
+    fn openat64(dir: c_int, path: *const c_char, flags: c_int, mode: c_int) -> c_int;
+    fn __openat_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
+    fn __openat64_2(dir: c_int, path: *const c_char, flags: c_int) -> c_int;
+    fn creat(path: *const c_char, mode: mode_t) -> c_int;
+    fn creat64(path: *const c_char, mode: mode_t) -> c_int;
+    fn open_by_handle_at(mount: c_int, handle: *mut c_void, flags: c_int) -> c_int;
+    fn open_tree(dir: c_int, path: *const c_char, flags: c_uint) -> c_int;
+    fn fsopen(name: *const c_char, flags: c_uint) -> c_int;
+    fn fsmount(context: c_int, flags: c_uint, attributes: c_uint) -> c_int;
+    fn fspick(dir: c_int, path: *const c_char, flags: c_uint) -> c_int;
+    fn eventfd(count: c_uint, flags: c_int) -> c_int;
+    fn memfd_create(name: *const c_char, flags: c_uint) -> c_int;
+    fn timerfd_create(clock: c_int, flags: c_int) -> c_int;
+    fn signalfd(fd: c_int, mask: *const sigset_t, flags: c_int) -> c_int;
+    fn inotify_init() -> c_int;
+    fn inotify_init1(flags: c_int) -> c_int;
+    fn fanotify_init(flags: c_uint, event_flags: c_uint) -> c_int;
+    fn pidfd_open(pid: pid_t, flags: c_uint) -> c_int;
+    fn pidfd_getfd(pidfd: c_int, target: c_int, flags: c_uint) -> c_int;
+    fn mkstemp(template: *mut c_char) -> c_int;
+    fn mkstemp64(template: *mut c_char) -> c_int;
+    fn mkstemps(template: *mut c_char, suffix: c_int) -> c_int;
+    fn mkstemps64(template: *mut c_char, suffix: c_int) -> c_int;
+    fn mkostemp(template: *mut c_char, flags: c_int) -> c_int;
+    fn mkostemp64(template: *mut c_char, flags: c_int) -> c_int;
+    fn mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int;
+    fn mkostemps64(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int;
+    fn mq_open(name: *const c_char, flags: c_int, mode: mode_t, attributes: *mut c_void) -> c_int;
+    fn __mq_open_2(name: *const c_char, flags: c_int) -> c_int;
+    fn shm_open(name: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+    fn posix_openpt(flags: c_int) -> c_int;
+    fn getpt() -> c_int;
+    fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE;
+    fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE;
+    fn freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE;
+    fn freopen64(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE;
+    fn popen(command: *const c_char, kind: *const c_char) -> *mut FILE;
+    fn tmpfile() -> *mut FILE;
+    fn tmpfile64() -> *mut FILE;
+    fn pipe(fds: *mut c_int) -> c_int;
+    fn __pipe(fds: *mut c_int) -> c_int;
+    fn pipe2(fds: *mut c_int, flags: c_int) -> c_int;
+    fn socketpair(domain: c_int, kind: c_int, protocol: c_int, fds: *mut c_int) -> c_int;
+    fn opendir(path: *const c_char) -> *mut DIR;
+    fn openpty(controller: *mut c_int, terminal: *mut c_int, name: *mut c_char, settings: *const termios, size: *const winsize) -> c_int;
+    fn forkpty(controller: *mut c_int, name: *mut c_char, settings: *const termios, size: *const winsize) -> pid_t;
 }

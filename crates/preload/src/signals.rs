@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 
 use libc::{SA_RESTART, SIG_DFL, SIG_IGN};
+use transport::sys::call;
 
 use crate::border::keeping_errno;
 
@@ -34,8 +35,12 @@ fn restarts(signal: c_int) -> bool {
     let none = std::ptr::null::<KernelAction>();
     // SAFETY: `action` is at least as large as the kernel's struct, whose first two members it shares on
     // x86-64 and aarch64.
-    let result = unsafe { libc::syscall(libc::SYS_rt_sigaction, signal, none, &raw mut action, 8usize) };
-    result != 0
+    let result = unsafe {
+        let arguments =
+            [signal as usize, none.expose_provenance(), (&raw mut action).expose_provenance(), 8, 0, 0];
+        call(libc::SYS_rt_sigaction, arguments)
+    };
+    result.is_err()
         || action.handler == SIG_DFL
         || action.handler == SIG_IGN
         || action.flags & SA_RESTART as libc::c_ulong != 0

@@ -368,6 +368,30 @@ pub(crate) fn enter(fd: c_int, object: Arc<Object>) {
     }
 }
 
+/// The kernel has just handed out `fd` for something that the library takes no part in: what the table has there was
+/// closed by a way that the library cannot see.
+#[inline]
+pub(crate) fn fresh(fd: c_int) -> c_int {
+    if table::is_entered(fd) {
+        border::keeping_errno(|| untrack_unseen(fd));
+    }
+    fd
+}
+
+/// Stops tracking `fd`, which does not stand for the entered object any more.
+#[cold]
+pub(crate) fn untrack_unseen(fd: c_int) {
+    match process::kind() {
+        process::Kind::Own => {
+            log::debug!(fd, "a tracked fd was closed behind the library's back");
+            untrack(fd, Last::Gone);
+        }
+        process::Kind::Stranger => untrack(fd, Last::Kept),
+        // It has closed its own number, but the table is its parent's.
+        process::Kind::Vfork => {}
+    }
+}
+
 /// What happens to the kernel's object when its last number goes.
 #[derive(Copy, Clone, Eq, PartialEq)]
 pub(crate) enum Last {
@@ -410,8 +434,10 @@ fn leave(fd: c_int, object: Arc<Object>, last: Last) {
             if gone && !socket.is_listening() {
                 eager = socket.connection.is_attached();
                 // One that lives on in another program does not end with this number.
-                if last == Last::Closing && !socket.handed_over.load(Ordering::Relaxed) {
-                    socket.connection.close();
+                match last {
+                    Last::Closing if !socket.handed_over.load(Ordering::Relaxed) => socket.connection.close(),
+                    Last::Gone => socket.connection.was_closed(),
+                    Last::Closing | Last::Kept => {}
                 }
                 stats::closed(socket);
             }

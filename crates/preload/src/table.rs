@@ -148,6 +148,12 @@ pub(crate) fn get(fd: c_int) -> Option<Hazard> {
     hazard::protect(entry)
 }
 
+/// Whether something is entered for `fd`.
+#[inline]
+pub(crate) fn is_entered(fd: c_int) -> bool {
+    entry(fd).is_some_and(|entry| !entry.load(Ordering::Relaxed).is_null())
+}
+
 /// What an fd stands for.
 pub(crate) enum Entry {
     /// A tracked socket.

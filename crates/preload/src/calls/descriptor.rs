@@ -11,7 +11,7 @@ use transport::sys::fd::is_placed;
 use super::interpose;
 use crate::border::{fail, guarded, keeping_errno};
 use crate::process::{self, Kind};
-use crate::socket::{self, Last};
+use crate::socket::{self, Last, fresh};
 use crate::table::{self, Entry, SocketRef};
 use crate::{passed, pointers};
 
@@ -59,11 +59,14 @@ fn duplicate_over(from: c_int, to: c_int, kernel: impl Fn() -> c_int) -> c_int {
 }
 
 /// fcntl and fcntl64.
-fn control(entry: &Entry, command: c_int, argument: usize, kernel: impl Fn() -> c_int) -> c_int {
+fn control(entry: Option<&Entry>, command: c_int, argument: usize, kernel: impl Fn() -> c_int) -> c_int {
     let result = kernel();
     if result < 0 {
         return result;
     }
+    let Some(entry) = entry else {
+        return if matches!(command, F_DUPFD | F_DUPFD_CLOEXEC) { fresh(result) } else { result };
+    };
     match (command, entry) {
         (F_DUPFD | F_DUPFD_CLOEXEC, entry) => duplicated(entry, result),
         (F_SETFL, Entry::Socket(socket)) => {
@@ -107,9 +110,12 @@ fn tell(
 
 interpose! {
     /// dup(2)
-    fn dup(fd: c_int) -> c_int = table::lookup(fd) => |entry, kernel| {
+    fn dup(fd: c_int) -> c_int = Some(table::lookup(fd)) => |entry, kernel| {
         let result = kernel();
-        duplicated(&entry, result);
+        match entry {
+            Some(entry) => duplicated(&entry, result),
+            None => drop(fresh(result)),
+        }
         result
     };
     /// dup2(2)
@@ -122,12 +128,12 @@ interpose! {
     };
     /// fcntl(2). Variadic in C: its third argument is an integer or a pointer, which on x86-64 and
     /// aarch64 travel as this does.
-    fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int = table::lookup(fd) => |entry, kernel| {
-        control(&entry, command, argument, kernel)
+    fn fcntl(fd: c_int, command: c_int, argument: usize) -> c_int = Some(table::lookup(fd)) => |entry, kernel| {
+        control(entry.as_ref(), command, argument, kernel)
     };
     /// fcntl(2) in programs built with 64-bit off_t
-    fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int = table::lookup(fd) => |entry, kernel| {
-        control(&entry, command, argument, kernel)
+    fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int = Some(table::lookup(fd)) => |entry, kernel| {
+        control(entry.as_ref(), command, argument, kernel)
     };
     /// ioctl(2). Variadic in C, as fcntl is.
     fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int = table::socket(fd) => |socket, kernel| {

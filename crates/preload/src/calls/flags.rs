@@ -13,7 +13,10 @@ use libc::{
     MSG_TRUNC, MSG_WAITALL, RWF_APPEND, RWF_DSYNC, RWF_HIPRI, RWF_NOAPPEND, RWF_NOWAIT, RWF_SYNC, off_t,
 };
 
-use crate::border::{errno, keeping_errno};
+use transport::Errno;
+use transport::sys::call;
+
+use crate::border::keeping_errno;
 
 /// linux/socket.h: of the kernel's own calls for 32-bit programs.
 const MSG_CMSG_COMPAT: c_int = c_int::MIN;
@@ -110,20 +113,21 @@ fn known() -> c_int {
             // SAFETY: live variables of the sizes that the calls expect; the numbers that are closed are this
             // function's own, by raw calls because nobody has to hear of them.
             unsafe {
-                if libc::syscall(libc::SYS_pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC | libc::O_NONBLOCK) != 0
-                {
+                let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize;
+                let place = ends.as_mut_ptr().expose_provenance();
+                if call(libc::SYS_pipe2, [place, flags, 0, 0, 0, 0]).is_err() {
                     return 0;
                 }
                 let takes = |flag: &c_int| {
+                    let into = (&raw const into).expose_provenance();
                     // The offset -1, in two halves.
-                    libc::syscall(libc::SYS_preadv2, ends[0], &raw const into, 1usize, -1i64, -1i64, *flag)
-                        < 0
-                        && errno() == libc::EAGAIN
+                    let arguments = [ends[0] as usize, into, 1, usize::MAX, usize::MAX, *flag as usize];
+                    call(libc::SYS_preadv2, arguments) == Err(Errno::AGAIN)
                 };
                 let known =
                     [RWF_NOAPPEND, RWF_NOSIGNAL].into_iter().filter(takes).fold(0, |all, flag| all | flag);
                 for end in ends {
-                    libc::syscall(libc::SYS_close, end);
+                    let _ = call(libc::SYS_close, [end as usize, 0, 0, 0, 0, 0]);
                 }
                 known
             }

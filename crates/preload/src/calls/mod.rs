@@ -10,6 +10,7 @@ mod epoll;
 mod exec;
 mod file;
 mod flags;
+mod fresh;
 mod open;
 mod option;
 mod poll;
@@ -17,9 +18,11 @@ mod print;
 mod receive;
 mod select;
 mod send;
+mod system;
 
 pub(crate) use open::socket;
 pub(crate) use option::read_inherited;
+pub(crate) use system::start;
 
 /// Defines functions of libc: `fn name(arguments) -> result = lookup => |object, kernel| answer;` where
 /// `kernel` makes the same call in libc.

@@ -13,7 +13,7 @@ use transport::sys::fd::{is_placed, placed_in};
 use super::interpose;
 use crate::border::{errno, fail, guarded, keeping_errno, status};
 use crate::seek::{self, SOCK_SEEK_STREAM};
-use crate::socket::{self, Last};
+use crate::socket::{self, Last, fresh};
 use crate::table::SocketRef;
 use crate::{pointers, process, real, table};
 
@@ -40,6 +40,8 @@ fn accepted(listener: Option<&SocketRef>, fd: c_int, flags: c_int) -> c_int {
                 seek::mark(&socket);
             }
         });
+    } else {
+        fresh(fd);
     }
     fd
 }
@@ -95,6 +97,8 @@ pub(crate) unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protoc
                 seek::mark(&socket);
             }
         });
+    } else {
+        fresh(fd);
     }
     fd
 }

@@ -15,7 +15,7 @@ use crate::border::{count, fail, guarded_raw, set_errno};
 use crate::buffers::{Buffers, is_possible};
 use crate::table::SocketRef;
 use crate::timeout::Timeout;
-use crate::{cancel, pointers, real, signals, table};
+use crate::{cancel, passed, pointers, real, signals, table};
 
 /// Receives from a tracked socket. `kernel` makes the application's own call.
 #[inline]
@@ -343,7 +343,13 @@ interpose! {
         fd: c_int,
         message: *mut msghdr,
         flags: c_int,
-    ) -> ssize_t = table::socket(fd) => |socket, kernel| {
+    ) -> ssize_t = Some(table::socket(fd)) => |socket, kernel| {
+        let Some(socket) = socket else {
+            let result = kernel();
+            // SAFETY: the caller's own message.
+            unsafe { passed::arrived(result, message) };
+            return result;
+        };
         // SAFETY: the caller's own message.
         unsafe { receive_message(&socket, message, flags, kernel) }
     };
@@ -354,7 +360,15 @@ interpose! {
         number: c_uint,
         flags: c_int,
         timeout: *mut timespec,
-    ) -> c_int = table::socket(fd) => |socket, kernel| {
+    ) -> c_int = Some(table::socket(fd)) => |socket, kernel| {
+        let Some(socket) = socket else {
+            let result = kernel();
+            for at in 0..usize::try_from(result).unwrap_or(0) {
+                // SAFETY: the caller's own messages, of which the kernel has filled in so many.
+                unsafe { passed::arrived(0, &raw mut (*messages.add(at)).msg_hdr) };
+            }
+            return result;
+        };
         // SAFETY: the caller's own messages.
         unsafe { receive_messages(&socket, fd, messages, number, flags, timeout, kernel) }
     };

@@ -3,6 +3,8 @@
 use std::ffi::c_int;
 
 use libc::epoll_event;
+use transport::Errno;
+use transport::sys::call;
 
 use super::Set;
 use super::state::Events;
@@ -143,20 +145,11 @@ fn ask_kernel(epfd: c_int, events: &mut Events) -> isize {
     let before = border::errno();
     // SAFETY: `events` has `room` places, by the contract of `Events`; a null mask is allowed.
     let count = unsafe {
-        libc::syscall(
-            libc::SYS_epoll_pwait,
-            epfd,
-            events.tail(),
-            room.min(c_int::MAX as usize) as c_int,
-            0,
-            mask,
-            8usize,
-        )
+        let (place, room) = (events.tail().expose_provenance(), room.min(c_int::MAX as usize));
+        call(libc::SYS_epoll_pwait, [epfd as usize, place, room, 0, mask.expose_provenance(), 8])
     };
-    if count >= 0 {
-        set_errno(before);
-    }
-    count as isize
+    set_errno(count.map_or_else(Errno::raw_os_error, |_| before));
+    count.map_or(-1, |count| count as isize)
 }
 
 fn translate(set: &Set, epfd: c_int, events: *mut epoll_event, max: usize, count: usize) -> usize {

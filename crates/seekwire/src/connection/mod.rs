@@ -398,6 +398,23 @@ impl Connection {
             link.close(self.fd());
         }
     }
+
+    /// The last descriptor of the socket in this process was closed unseen: the number is another file's, or nobody's. Makes
+    /// no system call on it.
+    pub fn was_closed(&self) {
+        if let Some(slot) = self.slot.get() {
+            crate::rendezvous::forget(slot.slot());
+        }
+        if let Some(holders) = self.holders.get() {
+            holders.remove(thread::process_id());
+        }
+        if let Some(link) = self.attached()
+            && link.ring.queue.remove_holder(thread::process_id())
+        {
+            link.ring.queue.set_closed();
+            link.ring.peer_bell.ring();
+        }
+    }
 }
 
 impl Drop for Connection {

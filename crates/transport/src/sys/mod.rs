@@ -2,6 +2,7 @@
 //! preload library replaces, and its own calls must not come back to it.
 
 pub mod bell;
+mod call;
 pub mod fd;
 pub mod file;
 pub mod host;
@@ -11,4 +12,5 @@ pub mod socket;
 pub mod thread;
 pub mod unix;
 
+pub use call::call;
 pub use fd::Fd;

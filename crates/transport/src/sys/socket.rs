@@ -10,6 +10,7 @@ use rustix::net::sockopt::{self, Timeout};
 use rustix::net::{AddressFamily, RecvAncillaryBuffer, SendAncillaryBuffer, Shutdown};
 pub use rustix::net::{RecvFlags as KernelRecv, SendFlags as KernelSend};
 
+use super::call;
 use super::fd::Fd;
 use crate::Errno;
 
@@ -176,11 +177,13 @@ pub(super) fn getsockopt<T: Copy>(fd: Fd, level: i32, name: i32, value: &mut T) 
     let mut len = size_of::<T>() as libc::socklen_t;
     // SAFETY: `value` and `len` are valid for writing, and the kernel writes at most `len` bytes of
     // plain data. At the level of tcp_seek it also writes to the memory that `value` names: only sys::seek uses that
-    // level, and names a slice that it holds. syscall() is used because getsockopt() may be replaced by the preload library.
-    let result = unsafe {
-        libc::syscall(libc::SYS_getsockopt, fd.raw(), level, name, std::ptr::from_mut(value), &raw mut len)
-    };
-    if result == 0 { Ok(len as usize) } else { Err(last_error()) }
+    // level, and names a slice that it holds.
+    unsafe {
+        let value = std::ptr::from_mut(value).expose_provenance();
+        let len = (&raw mut len).expose_provenance();
+        call(libc::SYS_getsockopt, [number(fd), level as usize, name as usize, value, len, 0])?;
+    }
+    Ok(len as usize)
 }
 
 fn setsockopt(fd: Fd, level: i32, name: i32, value: &libc::c_int) -> Result<(), Errno> {
@@ -188,21 +191,23 @@ fn setsockopt(fd: Fd, level: i32, name: i32, value: &libc::c_int) -> Result<(), 
 }
 
 pub(super) fn setsockopt_bytes(fd: Fd, level: i32, name: i32, value: &[u8]) -> Result<(), Errno> {
-    // SAFETY: the kernel reads `value`. syscall() because setsockopt() may be replaced by the preload library.
-    let result =
-        unsafe { libc::syscall(libc::SYS_setsockopt, fd.raw(), level, name, value.as_ptr(), value.len()) };
-    if result == 0 { Ok(()) } else { Err(last_error()) }
+    let place = value.as_ptr().expose_provenance();
+    let arguments = [number(fd), level as usize, name as usize, place, value.len(), 0];
+    // SAFETY: the kernel reads `value`.
+    unsafe { call(libc::SYS_setsockopt, arguments) }.map(drop)
 }
 
 fn ioctl_int(fd: Fd, request: libc::c_ulong) -> Result<usize, Errno> {
     let mut value: libc::c_int = 0;
+    let place = (&raw mut value).expose_provenance();
     // SAFETY: both requests used here write one int.
-    let result = unsafe { libc::syscall(libc::SYS_ioctl, fd.raw(), request, &raw mut value) };
-    if result == 0 { Ok(value.max(0) as usize) } else { Err(last_error()) }
+    unsafe { call(libc::SYS_ioctl, [number(fd), request as usize, place, 0, 0, 0]) }?;
+    Ok(value.max(0) as usize)
 }
 
-fn last_error() -> Errno {
-    Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
+/// As an argument of a system call.
+fn number(fd: Fd) -> usize {
+    fd.raw() as usize
 }
 
 /// FIONREAD: bytes in the kernel's receive queue.
@@ -294,10 +299,7 @@ pub fn discard(fd: Fd, len: usize) -> Result<usize, Errno> {
     let flags = libc::MSG_TRUNC | libc::MSG_DONTWAIT;
     // SAFETY: with MSG_TRUNC a TCP socket writes nothing to the buffer, and a null one makes any other
     // kind of socket fail with EFAULT instead of writing.
-    let n = unsafe {
-        libc::syscall(libc::SYS_recvfrom, fd.raw(), std::ptr::null_mut::<u8>(), len, flags, 0usize, 0usize)
-    };
-    usize::try_from(n).map_err(|_| last_error())
+    unsafe { call(libc::SYS_recvfrom, [number(fd), 0, len, flags as usize, 0, 0]) }
 }
 
 /// Makes the coming close(2) send RST, as TCP does when data is left unread (RFC 1122, 4.2.2.13).
@@ -315,9 +317,8 @@ pub fn resets_on_close(fd: Fd) -> bool {
 /// Sends RST now (connect(2) to AF_UNSPEC disconnects); the descriptor stays open.
 pub fn reset(fd: Fd) {
     let address = libc::sockaddr { sa_family: AddressFamily::UNSPEC.as_raw(), sa_data: [0; 14] };
+    let place = (&raw const address).expose_provenance();
     // SAFETY: `address` is a valid sockaddr of the given length. A failure means that the connection
     // is gone already.
-    unsafe {
-        libc::syscall(libc::SYS_connect, fd.raw(), &raw const address, size_of::<libc::sockaddr>());
-    }
+    let _ = unsafe { call(libc::SYS_connect, [number(fd), place, size_of::<libc::sockaddr>(), 0, 0, 0]) };
 }

@@ -1,0 +1,311 @@
+//! syscall(2): system calls that a program makes by number, such as libuv's close, lead to the functions for their names.
+//!
+//! Those that no tracked socket has to do with are made as they are: by a jump, so that also those which return twice, or need
+//! the stack as it is, find what they would find without this library.
+
+use std::ffi::{c_int, c_long, c_void};
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use libc::{sigset_t, timespec};
+use transport::sys::Fd;
+use transport::sys::fd::is_placed;
+
+use super::fresh::fresh_pair;
+use super::{descriptor, epoll, exec, file, open, option, poll, receive, select, send};
+use crate::border::{set_errno, uncancelled};
+use crate::socket::fresh;
+use crate::{process, real, table};
+
+/// What makes a system call: the C library's function, or the next library's, once the process has started; until then
+/// our own, since looking up theirs may take memory, whose allocator may be the caller.
+static NEXT: AtomicPtr<c_void> = AtomicPtr::new(make as *const () as *mut c_void);
+
+/// One bit per number: set if [`dispatch`] is to be asked.
+static OURS: [u64; 8] = {
+    let mut bits = [0; 8];
+    let mut at = 0;
+    while at < NUMBERS.len() {
+        let number = NUMBERS[at] as usize;
+        bits[number / 64] |= 1 << (number % 64);
+        at += 1;
+    }
+    bits
+};
+
+/// To be called when the process starts.
+pub(crate) fn start() {
+    let next = real::address_of_syscall();
+    if !next.is_null() {
+        NEXT.store(next, Ordering::Release);
+    }
+}
+
+/// syscall(2). Variadic in C: its arguments are integers or pointers, which on x86-64 and aarch64 travel as those of a function
+/// with seven parameters.
+///
+/// # Safety
+///
+/// As the manual page says.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+#[cfg(target_arch = "x86_64")]
+pub(crate) unsafe extern "C-unwind" fn syscall() -> c_long {
+    std::arch::naked_asm!(
+        "cmp rdi, 512",
+        "jae 2f",
+        "lea rax, [rip + {ours}]",
+        "bt qword ptr [rax], rdi",
+        "jc 3f",
+        "2:",
+        "jmp qword ptr [rip + {next}]",
+        "3:",
+        "jmp {dispatch}",
+        ours = sym OURS,
+        next = sym NEXT,
+        dispatch = sym dispatch,
+    )
+}
+
+/// As above.
+///
+/// # Safety
+///
+/// As the manual page says.
+#[unsafe(no_mangle)]
+#[unsafe(naked)]
+#[cfg(target_arch = "aarch64")]
+pub(crate) unsafe extern "C-unwind" fn syscall() -> c_long {
+    std::arch::naked_asm!(
+        "cmp x0, #512",
+        "b.hs 2f",
+        "adrp x16, {ours}",
+        "add x16, x16, :lo12:{ours}",
+        "lsr x17, x0, #6",
+        "ldr x16, [x16, x17, lsl #3]",
+        "lsr x16, x16, x0",
+        "tbnz x16, #0, 3f",
+        "2:",
+        "adrp x16, {next}",
+        "ldr x16, [x16, :lo12:{next}]",
+        "br x16",
+        "3:",
+        "b {dispatch}",
+        ours = sym OURS,
+        next = sym NEXT,
+        dispatch = sym dispatch,
+    )
+}
+
+/// The system call itself, as the C library makes it.
+///
+/// # Safety
+///
+/// As the manual page of syscall says.
+#[unsafe(naked)]
+#[cfg(target_arch = "x86_64")]
+unsafe extern "C" fn make() -> c_long {
+    std::arch::naked_asm!(
+        "mov rax, rdi",
+        "mov rdi, rsi",
+        "mov rsi, rdx",
+        "mov rdx, rcx",
+        "mov r10, r8",
+        "mov r8, r9",
+        "mov r9, [rsp + 8]",
+        "syscall",
+        "cmp rax, -4095",
+        "jae 2f",
+        "ret",
+        "2:",
+        "mov rdi, rax",
+        "jmp {failed}",
+        failed = sym failed,
+    )
+}
+
+/// As above.
+///
+/// # Safety
+///
+/// As the manual page of syscall says.
+#[unsafe(naked)]
+#[cfg(target_arch = "aarch64")]
+unsafe extern "C" fn make() -> c_long {
+    std::arch::naked_asm!(
+        "mov x8, x0",
+        "mov x0, x1",
+        "mov x1, x2",
+        "mov x2, x3",
+        "mov x3, x4",
+        "mov x4, x5",
+        "mov x5, x6",
+        "svc #0",
+        "cmn x0, #4095",
+        "b.hs 2f",
+        "ret",
+        "2:",
+        "b {failed}",
+        failed = sym failed,
+    )
+}
+
+extern "C" fn failed(result: c_long) -> c_long {
+    set_errno(-result as c_int);
+    -1
+}
+
+type Call = unsafe extern "C-unwind" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
+
+/// Defines [`dispatch`], and the numbers for which it is asked: `number if condition => call`.
+macro_rules! dispatch {
+    (
+        ($number:ident, $a:ident, $b:ident, $c:ident, $d:ident, $e:ident, $f:ident, $kernel:ident)
+        $($(#[$meta:meta])* $name:ident if $condition:expr => $call:expr;)*
+    ) => {
+        const NUMBERS: &[c_long] = &[$($(#[$meta])* libc::$name),*];
+
+        /// One of the calls that may concern the library; nothing before it was found to does.
+        ///
+        /// # Safety
+        ///
+        /// As the manual page of the call says.
+        // Some only make the call itself.
+        #[allow(unused_unsafe)]
+        unsafe extern "C-unwind" fn dispatch(
+            $number: c_long,
+            $a: usize,
+            $b: usize,
+            $c: usize,
+            $d: usize,
+            $e: usize,
+            $f: usize,
+        ) -> c_long {
+            // SAFETY: the caller's own arguments; what NEXT holds takes so many at most.
+            let $kernel = || unsafe {
+                let next: Call = std::mem::transmute(NEXT.load(Ordering::Acquire));
+                next($number, $a, $b, $c, $d, $e, $f)
+            };
+            match $number {
+                $($(#[$meta])* libc::$name if $condition => {
+                    // The function of this name may be a point at which a thread is cancelled, syscall() is none.
+                    // SAFETY: the caller's own arguments, which the kernel takes as that function does.
+                    uncancelled(|| unsafe { $call as c_long })
+                })*
+                _ => $kernel(),
+            }
+        }
+    };
+}
+
+/// Whether the library takes part in what a number stands for.
+fn known(fd: usize) -> bool {
+    table::is_entered(fd as c_int)
+}
+
+/// Whether it takes part in anything.
+fn any() -> bool {
+    table::numbers().end > 0
+}
+
+dispatch! {
+    (number, a, b, c, d, e, f, kernel)
+
+    // What makes or ends numbers of tracked sockets.
+    SYS_socket if true => open::socket(a as _, b as _, c as _);
+    SYS_accept if true => open::accept(a as _, b as _, c as _);
+    SYS_accept4 if true => open::accept4(a as _, b as _, c as _, d as _);
+    SYS_close if known(a) || is_placed(Fd::new(a as c_int)) => open::close(a as _);
+    SYS_close_range if any() => open::close_range(a as _, b as _, c as _);
+    SYS_dup if any() => descriptor::dup(a as _);
+    #[cfg(target_arch = "x86_64")]
+    SYS_dup2 if any() => descriptor::dup2(a as _, b as _);
+    SYS_dup3 if any() => descriptor::dup3(a as _, b as _, c as _);
+    SYS_fcntl if any() => descriptor::fcntl(a as _, b as _, c);
+    #[cfg(target_arch = "x86_64")]
+    SYS_epoll_create if process::is_tracking() => epoll::epoll_create(a as _);
+    SYS_epoll_create1 if process::is_tracking() => epoll::epoll_create1(a as _);
+    SYS_execve if true => exec::execve(a as _, b as _, c as _);
+    SYS_execveat if true => exec::execveat(a as _, b as _, c as _, d as _, e as _);
+    SYS_exit_group if true => process::_exit(a as _);
+
+    // What is done with them.
+    SYS_connect if known(a) => open::connect(a as _, b as _, c as _);
+    SYS_listen if known(a) => open::listen(a as _, b as _);
+    SYS_shutdown if known(a) => open::shutdown(a as _, b as _);
+    SYS_setsockopt if known(a) => option::setsockopt(a as _, b as _, c as _, d as _, e as _);
+    SYS_ioctl if known(a) => descriptor::ioctl(a as _, b as _, c);
+    SYS_read if known(a) => receive::read(a as _, b as _, c);
+    SYS_readv if known(a) => receive::readv(a as _, b as _, c as _);
+    // The offset comes in two halves, of which 64 bits need the first.
+    SYS_preadv2 if known(a) => receive::preadv2(a as _, b as _, c as _, d as _, f as _);
+    SYS_recvfrom if known(a) => receive::recvfrom(a as _, b as _, c, d as _, e as _, f as _);
+    SYS_recvmsg if any() => receive::recvmsg(a as _, b as _, c as _);
+    SYS_recvmmsg if any() => receive::recvmmsg(a as _, b as _, c as _, d as _, e as _);
+    SYS_write if known(a) => send::write(a as _, b as _, c);
+    SYS_writev if known(a) => send::writev(a as _, b as _, c as _);
+    SYS_pwritev2 if known(a) => send::pwritev2(a as _, b as _, c as _, d as _, f as _);
+    SYS_sendto if known(a) => send::sendto(a as _, b as _, c, d as _, e as _, f as _);
+    SYS_sendmsg if any() => send::sendmsg(a as _, b as _, c as _);
+    SYS_sendmmsg if any() => send::sendmmsg(a as _, b as _, c as _, d as _);
+    SYS_sendfile if known(a) => file::sendfile(a as _, b as _, c as _, d);
+    SYS_splice if known(a) || known(c) => file::splice(a as _, b as _, c as _, d as _, e, f as _);
+    #[cfg(target_arch = "x86_64")]
+    SYS_poll if any() => poll::poll(a as _, b as _, c as _);
+    SYS_ppoll if any() => poll::ppoll(a as _, b as _, c as _, d as _);
+    #[cfg(target_arch = "x86_64")]
+    SYS_select if any() => select::select(a as _, b as _, c as _, d as _, e as _);
+    SYS_pselect6 if any() => select::pselect(a as _, b as _, c as _, d as _, e as *const timespec, mask(f));
+    SYS_epoll_ctl if known(c) => epoll::epoll_ctl(a as _, b as _, c as _, d as _);
+    #[cfg(target_arch = "x86_64")]
+    SYS_epoll_wait if known(a) => epoll::epoll_wait(a as _, b as _, c as _, d as _);
+    SYS_epoll_pwait if known(a) => epoll::epoll_pwait(a as _, b as _, c as _, d as _, e as _);
+    SYS_epoll_pwait2 if known(a) => epoll::epoll_pwait2(a as _, b as _, c as _, d as _, e as _);
+
+    // What makes other numbers.
+    #[cfg(target_arch = "x86_64")]
+    SYS_open if any() => fresh(kernel() as c_int);
+    #[cfg(target_arch = "x86_64")]
+    SYS_creat if any() => fresh(kernel() as c_int);
+    SYS_openat if any() => fresh(kernel() as c_int);
+    SYS_openat2 if any() => fresh(kernel() as c_int);
+    SYS_open_by_handle_at if any() => fresh(kernel() as c_int);
+    SYS_open_tree if any() => fresh(kernel() as c_int);
+    SYS_fsopen if any() => fresh(kernel() as c_int);
+    SYS_fsmount if any() => fresh(kernel() as c_int);
+    SYS_fspick if any() => fresh(kernel() as c_int);
+    #[cfg(target_arch = "x86_64")]
+    SYS_pipe if any() => fresh_pair(kernel() as c_int, a as _);
+    SYS_pipe2 if any() => fresh_pair(kernel() as c_int, a as _);
+    SYS_socketpair if any() => fresh_pair(kernel() as c_int, d as _);
+    #[cfg(target_arch = "x86_64")]
+    SYS_eventfd if any() => fresh(kernel() as c_int);
+    SYS_eventfd2 if any() => fresh(kernel() as c_int);
+    #[cfg(target_arch = "x86_64")]
+    SYS_signalfd if any() => fresh(kernel() as c_int);
+    SYS_signalfd4 if any() => fresh(kernel() as c_int);
+    SYS_timerfd_create if any() => fresh(kernel() as c_int);
+    SYS_memfd_create if any() => fresh(kernel() as c_int);
+    SYS_memfd_secret if any() => fresh(kernel() as c_int);
+    #[cfg(target_arch = "x86_64")]
+    SYS_inotify_init if any() => fresh(kernel() as c_int);
+    SYS_inotify_init1 if any() => fresh(kernel() as c_int);
+    SYS_fanotify_init if any() => fresh(kernel() as c_int);
+    SYS_perf_event_open if any() => fresh(kernel() as c_int);
+    SYS_pidfd_open if any() => fresh(kernel() as c_int);
+    SYS_pidfd_getfd if any() => fresh(kernel() as c_int);
+    SYS_userfaultfd if any() => fresh(kernel() as c_int);
+    SYS_mq_open if any() => fresh(kernel() as c_int);
+    SYS_landlock_create_ruleset if any() => fresh(kernel() as c_int);
+    SYS_io_uring_setup if any() => fresh(kernel() as c_int);
+}
+
+/// pselect6 takes the mask by way of a structure: its address, and its size.
+///
+/// # Safety
+///
+/// As for pselect6.
+unsafe fn mask(place: usize) -> *const sigset_t {
+    // SAFETY: valid or null, as pselect6 demands.
+    unsafe { (place as *const *const sigset_t).as_ref() }.copied().unwrap_or(ptr::null())
+}
