@@ -208,11 +208,6 @@ impl Buffers {
         Ok(pieces)
     }
 
-    /// Whether there is memory behind the buffers at all: MSG_TRUNC lets it be missing.
-    pub(crate) fn is_nowhere(self) -> bool {
-        matches!(self, Buffers::Flat(base, len) if base.is_null() && len > 0)
-    }
-
     /// Whether the very first byte cannot be read.
     ///
     /// # Safety

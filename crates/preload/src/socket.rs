@@ -200,6 +200,11 @@ impl Socket {
         self.connection.set_recv_low_water(bytes);
     }
 
+    /// SO_RCVLOWAT.
+    pub(crate) fn low_water(&self) -> usize {
+        self.low_water.load(Ordering::Relaxed)
+    }
+
     /// A receive with a timeout that a signal interrupts is never restarted.
     pub(crate) fn has_recv_timeout(&self) -> bool {
         self.recv_timeout.load(Ordering::Relaxed) != 0

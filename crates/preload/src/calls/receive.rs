@@ -1,6 +1,7 @@
 //! read, readv, preadv2, recv, recvfrom, recvmsg, recvmmsg and their checked variants.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::io::IoSliceMut;
 
 use endpoint::{Plain, Reason, RecvFlags};
 use libc::{
@@ -69,12 +70,14 @@ pub(super) fn by_kernel(
 
 fn from_connection(socket: &SocketRef, into: Buffers, ours: RecvFlags) -> Result<usize, Errno> {
     // SAFETY: the application's own array.
-    if unsafe { into.len()? } == 0 {
+    let wanted = unsafe { into.len()? };
+    if wanted == 0 {
         // TCP waits for a byte even where there is no room for one.
-        return look(socket, ours).map(|_| 0);
+        return look(socket, ours, 1).map(|_| 0);
     }
-    if ours.truncate && into.is_nowhere() {
-        return discard(socket, into, ours);
+    if ours.truncate {
+        // The buffers are left alone, and may be anywhere.
+        return if ours.peek { count_only(socket, wanted, ours) } else { discard(socket, wanted, ours) };
     }
     // SAFETY: the application passes buffers that may be written.
     match unsafe { into.lend_mut(|slices| Ok(socket.connection.recv(slices, ours))) } {
@@ -87,7 +90,7 @@ fn from_connection(socket: &SocketRef, into: Buffers, ours: RecvFlags) -> Result
 /// The kernel notices a bad pointer when it has a byte for it, and then takes none of what it copied at once.
 #[cold]
 fn as_far_as_reachable(socket: &SocketRef, into: Buffers, flags: RecvFlags) -> Result<usize, Errno> {
-    if look(socket, flags)? == 0 {
+    if look(socket, flags, 1)? == 0 {
         return Ok(0);
     }
     let unread = socket.connection.unread()?;
@@ -103,35 +106,42 @@ fn as_far_as_reachable(socket: &SocketRef, into: Buffers, flags: RecvFlags) -> R
     }
 }
 
-/// Waits for a byte, and leaves it.
-fn look(socket: &SocketRef, flags: RecvFlags) -> Result<usize, Errno> {
-    let mut byte = 0u8;
-    let one = Buffers::Flat((&raw mut byte).cast(), 1);
-    // SAFETY: a live byte.
-    unsafe {
-        one.lend_mut(|one| socket.connection.recv(one, RecvFlags { peek: true, truncate: false, ..flags }))
+/// Waits for so many bytes, or as many as a receive of that length waits for, and leaves them.
+fn look(socket: &SocketRef, flags: RecvFlags, len: usize) -> Result<usize, Errno> {
+    let flags = RecvFlags { peek: true, truncate: false, ..flags };
+    let (mut few, mut many) = ([0u8; 1024], Vec::new());
+    let place = if len <= few.len() {
+        &mut few[..len]
+    } else {
+        many.try_reserve_exact(len).map_err(|_| Errno::NOBUFS)?;
+        many.resize(len, 0);
+        &mut many[..]
+    };
+    socket.connection.recv(&mut [IoSliceMut::new(place)], flags)
+}
+
+/// MSG_TRUNC and MSG_PEEK: how many bytes could be received.
+#[cold]
+fn count_only(socket: &SocketRef, wanted: usize, flags: RecvFlags) -> Result<usize, Errno> {
+    let enough = if flags.wait_all { wanted } else { wanted.min(socket.low_water()) };
+    match look(socket, flags, enough)? {
+        0 => Ok(0),
+        seen => Ok(socket.connection.unread().unwrap_or(0).min(wanted).max(seen)),
     }
 }
 
-/// MSG_TRUNC without memory: what would have been received goes nowhere.
-fn discard(socket: &SocketRef, into: Buffers, flags: RecvFlags) -> Result<usize, Errno> {
-    // SAFETY: not a vector.
-    let wanted = unsafe { into.len()? };
+/// MSG_TRUNC: what would have been received goes nowhere.
+fn discard(socket: &SocketRef, wanted: usize, flags: RecvFlags) -> Result<usize, Errno> {
     let mut nowhere = [0u8; 16 * 1024];
     let mut done = 0;
     while done < wanted {
-        let len = nowhere.len().min(wanted - done);
+        let piece = nowhere.len().min(wanted - done);
         let flags = RecvFlags { dont_wait: flags.dont_wait || done > 0 && !flags.wait_all, ..flags };
-        let piece = Buffers::Flat(nowhere.as_mut_ptr().cast(), len);
-        // SAFETY: a live array.
-        match unsafe { piece.lend_mut(|piece| socket.connection.recv(piece, flags)) } {
+        match socket.connection.recv(&mut [IoSliceMut::new(&mut nowhere[..piece])], flags) {
             Ok(0) => break,
             Ok(bytes) => done += bytes,
             Err(_) if done > 0 => break,
             Err(error) => return Err(error),
-        }
-        if flags.peek {
-            break;
         }
     }
     Ok(done)

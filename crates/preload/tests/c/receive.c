@@ -24,6 +24,60 @@ static void flags(int a, int b)
     pthread_join(later.thread, NULL);
 }
 
+/* MSG_TRUNC: what is received, or looked at, is only counted. */
+static void truncated(int a, int b)
+{
+    static char many[20000], none[20000];
+    char buf[16] = "untouched", other[4] = "xyz";
+    struct iovec iov[2] = {{buf, 2}, {other, 3}}, nowhere = {NULL, 4}, bad = {(void *)1, 5};
+    struct msghdr message = {.msg_iov = iov, .msg_iovlen = 2}, no_memory = {.msg_iov = &nowhere, .msg_iovlen = 1};
+    struct mmsghdr both[2] = {{no_memory, 0}, {message, 0}};
+    say("nothing to count", recv(b, buf, 3, MSG_TRUNC | MSG_PEEK | MSG_DONTWAIT));
+    write_all(a, "abcdefghij", 10);
+    CHECK(recv(b, many, 10, MSG_PEEK | MSG_WAITALL) == 10);
+    say("counted", recv(b, buf, 4, MSG_TRUNC | MSG_PEEK));
+    say("counted without memory", recv(b, NULL, 4, MSG_TRUNC | MSG_PEEK));
+    say("all counted", recv(b, many, sizeof many, MSG_TRUNC | MSG_PEEK));
+    say("all counted, without waiting", recv(b, NULL, 50, MSG_TRUNC | MSG_PEEK | MSG_DONTWAIT));
+    say("counted by a message", recvmsg(b, &message, MSG_TRUNC | MSG_PEEK));
+    printf("%x\n", (unsigned)message.msg_flags);
+    say("counted by a message without memory", recvmsg(b, &no_memory, MSG_TRUNC | MSG_PEEK));
+    say("thrown away", recv(b, buf, 1, MSG_TRUNC));
+    say("thrown away by a message", recvmsg(b, &message, MSG_TRUNC));
+    printf("%x\n", (unsigned)message.msg_flags);
+    no_memory.msg_iov = &bad;
+    nowhere.iov_len = 1;
+    say("thrown away by messages", recvmmsg(b, both, 1, MSG_TRUNC, NULL));
+    printf("%u\n", both[0].msg_len);
+    no_memory.msg_iovlen = 1;
+    bad.iov_len = 2;
+    say("thrown away nowhere", recvmsg(b, &no_memory, MSG_TRUNC));
+    say("left", recv(b, many, sizeof many, 0));
+    printf("%.9s %.3s %.1s\n", buf, other, many);
+    struct later later;
+    do_later(&later, write_byte, &a);
+    say("waited for one", recv(b, NULL, 5, MSG_TRUNC | MSG_PEEK));
+    pthread_join(later.thread, NULL);
+    do_later(&later, write_byte, &a);
+    say("waited for two", recv(b, NULL, 2, MSG_TRUNC | MSG_PEEK | MSG_WAITALL));
+    pthread_join(later.thread, NULL);
+    do_later(&later, write_byte, &a);
+    say("three thrown away", recv(b, NULL, 3, MSG_TRUNC | MSG_WAITALL));
+    pthread_join(later.thread, NULL);
+    memset(many, 'm', sizeof many);
+    write_all(a, many, 20000);
+    say("many counted", recv(b, none, 20000, MSG_TRUNC | MSG_PEEK | MSG_WAITALL));
+    say("many thrown away", recv(b, none, 20000, MSG_TRUNC | MSG_WAITALL));
+    printf("%d\n", memchr(none, 'm', sizeof none) != NULL);
+    CHECK(setsockopt(b, SOL_SOCKET, SO_RCVLOWAT, &(int){2}, sizeof(int)) == 0);
+    write_all(a, "a", 1);
+    do_later(&later, write_byte, &a);
+    say("waited for a few", recv(b, NULL, 5, MSG_TRUNC | MSG_PEEK));
+    pthread_join(later.thread, NULL);
+    CHECK(setsockopt(b, SOL_SOCKET, SO_RCVLOWAT, &(int){1}, sizeof(int)) == 0);
+    drain(b, 2);
+}
+
 static void unread(int a, int b)
 {
     int n = -1;
@@ -245,6 +299,7 @@ int main(void)
     int a, b;
     pair(&a, &b);
     flags(a, b);
+    truncated(a, b);
     unread(a, b);
     vectors(a, b);
     impossible(a, b);
