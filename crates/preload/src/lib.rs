@@ -32,6 +32,7 @@ mod buffers;
 mod calls;
 mod cancel;
 mod epoll;
+mod fork;
 mod hazard;
 mod lock;
 mod log;

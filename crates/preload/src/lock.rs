@@ -15,30 +15,83 @@ const HELD: u32 = 1;
 /// Held, and somebody sleeps on it.
 const AWAITED: u32 = 2;
 
-/// A futex lock around a value. Not recursive, not poisoned: the code inside does not panic half-way, and
+/// A futex lock.
+pub(crate) struct RawLock(AtomicU32);
+
+impl RawLock {
+    /// Takes the lock if it is free.
+    #[inline]
+    pub(crate) fn try_acquire(&self) -> bool {
+        self.0.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    }
+
+    /// Takes the lock without a guard; [`RawLock::release`] gives it back.
+    #[inline]
+    pub(crate) fn acquire(&self) {
+        if !self.try_acquire() {
+            self.acquire_slowly();
+        }
+    }
+
+    #[cold]
+    fn acquire_slowly(&self) {
+        while self.0.swap(AWAITED, Ordering::Acquire) != FREE {
+            // Any return is followed by another try.
+            let _ = futex::wait(&self.0, futex::Flags::PRIVATE, AWAITED, None);
+        }
+    }
+
+    /// Waits until the lock is free, and leaves it so.
+    pub(crate) fn wait_until_free(&self) {
+        while self.0.load(Ordering::Acquire) != FREE {
+            let marked = self.0.compare_exchange(HELD, AWAITED, Ordering::Relaxed, Ordering::Relaxed);
+            if marked != Err(FREE) {
+                // Any return is followed by another look.
+                let _ = futex::wait(&self.0, futex::Flags::PRIVATE, AWAITED, None);
+            }
+        }
+        // Whoever wants to have it sleeps on, if this thread was woken instead.
+        let _ = futex::wake(&self.0, futex::Flags::PRIVATE, 1);
+    }
+
+    /// Gives back what was taken in this process, or in the parent of this process.
+    #[inline]
+    pub(crate) fn release(&self) {
+        if self.0.swap(FREE, Ordering::Release) == AWAITED {
+            let _ = futex::wake(&self.0, futex::Flags::PRIVATE, 1);
+        }
+    }
+}
+
+/// A lock around a value. Not recursive, not poisoned: the code inside does not panic half-way, and
 /// where it does the value is still of its type.
 pub(crate) struct Lock<T> {
-    state: AtomicU32,
+    raw: RawLock,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is reached only through a guard, and `acquire` lets one guard exist at a time.
+// SAFETY: the value is reached only through a guard, and the lock lets one guard exist at a time.
 unsafe impl<T: Send> Send for Lock<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
     pub(crate) const fn new(value: T) -> Lock<T> {
-        Lock { state: AtomicU32::new(FREE), value: UnsafeCell::new(value) }
+        Lock { raw: RawLock(AtomicU32::new(FREE)), value: UnsafeCell::new(value) }
     }
 
     #[inline]
     pub(crate) fn lock(&self) -> Guard<'_, T> {
-        self.acquire();
+        self.raw.acquire();
         Guard { lock: self }
     }
 
-    /// The guard of a lock that is held already: by [`Lock::acquire`], or because its guard was forgotten.
+    #[inline]
+    pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
+        self.raw.try_acquire().then(|| Guard { lock: self })
+    }
+
+    /// The guard of a lock that is held already: by way of [`Lock::raw`], or because its guard was forgotten.
     ///
     /// # Safety
     ///
@@ -48,28 +101,9 @@ impl<T> Lock<T> {
         Guard { lock: self }
     }
 
-    /// Takes the lock without a guard; [`Lock::release`] gives it back.
-    #[inline]
-    pub(crate) fn acquire(&self) {
-        if self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_err() {
-            self.acquire_slowly();
-        }
-    }
-
-    #[cold]
-    fn acquire_slowly(&self) {
-        while self.state.swap(AWAITED, Ordering::Acquire) != FREE {
-            // Any return is followed by another try.
-            let _ = futex::wait(&self.state, futex::Flags::PRIVATE, AWAITED, None);
-        }
-    }
-
-    /// Gives back what [`Lock::acquire`] took in this process, or in the parent of this process.
-    #[inline]
-    pub(crate) fn release(&self) {
-        if self.state.swap(FREE, Ordering::Release) == AWAITED {
-            let _ = futex::wake(&self.state, futex::Flags::PRIVATE, 1);
-        }
+    /// The lock itself, to be held without a guard.
+    pub(crate) fn raw(&self) -> &RawLock {
+        &self.raw
     }
 }
 
@@ -99,6 +133,6 @@ impl<T> DerefMut for Guard<'_, T> {
 impl<T> Drop for Guard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.lock.release();
+        self.lock.raw.release();
     }
 }

@@ -1,19 +1,16 @@
-//! The life of the process: start, fork, and end.
+//! The life of the process: start and end.
 
 use std::ffi::c_int;
 use std::ptr;
+use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, Ordering};
-use std::sync::{Arc, Once};
 
 use endpoint::Config;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use transport::sys::{call, fd, host};
 
 use crate::border::{self, guarded, keeping_errno};
-use crate::calls;
-use crate::lock::Lock;
-use crate::table::{self, Object};
-use crate::{hazard, log, real, stats};
+use crate::{calls, fork, hazard, log, real, stats, table};
 
 static ON: AtomicBool = AtomicBool::new(false);
 static READY: AtomicBool = AtomicBool::new(false);
@@ -94,10 +91,7 @@ pub(crate) fn prepare() {
             PID.store(getpid(), Ordering::Relaxed);
             MARK.store(mark().unwrap_or(ptr::null_mut()), Ordering::Relaxed);
             set_mark();
-            // SAFETY: three functions that live as long as the library, which is never unloaded before exit.
-            unsafe {
-                libc::pthread_atfork(Some(before_fork), Some(after_fork_parent), Some(after_fork_child))
-            };
+            fork::start();
             READY.store(true, Ordering::Release);
         });
     });
@@ -158,74 +152,10 @@ fn set_mark() {
     }
 }
 
-/// The objects of which a fork under way holds the locks.
-static HELD: Lock<Vec<Arc<Object>>> = Lock::new(Vec::new());
-
-extern "C" fn before_fork() {
-    guarded(|| {
-        let mut held = HELD.lock();
-        held.clear();
-        held.extend(
-            table::entries().filter(|(fd, object)| object.is_known_by(*fd)).map(|(_, object)| object.share()),
-        );
-        let sockets = || held.iter().filter_map(|object| object.as_socket());
-        let sets = || held.iter().filter_map(|object| object.as_set());
-        sockets().for_each(|socket| socket.registrations().acquire());
-        sets().for_each(|set| set.before_fork());
-        held.iter().for_each(|object| object.numbers().acquire());
-        sockets().for_each(|socket| socket.loans().acquire());
-        stats::before_fork();
-        // First: what is said to a plain connection or an attached one must not reach it in the middle of the change.
-        endpoint::fork::before_fork();
-        sockets().filter(|socket| !socket.is_listening()).for_each(|socket| socket.connection.before_fork());
-        // Until the fork is over: two threads may fork at once.
-        std::mem::forget(held);
-    });
-}
-
-extern "C" fn after_fork_parent() {
-    endpoint::fork::after_fork_parent();
-    after_fork(|object| {
-        if let Some(socket) = object.as_socket().filter(|socket| !socket.is_listening()) {
-            socket.connection.after_fork_parent();
-        }
-        if let Some(set) = object.as_set() {
-            set.after_fork_parent();
-        }
-    });
-}
-
-extern "C" fn after_fork_child() {
+/// This process is the child of a fork.
+pub(crate) fn after_fork_child() {
     PID.store(getpid(), Ordering::Relaxed);
     set_mark();
-    hazard::after_fork_child();
-    endpoint::fork::after_fork_child();
-    after_fork(|object| {
-        if let Some(socket) = object.as_socket().filter(|socket| !socket.is_listening()) {
-            socket.after_fork_child();
-        }
-        if let Some(set) = object.as_set() {
-            set.after_fork_child();
-        }
-    });
-    stats::after_fork_child();
-}
-
-fn after_fork(each: impl Fn(&Object)) {
-    guarded(|| {
-        stats::after_fork();
-        // SAFETY: `before_fork`, which ran in this thread, left it held.
-        let mut held = unsafe { HELD.adopt() };
-        for object in held.iter() {
-            object.numbers().release();
-            if let Some(socket) = object.as_socket() {
-                socket.loans().release();
-                socket.registrations().release();
-            }
-            each(object);
-        }
-        held.clear();
-    });
 }
 
 /// The process ends, or becomes another program.

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use transport::sys::file;
 
-use crate::lock::Lock;
+use crate::lock::{Lock, RawLock};
 use crate::socket::Socket;
 use crate::{log, table};
 
@@ -167,12 +167,9 @@ fn quoted(text: &str) -> String {
     quoted
 }
 
-pub(crate) fn before_fork() {
-    CLOSED.acquire();
-}
-
-pub(crate) fn after_fork() {
-    CLOSED.release();
+/// What a fork must find free.
+pub(crate) fn lock() -> &'static RawLock {
+    CLOSED.raw()
 }
 
 /// The child counts what it does itself.

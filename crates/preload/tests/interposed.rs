@@ -211,3 +211,4 @@ macro_rules! programs {
 programs! { receive send close half poll epoll signals fork owe threads leave }
 programs! { unseen }
 programs! { flags pointers }
+programs! { fork_fails fork_signal }

@@ -32,7 +32,7 @@ pub(crate) use wait::wait;
 
 use self::state::State;
 use crate::border::fail;
-use crate::lock::Lock;
+use crate::lock::{Lock, RawLock};
 use crate::log;
 use crate::socket::{Numbers, Registration, Socket};
 use crate::table::{Object, SetRef, SharedSet, SharedSocket, SocketRef};
@@ -105,17 +105,13 @@ impl Set {
         state.sleepers > 0 || self.watched.load(Ordering::Acquire)
     }
 
-    pub(crate) fn before_fork(&self) {
-        self.state.acquire();
-    }
-
-    pub(crate) fn after_fork_parent(&self) {
-        self.state.release();
+    /// What a fork must find free.
+    pub(crate) fn state_lock(&self) -> &RawLock {
+        self.state.raw()
     }
 
     pub(crate) fn after_fork_child(&self) {
         self.inherited.store(true, Ordering::Release);
-        self.state.release();
         self.state.lock().after_fork_child();
     }
 }

@@ -80,6 +80,13 @@ impl Holders {
         }
     }
 
+    fn fork_failed(&self) {
+        if let Some(pending) = self.word(1) {
+            let lower = |now: u64| now.checked_sub(1);
+            let _ = pending.fetch_update(Ordering::AcqRel, Ordering::Relaxed, lower);
+        }
+    }
+
     fn is_alone(&self, pid: u32) -> bool {
         let others = || PIDS.map(|word| self.get(word) as u32).filter(|other| *other != 0 && *other != pid);
         matches!(self, Self::Line(_)) && self.get(1) == 0 && !others().any(thread::process_is_alive)
@@ -113,8 +120,15 @@ impl Connection {
         }
     }
 
-    /// The parent goes on. (That a child came into being is for the child to say.)
-    pub fn after_fork_parent(&self) {}
+    /// No child came into being, though it was announced by [`Connection::before_fork`] and nothing was done since. (That
+    /// one did is for the child to say.)
+    pub fn fork_failed(&self) {
+        match (self.attached(), self.holders.get()) {
+            (Some(link), _) => link.ring.queue.fork_failed(),
+            (None, Some(holders)) => holders.fork_failed(),
+            (None, None) => {}
+        }
+    }
 
     /// The child begins: it holds the connection too, as another process to the peer.
     pub fn after_fork_child(&self) {
@@ -151,6 +165,9 @@ mod tests {
         assert!(!holders.is_alone(me));
         holders.remove(1);
         assert!(holders.is_alone(me));
+        holders.fork_pending();
+        holders.fork_failed();
+        assert!(holders.is_alone(me), "there is no child");
         assert!(!Holders::Unknown.is_alone(me));
     }
 }

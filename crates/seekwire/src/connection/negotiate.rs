@@ -535,6 +535,24 @@ mod tests {
     }
 
     #[test]
+    fn a_fork_that_fails_keeps_nobody_off_the_ring() {
+        let _alone = crate::fork::ALONE.lock();
+        let ((_a, from), (_b, to)) = ends();
+        for end in [&from, &to] {
+            end.before_fork();
+            end.fork_failed();
+        }
+        while !from.is_attached() || !to.is_attached() {
+            to.hurry();
+            from.hurry();
+        }
+        assert_eq!(from.next_carrier(), Ok(Carrier::Ring));
+        from.before_fork();
+        from.fork_failed();
+        assert!(from.link.get().unwrap().ring.queue.remove_holder(thread::process_id()));
+    }
+
+    #[test]
     fn nobody_uses_the_ring_before_it_knows_where_tcp_stands() {
         let _alone = crate::fork::ALONE.lock();
         let ((_a, from), (_b, to)) = ends();

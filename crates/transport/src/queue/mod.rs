@@ -519,6 +519,13 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         }
     }
 
+    /// The fork that was announced failed.
+    pub fn fork_failed(&self) {
+        let lower = |now: u64| now.checked_sub(1);
+        let pending = self.own.word(layout::FORKS_PENDING);
+        let _ = pending.fetch_update(Ordering::AcqRel, Ordering::Relaxed, lower);
+    }
+
     /// Whether a process that the peer says holds its end is alive, or is about to be forked.
     #[must_use]
     pub fn peer_has_holder(&self) -> bool {

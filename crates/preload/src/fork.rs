@@ -1,0 +1,223 @@
+//! fork(): the child finds every lock free, and every connection knows that somebody else may hold it.
+//!
+//! From the first to the last of it this thread holds all locks, so no handler of a signal may run in it: one that
+//! closed a socket would wait for itself. Nor may this thread wait for a lock while handlers cannot run, since whoever holds it may
+//! be waiting for one (a garbage collector that stops all threads by a signal).
+
+use std::mem::MaybeUninit;
+use std::ptr;
+use std::sync::Arc;
+
+use libc::{c_int, sigset_t};
+use rustix::fd::AsFd;
+use rustix::pipe::{PipeFlags, pipe_with};
+use transport::sys::fd::Placed;
+
+use crate::border::guarded;
+use crate::lock::{Guard, Lock, RawLock};
+use crate::socket::Socket;
+use crate::table::{self, Object};
+use crate::{hazard, process, stats};
+
+/// To be called once.
+pub(crate) fn start() {
+    // SAFETY: three functions that live as long as the library, which is never unloaded before exit.
+    unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork_parent), Some(after_fork_child)) };
+}
+
+/// A fork under way.
+struct Fork {
+    /// The objects of which it holds the locks.
+    objects: Vec<Arc<Object>>,
+    /// What the thread had blocked before.
+    mask: Option<sigset_t>,
+    arrival: Option<Arrival>,
+}
+
+/// Locked until the fork is over: two threads may fork at once.
+static FORK: Lock<Fork> = Lock::new(Fork::NONE);
+
+impl Fork {
+    const NONE: Self = Self { objects: Vec::new(), mask: None, arrival: None };
+
+    fn connected(&self) -> impl Iterator<Item = &Socket> {
+        self.objects.iter().filter_map(|object| object.as_socket()).filter(|socket| !socket.is_listening())
+    }
+}
+
+/// The locks of objects, in the order in which they are taken elsewhere.
+fn locks(objects: &[Arc<Object>]) -> Vec<&RawLock> {
+    let sockets = || objects.iter().filter_map(|object| object.as_socket());
+    let sets = objects.iter().filter_map(|object| object.as_set());
+    let registrations = sockets().map(|socket| socket.registrations().raw());
+    let states = sets.map(|set| set.state_lock());
+    let numbers = objects.iter().map(|object| object.numbers().raw());
+    let loans = sockets().map(|socket| socket.loans().raw());
+    registrations.chain(states).chain(numbers).chain(loans).chain([stats::lock()]).collect()
+}
+
+extern "C" fn before_fork() {
+    guarded(|| {
+        let mut fork = hold_all();
+        // First: what is said to a plain connection or an attached one must not reach it in the middle of the change.
+        endpoint::fork::before_fork();
+        fork.connected().for_each(|socket| socket.connection.before_fork());
+        fork.arrival = if fork.connected().next().is_some() { Arrival::new() } else { None };
+        std::mem::forget(fork);
+    });
+}
+
+extern "C" fn after_fork_parent() {
+    after_fork(|fork| {
+        if fork.arrival.take().is_some_and(Arrival::has_failed) {
+            fork.connected().for_each(|socket| socket.connection.fork_failed());
+        }
+        endpoint::fork::after_fork_parent();
+    });
+}
+
+extern "C" fn after_fork_child() {
+    process::after_fork_child();
+    hazard::after_fork_child();
+    endpoint::fork::after_fork_child();
+    after_fork(|fork| {
+        fork.objects.iter().filter_map(|object| object.as_socket()).for_each(|socket| {
+            if !socket.is_listening() {
+                socket.after_fork_child();
+            }
+        });
+        fork.objects.iter().filter_map(|object| object.as_set()).for_each(|set| set.after_fork_child());
+        stats::after_fork_child();
+        if let Some(arrival) = fork.arrival.take() {
+            arrival.has_come();
+        }
+    });
+}
+
+fn after_fork(work: impl FnOnce(&mut Fork)) {
+    let mut mask = None;
+    guarded(|| {
+        // SAFETY: `before_fork`, which ran in this thread, left it held.
+        let mut fork = unsafe { FORK.adopt() };
+        mask = fork.mask.take();
+        locks(&fork.objects).into_iter().for_each(RawLock::release);
+        work(&mut fork);
+        fork.objects.clear();
+    });
+    if let Some(mask) = mask {
+        set_mask(&mask);
+    }
+}
+
+/// Takes all locks, with signals blocked.
+fn hold_all() -> Guard<'static, Fork> {
+    // Where there are enough threads one of many locks is always taken; then they are waited for after all.
+    const TRIES: u32 = 8;
+    for _ in 0..TRIES {
+        let mask = block_signals();
+        match try_hold_all() {
+            Ok(mut fork) => {
+                fork.mask = Some(mask);
+                return fork;
+            }
+            Err(taken) => {
+                set_mask(&mask);
+                taken.wait_until_free();
+            }
+        }
+    }
+    let mask = block_signals();
+    let mut fork = FORK.lock();
+    fork.objects = table::entries()
+        .filter(|(fd, object)| object.is_known_by(*fd))
+        .map(|(_, object)| object.share())
+        .collect();
+    locks(&fork.objects).into_iter().for_each(RawLock::acquire);
+    fork.mask = Some(mask);
+    fork
+}
+
+/// A lock that somebody else holds.
+enum Taken {
+    Fork,
+    Numbers(Arc<Object>),
+    /// Of these objects' locks, the one at that place.
+    Other(Vec<Arc<Object>>, usize),
+}
+
+impl Taken {
+    fn wait_until_free(&self) {
+        match self {
+            Self::Fork => FORK.raw().wait_until_free(),
+            Self::Numbers(object) => object.numbers().raw().wait_until_free(),
+            Self::Other(objects, index) => locks(objects)[*index].wait_until_free(),
+        }
+    }
+}
+
+fn try_hold_all() -> Result<Guard<'static, Fork>, Taken> {
+    let mut fork = FORK.try_lock().ok_or(Taken::Fork)?;
+    fork.objects.clear();
+    for (fd, object) in table::entries() {
+        let Some(numbers) = object.numbers().try_lock() else { return Err(Taken::Numbers(object.share())) };
+        if numbers.any() == Some(fd) {
+            fork.objects.push(object.share());
+        }
+    }
+    let others = locks(&fork.objects);
+    if let Some(taken) = others.iter().position(|lock| !lock.try_acquire()) {
+        others[..taken].iter().for_each(|lock| lock.release());
+        return Err(Taken::Other(std::mem::take(&mut fork.objects), taken));
+    }
+    Ok(fork)
+}
+
+/// Blocks whatever may have a handler that runs unasked; returns what was blocked before.
+fn block_signals() -> sigset_t {
+    /// These come from what the thread itself does: blocked, they would end the process.
+    const OWN: [c_int; 7] =
+        [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS, libc::SIGABRT];
+    let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    // SAFETY: the first call makes `all` a valid set; the last reads it, and writes the second one, which cannot fail with
+    // SIG_BLOCK.
+    unsafe {
+        libc::sigfillset(all.as_mut_ptr());
+        for signal in OWN {
+            libc::sigdelset(all.as_mut_ptr(), signal);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, all.as_ptr(), before.as_mut_ptr());
+        before.assume_init()
+    }
+}
+
+fn set_mask(mask: &sigset_t) {
+    // SAFETY: reads a set that the kernel has written.
+    unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, ptr::null_mut()) };
+}
+
+/// By which a parent learns that no child came into being, whichever function of libc has called fork() and failed: a pipe of which
+/// a child would hold the other end until it has said that it is there.
+struct Arrival {
+    read: Placed,
+    write: Placed,
+}
+
+impl Arrival {
+    fn new() -> Option<Self> {
+        let (read, write) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).ok()?;
+        let (read, write) = (Placed::new(read), Placed::new(write));
+        Some(Self { read: read.ok()?, write: write.ok()? })
+    }
+
+    /// To be asked in the parent.
+    fn has_failed(self) -> bool {
+        drop(self.write);
+        rustix::io::read(self.read.as_fd(), &mut [0]) == Ok(0)
+    }
+
+    /// To be said in the child.
+    fn has_come(self) {
+        // It is for a parent that is at the same point; if that is gone, nobody has to know.
+        let _ = rustix::io::write(self.write.as_fd(), &[1]);
+    }
+}
