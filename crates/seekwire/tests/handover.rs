@@ -5,7 +5,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
-use seekwire::{Connection, Errno, Fd, Interest, Reason, RecvFlags, Role, SendFlags, Until};
+use seekwire::{At, Connection, Errno, Fd, Interest, Reason, RecvFlags, Role, SeekFlags, SendFlags, Until};
 
 const LONG: Duration = Duration::from_secs(60);
 /// More than the small socket buffers hold, and less than the ring.
@@ -239,4 +239,40 @@ fn a_hand_over_that_nobody_answers_loses_nothing_for_this_end() {
     let mut rest = [0; 8];
     (&server.socket).read_exact(&mut rest).unwrap();
     assert_eq!(&rest, b"and more");
+}
+
+/// The new holder finds the socket as if nobody had looked ahead, and sets what he wants; this end goes on all the same.
+#[test]
+fn a_socket_that_is_handed_over_is_sought_in_right_before_and_after() {
+    const PIECE: usize = 20_000;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut from = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let to = End::new(listener.accept().unwrap().0, Role::Accepted);
+    let byte = |at: usize| (at % 251) as u8;
+    from.write_all(&(0..3 * PIECE).map(byte).collect::<Vec<_>>()).unwrap();
+    let look = |offset: usize| {
+        let mut buf = vec![0; PIECE];
+        let at = At::Offset(offset as u64);
+        let flags = SeekFlags::PEEK;
+        assert_eq!(to.connection.seek(&mut [IoSliceMut::new(&mut buf)], at, flags, false), Ok(PIECE));
+        assert!(buf.into_iter().eq((offset..offset + PIECE).map(byte)), "wrong bytes at {offset}");
+    };
+    let found_by_other = || {
+        let mut buf = [0; 10];
+        assert_eq!(to.socket.peek(&mut buf).unwrap(), 10);
+        assert!(buf.into_iter().eq((0..10).map(byte)));
+    };
+    look(0);
+    to.hand_over();
+    found_by_other();
+    look(PIECE);
+    found_by_other();
+    look(2 * PIECE);
+    // It is the other's to set. An older kernel has no such option.
+    if transport::sys::socket::set_peek_offset(Fd::from(&to.socket), 100).is_ok() {
+        look(PIECE);
+    }
+    // A child may do as much.
+    to.connection.before_fork();
+    look(2 * PIECE);
 }

@@ -52,6 +52,7 @@ fn track(fd: c_int) {
     socket::track(fd, Role::Connected, flags & libc::O_NONBLOCK != 0, None);
     if let Some(socket) = table::socket(fd) {
         read_inherited(&socket, fd);
+        socket.connection.set_shared();
         let _ = socket.fall_back(Reason::Bypassed);
         if let Some(plain) = socket.connection.enter_plain() {
             // Positions count from the first byte that ever came.

@@ -217,6 +217,7 @@ impl Connection {
     /// the peer did not answer in time, or cannot send the bytes again because it has ended its
     /// direction or has sent others by TCP: handing the socket over would lose bytes. Receive them first.
     pub fn hand_over(&self, why: Reason, until: Until) -> Result<(), Errno> {
+        self.set_shared();
         let _in_order = self.hand_over_sought()?;
         let Some(link) = self.attached() else {
             self.stay_plain(why);

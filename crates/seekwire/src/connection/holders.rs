@@ -111,8 +111,14 @@ impl Connection {
         self.holders.get().is_none_or(|holders| holders.is_alone(thread::process_id()))
     }
 
+    /// Another process may have the socket, or is about to get it: what the kernel is told for it need not last.
+    pub fn set_shared(&self) {
+        self.is_shared.store(true, Ordering::Relaxed);
+    }
+
     /// fork() is about to be called: the prepare handler of pthread_atfork(3).
     pub fn before_fork(&self) {
+        self.set_shared();
         self.before_fork_sought();
         match self.attached() {
             Some(link) => link.ring.queue.fork_pending(),

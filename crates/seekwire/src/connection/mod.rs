@@ -141,6 +141,8 @@ pub struct Connection {
     low_water: AtomicU64,
     reason: AtomicU8,
     receive_shut: AtomicBool,
+    /// Another process may have the socket, too.
+    is_shared: AtomicBool,
     /// Counts the calls of [`Connection::interrupt`].
     interrupts: AtomicU32,
     /// Made when the first look for a peer is due: most connections are over before.
@@ -186,6 +188,7 @@ impl Connection {
             low_water: AtomicU64::new(1),
             reason: AtomicU8::new(Reason::BelowThreshold as u8),
             receive_shut: AtomicBool::new(false),
+            is_shared: AtomicBool::new(false),
             interrupts: AtomicU32::new(0),
             negotiation: Mutex::default(),
             slot: OnceLock::new(),

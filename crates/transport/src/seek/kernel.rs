@@ -4,7 +4,8 @@
 //!
 //! Without it, bytes in the middle are copied from the socket's receive queue straight into the caller's buffer by
 //! MSG_PEEK at SO_PEEK_OFF (Linux 6.9, commit 05ea491641d3) and thrown away by MSG_TRUNC when the front
-//! reaches them. An older kernel looks only at the front: the bytes before go to library memory first.
+//! reaches them. An older kernel looks only at the front: the bytes before go to library memory first. So do those before
+//! an urgent byte, which SO_PEEK_OFF counts and the stream does not.
 
 use std::fmt;
 use std::io::IoSliceMut;
@@ -19,6 +20,9 @@ use crate::Errno;
 use crate::iov::Scatter;
 use crate::sys::socket::{self, KernelRecv};
 use crate::sys::{Fd, seek};
+
+/// Nothing lies this far behind the front in the kernel: no window is as wide (RFC 7323, 2.3).
+const FARTHEST: u64 = 1 << 30;
 
 /// How bytes are taken out of the middle of kernel TCP.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -66,6 +70,10 @@ pub struct KernelCursor {
     way: Way,
     /// The kernel's SO_PEEK_OFF, as far as it is known.
     offset: Option<u64>,
+    /// Somebody else may have the socket: what it is set to is not known for longer than a look.
+    is_shared: bool,
+    /// So many bytes from the front on have arrived, and none of them is urgent data.
+    unbroken: u64,
     /// The module's position of the front.
     front: u64,
 }
@@ -92,7 +100,25 @@ impl KernelCursor {
     }
 
     fn starting(way: Way, front: u64) -> Self {
-        Self { way, offset: None, front }
+        Self { way, offset: None, is_shared: false, unbroken: 0, front }
+    }
+
+    /// From now on somebody else may have the socket, by a number of another process: he sets what he needs, and finds it
+    /// as if nobody looked ahead.
+    pub fn share(&mut self, fd: Fd) {
+        if !self.is_shared {
+            self.is_shared = true;
+            self.forget(fd);
+        }
+    }
+
+    /// MSG_PEEK begins at the front again.
+    fn forget(&mut self, fd: Fd) {
+        if self.way == Way::Peek {
+            // A failure is that of the next look.
+            let _ = socket::forget_peek_offset(fd);
+        }
+        self.offset = None;
     }
 
     /// The way.
@@ -110,6 +136,7 @@ impl KernelCursor {
     /// The kernel gave `n` bytes at the front away. It moves its offset along, but never below 0.
     fn received(&mut self, n: u64) {
         self.offset = self.offset.map(|offset| offset.saturating_sub(n));
+        self.unbroken = self.unbroken.saturating_sub(n);
         self.front += n;
     }
 
@@ -150,23 +177,50 @@ pub struct KernelSource<'c> {
 }
 
 impl KernelSource<'_> {
-    /// Copies bytes from `ahead` on, as one recv(2) does.
-    fn look_once(&mut self, ahead: u64, most: u64, into: &mut Scatter<'_, '_>) -> Result<u64, Errno> {
-        let room = into.next_room(usize::try_from(most).unwrap_or(usize::MAX));
+    /// Copies bytes from `ahead` on, as one recv(2) does. `None`: not before those in front of them are received.
+    fn look_once(&mut self, ahead: u64, most: u64, into: &mut Scatter<'_, '_>) -> Result<Option<u64>, Errno> {
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
         let n = match self.cursor.way {
-            Way::Module => seek::look(self.fd, self.cursor.position(ahead), room)?,
-            _ => {
-                if self.cursor.offset != Some(ahead) {
-                    socket::set_peek_offset(self.fd, ahead)?;
-                    self.cursor.offset = Some(ahead);
+            Way::Module => seek::look(self.fd, self.cursor.position(ahead), into.next_room(most))?,
+            _ => loop {
+                match self.unbroken(ahead, most)? {
+                    0 => match self.peek(ahead, &mut [0])? {
+                        0 => break 0,
+                        // It came just now.
+                        _ if self.unbroken(ahead, 1)? > 0 => {}
+                        _ => return Ok(None),
+                    },
+                    there => break self.peek(ahead, into.next_room(there))?,
                 }
-                let n = socket::recv(self.fd, room, KernelRecv::PEEK)?;
-                self.cursor.offset = Some(ahead + n as u64);
-                n
-            }
+            },
         };
         into.filled_in_place(n);
-        Ok(n as u64)
+        Ok(Some(n as u64))
+    }
+
+    /// How many of these bytes have arrived with no urgent one before them. An urgent byte is not part of the stream, but
+    /// counts for SO_PEEK_OFF: behind it every look would be one too short.
+    fn unbroken(&mut self, ahead: u64, most: usize) -> Result<usize, Errno> {
+        if self.cursor.is_shared || self.cursor.unbroken < ahead.saturating_add(most as u64) {
+            // FIONREAD ends at the mark (tcp(7)), and no mark is ever set among bytes that have arrived.
+            self.cursor.unbroken = socket::unread(self.fd)? as u64;
+        }
+        let there = self.cursor.unbroken.saturating_sub(ahead);
+        Ok(most.min(usize::try_from(there).unwrap_or(usize::MAX)))
+    }
+
+    fn peek(&mut self, ahead: u64, room: &mut [u8]) -> Result<usize, Errno> {
+        let ahead = ahead.min(FARTHEST);
+        if self.cursor.offset != Some(ahead) {
+            socket::set_peek_offset(self.fd, ahead)?;
+            self.cursor.offset = Some(ahead);
+        }
+        let n = socket::recv(self.fd, room, KernelRecv::PEEK);
+        self.cursor.offset = n.ok().map(|n| ahead + n as u64);
+        if self.cursor.is_shared {
+            self.cursor.forget(self.fd);
+        }
+        n
     }
 
     /// Whether the module could have given these bytes, and lacks memory to move what lies before them.
@@ -214,8 +268,9 @@ impl Source for KernelSource<'_> {
         let mut done = 0;
         while done < most {
             match self.look_once(ahead + done, most - done, into) {
-                Ok(0) => return Ok(Look::Ended),
-                Ok(n) => done += n,
+                Ok(None) => return Ok(Look::Behind(ahead.saturating_add(most))),
+                Ok(Some(0)) => return Ok(Look::Ended),
+                Ok(Some(n)) => done += n,
                 Err(Errno::AGAIN) => return Ok(Look::Missing),
                 Err(Errno::NOBUFS) if self.has_arrived(ahead + done, 1)? => {
                     return Ok(Look::Behind(ahead.saturating_add(most)));

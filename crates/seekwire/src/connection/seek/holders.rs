@@ -24,9 +24,7 @@ impl Connection {
             let State { engine, cursor, loans, violation, .. } = state;
             let mut source =
                 Inflow { connection: self, place, cursor, loans, front, asks_kernel: false, violation };
-            engine.discard_taken(&mut source)?;
-            let _ = socket::forget_peek_offset(self.fd());
-            Ok(())
+            engine.discard_taken(&mut source)
         })?;
         Ok(Some(guard))
     }

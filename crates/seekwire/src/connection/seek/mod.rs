@@ -315,6 +315,9 @@ impl Connection {
     ) -> Result<R, Errno> {
         let place = LazyPlace::new(self);
         let front = state.engine.front();
+        if self.is_shared.load(Ordering::Relaxed) {
+            state.cursor.share(self.fd());
+        }
         let result = call(state, &place, front);
         let place = place.taken();
         let now = state.engine.front();
