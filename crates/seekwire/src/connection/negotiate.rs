@@ -438,7 +438,10 @@ impl Connection {
                 self.set_send_timeout(send);
             }
         }
-        if let Ok(bytes) = socket::receive_low_water(fd) {
+        // Once bytes are sought it may be that of somebody who sleeps for some of them.
+        if !self.is_sought()
+            && let Ok(bytes) = socket::receive_low_water(fd)
+        {
             self.set_recv_low_water(bytes);
         }
     }

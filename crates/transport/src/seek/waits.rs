@@ -28,6 +28,8 @@ pub struct KernelWaits {
     now: Option<u32>,
     /// Nobody else polls the socket.
     is_private: bool,
+    /// The application says what it sets.
+    is_told: bool,
     pace: Pace,
 }
 
@@ -89,6 +91,23 @@ impl KernelWaits {
         self.settle(fd);
     }
 
+    /// The application has set so many bytes, and will say so when it sets others: the socket is never asked, which would
+    /// give a mark of a sleeper's of any process for the application's.
+    pub fn wanted(&mut self, bytes: u32) {
+        if self.application != Some(bytes) {
+            self.application = Some(bytes);
+            self.now = None;
+        }
+        self.is_told = true;
+    }
+
+    /// Somebody else is about to get the socket: he finds it as the application wants it, though some may sleep.
+    pub fn lower(&mut self, fd: Fd) {
+        if self.now.is_none() || self.now != self.application {
+            self.set(fd, self.application.unwrap_or(1));
+        }
+    }
+
     /// Nobody sleeps any more: whoever polls the socket finds it as the application wants it.
     pub fn settle(&mut self, fd: Fd) {
         if self.sleepers.is_empty() && self.now != self.application {
@@ -101,7 +120,7 @@ impl KernelWaits {
     /// # Errors
     /// Those of eventfd(2).
     pub fn begin(&mut self, fd: Fd, reach: Reach<'_>, end: u64) -> Result<KernelSleep, Errno> {
-        let is_known = self.is_private && self.application.is_some();
+        let is_known = self.is_told || (self.is_private && self.application.is_some());
         if self.sleepers.is_empty() && self.now == self.application && !is_known {
             self.application = socket::receive_low_water(fd).ok().map(|bytes| bytes as u32);
             self.now = self.application;
@@ -158,8 +177,14 @@ impl KernelWaits {
             None => self.application.unwrap_or(1).into(),
         };
         let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        if self.now != Some(bytes) {
+            self.set(fd, bytes);
+        }
+    }
+
+    fn set(&mut self, fd: Fd, bytes: u32) {
         // A failure costs wake-ups that come too early.
-        if self.now != Some(bytes) && socket::set_receive_low_water(fd, bytes).is_ok() {
+        if socket::set_receive_low_water(fd, bytes).is_ok() {
             self.now = Some(bytes);
         }
     }

@@ -18,6 +18,7 @@ impl Connection {
         let mut guard = self.lock(seeking)?;
         let state = guard.as_mut().ok_or(Errno::IO)?;
         self.with_state(seeking, state, false, |state, place, front| {
+            state.waits.lower(self.fd());
             if state.engine.has_drained() || !state.engine.is_in_order() || state.loans.count() > 0 {
                 return Err(Errno::BUSY);
             }

@@ -31,7 +31,7 @@ use transport::seek::{
 };
 use transport::sys::bell::{Bell, Bells};
 use transport::sys::poll::Deadline;
-use transport::sys::thread;
+use transport::sys::{socket, thread};
 
 use super::Connection;
 use crate::Config;
@@ -266,6 +266,10 @@ impl Connection {
             if rx.is_none() && self.gate.has_receivers() {
                 return Err(Errno::AGAIN);
             }
+            // Nobody has raised it yet.
+            if let Ok(bytes) = socket::receive_low_water(self.fd()) {
+                self.set_recv_low_water(bytes);
+            }
             let totals = self.totals();
             *guard = Some(State {
                 engine: Engine::new(totals.rx_tcp + totals.rx_ring, Config::get().seek_memory),
@@ -315,6 +319,7 @@ impl Connection {
     ) -> Result<R, Errno> {
         let place = LazyPlace::new(self);
         let front = state.engine.front();
+        state.waits.wanted(u32::try_from(self.low_water.load(Ordering::Relaxed)).unwrap_or(u32::MAX));
         if self.is_shared.load(Ordering::Relaxed) {
             state.cursor.share(self.fd());
         }

@@ -388,4 +388,36 @@ mod tests {
             assert_eq!(seeker.join().unwrap(), Ok(10));
         });
     }
+
+    #[test]
+    fn the_mark_of_a_sleeper_is_not_the_applications() {
+        let _alone = crate::fork::ALONE.lock();
+        let pair = Pair::plain();
+        let to = &pair.to;
+        std::thread::scope(|scope| {
+            let (ids, started) = std::sync::mpsc::channel();
+            let seeker = scope.spawn(move || {
+                ids.send(thread()).unwrap();
+                to.seek(&mut [IoSliceMut::new(&mut [0; 3000])], At::Offset(0), SeekFlags::TAKE, false)
+            });
+            until_asleep(&started.recv().unwrap());
+            while to.link.get().is_none() {
+                pair.hurry();
+            }
+            assert!(!to.is_attached(), "somebody sleeps in the kernel");
+            pair.send(&[1; 3000]);
+            assert_eq!(seeker.join().unwrap(), Ok(3000));
+        });
+        while !(pair.from.is_attached() && to.is_attached()) {
+            pair.hurry();
+        }
+        assert_eq!(socket::receive_low_water(to.fd()), Ok(1));
+        pair.send(&[1; 10]);
+        for peek in [true, false] {
+            // What has come is enough, and a second look does not wait for more.
+            let flags = RecvFlags { peek, ..RecvFlags::default() };
+            assert_eq!(to.enough(20, flags), 1);
+            assert_eq!(to.recv(&mut [IoSliceMut::new(&mut [0; 20])], flags), Ok(10));
+        }
+    }
 }
