@@ -186,7 +186,7 @@ impl Ours<'_> {
     /// Fills in what user space knows; returns how many fds it is.
     fn add_ready(&self, fds: &mut [pollfd]) -> c_int {
         for &(at, socket) in &self.sockets {
-            let ready = socket.readiness();
+            let ready = socket.readiness_for(interest(&fds[at]));
             let mut events = 0;
             if ready.read {
                 events |= READ;
@@ -215,7 +215,8 @@ impl Ours<'_> {
 
     fn any_ready(&self, fds: &[pollfd]) -> bool {
         let socket_ready = |&(at, socket): &(usize, &SocketRef)| {
-            let (want, ready) = (interest(&fds[at]), socket.readiness());
+            let want = interest(&fds[at]);
+            let ready = socket.readiness_for(want);
             want.read && ready.read || want.write && ready.write
         };
         self.sockets.iter().any(socket_ready) || self.sets.iter().any(|(_, set)| set.is_ready())

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use endpoint::{Connection, Patience, Plain, Readiness, Reason, Role, Totals, Until};
+use endpoint::{Connection, Interest, Patience, Plain, Readiness, Reason, Role, Totals, Until};
 use transport::Errno;
 use transport::sys::Fd;
 
@@ -257,7 +257,13 @@ impl Socket {
     /// to read.
     #[inline]
     pub(crate) fn readiness(&self) -> Readiness {
-        let mut ready = self.connection.readiness();
+        self.readiness_for(Interest::default())
+    }
+
+    /// As [`Socket::readiness`], for somebody who wants to know whether there is room.
+    #[inline]
+    pub(crate) fn readiness_for(&self, want: Interest) -> Readiness {
+        let mut ready = self.connection.readiness_for(want);
         let low_water = self.low_water.load(Ordering::Relaxed);
         if ready.read && low_water > 1 && !ready.end {
             ready.read = self.connection.unread().is_ok_and(|unread| unread >= low_water);

@@ -265,7 +265,7 @@ impl Ring {
     fn may_send(&self) -> bool {
         let q = &self.queue;
         // Once the ring was left, room on it has no meaning.
-        q.has_room() || !q.tx_on_ring() || q.peer_has_closed()
+        q.has_room() || !q.tx_on_ring() || q.peer_has_closed() || q.is_shut()
     }
 }
 

@@ -11,10 +11,12 @@
 //! | 0x140  | sender    | private: lock, position, switch, free list, arm bookkeeping   |
 //! | 0x1c0  | receiver  | private: lock, position, switch, arm bookkeeping              |
 //! | 0x240  | processes | private: who holds this end                                   |
-//! | 0x2c0  | sender    | private: where the free list begins, the run of sends, debts  |
+//! | 0x2c0  | sender    | private: where the free list begins, the run of sends, debts,  |
+//! |        |           | where the full ring was left, what is kept                     |
 //! | 0x400  | sender    | private: list of free segments, state of each segment         |
 //! |        | receiver  | ring that returns the peer's segments                         |
 //! | page   | sender    | descriptor ring                                               |
+//! | page   | sender    | private: bytes by TCP that are kept, to be sent again          |
 //! | page   | sender    | segments                                                      |
 //!
 //! "Sender" and "receiver" are the two halves of the one end that owns the memory. "Private" words are
@@ -42,11 +44,15 @@ pub(crate) const UNBOUNDED_READ: usize = 0x0d0;
 pub(crate) const PROCESSOR: usize = 0x0d8;
 pub(crate) const BACK_FROM: usize = 0x0e0;
 pub(crate) const WANT_PUBLISHED: usize = 0x0e8;
+/// With [`BACK_FROM`]: bytes received by TCP, times 2, plus 1 if the next byte comes from the ring.
+pub(crate) const BACK_TCP: usize = 0x0f0;
 
 pub(crate) const ARM_SPACE: usize = 0x100;
 pub(crate) const WANT_CONSUMED: usize = 0x108;
 pub(crate) const WANT_RETURNED: usize = 0x110;
 pub(crate) const TAKEN_BACK: usize = 0x118;
+/// With [`TAKEN_BACK`]: bytes by TCP up to this position are sent again, too; 0 when none are.
+pub(crate) const VOID_UNTIL: usize = 0x120;
 /// Values of [`TAKEN_BACK`]; 0 is no answer yet.
 pub(crate) const TAKEN: u64 = 1;
 pub(crate) const REFUSED: u64 = 2;
@@ -64,6 +70,13 @@ pub(crate) const RUN_MARK: usize = 0x2d0;
 pub(crate) const LEFT_AT: usize = 0x2d8;
 pub(crate) const OWED_FROM: usize = 0x2e0;
 pub(crate) const OWED_BYTES: usize = 0x2e8;
+/// The peer's consumed position, plus 1, when the full ring was left; 0 when it was not, or was entered again.
+pub(crate) const OVERFLOWED_AT: usize = 0x2f0;
+/// The position in the stream of TCP, plus 1, from which on bytes are kept; 0 when none are.
+pub(crate) const KEPT_FROM: usize = 0x2f8;
+/// With [`OWED_FROM`]: the carrier of the next byte that is owed, and its position in the stream of TCP.
+pub(crate) const OWED_CARRIER: usize = 0x300;
+pub(crate) const OWED_TCP: usize = 0x308;
 pub(crate) const PULLED: usize = 0x170;
 pub(crate) const RUNG_DATA: usize = 0x178;
 pub(crate) const CONSUMED_SEEN: usize = 0x180;
@@ -83,10 +96,15 @@ pub(crate) const RUNG_SPACE: usize = 0x1e8;
 pub(crate) const DATA_WAITERS: usize = 0x1f0;
 pub(crate) const DATA_SEQUENCE: usize = 0x1f8;
 pub(crate) const RETURNING: usize = 0x200;
+/// Bytes to come by TCP that are to be thrown away.
+pub(crate) const RX_VOID: usize = 0x208;
 
 pub(crate) const HOLDERS: usize = 0x240;
 pub(crate) const HOLDER_SLOTS: usize = 8;
 pub(crate) const FORKS_PENDING: usize = HOLDERS + HOLDER_SLOTS * 8;
+
+/// Bytes by TCP that can be kept: what the kernel's buffers usually hold. Pages are only taken when they are used.
+pub(crate) const KEPT_BYTES: usize = if cfg!(loom) { 64 } else { 4 << 20 };
 
 const TABLES: usize = 0x400;
 const PAGE: usize = 4096;
@@ -229,7 +247,19 @@ impl Geometry {
 
     #[inline]
     pub(crate) fn segment_at(self, segment: usize) -> usize {
-        (self.ring_at() + self.cells() * CELL).next_multiple_of(PAGE) + segment * self.segment_size()
+        self.kept() + KEPT_BYTES + segment * self.segment_size()
+    }
+
+    #[inline]
+    fn kept(self) -> usize {
+        (self.ring_at() + self.cells() * CELL).next_multiple_of(PAGE)
+    }
+
+    /// Where `len` kept bytes lie from a position on: an offset and a length each, before and after the wrap.
+    pub(crate) fn kept_at(self, position: u64, len: usize) -> ((usize, usize), (usize, usize)) {
+        let at = (position % KEPT_BYTES as u64) as usize;
+        let first = len.min(KEPT_BYTES - at);
+        ((self.kept() + at, first), (self.kept(), len - first))
     }
 }
 
@@ -240,7 +270,7 @@ impl Default for Geometry {
     }
 }
 
-const _: () = assert!(FORKS_PENDING + 8 <= FREE_FIRST && OWED_BYTES + 8 <= TABLES);
+const _: () = assert!(FORKS_PENDING + 8 <= FREE_FIRST && OWED_TCP + 8 <= TABLES);
 const _: () = assert!(CELL == 64 && MAX_CELLS.is_power_of_two());
 
 #[cfg(test)]

@@ -445,3 +445,27 @@ fn what_is_taken_back_comes_by_tcp_and_the_rest_by_the_ring() {
         assert_eq!(a.owed(), 0);
     });
 }
+
+/// SYNC POINT "data": a send beside a shutdown by another thread is before the end of the stream, or refused.
+///
+/// Caught: the shutdown looked for before the lock is taken only.
+#[test]
+fn a_send_beside_a_shutdown_arrives_or_is_refused() {
+    explore(4, || {
+        let (a, b) = pair(Geometry::tiny(8, 64, 2));
+        let a = Arc::new(a);
+        assert!(try_send(&a, &[1; 8]));
+        let other = a.clone();
+        let sender = thread::spawn(move || {
+            let tx = other.tx();
+            !other.is_shut() && tx.push(&mut Gather::new(&[IoSlice::new(&[2; 8])])) == Ok(8)
+        });
+        a.tx().shutdown().unwrap();
+        let has_sent = sender.join().unwrap();
+        let mut received = Vec::new();
+        while !b.has_end() {
+            received.push(try_recv::<8>(&b).unwrap());
+        }
+        assert_eq!(received, if has_sent { vec![[1; 8], [2; 8]] } else { vec![[1; 8]] });
+    });
+}

@@ -25,13 +25,14 @@ fn operation() -> impl Strategy<Value = Operation> {
         2 => end().prop_map(Operation::HandOver),
         1 => end().prop_map(Operation::Withdraw),
         2 => (end(), len()).prop_map(|(end, room)| Operation::Attend(end, room)),
+        3 => end().prop_map(Operation::Overflow),
         1 => end().prop_map(Operation::Shutdown),
     ]
 }
 
 #[test]
 fn what_goes_in_comes_out() {
-    let moved = Mutex::new([0; 3]);
+    let moved = Mutex::new([0; 4]);
     for ends in geometries() {
         let config = Config { cases: 80, failure_persistence: None, ..Config::default() };
         TestRunner::new(config)
@@ -43,9 +44,9 @@ fn what_goes_in_comes_out() {
             })
             .unwrap();
     }
-    let [tcp, ring, back] = moved.into_inner().unwrap();
+    let [tcp, ring, back, void] = moved.into_inner().unwrap();
     report(&format!(
-        "switching: {tcp} bytes went by TCP and {ring} by the ring, of which {back} were taken back"
+        "switching: {tcp} bytes went by TCP and {ring} by the ring, of which {back} were taken back; {void} came by TCP in vain"
     ));
-    assert!(tcp > 100_000 && ring > 100_000 && back > 10_000);
+    assert!(tcp > 100_000 && ring > 100_000 && back > 10_000 && void > 1000);
 }

@@ -76,7 +76,7 @@ impl Watch {
         if self.disabled {
             return (0, mark, starved);
         }
-        let ready = self.socket.readiness();
+        let ready = self.socket.readiness_for(self.interest());
         let mut events = 0;
         if ready.read {
             events |= READ;

@@ -11,9 +11,11 @@ use transport::iov::{Gather, Scatter};
 use transport::mem::{Own, Peer};
 use transport::queue::{Full, Rx, Tx, Violation};
 use transport::spin::Spinner;
-use transport::sys::poll::Deadline;
+use transport::sys::poll::{self, Deadline, Events};
 use transport::sys::socket::{self, KernelRecv, KernelSend};
+use transport::sys::thread;
 
+use super::peer::Watch;
 use super::{Connection, Link, RecvFlags, SendFlags, timeout};
 use crate::Config;
 
@@ -34,6 +36,7 @@ impl Link {
             broken: AtomicU8::new(SOUND),
             peer_pid,
             shown: AtomicU8::new(0),
+            watch: Watch::default(),
         }
     }
 
@@ -50,7 +53,17 @@ impl Link {
     }
 }
 
-/// What one try to send or to receive came to.
+/// What one try to send came to.
+pub(super) enum Sent {
+    /// Some bytes, or all.
+    Some,
+    /// Nothing now; wait for room on the ring or in the kernel's socket.
+    Wait(Carrier),
+    /// The receiver keeps it from TCP, and tells nobody when it does no more: try again soon.
+    Later,
+}
+
+/// What one try to receive came to.
 pub(super) enum Try {
     /// So many bytes; 0 is the end of the stream, or a zero-length request.
     Moved(usize),
@@ -76,45 +89,57 @@ impl Connection {
         let interrupts = self.interrupts();
         let mut deadline = None;
         loop {
-            let carrier = match self.try_send(link, &mut gather, flags)? {
-                Try::Moved(_) if gather.remaining() == 0 => return Ok(total),
-                Try::Moved(_) | Try::Sought => continue,
-                Try::Wait(carrier) => carrier,
-            };
             let sent = total - gather.remaining();
+            let tried = self.try_send(link, &mut gather, flags, sent > 0);
+            // An error after some bytes were sent is the next call's, as with the kernel.
             let stop = |error| if sent > 0 { Ok(sent) } else { Err(error) };
+            let carrier = match tried {
+                Ok(Sent::Some) if gather.remaining() == 0 => return Ok(total),
+                Ok(Sent::Some) => continue,
+                Ok(Sent::Wait(carrier)) => Some(carrier),
+                Ok(Sent::Later) => None,
+                Err(error) => return stop(error),
+            };
             if flags.dont_wait || self.is_nonblocking() {
-                if sent == 0 && carrier == Carrier::Ring && self.is_peer_lost(link) {
+                if sent == 0 && carrier == Some(Carrier::Ring) {
+                    self.overflow(link)?;
                     continue;
                 }
                 return stop(Errno::AGAIN);
             }
             let until = *deadline.get_or_insert_with(|| Deadline::after(timeout(&self.send_timeout)));
-            if let Err(error) = self.wait_to_send(link, carrier, until, interrupts) {
+            let waited = match carrier {
+                Some(carrier) => self.wait_to_send(link, carrier, until, interrupts),
+                None => self.wait_a_moment(until, interrupts),
+            };
+            if let Err(error) = waited {
                 return stop(error);
             }
         }
     }
 
-    /// One try; an error after some bytes were sent is left for the next call, as the kernel does.
+    /// One try. `begun` says that this call has sent something already: then an error is no more than its end.
     #[inline]
     pub(super) fn try_send(
         &self,
         link: &Link,
         gather: &mut Gather<'_>,
         flags: SendFlags,
-    ) -> Result<Try, Errno> {
+        begun: bool,
+    ) -> Result<Sent, Errno> {
         let q = &link.ring.queue;
-        if link.broken.load(Ordering::Relaxed) != SOUND || q.is_shut() || q.peer_has_closed() {
-            return self.send_to_nobody(link, gather, flags);
-        }
         let tx = self.tx(link)?;
+        // Under the lock: a shutdown that another thread makes is before all of this send, or after it.
+        if !link.is_sound() || q.is_shut() || q.peer_has_closed() {
+            drop(tx);
+            return self.send_to_nobody(link, gather, flags, begun);
+        }
         let tried = match self.due_carrier(link, &tx) {
             Ok(Carrier::Ring) => {
-                tx.push(gather).map(|n| if n > 0 { Try::Moved(n) } else { Try::Wait(Carrier::Ring) })
+                tx.push(gather).map(|n| if n > 0 { Sent::Some } else { Sent::Wait(Carrier::Ring) })
             }
-            Ok(Carrier::Tcp) => return self.send_by_tcp(&tx, link, gather, flags),
-            Err(Full::NoRoom) => Ok(Try::Wait(Carrier::Ring)),
+            Ok(Carrier::Tcp) => return self.send_by_tcp(&tx, link, gather, flags, begun),
+            Err(Full::NoRoom) => Ok(Sent::Wait(Carrier::Ring)),
             Err(Full::Violation(violation)) => Err(violation),
         };
         let ring = tx.should_ring();
@@ -124,6 +149,9 @@ impl Connection {
         }
         let tried = tried.map_err(|violation| self.violated(link, violation))?;
         self.show_sent(link);
+        if link.looks_lost() {
+            self.doubt_peer(link);
+        }
         Ok(tried)
     }
 
@@ -134,23 +162,33 @@ impl Connection {
         link: &Link,
         gather: &mut Gather<'_>,
         flags: SendFlags,
-    ) -> Result<Try, Errno> {
+        begun: bool,
+    ) -> Result<Sent, Errno> {
         if tx.should_ring() {
             // The record that announces the switch.
             link.ring.peer_bell.ring();
         }
-        self.wait_for_unbounded_read(link, tx, Deadline::NEVER);
+        if !self.may_use_tcp(link, tx)? {
+            return Ok(Sent::Later);
+        }
         if !self.pay(link, tx)? {
-            return Ok(Try::Wait(Carrier::Tcp));
+            return Ok(Sent::Wait(Carrier::Tcp));
+        }
+        if begun && self.has_error() {
+            return Err(Errno::PIPE);
         }
         match socket::send(self.fd(), &gather.rest(), kernel_flags(flags)) {
             Ok(n) => {
-                gather.take(n, |_| ());
+                let mut kept = 0;
+                gather.take(n, |piece| {
+                    tx.keep(kept, piece);
+                    kept += piece.len();
+                });
                 tx.sent_by_tcp(n);
                 self.show_sent(link);
-                Ok(Try::Moved(n))
+                Ok(Sent::Some)
             }
-            Err(Errno::AGAIN) => Ok(Try::Wait(Carrier::Tcp)),
+            Err(Errno::AGAIN) => Ok(Sent::Wait(Carrier::Tcp)),
             Err(error) => Err(error),
         }
     }
@@ -158,22 +196,41 @@ impl Connection {
     /// After the peer has gone or this direction was shut down, the kernel's socket gives the error and
     /// the signal that the application expects.
     #[cold]
-    fn send_to_nobody(&self, link: &Link, gather: &mut Gather<'_>, flags: SendFlags) -> Result<Try, Errno> {
+    fn send_to_nobody(
+        &self,
+        link: &Link,
+        gather: &mut Gather<'_>,
+        flags: SendFlags,
+        begun: bool,
+    ) -> Result<Sent, Errno> {
         if link.is_violated() {
             return Err(Errno::CONNRESET);
         }
-        if link.ring.queue.is_shut() && link.ring.queue.owed() > 0 {
-            // The kernel does not know yet.
+        if begun {
             return Err(Errno::PIPE);
+        }
+        if link.ring.queue.is_shut() {
+            // The kernel may not know yet: what is owed goes before the end, or the shutdown is under way.
+            if !self.has_error() {
+                if !flags.no_signal {
+                    thread::raise_broken_pipe();
+                }
+                return Err(Errno::PIPE);
+            }
         }
         match socket::send(self.fd(), &gather.rest(), kernel_flags(flags)) {
             Ok(n) => {
                 gather.take(n, |_| ());
-                Ok(Try::Moved(n))
+                Ok(Sent::Some)
             }
-            Err(Errno::AGAIN) => Ok(Try::Wait(Carrier::Tcp)),
+            Err(Errno::AGAIN) => Ok(Sent::Wait(Carrier::Tcp)),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether the kernel's socket has an error to tell, which is told once.
+    pub(super) fn has_error(&self) -> bool {
+        poll::look(self.fd(), Events::default()).is_ok_and(|events| events.dead)
     }
 
     #[inline]
@@ -288,41 +345,9 @@ impl Connection {
         if flags.wait_all { room } else { room.min(self.low_water.load(Ordering::Relaxed) as usize) }
     }
 
-    /// MSG_PEEK: begins anew until there is enough, or no more can come.
-    #[cold]
-    fn peek(&self, link: &Link, bufs: &mut [IoSliceMut<'_>], flags: RecvFlags) -> Result<usize, Errno> {
-        let room = bufs.iter().map(|buf| buf.len()).sum();
-        if room == 0 {
-            return Ok(0);
-        }
-        let enough = self.enough(room, flags);
-        let until = Deadline::after(timeout(&self.recv_timeout));
-        let interrupts = self.interrupts();
-        loop {
-            let mark = link.ring.queue.published_mark();
-            let (seen, carrier) = match self.try_recv(link, &mut Scatter::new(bufs), flags, true)? {
-                Try::Moved(n) if n == 0 || n >= enough => return Ok(n),
-                Try::Moved(n) => (n, Carrier::Ring),
-                Try::Wait(carrier) => (0, carrier),
-                Try::Sought => return self.recv_sought(bufs, flags),
-            };
-            let stop = |error| if seen > 0 { Ok(seen) } else { Err(error) };
-            if self.receive_shut.load(Ordering::Relaxed) {
-                return Ok(seen);
-            }
-            if flags.dont_wait || self.is_nonblocking() {
-                return stop(Errno::AGAIN);
-            }
-            let mark = (seen > 0).then_some(mark);
-            if let Err(error) = self.wait_to_receive(link, carrier, until, mark, interrupts) {
-                return stop(error);
-            }
-        }
-    }
-
     /// One try. With `asks_kernel` an empty ring is believed only when the kernel's socket has not ended.
     #[inline]
-    fn try_recv(
+    pub(super) fn try_recv(
         &self,
         link: &Link,
         scatter: &mut Scatter<'_, '_>,
@@ -396,10 +421,11 @@ impl Connection {
                     rx.end_unbounded_read();
                     // The sender may have entered the ring, and shut TCP down, since the ring was
                     // looked at.
-                    if matches!(read, Ok(Try::Moved(0))) && rx.has_more() {
-                        continue;
+                    match read {
+                        Ok(Try::Moved(0)) if rx.has_more() => {}
+                        Ok(Try::Moved(0)) => return self.end_of_stream(link).map_err(Failure::Kernel),
+                        read => return read,
                     }
-                    return read;
                 }
                 RxStep::RingEmpty if !asks_kernel => return Ok(Try::Wait(Carrier::Ring)),
                 RxStep::RingEmpty => {
@@ -408,7 +434,7 @@ impl Connection {
                     match socket::recv(self.fd(), &mut one, KernelRecv::PEEK) {
                         Err(Errno::AGAIN) if !rx.has_more() => return Ok(Try::Wait(Carrier::Ring)),
                         _ if rx.has_more() => continue,
-                        Ok(0) => return Ok(Try::Moved(0)),
+                        Ok(0) => return self.end_of_stream(link).map_err(Failure::Kernel),
                         Ok(_) => return Err(Failure::Violation(Violation)),
                         Err(error) => return Err(Failure::Kernel(error)),
                     }
@@ -426,6 +452,9 @@ impl Connection {
         flags: RecvFlags,
         bound: u64,
     ) -> Result<Try, Failure> {
+        if rx.void_left() > 0 && !self.discard_void(rx).map_err(Failure::Kernel)? {
+            return Ok(Try::Wait(Carrier::Tcp));
+        }
         let mut how = KernelRecv::empty();
         how.set(KernelRecv::PEEK, flags.peek);
         how.set(KernelRecv::TRUNC, flags.truncate);
@@ -493,7 +522,8 @@ impl Connection {
         let step = rx.step();
         let ring = rx.should_ring();
         // Those of the carrier whose turn it is, and of the other one if nothing is missing in between.
-        let tcp = socket::unread(self.fd()).unwrap_or(0);
+        let void = usize::try_from(rx.void_left()).unwrap_or(usize::MAX);
+        let tcp = socket::unread(self.fd()).unwrap_or(0).saturating_sub(void);
         let unread = match step {
             Ok(RxStep::Ring) => q.unread() + tcp,
             Ok(RxStep::Tcp(bound)) if tcp as u64 >= bound => tcp + q.unread(),
@@ -510,13 +540,14 @@ impl Connection {
         }
     }
 
-    /// SIOCOUTQ: bytes sent that the peer has not taken, by either carrier.
+    /// SIOCOUTQ: bytes sent that the peer's kernel has not acknowledged. What lies on the ring has arrived, as bytes
+    /// in the peer's receive queue have.
     ///
     /// # Errors
     /// Those of ioctl(2).
     pub fn unsent(&self) -> Result<usize, Errno> {
-        let ring = self.attached().map_or(0, |link| link.ring.queue.unsent());
-        Ok(socket::unsent(self.fd())? + ring)
+        let owed = self.attached().map_or(0, |link| link.ring.queue.owed());
+        Ok(socket::unsent(self.fd())? + owed)
     }
 }
 

@@ -228,7 +228,9 @@ impl Connection {
         rx.ask_back();
         self.attend();
         link.ring.peer_bell.ring();
-        let handed_over = self.have_sent_again(link, &rx, until);
+        let handed_over = self
+            .have_sent_again(link, &rx, until)
+            .and_then(|()| self.have_discarded(&rx, Deadline::after(Some(AT_WORK))));
         if rx.should_ring() {
             link.ring.peer_bell.ring();
         }
@@ -237,7 +239,7 @@ impl Connection {
         self.attend();
         self.pay_all(link, || false);
         let tx = self.tx(link)?;
-        self.wait_for_unbounded_read(link, &tx, Deadline::after(Some(AT_WORK)));
+        self.wait_for_unbounded_read(&tx, Deadline::after(Some(AT_WORK)));
         handed_over
     }
 
@@ -255,7 +257,7 @@ impl Connection {
                 Err(violation) => return violated(violation),
             }
             // A send that began before the wish is over, and the ring is empty; or nobody is there to answer.
-            if (!q.peer_is_sending() && !q.has_record()) || until.is_over() || !link.peer_lives() {
+            if (!q.peer_is_sending() && !q.has_record()) || until.is_over() || link.peer_is_dead() {
                 break;
             }
             // The peer may wait for the same of this end.
@@ -268,7 +270,7 @@ impl Connection {
                 Ok(Some(true)) => return Ok(()),
                 Ok(Some(false)) => break,
                 // A peer that dies over it, or is at it for ever, has perhaps sent some of the bytes again.
-                Ok(None) if at_work.is_over() || !link.peer_lives() => {
+                Ok(None) if at_work.is_over() || link.peer_is_dead() => {
                     return violated(transport::queue::Violation);
                 }
                 Ok(None) => looks.pause(),
@@ -288,17 +290,45 @@ impl Connection {
         Err(Errno::AGAIN)
     }
 
+    /// Throws away what comes by TCP and comes again; false if not all of it has arrived.
+    #[cold]
+    pub(super) fn discard_void(&self, rx: &Rx<'_, Own, Peer>) -> Result<bool, Errno> {
+        while rx.void_left() > 0 {
+            let most = usize::try_from(rx.void_left()).unwrap_or(usize::MAX).min(1 << 20);
+            match socket::discard(self.fd(), most) {
+                // The peer ended in the midst of it, and did not pay.
+                Ok(0) => return Err(Errno::CONNRESET),
+                Ok(n) => rx.voided(n),
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// As [`Self::discard_void`], for all of it: the kernel has it, and needs nobody's help to bring it here.
+    fn have_discarded(&self, rx: &Rx<'_, Own, Peer>, until: Deadline) -> Result<(), Errno> {
+        let read = Events { read: true, ..Events::default() };
+        while !self.discard_void(rx)? {
+            if until.is_over() {
+                return Err(Errno::AGAIN);
+            }
+            let _ = poll::wait(Fd::new(-1), self.fd(), read, until);
+        }
+        Ok(())
+    }
+
     /// Waits the microseconds until bytes may be given to the kernel's socket without overtaking what
     /// went by the ring: for a call that the caller makes on it itself, after [`Connection::fall_back`].
     pub fn settle_on_tcp(&self) {
         let Some(link) = self.attached() else { return };
         let Ok(tx) = self.tx(link) else { return };
-        self.wait_for_unbounded_read(link, &tx, Deadline::NEVER);
+        self.wait_for_unbounded_read(&tx, Deadline::after(Some(AT_WORK)));
     }
 
     /// The receiver may be inside a read that does not block, for some microseconds.
-    pub(super) fn wait_for_unbounded_read(&self, link: &Link, tx: &Tx<'_, Own, Peer>, until: Deadline) {
-        while !tx.may_use_tcp() && link.peer_lives() && !until.is_over() {
+    fn wait_for_unbounded_read(&self, tx: &Tx<'_, Own, Peer>, until: Deadline) {
+        while !tx.may_use_tcp() && !until.is_over() {
             std::thread::yield_now();
         }
     }

@@ -17,6 +17,8 @@ mod halves;
 mod holders;
 mod in_place;
 mod negotiate;
+mod peek;
+mod peer;
 mod plain;
 mod seek;
 mod waiting;
@@ -172,6 +174,8 @@ struct Link {
     peer_pid: u32,
     /// What the registry was last told about the carriers, a bit each.
     shown: AtomicU8,
+    /// What was seen of the peer's taking.
+    watch: peer::Watch,
 }
 
 impl Connection {
@@ -372,6 +376,8 @@ impl Connection {
                 link.shut();
                 // The end follows what is still owed.
                 write_now = link.ring.queue.owed() == 0;
+                // Those who wait for room.
+                link.ring.bell.ring();
             }
             if read {
                 link.ring.bell.ring();
@@ -433,11 +439,6 @@ impl Link {
     fn tx_on_ring(&self) -> bool {
         let q = &self.ring.queue;
         self.is_sound() && q.tx_on_ring() && !q.peer_has_closed() && !q.is_shut()
-    }
-
-    /// Whether some process still holds the peer's end, as far as can be known.
-    fn peer_lives(&self) -> bool {
-        thread::process_is_alive(self.peer_pid) || self.ring.queue.peer_has_holder()
     }
 
     /// Ends the sending direction on the ring; the kernel's shutdown follows.

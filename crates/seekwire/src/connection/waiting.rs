@@ -13,8 +13,10 @@ use transport::sys::{Fd, socket, thread};
 use super::{Connection, Interest, Link, Readiness};
 use crate::Config;
 
-/// How often a sender looks whether a peer still lives that TCP tells nothing of any more.
-const CHECK: Duration = Duration::from_secs(1);
+/// A receiver that takes nothing from a full ring for so long is left to TCP, which has room of its own, and time-outs.
+const STANDSTILL: Duration = Duration::from_millis(2);
+
+const MOMENT: Duration = Duration::from_millis(1);
 
 /// Waits awake on behalf of a caller that watches several connections, and learns whether it is worth it.
 #[derive(Debug, Default)]
@@ -128,6 +130,16 @@ impl Connection {
             .map_err(|error| if error == Errno::TIMEDOUT { Errno::AGAIN } else { error })
     }
 
+    /// Sleeps for so short a time that to try again is no burden.
+    pub(super) fn wait_a_moment(&self, until: Deadline, interrupts: u32) -> Result<(), Errno> {
+        self.not_interrupted(interrupts)?;
+        match poll::wait(Fd::new(-1), Fd::new(-1), Events::default(), until.at_most(MOMENT)) {
+            Err(Errno::TIMEDOUT) if until.is_over() => Err(Errno::AGAIN),
+            Ok(_) | Err(Errno::TIMEDOUT) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Calls of [`Connection::interrupt`] so far; to be taken when a call begins.
     #[inline]
     pub(super) fn interrupts(&self) -> u32 {
@@ -146,27 +158,15 @@ impl Connection {
         self.wake_seekers();
     }
 
-    /// Whether a peer that makes no room has died. TCP says so, unless the peer had shut its own
-    /// direction down before.
-    #[cold]
-    pub(super) fn is_peer_lost(&self, link: &Link) -> bool {
-        let hangup = Events { hangup: true, ..Events::default() };
-        let lost = poll::look(self.fd(), hangup)
-            .is_ok_and(|events| events.dead || (events.hangup && !link.ring.queue.peer_is_shut()));
-        if lost {
-            link.peer_is_gone();
-        }
-        lost
-    }
-
     fn wait_for_room(&self, link: &Link, until: Deadline, interrupts: u32) -> Result<(), Errno> {
         let q = &link.ring.queue;
         let ready = || {
             q.has_room()
+                || q.is_shut()
                 || q.peer_has_closed()
                 || self.interrupts() != interrupts
                 || q.wants_attention()
-                // Another thread has met the wish for TCP.
+                // Another thread has met the wish for TCP, or left the full ring.
                 || !q.tx_on_ring()
         };
         if link.tx_spinner.spin(link.policy(), ready) {
@@ -174,22 +174,16 @@ impl Connection {
         }
         let write = Events { write: true, ..Events::default() };
         loop {
-            // A peer that shut its own direction down has ended TCP towards us: whether it dies, TCP
-            // cannot tell any more.
-            let shut = q.peer_is_shut();
-            let of_socket = Events { hangup: !shut, ..Events::default() };
-            let this_time = if shut { until.at_most(CHECK) } else { until };
+            let mark = q.consumed_mark();
+            let this_time = until.at_most(STANDSTILL);
             let are_called = || self.others_are_called();
-            let slept = link.ring.sleep_beside(write, 0, self.fd(), of_socket, this_time, ready, are_called);
-            match slept {
-                Ok(events) if events.dead || (events.hangup && !q.peer_is_shut()) => link.peer_is_gone(),
+            let nothing = Events::default();
+            match link.ring.sleep_beside(write, 0, self.fd(), nothing, this_time, ready, are_called) {
+                Ok(events) if events.dead => link.peer_is_gone(),
                 Ok(_) => {}
-                Err(Errno::TIMEDOUT) if !until.is_over() => {
-                    if link.peer_lives() {
-                        continue;
-                    }
-                    link.peer_is_gone();
-                }
+                Err(Errno::TIMEDOUT) if until.is_over() => return Err(Errno::TIMEDOUT),
+                Err(Errno::TIMEDOUT) if q.consumed_mark() != mark => continue,
+                Err(Errno::TIMEDOUT) => self.overflow(link)?,
                 Err(error) => return Err(error),
             }
             return Ok(());
@@ -202,6 +196,21 @@ impl Connection {
     /// its POLLIN, POLLRDHUP, POLLHUP and POLLERR always count, its POLLOUT unless `tx_on_ring`.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
+        self.readiness_for(Interest::default())
+    }
+
+    /// As [`Connection::readiness`], for somebody who wants to know whether there is room to send: a ring without room
+    /// is left, and TCP's counts.
+    #[must_use]
+    pub fn readiness_for(&self, want: Interest) -> Readiness {
+        if want.write
+            && let Some(link) = self.attached()
+            && link.tx_on_ring()
+            && !link.ring.queue.has_room()
+        {
+            // An error is that of the next send.
+            let _ = self.overflow(link);
+        }
         let drained = self.has_drained();
         let Some(link) = self.attached() else { return Readiness { read: drained, ..Readiness::default() } };
         let q = &link.ring.queue;
@@ -245,7 +254,7 @@ impl Connection {
             self.attend();
             link.ring.arm(events(want));
         }
-        self.readiness()
+        self.readiness_for(want)
     }
 
     /// Undoes [`Connection::arm`].
@@ -327,7 +336,7 @@ impl Connection {
         };
         loop {
             self.attend();
-            let begun = self.readiness();
+            let begun = self.readiness_for(want);
             let sought = self.is_sought();
             let _counted =
                 want.read.then(|| Counted::among(if sought { &self.watchers } else { &self.unaware }));

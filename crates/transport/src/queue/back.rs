@@ -17,12 +17,30 @@ use crate::sys::thread::relax;
 
 /// What is left of a record of one's own, from some byte on.
 struct Rest {
+    record: Record,
     /// Where in this end's memory it begins, and how long it is; 0 for a record that is not data.
     at: usize,
     len: usize,
     /// Position of the record that follows.
     next: u64,
-    is_switch_to_tcp: bool,
+}
+
+/// A place in the stream, by both carriers.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    carrier: Carrier,
+    position: u64,
+    offset: usize,
+    /// In the stream of TCP.
+    tcp: u64,
+}
+
+/// Bytes that follow each other by one carrier.
+enum Span {
+    /// On the ring, at an offset in this end's memory.
+    Ring(usize, usize),
+    /// By TCP, from a position of its stream to another.
+    Tcp(u64, u64),
 }
 
 impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
@@ -78,24 +96,25 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
     fn owe(&self) -> Result<bool, Violation> {
         let q = self.queue;
         let from = q.peer.load(layout::BACK_FROM, Ordering::Acquire);
-        let end = q.get(layout::TX_POSITION);
-        let (first, offset) = self.locate(from).ok_or(Violation)?;
-        if first < q.get(layout::CONSUMED_SEEN) {
+        let by = q.peer.load(layout::BACK_TCP, Ordering::Acquire);
+        let (position, offset) = self.locate(from).ok_or(Violation)?;
+        if position < q.get(layout::CONSUMED_SEEN) || by >> 1 > q.get(layout::TX_TCP_BYTES) {
             return Err(Violation);
         }
-        // On TCP already, but nothing was sent by it: what was on the ring would still come first.
-        let just_left = !q.tx_on_ring() && q.get(layout::LEFT_AT) == q.get(layout::TX_TCP_BYTES);
-        let mut bytes = 0;
-        let (mut position, mut skip) = (first, offset);
-        while position < end {
-            let rest = self.rest(position, skip)?;
-            if rest.is_switch_to_tcp && bytes > 0 && !(just_left && rest.next == end) {
-                return Ok(false);
+        let begin = Place { carrier: Carrier::from_code(by & 1), position, offset, tcp: by >> 1 };
+        let sent = q.get(layout::TX_TCP_BYTES);
+        let (mut ring, mut before, mut behind) = (0, 0, 0);
+        let mut place = begin;
+        while let Some((span, _, next)) = self.span(place, sent)? {
+            match span {
+                Span::Ring(_, len) => ring += len as u64,
+                Span::Tcp(from, to) if ring == 0 => before += to - from,
+                Span::Tcp(from, to) => behind += to - from,
             }
-            bytes += rest.len;
-            (position, skip) = (rest.next, 0);
+            place = next;
         }
-        let is_possible = bytes == 0 || (!q.is_shut() && (q.tx_on_ring() || just_left));
+        let all_kept = q.kept_from().is_some_and(|kept| kept <= begin.tcp);
+        let is_possible = ring == 0 || (!q.is_shut() && (behind == 0 || all_kept));
         if !is_possible {
             return Ok(false);
         }
@@ -107,38 +126,103 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
             switch.left_ring();
             q.set_tx_switch(switch);
         }
+        if ring == 0 {
+            return Ok(true);
+        }
         let published = q.own.word(layout::PUBLISHED_BYTES);
-        let left = published.load(Ordering::Relaxed).saturating_sub(bytes as u64);
-        published.store(left, Ordering::Release);
-        q.set(layout::OWED_FROM, from);
-        q.set_in_order(layout::OWED_BYTES, bytes as u64);
+        published.store(published.load(Ordering::Relaxed).saturating_sub(ring), Ordering::Release);
+        // What is in the kernel before them comes before them anyhow.
+        let void = behind > 0;
+        q.set(layout::VOID_UNTIL, if void { sent } else { 0 });
+        self.set_owed(begin);
+        q.set_in_order(layout::OWED_BYTES, if void { before + ring + behind } else { ring });
         Ok(true)
     }
 
-    /// The next bytes that are owed, at most those of one record, instead of what was in `into`; none when
-    /// all is paid.
+    /// The first bytes from `place` on, of one record or by TCP up to the next one, and where they begin and end;
+    /// `until` is the end of the stream of TCP. `None` at the end.
+    fn span(&self, mut place: Place, until: u64) -> Result<Option<(Span, Place, Place)>, Violation> {
+        let q = self.queue;
+        let end = q.get(layout::TX_POSITION);
+        loop {
+            let rest =
+                if place.position < end { Some(self.rest(place.position, place.offset)?) } else { None };
+            let bound = match &rest {
+                Some(Rest { record: Record::RingAt, at, .. }) => q.get(*at + HEADER),
+                _ => until,
+            };
+            if place.carrier == Carrier::Tcp && place.tcp < bound {
+                let next = Place { tcp: bound, ..place };
+                return Ok(Some((Span::Tcp(place.tcp, bound), place, next)));
+            }
+            let Some(rest) = rest else { return Ok(None) };
+            let carrier = match rest.record {
+                Record::RingAt => Carrier::Ring,
+                Record::Tcp => Carrier::Tcp,
+                _ => place.carrier,
+            };
+            let next = Place { carrier, position: rest.next, offset: 0, ..place };
+            if rest.len > 0 {
+                return Ok(Some((Span::Ring(rest.at, rest.len), place, next)));
+            }
+            place = next;
+        }
+    }
+
+    fn place_owed(&self) -> Option<Place> {
+        let q = self.queue;
+        let (position, offset) = self.locate(q.get(layout::OWED_FROM))?;
+        let carrier = Carrier::from_code(q.get(layout::OWED_CARRIER));
+        Some(Place { carrier, position, offset, tcp: q.get(layout::OWED_TCP) })
+    }
+
+    fn set_owed(&self, place: Place) {
+        let q = self.queue;
+        q.set(layout::OWED_CARRIER, place.carrier as u64);
+        q.set(layout::OWED_TCP, place.tcp);
+        q.set_in_order(layout::OWED_FROM, place.position << 32 | place.offset as u64);
+    }
+
+    /// The next bytes that are owed from `place` on. Those by TCP only if they are to be sent again.
+    fn next_owed(&self, mut place: Place) -> Result<Option<(Span, Place)>, Violation> {
+        let void = self.queue.get(layout::VOID_UNTIL);
+        let until = if void > 0 { void } else { place.tcp };
+        while let Some((span, begin, next)) = self.span(place, until.max(place.tcp))? {
+            match span {
+                Span::Tcp(..) if void == 0 => place = next,
+                span => {
+                    self.set_owed(begin);
+                    return Ok(Some((span, next)));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// The next bytes that are owed, at most those of one record or some of what was kept, instead of what was in `into`;
+    /// none when all is paid.
     ///
     /// # Errors
     /// [`Violation`].
     pub fn owed(&self, into: &mut Vec<u8>) -> Result<(), Violation> {
+        /// Of kept bytes, at a time.
+        const PIECE: u64 = 32 << 10;
         let q = self.queue;
         into.clear();
         if q.owed() == 0 {
             return Ok(());
         }
-        let end = q.get(layout::TX_POSITION);
-        let (mut position, mut offset) = self.locate(q.get(layout::OWED_FROM)).ok_or(Violation)?;
-        while position < end {
-            let rest = self.rest(position, offset)?;
-            if rest.len > 0 {
-                q.set_in_order(layout::OWED_FROM, position << 32 | offset as u64);
-                into.resize(rest.len, 0);
-                q.own.read_back(rest.at, into);
-                return Ok(());
+        match self.next_owed(self.place_owed().ok_or(Violation)?)? {
+            Some((Span::Ring(at, len), _)) => {
+                into.resize(len, 0);
+                q.own.read_back(at, into);
             }
-            (position, offset) = (rest.next, 0);
+            Some((Span::Tcp(from, to), _)) => {
+                into.resize((to - from).min(PIECE) as usize, 0);
+                q.kept(from, into);
+            }
+            None => q.set(layout::OWED_BYTES, 0),
         }
-        q.set(layout::OWED_BYTES, 0);
         Ok(())
     }
 
@@ -146,7 +230,15 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
     pub fn paid(&self, n: usize) {
         let q = self.queue;
         self.sent_by_tcp(n);
-        q.set_in_order(layout::OWED_FROM, q.get(layout::OWED_FROM) + n as u64);
+        if let Some(place) = self.place_owed() {
+            // By `next_owed` that is where they were.
+            let by_ring = matches!(self.span(place, u64::MAX), Ok(Some((Span::Ring(..), ..))));
+            self.set_owed(if by_ring {
+                Place { offset: place.offset + n, ..place }
+            } else {
+                Place { tcp: place.tcp + n as u64, ..place }
+            });
+        }
         q.set_in_order(layout::OWED_BYTES, q.get(layout::OWED_BYTES).saturating_sub(n as u64));
     }
 
@@ -159,15 +251,16 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
     pub(super) fn recover_debt(&self) {
         let q = self.queue;
         if q.owed() > 0 {
-            let end = q.get(layout::TX_POSITION);
             let mut bytes = 0;
-            let mut place = self.locate(q.get(layout::OWED_FROM));
-            while let Some((position, offset)) = place.filter(|(position, _)| *position < end) {
-                let rest = self.rest(position, offset);
-                bytes += rest.as_ref().map_or(0, |rest| rest.len);
-                place = rest.ok().map(|rest| (rest.next, 0));
+            let mut place = self.place_owed();
+            while let Some(Ok(Some((span, next)))) = place.map(|place| self.next_owed(place)) {
+                bytes += match span {
+                    Span::Ring(_, len) => len as u64,
+                    Span::Tcp(from, to) => to - from,
+                };
+                place = Some(next);
             }
-            q.set(layout::OWED_BYTES, bytes as u64);
+            q.set(layout::OWED_BYTES, bytes);
         }
         if q.get(layout::TAKEN_BACK) == layout::AT_WORK {
             // Without a debt the peer is answered by the next call: nothing was sent by TCP meanwhile.
@@ -212,10 +305,10 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
             other => other.cells(),
         };
         Ok(Rest {
+            record,
             at: at + offset,
             len: len.checked_sub(offset).ok_or(Violation)?,
             next: position + cells as u64,
-            is_switch_to_tcp: record == Record::Tcp,
         })
     }
 }
@@ -225,6 +318,7 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
     pub fn ask_back(&self) {
         let q = self.queue;
         let position = q.get(layout::RX_POSITION);
+        q.set(layout::BACK_TCP, q.get(layout::RX_TCP_BYTES) << 1 | u64::from(q.rx_on_ring()));
         q.set(layout::BACK_FROM, position << 32 | q.offset_in(position) as u64);
         // In one word with the wish for TCP: a peer that leaves the ring for it sees both.
         q.own.word(layout::CONTROL).fetch_or(control::TAKE_BACK | control::TCP_ONLY, Ordering::SeqCst);
@@ -247,10 +341,28 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
             return Err(Violation);
         }
         let mut switch = q.rx_switch();
+        let void_until = q.peer.load(layout::VOID_UNTIL, Ordering::Relaxed);
+        // Once: asked again, nothing is left on the ring.
+        if left > 0 && void_until > 0 {
+            q.set(layout::RX_VOID, void_until.checked_sub(switch.tcp_bytes).ok_or(Violation)?);
+        }
         switch.carrier = Carrier::Tcp;
         q.set_rx_switch(switch);
         self.advance(left);
         Ok(Some(true))
+    }
+
+    /// Bytes that come by TCP next and are to be thrown away: they come again. [`Self::voided`] counts them.
+    #[inline]
+    #[must_use]
+    pub fn void_left(&self) -> u64 {
+        self.queue.get(layout::RX_VOID)
+    }
+
+    /// The kernel gave `n` bytes that were thrown away.
+    pub fn voided(&self, n: usize) {
+        self.received_by_tcp(n);
+        self.queue.set(layout::RX_VOID, self.void_left().saturating_sub(n as u64));
     }
 
     /// Gives up asking. Returns whether the peer has taken the bytes back after all; `None` while it is at

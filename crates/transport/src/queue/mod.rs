@@ -25,6 +25,7 @@
 
 mod back;
 mod enough;
+mod kept;
 mod recount;
 mod rx;
 #[cfg(not(loom))]
@@ -321,6 +322,30 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
             self.get(layout::ALLOTTED).wrapping_sub(self.peer.load(layout::RETURNED, Ordering::Acquire));
         position.wrapping_sub(consumed) <= tx::most_used(self.geometry) as u64
             && segments < self.geometry.segments() as u64
+    }
+
+    /// Whether half of the ring is free, and half of the segments that the application has not reserved. A hint when
+    /// taken without the lock.
+    #[must_use]
+    pub fn has_ample_room(&self) -> bool {
+        let used = self.get(layout::TX_POSITION).wrapping_sub(self.consumed_mark());
+        let out =
+            self.get(layout::ALLOTTED).wrapping_sub(self.peer.load(layout::RETURNED, Ordering::Acquire));
+        used <= (self.geometry.cells() / 2) as u64
+            && out.saturating_sub(self.get(layout::RESERVED_COUNT)) <= (self.geometry.segments() / 2) as u64
+    }
+
+    /// Changes whenever the peer has taken a record off the ring.
+    #[inline]
+    #[must_use]
+    pub fn consumed_mark(&self) -> u64 {
+        self.peer.load(layout::CONSUMED, Ordering::Acquire)
+    }
+
+    /// Whether the peer has left something on the ring. A hint when taken without the lock.
+    #[must_use]
+    pub fn has_untaken(&self) -> bool {
+        self.consumed_mark() != self.get(layout::TX_POSITION)
     }
 
     /// Where the data of either direction flows now.

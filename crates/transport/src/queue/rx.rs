@@ -1,5 +1,8 @@
 //! The receiving half of a queue pair, held under its lock.
 
+use std::cell::LazyCell;
+
+use protocol::Carrier;
 use protocol::record::{HEADER, Head, Record};
 use protocol::switch::{RxHead, RxStep};
 
@@ -57,6 +60,13 @@ pub(super) struct Located {
     pub(super) payload: usize,
     pub(super) len: usize,
     pub(super) segment: Option<u16>,
+}
+
+/// Copies at most `most` bytes from the front of `from`, and says how many.
+fn copy_front(from: &[u8], most: usize, into: &mut Scatter<'_, '_>) -> usize {
+    let n = from.len().min(most).min(into.remaining());
+    into.fill(n, |done, piece| piece.copy_from_slice(&from[done..][..piece.len()]));
+    n
 }
 
 impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
@@ -250,6 +260,63 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
                 offset = 0;
             }
             position += self.cells(&located);
+        }
+        Ok(into.filled() - begin)
+    }
+
+    /// As [`Self::peek`], on into what comes by TCP between the records and behind them: `by_tcp` looks at what the
+    /// kernel has of it, from its front on. What it has by then was sent before a switch that is not seen here.
+    ///
+    /// # Errors
+    /// [`Violation`].
+    pub fn peek_across<'t>(
+        &self,
+        into: &mut Scatter<'_, '_>,
+        by_tcp: impl FnOnce() -> &'t [u8],
+    ) -> Result<usize, Violation> {
+        let q = self.queue;
+        let begin = into.filled();
+        let mut position = q.get(layout::RX_POSITION);
+        let mut offset = q.offset_in(position);
+        let mut switch = q.rx_switch();
+        let by_tcp = LazyCell::new(by_tcp);
+        let mut tcp_seen = 0;
+        while into.remaining() > 0 {
+            if switch.carrier == Carrier::Tcp {
+                // Looked at before the record that would bound it.
+                LazyCell::force(&by_tcp);
+            }
+            let Some(located) = self.find(position)? else { break };
+            if located.record == Record::Pad {
+                position += self.cells(&located);
+                continue;
+            }
+            if switch.carrier == Carrier::Ring && located.len > 0 {
+                let n = (located.len - offset).min(into.remaining());
+                let at = located.payload + offset;
+                into.fill(n, |done, piece| q.peer.read(at + done, piece));
+                offset = 0;
+                position += self.cells(&located);
+                continue;
+            }
+            let word = q.peer.load(q.peer_geometry.cell_at(position) + HEADER, Ordering::Relaxed);
+            match switch.step(RxHead::from_record(located.record, word).ok_or(Violation)?) {
+                RxStep::Advance => position += 1,
+                RxStep::Tcp(bound) => {
+                    let bound = usize::try_from(bound).unwrap_or(usize::MAX);
+                    let n = copy_front(&by_tcp[tcp_seen..], bound, into);
+                    if n < bound {
+                        return Ok(into.filled() - begin);
+                    }
+                    tcp_seen += n;
+                    switch.received_by_tcp(n as u64);
+                }
+                RxStep::Violation => return Err(Violation),
+                _ => return Ok(into.filled() - begin),
+            }
+        }
+        if switch.carrier == Carrier::Tcp {
+            copy_front(&by_tcp[tcp_seen..], usize::MAX, into);
         }
         Ok(into.filled() - begin)
     }

@@ -94,7 +94,37 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         if q.is_shut() {
             return Ok(q.carriers().0);
         }
-        self.switch(TxConditions { ready: q.peer_is_ready(), tcp_only })
+        self.switch(TxConditions { ready: q.peer_is_ready() && self.may_enter(), tcp_only })
+    }
+
+    /// Leaves the ring because it is full, or because nothing is taken off it: TCP has room of its own, and tells
+    /// what the ring cannot, such as the death of a peer or the end of its patience. The ring is entered again once
+    /// the receiver takes from it and half of it is free.
+    ///
+    /// # Errors
+    /// [`Full::Violation`]; there is always room for the record.
+    #[cold]
+    pub fn overflow(&self) -> Result<Carrier, Full> {
+        let q = self.queue;
+        if !q.tx_on_ring() || q.is_shut() {
+            return Ok(q.carriers().0);
+        }
+        q.set(layout::OVERFLOWED_AT, q.consumed_mark().wrapping_add(1));
+        self.begin_to_keep();
+        // As a wish for TCP, but the peer hears of it by the record alone.
+        match self.switch(TxConditions { ready: true, tcp_only: true })? {
+            Carrier::Tcp => Ok(Carrier::Tcp),
+            Carrier::Ring => Err(Full::NoRoom),
+        }
+    }
+
+    /// Not while the ring that was left is still as full as it was.
+    fn may_enter(&self) -> bool {
+        let q = self.queue;
+        match q.get(layout::OVERFLOWED_AT).checked_sub(1) {
+            None => true,
+            Some(left_at) => q.consumed_mark() != left_at && q.has_ample_room(),
+        }
     }
 
     fn switch(&self, now: TxConditions) -> Result<Carrier, Full> {
@@ -116,7 +146,10 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
 
     fn finish_switch(&self, switch: &mut TxSwitch, carrier: Carrier, position: u64) {
         match carrier {
-            Carrier::Ring => switch.entered_ring(position + 1),
+            Carrier::Ring => {
+                self.queue.set(layout::OVERFLOWED_AT, 0);
+                switch.entered_ring(position + 1);
+            }
             Carrier::Tcp => {
                 self.queue.set(layout::LEFT_AT, switch.tcp_bytes);
                 switch.left_ring();

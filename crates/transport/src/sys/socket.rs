@@ -314,11 +314,22 @@ pub fn resets_on_close(fd: Fd) -> bool {
     sockopt::socket_linger(fd.borrow()).is_ok_and(|linger| linger == Some(Duration::ZERO))
 }
 
-/// Sends RST now (connect(2) to AF_UNSPEC disconnects); the descriptor stays open.
+/// SO_ERROR: the error that the socket has to tell, which is told once.
+#[must_use]
+pub fn take_error(fd: Fd) -> Option<Errno> {
+    let mut error: libc::c_int = 0;
+    getsockopt(fd, libc::SOL_SOCKET, libc::SO_ERROR, &mut error).ok()?;
+    (error != 0).then(|| Errno::from_raw_os_error(error))
+}
+
+/// Sends RST now (connect(2) to AF_UNSPEC disconnects). The descriptor stays open, and tells what one tells whose peer
+/// has reset the connection: ECONNRESET once, then the end of the stream and EPIPE.
 pub fn reset(fd: Fd) {
     let address = libc::sockaddr { sa_family: AddressFamily::UNSPEC.as_raw(), sa_data: [0; 14] };
     let place = (&raw const address).expose_provenance();
     // SAFETY: `address` is a valid sockaddr of the given length. A failure means that the connection
     // is gone already.
     let _ = unsafe { call(libc::SYS_connect, [number(fd), place, size_of::<libc::sockaddr>(), 0, 0, 0]) };
+    // It could be connected anew else. That it is not connected does not keep the kernel from it.
+    let _ = shutdown(fd, true, true);
 }

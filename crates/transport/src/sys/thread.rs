@@ -81,16 +81,41 @@ fn exists(id: u32) -> bool {
 /// has, itself included. That wait may take for ever, since the parent may be waiting for the lock that
 /// it held. Without /proc nobody is dead in this way.
 fn zombie(id: u32) -> Option<u32> {
+    let stat = stat(id)?;
+    stat.is_dead.then_some(stat.threads)
+}
+
+/// Whether a process is dead, or on its way out and past the point of running code of its own: it may be closing its
+/// descriptors now. Not true for a process of another pid namespace.
+#[must_use]
+pub fn process_is_ending(pid: u32) -> bool {
+    // linux/sched.h
+    const PF_EXITING: u32 = 4;
+    if !exists(pid) {
+        return true;
+    }
+    stat(pid).is_some_and(|stat| if stat.is_dead { stat.threads <= 1 } else { stat.flags & PF_EXITING != 0 })
+}
+
+/// What proc_pid_stat(5) says of a thread.
+struct Stat {
+    is_dead: bool,
+    flags: u32,
+    /// Of its process.
+    threads: u32,
+}
+
+fn stat(id: u32) -> Option<Stat> {
     let stat = super::file::open(format!("/proc/{id}/stat").as_ref(), OFlags::RDONLY, 0).ok()?;
     let mut text = [0; 512];
     let n = rustix::io::read(&stat, &mut text).ok()?;
-    // proc_pid_stat(5): the name is in brackets and may hold any character; the state follows it, and 17
-    // fields later the number of threads.
+    // The name is in brackets and may hold any character; the state follows it, six fields later the flags, and 11
+    // after that the number of threads.
     let name_end = text[..n].iter().rposition(|byte| *byte == b')')?;
     let mut fields = text[name_end + 1..n].split(|byte| *byte == b' ').skip(1);
-    let dead = matches!(fields.next()?, b"Z" | b"X");
-    let threads = str::from_utf8(fields.nth(16)?).ok()?.parse().ok()?;
-    dead.then_some(threads)
+    let is_dead = matches!(fields.next()?, b"Z" | b"X");
+    let mut number = |skipped| str::from_utf8(fields.nth(skipped)?).ok()?.parse().ok();
+    Some(Stat { is_dead, flags: number(5)?, threads: number(10)? })
 }
 
 /// This process.
@@ -111,6 +136,22 @@ pub(crate) fn relax() {
 /// Lets others run for a while; a signal cuts it short.
 pub fn nap(time: Duration) {
     std::thread::sleep(time);
+}
+
+/// SIGPIPE to this thread, as a send in the kernel raises it.
+pub fn raise_broken_pipe() {
+    let mut info = [0u8; size_of::<libc::siginfo_t>()];
+    // sigaction(2): si_signo, si_errno, si_code, and on 64-bit machines after a gap si_pid and si_uid.
+    let fields =
+        [libc::SIGPIPE, 0, libc::SI_USER, 0, process_id() as i32, rustix::process::getuid().as_raw() as i32];
+    for (place, field) in info.chunks_exact_mut(4).zip(fields) {
+        place.copy_from_slice(&field.to_ne_bytes());
+    }
+    let (process, thread) = (process_id(), rustix::thread::gettid().as_raw_nonzero().get());
+    let place = info.as_ptr().expose_provenance();
+    let arguments = [process as usize, thread as usize, libc::SIGPIPE as usize, place, 0, 0];
+    // SAFETY: the kernel reads a whole siginfo_t. A process may say to itself what it likes.
+    let _ = unsafe { super::call::call(libc::SYS_rt_tgsigqueueinfo, arguments) };
 }
 
 /// The processor that this thread runs on now.

@@ -36,6 +36,8 @@ pub(crate) enum Operation {
     Withdraw(bool),
     /// Meet the peer's wishes without a send; the kernel has room for so many bytes that are owed.
     Attend(bool, u16),
+    /// Leave the ring as if it were full.
+    Overflow(bool),
     Shutdown(bool),
 }
 
@@ -50,6 +52,8 @@ struct Direction {
     handed_over: bool,
     sent: u64,
     received: u64,
+    /// Bytes that were thrown away by the receiver, and came again.
+    voided: u64,
 }
 
 struct World {
@@ -62,8 +66,8 @@ struct World {
 }
 
 /// Plays the operations, then reads everything to its end. Returns how many bytes went by TCP, by the ring,
-/// and by TCP after they had been taken back from the ring.
-pub(crate) fn play(geometries: (Geometry, Geometry), operations: &[Operation]) -> [u64; 3] {
+/// by TCP after they had been taken back from the ring, and by TCP in vain, to be sent again.
+pub(crate) fn play(geometries: (Geometry, Geometry), operations: &[Operation]) -> [u64; 4] {
     let (a, b) = geometries;
     let ((a_own, a_fd), (b_own, b_fd)) = (memory(a), memory(b));
     let mut world = World {
@@ -91,7 +95,8 @@ pub(crate) fn play(geometries: (Geometry, Geometry), operations: &[Operation]) -
         let direction = &world.directions[1 - end];
         assert_eq!(direction.sent, direction.received, "the end came early");
     }
-    world.moved
+    let [tcp, ring, back] = world.moved;
+    [tcp, ring, back, world.directions.iter().map(|direction| direction.voided).sum()]
 }
 
 static PATTERN: LazyLock<Pattern> = LazyLock::new(|| Pattern::new(3));
@@ -130,6 +135,10 @@ impl World {
                 assert!(!matches!(result, Err(Full::Violation(_))), "the peer is honest");
                 self.pay(end, room.into());
             }
+            Operation::Overflow(end) => {
+                let tx = self.ends[usize::from(end)].tx();
+                assert!(tx.overflow().is_ok(), "there is always room to leave");
+            }
             Operation::Shutdown(end) => {
                 let end = usize::from(end);
                 self.ends[end].tx().shutdown().expect("there is room for the end");
@@ -153,6 +162,10 @@ impl World {
             _ => rx.withdraw().expect("the peer is honest"),
         };
         if let Some(taken_back) = outcome {
+            let void = usize::try_from(rx.void_left()).unwrap();
+            direction.tcp.drain(..void);
+            rx.voided(void);
+            direction.voided += void as u64;
             direction.asked = false;
             direction.handed_over = taken_back;
         }
@@ -204,6 +217,8 @@ impl World {
             Ok(Carrier::Tcp) => {
                 assert!(tx.may_use_tcp(), "nobody is inside a read");
                 direction.tcp.extend(&bytes);
+                tx.keep(0, head);
+                tx.keep(head.len(), tail);
                 tx.sent_by_tcp(len);
                 self.moved[0] += len as u64;
                 len

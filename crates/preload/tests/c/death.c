@@ -1,0 +1,75 @@
+/* What the other end sees of a process that was killed with bytes that it had not received. */
+#include "common.h"
+
+enum { ROUNDS = 20, FEW = 16 };
+
+static int connection(pid_t *child, int reads, int shuts)
+{
+    struct sockaddr_in address;
+    int listener = listener_on(&address), a, ready[2];
+    char c;
+    CHECK(pipe(ready) == 0);
+    *child = fork();
+    if (*child == 0) {
+        int b = socket(AF_INET, SOCK_STREAM, 0);
+        CHECK(connect(b, (struct sockaddr *)&address, sizeof address) == 0);
+        for (int i = 0; i < 32; i++) {
+            write_all(b, "x", 1);
+            read_all(b, &c, 1);
+        }
+        if (shuts)
+            CHECK(shutdown(b, SHUT_WR) == 0);
+        write_all(ready[1], "x", 1);
+        for (; reads > 0; reads--)
+            read_all(b, &c, 1);
+        for (;;)
+            pause();
+    }
+    a = accept(listener, NULL, NULL);
+    CHECK(a >= 0 && close(listener) == 0);
+    /* Nothing waits for an acknowledgement. */
+    CHECK(setsockopt(a, IPPROTO_TCP, TCP_NODELAY, &(int){1}, sizeof(int)) == 0);
+    for (int i = 0; i < 32; i++) {
+        read_all(a, &c, 1);
+        write_all(a, "x", 1);
+    }
+    read_all(ready[0], &c, 1);
+    close(ready[0]);
+    close(ready[1]);
+    return a;
+}
+
+static void die(pid_t child)
+{
+    CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+}
+
+int main(void)
+{
+    char c, message[100] = "";
+    pid_t child;
+    long resets = 0, late = 0, errors = 0;
+    signal(SIGPIPE, SIG_IGN);
+    for (int round = 0; round < ROUNDS; round++) {
+        int a = connection(&child, 0, 0);
+        write_all(a, "unread", 6);
+        die(child);
+        resets += read(a, &c, 1) < 0 && errno == ECONNRESET;
+        say("then", read(a, &c, 1));
+        say("a send", write(a, "x", 1));
+        close(a);
+    }
+    say("resets", resets);
+    for (int shuts = 0; shuts < 2; shuts++) {
+        int a = connection(&child, 0, shuts), sends = 0;
+        die(child);
+        while (sends < 100000 && write(a, message, sizeof message) > 0)
+            sends++;
+        errors += errno == EPIPE || errno == ECONNRESET;
+        late += sends > FEW;
+        close(a);
+    }
+    say("ended with an error", errors);
+    say("that came too late", late);
+    return 0;
+}

@@ -1,0 +1,92 @@
+//! MSG_PEEK on an attached connection: what can be received, by whatever carrier, left where it is.
+
+use std::io::IoSliceMut;
+use std::sync::atomic::Ordering;
+
+use protocol::Carrier;
+use transport::Errno;
+use transport::iov::Scatter;
+use transport::sys::poll::{self, Deadline, Events};
+use transport::sys::socket::{self, KernelRecv};
+
+use super::attached::Try;
+use super::{Connection, Link, RecvFlags, timeout};
+
+impl Connection {
+    /// Begins anew until there is enough, or no more can come.
+    #[cold]
+    pub(super) fn peek(
+        &self,
+        link: &Link,
+        bufs: &mut [IoSliceMut<'_>],
+        flags: RecvFlags,
+    ) -> Result<usize, Errno> {
+        let room = bufs.iter().map(|buf| buf.len()).sum();
+        if room == 0 {
+            return Ok(0);
+        }
+        let enough = self.enough(room, flags);
+        let until = Deadline::after(timeout(&self.recv_timeout));
+        let interrupts = self.interrupts();
+        let mut seen_before = 0;
+        // Asked before the last look.
+        let mut has_ended = false;
+        loop {
+            let mark = link.ring.queue.published_mark();
+            let (seen, carrier) = match self.try_recv(link, &mut Scatter::new(bufs), flags, true)? {
+                Try::Moved(0) => return Ok(0),
+                Try::Moved(n) if n < room => (self.peek_across(link, bufs)?.max(n), Carrier::Ring),
+                Try::Moved(n) => (n, Carrier::Ring),
+                Try::Wait(carrier) => (0, carrier),
+                Try::Sought => return self.recv_sought(bufs, flags),
+            };
+            if seen >= enough {
+                return Ok(seen);
+            }
+            let stop = |error| if seen > 0 { Ok(seen) } else { Err(error) };
+            if self.receive_shut.load(Ordering::Relaxed) || (has_ended && seen > 0) {
+                return Ok(seen);
+            }
+            if !has_ended && self.has_ended(link) {
+                has_ended = true;
+                continue;
+            }
+            if flags.dont_wait || self.is_nonblocking() {
+                return stop(Errno::AGAIN);
+            }
+            let mark = (seen > 0).then_some(mark);
+            let waited = match self.wait_to_receive(link, carrier, until, mark, interrupts) {
+                // The kernel has bytes, and will not tell when it has more.
+                Ok(true) if seen == seen_before => self.wait_a_moment(until, interrupts),
+                waited => waited.map(drop),
+            };
+            if let Err(error) = waited {
+                return stop(error);
+            }
+            seen_before = seen;
+        }
+    }
+
+    fn peek_across(&self, link: &Link, bufs: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
+        let room = bufs.iter().map(|buf| buf.len()).sum();
+        let rx = self.rx(link)?;
+        let mut by_tcp = Vec::new();
+        let looked = rx.peek_across(&mut Scatter::new(bufs), || {
+            by_tcp.resize(room, 0);
+            // An error is that of a receive that comes so far.
+            let n = socket::recv(self.fd(), &mut by_tcp, KernelRecv::PEEK).unwrap_or(0);
+            by_tcp.truncate(n);
+            &by_tcp
+        });
+        drop(rx);
+        looked.map_err(|violation| self.violated(link, violation))
+    }
+
+    /// Whether nothing more can come than what is there.
+    fn has_ended(&self, link: &Link) -> bool {
+        let q = &link.ring.queue;
+        let hangup = Events { hangup: true, ..Events::default() };
+        let looked = poll::look(self.fd(), hangup);
+        q.peer_is_shut() || q.peer_has_closed() || looked.is_ok_and(|events| events.hangup || events.dead)
+    }
+}

@@ -1,0 +1,137 @@
+//! A peer that takes nothing: whether it is slow, or dead.
+//!
+//! What lies on the ring of a process that was killed is of no use, but a send has no way to know: nobody writes into
+//! the memory any more. The kernel knows, because it ended the connection. So a sender whose records are not taken asks
+//! it now and then; and once the peer's direction has ended, when the kernel has nothing more to tell of its own accord,
+//! the sender goes on by TCP, where a peer that is gone answers with a reset (RFC 9293, 3.10.7.1).
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use transport::Errno;
+use transport::mem::{Own, Peer};
+use transport::queue::{Full, Tx, Violation};
+use transport::sys::poll::{self, Events};
+use transport::sys::{host, socket, thread};
+
+use super::attached::Try;
+use super::{Connection, Link};
+
+/// Sends of which the peer has taken nothing before the kernel is asked.
+const SENDS: u32 = 8;
+/// Looks at a receiver that is inside a read, each with a turn for others.
+const LOOKS: u32 = 1000;
+/// How long a receiver may be inside a read that does not block; it may be stopped there.
+const INSIDE: Duration = Duration::from_secs(60);
+
+/// What a sender has seen of the peer's taking.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    sends: AtomicU32,
+    /// The position up to which the peer had taken then.
+    taken: AtomicU64,
+    /// Since when a receiver that is inside a read keeps this end from TCP, in nanoseconds; 0 when none does.
+    held_up_since: AtomicU64,
+}
+
+impl Link {
+    /// Counts a send. True when the peer has taken nothing since the last so many.
+    #[inline]
+    pub(super) fn looks_lost(&self) -> bool {
+        let sends = self.watch.sends.load(Ordering::Relaxed) + 1;
+        self.watch.sends.store(sends % SENDS, Ordering::Relaxed);
+        sends == SENDS && self.has_stood_still()
+    }
+
+    #[cold]
+    fn has_stood_still(&self) -> bool {
+        let taken = self.ring.queue.consumed_mark();
+        self.watch.taken.swap(taken, Ordering::Relaxed) == taken
+    }
+
+    /// Whether the process is dying, or dead: it closes its sockets before it is gone.
+    fn peer_is_ending(&self) -> bool {
+        self.peer_pid != 0 && thread::process_is_ending(self.peer_pid) && !self.ring.queue.peer_has_holder()
+    }
+
+    /// Whether the process is known to be dead that held the peer's end. One of another pid namespace is not known.
+    pub(super) fn peer_is_dead(&self) -> bool {
+        self.peer_pid != 0 && !thread::process_is_alive(self.peer_pid) && !self.ring.queue.peer_has_holder()
+    }
+}
+
+impl Connection {
+    /// Leaves a ring on which there is no room, or from which nothing is taken: TCP has room of its own.
+    #[cold]
+    pub(super) fn overflow(&self, link: &Link) -> Result<(), Errno> {
+        let tx = self.tx(link)?;
+        let was_on_ring = link.ring.queue.tx_on_ring();
+        let left = tx.overflow();
+        let ring = tx.should_ring();
+        drop(tx);
+        if ring {
+            link.ring.peer_bell.ring();
+        }
+        if was_on_ring && !link.ring.queue.tx_on_ring() {
+            // Those of this end who wait for room wait for that in the socket now.
+            link.ring.bell.ring();
+            self.show_carriers();
+        }
+        match left {
+            Ok(_) | Err(Full::NoRoom) => Ok(()),
+            Err(Full::Violation(violation)) => Err(self.violated(link, violation)),
+        }
+    }
+
+    /// Whether bytes may be given to the kernel: the receiver may be inside a read that does not block, for some
+    /// microseconds. It is waited for that long; a receiver that is stopped there keeps a sender from TCP, and one that
+    /// stays there for [`INSIDE`] breaks the protocol.
+    pub(super) fn may_use_tcp(&self, link: &Link, tx: &Tx<'_, Own, Peer>) -> Result<bool, Errno> {
+        for _ in 0..LOOKS {
+            if tx.may_use_tcp() {
+                link.watch.held_up_since.store(0, Ordering::Relaxed);
+                return Ok(true);
+            }
+            std::thread::yield_now();
+        }
+        if link.ring.queue.peer_has_closed() || link.peer_is_dead() || self.has_error() {
+            return Ok(true);
+        }
+        let now = host::nanoseconds().max(1);
+        let since = link.watch.held_up_since.load(Ordering::Relaxed);
+        if since == 0 {
+            link.watch.held_up_since.store(now, Ordering::Relaxed);
+        } else if u128::from(now.saturating_sub(since)) > INSIDE.as_nanos() {
+            return Err(self.violated(link, Violation));
+        }
+        Ok(false)
+    }
+
+    /// TCP has ended, and the ring says nothing of it. Where a process was killed that had not received all, its
+    /// kernel knows nothing of what lay on the ring and ended the connection in order; with TCP alone it would have
+    /// reset it (RFC 1122, 4.2.2.13).
+    #[cold]
+    pub(super) fn end_of_stream(&self, link: &Link) -> Result<Try, Errno> {
+        let q = &link.ring.queue;
+        let in_order = q.peer_is_shut() || q.peer_has_closed() || self.receive_shut.load(Ordering::Relaxed);
+        if in_order || !q.has_untaken() || !link.peer_is_ending() {
+            return Ok(Try::Moved(0));
+        }
+        link.peer_is_gone();
+        socket::reset(self.fd());
+        link.ring.bell.ring();
+        socket::take_error(self.fd()).map_or(Ok(Try::Moved(0)), Err)
+    }
+
+    /// Asks the kernel about a peer that takes nothing.
+    #[cold]
+    pub(super) fn doubt_peer(&self, link: &Link) {
+        let hangup = Events { hangup: true, ..Events::default() };
+        match poll::look(self.fd(), hangup) {
+            Ok(events) if events.dead => link.peer_is_gone(),
+            // A reset is all that TCP can still say of it, and says it to who sends. An error is the next send's.
+            Ok(events) if events.hangup => drop(self.overflow(link)),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! Bytes that went by TCP after the full ring was left, kept until the receiver has them.
+//!
+//! They lie in the kernel behind bytes on the ring that the receiver has not taken. Should the receiver want the latter
+//! back by TCP ([`super::back`]), those in the kernel would come first: so the receiver throws them away, and all is sent
+//! again in order. They are kept in this end's own memory, which a fork shares, in a ring of bytes by their position in
+//! the stream of TCP. When there are more than it holds, they are kept no longer, and can then not be sent again.
+
+use super::{Memory, QueuePair, Tx};
+use crate::layout;
+use crate::mem::PeerMemory;
+use crate::sync::Ordering;
+
+impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
+    /// The position from which on all that was given to the kernel is kept, if anything is.
+    pub(super) fn kept_from(&self) -> Option<u64> {
+        self.get(layout::KEPT_FROM).checked_sub(1)
+    }
+
+    /// Copies kept bytes from the position `at` on.
+    pub(super) fn kept(&self, at: u64, into: &mut [u8]) {
+        let (first, rest) = self.geometry.kept_at(at, into.len());
+        let (front, back) = into.split_at_mut(first.1);
+        self.own.read_back(first.0, front);
+        self.own.read_back(rest.0, back);
+    }
+}
+
+impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
+    /// From now on the bytes that go by TCP are kept.
+    pub(super) fn begin_to_keep(&self) {
+        let q = self.queue;
+        let sent = q.get(layout::TX_TCP_BYTES);
+        let taken = q.peer.load(layout::RX_TCP_BYTES, Ordering::Acquire);
+        if q.kept_from().is_none() || taken >= sent {
+            q.set(layout::KEPT_FROM, sent + 1);
+        }
+    }
+
+    /// Keeps bytes that the kernel took, before they are counted; a call may give them piece by piece, `before` being
+    /// the number of those that it gave already.
+    pub fn keep(&self, before: usize, bytes: &[u8]) {
+        let q = self.queue;
+        let Some(from) = q.kept_from() else { return };
+        let at = q.get(layout::TX_TCP_BYTES) + before as u64;
+        // What the receiver says that it has is of no more use. It can only harm itself by saying more.
+        let from = from.max(q.peer.load(layout::RX_TCP_BYTES, Ordering::Acquire)).min(at);
+        if at - from + bytes.len() as u64 > layout::KEPT_BYTES as u64 {
+            q.set(layout::KEPT_FROM, 0);
+            return;
+        }
+        let (first, rest) = q.geometry.kept_at(at, bytes.len());
+        let (front, back) = bytes.split_at(first.1);
+        q.own.write(first.0, front);
+        q.own.write(rest.0, back);
+        q.set(layout::KEPT_FROM, from + 1);
+    }
+}
