@@ -14,6 +14,7 @@
 //!   real       the functions of libc behind ours          border   panics and errno
 //!   process    start, fork, end                           lock     a lock that fork can hold
 //!   passed     fds that another program is about to get   signals  EINTR or start again
+//!   uring      what the program submits to io_uring
 //!   cancel     pthread_cancel of a thread that sleeps for the ring
 //!   pointers   what the application passes may lead nowhere
 //! ```
@@ -21,7 +22,7 @@
 //! The fd of the application is always the real socket, so whatever is not handled here simply reaches
 //! the kernel; where that would pass by bytes on the ring, the connection goes back to TCP first. System
 //! calls by number through libc's `syscall` are led to the functions of their names; those that a program makes by
-//! instructions of its own, and io_uring, are not seen.
+//! instructions of its own are not seen.
 //!
 //! Symbols carry no version: the linker does not take a map of versions beside the list of exports that
 //! rustc gives it.
@@ -47,3 +48,4 @@ mod socket;
 mod stats;
 mod table;
 mod timeout;
+mod uring;

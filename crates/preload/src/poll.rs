@@ -81,7 +81,7 @@ pub(crate) fn wait(
                 None => {}
             },
             Entry::Set(set) if fds[*at].events & READ != 0 => ours.sets.push((*at, set)),
-            Entry::Set(_) => {}
+            Entry::Set(_) | Entry::Uring(_) => {}
         }
     }
     let answer = if ours.sockets.is_empty() && ours.sets.is_empty() {
@@ -103,6 +103,7 @@ fn part(fd: c_int) -> Option<Entry> {
     table::lookup(fd).filter(|entry| match entry {
         Entry::Socket(socket) => !socket.is_listening(),
         Entry::Set(set) => set.is_accelerated(),
+        Entry::Uring(_) => false,
     })
 }
 

@@ -10,7 +10,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use transport::sys::{call, fd, host};
 
 use crate::border::{self, guarded, keeping_errno};
-use crate::{calls, fork, hazard, log, real, stats, table};
+use crate::{calls, fork, hazard, log, real, stats, table, uring};
 
 static ON: AtomicBool = AtomicBool::new(false);
 static READY: AtomicBool = AtomicBool::new(false);
@@ -62,6 +62,7 @@ fn start() {
         calls::start();
         if keeping_errno(|| Config::get().enabled) {
             prepare();
+            uring::start();
             ON.store(true, Ordering::Release);
         }
         real::let_next_copy_stand_back();

@@ -13,6 +13,7 @@ use crate::epoll::Set;
 use crate::hazard::{self, Hazard};
 use crate::lock::Lock;
 use crate::socket::{Numbers, Socket};
+use crate::uring::Uring;
 
 const LEAF: usize = 1024;
 const LEAVES: usize = 1024;
@@ -36,6 +37,7 @@ pub(crate) struct Object {
 enum Kind {
     Socket(Socket),
     Set(Set),
+    Uring(Uring),
 }
 
 impl Object {
@@ -47,11 +49,16 @@ impl Object {
         Arc::new(Object { next_retired: AtomicPtr::new(ptr::null_mut()), kind: Kind::Set(set) })
     }
 
+    pub(crate) fn uring(uring: Uring) -> Arc<Object> {
+        Arc::new(Object { next_retired: AtomicPtr::new(ptr::null_mut()), kind: Kind::Uring(uring) })
+    }
+
     /// The fd numbers of this process that stand for the object.
     pub(crate) fn numbers(&self) -> &Lock<Numbers> {
         match &self.kind {
             Kind::Socket(socket) => socket.numbers(),
             Kind::Set(set) => set.numbers(),
+            Kind::Uring(uring) => uring.numbers(),
         }
     }
 
@@ -64,7 +71,7 @@ impl Object {
     pub(crate) fn as_socket(&self) -> Option<&Socket> {
         match &self.kind {
             Kind::Socket(socket) => Some(socket),
-            Kind::Set(_) => None,
+            Kind::Set(_) | Kind::Uring(_) => None,
         }
     }
 
@@ -72,7 +79,14 @@ impl Object {
     pub(crate) fn as_set(&self) -> Option<&Set> {
         match &self.kind {
             Kind::Set(set) => Some(set),
-            Kind::Socket(_) => None,
+            Kind::Socket(_) | Kind::Uring(_) => None,
+        }
+    }
+
+    fn as_uring(&self) -> Option<&Uring> {
+        match &self.kind {
+            Kind::Uring(uring) => Some(uring),
+            Kind::Socket(_) | Kind::Set(_) => None,
         }
     }
 }
@@ -129,6 +143,11 @@ typed!(
     SetRef, SharedSet, Set, as_set
 );
 
+typed!(
+    /// An io_uring.
+    UringRef, SharedUring, Uring, as_uring
+);
+
 #[inline]
 fn entry(fd: c_int) -> Option<&'static AtomicPtr<Object>> {
     // Negative numbers become too large ones.
@@ -160,6 +179,8 @@ pub(crate) enum Entry {
     Socket(SocketRef),
     /// An epoll set.
     Set(SetRef),
+    /// An io_uring.
+    Uring(UringRef),
 }
 
 /// What `fd` stands for, if the library takes part in it.
@@ -169,6 +190,7 @@ pub(crate) fn lookup(fd: c_int) -> Option<Entry> {
     Some(match &object.kind {
         Kind::Socket(_) => Entry::Socket(SocketRef(object)),
         Kind::Set(_) => Entry::Set(SetRef(object)),
+        Kind::Uring(_) => Entry::Uring(UringRef(object)),
     })
 }
 
@@ -177,6 +199,12 @@ pub(crate) fn lookup(fd: c_int) -> Option<Entry> {
 pub(crate) fn socket(fd: c_int) -> Option<SocketRef> {
     let object = get(fd)?;
     object.as_socket().is_some().then(|| SocketRef(object))
+}
+
+/// The io_uring behind `fd`.
+pub(crate) fn uring(fd: c_int) -> Option<UringRef> {
+    let object = get(fd)?;
+    object.as_uring().is_some().then(|| UringRef(object))
 }
 
 /// The epoll set behind `fd`.

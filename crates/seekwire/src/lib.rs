@@ -9,6 +9,7 @@
 //!     plain              the kernel's socket alone; counts, and notices when an upgrade is due
 //!     negotiate          offer and answer
 //!     attached           the data path once there is shared memory
+//!   permission         whether this process may leave TCP at all
 //!   rendezvous         where processes send each other offers
 //!   registry           who holds which connection, for peers and for `seekwire status`
 //!   config             what the environment says
@@ -35,6 +36,7 @@ pub mod connection;
 pub mod fork;
 mod listener;
 pub mod mailbox;
+pub mod permission;
 pub mod registry;
 mod rendezvous;
 pub mod seek;

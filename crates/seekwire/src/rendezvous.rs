@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use protocol::Reason;
 use protocol::offer::{DATAGRAM, Datagram, SlotRef};
 use transport::sys::fd::Placed;
-use transport::sys::{host, thread, unix};
+use transport::sys::{file, host, thread, unix};
 
 use crate::fork::{self, Inside};
 use crate::registry::{Registry, rendezvous_path};
@@ -124,8 +124,8 @@ pub(crate) fn nonce(registry: &Registry) -> Result<u64, Reason> {
 
 /// Removes what killed processes left behind.
 fn sweep(registry: &Registry) {
-    let Ok(files) = fs::read_dir(registry.dir()) else { return };
-    for path in files.flatten().map(|file| file.path()) {
+    let Ok(files) = file::names(registry.dir()) else { return };
+    for path in files.into_iter().map(|name| registry.dir().join(name)) {
         if path.extension().is_some_and(|extension| extension == "sock") && unix::is_abandoned(&path) {
             let _ = fs::remove_file(path);
         }

@@ -28,12 +28,15 @@ fn duplicated(entry: &Entry, to: c_int) {
     keeping_errno(|| match (process::kind(), entry) {
         // Most likely to become the standard input of another program.
         (Kind::Vfork, Entry::Socket(socket)) => drop(passed::to_tcp(socket, Reason::Exec)),
-        (Kind::Vfork, Entry::Set(_)) => {}
+        (Kind::Vfork, Entry::Set(_) | Entry::Uring(_)) => {}
         (_, Entry::Socket(socket)) => {
             guarded(|| socket::duplicate(socket.share().into_object(), to));
         }
         (_, Entry::Set(set)) => {
             guarded(|| socket::duplicate(set.share().into_object(), to));
+        }
+        (_, Entry::Uring(uring)) => {
+            guarded(|| socket::duplicate(uring.share().into_object(), to));
         }
     });
 }

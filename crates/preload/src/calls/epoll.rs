@@ -79,6 +79,7 @@ interpose! {
                 }
                 kernel()
             }
+            (Entry::Uring(_), _) => kernel(),
             (Entry::Set(inner), _) => {
                 if op == libc::EPOLL_CTL_ADD {
                     keeping_errno(|| guarded(|| inner.set_watched()));

@@ -20,6 +20,7 @@ mod select;
 mod send;
 mod system;
 
+pub(crate) use epoll::epoll_ctl;
 pub(crate) use open::socket;
 pub(crate) use option::read_inherited;
 pub(crate) use system::start;

@@ -15,7 +15,7 @@ use super::fresh::fresh_pair;
 use super::{descriptor, epoll, exec, file, open, option, poll, receive, select, send};
 use crate::border::{set_errno, uncancelled};
 use crate::socket::fresh;
-use crate::{process, real, table};
+use crate::{process, real, table, uring};
 
 /// What makes a system call: the C library's function, or the next library's, once the process has started; until then
 /// our own, since looking up theirs may take memory, whose allocator may be the caller.
@@ -157,6 +157,19 @@ extern "C" fn failed(result: c_long) -> c_long {
 
 type Call = unsafe extern "C-unwind" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
 
+/// Makes a system call as it was asked for.
+///
+/// # Safety
+///
+/// As the manual page of the call says.
+unsafe fn next(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> c_long {
+    // SAFETY: what NEXT holds takes so many at most; the caller's own arguments.
+    unsafe {
+        let next: Call = std::mem::transmute(NEXT.load(Ordering::Acquire));
+        next(number, a, b, c, d, e, f)
+    }
+}
+
 /// Defines [`dispatch`], and the numbers for which it is asked: `number if condition => call`.
 macro_rules! dispatch {
     (
@@ -181,11 +194,8 @@ macro_rules! dispatch {
             $e: usize,
             $f: usize,
         ) -> c_long {
-            // SAFETY: the caller's own arguments; what NEXT holds takes so many at most.
-            let $kernel = || unsafe {
-                let next: Call = std::mem::transmute(NEXT.load(Ordering::Acquire));
-                next($number, $a, $b, $c, $d, $e, $f)
-            };
+            // SAFETY: the caller's own arguments.
+            let $kernel = || unsafe { next($number, [$a, $b, $c, $d, $e, $f]) };
             match $number {
                 $($(#[$meta])* libc::$name if $condition => {
                     // The function of this name may be a point at which a thread is cancelled, syscall() is none.
@@ -297,7 +307,9 @@ dispatch! {
     SYS_userfaultfd if any() => fresh(kernel() as c_int);
     SYS_mq_open if any() => fresh(kernel() as c_int);
     SYS_landlock_create_ruleset if any() => fresh(kernel() as c_int);
-    SYS_io_uring_setup if any() => fresh(kernel() as c_int);
+    SYS_io_uring_setup if process::is_tracking() => uring::setup(a as _, b as _, next);
+    SYS_io_uring_enter if known(a) => uring::enter([a, b, c, d, e, f], next);
+    SYS_io_uring_register if known(a) => uring::register([a, b, c, d, e, f], next);
 }
 
 /// pselect6 takes the mask by way of a structure: its address, and its size.

@@ -92,9 +92,9 @@ fn same_socket(fd: c_int) -> Vec<c_int> {
     const NUMBERS: &str = "/proc/self/fd";
     let target = |number: c_int| fs::read_link(PathBuf::from(NUMBERS).join(number.to_string())).ok();
     let mut same = vec![fd];
-    if let (Some(this), Ok(entries)) = (target(fd), fs::read_dir(NUMBERS)) {
+    if let (Some(this), Ok(names)) = (target(fd), file::names(NUMBERS.as_ref())) {
         // It names the socket by its inode.
-        let numbers = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<c_int>().ok());
+        let numbers = names.iter().filter_map(|name| name.to_str()?.parse::<c_int>().ok());
         same.extend(numbers.filter(|&number| number != fd && target(number).as_ref() == Some(&this)));
     }
     same

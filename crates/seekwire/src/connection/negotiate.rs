@@ -28,6 +28,7 @@ use transport::sys::{host, socket, thread};
 use super::{Connection, Link};
 use crate::Config;
 use crate::fork;
+use crate::permission;
 use crate::registry::Registry;
 use crate::rendezvous::{self, Letter, Sent};
 
@@ -76,6 +77,9 @@ struct Side {
 
 impl Side {
     fn new() -> Result<Self, Reason> {
+        if !permission::is_given() {
+            return Err(Reason::Bypassed);
+        }
         let geometry = Config::get().geometry;
         let base = geometry.bytes() - geometry.segments() * geometry.segment_size();
         let memory = Own::create(geometry.bytes(), base, geometry.segment_size(), geometry.segments());
@@ -411,6 +415,7 @@ impl Connection {
         let reason = match kernel {
             // Forked since both ends agreed: the other process knows nothing of the ring.
             _ if !self.is_sole_holder() => Some(Reason::Shared),
+            _ if permission::is_forbidden() => Some(Reason::Bypassed),
             kernel => self
                 .is_bypassed(kernel.as_ref(), sent, received + self.taken_ahead())
                 .then_some(Reason::Bypassed),

@@ -1,10 +1,13 @@
 //! Files that the library opens for itself: by system calls of its own, so that neither opening nor closing one comes
 //! to the preload library. No cancellation points, as [`std::fs`] has.
 
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::mem::MaybeUninit;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, RawDir};
 
 use super::fd::Opened;
 
@@ -50,6 +53,25 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
+/// The names in a directory, in any order.
+///
+/// # Errors
+/// Those of open(2) and getdents(2).
+pub fn names(directory: &Path) -> io::Result<Vec<OsString>> {
+    let directory = open(directory, OFlags::RDONLY.union(OFlags::DIRECTORY), 0)?;
+    let mut space = [MaybeUninit::uninit(); 4096];
+    let mut entries = RawDir::new(&directory, &mut space);
+    let mut names = Vec::new();
+    while let Some(entry) = entries.next() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if !matches!(name, b"." | b"..") {
+            names.push(OsStr::from_bytes(name).to_owned());
+        }
+    }
+    Ok(names)
+}
+
 /// Writes a file anew.
 ///
 /// # Errors
@@ -65,7 +87,22 @@ pub fn write(path: &Path, mut bytes: &[u8]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "miri has no such calls")]
+    fn all_names_are_found() {
+        let directory = std::env::temp_dir().join(format!("seekwire-names-{}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
+        let wanted: BTreeSet<OsString> =
+            (0..300).map(|at| format!("a name that is rather long {at}").into()).collect();
+        wanted.iter().for_each(|name| std::fs::write(directory.join(name), "").unwrap());
+        assert_eq!(names(&directory).unwrap().into_iter().collect::<BTreeSet<_>>(), wanted);
+        std::fs::remove_dir_all(&directory).unwrap();
+        assert!(names(&directory).is_err());
+    }
 
     #[test]
     #[cfg_attr(miri, ignore = "miri has no such files")]

@@ -1,0 +1,33 @@
+//! Whether connections of this process may come to shared memory: not where it moves bytes, or waits for them, in ways that are
+//! not seen.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+static FORBIDDEN: AtomicBool = AtomicBool::new(false);
+static LOOK: OnceLock<fn()> = OnceLock::new();
+
+/// `look` is called before a connection comes to shared memory, under locks of that connection's; it may call [`forbid`]. The
+/// first one counts.
+pub fn look_before(look: fn()) {
+    let _ = LOOK.set(look);
+}
+
+/// From now on no connection comes to shared memory.
+pub fn forbid() {
+    FORBIDDEN.store(true, Ordering::Relaxed);
+}
+
+/// Whether [`forbid`] was called.
+#[must_use]
+pub fn is_forbidden() -> bool {
+    FORBIDDEN.load(Ordering::Relaxed)
+}
+
+/// Whether a connection may come to shared memory now.
+pub(crate) fn is_given() -> bool {
+    if let Some(look) = LOOK.get().filter(|_| !is_forbidden()) {
+        look();
+    }
+    !is_forbidden()
+}
