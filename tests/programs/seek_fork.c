@@ -86,4 +86,68 @@ static void a_child_that_only_closes_does_no_harm(void)
     finish(fd, &sender);
 }
 
-RUN(CASE(the_child_goes_on), CASE(the_parent_goes_on), CASE(a_child_that_only_closes_does_no_harm))
+/* Whatever changes nothing that the parent knows of. */
+static void look(int fd)
+{
+    struct pollfd polled = { .fd = fd, .events = POLLIN };
+    struct seek_extent st = extent(fd);
+    REQUIRE(st.head == FIRST && st.arrived == FIRST + 6000 && st.holes == 1);
+    REQUIRE(poll(&polled, 1, 0) == 1 && unread(fd) == 5000);
+    FAILS(seek_recv(fd, buf, 1000, MSG_DONTWAIT, 5500), EAGAIN);
+    FAILS(seek_recv(fd, buf, 1000, 0, 1500), ENXIO);
+}
+
+static void become_another(int fd)
+{
+    REQUIRE(fcntl(fd, F_SETFD, 0) == 0);
+    execlp("true", "true", NULL);
+    _exit(127);
+}
+
+static void a_child_that_only_looks_does_no_harm(void)
+{
+    struct sender sender;
+    int fd = with_a_hole(&sender);
+    require_end(in_child(look, fd));
+    look(fd);
+    require_end(in_child(look, fd));
+    require_end(in_child(become_another, fd));
+    go_on(fd);
+    finish(fd, &sender);
+}
+
+/* What the parent received after the first fork is known to the second child, and not to the first. */
+static void an_older_child_receives_nothing_twice(void)
+{
+    struct sender sender;
+    int fd = with_a_hole(&sender), pipes[2];
+    char go;
+    REQUIRE(pipe(pipes) == 0);
+    pid_t older = fork();
+    REQUIRE(older >= 0);
+    if (older == 0) {
+        REQUIRE(read(pipes[0], &go, 1) == 1);
+        be_refused(fd);
+        _exit(0);
+    }
+    REQUIRE(seek_recv(fd, buf, 1000, 0, 3000) == 1000 && is_pattern(buf, 1000, 3000));
+    REQUIRE(recv(fd, buf, 1000, MSG_WAITALL) == 1000 && is_pattern(buf, 1000, 0));
+    pid_t younger = fork();
+    REQUIRE(younger >= 0);
+    if (younger == 0) {
+        REQUIRE(read(pipes[0], &go, 1) == 1);
+        REQUIRE(recv(fd, buf, 3000, MSG_WAITALL) == 3000);
+        REQUIRE(is_pattern(buf, 1000, 2000) && is_pattern(buf + 1000, 2000, 4000));
+        _exit(0);
+    }
+    /* In either order. */
+    REQUIRE(write(pipes[1], "!!", 2) == 2);
+    require_end(older);
+    require_end(younger);
+    be_refused(fd);
+    close(pipes[0]), close(pipes[1]);
+    finish(fd, &sender);
+}
+
+RUN(CASE(the_child_goes_on), CASE(the_parent_goes_on), CASE(a_child_that_only_closes_does_no_harm),
+    CASE(a_child_that_only_looks_does_no_harm), CASE(an_older_child_receives_nothing_twice))

@@ -3,10 +3,10 @@
 use std::sync::atomic::Ordering;
 
 use transport::Errno;
-use transport::mem::Common;
-use transport::sys::{socket, thread};
+use transport::sys::socket;
 
 use super::State;
+use super::claim::Claim;
 use super::source::Inflow;
 use crate::connection::Connection;
 
@@ -44,22 +44,18 @@ impl Connection {
     }
 
     pub(in crate::connection) fn before_fork_sought(&self) {
-        if let Some(seeking) = self.seeking.get() {
-            let Ok(claim) = Common::with_forks(size_of::<u64>()) else { return };
-            match seeking.claim.get() {
-                // Whoever had it goes on if it wants to.
-                Some(claim) => {
-                    let me = u64::from(thread::process_id());
-                    let _ = claim.word(0).compare_exchange(me, 0, Ordering::AcqRel, Ordering::Relaxed);
-                }
-                None => drop(seeking.claim.set(claim)),
-            }
+        let Some(seeking) = self.seeking.get() else { return };
+        if let Some(claim) = seeking.claim.get().is_none().then(Claim::new).flatten() {
+            drop(seeking.claim.set(claim));
         }
+        // Whoever goes on from now on has to say so.
+        seeking.is_sole.store(false, Ordering::Relaxed);
     }
 
     pub(in crate::connection) fn after_fork_child_sought(&self) {
         let Some(seeking) = self.seeking.get() else { return };
         // Whoever it was is a thread of the parent.
+        seeking.is_sole.store(false, Ordering::Relaxed);
         seeking.leader_called.store(false, Ordering::Relaxed);
         if seeking.state.is_held() {
             seeking.is_torn.store(true, Ordering::Relaxed);

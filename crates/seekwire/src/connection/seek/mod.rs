@@ -8,6 +8,7 @@
 //! What is kept here is not shared with a child that is forked: the process that receives first after a fork goes on,
 //! the other one is refused (EBUSY).
 
+mod claim;
 mod holders;
 mod lend;
 #[cfg(test)]
@@ -23,7 +24,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use transport::Errno;
-use transport::mem::Common;
 use transport::queue::Violation;
 use transport::seek::{
     At, Engine, Extent, KernelCursor, KernelWaits, Loans, SeekFlags, SeekGuard, SeekLock, Sleepers, Way,
@@ -31,10 +31,11 @@ use transport::seek::{
 };
 use transport::sys::bell::{Bell, Bells};
 use transport::sys::poll::Deadline;
-use transport::sys::{socket, thread};
+use transport::sys::socket;
 
 use super::Connection;
 use crate::Config;
+use claim::Claim;
 pub use lend::Piece;
 pub(crate) use lend::Pieces;
 use source::{Inflow, LazyPlace, Place};
@@ -58,8 +59,10 @@ pub(super) struct Seeking {
     /// Bytes that the kernel gave away out of the middle of what is to come.
     taken_ahead: AtomicU64,
     is_ring_watched: AtomicBool,
-    /// Which process goes on after a fork: its number, in memory that all of them share.
-    claim: OnceLock<Common>,
+    /// Which process goes on, once there was a fork.
+    claim: OnceLock<Claim>,
+    /// What others know is old: they receive no more.
+    is_sole: AtomicBool,
     /// Another thread was at work when this process was forked: what it left is half done.
     is_torn: AtomicBool,
 }
@@ -75,9 +78,25 @@ struct State {
     shown: bool,
     /// What the peer did, if that was impossible.
     violation: Option<Violation>,
+    /// Changes of the stream, by whatever process, that this is the outcome of.
+    known: u64,
+}
+
+/// What a call is for.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Purpose {
+    /// It may change the stream: after that another process, of which there may be several after a fork, cannot go on.
+    Receive,
+    /// It changes nothing that others know of.
+    Look,
 }
 
 impl Seeking {
+    /// Whether what lies before the next byte may be tidied up: no other process can go on.
+    fn is_ours(&self) -> bool {
+        self.claim.get().is_none() || self.is_sole.load(Ordering::Relaxed)
+    }
+
     /// Has the one who sleeps on the ring's bell for bytes in the middle look again; the caller rings.
     fn call_leader(&self, state: &State) {
         self.moves.fetch_add(1, Ordering::Release);
@@ -92,6 +111,14 @@ impl Seeking {
 
     pub(super) fn head_is_drained(&self) -> bool {
         self.head_drained.load(Ordering::SeqCst)
+    }
+}
+
+impl State {
+    /// What is not the same any more once the stream was changed.
+    fn progress(&self) -> (u64, u64, u64, usize) {
+        let engine = &self.engine;
+        (engine.front(), engine.head(), engine.taken(), self.loans.count())
     }
 }
 
@@ -210,10 +237,7 @@ impl Connection {
     /// # Errors
     /// EBUSY as [`Connection::seek`]; those of ioctl(2).
     pub fn extent(&self) -> Result<Extent, Errno> {
-        self.with_engine(self.seeking(), true, |engine, source| {
-            engine.discard_taken(source)?;
-            engine.extent(source)
-        })
+        self.look_with_engine(self.seeking(), |engine, source| engine.extent(source))
     }
 
     /// Moves what has arrived into library memory, so that the peer can go on sending.
@@ -239,6 +263,7 @@ impl Connection {
                 taken_ahead: AtomicU64::new(0),
                 is_ring_watched: AtomicBool::new(false),
                 claim: OnceLock::new(),
+                is_sole: AtomicBool::new(false),
                 is_torn: AtomicBool::new(false),
             })
         });
@@ -248,16 +273,8 @@ impl Connection {
 
     /// The state, if this process may go on with it and nobody receives past it any more.
     fn lock<'s>(&self, seeking: &'s Seeking) -> Result<SeekGuard<'s, Option<State>>, Errno> {
-        if let Some(claim) = seeking.claim.get() {
-            let me = u64::from(thread::process_id());
-            let before = claim.word(0).compare_exchange(0, me, Ordering::AcqRel, Ordering::Acquire);
-            if before.is_err_and(|holder| holder != me) || seeking.is_torn.load(Ordering::Relaxed) {
-                tracing::warn!(
-                    "fd {}: another process goes on with a connection that has holes",
-                    self.fd().raw()
-                );
-                return Err(Errno::BUSY);
-            }
+        if seeking.is_torn.load(Ordering::Relaxed) {
+            return Err(self.refuse());
         }
         let mut guard = seeking.state.lock()?;
         if guard.is_none() {
@@ -279,9 +296,17 @@ impl Connection {
                 sleepers: Sleepers::default(),
                 shown: false,
                 violation: None,
+                known: 0,
             });
         }
         Ok(guard)
+    }
+
+    /// Another process goes on.
+    #[cold]
+    fn refuse(&self) -> Errno {
+        tracing::warn!("fd {}: another process goes on with a connection that has holes", self.fd().raw());
+        Errno::BUSY
     }
 
     fn with_engine<R>(
@@ -293,6 +318,28 @@ impl Connection {
         self.with_place(seeking, false, |state, place, front| {
             let State { engine, cursor, loans, violation, .. } = state;
             let mut source = Inflow { connection: self, place, cursor, loans, front, asks_kernel, violation };
+            call(engine, &mut source)
+        })
+    }
+
+    /// As [`Self::with_engine`], for a look that takes nothing from another process.
+    fn look_with_engine<R>(
+        &self,
+        seeking: &Seeking,
+        call: impl FnOnce(&mut Engine, &mut Inflow<'_, '_>) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        if seeking.is_ours() {
+            return self.with_engine(seeking, true, |engine, source| {
+                engine.discard_taken(source)?;
+                call(engine, source)
+            });
+        }
+        let mut guard = self.lock(seeking)?;
+        let state = guard.as_mut().ok_or(Errno::IO)?;
+        self.with_state_for(Purpose::Look, seeking, state, false, |state, place, front| {
+            let State { engine, cursor, loans, violation, .. } = state;
+            let mut source =
+                Inflow { connection: self, place, cursor, loans, front, asks_kernel: true, violation };
             call(engine, &mut source)
         })
     }
@@ -317,6 +364,26 @@ impl Connection {
         before_sleep: bool,
         call: impl FnOnce(&mut State, &LazyPlace<'c>, u64) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
+        self.with_state_for(Purpose::Receive, seeking, state, before_sleep, call)
+    }
+
+    fn with_state_for<'c, R>(
+        &'c self,
+        purpose: Purpose,
+        seeking: &Seeking,
+        state: &mut State,
+        before_sleep: bool,
+        call: impl FnOnce(&mut State, &LazyPlace<'c>, u64) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        let claim = match (seeking.claim.get(), purpose) {
+            (None, _) => None,
+            (Some(claim), Purpose::Look) if claim.is_current(state.known) => None,
+            (Some(_), Purpose::Look) => return Err(self.refuse()),
+            (Some(claim), Purpose::Receive) => {
+                let held = claim.hold(state.known).map_err(|_| self.refuse())?;
+                Some((held, state.progress()))
+            }
+        };
         let place = LazyPlace::new(self);
         let front = state.engine.front();
         state.waits.wanted(u32::try_from(self.low_water.load(Ordering::Relaxed)).unwrap_or(u32::MAX));
@@ -325,6 +392,12 @@ impl Connection {
         }
         let result = call(state, &place, front);
         let place = place.taken();
+        if let Some((held, before)) = claim
+            && state.progress() != before
+        {
+            state.known = held.changed();
+            seeking.is_sole.store(true, Ordering::Relaxed);
+        }
         let now = state.engine.front();
         let drained = state.engine.has_drained();
         let leaves_holes = state.cursor.leaves_holes();

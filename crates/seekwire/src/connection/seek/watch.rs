@@ -11,10 +11,7 @@ use crate::connection::Connection;
 impl Connection {
     /// Bytes that a receive would give at once; holes do not count.
     pub(in crate::connection) fn unread_sought(&self) -> Result<usize, Errno> {
-        let unread = self.with_engine(self.seeking(), true, |engine, source| {
-            engine.discard_taken(source)?;
-            engine.unread(source)
-        })?;
+        let unread = self.look_with_engine(self.seeking(), |engine, source| engine.unread(source))?;
         Ok(usize::try_from(unread).unwrap_or(usize::MAX))
     }
 
@@ -22,11 +19,7 @@ impl Connection {
     /// so that the kernel's word on the rest counts.
     pub(in crate::connection) fn has_drained(&self) -> bool {
         let Some(seeking) = self.seeking.get() else { return false };
-        self.with_engine(seeking, false, |engine, source| {
-            engine.discard_taken(source)?;
-            Ok(engine.has_drained())
-        })
-        .unwrap_or(false)
+        self.look_with_engine(seeking, |engine, _| Ok(engine.has_drained())).unwrap_or(false)
     }
 
     /// For those who watch several connections, of a sought one: readable while the next byte is in library memory, or
@@ -38,10 +31,11 @@ impl Connection {
             bells.add(&bell).ok()?;
             if seeking.watch.set((bells, bell)).is_ok() {
                 // Those who sleep now have lowered what the kernel tells the others: they look again.
-                let _ = self.with_place(seeking, false, |state, _, _| {
+                if let Ok(mut guard) = self.lock(seeking)
+                    && let Some(state) = guard.as_mut()
+                {
                     state.waits.wake_all(self.fd());
-                    Ok(())
-                });
+                }
             }
         }
         self.watch_ring();

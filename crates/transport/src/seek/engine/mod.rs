@@ -342,6 +342,12 @@ impl Engine {
         Reach::new(self.front, leaves_holes.then(|| self.holes.spans()))
     }
 
+    /// Bytes in holes.
+    #[must_use]
+    pub fn taken(&self) -> u64 {
+        self.holes.spans().iter().map(|hole| hole.len()).sum()
+    }
+
     /// Bytes behind the front that were taken.
     #[must_use]
     pub fn taken_ahead(&self) -> u64 {
