@@ -11,12 +11,13 @@ use crate::program::{Answer, Call, Fresh, OptionValue, SLOTS, Slot, payload};
 use crate::sys::{self, Outcome, message, process, raw, readiness, signal};
 use crate::wire::{self, Order, Report, SPEC, Spec};
 
-/// The number in a slot that was never used: not a descriptor.
-const NONE: i32 = 999;
+/// The number in a slot that was never used: not a descriptor, but one that could be.
+pub(crate) const NONE: i32 = wire::FLOOR - 1;
 
 static SLOT: [AtomicI32; SLOTS] = [const { AtomicI32::new(NONE) }; SLOTS];
 static PROCESS: AtomicUsize = AtomicUsize::new(0);
 static FILES: AtomicU32 = AtomicU32::new(0);
+static SIGNALS: AtomicU32 = AtomicU32::new(0);
 static DIRECTORY: Mutex<String> = Mutex::new(String::new());
 /// What a handler does, and what came of it.
 static HANDLER: Mutex<Option<Call>> = Mutex::new(None);
@@ -31,7 +32,8 @@ pub(crate) fn main() -> Result<()> {
     for (slot, number) in SLOT.iter().zip(&spec.slots) {
         slot.store(*number, Ordering::Relaxed);
     }
-    signal::install();
+    signal::install(spec.signals);
+    SIGNALS.store(u32::from(spec.signals[0]) | u32::from(spec.signals[1]) << 1, Ordering::Relaxed);
     process::limit();
     for thread in 1..spec.threads {
         thread::spawn(move || serve(spec.process, thread));
@@ -350,6 +352,7 @@ fn exec(there: bool) -> Answer {
         threads: 1,
         directory: DIRECTORY.lock().expect("nobody panics").clone(),
         slots: (0..SLOTS).map(number).collect(),
+        signals: [SIGNALS.load(Ordering::Relaxed) & 1 != 0, SIGNALS.load(Ordering::Relaxed) & 2 != 0],
         files: FILES.load(Ordering::Relaxed),
     };
     let text = serde_json::to_string(&spec).unwrap_or_default();

@@ -21,6 +21,7 @@ const ROOM: u64 = 16 << 10;
 /// Compares; and whether all calls could be compared one by one.
 pub(crate) fn compare(program: &Program, plain: &Trace, accelerated: &Trace) -> (Option<Failure>, bool) {
     let mut diverged = false;
+    let mut ends = Ends::default();
     for (at, (control, tried)) in plain.events.iter().zip(&accelerated.events).enumerate() {
         let fail = |kind: String| Failure {
             kind,
@@ -40,7 +41,12 @@ pub(crate) fn compare(program: &Program, plain: &Trace, accelerated: &Trace) -> 
             continue;
         }
         let balanced = control.before == tried.before;
-        match judge(&control.step.call, &control.fate, &tried.fate, Freedom::of(control, tried)) {
+        let mut freedom = Freedom::of(control, tried);
+        freedom.dead = ends.dead(plain, at);
+        if ends.excuses(plain, at, tried) {
+            continue;
+        }
+        match judge(&control.step.call, &control.fate, &tried.fate, freedom) {
             Verdict::Same => {}
             Verdict::Allowed => diverged |= blocks(&control.fate) != blocks(&tried.fate),
             Verdict::Different(_) if diverged => {}
@@ -48,6 +54,7 @@ pub(crate) fn compare(program: &Program, plain: &Trace, accelerated: &Trace) -> 
                 return (Some(fail(format!("{}: {how}", control.step.call.name()))), diverged);
             }
         }
+        ends.learn(plain, accelerated, at);
         if diverged {
             continue;
         }
@@ -108,6 +115,9 @@ struct Freedom {
     balanced: bool,
     /// Bytes are under way: TCP may hold them back for a moment (Nagle, delayed acknowledgements).
     under_way: bool,
+    /// The connection has ended by a reset, or a send after the peer's end: what else is told of that end depends on the
+    /// moment at which it is noticed.
+    dead: bool,
     /// Somewhere so many bytes are in flight that buffers may be full.
     crowded: bool,
 }
@@ -124,9 +134,75 @@ impl Freedom {
         };
         Self {
             balanced: control.before == tried.before,
+            dead: false,
             under_way: control.before.iter().any(|counters| counters.in_flight() > 0),
             crowded: large || crowded(&control.before) || crowded(&tried.before),
         }
+    }
+}
+
+/// What a connection's end is told by, apart from the end of the stream.
+const END: [i32; 2] = [libc::EPIPE, libc::ECONNRESET];
+
+/// So many sends after the peer's end may succeed: as many as can be on their way before its answer comes.
+const EXCUSED: u32 = 3;
+
+/// Which connections have ended, as the calls tell.
+#[derive(Debug, Default)]
+struct Ends {
+    /// By connection: sends that were excused.
+    dead: BTreeMap<usize, u32>,
+}
+
+impl Ends {
+    /// A step that may have to do with a connection that has ended.
+    fn dead(&self, plain: &Trace, at: usize) -> bool {
+        match plain.events[at].step.call {
+            Call::Poll { .. } | Call::EpollWait { .. } => !self.dead.is_empty(),
+            _ => direction(plain, at).is_some_and(|direction| self.dead.contains_key(&(direction / 2))),
+        }
+    }
+
+    fn learn(&mut self, plain: &Trace, accelerated: &Trace, at: usize) {
+        for trace in [plain, accelerated] {
+            if let (Some(direction), Fate::Done(answer)) = (direction(trace, at), &trace.events[at].fate)
+                && answer.value == -1
+                && END.contains(&answer.errno)
+                && !trace.streams.is_shut(direction, at)
+            {
+                self.dead.entry(direction / 2).or_default();
+            }
+        }
+    }
+
+    /// A send succeeds though the peer is gone: it may not know that yet.
+    fn excuses(&mut self, plain: &Trace, at: usize, tried: &Event) -> bool {
+        let Some(direction) = direction(plain, at).filter(|direction| !plain.streams.is_shut(*direction, at))
+        else {
+            return false;
+        };
+        let (Fate::Done(control), Fate::Done(tried)) = (&plain.events[at].fate, &tried.fate) else {
+            return false;
+        };
+        let sends = matches!(
+            plain.events[at].step.call,
+            Call::Send { .. } | Call::SendMany { .. } | Call::Sendfile { .. } | Call::SpliceTo { .. }
+        );
+        if !sends || control.value != -1 || !END.contains(&control.errno) {
+            return false;
+        }
+        let count = self.dead.entry(direction / 2).or_default();
+        *count += 1;
+        let told = tried.value == -1 && END.contains(&tried.errno);
+        told || (tried.value > 0 && *count <= EXCUSED)
+    }
+}
+
+/// In which direction the socket of a step sends.
+fn direction(trace: &Trace, at: usize) -> Option<usize> {
+    match &trace.events[at].fate {
+        Fate::Done(answer) => trace.streams.direction(answer),
+        _ => None,
     }
 }
 
@@ -139,6 +215,13 @@ enum Verdict {
 fn judge(call: &Call, control: &Fate, tried: &Fate, freedom: Freedom) -> Verdict {
     if same(control, tried) {
         return Verdict::Same;
+    }
+    let told = |fate: &Fate| match fate {
+        Fate::Done(answer) => answer.value == 0 || END.contains(&answer.errno),
+        _ => false,
+    };
+    if freedom.dead && told(control) && told(tried) {
+        return Verdict::Allowed;
     }
     let allowed = match call {
         Call::Send { .. } | Call::SendMany { .. } | Call::Sendfile { .. } | Call::SpliceTo { .. } => {
@@ -156,7 +239,10 @@ fn judge(call: &Call, control: &Fate, tried: &Fate, freedom: Freedom) -> Verdict
                 && (!freedom.balanced || (freedom.under_way && is_sooner(control, tried)))
         }
         Call::Poll { .. } | Call::EpollWait { .. } | Call::Ioctl { .. } => {
-            !freedom.balanced || freedom.crowded || (freedom.under_way && is_sooner(control, tried))
+            !freedom.balanced
+                || freedom.dead
+                || freedom.crowded
+                || (freedom.under_way && is_sooner(control, tried))
         }
         _ => false,
     };
@@ -201,7 +287,7 @@ fn is_sooner(control: &Fate, tried: &Fate) -> bool {
     let sooner = |(name, bits): &(String, i64)| {
         tried.seen.iter().any(|(other, more)| other == name && more & bits == *bits)
     };
-    tried.value >= 0
+    (tried.value >= 0 || tried.value == control.value)
         && tried.bytes.starts_with(&control.bytes)
         && (!tried.bytes.is_empty() || control.seen.iter().all(sooner))
 }

@@ -32,6 +32,8 @@ struct Generator {
     random: Rng,
     program: Program,
     processes: Vec<Process>,
+    /// The program's signals restart calls.
+    restart: bool,
     /// Bytes that are probably there, by connection and receiving side.
     waiting: Vec<[usize; 2]>,
 }
@@ -44,10 +46,12 @@ pub(crate) fn generate(seed: u64) -> Program {
         random: Rng::with_seed(seed),
         program: Program::default(),
         processes: Vec::new(),
+        restart: false,
         waiting: Vec::new(),
     };
+    generator.restart = generator.random.bool();
     generator.set_up();
-    let steps = generator.random.usize(10..60);
+    let steps = generator.random.usize(10..120);
     for _ in 0..steps {
         generator.step();
     }
@@ -185,12 +189,57 @@ impl Generator {
     }
 
     fn step(&mut self) {
-        if self.chance(4) {
-            return self.outside();
+        match self.random.u32(..1000) {
+            0..40 => return self.outside(),
+            40..50 => return self.race(),
+            50..56 => return self.reuse(),
+            _ => {}
         }
         let Some(by) = self.actor() else { return self.outside() };
         let Some(call) = self.call(by) else { return };
         self.program.steps.push(Step { by, call, beside: None });
+    }
+
+    /// Two threads of a process at the same moment: many sends, and what ends them.
+    fn race(&mut self) {
+        let able = |process: &Process| process.alive && !process.stopped && process.asleep == [false, false];
+        let Some(process) = self.processes.iter().position(able) else { return };
+        let Some(slot) = self.end(process) else { return };
+        let (length, count) = (self.random.usize(1..200), self.random.usize(1..100));
+        self.reckon(process, slot, length * count, 0);
+        let many = Call::SendMany { slot, length, count, flags: libc::MSG_NOSIGNAL };
+        let other = match self.random.u32(..4) {
+            0 => Call::Receive { slot, length: 100, flags: libc::MSG_DONTWAIT, way: ReceiveWay::Recv },
+            1 => Call::Nonblocking { slot, on: true, way: NonblockingWay::Fcntl },
+            _ => Call::Shutdown { slot, how: libc::SHUT_WR, way: Entry::Libc },
+        };
+        let (by, beside) = (self.by(process, 0), self.by(process, 1));
+        self.program.steps.push(Step { by, call: many, beside: Some((beside, other)) });
+    }
+
+    /// A thread sleeps in a receive, another one ends the connection, and the number comes back as another's.
+    fn reuse(&mut self) {
+        let able = |process: &Process| process.alive && !process.stopped && process.asleep == [false, false];
+        let Some(process) = self.processes.iter().position(able).filter(|process| *process < 2) else {
+            return;
+        };
+        let Some(slot) = self.end(process) else { return };
+        if self.waiting.len() >= CONNECTIONS {
+            return;
+        }
+        let (first, second) = (self.by(process, 1), self.by(process, 0));
+        let step = |by, call| Step { by, call, beside: None };
+        let drain = Call::Drain { slot };
+        let receive = Call::Receive { slot, length: 100, flags: 0, way: ReceiveWay::Recv };
+        self.program.steps.extend([step(second, drain), step(first, receive)]);
+        if self.random.bool() {
+            let how = self.one_of(&[libc::SHUT_WR, libc::SHUT_RD, libc::SHUT_RDWR]);
+            self.program.steps.push(step(second, Call::Shutdown { slot, how, way: Entry::Libc }));
+        }
+        let way = self.one_of(&[CloseWay::Libc, CloseWay::Syscall, CloseWay::Inline]);
+        self.program.steps.push(step(second, Call::Close { slot, way }));
+        self.processes[process].slots[slot] = Thing::Closed;
+        self.connection();
     }
 
     /// What happens to a thread or a process, rather than by it.
@@ -203,7 +252,7 @@ impl Generator {
         let thread = self.random.usize(..self.processes[process].asleep.len());
         let call = match self.random.u32(..100) {
             0..60 => {
-                let restart = self.random.bool();
+                let restart = if self.chance(3) { !self.restart } else { self.restart };
                 self.processes[process].asleep[thread] &= restart;
                 Call::Signal { to: self.by(process, thread), restart }
             }
@@ -262,7 +311,16 @@ impl Generator {
             940..945 => Call::Rewind { slot: self.slot_with(process, |thing| thing == Thing::File)? },
             945..955 => Call::Names { slot: self.end(process)? },
             955..970 => self.fork(process)?,
-            970..976 => {
+            970..972 => {
+                let slot = self.end(process)?;
+                let send = Call::Send { slot, length: 20, flags: libc::MSG_DONTWAIT, way: SendWay::Send };
+                let receive =
+                    Call::Receive { slot, length: 20, flags: libc::MSG_DONTWAIT, way: ReceiveWay::Recv };
+                let close = Call::Close { slot, way: CloseWay::Libc };
+                let action = self.one_of(&[None, Some(send), Some(receive), Some(close)]);
+                Call::Handler { action: action.map(Box::new) }
+            }
+            972..976 => {
                 let there = self.random.bool();
                 if there {
                     self.processes[process].asleep = vec![false];
@@ -499,7 +557,6 @@ impl Generator {
                 (TCP, libc::TCP_CORK),
                 (TCP, libc::TCP_QUICKACK),
                 (TCP, libc::TCP_INFO),
-                (TCP, libc::TCP_MAXSEG),
             ]);
             return Some(Call::GetOption { slot, level, name });
         }

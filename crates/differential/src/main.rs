@@ -10,7 +10,7 @@ mod program;
 mod run;
 mod shrink;
 mod streams;
-#[expect(unsafe_code, reason = "the calls that are compared are those of C programs")]
+#[allow(clippy::disallowed_methods, reason = "here the calls are to come to the library")]
 mod sys;
 mod wire;
 

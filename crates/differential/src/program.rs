@@ -17,7 +17,7 @@ pub(crate) struct Program {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) fall_back_after: Option<u64>,
     /// Segments are few and small in the accelerated run.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) small: bool,
 }
 

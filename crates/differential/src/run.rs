@@ -171,7 +171,12 @@ impl Run<'_> {
             process: at,
             threads: self.processes[at].threads.len(),
             directory: self.directory.to_string_lossy().into_owned(),
-            slots: vec![999; SLOTS],
+            slots: vec![crate::actor::NONE; SLOTS],
+            signals: [true, false].map(|with| {
+                let is_one =
+                    |step: &Step| matches!(step.call, Call::Signal { restart, .. } if restart == with);
+                self.program.steps.iter().any(is_one)
+            }),
             files: 0,
         };
         let mut command = Command::new(std::env::current_exe()?);

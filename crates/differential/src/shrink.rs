@@ -41,6 +41,9 @@ pub(crate) fn shrink(
             attempt(&mut best, plainer);
         }
         for at in 0..best.steps.len() {
+            let mut alone = best.clone();
+            alone.steps[at].beside = None;
+            attempt(&mut best, alone);
             for call in simpler(&best.steps[at].call) {
                 let mut candidate = best.clone();
                 candidate.steps[at].call = call;

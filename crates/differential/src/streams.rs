@@ -26,6 +26,8 @@ struct Direction {
     reads: Vec<(u64, u64, Vec<u8>)>,
     /// Bytes went by urgently, or two calls were under way at a time: order and number are not known.
     unsure: bool,
+    /// The step in which the sending end was shut down by its own program.
+    shut: Option<u64>,
     /// How the last drain ended.
     end: Option<(i64, i32)>,
 }
@@ -68,6 +70,11 @@ impl Streams {
         self.sockets.get(&answer.connection?.0).copied()
     }
 
+    /// Whether the program itself had shut a direction down before a step.
+    pub(crate) fn is_shut(&self, direction: usize, step: usize) -> bool {
+        self.directions[direction].shut.is_some_and(|shut| shut < step as u64 * 2)
+    }
+
     pub(crate) fn begin(&mut self, step: u64, call: &Call) {
         if let Call::Handler { action: Some(_) } = call {
             self.handled = true;
@@ -83,6 +90,11 @@ impl Streams {
             _ => {}
         }
         let Some(direction) = self.direction(answer) else { return };
+        if let Call::Shutdown { how, .. } = call
+            && *how != libc::SHUT_RD
+        {
+            self.directions[direction].shut.get_or_insert(step);
+        }
         if let Some(length) = sends(call) {
             let taken = usize::try_from(answer.value).unwrap_or(0);
             let others = self.under_way.values().any(|call| sends(call).is_some());

@@ -32,6 +32,8 @@ pub(crate) struct Spec {
     pub(crate) threads: usize,
     pub(crate) directory: String,
     pub(crate) slots: Vec<i32>,
+    /// Which of the two signals have a handler: with SA_RESTART, and without.
+    pub(crate) signals: [bool; 2],
     /// Files that were opened so far.
     pub(crate) files: u32,
 }

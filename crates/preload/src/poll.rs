@@ -8,7 +8,7 @@
 use std::ffi::{c_int, c_short};
 use std::ptr;
 
-use endpoint::{Interest, Plain};
+use endpoint::{Carrier, Interest, Plain};
 use libc::{POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRBAND, POLLWRNORM, pollfd, sigset_t};
 use smallvec::SmallVec;
 use transport::Errno;
@@ -205,10 +205,14 @@ impl Ours<'_> {
         fds.iter().filter(|entry| entry.revents != 0).count() as c_int
     }
 
-    /// Whether the kernel has nothing to add: not at the end of a stream, and not about what only it knows.
+    /// Whether the kernel has nothing to add: not at the end of a stream, not about what only it knows, and not about a
+    /// direction that is on TCP and not known to be ready.
     fn tell_all(&self, fds: &[pollfd]) -> bool {
         self.sockets.iter().all(|&(at, socket)| {
+            let open = fds[at].events & !fds[at].revents;
             fds[at].events & (POLLRDHUP | POLLPRI) == 0
+                && (open & READ == 0 || socket.connection.carriers().1 == Carrier::Ring)
+                && (open & WRITE & !POLLWRBAND == 0 || socket.connection.tx_on_ring())
                 && socket.connection.is_attached()
                 && !socket.readiness().end
         })

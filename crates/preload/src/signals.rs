@@ -10,6 +10,11 @@ use crate::border::keeping_errno;
 /// Signals that glibc keeps for itself; their handlers do not end calls.
 const INTERNAL: std::ops::RangeInclusive<c_int> = 32..=33;
 
+/// Signals of the thread's own faults: they come while it runs, not while it sleeps. Runtimes (Rust's, Go's, the JVM's)
+/// have handlers for them, mostly without SA_RESTART.
+const FAULTS: [c_int; 6] =
+    [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS];
+
 /// struct sigaction as the kernel has it.
 #[repr(C)]
 struct KernelAction {
@@ -27,7 +32,9 @@ struct KernelAction {
 /// rare enough to ask the kernel for all of them, which leaves nothing to go wrong between this library
 /// and the many ways to install a handler.
 pub(crate) fn restart() -> bool {
-    keeping_errno(|| (1..=64).filter(|signal| !INTERNAL.contains(signal)).all(restarts))
+    keeping_errno(|| {
+        (1..=64).filter(|signal| !INTERNAL.contains(signal) && !FAULTS.contains(signal)).all(restarts)
+    })
 }
 
 fn restarts(signal: c_int) -> bool {

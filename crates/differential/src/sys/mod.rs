@@ -131,9 +131,10 @@ pub(crate) fn pipe() -> (Outcome, [i32; 2]) {
     (outcome(unsafe { libc::pipe2(ends.as_mut_ptr(), libc::O_NONBLOCK) }.into()), ends)
 }
 
+/// One that is readable.
 pub(crate) fn eventfd() -> Outcome {
     // SAFETY: no memory is passed.
-    outcome(unsafe { libc::eventfd(0, libc::EFD_NONBLOCK) }.into())
+    outcome(unsafe { libc::eventfd(1, libc::EFD_NONBLOCK) }.into())
 }
 
 pub(crate) fn memfd() -> Outcome {

@@ -30,10 +30,11 @@ extern "C" fn count(signal: i32) {
     }
 }
 
-/// SIGUSR1 restarts calls, SIGUSR2 does not.
-pub(crate) fn install() {
-    for (signal, flags) in
-        [(libc::SIGUSR1, libc::SA_RESTART), (libc::SIGUSR2, 0), (libc::SIGPIPE, libc::SA_RESTART)]
+/// SIGUSR1 restarts calls, SIGUSR2 does not; those that are wanted.
+pub(crate) fn install(wanted: [bool; 2]) {
+    let all = [(libc::SIGUSR1, libc::SA_RESTART), (libc::SIGUSR2, 0), (libc::SIGPIPE, libc::SA_RESTART)];
+    for ((signal, flags), _) in
+        all.into_iter().zip([wanted[0], wanted[1], true]).filter(|(_, wanted)| *wanted)
     {
         // SAFETY: sigaction is integers and a pointer, for which zero is valid.
         let mut action: libc::sigaction = unsafe { zeroed() };
