@@ -18,6 +18,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence};
 
+use std::time::{Duration, Instant};
 use transport::sys::call;
 
 use crate::table::Object;
@@ -281,6 +282,37 @@ pub(crate) fn is_used_by(thread: libc::pthread_t, object: *const Object) -> bool
         at = record.next.load(Ordering::Relaxed);
     }
     false
+}
+
+/// Waits until no more calls of other threads are on `object` than sleep there. Not for ever: one may have been
+/// interrupted by a signal handler that waits for this very thread.
+pub(crate) fn wait_for_others(object: *const Object, asleep: impl Fn() -> usize) {
+    const PATIENCE: Duration = Duration::from_millis(100);
+    if !heavy_fence() {
+        return;
+    }
+    let mut until = None;
+    while number_of_others(object) > asleep() {
+        if *until.get_or_insert_with(|| Instant::now() + PATIENCE) <= Instant::now() {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
+fn number_of_others(object: *const Object) -> usize {
+    let own = RECORD.get();
+    let mut number = 0;
+    let mut at = RECORDS.load(Ordering::Acquire);
+    // SAFETY: records are never freed.
+    while let Some(record) = unsafe { at.as_ref() } {
+        if !ptr::eq(record, own) {
+            number +=
+                record.slots.iter().filter(|slot| ptr::eq(slot.load(Ordering::Acquire), object)).count();
+        }
+        at = record.next.load(Ordering::Relaxed);
+    }
+    number
 }
 
 fn announced(object: *const Object) -> bool {

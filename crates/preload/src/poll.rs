@@ -149,9 +149,12 @@ fn wait_for_ours(fds: &mut [pollfd], ours: &Ours<'_>, timeout: &mut Timeout, mas
         }));
         let left = timeout.left().map(timespec);
         let limit = left.as_ref().map_or(ptr::null(), ptr::from_ref);
+        let asleep: SmallVec<[_; 8]> =
+            ours.sockets.iter().map(|(_, socket)| socket.connection.fall_asleep()).collect();
         // SAFETY: `asked` and `limit` are live; the mask is the application's own.
         let result = unsafe { real::ppoll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, limit, mask) };
         let error = errno();
+        drop(asleep);
         drop(armed);
         if result < 0 {
             set_errno(error);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use endpoint::{Connection, Interest, Patience, Plain, Readiness, Reason, Role, Totals, Until};
 use transport::Errno;
-use transport::sys::Fd;
+use transport::sys::{Fd, thread};
 
 use crate::border;
 use crate::epoll;
@@ -109,8 +109,10 @@ pub(crate) struct Socket {
 
 impl Socket {
     fn new(fd: c_int, role: Role) -> Socket {
+        let connection = Connection::new(Fd::new(fd), role);
+        connection.hold_in_sleep();
         Socket {
-            connection: Connection::new(Fd::new(fd), role),
+            connection,
             numbers: Lock::new(Numbers::new(fd)),
             listening: AtomicBool::new(false),
             recv_timeout: AtomicU64::new(0),
@@ -438,12 +440,16 @@ fn leave(fd: c_int, object: Arc<Object>, last: Last) {
         socket.connection.set_fd(Fd::new(other));
     }
     drop(numbers);
+    if let Some(socket) = object.as_socket().filter(|_| last != Last::Gone) {
+        border::guarded(|| await_users(&object, socket, gone));
+    }
     let mut eager = false;
     border::guarded(|| {
         if let Some(socket) = object.as_socket() {
             epoll::forget(socket, (!gone).then_some(fd));
             if gone && !socket.is_listening() {
                 eager = socket.connection.is_attached();
+                socket.connection.leave_number();
                 // One that lives on in another program does not end with this number.
                 match last {
                     Last::Closing if !socket.handed_over.load(Ordering::Relaxed) => socket.connection.close(),
@@ -461,6 +467,21 @@ fn leave(fd: c_int, object: Arc<Object>, last: Last) {
         hazard::retire(object);
         if hazard::is_due(eager) {
             border::guarded(hazard::reclaim);
+        }
+    }
+}
+
+/// Waits until no other thread can be about to use the number that is closed next: each has left its call, or sleeps, and
+/// has the file by another number when it wakes.
+fn await_users(object: &Arc<Object>, socket: &Socket, gone: bool) {
+    let connection = &socket.connection;
+    if !(connection.is_attached() || connection.is_sought()) || thread::is_only_one() {
+        return;
+    }
+    loop {
+        hazard::wait_for_others(Arc::as_ptr(object), || connection.sleepers());
+        if !(gone && connection.divert()) {
+            return;
         }
     }
 }

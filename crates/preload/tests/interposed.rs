@@ -212,4 +212,4 @@ programs! { receive send close half poll epoll signals fork owe threads leave }
 programs! { unseen uring }
 programs! { flags pointers }
 programs! { fork_fails fork_signal }
-programs! { shut capacity death }
+programs! { shut capacity death number }

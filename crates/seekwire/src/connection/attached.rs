@@ -86,7 +86,7 @@ impl Connection {
         let link = self.attached().ok_or(Errno::NOTCONN)?;
         let mut gather = Gather::new(bufs);
         let total = gather.remaining();
-        let interrupts = self.interrupts();
+        let call = self.begin_call();
         let mut deadline = None;
         loop {
             let sent = total - gather.remaining();
@@ -109,8 +109,8 @@ impl Connection {
             }
             let until = *deadline.get_or_insert_with(|| Deadline::after(timeout(&self.send_timeout)));
             let waited = match carrier {
-                Some(carrier) => self.wait_to_send(link, carrier, until, interrupts),
-                None => self.wait_a_moment(until, interrupts),
+                Some(carrier) => self.wait_to_send(link, carrier, until, &call),
+                None => self.wait_a_moment(until, &call),
             };
             if let Err(error) = waited {
                 return stop(error);
@@ -311,7 +311,7 @@ impl Connection {
             return Ok(0);
         }
         let enough = self.enough(scatter.remaining(), flags);
-        let interrupts = self.interrupts();
+        let call = self.begin_call();
         let mut deadline = None;
         // Before a call sleeps it need not ask the kernel's socket: poll does.
         let mut asks_kernel = flags.dont_wait || self.is_nonblocking();
@@ -334,7 +334,7 @@ impl Connection {
                 return stop(Errno::AGAIN);
             }
             let until = *deadline.get_or_insert_with(|| Deadline::after(timeout(&self.recv_timeout)));
-            match self.wait_to_receive(link, carrier, until, None, interrupts) {
+            match self.wait_to_receive(link, carrier, until, None, &call) {
                 Ok(socket_is_ready) => asks_kernel |= socket_is_ready,
                 Err(error) => return stop(error),
             }

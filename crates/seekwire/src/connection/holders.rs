@@ -140,6 +140,7 @@ impl Connection {
     pub fn after_fork_child(&self) {
         let pid = thread::process_id();
         self.after_fork_child_sought();
+        self.forget_holds();
         // Those who slept are threads of the parent.
         self.unaware.store(0, Ordering::Relaxed);
         self.watchers.store(0, Ordering::Relaxed);

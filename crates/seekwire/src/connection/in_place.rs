@@ -63,7 +63,7 @@ impl Reserved<'_> {
                 }
                 Err(Full::Violation(violation)) => return Err(connection.violated(link, violation)),
                 Err(Full::NoRoom) => {
-                    connection.wait_to_send(link, Carrier::Ring, until, connection.interrupts())?
+                    connection.wait_to_send(link, Carrier::Ring, until, &connection.begin_call())?
                 }
             }
         }
@@ -144,7 +144,7 @@ impl Connection {
                 }
                 Err(Full::Violation(violation)) => return Err(self.violated(link, violation)),
                 Err(Full::NoRoom) if self.is_nonblocking() => return Err(Errno::AGAIN),
-                Err(Full::NoRoom) => self.wait_to_send(link, Carrier::Ring, until, self.interrupts())?,
+                Err(Full::NoRoom) => self.wait_to_send(link, Carrier::Ring, until, &self.begin_call())?,
             }
         }
     }

@@ -13,6 +13,7 @@
 
 mod attached;
 mod back;
+mod call;
 mod halves;
 mod holders;
 mod in_place;
@@ -35,6 +36,7 @@ use transport::spin::Spinner;
 use transport::sys::{Fd, socket, thread};
 
 pub use back::Until;
+pub use call::Asleep;
 pub(crate) use in_place::{Lent, Reserved};
 pub use plain::Plain;
 pub use seek::Piece;
@@ -149,6 +151,11 @@ pub struct Connection {
     interrupts: AtomicU32,
     /// Made when the first look for a peer is due: most connections are over before.
     negotiation: Mutex<Option<Box<Negotiation>>>,
+    /// What calls that sleep share; whether they do; how many are asleep now; the last number was closed.
+    hold: Mutex<call::Hold>,
+    holds_in_sleep: AtomicBool,
+    asleep: AtomicU32,
+    is_closed: AtomicBool,
     slot: OnceLock<Slot>,
     holders: OnceLock<Holders>,
     link: OnceLock<Link>,
@@ -195,6 +202,10 @@ impl Connection {
             is_shared: AtomicBool::new(false),
             interrupts: AtomicU32::new(0),
             negotiation: Mutex::default(),
+            hold: Mutex::default(),
+            holds_in_sleep: AtomicBool::new(false),
+            asleep: AtomicU32::new(0),
+            is_closed: AtomicBool::new(false),
             slot: OnceLock::new(),
             holders: OnceLock::new(),
             link: OnceLock::new(),
@@ -388,8 +399,16 @@ impl Connection {
         result
     }
 
-    /// The caller is about to close its last descriptor of the socket in this process.
+    /// The caller is about to close its last descriptor of the socket in this process. A call that sleeps on it goes on,
+    /// and the connection ends with that.
     pub fn close(&self) {
+        if !self.leave_to_holders() {
+            self.end();
+        }
+    }
+
+    /// The end of the connection in this process.
+    fn end(&self) {
         if let Some(slot) = self.slot.get() {
             crate::rendezvous::forget(slot.slot());
         }

@@ -126,6 +126,10 @@ impl Connection {
     /// [`Connection::enter_plain`] found that it is time.
     #[cold]
     pub(super) fn negotiate(&self) {
+        if self.is_closed() {
+            // By a call that has outlived the number, which may be another socket's.
+            return;
+        }
         let _inside = fork::enter();
         // Somebody else is at it.
         let Ok(mut guard) = self.negotiation.try_lock() else { return };

@@ -27,7 +27,7 @@ impl Connection {
         }
         let enough = self.enough(room, flags);
         let until = Deadline::after(timeout(&self.recv_timeout));
-        let interrupts = self.interrupts();
+        let call = self.begin_call();
         let mut seen_before = 0;
         // Asked before the last look.
         let mut has_ended = false;
@@ -55,9 +55,9 @@ impl Connection {
                 return stop(Errno::AGAIN);
             }
             let mark = (seen > 0).then_some(mark);
-            let waited = match self.wait_to_receive(link, carrier, until, mark, interrupts) {
+            let waited = match self.wait_to_receive(link, carrier, until, mark, &call) {
                 // The kernel has bytes, and will not tell when it has more.
-                Ok(true) if seen == seen_before => self.wait_a_moment(until, interrupts),
+                Ok(true) if seen == seen_before => self.wait_a_moment(until, &call),
                 waited => waited.map(drop),
             };
             if let Err(error) = waited {

@@ -247,7 +247,7 @@ impl Connection {
 
     /// Leaves the plain phase if both ends have agreed and no caller is inside.
     pub(super) fn try_attach(&self) {
-        if !self.gate.may_attach() {
+        if !self.gate.may_attach() || self.is_closed() {
             return;
         }
         let Some(link) = self.link.get() else { return };

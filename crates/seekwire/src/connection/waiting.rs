@@ -10,6 +10,7 @@ use transport::spin::{SpinPolicy, Spinner};
 use transport::sys::poll::{self, Deadline, Events};
 use transport::sys::{Fd, socket, thread};
 
+use super::call::Call;
 use super::{Connection, Interest, Link, Readiness};
 use crate::Config;
 
@@ -57,12 +58,12 @@ impl Connection {
         carrier: Carrier,
         until: Deadline,
         mark: Option<u64>,
-        interrupts: u32,
+        call: &Call<'_>,
     ) -> Result<bool, Errno> {
         let q = &link.ring.queue;
         let ready =
             || mark.map_or_else(|| q.has_record(), |mark| q.published_mark() != mark) || self.is_sought();
-        self.wait_until(link, carrier, until, 0, interrupts, Some(&self.unaware), ready)
+        self.wait_until(link, carrier, until, 0, call, Some(&self.unaware), ready)
     }
 
     /// Sleeps until `ready`, counted in `among`; woken not before the peer has published so many bytes in all, if nobody
@@ -74,7 +75,7 @@ impl Connection {
         carrier: Carrier,
         until: Deadline,
         published: u64,
-        interrupts: u32,
+        call: &Call<'_>,
         among: Option<&AtomicU32>,
         ready: impl Fn() -> bool,
     ) -> Result<bool, Errno> {
@@ -82,8 +83,7 @@ impl Connection {
         self.attend();
         // What is owed to the peer goes out while this end only receives.
         let owes = q.owed() > 0;
-        let ready =
-            || ready() || self.interrupts() != interrupts || q.wants_attention() || (q.owed() > 0) != owes;
+        let ready = || ready() || call.is_interrupted() || q.wants_attention() || (q.owed() > 0) != owes;
         if carrier == Carrier::Ring && link.rx_spinner.spin(link.policy(), ready) {
             return Ok(false);
         }
@@ -91,9 +91,11 @@ impl Connection {
         let of_socket = Events { write: owes, ..read };
         let _counted = among.map(Counted::among);
         let are_called = || self.others_are_called();
-        let slept = link.ring.sleep_beside(read, published, self.fd(), of_socket, until, ready, are_called);
+        let asleep = call.sleep();
+        let slept = link.ring.sleep_beside(read, published, asleep.fd(), of_socket, until, ready, are_called);
+        drop(asleep);
         match slept {
-            Ok(events) => self.not_interrupted(interrupts).map(|()| events.read || events.dead),
+            Ok(events) => call.not_interrupted().map(|()| events.read || events.dead),
             Err(Errno::TIMEDOUT) => Err(Errno::AGAIN),
             Err(error) => Err(error),
         }
@@ -105,13 +107,16 @@ impl Connection {
         link: &Link,
         carrier: Carrier,
         until: Deadline,
-        interrupts: u32,
+        call: &Call<'_>,
     ) -> Result<(), Errno> {
         let write = Events { write: true, ..Events::default() };
         let waited = match carrier {
             Carrier::Tcp => {
-                self.not_interrupted(interrupts)?;
-                match poll::wait(link.ring.bell.fd(), self.fd(), write, until) {
+                call.not_interrupted()?;
+                let asleep = call.sleep();
+                let slept = poll::wait(link.ring.bell.fd(), asleep.fd(), write, until);
+                drop(asleep);
+                match slept {
                     Ok((rung, _)) => {
                         if rung {
                             link.ring.bell.quiet();
@@ -123,31 +128,30 @@ impl Connection {
                     Err(error) => Err(error),
                 }
             }
-            Carrier::Ring => self.wait_for_room(link, until, interrupts),
+            Carrier::Ring => self.wait_for_room(link, until, call),
         };
         waited
-            .and_then(|()| self.not_interrupted(interrupts))
+            .and_then(|()| call.not_interrupted())
             .map_err(|error| if error == Errno::TIMEDOUT { Errno::AGAIN } else { error })
     }
 
     /// Sleeps for so short a time that to try again is no burden.
-    pub(super) fn wait_a_moment(&self, until: Deadline, interrupts: u32) -> Result<(), Errno> {
-        self.not_interrupted(interrupts)?;
-        match poll::wait(Fd::new(-1), Fd::new(-1), Events::default(), until.at_most(MOMENT)) {
+    pub(super) fn wait_a_moment(&self, until: Deadline, call: &Call<'_>) -> Result<(), Errno> {
+        call.not_interrupted()?;
+        let asleep = call.sleep();
+        let slept = poll::wait(Fd::new(-1), Fd::new(-1), Events::default(), until.at_most(MOMENT));
+        drop(asleep);
+        match slept {
             Err(Errno::TIMEDOUT) if until.is_over() => Err(Errno::AGAIN),
             Ok(_) | Err(Errno::TIMEDOUT) => Ok(()),
             Err(error) => Err(error),
         }
     }
 
-    /// Calls of [`Connection::interrupt`] so far; to be taken when a call begins.
+    /// Calls of [`Connection::interrupt`] so far.
     #[inline]
     pub(super) fn interrupts(&self) -> u32 {
         self.interrupts.load(Ordering::Acquire)
-    }
-
-    pub(super) fn not_interrupted(&self, interrupts: u32) -> Result<(), Errno> {
-        if self.interrupts() == interrupts { Ok(()) } else { Err(Errno::CANCELED) }
     }
 
     /// Makes every receive and send of this process that sleeps on the connection return: with what it
@@ -158,13 +162,13 @@ impl Connection {
         self.wake_seekers();
     }
 
-    fn wait_for_room(&self, link: &Link, until: Deadline, interrupts: u32) -> Result<(), Errno> {
+    fn wait_for_room(&self, link: &Link, until: Deadline, call: &Call<'_>) -> Result<(), Errno> {
         let q = &link.ring.queue;
         let ready = || {
             q.has_room()
                 || q.is_shut()
                 || q.peer_has_closed()
-                || self.interrupts() != interrupts
+                || call.is_interrupted()
                 || q.wants_attention()
                 // Another thread has met the wish for TCP, or left the full ring.
                 || !q.tx_on_ring()
@@ -178,7 +182,10 @@ impl Connection {
             let this_time = until.at_most(STANDSTILL);
             let are_called = || self.others_are_called();
             let nothing = Events::default();
-            match link.ring.sleep_beside(write, 0, self.fd(), nothing, this_time, ready, are_called) {
+            let asleep = call.sleep();
+            let slept = link.ring.sleep_beside(write, 0, asleep.fd(), nothing, this_time, ready, are_called);
+            drop(asleep);
+            match slept {
                 Ok(events) if events.dead => link.peer_is_gone(),
                 Ok(_) => {}
                 Err(Errno::TIMEDOUT) if until.is_over() => return Err(Errno::TIMEDOUT),

@@ -121,6 +121,22 @@ impl Placed {
         Ok(placed)
     }
 
+    /// A further descriptor of a file of the application's.
+    ///
+    /// # Errors
+    /// As [`Self::new`]; EBADF.
+    pub fn duplicate(fd: Fd) -> io::Result<Self> {
+        let placed = Self(duplicate_above(fd.borrow(), FLOOR.load(Ordering::Relaxed))?);
+        placed.mark(true);
+        Ok(placed)
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn fd(&self) -> Fd {
+        Fd::new(self.as_fd().as_raw_fd())
+    }
+
     fn mark(&self, own: bool) {
         let number = self.0.as_fd().as_raw_fd() as usize;
         if let Some(word) = PLACED.get(number / 64) {

@@ -3,7 +3,7 @@
 #[cfg(not(loom))]
 use std::cell::Cell;
 #[cfg(not(loom))]
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::time::Duration;
 
 use rustix::fs::OFlags;
@@ -56,6 +56,22 @@ fn first_id(id: &Cell<u32>) -> u32 {
     let new = rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs();
     id.set(new);
     new
+}
+
+/// Whether the process has never had another thread than this one, as far as the C library knows (2.32 and newer).
+#[cfg(not(loom))]
+#[must_use]
+pub fn is_only_one() -> bool {
+    static KNOWN: AtomicPtr<libc::c_char> = AtomicPtr::new(std::ptr::dangling_mut());
+    let mut place = KNOWN.load(Ordering::Relaxed);
+    if place == std::ptr::dangling_mut() {
+        // SAFETY: a name that ends with 0.
+        place = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) }.cast();
+        KNOWN.store(place, Ordering::Relaxed);
+    }
+    // SAFETY: null, or a variable of the C library, which is never unloaded, and writes to it only where there is one
+    // thread, or when that ends by this thread's own doing.
+    !place.is_null() && unsafe { place.read_volatile() } != 0
 }
 
 /// Whether a thread with this id exists and can still run. Ids of other pid namespaces look dead.

@@ -81,7 +81,7 @@ impl Connection {
     /// As [`Connection::seek_lend`].
     pub(crate) fn seek_lend_pieces(&self, at: At, len: usize, dont_wait: bool) -> Result<Pieces, Errno> {
         let seeking = self.seeking();
-        let interrupts = self.interrupts();
+        let call = self.begin_call();
         let mut lent = Pieces::default();
         let (mut begun, mut until, mut last) = (None, None, false);
         let mut rest = loop {
@@ -98,7 +98,7 @@ impl Connection {
             }
             let until = *until.get_or_insert_with(|| self.receive_deadline());
             // If the socket has ended, what is still missing then does not come.
-            last = self.wait_for(seeking, &attempt, until, interrupts)?;
+            last = self.wait_for(seeking, &attempt, until, &call)?;
         };
         let taken = lent.len();
         let mut copy = vec![0; len - taken];

@@ -188,7 +188,7 @@ impl Connection {
         let seeking = self.seeking();
         let len = bufs.iter().map(|buf| buf.len() as u64).sum();
         let begun = Cell::new(None);
-        let interrupts = self.interrupts();
+        let call = self.begin_call();
         let asks_kernel = Cell::new(dont_wait || self.is_nonblocking());
         until_there(
             bufs,
@@ -206,9 +206,9 @@ impl Connection {
             |until| match begun.get() {
                 _ if dont_wait || self.is_nonblocking() => Err(Errno::AGAIN),
                 _ if self.receive_shut.load(Ordering::Relaxed) => Err(Errno::AGAIN),
-                None => self.wait_at_door(seeking, until),
+                None => self.wait_at_door(seeking, until, &call),
                 Some(attempt) => {
-                    asks_kernel.set(self.wait_for(seeking, &attempt, until, interrupts)?);
+                    asks_kernel.set(self.wait_for(seeking, &attempt, until, &call)?);
                     Ok(())
                 }
             },
@@ -223,12 +223,12 @@ impl Connection {
     pub fn wait_seek(&self, at: At, len: u64, until: Deadline) -> Result<(), Errno> {
         let seeking = self.seeking();
         let flags = SeekFlags::PEEK;
-        let interrupts = self.interrupts();
+        let call = self.begin_call();
         let attempt = self.with_engine(seeking, false, |engine, _| engine.begin(at, len, flags));
         match attempt {
-            Err(Errno::AGAIN) => self.wait_at_door(seeking, until),
+            Err(Errno::AGAIN) => self.wait_at_door(seeking, until, &call),
             Err(error) => Err(error),
-            Ok(attempt) => self.wait_for(seeking, &attempt, until, interrupts).map(drop),
+            Ok(attempt) => self.wait_for(seeking, &attempt, until, &call).map(drop),
         }
     }
 

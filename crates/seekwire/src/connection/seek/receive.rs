@@ -39,7 +39,7 @@ impl Connection {
         scatter: &mut Scatter<'_, '_>,
         flags: RecvFlags,
     ) -> Result<usize, Errno> {
-        let interrupts = self.interrupts();
+        let call = self.begin_call();
         let mut asks_kernel = flags.dont_wait || self.is_nonblocking();
         let enough = self.enough(scatter.remaining() + scatter.filled(), flags);
         let mut until = None;
@@ -80,7 +80,7 @@ impl Connection {
                 return stop(Errno::AGAIN, scatter.filled());
             }
             let until = *until.get_or_insert_with(|| self.receive_deadline());
-            let slept = self.wait_for_more(seeking, attempt, until, interrupts);
+            let slept = self.wait_for_more(seeking, attempt, until, &call);
             match slept {
                 Ok(ready) => asks_kernel |= ready,
                 Err(error) => return stop(error, scatter.filled()),

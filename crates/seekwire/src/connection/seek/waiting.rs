@@ -12,6 +12,7 @@ use transport::sys::{Fd, socket};
 use super::source::{Inflow, LazyPlace, Place};
 use super::{At, SeekFlags, Seeking, State};
 use crate::connection::Connection;
+use crate::connection::call::Call;
 
 /// How to wait.
 enum How {
@@ -32,11 +33,11 @@ impl Connection {
         seeking: &Seeking,
         attempt: &Attempt,
         until: Deadline,
-        interrupts: u32,
+        call: &Call<'_>,
     ) -> Result<bool, Errno> {
-        let slept = self.sleep_for(seeking, attempt, until, interrupts);
+        let slept = self.sleep_for(seeking, attempt, until, call);
         slept
-            .and_then(|ready| self.not_interrupted(interrupts).map(|()| ready))
+            .and_then(|ready| call.not_interrupted().map(|()| ready))
             .map_err(|error| if error == Errno::TIMEDOUT { Errno::AGAIN } else { error })
     }
 
@@ -46,7 +47,7 @@ impl Connection {
         seeking: &Seeking,
         attempt: Option<Attempt>,
         until: Deadline,
-        interrupts: u32,
+        call: &Call<'_>,
     ) -> Result<bool, Errno> {
         let at_head = SeekFlags { partial: true, ..SeekFlags::PEEK };
         let attempt = match attempt {
@@ -54,14 +55,19 @@ impl Connection {
             None => self.with_engine(seeking, false, |engine, _| engine.begin(At::Offset(0), 1, at_head)),
         };
         match attempt {
-            Ok(attempt) => self.wait_for(seeking, &attempt, until, interrupts),
-            Err(Errno::AGAIN) => self.wait_at_door(seeking, until).map(|()| false),
+            Ok(attempt) => self.wait_for(seeking, &attempt, until, call),
+            Err(Errno::AGAIN) => self.wait_at_door(seeking, until, call).map(|()| false),
             Err(error) => Err(error),
         }
     }
 
     /// Sleeps until the receives that began before the first seek are over.
-    pub(super) fn wait_at_door(&self, seeking: &Seeking, until: Deadline) -> Result<(), Errno> {
+    pub(super) fn wait_at_door(
+        &self,
+        seeking: &Seeking,
+        until: Deadline,
+        call: &Call<'_>,
+    ) -> Result<(), Errno> {
         if seeking.door.get().is_none() {
             let door = Bell::new().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
             let _ = seeking.door.set(door);
@@ -70,6 +76,7 @@ impl Connection {
         if !self.gate.has_receivers() {
             return Ok(());
         }
+        let _asleep = call.sleep();
         // Never silenced: it is rung once.
         match poll::wait(door.fd(), Fd::new(-1), Events::default(), until) {
             Err(Errno::TIMEDOUT) => Err(Errno::AGAIN),
@@ -104,7 +111,7 @@ impl Connection {
         seeking: &Seeking,
         attempt: &Attempt,
         until: Deadline,
-        interrupts: u32,
+        call: &Call<'_>,
     ) -> Result<bool, Errno> {
         let mut guard = self.lock(seeking)?;
         let state = guard.as_mut().ok_or(Errno::IO)?;
@@ -121,7 +128,9 @@ impl Connection {
                 let end = if watched { engine.front() + 1 } else { engine.needed_end(attempt) };
                 let sleep = waits.begin(self.fd(), engine.reach(cursor.leaves_holes()), end)?;
                 drop(guard);
-                let slept = sleep.sleep(self.fd(), until);
+                let asleep = call.sleep();
+                let slept = sleep.sleep(asleep.fd(), until);
+                drop(asleep);
                 drop(bracket);
                 let mut guard = self.lock(seeking)?;
                 let state = guard.as_mut().ok_or(Errno::IO)?;
@@ -162,7 +171,9 @@ impl Connection {
                     link.ring.bell.ring();
                 }
                 drop(guard);
+                let asleep = call.sleep();
                 let slept = sleep.sleep(Fd::new(-1), Events::default(), until);
+                drop(asleep);
                 if let Some(state) = self.lock(seeking)?.as_mut() {
                     state.sleepers.end(sleep);
                 }
@@ -190,7 +201,7 @@ impl Connection {
                     mark.map_or_else(|| q.peer_has_published(published), |mark| q.published_mark() != mark)
                         || seeking.moves.load(Ordering::Acquire) != moves
                 };
-                let slept = self.wait_until(link, carrier, until, published, interrupts, None, ready);
+                let slept = self.wait_until(link, carrier, until, published, call, None, ready);
                 let slept = slept.map(|by_socket| by_socket || q.peer_is_shut());
                 let guard = self.lock(seeking);
                 seeking.leader_called.store(false, Ordering::SeqCst);

@@ -1,0 +1,107 @@
+/* A call that sleeps goes on with its connection when another thread closes the number, whatever gets the number next. */
+#include "common.h"
+
+enum { LOTS = 64 << 20, ROUNDS = 200 };
+
+static int a, b, listener;
+static struct sockaddr_in address;
+static ssize_t result;
+static char got[16];
+
+static void *receive(void *argument)
+{
+    *(volatile pid_t *)argument = gettid();
+    memset(got, 0, sizeof got);
+    result = recv(b, got, sizeof got - 1, 0);
+    return NULL;
+}
+
+static void *send_lots(void *argument)
+{
+    char *bytes = calloc(1, LOTS);
+    *(volatile pid_t *)argument = gettid();
+    result = send(b, bytes, LOTS, MSG_NOSIGNAL);
+    free(bytes);
+    return NULL;
+}
+
+static pthread_t start(void *(*call)(void *))
+{
+    volatile pid_t id = 0;
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, call, (void *)&id) == 0);
+    while (id == 0)
+        sched_yield();
+    await_sleep(id);
+    return thread;
+}
+
+/* A new connection, of which the accepted end gets the number that was closed. */
+static int connect_anew(int number)
+{
+    int other = socket(AF_INET, SOCK_STREAM, 0);
+    if (other == number) {
+        other = dup(other);
+        close(number);
+    }
+    CHECK(connect(other, (struct sockaddr *)&address, sizeof address) == 0);
+    CHECK(accept(listener, NULL, NULL) == number);
+    return other;
+}
+
+static void ask(int from, int to, const char *what)
+{
+    char answer[8] = "";
+    write_all(from, what, 3);
+    read_all(to, answer, 3);
+    if (strcmp(answer, what) != 0)
+        say(answer, -1);
+}
+
+int main(void)
+{
+    char c;
+    int wrong = 0;
+    listener = listener_on(&address);
+    for (int round = 0; round < ROUNDS; round++) {
+        pair(&a, &b);
+        pthread_t thread = start(receive);
+        int shut = round % 2;
+        if (shut)
+            CHECK(shutdown(b, SHUT_RDWR) == 0);
+        CHECK(close(b) == 0);
+        int other = connect_anew(b);
+        if (!shut)
+            write_all(a, "old", 3);
+        warm_up(other, b);
+        pthread_join(thread, NULL);
+        wrong += shut ? result != 0 : result != 3 || strcmp(got, "old") != 0;
+        ask(other, b, "one");
+        ask(b, other, "two");
+        /* The call is over, and with it the connection. */
+        wrong += read(a, &c, 1) != 0;
+        close(a);
+        close(b);
+        wrong += read(other, &c, 1) != 0;
+        close(other);
+    }
+    say("receives that went wrong", wrong);
+    wrong = 0;
+    for (int round = 0; round < 4; round++) {
+        pair(&a, &b);
+        pthread_t thread = start(send_lots);
+        CHECK(close(b) == 0);
+        int other = connect_anew(b);
+        warm_up(other, b);
+        drain(a, LOTS);
+        pthread_join(thread, NULL);
+        wrong += result != LOTS;
+        ask(other, b, "one");
+        wrong += read(a, &c, 1) != 0;
+        close(a);
+        close(b);
+        close(other);
+    }
+    say("sends that went wrong", wrong);
+    return 0;
+}

@@ -1,0 +1,190 @@
+//! One call of the application's, and how it holds the file while it sleeps.
+//!
+//! A system call that sleeps holds the file, not the number: another thread may close the number, and the kernel may give
+//! it to a new connection, which is no business of the call. So a call that sleeps here does so on a descriptor of the
+//! library's own, a duplicate that all sleeping calls of the connection share; and while one of them is under way, the end
+//! of the connection waits, as in the kernel. Where there is one thread only, nobody can close the number meanwhile.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
+
+use transport::Errno;
+use transport::sys::fd::Placed;
+use transport::sys::{Fd, thread};
+
+use super::Connection;
+use crate::fork;
+
+/// What the calls that sleep, or have slept, share.
+#[derive(Debug, Default)]
+pub(super) struct Hold {
+    calls: u32,
+    file: Option<Placed>,
+    /// The application has closed its last number.
+    is_closing: bool,
+}
+
+/// One call, until it is dropped.
+pub(super) struct Call<'c> {
+    connection: &'c Connection,
+    interrupts: u32,
+    /// Its number, if the file is held.
+    holds: Cell<Option<Fd>>,
+}
+
+/// A thread that sleeps, until this is dropped.
+pub struct Asleep<'c> {
+    connection: &'c Connection,
+    fd: Fd,
+}
+
+impl Connection {
+    /// A call begins that may sleep.
+    #[inline]
+    pub(super) fn begin_call(&self) -> Call<'_> {
+        Call { connection: self, interrupts: self.interrupts(), holds: Cell::new(None) }
+    }
+
+    /// Calls that sleep hold the file: to be said once, where numbers are closed while calls use them.
+    pub fn hold_in_sleep(&self) {
+        self.holds_in_sleep.store(true, Ordering::Relaxed);
+    }
+
+    /// The caller sleeps, on numbers of its own, until the result is dropped.
+    #[must_use]
+    pub fn fall_asleep(&self) -> Asleep<'_> {
+        self.asleep.fetch_add(1, Ordering::SeqCst);
+        Asleep { connection: self, fd: self.fd() }
+    }
+
+    /// How many threads sleep in calls on the connection: they use its number no more before they have asked for it
+    /// again ([`Connection::divert`]).
+    #[must_use]
+    pub fn sleepers(&self) -> usize {
+        self.asleep.load(Ordering::SeqCst) as usize
+    }
+
+    /// The number is about to be closed: calls that hold the file use it by their own from now on. True if they did not
+    /// before; somebody who was awake may then use the old one still.
+    pub fn divert(&self) -> bool {
+        let Some(file) = self.hold().and_then(|hold| hold.file.as_ref().map(Placed::fd)) else {
+            return false;
+        };
+        self.fd.swap(file.raw(), Ordering::SeqCst) != file.raw()
+    }
+
+    /// The number stands for the connection no more.
+    pub fn leave_number(&self) {
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    /// Leaves the end of the connection to the last call that holds the file, if there is one.
+    pub(super) fn leave_to_holders(&self) -> bool {
+        let Some(mut hold) = self.hold() else { return false };
+        hold.is_closing = hold.calls > 0;
+        hold.is_closing
+    }
+
+    /// For who may be a signal handler that has interrupted somebody who is at it, and then does without.
+    fn hold(&self) -> Option<MutexGuard<'_, Hold>> {
+        const LOOKS: u32 = 10_000;
+        (0..LOOKS).find_map(|_| {
+            let hold = self.hold.try_lock().ok();
+            if hold.is_none() {
+                std::thread::yield_now();
+            }
+            hold
+        })
+    }
+
+    /// Whether no number of the application's stands for the connection.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    fn take_hold(&self) -> Option<Fd> {
+        let _inside = fork::enter();
+        let mut hold = self.hold()?;
+        if hold.file.is_none() {
+            hold.file = Placed::duplicate(self.fd()).ok();
+        }
+        let file = hold.file.as_ref()?.fd();
+        hold.calls += 1;
+        Some(file)
+    }
+
+    fn let_go(&self) {
+        let inside = fork::enter();
+        let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
+        hold.calls = hold.calls.saturating_sub(1);
+        if hold.calls > 0 {
+            return;
+        }
+        let file = hold.file.take();
+        let is_closing = std::mem::take(&mut hold.is_closing);
+        drop(hold);
+        drop(inside);
+        if is_closing {
+            self.end();
+        }
+        drop(file);
+    }
+
+    /// In the child of a fork: calls of other threads are not under way here.
+    pub(super) fn forget_holds(&self) {
+        let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
+        *hold = Hold::default();
+        self.asleep.store(0, Ordering::SeqCst);
+    }
+}
+
+impl Call<'_> {
+    /// ECANCELED if [`Connection::interrupt`] was called since the call began.
+    pub(super) fn not_interrupted(&self) -> Result<(), Errno> {
+        if self.is_interrupted() { Err(Errno::CANCELED) } else { Ok(()) }
+    }
+
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.connection.interrupts() != self.interrupts
+    }
+
+    /// The call sleeps until the result is dropped, which has the number to sleep on.
+    pub(super) fn sleep(&self) -> Asleep<'_> {
+        let connection = self.connection;
+        if self.holds.get().is_none()
+            && connection.holds_in_sleep.load(Ordering::Relaxed)
+            && !thread::is_only_one()
+        {
+            self.holds.set(connection.take_hold());
+        }
+        connection.asleep.fetch_add(1, Ordering::SeqCst);
+        // Without a descriptor to be had, the number that may be closed has to do.
+        Asleep { connection, fd: self.holds.get().unwrap_or_else(|| connection.fd()) }
+    }
+}
+
+impl Drop for Call<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.holds.get().is_some() {
+            self.connection.let_go();
+        }
+    }
+}
+
+impl Asleep<'_> {
+    /// The number to sleep on.
+    #[must_use]
+    pub fn fd(&self) -> Fd {
+        self.fd
+    }
+}
+
+impl Drop for Asleep<'_> {
+    fn drop(&mut self) {
+        // A child that was forked by a handler in this very sleep has begun anew.
+        let fewer = |now: u32| Some(now.saturating_sub(1));
+        let _ = self.connection.asleep.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer);
+    }
+}
