@@ -88,6 +88,10 @@ pub(crate) struct Socket {
     recv_timeout: AtomicU64,
     send_timeout: AtomicU64,
     low_water: AtomicUsize,
+    /// TCP_INQ: messages say how much is left unread.
+    tells_unread: AtomicBool,
+    /// The kernel was asked to tell something with what is received.
+    hears_kernel: AtomicBool,
     registrations: Lock<Vec<Registration>>,
     /// Length of `registrations`, for those who only want to know whether there are any.
     registered: AtomicUsize,
@@ -118,6 +122,8 @@ impl Socket {
             recv_timeout: AtomicU64::new(0),
             send_timeout: AtomicU64::new(0),
             low_water: AtomicUsize::new(1),
+            tells_unread: AtomicBool::new(false),
+            hears_kernel: AtomicBool::new(false),
             registrations: Lock::new(Vec::new()),
             registered: AtomicUsize::new(0),
             shown: AtomicU8::new(0),
@@ -207,6 +213,24 @@ impl Socket {
         self.low_water.load(Ordering::Relaxed)
     }
 
+    /// Whether messages say how much is left unread.
+    pub(crate) fn tells_unread(&self) -> bool {
+        self.tells_unread.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_tells_unread(&self, on: bool) {
+        self.tells_unread.store(on, Ordering::Relaxed);
+    }
+
+    /// Whether the kernel may have something to tell with what is received.
+    pub(crate) fn hears_kernel(&self) -> bool {
+        self.hears_kernel.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_hears_kernel(&self) {
+        self.hears_kernel.store(true, Ordering::Relaxed);
+    }
+
     /// A receive with a timeout that a signal interrupts is never restarted.
     pub(crate) fn has_recv_timeout(&self) -> bool {
         self.recv_timeout.load(Ordering::Relaxed) != 0
@@ -231,6 +255,11 @@ impl Socket {
         }
         if low_water > 1 {
             self.set_low_water(low_water);
+        }
+        self.set_tells_unread(listener.tells_unread());
+        if listener.hears_kernel() {
+            self.set_hears_kernel();
+            let _ = self.connection.fall_back(Reason::UnknownOption);
         }
     }
 

@@ -210,6 +210,6 @@ macro_rules! programs {
 
 programs! { receive send close half poll epoll signals fork owe threads leave }
 programs! { unseen uring }
-programs! { flags pointers }
+programs! { flags pointers control }
 programs! { fork_fails fork_signal }
 programs! { shut capacity death number }

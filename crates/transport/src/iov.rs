@@ -2,6 +2,8 @@
 
 use std::io::{IoSlice, IoSliceMut};
 
+use crate::sys::socket::Control;
+
 /// Reads through a list of buffers from the front.
 #[derive(Debug)]
 pub struct Gather<'a> {
@@ -63,6 +65,7 @@ pub struct Scatter<'a, 'b> {
     offset: usize,
     remaining: usize,
     filled: usize,
+    control: Option<&'a mut Control>,
 }
 
 impl<'a, 'b> Scatter<'a, 'b> {
@@ -71,7 +74,14 @@ impl<'a, 'b> Scatter<'a, 'b> {
     #[must_use]
     pub fn new(bufs: &'a mut [IoSliceMut<'b>]) -> Self {
         let remaining = bufs.iter().map(|b| b.len()).sum();
-        Self { bufs, index: 0, offset: 0, remaining, filled: 0 }
+        Self { bufs, index: 0, offset: 0, remaining, filled: 0, control: None }
+    }
+
+    /// With room for what the kernel has to tell of bytes that it received.
+    #[must_use]
+    pub fn with_control(mut self, control: Option<&'a mut Control>) -> Self {
+        self.control = control;
+        self
     }
 
     /// Bytes of room left.
@@ -122,6 +132,16 @@ impl<'a, 'b> Scatter<'a, 'b> {
             }
             None => &mut [],
         }
+    }
+
+    /// As [`Self::next_room`], and the room for control messages.
+    pub fn next_room_and_control(&mut self, max: usize) -> (&mut [u8], Option<&mut Control>) {
+        let len = self.next_room(max).len();
+        let room = match self.bufs.get_mut(self.index) {
+            Some(buf) => &mut buf[self.offset..self.offset + len],
+            None => &mut [],
+        };
+        (room, self.control.as_deref_mut())
     }
 
     /// Lets `fill` fill at most `most` bytes of it.

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_ulong};
 
-use endpoint::Reason;
+use endpoint::{Carrier, Reason};
 use libc::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFL, FIONBIO, FIONREAD, O_ASYNC, O_NONBLOCK};
 use transport::Errno;
 use transport::sys::Fd;
@@ -17,6 +17,8 @@ use crate::{passed, pointers};
 
 /// TIOCOUTQ by its name for sockets.
 const SIOCOUTQ: c_ulong = 0x5411;
+/// Whether the urgent byte is the next one.
+const SIOCATMARK: c_ulong = 0x8905;
 /// Signals instead of waiting.
 const FIOASYNC: c_ulong = 0x5452;
 
@@ -89,6 +91,11 @@ fn signalled(socket: &SocketRef) {
     let _ = keeping_errno(|| socket.fall_back(Reason::UnknownOption));
 }
 
+/// Whether the next byte to be received lies on the ring.
+fn is_ring_next(socket: &SocketRef) -> bool {
+    socket.connection.carriers().1 == Carrier::Ring && socket.connection.readiness().read
+}
+
 /// FIONREAD and SIOCOUTQ of a connection.
 fn tell(
     socket: &SocketRef,
@@ -145,6 +152,8 @@ interpose! {
         match request & 0xffff_ffff {
             FIONREAD => tell(&socket, place, kernel, || socket.connection.unread()),
             SIOCOUTQ => tell(&socket, place, kernel, || socket.connection.unsent()),
+            // The urgent byte is behind what lies on the ring.
+            SIOCATMARK if is_ring_next(&socket) => tell(&socket, place, kernel, || Ok(0)),
             FIONBIO => {
                 let result = kernel();
                 if result == 0 {

@@ -161,8 +161,9 @@ fn room_in(pipe: c_int, wait: bool) -> Result<usize, Errno> {
     Ok(if queued == 0 { usize::try_from(capacity).unwrap_or(0) } else { libc::PIPE_BUF })
 }
 
-/// splice from a pipe to a tracked socket, or sendfile from something that cannot be read twice.
-fn splice_in(socket: &SocketRef, kernel: impl Fn() -> ssize_t) -> ssize_t {
+/// splice from a pipe to a tracked socket, sendfile from something that cannot be read twice, sendmsg with control
+/// messages.
+pub(super) fn splice_in(socket: &SocketRef, kernel: impl Fn() -> ssize_t) -> ssize_t {
     socket.send_by_tcp(Reason::UnknownOption);
     match socket.enter_plain() {
         Some(Some(plain)) => by_kernel(socket, plain, kernel),

@@ -5,6 +5,7 @@
 //! does that to a call that sleeps in libc; panics of our own are stopped before, by
 //! [`crate::border::guarded`].
 
+mod control;
 mod descriptor;
 mod epoll;
 mod exec;
@@ -13,6 +14,7 @@ mod flags;
 mod fresh;
 mod open;
 mod option;
+mod options;
 mod poll;
 mod print;
 mod receive;

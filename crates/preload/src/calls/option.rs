@@ -1,100 +1,43 @@
-//! setsockopt. What getsockopt tells is true as it is: the kernel's socket has every option.
+//! setsockopt, and getsockopt where it receives. What else that tells is true as it is: the kernel's socket has every
+//! option.
 
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
 
 use endpoint::{Connection, Reason};
 use libc::{
-    IPPROTO_IP, IPPROTO_IPV6, IPPROTO_TCP, SO_BINDTODEVICE, SO_BROADCAST, SO_DEBUG, SO_DONTROUTE,
-    SO_INCOMING_CPU, SO_KEEPALIVE, SO_LINGER, SO_MARK, SO_MAX_PACING_RATE, SO_NO_CHECK, SO_PEEK_OFF,
-    SO_PRIORITY, SO_RCVBUF, SO_RCVBUFFORCE, SO_RCVLOWAT, SO_RCVTIMEO, SO_REUSEADDR, SO_REUSEPORT, SO_SNDBUF,
-    SO_SNDBUFFORCE, SO_SNDLOWAT, SO_SNDTIMEO, SOL_SOCKET, TCP_CONGESTION, TCP_CORK, TCP_DEFER_ACCEPT,
-    TCP_FASTOPEN, TCP_KEEPCNT, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_LINGER2, TCP_MAXSEG, TCP_NODELAY,
-    TCP_NOTSENT_LOWAT, TCP_QUICKACK, TCP_SYNCNT, TCP_THIN_DUPACK, TCP_THIN_LINEAR_TIMEOUTS, TCP_USER_TIMEOUT,
-    TCP_WINDOW_CLAMP, socklen_t, timeval,
+    IPPROTO_TCP, SO_PEEK_OFF, SO_RCVLOWAT, SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET, TCP_INQ, TCP_ULP,
+    TCP_ZEROCOPY_RECEIVE, socklen_t, timeval,
 };
-
 use transport::Errno;
 
+use super::control::has_ended;
 use super::interpose;
+use super::options::{self, Effect};
 use crate::border::{fail, keeping_errno};
-use crate::socket::Socket;
-use crate::table;
+use crate::socket::{self, Last, Socket};
+use crate::table::{self, SocketRef};
+use crate::{passed, pointers, real};
 
-const SO_BUSY_POLL: c_int = 46;
-const SO_PREFER_BUSY_POLL: c_int = 69;
 /// Those of programs with a time_t of 64 bits, which on a processor of 64 bits are the same.
 const SO_RCVTIMEO_NEW: c_int = 66;
 const SO_SNDTIMEO_NEW: c_int = 67;
-
-/// Options that are about the kernel's socket and mean nothing, or the same, to bytes on the ring.
-fn is_harmless(level: c_int, name: c_int) -> bool {
-    match level {
-        SOL_SOCKET => matches!(
-            name,
-            SO_DEBUG
-                | SO_REUSEADDR
-                | SO_REUSEPORT
-                | SO_KEEPALIVE
-                | SO_DONTROUTE
-                | SO_BROADCAST
-                | SO_LINGER
-                | SO_SNDBUF
-                | SO_RCVBUF
-                | SO_SNDBUFFORCE
-                | SO_RCVBUFFORCE
-                | SO_RCVLOWAT
-                | SO_SNDLOWAT
-                | SO_RCVTIMEO
-                | SO_SNDTIMEO
-                | SO_RCVTIMEO_NEW
-                | SO_SNDTIMEO_NEW
-                | SO_PRIORITY
-                | SO_NO_CHECK
-                | SO_MARK
-                | SO_BINDTODEVICE
-                | SO_MAX_PACING_RATE
-                | SO_INCOMING_CPU
-                | SO_BUSY_POLL
-                | SO_PREFER_BUSY_POLL
-        ),
-        IPPROTO_TCP => matches!(
-            name,
-            TCP_NODELAY
-                | TCP_MAXSEG
-                | TCP_CORK
-                | TCP_KEEPIDLE
-                | TCP_KEEPINTVL
-                | TCP_KEEPCNT
-                | TCP_SYNCNT
-                | TCP_LINGER2
-                | TCP_DEFER_ACCEPT
-                | TCP_WINDOW_CLAMP
-                | TCP_QUICKACK
-                | TCP_CONGESTION
-                | TCP_USER_TIMEOUT
-                | TCP_FASTOPEN
-                | TCP_NOTSENT_LOWAT
-                | TCP_THIN_LINEAR_TIMEOUTS
-                | TCP_THIN_DUPACK
-        ),
-        // Type of service, time to live and the like: none of them reaches the application's data. Those
-        // that ask for control messages have no effect on TCP.
-        IPPROTO_IP | IPPROTO_IPV6 => true,
-        _ => false,
-    }
-}
 
 /// The connection acts by these itself.
 ///
 /// # Safety
 ///
 /// `value` must be readable for `len` bytes, which the kernel has accepted for this option.
-unsafe fn remember(socket: &Socket, name: c_int, value: *const c_void, len: socklen_t) {
+unsafe fn remember(socket: &Socket, level: c_int, name: c_int, value: *const c_void, len: socklen_t) {
     let len = len as usize;
     match name {
-        SO_RCVTIMEO | SO_SNDTIMEO | SO_RCVTIMEO_NEW | SO_SNDTIMEO_NEW if len >= size_of::<timeval>() => {
+        TCP_INQ if level == IPPROTO_TCP && len >= size_of::<c_int>() => {
             // SAFETY: as the caller says; options need not be aligned.
+            socket.set_tells_unread(unsafe { value.cast::<c_int>().read_unaligned() } != 0);
+        }
+        _ if level != SOL_SOCKET => {}
+        SO_RCVTIMEO | SO_SNDTIMEO | SO_RCVTIMEO_NEW | SO_SNDTIMEO_NEW if len >= size_of::<timeval>() => {
+            // SAFETY: as above.
             let value = unsafe { value.cast::<timeval>().read_unaligned() };
             let limit = duration(value);
             match name {
@@ -128,14 +71,15 @@ fn low_water(value: c_int) -> usize {
 /// Options of a socket that this process did not make; those of a listener are inherited by what it accepts.
 pub(crate) fn read_inherited(socket: &Socket, fd: c_int) {
     keeping_errno(|| {
-        for name in [SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVLOWAT] {
+        let names = [SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVLOWAT].map(|name| (SOL_SOCKET, name));
+        for (level, name) in names.into_iter().chain([(IPPROTO_TCP, TCP_INQ)]) {
             let mut value = [0u64; 2];
             let mut len = size_of_val(&value) as socklen_t;
             // SAFETY: room for the largest of them, and its size; the kernel sets `len` to what it has
             // written.
             unsafe {
-                if libc::getsockopt(fd, SOL_SOCKET, name, value.as_mut_ptr().cast(), &raw mut len) == 0 {
-                    remember(socket, name, value.as_ptr().cast(), len);
+                if real::getsockopt(fd, level, name, value.as_mut_ptr().cast(), &raw mut len) == 0 {
+                    remember(socket, level, name, value.as_ptr().cast(), len);
                 }
             }
         }
@@ -155,14 +99,105 @@ interpose! {
             // The library looks at the kernel's queue by this option itself.
             return fail(Errno::BUSY);
         }
-        if !is_harmless(level, name) && !socket.is_listening() {
-            let _ = keeping_errno(|| socket.fall_back(Reason::UnknownOption));
+        let effect = options::of_option(level, name);
+        // Before there are keys for it the kernel does not work on the bytes, and often it cannot.
+        let is_tried = (level, name) == (IPPROTO_TCP, TCP_ULP) && !socket.connection.is_sought();
+        if effect == Effect::LetGo && !is_tried && let Err(error) = before_letting_go(&socket) {
+            return fail(error);
+        }
+        if effect == Effect::Tcp {
+            socket.set_hears_kernel();
+            if !socket.is_listening() {
+                let _ = keeping_errno(|| socket.fall_back(Reason::UnknownOption));
+            }
         }
         let result = kernel();
-        if result == 0 && level == SOL_SOCKET && !value.is_null() {
+        if result != 0 {
+            return result;
+        }
+        if effect == Effect::LetGo {
+            if is_tried {
+                let _ = before_letting_go(&socket);
+            }
+            drop(socket);
+            keeping_errno(|| socket::untrack(fd, Last::Kept));
+        } else if effect == Effect::Followed && !value.is_null() {
             // SAFETY: the kernel has just read `len` bytes from there.
-            unsafe { remember(&socket, name, value, len) };
+            unsafe { remember(&socket, level, name, value, len) };
         }
         result
     };
+    /// getsockopt(2); one option receives
+    fn getsockopt(
+        fd: c_int,
+        level: c_int,
+        name: c_int,
+        value: *mut c_void,
+        len: *mut socklen_t,
+    ) -> c_int = table::socket(fd).filter(|_| (level, name) == (IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE)) => |socket, kernel| {
+        match socket.enter_plain_to_receive() {
+            // The kernel's own call is not counted.
+            Some(Some(_)) | None => {
+                let _ = keeping_errno(|| socket.fall_back(Reason::UnknownOption));
+                kernel()
+            }
+            Some(None) => match nothing_mapped(&socket, value.cast(), len) {
+                Ok(()) => 0,
+                Err(error) => fail(error),
+            },
+        }
+    };
+}
+
+/// The socket goes on without the library.
+fn before_letting_go(socket: &SocketRef) -> Result<(), Errno> {
+    if socket.is_listening() { Ok(()) } else { passed::to_tcp(socket, Reason::UnknownOption) }
+}
+
+/// struct tcp_zerocopy_receive of linux/tcp.h.
+#[repr(C)]
+struct Mapped {
+    address: u64,
+    length: u32,
+    recv_skip_hint: u32,
+    inq: u32,
+    err: i32,
+    copybuf_address: u64,
+    copybuf_len: i32,
+    flags: u32,
+    msg_control: u64,
+    msg_controllen: u64,
+    msg_flags: u32,
+    reserved: u32,
+}
+
+/// The answer that nothing can be mapped, and that so many bytes are to be received in the usual way.
+fn nothing_mapped(socket: &SocketRef, place: *mut u8, len: *mut socklen_t) -> Result<(), Errno> {
+    if !pointers::can_write(len, 1) {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: it can be read.
+    let room = unsafe { len.read_unaligned() } as usize;
+    if room < std::mem::offset_of!(Mapped, recv_skip_hint) {
+        return Err(Errno::INVAL);
+    }
+    let room = room.min(size_of::<Mapped>());
+    if !pointers::can_write(place, room) {
+        return Err(Errno::FAULT);
+    }
+    let unread = u32::try_from(socket.connection.unread()?).unwrap_or(u32::MAX);
+    let end = u32::from(has_ended(socket));
+    if unread == 0 && end > 0 {
+        return Err(Errno::IO);
+    }
+    // SAFETY: so many bytes can be read and written, and every pattern of them is valid.
+    unsafe {
+        let mut answer: Mapped = std::mem::zeroed();
+        std::ptr::copy_nonoverlapping(place.cast_const(), (&raw mut answer).cast(), room);
+        (answer.length, answer.copybuf_len) = (0, 0);
+        (answer.recv_skip_hint, answer.inq) = (unread, unread.saturating_add(end));
+        (answer.err, answer.msg_flags) = (0, 0);
+        std::ptr::copy_nonoverlapping((&raw const answer).cast(), place, room);
+    }
+    Ok(())
 }

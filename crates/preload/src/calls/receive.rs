@@ -9,7 +9,9 @@ use libc::{
     ssize_t, timespec,
 };
 use transport::Errno;
+use transport::sys::socket::Control;
 
+use super::control::{Messages, Told};
 use super::flags::{self, About};
 use super::interpose;
 use crate::border::{count, fail, guarded_raw, set_errno};
@@ -26,6 +28,18 @@ pub(crate) fn receive(
     flags: c_int,
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
+    receive_with(socket, into, flags, None, kernel)
+}
+
+/// As [`receive`], with room for what the kernel has to tell.
+#[inline]
+fn receive_with(
+    socket: &SocketRef,
+    into: Buffers,
+    flags: c_int,
+    mut control: Option<&mut Control>,
+    kernel: impl Fn() -> ssize_t,
+) -> ssize_t {
     let ours = match flags::of_receive(flags) {
         About::Stream(ours) => ours,
         About::Urgent => {
@@ -36,7 +50,9 @@ pub(crate) fn receive(
     };
     loop {
         match socket.enter_plain_to_receive() {
-            Some(None) => match cancel::point(|| guarded_raw(|| from_connection(socket, into, ours))) {
+            Some(None) => match cancel::point(|| {
+                guarded_raw(|| from_connection(socket, into, ours, control.as_deref_mut()))
+            }) {
                 Some(Err(Errno::CANCELED)) => {}
                 Some(Err(Errno::INTR)) if !socket.has_recv_timeout() && signals::restart() => {}
                 Some(result) => {
@@ -68,7 +84,12 @@ pub(super) fn by_kernel(
     result
 }
 
-fn from_connection(socket: &SocketRef, into: Buffers, ours: RecvFlags) -> Result<usize, Errno> {
+fn from_connection(
+    socket: &SocketRef,
+    into: Buffers,
+    ours: RecvFlags,
+    control: Option<&mut Control>,
+) -> Result<usize, Errno> {
     // SAFETY: the application's own array.
     let wanted = unsafe { into.len()? };
     if wanted == 0 {
@@ -80,7 +101,7 @@ fn from_connection(socket: &SocketRef, into: Buffers, ours: RecvFlags) -> Result
         return if ours.peek { count_only(socket, wanted, ours) } else { discard(socket, wanted, ours) };
     }
     // SAFETY: the application passes buffers that may be written.
-    match unsafe { into.lend_mut(|slices| Ok(socket.connection.recv(slices, ours))) } {
+    match unsafe { into.lend_mut(|slices| Ok(socket.connection.recv_message(slices, ours, control))) } {
         Ok(result) => result,
         Err(Errno::FAULT) => as_far_as_reachable(socket, into, ours),
         Err(error) => Err(error),
@@ -189,10 +210,12 @@ unsafe fn receive_message(
         Err(_) => return kernel(),
     };
     let by_kernel = std::cell::Cell::new(false);
-    let result = receive(socket, into, flags, || {
+    let kernel = || {
         by_kernel.set(true);
         kernel()
-    });
+    };
+    let mut control = Messages::asked_for(socket, &header);
+    let result = receive_with(socket, into, flags, control.as_mut().and_then(Messages::room), kernel);
     if result < 0 || by_kernel.get() {
         return result;
     }
@@ -200,13 +223,14 @@ unsafe fn receive_message(
         // The kernel finds that out when the bytes are taken.
         return fail(Errno::FAULT);
     }
+    let told = control.map_or_else(Told::default, |control| control.tell(socket, result > 0));
     // SAFETY: it can be written to.
     unsafe {
         if !header.msg_name.is_null() {
             (&raw mut (*message).msg_namelen).write_unaligned(0);
         }
-        (&raw mut (*message).msg_controllen).write_unaligned(0);
-        (&raw mut (*message).msg_flags).write_unaligned(flags::returned(flags));
+        (&raw mut (*message).msg_controllen).write_unaligned(told.len);
+        (&raw mut (*message).msg_flags).write_unaligned(flags::returned(flags) | told.flags);
     }
     result
 }

@@ -6,6 +6,7 @@ use endpoint::{Plain, Reason, SendFlags};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use transport::Errno;
 
+use super::file::splice_in;
 use super::flags::{self, About};
 use super::interpose;
 use crate::border::{count, fail, guarded_raw, set_errno};
@@ -123,7 +124,7 @@ unsafe fn send_message(
     }
     if header.msg_controllen != 0 && !header.msg_control.is_null() {
         // Time stamps and the like, which only the kernel can give.
-        let _ = socket.fall_back(Reason::UnknownOption);
+        return splice_in(socket, kernel);
     }
     match Buffers::message(header.msg_iov, header.msg_iovlen) {
         Ok(from) => transmit(socket, from, flags, kernel),

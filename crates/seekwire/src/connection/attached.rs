@@ -12,7 +12,7 @@ use transport::mem::{Own, Peer};
 use transport::queue::{Full, Rx, Tx, Violation};
 use transport::spin::Spinner;
 use transport::sys::poll::{self, Deadline, Events};
-use transport::sys::socket::{self, KernelRecv, KernelSend};
+use transport::sys::socket::{self, Control, KernelRecv, KernelSend};
 use transport::sys::thread;
 
 use super::peer::Watch;
@@ -299,6 +299,19 @@ impl Connection {
     /// Those of recv(2). EINTR and EAGAIN only when nothing was received; EAGAIN, even where calls wait, in a
     /// signal handler that interrupted a receive on this connection. ENOTCONN when it is not attached.
     pub fn recv(&self, bufs: &mut [IoSliceMut<'_>], flags: RecvFlags) -> Result<usize, Errno> {
+        self.recv_message(bufs, flags, None)
+    }
+
+    /// As [`Connection::recv`]; `control` takes what the kernel tells of bytes that came by TCP and were taken.
+    ///
+    /// # Errors
+    /// As for [`Connection::recv`].
+    pub fn recv_message(
+        &self,
+        bufs: &mut [IoSliceMut<'_>],
+        flags: RecvFlags,
+        control: Option<&mut Control>,
+    ) -> Result<usize, Errno> {
         if self.is_sought() {
             return self.recv_sought(bufs, flags);
         }
@@ -306,7 +319,7 @@ impl Connection {
         if flags.peek {
             return self.peek(link, bufs, flags);
         }
-        let mut scatter = Scatter::new(bufs);
+        let mut scatter = Scatter::new(bufs).with_control(control);
         if scatter.remaining() == 0 {
             return Ok(0);
         }
@@ -462,9 +475,13 @@ impl Connection {
         // One buffer after the other, as long as they fill up: the bytes behind a peek are not looked for.
         loop {
             let left = bound - moved as u64;
-            let room = scatter.next_room(usize::try_from(left).unwrap_or(usize::MAX));
+            let (room, control) = scatter.next_room_and_control(usize::try_from(left).unwrap_or(usize::MAX));
             let wanted = room.len();
-            match socket::recv(self.fd(), room, how) {
+            let received = match control {
+                None => socket::recv(self.fd(), room, how),
+                Some(control) => socket::recv_message(self.fd(), room, how, control),
+            };
+            match received {
                 Ok(0) if moved > 0 => return Ok(Try::Moved(moved)),
                 Ok(0) if bound != u64::MAX => return Err(Failure::Kernel(Errno::CONNRESET)),
                 Ok(n) => {

@@ -32,6 +32,67 @@ pub fn recv_vectored(fd: Fd, into: &mut [IoSliceMut<'_>], flags: KernelRecv) -> 
     rustix::net::recvmsg(fd.borrow(), into, &mut control, flags.union(KernelRecv::DONTWAIT)).map(|r| r.bytes)
 }
 
+/// Room for control messages, and what the kernel put there with the bytes that were received last.
+#[derive(Debug)]
+pub struct Control {
+    bytes: [u8; Self::ROOM],
+    room: usize,
+    filled: usize,
+    flags: i32,
+}
+
+impl Control {
+    /// More than TCP has to tell.
+    const ROOM: usize = 512;
+
+    /// For a caller with room for so many bytes.
+    #[must_use]
+    pub fn new(room: usize) -> Self {
+        Self { bytes: [0; Self::ROOM], room: room.min(Self::ROOM), filled: 0, flags: 0 }
+    }
+
+    /// The messages.
+    #[must_use]
+    pub fn messages(&self) -> &[u8] {
+        &self.bytes[..self.filled]
+    }
+
+    /// What the kernel said besides, such as MSG_CTRUNC.
+    #[must_use]
+    pub fn flags(&self) -> i32 {
+        self.flags
+    }
+}
+
+/// recvmsg(2) with control messages, without waiting.
+///
+/// # Errors
+/// Those of recvmsg(2); EAGAIN when there is nothing.
+pub fn recv_message(
+    fd: Fd,
+    into: &mut [u8],
+    flags: KernelRecv,
+    control: &mut Control,
+) -> Result<usize, Errno> {
+    let mut piece = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    let mut header = libc::msghdr {
+        msg_name: std::ptr::null_mut(),
+        msg_namelen: 0,
+        msg_iov: &raw mut piece,
+        msg_iovlen: 1,
+        msg_control: control.bytes.as_mut_ptr().cast(),
+        msg_controllen: control.room,
+        msg_flags: 0,
+    };
+    let flags = flags.union(KernelRecv::DONTWAIT).bits();
+    let place = (&raw mut header).expose_provenance();
+    // SAFETY: the header names slices that live and are borrowed mutably.
+    let n = unsafe { call(libc::SYS_recvmsg, [number(fd), place, flags as usize, 0, 0, 0])? };
+    control.filled = header.msg_controllen.min(control.room);
+    control.flags = header.msg_flags;
+    Ok(n)
+}
+
 /// sendmsg(2) without waiting.
 ///
 /// # Errors

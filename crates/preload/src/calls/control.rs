@@ -1,0 +1,108 @@
+//! Control messages of recvmsg: what the kernel tells of bytes that came by TCP, and how much is left unread (TCP_INQ), which
+//! is known of both carriers.
+
+use std::ffi::{c_int, c_uint};
+
+use libc::{
+    CMSG_DATA, CMSG_FIRSTHDR, CMSG_LEN, CMSG_NXTHDR, CMSG_SPACE, IPPROTO_TCP, MSG_CTRUNC, POLLRDHUP, TCP_INQ,
+    cmsghdr, msghdr, pollfd,
+};
+use transport::sys::socket::Control;
+
+use crate::border::keeping_errno;
+use crate::table::SocketRef;
+use crate::{pointers, real};
+
+/// What a receive told: the length of its control messages, and flags.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Told {
+    pub(super) len: usize,
+    pub(super) flags: c_int,
+}
+
+/// The application's room for control messages, as far as there is memory.
+pub(super) struct Messages {
+    place: *mut u8,
+    room: usize,
+    from_kernel: Option<Control>,
+    tells_unread: bool,
+}
+
+impl Messages {
+    /// `None` where none can come.
+    #[inline]
+    pub(super) fn asked_for(socket: &SocketRef, header: &msghdr) -> Option<Messages> {
+        let (hears_kernel, tells_unread) = (socket.hears_kernel(), socket.tells_unread());
+        (hears_kernel || tells_unread).then(|| {
+            let room = pointers::writable(header.msg_control, header.msg_controllen);
+            let from_kernel = hears_kernel.then(|| Control::new(room));
+            Messages { place: header.msg_control.cast(), room, from_kernel, tells_unread }
+        })
+    }
+
+    /// Room for what the kernel tells, if it was asked to.
+    pub(super) fn room(&mut self) -> Option<&mut Control> {
+        self.from_kernel.as_mut()
+    }
+
+    /// Gives the application what there is to tell after a receive.
+    #[cold]
+    pub(super) fn tell(self, socket: &SocketRef, came: bool) -> Told {
+        let mut told = Told::default();
+        if let Some(control) = &self.from_kernel {
+            let messages = control.messages();
+            told = Told { len: messages.len(), flags: control.flags() & MSG_CTRUNC };
+            // SAFETY: the kernel was given no more room than there is, which nobody else uses during the call.
+            unsafe { std::ptr::copy_nonoverlapping(messages.as_ptr(), self.place, messages.len()) };
+        }
+        if self.tells_unread { self.put_unread(unread(socket, came), told) } else { told }
+    }
+
+    /// As the kernel's put_cmsg: what does not fit is cut off. A number that the kernel gave, which knows of one carrier
+    /// only, is replaced.
+    fn put_unread(&self, unread: c_int, told: Told) -> Told {
+        const BYTES: c_uint = size_of::<c_int>() as c_uint;
+        const HEAD: usize = size_of::<cmsghdr>();
+        // SAFETY: the macros of cmsg(3) stay within the room, of which `told.len` bytes are messages; it may begin anywhere.
+        unsafe {
+            let whole = CMSG_LEN(BYTES) as usize;
+            let mut header: msghdr = std::mem::zeroed();
+            (header.msg_control, header.msg_controllen) = (self.place.cast(), told.len);
+            let mut message = CMSG_FIRSTHDR(&raw const header);
+            while !message.is_null() {
+                let at = message.read_unaligned();
+                if (at.cmsg_level, at.cmsg_type) == (IPPROTO_TCP, TCP_INQ) && at.cmsg_len >= whole {
+                    CMSG_DATA(message).cast::<c_int>().write_unaligned(unread);
+                    return told;
+                }
+                message = CMSG_NXTHDR(&raw const header, message);
+            }
+            let left = self.room - told.len;
+            if left < HEAD {
+                return Told { flags: told.flags | MSG_CTRUNC, ..told };
+            }
+            let len = left.min(whole);
+            let mut head: cmsghdr = std::mem::zeroed();
+            (head.cmsg_len, head.cmsg_level, head.cmsg_type) = (len, IPPROTO_TCP, TCP_INQ);
+            let at = self.place.add(told.len);
+            at.cast::<cmsghdr>().write_unaligned(head);
+            std::ptr::copy_nonoverlapping(unread.to_ne_bytes().as_ptr(), at.add(HEAD), len - HEAD);
+            let flags = if len < whole { told.flags | MSG_CTRUNC } else { told.flags };
+            Told { len: told.len + left.min(CMSG_SPACE(BYTES) as usize), flags }
+        }
+    }
+}
+
+/// As tcp_inq_hint has it: the end of the stream is one byte more.
+fn unread(socket: &SocketRef, came: bool) -> c_int {
+    let bytes = socket.connection.unread().unwrap_or(0);
+    let end = usize::from(!came || has_ended(socket));
+    c_int::try_from(bytes + end).unwrap_or(c_int::MAX)
+}
+
+/// Whether the end of the stream has arrived, be there bytes before it or not: TCP tells in any case.
+pub(super) fn has_ended(socket: &SocketRef) -> bool {
+    let mut entry = pollfd { fd: socket.connection.fd().raw(), events: POLLRDHUP, revents: 0 };
+    // SAFETY: one live entry.
+    keeping_errno(|| unsafe { real::poll(&raw mut entry, 1, 0) }) > 0
+}
