@@ -9,7 +9,7 @@ pub(crate) use child::{Child, Finished};
 pub(crate) use stage::{Mode, Stage, example, in_mode, library_directory, seekwire};
 pub(crate) use stats::Stats;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long anything may take before the test says that it hangs. Far beyond what it takes on a loaded machine.
@@ -55,6 +55,14 @@ pub(crate) fn installed(name: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("{name} is not installed: run scripts/deps test"))
 }
 
+/// A program that scripts/deps puts beside what is built, because distributions have another version of it.
+pub(crate) fn installed_apart(place: &Path) -> PathBuf {
+    let programs = library_directory().parent().expect("the directory of all that is built").join("programs");
+    let path = programs.join(place);
+    assert!(path.exists(), "{} is not there: run scripts/deps test", path.display());
+    path
+}
+
 /// The first of several programs that is installed.
 pub(crate) fn either(names: &[&str]) -> PathBuf {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -71,7 +79,7 @@ pub(crate) fn python() -> PathBuf {
 }
 
 /// SHA-256 of a file, as sha256sum(1) prints it.
-pub(crate) fn sha256(file: &std::path::Path) -> String {
+pub(crate) fn sha256(file: &Path) -> String {
     let output = std::process::Command::new("sha256sum").arg("--").arg(file).output().expect("sha256sum");
     assert!(output.status.success(), "sha256sum {}", file.display());
     let text = String::from_utf8(output.stdout).expect("ASCII");
