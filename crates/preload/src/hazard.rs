@@ -13,10 +13,11 @@
 //! asymmetric fence is that of liburcu and folly.
 
 use std::cell::Cell;
+use std::ffi::c_void;
 use std::ops::Deref;
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence};
+use std::sync::{Arc, OnceLock};
 
 use std::time::{Duration, Instant};
 use transport::sys::call;
@@ -51,25 +52,29 @@ const BATCH: usize = 64;
 
 thread_local! {
     static RECORD: Cell<*const Record> = const { Cell::new(ptr::null()) };
-    static LEAVE: Leave = const { Leave };
 }
 
-/// Gives the thread's record to others when the thread ends.
-struct Leave;
+/// Its destructor gives the thread's record to others when the thread ends. Not that of a thread-local value, whose
+/// registration takes memory from malloc, which a signal handler may have interrupted.
+static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
 
-impl Drop for Leave {
-    fn drop(&mut self) {
-        let record = RECORD.replace(ptr::null());
-        // SAFETY: records are never freed, and null is tested for.
-        if let Some(record) = unsafe { record.as_ref() } {
-            record.taken.store(false, Ordering::Release);
-        }
+extern "C" fn leave(record: *mut c_void) {
+    RECORD.set(ptr::null());
+    // SAFETY: records are never freed, and the key never has another value.
+    if let Some(record) = unsafe { record.cast::<Record>().as_ref() } {
+        record.taken.store(false, Ordering::Release);
     }
 }
 
 /// Asks the kernel for the asymmetric fence. To be called once, before there are threads if possible.
 pub(crate) fn start() {
     const REGISTER_PRIVATE_EXPEDITED: usize = 1 << 4;
+    KEY.get_or_init(|| {
+        let mut key = 0;
+        // SAFETY: writes to a live key; the destructor lives as long as the library, which is never unloaded.
+        unsafe { libc::pthread_key_create(&raw mut key, Some(leave)) };
+        key
+    });
     ASYMMETRIC.store(membarrier(REGISTER_PRIVATE_EXPEDITED), Ordering::SeqCst);
 }
 
@@ -143,8 +148,10 @@ fn adopt(record: &'static Record) -> &'static Record {
     // SAFETY: takes nothing and always succeeds.
     record.thread.store(unsafe { libc::pthread_self() }, Ordering::Release);
     RECORD.set(record);
-    // Fails only while the thread ends; then the record stays taken, which wastes it and nothing else.
-    let _ = LEAVE.try_with(|_| ());
+    if let Some(key) = KEY.get() {
+        // SAFETY: a key of this library's. Should it fail, the record stays taken, which wastes it and nothing else.
+        unsafe { libc::pthread_setspecific(*key, ptr::from_ref(record).cast()) };
+    }
     record
 }
 

@@ -14,7 +14,7 @@
 //!   real       the functions of libc behind ours          border   panics and errno
 //!   process    start, fork, end                           lock     a lock that fork can hold
 //!   passed     fds that another program is about to get   signals  EINTR or start again
-//!   uring      what the program submits to io_uring
+//!   uring      what the program submits to io_uring          memory   of the library's own
 //!   cancel     pthread_cancel of a thread that sleeps for the ring
 //!   pointers   what the application passes may lead nowhere
 //! ```
@@ -37,6 +37,7 @@ mod fork;
 mod hazard;
 mod lock;
 mod log;
+mod memory;
 mod passed;
 mod pointers;
 mod poll;

@@ -209,7 +209,7 @@ macro_rules! programs {
 }
 
 programs! { receive send close half poll epoll signals fork owe threads leave }
-programs! { unseen uring }
+programs! { unseen uring handler }
 programs! { flags pointers control }
 programs! { fork_fails fork_signal }
 programs! { shut capacity death number }

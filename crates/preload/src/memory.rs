@@ -1,0 +1,172 @@
+//! Memory of the library's own.
+//!
+//! The program may call socket functions in a signal handler that has interrupted its malloc, or ours. So nothing here calls the
+//! C library's, and nothing waits: somebody who finds an arena in use, perhaps by the very thread that the handler has
+//! interrupted, takes the next one, and fresh pages if all are in use. What is freed is pushed onto a list that anybody may take
+//! as a whole.
+
+use std::alloc::{GlobalAlloc, Layout};
+use std::cell::{Cell, UnsafeCell};
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+
+#[global_allocator]
+static MEMORY: Memory = Memory { arenas: [const { Arena::new() }; ARENAS] };
+
+const ARENAS: usize = 8;
+/// Blocks of 16 bytes, 32, 64 and so on. What is larger is mapped and unmapped by itself.
+const CLASSES: usize = 12;
+const SMALLEST: usize = 16;
+const LARGEST: usize = SMALLEST << (CLASSES - 1);
+const PAGE: usize = 4096;
+/// What an arena maps at once.
+const CHUNK: usize = 256 << 10;
+
+/// A block that nobody uses.
+struct Block {
+    next: *mut Block,
+}
+
+struct Arena {
+    busy: AtomicBool,
+    blocks: UnsafeCell<Blocks>,
+    freed: [AtomicPtr<Block>; CLASSES],
+}
+
+/// What belongs to whoever has made an arena busy.
+struct Blocks {
+    free: [*mut Block; CLASSES],
+    /// The rest of the last chunk.
+    next: usize,
+    end: usize,
+}
+
+// SAFETY: `blocks` is used by the one who has set `busy`; the rest is atomic.
+unsafe impl Sync for Arena {}
+
+impl Arena {
+    const fn new() -> Arena {
+        Arena {
+            busy: AtomicBool::new(false),
+            blocks: UnsafeCell::new(Blocks { free: [ptr::null_mut(); CLASSES], next: 0, end: 0 }),
+            freed: [const { AtomicPtr::new(ptr::null_mut()) }; CLASSES],
+        }
+    }
+}
+
+struct Memory {
+    arenas: [Arena; ARENAS],
+}
+
+/// The class of blocks that hold such a thing.
+fn class(layout: &Layout) -> Option<usize> {
+    let size = layout.size().max(layout.align()).max(SMALLEST);
+    (size <= LARGEST).then(|| (size.next_power_of_two() / SMALLEST).trailing_zeros() as usize)
+}
+
+fn map(len: usize) -> *mut u8 {
+    let access = ProtFlags::READ | ProtFlags::WRITE;
+    // SAFETY: new memory at an address of the kernel's choice.
+    let base = unsafe { mmap_anonymous(ptr::null_mut(), len, access, MapFlags::PRIVATE) };
+    base.map_or(ptr::null_mut(), |base| base.cast())
+}
+
+/// Where this thread begins to look.
+fn first() -> usize {
+    thread_local! {
+        static FIRST: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    // Without a destructor it is there as long as the thread is.
+    let place = FIRST.get();
+    if place < ARENAS {
+        return place;
+    }
+    let place = THREADS.fetch_add(1, Ordering::Relaxed) % ARENAS;
+    FIRST.set(place);
+    place
+}
+
+impl Memory {
+    fn in_order(&self) -> impl Iterator<Item = &Arena> {
+        let first = first();
+        (0..ARENAS).map(move |place| &self.arenas[(first + place) % ARENAS])
+    }
+
+    fn block(&self, class: usize) -> *mut u8 {
+        for arena in self.in_order() {
+            if arena.busy.swap(true, Ordering::Acquire) {
+                continue;
+            }
+            // SAFETY: `busy` was free and is ours.
+            let block = unsafe { self.take(&mut *arena.blocks.get(), class) };
+            arena.busy.store(false, Ordering::Release);
+            return block;
+        }
+        map(PAGE.max(SMALLEST << class))
+    }
+
+    fn take(&self, blocks: &mut Blocks, class: usize) -> *mut u8 {
+        if blocks.free[class].is_null() {
+            let freed = self
+                .in_order()
+                .map(|arena| &arena.freed[class])
+                .find(|freed| !freed.load(Ordering::Relaxed).is_null());
+            if let Some(freed) = freed {
+                blocks.free[class] = freed.swap(ptr::null_mut(), Ordering::Acquire);
+            }
+        }
+        if let Some(block) = NonNull::new(blocks.free[class]) {
+            // SAFETY: a block that nobody uses, which `give` has written.
+            blocks.free[class] = unsafe { block.as_ref() }.next;
+            return block.as_ptr().cast();
+        }
+        let size = SMALLEST << class;
+        let mut at = blocks.next.next_multiple_of(size);
+        if at + size > blocks.end {
+            let chunk = map(CHUNK);
+            if chunk.is_null() {
+                return chunk;
+            }
+            at = chunk.expose_provenance().next_multiple_of(size);
+            blocks.end = chunk.addr() + CHUNK;
+        }
+        blocks.next = at + size;
+        ptr::with_exposed_provenance_mut(at)
+    }
+
+    fn give(&self, block: *mut u8, class: usize) {
+        let block = block.cast::<Block>();
+        let freed = &self.arenas[first()].freed[class];
+        let mut head = freed.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: large enough, aligned, and nobody's until it is on the list.
+            unsafe { block.write(Block { next: head }) };
+            match freed.compare_exchange_weak(head, block, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
+        }
+    }
+}
+
+// SAFETY: blocks are of the size of their class, aligned to it, and belong to one owner at a time; so do mappings.
+unsafe impl GlobalAlloc for Memory {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        match class(&layout) {
+            Some(class) => self.block(class),
+            None if layout.align() > PAGE => ptr::null_mut(),
+            None => map(layout.size()),
+        }
+    }
+
+    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
+        match class(&layout) {
+            Some(class) => self.give(block, class),
+            // SAFETY: mapped by `alloc` with this size.
+            None => drop(unsafe { munmap(block.cast(), layout.size()) }),
+        }
+    }
+}
