@@ -79,6 +79,71 @@ static void errors_say_what_is_wrong(void)
     finish(fd, &sender);
 }
 
+static void the_far_away_has_not_arrived(void)
+{
+    struct sender sender;
+    int fd = connected(&sender, 0);
+    static const size_t far[] = { 1ul << 30, (1ul << 31) - 1, 1ul << 31, (1ul << 32) + 5, 1ul << 40, INT64_MAX };
+    tell(&sender, "send 20000");
+    await(fd, 20000);
+    for (size_t i = 0; i < sizeof far / sizeof *far; i++) {
+        FAILS(seek_recv(fd, buf, 1, MSG_DONTWAIT, far[i]), EAGAIN);
+        FAILS(seek_recv(fd, buf, 1, MSG_DONTWAIT | SEEK_PARTIAL, far[i]), EAGAIN);
+        FAILS(seek_recv(fd, buf, 15000, MSG_DONTWAIT | MSG_TRUNC, far[i]), EAGAIN);
+        FAILS(seek_recv(fd, buf, 15000, MSG_DONTWAIT | MSG_PEEK | SEEK_POSITION, far[i]), EAGAIN);
+    }
+    /* Also for one who waits, for a while. */
+    struct timeval patience = { .tv_usec = 10000 };
+    REQUIRE(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0);
+    FAILS(seek_recv(fd, buf, 15000, 0, 1ul << 40), EAGAIN);
+    FAILS(seek_recv(fd, buf, 1, MSG_DONTWAIT, (size_t)INT64_MAX + 1), EINVAL);
+    FAILS(seek_recv(fd, buf, 1, MSG_DONTWAIT | SEEK_POSITION, (size_t)INT64_MAX + 1), EINVAL);
+    finish(fd, &sender);
+}
+
+static void nothing_is_always_there(void)
+{
+    struct sender sender;
+    int fd = connected(&sender, 0);
+    static const int flags[] = { 0, SEEK_PARTIAL };
+    struct iovec piece;
+    tell(&sender, "send 100");
+    REQUIRE(seek_recv(fd, buf, 10, 0, 50) == 10);
+    for (size_t offset = 0; offset < 200; offset += 50)
+        for (int i = 0; i < 2; i++) {
+            REQUIRE(seek_recv(fd, buf, 0, flags[i] | MSG_DONTWAIT, offset) == 0);
+            REQUIRE(seek_recv(fd, buf, 0, flags[i] | MSG_DONTWAIT | MSG_TRUNC, offset) == 0);
+            REQUIRE(seek_recv(fd, buf, 0, flags[i] | MSG_DONTWAIT | MSG_PEEK, offset) == 0);
+            REQUIRE(seek_recv_borrow(fd, &piece, 1, 0, flags[i] | MSG_DONTWAIT, offset) == 0);
+        }
+    REQUIRE(recv(fd, buf, 90, MSG_WAITALL) == 90);
+    finish(fd, &sender);
+}
+
+static void bad_pointers_are_errors(void)
+{
+    struct sender sender;
+    int fd = connected(&sender, 0);
+    void *const nowhere = (void *)8;
+    struct iovec piece = { nowhere, 10 };
+    struct msghdr message = { .msg_iov = nowhere, .msg_iovlen = 1 };
+    struct seek_extent st = { .size = sizeof st };
+    tell(&sender, "send 1000");
+    REQUIRE(seek_recv(fd, buf, 10, 0, 500) == 10);
+    FAILS(seek_recv(fd, nowhere, 10, 0, 100), EFAULT);
+    FAILS(seek_recv(fd, nowhere, 10, MSG_PEEK, 100), EFAULT);
+    FAILS(seek_recvmsg(fd, nowhere, 0, 100), EFAULT);
+    FAILS(seek_recvmsg(fd, &message, 0, 100), EFAULT);
+    message.msg_iov = &piece;
+    FAILS(seek_recvmsg(fd, &message, 0, 100), EFAULT);
+    FAILS(seek_avail(fd, nowhere, NULL, 0), EFAULT);
+    FAILS(seek_avail(fd, &st, nowhere, 1), EFAULT);
+    FAILS(seek_recv_borrow(fd, nowhere, 1, 10, 0, 100), EFAULT);
+    FAILS(seek_recv_return(fd, nowhere, 1), EFAULT);
+    REQUIRE(recv(fd, buf, 990, MSG_WAITALL) == 990 && is_pattern(buf, 500, 0) && is_pattern(buf + 500, 490, 510));
+    finish(fd, &sender);
+}
+
 static void positions_do_not_move(void)
 {
     struct sender sender;
@@ -379,7 +444,8 @@ int main(int argc, char **argv)
     static const struct test cases[] = {
         CASE(b_comes_before_a_and_c),
         CASE(holes_merge_and_vanish_at_the_head),
-        CASE(errors_say_what_is_wrong),
+        CASE(errors_say_what_is_wrong), CASE(the_far_away_has_not_arrived),
+    CASE(nothing_is_always_there), CASE(bad_pointers_are_errors),
         CASE(positions_do_not_move),
         CASE(what_is_peeked_stays),
         CASE(bytes_are_taken_without_a_copy),

@@ -206,6 +206,53 @@ static void what_starts_again_means_the_same_bytes(void)
     finish(fd, &sender);
 }
 
+static void *borrow(void *argument)
+{
+    struct seeker *seeker = argument;
+    struct iovec pieces[4];
+    __atomic_store_n(&seeker->id, gettid(), __ATOMIC_RELEASE);
+    seeker->result = seek_recv_borrow(seeker->fd, pieces, 4, seeker->len, seeker->flags, seeker->at);
+    for (size_t done = 0, i = 0; i < 4; done += pieces[i++].iov_len)
+        memcpy(seeker->bytes + done, pieces[i].iov_base, pieces[i].iov_len);
+    REQUIRE(seek_recv_return(seeker->fd, pieces, 4) == 0);
+    return NULL;
+}
+
+static void what_is_borrowed_or_thrown_away_after_a_signal_is_the_same(void)
+{
+    static struct seeker seeker;
+    for (int kind = 0; kind < 5; kind++) {
+        struct sender sender;
+        int fd = connected(&sender, 0);
+        static const int flags[] = { MSG_TRUNC, MSG_TRUNC | SEEK_PARTIAL, MSG_TRUNC | MSG_PEEK, 0, SEEK_PARTIAL };
+        handle(SA_RESTART);
+        tell(&sender, "send 1000");
+        await(fd, 1000);
+        seeker = (struct seeker){ .fd = fd, .at = 5000, .len = 1000, .flags = flags[kind] };
+        REQUIRE(pthread_create(&seeker.thread, NULL, kind < 3 ? seek : borrow, &seeker) == 0);
+        while (__atomic_load_n(&seeker.id, __ATOMIC_ACQUIRE) == 0)
+            sched_yield();
+        await_sleep(seeker.id);
+        REQUIRE(recv(fd, buf, 1000, MSG_WAITALL) == 1000 && is_pattern(buf, 1000, 0));
+        await_sleep(seeker.id);
+        int before = __atomic_load_n(&signals, __ATOMIC_ACQUIRE);
+        REQUIRE(pthread_kill(seeker.thread, SIGUSR1) == 0);
+        while (__atomic_load_n(&signals, __ATOMIC_ACQUIRE) == before)
+            sched_yield();
+        await_sleep(seeker.id);
+        tell(&sender, "send 7000");
+        REQUIRE(pthread_join(seeker.thread, NULL) == 0);
+        REQUIRE(seeker.result > 0 && (seeker.result == 1000 || flags[kind] & SEEK_PARTIAL));
+        if (kind >= 3)
+            REQUIRE(is_pattern(seeker.bytes, seeker.result, 5000));
+        /* What is left begins behind what was received, and lacks just that. */
+        size_t hole = flags[kind] & MSG_PEEK ? 0 : seeker.result, behind = 7000 - 4000 - hole;
+        REQUIRE(recv(fd, buf, 7000 - hole, MSG_WAITALL) == (ssize_t)(7000 - hole));
+        REQUIRE(is_pattern(buf, 4000, 1000) && is_pattern(buf + 4000, behind, 5000 + hole));
+        finish(fd, &sender);
+    }
+}
+
 static void a_thread_that_sleeps_can_be_cancelled(void)
 {
     static struct seeker seeker;
@@ -233,5 +280,6 @@ static void shutdown_wakes_who_waits(void)
 
 RUN(CASE(many_wait_for_ranges_of_their_own), CASE(a_receive_that_began_before_the_first_seek_is_over_first),
     CASE(one_seeks_and_one_reads), CASE(signals_end_a_call_or_start_it_again),
-    CASE(what_starts_again_means_the_same_bytes), CASE(a_thread_that_sleeps_can_be_cancelled),
+    CASE(what_starts_again_means_the_same_bytes),
+    CASE(what_is_borrowed_or_thrown_away_after_a_signal_is_the_same), CASE(a_thread_that_sleeps_can_be_cancelled),
     CASE(shutdown_wakes_who_waits))

@@ -76,8 +76,8 @@ impl Stream {
     ///
     /// # Errors
     /// As there.
-    pub fn seek_borrow(&self, at: At, len: usize) -> io::Result<SeekLoan<'_>> {
-        Ok(SeekLoan { stream: self, lent: self.connection().seek_lend_pieces(at, len, false)? })
+    pub fn seek_borrow(&self, mut at: At, len: usize) -> io::Result<SeekLoan<'_>> {
+        Ok(SeekLoan { stream: self, lent: self.connection().seek_lend_pieces(&mut at, len, false)? })
     }
 
     /// What was taken out of the middle and not yet passed by the head, in order.
@@ -205,7 +205,7 @@ impl Drop for SeekLoan<'_> {
     fn drop(&mut self) {
         if self.lent.loans().next().is_some() {
             // An error means that the connection is broken: nobody waits for the memory.
-            let _ = self.stream.connection().take_back(self.lent.loans());
+            let _ = self.stream.connection().take_back_loans(self.lent.loans());
         }
     }
 }

@@ -8,7 +8,7 @@ use transport::seek::Extent;
 use transport::sys::{Fd, socket as kernel};
 
 use super::{is_connected, status};
-use crate::table;
+use crate::{pointers, table};
 
 /// struct seek_extent
 #[repr(C)]
@@ -44,11 +44,20 @@ pub(crate) unsafe extern "C-unwind" fn seek_avail(
 ) -> c_int {
     status(|| {
         let extent = extent_of(fd)?;
-        // SAFETY: as the caller says.
-        if into.is_null() || unsafe { (*into).size as usize } < size_of::<SeekExtent>() {
+        if into.is_null() {
             return Err(Errno::INVAL);
         }
-        let room = if holes.is_null() { 0 } else { count };
+        if !pointers::can_read(into.cast::<u32>(), 1) {
+            return Err(Errno::FAULT);
+        }
+        // SAFETY: the size, which comes first, can be read.
+        if unsafe { (*into).size as usize } < size_of::<SeekExtent>() {
+            return Err(Errno::INVAL);
+        }
+        let room = if holes.is_null() { 0 } else { count.min(extent.holes.len()) };
+        if !pointers::can_write(into, 1) || !pointers::can_write(holes, room) {
+            return Err(Errno::FAULT);
+        }
         for (at, hole) in extent.holes.iter().enumerate().take(room) {
             // SAFETY: not null, and the caller has room for `count` of them.
             unsafe { holes.add(at).write(SeekSpan { start: hole.start, end: hole.end }) };

@@ -12,6 +12,7 @@ use transport::seek::Loan;
 
 use super::{Request, answer, find, status};
 use crate::border::fail;
+use crate::pointers;
 use crate::table::SocketRef;
 
 /// Bytes that the application holds.
@@ -42,21 +43,26 @@ pub(crate) unsafe extern "C-unwind" fn seek_recv_borrow(
     flags: c_int,
     offset: size_t,
 ) -> ssize_t {
-    let request = match Request::new(flags, 0, offset) {
+    let mut request = match Request::new(flags, 0, offset) {
         Ok(_) if number <= 0 => return fail(Errno::INVAL),
-        Ok(_) if pieces.is_null() => return fail(Errno::FAULT),
+        Ok(_) if !pointers::can_write(pieces, number as usize) => return fail(Errno::FAULT),
         Ok(request) => request,
         Err(error) => return fail(error),
     };
-    // SAFETY: not null, and the caller has `number` places, which are plain data.
+    // SAFETY: memory, and the caller has `number` places, which are plain data.
     let pieces = unsafe {
         std::ptr::write_bytes(pieces, 0, number as usize);
         slice::from_raw_parts_mut(pieces, number as usize)
     };
-    answer(fd, |socket| borrow(socket, pieces, len, request))
+    answer(fd, |socket| borrow(socket, pieces, len, &mut request))
 }
 
-fn borrow(socket: &SocketRef, places: &mut [iovec], len: usize, request: Request) -> Result<usize, Errno> {
+fn borrow(
+    socket: &SocketRef,
+    places: &mut [iovec],
+    len: usize,
+    request: &mut Request,
+) -> Result<usize, Errno> {
     let mut pieces = lend(socket, len, request)?;
     if pieces.len() > places.len() {
         join(socket, &mut pieces, places.len() - 1);
@@ -85,49 +91,59 @@ fn borrow(socket: &SocketRef, places: &mut [iovec], len: usize, request: Request
 /// Makes one of all pieces from the one at `first` on.
 fn join(socket: &SocketRef, pieces: &mut Vec<Piece>, first: usize) {
     let mut bytes = Vec::new();
+    let mut loans = Vec::new();
     for piece in pieces.drain(first..) {
         match piece {
             Piece::Ring(loan) => {
                 let lent = socket.connection.lent_bytes(&loan);
                 bytes.extend(lent.iter().map(|byte| byte.load(Ordering::Relaxed)));
-                let _ = socket.connection.take_back_loan(loan);
+                loans.push(loan);
             }
             Piece::Copy(copy) => bytes.extend_from_slice(&copy),
         }
     }
+    let _ = socket.connection.take_back_loans(&loans);
     pieces.push(Piece::Copy(bytes));
 }
 
-/// Takes bytes and lends them, none of the pieces empty.
-pub(super) fn lend(socket: &SocketRef, len: usize, request: Request) -> Result<Vec<Piece>, Errno> {
+/// Takes bytes and lends them, none of the pieces empty. What is made again after a signal means the same bytes as at first.
+pub(super) fn lend(socket: &SocketRef, len: usize, request: &mut Request) -> Result<Vec<Piece>, Errno> {
     let len = request.most(len)?;
+    if len == 0 {
+        return Ok(Vec::new());
+    }
     let Request { at, flags, dont_wait, .. } = request;
     let mut pieces = if flags.partial {
-        lend_what_is_there(socket, at, len, dont_wait)?
+        lend_what_is_there(socket, at, len, *dont_wait)?
     } else {
-        socket.connection.seek_lend(at, len, dont_wait)?
+        socket.connection.seek_lend_again(at, len, *dont_wait)?
     };
     pieces.retain(|piece| !matches!(piece, Piece::Copy(bytes) if bytes.is_empty()));
     Ok(pieces)
 }
 
-fn lend_what_is_there(socket: &SocketRef, at: At, len: usize, dont_wait: bool) -> Result<Vec<Piece>, Errno> {
+fn lend_what_is_there(
+    socket: &SocketRef,
+    at: &mut At,
+    len: usize,
+    dont_wait: bool,
+) -> Result<Vec<Piece>, Errno> {
     let connection = &socket.connection;
+    let start = match *at {
+        At::Offset(offset) => connection.extent()?.head.checked_add(offset).ok_or(Errno::INVAL)?,
+        At::Position(position) => position,
+    };
+    *at = At::Position(start);
     loop {
         let first_byte = SeekFlags { partial: true, ..SeekFlags::PEEK };
-        let start = match at {
-            At::Offset(offset) => connection.extent()?.head.checked_add(offset).ok_or(Errno::INVAL)?,
-            At::Position(position) => position,
-        };
-        if connection.seek(&mut [IoSliceMut::new(&mut [0])], At::Position(start), first_byte, dont_wait)? == 0
-        {
+        if connection.seek(&mut [IoSliceMut::new(&mut [0])], *at, first_byte, dont_wait)? == 0 {
             return Ok(Vec::new());
         }
         let extent = connection.extent()?;
         let hole = extent.holes.iter().map(|hole| hole.start).find(|&hole| hole > start);
         let there = hole.unwrap_or(u64::MAX).min(extent.arrived).saturating_sub(start);
         let most = len.min(usize::try_from(there).unwrap_or(usize::MAX));
-        match connection.seek_lend(At::Position(start), most, true) {
+        match connection.seek_lend(*at, most, true) {
             // Another thread was faster.
             Err(Errno::AGAIN | Errno::NXIO) => {}
             lent => return lent,
@@ -149,8 +165,8 @@ pub(crate) unsafe extern "C-unwind" fn seek_recv_return(
     let pieces = match usize::try_from(number) {
         Err(_) => return fail(Errno::INVAL),
         Ok(0) => &[][..],
-        Ok(_) if pieces.is_null() => return fail(Errno::FAULT),
-        // SAFETY: not null, and the caller passes `number` of them.
+        Ok(number) if !pointers::can_read(pieces, number) => return fail(Errno::FAULT),
+        // SAFETY: memory, and the caller passes `number` of them.
         Ok(number) => unsafe { slice::from_raw_parts(pieces, number) },
     };
     let result = status(|| take_back(&find(fd)?, pieces));
@@ -172,11 +188,16 @@ fn take_back(socket: &SocketRef, pieces: &[iovec]) -> Result<(), Errno> {
     if found.windows(2).any(|two| two[0] == two[1]) {
         return Err(Errno::INVAL);
     }
+    let lent = |&at: &usize| match &loans[at].lender {
+        Lender::Peer(loan) => Some(*loan),
+        Lender::Copy { .. } => None,
+    };
+    let lent: Vec<Loan> = found.iter().filter_map(lent).collect();
+    // What cannot be given back now is still on loan.
+    socket.connection.take_back_loans(&lent)?;
     // From the end, so that the places before stay as they are.
     for at in found.into_iter().rev() {
-        if let Lender::Peer(loan) = loans.swap_remove(at).lender {
-            socket.connection.take_back_loan(loan)?;
-        }
+        loans.swap_remove(at);
     }
     Ok(())
 }

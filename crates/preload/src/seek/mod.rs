@@ -62,7 +62,8 @@ impl Request {
         if flags & !(ALWAYS | allowed) != 0 {
             return Err(Errno::INVAL);
         }
-        let offset = offset as u64;
+        // No off_t is larger.
+        let offset = i64::try_from(offset).map_err(|_| Errno::INVAL)?.unsigned_abs();
         Ok(Request {
             at: if flags & SEEK_POSITION == 0 { At::Offset(offset) } else { At::Position(offset) },
             flags: SeekFlags {

@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::io::IoSliceMut;
 
-use endpoint::{Piece, SeekFlags};
+use endpoint::Piece;
 use libc::{MSG_CMSG_CLOEXEC, MSG_PEEK, MSG_TRUNC, msghdr, size_t, ssize_t};
 use transport::Errno;
 
@@ -11,6 +11,7 @@ use super::lend::lend;
 use super::{Request, answer, room};
 use crate::border::fail;
 use crate::buffers::{Buffers, is_possible};
+use crate::pointers;
 use crate::table::SocketRef;
 
 /// Takes `len` bytes from the middle of the stream.
@@ -45,8 +46,11 @@ pub(crate) unsafe extern "C-unwind" fn seek_recvmsg(
     flags: c_int,
     offset: size_t,
 ) -> ssize_t {
-    // SAFETY: valid or null, as the caller says.
-    let Some(header) = (unsafe { message.as_mut() }) else { return fail(Errno::FAULT) };
+    if !pointers::can_write(message, 1) {
+        return fail(Errno::FAULT);
+    }
+    // SAFETY: memory, and valid as the caller says.
+    let header = unsafe { &mut *message };
     let mut request = match Request::new(flags, MSG_PEEK | MSG_TRUNC | MSG_CMSG_CLOEXEC, offset) {
         Ok(request) => request,
         Err(error) => return fail(error),
@@ -71,7 +75,7 @@ fn take(socket: &SocketRef, into: Buffers, request: &mut Request) -> Result<usiz
     // SAFETY: the caller's own array.
     let len = request.most(unsafe { into.asked()? })?;
     if request.truncate {
-        return discard(socket, len, *request);
+        return discard(socket, len, request);
     }
     if let Buffers::Flat(base, len) = into
         && !is_possible(base, len)
@@ -84,21 +88,25 @@ fn take(socket: &SocketRef, into: Buffers, request: &mut Request) -> Result<usiz
 }
 
 /// MSG_TRUNC: takes bytes and does nothing with them.
-fn discard(socket: &SocketRef, len: usize, request: Request) -> Result<usize, Errno> {
-    let Request { at, flags, dont_wait, .. } = request;
-    if let SeekFlags { peek: true, .. } = flags {
+fn discard(socket: &SocketRef, len: usize, request: &mut Request) -> Result<usize, Errno> {
+    if request.flags.peek {
         let mut nowhere = room(len)?;
-        return socket.connection.seek(&mut [IoSliceMut::new(&mut nowhere)], at, flags, dont_wait);
+        let Request { at, flags, dont_wait, .. } = request;
+        let into = &mut [IoSliceMut::new(&mut nowhere)];
+        return socket.connection.seek_again(into, at, *flags, *dont_wait);
     }
     let mut taken = 0;
+    let mut loans = Vec::new();
     for piece in lend(socket, len, request)? {
         match piece {
             Piece::Ring(loan) => {
                 taken += loan.len;
-                socket.connection.take_back_loan(loan)?;
+                loans.push(loan);
             }
             Piece::Copy(bytes) => taken += bytes.len(),
         }
     }
+    // They are taken, whatever becomes of the memory.
+    let _ = socket.connection.take_back_loans(&loans);
     Ok(taken)
 }

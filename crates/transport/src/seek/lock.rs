@@ -2,25 +2,36 @@
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::Errno;
 use crate::sys::thread;
 
+/// How often a waiter looks before it lets others have its processor, and before it sleeps between two looks.
+const LOOKS: u32 = 100;
+const TURNS: u32 = 1000;
+const NAP: Duration = Duration::from_micros(50);
+
 /// A lock that a signal handler, having interrupted its holder, does not wait for.
 #[derive(Debug, Default)]
 pub struct SeekLock<T> {
-    /// Thread id of the holder.
+    /// Thread id of the holder. This is the lock: whoever has it is known from the first instant to the last.
     holder: AtomicU32,
+    /// Locked by the holder alone.
     state: Mutex<T>,
 }
 
 /// Held; released when dropped.
 #[derive(Debug)]
 pub struct SeekGuard<'l, T> {
-    holder: &'l AtomicU32,
+    // In this order: nobody else may want the state while the holder has it.
     state: MutexGuard<'l, T>,
+    _release: Release<'l>,
 }
+
+#[derive(Debug)]
+struct Release<'l>(&'l AtomicU32);
 
 impl<T> SeekLock<T> {
     /// Around `state`.
@@ -35,22 +46,41 @@ impl<T> SeekLock<T> {
     #[inline]
     pub fn lock(&self) -> Result<SeekGuard<'_, T>, Errno> {
         let me = thread::id();
-        let state = match self.state.try_lock() {
-            Ok(state) => state,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) if self.holder.load(Ordering::Relaxed) == me => {
+        if self.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            self.contend(me)?;
+        }
+        let release = Release(&self.holder);
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        Ok(SeekGuard { state, _release: release })
+    }
+
+    #[cold]
+    fn contend(&self, me: u32) -> Result<(), Errno> {
+        let mut looks = 0;
+        while let Err(holder) = self.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
+            if holder == me {
                 return Err(Errno::AGAIN);
             }
-            Err(TryLockError::WouldBlock) => self.state.lock().unwrap_or_else(PoisonError::into_inner),
-        };
-        self.holder.store(me, Ordering::Relaxed);
-        Ok(SeekGuard { holder: &self.holder, state })
+            looks += 1;
+            match looks {
+                0..LOOKS => std::hint::spin_loop(),
+                LOOKS..TURNS => std::thread::yield_now(),
+                _ => thread::nap(NAP),
+            }
+        }
+        Ok(())
     }
 
     /// Whether somebody has it now.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        matches!(self.state.try_lock(), Err(TryLockError::WouldBlock))
+        self.holder.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether this very thread has it: what the caller runs in is a signal handler.
+    #[must_use]
+    pub fn is_mine(&self) -> bool {
+        self.holder.load(Ordering::Relaxed) == thread::id()
     }
 }
 
@@ -70,9 +100,9 @@ impl<T> DerefMut for SeekGuard<'_, T> {
     }
 }
 
-impl<T> Drop for SeekGuard<'_, T> {
+impl Drop for Release<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.holder.store(0, Ordering::Relaxed);
+        self.0.store(0, Ordering::Release);
     }
 }

@@ -69,7 +69,15 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Connection::seek`].
-    pub fn seek_lend(&self, at: At, len: usize, dont_wait: bool) -> Result<Vec<Piece>, Errno> {
+    pub fn seek_lend(&self, mut at: At, len: usize, dont_wait: bool) -> Result<Vec<Piece>, Errno> {
+        self.seek_lend_again(&mut at, len, dont_wait)
+    }
+
+    /// As [`Connection::seek_lend`]; `at` becomes the position that was meant, as with [`Connection::seek_again`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn seek_lend_again(&self, at: &mut At, len: usize, dont_wait: bool) -> Result<Vec<Piece>, Errno> {
         let lent = self.seek_lend_pieces(at, len, dont_wait)?;
         let mut pieces: Vec<Piece> = lent.loans().copied().map(Piece::Ring).collect();
         if !lent.copy.is_empty() {
@@ -79,22 +87,26 @@ impl Connection {
     }
 
     /// As [`Connection::seek_lend`].
-    pub(crate) fn seek_lend_pieces(&self, at: At, len: usize, dont_wait: bool) -> Result<Pieces, Errno> {
+    pub(crate) fn seek_lend_pieces(&self, at: &mut At, len: usize, dont_wait: bool) -> Result<Pieces, Errno> {
         let seeking = self.seeking();
         let call = self.begin_call();
         let mut lent = Pieces::default();
         let (mut begun, mut until, mut last) = (None, None, false);
         let mut rest = loop {
-            match self.lend_from_ring(seeking, at, len, &mut begun, &mut lent) {
+            let tried = self.lend_from_ring(seeking, *at, len, &mut begun, &mut lent);
+            if let Some(attempt) = &begun {
+                *at = At::Position(attempt.position());
+            }
+            match tried {
                 Ok(Lending::Done) => return Ok(lent),
                 Ok(Lending::Elsewhere(rest)) => break rest,
                 Ok(Lending::Missing) => {}
-                Err(Errno::AGAIN) => break begun.map_or(at, |attempt| At::Position(attempt.position())),
+                Err(Errno::AGAIN) => break *at,
                 Err(error) => return Err(error),
             }
-            let Some(attempt) = begun else { break at };
+            let Some(attempt) = begun else { break *at };
             if last || dont_wait || self.is_nonblocking() || self.receive_shut.load(Ordering::Relaxed) {
-                break At::Position(attempt.position());
+                break *at;
             }
             let until = *until.get_or_insert_with(|| self.receive_deadline());
             // If the socket has ended, what is still missing then does not come.
@@ -211,16 +223,21 @@ impl Connection {
     /// # Errors
     /// EINVAL when it is none.
     pub fn take_back_loan(&self, loan: Loan) -> Result<(), Errno> {
-        self.take_back(std::iter::once(&loan))
+        self.take_back_loans(&[loan])
     }
 
     /// The bytes of these loans are needed no more.
     ///
     /// # Errors
-    /// EINVAL when one is none; the others count.
-    pub(crate) fn take_back<'l>(&self, loans: impl Iterator<Item = &'l Loan>) -> Result<(), Errno> {
+    /// EINVAL when one is none; the others count. EBUSY and EAGAIN as [`Connection::seek`]: then nothing has changed.
+    pub fn take_back_loans<'l>(&self, loans: impl IntoIterator<Item = &'l Loan>) -> Result<(), Errno> {
+        let mut loans = loans.into_iter().peekable();
+        if loans.peek().is_none() {
+            return Ok(());
+        }
         self.with_place(self.seeking(), false, |state, place, front| {
             let State { engine, cursor, loans: lent, violation, .. } = state;
+            let now = place.get()?;
             // A segment in which the front stands goes back when it is passed, or by its last loan: by one of them.
             let mut source =
                 Inflow { connection: self, place, cursor, loans: lent, front, asks_kernel: false, violation };
@@ -230,7 +247,7 @@ impl Connection {
                 match lent.end(engine, *loan) {
                     Ok(None) => {}
                     Ok(Some(segment)) => {
-                        if let Place::Attached(_, rx) = place.get()? {
+                        if let Place::Attached(_, rx) = now {
                             rx.give_back_lent(segment);
                         }
                     }

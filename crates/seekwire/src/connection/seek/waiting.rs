@@ -62,12 +62,21 @@ impl Connection {
     }
 
     /// Sleeps until the receives that began before the first seek are over.
+    ///
+    /// # Errors
+    /// EAGAIN when the time is over, and in a signal handler that interrupted one who is at it: it would wait for itself.
     pub(super) fn wait_at_door(
         &self,
         seeking: &Seeking,
         until: Deadline,
         call: &Call<'_>,
     ) -> Result<(), Errno> {
+        if seeking.state.is_mine() {
+            return Err(Errno::AGAIN);
+        }
+        if let Some(link) = self.attached() {
+            self.rx(link)?;
+        }
         if seeking.door.get().is_none() {
             let door = Bell::new().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
             let _ = seeking.door.set(door);
@@ -430,5 +439,27 @@ mod tests {
             assert_eq!(to.enough(20, flags), 1);
             assert_eq!(to.recv(&mut [IoSliceMut::new(&mut [0; 20])], flags), Ok(10));
         }
+    }
+
+    #[test]
+    fn who_interrupted_a_receive_does_not_wait_for_it() {
+        let _alone = crate::fork::ALONE.lock();
+        let pair = Pair::attached();
+        let (to, link) = (&pair.to, pair.to.attached().unwrap());
+        // As in a signal handler of the thread that is at it.
+        let seek = || to.seek(&mut [IoSliceMut::new(&mut [0; 10])], At::Offset(0), SeekFlags::TAKE, false);
+        let receive = || to.recv(&mut [IoSliceMut::new(&mut [0; 10])], RecvFlags::default());
+        let rx = to.rx(link).unwrap();
+        assert_eq!(seek(), Err(Errno::AGAIN));
+        assert_eq!(receive(), Err(Errno::AGAIN));
+        drop(rx);
+        let interrupted = to.with_place(to.seeking(), false, |_, _, _| {
+            assert_eq!(seek(), Err(Errno::AGAIN));
+            assert_eq!(receive(), Err(Errno::AGAIN));
+            Ok(())
+        });
+        assert_eq!(interrupted, Ok(()));
+        send(&pair.from, &[1; 10]);
+        assert_eq!(seek(), Ok(10));
     }
 }
