@@ -25,13 +25,16 @@ const WRITE: c_short = POLLOUT | POLLWRNORM | POLLWRBAND;
 /// While a thread waits awake, the kernel is asked once in so many looks: some microseconds.
 const LOOKS_PER_QUESTION: u32 = 128;
 
+/// So often a call asks the kernel, if each time there was news of the other side.
+const MOST_QUESTIONS: u32 = 4;
+
 /// A list for the kernel.
 type Asked = SmallVec<[pollfd; 16]>;
 
 /// What came of waiting awake.
 enum Awake {
     /// The kernel was asked, and knew of something.
-    Asked(Asked),
+    Asked,
     /// A connection is ready.
     Ready,
     InVain,
@@ -109,32 +112,29 @@ fn part(fd: c_int) -> Option<Entry> {
 
 fn wait_for_ours(fds: &mut [pollfd], ours: &Ours<'_>, timeout: &mut Timeout, mask: *const sigset_t) -> c_int {
     let all_attached = ours.sets.is_empty() && ours.sockets.len() == fds.len();
+    let mut slept = false;
     loop {
         fds.iter_mut().for_each(|entry| entry.revents = 0);
-        let ready = guarded_raw(|| ours.add_ready(fds)).unwrap_or(0);
-        if ready > 0 && all_attached && guarded_raw(|| ours.tell_all(fds)).unwrap_or(false) {
-            return ready;
+        let ready = guarded_raw(|| ours.add_ready(fds)).unwrap_or(false);
+        if ready && all_attached && guarded_raw(|| ours.tell_all(fds)).unwrap_or(false) {
+            return count(fds);
         }
-        if ready > 0 || timeout.is_none() {
-            let mut asked = ours.masked(fds);
-            if !look(&mut asked) {
-                return if ready > 0 { ready } else { -1 };
+        if ready || slept || timeout.is_none() {
+            let answered = ours.ask_kernel(fds);
+            match count(fds) {
+                0 if !answered => return -1,
+                0 if slept && !timeout.is_over() => slept = false,
+                ready => return ready,
             }
-            guarded_raw(|| ours.pay(fds, &mut asked));
-            return merge(fds, &asked);
         }
         match guarded_raw(|| ours.stay_awake(fds, all_attached)) {
-            Some(Awake::Asked(mut asked)) => {
-                guarded_raw(|| ours.pay(fds, &mut asked));
-                match merge(fds, &asked) {
-                    0 => continue,
-                    ready => return ready,
-                }
+            Some(Awake::Asked) => {
+                slept = true;
+                continue;
             }
             Some(Awake::Ready) => continue,
             Some(Awake::InVain) | None => {}
         }
-        let mut asked = ours.masked(fds);
         let armed = Armed { ours, interests: guarded_raw(|| ours.arm(fds)).unwrap_or_default() };
         let news = guarded_raw(|| ours.any_ready(fds)).unwrap_or(true)
             || guarded_raw(|| ours.sets.iter().any(|(_, set)| set.arm())).unwrap_or(true);
@@ -142,6 +142,8 @@ fn wait_for_ours(fds: &mut [pollfd], ours: &Ours<'_>, timeout: &mut Timeout, mas
             drop(armed);
             continue;
         }
+        // Now: a look may have left a full ring for TCP.
+        let mut asked = ours.masked(fds);
         asked.extend(ours.sockets.iter().map(|(_, socket)| pollfd {
             fd: socket.connection.bell().map_or(-1, Fd::raw),
             events: POLLIN,
@@ -169,26 +171,33 @@ fn wait_for_ours(fds: &mut [pollfd], ours: &Ours<'_>, timeout: &mut Timeout, mas
             }
         }
         guarded_raw(|| ours.pay(fds, &mut asked));
-        let _ = guarded_raw(|| ours.add_ready(fds));
-        let mut ready = merge(fds, &asked);
-        let mut again = ours.masked(fds);
-        if ready > 0
-            && again.iter().zip(&asked).any(|(now, then)| now.events != then.events)
-            && look(&mut again)
-        {
-            // The peer has gone meanwhile: the kernel knows of the room that was kept from it.
-            guarded_raw(|| ours.pay(fds, &mut again));
-            ready = merge(fds, &again);
-        }
-        if ready > 0 || timeout.is_over() {
-            return ready;
-        }
+        // The kernel has looked at one after the other, and at the bells last: what came before what it tells is there
+        // when it is asked again.
+        slept = true;
     }
 }
 
 impl Ours<'_> {
-    /// Fills in what user space knows; returns how many fds it is.
-    fn add_ready(&self, fds: &mut [pollfd]) -> c_int {
+    /// Fills in what user space knows; returns whether something is new. Whatever came before something that is filled
+    /// in is filled in, too.
+    fn add_ready(&self, fds: &mut [pollfd]) -> bool {
+        let mut any = false;
+        loop {
+            let news = self.add_ready_once(fds);
+            any |= news;
+            if !news || self.sockets.len() + self.sets.len() == 1 {
+                return any;
+            }
+        }
+    }
+
+    fn add_ready_once(&self, fds: &mut [pollfd]) -> bool {
+        let mut news = false;
+        let mut add = |entry: &mut pollfd, events: c_short| {
+            let now = entry.revents | events & entry.events;
+            news |= now != entry.revents;
+            entry.revents = now;
+        };
         for &(at, socket) in &self.sockets {
             let ready = socket.readiness_for(interest(&fds[at]));
             let mut events = 0;
@@ -198,14 +207,31 @@ impl Ours<'_> {
             if ready.write {
                 events |= WRITE & !POLLWRBAND;
             }
-            fds[at].revents |= events & fds[at].events;
+            add(&mut fds[at], events);
         }
         for &(at, set) in &self.sets {
-            if set.is_ready() {
-                fds[at].revents |= READ & fds[at].events;
+            add(&mut fds[at], if set.is_ready() { READ } else { 0 });
+        }
+        news
+    }
+
+    /// Adds what the kernel knows, and what user space knows of before. False: the kernel refused, and errno is set.
+    fn ask_kernel(&self, fds: &mut [pollfd]) -> bool {
+        for _ in 0..MOST_QUESTIONS {
+            let mut asked = self.masked(fds);
+            if !look(&mut asked) {
+                return false;
+            }
+            guarded_raw(|| self.pay(fds, &mut asked));
+            merge(fds, &asked);
+            let news = guarded_raw(|| self.add_ready(fds)).unwrap_or(false);
+            // Where the peer has gone meanwhile, the kernel knows of the room that was kept from it.
+            let same = self.masked(fds).iter().zip(&asked).all(|(now, then)| now.events == then.events);
+            if !news && same {
+                break;
             }
         }
-        fds.iter().filter(|entry| entry.revents != 0).count() as c_int
+        true
     }
 
     /// Whether the kernel has nothing to add: not at the end of a stream, not about what only it knows, and not about a
@@ -236,19 +262,19 @@ impl Ours<'_> {
         let worthy = |(_, socket): &&(usize, &SocketRef)| socket.connection.worth_spinning();
         let Some((_, first)) = self.sockets.iter().find(worthy) else { return Awake::InVain };
         let mut looks = 0u32;
-        let mut answer = None;
+        let mut answered = false;
         let awake = first.patience.spin(|| {
             looks += 1;
             if !all_attached && looks.is_multiple_of(LOOKS_PER_QUESTION) {
                 let mut asked = self.masked(fds);
-                answer = (look(&mut asked) && asked.iter().any(|entry| entry.revents != 0)).then_some(asked);
+                answered = look(&mut asked) && asked.iter().any(|entry| entry.revents != 0);
             }
-            answer.is_some() || self.any_ready(fds)
+            answered || self.any_ready(fds)
         });
-        match (awake, answer) {
-            (true, Some(asked)) => Awake::Asked(asked),
-            (true, None) => Awake::Ready,
-            (false, _) => Awake::InVain,
+        match awake {
+            true if answered => Awake::Asked,
+            true => Awake::Ready,
+            false => Awake::InVain,
         }
     }
 
@@ -306,11 +332,15 @@ fn interest(entry: &pollfd) -> Interest {
     Interest { read: entry.events & READ != 0, write: entry.events & WRITE != 0 }
 }
 
-/// Adds the kernel's answers; returns how many fds are ready.
-fn merge(fds: &mut [pollfd], asked: &[pollfd]) -> c_int {
+/// Adds the kernel's answers.
+fn merge(fds: &mut [pollfd], asked: &[pollfd]) {
     for (entry, answer) in fds.iter_mut().zip(asked) {
         entry.revents |= answer.revents;
     }
+}
+
+/// How many fds are ready.
+fn count(fds: &[pollfd]) -> c_int {
     fds.iter().filter(|entry| entry.revents != 0).count() as c_int
 }
 

@@ -213,3 +213,4 @@ programs! { unseen uring handler }
 programs! { flags pointers control }
 programs! { fork_fails fork_signal }
 programs! { shut capacity death number }
+programs! { turns }

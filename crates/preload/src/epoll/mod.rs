@@ -16,9 +16,13 @@
 //!
 //! Lock order: registrations of a socket, then state of a set.
 
+mod answer;
+mod events;
 mod state;
 mod tag;
+mod turns;
 mod wait;
+mod watch;
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -86,13 +90,15 @@ impl Set {
     /// From now on somebody may sleep on this set without waiting on it.
     pub(crate) fn set_watched(&self) {
         self.watched.store(true, Ordering::Release);
-        self.state.lock().hand_over();
+        if let Some(epfd) = self.number() {
+            self.state.lock().hand_over(epfd);
+        }
     }
 
     /// Prepares for somebody who is about to sleep until the set becomes readable; true if it should not
     /// sleep.
     pub(crate) fn arm(&self) -> bool {
-        self.state.lock().arm()
+        self.number().is_some_and(|epfd| self.state.lock().arm(epfd))
     }
 
     /// Whether an event is ready that the kernel does not know of.
@@ -145,7 +151,7 @@ pub(crate) fn control(
                 (registration.events, registration.data) = (asked.events, asked.u64);
                 (registration.watch, registration.parked) = (Some(watch), None);
                 if set.has_sleepers(&state) {
-                    state.hand_over();
+                    state.hand_over(epfd);
                 }
                 return 0;
             }
@@ -209,7 +215,7 @@ pub(crate) fn control(
             }
             (registration.events, registration.data) = (asked.events, asked.u64);
             if set.has_sleepers(&state) {
-                state.hand_over();
+                state.hand_over(epfd);
             }
             0
         }
@@ -292,7 +298,7 @@ fn show(socket: &SocketRef, registrations: &mut Vec<Registration>) -> Answer<()>
             set.watches.store(state.len(), Ordering::Release);
         }
         if set.has_sleepers(&state) {
-            state.hand_over();
+            state.hand_over(epfd);
         }
     }
     socket.count_registrations(registrations.len());

@@ -1,23 +1,31 @@
 //! Waiting on an epoll set.
+//!
+//! What is ready comes from two sides: the kernel's ready list, and the looks at hot connections. A wait that
+//! reports anything asks both, the kernel after the looks and the connections once more after the kernel, until
+//! neither has news: so whatever was ready before something that is reported is reported too. Where there is no
+//! room for all, the connections that are ready ring their own bells and stand in the kernel's list with the
+//! rest: it reports one after the other.
 
 use std::ffi::c_int;
 
 use libc::epoll_event;
 use transport::Errno;
-use transport::sys::call;
+use transport::sys::{Fd, call, poll as kernel};
 
 use super::Set;
-use super::state::Events;
+use super::events::Events;
+use super::state::State;
+use super::turns::Ready;
 use crate::border::{self, guarded_raw, keeping_errno, set_errno};
+use crate::lock::Guard;
 use crate::table::SetRef;
 use crate::timeout::Timeout;
 
-/// While connections have something to report, the kernel is asked in every so many waits, so that
-/// ordinary fds and armed connections are not left waiting behind busy ones.
-const ASK_EVERY: u32 = 8;
-
 /// While a thread waits awake, the kernel is asked once in so many looks: some microseconds.
 const LOOKS_PER_QUESTION: u32 = 128;
+
+/// So often one wait asks the kernel, if each time there was news of the other side.
+const MOST_QUESTIONS: u32 = 4;
 
 /// What a wait found without sleeping.
 enum Found {
@@ -49,11 +57,11 @@ pub(crate) fn wait(
         }
         let sleeping = Sleeping(set);
         let result = sleep(&mut timeout);
-        drop(sleeping);
         if result < 0 {
             return result;
         }
-        let count = guarded_raw(|| translate(set, epfd, events, max as usize, result as usize)).unwrap_or(0);
+        let translated = || translate(sleeping, epfd, events, max as usize, result as usize);
+        let count = guarded_raw(translated).unwrap_or(0);
         // Nothing but a bell that rang in vain: the wait goes on.
         if count > 0 || timeout.is_over() {
             return count as c_int;
@@ -64,6 +72,17 @@ pub(crate) fn wait(
 /// Counted among those who sleep on a set; also when the thread is cancelled there.
 struct Sleeping<'a>(&'a Set);
 
+impl<'a> Sleeping<'a> {
+    /// Awake, with what the kernel said still to be told to the state: nobody else sees it in between.
+    fn end(self) -> (&'a Set, Guard<'a, State>) {
+        let set = self.0;
+        let mut state = set.state.lock();
+        state.sleepers -= 1;
+        std::mem::forget(self);
+        (set, state)
+    }
+}
+
 impl Drop for Sleeping<'_> {
     fn drop(&mut self) {
         keeping_errno(|| self.0.state.lock().sleepers -= 1);
@@ -73,94 +92,227 @@ impl Drop for Sleeping<'_> {
 fn look(set: &Set, epfd: c_int, events: *mut epoll_event, max: usize, only_look: bool) -> Found {
     // SAFETY: the application passes room for `max` events.
     let mut events = unsafe { Events::new(events, max) };
+    let mut ask = only_look;
     loop {
         let mut state = set.state.lock();
         let round = state.round();
-        state.collect(round, epfd, &mut events);
-        state.unasked += 1;
-        let found = events.len() > 0;
-        let ask = if found { state.unasked >= ASK_EVERY && events.room() > 0 } else { only_look };
-        if ask || !found && state.is_worth_spinning() {
-            drop(state);
-            let awake = if ask {
-                Awake::Asked(ask_kernel(epfd, &mut events))
-            } else {
-                stay_awake(set, epfd, &mut events)
-            };
-            state = set.state.lock();
-            match awake {
-                Awake::Asked(count) if count < 0 && !found => return Found::Failed,
-                Awake::Asked(count) => {
-                    state.unasked = 0;
-                    state.translate(round, epfd, count.max(0) as usize, &mut events);
-                }
-                Awake::Ready => continue,
-                Awake::InVain => {}
-            }
+        match gather(set, epfd, state, round, &mut events, ask) {
+            Some(held) => state = held,
+            None => return Found::Failed,
         }
         if events.len() > 0 || only_look {
+            state.take_turns(round, epfd);
             if set.has_sleepers(&state) {
-                state.hand_over();
+                state.hand_over(epfd);
             }
             return Found::Events(events.len());
         }
-        if !state.arm() {
+        ask = false;
+        if state.is_worth_spinning() {
+            drop(state);
+            match stay_awake(set, epfd) {
+                Awake::Asked => {
+                    ask = true;
+                    continue;
+                }
+                Awake::Ready => continue,
+                Awake::InVain => state = set.state.lock(),
+            }
+        }
+        if !state.arm(epfd) {
             state.sleepers += 1;
             return Found::Nothing;
         }
     }
 }
 
+/// Reports what is ready, as far as there is room. The kernel is not asked when no connection is ready, unless
+/// `ask`. `None` if it refused and there is nothing else to report; errno is set then.
+fn gather<'a>(
+    set: &'a Set,
+    epfd: c_int,
+    mut state: Guard<'a, State>,
+    round: u64,
+    into: &mut Events,
+    ask: bool,
+) -> Option<Guard<'a, State>> {
+    // They were ready when the kernel had nothing: they come first.
+    state.report_overdue(round, epfd, into);
+    if into.room() == 0 {
+        return Some(state);
+    }
+    let mut ready = state.ready(round, epfd);
+    if !ask && ready.is_empty() && into.len() == 0 && state.queued() == 0 {
+        return Some(state);
+    }
+    let queues = if state.queued() > 0 {
+        true
+    } else if ready.len() >= into.room() {
+        let has_more;
+        (state, has_more) = asking(set, state, || has_events(epfd));
+        if !has_more {
+            state.report_all(&ready, round, epfd, into);
+            state.note_overdue(&ready, round);
+            return Some(state);
+        }
+        true
+    } else {
+        false
+    };
+    if queues {
+        state.queue(&ready, epfd);
+        ready.clear();
+    }
+    // So many of the kernel's answers are to come that have to go back to the end of its list before the next is taken.
+    let mut queued = state.queued();
+    let mut exhausted = 0;
+    loop {
+        let room = if queued > 0 { 1 } else { into.room() - ready.len() };
+        let count;
+        (state, count) = asking(set, state, || ask_kernel(epfd, into, room));
+        if count < 0 && into.len() == 0 && ready.is_empty() {
+            return None;
+        }
+        let count = count.max(0) as usize;
+        let left = state.queued();
+        let news = state.translate(round, epfd, count, into);
+        if queued > 0 && news {
+            queued = queued.saturating_sub(left.saturating_sub(state.queued()));
+            state.queue_again(round, epfd);
+            if into.room() == 0 {
+                break;
+            }
+            continue;
+        }
+        queued = 0;
+        let crowded = queues || !ready.is_empty();
+        state.report_all(&ready, round, epfd, into);
+        ready.clear();
+        if count == room {
+            if into.room() > 0 && news {
+                // Bells that were rung in vain took the places of others.
+                continue;
+            }
+            let more;
+            (state, more) = asking(set, state, || crowded || has_more(epfd, into));
+            if more {
+                state.queue_again(round, epfd);
+            }
+            break;
+        }
+        exhausted += 1;
+        let missed = state.recall();
+        if exhausted == MOST_QUESTIONS || !news && !missed && into.len() > 0 {
+            break;
+        }
+        let late = next(&mut state, round, epfd, into);
+        state.report_all(&late, round, epfd, into);
+        if late.is_empty() || into.room() == 0 {
+            break;
+        }
+    }
+    Some(state)
+}
+
+/// What else is ready after the kernel has answered.
+fn next(state: &mut State, round: u64, epfd: c_int, into: &Events) -> Ready {
+    if into.len() == 0 && state.is_somebody_between() {
+        // That a bell was rung for an armed connection is known to another thread, which has not told yet.
+        state.heat_all();
+    }
+    state.ready(round, epfd)
+}
+
+/// Lets others have the lock while the kernel is asked.
+fn asking<'a, T>(
+    set: &'a Set,
+    mut state: Guard<'a, State>,
+    ask: impl FnOnce() -> T,
+) -> (Guard<'a, State>, T) {
+    state.asking += 1;
+    drop(state);
+    let answer = ask();
+    let mut state = set.state.lock();
+    state.asking -= 1;
+    (state, answer)
+}
+
 /// What came of waiting awake.
 enum Awake {
-    /// The kernel was asked, and answered with so many events.
-    Asked(isize),
+    /// The kernel has something to report.
+    Asked,
     /// A connection has something to report.
     Ready,
     InVain,
 }
 
 /// Looks at the hot connections for a while, if that is likely to pay, and at the others now and then.
-fn stay_awake(set: &Set, epfd: c_int, events: &mut Events) -> Awake {
+fn stay_awake(set: &Set, epfd: c_int) -> Awake {
     let mut looks = 0u32;
-    let mut asked = 0;
+    let mut asked = false;
     let awake = set.patience.spin(|| {
         looks += 1;
         if looks.is_multiple_of(LOOKS_PER_QUESTION) {
-            asked = ask_kernel(epfd, events);
+            asked = has_events(epfd);
         }
-        asked != 0 || set.is_ready()
+        asked || set.is_ready()
     });
     match awake {
-        true if asked != 0 => Awake::Asked(asked),
+        true if asked => Awake::Asked,
         true => Awake::Ready,
         false => Awake::InVain,
     }
 }
 
+/// Whether the kernel's ready list has anything; it stays there.
+fn has_events(epfd: c_int) -> bool {
+    let read = kernel::Events { read: true, ..kernel::Events::default() };
+    kernel::look(Fd::new(epfd), read).is_ok_and(|events| events.read || events.dead)
+}
+
+/// Whether what was just reported should go behind others in the kernel's list, after a wait that had no room left. One
+/// that has room for a single event finds out at its next look, which saves those a system call that have a single
+/// connection.
+fn has_more(epfd: c_int, reported: &Events) -> bool {
+    reported.len() > 1 && has_events(epfd)
+}
+
 /// epoll_wait that neither sleeps nor is a cancellation point.
-fn ask_kernel(epfd: c_int, events: &mut Events) -> isize {
-    let room = events.room();
+fn ask_kernel(epfd: c_int, events: &mut Events, room: usize) -> isize {
     let mask = std::ptr::null::<libc::sigset_t>();
     let before = border::errno();
-    // SAFETY: `events` has `room` places, by the contract of `Events`; a null mask is allowed.
+    // SAFETY: `events` has at least `room` places, by the contract of `Events`; a null mask is allowed.
     let count = unsafe {
-        let (place, room) = (events.tail().expose_provenance(), room.min(c_int::MAX as usize));
+        let room = room.min(events.room()).min(c_int::MAX as usize);
+        let place = events.tail().expose_provenance();
         call(libc::SYS_epoll_pwait, [epfd as usize, place, room, 0, mask.expose_provenance(), 8])
     };
     set_errno(count.map_or_else(Errno::raw_os_error, |_| before));
     count.map_or(-1, |count| count as isize)
 }
 
-fn translate(set: &Set, epfd: c_int, events: *mut epoll_event, max: usize, count: usize) -> usize {
+fn translate(
+    sleeping: Sleeping<'_>,
+    epfd: c_int,
+    events: *mut epoll_event,
+    max: usize,
+    count: usize,
+) -> usize {
     // SAFETY: as in `look`.
     let mut events = unsafe { Events::new(events, max) };
-    let mut state = set.state.lock();
+    let (set, mut state) = sleeping.end();
     let round = state.round();
     state.translate(round, epfd, count, &mut events);
-    state.unasked = 0;
+    if count == max {
+        let more;
+        (state, more) = asking(set, state, || has_more(epfd, &events));
+        if more {
+            state.queue_again(round, epfd);
+        }
+    }
+    state.take_turns(round, epfd);
     if set.has_sleepers(&state) {
-        state.hand_over();
+        state.hand_over(epfd);
     }
     events.len()
 }

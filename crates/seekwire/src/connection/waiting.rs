@@ -282,6 +282,8 @@ impl Connection {
     pub fn quiet_bell(&self) {
         if let Some(link) = self.attached() {
             link.ring.bell.quiet();
+            // It may have rung for others who are armed.
+            link.ring.disarm(Events::default());
             self.call_others_again(link);
         }
     }
@@ -310,6 +312,8 @@ impl Connection {
     pub fn ring_own_bell(&self) {
         if let Some(link) = self.attached() {
             link.ring.bell.ring();
+        } else {
+            self.ring_seek_bell();
         }
     }
 

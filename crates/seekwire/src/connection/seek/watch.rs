@@ -42,6 +42,17 @@ impl Connection {
         seeking.watch.get().map(|(bells, _)| bells.fd())
     }
 
+    /// Calls those who watch several connections once more, if the next byte is in library memory.
+    pub(in crate::connection) fn ring_seek_bell(&self) {
+        if let Some(seeking) = self.seeking.get()
+            && let Some((_, bell)) = seeking.watch.get()
+            && let Ok(state) = self.lock(seeking)
+            && state.as_ref().is_some_and(|state| state.shown)
+        {
+            bell.ring();
+        }
+    }
+
     /// From now on those who watch several connections hear of the ring, if there is one.
     pub(in crate::connection) fn watch_ring(&self) {
         if let Some(seeking) = self.seeking.get()

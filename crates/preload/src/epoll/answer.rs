@@ -1,0 +1,112 @@
+//! What the kernel says of a set, in the application's words.
+
+use std::ffi::c_int;
+
+use libc::epoll_event;
+
+use super::events::Events;
+use super::state::State;
+use super::tag::{Subject, Tag};
+use super::turns::Ready;
+use super::watch::{ALWAYS, ONE_SHOT, WRITE};
+
+impl State {
+    /// Replaces the library's own among `count` events that the kernel has put at the tail of `into`. Returns
+    /// whether the wait knows something new by them.
+    pub(super) fn translate(&mut self, round: u64, epfd: c_int, count: usize, into: &mut Events) -> bool {
+        let tail = into.tail();
+        // The kernel's answers to earlier questions of this wait, or others with the same data.
+        let (before, mut place) = (into.len(), 0);
+        let mut news = false;
+        let mut woken = Ready::new();
+        for at in 0..count {
+            // SAFETY: the kernel has written `count` events there. `into` grows by at most one for each
+            // that was read, so it does not overtake the reader.
+            let event = unsafe { tail.add(at).read() };
+            let Some(tag) = Tag::decode(event.u64) else {
+                if let Some(same) = into.find(event.u64, before, place) {
+                    // Level-triggered, the kernel tells it again.
+                    into.merge(same, event.events);
+                    place = same + 1;
+                } else {
+                    into.push(event);
+                    news = true;
+                }
+                continue;
+            };
+            let Some(watch) = self.at(tag.watch).filter(|watch| watch.generation == tag.generation) else {
+                continue;
+            };
+            match tag.subject {
+                Subject::Bell => {
+                    watch.socket.connection.attend();
+                    let mut index = tag.watch;
+                    while let Some(watch) = self.at(index) {
+                        watch.disarm();
+                        let next = watch.sibling;
+                        self.heat(index);
+                        if index == tag.watch {
+                            self.report(index, round, epfd, into);
+                        } else {
+                            woken.push(index);
+                        }
+                        index = next;
+                        if index == tag.watch {
+                            break;
+                        }
+                    }
+                    news = true;
+                }
+                Subject::Socket if watch.parked => self.evict(tag.watch, epfd),
+                Subject::Socket => {
+                    if event.events & WRITE != 0 && watch.owes {
+                        watch.socket.connection.attend();
+                    }
+                    let owes = watch.socket.connection.owes();
+                    let mut events = event.events & (watch.wanted() | ALWAYS);
+                    if events != event.events && watch.is_lenient() {
+                        let wanted = watch.wanted();
+                        let _ = watch.tell(epfd, tag.watch, wanted);
+                    }
+                    if events & WRITE != 0 && watch.socket.connection.tx_on_ring() {
+                        events &= !WRITE;
+                        self.refresh(tag.watch, epfd);
+                    } else if watch.owes {
+                        // What is owed comes before what the application has to send.
+                        events &= if owes { !WRITE } else { watch.events | ALWAYS };
+                        if events == 0 && watch.events & ONE_SHOT != 0 && !watch.disabled {
+                            // The shot was not the application's.
+                            let wanted = watch.wanted();
+                            let _ = watch.tell(epfd, tag.watch, wanted);
+                        }
+                        self.refresh(tag.watch, epfd);
+                    }
+                    news |= self.report_kernel(tag.watch, round, events, into);
+                }
+            }
+        }
+        self.report_all(&woken, round, epfd, into);
+        news
+    }
+
+    /// Reports events of the application's own fd; true if it was not reported before by this wait.
+    fn report_kernel(&mut self, index: u32, round: u64, events: u32, into: &mut Events) -> bool {
+        let Some(watch) = self.at(index) else { return false };
+        if events == 0 {
+            return false;
+        }
+        if watch.reported.0 == round {
+            into.merge(watch.reported.1, events);
+            return false;
+        }
+        if watch.disabled {
+            return false;
+        }
+        // One event tells all that is ready.
+        let events = events | watch.take(true);
+        watch.reported = (round, into.len());
+        watch.disabled = watch.events & ONE_SHOT != 0;
+        into.push(epoll_event { events, u64: watch.data });
+        true
+    }
+}

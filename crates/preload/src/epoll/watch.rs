@@ -1,0 +1,219 @@
+//! A connection in an epoll set, as the set sees it.
+
+use std::ffi::c_int;
+use std::sync::atomic::{Ordering, fence};
+
+use endpoint::Interest;
+use libc::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDNORM, EPOLLWRNORM};
+use transport::sys::Fd;
+
+use super::tag::{self, Op, Subject, Tag};
+use super::{Answer, Attached};
+
+pub(super) const READ: u32 = (EPOLLIN | EPOLLRDNORM) as u32;
+pub(super) const WRITE: u32 = (EPOLLOUT | EPOLLWRNORM) as u32;
+pub(super) const EDGE: u32 = EPOLLET as u32;
+pub(super) const ONE_SHOT: u32 = EPOLLONESHOT as u32;
+/// What the kernel reports whether it was asked to or not.
+pub(super) const ALWAYS: u32 = (EPOLLERR | EPOLLHUP) as u32;
+
+/// A connection in an epoll set that is attached or sought.
+pub(super) struct Watch {
+    pub(super) socket: Attached,
+    pub(super) fd: c_int,
+    /// As the application asked for them.
+    pub(super) events: u32,
+    pub(super) data: u64,
+    pub(super) generation: u8,
+    /// Next watch of the same connection in this set, by a duplicate of its fd: a ring, of one almost always.
+    pub(super) sibling: u32,
+    /// The bell, which those of one connection share, carries the tag of this one.
+    pub(super) owns_bell: bool,
+    /// The bell that is in the set.
+    pub(super) bell: Option<Fd>,
+    /// In the queue of those to be looked at.
+    pub(super) hot: bool,
+    /// Armed, and its own bell was rung to give it a place in the kernel's ready list.
+    pub(super) queued: bool,
+    /// Was ready in a wait that had no room for it, and in which the kernel had nothing to report.
+    pub(super) overdue: bool,
+    /// The pass of looks that found it ready last.
+    pub(super) found: u64,
+    /// What the peer was asked to ring for.
+    pub(super) armed: Option<Interest>,
+    /// One-shot, and the shot is fired.
+    pub(super) disabled: bool,
+    /// Everything is news: just added or changed.
+    pub(super) fresh: bool,
+    /// Edge-triggered: what was reported last.
+    pub(super) mark: u64,
+    pub(super) starved: u64,
+    /// Looks in a row that found nothing.
+    pub(super) idle: u8,
+    /// EPOLLOUT is kept from the kernel.
+    pub(super) masked: bool,
+    /// EPOLLOUT is asked of the kernel for the library's own sake: see [`endpoint::Readiness::owes`].
+    pub(super) owes: bool,
+    /// What the kernel was last asked to report; level-triggered, it may be more than the application wants.
+    pub(super) told: u32,
+    /// The application has taken the socket out of the set, and the kernel has not been told: see
+    /// [`State::park`].
+    pub(super) parked: bool,
+    /// The wait that reported this watch last, and at which place: one wait reports a watch once.
+    pub(super) reported: (u64, usize),
+}
+
+impl Watch {
+    pub(super) fn interest(&self) -> Interest {
+        Interest { read: self.events & READ != 0, write: self.events & WRITE != 0 }
+    }
+
+    /// What user space alone knows to be ready, as events to report.
+    pub(super) fn look(&self) -> u32 {
+        if self.disabled {
+            return 0;
+        }
+        let look = self.look_closely();
+        if look.is_news { look.events } else { 0 }
+    }
+
+    fn look_closely(&self) -> Look {
+        // Before the readiness: what changes in between is news next time.
+        let (mark, starved) = (self.socket.connection.data_mark(), self.socket.starved());
+        let ready = self.socket.readiness_for(self.interest());
+        let mut events = 0;
+        if ready.read {
+            events |= READ;
+        }
+        if ready.write {
+            events |= WRITE;
+        }
+        events &= self.events;
+        let is_news = self.events & EDGE == 0
+            || self.fresh
+            || events & READ != 0 && mark != self.mark
+            || events & WRITE != 0 && starved != self.starved;
+        Look { events, is_news, mark, starved }
+    }
+
+    /// As [`Watch::look`], for somebody who reports what is found; beside what the kernel has to report of it,
+    /// what is no news as well, as the kernel does.
+    pub(super) fn take(&mut self, beside_kernel: bool) -> u32 {
+        if self.disabled {
+            return 0;
+        }
+        let look = self.look_closely();
+        if look.events != 0 && (look.is_news || beside_kernel) {
+            self.mark = look.mark;
+            if look.events & WRITE != 0 {
+                self.starved = look.starved;
+            }
+            self.fresh = false;
+            self.idle = 0;
+            self.disabled = self.events & ONE_SHOT != 0;
+            return look.events;
+        }
+        0
+    }
+
+    /// Whether it is ready; noted for this pass of looks.
+    pub(super) fn is_found(&mut self, pass: u64) -> bool {
+        let found = self.look() != 0;
+        if found {
+            self.found = pass;
+            // Whatever was published before it is seen by the looks that follow.
+            fence(Ordering::Acquire);
+        }
+        found
+    }
+
+    /// From now on the peer rings; true if there is something to report already.
+    pub(super) fn arm(&mut self) -> bool {
+        if self.disabled || self.parked {
+            return false;
+        }
+        if self.armed.is_none() {
+            let interest = self.interest();
+            self.socket.connection.arm(interest);
+            self.armed = Some(interest);
+        }
+        self.look() != 0
+    }
+
+    pub(super) fn disarm(&mut self) {
+        if let Some(interest) = self.armed.take() {
+            self.socket.connection.disarm(interest);
+        }
+    }
+
+    /// What the kernel has to report of the application's fd.
+    pub(super) fn wanted(&self) -> u32 {
+        match (self.masked, self.owes) {
+            (true, _) => self.events & !WRITE,
+            (false, true) => self.events | EPOLLOUT as u32,
+            (false, false) => self.events,
+        }
+    }
+
+    /// What the connection is to the kernel now: masked, and owing.
+    pub(super) fn state(&self) -> (bool, bool) {
+        (self.socket.connection.tx_on_ring(), self.socket.connection.owes())
+    }
+
+    pub(super) fn is_stale(&self) -> bool {
+        (self.masked, self.owes) != self.state() || self.socket.connection.bell() != self.bell
+    }
+
+    /// Whether events beyond [`Watch::wanted`] do no harm: they are dropped when they come.
+    pub(super) fn is_lenient(&self) -> bool {
+        self.events & (EDGE | ONE_SHOT) == 0
+    }
+
+    /// Makes the kernel's registration of the application's fd that of this watch, unless it covers what
+    /// is wanted.
+    pub(super) fn tell_kernel(&mut self, epfd: c_int, index: u32) -> Answer<()> {
+        let wanted = self.wanted();
+        if self.is_lenient() && self.told & wanted == wanted && self.told & (EDGE | ONE_SHOT) == 0 {
+            return Ok(());
+        }
+        // The next change is then most likely covered, too.
+        self.tell(epfd, index, if self.is_lenient() { wanted | READ } else { wanted })
+    }
+
+    pub(super) fn tell(&mut self, epfd: c_int, index: u32, events: u32) -> Answer<()> {
+        let data = Tag { watch: index, generation: self.generation, subject: Subject::Socket }.encode()?;
+        tag::control(epfd, Op::Modify, self.fd, events, data)?;
+        self.told = events;
+        Ok(())
+    }
+
+    /// Watches the bell that the connection has now: one that is sought has another.
+    pub(super) fn change_bell(&mut self, epfd: c_int, index: u32) -> Answer<()> {
+        let now = self.socket.connection.bell();
+        if self.bell == now {
+            return Ok(());
+        }
+        self.remove_bell(epfd);
+        if let Some(bell) = now.filter(|_| self.owns_bell) {
+            let data = Tag { watch: index, generation: self.generation, subject: Subject::Bell }.encode()?;
+            tag::control(epfd, Op::Add, bell.raw(), READ | EDGE, data)?;
+        }
+        self.bell = now;
+        Ok(())
+    }
+
+    pub(super) fn remove_bell(&mut self, epfd: c_int) {
+        if let Some(bell) = self.bell.take().filter(|_| self.owns_bell) {
+            let _ = tag::control(epfd, Op::Delete, bell.raw(), 0, 0);
+        }
+    }
+}
+
+/// What a look at a connection says, and the marks that go with it.
+struct Look {
+    events: u32,
+    /// Edge-triggered, it may have been reported before.
+    is_news: bool,
+    mark: u64,
+    starved: u64,
+}
