@@ -84,10 +84,6 @@ pub(crate) struct Socket {
     pub(crate) connection: Connection,
     numbers: Lock<Numbers>,
     listening: AtomicBool,
-    /// SO_RCVTIMEO and SO_SNDTIMEO in nanoseconds, 0 for none; SO_RCVLOWAT. Accepted sockets inherit them.
-    recv_timeout: AtomicU64,
-    send_timeout: AtomicU64,
-    low_water: AtomicUsize,
     /// TCP_INQ: messages say how much is left unread.
     tells_unread: AtomicBool,
     /// The kernel was asked to tell something with what is received.
@@ -119,9 +115,6 @@ impl Socket {
             connection,
             numbers: Lock::new(Numbers::new(fd)),
             listening: AtomicBool::new(false),
-            recv_timeout: AtomicU64::new(0),
-            send_timeout: AtomicU64::new(0),
-            low_water: AtomicUsize::new(1),
             tells_unread: AtomicBool::new(false),
             hears_kernel: AtomicBool::new(false),
             registrations: Lock::new(Vec::new()),
@@ -194,23 +187,20 @@ impl Socket {
     }
 
     pub(crate) fn set_recv_timeout(&self, timeout: Option<Duration>) {
-        self.recv_timeout.store(timeout.map_or(0, nanoseconds), Ordering::Relaxed);
         self.connection.set_recv_timeout(timeout);
     }
 
     pub(crate) fn set_send_timeout(&self, timeout: Option<Duration>) {
-        self.send_timeout.store(timeout.map_or(0, nanoseconds), Ordering::Relaxed);
         self.connection.set_send_timeout(timeout);
     }
 
     pub(crate) fn set_low_water(&self, bytes: usize) {
-        self.low_water.store(bytes, Ordering::Relaxed);
         self.connection.set_recv_low_water(bytes);
     }
 
     /// SO_RCVLOWAT.
     pub(crate) fn low_water(&self) -> usize {
-        self.low_water.load(Ordering::Relaxed)
+        self.connection.recv_low_water()
     }
 
     /// Whether messages say how much is left unread.
@@ -233,29 +223,20 @@ impl Socket {
 
     /// A receive with a timeout that a signal interrupts is never restarted.
     pub(crate) fn has_recv_timeout(&self) -> bool {
-        self.recv_timeout.load(Ordering::Relaxed) != 0
+        self.connection.recv_timeout().is_some()
     }
 
     /// As [`Socket::has_recv_timeout`], for sends.
     pub(crate) fn has_send_timeout(&self) -> bool {
-        self.send_timeout.load(Ordering::Relaxed) != 0
+        self.connection.send_timeout().is_some()
     }
 
     /// Options that the kernel copies from a listener to the sockets that it accepts.
     fn inherit(&self, listener: &Socket) {
-        let timeout = |nanoseconds: u64| (nanoseconds != 0).then(|| Duration::from_nanos(nanoseconds));
-        let recv = listener.recv_timeout.load(Ordering::Relaxed);
-        let send = listener.send_timeout.load(Ordering::Relaxed);
-        let low_water = listener.low_water.load(Ordering::Relaxed);
-        if recv != 0 {
-            self.set_recv_timeout(timeout(recv));
-        }
-        if send != 0 {
-            self.set_send_timeout(timeout(send));
-        }
-        if low_water > 1 {
-            self.set_low_water(low_water);
-        }
+        let (from, to) = (&listener.connection, &self.connection);
+        to.set_recv_timeout(from.recv_timeout());
+        to.set_send_timeout(from.send_timeout());
+        to.set_recv_low_water(from.recv_low_water());
         self.set_tells_unread(listener.tells_unread());
         if listener.hears_kernel() {
             self.set_hears_kernel();
@@ -295,8 +276,9 @@ impl Socket {
     #[inline]
     pub(crate) fn readiness_for(&self, want: Interest) -> Readiness {
         let mut ready = self.connection.readiness_for(want);
-        let low_water = self.low_water.load(Ordering::Relaxed);
-        if ready.read && low_water > 1 && !ready.end {
+        if ready.read && self.low_water() > 1 && !ready.end {
+            // Another process may have set it back.
+            let low_water = self.connection.recv_low_water_now();
             ready.read = self.connection.unread().is_ok_and(|unread| unread >= low_water);
         }
         ready
@@ -314,10 +296,6 @@ impl Socket {
     pub(crate) fn starved(&self) -> u64 {
         self.starved.load(Ordering::Acquire)
     }
-}
-
-fn nanoseconds(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 impl SocketRef {

@@ -11,12 +11,13 @@ use transport::iov::{Gather, Scatter};
 use transport::mem::{Own, Peer};
 use transport::queue::{Full, Rx, Tx, Violation};
 use transport::spin::Spinner;
-use transport::sys::poll::{self, Deadline, Events};
+use transport::sys::poll::{self, Events};
 use transport::sys::socket::{self, Control, KernelRecv, KernelSend};
 use transport::sys::thread;
 
 use super::peer::Watch;
-use super::{Connection, Link, RecvFlags, SendFlags, timeout};
+use super::settings::Limit;
+use super::{Connection, Link, RecvFlags, SendFlags};
 use crate::Config;
 
 /// The ring is as it should be.
@@ -87,7 +88,7 @@ impl Connection {
         let mut gather = Gather::new(bufs);
         let total = gather.remaining();
         let call = self.begin_call();
-        let mut deadline = None;
+        let limit = Limit::send();
         loop {
             let sent = total - gather.remaining();
             let tried = self.try_send(link, &mut gather, flags, sent > 0);
@@ -100,17 +101,16 @@ impl Connection {
                 Ok(Sent::Later) => None,
                 Err(error) => return stop(error),
             };
-            if flags.dont_wait || self.is_nonblocking() {
+            if limit.forbids(self, flags.dont_wait) {
                 if sent == 0 && carrier == Some(Carrier::Ring) {
                     self.overflow(link)?;
                     continue;
                 }
                 return stop(Errno::AGAIN);
             }
-            let until = *deadline.get_or_insert_with(|| Deadline::after(timeout(&self.send_timeout)));
             let waited = match carrier {
-                Some(carrier) => self.wait_to_send(link, carrier, until, &call),
-                None => self.wait_a_moment(until, &call),
+                Some(carrier) => self.wait_to_send(link, carrier, &limit, &call),
+                None => self.wait_a_moment(&limit, &call),
             };
             if let Err(error) = waited {
                 return stop(error);
@@ -323,9 +323,9 @@ impl Connection {
         if scatter.remaining() == 0 {
             return Ok(0);
         }
-        let enough = self.enough(scatter.remaining(), flags);
+        let room = scatter.remaining();
         let call = self.begin_call();
-        let mut deadline = None;
+        let limit = Limit::receive();
         // Before a call sleeps it need not ask the kernel's socket: poll does.
         let mut asks_kernel = flags.dont_wait || self.is_nonblocking();
         loop {
@@ -334,8 +334,11 @@ impl Connection {
             let stop = |error| if received > 0 { Ok(received) } else { Err(error) };
             let carrier = match tried {
                 Ok(Try::Moved(0)) => return Ok(received),
-                Ok(Try::Moved(_)) if received >= enough => return Ok(received),
+                Ok(Try::Moved(_)) if received >= self.enough(room, flags) => return Ok(received),
                 Ok(Try::Moved(_)) => continue,
+                Ok(Try::Wait(_)) if received > 0 && received >= self.enough(room, flags) => {
+                    return Ok(received);
+                }
                 Ok(Try::Wait(carrier)) => carrier,
                 Ok(Try::Sought) => return self.go_on_sought(&mut scatter, flags),
                 Err(error) => return stop(error),
@@ -343,11 +346,10 @@ impl Connection {
             if self.receive_shut.load(Ordering::Relaxed) {
                 return Ok(received);
             }
-            if flags.dont_wait || self.is_nonblocking() {
+            if limit.forbids(self, flags.dont_wait) {
                 return stop(Errno::AGAIN);
             }
-            let until = *deadline.get_or_insert_with(|| Deadline::after(timeout(&self.recv_timeout)));
-            match self.wait_to_receive(link, carrier, until, None, &call) {
+            match self.wait_to_receive(link, carrier, &limit, None, &call) {
                 Ok(socket_is_ready) => asks_kernel |= socket_is_ready,
                 Err(error) => return stop(error),
             }
@@ -355,7 +357,7 @@ impl Connection {
     }
 
     pub(super) fn enough(&self, room: usize, flags: RecvFlags) -> usize {
-        if flags.wait_all { room } else { room.min(self.low_water.load(Ordering::Relaxed) as usize) }
+        if flags.wait_all { room } else { room.min(self.recv_low_water()) }
     }
 
     /// One try. With `asks_kernel` an empty ring is believed only when the kernel's socket has not ended.

@@ -9,6 +9,7 @@ use transport::mem::{Claim, Own, Peer};
 use transport::queue::{Front, Full, Rx};
 use transport::sys::poll::Deadline;
 
+use super::settings::Limit;
 use super::{Connection, Link, SendFlags, timeout};
 
 /// A segment of the ring, set aside to be filled.
@@ -32,7 +33,7 @@ impl Reserved<'_> {
     /// Sends the first `len` bytes.
     pub(crate) fn commit(mut self, len: usize) -> Result<(), Errno> {
         let (link, connection) = (self.link, self.connection);
-        let until = Deadline::after(timeout(&connection.send_timeout));
+        let limit = Limit::known(Deadline::after(timeout(&connection.send_timeout)));
         loop {
             let Some(claim) = self.claim.as_ref().filter(|_| len > 0) else { return Ok(()) };
             let q = &link.ring.queue;
@@ -63,7 +64,7 @@ impl Reserved<'_> {
                 }
                 Err(Full::Violation(violation)) => return Err(connection.violated(link, violation)),
                 Err(Full::NoRoom) => {
-                    connection.wait_to_send(link, Carrier::Ring, until, &connection.begin_call())?
+                    connection.wait_to_send(link, Carrier::Ring, &limit, &connection.begin_call())?
                 }
             }
         }
@@ -121,7 +122,7 @@ impl Connection {
     pub(crate) fn reserve(&self) -> Result<Option<Reserved<'_>>, Errno> {
         let Some(link) = self.attached() else { return Ok(None) };
         let q = &link.ring.queue;
-        let until = Deadline::after(timeout(&self.send_timeout));
+        let limit = Limit::send();
         loop {
             if !link.is_sound() || q.is_shut() || q.peer_has_closed() {
                 return Ok(None);
@@ -143,8 +144,8 @@ impl Connection {
                     return Ok(Some(Reserved { connection: self, link, claim }));
                 }
                 Err(Full::Violation(violation)) => return Err(self.violated(link, violation)),
-                Err(Full::NoRoom) if self.is_nonblocking() => return Err(Errno::AGAIN),
-                Err(Full::NoRoom) => self.wait_to_send(link, Carrier::Ring, until, &self.begin_call())?,
+                Err(Full::NoRoom) if limit.forbids(self, false) => return Err(Errno::AGAIN),
+                Err(Full::NoRoom) => self.wait_to_send(link, Carrier::Ring, &limit, &self.begin_call())?,
             }
         }
     }

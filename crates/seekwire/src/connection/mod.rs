@@ -22,6 +22,7 @@ mod peek;
 mod peer;
 mod plain;
 mod seek;
+mod settings;
 mod waiting;
 
 use std::net::SocketAddr;
@@ -287,11 +288,28 @@ impl Connection {
         self.low_water.store(bytes.max(1) as u64, Ordering::Relaxed);
     }
 
-    pub(crate) fn recv_timeout(&self) -> Option<Duration> {
+    /// SO_RCVLOWAT as far as this process knows.
+    #[must_use]
+    pub fn recv_low_water(&self) -> usize {
+        self.low_water.load(Ordering::Relaxed) as usize
+    }
+
+    /// SO_RCVLOWAT, for which the kernel is asked.
+    #[must_use]
+    pub fn recv_low_water_now(&self) -> usize {
+        self.read_low_water();
+        self.recv_low_water()
+    }
+
+    /// SO_RCVTIMEO as far as this process knows.
+    #[must_use]
+    pub fn recv_timeout(&self) -> Option<Duration> {
         timeout(&self.recv_timeout)
     }
 
-    pub(crate) fn send_timeout(&self) -> Option<Duration> {
+    /// SO_SNDTIMEO as far as this process knows.
+    #[must_use]
+    pub fn send_timeout(&self) -> Option<Duration> {
         timeout(&self.send_timeout)
     }
 

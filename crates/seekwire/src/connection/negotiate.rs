@@ -447,9 +447,13 @@ impl Connection {
                 self.set_send_timeout(send);
             }
         }
+        self.read_low_water();
+    }
+
+    pub(super) fn read_low_water(&self) {
         // Once bytes are sought it may be that of somebody who sleeps for some of them.
         if !self.is_sought()
-            && let Ok(bytes) = socket::receive_low_water(fd)
+            && let Ok(bytes) = socket::receive_low_water(self.fd())
         {
             self.set_recv_low_water(bytes);
         }

@@ -6,11 +6,12 @@ use std::sync::atomic::Ordering;
 use protocol::Carrier;
 use transport::Errno;
 use transport::iov::Scatter;
-use transport::sys::poll::{self, Deadline, Events};
+use transport::sys::poll::{self, Events};
 use transport::sys::socket::{self, KernelRecv};
 
 use super::attached::Try;
-use super::{Connection, Link, RecvFlags, timeout};
+use super::settings::Limit;
+use super::{Connection, Link, RecvFlags};
 
 impl Connection {
     /// Begins anew until there is enough, or no more can come.
@@ -25,8 +26,7 @@ impl Connection {
         if room == 0 {
             return Ok(0);
         }
-        let enough = self.enough(room, flags);
-        let until = Deadline::after(timeout(&self.recv_timeout));
+        let limit = Limit::receive();
         let call = self.begin_call();
         let mut seen_before = 0;
         // Asked before the last look.
@@ -40,7 +40,7 @@ impl Connection {
                 Try::Wait(carrier) => (0, carrier),
                 Try::Sought => return self.recv_sought(bufs, flags),
             };
-            if seen >= enough {
+            if seen >= self.enough(room, flags) {
                 return Ok(seen);
             }
             let stop = |error| if seen > 0 { Ok(seen) } else { Err(error) };
@@ -51,13 +51,13 @@ impl Connection {
                 has_ended = true;
                 continue;
             }
-            if flags.dont_wait || self.is_nonblocking() {
+            if limit.forbids(self, flags.dont_wait) {
                 return stop(Errno::AGAIN);
             }
             let mark = (seen > 0).then_some(mark);
-            let waited = match self.wait_to_receive(link, carrier, until, mark, &call) {
+            let waited = match self.wait_to_receive(link, carrier, &limit, mark, &call) {
                 // The kernel has bytes, and will not tell when it has more.
-                Ok(true) if seen == seen_before => self.wait_a_moment(until, &call),
+                Ok(true) if seen == seen_before => self.wait_a_moment(&limit, &call),
                 waited => waited.map(drop),
             };
             if let Err(error) = waited {

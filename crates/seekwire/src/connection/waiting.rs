@@ -11,6 +11,7 @@ use transport::sys::poll::{self, Deadline, Events};
 use transport::sys::{Fd, socket, thread};
 
 use super::call::Call;
+use super::settings::Limit;
 use super::{Connection, Interest, Link, Readiness};
 use crate::Config;
 
@@ -56,14 +57,14 @@ impl Connection {
         &self,
         link: &Link,
         carrier: Carrier,
-        until: Deadline,
+        limit: &Limit,
         mark: Option<u64>,
         call: &Call<'_>,
     ) -> Result<bool, Errno> {
         let q = &link.ring.queue;
         let ready =
             || mark.map_or_else(|| q.has_record(), |mark| q.published_mark() != mark) || self.is_sought();
-        self.wait_until(link, carrier, until, 0, call, Some(&self.unaware), ready)
+        self.wait_until(link, carrier, limit, 0, call, Some(&self.unaware), ready)
     }
 
     /// Sleeps until `ready`, counted in `among`; woken not before the peer has published so many bytes in all, if nobody
@@ -73,7 +74,7 @@ impl Connection {
         &self,
         link: &Link,
         carrier: Carrier,
-        until: Deadline,
+        limit: &Limit,
         published: u64,
         call: &Call<'_>,
         among: Option<&AtomicU32>,
@@ -87,6 +88,8 @@ impl Connection {
         if carrier == Carrier::Ring && link.rx_spinner.spin(link.policy(), ready) {
             return Ok(false);
         }
+        // Who may not wait has to know what the kernel's socket says.
+        let Some(until) = limit.until(self) else { return Ok(true) };
         let read = Events { read: true, ..Events::default() };
         let of_socket = Events { write: owes, ..read };
         let _counted = among.map(Counted::among);
@@ -106,13 +109,14 @@ impl Connection {
         &self,
         link: &Link,
         carrier: Carrier,
-        until: Deadline,
+        limit: &Limit,
         call: &Call<'_>,
     ) -> Result<(), Errno> {
         let write = Events { write: true, ..Events::default() };
         let waited = match carrier {
             Carrier::Tcp => {
                 call.not_interrupted()?;
+                let Some(until) = limit.until(self) else { return Ok(()) };
                 let asleep = call.sleep();
                 let slept = poll::wait(link.ring.bell.fd(), asleep.fd(), write, until);
                 drop(asleep);
@@ -128,7 +132,7 @@ impl Connection {
                     Err(error) => Err(error),
                 }
             }
-            Carrier::Ring => self.wait_for_room(link, until, call),
+            Carrier::Ring => self.wait_for_room(link, limit, call),
         };
         waited
             .and_then(|()| call.not_interrupted())
@@ -136,8 +140,9 @@ impl Connection {
     }
 
     /// Sleeps for so short a time that to try again is no burden.
-    pub(super) fn wait_a_moment(&self, until: Deadline, call: &Call<'_>) -> Result<(), Errno> {
+    pub(super) fn wait_a_moment(&self, limit: &Limit, call: &Call<'_>) -> Result<(), Errno> {
         call.not_interrupted()?;
+        let Some(until) = limit.until(self) else { return Ok(()) };
         let asleep = call.sleep();
         let slept = poll::wait(Fd::new(-1), Fd::new(-1), Events::default(), until.at_most(MOMENT));
         drop(asleep);
@@ -162,7 +167,7 @@ impl Connection {
         self.wake_seekers();
     }
 
-    fn wait_for_room(&self, link: &Link, until: Deadline, call: &Call<'_>) -> Result<(), Errno> {
+    fn wait_for_room(&self, link: &Link, limit: &Limit, call: &Call<'_>) -> Result<(), Errno> {
         let q = &link.ring.queue;
         let ready = || {
             q.has_room()
@@ -176,6 +181,7 @@ impl Connection {
         if link.tx_spinner.spin(link.policy(), ready) {
             return Ok(());
         }
+        let Some(until) = limit.until(self) else { return Ok(()) };
         let write = Events { write: true, ..Events::default() };
         loop {
             let mark = q.consumed_mark();

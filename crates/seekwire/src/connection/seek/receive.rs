@@ -9,6 +9,7 @@ use transport::seek::{At, Engine, SeekFlags, Source};
 use transport::sys::poll::Deadline;
 
 use super::Seeking;
+use crate::connection::settings::Limit;
 use crate::connection::{Connection, RecvFlags, timeout};
 
 impl Connection {
@@ -39,6 +40,7 @@ impl Connection {
         scatter: &mut Scatter<'_, '_>,
         flags: RecvFlags,
     ) -> Result<usize, Errno> {
+        let limit = Limit::receive();
         let call = self.begin_call();
         let mut asks_kernel = flags.dont_wait || self.is_nonblocking();
         let enough = self.enough(scatter.remaining() + scatter.filled(), flags);
@@ -76,7 +78,7 @@ impl Connection {
             if self.receive_shut.load(Ordering::Relaxed) {
                 return Ok(scatter.filled());
             }
-            if flags.dont_wait || self.is_nonblocking() {
+            if limit.forbids(self, flags.dont_wait) {
                 return stop(Errno::AGAIN, scatter.filled());
             }
             let until = *until.get_or_insert_with(|| self.receive_deadline());

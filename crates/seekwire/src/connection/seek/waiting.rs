@@ -13,6 +13,7 @@ use super::source::{Inflow, LazyPlace, Place};
 use super::{At, SeekFlags, Seeking, State};
 use crate::connection::Connection;
 use crate::connection::call::Call;
+use crate::connection::settings::Limit;
 
 /// How to wait.
 enum How {
@@ -210,7 +211,8 @@ impl Connection {
                     mark.map_or_else(|| q.peer_has_published(published), |mark| q.published_mark() != mark)
                         || seeking.moves.load(Ordering::Acquire) != moves
                 };
-                let slept = self.wait_until(link, carrier, until, published, call, None, ready);
+                let slept =
+                    self.wait_until(link, carrier, &Limit::known(until), published, call, None, ready);
                 let slept = slept.map(|by_socket| by_socket || q.peer_is_shut());
                 let guard = self.lock(seeking);
                 seeking.leader_called.store(false, Ordering::SeqCst);

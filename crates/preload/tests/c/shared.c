@@ -1,0 +1,144 @@
+/*
+ * O_NONBLOCK, SO_RCVTIMEO, SO_SNDTIMEO and SO_RCVLOWAT belong to the socket: another process that has it may set them, and
+ * what this one does next goes by them. A child sets them, and says so by a pipe.
+ */
+#include "common.h"
+
+/* One call of a child on a socket that it shares with this process; done when this returns. */
+static void in_child(int fd, void (*work)(int))
+{
+    pid_t child = fork();
+    int status;
+    CHECK(child >= 0);
+    if (child == 0) {
+        work(fd);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+static void nonblocking(int fd)
+{
+    set_nonblocking(fd, 1);
+}
+
+static void blocking(int fd)
+{
+    set_nonblocking(fd, 0);
+}
+
+static void nonblocking_by_ioctl(int fd)
+{
+    CHECK(ioctl(fd, FIONBIO, &(int){1}) == 0);
+}
+
+static void set_timeouts(int fd, long microseconds)
+{
+    struct timeval limit = {0, microseconds};
+    CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
+    CHECK(setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) == 0);
+}
+
+static void limited(int fd)
+{
+    set_timeouts(fd, 60000);
+}
+
+static void unlimited(int fd)
+{
+    set_timeouts(fd, 0);
+}
+
+static void many(int fd)
+{
+    CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &(int){5}, sizeof(int)) == 0);
+}
+
+static void one(int fd)
+{
+    CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &(int){1}, sizeof(int)) == 0);
+}
+
+/* Everything that may wait, in vain. */
+static void in_vain(int a, int b)
+{
+    char buf[16] = "";
+    struct iovec iov = {buf, sizeof buf};
+    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1};
+    say("recv", recv(b, buf, 1, 0));
+    say("read", read(b, buf, 1));
+    say("readv", readv(b, &iov, 1));
+    say("recvmsg", recvmsg(b, &message, 0));
+    say("peek", recv(b, buf, 1, MSG_PEEK));
+    write_all(a, "ab", 2);
+    for (int there = 0; there < 2;)
+        CHECK(ioctl(b, FIONREAD, &there) == 0);
+    say("a part", recv(b, buf, 3, MSG_WAITALL));
+    /* How much room there is changes. */
+    size_t room = fill(b);
+    ssize_t n;
+    while ((n = send(b, buf, 1, 0)) > 0)
+        room += n;
+    say("send", n);
+    while ((n = write(b, buf, 1)) > 0)
+        room += n;
+    say("write", n);
+    while ((n = sendmsg(b, &message, 0)) > 0)
+        room += n;
+    say("sendmsg", n);
+    drain(a, room);
+}
+
+/* Somebody answers once this process sleeps. */
+static void waits(int a, int b, const char *what)
+{
+    char buf[4];
+    struct later later;
+    do_later(&later, write_byte, &a);
+    say(what, recv(b, buf, 1, 0));
+    pthread_join(later.thread, NULL);
+}
+
+int main(void)
+{
+    int a, b;
+    char buf[16];
+    pair(&a, &b);
+    printf("O_NONBLOCK\n");
+    in_child(b, nonblocking);
+    in_vain(a, b);
+    in_child(b, blocking);
+    waits(a, b, "waits again");
+    in_child(b, nonblocking_by_ioctl);
+    in_vain(a, b);
+    in_child(b, blocking);
+    waits(a, b, "waits once more");
+    CHECK(close(a) == 0 && close(b) == 0);
+    pair(&a, &b);
+    printf("time\n");
+    in_child(b, limited);
+    in_vain(a, b);
+    in_child(b, unlimited);
+    waits(a, b, "waits for ever");
+    printf("low water\n");
+    in_child(b, many);
+    struct pollfd entry = {b, POLLIN, 0};
+    write_all(a, "1234", 4);
+    for (int there = 0; there < 4;)
+        CHECK(ioctl(b, FIONREAD, &there) == 0);
+    in_child(b, one);
+    say("poll", poll(&entry, 1, -1));
+    /* As this process sets it, so that it knows of it. */
+    many(b);
+    in_child(b, one);
+    say("poll knows", poll(&entry, 1, -1));
+    say("four are enough", recv(b, buf, sizeof buf, 0));
+    many(b);
+    in_child(b, one);
+    waits(a, b, "one is enough");
+    in_child(b, nonblocking);
+    CHECK(close(a) == 0);
+    CHECK(poll(&entry, 1, -1) == 1);
+    say("the end", recv(b, buf, sizeof buf, 0));
+    return 0;
+}
