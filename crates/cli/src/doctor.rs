@@ -6,7 +6,8 @@ mod seeking;
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, Write};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -14,7 +15,7 @@ use anyhow::Result;
 use rustix::fs::{MemfdFlags, SealFlags};
 use seekwire::{Config, Fd};
 use serde::Serialize;
-use transport::sys::host;
+use transport::sys::{diag, host, proof, unix};
 
 use crate::table::{self, Align};
 use crate::{arguments, executable, probe, proc, status};
@@ -61,6 +62,7 @@ pub(crate) fn doctor(options: &arguments::Doctor) -> Result<ExitCode> {
         sealed_memory(),
         event_descriptors(),
         namespaces(),
+        proving(),
         settings(),
         directory(&registry),
         shared_memory(),
@@ -179,6 +181,34 @@ fn namespaces() -> Finding {
         Err(error) => {
             Finding::fail(CHECK, error.to_string(), "SO_NETNS_COOKIE is needed: Linux 5.14 or newer")
         }
+    }
+}
+
+fn proving() -> Finding {
+    const CHECK: &str = "proof of connections";
+    let attempt = || -> io::Result<bool> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let end = TcpStream::connect(listener.local_addr()?)?;
+        let (other, _) = listener.accept()?;
+        let namespace = transport::sys::socket::namespace(Fd::from(&end))?;
+        let Some(socket) = diag::find(other.local_addr()?, other.peer_addr()?, namespace)? else {
+            return Ok(false);
+        };
+        let (channel, far) = unix::Channel::pair()?;
+        unix::Channel::from_peer(far).send(b"who am I", &[proof::of(Fd::from(&other))?.as_fd()])?;
+        let delivery = channel.receive(&mut [0; 8])?;
+        let shown =
+            delivery.and_then(|mut delivery| Some((delivery.descriptors.pop()?, delivery.sender?.identity?)));
+        let Some((shown, identity)) = shown else { return Ok(false) };
+        Ok(socket.user == host::user()
+            && proof::holds(shown.as_fd(), Fd::from(&end), socket.inode, identity)?)
+    };
+    const ADVICE: &str = "connections stay TCP: mount /proc, and allow AF_NETLINK sockets and pidfd_open; \
+                          the kernel needs CONFIG_INET_DIAG (module tcp_diag)";
+    match attempt() {
+        Ok(true) => Finding::ok(CHECK, "sock_diag, epoll and /proc tell who holds the other end"),
+        Ok(false) => Finding::fail(CHECK, "who holds the other end is not told", ADVICE),
+        Err(error) => Finding::fail(CHECK, error.to_string(), ADVICE),
     }
 }
 
@@ -416,7 +446,7 @@ mod tests {
 
     #[test]
     fn what_the_kernel_must_have_is_found_here() {
-        for finding in [kernel(), sealed_memory(), event_descriptors()] {
+        for finding in [kernel(), sealed_memory(), event_descriptors(), proving()] {
             assert_eq!(finding.verdict, Verdict::Ok, "{finding:?}");
         }
     }

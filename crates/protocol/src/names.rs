@@ -118,6 +118,8 @@ reasons! {
     Disabled = 17 => "switched off",
     /// The registry could not be opened or had no free slot.
     NoRegistry = 18 => "no registry",
+    /// It could not be proved that the other process holds the other end.
+    Unproven = 19 => "peer not proved",
 }
 
 impl fmt::Display for Reason {

@@ -1,22 +1,23 @@
-//! The datagrams by which the connecting and the accepting process agree on shared memory.
+//! The datagrams and messages by which the connecting and the accepting process agree on shared memory.
 //!
 //! Fixed little-endian layout, so that a process of another build can at least refuse it cleanly:
 //!
 //! ```text
 //!   0  magic "SKWR"     4  layout version u16   6  kind u8   7  verdict u8
-//!   8  nonce u64       16  target slot u32     20  target token u64 (slot's registration)
-//!  28  reply slot u32  32  reply token u64
-//!  40  local address 16, port 2    58  peer address 16, port 2    76  namespace u64
+//!   8  target slot u32   12  target token u64 (slot's registration)
+//!  20  reply slot u32    24  reply token u64
+//!  32  local address 16, port 2    50  peer address 16, port 2    68  namespace u64
 //! ```
 //!
-//! An offer and a granting answer carry two descriptors (SCM_RIGHTS): the writer's memory and its bell.
+//! Descriptors go along (SCM_RIGHTS): with an offer the writer's proof that it holds the socket and one end of a channel, by which
+//! the rest is said; with "granted" the writer's memory, its bell and its proof; with "joined" memory and bell.
 
 use crate::{Endpoint, FourTuple, Reason};
 
 /// Bytes of a datagram.
-pub const DATAGRAM: usize = 84;
+pub const DATAGRAM: usize = 76;
 /// The layout of the shared memory and of these datagrams; both ends must agree.
-pub const LAYOUT: u16 = 1;
+pub const LAYOUT: u16 = 2;
 const MAGIC: [u8; 4] = *b"SKWR";
 
 /// Where a datagram belongs: a registry slot and the token of the registration that holds it.
@@ -31,10 +32,12 @@ pub struct SlotRef {
 /// What a datagram says.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Message {
-    /// The connecting side offers shared memory.
+    /// The connecting side offers to share memory.
     Offer,
     /// The accepting side takes the offer and sends its own memory.
     Granted,
+    /// The connecting side sends its memory in turn.
+    Joined,
     /// The accepting side says no.
     Refused(Reason),
 }
@@ -44,8 +47,6 @@ pub enum Message {
 pub struct Datagram {
     /// What it says.
     pub message: Message,
-    /// Ties an answer to its offer.
-    pub nonce: u64,
     /// The slot it is meant for.
     pub target: SlotRef,
     /// The slot that an answer goes to.
@@ -71,12 +72,12 @@ impl Datagram {
             Message::Offer => (1, 0),
             Message::Granted => (2, 0),
             Message::Refused(reason) => (3, reason as u8),
+            Message::Joined => (4, 0),
         };
         let mut bytes = Vec::with_capacity(DATAGRAM);
         bytes.extend(MAGIC);
         bytes.extend(LAYOUT.to_le_bytes());
         bytes.extend([kind, verdict]);
-        bytes.extend(self.nonce.to_le_bytes());
         for slot in [self.target, self.reply] {
             bytes.extend(slot.index.to_le_bytes());
             bytes.extend(slot.token.to_le_bytes());
@@ -109,9 +110,9 @@ impl Datagram {
             1 => Message::Offer,
             2 => Message::Granted,
             3 => Message::Refused(Reason::from_code(verdict.into()).ok_or(DecodeError::Malformed)?),
+            4 => Message::Joined,
             _ => return Err(DecodeError::Malformed),
         };
-        let nonce = u64::from_le_bytes(take(&mut rest)?);
         let target = slot(&mut rest)?;
         let reply = slot(&mut rest)?;
         let local = endpoint(&mut rest)?;
@@ -120,7 +121,7 @@ impl Datagram {
         if !rest.is_empty() {
             return Err(DecodeError::Malformed);
         }
-        Ok(Self { message, nonce, target, reply, tuple: FourTuple { local, peer, namespace } })
+        Ok(Self { message, target, reply, tuple: FourTuple { local, peer, namespace } })
     }
 }
 
@@ -151,14 +152,14 @@ mod tests {
         let message = prop_oneof![
             Just(Message::Offer),
             Just(Message::Granted),
+            Just(Message::Joined),
             proptest::sample::select(Reason::ALL).prop_map(Message::Refused)
         ];
         let slot = || (any::<u32>(), any::<u64>()).prop_map(|(index, token)| SlotRef { index, token });
         let endpoint = || (any::<u128>(), any::<u16>()).prop_map(|(a, p)| Endpoint::from_parts(a, p));
-        (message, any::<u64>(), slot(), slot(), endpoint(), endpoint(), any::<u64>()).prop_map(
-            |(message, nonce, target, reply, local, peer, namespace)| Datagram {
+        (message, slot(), slot(), endpoint(), endpoint(), any::<u64>()).prop_map(
+            |(message, target, reply, local, peer, namespace)| Datagram {
                 message,
-                nonce,
                 target,
                 reply,
                 tuple: FourTuple { local, peer, namespace },
@@ -188,8 +189,7 @@ mod tests {
         let tuple =
             FourTuple { local: Endpoint::from_parts(1, 2), peer: Endpoint::from_parts(3, 4), namespace: 5 };
         let slot = SlotRef { index: 0, token: 0 };
-        let mut bytes =
-            Datagram { message: Message::Offer, nonce: 0, target: slot, reply: slot, tuple }.encode();
+        let mut bytes = Datagram { message: Message::Offer, target: slot, reply: slot, tuple }.encode();
         bytes[4] = 9;
         assert_eq!(Datagram::decode(&bytes), Err(DecodeError::OtherLayout(9)));
     }

@@ -37,6 +37,7 @@ pub mod fork;
 mod listener;
 pub mod mailbox;
 pub mod permission;
+mod proof;
 pub mod registry;
 mod rendezvous;
 pub mod seek;

@@ -2,8 +2,8 @@
 //!
 //! Both ends enter a connection once it has seen some traffic. The connecting side finds the accepting
 //! process by the mirrored 4-tuple; `seekwire status` reads the byte counts. An entry is a hint and no
-//! more: a stale one leads to an offer that is refused, because a process that gets an offer checks that
-//! it holds just that connection.
+//! more: a stale or a false one leads to an offer that is refused or not answered, because each end proves
+//! to the other that it holds just that connection before memory is shared.
 //!
 //! The table is a file that processes of one user map and write, in a directory of mode 0700. Whoever
 //! can write it is that user, who could stop the program outright.
@@ -88,8 +88,8 @@ pub enum OpenError {
         /// Why.
         source: io::Error,
     },
-    /// Written by a build with another layout.
-    #[error("{0}: from another version of Seekwire; stop its programs and delete the file")]
+    /// Something else is in the file.
+    #[error("{0}: not a registry of this version of Seekwire; delete the file")]
     OtherLayout(PathBuf),
 }
 
@@ -131,6 +131,11 @@ pub(crate) struct Holder {
     pub(crate) rendezvous: PathBuf,
 }
 
+/// Builds with another layout have another file: their connections do not meet, and neither is in the way of the other.
+fn file_name() -> String {
+    format!("registry-{LAYOUT}")
+}
+
 /// The path of a process's rendezvous socket.
 pub(crate) fn rendezvous_path(dir: &Path, pid: u32, nonce: u64) -> PathBuf {
     dir.join(format!("{pid}-{nonce:016x}.sock"))
@@ -151,7 +156,7 @@ impl Registry {
         if !found.is_dir() || found.uid() != host::user() || found.mode() & 0o077 != 0 {
             return Err(OpenError::NotPrivate(dir.to_owned()));
         }
-        let path = dir.join("registry");
+        let path = dir.join(file_name());
         let memory = map(&path).map_err(|source| OpenError::File { path: path.clone(), source })?;
         let magic = memory.word(0);
         let first = magic.compare_exchange(0, MAGIC, Ordering::AcqRel, Ordering::Acquire);
@@ -322,17 +327,6 @@ impl Registry {
         if self.load(slot.index, TOKEN) == slot.token {
             self.word(slot.index, SIGNAL).store(slot.token, Ordering::Release);
         }
-    }
-
-    /// Whose slot it is, if it is still the same registration.
-    pub(crate) fn holder(&self, slot: SlotRef) -> Option<Holder> {
-        if slot.index >= SLOTS {
-            return None;
-        }
-        let state = self.word(slot.index, STATE).load(Ordering::Acquire);
-        let nonce = self.load(slot.index, NONCE);
-        (state & 0xffff_ffff == LIVE && self.load(slot.index, TOKEN) == slot.token)
-            .then(|| Holder { slot, rendezvous: rendezvous_path(&self.dir, (state >> 32) as u32, nonce) })
     }
 
     /// Takes every slot that this process still holds off the table.
@@ -531,7 +525,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("r");
         Registry::open(&path).unwrap();
-        fs::write(path.join("registry"), vec![1; LEN]).unwrap();
+        fs::write(path.join(file_name()), vec![1; LEN]).unwrap();
         assert!(matches!(Registry::open(&path), Err(OpenError::OtherLayout(_))));
     }
 }

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use protocol::Reason;
 use protocol::offer::{DATAGRAM, Datagram, SlotRef};
 use transport::sys::fd::Placed;
+use transport::sys::unix::Sender;
 use transport::sys::{file, host, thread, unix};
 
 use crate::fork::{self, Inside};
@@ -27,8 +28,7 @@ use crate::registry::{Registry, rendezvous_path};
 pub(crate) struct Letter {
     pub(crate) datagram: Datagram,
     pub(crate) descriptors: Vec<Placed>,
-    /// The rendezvous of the process that sent it is that of this pid.
-    pub(crate) pid: u32,
+    pub(crate) sender: Sender,
 }
 
 struct Rendezvous {
@@ -150,14 +150,6 @@ pub(crate) fn letters(slot: SlotRef) -> Vec<Letter> {
     mine
 }
 
-/// Makes room in this process's rendezvous.
-pub(crate) fn empty() {
-    let mut guard = lock();
-    let late = guard.as_mut().and_then(|guard| guard.as_mut()).map(Rendezvous::take_out);
-    drop(guard);
-    drop(late);
-}
-
 impl Rendezvous {
     /// Takes out whatever has arrived. Returns what nobody waits for, to be dropped when the lock is no longer held.
     #[must_use]
@@ -167,20 +159,22 @@ impl Rendezvous {
         loop {
             match self.mailbox.receive(&mut bytes) {
                 Ok(Some(delivery)) => {
-                    let Some((user, pid)) = delivery.sender else { continue };
-                    if user != host::user() {
-                        tracing::warn!("refused a datagram of user {user}");
+                    let Some(sender) = delivery.sender else { continue };
+                    if sender.user != host::user() {
+                        tracing::warn!("refused a datagram of user {}", sender.user);
                         continue;
                     }
                     match Datagram::decode(&bytes[..delivery.len]) {
                         Ok(datagram) => {
-                            let letter = Letter { datagram, descriptors: delivery.descriptors, pid };
+                            let letter = Letter { datagram, descriptors: delivery.descriptors, sender };
                             match self.boxes.get_mut(&key(datagram.target)) {
                                 Some(kept) if kept.len() < KEPT => kept.push(letter),
                                 _ => late.push(letter),
                             }
                         }
-                        Err(error) => tracing::warn!("process {pid} sent no offer of ours: {error:?}"),
+                        Err(error) => {
+                            tracing::warn!("process {} sent no offer of ours: {error:?}", sender.pid)
+                        }
                     }
                 }
                 Ok(None) => break,
@@ -221,21 +215,6 @@ pub(crate) fn send(to: &Path, datagram: &Datagram, descriptors: &[BorrowedFd<'_>
             }
         }
     }
-}
-
-/// As [`send`], for an answer, which somebody waits for: a full queue is waited for, a short while. While
-/// it is full, this process empties its own, so that two processes cannot wait for each other.
-pub(crate) fn send_patiently(to: &Path, datagram: &Datagram, descriptors: &[BorrowedFd<'_>]) -> Sent {
-    for _ in 0..1000 {
-        match send(to, datagram, descriptors) {
-            Sent::Full => {
-                empty();
-                std::thread::yield_now();
-            }
-            sent => return sent,
-        }
-    }
-    Sent::Full
 }
 
 /// The slot's connection needs no letters any more: those that have come are dropped, and so are those to come.

@@ -57,7 +57,6 @@ fn send_stray_letter(from: &unix::Mailbox, number: u32, descriptor: impl AsFd) {
     let nowhere = Endpoint::from_parts(0, 0);
     let datagram = Datagram {
         message: Message::Offer,
-        nonce: 0,
         target: SlotRef { index: number, token: number.into() },
         reply: SlotRef { index: 0, token: 0 },
         tuple: FourTuple { local: nowhere, peer: nowhere, namespace: 0 },

@@ -16,6 +16,8 @@ mod back;
 mod call;
 mod halves;
 mod holders;
+#[cfg(test)]
+mod impostor;
 mod in_place;
 mod negotiate;
 mod peek;

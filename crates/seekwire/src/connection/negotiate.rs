@@ -4,18 +4,26 @@
 //!   connecting process                      accepting process
 //!     registers its end                       registers its end
 //!     finds the mirrored 4-tuple
-//!     Offer (memory, bell)  ------------->   checks that it holds that connection
-//!       signals the slot                      maps the memory
-//!     maps the memory       <-------------   Granted (memory, bell), or Refused
-//!       (at its next call)                    signals the slot
+//!     Offer (proof, channel)   ---------->   verifies that the offerer holds the other end
+//!       signals the slot
+//!     verifies that it does    <----------   Granted (memory, bell, proof), or Refused
+//!       (at its next call)                     signals the slot
+//!     maps the memory          ---------->   maps the memory
+//!       Joined (memory, bell)                  (at its next call)
+//!       signals the slot
 //! ```
+//!
+//! An offer goes to whoever the registry names, which may be anybody of this user. So it has no memory with it, only one end of a
+//! channel by which the rest is said: nobody else reads there than the two processes that have proved to each other that they
+//! hold the two ends. What one of them says in another's name, and what somebody else passes on, proves nothing, because the
+//! kernel says who sends it.
 //!
 //! Either end uses the ring for its sends only once the other has said "ready" in shared memory, that
 //! is, once no call of the other's can be asleep in the kernel without knowing of the ring.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
-use protocol::offer::{Datagram, Message, SlotRef};
+use protocol::offer::{DATAGRAM, Datagram, Message, SlotRef};
 use protocol::{FourTuple, Reason, Role};
 use transport::carrier::Ring;
 use transport::layout::Geometry;
@@ -23,12 +31,14 @@ use transport::mem::{Own, Peer};
 use transport::queue::{self, QueuePair, Start};
 use transport::sys::bell::Bell;
 use transport::sys::fd::Placed;
+use transport::sys::unix::{Channel, Delivery, Sender};
 use transport::sys::{host, socket, thread};
 
 use super::{Connection, Link};
 use crate::Config;
 use crate::fork;
 use crate::permission;
+use crate::proof;
 use crate::registry::Registry;
 use crate::rendezvous::{self, Letter, Sent};
 
@@ -38,32 +48,30 @@ pub(super) struct Negotiation {
     tuple: Option<FourTuple>,
     looks: u32,
     pending: Option<Pending>,
-    /// Made for an offer that the acceptor's rendezvous had no room for.
-    spare: Option<Side>,
-    /// An offer that was taken, when this process had forked meanwhile: the child receives from the kernel alone. Until
-    /// this end is ready the acceptor sends by TCP.
+    /// Agreed on, when this process had forked meanwhile: the child receives from the kernel alone. Until this end is
+    /// ready the other one sends by TCP.
     granted: Option<Box<Link>>,
-    /// That the offerer's rendezvous had no room for.
-    unsent: Option<Answer>,
     /// An acceptor has looked before, and there was no offer.
     waited: bool,
     /// Nothing more will be tried.
     over: bool,
 }
 
-/// An offer that was sent and not answered yet.
+/// A conversation in which the other end has the next word.
 #[derive(Debug)]
 struct Pending {
-    nonce: u64,
-    side: Side,
+    channel: Channel,
+    /// The other end's slot.
+    peer: SlotRef,
+    said: Said,
 }
 
-/// What is to be said to an offer.
+/// What this end has said.
 #[derive(Debug)]
-struct Answer {
-    datagram: Datagram,
-    /// If it is taken: this end's memory for the peer, and both joined for this end.
-    granted: Option<(Link, Placed)>,
+enum Said {
+    Offer,
+    /// To this process, which has shown that it holds the other end.
+    Granted(Side, Sender),
 }
 
 /// This end's memory, before it is joined with the peer's.
@@ -92,6 +100,7 @@ impl Side {
             }
         })?;
         queue::format(&own, geometry);
+        queue::add_holder(&own, thread::process_id());
         let bell = Bell::new().map_err(|error| {
             tracing::warn!("no bell: {error}; raise the limit on open files (ulimit -n)");
             Reason::FdLimit
@@ -99,26 +108,31 @@ impl Side {
         Ok(Self { own, descriptor, geometry, bell })
     }
 
-    /// Joins this end with what the peer sent; and the descriptor of this end's memory, for the peer.
-    fn join(self, letter: Letter) -> Result<(Link, Placed), Reason> {
-        let Ok([memory, bell]) = <[Placed; 2]>::try_from(letter.descriptors) else {
-            tracing::warn!(
-                "no room for what process {} sent; raise the limit on open files (ulimit -n)",
-                letter.pid
-            );
-            return Err(Reason::FdLimit);
-        };
+    /// What the peer needs of this end.
+    fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.descriptor.as_fd(), self.bell.as_fd()]
+    }
+
+    /// Joins this end with what the peer sent.
+    fn join(self, memory: &Placed, bell: Placed, peer: Sender) -> Result<Link, Reason> {
         let refuse = |error: &dyn std::fmt::Display| {
-            tracing::warn!("process {} offered what cannot be used: {error}", letter.pid);
+            tracing::warn!("process {} offered what cannot be used: {error}", peer.pid);
             Reason::PeerViolation
         };
-        let peer = Peer::attach(memory.as_fd(), Geometry::MAX_BYTES).map_err(|e| refuse(&e))?;
-        let peer_geometry = queue::peer_geometry(&peer, peer.len()).map_err(|e| refuse(&e))?;
+        let memory = Peer::attach(memory.as_fd(), Geometry::MAX_BYTES).map_err(|e| refuse(&e))?;
+        let geometry = queue::peer_geometry(&memory, memory.len()).map_err(|e| refuse(&e))?;
         let peer_bell = Bell::from_peer(bell).map_err(|e| refuse(&e))?;
-        let queue = QueuePair::new(self.own, self.geometry, peer, peer_geometry);
-        queue.add_holder(thread::process_id());
-        Ok((Link::new(Ring { queue, bell: self.bell, peer_bell }, letter.pid), self.descriptor))
+        let queue = QueuePair::new(self.own, self.geometry, memory, geometry);
+        Ok(Link::new(Ring { queue, bell: self.bell, peer_bell }, peer.pid))
     }
+}
+
+/// The descriptors that came with a message, if all did.
+fn all<const N: usize>(descriptors: Vec<Placed>) -> Result<[Placed; N], Reason> {
+    descriptors.try_into().map_err(|_| {
+        tracing::warn!("no room for what the other end sent; raise the limit on open files (ulimit -n)");
+        Reason::FdLimit
+    })
 }
 
 impl Connection {
@@ -156,7 +170,7 @@ impl Connection {
         }
     }
 
-    /// Says no to offers that came although nothing is to be tried any more: whoever waits for an answer keeps its memory.
+    /// Says no to offers that came although nothing is to be tried any more: whoever waits for an answer waits in vain.
     fn decline(&self) {
         let (Some(slot), Ok(registry)) = (self.slot(), Registry::of_process()) else { return };
         if !slot.is_signalled() {
@@ -164,14 +178,12 @@ impl Connection {
         }
         slot.clear_signal();
         let reason = self.reason().unwrap_or(Reason::Disabled);
-        for offer in rendezvous::letters(slot.slot()).iter().map(|letter| letter.datagram) {
-            if offer.message == Message::Offer
-                && let Some(offerer) = registry.holder(offer.reply)
-            {
-                let answer = answer_to(&offer, Message::Refused(reason), offer.tuple.mirrored());
-                rendezvous::send_patiently(&offerer.rendezvous, &answer, &[]);
-                registry.signal(offerer.slot);
+        for Letter { datagram, descriptors, .. } in rendezvous::letters(slot.slot()) {
+            if let Ok([_proof, channel]) = all(descriptors) {
+                let refusal = answer(&datagram, Message::Refused(reason));
+                let _ = Channel::from_peer(channel).send(&refusal.encode(), &[]);
             }
+            registry.signal(datagram.reply);
         }
     }
 
@@ -189,14 +201,13 @@ impl Connection {
         if let Some(link) = negotiation.granted.take() {
             return self.link_if_alone(negotiation, link);
         }
-        if let Some(answer) = negotiation.unsent.take() {
-            self.answer(negotiation, registry, answer)?;
-        }
         if slot.is_signalled() {
             slot.clear_signal();
+            self.listen(negotiation, registry, &tuple)?;
             for letter in rendezvous::letters(slot.slot()) {
-                if letter.datagram.tuple == tuple.mirrored() {
-                    self.open(negotiation, registry, &tuple, letter)?;
+                let is_offer = letter.datagram.message == Message::Offer && self.role == Role::Accepted;
+                if is_offer && letter.datagram.tuple == tuple.mirrored() {
+                    self.consider(negotiation, registry, &tuple, letter)?;
                 }
             }
         } else if self.role == Role::Connected && negotiation.pending.is_none() {
@@ -210,19 +221,15 @@ impl Connection {
             }
             self.set_reason(Some(Reason::BelowThreshold));
         }
-        let again = match negotiation.unsent {
-            Some(_) => 1,
-            None if self.role == Role::Accepted && !negotiation.waited => {
-                negotiation.waited = true;
-                Config::get().threshold
+        let again = if self.role == Role::Accepted && !negotiation.waited {
+            negotiation.waited = true;
+            Config::get().threshold
+        } else {
+            if self.role == Role::Accepted && self.reason() == Some(Reason::BelowThreshold) {
+                // It is above it, and so is the other end, which would have come by now.
+                self.set_reason(Some(Reason::NoPeer));
             }
-            None => {
-                if self.role == Role::Accepted && self.reason() == Some(Reason::BelowThreshold) {
-                    // It is above it, and so is the other end, which would have come by now.
-                    self.set_reason(Some(Reason::NoPeer));
-                }
-                u32::MAX
-            }
+            u32::MAX
         };
         self.gate.look_again_after(again);
         Ok(())
@@ -271,122 +278,142 @@ impl Connection {
         tuple: &FourTuple,
         reply: SlotRef,
     ) -> Result<bool, Reason> {
+        if !permission::is_given() {
+            return Err(Reason::Bypassed);
+        }
         let acceptor = registry.find_acceptor(&tuple.mirrored()).ok_or(Reason::NoPeer)?;
-        let side = match negotiation.spare.take() {
-            Some(side) => side,
-            None => Side::new()?,
-        };
-        let nonce = host::random();
-        let datagram =
-            Datagram { message: Message::Offer, nonce, target: acceptor.slot, reply, tuple: *tuple };
-        let descriptors = [side.descriptor.as_fd(), side.bell.as_fd()];
-        match rendezvous::send(&acceptor.rendezvous, &datagram, &descriptors) {
+        // If that is another user's, whoever has entered itself is not who it says.
+        proof::other_end(tuple)?;
+        let proof = proof::own(self.fd())?;
+        let (channel, theirs) = Channel::pair().map_err(|error| {
+            tracing::warn!("no channel: {error}");
+            Reason::FdLimit
+        })?;
+        let datagram = Datagram { message: Message::Offer, target: acceptor.slot, reply, tuple: *tuple };
+        let sent = rendezvous::send(&acceptor.rendezvous, &datagram, &[proof.as_fd(), theirs.as_fd()]);
+        // Also when there was no room: somebody has to come and empty it.
+        registry.signal(acceptor.slot);
+        match sent {
             Sent::Yes => {
-                registry.signal(acceptor.slot);
-                negotiation.pending = Some(Pending { nonce, side });
+                negotiation.pending = Some(Pending { channel, peer: acceptor.slot, said: Said::Offer });
                 Ok(true)
             }
-            Sent::Full => {
-                // Somebody has to come and empty it.
-                registry.signal(acceptor.slot);
-                negotiation.spare = Some(side);
-                Ok(false)
-            }
+            Sent::Full => Ok(false),
             Sent::Nobody => Err(Reason::NoPeer),
-            Sent::Failed => {
-                negotiation.spare = Some(side);
-                Err(Reason::Memory)
-            }
+            Sent::Failed => Err(Reason::Memory),
         }
     }
 
-    /// Deals with one letter for this connection.
-    fn open(
+    /// Deals with an offer for this connection.
+    fn consider(
         &self,
         negotiation: &mut Negotiation,
         registry: &Registry,
         tuple: &FourTuple,
         letter: Letter,
     ) -> Result<(), Reason> {
-        match (letter.datagram.message, self.role) {
-            (Message::Offer, Role::Accepted) => {
-                let offer = letter.datagram;
-                let (message, granted) = match self.grant(letter) {
-                    Ok(granted) => (Message::Granted, Some(granted)),
-                    Err(reason) => (Message::Refused(reason), None),
-                };
-                let datagram = answer_to(&offer, message, *tuple);
-                self.answer(negotiation, registry, Answer { datagram, granted })
-            }
-            (Message::Granted, Role::Connected) => match negotiation.pending.take() {
-                Some(pending) if pending.nonce == letter.datagram.nonce => {
-                    let (link, _) = pending.side.join(letter)?;
-                    self.link_if_alone(negotiation, Box::new(link))
-                }
-                other => {
-                    negotiation.pending = other;
+        let Letter { datagram: offer, descriptors, sender } = letter;
+        let offerer = offer.reply;
+        let result = all(descriptors).and_then(|[proof, channel]| {
+            let channel = Channel::from_peer(channel);
+            let granted = self.grant(tuple, &proof, sender);
+            let message =
+                granted.as_ref().map_or_else(|reason| Message::Refused(*reason), |_| Message::Granted);
+            let datagram = answer(&offer, message).encode();
+            match granted {
+                Ok((side, own_proof)) => {
+                    let [memory, bell] = side.descriptors();
+                    channel
+                        .send(&datagram, &[memory, bell, own_proof.as_fd()])
+                        .map_err(|error| unsent(&error))?;
+                    let said = Said::Granted(side, sender);
+                    negotiation.pending = Some(Pending { channel, peer: offerer, said });
                     Ok(())
                 }
-            },
-            (Message::Refused(reason), Role::Connected) => {
-                tracing::debug!("refused by process {}: {reason}", letter.pid);
-                if negotiation.pending.take_if(|p| p.nonce == letter.datagram.nonce).is_some() {
-                    Err(Reason::PeerRefused)
-                } else {
-                    Ok(())
+                Err(reason) => {
+                    let _ = channel.send(&datagram, &[]);
+                    Err(reason)
                 }
             }
-            _ => Ok(()),
+        });
+        registry.signal(offerer);
+        match result {
+            // What a stranger sends changes nothing for the one who holds the other end.
+            Err(reason @ Reason::Unproven) => {
+                self.set_reason(Some(reason));
+                Ok(())
+            }
+            result => result,
         }
     }
 
-    /// Sends an answer, or keeps it for the next call.
-    fn answer(
-        &self,
-        negotiation: &mut Negotiation,
-        registry: &Registry,
-        mut answer: Answer,
-    ) -> Result<(), Reason> {
-        let offerer = registry.holder(answer.datagram.target).ok_or(Reason::NoPeer)?;
-        if answer.granted.is_some() && !self.is_sole_holder() {
-            // Since it was granted.
-            answer = Answer {
-                datagram: Datagram { message: Message::Refused(Reason::Shared), ..answer.datagram },
-                granted: None,
-            };
-        }
-        let descriptors =
-            answer.granted.as_ref().map(|(link, memory)| [memory.as_fd(), link.ring.bell.as_fd()]);
-        let descriptors = descriptors.as_ref().map_or(&[][..], |both| both);
-        let sent = rendezvous::send_patiently(&offerer.rendezvous, &answer.datagram, descriptors);
-        // Also when there was no room: somebody has to come and empty it.
-        registry.signal(offerer.slot);
-        match (sent, answer) {
-            (Sent::Yes, Answer { granted: Some((link, _)), .. }) => {
-                self.link(link);
-                Ok(())
-            }
-            (Sent::Yes, Answer { datagram: Datagram { message: Message::Refused(reason), .. }, .. }) => {
-                Err(reason)
-            }
-            (Sent::Full, answer) => {
-                negotiation.unsent = Some(answer);
-                Ok(())
-            }
-            (Sent::Failed, answer) => {
-                negotiation.unsent = Some(answer);
-                Err(Reason::Memory)
-            }
-            _ => Err(Reason::NoPeer),
-        }
-    }
-
-    /// This end's memory joined with what was offered, and the descriptor of it for the peer.
-    fn grant(&self, letter: Letter) -> Result<(Link, Placed), Reason> {
+    /// This end's memory and its proof, for an offerer that holds the other end.
+    fn grant(&self, tuple: &FourTuple, proof: &Placed, offerer: Sender) -> Result<(Side, Placed), Reason> {
+        proof::verify(self.fd(), tuple, proof, Some(offerer))?;
         if !self.is_sole_holder() {
             return Err(Reason::Shared);
         }
-        Side::new()?.join(letter)
+        Ok((Side::new()?, proof::own(self.fd())?))
+    }
+
+    /// Takes what the other end says to what this one has said.
+    fn listen(
+        &self,
+        negotiation: &mut Negotiation,
+        registry: &Registry,
+        tuple: &FourTuple,
+    ) -> Result<(), Reason> {
+        let mut bytes = [0; DATAGRAM + 1];
+        let Some(pending) = negotiation.pending.take() else { return Ok(()) };
+        let delivery = match pending.channel.receive(&mut bytes) {
+            Ok(Some(delivery)) => delivery,
+            Ok(None) => {
+                negotiation.pending = Some(pending);
+                return Ok(());
+            }
+            Err(error) => {
+                tracing::debug!("{tuple}: no answer will come: {error}");
+                return Err(Reason::NoPeer);
+            }
+        };
+        let datagram = bytes.get(..delivery.len).and_then(|bytes| Datagram::decode(bytes).ok());
+        let message = datagram.filter(|said| said.tuple == tuple.mirrored()).map(|said| said.message);
+        match (message, pending.said) {
+            (Some(Message::Granted), Said::Offer) => {
+                let joined = self.accept(tuple, &pending.channel, pending.peer, delivery);
+                // If this end cannot, the other one need not keep its memory.
+                drop(pending.channel);
+                registry.signal(pending.peer);
+                self.link_if_alone(negotiation, Box::new(joined?))
+            }
+            (Some(Message::Joined), Said::Granted(side, offerer)) => {
+                let [memory, bell] = all(delivery.descriptors)?;
+                let link = side.join(&memory, bell, offerer)?;
+                self.link_if_alone(negotiation, Box::new(link))
+            }
+            (Some(Message::Refused(reason)), _) => {
+                tracing::debug!("{tuple}: refused: {reason}");
+                Err(Reason::PeerRefused)
+            }
+            _ => Err(Reason::PeerRefused),
+        }
+    }
+
+    /// Takes what was granted, and sends this end's memory in turn.
+    fn accept(
+        &self,
+        tuple: &FourTuple,
+        channel: &Channel,
+        acceptor: SlotRef,
+        granted: Delivery,
+    ) -> Result<Link, Reason> {
+        let [memory, bell, proof] = all(granted.descriptors)?;
+        let sender = proof::verify(self.fd(), tuple, &proof, granted.sender)?;
+        let side = Side::new()?;
+        let datagram =
+            Datagram { message: Message::Joined, target: acceptor, reply: acceptor, tuple: *tuple };
+        channel.send(&datagram.encode(), &side.descriptors()).map_err(|error| unsent(&error))?;
+        side.join(&memory, bell, sender)
     }
 
     fn link_if_alone(&self, negotiation: &mut Negotiation, link: Box<Link>) -> Result<(), Reason> {
@@ -473,8 +500,21 @@ impl Connection {
     }
 }
 
-fn answer_to(offer: &Datagram, message: Message, tuple: FourTuple) -> Datagram {
-    Datagram { message, nonce: offer.nonce, target: offer.reply, reply: offer.target, tuple }
+/// What the one to whom `offer` was made says to it.
+fn answer(offer: &Datagram, message: Message) -> Datagram {
+    Datagram { message, target: offer.reply, reply: offer.target, tuple: offer.tuple.mirrored() }
+}
+
+fn unsent(error: &std::io::Error) -> Reason {
+    tracing::debug!("the other end cannot be told: {error}");
+    if host::is_scarcity(error) { Reason::Memory } else { Reason::NoPeer }
+}
+
+/// What an end offers to another one.
+#[cfg(test)]
+pub(super) fn memory_and_bell() -> (Placed, Bell) {
+    let side = Side::new().unwrap();
+    (side.descriptor, side.bell)
 }
 
 #[cfg(test)]
@@ -517,8 +557,8 @@ mod tests {
         from.before_fork();
         while !to.is_attached() {
             to.hurry();
+            from.hurry();
         }
-        from.hurry();
         assert!(!from.is_attached(), "its child receives by TCP alone");
         assert_eq!(from.reason(), Some(Reason::Shared));
         assert_eq!(to.next_carrier(), Ok(Carrier::Tcp));
@@ -538,6 +578,7 @@ mod tests {
         offer(&from, &to);
         while to.link.get().is_none() {
             to.hurry();
+            from.hurry();
         }
         to.before_fork();
         drop(bracket);
@@ -576,6 +617,7 @@ mod tests {
         offer(&from, &to);
         while to.link.get().is_none() {
             to.hurry();
+            from.hurry();
         }
         let queue = &to.link.get().unwrap().ring.queue;
         let half = queue.try_rx().unwrap();

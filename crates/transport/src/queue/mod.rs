@@ -89,6 +89,15 @@ pub fn format(own: &impl OwnMemory, geometry: Geometry) {
     own.word(layout::MAGIC_WORD).store(words[0], Ordering::Release);
 }
 
+/// Enters a process among the holders of an end, which the peer may see before the two are joined. False when there is no
+/// place left.
+pub fn add_holder(own: &impl OwnMemory, pid: u32) -> bool {
+    (0..layout::HOLDER_SLOTS).any(|slot| {
+        let word = own.word(layout::HOLDERS + slot * 8);
+        word.compare_exchange(0, pid.into(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    })
+}
+
 /// Reads the geometry that a peer announces in its memory of `mapped` bytes.
 ///
 /// # Errors
@@ -526,10 +535,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
 
     /// Enters a process among the holders of this end. False when there is no place left.
     pub fn add_holder(&self, pid: u32) -> bool {
-        (0..layout::HOLDER_SLOTS).any(|slot| {
-            let word = self.own.word(layout::HOLDERS + slot * 8);
-            word.compare_exchange(0, pid.into(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        })
+        add_holder(&self.own, pid)
     }
 
     /// A fork is about to happen: somebody unknown may hold this end from now on.

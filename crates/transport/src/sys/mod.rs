@@ -3,10 +3,12 @@
 
 pub mod bell;
 mod call;
+pub mod diag;
 pub mod fd;
 pub mod file;
 pub mod host;
 pub mod poll;
+pub mod proof;
 pub mod seek;
 pub mod socket;
 pub mod thread;

@@ -1,36 +1,52 @@
-//! UNIX datagram sockets that carry descriptors: how two processes meet.
+//! UNIX sockets that carry descriptors: how two processes meet, and talk in private.
 
-use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io::{self, IoSlice};
+use std::mem::size_of;
 use std::path::Path;
 
-use rustix::fd::{AsFd, BorrowedFd};
+use libc::{SCM_CREDENTIALS, SCM_RIGHTS, SOL_SOCKET, cmsghdr, msghdr, ucred};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt,
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
+    SocketType, sockopt,
 };
 
-use super::fd::Placed;
+use super::fd::{Fd, Opened, Placed};
+use super::{call, proof, socket};
 use crate::Errno;
 
 /// A bound UNIX datagram socket.
 #[derive(Debug)]
 pub struct Mailbox(Placed);
 
+/// One end of a pair of connected sockets.
+#[derive(Debug)]
+pub struct Channel(Placed);
+
 /// One datagram as it arrived.
 #[derive(Debug)]
 pub struct Delivery {
     /// Bytes in the buffer.
     pub len: usize,
-    /// Descriptors that came along, at most [`DESCRIPTORS`]; those that this process had no number left for are
-    /// missing.
+    /// Descriptors that came along; those that this process had no number left for are missing.
     pub descriptors: Vec<Placed>,
-    /// The sender's user and process, as the kernel attests.
-    pub sender: Option<(u32, u32)>,
+    /// Who sent it, as the kernel attests.
+    pub sender: Option<Sender>,
+}
+
+/// A process that has sent something.
+#[derive(Clone, Copy, Debug)]
+pub struct Sender {
+    /// Its user.
+    pub user: u32,
+    /// Its id; 0 if it is in a pid namespace that this process cannot see into.
+    pub pid: u32,
+    /// What tells it from all others, see [`proof::identity`].
+    pub identity: Option<u64>,
 }
 
 /// How many descriptors a datagram may carry.
-pub const DESCRIPTORS: usize = 2;
+pub const DESCRIPTORS: usize = 3;
 
 const TYPE_FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
@@ -45,7 +61,7 @@ impl Mailbox {
     /// Those of socket(2) and bind(2).
     pub fn bind(path: &Path) -> io::Result<Self> {
         let socket = socket()?;
-        sockopt::set_socket_passcred(socket.as_fd(), true)?;
+        ask_for_senders(&socket)?;
         rustix::net::bind(socket.as_fd(), &SocketAddrUnix::new(path)?)?;
         Ok(Self(socket))
     }
@@ -55,30 +71,7 @@ impl Mailbox {
     /// # Errors
     /// Those of recvmsg(2).
     pub fn receive(&self, into: &mut [u8]) -> io::Result<Option<Delivery>> {
-        let mut space =
-            [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS), ScmCredentials(1))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut bufs = [IoSliceMut::new(into)];
-        let flags = RecvFlags::CMSG_CLOEXEC.union(RecvFlags::DONTWAIT);
-        let received = match rustix::net::recvmsg(self.0.as_fd(), &mut bufs, &mut control, flags) {
-            Ok(received) => received,
-            Err(Errno::AGAIN) => return Ok(None),
-            Err(error) => return Err(error.into()),
-        };
-        let mut delivery = Delivery { len: received.bytes, descriptors: Vec::new(), sender: None };
-        for message in control.drain() {
-            match message {
-                RecvAncillaryMessage::ScmRights(fds) => {
-                    delivery.descriptors.extend(fds.filter_map(|fd| Placed::new(fd).ok()));
-                }
-                RecvAncillaryMessage::ScmCredentials(by) => {
-                    let pid = by.pid.as_raw_nonzero().get().unsigned_abs();
-                    delivery.sender = Some((by.uid.as_raw(), pid));
-                }
-                _ => {}
-            }
-        }
-        Ok(Some(delivery))
+        receive(&self.0, into)
     }
 
     /// Sends a datagram with descriptors to the mailbox at `path`, without waiting.
@@ -87,16 +80,142 @@ impl Mailbox {
     /// ECONNREFUSED or ENOENT when nobody listens there, EAGAIN when its queue is full; others, such as ETOOMANYREFS, say nothing
     /// of who listens.
     pub fn send(&self, path: &Path, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
-            return Err(Errno::TOOBIG.into());
-        }
         let address = SocketAddrUnix::new(path)?;
-        let flags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
-        rustix::net::sendmsg_addr(self.0.as_fd(), &address, &[IoSlice::new(bytes)], &mut control, flags)?;
-        Ok(())
+        with_rights(descriptors, |control, flags| {
+            rustix::net::sendmsg_addr(self.0.as_fd(), &address, &[IoSlice::new(bytes)], control, flags)
+        })
     }
+}
+
+impl Channel {
+    /// A new one, and its other end, to be sent away.
+    ///
+    /// # Errors
+    /// Those of socketpair(2), and EMFILE when there is no room above the library's floor.
+    pub fn pair() -> io::Result<(Self, Placed)> {
+        let (here, there) =
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, TYPE_FLAGS, None)?;
+        let (here, there) = (Placed::new(here), Placed::new(there));
+        let here = here?;
+        ask_for_senders(&here)?;
+        Ok((Self(here), there?))
+    }
+
+    /// The end that a peer sent. Should it be anything else, sending on it fails, or nothing ever comes.
+    #[must_use]
+    pub fn from_peer(end: Placed) -> Self {
+        Self(end)
+    }
+
+    /// Takes the next message, without waiting; `None` when there is none.
+    ///
+    /// # Errors
+    /// Those of recvmsg(2); EPIPE when the other end is closed.
+    pub fn receive(&self, into: &mut [u8]) -> io::Result<Option<Delivery>> {
+        match receive(&self.0, into)? {
+            Some(delivery) if delivery.len == 0 => Err(Errno::PIPE.into()),
+            other => Ok(other),
+        }
+    }
+
+    /// Sends a message with descriptors, without waiting.
+    ///
+    /// # Errors
+    /// Those of sendmsg(2).
+    pub fn send(&self, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        with_rights(descriptors, |control, flags| {
+            rustix::net::sendmsg(self.0.as_fd(), &[IoSlice::new(bytes)], control, flags)
+        })
+    }
+}
+
+fn with_rights(
+    descriptors: &[BorrowedFd<'_>],
+    send: impl FnOnce(&mut SendAncillaryBuffer<'_, '_, '_>, SendFlags) -> rustix::io::Result<usize>,
+) -> io::Result<()> {
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(Errno::TOOBIG.into());
+    }
+    send(&mut control, SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL))?;
+    Ok(())
+}
+
+// asm-generic/socket.h, linux/socket.h: Linux 6.5.
+const SO_PASSPIDFD: i32 = 76;
+const SCM_PIDFD: i32 = 4;
+
+/// What is received tells who sent it.
+fn ask_for_senders(socket: &Placed) -> io::Result<()> {
+    sockopt::set_socket_passcred(socket.as_fd(), true)?;
+    let on = 1i32.to_ne_bytes();
+    match socket::setsockopt_bytes(Fd::from(&socket.as_fd()), SOL_SOCKET, SO_PASSPIDFD, &on) {
+        // Older kernels only have the credentials.
+        Ok(()) | Err(Errno::NOPROTOOPT) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Room for what is asked for: in words, because a header must be aligned.
+const CONTROL_WORDS: usize = 32;
+
+/// recvmsg(2), without waiting. By hand, because rustix leaves out SCM_PIDFD, and takes a pid for one that is never 0.
+fn receive(socket: &Placed, into: &mut [u8]) -> io::Result<Option<Delivery>> {
+    let mut control = [0u64; CONTROL_WORDS];
+    let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
+    // SAFETY: plain data, for which zero is a value.
+    let mut message: msghdr = unsafe { std::mem::zeroed() };
+    message.msg_iov = &raw mut part;
+    message.msg_iovlen = 1;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = size_of_val(&control) as _;
+    let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
+    let number = socket.as_fd().as_raw_fd() as usize;
+    let arguments = [number, (&raw mut message).addr(), flags as usize, 0, 0, 0];
+    // SAFETY: all that the message names is live and as long as it says; exposed for the kernel to write to.
+    let received = unsafe {
+        (&raw mut message).expose_provenance();
+        call(libc::SYS_recvmsg, arguments)
+    };
+    let len = match received {
+        Ok(len) => len,
+        Err(Errno::AGAIN) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let (mut descriptors, mut credentials, mut pidfd) = (Vec::new(), None, None);
+    // SAFETY: the kernel has written whole headers into the buffer and set its length; the macros stay inside. A descriptor that
+    // came is this process's, and named nowhere else.
+    unsafe {
+        let mut header: *const cmsghdr = libc::CMSG_FIRSTHDR(&raw const message);
+        while let Some(about) = header.as_ref() {
+            let data = libc::CMSG_DATA(header);
+            let bytes = about.cmsg_len.saturating_sub(data.addr() - header.addr());
+            let numbers = || (0..bytes / 4).map(|index| data.cast::<i32>().add(index).read_unaligned());
+            match (about.cmsg_level, about.cmsg_type) {
+                (SOL_SOCKET, SCM_RIGHTS) => {
+                    let placed = numbers().map(|number| Placed::new(OwnedFd::from_raw_fd(number)));
+                    descriptors.extend(placed.flatten());
+                }
+                (SOL_SOCKET, SCM_CREDENTIALS) if bytes >= size_of::<ucred>() => {
+                    credentials = Some(data.cast::<ucred>().read_unaligned());
+                }
+                // A negative number says why there is none.
+                (SOL_SOCKET, SCM_PIDFD) => {
+                    for number in numbers().filter(|number| *number >= 0) {
+                        pidfd = Some(Opened::from(OwnedFd::from_raw_fd(number)));
+                    }
+                }
+                _ => {}
+            }
+            header = libc::CMSG_NXTHDR(&raw const message, header);
+        }
+    }
+    let sender = credentials.map(|by| {
+        let pid = by.pid.unsigned_abs();
+        Sender { user: by.uid, pid, identity: proof::identity(pidfd.as_ref().map(AsFd::as_fd), pid) }
+    });
+    Ok(Some(Delivery { len, descriptors, sender }))
 }
 
 /// Whether it is certain that nobody listens at `path`: the socket of a process that is gone refuses. Who cannot ask, for

@@ -1,0 +1,211 @@
+//! What the kernel says of a TCP socket, whoever holds it: sock_diag(7).
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use rustix::fd::AsFd;
+use rustix::net::{
+    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with,
+};
+
+use super::fd::{Fd, Opened};
+use super::socket;
+use crate::Errno;
+
+/// A connected TCP socket of this host.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub struct Socket {
+    /// Its inode in the file system of sockets.
+    pub inode: u64,
+    /// The user that made it.
+    pub user: u32,
+}
+
+// linux/netlink.h, linux/sock_diag.h, linux/inet_diag.h.
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+const NLM_F_REQUEST: u16 = 1;
+const NLMSG_ERROR: u16 = 2;
+const HEADER: usize = 16;
+const REQUEST: usize = HEADER + 8 + ID;
+const ID: usize = 48;
+/// Of the answer, behind the header.
+const ANSWER_ID: usize = HEADER + 4;
+const USER: usize = ANSWER_ID + ID + 12;
+const INODE: usize = USER + 4;
+const TCP_LISTEN: u8 = 10;
+
+/// The socket whose own view of its connection is `local` and `peer`, in the network namespace of this process, which must be
+/// the one with the cookie `namespace`; `None` if nobody holds it.
+///
+/// # Errors
+/// Those of socket(2), sendto(2) and recv(2); EXDEV when this process is in another network namespace; what the kernel answers
+/// where it has no sock_diag.
+pub fn find(local: SocketAddr, peer: SocketAddr, namespace: u64) -> io::Result<Option<Socket>> {
+    let flags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+    let kernel = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::SOCK_DIAG))?;
+    let kernel = Opened::from(kernel);
+    if socket::namespace(Fd::from(&kernel.as_fd()))? != namespace {
+        return Err(Errno::XDEV.into());
+    }
+    let asked = id(local, peer);
+    send(kernel.as_fd(), &request(&asked, local), SendFlags::DONTWAIT)?;
+    // The answer is there when the question has been sent.
+    let mut answer = [0; 512];
+    let (len, _) = recv(kernel.as_fd(), &mut answer, RecvFlags::DONTWAIT)?;
+    match read(&answer[..len.min(answer.len())]) {
+        Ok((state, found, socket)) => {
+            // With no such connection the kernel finds the listening socket.
+            let is_it = state != TCP_LISTEN && found == mapped(asked, local.is_ipv4()) && socket.inode != 0;
+            Ok(is_it.then_some(socket))
+        }
+        Err(Errno::NOENT) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// struct inet_diag_sockid, up to the addresses.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Id {
+    ports: [u8; 4],
+    source: [u8; 16],
+    destination: [u8; 16],
+}
+
+fn id(local: SocketAddr, peer: SocketAddr) -> Id {
+    let address = |of: SocketAddr| match of {
+        SocketAddr::V4(v4) => {
+            let mut address = [0; 16];
+            address[..4].copy_from_slice(&v4.ip().octets());
+            address
+        }
+        SocketAddr::V6(v6) => v6.ip().octets(),
+    };
+    let [[a, b], [c, d]] = [local, peer].map(|of| of.port().to_be_bytes());
+    Id { ports: [a, b, c, d], source: address(local), destination: address(peer) }
+}
+
+/// A socket of both families says IPv4 addresses mapped, and one of IPv4 as they are.
+fn mapped(id: Id, is_ipv4: bool) -> Id {
+    let mapped = |address: [u8; 16]| {
+        let [a, b, c, d, ..] = address;
+        Ipv4Addr::new(a, b, c, d).to_ipv6_mapped().octets()
+    };
+    if is_ipv4 { Id { source: mapped(id.source), destination: mapped(id.destination), ..id } } else { id }
+}
+
+fn request(id: &Id, of: SocketAddr) -> [u8; REQUEST] {
+    let family = if of.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let mut bytes = Vec::with_capacity(REQUEST);
+    bytes.extend((REQUEST as u32).to_ne_bytes());
+    bytes.extend(SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    bytes.extend(NLM_F_REQUEST.to_ne_bytes());
+    // Sequence number and sender.
+    bytes.extend([0; 8]);
+    bytes.extend([family.as_raw() as u8, libc::IPPROTO_TCP as u8, 0, 0]);
+    // Every state.
+    bytes.extend(u32::MAX.to_ne_bytes());
+    bytes.extend(id.ports);
+    bytes.extend(id.source);
+    bytes.extend(id.destination);
+    // No interface, and no cookie.
+    bytes.extend(0u32.to_ne_bytes());
+    bytes.extend([0xff; 8]);
+    let mut request = [0; REQUEST];
+    request.copy_from_slice(&bytes);
+    request
+}
+
+/// State, addresses (IPv4 ones mapped) and the socket itself.
+fn read(answer: &[u8]) -> Result<(u8, Id, Socket), Errno> {
+    let kind = u16::from_ne_bytes(take(answer, 4)?);
+    match kind {
+        SOCK_DIAG_BY_FAMILY => {}
+        NLMSG_ERROR => {
+            let error = i32::from_ne_bytes(take(answer, HEADER)?).saturating_neg();
+            return Err(if (1..4096).contains(&error) {
+                Errno::from_raw_os_error(error)
+            } else {
+                Errno::PROTO
+            });
+        }
+        _ => return Err(Errno::PROTO),
+    }
+    let [family, state] = take(answer, HEADER)?;
+    let id = Id {
+        ports: take(answer, ANSWER_ID)?,
+        source: take(answer, ANSWER_ID + 4)?,
+        destination: take(answer, ANSWER_ID + 20)?,
+    };
+    let socket = Socket {
+        user: u32::from_ne_bytes(take(answer, USER)?),
+        inode: u32::from_ne_bytes(take(answer, INODE)?).into(),
+    };
+    Ok((state, mapped(id, u16::from(family) == AddressFamily::INET.as_raw()), socket))
+}
+
+fn take<const N: usize>(bytes: &[u8], at: usize) -> Result<[u8; N], Errno> {
+    bytes.get(at..).and_then(|rest| rest.first_chunk::<N>()).copied().ok_or(Errno::PROTO)
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::super::host;
+    use super::*;
+
+    fn ends(address: &str) -> (TcpListener, TcpStream, TcpStream) {
+        let listener = TcpListener::bind(address).unwrap();
+        let mut to = listener.local_addr().unwrap();
+        if to.ip().is_unspecified() {
+            // The one end is of both families then, the other one of IPv4.
+            to.set_ip([127, 0, 0, 1].into());
+        }
+        let from = TcpStream::connect(to).unwrap();
+        let (to, _) = listener.accept().unwrap();
+        (listener, from, to)
+    }
+
+    fn find_other_end(of: &TcpStream) -> Option<Socket> {
+        let fd = Fd::from(of);
+        let [local, peer] = [of.local_addr(), of.peer_addr()].map(|address| {
+            let address = address.unwrap();
+            SocketAddr::new(address.ip().to_canonical(), address.port())
+        });
+        find(peer, local, socket::namespace(fd).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn each_end_is_found_by_its_addresses() {
+        for address in ["127.0.0.1:0", "[::1]:0", "[::]:0"] {
+            let (_listener, from, to) = ends(address);
+            for (end, other) in [(&from, &to), (&to, &from)] {
+                let inode = rustix::fs::fstat(other).unwrap().st_ino;
+                assert_eq!(find_other_end(end), Some(Socket { inode, user: host::user() }), "{address}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_end_that_nobody_holds_is_not_found() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let from = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert_eq!(find_other_end(&from), None, "it is not accepted yet");
+        let stranger: SocketAddr = "127.0.0.1:9".parse().unwrap();
+        let namespace = socket::namespace(Fd::from(&from)).unwrap();
+        assert_eq!(find(listener.local_addr().unwrap(), stranger, namespace).unwrap(), None);
+        assert!(find(stranger, stranger, namespace + 1).is_err(), "of another namespace nothing is known");
+    }
+
+    #[test]
+    fn what_is_cut_short_is_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let request = request(
+            &id(listener.local_addr().unwrap(), "127.0.0.1:9".parse().unwrap()),
+            "127.0.0.1:1".parse().unwrap(),
+        );
+        for len in 0..request.len() {
+            assert!(read(&request[..len]).is_err());
+        }
+    }
+}

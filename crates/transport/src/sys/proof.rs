@@ -1,0 +1,152 @@
+//! Proof that a process holds a socket, which it can show to another one without giving the socket away.
+//!
+//! It is an epoll set with the socket in it. Only a process that has the socket open can put it there, and only such a one can
+//! change the number that is kept with it, which says whose proof it is: passed on, it proves nothing. An epoll set does
+//! not keep a socket open, so a proof that nobody has looked at yet does not delay the end of a connection. What is in a
+//! set the kernel tells in fdinfo (proc_pid_fdinfo(5)), of a set that this process has been sent as of any other, and
+//! whatever pid namespace the sender is in.
+
+use std::io;
+
+use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+
+use super::fd::{Fd, Opened, Placed};
+
+/// A socket as the kernel numbers it: the file system and the inode.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+struct Inode {
+    device: u64,
+    number: u64,
+}
+
+/// Proof that this process holds `socket`.
+///
+/// # Errors
+/// Those of epoll_create1(2), epoll_ctl(2) and pidfd_open(2), and EMFILE when there is no room above the library's floor.
+pub fn of(socket: Fd) -> io::Result<Placed> {
+    let set = Placed::new(epoll::create(CreateFlags::CLOEXEC)?)?;
+    let pidfd = Opened::from(pidfd_open(getpid(), PidfdFlags::empty())?);
+    let own = identity(Some(pidfd.as_fd()), getpid().as_raw_nonzero().get().unsigned_abs());
+    let own = own.ok_or(rustix::io::Errno::SRCH)?;
+    epoll::add(set.as_fd(), socket.borrow(), EventData::new_u64(own), EventFlags::empty())?;
+    Ok(set)
+}
+
+/// Whether `proof` is one of the process with that identity, for the socket with that inode number. `socket` is any
+/// socket of this process.
+///
+/// # Errors
+/// Those of open(2) and read(2) on what /proc says of descriptors.
+pub fn holds(proof: BorrowedFd<'_>, socket: Fd, number: u64, identity: u64) -> io::Result<bool> {
+    let device = rustix::fs::fstat(socket.borrow())?.st_dev;
+    // As the kernel keeps it: linux/kdev_t.h.
+    let device = u64::from(rustix::fs::major(device)) << 20 | u64::from(rustix::fs::minor(device));
+    let path = format!("/proc/thread-self/fdinfo/{}", proof.as_raw_fd());
+    let info = Opened::from(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
+    // An honest one says less.
+    let mut text = [0; 1024];
+    let len = rustix::io::read(info.as_fd(), &mut text)?;
+    let text = String::from_utf8_lossy(&text[..len]);
+    Ok(text.lines().filter_map(target).any(|found| found == (identity, Inode { device, number })))
+}
+
+/// A line of an epoll set's fdinfo: the number kept with the file, and the file.
+fn target(line: &str) -> Option<(u64, Inode)> {
+    let line = line.strip_prefix("tfd:")?;
+    let field = |name: &str| {
+        let (_, rest) = line.split_once(name)?;
+        u64::from_str_radix(rest.split_ascii_whitespace().next()?, 16).ok()
+    };
+    Some((field("data:")?, Inode { device: field("sdev:")?, number: field("ino:")? }))
+}
+
+/// What tells a process from all others: the number of its inode in pidfs, which no other process gets (Linux 6.9), or else
+/// its id, which means nothing in another pid namespace. Marked, so that neither is ever taken for the other.
+#[must_use]
+pub fn identity(pidfd: Option<BorrowedFd<'_>>, pid: u32) -> Option<u64> {
+    const PIDFS: u64 = 0x5049_4446;
+    const IS_ID: u64 = 1 << 63;
+    let pidfs = |fd: &BorrowedFd<'_>| rustix::fs::fstatfs(fd).is_ok_and(|about| about.f_type as u64 == PIDFS);
+    match pidfd.filter(pidfs) {
+        Some(pidfd) => rustix::fs::fstat(pidfd).ok().map(|about| about.st_ino & !IS_ID),
+        None => (pid != 0).then_some(u64::from(pid) | IS_ID),
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+
+    use rustix::event::EventfdFlags;
+
+    use super::super::unix::{Channel, Sender};
+    use super::*;
+
+    fn inode(socket: &impl AsFd) -> u64 {
+        rustix::fs::fstat(socket).unwrap().st_ino
+    }
+
+    /// This process as another one would see it that gets something from it.
+    fn myself() -> Sender {
+        let (here, there) = Channel::pair().unwrap();
+        Channel::from_peer(there).send(b"x", &[]).unwrap();
+        here.receive(&mut [0; 8]).unwrap().unwrap().sender.unwrap()
+    }
+
+    #[test]
+    fn a_proof_holds_for_one_socket_and_one_process() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let other = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let proof = of(Fd::from(&listener)).unwrap();
+        let me = myself().identity.unwrap();
+        let holds = |number, identity| holds(proof.as_fd(), Fd::from(&other), number, identity).unwrap();
+        assert!(holds(inode(&listener), me));
+        assert!(!holds(inode(&other), me));
+        assert!(!holds(inode(&listener), me + 1));
+        let end = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert!(!holds(inode(&end), me));
+    }
+
+    #[test]
+    fn what_is_no_epoll_set_proves_nothing() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let socket = Fd::from(&listener);
+        let me = myself().identity.unwrap();
+        let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        for not_a_proof in [bell.as_fd(), listener.as_fd()] {
+            assert!(!holds(not_a_proof, socket, inode(&listener), me).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_proof_does_not_keep_a_connection_open() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let from = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let mut to = listener.accept().unwrap().0;
+        let proof = of(Fd::from(&from)).unwrap();
+        let number = inode(&from);
+        drop(from);
+        assert_eq!(std::io::Read::read(&mut to, &mut [0]).unwrap(), 0);
+        assert!(!holds(proof.as_fd(), Fd::from(&to), number, myself().identity.unwrap()).unwrap());
+    }
+
+    #[test]
+    fn a_line_of_fdinfo() {
+        let line = "tfd:        3 events:       18 data: 1234567890abcdef  pos:0 ino:c96db sdev:9";
+        let inode = Inode { device: 9, number: 0xc96db };
+        assert_eq!(target(line), Some((0x1234_5678_90ab_cdef, inode)));
+        assert_eq!(target("tfd: 3 events: 18"), None);
+        assert_eq!(target("inotify wd:1 ino:9e sdev:800013"), None);
+    }
+
+    #[test]
+    fn an_id_is_never_taken_for_an_inode() {
+        let of_id = identity(None, 5).unwrap();
+        let pidfd = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
+        assert_ne!(identity(Some(pidfd.as_fd()), 5), Some(of_id));
+        assert_eq!(identity(None, 0), None);
+    }
+}
