@@ -91,13 +91,17 @@ impl Bench {
         Ok(count)
     }
 
-    fn smaller(&mut self, program: &Program, kind: &str) -> Program {
-        shrink(program, 400, |candidate| {
+    fn smaller(&mut self, program: &Program, failure: &Failure) -> Program {
+        let mut fails = |candidate: &Program| {
             (0..2).all(|_| {
-                let failure = self.try_once(candidate, PATIENCE[0] * 4, false).ok().flatten();
-                failure.is_some_and(|failure| failure.kind == kind)
+                let found = self.try_once(candidate, PATIENCE[0] * 2, false).ok().flatten();
+                found.is_some_and(|found| found.kind == failure.kind)
             })
-        })
+        };
+        let mut start = program.clone();
+        start.steps.truncate(failure.step.saturating_add(1));
+        let start = if fails(&start) { start } else { program.clone() };
+        shrink(&start, 250, fails)
     }
 }
 
@@ -153,7 +157,7 @@ pub(crate) fn run_many(settings: &Settings) -> Result<bool> {
         );
         unexpected += 1;
         if let Some(out) = &settings.out {
-            let smaller = if settings.no_shrink { program } else { bench.smaller(&program, &failure.kind) };
+            let smaller = if settings.no_shrink { program } else { bench.smaller(&program, &failure) };
             write(out, seed, &failure.kind, &smaller)?;
         }
         seen.insert(failure.kind, (seed, 1));
@@ -231,7 +235,7 @@ pub(crate) fn print_shrunk(seed: u64, library: Option<PathBuf>) -> Result<()> {
         .try_once(&program, PATIENCE[1], false)?
         .with_context(|| format!("seed {seed} does not fail"))?;
     eprintln!("{}\n{}", failure.kind, failure.text);
-    let smaller = bench.smaller(&program, &failure.kind);
+    let smaller = bench.smaller(&program, &failure);
     println!("{}", serde_json::to_string(&smaller)?.replace("{\"by\"", "\n{\"by\""));
     Ok(())
 }

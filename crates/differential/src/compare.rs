@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::program::{Answer, Call, Program};
+use crate::program::{Answer, Call, CloseWay, Program, Step};
 use crate::run::{Event, Fate, Trace};
 use crate::streams::Counters;
 
@@ -12,19 +12,29 @@ use crate::streams::Counters;
 pub(crate) struct Failure {
     /// Failures that are probably the same have the same.
     pub(crate) kind: String,
+    /// Of the program and what follows it.
+    pub(crate) step: usize,
     pub(crate) text: String,
 }
 
 /// In flight, a send may be taken in part or not at all; below this, the kernel's smallest buffers take everything.
 const ROOM: u64 = 16 << 10;
 
-/// Compares; and whether all calls could be compared one by one.
+/// Compares; and whether some calls could not be compared one by one.
 pub(crate) fn compare(program: &Program, plain: &Trace, accelerated: &Trace) -> (Option<Failure>, bool) {
+    let (failure, diverged) = compare_runs(program, plain, accelerated);
+    let unseen = |step: &Step| matches!(step.call, Call::Close { way: CloseWay::Inline, .. });
+    let prefix = if program.steps.iter().any(unseen) { "closed unseen: " } else { "" };
+    (failure.map(|failure| Failure { kind: format!("{prefix}{}", failure.kind), ..failure }), diverged)
+}
+
+fn compare_runs(program: &Program, plain: &Trace, accelerated: &Trace) -> (Option<Failure>, bool) {
     let mut diverged = false;
     let mut ends = Ends::default();
     for (at, (control, tried)) in plain.events.iter().zip(&accelerated.events).enumerate() {
         let fail = |kind: String| Failure {
             kind,
+            step: at,
             text: format!(
                 "step {at}: {:?}\n  plain:       {}\n  accelerated: {}",
                 control.step,
@@ -70,7 +80,7 @@ pub(crate) fn compare(program: &Program, plain: &Trace, accelerated: &Trace) -> 
 
 /// What the bytes say, whatever the calls said.
 fn of_streams(program: &Program, plain: &Trace, accelerated: &Trace) -> Option<Failure> {
-    let whole = |kind: &str, text: String| Failure { kind: kind.to_owned(), text };
+    let whole = |kind: &str, text: String| Failure { kind: kind.to_owned(), step: usize::MAX, text };
     if let Some(text) = accelerated.streams.wrong().into_iter().next() {
         let plain = plain.streams.wrong();
         return Some(whole(

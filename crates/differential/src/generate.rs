@@ -32,6 +32,8 @@ struct Generator {
     random: Rng,
     program: Program,
     processes: Vec<Process>,
+    /// Descriptors are also closed by system calls that no library sees.
+    unseen: bool,
     /// The program's signals restart calls.
     restart: bool,
     /// Bytes that are probably there, by connection and receiving side.
@@ -46,9 +48,11 @@ pub(crate) fn generate(seed: u64) -> Program {
         random: Rng::with_seed(seed),
         program: Program::default(),
         processes: Vec::new(),
+        unseen: false,
         restart: false,
         waiting: Vec::new(),
     };
+    generator.unseen = generator.chance(10);
     generator.restart = generator.random.bool();
     generator.set_up();
     let steps = generator.random.usize(10..120);
@@ -236,7 +240,7 @@ impl Generator {
             let how = self.one_of(&[libc::SHUT_WR, libc::SHUT_RD, libc::SHUT_RDWR]);
             self.program.steps.push(step(second, Call::Shutdown { slot, how, way: Entry::Libc }));
         }
-        let way = self.one_of(&[CloseWay::Libc, CloseWay::Syscall, CloseWay::Inline]);
+        let way = self.close_way();
         self.program.steps.push(step(second, Call::Close { slot, way }));
         self.processes[process].slots[slot] = Thing::Closed;
         self.connection();
@@ -256,6 +260,8 @@ impl Generator {
                 self.processes[process].asleep[thread] &= restart;
                 Call::Signal { to: self.by(process, thread), restart }
             }
+            // A stopped call starts again, by its number: what comes of that depends on what the others did meanwhile.
+            60..85 if self.processes[process].asleep.contains(&true) => return,
             60..85 => {
                 self.processes[process].stopped ^= true;
                 if self.processes[process].stopped {
@@ -284,8 +290,7 @@ impl Generator {
             690..730 => {
                 let slot = self.end(process)?;
                 let how = self.one_of(&[libc::SHUT_WR, libc::SHUT_WR, libc::SHUT_RD, libc::SHUT_RDWR]);
-                let way =
-                    self.one_of(&[Entry::Libc, Entry::Libc, Entry::Libc, Entry::Syscall, Entry::Inline]);
+                let way = self.one_of(&[Entry::Libc, Entry::Libc, Entry::Libc, Entry::Syscall]);
                 Call::Shutdown { slot, how, way }
             }
             730..770 => self.close(process)?,
@@ -514,15 +519,14 @@ impl Generator {
         } else {
             self.slot_with(process, |thing| !matches!(thing, Thing::Nothing | Thing::Listener))?
         };
-        let way = self.one_of(&[
-            CloseWay::Libc,
-            CloseWay::Libc,
-            CloseWay::Syscall,
-            CloseWay::Inline,
-            CloseWay::Range,
-        ]);
+        let way = self.close_way();
         self.processes[process].slots[slot] = Thing::Closed;
         Some(Call::Close { slot, way })
+    }
+
+    fn close_way(&mut self) -> CloseWay {
+        let unseen = if self.unseen { CloseWay::Inline } else { CloseWay::Libc };
+        self.one_of(&[CloseWay::Libc, CloseWay::Syscall, CloseWay::Range, unseen])
     }
 
     fn dup(&mut self, process: usize) -> Option<Call> {
@@ -555,7 +559,6 @@ impl Generator {
                 (SOCKET, libc::SO_PEEK_OFF),
                 (TCP, libc::TCP_NODELAY),
                 (TCP, libc::TCP_CORK),
-                (TCP, libc::TCP_QUICKACK),
                 (TCP, libc::TCP_INFO),
             ]);
             return Some(Call::GetOption { slot, level, name });
