@@ -33,7 +33,7 @@ pub(crate) struct Settings {
     /// Where small programs that fail are written
     #[arg(long)]
     out: Option<PathBuf>,
-    /// Kinds of failures that are known, a line each; a line that ends in * stands for all that begin so
+    /// Kinds of failures that are known, a line each, in which * stands for anything
     #[arg(long)]
     expected: Option<PathBuf>,
     /// Does not make failing programs smaller
@@ -106,10 +106,17 @@ impl Bench {
 }
 
 fn is_expected(expected: &[String], kind: &str) -> bool {
-    expected.iter().any(|line| match line.strip_suffix('*') {
-        Some(start) => kind.starts_with(start),
-        None => kind == line,
-    })
+    expected.iter().any(|pattern| matches(pattern, kind))
+}
+
+/// Whether a pattern stands for a text: each * for any part of it.
+fn matches(pattern: &str, text: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == text,
+        Some((start, rest)) => text.strip_prefix(start).is_some_and(|text| {
+            (0..=text.len()).any(|at| text.get(at..).is_some_and(|end| matches(rest, end)))
+        }),
+    }
 }
 
 fn expectations(file: Option<&Path>) -> Result<Vec<String>> {
@@ -238,4 +245,15 @@ pub(crate) fn print_shrunk(seed: u64, library: Option<PathBuf>) -> Result<()> {
     let smaller = bench.smaller(&program, &failure);
     println!("{}", serde_json::to_string(&smaller)?.replace("{\"by\"", "\n{\"by\""));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::matches;
+
+    #[test]
+    fn a_pattern_stands_for_what_it_says() {
+        assert!(matches("a*c", "abc") && matches("*", "") && matches("a*", "a") && matches("a*b*", "a--b"));
+        assert!(!matches("a*c", "ab") && !matches("a", "ab") && !matches("*b", "a"));
+    }
 }

@@ -51,7 +51,7 @@ fn compare_runs(program: &Program, plain: &Trace, accelerated: &Trace) -> (Optio
             continue;
         }
         let balanced = control.before == tried.before;
-        let mut freedom = Freedom::of(control, tried);
+        let mut freedom = Freedom::of(&control.step.call, control, tried);
         freedom.dead = ends.dead(plain, at);
         if ends.excuses(plain, at, tried) {
             continue;
@@ -133,9 +133,9 @@ struct Freedom {
 }
 
 impl Freedom {
-    fn of(control: &Event, tried: &Event) -> Self {
+    fn of(call: &Call, control: &Event, tried: &Event) -> Self {
         let crowded = |counters: &[Counters]| counters.iter().any(|counters| counters.in_flight() >= ROOM);
-        let large = match &control.step.call {
+        let large = match call {
             Call::Send { length, .. } | Call::Sendfile { length, .. } | Call::SpliceTo { length, .. } => {
                 *length as u64 >= ROOM
             }
@@ -313,7 +313,7 @@ fn ended(plain: &Trace, control: &Event, tried: &Event, balanced: bool) -> Optio
         let call = if step % 2 == 0 { &earlier.step.call } else { &earlier.step.beside.as_ref()?.1 };
         let get = |event: &Event| event.ended.get(&step).cloned().unwrap_or(Fate::Blocked);
         let (first, second) = (get(control), get(tried));
-        let freedom = Freedom { balanced, ..Freedom::of(control, tried) };
+        let freedom = Freedom { balanced, ..Freedom::of(call, control, tried) };
         match judge(call, &first, &second, freedom) {
             Verdict::Same => {}
             Verdict::Allowed => return Some((true, String::new())),
