@@ -52,6 +52,10 @@ test: ## Run every gate; ends with "N passed, N failed"
 	scripts/deps test
 	scripts/test
 
+check: ## Formatting, clippy and the tests of the data path: minutes, not the half hour of `test`
+	scripts/deps test
+	scripts/test fmt clippy inner
+
 lint: ## Formatting, clippy, rustdoc, dependency rules and shell scripts only
 	scripts/test fmt clippy rustdoc deny shell
 

@@ -8,8 +8,10 @@
 use std::ffi::{c_int, c_short};
 use std::ptr;
 
-use endpoint::{Carrier, Interest, Plain};
-use libc::{POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRBAND, POLLWRNORM, pollfd, sigset_t};
+use endpoint::{Carrier, Connection, Interest, Plain};
+use libc::{
+    POLLERR, POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRBAND, POLLWRNORM, pollfd, sigset_t,
+};
 use smallvec::SmallVec;
 use transport::Errno;
 use transport::sys::{Fd, call};
@@ -149,7 +151,9 @@ fn wait_for_ours(fds: &mut [pollfd], ours: &Ours<'_>, timeout: &mut Timeout, mas
             events: POLLIN,
             revents: 0,
         }));
-        let left = timeout.left().map(timespec);
+        let starved = |&(at, socket): &(usize, &SocketRef)| socket.connection.is_starved(interest(&fds[at]));
+        let short = ours.sockets.iter().any(starved).then_some(Connection::STANDSTILL);
+        let left = timeout.left_at_most(short).map(timespec);
         let limit = left.as_ref().map_or(ptr::null(), ptr::from_ref);
         let asleep: SmallVec<[_; 8]> =
             ours.sockets.iter().map(|(_, socket)| socket.connection.fall_asleep()).collect();
@@ -162,6 +166,7 @@ fn wait_for_ours(fds: &mut [pollfd], ours: &Ours<'_>, timeout: &mut Timeout, mas
             set_errno(error);
             return result;
         }
+        ours.await_end(&mut asked);
         for (bell, (_, socket)) in asked[fds.len()..].iter().zip(&ours.sockets) {
             if bell.revents != 0 {
                 guarded_raw(|| {
@@ -285,6 +290,25 @@ impl Ours<'_> {
             want
         };
         self.sockets.iter().map(arm).collect()
+    }
+
+    /// Where the kernel was about to end a connection when it was asked, an error is there, and the room that comes with it
+    /// is not yet: it frees what was to be sent first. A wait for the kernel hears of that afterwards, but the peer's bell
+    /// rings before.
+    fn await_end(&self, asked: &mut Asked) {
+        const LOOKS: u32 = 10_000;
+        let half_told = |asked: &Asked| {
+            self.sockets.iter().any(|&(at, _)| {
+                let entry = &asked[at];
+                entry.revents & POLLERR != 0 && entry.events & POLLOUT != 0 && entry.revents & POLLOUT == 0
+            })
+        };
+        for _ in 0..LOOKS {
+            if !half_told(asked) || !look(asked) {
+                return;
+            }
+            std::thread::yield_now();
+        }
     }
 
     /// Uses the room that the kernel has found for what is owed, which comes before what the application has

@@ -46,6 +46,19 @@ impl Timeout {
         Some(limit.saturating_sub(since.elapsed()))
     }
 
+    /// As [`Timeout::left`], but not more than `most`.
+    pub(crate) fn left_at_most(&mut self, most: Option<Duration>) -> Option<Duration> {
+        match (self.left(), most) {
+            (Some(left), Some(most)) => Some(left.min(most)),
+            (left, most) => left.or(most),
+        }
+    }
+
+    /// What is left, but not more than `most`.
+    pub(crate) fn at_most(&mut self, most: Option<Duration>) -> Timeout {
+        self.left_at_most(most).map_or(Timeout::ENDLESS, Timeout::new)
+    }
+
     /// What is left in milliseconds, rounded up; -1 for ever.
     pub(crate) fn left_milliseconds(&mut self) -> c_int {
         match self.left() {

@@ -212,5 +212,5 @@ programs! { receive send close half poll epoll signals fork owe threads leave }
 programs! { unseen uring handler }
 programs! { flags pointers control shared }
 programs! { fork_fails fork_signal }
-programs! { shut capacity death number }
+programs! { shut capacity death number patience }
 programs! { turns }

@@ -25,6 +25,8 @@ pub(super) struct State {
     /// Threads that ask the kernel without sleeping.
     pub(super) asking: usize,
     rounds: u64,
+    /// Watches that were armed for room on a full ring.
+    pub(super) starved: Vec<u32>,
     /// Passes of looks.
     pub(super) passes: u64,
 }
@@ -41,6 +43,7 @@ impl State {
             sleepers: 0,
             asking: 0,
             rounds: 0,
+            starved: Vec::new(),
             passes: 0,
         }
     }
@@ -275,6 +278,20 @@ impl State {
         self.at(index).is_some_and(Watch::arm)
     }
 
+    /// Notes a watch that was armed for room on a full ring, which is to be looked at again soon.
+    fn note_starved(&mut self, index: u32) {
+        if self.at(index).is_some_and(|watch| watch.is_starved()) && !self.starved.contains(&index) {
+            self.starved.push(index);
+        }
+    }
+
+    /// Those that wait for room on a full ring are looked at again.
+    pub(super) fn heat_starved(&mut self) {
+        for index in std::mem::take(&mut self.starved) {
+            self.heat(index);
+        }
+    }
+
     /// Arms every hot watch; true, and some stay hot, if there is something to report.
     pub(super) fn arm(&mut self, epfd: c_int) -> bool {
         while let Some(index) = self.hot.pop_front() {
@@ -285,6 +302,7 @@ impl State {
                 self.hot.push_front(index);
                 return true;
             }
+            self.note_starved(index);
             self.cool(index);
         }
         false

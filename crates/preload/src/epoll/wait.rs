@@ -8,6 +8,7 @@
 
 use std::ffi::c_int;
 
+use endpoint::Connection;
 use libc::epoll_event;
 use transport::Errno;
 use transport::sys::{Fd, call, poll as kernel};
@@ -32,8 +33,9 @@ enum Found {
     Events(usize),
     /// The kernel refused; errno is set.
     Failed,
-    /// Every connection is armed and this thread is counted among the sleepers.
-    Nothing,
+    /// Every connection is armed and this thread is counted among the sleepers; whether for a short time, because one
+    /// waits for room on a full ring.
+    Nothing(bool),
 }
 
 /// epoll_wait and its relatives. `sleep` makes the application's own call, with the time that is left.
@@ -49,19 +51,22 @@ pub(crate) fn wait(
         return sleep(&mut timeout);
     }
     loop {
-        match guarded_raw(|| look(set, epfd, events, max as usize, timeout.is_none())) {
+        let short = match guarded_raw(|| look(set, epfd, events, max as usize, timeout.is_none())) {
             Some(Found::Events(count)) => return count as c_int,
             Some(Found::Failed) => return -1,
-            Some(Found::Nothing) => {}
+            Some(Found::Nothing(short)) => short.then_some(Connection::STANDSTILL),
             None => return sleep(&mut timeout),
-        }
+        };
         let sleeping = Sleeping(set);
-        let result = sleep(&mut timeout);
+        let result = sleep(&mut timeout.at_most(short));
         if result < 0 {
             return result;
         }
         let translated = || translate(sleeping, epfd, events, max as usize, result as usize);
         let count = guarded_raw(translated).unwrap_or(0);
+        if short.is_some() && result == 0 {
+            guarded_raw(|| set.state.lock().heat_starved());
+        }
         // Nothing but a bell that rang in vain: the wait goes on.
         if count > 0 || timeout.is_over() {
             return count as c_int;
@@ -121,7 +126,7 @@ fn look(set: &Set, epfd: c_int, events: *mut epoll_event, max: usize, only_look:
         }
         if !state.arm(epfd) {
             state.sleepers += 1;
-            return Found::Nothing;
+            return Found::Nothing(!state.starved.is_empty());
         }
     }
 }

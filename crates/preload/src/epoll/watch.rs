@@ -140,6 +140,11 @@ impl Watch {
         self.look() != 0
     }
 
+    /// Whether it is armed for room on a full ring.
+    pub(super) fn is_starved(&self) -> bool {
+        self.armed.is_some_and(|interest| self.socket.connection.is_starved(interest))
+    }
+
     pub(super) fn disarm(&mut self) {
         if let Some(interest) = self.armed.take() {
             self.socket.connection.disarm(interest);

@@ -102,8 +102,7 @@ impl Connection {
                 Err(error) => return stop(error),
             };
             if limit.forbids(self, flags.dont_wait) {
-                if sent == 0 && carrier == Some(Carrier::Ring) {
-                    self.overflow(link)?;
+                if sent == 0 && carrier == Some(Carrier::Ring) && self.overflow_if_due(link)? {
                     continue;
                 }
                 return stop(Errno::AGAIN);

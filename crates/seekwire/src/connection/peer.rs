@@ -15,10 +15,12 @@ use transport::sys::poll::{self, Events};
 use transport::sys::{host, socket, thread};
 
 use super::attached::Try;
-use super::{Connection, Link};
+use super::{Connection, Interest, Link};
 
 /// Sends of which the peer has taken nothing before the kernel is asked.
 const SENDS: u32 = 8;
+/// Bytes that a receiver may leave unread before it has to wait for its turn: about what TCP takes by default.
+const AMPLE: usize = 512 << 10;
 /// Looks at a receiver that is inside a read, each with a turn for others.
 const LOOKS: u32 = 1000;
 /// How long a receiver may be inside a read that does not block; it may be stopped there.
@@ -30,6 +32,9 @@ pub(super) struct Watch {
     sends: AtomicU32,
     /// The position up to which the peer had taken then.
     taken: AtomicU64,
+    /// The position up to which the peer had taken when the ring was found full, and since when, in nanoseconds.
+    full_at: AtomicU64,
+    full_since: AtomicU64,
     /// Since when a receiver that is inside a read keeps this end from TCP, in nanoseconds; 0 when none does.
     held_up_since: AtomicU64,
 }
@@ -47,6 +52,20 @@ impl Link {
     fn has_stood_still(&self) -> bool {
         let taken = self.ring.queue.consumed_mark();
         self.watch.taken.swap(taken, Ordering::Relaxed) == taken
+    }
+
+    /// Whether nothing was taken off the ring for a while.
+    fn has_stood_full(&self) -> bool {
+        let (now, taken) = (host::nanoseconds().max(1), self.ring.queue.consumed_mark());
+        let watch = &self.watch;
+        if watch.full_at.swap(taken, Ordering::Relaxed) != taken
+            || watch.full_since.load(Ordering::Relaxed) == 0
+        {
+            watch.full_since.store(now, Ordering::Relaxed);
+            return false;
+        }
+        let since = watch.full_since.load(Ordering::Relaxed);
+        u128::from(now.saturating_sub(since)) >= Connection::STANDSTILL.as_nanos()
     }
 
     /// Whether the process is dying, or dead: it closes its sockets before it is gone.
@@ -122,6 +141,36 @@ impl Connection {
         link.ring.bell.ring();
         socket::take_error(self.fd()).map_or(Ok(Try::Moved(0)), Err)
     }
+
+    /// Leaves a ring on which there is no room, if that is due: at once if what lies there is less than what TCP has room
+    /// for; else when nothing was taken for a while and TCP has something to say about that. A receiver that is merely
+    /// slow has the ring to itself. Returns whether the next send goes by TCP.
+    #[cold]
+    pub(super) fn overflow_if_due(&self, link: &Link) -> Result<bool, Errno> {
+        if link.ring.queue.unsent() < AMPLE || (link.has_stood_full() && self.is_for_tcp_to_say(link)) {
+            self.overflow(link)?;
+        }
+        Ok(!link.ring.queue.tx_on_ring())
+    }
+
+    /// Whether the peer may be dead, of which a reset tells, or the sender's patience is limited.
+    fn is_for_tcp_to_say(&self, link: &Link) -> bool {
+        let hangup = Events { hangup: true, ..Events::default() };
+        link.ring.queue.peer_is_shut()
+            || poll::look(self.fd(), hangup).is_ok_and(|events| events.hangup || events.dead)
+            || socket::user_timeout(self.fd()).is_ok_and(|timeout| timeout > 0)
+    }
+
+    /// Whether a sleep until there is room has to be a short one ([`Connection::STANDSTILL`]): the ring is full, and
+    /// perhaps to be left.
+    #[must_use]
+    pub fn is_starved(&self, want: Interest) -> bool {
+        let full = |link: &&Link| link.tx_on_ring() && !link.ring.queue.has_room();
+        want.write && self.attached().filter(full).is_some()
+    }
+
+    /// A receiver that takes nothing from a full ring for so long is left to TCP, which has room of its own, and time-outs.
+    pub const STANDSTILL: Duration = Duration::from_millis(2);
 
     /// Asks the kernel about a peer that takes nothing.
     #[cold]

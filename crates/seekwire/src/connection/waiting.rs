@@ -15,9 +15,6 @@ use super::settings::Limit;
 use super::{Connection, Interest, Link, Readiness};
 use crate::Config;
 
-/// A receiver that takes nothing from a full ring for so long is left to TCP, which has room of its own, and time-outs.
-const STANDSTILL: Duration = Duration::from_millis(2);
-
 const MOMENT: Duration = Duration::from_millis(1);
 
 /// Waits awake on behalf of a caller that watches several connections, and learns whether it is worth it.
@@ -185,7 +182,7 @@ impl Connection {
         let write = Events { write: true, ..Events::default() };
         loop {
             let mark = q.consumed_mark();
-            let this_time = until.at_most(STANDSTILL);
+            let this_time = until.at_most(Self::STANDSTILL);
             let are_called = || self.others_are_called();
             let nothing = Events::default();
             let asleep = call.sleep();
@@ -196,7 +193,8 @@ impl Connection {
                 Ok(_) => {}
                 Err(Errno::TIMEDOUT) if until.is_over() => return Err(Errno::TIMEDOUT),
                 Err(Errno::TIMEDOUT) if q.consumed_mark() != mark => continue,
-                Err(Errno::TIMEDOUT) => self.overflow(link)?,
+                Err(Errno::TIMEDOUT) if !self.overflow_if_due(link)? => continue,
+                Err(Errno::TIMEDOUT) => {}
                 Err(error) => return Err(error),
             }
             return Ok(());
@@ -222,7 +220,7 @@ impl Connection {
             && !link.ring.queue.has_room()
         {
             // An error is that of the next send.
-            let _ = self.overflow(link);
+            let _ = self.overflow_if_due(link);
         }
         let drained = self.has_drained();
         let Some(link) = self.attached() else { return Readiness { read: drained, ..Readiness::default() } };
@@ -368,7 +366,13 @@ impl Connection {
             let room = begun.owes || (want.write && !begun.tx_on_ring);
             let of_socket = Events { write: room, ..wanted };
             let are_called = || self.others_are_called();
-            let events = link.ring.sleep_beside(wanted, 0, self.fd(), of_socket, until, ready, are_called)?;
+            let short = self.is_starved(want);
+            let this_time = if short { until.at_most(Self::STANDSTILL) } else { until };
+            let slept = link.ring.sleep_beside(wanted, 0, self.fd(), of_socket, this_time, ready, are_called);
+            let events = match slept {
+                Err(Errno::TIMEDOUT) if short && !until.is_over() => continue,
+                slept => slept?,
+            };
             let now = self.readiness();
             let by_kernel = events.read || events.dead || (events.write && want.write && !now.owes);
             if by_kernel || (want.read && now.read) || (want.write && now.write) {
@@ -400,17 +404,22 @@ impl Connection {
                 || q.tx_on_ring() != tx_on_ring
         };
         let of_socket = Events { write: !tx_on_ring || q.owed() > 0, ..either };
-        link.ring
-            .sleep_beside(
-                Events { read: true, write: true, ..Events::default() },
-                0,
-                self.fd(),
-                of_socket,
-                until,
-                ready,
-                || self.others_are_called(),
-            )
-            .map(drop)
+        let short = self.is_starved(Interest { write: true, ..Interest::default() });
+        let this_time = if short { until.at_most(Self::STANDSTILL) } else { until };
+        let slept = link.ring.sleep_beside(
+            Events { read: true, write: true, ..Events::default() },
+            0,
+            self.fd(),
+            of_socket,
+            this_time,
+            ready,
+            || self.others_are_called(),
+        );
+        match slept {
+            // The next send may find that the ring is to be left.
+            Err(Errno::TIMEDOUT) if short && !until.is_over() => Ok(()),
+            slept => slept.map(drop),
+        }
     }
 }
 

@@ -311,6 +311,16 @@ pub fn timeouts(fd: Fd) -> Result<(Option<Duration>, Option<Duration>), Errno> {
     Ok((receive_timeout(fd)?, sockopt::socket_timeout(fd.borrow(), Timeout::Send)?))
 }
 
+/// TCP_USER_TIMEOUT, in milliseconds; 0 is the kernel's own.
+///
+/// # Errors
+/// Those of getsockopt(2).
+pub fn user_timeout(fd: Fd) -> Result<u32, Errno> {
+    let mut milliseconds: libc::c_uint = 0;
+    getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_USER_TIMEOUT, &mut milliseconds)?;
+    Ok(milliseconds)
+}
+
 /// SO_RCVLOWAT.
 ///
 /// # Errors
