@@ -163,6 +163,71 @@ static void what_is_in_library_memory_is_readable(void)
     finish(fd, &sender);
 }
 
+struct sleeper {
+    pthread_t thread;
+    int fd;
+    pid_t id;
+};
+
+static void *seek_far(void *argument)
+{
+    static char far[1000];
+    struct sleeper *sleeper = argument;
+    __atomic_store_n(&sleeper->id, gettid(), __ATOMIC_RELEASE);
+    REQUIRE(seek_recv(sleeper->fd, far, 1000, SEEK_POSITION, FIRST + 5000) == 1000 && is_pattern(far, 1000, 5000));
+    return NULL;
+}
+
+static void start_far(struct sleeper *sleeper, int fd)
+{
+    char path[64], line[512] = "";
+    *sleeper = (struct sleeper){ .fd = fd };
+    REQUIRE(pthread_create(&sleeper->thread, NULL, seek_far, sleeper) == 0);
+    while (__atomic_load_n(&sleeper->id, __ATOMIC_ACQUIRE) == 0)
+        sched_yield();
+    snprintf(path, sizeof path, "/proc/self/task/%d/stat", (int)sleeper->id);
+    while (!strstr(line, ") S")) {
+        int file = open(path, O_RDONLY);
+        ssize_t n = read(file, line, sizeof line - 1);
+        REQUIRE(n > 0 && close(file) == 0);
+        line[n] = 0;
+    }
+}
+
+/* Another thread sleeps for bytes in the middle, and has the kernel wake it for them alone. What is readable is told at the
+ * first look. */
+static void a_sleeping_seek_hides_nothing(void)
+{
+    enum { BY_POLL, REGISTERED_BEFORE, REGISTERED_AFTER, ASKED_BEFORE, KINDS };
+    for (int kind = 0; kind < KINDS; kind++) {
+        struct sender sender;
+        struct sleeper sleeper;
+        int fd = connected(&sender, 0), set = epoll_create1(EPOLL_CLOEXEC);
+        struct epoll_event event = { .events = EPOLLIN }, told;
+        struct pollfd polled = { .fd = fd, .events = POLLIN };
+        if (kind == REGISTERED_BEFORE || kind == ASKED_BEFORE)
+            REQUIRE(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+        if (kind == ASKED_BEFORE)
+            REQUIRE(epoll_wait(set, &told, 1, 0) == 0);
+        start_far(&sleeper, fd);
+        tell(&sender, "send 100");
+        await(fd, 100);
+        if (kind == REGISTERED_AFTER)
+            REQUIRE(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+        for (int i = 0; i < 3; i++)
+            if (kind == BY_POLL)
+                REQUIRE(poll(&polled, 1, 0) == 1);
+            else
+                REQUIRE(epoll_wait(set, &told, 1, 0) == 1);
+        tell(&sender, "send 6000");
+        REQUIRE(pthread_join(sleeper.thread, NULL) == 0);
+        REQUIRE(recv(fd, buf, 5100, MSG_WAITALL) == 5100);
+        REQUIRE(is_pattern(buf, 5000, 0) && is_pattern(buf + 5000, 100, 6000));
+        close(set);
+        finish(fd, &sender);
+    }
+}
+
 static void the_low_water_mark_counts_live_bytes(void)
 {
     struct sender sender;
@@ -206,4 +271,4 @@ static void epoll_sets_of_sockets_from_elsewhere_are_found(void)
 
 RUN(CASE(all_calls_skip_holes), CASE(poll_knows_what_was_taken), CASE(select_knows_what_was_taken),
     CASE(epoll_knows_what_was_taken), CASE(edges_come_after_a_seek), CASE(what_is_in_library_memory_is_readable),
-    CASE(the_low_water_mark_counts_live_bytes), CASE(epoll_sets_of_sockets_from_elsewhere_are_found))
+    CASE(a_sleeping_seek_hides_nothing), CASE(the_low_water_mark_counts_live_bytes), CASE(epoll_sets_of_sockets_from_elsewhere_are_found))

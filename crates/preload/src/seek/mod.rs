@@ -25,7 +25,7 @@ pub(crate) use lend::Held;
 pub(crate) use open::{SOCK_SEEK_STREAM, mark};
 
 use crate::api::check;
-use crate::border::{self, count, errno, fail, guarded_raw, keeping_errno};
+use crate::border::{self, count, errno, fail, guarded, guarded_raw, keeping_errno};
 use crate::buffers::MAX_BYTES;
 use crate::table::{self, SocketRef};
 use crate::{cancel, signals};
@@ -94,6 +94,11 @@ fn answer(fd: c_int, mut call: impl FnMut(&SocketRef) -> Result<usize, Errno>) -
         Ok(socket) => socket,
         Err(error) => return fail(error),
     };
+    if !socket.connection.is_sought() {
+        // The epoll sets that it is in hear of it now, not when the call is over, which may be long.
+        keeping_errno(|| guarded(|| socket.connection.begin_to_seek()));
+        socket.settle();
+    }
     loop {
         match cancel::point(|| guarded_raw(|| call(&socket))) {
             Some(Err(Errno::CANCELED)) => {}

@@ -56,6 +56,8 @@ pub(super) struct Seeking {
     /// For those who watch several connections, once one asked: the second is rung while the next byte is in library
     /// memory, the ring's is added when there is one.
     watch: OnceLock<(Bells, Bell)>,
+    /// Somebody has asked whether there is a next byte, and may ask the kernel for it: it is not to wait for others.
+    is_watched: AtomicBool,
     /// Bytes that the kernel gave away out of the middle of what is to come.
     taken_ahead: AtomicU64,
     is_ring_watched: AtomicBool,
@@ -250,6 +252,11 @@ impl Connection {
 
     // ---- the engine ---------------------------------------------------------------------------
 
+    /// From now on bytes may be received out of order.
+    pub fn begin_to_seek(&self) {
+        self.seeking();
+    }
+
     fn seeking(&self) -> &Seeking {
         let seeking = self.seeking.get_or_init(|| {
             crate::tuning::apply();
@@ -260,6 +267,7 @@ impl Connection {
                 leader_called: AtomicBool::new(false),
                 head_drained: AtomicBool::new(false),
                 watch: OnceLock::new(),
+                is_watched: AtomicBool::new(false),
                 taken_ahead: AtomicU64::new(0),
                 is_ring_watched: AtomicBool::new(false),
                 claim: OnceLock::new(),

@@ -125,7 +125,7 @@ impl Connection {
     ) -> Result<bool, Errno> {
         let mut guard = self.lock(seeking)?;
         let state = guard.as_mut().ok_or(Errno::IO)?;
-        let watched = seeking.watch.get().is_some();
+        let watched = seeking.is_watched.load(Ordering::SeqCst);
         let how = self.with_state(seeking, state, true, |state, place, front| {
             self.prepare(state, place, front, attempt, watched)
         })?;

@@ -6,6 +6,7 @@ use transport::Errno;
 use transport::sys::Fd;
 use transport::sys::bell::{Bell, Bells};
 
+use super::Seeking;
 use crate::connection::Connection;
 
 impl Connection {
@@ -19,7 +20,19 @@ impl Connection {
     /// so that the kernel's word on the rest counts.
     pub(in crate::connection) fn has_drained(&self) -> bool {
         let Some(seeking) = self.seeking.get() else { return false };
+        self.begin_to_watch(seeking);
         self.look_with_engine(seeking, |engine, _| Ok(engine.has_drained())).unwrap_or(false)
+    }
+
+    /// From now on the kernel tells of every byte. Those who sleep for more have kept it from that: they look again.
+    fn begin_to_watch(&self, seeking: &Seeking) {
+        if !seeking.is_watched.load(Ordering::Relaxed)
+            && !seeking.is_watched.swap(true, Ordering::SeqCst)
+            && let Ok(mut guard) = self.lock(seeking)
+            && let Some(state) = guard.as_mut()
+        {
+            state.waits.wake_all(self.fd());
+        }
     }
 
     /// For those who watch several connections, of a sought one: readable while the next byte is in library memory, or
@@ -29,15 +42,9 @@ impl Connection {
         if seeking.watch.get().is_none() {
             let (bells, bell) = (Bells::new().ok()?, Bell::new().ok()?);
             bells.add(&bell).ok()?;
-            if seeking.watch.set((bells, bell)).is_ok() {
-                // Those who sleep now have lowered what the kernel tells the others: they look again.
-                if let Ok(mut guard) = self.lock(seeking)
-                    && let Some(state) = guard.as_mut()
-                {
-                    state.waits.wake_all(self.fd());
-                }
-            }
+            let _ = seeking.watch.set((bells, bell));
         }
+        self.begin_to_watch(seeking);
         self.watch_ring();
         seeking.watch.get().map(|(bells, _)| bells.fd())
     }
