@@ -249,6 +249,7 @@ impl Ours<'_> {
                 && (open & WRITE & !POLLWRBAND == 0 || socket.connection.tx_on_ring())
                 && socket.connection.is_attached()
                 && !socket.readiness().end
+                && !socket.connection.peer_is_shut()
         })
     }
 
@@ -366,6 +367,12 @@ fn merge(fds: &mut [pollfd], asked: &[pollfd]) {
 /// How many fds are ready.
 fn count(fds: &[pollfd]) -> c_int {
     fds.iter().filter(|entry| entry.revents != 0).count() as c_int
+}
+
+/// What the kernel says of a socket, as both poll and epoll tell it.
+pub(crate) fn state(fd: Fd, events: c_short) -> u32 {
+    let mut asked = [pollfd { fd: fd.raw(), events, revents: 0 }];
+    if keeping_errno(|| look(&mut asked)) { asked[0].revents as u32 } else { 0 }
 }
 
 /// poll without sleeping, and not a cancellation point. False: the kernel refused, and errno is set.

@@ -10,14 +10,22 @@ use super::tag::{Subject, Tag};
 use super::turns::Ready;
 use super::watch::{ALWAYS, ONE_SHOT, WRITE};
 
+/// What an answer of the kernel's was good for.
+#[derive(Copy, Clone, Default)]
+pub(super) struct Told {
+    /// The wait knows something new by it.
+    pub(super) news: bool,
+    /// The kernel has told something for the second time: its list has gone round.
+    pub(super) again: bool,
+}
+
 impl State {
-    /// Replaces the library's own among `count` events that the kernel has put at the tail of `into`. Returns
-    /// whether the wait knows something new by them.
-    pub(super) fn translate(&mut self, round: u64, epfd: c_int, count: usize, into: &mut Events) -> bool {
+    /// Replaces the library's own among `count` events that the kernel has put at the tail of `into`.
+    pub(super) fn translate(&mut self, round: u64, epfd: c_int, count: usize, into: &mut Events) -> Told {
         let tail = into.tail();
         // The kernel's answers to earlier questions of this wait, or others with the same data.
         let (before, mut place) = (into.len(), 0);
-        let mut news = false;
+        let mut told = Told::default();
         let mut woken = Ready::new();
         for at in 0..count {
             // SAFETY: the kernel has written `count` events there. `into` grows by at most one for each
@@ -28,15 +36,18 @@ impl State {
                     // Level-triggered, the kernel tells it again.
                     into.merge(same, event.events);
                     place = same + 1;
+                    told.again = true;
                 } else {
                     into.push(event);
-                    news = true;
+                    told.news = true;
                 }
                 continue;
             };
             let Some(watch) = self.at(tag.watch).filter(|watch| watch.generation == tag.generation) else {
                 continue;
             };
+            let before = &mut watch.told_of[usize::from(tag.subject == Subject::Bell)];
+            told.again |= std::mem::replace(before, round) == round;
             match tag.subject {
                 Subject::Bell => {
                     watch.socket.connection.attend();
@@ -55,7 +66,7 @@ impl State {
                             break;
                         }
                     }
-                    news = true;
+                    told.news = true;
                 }
                 Subject::Socket if watch.parked => self.evict(tag.watch, epfd),
                 Subject::Socket => {
@@ -81,12 +92,12 @@ impl State {
                         }
                         self.refresh(tag.watch, epfd);
                     }
-                    news |= self.report_kernel(tag.watch, round, events, into);
+                    told.news |= self.report_kernel(tag.watch, round, events, into);
                 }
             }
         }
         self.report_all(&woken, round, epfd, into);
-        news
+        told
     }
 
     /// Reports events of the application's own fd; true if it was not reported before by this wait.
@@ -99,7 +110,7 @@ impl State {
             into.merge(watch.reported.1, events);
             return false;
         }
-        if watch.disabled {
+        if watch.disabled || watch.knows_end(events) {
             return false;
         }
         // One event tells all that is ready.

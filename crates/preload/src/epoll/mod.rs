@@ -31,6 +31,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use endpoint::{Patience, Reason};
 use libc::epoll_event;
 use transport::Errno;
+use transport::sys::file;
 
 pub(crate) use wait::wait;
 
@@ -255,6 +256,22 @@ pub(crate) fn found(set: &SetRef, socket: &SocketRef, fd: c_int, event: epoll_ev
     let (events, data) = (event.events, event.u64);
     registrations.push(Registration { set: place, fd, events, data, watch: None, parked: None });
     socket.count_registrations(registrations.len());
+}
+
+/// What the kernel says is in the set `epfd`, by the numbers by which it was added.
+pub(crate) fn registrations(epfd: c_int) -> Vec<(c_int, epoll_event)> {
+    let text = file::read(format!("/proc/self/fdinfo/{epfd}").as_ref()).unwrap_or_default();
+    String::from_utf8_lossy(&text).lines().filter_map(registration).collect()
+}
+
+/// A line of an epoll set: `tfd: 5 events: 19 data: 5 ...`, the latter two in hexadecimal.
+fn registration(line: &str) -> Option<(c_int, epoll_event)> {
+    let mut words = line.split_whitespace();
+    let mut after = |name: &str| words.next().filter(|&word| word == name).and_then(|_| words.next());
+    let number = after("tfd:")?.parse().ok()?;
+    let events = u32::from_str_radix(after("events:")?, 16).ok()?;
+    let data = u64::from_str_radix(after("data:")?, 16).ok()?;
+    Some((number, epoll_event { events, u64: data }))
 }
 
 fn is_exclusive(asked: epoll_event) -> bool {

@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use transport::Errno;
 
 use super::tag::{self, GENERATIONS, MAX_WATCHES, Op};
-use super::watch::{EDGE, Watch};
+use super::watch::{EDGE, ONE_SHOT, RDHUP, READ, WRITE, Watch};
 use super::{Answer, Attached};
 use crate::socket::Registration;
 
@@ -104,6 +104,11 @@ impl State {
                 (self.watches.len() - 1) as u32
             }
         };
+        // While it was the kernel's alone, nobody saw the shot.
+        let disabled = registration.events & ONE_SHOT != 0
+            && super::registrations(epfd)
+                .iter()
+                .any(|(fd, event)| *fd == registration.fd && event.events & (READ | WRITE | RDHUP) == 0);
         let mut watch = Watch {
             socket,
             fd: registration.fd,
@@ -118,18 +123,21 @@ impl State {
             overdue: false,
             found: 0,
             armed: None,
-            disabled: false,
+            disabled,
             fresh: true,
             mark: 0,
             starved: 0,
+            ended: 0,
             idle: 0,
             masked,
             owes,
             told: EDGE,
             parked: false,
+            told_of: [0; 2],
             reported: (0, 0),
         };
-        if let Err(error) = watch.tell_kernel(epfd, index) {
+        let told = if disabled { watch.tell(epfd, index, ONE_SHOT) } else { watch.tell_kernel(epfd, index) };
+        if let Err(error) = told {
             self.free.push(index);
             return Err(error);
         }

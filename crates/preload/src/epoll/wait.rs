@@ -180,8 +180,8 @@ fn gather<'a>(
         }
         let count = count.max(0) as usize;
         let left = state.queued();
-        let news = state.translate(round, epfd, count, into);
-        if queued > 0 && news {
+        let told = state.translate(round, epfd, count, into);
+        if queued > 0 && count > 0 && !told.again {
             queued = queued.saturating_sub(left.saturating_sub(state.queued()));
             state.queue_again(round, epfd);
             if into.room() == 0 {
@@ -193,11 +193,7 @@ fn gather<'a>(
         let crowded = queues || !ready.is_empty();
         state.report_all(&ready, round, epfd, into);
         ready.clear();
-        if count == room {
-            if into.room() > 0 && news {
-                // Bells that were rung in vain took the places of others.
-                continue;
-            }
+        if into.room() == 0 {
             let more;
             (state, more) = asking(set, state, || crowded || has_more(epfd, into));
             if more {
@@ -205,9 +201,13 @@ fn gather<'a>(
             }
             break;
         }
+        if count == room && !told.again {
+            // What was of no use took the places of others.
+            continue;
+        }
         exhausted += 1;
         let missed = state.recall();
-        if exhausted == MOST_QUESTIONS || !news && !missed && into.len() > 0 {
+        if exhausted == MOST_QUESTIONS || !told.news && !missed && into.len() > 0 {
             break;
         }
         let late = next(&mut state, round, epfd, into);
@@ -308,7 +308,10 @@ fn translate(
     let (set, mut state) = sleeping.end();
     let round = state.round();
     state.translate(round, epfd, count, &mut events);
-    if count == max {
+    if count == max && events.len() > 0 && events.room() > 0 {
+        // What was of no use took the places of others.
+        state = gather(set, epfd, state, round, &mut events, true).unwrap_or_else(|| set.state.lock());
+    } else if count == max {
         let more;
         (state, more) = asking(set, state, || has_more(epfd, &events));
         if more {

@@ -1,17 +1,22 @@
 //! A connection in an epoll set, as the set sees it.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_short};
 use std::sync::atomic::{Ordering, fence};
 
-use endpoint::Interest;
-use libc::{EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDNORM, EPOLLWRNORM};
+use endpoint::{Carrier, Interest};
+use libc::{
+    EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP, EPOLLRDNORM, EPOLLWRNORM,
+    POLLIN, POLLRDHUP,
+};
 use transport::sys::Fd;
 
 use super::tag::{self, Op, Subject, Tag};
 use super::{Answer, Attached};
+use crate::poll;
 
 pub(super) const READ: u32 = (EPOLLIN | EPOLLRDNORM) as u32;
 pub(super) const WRITE: u32 = (EPOLLOUT | EPOLLWRNORM) as u32;
+pub(super) const RDHUP: u32 = EPOLLRDHUP as u32;
 pub(super) const EDGE: u32 = EPOLLET as u32;
 pub(super) const ONE_SHOT: u32 = EPOLLONESHOT as u32;
 /// What the kernel reports whether it was asked to or not.
@@ -48,6 +53,8 @@ pub(super) struct Watch {
     /// Edge-triggered: what was reported last.
     pub(super) mark: u64,
     pub(super) starved: u64,
+    /// The ends of the stream that the kernel knew of when one was reported last.
+    pub(super) ended: u32,
     /// Looks in a row that found nothing.
     pub(super) idle: u8,
     /// EPOLLOUT is kept from the kernel.
@@ -59,6 +66,8 @@ pub(super) struct Watch {
     /// The application has taken the socket out of the set, and the kernel has not been told: see
     /// [`State::park`].
     pub(super) parked: bool,
+    /// The waits to which the kernel told of the socket last, and of the bell.
+    pub(super) told_of: [u64; 2],
     /// The wait that reported this watch last, and at which place: one wait reports a watch once.
     pub(super) reported: (u64, usize),
 }
@@ -89,11 +98,21 @@ impl Watch {
             events |= WRITE;
         }
         events &= self.events;
+        let connection = &self.socket.connection;
+        if self.events & EDGE != 0
+            && self.events & !events & READ != 0
+            && mark != self.mark
+            && connection.carriers().1 == Carrier::Tcp
+        {
+            // News on the ring, behind what is still to be received by TCP.
+            events |= poll::state(connection.fd(), POLLIN) & self.events & READ;
+        }
         let is_news = self.events & EDGE == 0
             || self.fresh
             || events & READ != 0 && mark != self.mark
             || events & WRITE != 0 && starved != self.starved;
-        Look { events, is_news, mark, starved }
+        let ended = ready.end || self.socket.connection.peer_is_shut();
+        Look { events, is_news, ended, mark, starved }
     }
 
     /// As [`Watch::look`], for somebody who reports what is found; beside what the kernel has to report of it,
@@ -111,9 +130,32 @@ impl Watch {
             self.fresh = false;
             self.idle = 0;
             self.disabled = self.events & ONE_SHOT != 0;
-            return look.events;
+            return look.events | self.ask_kernel(look.ended);
         }
         0
+    }
+
+    /// What the kernel has to add to what user space knows, for one event tells all: of a direction that is on TCP, and of
+    /// the end.
+    fn ask_kernel(&mut self, ended: bool) -> u32 {
+        let connection = &self.socket.connection;
+        let mut open = if connection.carriers().1 == Carrier::Tcp { self.events & READ } else { 0 };
+        if !connection.tx_on_ring() && !connection.owes() {
+            open |= self.events & WRITE;
+        }
+        if open == 0 && !ended {
+            return 0;
+        }
+        let known = poll::state(connection.fd(), open as c_short | POLLRDHUP);
+        if ended {
+            self.ended = known & !(READ | WRITE);
+        }
+        known & (self.events | ALWAYS)
+    }
+
+    /// Whether the kernel tells once more, edge-triggered, of an end that was reported.
+    pub(super) fn knows_end(&self, events: u32) -> bool {
+        self.events & EDGE != 0 && !self.fresh && self.ended != 0 && events & !(self.ended | READ) == 0
     }
 
     /// Whether it is ready; noted for this pass of looks.
@@ -219,6 +261,8 @@ struct Look {
     events: u32,
     /// Edge-triggered, it may have been reported before.
     is_news: bool,
+    /// The kernel may have something to add.
+    ended: bool,
     mark: u64,
     starved: u64,
 }

@@ -9,7 +9,6 @@ use std::fs;
 use std::path::PathBuf;
 
 use endpoint::{Reason, Role};
-use libc::epoll_event;
 use transport::Errno;
 use transport::sys::{Fd, file, socket as kernel};
 
@@ -67,24 +66,12 @@ fn find_sets(socket: &SocketRef, numbers: &[c_int]) {
     for (epfd, object) in table::entries() {
         drop(object);
         let Some(set) = table::set(epfd) else { continue };
-        let Ok(text) = file::read(format!("/proc/self/fdinfo/{epfd}").as_ref()) else { continue };
-        let text = String::from_utf8_lossy(&text);
-        for (number, event) in text.lines().filter_map(registration) {
+        for (number, event) in epoll::registrations(epfd) {
             if numbers.contains(&number) {
                 epoll::found(&set, socket, number, event);
             }
         }
     }
-}
-
-/// A line of an epoll set: `tfd: 5 events: 19 data: 5 ...`, the latter two in hexadecimal.
-fn registration(line: &str) -> Option<(c_int, epoll_event)> {
-    let mut words = line.split_whitespace();
-    let mut after = |name: &str| words.next().filter(|&word| word == name).and_then(|_| words.next());
-    let number = after("tfd:")?.parse().ok()?;
-    let events = u32::from_str_radix(after("events:")?, 16).ok()?;
-    let data = u64::from_str_radix(after("data:")?, 16).ok()?;
-    Some((number, epoll_event { events, u64: data }))
 }
 
 /// The numbers of this process that stand for the same socket as `fd`, as far as /proc can tell: itself first.

@@ -237,6 +237,14 @@ impl Connection {
         Readiness { read, write: tx_on_ring && q.has_room(), tx_on_ring, owes: q.owed() > 0, end }
     }
 
+    /// Whether the peer sends nothing more than what lies on the ring: the kernel may have POLLHUP, POLLRDHUP or POLLERR
+    /// to add, also while there is something to read.
+    #[must_use]
+    pub fn peer_is_shut(&self) -> bool {
+        self.attached()
+            .is_some_and(|link| link.ring.queue.peer_is_shut() || link.ring.queue.peer_has_closed())
+    }
+
     /// Takes switches off the head of the ring to see what comes after them.
     #[cold]
     fn has_data_after_switches(&self, link: &Link) -> bool {
