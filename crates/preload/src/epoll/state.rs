@@ -25,6 +25,8 @@ pub(super) struct State {
     /// Threads that ask the kernel without sleeping.
     pub(super) asking: usize,
     rounds: u64,
+    /// Counts what the kernel was asked for anew because a connection had changed.
+    pub(super) changes: u64,
     /// Watches that were armed for room on a full ring.
     pub(super) starved: Vec<u32>,
     /// Passes of looks.
@@ -43,6 +45,7 @@ impl State {
             sleepers: 0,
             asking: 0,
             rounds: 0,
+            changes: 0,
             starved: Vec::new(),
             passes: 0,
         }
@@ -227,6 +230,7 @@ impl State {
         // Room on one carrier says nothing about room on the other.
         watch.fresh = true;
         watch.disarm();
+        self.changes += 1;
         self.heat(index);
     }
 

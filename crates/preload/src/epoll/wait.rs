@@ -173,6 +173,7 @@ fn gather<'a>(
     let mut exhausted = 0;
     loop {
         let room = if queued > 0 { 1 } else { into.room() - ready.len() };
+        let changes = state.changes;
         let count;
         (state, count) = asking(set, state, || ask_kernel(epfd, into, room));
         if count < 0 && into.len() == 0 && ready.is_empty() {
@@ -207,12 +208,14 @@ fn gather<'a>(
         }
         exhausted += 1;
         let missed = state.recall();
-        if exhausted == MOST_QUESTIONS || !told.news && !missed && into.len() > 0 {
+        let is_changed = state.changes != changes;
+        if exhausted == MOST_QUESTIONS || !told.news && !missed && !is_changed && into.len() > 0 {
             break;
         }
         let late = next(&mut state, round, epfd, into);
         state.report_all(&late, round, epfd, into);
-        if late.is_empty() || into.room() == 0 {
+        // A connection that left the ring meanwhile is the kernel's to tell of.
+        if late.is_empty() && state.changes == changes || into.room() == 0 {
             break;
         }
     }
