@@ -343,6 +343,17 @@ impl SocketRef {
         }
     }
 
+    /// The number of the connection was found to stand for another file, or none.
+    #[cold]
+    pub(crate) fn untrack_stale(&self) {
+        let fd = self.connection.fd().raw();
+        let is_it =
+            table::socket(fd).is_some_and(|entered| std::ptr::eq(&raw const *entered, &raw const **self));
+        if is_it {
+            border::keeping_errno(|| untrack_unseen(fd));
+        }
+    }
+
     /// Moves the connection to TCP for good, before the caller sends by a call of its own.
     pub(crate) fn send_by_tcp(&self, why: Reason) {
         let _ = self.fall_back(why);

@@ -128,6 +128,8 @@ pub(crate) mod control {
     pub(crate) const CLOSED: u64 = 4;
     /// This end takes nothing more off its ring: the peer shall send it again by TCP.
     pub(crate) const TAKE_BACK: u64 = 8;
+    /// TCP has ended for this end, and the peer has not said so: perhaps somebody has closed the peer's socket unseen.
+    pub(crate) const SAW_END: u64 = 16;
 }
 
 /// The size of a ring and its pool.

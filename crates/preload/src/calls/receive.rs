@@ -54,6 +54,10 @@ fn receive_with(
                 guarded_raw(|| from_connection(socket, into, ours, control.as_deref_mut()))
             }) {
                 Some(Err(Errno::CANCELED)) => {}
+                Some(Err(Errno::STALE)) => {
+                    socket.untrack_stale();
+                    return kernel();
+                }
                 Some(Err(Errno::INTR)) if !socket.has_recv_timeout() && signals::restart() => {}
                 Some(result) => {
                     socket.settle();

@@ -40,6 +40,10 @@ pub(crate) fn transmit(
         match socket.enter_plain() {
             Some(None) => match cancel::point(|| guarded_raw(|| to_ring(socket, from, ours))) {
                 Some(Err(Errno::CANCELED)) => {}
+                Some(Err(Errno::STALE)) => {
+                    socket.untrack_stale();
+                    return kernel();
+                }
                 // By the kernel's call, no byte moves either.
                 Some(Ok(None)) => return kernel(),
                 Some(Err(Errno::INTR)) if !socket.has_send_timeout() && signals::restart() => {}

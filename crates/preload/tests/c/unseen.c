@@ -175,6 +175,45 @@ static void reused(const struct closer *closer, const struct opener *opener)
         close(other);
 }
 
+static void say_more(void *argument)
+{
+    CHECK(raw(SYS_write, *(int *)argument, (long)"later", 5) == 5);
+}
+
+/* Nobody of the C library is asked, neither to close nor to open: what is found when there is nothing to do but sleep, and
+   by the peer. */
+static void inline_reuse(void)
+{
+    int peer, ends[2];
+    char bytes[16];
+    struct later later;
+    for (int nonblocking = 0; nonblocking < 2; nonblocking++) {
+        pair(&old, &peer);
+        set_nonblocking(old, nonblocking);
+        int filler = dup(null);
+        CHECK(raw(SYS_close, old, 0, 0) == 0 && raw(SYS_pipe2, (long)ends, nonblocking ? O_NONBLOCK : 0, 0) == 0);
+        say("the same number", ends[0] == old);
+        if (nonblocking) {
+            say("nothing", read(old, bytes, sizeof bytes));
+            say_more(&ends[1]);
+        } else {
+            do_later(&later, say_more, &ends[1]);
+        }
+        say("from the pipe", read(old, bytes, sizeof bytes));
+        if (!nonblocking)
+            pthread_join(later.thread, NULL);
+        say("the peer reads", read(peer, bytes, sizeof bytes));
+        close(ends[0]), close(ends[1]), close(filler), close(peer);
+    }
+    pair(&old, &peer);
+    int filler = dup(null);
+    CHECK(raw(SYS_close, old, 0, 0) == 0 && raw(SYS_openat, AT_FDCWD, (long)"/dev/null", O_RDWR) == old);
+    say("the peer reads", read(peer, bytes, sizeof bytes));
+    say("to the file", write(old, "secret", 6));
+    say("the peer reads", recv(peer, bytes, sizeof bytes, MSG_DONTWAIT));
+    close(old), close(peer), close(filler);
+}
+
 /* Sent and received by number, as some runtimes do. */
 static void by_number(void)
 {
@@ -215,6 +254,7 @@ int main(void)
         for (size_t o = 0; o < sizeof openers / sizeof *openers; o++)
             reused(&closers[c], &openers[o]);
     by_number();
+    inline_reuse();
     many_at_once();
     return 0;
 }

@@ -1,6 +1,7 @@
 //! The data path of an attached connection: each direction on TCP or on the ring.
 
 use std::io::{IoSlice, IoSliceMut};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use protocol::switch::RxStep;
@@ -38,6 +39,7 @@ impl Link {
             peer_pid,
             shown: AtomicU8::new(0),
             watch: Watch::default(),
+            identity: OnceLock::new(),
         }
     }
 
@@ -129,7 +131,11 @@ impl Connection {
         let q = &link.ring.queue;
         let tx = self.tx(link)?;
         // Under the lock: a shutdown that another thread makes is before all of this send, or after it.
-        if !link.is_sound() || q.is_shut() || q.peer_has_closed() {
+        let is_done = q.peer_is_done();
+        if is_done && self.is_stale(link) {
+            return Err(Errno::STALE);
+        }
+        if !link.is_sound() || q.is_shut() || (is_done && q.peer_has_closed()) {
             drop(tx);
             return self.send_to_nobody(link, gather, flags, begun);
         }
@@ -448,6 +454,7 @@ impl Connection {
                     match socket::recv(self.fd(), &mut one, KernelRecv::PEEK) {
                         Err(Errno::AGAIN) if !rx.has_more() => return Ok(Try::Wait(Carrier::Ring)),
                         _ if rx.has_more() => continue,
+                        _ if self.is_stale(link) => return Err(Failure::Kernel(Errno::STALE)),
                         Ok(0) => return self.end_of_stream(link).map_err(Failure::Kernel),
                         Ok(_) => return Err(Failure::Violation(Violation)),
                         Err(error) => return Err(Failure::Kernel(error)),

@@ -149,6 +149,11 @@ impl Call<'_> {
         self.connection.interrupts() != self.interrupts
     }
 
+    /// Whether it has a number of its own.
+    pub(super) fn holds_file(&self) -> bool {
+        self.holds.get().is_some()
+    }
+
     /// The call sleeps until the result is dropped, which has the number to sleep on.
     pub(super) fn sleep(&self) -> Asleep<'_> {
         let connection = self.connection;

@@ -186,6 +186,8 @@ struct Link {
     shown: AtomicU8,
     /// What was seen of the peer's taking.
     watch: peer::Watch,
+    /// The socket, whatever its number comes to stand for.
+    identity: OnceLock<Option<(u64, u64)>>,
 }
 
 impl Connection {

@@ -438,6 +438,7 @@ impl Connection {
     /// ring yet.
     pub(super) fn begin_attached(&self, link: &Link) {
         let queue = &link.ring.queue;
+        let _ = link.identity.set(socket::identity(self.fd()));
         let (sent, received) = self.gate.bytes();
         let kernel = socket::kernel_counts(self.fd()).ok();
         // A peer that makes no room takes our end of TCP for our death unless it knows better.

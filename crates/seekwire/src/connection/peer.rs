@@ -15,6 +15,7 @@ use transport::sys::poll::{self, Events};
 use transport::sys::{host, socket, thread};
 
 use super::attached::Try;
+use super::call::Call;
 use super::{Connection, Interest, Link};
 
 /// Sends of which the peer has taken nothing before the kernel is asked.
@@ -133,6 +134,9 @@ impl Connection {
     pub(super) fn end_of_stream(&self, link: &Link) -> Result<Try, Errno> {
         let q = &link.ring.queue;
         let in_order = q.peer_is_shut() || q.peer_has_closed() || self.receive_shut.load(Ordering::Relaxed);
+        if !in_order {
+            q.set_saw_end();
+        }
         if in_order || !q.has_untaken() || !link.peer_is_ending() {
             return Ok(Try::Moved(0));
         }
@@ -171,6 +175,19 @@ impl Connection {
 
     /// A receiver that takes nothing from a full ring for so long is left to TCP, which has room of its own, and time-outs.
     pub const STANDSTILL: Duration = Duration::from_millis(2);
+
+    /// Whether the number does not stand for the socket any more: somebody has closed it by a system call that nobody saw,
+    /// and the kernel may have handed it out again. Closed by a call that was seen, it is not asked about.
+    #[cold]
+    pub(super) fn is_stale(&self, link: &Link) -> bool {
+        let Some(identity) = link.identity.get() else { return false };
+        *identity != socket::identity(self.fd()) && !self.is_closed()
+    }
+
+    /// ESTALE if the number that a call is about to sleep on [is stale](Self::is_stale).
+    pub(super) fn not_stale(&self, link: &Link, call: &Call<'_>) -> Result<(), Errno> {
+        if !call.holds_file() && self.is_stale(link) { Err(Errno::STALE) } else { Ok(()) }
+    }
 
     /// Asks the kernel about a peer that takes nothing.
     #[cold]

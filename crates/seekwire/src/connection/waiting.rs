@@ -87,6 +87,7 @@ impl Connection {
         }
         // Who may not wait has to know what the kernel's socket says.
         let Some(until) = limit.until(self) else { return Ok(true) };
+        self.not_stale(link, call)?;
         let read = Events { read: true, ..Events::default() };
         let of_socket = Events { write: owes, ..read };
         let _counted = among.map(Counted::among);
@@ -114,6 +115,7 @@ impl Connection {
             Carrier::Tcp => {
                 call.not_interrupted()?;
                 let Some(until) = limit.until(self) else { return Ok(()) };
+                self.not_stale(link, call)?;
                 let asleep = call.sleep();
                 let slept = poll::wait(link.ring.bell.fd(), asleep.fd(), write, until);
                 drop(asleep);
@@ -185,6 +187,7 @@ impl Connection {
             let this_time = until.at_most(Self::STANDSTILL);
             let are_called = || self.others_are_called();
             let nothing = Events::default();
+            self.not_stale(link, call)?;
             let asleep = call.sleep();
             let slept = link.ring.sleep_beside(write, 0, asleep.fd(), nothing, this_time, ready, are_called);
             drop(asleep);

@@ -234,6 +234,18 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.peer.load(layout::CONTROL, Ordering::Acquire) & control::CLOSED != 0
     }
 
+    /// Tells the peer that TCP has ended without a word from it.
+    pub fn set_saw_end(&self) {
+        self.own.word(layout::CONTROL).fetch_or(control::SAW_END, Ordering::SeqCst);
+    }
+
+    /// Whether the peer has closed the connection, or believes that this end has.
+    #[inline]
+    #[must_use]
+    pub fn peer_is_done(&self) -> bool {
+        self.peer.load(layout::CONTROL, Ordering::Acquire) & (control::CLOSED | control::SAW_END) != 0
+    }
+
     /// Whether either end has ruled the ring out for this end's sends, and whether it was the peer.
     #[inline]
     #[must_use]

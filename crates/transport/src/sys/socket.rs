@@ -132,6 +132,12 @@ pub fn names(fd: Fd) -> Result<(SocketAddr, SocketAddr), Errno> {
     Ok((local, SocketAddr::try_from(peer).map_err(|_| Errno::AFNOSUPPORT)?))
 }
 
+/// What tells a file from all others that are open; `None` for a number that is not open.
+#[must_use]
+pub fn identity(fd: Fd) -> Option<(u64, u64)> {
+    rustix::fs::fstat(fd.borrow()).ok().map(|stat| (stat.st_dev, stat.st_ino))
+}
+
 /// SO_NETNS_COOKIE (Linux 5.14): which network namespace the socket belongs to.
 ///
 /// # Errors
