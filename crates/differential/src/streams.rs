@@ -28,6 +28,8 @@ struct Direction {
     unsure: bool,
     /// The step in which the sending end was shut down by its own program.
     shut: Option<u64>,
+    /// Its receiver was told of a reset: what was still on its way may be lost.
+    reset: bool,
     /// How the last drain ended.
     end: Option<(i64, i32)>,
 }
@@ -113,6 +115,7 @@ impl Streams {
         let direction = &mut self.directions[direction];
         direction.unsure |= others;
         let flags = call.flags();
+        direction.reset |= answer.value == -1 && answer.errno == libc::ECONNRESET;
         if let Call::Drain { .. } = call {
             direction.end = Some((answer.value, answer.errno));
         }
@@ -184,7 +187,10 @@ impl Streams {
     /// Bytes of each direction that were sent and never came, though a receiver has read to the end, or until nothing more came.
     pub(crate) fn lost(&self) -> Vec<u64> {
         let clean = |direction: &Direction| {
-            matches!(direction.end, Some((0, _) | (-1, libc::EAGAIN))) && !direction.unsure && !self.handled
+            matches!(direction.end, Some((0, _) | (-1, libc::EAGAIN)))
+                && !direction.reset
+                && !direction.unsure
+                && !self.handled
         };
         self.directions
             .iter()
