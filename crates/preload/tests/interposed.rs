@@ -223,7 +223,7 @@ macro_rules! programs {
 
 programs! { receive send close half poll epoll signals fork owe threads leave }
 programs! { unseen uring handler }
-programs! { flags pointers control shared }
+programs! { flags pointers control shared alias }
 programs! { fork_fails fork_signal }
 programs! { shut capacity death number patience }
 programs! { turns }

@@ -18,7 +18,7 @@ use crate::{passed, pointers};
 /// TIOCOUTQ by its name for sockets.
 const SIOCOUTQ: c_ulong = 0x5411;
 /// Whether the urgent byte is the next one.
-const SIOCATMARK: c_ulong = 0x8905;
+pub(super) const SIOCATMARK: c_ulong = 0x8905;
 /// Signals instead of waiting.
 const FIOASYNC: c_ulong = 0x5452;
 

@@ -5,6 +5,7 @@
 //! does that to a call that sleeps in libc; panics of our own are stopped before, by
 //! [`crate::border::guarded`].
 
+mod alias;
 mod control;
 mod descriptor;
 mod epoll;
