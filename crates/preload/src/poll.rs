@@ -152,7 +152,7 @@ fn wait_for_ours(fds: &mut [pollfd], ours: &Ours<'_>, timeout: &mut Timeout, mas
             revents: 0,
         }));
         let starved = |&(at, socket): &(usize, &SocketRef)| socket.connection.is_starved(interest(&fds[at]));
-        let short = ours.sockets.iter().any(starved).then_some(Connection::STANDSTILL);
+        let short = ours.sockets.iter().any(starved).then_some(Connection::DOUBT);
         let left = timeout.left_at_most(short).map(timespec);
         let limit = left.as_ref().map_or(ptr::null(), ptr::from_ref);
         let asleep: SmallVec<[_; 8]> =

@@ -54,7 +54,7 @@ pub(crate) fn wait(
         let short = match guarded_raw(|| look(set, epfd, events, max as usize, timeout.is_none())) {
             Some(Found::Events(count)) => return count as c_int,
             Some(Found::Failed) => return -1,
-            Some(Found::Nothing(short)) => short.then_some(Connection::STANDSTILL),
+            Some(Found::Nothing(short)) => short.then_some(Connection::DOUBT),
             None => return sleep(&mut timeout),
         };
         let sleeping = Sleeping(set);

@@ -21,7 +21,9 @@ use super::{Connection, Interest, Link};
 /// Sends of which the peer has taken nothing before the kernel is asked.
 const SENDS: u32 = 8;
 /// Bytes that a receiver may leave unread before it has to wait for its turn: about what TCP takes by default.
-const AMPLE: usize = 512 << 10;
+pub(super) const AMPLE: usize = 512 << 10;
+/// A receiver that takes nothing from the ring for so long stands still.
+pub(super) const STANDSTILL: Duration = Duration::from_millis(2);
 /// Looks at a receiver that is inside a read, each with a turn for others.
 const LOOKS: u32 = 1000;
 /// How long a receiver may be inside a read that does not block; it may be stopped there.
@@ -66,7 +68,7 @@ impl Link {
             return false;
         }
         let since = watch.full_since.load(Ordering::Relaxed);
-        u128::from(now.saturating_sub(since)) >= Connection::STANDSTILL.as_nanos()
+        u128::from(now.saturating_sub(since)) >= STANDSTILL.as_nanos()
     }
 
     /// Whether the process is dying, or dead: it closes its sockets before it is gone.
@@ -165,7 +167,7 @@ impl Connection {
             || socket::user_timeout(self.fd()).is_ok_and(|timeout| timeout > 0)
     }
 
-    /// Whether a sleep until there is room has to be a short one ([`Connection::STANDSTILL`]): the ring is full, and
+    /// Whether a sleep until there is room has to be a short one ([`Connection::DOUBT`]): the ring is full, and
     /// perhaps to be left.
     #[must_use]
     pub fn is_starved(&self, want: Interest) -> bool {
@@ -173,8 +175,8 @@ impl Connection {
         want.write && self.attached().filter(full).is_some()
     }
 
-    /// A receiver that takes nothing from a full ring for so long is left to TCP, which has room of its own, and time-outs.
-    pub const STANDSTILL: Duration = Duration::from_millis(2);
+    /// How long to wait for a receiver until it is looked whether TCP has something to say of it.
+    pub const DOUBT: Duration = Duration::from_millis(100);
 
     /// Whether the number does not stand for the socket any more: somebody has closed it by a system call that nobody saw,
     /// and the kernel may have handed it out again. Closed by a call that was seen, it is not asked about.

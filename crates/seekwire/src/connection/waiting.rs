@@ -11,6 +11,7 @@ use transport::sys::poll::{self, Deadline, Events};
 use transport::sys::{Fd, socket, thread};
 
 use super::call::Call;
+use super::peer::{AMPLE, STANDSTILL};
 use super::settings::Limit;
 use super::{Connection, Interest, Link, Readiness};
 use crate::Config;
@@ -184,7 +185,8 @@ impl Connection {
         let write = Events { write: true, ..Events::default() };
         loop {
             let mark = q.consumed_mark();
-            let this_time = until.at_most(Self::STANDSTILL);
+            let little = q.unsent() < AMPLE;
+            let this_time = until.at_most(if little { STANDSTILL } else { Self::DOUBT });
             let are_called = || self.others_are_called();
             let nothing = Events::default();
             self.not_stale(link, call)?;
@@ -378,7 +380,7 @@ impl Connection {
             let of_socket = Events { write: room, ..wanted };
             let are_called = || self.others_are_called();
             let short = self.is_starved(want);
-            let this_time = if short { until.at_most(Self::STANDSTILL) } else { until };
+            let this_time = if short { until.at_most(Self::DOUBT) } else { until };
             let slept = link.ring.sleep_beside(wanted, 0, self.fd(), of_socket, this_time, ready, are_called);
             let events = match slept {
                 Err(Errno::TIMEDOUT) if short && !until.is_over() => continue,
@@ -416,7 +418,7 @@ impl Connection {
         };
         let of_socket = Events { write: !tx_on_ring || q.owed() > 0, ..either };
         let short = self.is_starved(Interest { write: true, ..Interest::default() });
-        let this_time = if short { until.at_most(Self::STANDSTILL) } else { until };
+        let this_time = if short { until.at_most(Self::DOUBT) } else { until };
         let slept = link.ring.sleep_beside(
             Events { read: true, write: true, ..Events::default() },
             0,
