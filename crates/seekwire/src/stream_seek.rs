@@ -105,7 +105,7 @@ impl SeekSocket for Stream {
             bracket.sent(n);
             return Ok(n);
         }
-        let flags = SendFlags { no_signal: true, dont_wait: true, ..SendFlags::default() };
+        let flags = SendFlags { no_signal: true, dont_wait: true, patient: true, ..SendFlags::default() };
         Ok(connection.send(from, flags)?)
     }
 

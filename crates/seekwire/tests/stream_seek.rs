@@ -84,7 +84,7 @@ impl Ends {
 
     fn send(&mut self, len: usize) {
         let bytes: Vec<u8> = (self.gone.len()..self.gone.len() + len).map(byte).collect();
-        let flags = SendFlags { no_signal: true, dont_wait: true, more: false };
+        let flags = SendFlags { no_signal: true, dont_wait: true, ..SendFlags::default() };
         let before = self.from.tx_on_ring();
         let sent = match self.from.enter_plain() {
             Some(bracket) => {

@@ -65,6 +65,7 @@ pub(super) fn of_send(flags: c_int) -> About<SendFlags> {
             dont_wait: flags & MSG_DONTWAIT != 0,
             no_signal: flags & MSG_NOSIGNAL != 0,
             more: flags & MSG_MORE != 0,
+            patient: false,
         })
     }
 }

@@ -104,7 +104,7 @@ impl Connection {
                 Err(error) => return stop(error),
             };
             if limit.forbids(self, flags.dont_wait) {
-                if sent == 0 && carrier == Some(Carrier::Ring) && self.overflow_if_due(link)? {
+                if sent == 0 && carrier == Some(Carrier::Ring) && self.overflow_if_due(link, flags.patient)? {
                     continue;
                 }
                 return stop(Errno::AGAIN);

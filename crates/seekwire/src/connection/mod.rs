@@ -99,6 +99,8 @@ pub struct SendFlags {
     pub no_signal: bool,
     /// MSG_MORE: more follows soon; only TCP cares.
     pub more: bool,
+    /// The caller also receives while it waits for room, so a full ring is no reason to go on by TCP.
+    pub patient: bool,
 }
 
 /// What a connection has moved, by carrier, in bytes.

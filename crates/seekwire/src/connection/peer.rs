@@ -21,16 +21,18 @@ use super::{Connection, Interest, Link};
 /// Sends of which the peer has taken nothing before the kernel is asked.
 const SENDS: u32 = 8;
 /// Bytes that a receiver may leave unread before it has to wait for its turn: about what TCP takes by default.
-pub(super) const AMPLE: usize = 512 << 10;
+pub(super) const AMPLE: usize = 256 << 10;
 /// A receiver that takes nothing from the ring for so long stands still.
-pub(super) const STANDSTILL: Duration = Duration::from_millis(2);
+pub(super) const STANDSTILL: Duration = Duration::from_millis(50);
 /// Looks at a receiver that is inside a read, each with a turn for others.
 const LOOKS: u32 = 1000;
 /// How long a receiver may be inside a read that does not block; it may be stopped there.
 const INSIDE: Duration = Duration::from_secs(60);
 
-/// What a sender has seen of the peer's taking.
+/// What a sender has seen of the peer's taking. In a cache line of its own: it changes with every send, and receivers read
+/// what lies beside it.
 #[derive(Debug, Default)]
+#[repr(align(64))]
 pub(super) struct Watch {
     sends: AtomicU32,
     /// The position up to which the peer had taken then.
@@ -150,10 +152,13 @@ impl Connection {
 
     /// Leaves a ring on which there is no room, if that is due: at once if what lies there is less than what TCP has room
     /// for; else when nothing was taken for a while and TCP has something to say about that. A receiver that is merely
-    /// slow has the ring to itself. Returns whether the next send goes by TCP.
+    /// slow has the ring to itself, and so has one whose sender is `patient` ([`super::SendFlags`]). Returns whether the next
+    /// send goes by TCP.
     #[cold]
-    pub(super) fn overflow_if_due(&self, link: &Link) -> Result<bool, Errno> {
-        if link.ring.queue.unsent() < AMPLE || (link.has_stood_full() && self.is_for_tcp_to_say(link)) {
+    pub(super) fn overflow_if_due(&self, link: &Link, patient: bool) -> Result<bool, Errno> {
+        if (!patient && link.ring.queue.unsent() < AMPLE)
+            || (link.has_stood_full() && self.is_for_tcp_to_say(link))
+        {
             self.overflow(link)?;
         }
         Ok(!link.ring.queue.tx_on_ring())

@@ -198,7 +198,7 @@ impl Connection {
                 Ok(_) => {}
                 Err(Errno::TIMEDOUT) if until.is_over() => return Err(Errno::TIMEDOUT),
                 Err(Errno::TIMEDOUT) if q.consumed_mark() != mark => continue,
-                Err(Errno::TIMEDOUT) if !self.overflow_if_due(link)? => continue,
+                Err(Errno::TIMEDOUT) if !self.overflow_if_due(link, false)? => continue,
                 Err(Errno::TIMEDOUT) => {}
                 Err(error) => return Err(error),
             }
@@ -225,7 +225,7 @@ impl Connection {
             && !link.ring.queue.has_room()
         {
             // An error is that of the next send.
-            let _ = self.overflow_if_due(link);
+            let _ = self.overflow_if_due(link, false);
         }
         let drained = self.has_drained();
         let Some(link) = self.attached() else { return Readiness { read: drained, ..Readiness::default() } };
@@ -364,7 +364,10 @@ impl Connection {
         };
         loop {
             self.attend();
-            let begun = self.readiness_for(want);
+            if self.is_starved(want) {
+                self.overflow_if_due(link, true)?;
+            }
+            let begun = self.readiness();
             let sought = self.is_sought();
             let _counted =
                 want.read.then(|| Counted::among(if sought { &self.watchers } else { &self.unaware }));
