@@ -155,7 +155,9 @@ fn decoded(text: &str) -> String {
 impl Visit {
     /// Everything that is wrong with the page.
     pub(crate) fn complaints(&self) -> Vec<String> {
-        let mut complaints = self.console.clone();
+        // The browser's own pages complain of a slow network where there is none.
+        let own = |line: &&String| !line.contains("source: chrome://");
+        let mut complaints: Vec<String> = self.console.iter().filter(own).cloned().collect();
         complaints.extend(self.layout.fetched.iter().map(|what| format!("it fetches {what}")));
         if self.layout.content > self.layout.window {
             complaints

@@ -339,7 +339,12 @@ impl Connection {
             let stop = |error| if received > 0 { Ok(received) } else { Err(error) };
             let carrier = match tried {
                 Ok(Try::Moved(0)) => return Ok(received),
-                Ok(Try::Moved(_)) if received >= self.enough(room, flags) => return Ok(received),
+                Ok(Try::Moved(_)) if received >= self.enough(room, flags) => {
+                    if scatter.remaining() == 0 || !self.goes_on_elsewhere(link) {
+                        return Ok(received);
+                    }
+                    continue;
+                }
                 Ok(Try::Moved(_)) => continue,
                 Ok(Try::Wait(_)) if received > 0 && received >= self.enough(room, flags) => {
                     return Ok(received);
@@ -359,6 +364,16 @@ impl Connection {
                 Err(error) => return stop(error),
             }
         }
+    }
+
+    /// Whether what comes next can be received at once, by the other carrier: to a program that watches edges, less than it
+    /// asked for means that there is no more.
+    #[inline]
+    fn goes_on_elsewhere(&self, link: &Link) -> bool {
+        link.ring.queue.has_record()
+            && (link.ring.queue.has_data()
+                || self.has_data_after_switches(link)
+                || socket::unread(self.fd()).is_ok_and(|bytes| bytes > 0))
     }
 
     pub(super) fn enough(&self, room: usize, flags: RecvFlags) -> usize {

@@ -252,7 +252,7 @@ impl Connection {
 
     /// Takes switches off the head of the ring to see what comes after them.
     #[cold]
-    fn has_data_after_switches(&self, link: &Link) -> bool {
+    pub(super) fn has_data_after_switches(&self, link: &Link) -> bool {
         let Ok(rx) = self.rx(link) else { return false };
         let step = rx.step();
         let ring = rx.should_ring();
