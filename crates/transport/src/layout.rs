@@ -104,7 +104,13 @@ pub(crate) const HOLDER_SLOTS: usize = 8;
 pub(crate) const FORKS_PENDING: usize = HOLDERS + HOLDER_SLOTS * 8;
 
 /// Bytes by TCP that can be kept: what the kernel's buffers usually hold. Pages are only taken when they are used.
-pub(crate) const KEPT_BYTES: usize = if cfg!(loom) { 64 } else { 4 << 20 };
+pub(crate) const KEPT_BYTES: usize = if cfg!(loom) {
+    64
+} else if cfg!(miri) {
+    64 << 10
+} else {
+    4 << 20
+};
 
 const TABLES: usize = 0x400;
 const PAGE: usize = 4096;
