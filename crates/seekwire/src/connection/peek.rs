@@ -68,11 +68,12 @@ impl Connection {
     }
 
     fn peek_across(&self, link: &Link, bufs: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
-        let room = bufs.iter().map(|buf| buf.len()).sum();
+        let room: usize = bufs.iter().map(|buf| buf.len()).sum();
         let rx = self.rx(link)?;
         let mut by_tcp = Vec::new();
         let looked = rx.peek_across(&mut Scatter::new(bufs), || {
-            by_tcp.resize(room, 0);
+            // A buffer may be larger than all that the kernel can hold.
+            by_tcp.resize(room.min(socket::unread(self.fd()).unwrap_or(0)), 0);
             // An error is that of a receive that comes so far.
             let n = socket::recv(self.fd(), &mut by_tcp, KernelRecv::PEEK).unwrap_or(0);
             by_tcp.truncate(n);
