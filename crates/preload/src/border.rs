@@ -95,6 +95,10 @@ impl Failure for c_int {
     const FAILURE: c_int = -1;
 }
 
+impl Failure for () {
+    const FAILURE: () = ();
+}
+
 impl Failure for isize {
     const FAILURE: isize = -1;
 }

@@ -47,6 +47,7 @@ mod seek;
 mod signals;
 mod socket;
 mod stats;
+mod streams;
 mod table;
 mod timeout;
 mod uring;

@@ -233,9 +233,13 @@ real! {
     fn setsockopt(fd: c_int, level: c_int, name: c_int, value: *const c_void, len: socklen_t) -> c_int;
 
     fn _IO_fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE;
+    fn _IO_file_attach(file: *mut FILE, fd: c_int) -> *mut FILE;
     fn fdopen(fd: c_int, mode: *const c_char) -> *mut libc::FILE;
     fn vdprintf(fd: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
     fn __vdprintf_chk(fd: c_int, flag: c_int, format: *const c_char, arguments: *mut c_void) -> c_int;
+
+    fn backtrace_symbols_fd(frames: *const *mut c_void, count: c_int, fd: c_int) -> ();
+    fn __backtrace_symbols_fd(frames: *const *mut c_void, count: c_int, fd: c_int) -> ();
 
     fn execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int;
     fn execv(path: *const c_char, argv: *const *const c_char) -> c_int;
@@ -260,6 +264,24 @@ real! {
     fn posix_spawnp(
         pid: *mut pid_t,
         file: *const c_char,
+        actions: *const posix_spawn_file_actions_t,
+        attributes: *const posix_spawnattr_t,
+        argv: *const *mut c_char,
+        envp: *const *mut c_char,
+    ) -> c_int;
+    fn system(command: *const c_char) -> c_int;
+    fn wordexp(words: *const c_char, into: *mut c_void, flags: c_int) -> c_int;
+    fn pidfd_spawn(
+        pidfd: *mut c_int,
+        path: *const c_char,
+        actions: *const posix_spawn_file_actions_t,
+        attributes: *const posix_spawnattr_t,
+        argv: *const *mut c_char,
+        envp: *const *mut c_char,
+    ) -> c_int;
+    fn pidfd_spawnp(
+        pidfd: *mut c_int,
+        path: *const c_char,
         actions: *const posix_spawn_file_actions_t,
         attributes: *const posix_spawnattr_t,
         argv: *const *mut c_char,
@@ -317,6 +339,12 @@ real! {
     fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE;
     fn freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE;
     fn freopen64(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE;
+    fn _IO_fopen(path: *const c_char, mode: *const c_char) -> *mut FILE;
+    fn _IO_popen(command: *const c_char, kind: *const c_char) -> *mut FILE;
+    fn _IO_proc_open(file: *mut FILE, command: *const c_char, kind: *const c_char) -> *mut FILE;
+    fn fclose(file: *mut FILE) -> c_int;
+    fn _IO_fclose(file: *mut FILE) -> c_int;
+    fn pclose(file: *mut FILE) -> c_int;
     fn popen(command: *const c_char, kind: *const c_char) -> *mut FILE;
     fn tmpfile() -> *mut FILE;
     fn tmpfile64() -> *mut FILE;

@@ -65,6 +65,30 @@ pub(crate) unsafe extern "C-unwind" fn sockatmark(fd: c_int) -> c_int {
     if result < 0 { result } else { at }
 }
 
+/// eventfd_read(3), which reads whatever it is given
+///
+/// # Safety
+///
+/// As the manual page says.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn eventfd_read(fd: c_int, value: *mut u64) -> c_int {
+    // SAFETY: the caller's own arguments.
+    let result = unsafe { receive::read(fd, value.cast(), size_of::<u64>()) };
+    if result == size_of::<u64>() as ssize_t { 0 } else { -1 }
+}
+
+/// eventfd_write(3), which writes to whatever it is given
+///
+/// # Safety
+///
+/// As the manual page says.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn eventfd_write(fd: c_int, value: u64) -> c_int {
+    // SAFETY: a live integer.
+    let result = unsafe { send::write(fd, (&raw const value).cast(), size_of::<u64>()) };
+    if result == size_of::<u64>() as ssize_t { 0 } else { -1 }
+}
+
 /// What asynchronous I/O is to be done on, which libc does behind the library's back from now on.
 fn before_aio(request: *const aiocb) -> Option<c_int> {
     if !pointers::can_read(request, 1) {

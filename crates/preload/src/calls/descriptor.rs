@@ -13,7 +13,7 @@ use crate::border::{fail, guarded, keeping_errno};
 use crate::process::{self, Kind};
 use crate::socket::{self, Last, fresh};
 use crate::table::{self, Entry, SocketRef};
-use crate::{passed, pointers};
+use crate::{passed, pointers, streams};
 
 /// TIOCOUTQ by its name for sockets.
 const SIOCOUTQ: c_ulong = 0x5411;
@@ -31,6 +31,14 @@ fn duplicated(entry: &Entry, to: c_int) {
         // Most likely to become the standard input of another program.
         (Kind::Vfork, Entry::Socket(socket)) => drop(passed::to_tcp(socket, Reason::Exec)),
         (Kind::Vfork, Entry::Set(_) | Entry::Uring(_)) => {}
+        // Of a listener the C library makes no use; one that cannot be handed over is not.
+        (_, Entry::Socket(socket))
+            if streams::stands_at(to)
+                && !socket.is_listening()
+                && passed::to_tcp(socket, Reason::Stdio).is_ok() =>
+        {
+            fresh(to);
+        }
         (_, Entry::Socket(socket)) => {
             guarded(|| socket::duplicate(socket.share().into_object(), to));
         }

@@ -6,13 +6,15 @@
 //! assembly that finds the list in memory: both calling conventions pass the first arguments in registers
 //! and the others on the stack, in order, so pushing the registers makes one array of all of them.
 
-use std::ffi::{c_char, c_int};
+use std::ffi::{c_char, c_int, c_void};
 
 use endpoint::Reason;
 use libc::{pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
+use transport::Errno;
 
 use super::interpose;
 use crate::border::{guarded, keeping_errno};
+use crate::socket::fresh;
 use crate::{passed, process, stats, table};
 
 type Strings = *const *const c_char;
@@ -31,7 +33,7 @@ fn before_exec() {
 }
 
 /// Before another program starts beside this one.
-fn before_spawn() {
+pub(super) fn before_spawn() {
     keeping_errno(|| guarded(passed::prepare_exec));
 }
 
@@ -107,6 +109,42 @@ interpose! {
         before_spawn();
         Some(())
     } => |_done, kernel| kernel();
+    /// system(3): libc starts the shell without posix_spawn() by its name
+    fn system(command: *const c_char) -> c_int = {
+        if !command.is_null() {
+            before_spawn();
+        }
+        Some(())
+    } => |_done, kernel| kernel();
+    /// wordexp(3), which lets a shell do what stands in backquotes
+    fn wordexp(words: *const c_char, into: *mut c_void, flags: c_int) -> c_int = {
+        before_spawn();
+        Some(())
+    } => |_done, kernel| kernel();
+    /// pidfd_spawn(3)
+    fn pidfd_spawn(
+        pidfd: *mut c_int,
+        path: *const c_char,
+        actions: *const posix_spawn_file_actions_t,
+        attributes: *const posix_spawnattr_t,
+        argv: *const *mut c_char,
+        envp: *const *mut c_char,
+    ) -> c_int = {
+        before_spawn();
+        Some(())
+    } => |_done, kernel| spawned(kernel(), pidfd);
+    /// pidfd_spawnp(3)
+    fn pidfd_spawnp(
+        pidfd: *mut c_int,
+        file: *const c_char,
+        actions: *const posix_spawn_file_actions_t,
+        attributes: *const posix_spawnattr_t,
+        argv: *const *mut c_char,
+        envp: *const *mut c_char,
+    ) -> c_int = {
+        before_spawn();
+        Some(())
+    } => |_done, kernel| spawned(kernel(), pidfd);
     /// posix_spawn_file_actions_adddup2(3): the new program gets this fd by another number
     fn posix_spawn_file_actions_adddup2(
         actions: *mut posix_spawn_file_actions_t,
@@ -119,6 +157,18 @@ interpose! {
             Err(error) => error.raw_os_error(),
         }
     };
+}
+
+/// What pidfd_spawn returned, which is an error unless it is 0.
+fn spawned(result: c_int, pidfd: *const c_int) -> c_int {
+    match result {
+        // SAFETY: libc has just written there.
+        0 => drop(fresh(unsafe { *pidfd })),
+        // An older C library has no such function.
+        -1 => return Errno::NOSYS.raw_os_error(),
+        _ => {}
+    }
+    result
 }
 
 /// execl(3) with its arguments in memory: the path, the list, a null pointer.

@@ -6,7 +6,7 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use libc::{DIR, FILE, mode_t, pid_t, sigset_t, termios, winsize};
+use libc::{DIR, mode_t, pid_t, sigset_t, termios, winsize};
 
 use super::interpose;
 use crate::socket::fresh;
@@ -24,14 +24,6 @@ pub(super) unsafe fn fresh_pair(result: c_int, fds: *const c_int) -> c_int {
         fresh(other);
     }
     result
-}
-
-fn fresh_file(file: *mut FILE) -> *mut FILE {
-    if !file.is_null() {
-        // SAFETY: libc has just opened it.
-        fresh(unsafe { libc::fileno(file) });
-    }
-    file
 }
 
 interpose! {
@@ -113,20 +105,6 @@ interpose! {
     fn posix_openpt(flags: c_int) -> c_int = Some(()) => |_any, kernel| fresh(kernel());
     /// getpt(3)
     fn getpt() -> c_int = Some(()) => |_any, kernel| fresh(kernel());
-    /// fopen(3)
-    fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE = Some(()) => |_any, kernel| fresh_file(kernel());
-    /// fopen(3) in programs built with 64-bit off_t
-    fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE = Some(()) => |_any, kernel| fresh_file(kernel());
-    /// freopen(3)
-    fn freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE = Some(()) => |_any, kernel| fresh_file(kernel());
-    /// freopen(3) in programs built with 64-bit off_t
-    fn freopen64(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE = Some(()) => |_any, kernel| fresh_file(kernel());
-    /// popen(3)
-    fn popen(command: *const c_char, kind: *const c_char) -> *mut FILE = Some(()) => |_any, kernel| fresh_file(kernel());
-    /// tmpfile(3)
-    fn tmpfile() -> *mut FILE = Some(()) => |_any, kernel| fresh_file(kernel());
-    /// tmpfile(3) in programs built with 64-bit off_t
-    fn tmpfile64() -> *mut FILE = Some(()) => |_any, kernel| fresh_file(kernel());
     /// pipe(2)
     fn pipe(fds: *mut c_int) -> c_int = Some(()) => |_any, kernel| {
         // SAFETY: the caller's own argument.

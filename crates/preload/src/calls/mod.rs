@@ -21,6 +21,7 @@ mod print;
 mod receive;
 mod select;
 mod send;
+mod stdio;
 mod system;
 
 pub(crate) use epoll::epoll_ctl;

@@ -15,7 +15,7 @@ use crate::border::{errno, fail, guarded, keeping_errno, status};
 use crate::seek::{self, SOCK_SEEK_STREAM};
 use crate::socket::{self, Last, fresh};
 use crate::table::SocketRef;
-use crate::{pointers, process, real, table};
+use crate::{pointers, process, real, streams, table};
 
 /// The lower bits of socket()'s type; the others are flags.
 const KIND: c_int = 0xf;
@@ -31,6 +31,7 @@ fn is_tcp(domain: c_int, kind: c_int, protocol: c_int) -> bool {
 fn accepted(listener: Option<&SocketRef>, fd: c_int, flags: c_int) -> c_int {
     if let Some(listener) = listener
         && fd >= 0
+        && (listener.is_seekable() || !streams::stands_at(fd))
     {
         keeping_errno(|| {
             guarded(|| socket::track(fd, Role::Accepted, flags & SOCK_NONBLOCK != 0, Some(listener)));
@@ -85,7 +86,8 @@ pub(crate) unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protoc
     let seekable = kind & KIND == SOCK_SEEK_STREAM && is_tcp(domain, stream, protocol);
     // SAFETY: the caller's own arguments, or another type.
     let fd = unsafe { real::socket(domain, if seekable { stream } else { kind }, protocol) };
-    if fd >= 0 && (seekable || is_tcp(domain, kind, protocol) && process::is_on()) {
+    let is_tracked = is_tcp(domain, kind, protocol) && process::is_on() && !streams::stands_at(fd);
+    if fd >= 0 && (seekable || is_tracked) {
         keeping_errno(|| {
             guarded(|| {
                 if seekable {

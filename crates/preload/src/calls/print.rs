@@ -1,4 +1,4 @@
-//! fdopen, dprintf and vdprintf: libc writes to the fd itself, behind the library's back.
+//! dprintf, vdprintf and backtrace_symbols_fd: libc writes to the fd itself, behind the library's back.
 //!
 //! dprintf takes a variable list of arguments, which stable Rust can neither take nor hand on. The
 //! functions of that name here are a few lines of assembly that keep every register an argument can be
@@ -7,11 +7,9 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use endpoint::Reason;
-use libc::FILE;
 
-use super::descriptor::hand_to_libc;
 use super::interpose;
-use crate::border::{fail, guarded, keeping_errno};
+use crate::border::{guarded, keeping_errno};
 use crate::{passed, real, table};
 
 /// Before libc writes to `fd` once.
@@ -144,22 +142,6 @@ go_on!(
 );
 
 interpose! {
-    /// fdopen(3)
-    fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE = table::get(fd) => |object, kernel| {
-        drop(object);
-        match hand_to_libc(fd) {
-            Ok(()) => kernel(),
-            Err(error) => fail(error),
-        }
-    };
-    /// fdopen(3) by its old name
-    fn _IO_fdopen(fd: c_int, mode: *const c_char) -> *mut FILE = table::get(fd) => |object, kernel| {
-        drop(object);
-        match hand_to_libc(fd) {
-            Ok(()) => kernel(),
-            Err(error) => fail(error),
-        }
-    };
     /// vdprintf(3); a va_list travels as a pointer on x86-64 and aarch64
     fn vdprintf(
         fd: c_int,
@@ -177,6 +159,26 @@ interpose! {
         format: *const c_char,
         arguments: *mut c_void,
     ) -> c_int = table::get(fd) => |object, kernel| {
+        drop(object);
+        before_print(fd);
+        kernel()
+    };
+    /// backtrace_symbols_fd(3)
+    fn backtrace_symbols_fd(
+        frames: *const *mut c_void,
+        count: c_int,
+        fd: c_int,
+    ) -> () = table::get(fd) => |object, kernel| {
+        drop(object);
+        before_print(fd);
+        kernel()
+    };
+    /// backtrace_symbols_fd(3) by another name
+    fn __backtrace_symbols_fd(
+        frames: *const *mut c_void,
+        count: c_int,
+        fd: c_int,
+    ) -> () = table::get(fd) => |object, kernel| {
         drop(object);
         before_print(fd);
         kernel()

@@ -1,0 +1,116 @@
+//! Streams of the C library (FILE): where one is opened over a socket, libc uses it behind the library's back; where one is opened
+//! or closed at any other number, that is remembered ([`crate::streams`]).
+
+use std::ffi::{c_char, c_int};
+
+use libc::FILE;
+
+use super::descriptor::hand_to_libc;
+use super::exec::before_spawn;
+use super::interpose;
+use crate::border::fail;
+use crate::socket::fresh;
+use crate::streams;
+
+/// `file` was opened at a new number, or not at all.
+fn opened(file: *mut FILE) -> *mut FILE {
+    if !file.is_null() {
+        // SAFETY: libc has just opened it.
+        let fd = unsafe { streams::number(file) };
+        fresh(fd);
+        streams::opened(fd);
+    }
+    file
+}
+
+/// A stream over a number that is open already.
+fn attached(fd: c_int, kernel: impl FnOnce() -> *mut FILE) -> *mut FILE {
+    if let Err(error) = hand_to_libc(fd) {
+        return fail(error);
+    }
+    let file = kernel();
+    if !file.is_null() {
+        streams::opened(fd);
+    }
+    file
+}
+
+/// freopen: libc opens the new file at the number of the old one, if that has one, and closes the stream if it fails.
+///
+/// # Safety
+///
+/// `file` is an open stream.
+unsafe fn reopened(file: *mut FILE, kernel: impl FnOnce() -> *mut FILE) -> *mut FILE {
+    // SAFETY: as the caller says.
+    streams::closing(unsafe { streams::number(file) });
+    opened(kernel())
+}
+
+/// # Safety
+///
+/// `file` is an open stream.
+unsafe fn closed(file: *mut FILE, kernel: impl FnOnce() -> c_int) -> c_int {
+    // Before: another thread may get the number at once.
+    // SAFETY: as the caller says.
+    streams::closing(unsafe { streams::number(file) });
+    kernel()
+}
+
+interpose! {
+    /// fdopen(3)
+    fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE = Some(()) => |_any, kernel| attached(fd, kernel);
+    /// fdopen(3) by its old name
+    fn _IO_fdopen(fd: c_int, mode: *const c_char) -> *mut FILE = Some(()) => |_any, kernel| attached(fd, kernel);
+    /// What the C++ library of old used for fdopen
+    fn _IO_file_attach(file: *mut FILE, fd: c_int) -> *mut FILE = Some(()) => |_any, kernel| attached(fd, kernel);
+    /// fopen(3)
+    fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE = Some(()) => |_any, kernel| opened(kernel());
+    /// fopen(3) in programs built with 64-bit off_t
+    fn fopen64(path: *const c_char, mode: *const c_char) -> *mut FILE = Some(()) => |_any, kernel| opened(kernel());
+    /// fopen(3) by its old name
+    fn _IO_fopen(path: *const c_char, mode: *const c_char) -> *mut FILE = Some(()) => |_any, kernel| opened(kernel());
+    /// tmpfile(3)
+    fn tmpfile() -> *mut FILE = Some(()) => |_any, kernel| opened(kernel());
+    /// tmpfile(3) in programs built with 64-bit off_t
+    fn tmpfile64() -> *mut FILE = Some(()) => |_any, kernel| opened(kernel());
+    /// freopen(3)
+    fn freopen(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE = Some(()) => |_any, kernel| {
+        // SAFETY: the caller's own stream.
+        unsafe { reopened(file, kernel) }
+    };
+    /// freopen(3) in programs built with 64-bit off_t
+    fn freopen64(path: *const c_char, mode: *const c_char, file: *mut FILE) -> *mut FILE = Some(()) => |_any, kernel| {
+        // SAFETY: the caller's own stream.
+        unsafe { reopened(file, kernel) }
+    };
+    /// popen(3): libc starts the shell without posix_spawn() by its name
+    fn popen(command: *const c_char, kind: *const c_char) -> *mut FILE = Some(()) => |_any, kernel| {
+        before_spawn();
+        opened(kernel())
+    };
+    /// popen(3) by its old name
+    fn _IO_popen(command: *const c_char, kind: *const c_char) -> *mut FILE = Some(()) => |_any, kernel| {
+        before_spawn();
+        opened(kernel())
+    };
+    /// What popen(3) is made of
+    fn _IO_proc_open(file: *mut FILE, command: *const c_char, kind: *const c_char) -> *mut FILE = Some(()) => |_any, kernel| {
+        before_spawn();
+        opened(kernel())
+    };
+    /// fclose(3)
+    fn fclose(file: *mut FILE) -> c_int = Some(()) => |_any, kernel| {
+        // SAFETY: the caller's own stream.
+        unsafe { closed(file, kernel) }
+    };
+    /// fclose(3) by its old name
+    fn _IO_fclose(file: *mut FILE) -> c_int = Some(()) => |_any, kernel| {
+        // SAFETY: the caller's own stream.
+        unsafe { closed(file, kernel) }
+    };
+    /// pclose(3)
+    fn pclose(file: *mut FILE) -> c_int = Some(()) => |_any, kernel| {
+        // SAFETY: the caller's own stream.
+        unsafe { closed(file, kernel) }
+    };
+}
