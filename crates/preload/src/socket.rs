@@ -95,6 +95,8 @@ pub(crate) struct Socket {
     shown: AtomicU8,
     /// Counts the sends that found no room: after one of them, room is news to an edge-triggered epoll set.
     starved: AtomicU64,
+    /// Counts the shutdowns of this end, which are news to an edge-triggered epoll set.
+    shutdowns: AtomicU64,
     /// Made by SOCK_SEEK_STREAM; so are the sockets that it accepts.
     seekable: AtomicBool,
     /// What the application has borrowed.
@@ -121,6 +123,7 @@ impl Socket {
             registered: AtomicUsize::new(0),
             shown: AtomicU8::new(0),
             starved: AtomicU64::new(0),
+            shutdowns: AtomicU64::new(0),
             seekable: AtomicBool::new(false),
             loans: Lock::new(Vec::new()),
             handed_over: AtomicBool::new(false),
@@ -292,6 +295,14 @@ impl Socket {
         }
     }
 
+    pub(crate) fn note_shutdown(&self) {
+        self.shutdowns.fetch_add(1, Ordering::Release);
+    }
+
+    pub(crate) fn shutdowns(&self) -> u64 {
+        self.shutdowns.load(Ordering::Acquire)
+    }
+
     /// Changes when a send found less room than it wanted.
     pub(crate) fn starved(&self) -> u64 {
         self.starved.load(Ordering::Acquire)
@@ -358,6 +369,8 @@ impl SocketRef {
     pub(crate) fn send_by_tcp(&self, why: Reason) {
         let _ = self.fall_back(why);
         border::guarded(|| self.connection.settle_on_tcp());
+        // Whether the caller finds room is not seen.
+        self.note_starved();
     }
 
     /// Moves the connection to TCP for good. The bytes that the peer has put on the ring by now come first.
@@ -370,6 +383,8 @@ impl SocketRef {
     /// Moves the connection to TCP for good, for a holder that does not know of the ring.
     pub(crate) fn to_tcp(&self, why: Reason, until: Until) -> Result<(), Errno> {
         let result = border::guarded(|| self.connection.hand_over(why, until)).unwrap_or(Err(Errno::IO));
+        // Whether it finds room is not seen.
+        self.note_starved();
         self.settle();
         result
     }

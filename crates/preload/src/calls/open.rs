@@ -159,6 +159,7 @@ interpose! {
         if socket.is_listening() {
             return kernel();
         }
+        socket.note_shutdown();
         let result = guarded(|| socket.connection.shutdown(read, write));
         socket.settle();
         result.map_or_else(kernel, status)

@@ -3,6 +3,7 @@
 use std::ffi::c_int;
 
 use libc::epoll_event;
+use smallvec::SmallVec;
 
 use super::events::Events;
 use super::state::State;
@@ -10,18 +11,56 @@ use super::tag::{Subject, Tag};
 use super::turns::Ready;
 use super::watch::{ALWAYS, ONE_SHOT, WRITE};
 
+/// A walk through the kernel's ready list by one question after another. What the library changes in the set goes to the end
+/// of the list, behind what is told again: then another walk begins.
+pub(super) struct Lap {
+    number: u64,
+    changes: u64,
+    /// The application's own events before this place are of earlier walks; those of them that this one told, too.
+    begin: usize,
+    repeated: SmallVec<[usize; 8]>,
+}
+
+impl Lap {
+    pub(super) fn new(state: &mut State, into: &Events) -> Lap {
+        state.laps += 1;
+        Lap { number: state.laps, changes: state.changes, begin: into.len(), repeated: SmallVec::new() }
+    }
+
+    /// Whether something went to the end of the list since.
+    pub(super) fn is_left(&self, state: &State) -> bool {
+        self.changes != state.changes
+    }
+
+    /// Notes an event that is at `place` already; whether this walk put it there.
+    fn has_told(&mut self, place: usize) -> bool {
+        let before = place >= self.begin || self.repeated.contains(&place);
+        if !before {
+            self.repeated.push(place);
+        }
+        before
+    }
+}
+
 /// What an answer of the kernel's was good for.
 #[derive(Copy, Clone, Default)]
 pub(super) struct Told {
     /// The wait knows something new by it.
     pub(super) news: bool,
-    /// The kernel has told something for the second time: its list has gone round.
+    /// The kernel has told something for the second time in this walk: its list has gone round.
     pub(super) again: bool,
 }
 
 impl State {
     /// Replaces the library's own among `count` events that the kernel has put at the tail of `into`.
-    pub(super) fn translate(&mut self, round: u64, epfd: c_int, count: usize, into: &mut Events) -> Told {
+    pub(super) fn translate(
+        &mut self,
+        round: u64,
+        lap: &mut Lap,
+        epfd: c_int,
+        count: usize,
+        into: &mut Events,
+    ) -> Told {
         let tail = into.tail();
         // The kernel's answers to earlier questions of this wait, or others with the same data.
         let (before, mut place) = (into.len(), 0);
@@ -36,7 +75,7 @@ impl State {
                     // Level-triggered, the kernel tells it again.
                     into.merge(same, event.events);
                     place = same + 1;
-                    told.again = true;
+                    told.again |= lap.has_told(same);
                 } else {
                     into.push(event);
                     told.news = true;
@@ -47,7 +86,7 @@ impl State {
                 continue;
             };
             let before = &mut watch.told_of[usize::from(tag.subject == Subject::Bell)];
-            told.again |= std::mem::replace(before, round) == round;
+            told.again |= std::mem::replace(before, lap.number) == lap.number;
             match tag.subject {
                 Subject::Bell => {
                     watch.socket.connection.attend();
@@ -107,12 +146,14 @@ impl State {
             return false;
         }
         if watch.reported.0 == round {
+            watch.note_told(events);
             into.merge(watch.reported.1, events);
             return false;
         }
-        if watch.disabled || watch.knows_end(events) {
+        if watch.disabled || watch.knows_end(events) || watch.is_old(events) {
             return false;
         }
+        watch.note_told(events);
         // One event tells all that is ready.
         let events = events | watch.take(true);
         watch.reported = (round, into.len());

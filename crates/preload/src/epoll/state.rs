@@ -25,6 +25,8 @@ pub(super) struct State {
     /// Threads that ask the kernel without sleeping.
     pub(super) asking: usize,
     rounds: u64,
+    /// Walks through the kernel's ready list.
+    pub(super) laps: u64,
     /// Counts what the kernel was asked for anew because a connection had changed.
     pub(super) changes: u64,
     /// Watches that were armed for room on a full ring.
@@ -45,6 +47,7 @@ impl State {
             sleepers: 0,
             asking: 0,
             rounds: 0,
+            laps: 0,
             changes: 0,
             starved: Vec::new(),
             passes: 0,
@@ -131,6 +134,11 @@ impl State {
             mark: 0,
             starved: 0,
             ended: 0,
+            known: 0,
+            arrived: None,
+            shutdowns: 0,
+            may_repeat: false,
+            is_unmarked: false,
             idle: 0,
             masked,
             owes,
@@ -227,8 +235,6 @@ impl State {
         if !watch.disabled {
             let _ = watch.tell_kernel(epfd, index);
         }
-        // Room on one carrier says nothing about room on the other.
-        watch.fresh = true;
         watch.disarm();
         self.changes += 1;
         self.heat(index);

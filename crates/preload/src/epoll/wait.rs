@@ -14,6 +14,7 @@ use transport::Errno;
 use transport::sys::{Fd, call, poll as kernel};
 
 use super::Set;
+use super::answer::Lap;
 use super::events::Events;
 use super::state::State;
 use super::turns::Ready;
@@ -27,6 +28,9 @@ const LOOKS_PER_QUESTION: u32 = 128;
 
 /// So often one wait asks the kernel, if each time there was news of the other side.
 const MOST_QUESTIONS: u32 = 4;
+
+/// So often one wait walks through the kernel's ready list.
+const MOST_LAPS: u32 = 8;
 
 /// What a wait found without sleeping.
 enum Found {
@@ -171,7 +175,11 @@ fn gather<'a>(
     // So many of the kernel's answers are to come that have to go back to the end of its list before the next is taken.
     let mut queued = state.queued();
     let mut exhausted = 0;
+    let (mut lap, mut laps) = (Lap::new(&mut state, into), 1);
     loop {
+        if lap.is_left(&state) && laps < MOST_LAPS {
+            (lap, laps) = (Lap::new(&mut state, into), laps + 1);
+        }
         let room = if queued > 0 { 1 } else { into.room() - ready.len() };
         let changes = state.changes;
         let count;
@@ -181,7 +189,7 @@ fn gather<'a>(
         }
         let count = count.max(0) as usize;
         let left = state.queued();
-        let told = state.translate(round, epfd, count, into);
+        let told = state.translate(round, &mut lap, epfd, count, into);
         if queued > 0 && count > 0 && !told.again {
             queued = queued.saturating_sub(left.saturating_sub(state.queued()));
             state.queue_again(round, epfd);
@@ -202,7 +210,7 @@ fn gather<'a>(
             }
             break;
         }
-        if count == room && !told.again {
+        if count == room && (!told.again || lap.is_left(&state) && laps < MOST_LAPS) {
             // What was of no use took the places of others.
             continue;
         }
@@ -310,7 +318,8 @@ fn translate(
     let mut events = unsafe { Events::new(events, max) };
     let (set, mut state) = sleeping.end();
     let round = state.round();
-    state.translate(round, epfd, count, &mut events);
+    let mut lap = Lap::new(&mut state, &events);
+    state.translate(round, &mut lap, epfd, count, &mut events);
     if count == max && events.len() > 0 && events.room() > 0 {
         // What was of no use took the places of others.
         state = gather(set, epfd, state, round, &mut events, true).unwrap_or_else(|| set.state.lock());

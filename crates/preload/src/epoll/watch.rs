@@ -5,8 +5,8 @@ use std::sync::atomic::{Ordering, fence};
 
 use endpoint::{Carrier, Interest};
 use libc::{
-    EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLRDHUP, EPOLLRDNORM, EPOLLWRNORM,
-    POLLIN, POLLRDHUP,
+    EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLPRI, EPOLLRDHUP, EPOLLRDNORM,
+    EPOLLWRNORM, POLLIN, POLLRDHUP,
 };
 use transport::sys::Fd;
 
@@ -55,6 +55,16 @@ pub(super) struct Watch {
     pub(super) starved: u64,
     /// The ends of the stream that the kernel knew of when one was reported last.
     pub(super) ended: u32,
+    /// Edge-triggered: the ends and errors that the kernel has told, and what had arrived there when it last told something
+    /// to read, and how often this end had shut itself down.
+    pub(super) known: u32,
+    pub(super) arrived: Option<u64>,
+    pub(super) shutdowns: u64,
+    /// Edge-triggered: the kernel may tell again what was told, because the registration was changed, or because what has
+    /// arrived there was reported with what lies on the ring.
+    pub(super) may_repeat: bool,
+    /// The registration was changed, and nothing was reported since.
+    pub(super) is_unmarked: bool,
     /// Looks in a row that found nothing.
     pub(super) idle: u8,
     /// EPOLLOUT is kept from the kernel.
@@ -66,7 +76,7 @@ pub(super) struct Watch {
     /// The application has taken the socket out of the set, and the kernel has not been told: see
     /// [`State::park`].
     pub(super) parked: bool,
-    /// The waits to which the kernel told of the socket last, and of the bell.
+    /// The walks through the kernel's ready list that told of the socket last, and of the bell.
     pub(super) told_of: [u64; 2],
     /// The wait that reported this watch last, and at which place: one wait reports a watch once.
     pub(super) reported: (u64, usize),
@@ -112,7 +122,8 @@ impl Watch {
             || events & READ != 0 && mark != self.mark
             || events & WRITE != 0 && starved != self.starved;
         let ended = ready.end || self.socket.connection.peer_is_shut();
-        Look { events, is_news, ended, mark, starved }
+        let is_full = ready.tx_on_ring && !ready.write && self.events & WRITE != 0;
+        Look { events, is_news, is_full, ended, mark, starved }
     }
 
     /// As [`Watch::look`], for somebody who reports what is found; beside what the kernel has to report of it,
@@ -122,17 +133,37 @@ impl Watch {
             return 0;
         }
         let look = self.look_closely();
-        if look.events != 0 && (look.is_news || beside_kernel) {
-            self.mark = look.mark;
+        let is_told = look.events != 0 && (look.is_news || beside_kernel);
+        if is_told || beside_kernel {
+            self.fresh = false;
             if look.events & WRITE != 0 {
                 self.starved = look.starved;
+            } else if look.is_full {
+                // A look that finds no room makes room news, as a send does.
+                self.starved = look.starved.wrapping_sub(1);
             }
-            self.fresh = false;
+        }
+        if is_told {
+            self.mark = look.mark;
             self.idle = 0;
             self.disabled = self.events & ONE_SHOT != 0;
+            self.mark_kernel(look.events);
             return look.events | self.ask_kernel(look.ended);
         }
         0
+    }
+
+    /// What is reported may have come by TCP as well.
+    fn mark_kernel(&mut self, events: u32) {
+        let connection = &self.socket.connection;
+        if self.events & EDGE != 0
+            && events & READ != 0
+            && (self.is_unmarked || connection.peer_has_sent_by_tcp())
+        {
+            self.arrived = connection.kernel_mark();
+            self.shutdowns = self.socket.shutdowns();
+            (self.may_repeat, self.is_unmarked) = (true, false);
+        }
     }
 
     /// What the kernel has to add to what user space knows, for one event tells all: of a direction that is on TCP, and of
@@ -150,7 +181,41 @@ impl Watch {
         if ended {
             self.ended = known & !(READ | WRITE);
         }
-        known & (self.events | ALWAYS)
+        let told = known & (self.events | ALWAYS);
+        self.note_told(told);
+        told
+    }
+
+    /// Notes what is told of the kernel's, for [`Watch::is_old`].
+    pub(super) fn note_told(&mut self, events: u32) {
+        if self.events & EDGE == 0 {
+            return;
+        }
+        self.known |= events & !(READ | WRITE);
+        self.is_unmarked = false;
+        if events & (READ | RDHUP) != 0 {
+            self.arrived = self.socket.connection.kernel_mark();
+            self.shutdowns = self.socket.shutdowns();
+        }
+        if events & WRITE != 0 {
+            self.starved = self.socket.starved();
+        }
+    }
+
+    /// Whether the kernel tells, edge-triggered, what it has told, for the second time.
+    pub(super) fn is_old(&mut self, events: u32) -> bool {
+        let may_repeat = std::mem::take(&mut self.may_repeat);
+        let connection = &self.socket.connection;
+        let has_arrived = || {
+            let now = connection.kernel_mark();
+            now.is_none() || now != self.arrived || self.shutdowns != self.socket.shutdowns()
+        };
+        may_repeat
+            && !self.fresh
+            && events & !(READ | WRITE | self.known) == 0
+            && events & (EPOLLERR | EPOLLPRI) as u32 == 0
+            && (events & WRITE == 0 || self.starved == self.socket.starved())
+            && (events & (READ | RDHUP) == 0 || !has_arrived())
     }
 
     /// Whether the kernel tells once more, edge-triggered, of an end that was reported.
@@ -231,6 +296,7 @@ impl Watch {
         let data = Tag { watch: index, generation: self.generation, subject: Subject::Socket }.encode()?;
         tag::control(epfd, Op::Modify, self.fd, events, data)?;
         self.told = events;
+        (self.may_repeat, self.is_unmarked) = (events & EDGE != 0, events & EDGE != 0);
         Ok(())
     }
 
@@ -261,6 +327,8 @@ struct Look {
     events: u32,
     /// Edge-triggered, it may have been reported before.
     is_news: bool,
+    /// There is no room on the ring.
+    is_full: bool,
     /// The kernel may have something to add.
     ended: bool,
     mark: u64,

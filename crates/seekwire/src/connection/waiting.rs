@@ -334,11 +334,24 @@ impl Connection {
         }
     }
 
-    /// Changes whenever the peer has published something new.
+    /// Changes whenever the peer has published bytes or the end of the stream.
     #[inline]
     #[must_use]
     pub fn data_mark(&self) -> u64 {
-        self.attached().map_or(0, |link| link.ring.queue.published_mark())
+        self.attached().map_or(0, |link| link.ring.queue.data_mark())
+    }
+
+    /// Whether the peer has sent bytes by TCP that were not received yet.
+    #[inline]
+    #[must_use]
+    pub fn peer_has_sent_by_tcp(&self) -> bool {
+        self.attached().is_some_and(|link| link.ring.queue.peer_has_sent_by_tcp())
+    }
+
+    /// Changes whenever the kernel has received bytes or the end of the stream. `None` if it does not say.
+    #[must_use]
+    pub fn kernel_mark(&self) -> Option<u64> {
+        socket::received(self.fd()).ok()
     }
 
     /// Whether waiting awake for this peer can be of use: it runs on another processor. No system call.

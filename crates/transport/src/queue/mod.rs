@@ -402,6 +402,21 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.peer.load(layout::PUBLISHED, Ordering::Acquire)
     }
 
+    /// Changes whenever the peer publishes bytes or the end of the stream, and with no other record.
+    #[inline]
+    #[must_use]
+    pub fn data_mark(&self) -> u64 {
+        self.peer.load(layout::PUBLISHED_BYTES, Ordering::Acquire) << 1 | u64::from(self.peer_is_shut())
+    }
+
+    /// Whether the peer has given bytes to the kernel that this end has not received from there. A hint when taken without
+    /// the lock.
+    #[inline]
+    #[must_use]
+    pub fn peer_has_sent_by_tcp(&self) -> bool {
+        self.peer.load(layout::TX_TCP_BYTES, Ordering::Acquire) != self.get(layout::RX_TCP_BYTES)
+    }
+
     /// Bytes in the ring that this end has not taken; what the peer claims, bounded by what fits.
     #[must_use]
     pub fn unread(&self) -> usize {

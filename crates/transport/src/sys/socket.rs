@@ -180,6 +180,14 @@ pub fn kernel_counts(fd: Fd) -> Result<KernelCounts, Errno> {
     })
 }
 
+/// The bytes that have arrived at a socket so far; the end of the stream counts as one.
+///
+/// # Errors
+/// Those of getsockopt(2) TCP_INFO.
+pub fn received(fd: Fd) -> Result<u64, Errno> {
+    tcp_info(fd).map(|info| info.received)
+}
+
 /// The bytes that readers have taken from a socket so far. For a caller that keeps others from reading.
 ///
 /// # Errors
