@@ -17,6 +17,43 @@ use crate::{hazard, real, table};
 /// Whether the program cancels threads at all.
 static USED: AtomicBool = AtomicBool::new(false);
 
+/// Whether the program has threads that may be cancelled at any instruction.
+static ASYNCHRONOUS: AtomicBool = AtomicBool::new(false);
+
+/// Makes a call in which the thread is cancelled at cancellation points only: unwound at any instruction, the library would
+/// leave its locks held, and the frames in which panics stop cannot be unwound at all.
+#[inline]
+pub(crate) fn deferred<T>(call: impl FnOnce() -> T) -> T {
+    if ASYNCHRONOUS.load(Ordering::Relaxed) { defer(call) } else { call() }
+}
+
+#[cold]
+fn defer<T>(call: impl FnOnce() -> T) -> T {
+    const DEFERRED: c_int = 0;
+    let mut before = DEFERRED;
+    // SAFETY: writes the type before to a live integer.
+    unsafe { real::pthread_setcanceltype(DEFERRED, &raw mut before) };
+    let result = call();
+    // SAFETY: null: nobody asks. It may unwind, with nothing of ours to undo.
+    unsafe { real::pthread_setcanceltype(before, std::ptr::null_mut()) };
+    result
+}
+
+/// pthread_setcanceltype(3)
+///
+/// # Safety
+///
+/// As the manual page says.
+#[unsafe(no_mangle)]
+pub(crate) unsafe extern "C-unwind" fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int {
+    const ASYNCHRONOUSLY: c_int = 1;
+    if kind == ASYNCHRONOUSLY {
+        ASYNCHRONOUS.store(true, Ordering::SeqCst);
+    }
+    // SAFETY: the caller's own arguments.
+    unsafe { real::pthread_setcanceltype(kind, before) }
+}
+
 /// Makes a call to the ring a cancellation point. To be used outside [`crate::border::guarded`].
 #[inline]
 pub(crate) fn point<T>(call: impl FnOnce() -> T) -> T {

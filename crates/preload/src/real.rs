@@ -294,6 +294,7 @@ real! {
     ) -> c_int;
 
     fn pthread_cancel(thread: libc::pthread_t) -> c_int;
+    fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;
     fn pthread_testcancel() -> c_int;
 
     fn open(path: *const c_char, flags: c_int, mode: c_int) -> c_int;

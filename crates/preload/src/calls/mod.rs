@@ -42,10 +42,10 @@ macro_rules! interpose {
         pub(crate) unsafe extern "C-unwind" fn $name($($arg: $ty),*) -> $ret {
             // SAFETY: these are the caller's own arguments.
             let $kernel = || unsafe { crate::real::$name($($arg),*) };
-            match $lookup {
+            crate::cancel::deferred(|| match $lookup {
                 Some($object) => $body,
                 None => $kernel(),
-            }
+            })
         }
     )*};
 }

@@ -15,7 +15,7 @@ use crate::border::{errno, fail, guarded, keeping_errno, status};
 use crate::seek::{self, SOCK_SEEK_STREAM};
 use crate::socket::{self, Last, fresh};
 use crate::table::SocketRef;
-use crate::{pointers, process, real, streams, table};
+use crate::{cancel, pointers, process, real, streams, table};
 
 /// The lower bits of socket()'s type; the others are flags.
 const KIND: c_int = 0xf;
@@ -82,9 +82,13 @@ fn option(fd: c_int, name: c_int) -> Option<c_int> {
 /// As the manual page says.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+    cancel::deferred(|| open(domain, kind, protocol))
+}
+
+fn open(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let stream = kind & !KIND | SOCK_STREAM;
     let seekable = kind & KIND == SOCK_SEEK_STREAM && is_tcp(domain, stream, protocol);
-    // SAFETY: the caller's own arguments, or another type.
+    // SAFETY: three integers.
     let fd = unsafe { real::socket(domain, if seekable { stream } else { kind }, protocol) };
     let is_tracked = is_tcp(domain, kind, protocol) && process::is_on() && !streams::stands_at(fd);
     if fd >= 0 && (seekable || is_tracked) {
@@ -197,6 +201,10 @@ fn known(fd: c_int) -> Option<Known> {
 /// As the manual page says.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    cancel::deferred(|| close_all(first, last, flags))
+}
+
+fn close_all(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     const UNSHARE: c_int = libc::CLOSE_RANGE_UNSHARE as c_int;
     const CLOEXEC: c_int = libc::CLOSE_RANGE_CLOEXEC as c_int;
     // SAFETY: three integers.
