@@ -1,20 +1,19 @@
-//! Many programs, one after the other.
+//! Many programs, several at a time.
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use crate::compare::{Failure, compare};
+use crate::PATIENCE;
+use crate::bench::{Bench, Confirmed, Totals};
 use crate::generate::generate;
 use crate::program::Program;
-use crate::run::{Mode, run};
-use crate::shrink::shrink;
-use crate::{PATIENCE, sys};
 
 #[derive(Args)]
 pub(crate) struct Settings {
@@ -27,6 +26,9 @@ pub(crate) struct Settings {
     /// For how long
     #[arg(long, default_value_t = f64::INFINITY)]
     hours: f64,
+    /// How many programs run at a time; by default three for each processor
+    #[arg(long)]
+    jobs: Option<usize>,
     /// libseekwire.so; by default the one beside this program
     #[arg(long)]
     library: Option<PathBuf>,
@@ -42,67 +44,6 @@ pub(crate) struct Settings {
     /// Ends after so many failures that are not expected
     #[arg(long, default_value_t = usize::MAX)]
     failures: usize,
-}
-
-/// How often a failing program is run again to see whether it was chance.
-const AGAIN: usize = 3;
-
-struct Bench {
-    library: PathBuf,
-    directory: tempfile::TempDir,
-    calls: u64,
-    ring: u64,
-    /// Programs whose calls could not be compared one by one to the end.
-    loose: u64,
-}
-
-impl Bench {
-    fn new(library: Option<PathBuf>) -> Result<Self> {
-        let beside = || Ok::<_, std::io::Error>(std::env::current_exe()?.with_file_name("libseekwire.so"));
-        let library = library.map_or_else(beside, Ok)?;
-        if !library.exists() {
-            bail!("{} is missing: build it with cargo build -p seekwire-preload", library.display());
-        }
-        sys::process::adopt_orphans();
-        let directory = tempfile::Builder::new().prefix("seekwire-differential-").tempdir_in("/dev/shm")?;
-        Ok(Self { library: fs::canonicalize(library)?, directory, calls: 0, ring: 0, loose: 0 })
-    }
-
-    /// Runs a program both ways.
-    fn try_once(&mut self, program: &Program, patience: Duration, verbose: bool) -> Result<Option<Failure>> {
-        let mode = |library| Mode { library, patience, verbose };
-        let directory = self.directory.path().join("run");
-        let plain = run(program, &mode(None), &directory)?;
-        let accelerated = run(program, &mode(Some(self.library.clone())), &directory)?;
-        let (failure, loose) = compare(program, &plain, &accelerated);
-        self.calls += accelerated.calls;
-        self.ring += accelerated.ring;
-        self.loose += u64::from(loose);
-        Ok(failure)
-    }
-
-    /// How many of a few patient runs fail in this way.
-    fn confirm(&mut self, program: &Program, kind: &str, times: usize) -> Result<usize> {
-        let mut count = 0;
-        for _ in 0..times {
-            let failure = self.try_once(program, PATIENCE[1], false)?;
-            count += usize::from(failure.is_some_and(|failure| failure.kind == kind));
-        }
-        Ok(count)
-    }
-
-    fn smaller(&mut self, program: &Program, failure: &Failure) -> Program {
-        let mut fails = |candidate: &Program| {
-            (0..2).all(|_| {
-                let found = self.try_once(candidate, PATIENCE[0] * 2, false).ok().flatten();
-                found.is_some_and(|found| found.kind == failure.kind)
-            })
-        };
-        let mut start = program.clone();
-        start.steps.truncate(failure.step.saturating_add(1));
-        let start = if fails(&start) { start } else { program.clone() };
-        shrink(&start, 250, fails)
-    }
 }
 
 fn is_expected(expected: &[String], kind: &str) -> bool {
@@ -126,78 +67,172 @@ fn expectations(file: Option<&Path>) -> Result<Vec<String>> {
     Ok(lines.map(str::to_owned).collect())
 }
 
-/// Runs programs until there are enough; false if one could tell the difference in a way that is not expected.
-pub(crate) fn run_many(settings: &Settings) -> Result<bool> {
-    let expected = expectations(settings.expected.as_deref())?;
-    let mut bench = Bench::new(settings.library.clone())?;
-    let first = settings.seed.unwrap_or_else(|| fastrand::u64(..1 << 40));
-    println!("seed {first}");
-    let began = Instant::now();
-    let mut seen: BTreeMap<String, (u64, u64)> = BTreeMap::new();
-    let (mut programs, mut chance, mut unexpected) = (0, 0, 0);
-    while programs < settings.programs && began.elapsed().as_secs_f64() < settings.hours * 3600.0 {
-        let seed = first + programs;
-        programs += 1;
-        let program = generate(seed);
-        let Some(failure) =
-            bench.try_once(&program, PATIENCE[0], false).with_context(|| format!("seed {seed}"))?
-        else {
-            continue;
-        };
-        if let Some((_, count)) = seen.get_mut(&failure.kind) {
-            *count += 1;
-            continue;
-        }
-        if is_expected(&expected, &failure.kind) {
-            seen.insert(failure.kind, (seed, 1));
-            continue;
-        }
-        let again = bench.confirm(&program, &failure.kind, AGAIN)?;
-        if again == 0 {
-            chance += 1;
-            println!("seed {seed}: once only: {}", failure.kind);
-            continue;
-        }
-        println!(
-            "seed {seed}, program {programs}: {} ({again} of {AGAIN} again)\n{}",
-            failure.kind, failure.text
-        );
-        unexpected += 1;
-        if let Some(out) = &settings.out {
-            let smaller = if settings.no_shrink { program } else { bench.smaller(&program, &failure) };
-            write(out, seed, &failure.kind, &smaller)?;
-        }
-        seen.insert(failure.kind, (seed, 1));
-        std::io::stdout().flush()?;
-        if unexpected >= settings.failures {
-            break;
-        }
-    }
-    for (kind, (seed, count)) in &seen {
-        println!("{count} times, first with seed {seed}: {kind}");
-    }
-    println!(
-        "{programs} programs, {} calls compared, {} bytes on the ring, {} programs compared in part, {chance} differences \
-         that did not come again, {unexpected} kinds of failures, {:.0} s",
-        bench.calls,
-        bench.ring,
-        bench.loose,
-        began.elapsed().as_secs_f64()
-    );
-    if bench.calls == 0 || bench.ring == 0 {
-        bail!("nothing was compared: {} calls, {} bytes on the ring", bench.calls, bench.ring);
-    }
-    Ok(unexpected == 0)
+/// What was found, in all programs.
+#[derive(Default)]
+struct Findings {
+    /// Kinds that are known by now: the first seed, and how many programs failed in this way.
+    seen: BTreeMap<String, (u64, u64)>,
+    /// Differences that came again too seldom to be sure of them, with the first seed.
+    sometimes: BTreeMap<String, (u64, u64)>,
+    chance: u64,
+    unexpected: usize,
+    /// For the end of the log.
+    reports: Vec<String>,
 }
 
-fn write(directory: &Path, seed: u64, kind: &str, program: &Program) -> Result<()> {
+struct Campaign<'a> {
+    settings: &'a Settings,
+    expected: Vec<String>,
+    bench: Bench,
+    first: u64,
+    began: Instant,
+    programs: AtomicU64,
+    findings: Mutex<Findings>,
+}
+
+/// Runs programs until there are enough; false if one could tell the difference in a way that is not expected.
+pub(crate) fn run_many(settings: &Settings) -> Result<bool> {
+    let campaign = Campaign {
+        settings,
+        expected: expectations(settings.expected.as_deref())?,
+        bench: Bench::new(settings.library.clone())?,
+        first: settings.seed.unwrap_or_else(|| fastrand::u64(..1 << 40)),
+        began: Instant::now(),
+        programs: AtomicU64::new(0),
+        findings: Mutex::default(),
+    };
+    println!("seed {}", campaign.first);
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let jobs = settings.jobs.unwrap_or(3 * processors).max(1);
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(|| campaign.work())).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().expect("a worker does not panic"))
+    })?;
+    campaign.report()
+}
+
+impl Campaign<'_> {
+    /// Takes one program after the other.
+    fn work(&self) -> Result<()> {
+        loop {
+            let hours = self.began.elapsed().as_secs_f64() / 3600.0;
+            let failures = self.findings.lock().expect("nobody panics").unexpected;
+            if hours >= self.settings.hours || failures >= self.settings.failures {
+                return Ok(());
+            }
+            let taken = self.programs.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+                (count < self.settings.programs).then_some(count + 1)
+            });
+            let Ok(count) = taken else { return Ok(()) };
+            let seed = self.first + count;
+            self.program(seed).with_context(|| format!("seed {seed}"))?;
+        }
+    }
+
+    fn program(&self, seed: u64) -> Result<()> {
+        let program = generate(seed);
+        let Some(failure) = self.bench.try_once(&program, PATIENCE[0], false)? else { return Ok(()) };
+        if self.known(&failure.kind, seed) {
+            return Ok(());
+        }
+        let (count, failure) = match self.bench.confirm(&program)? {
+            Confirmed::Real(count, failure) => (count, failure),
+            Confirmed::Sometimes(count, failure) => {
+                println!("seed {seed}: {} again: {}", Confirmed::share(count), failure.kind);
+                let mut findings = self.findings.lock().expect("nobody panics");
+                findings.sometimes.entry(failure.kind).or_insert((seed, 0)).1 += 1;
+                return Ok(());
+            }
+            Confirmed::Chance => {
+                self.findings.lock().expect("nobody panics").chance += 1;
+                return Ok(());
+            }
+        };
+        if self.known(&failure.kind, seed) {
+            return Ok(());
+        }
+        {
+            let mut findings = self.findings.lock().expect("nobody panics");
+            findings.seen.insert(failure.kind.clone(), (seed, 1));
+            if is_expected(&self.expected, &failure.kind) {
+                return Ok(());
+            }
+            findings.unexpected += 1;
+        }
+        let heading = format!("seed {seed}: {} ({} again)", failure.kind, Confirmed::share(count));
+        println!("{heading}\n{}", failure.text);
+        let program = if self.settings.no_shrink { program } else { self.bench.smaller(&program, &failure) };
+        let mut report = format!("{}\n{heading}\n{}", text(&program)?, failure.text);
+        if let Some(out) = &self.settings.out {
+            report += &format!("\n  in {}", write(out, seed, &failure.kind, &program)?.display());
+        }
+        self.findings.lock().expect("nobody panics").reports.push(report);
+        Ok(())
+    }
+
+    /// Counts a failure of a kind that is known already.
+    fn known(&self, kind: &str, seed: u64) -> bool {
+        let mut findings = self.findings.lock().expect("nobody panics");
+        if let Some((first, count)) = findings.seen.get_mut(kind) {
+            *count += 1;
+            *first = seed.min(*first);
+            return true;
+        }
+        false
+    }
+
+    fn report(self) -> Result<bool> {
+        let findings = self.findings.into_inner().expect("nobody panics");
+        let totals = self.bench.totals.into_inner().expect("nobody panics");
+        print_table(&totals);
+        for (title, kinds) in [("", &findings.seen), ("too seldom to be sure: ", &findings.sometimes)] {
+            for (kind, (seed, count)) in kinds {
+                println!("{title}{count} times, first with seed {seed}: {kind}");
+            }
+        }
+        for report in &findings.reports {
+            println!("{report}");
+        }
+        println!(
+            "{} programs, {} calls compared of {}, {} bytes on the ring, {} programs compared in part, {} differences \
+             that did not come again, {} too seldom, {} kinds of failures, {:.0} s",
+            self.programs.into_inner(),
+            totals.compared(),
+            totals.made,
+            totals.ring,
+            totals.loose,
+            findings.chance,
+            findings.sometimes.values().map(|(_, count)| count).sum::<u64>(),
+            findings.unexpected,
+            self.began.elapsed().as_secs_f64()
+        );
+        if totals.compared() == 0 || totals.ring == 0 {
+            bail!("nothing was compared: {} calls, {} bytes on the ring", totals.compared(), totals.ring);
+        }
+        Ok(findings.unexpected == 0)
+    }
+}
+
+/// How often each kind of call was compared, and what came of it.
+fn print_table(totals: &Totals) {
+    println!("{:<34} {:>9} {:>9} {:>9}", "call", "compared", "blocked", "failed");
+    for (name, tally) in &totals.calls {
+        println!("{name:<34} {:>9} {:>9} {:>9}", tally.compared, tally.blocked, tally.failed);
+    }
+}
+
+/// A program as a file has it.
+fn text(program: &Program) -> Result<String> {
+    Ok(serde_json::to_string(program)?.replace("{\"by\"", "\n{\"by\""))
+}
+
+fn write(directory: &Path, seed: u64, kind: &str, program: &Program) -> Result<PathBuf> {
     fs::create_dir_all(directory)?;
     let name: String =
         kind.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
     let path = directory.join(format!("{name}-{seed}.json"));
-    fs::write(&path, serde_json::to_string(program)?.replace("{\"by\"", "\n{\"by\""))?;
-    println!("  {} steps in {}", program.steps.len(), path.display());
-    Ok(())
+    fs::write(&path, text(program)?)?;
+    Ok(path)
 }
 
 /// Runs programs from files; false if one could tell the difference.
@@ -207,7 +242,7 @@ pub(crate) fn replay(
     times: usize,
     verbose: bool,
 ) -> Result<bool> {
-    let mut bench = Bench::new(library)?;
+    let bench = Bench::new(library)?;
     let mut well = true;
     for file in files {
         let text = fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
@@ -226,24 +261,29 @@ pub(crate) fn replay(
                     failure.kind,
                     failure.text
                 );
-                well = false;
+                well &= matches!(bench.confirm(&program)?, Confirmed::Chance);
             }
         }
     }
-    println!("{} programs, {} calls compared, {} bytes on the ring", files.len(), bench.calls, bench.ring);
-    Ok(well && bench.calls > 0)
+    let totals = bench.totals.into_inner().expect("nobody panics");
+    println!(
+        "{} programs, {} calls compared, {} bytes on the ring",
+        files.len(),
+        totals.compared(),
+        totals.ring
+    );
+    Ok(well && totals.compared() > 0)
 }
 
 /// Prints the smallest program that fails as that of a seed does.
 pub(crate) fn print_shrunk(seed: u64, library: Option<PathBuf>) -> Result<()> {
-    let mut bench = Bench::new(library)?;
+    let bench = Bench::new(library)?;
     let program = generate(seed);
     let failure = bench
         .try_once(&program, PATIENCE[1], false)?
         .with_context(|| format!("seed {seed} does not fail"))?;
     eprintln!("{}\n{}", failure.kind, failure.text);
-    let smaller = bench.smaller(&program, &failure);
-    println!("{}", serde_json::to_string(&smaller)?.replace("{\"by\"", "\n{\"by\""));
+    println!("{}", text(&bench.smaller(&program, &failure))?);
     Ok(())
 }
 

@@ -328,6 +328,7 @@ impl Generator {
             972..976 => {
                 let there = self.random.bool();
                 if there {
+                    self.empty();
                     self.processes[process].asleep = vec![false];
                 }
                 Call::Exec { there }
@@ -596,6 +597,21 @@ impl Generator {
         Some(Call::Fork { child })
     }
 
+    /// Receives, mostly, what is there: in lockstep the peer does not send again what is handed over unread.
+    fn empty(&mut self) {
+        if self.chance(5) {
+            return;
+        }
+        for other in 0..self.processes.len() {
+            for slot in 0..crate::program::SLOTS {
+                if matches!(self.processes[other].slots[slot], Thing::End(..)) && self.processes[other].alive
+                {
+                    self.push(other, Call::Drain { slot });
+                }
+            }
+        }
+    }
+
     /// Hands a descriptor to another process, which takes it.
     fn pass(&mut self, process: usize) -> Option<Call> {
         let slot = self.end(process)?;
@@ -603,6 +619,7 @@ impl Generator {
         if to == process || !self.processes[to].alive {
             return None;
         }
+        self.empty();
         let there = self.free(to);
         let by = self.by(process, 0);
         self.program.steps.push(Step { by, call: Call::Pass { slot, to }, beside: None });

@@ -2,6 +2,7 @@
 //! able to tell the difference.
 
 mod actor;
+mod bench;
 mod campaign;
 mod compare;
 mod epilogue;

@@ -312,6 +312,27 @@ impl Call {
         }
     }
 
+    /// What it is counted as.
+    pub(crate) fn kinds(&self) -> Vec<String> {
+        let text = format!("{self:?}");
+        let word = text.split([' ', '{']).next().unwrap_or_default();
+        let kind = match self {
+            Call::Receive { way, .. } => format!("{word}.{way:?}"),
+            Call::Send { way, .. } => format!("{word}.{way:?}"),
+            Call::Poll { way, .. } => format!("{word}.{way:?}"),
+            Call::Close { way, .. } => format!("{word}.{way:?}"),
+            Call::Shutdown { way, .. } => format!("{word}.{way:?}"),
+            Call::Dup { way, .. } => format!("{word}.{way:?}"),
+            Call::Open { what, .. } => format!("{word}.{what:?}"),
+            Call::Signal { restart, .. } => {
+                format!("{word}.{}", if *restart { "restart" } else { "interrupt" })
+            }
+            Call::Drain { .. } | Call::SendMany { .. } | Call::Seek { .. } => word.to_owned(),
+            _ => self.name(),
+        };
+        vec![kind]
+    }
+
     /// The name in reports, of which equal failures have the same.
     pub(crate) fn name(&self) -> String {
         let text = format!("{self:?}");

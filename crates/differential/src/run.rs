@@ -35,6 +35,8 @@ pub(crate) enum Fate {
     Spins,
     /// The process ended in it without being told to.
     Died,
+    /// The process replaced itself by exec.
+    Replaced,
     /// There was nobody to make the call.
     Skipped,
 }
@@ -336,11 +338,29 @@ impl Run<'_> {
         let step = at as u64 * 2 + u64::from(beside);
         self.trace.streams.begin(step, call);
         self.trace.calls += 1;
-        let thread = &mut self.processes[by.process].threads[by.thread];
-        thread.state = State::Busy(at, beside);
-        thread.switches = None;
-        wire::write(thread.orders.as_raw_fd(), &Order { step, call: call.clone(), port }, &[]);
+        if *call == (Call::Exec { there: true }) {
+            self.only_thread(at, by.process);
+        }
+        let threads = &mut self.processes[by.process].threads;
+        let answering = if *call == (Call::Exec { there: true }) { 0 } else { by.thread };
+        threads[answering].id = threads[by.thread].id;
+        threads[answering].state = State::Busy(at, beside);
+        threads[answering].switches = None;
+        wire::write(threads[by.thread].orders.as_raw_fd(), &Order { step, call: call.clone(), port }, &[]);
         Ok(())
+    }
+
+    /// After exec there is one thread only, which has the process's number.
+    fn only_thread(&mut self, at: usize, process: usize) {
+        let states: Vec<_> = self.processes[process].threads.iter().map(|thread| thread.state).collect();
+        for state in states {
+            if let State::Busy(other, beside) = state {
+                self.record(at, other, beside, Fate::Replaced);
+            }
+        }
+        for thread in &mut self.processes[process].threads {
+            thread.state = State::Gone;
+        }
     }
 
     /// Ends, stops or continues a process.
@@ -405,6 +425,13 @@ impl Run<'_> {
             for (process, thread, _) in busy {
                 let pid = self.processes[process].pid;
                 match sample(pid, self.processes[process].threads[thread].id) {
+                    // The thread that called exec has become the first one.
+                    None if self.processes[process].threads[thread].id != pid
+                        && sample(pid, pid).is_some() =>
+                    {
+                        self.processes[process].threads[thread].id = pid;
+                        quiet = false;
+                    }
                     None => self.died(at, process),
                     Some(('S', switches)) => {
                         let known = asleep.get(&(process, thread)).filter(|(before, _)| *before == switches);
@@ -488,24 +515,8 @@ impl Run<'_> {
         };
         let answer = match report {
             Report::Answer(answer) => Answer { bytes, ..answer },
-            Report::Ready { thread: id, .. } => {
-                // After exec only this thread is there.
-                let others: Vec<_> =
-                    self.processes[process].threads.iter().map(|thread| thread.state).collect();
-                for state in others {
-                    if let State::Busy(other, beside) = state
-                        && other != step
-                    {
-                        self.record(at, other, beside, Fate::Died);
-                    }
-                }
-                for (other, place) in self.processes[process].threads.iter_mut().enumerate() {
-                    place.state = if other == 0 { State::Idle } else { State::Gone };
-                }
-                self.processes[process].threads[0].id = id;
-                self.record(at, step, beside, Fate::Done(Answer::default()));
-                return Ok(());
-            }
+            // It has replaced itself.
+            Report::Ready { .. } => Answer::default(),
         };
         self.processes[process].threads[thread].state = State::Idle;
         let call = self.trace.events[step].step.clone();

@@ -28,6 +28,8 @@ struct Direction {
     unsure: bool,
     /// The step in which the sending end was shut down by its own program.
     shut: Option<u64>,
+    /// The receiving end was shut down for reading by its own program.
+    refused: bool,
     /// Its receiver was told of a reset: what was still on its way may be lost.
     reset: bool,
     /// How the last drain ended.
@@ -92,10 +94,11 @@ impl Streams {
             _ => {}
         }
         let Some(direction) = self.direction(answer) else { return };
-        if let Call::Shutdown { how, .. } = call
-            && *how != libc::SHUT_RD
-        {
-            self.directions[direction].shut.get_or_insert(step);
+        if let Call::Shutdown { how, .. } = call {
+            if *how != libc::SHUT_RD {
+                self.directions[direction].shut.get_or_insert(step);
+            }
+            self.directions[direction ^ 1].refused |= *how != libc::SHUT_WR;
         }
         if let Some(length) = sends(call) {
             let taken = usize::try_from(answer.value).unwrap_or(0);
@@ -186,15 +189,17 @@ impl Streams {
 
     /// Bytes of each direction that were sent and never came, though a receiver has read to the end, or until nothing more came.
     pub(crate) fn lost(&self) -> Vec<u64> {
-        let clean = |direction: &Direction| {
+        let clean = |at: usize| {
+            let direction = &self.directions[at];
+            // What comes for an end that was shut down both ways is thrown away, with a reset.
+            let refused = direction.refused && self.directions[at ^ 1].shut.is_some();
             matches!(direction.end, Some((0, _) | (-1, libc::EAGAIN)))
+                && !refused
                 && !direction.reset
                 && !direction.unsure
                 && !self.handled
         };
-        self.directions
-            .iter()
-            .map(|direction| if clean(direction) { direction.counters.in_flight() } else { 0 })
-            .collect()
+        let lost = |at| if clean(at) { self.directions[at].counters.in_flight() } else { 0 };
+        (0..self.directions.len()).map(lost).collect()
     }
 }

@@ -77,17 +77,28 @@ fn end_with_parent() -> io::Result<()> {
 
 /// Gives a child descriptors under certain numbers.
 pub(crate) fn give(command: &mut Command, descriptors: Vec<(OwnedFd, i32)>) {
+    let above = descriptors.iter().map(|(_, number)| number + 1).max().unwrap_or(0);
+    let mut descriptors: Vec<_> =
+        descriptors.into_iter().map(|(fd, number)| (fd.as_raw_fd(), fd, number)).collect();
     let place = move || {
         end_with_parent()?;
-        for (fd, number) in &descriptors {
+        // None is overwritten by another one: first they all go up.
+        for (fd, _, _) in &mut descriptors {
+            // SAFETY: no memory is passed.
+            *fd = unsafe { libc::fcntl(*fd, libc::F_DUPFD_CLOEXEC, above) };
+            if *fd == -1 {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        for (fd, _, number) in &descriptors {
             // SAFETY: no memory is passed; this is the child, whose numbers are free up there.
-            if unsafe { libc::dup2(fd.as_raw_fd(), *number) } == -1 {
+            if unsafe { libc::dup2(*fd, *number) } == -1 {
                 return Err(io::Error::last_os_error());
             }
         }
         Ok(())
     };
-    // SAFETY: the function calls prctl and dup2 only.
+    // SAFETY: the function calls prctl, fcntl and dup2 only.
     unsafe { command.pre_exec(place) };
 }
 

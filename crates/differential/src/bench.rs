@@ -1,0 +1,152 @@
+//! Runs a program both ways, and says whether a difference is one.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use crate::compare::{Failure, Tally, compare};
+use crate::program::Program;
+use crate::run::{Mode, Trace, run};
+use crate::shrink::shrink;
+use crate::{PATIENCE, sys};
+
+/// How often a failing program is run again, each way.
+const AGAIN: usize = 4;
+
+/// So many of them have to fail.
+const ENOUGH: usize = 3;
+
+/// Longer a program is not made smaller.
+const SHRINKING: Duration = Duration::from_secs(25);
+
+/// What became of all runs.
+#[derive(Debug, Default)]
+pub(crate) struct Totals {
+    /// By kind of call.
+    pub(crate) calls: BTreeMap<String, Tally>,
+    /// Calls that were made in accelerated runs.
+    pub(crate) made: u64,
+    /// Bytes that went through shared memory.
+    pub(crate) ring: u64,
+    /// Programs whose calls could not be compared one by one to the end.
+    pub(crate) loose: u64,
+}
+
+impl Totals {
+    /// Calls that were compared one by one.
+    pub(crate) fn compared(&self) -> u64 {
+        self.calls.values().map(|tally| tally.compared).sum()
+    }
+}
+
+/// What came of running a failing program again.
+pub(crate) enum Confirmed {
+    /// So many of [`AGAIN`] accelerated runs are like none of the plain ones.
+    Real(usize, Failure),
+    /// Some are, but not enough to tell it from chance.
+    Sometimes(usize, Failure),
+    /// TCP answers in several ways, or it did not come again.
+    Chance,
+}
+
+pub(crate) struct Bench {
+    library: PathBuf,
+    directory: tempfile::TempDir,
+    runs: AtomicU64,
+    pub(crate) totals: Mutex<Totals>,
+}
+
+impl Bench {
+    pub(crate) fn new(library: Option<PathBuf>) -> Result<Self> {
+        let beside = || Ok::<_, std::io::Error>(std::env::current_exe()?.with_file_name("libseekwire.so"));
+        let library = library.map_or_else(beside, Ok)?;
+        if !library.exists() {
+            bail!("{} is missing: build it with cargo build -p seekwire-preload", library.display());
+        }
+        sys::process::adopt_orphans();
+        let directory = tempfile::Builder::new().prefix("seekwire-differential-").tempdir_in("/dev/shm")?;
+        Ok(Self {
+            library: fs::canonicalize(library)?,
+            directory,
+            runs: AtomicU64::new(0),
+            totals: Mutex::default(),
+        })
+    }
+
+    fn run(&self, program: &Program, accelerated: bool, patience: Duration, verbose: bool) -> Result<Trace> {
+        let place = self.directory.path().join(self.runs.fetch_add(1, Ordering::Relaxed).to_string());
+        let library = accelerated.then(|| self.library.clone());
+        let trace = run(program, &Mode { library, patience, verbose }, &place);
+        let _ = fs::remove_dir_all(place);
+        trace
+    }
+
+    /// Runs a program both ways.
+    pub(crate) fn try_once(
+        &self,
+        program: &Program,
+        patience: Duration,
+        verbose: bool,
+    ) -> Result<Option<Failure>> {
+        let plain = self.run(program, false, patience, verbose)?;
+        let accelerated = self.run(program, true, patience, verbose)?;
+        let comparison = compare(program, &plain, &accelerated);
+        let mut totals = self.totals.lock().expect("nobody panics");
+        totals.made += accelerated.calls;
+        totals.ring += accelerated.ring;
+        totals.loose += u64::from(comparison.loose);
+        for (name, tally) in comparison.calls {
+            totals.calls.entry(name).or_default().add(tally);
+        }
+        Ok(comparison.failure)
+    }
+
+    /// Runs a failing program again, patiently. What a plain run shows, too, is no difference: TCP does so at times.
+    pub(crate) fn confirm(&self, program: &Program) -> Result<Confirmed> {
+        let runs = |accelerated| {
+            (0..AGAIN)
+                .map(move |_| self.run(program, accelerated, PATIENCE[1], false))
+                .collect::<Result<Vec<_>>>()
+        };
+        let plain = runs(false)?;
+        let unlike = |trace: &Trace| {
+            let failures = plain.iter().map(|control| compare(program, control, trace).failure);
+            failures.collect::<Option<Vec<_>>>()?.pop()
+        };
+        let mut failures: Vec<Failure> = runs(true)?.iter().filter_map(unlike).collect();
+        let count = failures.len();
+        Ok(match failures.pop() {
+            Some(failure) if count >= ENOUGH => Confirmed::Real(count, failure),
+            Some(failure) => Confirmed::Sometimes(count, failure),
+            None => Confirmed::Chance,
+        })
+    }
+
+    /// The smallest program that is found to fail in the same way.
+    pub(crate) fn smaller(&self, program: &Program, failure: &Failure) -> Program {
+        let deadline = Instant::now() + SHRINKING;
+        let fails = |candidate: &Program| {
+            Instant::now() < deadline
+                && (0..2).all(|_| {
+                    let found = self.try_once(candidate, PATIENCE[0] * 2, false).ok().flatten();
+                    found.is_some_and(|found| found.kind == failure.kind)
+                })
+        };
+        let mut start = program.clone();
+        start.steps.truncate(failure.step.saturating_add(1));
+        let start = if fails(&start) { start } else { program.clone() };
+        shrink(&start, 400, fails)
+    }
+}
+
+impl Confirmed {
+    /// How many of how many.
+    pub(crate) fn share(count: usize) -> String {
+        format!("{count} of {AGAIN}")
+    }
+}
