@@ -24,7 +24,7 @@ version = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1
 zeromq = $(shell scripts/libzmq && echo yes)
 
 .DEFAULT_GOAL := build
-.PHONY: help build demo lab report test lint differential loom miri fuzz kernel kernel-lab kernel-kasan man install uninstall clean
+.PHONY: help build demo lab report test test-suites lint differential loom miri fuzz kernel kernel-lab kernel-kasan man install uninstall clean
 
 help: ## Show these targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,6 +55,11 @@ test: ## Run every gate; ends with "N passed, N failed"
 check: ## Formatting, clippy and the tests of the data path: minutes, not the half hour of `test`
 	scripts/deps test
 	scripts/test fmt clippy inner
+
+test-suites: ## Run other projects' suites, SUITES="a b", by MODES=a,b; rewrites docs/compatibility.md
+	$(CARGO) build --release --locked --package seekwire-suites --package seekwire-preload
+	$(release)/seekwire-suites run $(SUITES) $(if $(MODES),--mode $(MODES)) --out $(OUT)/suites
+	$(release)/seekwire-suites report --out $(OUT)/suites
 
 lint: ## Formatting, clippy, rustdoc, dependency rules and shell scripts only
 	scripts/test fmt clippy rustdoc deny shell

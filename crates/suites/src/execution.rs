@@ -1,0 +1,210 @@
+//! One run of a suite's script.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use crate::counters::Counters;
+use crate::mode::Mode;
+use crate::record::{End, Outcome, Outcomes};
+use crate::suite::Suite;
+
+/// The status by which a script says that what it needs cannot be had here.
+const CANNOT_BE_HAD: i32 = 4;
+
+/// How long fetching and building may take.
+const FETCHING: Duration = Duration::from_secs(1800);
+
+/// How often somebody who waits is told how far it is.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(30);
+
+/// What all runs have in common.
+pub(crate) struct Stage<'a> {
+    pub(crate) library: &'a Path,
+    /// Where the suites keep what they have fetched.
+    pub(crate) cache: &'a Path,
+    /// The script that runs a command in a network namespace of its own.
+    pub(crate) isolated: &'a Path,
+    pub(crate) fast: bool,
+}
+
+/// What one run gave.
+pub(crate) struct Seen {
+    pub(crate) end: End,
+    pub(crate) seconds: u64,
+    pub(crate) outcomes: Outcomes,
+    pub(crate) counters: Counters,
+}
+
+impl Stage<'_> {
+    /// Where `suite` keeps what it has fetched.
+    pub(crate) fn cache_of(&self, suite: &Suite) -> PathBuf {
+        self.cache.join(&suite.name)
+    }
+
+    /// Has `suite` fetch and build what it needs. `Some`: why it cannot be run.
+    pub(crate) fn fetch(&self, suite: &Suite, log: &Path) -> Result<Option<String>> {
+        let cache = self.cache_of(suite);
+        fs::create_dir_all(&cache).with_context(|| cache.display().to_string())?;
+        let mut command = Command::new(&suite.script);
+        command.arg("fetch").current_dir(&cache);
+        self.describe(&mut command, suite);
+        let mut child = start(&mut command, log)?;
+        let status = wait(&mut child, FETCHING, |_| ())?;
+        Ok(match status {
+            Some(status) if status.success() => None,
+            Some(status) if status.code() == Some(CANNOT_BE_HAD) => Some(last_line(log)),
+            Some(status) => Some(format!("fetching ended with {status}: {}", last_line(log))),
+            None => Some(format!("fetching took more than {} s", FETCHING.as_secs())),
+        })
+    }
+
+    /// Runs the tests of `suite`; `only` these, where it can tell them apart.
+    pub(crate) fn tests(&self, suite: &Suite, mode: Mode, only: &[&str], log: &Path) -> Result<Seen> {
+        let directory = tempfile::Builder::new().prefix("seekwire-").tempdir()?;
+        let place = |name: &str| directory.path().join(name);
+        for name in ["work", "counters"] {
+            fs::create_dir(place(name))?;
+        }
+        let results = place("results");
+        File::create(&results)?;
+        fs::write(place("only"), only.iter().map(|test| format!("{test}\n")).collect::<String>())?;
+
+        // What the script leaves behind ends with its process namespace. The script is not its first process, to which
+        // signals and children without parents come in another way.
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
+        command.arg(self.isolated).arg("env");
+        if mode.is_accelerated() {
+            let mut variable = |name: &str, value: &Path| {
+                let mut assignment = OsString::from(name);
+                assignment.push("=");
+                assignment.push(value);
+                command.arg(assignment);
+            };
+            variable("LD_PRELOAD", self.library);
+            variable("SEEKWIRE_DIR", &place("registry"));
+            variable("SEEKWIRE_STATS", &place("counters"));
+            command.args(mode.variables().iter().map(|(name, value)| format!("{name}={value}")));
+        }
+        command.args(["bash", "-c", "\"$@\"; exit $?", "bash"]).arg(&suite.script).arg("tests");
+        command.current_dir(place("work"));
+        self.describe(&mut command, suite);
+        command.env("RESULTS", &results);
+        if !only.is_empty() {
+            command.env("ONLY", place("only"));
+        }
+
+        let began = Instant::now();
+        let mut child = start(&mut command, log)?;
+        let status = wait(&mut child, suite.limit, |passed| {
+            let tests = read(&results).map_or(0, |outcomes| outcomes.len());
+            eprintln!("    {} {mode}: {tests} tests in {} s", suite.name, passed.as_secs());
+        })?;
+        let end = match status {
+            Some(status) if status.success() => End::Finished,
+            Some(status) if status.code() == Some(CANNOT_BE_HAD) => End::NotRun(last_line(log)),
+            Some(status) => End::Died(status.to_string()),
+            None => End::TimedOut,
+        };
+        Ok(Seen {
+            end,
+            seconds: began.elapsed().as_secs(),
+            outcomes: read(&results)?,
+            counters: Counters::sum(&place("counters"))?,
+        })
+    }
+
+    fn describe(&self, command: &mut Command, suite: &Suite) {
+        // What the person who runs the suites has set must not change them.
+        for (name, _) in std::env::vars_os() {
+            if name.to_str().is_some_and(|name| name.starts_with("SEEKWIRE")) {
+                command.env_remove(name);
+            }
+        }
+        command.env_remove("LD_PRELOAD").env_remove("ONLY").env("LC_ALL", "C.UTF-8");
+        command.env("CACHE", self.cache_of(suite)).env("FAST", if self.fast { "1" } else { "" });
+    }
+}
+
+fn start(command: &mut Command, log: &Path) -> Result<Child> {
+    let output = File::create(log).with_context(|| log.display().to_string())?;
+    command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(output);
+    command.spawn().with_context(|| format!("cannot start {command:?}"))
+}
+
+/// Waits for its end; `None`: it took longer than `limit` and was killed.
+fn wait(child: &mut Child, limit: Duration, tell: impl Fn(Duration)) -> Result<Option<ExitStatus>> {
+    let began = Instant::now();
+    let mut told = Duration::ZERO;
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        let passed = began.elapsed();
+        if passed > limit {
+            child.kill()?;
+            child.wait()?;
+            return Ok(None);
+        }
+        if passed - told >= SIGN_OF_LIFE {
+            told = passed;
+            tell(passed);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// What a suite has written of its tests. A test that is named twice has passed if it did so each time.
+fn read(results: &Path) -> Result<Outcomes> {
+    let mut outcomes = Outcomes::new();
+    for line in BufReader::new(File::open(results)?).split(b'\n') {
+        let line = line?;
+        let line = String::from_utf8_lossy(&line);
+        let Some((word, test)) = line.split_once('\t') else { continue };
+        let outcome = match word {
+            "passed" => Outcome::Passed,
+            "failed" => Outcome::Failed,
+            "skipped" => Outcome::Skipped,
+            _ => continue,
+        };
+        let known = outcomes.entry(test.to_owned()).or_insert(outcome);
+        if outcome == Outcome::Failed || *known == Outcome::Skipped {
+            *known = outcome;
+        }
+    }
+    Ok(outcomes)
+}
+
+fn last_line(log: &Path) -> String {
+    let text = fs::read(log).unwrap_or_default();
+    String::from_utf8_lossy(&text)
+        .lines()
+        .rev()
+        .find(|line| !line.trim().is_empty())
+        .unwrap_or_default()
+        .to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_that_is_named_twice_passed_if_it_always_did() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("results");
+        fs::write(&path, "passed\ta\nfailed\ta\npassed\ta\npassed\tb\nnoise\nskipped\tc\npassed\tc\n")
+            .unwrap();
+        let outcomes = read(&path).unwrap();
+        assert_eq!(outcomes["a"], Outcome::Failed);
+        assert_eq!(outcomes["b"], Outcome::Passed);
+        assert_eq!(outcomes["c"], Outcome::Passed);
+        assert_eq!(outcomes.len(), 3);
+    }
+}

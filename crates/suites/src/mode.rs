@@ -1,0 +1,49 @@
+//! The ways in which a suite is run.
+
+use std::fmt;
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+/// A way to run a suite.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Mode {
+    /// Without the library
+    Plain,
+    /// As a user gets it
+    Default,
+    /// Every connection is attached as early as it can be
+    Early,
+    /// The same, and each connection goes back to TCP after some bytes
+    Fallback,
+}
+
+impl Mode {
+    /// All of them; the plain one first, with which the others are compared.
+    pub(crate) const ALL: [Self; 4] = [Self::Plain, Self::Default, Self::Early, Self::Fallback];
+
+    pub(crate) fn is_accelerated(self) -> bool {
+        self != Self::Plain
+    }
+
+    /// What is set for the library, beside where it is.
+    pub(crate) fn variables(self) -> &'static [(&'static str, &'static str)] {
+        match self {
+            Self::Plain | Self::Default => &[],
+            Self::Early => &[("SEEKWIRE_THRESHOLD", "0")],
+            Self::Fallback => &[("SEEKWIRE_THRESHOLD", "0"), ("SEEKWIRE_FALLBACK_AFTER", "1000")],
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(match self {
+            Self::Plain => "plain",
+            Self::Default => "default",
+            Self::Early => "early",
+            Self::Fallback => "fallback",
+        })
+    }
+}

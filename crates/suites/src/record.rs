@@ -1,0 +1,102 @@
+//! What is kept of each run: a file of JSON for each suite and mode.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+
+use crate::counters::Counters;
+use crate::mode::Mode;
+use crate::verdict::Difference;
+
+/// What became of a test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Outcome {
+    Passed,
+    Failed,
+    Skipped,
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum End {
+    /// By itself.
+    Finished,
+    /// It was over its limit and was killed.
+    TimedOut,
+    /// With a status that no suite ends with.
+    Died(String),
+    /// It did not begin.
+    NotRun(String),
+}
+
+/// Tests by name.
+pub(crate) type Outcomes = BTreeMap<String, Outcome>;
+
+/// What was seen of a suite in one mode.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Record {
+    pub(crate) suite: String,
+    pub(crate) mode: Mode,
+    pub(crate) circumstances: Circumstances,
+    /// Versions of what was tested.
+    pub(crate) version: String,
+    /// Only the fast part.
+    pub(crate) fast: bool,
+    pub(crate) end: End,
+    pub(crate) seconds: u64,
+    pub(crate) counters: Counters,
+    pub(crate) outcomes: Outcomes,
+    /// What was not as on plain TCP.
+    pub(crate) differences: Vec<Difference>,
+}
+
+/// Under what it was run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Circumstances {
+    pub(crate) commit: String,
+    pub(crate) date: String,
+    pub(crate) machine: String,
+    /// How the library was built.
+    pub(crate) build: String,
+}
+
+impl Record {
+    pub(crate) fn count(&self, outcome: Outcome) -> usize {
+        self.outcomes.values().filter(|one| **one == outcome).count()
+    }
+
+    pub(crate) fn store(&self, out: &Path) -> Result<()> {
+        let path = directory(out, &self.suite).join(format!("{}.json", self.mode));
+        let text = serde_json::to_string_pretty(self)?;
+        fs::write(&path, text).with_context(|| path.display().to_string())
+    }
+}
+
+/// Where results and logs of a suite are.
+pub(crate) fn directory(out: &Path, suite: &str) -> PathBuf {
+    out.join(suite)
+}
+
+/// All that has been run.
+pub(crate) fn load(out: &Path) -> Result<Vec<Record>> {
+    let mut records = Vec::new();
+    let entries = fs::read_dir(out).with_context(|| format!("results in {}", out.display()))?;
+    for entry in entries {
+        let directory = entry?.path();
+        if !directory.is_dir() {
+            continue;
+        }
+        for mode in Mode::ALL {
+            let path = directory.join(format!("{mode}.json"));
+            let Ok(text) = fs::read_to_string(&path) else { continue };
+            records.push(serde_json::from_str(&text).with_context(|| path.display().to_string())?);
+        }
+    }
+    records.sort_by(|one: &Record, other: &Record| (&one.suite, one.mode).cmp(&(&other.suite, other.mode)));
+    Ok(records)
+}
