@@ -1,6 +1,6 @@
 //! The life of the process: start and end.
 
-use std::ffi::c_int;
+use std::ffi::{c_int, c_void};
 use std::ptr;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, Ordering};
@@ -75,8 +75,13 @@ fn start() {
 pub(crate) extern "C" fn seekwire_stand_back() {
     // What this one has begun is over first.
     STARTED.call_once(|| {});
-    ON.store(false, Ordering::Release);
+    stand_back();
     READY.store(false, Ordering::Release);
+}
+
+/// No further socket is tracked, but those that the program seeks in.
+pub(crate) fn stand_back() {
+    ON.store(false, Ordering::Release);
 }
 
 /// Makes everything ready for sockets to be tracked.
@@ -93,6 +98,9 @@ pub(crate) fn prepare() {
             MARK.store(mark().unwrap_or(ptr::null_mut()), Ordering::Relaxed);
             set_mark();
             fork::start();
+            // Handlers run in the reverse order, so that the program's come before this one.
+            // SAFETY: a function that is never unloaded, which takes what is given with it, and ignores it.
+            unsafe { __cxa_at_quick_exit(quick_end, ptr::null_mut()) };
             READY.store(true, Ordering::Release);
         });
     });
@@ -173,6 +181,15 @@ pub(crate) fn end() {
             endpoint::leave();
         });
     }
+}
+
+unsafe extern "C" {
+    fn __cxa_at_quick_exit(function: extern "C" fn(*mut c_void), library: *mut c_void) -> c_int;
+}
+
+/// Runs after quick_exit()'s other handlers.
+extern "C" fn quick_end(_argument: *mut c_void) {
+    end();
 }
 
 /// _exit(2): the counters are written here too.

@@ -3,13 +3,13 @@
 //! Each is looked up once, at its first call, with `dlsym(RTLD_NEXT)`: that works before main and inside
 //! constructors of other libraries, and costs a program nothing for functions that it does not call.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_ushort, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
     DIR, FILE, aiocb, epoll_event, fd_set, iovec, mmsghdr, mode_t, msghdr, nfds_t, off_t, pid_t, pollfd,
-    posix_spawn_file_actions_t, posix_spawnattr_t, sigevent, sigset_t, size_t, sockaddr, socklen_t, ssize_t,
-    termios, timespec, timeval, winsize,
+    posix_spawn_file_actions_t, posix_spawnattr_t, sa_family_t, sigevent, sigset_t, size_t, sockaddr,
+    sockaddr_in, socklen_t, ssize_t, termios, timespec, timeval, winsize,
 };
 use transport::Errno;
 
@@ -20,6 +20,9 @@ struct Next {
     name: &'static CStr,
     address: AtomicPtr<c_void>,
 }
+
+/// The version of the oldest functions of the C library.
+const FIRST_VERSION: &CStr = if cfg!(target_arch = "x86_64") { c"GLIBC_2.2.5" } else { c"GLIBC_2.17" };
 
 impl Next {
     const fn new(name: &'static CStr) -> Next {
@@ -34,9 +37,16 @@ impl Next {
 
     #[cold]
     fn look_up(&self) -> *mut c_void {
-        // SAFETY: dlsym takes a handle and a C string that is static. Storing what it returns twice is
+        // SAFETY: they take a handle and C strings that are static. Storing what it returns twice is
         // harmless.
-        let address = border::keeping_errno(|| unsafe { libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr()) });
+        let address = border::keeping_errno(|| unsafe {
+            let address = libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr());
+            if !address.is_null() {
+                return address;
+            }
+            // What libc keeps for programs that were built long ago is found by its version only.
+            libc::dlvsym(libc::RTLD_NEXT, self.name.as_ptr(), FIRST_VERSION.as_ptr())
+        });
         self.address.store(address, Ordering::Relaxed);
         address
     }
@@ -221,6 +231,7 @@ real! {
     fn fcntl64(fd: c_int, command: c_int, argument: usize) -> c_int;
     fn ioctl(fd: c_int, request: c_ulong, argument: usize) -> c_int;
     fn dup(fd: c_int) -> c_int;
+    fn unshare(flags: c_int) -> c_int;
     fn dup2(from: c_int, to: c_int) -> c_int;
     fn dup3(from: c_int, to: c_int, flags: c_int) -> c_int;
     fn aio_read(request: *mut aiocb) -> c_int;
@@ -292,6 +303,55 @@ real! {
         from: c_int,
         to: c_int,
     ) -> c_int;
+
+    fn clnttcp_create(
+        address: *mut sockaddr_in,
+        program: c_ulong,
+        version: c_ulong,
+        socket: *mut c_int,
+        send_size: c_uint,
+        receive_size: c_uint,
+    ) -> *mut c_void;
+    fn svcfd_create(fd: c_int, send_size: c_uint, receive_size: c_uint) -> *mut c_void;
+    fn xprt_register(transport: *mut c_void) -> ();
+    fn rcmd(
+        host: *mut *mut c_char,
+        port: c_ushort,
+        local: *const c_char,
+        remote: *const c_char,
+        command: *const c_char,
+        errors: *mut c_int,
+    ) -> c_int;
+    fn rcmd_af(
+        host: *mut *mut c_char,
+        port: c_ushort,
+        local: *const c_char,
+        remote: *const c_char,
+        command: *const c_char,
+        errors: *mut c_int,
+        family: sa_family_t,
+    ) -> c_int;
+    fn rexec(
+        host: *mut *mut c_char,
+        port: c_int,
+        user: *const c_char,
+        password: *const c_char,
+        command: *const c_char,
+        errors: *mut c_int,
+    ) -> c_int;
+    fn rexec_af(
+        host: *mut *mut c_char,
+        port: c_int,
+        user: *const c_char,
+        password: *const c_char,
+        command: *const c_char,
+        errors: *mut c_int,
+        family: sa_family_t,
+    ) -> c_int;
+    fn rresvport(port: *mut c_int) -> c_int;
+    fn rresvport_af(port: *mut c_int, family: sa_family_t) -> c_int;
+    fn daemon(stay: c_int, keep: c_int) -> c_int;
+    fn login_tty(fd: c_int) -> c_int;
 
     fn pthread_cancel(thread: libc::pthread_t) -> c_int;
     fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int;

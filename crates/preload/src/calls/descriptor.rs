@@ -1,12 +1,14 @@
-//! dup, dup2, dup3, fcntl and ioctl.
+//! dup, dup2, dup3, pidfd_getfd, unshare, fcntl and ioctl.
 
-use std::ffi::{c_int, c_ulong};
+use std::ffi::{c_int, c_uint, c_ulong};
+use std::os::fd::BorrowedFd;
 
 use endpoint::{Carrier, Reason};
 use libc::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFL, FIONBIO, FIONREAD, O_ASYNC, O_NONBLOCK};
 use transport::Errno;
 use transport::sys::Fd;
 use transport::sys::fd::is_placed;
+use transport::sys::thread;
 
 use super::interpose;
 use crate::border::{fail, guarded, keeping_errno};
@@ -126,7 +128,55 @@ fn tell(
     }
 }
 
+/// A thread is about to have numbers of its own: the table, which all threads share, cannot say any more what a number stands
+/// for, so that the process does without the library from now on.
+///
+/// # Errors
+///
+/// EBUSY when a socket does not have what is to be received.
+pub(super) fn before_numbers_part() -> Result<(), Errno> {
+    if thread::is_only_one() || process::kind() == Kind::Vfork {
+        return Ok(());
+    }
+    process::stand_back();
+    table::numbers().filter(|&fd| table::is_entered(fd)).try_for_each(|fd| match table::socket(fd) {
+        Some(socket) if socket.is_listening() => {
+            drop(socket);
+            keeping_errno(|| socket::untrack(fd, Last::Kept));
+            Ok(())
+        }
+        Some(_) => hand_to_libc(fd),
+        None => Ok(()),
+    })
+}
+
+/// Whether two numbers stand for the same file.
+fn are_same(one: c_int, other: c_int) -> bool {
+    let identity = |fd| {
+        // SAFETY: the caller's own number; one that is not open gives EBADF.
+        let stat = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(fd) }).ok()?;
+        Some((stat.st_dev, stat.st_ino))
+    };
+    identity(one).is_some_and(|one| identity(other) == Some(one))
+}
+
 interpose! {
+    /// unshare(2)
+    fn unshare(flags: c_int) -> c_int = Some(()) => |_any, kernel| {
+        if flags & libc::CLONE_FILES != 0 && let Err(error) = before_numbers_part() {
+            return fail(error);
+        }
+        kernel()
+    };
+    /// pidfd_getfd(2), by which a process can also duplicate a number of its own
+    fn pidfd_getfd(pidfd: c_int, target: c_int, flags: c_uint) -> c_int = Some(()) => |_any, kernel| {
+        let result = kernel();
+        match table::lookup(target).filter(|_| result >= 0 && are_same(target, result)) {
+            Some(entry) => duplicated(&entry, result),
+            None => drop(fresh(result)),
+        }
+        result
+    };
     /// dup(2)
     fn dup(fd: c_int) -> c_int = Some(table::lookup(fd)) => |entry, kernel| {
         let result = kernel();

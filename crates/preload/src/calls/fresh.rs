@@ -4,9 +4,9 @@
 //! was closed where the library could not see it, by a system call of the program's own, and the entry must go before the
 //! program uses the number for something else. Those that make TCP sockets, duplicates and epoll sets enter them instead.
 
-use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::ffi::{c_char, c_int, c_uint, c_ushort, c_void};
 
-use libc::{DIR, mode_t, pid_t, sigset_t, termios, winsize};
+use libc::{DIR, mode_t, pid_t, sa_family_t, sigset_t, termios, winsize};
 
 use super::interpose;
 use crate::socket::fresh;
@@ -24,6 +24,21 @@ pub(super) unsafe fn fresh_pair(result: c_int, fds: *const c_int) -> c_int {
         fresh(other);
     }
     result
+}
+
+/// A number, and where `errors` is not null, another one for what a command writes to its standard error.
+fn connected(result: c_int, errors: *const c_int) -> c_int {
+    if result >= 0 && !errors.is_null() {
+        // SAFETY: libc has just written there.
+        fresh(unsafe { *errors });
+    }
+    fresh(result)
+}
+
+fn fresh_standard() {
+    for fd in 0..=2 {
+        fresh(fd);
+    }
 }
 
 interpose! {
@@ -77,8 +92,6 @@ interpose! {
     fn fanotify_init(flags: c_uint, event_flags: c_uint) -> c_int = Some(()) => |_any, kernel| fresh(kernel());
     /// pidfd_open(2)
     fn pidfd_open(pid: pid_t, flags: c_uint) -> c_int = Some(()) => |_any, kernel| fresh(kernel());
-    /// pidfd_getfd(2)
-    fn pidfd_getfd(pidfd: c_int, target: c_int, flags: c_uint) -> c_int = Some(()) => |_any, kernel| fresh(kernel());
     /// mkstemp(3)
     fn mkstemp(template: *mut c_char) -> c_int = Some(()) => |_any, kernel| fresh(kernel());
     /// mkstemp(3) in programs built with 64-bit off_t
@@ -153,6 +166,30 @@ interpose! {
             // SAFETY: libc has just written there.
             fresh(unsafe { *controller });
         }
+        result
+    };
+    /// rcmd(3), which connects by itself; so do the next
+    fn rcmd(host: *mut *mut c_char, port: c_ushort, local: *const c_char, remote: *const c_char, command: *const c_char, errors: *mut c_int) -> c_int = Some(()) => |_any, kernel| connected(kernel(), errors);
+    /// rcmd(3) of an address family
+    fn rcmd_af(host: *mut *mut c_char, port: c_ushort, local: *const c_char, remote: *const c_char, command: *const c_char, errors: *mut c_int, family: sa_family_t) -> c_int = Some(()) => |_any, kernel| connected(kernel(), errors);
+    /// rexec(3)
+    fn rexec(host: *mut *mut c_char, port: c_int, user: *const c_char, password: *const c_char, command: *const c_char, errors: *mut c_int) -> c_int = Some(()) => |_any, kernel| connected(kernel(), errors);
+    /// rexec(3) of an address family
+    fn rexec_af(host: *mut *mut c_char, port: c_int, user: *const c_char, password: *const c_char, command: *const c_char, errors: *mut c_int, family: sa_family_t) -> c_int = Some(()) => |_any, kernel| connected(kernel(), errors);
+    /// rresvport(3)
+    fn rresvport(port: *mut c_int) -> c_int = Some(()) => |_any, kernel| fresh(kernel());
+    /// rresvport(3) of an address family
+    fn rresvport_af(port: *mut c_int, family: sa_family_t) -> c_int = Some(()) => |_any, kernel| fresh(kernel());
+    /// daemon(3), which puts /dev/null in the place of the standard streams
+    fn daemon(stay: c_int, keep: c_int) -> c_int = Some(()) => |_any, kernel| {
+        let result = kernel();
+        if result == 0 && keep == 0 { fresh_standard(); }
+        result
+    };
+    /// login_tty(3), which puts a terminal there
+    fn login_tty(fd: c_int) -> c_int = Some(()) => |_any, kernel| {
+        let result = kernel();
+        if result == 0 { fresh_standard(); }
         result
     };
 }

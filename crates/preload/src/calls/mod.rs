@@ -19,6 +19,7 @@ mod options;
 mod poll;
 mod print;
 mod receive;
+mod rpc;
 mod select;
 mod send;
 mod stdio;

@@ -10,6 +10,7 @@ use transport::Errno;
 use transport::sys::Fd;
 use transport::sys::fd::{is_placed, placed_in};
 
+use super::descriptor::before_numbers_part;
 use super::interpose;
 use crate::border::{errno, fail, guarded, keeping_errno, status};
 use crate::seek::{self, SOCK_SEEK_STREAM};
@@ -207,6 +208,11 @@ pub(crate) unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, 
 fn close_all(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     const UNSHARE: c_int = libc::CLOSE_RANGE_UNSHARE as c_int;
     const CLOEXEC: c_int = libc::CLOSE_RANGE_CLOEXEC as c_int;
+    if flags & UNSHARE != 0
+        && let Err(error) = before_numbers_part()
+    {
+        return fail(error);
+    }
     // SAFETY: three integers.
     let close = |first, last| unsafe { real::close_range(first, last, flags) };
     let (Ok(low), high) = (c_int::try_from(first), c_int::try_from(last).unwrap_or(c_int::MAX)) else {

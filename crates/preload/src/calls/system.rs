@@ -13,9 +13,9 @@ use transport::sys::fd::is_placed;
 
 use super::fresh::fresh_pair;
 use super::{descriptor, epoll, exec, file, open, option, poll, receive, select, send};
-use crate::border::{set_errno, uncancelled};
+use crate::border::{fail, set_errno, uncancelled};
 use crate::socket::fresh;
-use crate::{process, real, table, uring};
+use crate::{pointers, process, real, table, uring};
 
 /// What makes a system call: the C library's function, or the next library's, once the process has started; until then
 /// our own, since looking up theirs may take memory, whose allocator may be the caller.
@@ -235,6 +235,7 @@ dispatch! {
     #[cfg(target_arch = "x86_64")]
     SYS_epoll_create if process::is_tracking() => epoll::epoll_create(a as _);
     SYS_epoll_create1 if process::is_tracking() => epoll::epoll_create1(a as _);
+    SYS_unshare if any() => descriptor::unshare(a as _);
     SYS_execve if true => exec::execve(a as _, b as _, c as _);
     SYS_execveat if true => exec::execveat(a as _, b as _, c as _, d as _, e as _);
     SYS_exit_group if true => process::_exit(a as _);
@@ -244,6 +245,7 @@ dispatch! {
     SYS_listen if known(a) => open::listen(a as _, b as _);
     SYS_shutdown if known(a) => open::shutdown(a as _, b as _);
     SYS_setsockopt if known(a) => option::setsockopt(a as _, b as _, c as _, d as _, e as _);
+    SYS_getsockopt if known(a) => option::getsockopt(a as _, b as _, c as _, d as _, e as _);
     SYS_ioctl if known(a) => descriptor::ioctl(a as _, b as _, c);
     SYS_read if known(a) => receive::read(a as _, b as _, c);
     SYS_readv if known(a) => receive::readv(a as _, b as _, c as _);
@@ -271,6 +273,8 @@ dispatch! {
     SYS_epoll_wait if known(a) => epoll::epoll_wait(a as _, b as _, c as _, d as _);
     SYS_epoll_pwait if known(a) => epoll::epoll_pwait(a as _, b as _, c as _, d as _, e as _);
     SYS_epoll_pwait2 if known(a) => epoll::epoll_pwait2(a as _, b as _, c as _, d as _, e as _);
+
+    SYS_io_submit if any() => submit(b, c as _, kernel);
 
     // What makes other numbers.
     #[cfg(target_arch = "x86_64")]
@@ -303,13 +307,44 @@ dispatch! {
     SYS_fanotify_init if any() => fresh(kernel() as c_int);
     SYS_perf_event_open if any() => fresh(kernel() as c_int);
     SYS_pidfd_open if any() => fresh(kernel() as c_int);
-    SYS_pidfd_getfd if any() => fresh(kernel() as c_int);
+    SYS_pidfd_getfd if any() => descriptor::pidfd_getfd(a as _, b as _, c as _);
     SYS_userfaultfd if any() => fresh(kernel() as c_int);
     SYS_mq_open if any() => fresh(kernel() as c_int);
     SYS_landlock_create_ruleset if any() => fresh(kernel() as c_int);
     SYS_io_uring_setup if process::is_tracking() => uring::setup(a as _, b as _, next);
     SYS_io_uring_enter if known(a) => uring::enter([a, b, c, d, e, f], next);
     SYS_io_uring_register if known(a) => uring::register([a, b, c, d, e, f], next);
+}
+
+/// io_submit: the kernel moves the bytes of the sockets in these requests from now on.
+///
+/// # Safety
+///
+/// As for io_submit.
+unsafe fn submit(count: usize, requests: *const *const Request, kernel: impl Fn() -> c_long) -> c_long {
+    let count = if pointers::can_read(requests, count) { count } else { 0 };
+    for at in 0..count {
+        // SAFETY: so many pointers can be read.
+        let request = unsafe { requests.add(at).read_unaligned() };
+        if pointers::can_read(request, 1) {
+            // SAFETY: it can be read.
+            let fd = unsafe { (&raw const (*request).fd).read_unaligned() };
+            if let Err(error) = descriptor::hand_to_libc(fd) {
+                return fail::<c_int>(error).into();
+            }
+        }
+    }
+    kernel()
+}
+
+/// struct iocb of linux/aio_abi.h, to where its descriptor is.
+#[repr(C)]
+struct Request {
+    data: u64,
+    key_and_flags: [u32; 2],
+    opcode: u16,
+    priority: i16,
+    fd: c_int,
 }
 
 /// pselect6 takes the mask by way of a structure: its address, and its size.

@@ -3,12 +3,13 @@
  * sent again goes out while the sender waits for something else.
  */
 #include "common.h"
+#include <sys/prctl.h>
 
 #define TOTAL 1200000
 #define SMALL 100000
 
-enum how { POLL, SELECT, LEVEL, EDGE, ONE_SHOT, RECEIVE, LEAVE, HOWS };
-static const char *const names[HOWS] = {"poll", "select", "level", "edge", "one shot", "receive", "leave"};
+enum how { POLL, SELECT, LEVEL, EDGE, ONE_SHOT, RECEIVE, LEAVE, QUIT, HOWS };
+static const char *const names[HOWS] = {"poll", "select", "level", "edge", "one shot", "receive", "leave", "quit"};
 
 static char message[TOTAL];
 
@@ -30,7 +31,7 @@ static void serve(enum how how, int listener, int told, int tells)
     write_all(tells, "!", 1);
     size_t rest = fread(received + 1000, 1, TOTAL - 1000, file);
     printf("received: %zu, %s\n", rest + 1000, memcmp(received, message, TOTAL) == 0 ? "as sent" : "something else");
-    if (how != LEAVE) {
+    if (how != LEAVE && how != QUIT) {
         fseek(file, 0, SEEK_CUR);
         CHECK(fputc('!', file) == '!' && fflush(file) == 0);
     }
@@ -87,7 +88,7 @@ static void send_while_waiting(enum how how)
     struct epoll_event event = {.events = 0};
     CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
     size_t sent = 0;
-    int has_told = 0, blocks = how == RECEIVE || how == LEAVE;
+    int has_told = 0, blocks = how == RECEIVE || how == LEAVE || how == QUIT;
     while (sent < TOTAL || !has_told) {
         ssize_t n = sent < TOTAL ? send(fd, message + sent, TOTAL - sent, MSG_DONTWAIT) : 0;
         if (n > 0)
@@ -101,10 +102,12 @@ static void send_while_waiting(enum how how)
             wait_for(blocks ? POLL : how, set, fd, 1);
         }
     }
-    if (how == LEAVE) {
+    if (how == LEAVE || how == QUIT) {
         /* Closed as soon as the peer has handed over, with most of it still to be sent again. */
         struct pollfd entries[] = {{.fd = fd, .events = POLLIN}, {.fd = tells[0], .events = POLLIN}};
         CHECK(poll(entries, 2, -1) > 0 && entries[1].revents == POLLIN);
+        if (how == QUIT)
+            quick_exit(0);
     } else {
         if (!blocks)
             CHECK(wait_for(how, set, fd, 0) & POLLIN);
@@ -122,7 +125,15 @@ int main(void)
 {
     for (size_t i = 0; i < TOTAL; i++)
         message[i] = i * 2654435761u >> 24;
-    for (enum how how = POLL; how < HOWS; how++)
+    for (enum how how = POLL; how < QUIT; how++)
         send_while_waiting(how);
+    /* A process that leaves in a hurry; the one that receives is then a child of this one. */
+    CHECK(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0);
+    pid_t child = fork();
+    if (child == 0)
+        send_while_waiting(QUIT);
+    for (int i = 0, status; i < 2; i++)
+        CHECK(wait(&status) > 0 && status == 0);
+    printf("%s: done\n", names[QUIT]);
     return 0;
 }

@@ -1,0 +1,37 @@
+//! Remote procedure calls of the C library over a socket of the program's own. Only programs that were built long ago have them
+//! from there; later ones have libraries for it, whose calls are seen.
+
+use std::ffi::{c_int, c_uint, c_ulong, c_void};
+
+use libc::sockaddr_in;
+
+use super::descriptor::hand_to_libc;
+use super::interpose;
+use crate::border::fail;
+use crate::pointers;
+
+/// The number at `place`; -1 stands for one that libc is to make.
+fn number_at(place: *const c_int) -> c_int {
+    // SAFETY: it can be read.
+    if pointers::can_read(place, 1) { unsafe { place.read_unaligned() } } else { -1 }
+}
+
+interpose! {
+    /// clnttcp_create(3)
+    fn clnttcp_create(
+        address: *mut sockaddr_in,
+        program: c_ulong,
+        version: c_ulong,
+        socket: *mut c_int,
+        send_size: c_uint,
+        receive_size: c_uint,
+    ) -> *mut c_void = Some(hand_to_libc(number_at(socket))) => |given, kernel| given.map_or_else(fail, |()| kernel());
+    /// svcfd_create(3)
+    fn svcfd_create(
+        fd: c_int,
+        send_size: c_uint,
+        receive_size: c_uint,
+    ) -> *mut c_void = Some(hand_to_libc(fd)) => |given, kernel| given.map_or_else(fail, |()| kernel());
+    /// xprt_register(3): svc_run polls the number that a transport begins with
+    fn xprt_register(transport: *mut c_void) -> () = Some(hand_to_libc(number_at(transport.cast()))) => |_given, kernel| kernel();
+}
