@@ -13,7 +13,7 @@ use libc::{CMSG_DATA, CMSG_FIRSTHDR, CMSG_NXTHDR, SCM_RIGHTS, SOL_SOCKET, msghdr
 
 use transport::Errno;
 
-use crate::border::keeping_errno;
+use crate::border::{self, keeping_errno};
 use crate::socket::fresh;
 use crate::table::SocketRef;
 use crate::{log, pointers, table};
@@ -96,6 +96,8 @@ pub(crate) unsafe fn arrived(result: isize, message: *const msghdr) {
     if result < 0 {
         return;
     }
+    // One of them may be the other end of a connection of this process, on which it waits next.
+    let attend_first = || keeping_errno(|| border::guarded(serve_peers));
     // SAFETY: the kernel has just written there.
     let header = unsafe { &*message };
     if !header.msg_control.is_null() && header.msg_controllen >= mem::size_of::<libc::cmsghdr>() {
@@ -103,6 +105,7 @@ pub(crate) unsafe fn arrived(result: isize, message: *const msghdr) {
         let _ = unsafe {
             each_right(header, |fd| {
                 fresh(fd);
+                attend_first();
                 Ok(())
             })
         };
@@ -139,6 +142,18 @@ fn to_tcp_until(socket: &SocketRef, why: Reason, until: Until) -> Result<(), Err
         }
     }
     Ok(())
+}
+
+/// Has connections of this process do what their peers ask of them: somebody is about to wait for these peers.
+pub(crate) fn serve_peers() {
+    for (fd, object) in table::entries() {
+        let asked = object.as_socket().is_some_and(|socket| socket.connection.is_asked());
+        drop(object);
+        if let Some(socket) = table::socket(fd).filter(|_| asked) {
+            socket.connection.attend();
+            socket.settle();
+        }
+    }
 }
 
 fn refuse(socket: &SocketRef) -> Result<(), Errno> {

@@ -14,7 +14,7 @@ use crate::epoll;
 use crate::lock::Lock;
 use crate::seek::Held;
 use crate::table::{self, Object, SocketRef};
-use crate::{hazard, log, process, stats};
+use crate::{hazard, log, passed, process, stats};
 
 /// The fd numbers of this process that stand for one object.
 pub(crate) struct Numbers {
@@ -382,7 +382,8 @@ impl SocketRef {
 
     /// Moves the connection to TCP for good, for a holder that does not know of the ring.
     pub(crate) fn to_tcp(&self, why: Reason, until: Until) -> Result<(), Errno> {
-        let result = border::guarded(|| self.connection.hand_over(why, until)).unwrap_or(Err(Errno::IO));
+        let result = border::guarded(|| self.connection.hand_over(why, until, passed::serve_peers))
+            .unwrap_or(Err(Errno::IO));
         // Whether it finds room is not seen.
         self.note_starved();
         self.settle();

@@ -226,4 +226,4 @@ programs! { unseen uring handler }
 programs! { flags pointers control shared alias }
 programs! { fork_fails fork_signal }
 programs! { shut capacity death number patience }
-programs! { turns inside cancel past }
+programs! { turns inside cancel past idle }

@@ -96,6 +96,8 @@ pub(crate) const RUNG_SPACE: usize = 0x1e8;
 pub(crate) const DATA_WAITERS: usize = 0x1f0;
 pub(crate) const DATA_SEQUENCE: usize = 0x1f8;
 pub(crate) const RETURNING: usize = 0x200;
+/// Added to [`RX_CARRIER`] while a wish for what is on the ring stands, and nobody waits for the answer.
+pub(crate) const RX_STANDING: u64 = 2;
 /// Bytes to come by TCP that are to be thrown away.
 pub(crate) const RX_VOID: usize = 0x208;
 
@@ -134,6 +136,9 @@ pub(crate) mod control {
     pub(crate) const CLOSED: u64 = 4;
     /// This end takes nothing more off its ring: the peer shall send it again by TCP.
     pub(crate) const TAKE_BACK: u64 = 8;
+    /// With [`TAKE_BACK`], or just before it is said again: nobody waits for the answer. There is nobody either to throw away
+    /// what comes by TCP before its turn.
+    pub(crate) const STANDING: u64 = 32;
     /// TCP has ended for this end, and the peer has not said so: perhaps somebody has closed the peer's socket unseen.
     pub(crate) const SAW_END: u64 = 16;
 }

@@ -8,7 +8,7 @@ mod heap;
 
 use std::io::{IoSlice, IoSliceMut};
 
-use heap::{End, pair};
+use heap::{End, Shared, pair};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::sync::{Arc, Condvar, Mutex};
@@ -18,6 +18,7 @@ use protocol::switch::RxStep;
 use seekwire_transport::iov::{Gather, Scatter};
 use seekwire_transport::layout::Geometry;
 use seekwire_transport::mem::OwnMemory;
+use seekwire_transport::queue::{Answer, Tx};
 
 fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -443,6 +444,94 @@ fn what_is_taken_back_comes_by_tcp_and_the_rest_by_the_ring() {
         received.extend(tcp.lock().unwrap().iter());
         assert_eq!(received, [[1; 8], [2; 8]].concat());
         assert_eq!(a.owed(), 0);
+    });
+}
+
+/// Takes the sending half, and pays what is owed.
+fn pay<'a>(end: &'a End, kernel: &Mutex<Vec<u8>>) -> (Tx<'a, Shared, Shared>, Carrier) {
+    let tx = end.tx();
+    let carrier = tx.carrier().unwrap();
+    let mut piece = Vec::new();
+    loop {
+        tx.owed(&mut piece).unwrap();
+        if piece.is_empty() {
+            return (tx, carrier);
+        }
+        kernel.lock().unwrap().extend(&piece);
+        tx.paid(piece.len());
+    }
+}
+
+/// SYNC POINT "take back": a wish that stands is met by the sender's next call, and a receiver that takes some of it off the
+/// ring meanwhile has these bytes, and nobody else.
+///
+/// Caught: a send by TCP while the receiver looks (`QueuePair::is_asked_again_soon`); the half let go without asking again; a
+/// sender that is at work taken for one that has refused (`Rx::resume`).
+#[test]
+fn a_wish_that_stands_is_met_whoever_takes_the_half_meanwhile() {
+    explore(3, || {
+        let (a, b) = pair(Geometry::tiny(8, 64, 2));
+        let tcp = Arc::new(Mutex::new(Vec::new()));
+        assert!(try_send(&a, &[1; 8]));
+        let kernel = tcp.clone();
+        let sender = thread::spawn(move || {
+            let (tx, carrier) = pay(&a, &kernel);
+            if carrier == Carrier::Ring {
+                assert_eq!(tx.push(&mut Gather::new(&[IoSlice::new(&[2; 8])])), Ok(8));
+            } else {
+                kernel.lock().unwrap().extend([2; 8]);
+                tx.sent_by_tcp(8);
+            }
+            drop(tx);
+            a
+        });
+        let rx = b.rx();
+        rx.ask_back();
+        while rx.keep_asking().unwrap().is_none() {
+            thread::yield_now();
+        }
+        drop(rx);
+        let mut received: Vec<u8> = try_recv::<4>(&b).into_iter().flatten().collect();
+        let a = sender.join().unwrap();
+        drop(pay(&a, &tcp));
+        assert!(!a.is_asked_back(), "nobody answers");
+        assert_eq!(try_recv::<8>(&b), None, "the ring is done with");
+        received.extend(tcp.lock().unwrap().iter());
+        assert_eq!(received, [[1; 8], [2; 8]].concat());
+        assert_eq!((a.owed(), b.rx().void_left()), (0, 0));
+    });
+}
+
+/// SYNC POINT "take back": what lies in the kernel before its turn is sent again only to a receiver that knows it, and throws
+/// it away.
+///
+/// Caught: no fence in `Rx::keep_asking`; the wish looked at before the work is announced (`Tx::take_back`).
+#[test]
+fn nothing_is_sent_twice_to_who_waits_for_no_answer() {
+    explore(3, || {
+        let (a, b) = pair(Geometry::tiny(8, 64, 2));
+        let tcp = Arc::new(Mutex::new(Vec::new()));
+        assert!(try_send(&a, &[1; 8]));
+        let tx = a.tx();
+        assert_eq!(tx.overflow(), Ok(Carrier::Tcp));
+        tx.keep(0, &[2; 8]);
+        tx.sent_by_tcp(8);
+        drop(tx);
+        let kernel = tcp.clone();
+        let sender = thread::spawn(move || drop(pay(&a, &kernel)));
+        let rx = b.rx();
+        rx.ask_back();
+        let answer = loop {
+            match rx.keep_asking().unwrap() {
+                Some(answer) => break answer,
+                None => thread::yield_now(),
+            }
+        };
+        drop(rx);
+        sender.join().unwrap();
+        let is_sent_again = !tcp.lock().unwrap().is_empty();
+        assert_eq!(is_sent_again, answer == Answer::Taken);
+        assert_eq!(b.rx().void_left(), if is_sent_again { 8 } else { 0 });
     });
 }
 

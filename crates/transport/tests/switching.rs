@@ -24,6 +24,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => end().prop_map(Operation::AskBack),
         2 => end().prop_map(Operation::HandOver),
         1 => end().prop_map(Operation::Withdraw),
+        1 => end().prop_map(Operation::KeepAsking),
         2 => (end(), len()).prop_map(|(end, room)| Operation::Attend(end, room)),
         3 => end().prop_map(Operation::Overflow),
         1 => end().prop_map(Operation::Shutdown),

@@ -12,18 +12,19 @@ use protocol::switch::RxStep;
 use protocol::{Carrier, Reason};
 use transport::Errno;
 use transport::mem::{Own, Peer};
-use transport::queue::{Full, Rx, Tx};
+use transport::queue::{Answer, Full, Rx, Tx};
 use transport::sys::poll::{self, Deadline, Events};
 use transport::sys::socket::{self, KernelSend};
 use transport::sys::{Fd, thread};
 
 use super::{Connection, Link};
 
-/// How long a peer may take to answer, in its next call on the connection. Long, because the bytes are lost
-/// for the new holder if it does not; a peer that waits on the connection answers at once.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// The same with a peer in this process, which may be this very thread's to serve.
-const WITH_MYSELF: Duration = Duration::from_millis(100);
+/// How long a peer may take to answer; one that waits on the connection answers at once. One that does not sends the bytes
+/// again in its next call, whenever that is.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// The same where bytes lie in the kernel before their turn. Long, because the others are lost for the new holder if nobody
+/// throws these away.
+const OUT_OF_TURN: Duration = Duration::from_secs(5);
 /// How long a peer that has begun to take back may take. It does not sleep over it.
 const AT_WORK: Duration = Duration::from_secs(2);
 /// How long this end waits for a peer that takes nothing of what is owed to it.
@@ -38,6 +39,11 @@ const NAP: Duration = Duration::from_millis(1);
 struct Looks(u32);
 
 impl Looks {
+    /// Whether it is time for more than a look.
+    fn is_due(&self) -> bool {
+        self.0.is_multiple_of(LOOKS / 10) || self.0 >= LOOKS
+    }
+
     fn pause(&mut self) {
         self.0 += 1;
         if self.0 < LOOKS { std::thread::yield_now() } else { thread::nap(NAP) }
@@ -100,6 +106,12 @@ impl Connection {
         }
     }
 
+    /// Whether the peer wants something that [`Self::attend`] does. No system call.
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        self.attached().is_some_and(|link| link.ring.queue.wants_attention())
+    }
+
     /// Whether bytes wait for room in the kernel's socket; see [`super::Readiness::owes`]. No system call.
     #[inline]
     #[must_use]
@@ -146,6 +158,8 @@ impl Connection {
     pub fn settle_debt(&self) {
         if let Some(link) = self.attached() {
             let fd = self.fd();
+            // What the peer has asked for is owed from now on.
+            self.attend();
             // RFC 1122, 4.2.2.13: what was not received resets, and then what was not sent is lost with TCP, too.
             self.pay_all(link, || socket::resets_on_close(fd) || socket::unread(fd).unwrap_or(0) > 0);
         }
@@ -179,11 +193,11 @@ impl Connection {
 
     // ---- as the receiver ----------------------------------------------------------------------
 
-    /// How long a hand-over should wait: five seconds, or less for a peer that may be the caller's to serve.
+    /// How long a hand-over should wait.
     #[must_use]
     pub fn patience(&self) -> Duration {
-        let with_myself = self.attached().is_some_and(|link| link.peer_pid == thread::process_id());
-        if with_myself { WITH_MYSELF } else { PATIENCE }
+        let out_of_turn = |link: &Link| link.ring.queue.rx_on_ring() && link.ring.queue.peer_has_left_ring();
+        if self.attached().is_some_and(out_of_turn) { OUT_OF_TURN } else { PATIENCE }
     }
 
     /// Both directions go back to TCP, for good. This end's sends do so at once; the peer is asked to, and
@@ -194,7 +208,7 @@ impl Connection {
     /// Those of [`Connection::hand_over`].
     pub fn fall_back(&self, why: Reason) -> Result<(), Errno> {
         if matches!(why, Reason::Exec | Reason::FdPassed | Reason::Stdio | Reason::Spliced) {
-            return self.hand_over(why, Deadline::after(Some(self.patience())));
+            return self.hand_over(why, Deadline::after(Some(self.patience())), || ());
         }
         let Some(link) = self.attached() else {
             self.stay_plain(why);
@@ -210,13 +224,15 @@ impl Connection {
     /// Both directions go back to TCP, for good, and nothing that comes by TCP from now on belongs after
     /// something on the ring: what was not received yet is sent again. Waits until the peer has agreed, which
     /// it does in its next call on the connection, or at once if it waits in one; until what this end owes is
-    /// with the kernel; and until bytes may be given to the kernel by somebody else.
+    /// with the kernel; and until bytes may be given to the kernel by somebody else. A peer that does not make a call
+    /// until then sends the bytes again when it does. Other connections of this process may be such peers: `meanwhile`
+    /// has them [attend](Self::attend).
     ///
     /// # Errors
     /// EBUSY when bytes were taken out of the middle of what is to come, or moved to library memory; EAGAIN when
-    /// the peer did not answer in time, or cannot send the bytes again because it has ended its
-    /// direction or has sent others by TCP: handing the socket over would lose bytes. Receive them first.
-    pub fn hand_over(&self, why: Reason, until: Until) -> Result<(), Errno> {
+    /// the peer cannot send the bytes again because it is gone, has ended its direction or has sent others by TCP: handing
+    /// the socket over would lose bytes. Receive them first.
+    pub fn hand_over(&self, why: Reason, until: Until, meanwhile: impl Fn()) -> Result<(), Errno> {
         self.set_shared();
         let _in_order = self.hand_over_sought()?;
         let Some(link) = self.attached() else {
@@ -229,7 +245,7 @@ impl Connection {
         self.attend();
         link.ring.peer_bell.ring();
         let handed_over = self
-            .have_sent_again(link, &rx, until)
+            .have_sent_again(link, &rx, until, meanwhile)
             .and_then(|()| self.have_discarded(&rx, Deadline::after(Some(AT_WORK))));
         if rx.should_ring() {
             link.ring.peer_bell.ring();
@@ -244,31 +260,59 @@ impl Connection {
     }
 
     /// Waits until nothing can come by the ring any more: the peer has taken back what this end has not
-    /// received, or there was nothing.
-    fn have_sent_again(&self, link: &Link, rx: &Rx<'_, Own, Peer>, until: Until) -> Result<(), Errno> {
+    /// received, or will, or there was nothing.
+    fn have_sent_again(
+        &self,
+        link: &Link,
+        rx: &Rx<'_, Own, Peer>,
+        until: Until,
+        meanwhile: impl Fn(),
+    ) -> Result<(), Errno> {
         let q = &link.ring.queue;
         let violated = |violation| Err(self.violated(link, violation));
         let mut looks = Looks(0);
-        loop {
+        let is_late = loop {
             match rx.is_taken_back() {
                 Ok(Some(true)) => return Ok(()),
-                Ok(Some(false)) => break,
+                Ok(Some(false)) => break false,
                 Ok(None) => {}
                 Err(violation) => return violated(violation),
             }
             // A send that began before the wish is over, and the ring is empty; or nobody is there to answer.
-            if (!q.peer_is_sending() && !q.has_record()) || until.is_over() || link.peer_is_dead() {
-                break;
+            if (!q.peer_is_sending() && !q.has_record()) || link.peer_is_dead() {
+                break false;
             }
-            // The peer may wait for the same of this end.
-            self.attend();
+            let is_over = until.is_over();
+            if is_over || looks.is_due() {
+                // The peer may wait for the same of this end, or be another connection of this process.
+                self.attend();
+                meanwhile();
+            }
+            if is_over && rx.is_taken_back() == Ok(None) {
+                // What is taken out of the middle must not come again.
+                break !self.is_sought();
+            }
             looks.pause();
-        }
+        };
         let at_work = Deadline::after(Some(AT_WORK));
         loop {
-            match rx.withdraw() {
-                Ok(Some(true)) => return Ok(()),
-                Ok(Some(false)) => break,
+            let answer = if is_late {
+                rx.keep_asking()
+            } else {
+                let has_taken = |taken| if taken { Answer::Taken } else { Answer::Refused };
+                rx.withdraw().map(|answer| answer.map(has_taken))
+            };
+            match answer {
+                Ok(Some(Answer::Taken)) => return Ok(()),
+                Ok(Some(Answer::Pending)) => {
+                    tracing::info!(
+                        "fd {}: process {} sends again what is unread when it makes its next call",
+                        self.fd().raw(),
+                        link.peer_pid
+                    );
+                    return Ok(());
+                }
+                Ok(Some(Answer::Refused)) => break,
                 // A peer that dies over it, or is at it for ever, has perhaps sent some of the bytes again.
                 Ok(None) if at_work.is_over() || link.peer_is_dead() => {
                     return violated(transport::queue::Violation);

@@ -4,16 +4,18 @@
 //! sender, in its next call, owes the bytes from there on, and answers ([`Tx::take_back`]). They stay where
 //! they are in its memory, so a fork owes them as well, and are given to the kernel as it has room, before
 //! any other ([`Tx::owed`], [`Tx::paid`]). A receiver that waits no longer withdraws ([`Rx::withdraw`]):
-//! whoever of the two comes first, both know it.
+//! whoever of the two comes first, both know it. Or it leaves its wish standing ([`Rx::keep_asking`]).
+
+use std::time::Duration;
 
 use protocol::Carrier;
 use protocol::record::{HEADER, Head, Record};
 
 use super::{Memory, QueuePair, Rx, Tx, Violation};
 use crate::layout::{self, control};
-use crate::mem::PeerMemory;
+use crate::mem::{OwnMemory, PeerMemory};
 use crate::sync::{Ordering, fence, store_fenced};
-use crate::sys::thread::relax;
+use crate::sys::thread::{nap, yield_now};
 
 /// What is left of a record of one's own, from some byte on.
 struct Rest {
@@ -43,7 +45,41 @@ enum Span {
     Tcp(u64, u64),
 }
 
+/// What came of asking for what is on the ring.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Answer {
+    /// It comes by TCP; the ring is done with.
+    Taken,
+    /// It does not.
+    Refused,
+    /// The peer has not said yet.
+    Pending,
+}
+
+/// In one word with the wish for TCP: a peer that leaves the ring for it sees both.
+fn ask_back(own: &impl OwnMemory) {
+    let get = |offset| own.word(offset).load(Ordering::Relaxed);
+    let set = |offset, value| own.word(offset).store(value, Ordering::Relaxed);
+    let position = get(layout::RX_POSITION);
+    set(layout::BACK_TCP, get(layout::RX_TCP_BYTES) << 1 | get(layout::RX_CARRIER) & Carrier::Ring as u64);
+    set(layout::BACK_FROM, position << 32 | layout::offset_at(get(layout::RX_OFFSET), position) as u64);
+    own.word(layout::CONTROL).fetch_or(control::TAKE_BACK | control::TCP_ONLY, Ordering::SeqCst);
+}
+
+/// Asks, and waits for no answer; see [`Rx::keep_asking`].
+#[cold]
+pub(super) fn ask_standing(own: &impl OwnMemory) {
+    ask_back(own);
+    own.word(layout::RX_CARRIER).fetch_or(layout::RX_STANDING, Ordering::Relaxed);
+}
+
 impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
+    /// Whether the peer has left its ring: what it sent by TCP since lies in the kernel, before its turn.
+    #[must_use]
+    pub fn peer_has_left_ring(&self) -> bool {
+        self.peer.load(layout::TX_CARRIER, Ordering::Relaxed) != Carrier::Ring as u64
+    }
+
     /// Whether the peer wants what it has not taken off the ring to be sent again by TCP, and was not
     /// answered yet.
     #[must_use]
@@ -68,6 +104,30 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
 }
 
 impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
+    /// Takes back what the peer has asked for. The ring is the carrier of the next byte while the peer has withdrawn a wish
+    /// only for as long as it looks at the ring: it asks again for what is sent now.
+    ///
+    /// # Errors
+    /// [`Violation`].
+    pub(super) fn meet_wish(&self) -> Result<Carrier, Violation> {
+        /// An honest peer changes its mind no more often than it receives.
+        const LOOKS: u32 = 1000;
+        let q = self.queue;
+        for _ in 0..LOOKS {
+            self.take_back()?;
+            // Loaded once: between two loads it could ask again, unseen by the first and not in force for the second.
+            let wish = q.peer.load(layout::CONTROL, Ordering::SeqCst);
+            if q.get(layout::TAKEN_BACK) != 0 || wish & control::STANDING == 0 {
+                break;
+            }
+            if wish & control::TAKE_BACK == 0 {
+                let wants_tcp = q.get(layout::CONTROL) & control::TCP_ONLY != 0;
+                return Ok(if q.tx_on_ring() && !wants_tcp { Carrier::Ring } else { Carrier::Tcp });
+            }
+        }
+        Ok(Carrier::Tcp)
+    }
+
     /// When the peer has asked for it: leaves the ring for good, owes the bytes on it that the peer has not
     /// taken, and tells it so; or tells it that they cannot be sent again, because this end's direction was
     /// shut down or others went by TCP after them.
@@ -82,9 +142,10 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         // SYNC POINT "take back", sender: at work before the wish is looked at once more; see
         // `Rx::withdraw`.
         store_fenced(q.own.word(layout::TAKEN_BACK), layout::AT_WORK);
-        let answer = if q.peer.load(layout::CONTROL, Ordering::SeqCst) & control::TAKE_BACK == 0 {
+        let wish = q.peer.load(layout::CONTROL, Ordering::SeqCst);
+        let answer = if wish & control::TAKE_BACK == 0 {
             0
-        } else if self.owe()? {
+        } else if self.owe(wish & control::STANDING == 0)? {
             layout::TAKEN
         } else {
             layout::REFUSED
@@ -93,7 +154,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         Ok(())
     }
 
-    fn owe(&self) -> Result<bool, Violation> {
+    /// `is_awaited`: the receiver can throw away what is in the kernel before its turn.
+    fn owe(&self, is_awaited: bool) -> Result<bool, Violation> {
         let q = self.queue;
         let from = q.peer.load(layout::BACK_FROM, Ordering::Acquire);
         let by = q.peer.load(layout::BACK_TCP, Ordering::Acquire);
@@ -113,7 +175,7 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
             }
             place = next;
         }
-        let all_kept = q.kept_from().is_some_and(|kept| kept <= begin.tcp);
+        let all_kept = is_awaited && q.kept_from().is_some_and(|kept| kept <= begin.tcp);
         let is_possible = ring == 0 || (!q.is_shut() && (behind == 0 || all_kept));
         if !is_possible {
             return Ok(false);
@@ -316,12 +378,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
 impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
     /// Promises to take nothing more off the ring, and asks the peer to send it again by TCP.
     pub fn ask_back(&self) {
-        let q = self.queue;
-        let position = q.get(layout::RX_POSITION);
-        q.set(layout::BACK_TCP, q.get(layout::RX_TCP_BYTES) << 1 | u64::from(q.rx_on_ring()));
-        q.set(layout::BACK_FROM, position << 32 | q.offset_in(position) as u64);
-        // In one word with the wish for TCP: a peer that leaves the ring for it sees both.
-        q.own.word(layout::CONTROL).fetch_or(control::TAKE_BACK | control::TCP_ONLY, Ordering::SeqCst);
+        ask_back(&self.queue.own);
+        self.stop_asking();
     }
 
     /// Whether the peer has done so (then the ring is done with) or refused; `None` before it answered.
@@ -382,17 +440,58 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         Ok(Some(self.is_taken_back()? == Some(true)))
     }
 
-    /// Puts in order what a receiver left behind that died while it asked. A peer is at work for
-    /// microseconds.
-    pub(super) fn recover_wish(&self) {
-        const LOOKS: u32 = if cfg!(loom) { 1 } else { 1 << 20 };
-        if self.queue.get(layout::CONTROL) & control::TAKE_BACK != 0 {
-            for _ in 0..LOOKS {
-                match self.withdraw() {
-                    Ok(None) => relax(),
-                    _ => return,
+    /// Waits for the answer no more, but goes on asking: the peer may answer whenever it makes its next call. Who takes this half
+    /// until then has what is on the ring, and asks for the rest again when it lets go. `None` while the peer is at it: then try
+    /// again.
+    ///
+    /// # Errors
+    /// [`Violation`].
+    pub fn keep_asking(&self) -> Result<Option<Answer>, Violation> {
+        let q = self.queue;
+        // SYNC POINT "take back", receiver: as in `Rx::withdraw`, a peer that has not seen it by then is at work.
+        q.own.word(layout::CONTROL).fetch_or(control::STANDING, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        match q.peer.load(layout::TAKEN_BACK, Ordering::SeqCst) {
+            layout::AT_WORK => Ok(None),
+            0 => {
+                self.asks.set(true);
+                Ok(Some(Answer::Pending))
+            }
+            _ => Ok(Some(if self.is_taken_back()? == Some(true) { Answer::Taken } else { Answer::Refused })),
+        }
+    }
+
+    /// Withdraws a wish that stood before this half was taken, for good.
+    pub fn stop_asking(&self) {
+        self.queue.own.word(layout::CONTROL).fetch_and(!control::STANDING, Ordering::SeqCst);
+        self.asks.set(false);
+    }
+
+    /// Comes to terms with a wish that stands, or that somebody left behind who died: withdraws it for as long as this half is
+    /// held, unless it was met. False if the peer does not come to an end with it; it is at work for microseconds.
+    pub(super) fn resume(&self) -> bool {
+        const LOOKS: u32 = if cfg!(loom) { 8 } else { 1000 };
+        const NAPS: u32 = if cfg!(loom) { 0 } else { 2000 };
+        let q = self.queue;
+        let wish = q.get(layout::CONTROL);
+        let mut is_answered = Ok(Some(false));
+        if wish & control::TAKE_BACK != 0 {
+            for look in 0..LOOKS + NAPS {
+                is_answered = self.withdraw();
+                match is_answered {
+                    Ok(None) if look < LOOKS => yield_now(),
+                    Ok(None) => nap(Duration::from_millis(1)),
+                    _ => break,
                 }
             }
         }
+        let Ok(Some(is_taken)) = is_answered else { return false };
+        q.set(layout::RX_CARRIER, q.get(layout::RX_CARRIER) & !layout::RX_STANDING);
+        let is_refused = q.peer.load(layout::TAKEN_BACK, Ordering::Relaxed) == layout::REFUSED;
+        self.asks.set(wish & control::STANDING != 0);
+        if is_taken || is_refused {
+            self.stop_asking();
+        }
+        true
     }
 }

@@ -36,6 +36,7 @@ use protocol::Carrier;
 use protocol::record::{Head, Record};
 use protocol::switch::{RxSwitch, TxSwitch};
 
+pub use back::Answer;
 pub use rx::{Front, Rx};
 #[cfg(not(loom))]
 pub use seek::Part;
@@ -372,7 +373,8 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     /// Where the data of either direction flows now.
     #[must_use]
     pub fn carriers(&self) -> (Carrier, Carrier) {
-        (Carrier::from_code(self.get(layout::TX_CARRIER)), Carrier::from_code(self.get(layout::RX_CARRIER)))
+        let rx = self.get(layout::RX_CARRIER) & !layout::RX_STANDING;
+        (Carrier::from_code(self.get(layout::TX_CARRIER)), Carrier::from_code(rx))
     }
 
     /// Whether this end's next byte goes on the ring.
@@ -465,7 +467,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
 
     fn rx_switch(&self) -> RxSwitch {
         RxSwitch {
-            carrier: Carrier::from_code(self.get(layout::RX_CARRIER)),
+            carrier: Carrier::from_code(self.get(layout::RX_CARRIER) & !layout::RX_STANDING),
             tcp_bytes: self.get(layout::RX_TCP_BYTES),
         }
     }

@@ -1,11 +1,12 @@
 //! The receiving half of a queue pair, held under its lock.
 
-use std::cell::LazyCell;
+use std::cell::{Cell, LazyCell};
 
 use protocol::Carrier;
 use protocol::record::{HEADER, Head, Record};
 use protocol::switch::{RxHead, RxStep};
 
+use super::back::ask_standing;
 use super::{Memory, QueuePair, Violation};
 use crate::iov::Scatter;
 use crate::layout;
@@ -19,6 +20,10 @@ pub struct Rx<'q, O: Memory, P> {
     pub(super) queue: &'q QueuePair<O, P>,
     _held: Held<'q, O>,
     acquired: Acquired,
+    /// Asks for what is on the ring when it is dropped.
+    pub(super) asks: Cell<bool>,
+    /// The peer did not come to an end with taking back.
+    stuck: bool,
 }
 
 /// Contiguous bytes at the head of the ring, in the peer's memory.
@@ -69,9 +74,21 @@ fn copy_front(from: &[u8], most: usize, into: &mut Scatter<'_, '_>) -> usize {
     n
 }
 
+impl<O: Memory, P> Drop for Rx<'_, O, P> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.asks.get() {
+            ask_standing(&self.queue.own);
+        }
+    }
+}
+
 impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     pub(super) fn new(queue: &'q QueuePair<O, P>, held: Held<'q, O>, acquired: Acquired) -> Self {
-        let rx = Self { queue, _held: held, acquired };
+        let mut rx = Self { queue, _held: held, acquired, asks: Cell::new(false), stuck: false };
+        if acquired == Acquired::FromTheDead || queue.get(layout::RX_CARRIER) & layout::RX_STANDING != 0 {
+            rx.stuck = !rx.resume();
+        }
         if acquired == Acquired::FromTheDead {
             rx.recover();
         }
@@ -83,7 +100,6 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     fn recover(&self) {
         let q = self.queue;
         q.set(layout::UNBOUNDED_READ, 0);
-        self.recover_wish();
         let returning = Returning::decode(q.get(layout::RETURNING));
         let due = returning.filter(|r| {
             r.position != q.get(layout::RX_POSITION) as u32 && r.count == q.get(layout::RETURNED) as u16
@@ -105,6 +121,9 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     #[inline]
     pub fn step(&self) -> Result<RxStep, Violation> {
         let q = self.queue;
+        if self.stuck {
+            return Err(Violation);
+        }
         // An honest ring holds no more switches than it has descriptors.
         for _ in 0..=q.peer_geometry.cells() {
             let located = self.head()?;

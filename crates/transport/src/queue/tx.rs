@@ -88,8 +88,8 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         let q = self.queue;
         // The wish to have bytes back comes together with the one for TCP, or after it: nothing goes by
         // TCP before the bytes that the peer wants back.
-        if tcp_only {
-            self.take_back()?;
+        if tcp_only && self.meet_wish()? == Carrier::Ring {
+            return Ok(Carrier::Ring);
         }
         if q.is_shut() {
             return Ok(q.carriers().0);

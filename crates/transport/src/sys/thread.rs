@@ -149,6 +149,13 @@ pub(crate) fn relax() {
     std::hint::spin_loop();
 }
 
+pub(crate) fn yield_now() {
+    #[cfg(loom)]
+    loom::thread::yield_now();
+    #[cfg(not(loom))]
+    std::thread::yield_now();
+}
+
 /// Lets others run for a while; a signal cuts it short.
 pub fn nap(time: Duration) {
     std::thread::sleep(time);

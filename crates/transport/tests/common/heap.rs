@@ -57,6 +57,8 @@ impl Heap {
     /// it would be too much for loom.
     pub(crate) fn new(geometry: Geometry) -> Self {
         const TABLES: usize = 0x400;
+        /// Before the segments; all of it under loom.
+        const KEPT: usize = 64;
         let segments = geometry.segments() * geometry.segment_size();
         let states_end = TABLES + geometry.segments() * 16;
         let ring = (states_end + 8192).next_multiple_of(4096);
@@ -66,7 +68,7 @@ impl Heap {
                 area(0, TABLES),
                 area(TABLES, states_end + geometry.segments() * 8 - TABLES),
                 area(ring, geometry.cells() * 64),
-                area(geometry.bytes() - segments, segments),
+                area(geometry.bytes() - segments - KEPT, KEPT + segments),
             ],
             sleepers: Mutex::new(()),
             woken: Condvar::new(),

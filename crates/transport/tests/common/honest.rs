@@ -10,7 +10,7 @@ use protocol::switch::RxStep;
 use seekwire_transport::iov::{Gather, Scatter};
 use seekwire_transport::layout::Geometry;
 use seekwire_transport::mem::{Own, Peer};
-use seekwire_transport::queue::{Full, QueuePair};
+use seekwire_transport::queue::{Answer, Full, QueuePair};
 
 use super::{Pattern, joined, memory};
 
@@ -34,6 +34,8 @@ pub(crate) enum Operation {
     AskBack(bool),
     HandOver(bool),
     Withdraw(bool),
+    /// Wait for the answer no more, and go on asking.
+    KeepAsking(bool),
     /// Meet the peer's wishes without a send; the kernel has room for so many bytes that are owed.
     Attend(bool, u16),
     /// Leave the ring as if it were full.
@@ -129,6 +131,17 @@ impl World {
             }
             Operation::HandOver(end) => self.hand_over(end.into(), false),
             Operation::Withdraw(end) => self.hand_over(end.into(), true),
+            Operation::KeepAsking(end) => {
+                let direction = &mut self.directions[1 - usize::from(end)];
+                if direction.asked {
+                    let rx = self.ends[usize::from(end)].rx();
+                    if rx.keep_asking().expect("the peer is honest") == Some(Answer::Pending) {
+                        direction.asked = false;
+                    }
+                    drop(rx);
+                    self.hand_over(end.into(), false);
+                }
+            }
             Operation::Attend(end, room) => {
                 let end = usize::from(end);
                 let result = self.ends[end].tx().carrier();

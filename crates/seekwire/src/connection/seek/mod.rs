@@ -288,6 +288,10 @@ impl Connection {
         if guard.is_none() {
             // On an attached connection the half's lock keeps receives of the time before away.
             let rx = self.attached().map(|link| self.rx(link)).transpose()?;
+            if let Some(rx) = &rx {
+                // What is taken out of the middle must not come again.
+                rx.stop_asking();
+            }
             if rx.is_none() && self.gate.has_receivers() {
                 return Err(Errno::AGAIN);
             }
