@@ -1,4 +1,4 @@
-"""gunicorn with each kind of worker, and clients that keep connections, close them."""
+"""gunicorn with each kind of worker, and clients that keep or close their connections."""
 
 import http.client
 import os

@@ -42,7 +42,8 @@ function serve() {
     socket.on("message", (data, binary) => socket.send(data, { binary }));
   });
   const echo = net.createServer({ allowHalfOpen: true }, (socket) => socket.on("error", () => {}).pipe(socket));
-  server.listen(0, "127.0.0.1", () =>
+  // In a network of its own any port is free; fetch() refuses many of those that the kernel might pick.
+  server.listen(18080, "127.0.0.1", () =>
     echo.listen(0, "127.0.0.1", () => process.send({ http: server.address().port, echo: echo.address().port })));
   process.on("disconnect", () => process.exit(0));
 }
