@@ -24,7 +24,7 @@ version = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1
 zeromq = $(shell scripts/libzmq && echo yes)
 
 .DEFAULT_GOAL := build
-.PHONY: help build demo lab report test test-suites lint differential loom miri fuzz kernel kernel-lab kernel-kasan man install uninstall clean
+.PHONY: help build demo lab report test test-suites lint differential faults loom miri fuzz kernel kernel-lab kernel-kasan man install uninstall clean
 
 help: ## Show these targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -68,6 +68,9 @@ differential: ## Compare random programs, plain and accelerated, for HOURS=n; th
 	$(CARGO) build --release --locked --package seekwire-differential --package seekwire-preload
 	$(release)/seekwire-differential run --hours $(or $(HOURS),1) --expected crates/differential/expected \
 		--out $(OUT)/differential
+
+faults: ## Kill, stop and starve one end of conversations at MOMENTS random moments each (default 1000), SEED=n
+	scripts/faults
 
 loom: ## Explore the interleavings of the index and doorbell protocols
 	scripts/test loom

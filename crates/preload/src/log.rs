@@ -7,6 +7,7 @@ use rustix::fs::{Mode, OFlags};
 use tracing::level_filters::LevelFilter;
 pub(crate) use tracing::{debug, warn};
 use transport::sys::fd::Placed;
+use transport::sys::signal::without_signals;
 
 /// Writes go to the kernel directly: the library's own fds are none of the application's. A line is one write, so no
 /// lock is needed, which a fork could find held by another thread.
@@ -14,7 +15,7 @@ struct Sink(Placed);
 
 impl Write for &Sink {
     fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        Ok(rustix::io::write(self.0.as_fd(), line)?)
+        without_signals(|| Ok(rustix::io::write(self.0.as_fd(), line)?))
     }
 
     fn flush(&mut self) -> io::Result<()> {
@@ -31,6 +32,8 @@ pub(crate) fn start() {
     let subscriber = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_ansi(false)
+        // It would say so on the program's standard error.
+        .log_internal_errors(false)
         .with_writer(std::sync::Arc::new(sink))
         .finish();
     let _ = tracing::subscriber::set_global_default(subscriber);

@@ -482,7 +482,7 @@ fn leave(fd: c_int, object: Arc<Object>, last: Last) {
         if let Some(socket) = object.as_socket() {
             epoll::forget(socket, (!gone).then_some(fd));
             if gone && !socket.is_listening() {
-                eager = socket.connection.is_attached();
+                eager = socket.connection.holds_descriptors();
                 socket.connection.leave_number();
                 // One that lives on in another program does not end with this number.
                 match last {

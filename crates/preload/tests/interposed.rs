@@ -1,10 +1,14 @@
 //! C programs that print what they observe, each run plain and in several accelerated ways: the outcome
 //! must be the same.
 
+mod common;
+
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+
+use common::{compile, library};
 
 /// A way to run a program: variables, and whether bytes must have gone through the ring.
 struct Mode {
@@ -28,38 +32,6 @@ const MODES: [Mode; 5] = [
     },
     Mode { name: "fallback", accelerated: true, variables: &[("SEEKWIRE_FALLBACK_AFTER", "100")] },
 ];
-
-fn library() -> PathBuf {
-    // target/PROFILE/deps/this-test
-    let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
-    let profile = deps.parent().unwrap();
-    [profile.join("libseekwire.so"), deps.join("libseekwire.so")]
-        .into_iter()
-        .find(|path| path.exists())
-        .unwrap_or_else(|| {
-            panic!(
-                "no libseekwire.so in {}: build it first, with cargo build -p seekwire-preload",
-                profile.display()
-            )
-        })
-}
-
-fn compile(name: &str, directory: &Path, arguments: &[&str]) -> PathBuf {
-    let crate_directory = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let source = crate_directory.join("tests/c").join(name).with_extension("c");
-    let program = directory.join(name);
-    let output = Command::new("cc")
-        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-D_FORTIFY_SOURCE=2", "-pthread", "-o"])
-        .arg(&program)
-        .arg(&source)
-        .arg("-I")
-        .arg(crate_directory.join("../../include"))
-        .args(arguments)
-        .output()
-        .expect("cc runs");
-    assert!(output.status.success(), "{name}.c: {}", String::from_utf8_lossy(&output.stderr));
-    program
-}
 
 fn run(program: &Path, mode: Option<&Mode>, directory: &Path) -> Output {
     let mut command = Command::new(program);
@@ -178,6 +150,32 @@ fn counters_are_replaced_at_once() {
     let draft = |path: &PathBuf| path.to_string_lossy().contains("counters.json.");
     let left = fs::read_dir(&directory).unwrap().map(|file| file.unwrap().path()).find(draft);
     assert_eq!(left, None);
+}
+
+/// Files of the library's own that may not grow, or that nobody reads, are no reason for a signal to the program.
+#[test]
+fn limits_on_files_and_a_log_that_nobody_reads_end_no_program() {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("limits");
+    let _ = fs::remove_dir_all(&directory);
+    fs::create_dir_all(&directory).unwrap();
+    let program = compile("half", &directory, &[]);
+    let plain = run(&program, None, &directory);
+    let shell = |script: &str, registry: &str| {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).env("PROGRAM", &program).env("LIBRARY", library());
+        command.env("SEEKWIRE_DIR", directory.join(registry)).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("sh runs");
+        drop(child.stderr.take());
+        child.wait_with_output().unwrap()
+    };
+    let limited = "ulimit -f 64; LD_PRELOAD=$LIBRARY exec $PROGRAM";
+    let unread = "LD_PRELOAD=$LIBRARY SEEKWIRE_LOG=stderr:debug exec $PROGRAM";
+    // Without a registry there can be none; with one there is no shared memory.
+    for (script, registry) in [(limited, "none"), (unread, "there"), (limited, "there")] {
+        let output = shell(script, registry);
+        assert!(output.status.success(), "{script}, {registry}: {}", output.status);
+        assert_eq!(output.stdout, plain.stdout, "{script}, {registry}");
+    }
 }
 
 /// Only the library has a midst that a handler can be called in.

@@ -8,7 +8,7 @@
 //! The table is a file that processes of one user map and write, in a directory of mode 0700. Whoever
 //! can write it is that user, who could stop the program outright.
 //!
-//! The first page holds a magic word and, from byte 64 on, one bit per slot in use, so that nobody has
+//! The first page holds a magic word and, from byte 64 on, one bit per slot that may be in use, so that nobody has
 //! to touch the pages of slots that are not.
 //!
 //! Slot (32 words of 8 bytes): state and pid | token | local address x2 | peer address x2 | ports |
@@ -52,9 +52,11 @@ const ATTRIBUTES: usize = 10;
 const COUNTS: usize = 11;
 const PROGRAM: usize = 15;
 
-/// State of a slot, in the low half of its first word; the high half is the process.
+/// State of a slot, in the low half of its first word; the high half is the process. While it is claimed, the bits between
+/// are the first ones of the rendezvous nonce: the slot's own word of it may not be written yet.
 const CLAIMED: u64 = 1;
 const LIVE: u64 = 2;
+const STATES: u64 = 3;
 
 /// The table, mapped.
 #[derive(Debug)]
@@ -136,6 +138,17 @@ fn file_name() -> String {
     format!("registry-{LAYOUT}")
 }
 
+/// The state of a slot that this process is entering a connection in.
+fn claim_of(pid: u32, nonce: u64) -> u64 {
+    u64::from(pid) << 32 | nonce & (u64::from(u32::MAX) ^ STATES) | CLAIMED
+}
+
+/// The process and the nonce of a [`rendezvous_path`].
+pub(crate) fn rendezvous_of(path: &Path) -> Option<(u32, u64)> {
+    let (pid, nonce) = path.file_stem()?.to_str()?.split_once('-')?;
+    Some((pid.parse().ok()?, u64::from_str_radix(nonce, 16).ok()?))
+}
+
 /// The path of a process's rendezvous socket.
 pub(crate) fn rendezvous_path(dir: &Path, pid: u32, nonce: u64) -> PathBuf {
     dir.join(format!("{pid}-{nonce:016x}.sock"))
@@ -198,9 +211,7 @@ impl Registry {
     /// Every connection that is entered now.
     #[must_use]
     pub fn entries(&self) -> Vec<Entry> {
-        let used =
-            (0..SLOTS).filter(|index| self.used(*index).load(Ordering::Acquire) >> (index % 64) & 1 != 0);
-        used.filter_map(|index| self.entry(index)).collect()
+        (0..SLOTS).filter(|index| self.is_used(*index)).filter_map(|index| self.entry(index)).collect()
     }
 
     /// The word of the bitmap that has the slot's bit.
@@ -282,7 +293,7 @@ impl Registry {
     /// Enters a connection of this process.
     pub(crate) fn enter(&'static self, tuple: &FourTuple, role: Role, nonce: u64) -> Option<Slot> {
         let pid = thread::process_id();
-        let claimed = u64::from(pid) << 32 | CLAIMED;
+        let claimed = claim_of(pid, nonce);
         let claim = |index: u32, from: u64| {
             let state = self.word(index, STATE);
             state.compare_exchange(from, claimed, Ordering::AcqRel, Ordering::Relaxed).is_ok()
@@ -290,6 +301,8 @@ impl Registry {
         let index = Self::window(tuple).find(|index| claim(*index, 0)).or_else(|| {
             Self::window(tuple).find(|index| self.is_stale(*index).is_some_and(|was| claim(*index, was)))
         })?;
+        // Before anything else: whoever clears up after this process looks only there.
+        self.used(index).fetch_or(1 << (index % 64), Ordering::Release);
         let token = host::random();
         for (word, address) in [(LOCAL, tuple.local.address()), (PEER, tuple.peer.address())] {
             self.store(index, word, (address >> 64) as u64);
@@ -308,7 +321,6 @@ impl Registry {
         // Before anybody can find it.
         rendezvous::expect(SlotRef { index, token });
         self.word(index, STATE).store(u64::from(pid) << 32 | LIVE, Ordering::Release);
-        self.used(index).fetch_or(1 << (index % 64), Ordering::Release);
         let slot = Slot { registry: self, slot: SlotRef { index, token }, pid };
         patient_lock(&OWN_SLOTS)?.push(index);
         Some(slot)
@@ -337,6 +349,27 @@ impl Registry {
                 self.free(index);
             }
         }
+    }
+
+    /// Takes every slot off the table that a process held which is gone; it had this rendezvous.
+    pub(crate) fn clear_up(&self, pid: u32, nonce: u64) {
+        for index in (0..SLOTS).filter(|index| self.is_used(*index)) {
+            let word = self.word(index, STATE);
+            let state = word.load(Ordering::Acquire);
+            let is_theirs = if state & STATES == LIVE {
+                state >> 32 == u64::from(pid) && self.load(index, NONCE) == nonce
+            } else {
+                state == claim_of(pid, nonce)
+            };
+            if is_theirs {
+                // The bit stays: somebody else may enter there at once, and it only says where to look.
+                let _ = word.compare_exchange(state, 0, Ordering::AcqRel, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn is_used(&self, index: u32) -> bool {
+        self.used(index).load(Ordering::Acquire) >> (index % 64) & 1 != 0
     }
 
     fn free(&self, index: u32) {
@@ -480,6 +513,24 @@ mod tests {
             std::mem::forget(registry.enter(&tuple(9), Role::Accepted, 77).unwrap());
         }
         assert!(registry.enter(&tuple(9), Role::Accepted, 5).is_some(), "nobody listens at nonce 77");
+    }
+
+    #[test]
+    fn who_clears_up_frees_what_a_dead_process_has_entered_or_was_about_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let registry = registry(&dir.path().join("r"));
+        let [dead, also_dead] = [0, 1].map(|_| registry.enter(&tuple(9), Role::Accepted, 0x77).unwrap());
+        // Killed before it was done.
+        registry.store(dead.slot().index, STATE, claim_of(dead.pid, 0x77));
+        let other = registry.enter(&tuple(9), Role::Accepted, 0x78).unwrap();
+        let path = rendezvous_path(registry.dir(), dead.pid, 0x77);
+        assert_eq!(rendezvous_of(&path), Some((dead.pid, 0x77)));
+        registry.clear_up(dead.pid, 0x77);
+        for slot in [&dead, &also_dead] {
+            assert_eq!(registry.load(slot.slot().index, STATE), 0);
+        }
+        assert_eq!(registry.find_acceptor(&tuple(9)).unwrap().slot, other.slot());
+        std::mem::forget([dead, also_dead]);
     }
 
     /// In a process of its own: the limit is the whole process's.

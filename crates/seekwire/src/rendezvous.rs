@@ -21,7 +21,7 @@ use transport::sys::unix::Sender;
 use transport::sys::{file, host, thread, unix};
 
 use crate::fork::{self, Inside};
-use crate::registry::{Registry, rendezvous_path};
+use crate::registry::{Registry, rendezvous_of, rendezvous_path};
 
 /// A datagram that was understood, from a process of this user.
 #[derive(Debug)]
@@ -127,6 +127,10 @@ fn sweep(registry: &Registry) {
     let Ok(files) = file::names(registry.dir()) else { return };
     for path in files.into_iter().map(|name| registry.dir().join(name)) {
         if path.extension().is_some_and(|extension| extension == "sock") && unix::is_abandoned(&path) {
+            // First: without the file nobody would know that they are to be freed.
+            if let Some((pid, nonce)) = rendezvous_of(&path) {
+                registry.clear_up(pid, nonce);
+            }
             let _ = fs::remove_file(path);
         }
     }

@@ -23,6 +23,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::sys::fd::Placed;
+use crate::sys::signal::without_signals;
 
 /// A mapping that is unmapped when dropped.
 #[derive(Debug)]
@@ -132,7 +133,7 @@ impl Own {
         assert!(base + unit * claimable <= len, "claimable area outside the memory");
         let flags = MemfdFlags::CLOEXEC.union(MemfdFlags::ALLOW_SEALING);
         let fd = Placed::new(rustix::fs::memfd_create(c"seekwire", flags)?)?;
-        rustix::fs::ftruncate(fd.as_fd(), len as u64)?;
+        without_signals(|| Ok(rustix::fs::ftruncate(fd.as_fd(), len as u64)?))?;
         let mapping = Mapping::new(Some(fd.as_fd()), len, ProtFlags::READ.union(ProtFlags::WRITE))?;
         rustix::fs::fcntl_add_seals(fd.as_fd(), SEALS)?;
         let taken = (0..claimable).map(|_| AtomicBool::new(false)).collect();

@@ -255,6 +255,12 @@ impl Connection {
         self.gate.is_attached()
     }
 
+    /// Whether it has memory and descriptors of its own, beside the socket: once it is attached, or about to be.
+    #[must_use]
+    pub fn holds_descriptors(&self) -> bool {
+        self.link.get().is_some() || self.is_negotiating()
+    }
+
     fn slot(&self) -> Option<&Slot> {
         self.slot.get().filter(|slot| slot.is_ours())
     }

@@ -170,6 +170,13 @@ impl Connection {
         }
     }
 
+    /// Whether an offer or an answer of this end is under way; true also if that cannot be told.
+    pub(super) fn is_negotiating(&self) -> bool {
+        self.negotiation.try_lock().map_or(true, |negotiation| {
+            negotiation.as_ref().is_some_and(|it| it.pending.is_some() || it.granted.is_some())
+        })
+    }
+
     /// Says no to offers that came although nothing is to be tried any more: whoever waits for an answer waits in vain.
     fn decline(&self) {
         let (Some(slot), Ok(registry)) = (self.slot(), Registry::of_process()) else { return };

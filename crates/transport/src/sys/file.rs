@@ -7,9 +7,11 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags, RawDir};
+use rustix::fs::{FallocateFlags, Mode, OFlags, RawDir};
 
 use super::fd::Opened;
+use super::signal::without_signals;
+use crate::Errno;
 
 /// open(2), with a mode for a file that is new.
 ///
@@ -20,16 +22,25 @@ pub fn open(path: &Path, flags: OFlags, mode: u32) -> io::Result<Opened> {
     Ok(fd.into())
 }
 
-/// Opens a file of this user's alone for reading and writing, made if need be and at least `len` bytes long. A symbolic
+/// Opens a file of this user's alone for reading and writing, made if need be and at least `len` bytes long, all of which
+/// have their place on the disk: whoever touches a mapped byte that finds none when the disk is full gets SIGBUS. A symbolic
 /// link is an error.
 ///
 /// # Errors
-/// Those of open(2) and ftruncate(2).
+/// Those of open(2) and fallocate(2).
 pub fn open_long(path: &Path, len: u64) -> io::Result<Opened> {
+    /// Of which stat(2) counts blocks.
+    const BLOCK: u64 = 512;
     let flags = OFlags::RDWR.union(OFlags::CREATE).union(OFlags::NOFOLLOW);
     let file = open(path, flags, 0o600)?;
-    if (rustix::fs::fstat(&file)?.st_size as u64) < len {
-        rustix::fs::ftruncate(&file, len)?;
+    let found = rustix::fs::fstat(&file)?;
+    if (found.st_size as u64) < len || (found.st_blocks as u64) * BLOCK < len {
+        without_signals(|| match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len) {
+            // A file system that cannot promise room.
+            Err(Errno::OPNOTSUPP) if (found.st_size as u64) < len => Ok(rustix::fs::ftruncate(&file, len)?),
+            Err(Errno::OPNOTSUPP) => Ok(()),
+            result => Ok(result?),
+        })?;
     }
     Ok(file)
 }
@@ -79,7 +90,7 @@ pub fn names(directory: &Path) -> io::Result<Vec<OsString>> {
 pub fn write(path: &Path, mut bytes: &[u8]) -> io::Result<()> {
     let file = open(path, OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::TRUNC), 0o666)?;
     while !bytes.is_empty() {
-        let n = rustix::io::retry_on_intr(|| rustix::io::write(&file, bytes))?;
+        let n = without_signals(|| Ok(rustix::io::retry_on_intr(|| rustix::io::write(&file, bytes))?))?;
         bytes = &bytes[n..];
     }
     Ok(())
@@ -102,6 +113,20 @@ mod tests {
         assert_eq!(names(&directory).unwrap().into_iter().collect::<BTreeSet<_>>(), wanted);
         std::fs::remove_dir_all(&directory).unwrap();
         assert!(names(&directory).is_err());
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "miri has no such files")]
+    fn a_long_file_has_room_for_each_byte() {
+        const LEN: u64 = 64 << 10;
+        let path = std::env::temp_dir().join(format!("seekwire-long-{}", std::process::id()));
+        // One that is long enough, but has holes.
+        std::fs::File::create(&path).unwrap().set_len(LEN).unwrap();
+        for _ in 0..2 {
+            let found = rustix::fs::fstat(open_long(&path, LEN).unwrap()).unwrap();
+            assert!(found.st_size as u64 == LEN && found.st_blocks as u64 * 512 >= LEN, "{found:?}");
+            std::fs::remove_file(&path).unwrap();
+        }
     }
 
     #[test]

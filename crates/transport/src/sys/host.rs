@@ -73,11 +73,20 @@ pub fn set_descriptor_limit(soft: u64) -> std::io::Result<()> {
     Ok(rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(soft), maximum })?)
 }
 
-/// Whether a call failed because descriptors or memory were used up: it may succeed another time.
+/// Whether a call failed because descriptors, memory or room on a disk were used up: it may succeed another time.
 #[must_use]
 pub fn is_scarcity(error: &std::io::Error) -> bool {
     use crate::Errno;
-    let scarce = [Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::NOBUFS, Errno::TOOMANYREFS];
+    let scarce = [
+        Errno::MFILE,
+        Errno::NFILE,
+        Errno::NOMEM,
+        Errno::NOBUFS,
+        Errno::TOOMANYREFS,
+        Errno::NOSPC,
+        Errno::DQUOT,
+        Errno::FBIG,
+    ];
     scarce.iter().any(|scarce| error.raw_os_error() == Some(scarce.raw_os_error()))
 }
 

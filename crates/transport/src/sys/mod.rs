@@ -10,6 +10,7 @@ pub mod host;
 pub mod poll;
 pub mod proof;
 pub mod seek;
+pub mod signal;
 pub mod socket;
 pub mod thread;
 pub mod unix;

@@ -1,0 +1,38 @@
+//! C programs that are run with and without the library.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The library that belongs to this build.
+pub(crate) fn library() -> PathBuf {
+    // target/PROFILE/deps/this-test
+    let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    let profile = deps.parent().unwrap();
+    [profile.join("libseekwire.so"), deps.join("libseekwire.so")]
+        .into_iter()
+        .find(|path| path.exists())
+        .unwrap_or_else(|| {
+            panic!(
+                "no libseekwire.so in {}: build it first, with cargo build -p seekwire-preload",
+                profile.display()
+            )
+        })
+}
+
+/// Compiles a program of `tests/c`.
+pub(crate) fn compile(name: &str, directory: &Path, arguments: &[&str]) -> PathBuf {
+    let crate_directory = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let source = crate_directory.join("tests/c").join(name).with_extension("c");
+    let program = directory.join(name);
+    let output = Command::new("cc")
+        .args(["-O2", "-Wall", "-Wextra", "-Werror", "-D_FORTIFY_SOURCE=2", "-pthread", "-o"])
+        .arg(&program)
+        .arg(&source)
+        .arg("-I")
+        .arg(crate_directory.join("../../include"))
+        .args(arguments)
+        .output()
+        .expect("cc runs");
+    assert!(output.status.success(), "{name}.c: {}", String::from_utf8_lossy(&output.stderr));
+    program
+}

@@ -1,0 +1,60 @@
+//! One end of a conversation meets a fault: it is killed, stopped, or a system call fails, at each step of coming to the ring,
+//! and at some random moments under load. Plain TCP is the control. `make faults` tries more moments.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::{compile, library};
+
+/// Random moments of each kind. A seed that finds something is to be kept here.
+const MOMENTS: &str = "60";
+const SEED: &str = "1";
+
+fn survive(faults: &[&str]) {
+    let directory: PathBuf = Path::new(env!("CARGO_TARGET_TMPDIR")).join(faults.join("-"));
+    let _ = fs::remove_dir_all(&directory);
+    fs::create_dir_all(&directory).unwrap();
+    let program = compile("faults", &directory, &[]);
+    for accelerated in [false, true] {
+        let mut command = Command::new(&program);
+        command
+            .args(["-n", MOMENTS, "-s", SEED, "-d"])
+            .arg(directory.join("registry"))
+            .env_remove("LD_PRELOAD");
+        if accelerated {
+            command.arg("-l").arg(library());
+        }
+        let output = command.args(faults).output().expect("the program runs");
+        let text = String::from_utf8_lossy(&output.stdout);
+        println!("accelerated: {accelerated}\n{text}");
+        assert!(output.status.success(), "{}", output.status);
+        // The driver is not accelerated, and whoever was is gone in order.
+        let left = fs::read_dir(directory.join("registry")).map_or(0, |files| {
+            files.filter(|file| file.as_ref().unwrap().path().extension().is_some()).count()
+        });
+        assert!(left <= 1, "{left} sockets are left, and the next process removes only those of one");
+    }
+}
+
+#[test]
+fn killed_at_each_step() {
+    survive(&["kill-steps"]);
+}
+
+#[test]
+fn stopped_at_each_step() {
+    survive(&["stop-steps"]);
+}
+
+#[test]
+fn each_step_fails() {
+    survive(&["fail-steps"]);
+}
+
+#[test]
+fn killed_or_stopped_at_random_moments() {
+    survive(&["kill", "stop"]);
+}
