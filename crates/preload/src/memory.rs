@@ -4,6 +4,9 @@
 //! C library's, and nothing waits: somebody who finds an arena in use, perhaps by the very thread that the handler has
 //! interrupted, takes the next one, and fresh pages if all are in use. What is freed is pushed onto a list that anybody may take
 //! as a whole.
+//!
+//! Who cannot have memory in Rust ends the program, which may have got by without more. So there is a reserve, for the connections
+//! that are tracked already; while the kernel gives nothing, no others are ([`is_scarce`]).
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::{Cell, UnsafeCell};
@@ -13,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 #[global_allocator]
-static MEMORY: Memory = Memory { arenas: [const { Arena::new() }; ARENAS] };
+static MEMORY: Memory = Memory { arenas: [const { Arena::new() }; ARENAS], reserve: Reserve::new() };
 
 const ARENAS: usize = 8;
 /// Blocks of 16 bytes, 32, 64 and so on. What is larger is mapped and unmapped by itself.
@@ -23,6 +26,9 @@ const LARGEST: usize = SMALLEST << (CLASSES - 1);
 const PAGE: usize = 4096;
 /// What an arena maps at once.
 const CHUNK: usize = 256 << 10;
+
+/// What there is when the kernel gives no more. It takes no memory before.
+const RESERVE: usize = 1 << 20;
 
 /// A block that nobody uses.
 struct Block {
@@ -58,6 +64,57 @@ impl Arena {
 
 struct Memory {
     arenas: [Arena; ARENAS],
+    reserve: Reserve,
+}
+
+#[repr(align(4096))]
+struct Reserve {
+    space: UnsafeCell<[u8; RESERVE]>,
+    used: AtomicUsize,
+    is_needed: AtomicBool,
+}
+
+// SAFETY: each part of `space` is given to one owner; the rest is atomic.
+unsafe impl Sync for Reserve {}
+
+impl Reserve {
+    const fn new() -> Reserve {
+        Reserve {
+            space: UnsafeCell::new([0; RESERVE]),
+            used: AtomicUsize::new(0),
+            is_needed: AtomicBool::new(false),
+        }
+    }
+
+    /// A block of this size, which is a power of two.
+    fn take(&self, size: usize) -> *mut u8 {
+        self.is_needed.store(true, Ordering::Relaxed);
+        let base = self.space.get().expose_provenance();
+        let end = |used: usize| {
+            let end = (base + used).next_multiple_of(size) - base + size;
+            (end <= RESERVE).then_some(end)
+        };
+        match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, end) {
+            Ok(before) => ptr::with_exposed_provenance_mut((base + before).next_multiple_of(size)),
+            Err(_) => ptr::null_mut(),
+        }
+    }
+}
+
+/// Whether the kernel has refused memory, and still does.
+pub(crate) fn is_scarce() -> bool {
+    let reserve = &MEMORY.reserve;
+    if !reserve.is_needed.load(Ordering::Relaxed) {
+        return false;
+    }
+    let trial = map(CHUNK);
+    if trial.is_null() {
+        return true;
+    }
+    // SAFETY: just mapped, and known to nobody else.
+    let _ = unsafe { munmap(trial.cast(), CHUNK) };
+    reserve.is_needed.store(false, Ordering::Relaxed);
+    false
 }
 
 /// The class of blocks that hold such a thing.
@@ -105,7 +162,9 @@ impl Memory {
             arena.busy.store(false, Ordering::Release);
             return block;
         }
-        map(PAGE.max(SMALLEST << class))
+        let size = SMALLEST << class;
+        let pages = map(PAGE.max(size));
+        if pages.is_null() { self.reserve.take(size) } else { pages }
     }
 
     fn take(&self, blocks: &mut Blocks, class: usize) -> *mut u8 {
@@ -128,7 +187,7 @@ impl Memory {
         if at + size > blocks.end {
             let chunk = map(CHUNK);
             if chunk.is_null() {
-                return chunk;
+                return self.reserve.take(size);
             }
             at = chunk.expose_provenance().next_multiple_of(size);
             blocks.end = chunk.addr() + CHUNK;

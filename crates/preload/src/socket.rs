@@ -14,7 +14,7 @@ use crate::epoll;
 use crate::lock::Lock;
 use crate::seek::Held;
 use crate::table::{self, Object, SocketRef};
-use crate::{hazard, log, passed, process, stats};
+use crate::{hazard, log, memory, passed, process, stats};
 
 /// The fd numbers of this process that stand for one object.
 pub(crate) struct Numbers {
@@ -393,6 +393,10 @@ impl SocketRef {
 
 /// Tracks `fd`, which the kernel has just handed out. `listener` if it was accepted.
 pub(crate) fn track(fd: c_int, role: Role, nonblocking: bool, listener: Option<&Socket>) {
+    if memory::is_scarce() {
+        fresh(fd);
+        return;
+    }
     let socket = Socket::new(fd, role);
     if nonblocking {
         socket.connection.set_nonblocking(true);

@@ -48,7 +48,7 @@ int main(void)
 {
     char c, message[100] = "";
     pid_t child;
-    long resets = 0, late = 0, errors = 0;
+    long resets = 0, late = 0, errors = 0, ends = 0;
     signal(SIGPIPE, SIG_IGN);
     for (int round = 0; round < ROUNDS; round++) {
         int a = connection(&child, 0, 0);
@@ -60,6 +60,15 @@ int main(void)
         close(a);
     }
     say("resets", resets);
+    /* Only the end of the stream had not been seen. */
+    for (int round = 0; round < ROUNDS; round++) {
+        int a = connection(&child, 0, 0);
+        CHECK(shutdown(a, SHUT_WR) == 0);
+        die(child);
+        ends += read(a, &c, 1) == 0;
+        close(a);
+    }
+    say("ends", ends);
     for (int shuts = 0; shuts < 2; shuts++) {
         int a = connection(&child, 0, shuts), sends = 0;
         die(child);

@@ -10,6 +10,7 @@ pub mod host;
 pub mod poll;
 pub mod proof;
 pub mod seek;
+mod select;
 pub mod signal;
 pub mod socket;
 pub mod thread;

@@ -6,6 +6,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Timespec;
 
 use super::fd::Fd;
+use super::select;
 use crate::Errno;
 
 /// Until when to wait.
@@ -75,9 +76,11 @@ pub fn wait(bell: Fd, socket: Fd, want: Events, until: Deadline) -> Result<(bool
         tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: left.subsec_nanos().into(),
     });
-    if poll(watched, timeout.as_ref())? == 0 {
-        return Err(Errno::TIMEDOUT);
-    }
+    match poll(watched, timeout.as_ref()) {
+        Ok(0) => return Err(Errno::TIMEDOUT),
+        Err(Errno::INVAL) => return select::wait(bell, socket, want, until),
+        result => result?,
+    };
     Ok((fds[0].revents().contains(PollFlags::IN), events(fds[1].revents())))
 }
 
@@ -87,7 +90,15 @@ pub fn wait(bell: Fd, socket: Fd, want: Events, until: Deadline) -> Result<(bool
 /// Those of poll(2).
 pub fn look(socket: Fd, want: Events) -> Result<Events, Errno> {
     let mut fds = [PollFd::from_borrowed_fd(socket.borrow(), flags(want))];
-    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
+        Err(Errno::INVAL) => {
+            return match select::wait(Fd::new(-1), socket, want, Deadline::after(Some(Duration::ZERO))) {
+                Err(Errno::TIMEDOUT) => Ok(Events::default()),
+                result => result.map(|(_, events)| events),
+            };
+        }
+        result => result?,
+    };
     Ok(events(fds[0].revents()))
 }
 

@@ -234,6 +234,12 @@ impl Info {
     }
 }
 
+/// Whether the peer has ended its direction, and whether both have ended.
+pub(super) fn ends(fd: Fd) -> (bool, bool) {
+    // linux/tcp_states.h: TIME_WAIT, CLOSE, CLOSE_WAIT, LAST_ACK, CLOSING; and CLOSE.
+    tcp_info(fd).map_or((false, false), |info| (matches!(info.state, 6..=9 | 11), info.state == 7))
+}
+
 /// tcpi_state, tcpi_bytes_received and tcpi_bytes_acked.
 fn tcp_info(fd: Fd) -> Result<Info, Errno> {
     // linux/tcp.h, struct tcp_info: the state is its first byte, the counters are 64-bit fields at these offsets.
