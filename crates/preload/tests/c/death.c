@@ -44,6 +44,21 @@ static void die(pid_t child)
     CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
 }
 
+/* The end was told: what comes after it is told to who sends. */
+static void after_the_end(void)
+{
+    char c;
+    pid_t child;
+    int a = connection(&child, 0, 0);
+    die(child);
+    say("the end", read(a, &c, 1));
+    say("a send after the end", write(a, "x", 1));
+    say("the end", read(a, &c, 1));
+    say("another send", write(a, "x", 1));
+    say("the end", read(a, &c, 1));
+    close(a);
+}
+
 int main(void)
 {
     char c, message[100] = "";
@@ -69,6 +84,7 @@ int main(void)
         close(a);
     }
     say("ends", ends);
+    after_the_end();
     for (int shuts = 0; shuts < 2; shuts++) {
         int a = connection(&child, 0, shuts), sends = 0;
         die(child);

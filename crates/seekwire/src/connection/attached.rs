@@ -2,7 +2,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use protocol::switch::RxStep;
 use protocol::{Carrier, Reason};
@@ -39,6 +39,7 @@ impl Link {
             peer_pid,
             shown: AtomicU8::new(0),
             watch: Watch::default(),
+            has_ended: AtomicBool::new(false),
             identity: OnceLock::new(),
         }
     }

@@ -188,6 +188,8 @@ struct Link {
     shown: AtomicU8,
     /// What was seen of the peer's taking.
     watch: peer::Watch,
+    /// The end of the stream was told in order.
+    has_ended: AtomicBool,
     /// The socket, whatever its number comes to stand for.
     identity: OnceLock<Option<(u64, u64)>>,
 }

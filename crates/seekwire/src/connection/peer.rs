@@ -142,12 +142,15 @@ impl Connection {
             q.set_saw_end();
         }
         if in_order || !q.has_untaken() || !link.peer_is_ending() {
+            link.has_ended.fetch_or(!self.receive_shut.load(Ordering::Relaxed), Ordering::Relaxed);
             return Ok(Try::Moved(0));
         }
         link.peer_is_gone();
         socket::reset(self.fd());
         link.ring.bell.ring();
-        socket::take_error(self.fd()).map_or(Ok(Try::Moved(0)), Err)
+        // As in the kernel, where the end that was told stands before any error that comes later.
+        let error = socket::take_error(self.fd()).filter(|_| !link.has_ended.load(Ordering::Relaxed));
+        error.map_or(Ok(Try::Moved(0)), Err)
     }
 
     /// Leaves a ring on which there is no room, if that is due: at once if what lies there is less than what TCP has room
