@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use endpoint::{Connection, Interest, Patience, Plain, Readiness, Reason, Role, Totals, Until};
 use transport::Errno;
+use transport::sys::fd::Placed;
 use transport::sys::{Fd, thread};
 
 use crate::border;
@@ -66,6 +67,8 @@ pub(crate) struct Registration {
     pub(crate) watch: Option<u32>,
     /// Index of the watch if the application has taken the socket out of the set and the kernel was not told.
     pub(crate) parked: Option<u32>,
+    /// The number was closed while others stand for the socket, and this one is in the set instead.
+    pub(crate) stand_in: Option<Placed>,
 }
 
 /// The connection is or was attached, or is sought, so the sets watch its bell.
@@ -484,7 +487,7 @@ fn leave(fd: c_int, object: Arc<Object>, last: Last) {
     let mut eager = false;
     border::guarded(|| {
         if let Some(socket) = object.as_socket() {
-            epoll::forget(socket, (!gone).then_some(fd));
+            epoll::forget(socket, (!gone).then_some(fd), last);
             if gone && !socket.is_listening() {
                 eager = socket.connection.holds_descriptors();
                 socket.connection.leave_number();

@@ -36,7 +36,8 @@ fn wait_into(
     else {
         return sleep(&mut left);
     };
-    if wanted == 0 || !is_possible(events.cast(), wanted) {
+    // linux/eventpoll.c, EP_MAX_EVENTS: the kernel refuses more.
+    if wanted == 0 || wanted > c_int::MAX as usize || !is_possible(events.cast(), wanted) {
         return sleep(&mut left);
     }
     let room = pointers::writable(events.cast(), wanted) / size_of::<epoll_event>();

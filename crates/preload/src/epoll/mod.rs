@@ -31,15 +31,17 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use endpoint::{Patience, Reason};
 use libc::epoll_event;
 use transport::Errno;
+use transport::sys::fd::Placed;
 use transport::sys::file;
 
 pub(crate) use wait::wait;
 
 use self::state::State;
+use self::watch::EXCLUSIVE;
 use crate::border::fail;
 use crate::lock::{Lock, RawLock};
 use crate::log;
-use crate::socket::{Numbers, Registration, Socket};
+use crate::socket::{Last, Numbers, Registration, Socket};
 use crate::table::{Object, SetRef, SharedSet, SharedSocket, SocketRef};
 
 /// One epoll instance, from its first to its last fd number in this process.
@@ -135,6 +137,9 @@ pub(crate) fn control(
 ) -> c_int {
     // SAFETY: the application passes a valid event or null, as epoll_ctl demands.
     let asked = unsafe { event.as_ref() }.copied();
+    if op == libc::EPOLL_CTL_MOD && asked.is_some_and(is_exclusive) {
+        return fail(Errno::INVAL);
+    }
     let mut registrations = socket.registrations().lock();
     let mut known =
         registrations.iter().position(|registration| registration.fd == fd && set.is(&registration.set));
@@ -165,20 +170,6 @@ pub(crate) fn control(
             _ => return fail(Errno::NOENT),
         }
     }
-    if let Some(asked) = asked
-        && op == libc::EPOLL_CTL_ADD
-        && is_exclusive(asked)
-    {
-        // The kernel refuses to change such a registration afterwards.
-        drop(registrations);
-        let _ = socket.fall_back(Reason::UnknownOption);
-        if socket.connection.is_sought() {
-            // It would sleep through bytes that the library holds.
-            log::warn!(fd, "EPOLLEXCLUSIVE is refused for a socket in which was sought");
-            return fail(Errno::INVAL);
-        }
-        return kernel();
-    }
     match (op, asked, known) {
         (libc::EPOLL_CTL_ADD, Some(asked), None) => {
             let result = kernel();
@@ -191,6 +182,7 @@ pub(crate) fn control(
                     data: asked.u64,
                     watch: None,
                     parked: None,
+                    stand_in: None,
                 });
                 socket.count_registrations(registrations.len());
                 if socket.to_show() != 0 {
@@ -201,8 +193,14 @@ pub(crate) fn control(
             }
             result
         }
+        (libc::EPOLL_CTL_ADD, _, Some(index)) if registrations[index].stand_in.is_some() => {
+            fail(Errno::EXIST)
+        }
         (libc::EPOLL_CTL_MOD, Some(asked), Some(index)) => {
             let registration = &mut registrations[index];
+            if registration.events & EXCLUSIVE != 0 {
+                return fail(Errno::INVAL);
+            }
             let Some(watch) = registration.watch else {
                 let result = kernel();
                 if result == 0 {
@@ -222,6 +220,7 @@ pub(crate) fn control(
         }
         (libc::EPOLL_CTL_DEL, _, Some(index)) => {
             if let Some(watch) = registrations[index].watch
+                && registrations[index].stand_in.is_none()
                 && !set.inherited.load(Ordering::Acquire)
                 && set.state.lock().park(watch)
             {
@@ -233,7 +232,13 @@ pub(crate) fn control(
             if let Some(watch) = registration.watch {
                 remove(set, watch, Bell::Remove);
             }
-            kernel()
+            match registration.stand_in {
+                Some(stand_in) => match tag::control(epfd, tag::Op::Delete, stand_in.fd().raw(), 0, 0) {
+                    Ok(()) => 0,
+                    Err(error) => fail(error),
+                },
+                None => kernel(),
+            }
         }
         _ => kernel(),
     }
@@ -241,20 +246,21 @@ pub(crate) fn control(
 
 /// `socket` turned out to be in `set`, by the number `fd`: it was put there before it was tracked.
 pub(crate) fn found(set: &SetRef, socket: &SocketRef, fd: c_int, event: epoll_event) {
-    if is_exclusive(event) {
-        log::warn!(
-            fd,
-            "a socket in which is sought is in an epoll set with EPOLLEXCLUSIVE, which misses what the library holds"
-        );
-        return;
-    }
     let mut registrations = socket.registrations().lock();
     if registrations.iter().any(|registration| registration.fd == fd && set.is(&registration.set)) {
         return;
     }
     let place = Arc::downgrade(&set.share().into_object());
     let (events, data) = (event.events, event.u64);
-    registrations.push(Registration { set: place, fd, events, data, watch: None, parked: None });
+    registrations.push(Registration {
+        set: place,
+        fd,
+        events,
+        data,
+        watch: None,
+        parked: None,
+        stand_in: None,
+    });
     socket.count_registrations(registrations.len());
 }
 
@@ -275,7 +281,7 @@ fn registration(line: &str) -> Option<(c_int, epoll_event)> {
 }
 
 fn is_exclusive(asked: epoll_event) -> bool {
-    asked.events & libc::EPOLLEXCLUSIVE as u32 != 0
+    asked.events & EXCLUSIVE != 0
 }
 
 /// Tells every set that holds `socket` what the connection has become.
@@ -340,11 +346,12 @@ fn remove(set: &Set, watch: u32, bell: Bell) {
 
 /// The number `fd` of `socket` is about to be closed; `None`: all of them.
 ///
-/// The kernel drops registrations only with the last reference to the socket in any process. Those that
-/// stay get the application's data back.
-pub(crate) fn forget(socket: &Socket, fd: Option<c_int>) {
+/// The kernel drops registrations only with the last reference to the socket in any process. Those that stay while other
+/// numbers of this process stand for the socket go on by a number of the library's own, since the kernel does not change
+/// one whose number is closed; others get the application's data back.
+pub(crate) fn forget(socket: &Socket, fd: Option<c_int>, last: Last) {
     let mut registrations = socket.registrations().lock();
-    registrations.retain(|registration| {
+    registrations.retain_mut(|registration| {
         if fd.is_some_and(|fd| fd != registration.fd) {
             return true;
         }
@@ -354,11 +361,33 @@ pub(crate) fn forget(socket: &Socket, fd: Option<c_int>) {
             state.unpark(watch, registration.fd, epfd);
             set.watches.store(state.len(), Ordering::Release);
         }
-        let Some(watch) = registration.watch else { return false };
         let inherited = set.inherited.load(Ordering::Acquire);
+        let lives_on = fd.is_some() && last == Last::Closing && !inherited && registration.parked.is_none();
+        let Some(watch) = registration.watch else {
+            if lives_on {
+                // It stays the kernel's alone.
+                let _ = socket.connection.fall_back(Reason::UnknownOption);
+            }
+            return false;
+        };
+        if lives_on && registration.stand_in.is_some() {
+            // The number stood for the socket again.
+            return true;
+        }
+        if lives_on
+            && let Some(epfd) = set.number()
+            && let Ok(stand_in) = Placed::duplicate(socket.connection.fd())
+            && set.state.lock().replace(watch, epfd, stand_in.fd().raw()).is_ok()
+        {
+            registration.stand_in = Some(stand_in);
+            return true;
+        }
         if !inherited && let Some(epfd) = set.number() {
-            let _ =
-                tag::control(epfd, tag::Op::Modify, registration.fd, registration.events, registration.data);
+            let (events, data) = (registration.events & !EXCLUSIVE, registration.data);
+            let _ = match &registration.stand_in {
+                Some(stand_in) => tag::control(epfd, tag::Op::Delete, stand_in.fd().raw(), 0, 0),
+                None => tag::control(epfd, tag::Op::Modify, registration.fd, events, data),
+            };
         }
         remove(&set, watch, if inherited { Bell::Leave } else { Bell::Remove });
         false

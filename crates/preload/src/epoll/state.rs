@@ -6,7 +6,7 @@ use std::ffi::c_int;
 use transport::Errno;
 
 use super::tag::{self, GENERATIONS, MAX_WATCHES, Op};
-use super::watch::{EDGE, ONE_SHOT, RDHUP, READ, WRITE, Watch};
+use super::watch::{EDGE, EXCLUSIVE, ONE_SHOT, RDHUP, READ, WRITE, Watch};
 use super::{Answer, Attached};
 use crate::socket::Registration;
 
@@ -118,7 +118,7 @@ impl State {
         let mut watch = Watch {
             socket,
             fd: registration.fd,
-            events: registration.events,
+            events: registration.events & !EXCLUSIVE,
             data: registration.data,
             generation: self.generations[index as usize],
             sibling: index,
@@ -147,6 +147,12 @@ impl State {
             told_of: [0; 2],
             reported: (0, 0),
         };
+        if registration.events & EXCLUSIVE != 0
+            && let Err(error) = watch.join_others(epfd, index)
+        {
+            self.free.push(index);
+            return Err(error);
+        }
         let told = if disabled { watch.tell(epfd, index, ONE_SHOT) } else { watch.tell_kernel(epfd, index) };
         if let Err(error) = told {
             self.free.push(index);
@@ -183,6 +189,11 @@ impl State {
         watch.fresh = true;
         self.heat(index);
         Ok(())
+    }
+
+    /// The number of a watch is about to be closed: `fd` takes its place.
+    pub(super) fn replace(&mut self, index: u32, epfd: c_int, fd: c_int) -> Answer<()> {
+        self.at(index).ok_or(Errno::NOENT)?.replace(epfd, index, fd)
     }
 
     /// EPOLL_CTL_DEL, kept from the kernel: many programs take a socket out for every message and put it

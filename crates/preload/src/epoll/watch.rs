@@ -5,8 +5,8 @@ use std::sync::atomic::{Ordering, fence};
 
 use endpoint::{Carrier, Interest};
 use libc::{
-    EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLPRI, EPOLLRDHUP, EPOLLRDNORM,
-    EPOLLWRNORM, POLLIN, POLLRDHUP,
+    EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLPRI, EPOLLRDHUP,
+    EPOLLRDNORM, EPOLLWRNORM, POLLIN, POLLRDHUP,
 };
 use transport::sys::Fd;
 
@@ -19,6 +19,8 @@ pub(super) const WRITE: u32 = (EPOLLOUT | EPOLLWRNORM) as u32;
 pub(super) const RDHUP: u32 = EPOLLRDHUP as u32;
 pub(super) const EDGE: u32 = EPOLLET as u32;
 pub(super) const ONE_SHOT: u32 = EPOLLONESHOT as u32;
+/// One or more of the sets that have it are woken; a set whose bell rings, like the others, is one of them.
+pub(super) const EXCLUSIVE: u32 = EPOLLEXCLUSIVE as u32;
 /// What the kernel reports whether it was asked to or not.
 pub(super) const ALWAYS: u32 = (EPOLLERR | EPOLLHUP) as u32;
 
@@ -290,6 +292,24 @@ impl Watch {
         }
         // The next change is then most likely covered, too.
         self.tell(epfd, index, if self.is_lenient() { wanted | READ } else { wanted })
+    }
+
+    /// Puts the socket, which is in the set by the number of this watch, there by another.
+    pub(super) fn replace(&mut self, epfd: c_int, index: u32, fd: c_int) -> Answer<()> {
+        let data = Tag { watch: index, generation: self.generation, subject: Subject::Socket }.encode()?;
+        let events = if self.disabled { ONE_SHOT } else { self.told };
+        tag::control(epfd, Op::Add, fd, events, data)?;
+        self.may_repeat = self.told & EDGE != 0;
+        let _ = tag::control(epfd, Op::Delete, self.fd, 0, 0);
+        self.fd = fd;
+        Ok(())
+    }
+
+    /// Takes EPOLLEXCLUSIVE from the registration of the application's fd, which the kernel would not change.
+    pub(super) fn join_others(&self, epfd: c_int, index: u32) -> Answer<()> {
+        let data = Tag { watch: index, generation: self.generation, subject: Subject::Socket }.encode()?;
+        tag::control(epfd, Op::Delete, self.fd, 0, 0)?;
+        tag::control(epfd, Op::Add, self.fd, EDGE, data)
     }
 
     pub(super) fn tell(&mut self, epfd: c_int, index: u32, events: u32) -> Answer<()> {
