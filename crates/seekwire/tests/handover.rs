@@ -241,6 +241,27 @@ fn a_hand_over_that_nobody_answers_loses_nothing_for_this_end() {
     assert_eq!(&rest, b"and more");
 }
 
+/// What this end leaves is the new holder's to receive: it lies in the kernel, not in this process.
+#[test]
+fn what_a_seek_leaves_of_a_socket_that_was_handed_over_is_there_for_the_new_holder() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut from = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let to = End::new(listener.accept().unwrap().0, Role::Accepted);
+    to.hand_over();
+    let bytes = pattern(695, 17);
+    from.write_all(&bytes).unwrap();
+    let mut taken = 0;
+    for len in [200, 59] {
+        let mut buf = vec![0; len];
+        let all = SeekFlags::default();
+        assert_eq!(to.connection.seek(&mut [IoSliceMut::new(&mut buf)], At::Offset(0), all, false), Ok(len));
+        assert!(buf[..] == bytes[taken..taken + len]);
+        taken += len;
+    }
+    from.shutdown(std::net::Shutdown::Write).unwrap();
+    assert!(to.rest() == bytes[taken..]);
+}
+
 /// The new holder finds the socket as if nobody had looked ahead, and sets what he wants; this end goes on all the same.
 #[test]
 fn a_socket_that_is_handed_over_is_sought_in_right_before_and_after() {

@@ -1,6 +1,7 @@
 //! A connection as a source: the kernel's socket and the ring, in the order in which the sender used them.
 
 use std::cell::OnceCell;
+use std::sync::atomic::Ordering;
 
 use protocol::span::Span;
 use protocol::switch::RxStep;
@@ -414,11 +415,16 @@ impl Source for Inflow<'_, '_> {
     }
 
     fn bulk_below(&self) -> u32 {
+        // What is in library memory is nobody else's to receive.
+        if self.connection.is_shared.load(Ordering::Relaxed) {
+            return 0;
+        }
         if self.is_on_ring() { cost::switch_on_ring() } else { cost::switch() }
     }
 
     fn discards_cheaply(&self) -> bool {
-        self.is_on_ring() || self.cursor.leaves_holes()
+        // Another holder would find there what was taken.
+        self.is_on_ring() || self.cursor.leaves_holes() || self.connection.is_shared.load(Ordering::Relaxed)
     }
 }
 
