@@ -10,7 +10,7 @@ use transport::Errno;
 
 use super::send::{by_kernel, transmit};
 use super::{interpose, receive};
-use crate::border::{errno, fail, guarded};
+use crate::border::{errno, fail, guarded, keeping_errno};
 use crate::buffers::Buffers;
 use crate::table::{self, SocketRef};
 use crate::{pointers, real};
@@ -139,6 +139,20 @@ fn splice_out(
     unsafe { real::write(pipe, base.cast_const(), received as usize) }
 }
 
+/// sendfile from a tracked socket, which to a pipe is the same as splice.
+fn receive_file(
+    socket: &SocketRef,
+    from: c_int,
+    pipe: c_int,
+    len: usize,
+    kernel: impl Fn() -> ssize_t,
+) -> ssize_t {
+    // SAFETY: takes no argument.
+    let flags = keeping_errno(|| unsafe { real::fcntl(pipe, libc::F_GETFL, 0) });
+    let waits = flags < 0 || flags & libc::O_NONBLOCK == 0;
+    splice_out(socket, from, pipe, len, if waits { 0 } else { libc::SPLICE_F_NONBLOCK }, kernel)
+}
+
 /// How many bytes `pipe` takes without waiting, after having waited for some; 0 if it is no pipe that can
 /// be written to.
 fn room_in(pipe: c_int, wait: bool) -> Result<usize, Errno> {
@@ -180,8 +194,12 @@ interpose! {
         from: c_int,
         offset: *mut off_t,
         len: size_t,
-    ) -> ssize_t = table::socket(out) => |socket, kernel| {
-        send_file(&socket, out, from, offset, len, kernel)
+    ) -> ssize_t = Some((table::socket(out), table::socket(from))) => |ends, kernel| {
+        match ends {
+            (Some(socket), _) => send_file(&socket, out, from, offset, len, kernel),
+            (None, Some(socket)) if offset.is_null() => receive_file(&socket, from, out, len, kernel),
+            _ => kernel(),
+        }
     };
     /// sendfile(2) in programs built with 64-bit off_t
     fn sendfile64(
@@ -189,8 +207,12 @@ interpose! {
         from: c_int,
         offset: *mut off_t,
         len: size_t,
-    ) -> ssize_t = table::socket(out) => |socket, kernel| {
-        send_file(&socket, out, from, offset, len, kernel)
+    ) -> ssize_t = Some((table::socket(out), table::socket(from))) => |ends, kernel| {
+        match ends {
+            (Some(socket), _) => send_file(&socket, out, from, offset, len, kernel),
+            (None, Some(socket)) if offset.is_null() => receive_file(&socket, from, out, len, kernel),
+            _ => kernel(),
+        }
     };
     /// splice(2)
     fn splice(

@@ -260,7 +260,7 @@ dispatch! {
     SYS_sendto if known(a) => send::sendto(a as _, b as _, c, d as _, e as _, f as _);
     SYS_sendmsg if any() => send::sendmsg(a as _, b as _, c as _);
     SYS_sendmmsg if any() => send::sendmmsg(a as _, b as _, c as _, d as _);
-    SYS_sendfile if known(a) => file::sendfile(a as _, b as _, c as _, d);
+    SYS_sendfile if known(a) || known(b) => file::sendfile(a as _, b as _, c as _, d);
     SYS_splice if known(a) || known(c) => file::splice(a as _, b as _, c as _, d as _, e, f as _);
     #[cfg(target_arch = "x86_64")]
     SYS_poll if any() => poll::poll(a as _, b as _, c as _);

@@ -3,6 +3,7 @@
 #include <linux/aio_abi.h>
 #include <sched.h>
 #include <sys/pidfd.h>
+#include <sys/sendfile.h>
 #include <sys/syscall.h>
 
 struct waiting {
@@ -52,6 +53,28 @@ static void submitted(void)
     printf("%s\n", buf);
     CHECK(syscall(SYS_io_destroy, context) == 0);
     close(a), close(b);
+}
+
+static void sent_to_a_pipe(void)
+{
+    char buf[16] = "";
+    int a, b, ends[2];
+    pair(&a, &b);
+    CHECK(pipe(ends) == 0);
+    write_all(a, "abc", 3);
+    CHECK(recv(b, buf, 3, MSG_PEEK | MSG_WAITALL) == 3);
+    say("sendfile", sendfile(ends[1], b, NULL, 16));
+    read_all(ends[0], buf, 3);
+    write_all(a, "def", 3);
+    CHECK(recv(b, buf + 3, 3, MSG_PEEK | MSG_WAITALL) == 3);
+    say("by number", syscall(SYS_sendfile, ends[1], b, NULL, 3));
+    read_all(ends[0], buf + 3, 3);
+    printf("%s\n", buf);
+    off_t offset = 0;
+    say("from somewhere", sendfile(ends[1], b, &offset, 3));
+    int file = open("/dev/null", O_WRONLY);
+    say("to a device", sendfile(file, b, NULL, 3));
+    close(a), close(b), close(file), close(ends[0]), close(ends[1]);
 }
 
 static void *parted(void *argument)
@@ -153,6 +176,7 @@ static void numbers_of_a_thread(void)
 int main(void)
 {
     submitted();
+    sent_to_a_pipe();
     duplicated();
     remote_call();
     /* The last: the library does nothing more in such a process. */
