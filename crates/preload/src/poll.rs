@@ -7,6 +7,7 @@
 
 use std::ffi::{c_int, c_short};
 use std::ptr;
+use std::time::Duration;
 
 use endpoint::{Carrier, Connection, Interest, Plain};
 use libc::{
@@ -29,6 +30,9 @@ const LOOKS_PER_QUESTION: u32 = 128;
 
 /// So often a call asks the kernel, if each time there was news of the other side.
 const MOST_QUESTIONS: u32 = 4;
+
+/// How long to sleep where not all can be slept on.
+const SHORT: Duration = Duration::from_millis(10);
 
 /// A list for the kernel.
 type Asked = SmallVec<[pollfd; 16]>;
@@ -158,7 +162,14 @@ fn wait_for_ours(fds: &mut [pollfd], ours: &Ours<'_>, timeout: &mut Timeout, mas
         let asleep: SmallVec<[_; 8]> =
             ours.sockets.iter().map(|(_, socket)| socket.connection.fall_asleep()).collect();
         // SAFETY: `asked` and `limit` are live; the mask is the application's own.
-        let result = unsafe { real::ppoll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, limit, mask) };
+        let mut result = unsafe { real::ppoll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, limit, mask) };
+        if result < 0 && errno() == Errno::INVAL.raw_os_error() {
+            ours.crowd(fds.len(), &mut asked);
+            let left = timeout.left_at_most(Some(SHORT)).map(timespec);
+            let limit = left.as_ref().map_or(ptr::null(), ptr::from_ref);
+            // SAFETY: as above.
+            result = unsafe { real::ppoll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, limit, mask) };
+        }
         let error = errno();
         drop(asleep);
         drop(armed);
@@ -167,7 +178,8 @@ fn wait_for_ours(fds: &mut [pollfd], ours: &Ours<'_>, timeout: &mut Timeout, mas
             return result;
         }
         ours.await_end(&mut asked);
-        for (bell, (_, socket)) in asked[fds.len()..].iter().zip(&ours.sockets) {
+        for (nth, (at, socket)) in ours.sockets.iter().enumerate() {
+            let bell = asked.get(fds.len() + nth).unwrap_or(&asked[*at]);
             if bell.revents != 0 {
                 guarded_raw(|| {
                     socket.connection.quiet_bell();
@@ -291,6 +303,19 @@ impl Ours<'_> {
             want
         };
         self.sockets.iter().map(arm).collect()
+    }
+
+    /// The kernel polls no more fds than RLIMIT_NOFILE allows: the bells take the places of their sockets, where bytes come by
+    /// the ring. The sockets are looked at after a short sleep.
+    fn crowd(&self, count: usize, asked: &mut Asked) {
+        for (nth, (at, socket)) in self.sockets.iter().enumerate() {
+            if socket.connection.carriers().1 == Carrier::Ring
+                && let Some(&bell) = asked.get(count + nth)
+            {
+                asked[*at] = bell;
+            }
+        }
+        asked.truncate(count);
     }
 
     /// Where the kernel was about to end a connection when it was asked, an error is there, and the room that comes with it

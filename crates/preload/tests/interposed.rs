@@ -219,7 +219,7 @@ macro_rules! programs {
     )*};
 }
 
-programs! { receive send close half poll epoll members signals fork owe threads leave }
+programs! { receive send close half poll crowd epoll members signals fork owe threads leave }
 programs! { unseen uring handler }
 programs! { flags pointers control shared alias }
 programs! { fork_fails fork_signal }
