@@ -17,6 +17,9 @@ use crate::{pointers, real};
 
 /// Bytes of the file that are copied at once.
 const PIECE: usize = 64 * 1024;
+/// The flags that splice knows.
+const SPLICE_FLAGS: c_uint =
+    libc::SPLICE_F_MOVE | libc::SPLICE_F_NONBLOCK | libc::SPLICE_F_MORE | libc::SPLICE_F_GIFT;
 
 /// sendfile and sendfile64 to a tracked socket.
 fn send_file(
@@ -224,6 +227,8 @@ interpose! {
         flags: c_uint,
     ) -> ssize_t = Some((table::socket(from), table::socket(to))) => |ends, kernel| {
         match ends {
+            // With an offset or an unknown flag the kernel moves nothing.
+            _ if !from_offset.is_null() || !to_offset.is_null() || flags & !SPLICE_FLAGS != 0 => kernel(),
             (Some(socket), _) => splice_out(&socket, from, to, len, flags, kernel),
             (None, Some(socket)) => splice_in(&socket, kernel),
             (None, None) => kernel(),

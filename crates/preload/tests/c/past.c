@@ -71,6 +71,12 @@ static void sent_to_a_pipe(void)
     read_all(ends[0], buf + 3, 3);
     printf("%s\n", buf);
     off_t offset = 0;
+    write_all(a, "ghi", 3);
+    CHECK(recv(b, buf, 3, MSG_PEEK | MSG_WAITALL) == 3);
+    say("splice from somewhere", splice(b, &offset, ends[1], NULL, 3, 0));
+    say("splice to somewhere", splice(b, NULL, ends[1], &offset, 3, 0));
+    say("splice with a flag", splice(b, NULL, ends[1], NULL, 3, 0x100));
+    say("nothing was moved", recv(b, buf, sizeof buf, MSG_DONTWAIT));
     say("from somewhere", sendfile(ends[1], b, &offset, 3));
     int file = open("/dev/null", O_WRONLY);
     say("to a device", sendfile(file, b, NULL, 3));
