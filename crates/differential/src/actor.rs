@@ -186,9 +186,7 @@ fn transfer(order: &Order) -> Answer {
         Call::Drain { .. } => drain(fd),
         Call::Seek { length, flags, .. } => {
             let mut room = vec![0; *length];
-            let done = sys::seek(fd, &mut room, *flags).unwrap_or_else(|| {
-                message::receive(fd, &mut room, flags | libc::MSG_WAITALL, crate::program::ReceiveWay::Recv).0
-            });
+            let done = sys::seek(fd, &mut room, *flags).unwrap_or_else(|| seek_on_tcp(fd, &mut room, *flags));
             room.truncate(usize::try_from(done.0).unwrap_or(0));
             Answer { bytes: room, ..plain(done) }
         }
@@ -196,6 +194,17 @@ fn transfer(order: &Order) -> Answer {
     };
     answer.connection = whose;
     answer
+}
+
+/// What seek_recv at offset 0 is in a plain run: all the bytes or none.
+fn seek_on_tcp(fd: i32, room: &mut [u8], flags: i32) -> Outcome {
+    let receive =
+        |room: &mut [u8], flags| message::receive(fd, room, flags, crate::program::ReceiveWay::Recv).0;
+    let there = receive(room, flags | libc::MSG_PEEK);
+    if flags & libc::MSG_DONTWAIT != 0 && there.0 > 0 && there.0 < room.len() as i64 {
+        return (-1, libc::EAGAIN);
+    }
+    receive(room, flags | libc::MSG_WAITALL)
 }
 
 fn through_pipe(work: impl FnOnce(i32, i32) -> Answer) -> Answer {
@@ -270,7 +279,7 @@ fn manage(call: &Call, port: u16) -> Answer {
         Call::SetOption { slot, level, name, value } => {
             plain(sys::set_option(number(*slot), *level, *name, *value))
         }
-        Call::GetOption { slot, level, name } => option(number(*slot), *level, *name),
+        Call::GetOption { slot, level, name } => about(number(*slot), option(number(*slot), *level, *name)),
         Call::Nonblocking { slot, on, way } => plain(sys::set_nonblocking(number(*slot), *on, *way)),
         Call::Ioctl { slot, request } => {
             let (done, value) = sys::ioctl(number(*slot), *request);
@@ -286,7 +295,7 @@ fn manage(call: &Call, port: u16) -> Answer {
             let ((local, port), (remote, peer)) = (sys::name(fd, false), sys::name(fd, true));
             let same = |port: u16, far: bool| i64::from(raw::name(fd, far) == Some(port));
             let (port, peer) = (same(port, false), same(peer, true));
-            seen(remote, [("local", port), ("remote", peer), ("local errno", local.1.into())])
+            about(fd, seen(remote, [("local", port), ("remote", peer), ("local errno", local.1.into())]))
         }
         Call::Exec { there } => exec(*there),
         Call::Pass { slot, to } => plain(message::pass(wire::mailbox(*to)[1], number(*slot))),

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::program::{Answer, Call, CloseWay, Program, Step};
+use crate::program::{Answer, Call, CloseWay, Program, ReceiveWay, Step};
 use crate::run::{Event, Fate, Trace};
 use crate::streams::Counters;
 
@@ -60,6 +60,10 @@ pub(crate) fn compare(program: &Program, plain: &Trace, accelerated: &Trace) -> 
         "closed unseen: "
     } else if failure.as_ref().is_some_and(|failure| was_handed_over_unread(plain, failure.step)) {
         "handed over with bytes unread: "
+    } else if failure.as_ref().is_some_and(|failure| is_sought_and_shared(plain, failure.step)) {
+        "sought by one of several processes: "
+    } else if has_handlers_of_both_kinds(program) {
+        "handlers of both kinds: "
     } else {
         ""
     };
@@ -75,6 +79,26 @@ fn was_handed_over_unread(plain: &Trace, step: usize) -> bool {
             && event.fate != Fate::Skipped
             && event.before.iter().any(|counters| counters.in_flight() > 0)
     })
+}
+
+/// Whether, up to a step, bytes were sought, be it in vain, after sockets had come to be held by several processes, or before.
+fn is_sought_and_shared(plain: &Trace, step: usize) -> bool {
+    let any = |wanted: fn(&Call, i64) -> bool| {
+        plain.events.iter().take(step.saturating_add(1)).any(|event| match &event.fate {
+            Fate::Done(answer) => wanted(&event.step.call, answer.value),
+            _ => false,
+        })
+    };
+    any(|call, _| matches!(call, Call::Seek { .. }))
+        && any(|call, value| matches!(call, Call::Fork { .. } | Call::Pass { .. }) && value > 0)
+}
+
+/// Whether a process has handlers both with SA_RESTART and without it.
+fn has_handlers_of_both_kinds(program: &Program) -> bool {
+    let any = |with: bool| {
+        program.steps.iter().any(|step| matches!(step.call, Call::Signal { restart, .. } if restart == with))
+    };
+    any(true) && any(false)
 }
 
 fn compare_runs(
@@ -111,7 +135,9 @@ fn compare_runs(
         }
         let balanced = control.before == tried.before;
         let mut freedom = Freedom::of(&control.step.call, control, tried);
+        ends.killed(plain, at);
         freedom.dead = ends.dead(plain, at);
+        freedom.connected = direction(plain, at).is_some();
         if ends.excuses(plain, at, tried) {
             continue;
         }
@@ -127,7 +153,7 @@ fn compare_runs(
         if diverged {
             continue;
         }
-        if let Some((allowed, how)) = ended(plain, control, tried, balanced) {
+        if let Some((allowed, how)) = ended(plain, control, tried, balanced, &ends) {
             if !allowed {
                 return (Some(fail(how)), diverged);
             }
@@ -189,11 +215,13 @@ struct Freedom {
     dead: bool,
     /// Somewhere so many bytes are in flight that buffers may be full.
     crowded: bool,
+    /// The call was made on an end of a connection.
+    connected: bool,
 }
 
 impl Freedom {
     fn of(call: &Call, control: &Event, tried: &Event) -> Self {
-        let crowded = |counters: &[Counters]| counters.iter().any(|counters| counters.in_flight() >= ROOM);
+        let crowded = |counters: &[Counters]| counters.iter().any(|counters| counters.weight() >= ROOM);
         let large = match call {
             Call::Send { length, .. } | Call::Sendfile { length, .. } | Call::SpliceTo { length, .. } => {
                 *length as u64 >= ROOM
@@ -204,6 +232,7 @@ impl Freedom {
         Self {
             balanced: control.before == tried.before,
             dead: false,
+            connected: true,
             under_way: control.before.iter().any(|counters| counters.in_flight() > 0),
             crowded: large || crowded(&control.before) || crowded(&tried.before),
         }
@@ -232,12 +261,25 @@ impl Ends {
         }
     }
 
+    /// The kernel of a process that is killed knows nothing of bytes that it had not received off the ring, and ends the
+    /// connection in order where TCP alone resets it; what came after its end is on the ring as well.
+    fn killed(&mut self, plain: &Trace, at: usize) {
+        let Call::Kill { process } = plain.events[at].step.call else { return };
+        for (earlier, event) in plain.events[..at].iter().enumerate() {
+            if event.step.by.process == process
+                && let Some(direction) = direction(plain, earlier)
+            {
+                self.dead.entry(direction / 2).or_default();
+            }
+        }
+    }
+
     fn learn(&mut self, plain: &Trace, accelerated: &Trace, at: usize) {
         for trace in [plain, accelerated] {
             if let (Some(direction), Fate::Done(answer)) = (direction(trace, at), &trace.events[at].fate)
                 && answer.value == -1
-                && END.contains(&answer.errno)
-                && !trace.streams.is_shut(direction, at)
+                && (answer.errno == libc::ECONNRESET
+                    || (answer.errno == libc::EPIPE && !trace.streams.is_shut(direction, at)))
             {
                 self.dead.entry(direction / 2).or_default();
             }
@@ -289,10 +331,19 @@ fn judge(call: &Call, control: &Fate, tried: &Fate, freedom: Freedom) -> Verdict
         return Verdict::Same;
     }
     let told = |fate: &Fate| match fate {
-        Fate::Done(answer) => answer.value == 0 || END.contains(&answer.errno),
+        Fate::Done(answer) => {
+            answer.value == 0 || END.contains(&answer.errno) || answer.errno == libc::ENOTCONN
+        }
         _ => false,
     };
-    if freedom.dead && told(control) && told(tried) {
+    let of_its_end = !matches!(call, Call::Poll { .. } | Call::EpollWait { .. } | Call::EpollControl { .. });
+    if (freedom.dead || freedom.crowded) && of_its_end && told(control) && told(tried) {
+        return Verdict::Allowed;
+    }
+    // recvmmsg asks for the socket's error before it looks for bytes, which costs a system call here.
+    let late =
+        |fate: &Fate| matches!(fate, Fate::Done(answer) if answer.value == -1 && END.contains(&answer.errno));
+    if matches!(call, Call::Receive { way: ReceiveWay::Recvmmsg, .. }) && late(control) && !fails(tried) {
         return Verdict::Allowed;
     }
     let allowed = match call {
@@ -305,7 +356,13 @@ fn judge(call: &Call, control: &Fate, tried: &Fate, freedom: Freedom) -> Verdict
                 || part
                 || (freedom.under_way && is_sooner(control, tried))
         }
-        Call::Seek { .. } => !freedom.balanced || (freedom.under_way && is_sooner(control, tried)),
+        // seek_recv(3): of a socket without a connection it says so.
+        Call::Seek { .. } => {
+            !freedom.balanced
+                || !freedom.connected
+                || (told(control) && told(tried))
+                || (freedom.under_way && is_sooner(control, tried))
+        }
         Call::Drain { .. } => {
             end(control) == end(tried)
                 && (!freedom.balanced
@@ -371,14 +428,22 @@ fn is_sooner(control: &Fate, tried: &Fate) -> bool {
     let sooner = |(name, bits): &(String, i64)| {
         tried.seen.iter().any(|(other, more)| other == name && more & bits == *bits)
     };
-    (tried.value >= 0 || tried.value == control.value)
+    let nothing_yet = control.value >= 0 || control.errno == libc::EAGAIN;
+    nothing_yet
+        && (tried.value >= 0 || tried.value == control.value)
         && tried.bytes.starts_with(&control.bytes)
         && (!tried.bytes.is_empty() || control.seen.iter().all(sooner))
 }
 
 /// Calls that came to their end in this step in one run and not, or otherwise, in the other: whether that is allowed, and
 /// how they differ.
-fn ended(plain: &Trace, control: &Event, tried: &Event, balanced: bool) -> Option<(bool, String)> {
+fn ended(
+    plain: &Trace,
+    control: &Event,
+    tried: &Event,
+    balanced: bool,
+    ends: &Ends,
+) -> Option<(bool, String)> {
     let steps = |ended: &BTreeMap<usize, Fate>| ended.keys().copied().collect::<Vec<_>>();
     let mut all = steps(&control.ended);
     all.extend(steps(&tried.ended));
@@ -387,14 +452,22 @@ fn ended(plain: &Trace, control: &Event, tried: &Event, balanced: bool) -> Optio
         let call = if step % 2 == 0 { &earlier.step.call } else { &earlier.step.beside.as_ref()?.1 };
         let get = |event: &Event| event.ended.get(&step).cloned().unwrap_or(Fate::Blocked);
         let (first, second) = (get(control), get(tried));
-        let freedom = Freedom { balanced, ..Freedom::of(call, control, tried) };
+        let dead = [&first, &second].into_iter().any(|fate| match fate {
+            Fate::Done(answer) => plain
+                .streams
+                .direction(answer)
+                .is_some_and(|direction| ends.dead.contains_key(&(direction / 2))),
+            _ => false,
+        });
+        let freedom = Freedom { balanced, dead, ..Freedom::of(call, control, tried) };
         match judge(call, &first, &second, freedom) {
             Verdict::Same => {}
             Verdict::Allowed => return Some((true, String::new())),
             Verdict::Different(how) => {
-                // One of several that wait for the same: it is not said which.
+                // Several that wait for the same: it is not said which gets what.
                 let rivals = |event: &Event| event.ended.len();
-                let allowed = rivals(control) == rivals(tried) && control.ended.keys().ne(tried.ended.keys());
+                let allowed = rivals(control) > 0 && rivals(tried) > 0 && rivals(control) + rivals(tried) > 2
+                    || (rivals(control) == rivals(tried) && control.ended.keys().ne(tried.ended.keys()));
                 return Some((
                     allowed,
                     format!("{} ended by {}: {how}", call.name(), control.step.call.name()),

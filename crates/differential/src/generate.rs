@@ -260,8 +260,6 @@ impl Generator {
                 self.processes[process].asleep[thread] &= restart;
                 Call::Signal { to: self.by(process, thread), restart }
             }
-            // A stopped call starts again, by its number: what comes of that depends on what the others did meanwhile.
-            60..85 if self.processes[process].asleep.contains(&true) => return,
             60..85 => {
                 self.processes[process].stopped ^= true;
                 if self.processes[process].stopped {

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::program::{Actor, Answer, Call, Program, SLOTS, Step};
+use crate::program::{Actor, Answer, Call, DupWay, Program, SLOTS, Step};
 use crate::streams::{Counters, Streams};
 use crate::sys::process;
 use crate::wire::{self, Order, PROCESSES, Report, SPEC, Spec};
@@ -363,11 +363,29 @@ impl Run<'_> {
         }
     }
 
+    /// Whether a thread of a process is asleep in a call that began before a number was closed or replaced.
+    fn sleeps_on_closed(&self, process: usize) -> bool {
+        let closes = |event: &Event| {
+            event.step.by.process == process
+                && matches!(
+                    event.step.call,
+                    Call::Close { .. } | Call::Dup { way: DupWay::Dup2 | DupWay::Dup3, .. }
+                )
+        };
+        self.processes[process].threads.iter().any(|thread| match thread.state {
+            State::Busy(step, _) => self.trace.events[step..].iter().any(closes),
+            _ => false,
+        })
+    }
+
     /// Ends, stops or continues a process.
     fn control(&mut self, at: usize, which: usize, call: &Call) -> Result<()> {
-        let Some(process) = self.processes.get_mut(which).filter(|process| process.pid != 0) else {
+        let there = self.processes.get(which).is_some_and(|process| process.pid != 0);
+        // A call that is stopped begins again, by its number: it must still be there.
+        if !there || (matches!(call, Call::Stop { .. }) && self.sleeps_on_closed(which)) {
             return Ok(());
-        };
+        }
+        let process = &mut self.processes[which];
         let pid = process.pid;
         match call {
             Call::Kill { .. } => {

@@ -4,16 +4,26 @@ use std::collections::BTreeMap;
 
 use crate::program::{Answer, Call, payload};
 
+/// A small piece in a receive queue is as much as a quarter of a full one.
+const PIECE: u64 = 256;
+
 /// Bytes of one direction that calls have sent and received.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Counters {
     pub(crate) sent: u64,
     pub(crate) received: u64,
+    /// Sends since nothing was in flight.
+    pieces: u64,
 }
 
 impl Counters {
     pub(crate) fn in_flight(self) -> u64 {
         self.sent.saturating_sub(self.received)
+    }
+
+    /// Of what is in flight, to the kernel's buffers: small pieces take more of them than they have bytes.
+    pub(crate) fn weight(self) -> u64 {
+        self.in_flight() + self.pieces * PIECE
     }
 }
 
@@ -107,6 +117,10 @@ impl Streams {
             let direction = &mut self.directions[direction];
             direction.unsure |= others || urgent;
             direction.counters.sent += taken as u64;
+            direction.counters.pieces += match call {
+                Call::SendMany { length, .. } => taken.div_ceil((*length).max(1)) as u64,
+                _ => 1,
+            };
             direction.sends.push((step, length, Some(taken)));
         } else if receives(call) {
             self.received(step, direction ^ 1, call, answer);
@@ -137,6 +151,9 @@ impl Streams {
                 answer.bytes.len() as u64
             };
             direction.counters.received += count;
+            if direction.counters.in_flight() == 0 {
+                direction.counters.pieces = 0;
+            }
         }
     }
 

@@ -261,7 +261,7 @@ impl Ours<'_> {
                 && (open & WRITE & !POLLWRBAND == 0 || socket.connection.tx_on_ring())
                 && socket.connection.is_attached()
                 && !socket.readiness().end
-                && !socket.connection.peer_is_shut()
+                && !socket.connection.has_end_to_tell()
         })
     }
 

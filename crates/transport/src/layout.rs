@@ -141,6 +141,8 @@ pub(crate) mod control {
     pub(crate) const STANDING: u64 = 32;
     /// TCP has ended for this end, and the peer has not said so: perhaps somebody has closed the peer's socket unseen.
     pub(crate) const SAW_END: u64 = 16;
+    /// It is shut down both ways: TCP takes nothing more for it, and resets the connection if something comes.
+    pub(crate) const REFUSES: u64 = 32;
 }
 
 /// The size of a ring and its pool.

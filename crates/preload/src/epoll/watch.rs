@@ -123,7 +123,7 @@ impl Watch {
             || self.fresh
             || events & READ != 0 && mark != self.mark
             || events & WRITE != 0 && starved != self.starved;
-        let ended = ready.end || self.socket.connection.peer_is_shut();
+        let ended = ready.end || self.socket.connection.has_end_to_tell();
         let is_full = ready.tx_on_ring && !ready.write && self.events & WRITE != 0;
         Look { events, is_news, is_full, ended, mark, starved }
     }

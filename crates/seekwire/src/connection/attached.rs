@@ -136,7 +136,7 @@ impl Connection {
         if is_done && self.is_stale(link) {
             return Err(Errno::STALE);
         }
-        if !link.is_sound() || q.is_shut() || (is_done && q.peer_has_closed()) {
+        if !link.is_sound() || q.is_shut() || (is_done && q.peer_refuses()) {
             drop(tx);
             return self.send_to_nobody(link, gather, flags, begun);
         }
@@ -355,7 +355,7 @@ impl Connection {
                 Err(error) => return stop(error),
             };
             if self.receive_shut.load(Ordering::Relaxed) {
-                return Ok(received);
+                return if received > 0 { Ok(received) } else { self.end_of_shut(link) };
             }
             if limit.forbids(self, flags.dont_wait) {
                 return stop(Errno::AGAIN);

@@ -37,7 +37,7 @@ impl Reserved<'_> {
         loop {
             let Some(claim) = self.claim.as_ref().filter(|_| len > 0) else { return Ok(()) };
             let q = &link.ring.queue;
-            if !link.is_sound() || q.is_shut() || q.peer_has_closed() {
+            if !link.is_sound() || q.is_shut() || q.peer_refuses() {
                 return self.copy(len);
             }
             let tx = connection.tx(link)?;
@@ -124,7 +124,7 @@ impl Connection {
         let q = &link.ring.queue;
         let limit = Limit::send();
         loop {
-            if !link.is_sound() || q.is_shut() || q.peer_has_closed() {
+            if !link.is_sound() || q.is_shut() || q.peer_refuses() {
                 return Ok(None);
             }
             let tx = self.tx(link)?;

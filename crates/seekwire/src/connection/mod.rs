@@ -427,6 +427,15 @@ impl Connection {
             }
         }
         let result = socket::shutdown(self.fd(), read, write_now);
+        if let Some(link) = self.attached() {
+            let q = &link.ring.queue;
+            // TCP resets a connection on which something comes for an end that is shut down both ways: the peer's next
+            // send goes there. Not while TCP has to bring what is owed.
+            if result.is_ok() && self.receive_shut.load(Ordering::Relaxed) && q.is_shut() && q.owed() == 0 {
+                q.set_refuses();
+                link.ring.peer_bell.ring();
+            }
+        }
         drop(bracket);
         result
     }
@@ -509,7 +518,7 @@ impl Link {
     /// The last holder closes. Unread data must reach the peer as a reset, as with TCP (RFC 1122,
     /// 4.2.2.13), and so must a linger time of zero; else the stream ends in order.
     fn close(&self, fd: Fd) {
-        let unread = self.ring.queue.unread() > 0;
+        let unread = self.ring.queue.unread() > 0 || socket::unread(fd).unwrap_or(0) > 0;
         if unread || socket::resets_on_close(fd) {
             socket::reset_on_close(fd);
         } else if let Some(tx) = self.ring.queue.try_tx() {

@@ -44,6 +44,9 @@ impl Connection {
                 return Ok(seen);
             }
             let stop = |error| if seen > 0 { Ok(seen) } else { Err(error) };
+            if seen == 0 && self.receive_shut.load(Ordering::Relaxed) {
+                return self.end_of_shut(link);
+            }
             if self.receive_shut.load(Ordering::Relaxed) || (has_ended && seen > 0) {
                 return Ok(seen);
             }

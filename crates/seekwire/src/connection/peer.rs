@@ -148,9 +148,20 @@ impl Connection {
         link.peer_is_gone();
         socket::reset(self.fd());
         link.ring.bell.ring();
-        // As in the kernel, where the end that was told stands before any error that comes later.
-        let error = socket::take_error(self.fd()).filter(|_| !link.has_ended.load(Ordering::Relaxed));
-        error.map_or(Ok(Try::Moved(0)), Err)
+        // As in the kernel, where the end that was told stands before any error that comes later; EPIPE is for who sends.
+        let told = |error: &Errno| *error != Errno::PIPE && !link.has_ended.load(Ordering::Relaxed);
+        socket::take_error(self.fd()).filter(told).map_or(Ok(Try::Moved(0)), Err)
+    }
+
+    /// What a receive gives on an end that was shut down for reading, when nothing is left: the end, unless TCP has reset
+    /// the connection, which is told once.
+    #[cold]
+    pub(super) fn end_of_shut(&self, link: &Link) -> Result<usize, Errno> {
+        if link.ring.queue.peer_is_shut() || !self.has_error() {
+            return Ok(0);
+        }
+        let error = socket::take_error(self.fd()).filter(|error| *error != Errno::PIPE);
+        error.map_or(Ok(0), Err)
     }
 
     /// Leaves a ring on which there is no room, if that is due: at once if what lies there is less than what TCP has room

@@ -172,7 +172,7 @@ impl Connection {
         let ready = || {
             q.has_room()
                 || q.is_shut()
-                || q.peer_has_closed()
+                || q.peer_refuses()
                 || call.is_interrupted()
                 || q.wants_attention()
                 // Another thread has met the wish for TCP, or left the full ring.
@@ -242,12 +242,14 @@ impl Connection {
         Readiness { read, write: tx_on_ring && q.has_room(), tx_on_ring, owes: q.owed() > 0, end }
     }
 
-    /// Whether the peer sends nothing more than what lies on the ring: the kernel may have POLLHUP, POLLRDHUP or POLLERR
-    /// to add, also while there is something to read.
+    /// Whether nothing comes any more but what lies on the ring, since the peer sends nothing more or this end was shut down
+    /// for reading: the kernel may have POLLIN, POLLHUP, POLLRDHUP or POLLERR to add.
     #[must_use]
-    pub fn peer_is_shut(&self) -> bool {
-        self.attached()
-            .is_some_and(|link| link.ring.queue.peer_is_shut() || link.ring.queue.peer_has_closed())
+    pub fn has_end_to_tell(&self) -> bool {
+        self.receive_shut.load(Ordering::Relaxed)
+            || self
+                .attached()
+                .is_some_and(|link| link.ring.queue.peer_is_shut() || link.ring.queue.peer_has_closed())
     }
 
     /// Takes switches off the head of the ring to see what comes after them.
@@ -428,7 +430,7 @@ impl Connection {
         let ready = || {
             q.has_record()
                 || (tx_on_ring && q.has_room())
-                || q.peer_has_closed()
+                || q.peer_refuses()
                 || q.wants_attention()
                 || q.tx_on_ring() != tx_on_ring
         };

@@ -240,11 +240,23 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.own.word(layout::CONTROL).fetch_or(control::SAW_END, Ordering::SeqCst);
     }
 
-    /// Whether the peer has closed the connection, or believes that this end has.
+    /// Tells the peer that this end is shut down both ways, of which TCP knows.
+    pub fn set_refuses(&self) {
+        self.own.word(layout::CONTROL).fetch_or(control::REFUSES, Ordering::SeqCst);
+    }
+
+    /// Whether the peer takes nothing more: it has closed the connection, or shut it down both ways.
+    #[must_use]
+    pub fn peer_refuses(&self) -> bool {
+        self.peer.load(layout::CONTROL, Ordering::Acquire) & (control::CLOSED | control::REFUSES) != 0
+    }
+
+    /// Whether the peer takes nothing more, or believes that this end has closed.
     #[inline]
     #[must_use]
     pub fn peer_is_done(&self) -> bool {
-        self.peer.load(layout::CONTROL, Ordering::Acquire) & (control::CLOSED | control::SAW_END) != 0
+        const DONE: u64 = control::CLOSED | control::SAW_END | control::REFUSES;
+        self.peer.load(layout::CONTROL, Ordering::Acquire) & DONE != 0
     }
 
     /// Whether either end has ruled the ring out for this end's sends, and whether it was the peer.
