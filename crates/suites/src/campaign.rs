@@ -48,7 +48,6 @@ pub(crate) fn run(suites: &Path, settings: &Settings) -> Result<bool> {
     for suite in &suites {
         let records = run_one(&stage, suite, settings, &circumstances, &scripts, &out)?;
         for record in &records {
-            record.store(&out)?;
             match &record.end {
                 End::NotRun(_) => not_run += 1,
                 _ => passed += record.count(Outcome::Passed),
@@ -174,6 +173,7 @@ fn run_one(
     if let Some(why) = why {
         println!("{}: not run: {why}", suite.name);
         record.end = End::NotRun(why);
+        record.store(out)?;
         return Ok(vec![record]);
     }
     let version = std::fs::read_to_string(stage.cache_of(suite).join("version")).unwrap_or_default();
@@ -198,6 +198,7 @@ fn run_one(
             record.differences = compare(stage, suite, plain, &record, &log)?;
         }
         tell(suite, &record);
+        record.store(out)?;
         records.push(record);
     }
     Ok(records)
