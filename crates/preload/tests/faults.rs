@@ -31,11 +31,6 @@ fn survive(faults: &[&str]) {
         let text = String::from_utf8_lossy(&output.stdout);
         println!("accelerated: {accelerated}\n{text}");
         assert!(output.status.success(), "{}", output.status);
-        // The driver is not accelerated, and whoever was is gone in order.
-        let left = fs::read_dir(directory.join("registry")).map_or(0, |files| {
-            files.filter(|file| file.as_ref().unwrap().path().extension().is_some()).count()
-        });
-        assert!(left <= 1, "{left} sockets are left, and the next process removes only those of one");
     }
 }
 
