@@ -142,7 +142,12 @@ pub(crate) mod control {
     /// TCP has ended for this end, and the peer has not said so: perhaps somebody has closed the peer's socket unseen.
     pub(crate) const SAW_END: u64 = 16;
     /// It is shut down both ways: TCP takes nothing more for it, and resets the connection if something comes.
-    pub(crate) const REFUSES: u64 = 32;
+    pub(crate) const REFUSES: u64 = 64;
+
+    const _: () = assert!(
+        (READY | TCP_ONLY | CLOSED | TAKE_BACK | SAW_END | STANDING | REFUSES).count_ones() == 7,
+        "each bit says one thing"
+    );
 }
 
 /// The size of a ring and its pool.
