@@ -77,6 +77,8 @@ pub(crate) const KEPT_FROM: usize = 0x2f8;
 /// With [`OWED_FROM`]: the carrier of the next byte that is owed, and its position in the stream of TCP.
 pub(crate) const OWED_CARRIER: usize = 0x300;
 pub(crate) const OWED_TCP: usize = 0x308;
+/// Not 0 once calls that the library does not see through give bytes to the kernel: how many, nobody counts.
+pub(crate) const TX_UNCOUNTED: usize = 0x310;
 pub(crate) const PULLED: usize = 0x170;
 pub(crate) const RUNG_DATA: usize = 0x178;
 pub(crate) const CONSUMED_SEEN: usize = 0x180;

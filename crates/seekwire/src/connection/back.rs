@@ -363,10 +363,12 @@ impl Connection {
     }
 
     /// Waits the microseconds until bytes may be given to the kernel's socket without overtaking what
-    /// went by the ring: for a call that the caller makes on it itself, after [`Connection::fall_back`].
+    /// went by the ring: for a call that the caller makes on it itself, after [`Connection::fall_back`]. From now on what
+    /// is on the ring cannot be sent again.
     pub fn settle_on_tcp(&self) {
         let Some(link) = self.attached() else { return };
         let Ok(tx) = self.tx(link) else { return };
+        tx.stop_counting();
         self.wait_for_unbounded_read(&tx, Deadline::after(Some(AT_WORK)));
     }
 

@@ -130,7 +130,7 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
 
     /// When the peer has asked for it: leaves the ring for good, owes the bytes on it that the peer has not
     /// taken, and tells it so; or tells it that they cannot be sent again, because this end's direction was
-    /// shut down or others went by TCP after them.
+    /// shut down or others went by TCP after them, perhaps uncounted.
     ///
     /// # Errors
     /// [`Violation`].
@@ -154,6 +154,11 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         Ok(())
     }
 
+    /// The caller is going to give bytes to the kernel, for good and without counting them.
+    pub fn stop_counting(&self) {
+        self.queue.set_in_order(layout::TX_UNCOUNTED, 1);
+    }
+
     /// `is_awaited`: the receiver can throw away what is in the kernel before its turn.
     fn owe(&self, is_awaited: bool) -> Result<bool, Violation> {
         let q = self.queue;
@@ -175,8 +180,9 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
             }
             place = next;
         }
-        let all_kept = is_awaited && q.kept_from().is_some_and(|kept| kept <= begin.tcp);
-        let is_possible = ring == 0 || (!q.is_shut() && (behind == 0 || all_kept));
+        let all_kept = is_awaited && q.get(layout::TX_UNCOUNTED) == 0 && q.kept_from().is_some_and(|kept| kept <= begin.tcp);
+        let in_order = behind == 0 && q.get(layout::TX_UNCOUNTED) == 0;
+        let is_possible = ring == 0 || (!q.is_shut() && (in_order || all_kept));
         if !is_possible {
             return Ok(false);
         }
