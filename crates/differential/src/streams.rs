@@ -110,6 +110,9 @@ impl Streams {
             }
             self.directions[direction ^ 1].refused |= *how != libc::SHUT_WR;
         }
+        // Told to a send, a reset is not told again, and what had not arrived is gone.
+        self.directions[direction ^ 1].reset |=
+            sends(call).is_some() && answer.value == -1 && answer.errno == libc::ECONNRESET;
         if let Some(length) = sends(call) {
             let taken = usize::try_from(answer.value).unwrap_or(0);
             let others = self.under_way.values().any(|call| sends(call).is_some());
