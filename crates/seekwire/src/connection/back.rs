@@ -241,12 +241,19 @@ impl Connection {
         };
         self.set_reason(Some(why));
         let rx = self.rx(link)?;
-        rx.ask_back();
+        // What came by TCP to an end that is shut down both ways would reset the connection.
+        let can_come = !link.ring.queue.refuses();
+        if can_come {
+            rx.ask_back();
+        }
         self.attend();
         link.ring.peer_bell.ring();
-        let handed_over = self
-            .have_sent_again(link, &rx, until, meanwhile)
-            .and_then(|()| self.have_discarded(&rx, Deadline::after(Some(AT_WORK))));
+        let handed_over = if can_come {
+            self.have_sent_again(link, &rx, until, meanwhile)
+                .and_then(|()| self.have_discarded(&rx, Deadline::after(Some(AT_WORK))))
+        } else {
+            Ok(())
+        };
         if rx.should_ring() {
             link.ring.peer_bell.ring();
         }

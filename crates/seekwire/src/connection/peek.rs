@@ -77,9 +77,11 @@ impl Connection {
         let looked = rx.peek_across(&mut Scatter::new(bufs), || {
             // A buffer may be larger than all that the kernel can hold.
             by_tcp.resize(room.min(socket::unread(self.fd()).unwrap_or(0)), 0);
-            // An error is that of a receive that comes so far.
-            let n = socket::recv(self.fd(), &mut by_tcp, KernelRecv::PEEK).unwrap_or(0);
-            by_tcp.truncate(n);
+            // An error is that of a receive that comes so far: the kernel tells it once, to who finds nothing before it.
+            if !by_tcp.is_empty() {
+                let n = socket::recv(self.fd(), &mut by_tcp, KernelRecv::PEEK).unwrap_or(0);
+                by_tcp.truncate(n);
+            }
             &by_tcp
         });
         drop(rx);

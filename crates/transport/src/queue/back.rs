@@ -180,7 +180,9 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
             }
             place = next;
         }
-        let all_kept = is_awaited && q.get(layout::TX_UNCOUNTED) == 0 && q.kept_from().is_some_and(|kept| kept <= begin.tcp);
+        let all_kept = is_awaited
+            && q.get(layout::TX_UNCOUNTED) == 0
+            && q.kept_from().is_some_and(|kept| kept <= begin.tcp);
         let in_order = behind == 0 && q.get(layout::TX_UNCOUNTED) == 0;
         let is_possible = ring == 0 || (!q.is_shut() && (in_order || all_kept));
         if !is_possible {

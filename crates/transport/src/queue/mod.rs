@@ -245,6 +245,12 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.own.word(layout::CONTROL).fetch_or(control::REFUSES, Ordering::SeqCst);
     }
 
+    /// Whether this end has told so.
+    #[must_use]
+    pub fn refuses(&self) -> bool {
+        self.get(layout::CONTROL) & control::REFUSES != 0
+    }
+
     /// Whether the peer takes nothing more: it has closed the connection, or shut it down both ways.
     #[must_use]
     pub fn peer_refuses(&self) -> bool {
