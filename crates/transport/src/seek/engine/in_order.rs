@@ -74,11 +74,12 @@ impl Engine {
             }
         }
         self.discard_taken(source)?;
-        let wanted = most.min(into.remaining() as u64);
+        // A source may fill one buffer at a time.
+        let wanted = into.next_room(usize::try_from(most).unwrap_or(usize::MAX)).len();
         let n = source.receive(into, most)?;
         self.front += n as u64;
         self.holes.received(n as u64);
-        *dry = (n as u64) < wanted;
+        *dry = n < wanted;
         Ok(n)
     }
 
