@@ -8,6 +8,9 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::counters::Counters;
 use crate::mode::Mode;
@@ -141,22 +144,21 @@ fn start(command: &mut Command, log: &Path) -> Result<Child> {
 /// Waits for its end; `None`: it took longer than `limit` and was killed.
 fn wait(child: &mut Child, limit: Duration, tell: impl Fn(Duration)) -> Result<Option<ExitStatus>> {
     let began = Instant::now();
-    let mut told = Duration::ZERO;
+    let end = pidfd_open(Pid::from_child(child), PidfdFlags::empty())?;
     loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
+        let left = limit.saturating_sub(began.elapsed());
+        let slice = Timespec::try_from(left.min(SIGN_OF_LIFE))?;
+        match poll(&mut [PollFd::new(&end, PollFlags::IN)], Some(&slice)) {
+            Ok(0) if left.is_zero() => {
+                child.kill()?;
+                child.wait()?;
+                return Ok(None);
+            }
+            Ok(0) => tell(began.elapsed()),
+            Ok(_) => return Ok(Some(child.wait()?)),
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
         }
-        let passed = began.elapsed();
-        if passed > limit {
-            child.kill()?;
-            child.wait()?;
-            return Ok(None);
-        }
-        if passed - told >= SIGN_OF_LIFE {
-            told = passed;
-            tell(passed);
-        }
-        std::thread::sleep(Duration::from_millis(50));
     }
 }
 
@@ -194,6 +196,14 @@ fn last_line(log: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_takes_too_long_is_killed() {
+        let started = |seconds| Command::new("sleep").arg(seconds).spawn().unwrap();
+        assert_eq!(wait(&mut started("1000"), Duration::from_millis(1), |_| ()).unwrap(), None);
+        let status = wait(&mut started("0"), Duration::from_secs(1000), |_| ()).unwrap();
+        assert!(status.unwrap().success());
+    }
 
     #[test]
     fn a_test_that_is_named_twice_passed_if_it_always_did() {

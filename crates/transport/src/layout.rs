@@ -138,11 +138,11 @@ pub(crate) mod control {
     pub(crate) const CLOSED: u64 = 4;
     /// This end takes nothing more off its ring: the peer shall send it again by TCP.
     pub(crate) const TAKE_BACK: u64 = 8;
+    /// TCP has ended for this end, and the peer has not said so: perhaps somebody has closed the peer's socket unseen.
+    pub(crate) const SAW_END: u64 = 16;
     /// With [`TAKE_BACK`], or just before it is said again: nobody waits for the answer. There is nobody either to throw away
     /// what comes by TCP before its turn.
     pub(crate) const STANDING: u64 = 32;
-    /// TCP has ended for this end, and the peer has not said so: perhaps somebody has closed the peer's socket unseen.
-    pub(crate) const SAW_END: u64 = 16;
     /// It is shut down both ways: TCP takes nothing more for it, and resets the connection if something comes.
     pub(crate) const REFUSES: u64 = 64;
 

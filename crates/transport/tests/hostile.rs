@@ -95,6 +95,34 @@ fn no_peer_can_break_an_honest_end() {
     assert!(noticed > 200, "the peer was not hostile enough");
 }
 
+#[test]
+fn bytes_that_nobody_counted_are_not_overtaken_and_no_violation() {
+    for is_received in [false, true] {
+        let geometry = Geometry::new(64, 4096, 8).unwrap();
+        let ((a, a_fd), (b, b_fd)) = (memory(geometry), memory(geometry));
+        let (a, b) = (joined(a, geometry, &b_fd), joined(b, geometry, &a_fd));
+        b.set_ready();
+        let tx = a.tx();
+        assert_eq!(tx.carrier(), Ok(Carrier::Ring));
+        assert_eq!(tx.push(&mut Gather::new(&[IoSlice::new(&[1; 40])])), Ok(40));
+        a.set_tcp_only();
+        assert_eq!(tx.carrier(), Ok(Carrier::Tcp));
+        tx.stop_counting();
+        drop(tx);
+        let rx = b.rx();
+        assert!(matches!(rx.step(), Ok(RxStep::Ring)));
+        if is_received {
+            assert_eq!(rx.discard(1000), Ok(40));
+            assert!(matches!(rx.step(), Ok(RxStep::TcpUnbounded)));
+            rx.end_unbounded_read();
+            rx.received_by_tcp(10);
+        }
+        rx.ask_back();
+        assert_eq!(a.tx().take_back(), Ok(()));
+        assert_eq!(rx.is_taken_back(), Ok(Some(is_received)));
+    }
+}
+
 /// A peer that asks for its bytes back names where from: the middle of a record is not a record, whatever
 /// the application sent.
 #[test]

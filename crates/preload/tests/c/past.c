@@ -1,36 +1,11 @@
 /* Ways to a socket past the functions for sockets: requests to the kernel, numbers of one thread alone, remote procedure calls. */
 #include "common.h"
+#include "waiting.h"
 #include <linux/aio_abi.h>
 #include <sched.h>
 #include <sys/pidfd.h>
 #include <sys/sendfile.h>
 #include <sys/syscall.h>
-
-struct waiting {
-    pthread_t thread;
-    int fd;
-    size_t len;
-    char bytes[64];
-};
-
-static void *await_bytes(void *argument)
-{
-    struct waiting *waiting = argument;
-    CHECK(recv(waiting->fd, waiting->bytes, waiting->len, MSG_WAITALL) == (ssize_t)waiting->len);
-    return NULL;
-}
-
-static void begin_waiting(struct waiting *waiting, int fd, size_t len)
-{
-    *waiting = (struct waiting){.fd = fd, .len = len};
-    CHECK(pthread_create(&waiting->thread, NULL, await_bytes, waiting) == 0);
-}
-
-static void show(const char *what, struct waiting *waiting)
-{
-    CHECK(pthread_join(waiting->thread, NULL) == 0);
-    printf("%s: %.*s\n", what, (int)waiting->len, waiting->bytes);
-}
 
 static void submitted(void)
 {

@@ -252,6 +252,7 @@ impl Connection {
             self.have_sent_again(link, &rx, until, meanwhile)
                 .and_then(|()| self.have_discarded(&rx, Deadline::after(Some(AT_WORK))))
         } else {
+            rx.stop_asking();
             Ok(())
         };
         if rx.should_ring() {

@@ -22,6 +22,7 @@
 //! is, once no call of the other's can be asleep in the kernel without knowing of the ring.
 
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering;
 
 use protocol::offer::{DATAGRAM, Datagram, Message, SlotRef};
 use protocol::{FourTuple, Reason, Role};
@@ -451,7 +452,7 @@ impl Connection {
         // A peer that makes no room takes our end of TCP for our death unless it knows better.
         let is_shut = kernel.as_ref().is_some_and(|kernel| kernel.shut);
         queue.start(Start { tx_tcp_bytes: sent, rx_tcp_bytes: received, is_shut });
-        if is_shut && self.receive_shut.load(std::sync::atomic::Ordering::Relaxed) {
+        if is_shut && self.receive_shut.load(Ordering::Relaxed) {
             queue.set_refuses();
         }
         let reason = match kernel {
@@ -531,7 +532,6 @@ pub(super) fn memory_and_bell() -> (Placed, Bell) {
 #[cfg(test)]
 mod tests {
     use std::net::{TcpListener, TcpStream};
-    use std::sync::atomic::Ordering;
 
     use protocol::Carrier;
     use transport::mem::OwnMemory;

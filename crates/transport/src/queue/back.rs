@@ -165,7 +165,9 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         let from = q.peer.load(layout::BACK_FROM, Ordering::Acquire);
         let by = q.peer.load(layout::BACK_TCP, Ordering::Acquire);
         let (position, offset) = self.locate(from).ok_or(Violation)?;
-        if position < q.get(layout::CONSUMED_SEEN) || by >> 1 > q.get(layout::TX_TCP_BYTES) {
+        // Of bytes that nobody counted the peer may have received any number.
+        let is_counted = q.get(layout::TX_UNCOUNTED) == 0;
+        if position < q.get(layout::CONSUMED_SEEN) || (is_counted && by >> 1 > q.get(layout::TX_TCP_BYTES)) {
             return Err(Violation);
         }
         let begin = Place { carrier: Carrier::from_code(by & 1), position, offset, tcp: by >> 1 };
@@ -180,11 +182,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
             }
             place = next;
         }
-        let all_kept = is_awaited
-            && q.get(layout::TX_UNCOUNTED) == 0
-            && q.kept_from().is_some_and(|kept| kept <= begin.tcp);
-        let in_order = behind == 0 && q.get(layout::TX_UNCOUNTED) == 0;
-        let is_possible = ring == 0 || (!q.is_shut() && (in_order || all_kept));
+        let all_kept = is_awaited && q.kept_from().is_some_and(|kept| kept <= begin.tcp);
+        let is_possible = ring == 0 || (!q.is_shut() && is_counted && (behind == 0 || all_kept));
         if !is_possible {
             return Ok(false);
         }
