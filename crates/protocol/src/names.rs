@@ -120,6 +120,8 @@ reasons! {
     NoRegistry = 18 => "no registry",
     /// It could not be proved that the other process holds the other end.
     Unproven = 19 => "peer not proved",
+    /// Both directions had ended before the ring could be used.
+    Over = 20 => "connection over",
 }
 
 impl fmt::Display for Reason {

@@ -47,15 +47,27 @@ pub(crate) fn verify(
     proof: &Placed,
     sender: Option<Sender>,
 ) -> Result<Sender, Reason> {
-    let other_end = other_end(tuple)?;
+    verify_holder(other_end(tuple)?, socket, tuple, proof, sender)
+}
+
+/// The same, when the other end was `other_end` a moment ago.
+fn verify_holder(
+    other: diag::Socket,
+    socket: Fd,
+    tuple: &FourTuple,
+    proof: &Placed,
+    sender: Option<Sender>,
+) -> Result<Sender, Reason> {
     let known = sender.filter(|sender| sender.user == host::user());
     let known = known.and_then(|sender| Some((sender, sender.identity?)));
     let Some((sender, identity)) = known else {
         tracing::warn!("{tuple}: stays on TCP, the kernel does not say which process offers memory");
         return Err(Reason::Unproven);
     };
-    match proof::holds(proof.as_fd(), socket, other_end.inode, identity) {
+    match proof::holds(proof.as_fd(), socket, other.inode, identity) {
         Ok(true) => Ok(sender),
+        // It was closed meanwhile, and with it left the epoll set.
+        Ok(false) if other_end(tuple).is_err() => Err(Reason::NoPeer),
         Ok(false) => {
             tracing::warn!("{tuple}: process {} does not prove that it holds the other end", sender.pid);
             Err(Reason::Unproven)
@@ -72,4 +84,39 @@ fn impossible(error: &std::io::Error) -> Reason {
         "who holds the other end cannot be proved, so connections stay on TCP: {error}; see seekwire doctor"
     );
     Reason::Unproven
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use transport::sys::thread;
+
+    use super::*;
+
+    #[test]
+    fn a_proof_of_what_was_closed_meanwhile_is_no_false_one() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (b, _) = listener.accept().unwrap();
+        let tuple = FourTuple {
+            local: b.local_addr().unwrap().into(),
+            peer: b.peer_addr().unwrap().into(),
+            namespace: transport::sys::socket::namespace(Fd::from(&b)).unwrap(),
+        };
+        let pid = thread::process_id();
+        let pidfd =
+            rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())
+                .unwrap();
+        let identity = proof::identity(Some(pidfd.as_fd()), pid);
+        let sender = Sender { user: host::user(), pid, identity };
+        let verify = |other, proof| verify_holder(other, Fd::from(&b), &tuple, proof, Some(sender));
+        let proof = own(Fd::from(&a)).unwrap();
+        let other = other_end(&tuple).unwrap();
+        let false_one = own(Fd::from(&b)).unwrap();
+        assert_eq!(verify(other, &false_one).unwrap_err(), Reason::Unproven);
+        assert!(verify(other, &proof).is_ok());
+        drop(a);
+        assert_eq!(verify(other, &proof).unwrap_err(), Reason::NoPeer);
+    }
 }

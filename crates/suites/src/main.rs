@@ -34,12 +34,12 @@ enum Command {
     List,
     /// Runs suites; fails if a test that passes plain fails accelerated
     Run(campaign::Settings),
-    /// Writes the document of what has been run
+    /// Writes the document of what has been run, there too, and where it is kept if every suite has been run
     Report {
         /// Where `run` has put its results
         #[arg(long, default_value = "out/suites")]
         out: PathBuf,
-        /// The document
+        /// Where it is kept
         #[arg(long, default_value = "docs/compatibility.md")]
         document: PathBuf,
     },
@@ -57,7 +57,15 @@ fn main() -> Result<ExitCode> {
         Command::Run(settings) => campaign::run(&arguments.suites, &settings)?,
         Command::Report { out, document } => {
             let known = suite::all(&arguments.suites)?;
-            std::fs::write(&document, report::document(&known, &record::load(&out)?))?;
+            let records = record::load(&out)?;
+            let text = report::document(&known, &records);
+            std::fs::write(out.join("compatibility.md"), &text)?;
+            let missing = report::missing(&known, &records);
+            if missing.is_empty() {
+                std::fs::write(&document, text)?;
+            } else {
+                println!("{} stays as it is: no results of {}", document.display(), missing.join(", "));
+            }
             true
         }
     };

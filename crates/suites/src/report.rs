@@ -30,17 +30,30 @@ pub(crate) fn document(suites: &[Suite], records: &[Record]) -> String {
     text
 }
 
+/// The suites of which there is no record: a document without them would lose what is known of them.
+pub(crate) fn missing(suites: &[Suite], records: &[Record]) -> Vec<String> {
+    let is_missing = |suite: &&Suite| records.iter().all(|record| record.suite != suite.name);
+    suites.iter().filter(is_missing).map(|suite| suite.name.clone()).collect()
+}
+
 fn under_what(text: &mut String, records: &[Record]) {
-    let mut all: Vec<&Circumstances> = Vec::new();
+    let mut all: Vec<(&Circumstances, Vec<&str>)> = Vec::new();
     for record in records {
-        if !all.contains(&&record.circumstances) {
-            all.push(&record.circumstances);
+        let at = all.iter().position(|(one, _)| **one == record.circumstances).unwrap_or_else(|| {
+            all.push((&record.circumstances, Vec::new()));
+            all.len() - 1
+        });
+        let suites = &mut all[at].1;
+        if suites.last() != Some(&record.suite.as_str()) {
+            suites.push(&record.suite);
         }
     }
-    for one in all {
+    let only_one = all.len() == 1;
+    for (one, suites) in &all {
+        let which = if only_one { String::new() } else { format!(": {}", suites.join(", ")) };
         let _ = writeln!(
             text,
-            "Run on {} at commit {} ({} build), {}.\n",
+            "Run on {} at commit {} ({} build), {}{which}.\n",
             one.date, one.commit, one.build, one.machine
         );
     }
@@ -169,6 +182,7 @@ mod tests {
             differences: Vec::new(),
         };
         let mut accelerated = record(Mode::Early, Outcome::Failed);
+        accelerated.circumstances.commit = "def".to_owned();
         accelerated.differences.push(crate::verdict::Difference {
             test: "t|x".to_owned(),
             accelerated: 4,
@@ -176,12 +190,19 @@ mod tests {
             runs: 4,
         });
         let directory = tempfile::tempdir().unwrap();
-        std::fs::write(directory.path().join("one"), "#!/bin/sh\n# about: Tests of one\n").unwrap();
+        for name in ["one", "two"] {
+            std::fs::write(directory.path().join(name), "#!/bin/sh\n# about: Tests of one\n").unwrap();
+        }
         let suites = crate::suite::all(directory.path()).unwrap();
-        let text = document(&suites, &[record(Mode::Plain, Outcome::Passed), accelerated]);
+        let records = [record(Mode::Plain, Outcome::Passed), accelerated];
+        assert_eq!(missing(&suites, &records), ["two"]);
+        let text = document(&suites, &records);
         assert!(text.contains("| one | plain | 1 | 0 | 0 |"), "{text}");
         assert!(text.contains("|  | early | 0 | 1 | 0 | 0 of 0 | 0 (none) | 1 |"), "{text}");
         assert!(text.contains("- one, early: t\\|x: fails in 4 of 4 runs, plain in none."), "{text}");
-        assert!(text.contains("at commit abc (release build)"), "{text}");
+        assert!(text.contains("at commit abc (release build), Linux: one."), "{text}");
+        assert!(text.contains("at commit def (release build), Linux: one."), "{text}");
+        let text = document(&suites, &records[..1]);
+        assert!(text.contains("at commit abc (release build), Linux.\n"), "{text}");
     }
 }

@@ -459,6 +459,7 @@ impl Connection {
             // Forked since both ends agreed: the other process knows nothing of the ring.
             _ if !self.is_sole_holder() => Some(Reason::Shared),
             _ if permission::is_forbidden() => Some(Reason::Bypassed),
+            Some(kernel) if kernel.over => Some(Reason::Over),
             kernel => self
                 .is_bypassed(kernel.as_ref(), sent, received + self.taken_ahead())
                 .then_some(Reason::Bypassed),
@@ -531,7 +532,7 @@ pub(super) fn memory_and_bell() -> (Placed, Bell) {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{Shutdown, TcpListener, TcpStream};
 
     use protocol::Carrier;
     use transport::mem::OwnMemory;
@@ -618,6 +619,27 @@ mod tests {
         from.before_fork();
         from.fork_failed();
         assert!(from.link.get().unwrap().ring.queue.remove_holder(thread::process_id()));
+    }
+
+    #[test]
+    fn a_connection_that_is_over_when_it_comes_to_the_ring_is_not_said_to_be_bypassed() {
+        let _alone = crate::fork::ALONE.lock();
+        let ((a, from), (b, to)) = ends();
+        let bracket = to.enter_plain().unwrap();
+        offer(&from, &to);
+        while to.link.get().is_none() {
+            to.hurry();
+            from.hurry();
+        }
+        a.shutdown(Shutdown::Write).unwrap();
+        b.shutdown(Shutdown::Write).unwrap();
+        while !socket::kernel_counts(Fd::from(&b)).unwrap().over {
+            std::thread::yield_now();
+        }
+        drop(bracket);
+        assert!(to.is_attached());
+        assert_eq!(to.reason(), Some(Reason::Over));
+        assert_eq!(to.next_carrier(), Ok(Carrier::Tcp));
     }
 
     #[test]

@@ -159,6 +159,9 @@ pub struct KernelCounts {
     pub sent: RangeInclusive<u64>,
     /// Whether this end has shut its sending direction down.
     pub shut: bool,
+    /// Whether both directions have ended and the kernel has forgotten the connection: then nobody can say whether the ends
+    /// are among the bytes.
+    pub over: bool,
 }
 
 /// The kernel's own account of the bytes that have passed through a socket (RFC 4898 octet counters).
@@ -177,6 +180,8 @@ pub fn kernel_counts(fd: Fd) -> Result<KernelCounts, Errno> {
         received: received(&before)..=received(&after),
         sent: sent(&before)..=sent(&after),
         shut: after.fin_sent() > 0,
+        // TCP_CLOSE.
+        over: after.state == 7,
     })
 }
 
