@@ -50,6 +50,22 @@ fn each_step_fails() {
 }
 
 #[test]
+fn short_of_memory() {
+    survive(&["memory", "group"]);
+}
+
+/// The registry's file system, and one that has no fallocate(2).
+#[test]
+fn short_of_room() {
+    survive(&["full", "sparse"]);
+}
+
+#[test]
+fn clocks_that_jump() {
+    survive(&["clock"]);
+}
+
+#[test]
 fn killed_or_stopped_at_random_moments() {
     survive(&["kill", "stop"]);
 }

@@ -223,6 +223,6 @@ programs! { receive send close half poll crowd epoll members signals fork owe th
 programs! { unseen uring handler }
 programs! { flags pointers control shared alias }
 programs! { fork_fails fork_signal }
-programs! { shut capacity death number patience }
+programs! { shut capacity death number patience clock }
 programs! { turns inside cancel past idle }
 programs! { memory nofile }

@@ -19,15 +19,22 @@ pub(crate) fn library() -> PathBuf {
         })
 }
 
-/// Compiles a program of `tests/c`.
+/// Compiles a program of `tests/c`, where it is one file, or all those in a directory.
 pub(crate) fn compile(name: &str, directory: &Path, arguments: &[&str]) -> PathBuf {
     let crate_directory = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let source = crate_directory.join("tests/c").join(name).with_extension("c");
+    let place = crate_directory.join("tests/c").join(name);
+    let sources: Vec<PathBuf> = match place.read_dir() {
+        Ok(files) => files
+            .map(|file| file.unwrap().path())
+            .filter(|path| path.extension().is_some_and(|kind| kind == "c"))
+            .collect(),
+        Err(_) => vec![place.with_extension("c")],
+    };
     let program = directory.join(name);
     let output = Command::new("cc")
         .args(["-O2", "-Wall", "-Wextra", "-Werror", "-D_FORTIFY_SOURCE=2", "-pthread", "-o"])
         .arg(&program)
-        .arg(&source)
+        .args(&sources)
         .arg("-I")
         .arg(crate_directory.join("../../include"))
         .args(arguments)

@@ -44,6 +44,19 @@ pub(super) struct Watch {
     held_up_since: AtomicU64,
 }
 
+/// For how long something has lasted that began at this reading of the clock. It begins now if that is 0, or if the clock was
+/// set back since: this process is a child that has another one than its parent.
+fn lasts(since: &AtomicU64) -> Duration {
+    let begin = since.load(Ordering::Relaxed);
+    if begin != 0
+        && let Some(so_long) = host::since(begin)
+    {
+        return so_long;
+    }
+    since.store(host::nanoseconds().max(1), Ordering::Relaxed);
+    Duration::ZERO
+}
+
 impl Link {
     /// Counts a send. True when the peer has taken nothing since the last so many.
     #[inline]
@@ -61,16 +74,12 @@ impl Link {
 
     /// Whether nothing was taken off the ring for a while.
     fn has_stood_full(&self) -> bool {
-        let (now, taken) = (host::nanoseconds().max(1), self.ring.queue.consumed_mark());
-        let watch = &self.watch;
-        if watch.full_at.swap(taken, Ordering::Relaxed) != taken
-            || watch.full_since.load(Ordering::Relaxed) == 0
-        {
-            watch.full_since.store(now, Ordering::Relaxed);
-            return false;
+        let taken = self.ring.queue.consumed_mark();
+        let since = &self.watch.full_since;
+        if self.watch.full_at.swap(taken, Ordering::Relaxed) != taken {
+            since.store(0, Ordering::Relaxed);
         }
-        let since = watch.full_since.load(Ordering::Relaxed);
-        u128::from(now.saturating_sub(since)) >= STANDSTILL.as_nanos()
+        lasts(since) >= STANDSTILL
     }
 
     /// Whether the process is dying, or dead: it closes its sockets before it is gone.
@@ -121,11 +130,7 @@ impl Connection {
         if link.ring.queue.peer_has_closed() || link.peer_is_dead() || self.has_error() {
             return Ok(true);
         }
-        let now = host::nanoseconds().max(1);
-        let since = link.watch.held_up_since.load(Ordering::Relaxed);
-        if since == 0 {
-            link.watch.held_up_since.store(now, Ordering::Relaxed);
-        } else if u128::from(now.saturating_sub(since)) > INSIDE.as_nanos() {
+        if lasts(&link.watch.held_up_since) > INSIDE {
             return Err(self.violated(link, Violation));
         }
         Ok(false)

@@ -37,12 +37,34 @@ pub fn open_long(path: &Path, len: u64) -> io::Result<Opened> {
     if (found.st_size as u64) < len || (found.st_blocks as u64) * BLOCK < len {
         without_signals(|| match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len) {
             // A file system that cannot promise room.
-            Err(Errno::OPNOTSUPP) if (found.st_size as u64) < len => Ok(rustix::fs::ftruncate(&file, len)?),
-            Err(Errno::OPNOTSUPP) => Ok(()),
+            Err(Errno::OPNOTSUPP) => {
+                if (found.st_size as u64) < len {
+                    rustix::fs::ftruncate(&file, len)?;
+                }
+                Ok(write_to_all(&file, len as usize)?)
+            }
             result => Ok(result?),
         })?;
     }
     Ok(file)
+}
+
+/// Has each page of a file take its place on the disk, as if it were written to, and leaves what is there as it is: others may
+/// use it meanwhile.
+fn write_to_all(file: &Opened, len: usize) -> Result<(), Errno> {
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+    let access = ProtFlags::READ.union(ProtFlags::WRITE);
+    // SAFETY: a new mapping at an address of the kernel's choice; nobody learns of it.
+    let base = unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, file, 0) }?;
+    // SAFETY: the range is the one just mapped; no byte of it changes.
+    let populated = unsafe { madvise(base, len, Advice::LinuxPopulateWrite) };
+    // SAFETY: mapped above, and not used any more.
+    unsafe { munmap(base, len) }?;
+    match populated {
+        // Where whoever touches it would get SIGBUS.
+        Err(Errno::FAULT) => Err(Errno::NOSPC),
+        result => result,
+    }
 }
 
 /// All that is in a file.

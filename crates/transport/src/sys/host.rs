@@ -2,7 +2,7 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit};
 
@@ -136,10 +136,17 @@ fn runnable_threads() -> Option<usize> {
     text.split_ascii_whitespace().nth(3)?.split('/').next()?.parse().ok()
 }
 
-/// A clock that only goes forward, in nanoseconds.
+/// A clock that goes on whatever the time of day is set to, in nanoseconds. Only in a process that has been moved to another
+/// time namespace (time_namespaces(7)), as a child can be, is it ahead of earlier readings, or behind them.
 #[inline]
 #[must_use]
 pub fn nanoseconds() -> u64 {
-    static START: OnceLock<Instant> = OnceLock::new();
-    START.get_or_init(Instant::now).elapsed().as_nanos() as u64
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
+}
+
+/// How long it is since this reading of [`nanoseconds`]; `None` when the clock was set back meanwhile.
+#[must_use]
+pub fn since(reading: u64) -> Option<Duration> {
+    nanoseconds().checked_sub(reading).map(Duration::from_nanos)
 }
