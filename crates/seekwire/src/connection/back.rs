@@ -378,6 +378,12 @@ impl Connection {
         let Ok(tx) = self.tx(link) else { return };
         tx.stop_counting();
         self.wait_for_unbounded_read(&tx, Deadline::after(Some(AT_WORK)));
+        let q = &link.ring.queue;
+        if q.is_shut() && q.owed() == 0 {
+            // A shutdown of another thread may have ended the ring, and is about to end TCP: what the kernel took until
+            // then would come behind the end of the stream. An error means that the connection has ended anyhow.
+            let _ = socket::shutdown(self.fd(), false, true);
+        }
     }
 
     /// The receiver may be inside a read that does not block, for some microseconds.

@@ -100,4 +100,21 @@ mod tests {
             assert_eq!(end, if ends { Ok(0) } else { Err(transport::Errno::AGAIN) });
         }
     }
+
+    #[test]
+    fn what_a_caller_sends_by_tcp_itself_does_not_follow_the_end_on_the_ring() {
+        let _alone = crate::fork::ALONE.lock();
+        let ((_a, from), (_b, to)) = attached(b"");
+        let flags = SendFlags { no_signal: true, ..SendFlags::default() };
+        assert_eq!(from.send(&[IoSlice::new(b"by the ring")], flags), Ok(11));
+        // Another thread is in the midst of a shutdown.
+        from.link.get().unwrap().shut();
+        from.fall_back(protocol::Reason::UnknownOption).unwrap();
+        from.settle_on_tcp();
+        let sent = socket::send(from.fd(), &[IoSlice::new(b"too late")], KernelSend::NOSIGNAL);
+        assert_eq!(sent, Err(transport::Errno::PIPE));
+        let mut bytes = [0; 64];
+        let received = [(); 2].map(|()| to.recv(&mut [IoSliceMut::new(&mut bytes)], RecvFlags::default()));
+        assert_eq!(received, [Ok(11), Ok(0)]);
+    }
 }
