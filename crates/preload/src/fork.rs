@@ -14,6 +14,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use transport::sys::fd::Placed;
 
 use crate::border::guarded;
+use crate::epoll::Set;
 use crate::lock::{Guard, Lock, RawLock};
 use crate::socket::Socket;
 use crate::table::{self, Object};
@@ -62,6 +63,7 @@ extern "C" fn before_fork() {
         // First: what is said to a plain connection or an attached one must not reach it in the middle of the change.
         endpoint::fork::before_fork();
         fork.connected().for_each(|socket| socket.connection.before_fork());
+        fork.objects.iter().filter_map(|object| object.as_set()).for_each(Set::before_fork);
         fork.arrival = if fork.connected().next().is_some() { Arrival::new() } else { None };
         std::mem::forget(fork);
     });

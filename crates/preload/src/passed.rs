@@ -121,7 +121,7 @@ pub(crate) fn to_tcp(socket: &SocketRef, why: Reason) -> Result<(), Errno> {
     to_tcp_until(socket, why, Until::NEVER)
 }
 
-fn to_tcp_until(socket: &SocketRef, why: Reason, until: Until) -> Result<(), Errno> {
+pub(crate) fn to_tcp_until(socket: &SocketRef, why: Reason, until: Until) -> Result<(), Errno> {
     // A peer that did not answer once is not waited for again. What is sought may have come to have holes meanwhile.
     let first = socket.hand_over();
     let result = keeping_errno(|| match first || socket.connection.is_sought() {

@@ -18,9 +18,9 @@ use transport::Errno;
 use transport::sys::{Fd, call};
 
 use crate::border::{errno, guarded, guarded_raw, keeping_errno, set_errno};
-use crate::real;
 use crate::table::{self, Entry, SetRef, SocketRef};
 use crate::timeout::{Timeout, timespec};
+use crate::{epoll, real};
 
 const READ: c_short = POLLIN | POLLRDNORM;
 const WRITE: c_short = POLLOUT | POLLWRNORM | POLLWRBAND;
@@ -111,7 +111,7 @@ pub(crate) fn wait(
 fn part(fd: c_int) -> Option<Entry> {
     table::lookup(fd).filter(|entry| match entry {
         Entry::Socket(socket) => !socket.is_listening(),
-        Entry::Set(set) => set.is_accelerated(),
+        Entry::Set(set) => set.is_accelerated() && epoll::is_alone(set, fd),
         Entry::Uring(_) => false,
     })
 }

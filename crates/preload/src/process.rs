@@ -138,6 +138,11 @@ pub(crate) fn kind() -> Kind {
     if cleared { Kind::Stranger } else { Kind::Vfork }
 }
 
+/// This process, or the parent of a child of vfork. No system call.
+pub(crate) fn id() -> u64 {
+    PID.load(Ordering::Relaxed) as u64
+}
+
 fn getpid() -> c_int {
     rustix::process::getpid().as_raw_nonzero().get()
 }

@@ -65,13 +65,13 @@ interpose! {
         event: *mut epoll_event,
     ) -> c_int = table::lookup(fd).filter(|_| op == libc::EPOLL_CTL_DEL || pointers::can_read(event, 1)) => |entry, kernel| {
         match (entry, table::set(epfd)) {
-            (Entry::Socket(socket), Some(set)) => epoll::control(&set, epfd, op, &socket, fd, event, kernel),
-            (Entry::Socket(socket), None) => {
+            (Entry::Socket(socket), Some(set)) if epoll::is_alone(&set, epfd) => epoll::control(&set, epfd, op, &socket, fd, event, kernel),
+            (Entry::Socket(socket), _) => {
                 if op == libc::EPOLL_CTL_ADD && socket.connection.is_sought() {
                     log::warn!(fd, "a socket in which is sought cannot be put into an epoll set from elsewhere");
                     return fail(Errno::PERM);
                 }
-                // A set that came from elsewhere: events of the ring cannot be brought into it.
+                // A set that came from elsewhere, or that others use, too: events of the ring cannot be brought into it.
                 if op == libc::EPOLL_CTL_ADD
                     && !socket.is_listening()
                     && let Err(error) = passed::to_tcp(&socket, Reason::Bypassed)

@@ -18,6 +18,7 @@
 
 mod answer;
 mod events;
+mod shared;
 mod state;
 mod tag;
 mod turns;
@@ -26,6 +27,7 @@ mod watch;
 
 use std::ffi::c_int;
 use std::sync::Arc;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use endpoint::{Patience, Reason};
@@ -34,6 +36,7 @@ use transport::Errno;
 use transport::sys::fd::Placed;
 use transport::sys::file;
 
+pub(crate) use shared::is_alone;
 pub(crate) use wait::wait;
 
 use self::state::State;
@@ -51,8 +54,10 @@ pub(crate) struct Set {
     watches: AtomicUsize,
     /// Another set, or poll, watches this one: it may be slept on without a wait of ours.
     watched: AtomicBool,
-    /// Another process had this set first: its registrations are not ours to clear up.
-    inherited: AtomicBool,
+    /// From the first fork on.
+    sharing: OnceLock<Option<shared::Sharing>>,
+    /// Several processes use it, and this one has taken its connections out.
+    is_left: AtomicBool,
     /// Whether waiting awake has paid lately.
     patience: Patience,
     state: Lock<State>,
@@ -65,7 +70,8 @@ impl Set {
             numbers: Lock::new(Numbers::new(fd)),
             watches: AtomicUsize::new(0),
             watched: AtomicBool::new(false),
-            inherited: AtomicBool::new(false),
+            sharing: OnceLock::new(),
+            is_left: AtomicBool::new(false),
             patience: Patience::default(),
             state: Lock::new(State::new()),
         }
@@ -79,6 +85,7 @@ impl Set {
     pub(crate) fn clear(&self) {
         self.state.lock().clear();
         self.watches.store(0, Ordering::Release);
+        self.give_up();
     }
 
     fn number(&self) -> Option<c_int> {
@@ -120,7 +127,6 @@ impl Set {
     }
 
     pub(crate) fn after_fork_child(&self) {
-        self.inherited.store(true, Ordering::Release);
         self.state.lock().after_fork_child();
     }
 }
@@ -221,7 +227,7 @@ pub(crate) fn control(
         (libc::EPOLL_CTL_DEL, _, Some(index)) => {
             if let Some(watch) = registrations[index].watch
                 && registrations[index].stand_in.is_none()
-                && !set.inherited.load(Ordering::Acquire)
+                && set.is_own()
                 && set.state.lock().park(watch)
             {
                 (registrations[index].watch, registrations[index].parked) = (None, Some(watch));
@@ -306,6 +312,10 @@ fn show(socket: &SocketRef, registrations: &mut Vec<Registration>) -> Answer<()>
         let registration = &registrations[index];
         let Some(set) = SharedSet::find(&registration.set) else { continue };
         let Some(epfd) = set.number() else { continue };
+        if !set.is_own() {
+            result = Err(Errno::BUSY);
+            continue;
+        }
         let mut state = set.state.lock();
         if let Some(watch) = registration.watch {
             state.refresh(watch, epfd);
@@ -361,8 +371,8 @@ pub(crate) fn forget(socket: &Socket, fd: Option<c_int>, last: Last) {
             state.unpark(watch, registration.fd, epfd);
             set.watches.store(state.len(), Ordering::Release);
         }
-        let inherited = set.inherited.load(Ordering::Acquire);
-        let lives_on = fd.is_some() && last == Last::Closing && !inherited && registration.parked.is_none();
+        let own = set.is_own();
+        let lives_on = fd.is_some() && last == Last::Closing && own && registration.parked.is_none();
         let Some(watch) = registration.watch else {
             if lives_on {
                 // It stays the kernel's alone.
@@ -382,14 +392,14 @@ pub(crate) fn forget(socket: &Socket, fd: Option<c_int>, last: Last) {
             registration.stand_in = Some(stand_in);
             return true;
         }
-        if !inherited && let Some(epfd) = set.number() {
+        if own && let Some(epfd) = set.number() {
             let (events, data) = (registration.events & !EXCLUSIVE, registration.data);
             let _ = match &registration.stand_in {
                 Some(stand_in) => tag::control(epfd, tag::Op::Delete, stand_in.fd().raw(), 0, 0),
                 None => tag::control(epfd, tag::Op::Modify, registration.fd, events, data),
             };
         }
-        remove(&set, watch, if inherited { Bell::Leave } else { Bell::Remove });
+        remove(&set, watch, if own { Bell::Remove } else { Bell::Leave });
         false
     });
     socket.count_registrations(registrations.len());

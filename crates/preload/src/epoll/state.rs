@@ -364,6 +364,18 @@ impl State {
             .any(|watch| watch.socket.connection.worth_spinning())
     }
 
+    /// Another process had the set until now, and may have taken out of it what it closed.
+    pub(super) fn tell_all(&mut self, epfd: c_int) {
+        for index in 0..self.watches.len() as u32 {
+            let Some(watch) = self.at(index) else { continue };
+            let events = if watch.disabled { ONE_SHOT } else { watch.told };
+            let _ = watch.tell(epfd, index, events);
+            watch.bell = None;
+            let _ = watch.change_bell(epfd, index);
+            self.heat(index);
+        }
+    }
+
     /// The parent's arms are the parent's to take back, and its sleeping threads are not here.
     pub(super) fn after_fork_child(&mut self) {
         (self.sleepers, self.asking) = (0, 0);

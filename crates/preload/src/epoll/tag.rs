@@ -19,7 +19,7 @@ const GENERATION_BITS: u32 = 5;
 const SPAN: u64 = 1 << (INDEX_BITS + GENERATION_BITS + 1);
 
 /// More watches than fit into a tag are not made.
-pub(super) const MAX_WATCHES: usize = 1 << INDEX_BITS;
+pub(super) const MAX_WATCHES: usize = (1 << INDEX_BITS) - 1;
 
 /// First tag; 0 until the range is reserved.
 static BASE: AtomicU64 = AtomicU64::new(0);
@@ -44,6 +44,9 @@ pub(super) enum Subject {
 pub(super) const GENERATIONS: u8 = 1 << GENERATION_BITS;
 
 impl Tag {
+    /// Of no watch.
+    pub(super) const NOTHING: Tag = Tag { watch: MAX_WATCHES as u32, generation: 0, subject: Subject::Bell };
+
     pub(super) fn encode(self) -> Answer<u64> {
         let bell = u64::from(self.subject == Subject::Bell);
         let generation = u64::from(self.generation % GENERATIONS);
@@ -64,7 +67,7 @@ impl Tag {
     }
 }
 
-fn base() -> Answer<u64> {
+pub(super) fn base() -> Answer<u64> {
     let base = BASE.load(Ordering::Acquire);
     if base != 0 {
         return Ok(base);

@@ -13,11 +13,11 @@ use libc::epoll_event;
 use transport::Errno;
 use transport::sys::{Fd, call, poll as kernel};
 
-use super::Set;
 use super::answer::Lap;
 use super::events::Events;
 use super::state::State;
 use super::turns::Ready;
+use super::{Set, shared};
 use crate::border::{self, guarded_raw, keeping_errno, set_errno};
 use crate::lock::Guard;
 use crate::table::SetRef;
@@ -55,6 +55,9 @@ pub(crate) fn wait(
         return sleep(&mut timeout);
     }
     loop {
+        if !shared::is_alone(set, epfd) {
+            return shared::wait(events, &mut timeout, sleep);
+        }
         let short = match guarded_raw(|| look(set, epfd, events, max as usize, timeout.is_none())) {
             Some(Found::Events(count)) => return count as c_int,
             Some(Found::Failed) => return -1,
@@ -62,6 +65,9 @@ pub(crate) fn wait(
             None => return sleep(&mut timeout),
         };
         let sleeping = Sleeping(set);
+        if !set.is_own() {
+            continue;
+        }
         let result = sleep(&mut timeout.at_most(short));
         if result < 0 {
             return result;
@@ -86,7 +92,7 @@ impl<'a> Sleeping<'a> {
     fn end(self) -> (&'a Set, Guard<'a, State>) {
         let set = self.0;
         let mut state = set.state.lock();
-        state.sleepers -= 1;
+        set.is_awake(&mut state);
         std::mem::forget(self);
         (set, state)
     }
@@ -94,7 +100,7 @@ impl<'a> Sleeping<'a> {
 
 impl Drop for Sleeping<'_> {
     fn drop(&mut self) {
-        keeping_errno(|| self.0.state.lock().sleepers -= 1);
+        keeping_errno(|| self.0.is_awake(&mut self.0.state.lock()));
     }
 }
 
@@ -129,7 +135,7 @@ fn look(set: &Set, epfd: c_int, events: *mut epoll_event, max: usize, only_look:
             }
         }
         if !state.arm(epfd) {
-            state.sleepers += 1;
+            set.falls_asleep(&mut state);
             return Found::Nothing(!state.starved.is_empty());
         }
     }

@@ -8,6 +8,7 @@ use libc::{
     EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLPRI, EPOLLRDHUP,
     EPOLLRDNORM, EPOLLWRNORM, POLLIN, POLLRDHUP,
 };
+use transport::Errno;
 use transport::sys::Fd;
 
 use super::tag::{self, Op, Subject, Tag};
@@ -329,7 +330,11 @@ impl Watch {
         self.remove_bell(epfd);
         if let Some(bell) = now.filter(|_| self.owns_bell) {
             let data = Tag { watch: index, generation: self.generation, subject: Subject::Bell }.encode()?;
-            tag::control(epfd, Op::Add, bell.raw(), READ | EDGE, data)?;
+            match tag::control(epfd, Op::Add, bell.raw(), READ | EDGE, data) {
+                // Another process has left it there.
+                Err(Errno::EXIST) => {}
+                added => added?,
+            }
         }
         self.bell = now;
         Ok(())
