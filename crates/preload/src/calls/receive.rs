@@ -9,7 +9,8 @@ use libc::{
     ssize_t, timespec,
 };
 use transport::Errno;
-use transport::sys::socket::Control;
+use transport::sys::Fd;
+use transport::sys::socket::{Control, take_error};
 
 use super::control::{Messages, Told};
 use super::flags::{self, About};
@@ -18,7 +19,7 @@ use crate::border::{count, fail, guarded_raw, set_errno};
 use crate::buffers::{Buffers, is_possible};
 use crate::table::SocketRef;
 use crate::timeout::Timeout;
-use crate::{cancel, passed, pointers, real, signals, table};
+use crate::{cancel, passed, pointers, poll, real, signals, table};
 
 /// Receives from a tracked socket. `kernel` makes the application's own call.
 #[inline]
@@ -265,6 +266,15 @@ unsafe fn receive_messages(
     let mut done = 0;
     let mut flags_now = flags & !MSG_WAITFORONE;
     for at in 0..number.min(libc::UIO_MAXIOV as c_uint) as usize {
+        if flags & MSG_ERRQUEUE == 0 && poll::state(Fd::new(fd), 0) & libc::POLLERR as u32 != 0 {
+            // An error is told before the bytes, and after some of them it is kept for the next call.
+            if done > 0 {
+                break;
+            }
+            if let Some(error) = take_error(Fd::new(fd)) {
+                return fail(error);
+            }
+        }
         let message = messages.wrapping_add(at);
         let header: *mut msghdr = message.cast();
         // SAFETY: the application's own message, or nothing, which gives EFAULT.

@@ -22,12 +22,35 @@ static void *echo(void *unused)
     return NULL;
 }
 
+/* The limit bounds what may be asked for, whatever is ready. */
+static void lists(void)
+{
+    struct rlimit limit, low;
+    struct pollfd list[65];
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    low = limit;
+    low.rlim_cur = 64;
+    CHECK(setrlimit(RLIMIT_NOFILE, &low) == 0);
+    for (int at = 0; at < 65; at++)
+        list[at] = (struct pollfd){at == 7 ? b : -1, POLLIN, 0};
+    for (int ready = 0; ready < 2; ready++) {
+        say("as many as the limit", poll(list, 64, 0));
+        say("more", poll(list, 65, 0));
+        say("more, with a time", ppoll(list, 65, &(struct timespec){0, 0}, NULL));
+        write_all(a, "x", 1);
+        CHECK(poll(&(struct pollfd){b, POLLIN, 0}, 1, -1) == 1);
+    }
+    drain(b, 2);
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+}
+
 int main(void)
 {
     struct rlimit limit, none;
     pthread_t thread;
     char c;
     pair(&a, &b);
+    lists();
     for (int at = 0; at < LARGE; at++)
         sent[at] = at % 251;
     CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);

@@ -300,6 +300,31 @@ static void nonblocking(int a, int b)
     pthread_join(later.thread, NULL);
 }
 
+/* recvmmsg tells an error before the bytes, and keeps for the next call what comes after some. */
+static void many_and_an_error(void)
+{
+    int a, b;
+    char bytes[4][8];
+    struct iovec parts[4];
+    struct mmsghdr messages[4] = {0};
+    for (int at = 0; at < 4; at++) {
+        parts[at] = (struct iovec){bytes[at], 8};
+        messages[at].msg_hdr.msg_iov = &parts[at];
+        messages[at].msg_hdr.msg_iovlen = 1;
+    }
+    pair(&a, &b);
+    write_all(b, "x", 1);
+    CHECK(poll(&(struct pollfd){a, POLLIN, 0}, 1, -1) == 1);
+    write_all(a, "abcdefghij", 10);
+    CHECK(poll(&(struct pollfd){b, POLLIN, 0}, 1, -1) == 1);
+    CHECK(close(a) == 0 && poll(&(struct pollfd){b, 0, 0}, 1, -1) == 1);
+    say("messages behind an error", recvmmsg(b, messages, 4, 0, NULL));
+    say("then", recvmmsg(b, messages, 1, 0, NULL));
+    say("then", recv(b, bytes, 8, 0));
+    say("then", recvmmsg(b, messages, 2, 0, NULL));
+    close(b);
+}
+
 int main(void)
 {
     int a, b;
@@ -318,5 +343,6 @@ int main(void)
     write_all(a, "x", 1);
     say("no buffer for something", recv(b, NULL, 1, 0));
     say("bytes out of band, of which there are none", recv(b, &a, 1, MSG_OOB));
+    many_and_an_error();
     return 0;
 }
