@@ -19,16 +19,18 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 static MEMORY: Memory = Memory { arenas: [const { Arena::new() }; ARENAS], reserve: Reserve::new() };
 
 const ARENAS: usize = 8;
-/// Blocks of 16 bytes, 32, 64 and so on. What is larger is mapped and unmapped by itself.
-const CLASSES: usize = 12;
+/// Blocks of 16 bytes, 32, 64 and so on.
+const CLASSES: usize = 14;
 const SMALLEST: usize = 16;
 const LARGEST: usize = SMALLEST << (CLASSES - 1);
+/// What is larger is mapped and unmapped by itself; up to [`LARGEST`] there is something in the reserve.
+const SMALL: usize = 32 << 10;
 const PAGE: usize = 4096;
 /// What an arena maps at once.
 const CHUNK: usize = 256 << 10;
 
 /// What there is when the kernel gives no more. It takes no memory before.
-const RESERVE: usize = 1 << 20;
+const RESERVE: usize = 2 << 20;
 
 /// A block that nobody uses.
 struct Block {
@@ -86,16 +88,21 @@ impl Reserve {
         }
     }
 
+    fn holds(&self, block: *mut u8) -> bool {
+        block.addr().wrapping_sub(self.space.get().addr()) < RESERVE
+    }
+
     /// A block of this size, which is a power of two.
     fn take(&self, size: usize) -> *mut u8 {
         self.is_needed.store(true, Ordering::Relaxed);
         let base = self.space.get().expose_provenance();
+        let align = if size > SMALL { PAGE } else { size };
         let end = |used: usize| {
-            let end = (base + used).next_multiple_of(size) - base + size;
+            let end = (base + used).next_multiple_of(align) - base + size;
             (end <= RESERVE).then_some(end)
         };
         match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, end) {
-            Ok(before) => ptr::with_exposed_provenance_mut((base + before).next_multiple_of(size)),
+            Ok(before) => ptr::with_exposed_provenance_mut((base + before).next_multiple_of(align)),
             Err(_) => ptr::null_mut(),
         }
     }
@@ -153,6 +160,15 @@ impl Memory {
     }
 
     fn block(&self, class: usize) -> *mut u8 {
+        self.of_arena(class).unwrap_or_else(|| {
+            let size = SMALLEST << class;
+            let pages = map(PAGE.max(size));
+            if pages.is_null() { self.reserve.take(size) } else { pages }
+        })
+    }
+
+    /// `None` when all of them are busy.
+    fn of_arena(&self, class: usize) -> Option<*mut u8> {
         for arena in self.in_order() {
             if arena.busy.swap(true, Ordering::Acquire) {
                 continue;
@@ -160,11 +176,18 @@ impl Memory {
             // SAFETY: `busy` was free and is ours.
             let block = unsafe { self.take(&mut *arena.blocks.get(), class) };
             arena.busy.store(false, Ordering::Release);
-            return block;
+            return Some(block);
         }
-        let size = SMALLEST << class;
-        let pages = map(PAGE.max(size));
-        if pages.is_null() { self.reserve.take(size) } else { pages }
+        None
+    }
+
+    /// A mapping of its own; what was freed of the reserve, or more of that, when there can be none.
+    fn large(&self, class: usize, len: usize) -> *mut u8 {
+        let pages = map(len);
+        if !pages.is_null() {
+            return pages;
+        }
+        self.of_arena(class).unwrap_or_else(|| self.reserve.take(SMALLEST << class))
     }
 
     fn take(&self, blocks: &mut Blocks, class: usize) -> *mut u8 {
@@ -183,6 +206,9 @@ impl Memory {
             return block.as_ptr().cast();
         }
         let size = SMALLEST << class;
+        if size > SMALL {
+            return self.reserve.take(size);
+        }
         let mut at = blocks.next.next_multiple_of(size);
         if at + size > blocks.end {
             let chunk = map(CHUNK);
@@ -215,17 +241,18 @@ impl Memory {
 unsafe impl GlobalAlloc for Memory {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match class(&layout) {
-            Some(class) => self.block(class),
-            None if layout.align() > PAGE => ptr::null_mut(),
-            None => map(layout.size()),
+            Some(class) if SMALLEST << class <= SMALL => self.block(class),
+            Some(class) if layout.align() <= PAGE => self.large(class, layout.size()),
+            _ if layout.align() > PAGE => ptr::null_mut(),
+            _ => map(layout.size()),
         }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         match class(&layout) {
-            Some(class) => self.give(block, class),
+            Some(class) if SMALLEST << class <= SMALL || self.reserve.holds(block) => self.give(block, class),
             // SAFETY: mapped by `alloc` with this size.
-            None => drop(unsafe { munmap(block.cast(), layout.size()) }),
+            _ => drop(unsafe { munmap(block.cast(), layout.size()) }),
         }
     }
 }

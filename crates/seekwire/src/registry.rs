@@ -8,8 +8,8 @@
 //! The table is a file that processes of one user map and write, in a directory of mode 0700. Whoever
 //! can write it is that user, who could stop the program outright.
 //!
-//! The first page holds a magic word and, from byte 64 on, one bit per slot that may be in use, so that nobody has
-//! to touch the pages of slots that are not.
+//! The first page holds a magic word and, from byte 64 on, one bit per slot that was ever in use, so that nobody has
+//! to touch the pages of the others.
 //!
 //! Slot (32 words of 8 bytes): state and pid | token | local address x2 | peer address x2 | ports |
 //! namespace | rendezvous nonce | signal | role, carriers, reason | 4 byte counts | program x4
@@ -295,14 +295,16 @@ impl Registry {
         let pid = thread::process_id();
         let claimed = claim_of(pid, nonce);
         let claim = |index: u32, from: u64| {
+            // First: whoever clears up after this process looks only there.
+            if !self.is_used(index) {
+                self.used(index).fetch_or(1 << (index % 64), Ordering::Release);
+            }
             let state = self.word(index, STATE);
             state.compare_exchange(from, claimed, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
         let index = Self::window(tuple).find(|index| claim(*index, 0)).or_else(|| {
             Self::window(tuple).find(|index| self.is_stale(*index).is_some_and(|was| claim(*index, was)))
         })?;
-        // Before anything else: whoever clears up after this process looks only there.
-        self.used(index).fetch_or(1 << (index % 64), Ordering::Release);
         let token = host::random();
         for (word, address) in [(LOCAL, tuple.local.address()), (PEER, tuple.peer.address())] {
             self.store(index, word, (address >> 64) as u64);
@@ -362,7 +364,6 @@ impl Registry {
                 state == claim_of(pid, nonce)
             };
             if is_theirs {
-                // The bit stays: somebody else may enter there at once, and it only says where to look.
                 let _ = word.compare_exchange(state, 0, Ordering::AcqRel, Ordering::Relaxed);
             }
         }
@@ -373,7 +374,6 @@ impl Registry {
     }
 
     fn free(&self, index: u32) {
-        self.used(index).fetch_and(!(1 << (index % 64)), Ordering::Relaxed);
         self.word(index, STATE).store(0, Ordering::Release);
     }
 }

@@ -233,9 +233,10 @@ pub(crate) fn forget(slot: SlotRef) {
 pub(crate) fn leave() {
     let Some(mut guard) = lock() else { return };
     if let Some(rendezvous) = guard.take().filter(|r| r.pid == thread::process_id()) {
-        let _ = fs::remove_file(&rendezvous.path);
         if let Ok(registry) = Registry::of_process() {
             registry.leave();
         }
+        // Last: without the file nobody would know of slots that are still to be freed.
+        let _ = fs::remove_file(&rendezvous.path);
     }
 }

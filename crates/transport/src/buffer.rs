@@ -6,6 +6,8 @@
 
 use std::ops::{Deref, DerefMut};
 
+use crate::Errno;
+
 const PAGE: usize = 4096;
 const PLACE: usize = PAGE / 2;
 
@@ -21,10 +23,32 @@ impl Buffer {
     /// `len` of them.
     #[must_use]
     pub fn new(len: usize) -> Self {
-        let memory = vec![0; len + PAGE];
+        Self::in_memory(vec![0; len + PAGE], len)
+    }
+
+    /// As [`Self::new`].
+    ///
+    /// # Errors
+    /// ENOBUFS when there is no memory.
+    pub fn try_new(len: usize) -> Result<Self, Errno> {
+        Ok(Self::in_memory(zeros(len + PAGE)?, len))
+    }
+
+    fn in_memory(memory: Vec<u8>, len: usize) -> Self {
         let start = PLACE.wrapping_sub(memory.as_ptr().addr()) % PAGE;
         Self { memory, start, len }
     }
+}
+
+/// So many bytes, for a caller that gets by without: who has none in Rust otherwise ends the program.
+///
+/// # Errors
+/// ENOBUFS when there is no memory.
+pub fn zeros(len: usize) -> Result<Vec<u8>, Errno> {
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len).map_err(|_| Errno::NOBUFS)?;
+    bytes.resize(len, 0);
+    Ok(bytes)
 }
 
 impl Deref for Buffer {

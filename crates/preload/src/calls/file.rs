@@ -7,6 +7,7 @@ use endpoint::Reason;
 use libc::{off_t, size_t, ssize_t};
 use rustix::fs::{FileType, SeekFrom};
 use transport::Errno;
+use transport::buffer::zeros;
 
 use super::send::{by_kernel, transmit};
 use super::{interpose, receive};
@@ -84,7 +85,9 @@ fn copy(
     begin: u64,
     len: usize,
 ) -> (usize, Option<Errno>) {
-    let Some(mut piece) = guarded(|| vec![0u8; PIECE.min(len)]) else { return (0, Some(Errno::NOMEM)) };
+    let Some(mut piece) = guarded(|| zeros(PIECE.min(len)).ok()).flatten() else {
+        return (0, Some(Errno::NOMEM));
+    };
     let mut sent = 0;
     while sent < len {
         let want = piece.len().min(len - sent);
@@ -130,7 +133,7 @@ fn splice_out(
         Ok(room) => room.min(len).min(PIECE),
         Err(error) => return fail(error),
     };
-    let Some(mut piece) = guarded(|| vec![0u8; room]) else { return fail(Errno::NOMEM) };
+    let Some(mut piece) = guarded(|| zeros(room).ok()).flatten() else { return fail(Errno::NOMEM) };
     let base = piece.as_mut_ptr().cast();
     // SAFETY: a live array of that size.
     let received =

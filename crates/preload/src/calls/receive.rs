@@ -9,6 +9,7 @@ use libc::{
     ssize_t, timespec,
 };
 use transport::Errno;
+use transport::buffer::zeros;
 use transport::sys::Fd;
 use transport::sys::socket::{Control, take_error};
 
@@ -135,12 +136,12 @@ fn as_far_as_reachable(socket: &SocketRef, into: Buffers, flags: RecvFlags) -> R
 /// Waits for so many bytes, or as many as a receive of that length waits for, and leaves them.
 fn look(socket: &SocketRef, flags: RecvFlags, len: usize) -> Result<usize, Errno> {
     let flags = RecvFlags { peek: true, truncate: false, ..flags };
-    let (mut few, mut many) = ([0u8; 1024], Vec::new());
+    let mut few = [0u8; 1024];
+    let mut many;
     let place = if len <= few.len() {
         &mut few[..len]
     } else {
-        many.try_reserve_exact(len).map_err(|_| Errno::NOBUFS)?;
-        many.resize(len, 0);
+        many = zeros(len)?;
         &mut many[..]
     };
     socket.connection.recv(&mut [IoSliceMut::new(place)], flags)

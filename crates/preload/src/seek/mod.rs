@@ -140,14 +140,6 @@ fn ask_whether_connected(fd: c_int) -> Result<(), Errno> {
     }
 }
 
-/// Room for `len` bytes of the library's own.
-fn room(len: usize) -> Result<Vec<u8>, Errno> {
-    let mut bytes = Vec::new();
-    bytes.try_reserve_exact(len).map_err(|_| Errno::NOBUFS)?;
-    bytes.resize(len, 0);
-    Ok(bytes)
-}
-
 /// The answer of a call that returns 0 when it has done its work.
 fn status(work: impl FnOnce() -> Result<(), Errno>) -> c_int {
     border::status(guarded_raw(work).unwrap_or(Err(Errno::IO)))

@@ -6,9 +6,10 @@ use std::io::IoSliceMut;
 use endpoint::Piece;
 use libc::{MSG_CMSG_CLOEXEC, MSG_PEEK, MSG_TRUNC, msghdr, size_t, ssize_t};
 use transport::Errno;
+use transport::buffer::zeros;
 
 use super::lend::lend;
-use super::{Request, answer, room};
+use super::{Request, answer};
 use crate::border::fail;
 use crate::buffers::{Buffers, is_possible};
 use crate::pointers;
@@ -90,7 +91,7 @@ fn take(socket: &SocketRef, into: Buffers, request: &mut Request) -> Result<usiz
 /// MSG_TRUNC: takes bytes and does nothing with them.
 fn discard(socket: &SocketRef, len: usize, request: &mut Request) -> Result<usize, Errno> {
     if request.flags.peek {
-        let mut nowhere = room(len)?;
+        let mut nowhere = zeros(len)?;
         let Request { at, flags, dont_wait, .. } = request;
         let into = &mut [IoSliceMut::new(&mut nowhere)];
         return socket.connection.seek_again(into, at, *flags, *dont_wait);

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use protocol::Carrier;
 use transport::Errno;
+use transport::buffer::zeros;
 use transport::iov::Scatter;
 use transport::sys::poll::{self, Events};
 use transport::sys::socket::{self, KernelRecv};
@@ -73,10 +74,12 @@ impl Connection {
     fn peek_across(&self, link: &Link, bufs: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
         let room: usize = bufs.iter().map(|buf| buf.len()).sum();
         let rx = self.rx(link)?;
+        const LITTLE: usize = 16 << 10;
         let mut by_tcp = Vec::new();
         let looked = rx.peek_across(&mut Scatter::new(bufs), || {
-            // A buffer may be larger than all that the kernel can hold.
-            by_tcp.resize(room.min(socket::unread(self.fd()).unwrap_or(0)), 0);
+            // A buffer may be larger than all that the kernel can hold. Where memory is short, less is seen.
+            let len = room.min(socket::unread(self.fd()).unwrap_or(0));
+            by_tcp = zeros(len).or_else(|_| zeros(len.min(LITTLE))).unwrap_or_default();
             // An error is that of a receive that comes so far: the kernel tells it once, to who finds nothing before it.
             if !by_tcp.is_empty() {
                 let n = socket::recv(self.fd(), &mut by_tcp, KernelRecv::PEEK).unwrap_or(0);

@@ -268,14 +268,14 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         Ok(None)
     }
 
-    /// The next bytes that are owed, at most those of one record or some of what was kept, instead of what was in `into`;
+    /// The next bytes that are owed, at most those of one record, or some of them, instead of what was in `into`;
     /// none when all is paid.
     ///
     /// # Errors
     /// [`Violation`].
     pub fn owed(&self, into: &mut Vec<u8>) -> Result<(), Violation> {
-        /// Of kept bytes, at a time.
-        const PIECE: u64 = 32 << 10;
+        /// At a time: memory may be scarce.
+        const PIECE: usize = 32 << 10;
         let q = self.queue;
         into.clear();
         if q.owed() == 0 {
@@ -283,11 +283,11 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         }
         match self.next_owed(self.place_owed().ok_or(Violation)?)? {
             Some((Span::Ring(at, len), _)) => {
-                into.resize(len, 0);
+                into.resize(len.min(PIECE), 0);
                 q.own.read_back(at, into);
             }
             Some((Span::Tcp(from, to), _)) => {
-                into.resize((to - from).min(PIECE) as usize, 0);
+                into.resize((to - from).min(PIECE as u64) as usize, 0);
                 q.kept(from, into);
             }
             None => q.set(layout::OWED_BYTES, 0),

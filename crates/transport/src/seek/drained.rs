@@ -70,6 +70,11 @@ impl Drained {
 
     /// Room for the bytes that begin at `position`, behind all that is here.
     pub(super) fn room(&mut self, position: u64) -> Result<&mut [u8], Errno> {
+        self.room_for(position, 0)
+    }
+
+    /// As [`Self::room`]; where there is no memory for a chunk, for `least` bytes.
+    fn room_for(&mut self, position: u64, least: usize) -> Result<&mut [u8], Errno> {
         let left = self.most.saturating_sub(self.bytes);
         let goes_on = self.chunks.back().is_some_and(|last| {
             let room = last.memory.len() - last.used;
@@ -87,7 +92,13 @@ impl Drained {
                 None => spares().and_then(|mut spares| spares.pop()),
                 spare => spare,
             };
-            let memory = memory.unwrap_or_else(|| Buffer::new(size));
+            let memory = match memory {
+                Some(memory) => memory,
+                None => Buffer::try_new(size).or_else(|error| match least.min(size) {
+                    0 => Err(error),
+                    least => Buffer::try_new(least),
+                })?,
+            };
             self.bytes += memory.len();
             self.chunks.push_back(Chunk { begin: position, memory, used: 0, live: 0 });
             self.peak = self.peak.max(self.chunks.len());
@@ -110,7 +121,7 @@ impl Drained {
     /// Adds bytes that begin at `position`, behind all that is here. Nothing fails where [`Self::has_room`].
     pub(super) fn put(&mut self, mut position: u64, mut bytes: &[u8]) -> Result<(), Errno> {
         while !bytes.is_empty() {
-            let room = self.room(position)?;
+            let room = self.room_for(position, bytes.len())?;
             let n = room.len().min(bytes.len());
             room[..n].copy_from_slice(&bytes[..n]);
             self.filled(n);

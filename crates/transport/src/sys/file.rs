@@ -70,13 +70,14 @@ fn write_to_all(file: &Opened, len: usize) -> Result<(), Errno> {
 /// All that is in a file.
 ///
 /// # Errors
-/// Those of open(2) and read(2).
+/// Those of open(2) and read(2); ENOMEM.
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     const PIECE: usize = 4096;
     let file = open(path, OFlags::RDONLY, 0)?;
     let mut bytes = Vec::new();
     loop {
         let len = bytes.len();
+        bytes.try_reserve(PIECE).map_err(|_| Errno::NOMEM)?;
         bytes.resize(len + PIECE, 0);
         let n = rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut bytes[len..]))?;
         bytes.truncate(len + n);
@@ -89,7 +90,7 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
 /// The names in a directory, in any order.
 ///
 /// # Errors
-/// Those of open(2) and getdents(2).
+/// Those of open(2) and getdents(2); ENOMEM.
 pub fn names(directory: &Path) -> io::Result<Vec<OsString>> {
     let directory = open(directory, OFlags::RDONLY.union(OFlags::DIRECTORY), 0)?;
     let mut space = [MaybeUninit::uninit(); 4096];
@@ -97,6 +98,7 @@ pub fn names(directory: &Path) -> io::Result<Vec<OsString>> {
     let mut names = Vec::new();
     while let Some(entry) = entries.next() {
         let entry = entry?;
+        names.try_reserve(1).map_err(|_| Errno::NOMEM)?;
         let name = entry.file_name().to_bytes();
         if !matches!(name, b"." | b"..") {
             names.push(OsStr::from_bytes(name).to_owned());

@@ -309,8 +309,6 @@ all:
         for (int at = 0; at < count; at++)
             pthread_join(threads[at], NULL);
     }
-    if (traced)
-        raw(END, 0, 0, 0);
 }
 
 int end(int which, int number, int rounds)
@@ -332,8 +330,10 @@ int end(int which, int number, int rounds)
         if (shared->round == -1)
             break;
         round_of(listener, number);
-        shared->descriptors[role] = count_files("/proc/self/fd", "");
-        shared->mappings[role] = count_mappings();
+        if (shared->victim != role) {
+            shared->descriptors[role] = count_files("/proc/self/fd", "");
+            shared->mappings[role] = count_mappings();
+        }
         shared->done[role] = number;
     }
     close(listener);

@@ -21,8 +21,8 @@
 #include "../raw.h"
 
 enum { MOST = 4, LARGEST = 1 << 16, TURNS = 12, LATE = 17, PATIENCE = 20 };
-/* Calls of no such number mark where the steps begin and end. */
-enum { BEGIN = 0x7000001, END = 0x7000002 };
+/* A call of no such number marks where the steps begin. */
+enum { BEGIN = 0x7000001 };
 enum style { TURN_BY_TURN, POLLING, THREADS, STYLES };
 enum outcome { NOTHING, WHOLE, ENDED, RESET };
 enum cut { KILL, STOP, FAIL, CUTS };
@@ -39,6 +39,8 @@ struct shared {
     _Atomic int round;
     _Atomic int port, connected[2], done[2], descriptors[2], mappings[2];
     int victim, connections;
+    /* Whether the victim alone has the library, so that no connection comes to the ring. */
+    int alone;
     /* What the victim meets at random moments. */
     enum fault fault;
     /* Whether an end serves each connection by a process of its own. */

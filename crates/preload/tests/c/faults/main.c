@@ -5,7 +5,8 @@
  * usage: faults [-l LIBRARY] [-d DIRECTORY] [-s SEED] [-n MOMENTS] FAULT...
  *
  * Without a LIBRARY to preload this is plain TCP, which has to pass, too. DIRECTORY is that of the registry. Faults by steps
- * come at each system call of the victim, from the moment in which it connects or accepts, once on each side:
+ * come at each system call of the victim, from the moment in which it connects or accepts to its end, once on each side,
+ * and once more where the other end has not the library, so that nothing comes to the ring:
  *
  *   kill-steps   it is killed before the call, and after it
  *   stop-steps   it stands still there until the other one sleeps

@@ -14,7 +14,7 @@ pid_t start(int which, int number, int rounds, int traced)
     if (child == 0) {
         setpgid(0, 0);
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (library != NULL)
+        if (library != NULL && !(shared->alone && which != shared->victim))
             setenv("LD_PRELOAD", library, 1);
         setenv("SEEKWIRE_DIR", directory, 1);
         sprintf(text[3], "%lu", 1 + shared->seed % 6);

@@ -98,8 +98,6 @@ static void follow(pid_t victim, pid_t other, struct step *step)
             if (call.op == PTRACE_SYSCALL_INFO_ENTRY) {
                 if ((int)call.entry.nr == BEGIN)
                     inside = 1;
-                else if ((int)call.entry.nr == END)
-                    inside = 0;
                 number += inside;
                 entered = inside && number == step->number;
                 if (entered) {
@@ -147,7 +145,9 @@ void by_steps(enum cut cut, uint64_t seed)
     static const char *const names[] = {"killed at", "stopped at", "failing"};
     shared->connections = 1, shared->forks[0] = shared->forks[1] = 0, shared->style[0] = TURN_BY_TURN;
     shared->total[0][0] = shared->total[1][0] = TURNS * 100;
-    for (int victim = 0; victim < 2; victim++) {
+    for (int run = 0; run < (library == NULL ? 2 : 4); run++) {
+        int victim = run % 2;
+        shared->alone = run / 2;
         struct step step = {.cut = cut, .number = 1};
         shared->round = 0;
         pid_t other = 0;
@@ -173,7 +173,7 @@ void by_steps(enum cut cut, uint64_t seed)
             shared->round = round;
             follow(traced, other, &step);
             alarm(0);
-            sprintf(what, "%s step %d.%d (%s, error %d)", names[cut], step.number, step.which, call_name(step.call), step.error);
+            snprintf(what, sizeof what, "%s step %d.%d (%s, error %d)", names[cut], step.number, step.which, call_name(step.call), step.error);
             if (late)
                 complain(victim, "hangs");
             kill(traced, SIGKILL);
@@ -194,8 +194,10 @@ void by_steps(enum cut cut, uint64_t seed)
             else
                 step.number++, step.which = 0;
         }
-        printf("%s: %d system calls, victim %s\n", names[cut], step.number - 1, victim ? "accepts" : "connects");
+        printf("%s: %d system calls, victim %s%s\n", names[cut], step.number - 1, victim ? "accepts" : "connects",
+               shared->alone ? ", alone with the library" : "");
         if (other != 0)
             finish(other);
     }
+    shared->alone = 0;
 }

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 
 use protocol::switch::RxStep;
 use transport::Errno;
+use transport::buffer::zeros;
 use transport::iov::Scatter;
 use transport::queue::Violation;
 use transport::seek::{At, Attempt, Loan, Look, SeekFlags, cost};
@@ -113,7 +114,14 @@ impl Connection {
             last = self.wait_for(seeking, &attempt, until, &call)?;
         };
         let taken = lent.len();
-        let mut copy = vec![0; len - taken];
+        let mut copy = match zeros(len - taken) {
+            Ok(copy) => copy,
+            Err(error) if taken == 0 => return Err(error),
+            Err(error) => {
+                self.keep_for_next(seeking, error);
+                return Ok(lent);
+            }
+        };
         let until = || Ok(until.unwrap_or_else(|| self.receive_deadline()));
         match self.seek_until(
             &mut [IoSliceMut::new(&mut copy)],
@@ -197,7 +205,11 @@ impl Connection {
                 engine.discard_taken(&mut source)?;
                 return Ok(Lending::Done);
             }
-            let mut copy = vec![0; len - taken as usize];
+            let mut copy = match zeros(len - taken as usize) {
+                Ok(copy) => copy,
+                Err(error) if taken == 0 => return Err(error),
+                Err(_) => return Ok(Lending::Elsewhere(At::Position(rest.position()))),
+            };
             match engine.attempt(&mut source, rest, &mut Scatter::new(&mut [IoSliceMut::new(&mut copy)])) {
                 Ok(n) => {
                     copy.truncate(n);
