@@ -333,6 +333,20 @@ impl Call {
         vec![kind]
     }
 
+    /// The slot of the descriptor on which it may sleep.
+    pub(crate) fn sleeps_on(&self) -> Option<Slot> {
+        match self {
+            Call::Receive { slot, .. }
+            | Call::Send { slot, .. }
+            | Call::SendMany { slot, .. }
+            | Call::SpliceFrom { slot, .. }
+            | Call::SpliceTo { slot, .. }
+            | Call::Sendfile { slot, .. }
+            | Call::Seek { slot, .. } => Some(*slot),
+            _ => None,
+        }
+    }
+
     /// The name in reports, of which equal failures have the same.
     pub(crate) fn name(&self) -> String {
         let text = format!("{self:?}");

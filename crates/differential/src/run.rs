@@ -420,6 +420,8 @@ impl Run<'_> {
     fn settle(&mut self, at: usize) -> Result<()> {
         let began = Instant::now();
         let mut asleep: BTreeMap<(usize, usize), (u64, Instant)> = BTreeMap::new();
+        // Who sleeps where nobody can wake it, because the bell rings for others, naps.
+        let (mut naps, mut runs) = (0u64, 0u64);
         loop {
             let busy = self.busy();
             if busy.is_empty() {
@@ -452,6 +454,7 @@ impl Run<'_> {
                     }
                     None => self.died(at, process),
                     Some(('S', switches)) => {
+                        naps += 1;
                         let known = asleep.get(&(process, thread)).filter(|(before, _)| *before == switches);
                         let since = known.map_or_else(Instant::now, |(_, since)| *since);
                         asleep.insert((process, thread), (switches, since));
@@ -461,6 +464,7 @@ impl Run<'_> {
                     }
                     Some((state, _)) if "ZX".contains(state) => self.died(at, process),
                     Some(_) => {
+                        runs += 1;
                         asleep.remove(&(process, thread));
                         quiet = false;
                     }
@@ -474,7 +478,7 @@ impl Run<'_> {
                 return Ok(());
             }
             if began.elapsed() > LIMIT {
-                self.blocked(at, Fate::Spins);
+                self.blocked(at, if naps > runs { Fate::Blocked } else { Fate::Spins });
                 return Ok(());
             }
         }

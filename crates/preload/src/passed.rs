@@ -8,15 +8,15 @@ use std::ffi::c_int;
 use std::mem;
 use std::time::Duration;
 
-use endpoint::{Reason, Until};
+use endpoint::{Carrier, Reason, Until};
 use libc::{CMSG_DATA, CMSG_FIRSTHDR, CMSG_NXTHDR, SCM_RIGHTS, SOL_SOCKET, msghdr};
 
 use transport::Errno;
 
 use crate::border::{self, keeping_errno};
-use crate::socket::fresh;
+use crate::socket::{Last, fresh};
 use crate::table::SocketRef;
-use crate::{log, pointers, table};
+use crate::{epoll, log, pointers, table};
 
 /// How long an exec may wait for the peers of all connections together.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -163,6 +163,24 @@ fn refuse(socket: &SocketRef) -> Result<(), Errno> {
         "a socket in which was sought has holes, or bytes in memory; receive them before another program gets it"
     );
     Err(Errno::BUSY)
+}
+
+/// Before exec, when the connections that the new program gets are on TCP.
+///
+/// The epoll sets that it gets have its own data again. Of connections that it does not get, the kernel closes the numbers
+/// without a word on the ring, so the peer's sends go where they are refused from then on.
+pub(crate) fn prepare_end() {
+    for (fd, object) in table::entries() {
+        drop(object);
+        let Some(socket) = table::socket(fd) else { continue };
+        if survives_exec(fd) {
+            if socket.connection.carriers() == (Carrier::Tcp, Carrier::Tcp) {
+                border::guarded(|| epoll::forget(&socket, None, Last::Kept));
+            }
+        } else if socket.connection.ends_with_this_process() {
+            let _ = keeping_errno(|| socket.fall_back(Reason::Bypassed));
+        }
+    }
 }
 
 /// Before exec: every connection of which an fd stays open in the new program.

@@ -9,9 +9,10 @@ use std::ffi::{c_int, c_short};
 use std::ptr;
 use std::time::Duration;
 
-use endpoint::{Carrier, Connection, Interest, Plain};
+use endpoint::{Carrier, Connection, Holding, Interest, Plain};
 use libc::{
-    POLLERR, POLLIN, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRBAND, POLLWRNORM, pollfd, sigset_t,
+    POLLERR, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRBAND, POLLWRNORM, pollfd,
+    sigset_t,
 };
 use smallvec::SmallVec;
 use transport::Errno;
@@ -50,8 +51,8 @@ enum Awake {
 pub(crate) enum Answer {
     /// No fd is an attached connection; the application's own call was made.
     Kernel(c_int),
-    /// As poll returns it, and `revents` are filled in.
-    Poll(c_int),
+    /// As poll returns it, and `revents` are filled in; whether it slept.
+    Poll(c_int, bool),
 }
 
 /// The parts that the kernel does not know all of, with their places in the list.
@@ -59,6 +60,14 @@ pub(crate) enum Answer {
 struct Ours<'a> {
     sockets: SmallVec<[(usize, &'a SocketRef); 8]>,
     sets: SmallVec<[(usize, &'a SetRef); 2]>,
+}
+
+/// The sleep of one call.
+#[derive(Default)]
+struct Sleep<'a> {
+    has_begun: bool,
+    /// As the kernel's poll, it holds the files.
+    holdings: SmallVec<[Holding<'a>; 8]>,
 }
 
 /// Waits until something in `fds` is ready. `kernel` makes the application's own call.
@@ -96,7 +105,19 @@ pub(crate) fn wait(
     let answer = if ours.sockets.is_empty() && ours.sets.is_empty() {
         Answer::Kernel(kernel(fds))
     } else {
-        Answer::Poll(wait_for_ours(fds, &ours, &mut timeout, mask))
+        let mut sleep = Sleep::default();
+        let mut result = wait_for_ours(fds, &ours, &mut timeout, mask, &mut sleep);
+        // As in the kernel, which asks for each number again when something has woken it.
+        if result > 0 && sleep.has_begun {
+            for (at, socket) in &ours.sockets {
+                if socket.connection.is_closed() {
+                    fds[*at].revents = POLLNVAL;
+                }
+            }
+            result = count(fds);
+        }
+        keeping_errno(|| guarded(|| drop(sleep.holdings)));
+        Answer::Poll(result, sleep.has_begun)
     };
     keeping_errno(|| guarded(|| drop(brackets)));
     for (_, part) in &parts {
@@ -116,7 +137,13 @@ fn part(fd: c_int) -> Option<Entry> {
     })
 }
 
-fn wait_for_ours(fds: &mut [pollfd], ours: &Ours<'_>, timeout: &mut Timeout, mask: *const sigset_t) -> c_int {
+fn wait_for_ours<'a>(
+    fds: &mut [pollfd],
+    ours: &'a Ours<'_>,
+    timeout: &mut Timeout,
+    mask: *const sigset_t,
+    sleep: &mut Sleep<'a>,
+) -> c_int {
     let all_attached = ours.sets.is_empty() && ours.sockets.len() == fds.len();
     let mut slept = false;
     loop {
@@ -159,6 +186,11 @@ fn wait_for_ours(fds: &mut [pollfd], ours: &Ours<'_>, timeout: &mut Timeout, mas
         let short = ours.sockets.iter().any(starved).then_some(Connection::DOUBT);
         let left = timeout.left_at_most(short).map(timespec);
         let limit = left.as_ref().map_or(ptr::null(), ptr::from_ref);
+        if !sleep.has_begun {
+            sleep.has_begun = true;
+            sleep.holdings =
+                ours.sockets.iter().filter_map(|(_, socket)| socket.connection.hold_file()).collect();
+        }
         let asleep: SmallVec<[_; 8]> =
             ours.sockets.iter().map(|(_, socket)| socket.connection.fall_asleep()).collect();
         // SAFETY: `asked` and `limit` are live; the mask is the application's own.
@@ -354,6 +386,10 @@ impl Ours<'_> {
     fn masked(&self, fds: &[pollfd]) -> Asked {
         let mut asked: Asked = fds.iter().map(|entry| pollfd { revents: 0, ..*entry }).collect();
         for &(at, socket) in &self.sockets {
+            // The call has the file, though another thread has closed the number.
+            if socket.connection.is_closed() {
+                asked[at].fd = socket.connection.fd().raw();
+            }
             if socket.connection.tx_on_ring() {
                 asked[at].events &= !WRITE;
             } else if socket.connection.owes() {

@@ -237,6 +237,11 @@ impl Socket {
         self.connection.send_timeout().is_some()
     }
 
+    /// A call that a signal interrupted begins again, as the kernel would have it: by its number, which must still be there.
+    pub(crate) fn begin_again(&self) -> Result<(), Errno> {
+        if self.connection.is_closed() { Err(Errno::BADF) } else { Ok(()) }
+    }
+
     /// Options that the kernel copies from a listener to the sockets that it accepts.
     fn inherit(&self, listener: &Socket) {
         let (from, to) = (&listener.connection, &self.connection);

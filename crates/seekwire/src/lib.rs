@@ -48,7 +48,8 @@ pub mod tuning;
 
 pub use config::Config;
 pub use connection::{
-    Connection, Interest, Patience, Piece, Plain, Readiness, RecvFlags, SendFlags, Status, Totals, Until,
+    Connection, Holding, Interest, Patience, Piece, Plain, Readiness, RecvFlags, SendFlags, Status, Totals,
+    Until,
 };
 pub use listener::{Incoming, Listener};
 pub use mailbox::Mailbox;

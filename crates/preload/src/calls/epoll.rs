@@ -12,7 +12,7 @@ use crate::border::{fail, guarded, keeping_errno};
 use crate::buffers::is_possible;
 use crate::epoll::{self, wait};
 use crate::passed;
-use crate::table::{self, Entry, SetRef};
+use crate::table::{self, Entry, SetRef, SocketRef};
 use crate::timeout::{Timeout, timespec};
 use crate::{log, pointers, process, real};
 
@@ -52,6 +52,15 @@ fn wait_into(
     }
 }
 
+/// A set that came from elsewhere, or that others use, too, has the socket now: events of the ring cannot be brought into it.
+fn joins_from_elsewhere(socket: &SocketRef, fd: c_int) -> Result<(), Errno> {
+    if socket.connection.is_sought() {
+        log::warn!(fd, "a socket in which is sought cannot be put into an epoll set from elsewhere");
+        return Err(Errno::PERM);
+    }
+    if socket.is_listening() { Ok(()) } else { passed::to_tcp(socket, Reason::Bypassed) }
+}
+
 interpose! {
     /// epoll_create(2)
     fn epoll_create(size: c_int) -> c_int = Some(()) => |_any, kernel| created(kernel());
@@ -67,18 +76,16 @@ interpose! {
         match (entry, table::set(epfd)) {
             (Entry::Socket(socket), Some(set)) if epoll::is_alone(&set, epfd) => epoll::control(&set, epfd, op, &socket, fd, event, kernel),
             (Entry::Socket(socket), _) => {
-                if op == libc::EPOLL_CTL_ADD && socket.connection.is_sought() {
-                    log::warn!(fd, "a socket in which is sought cannot be put into an epoll set from elsewhere");
-                    return fail(Errno::PERM);
-                }
-                // A set that came from elsewhere, or that others use, too: events of the ring cannot be brought into it.
-                if op == libc::EPOLL_CTL_ADD
-                    && !socket.is_listening()
-                    && let Err(error) = passed::to_tcp(&socket, Reason::Bypassed)
+                let result = kernel();
+                if result == 0 && op == libc::EPOLL_CTL_ADD
+                    && let Err(error) = joins_from_elsewhere(&socket, fd)
                 {
+                    let nothing = ptr::null_mut();
+                    // SAFETY: the caller's own numbers.
+                    unsafe { real::epoll_ctl(epfd, libc::EPOLL_CTL_DEL, fd, nothing) };
                     return fail(error);
                 }
-                kernel()
+                result
             }
             (Entry::Uring(_), _) => kernel(),
             (Entry::Set(inner), _) => {

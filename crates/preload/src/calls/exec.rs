@@ -26,6 +26,7 @@ fn before_exec() {
             passed::prepare_exec();
             // They would be lost with this program.
             if process::kind() == process::Kind::Own {
+                passed::prepare_end();
                 stats::write();
             }
         })

@@ -135,9 +135,20 @@ fn splice_out(
     };
     let Some(mut piece) = guarded(|| zeros(room).ok()).flatten() else { return fail(Errno::NOMEM) };
     let base = piece.as_mut_ptr().cast();
-    // SAFETY: a live array of that size.
-    let received =
-        receive::receive(socket, Buffers::Flat(base, room), 0, || unsafe { real::recv(from, base, room, 0) });
+    let receive = |room, flags| {
+        // SAFETY: a live array of at least that size.
+        receive::receive(socket, Buffers::Flat(base, room), flags, || unsafe {
+            real::recv(from, base, room, flags)
+        })
+    };
+    // To splice, SO_RCVLOWAT means nothing.
+    let received = match socket.low_water() {
+        ..=1 => receive(room, 0),
+        _ => match receive(0, 0) {
+            0 => receive(room, libc::MSG_DONTWAIT),
+            failed => failed,
+        },
+    };
     if received <= 0 {
         return received;
     }

@@ -36,7 +36,7 @@ fn fits(count: nfds_t, size: size_t) -> bool {
 
 fn wait_milliseconds(list: &mut [pollfd], timeout: c_int, kernel: impl Fn() -> c_int) -> c_int {
     match wait(list, Timeout::from_milliseconds(timeout), ptr::null(), |_| kernel()) {
-        Answer::Kernel(result) | Answer::Poll(result) => result,
+        Answer::Kernel(result) | Answer::Poll(result, _) => result,
     }
 }
 
@@ -53,7 +53,7 @@ fn wait_exactly(
     };
     let Some(left) = left else { return kernel() };
     match wait(list, left, mask, |_| kernel()) {
-        Answer::Kernel(result) | Answer::Poll(result) => result,
+        Answer::Kernel(result) | Answer::Poll(result, _) => result,
     }
 }
 

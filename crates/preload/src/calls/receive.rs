@@ -60,7 +60,11 @@ fn receive_with(
                     socket.untrack_stale();
                     return kernel();
                 }
-                Some(Err(Errno::INTR)) if !socket.has_recv_timeout() && signals::restart() => {}
+                Some(Err(Errno::INTR)) if !socket.has_recv_timeout() && signals::restart() => {
+                    if let Err(error) = socket.begin_again() {
+                        return fail(error);
+                    }
+                }
                 Some(result) => {
                     socket.settle();
                     return count(result);
@@ -99,8 +103,11 @@ fn from_connection(
     // SAFETY: the application's own array.
     let wanted = unsafe { into.len()? };
     if wanted == 0 {
-        // TCP waits for a byte even where there is no room for one.
-        return look(socket, ours, 1).map(|_| 0);
+        // TCP waits for a byte even where there is no room for one, and until anything wakes it.
+        return match look(socket, ours, 1) {
+            Err(Errno::INTR) => Ok(0),
+            looked => looked.map(|_| 0),
+        };
     }
     if ours.truncate {
         // The buffers are left alone, and may be anywhere.

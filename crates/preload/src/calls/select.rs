@@ -20,10 +20,11 @@ const BITS: usize = c_ulong::BITS as usize;
 
 /// The events that a place in a set asks for; and those that answer it.
 const READ: c_short = POLLIN | POLLRDNORM | POLLRDBAND;
-const READ_ANSWERS: c_short = READ | POLLHUP | POLLERR;
+const READ_ANSWERS: c_short = READ | POLLHUP | POLLERR | POLLNVAL;
 const WRITE: c_short = POLLOUT | POLLWRNORM | POLLWRBAND;
-const WRITE_ANSWERS: c_short = WRITE | POLLERR;
+const WRITE_ANSWERS: c_short = WRITE | POLLERR | POLLNVAL;
 const EXCEPT: c_short = POLLPRI;
+const EXCEPT_ANSWERS: c_short = EXCEPT | POLLNVAL;
 
 /// The three sets of select, each of them possibly missing. They may be longer than `fd_set`: programs
 /// with many fds make their own, so only the first `count` bits are looked at.
@@ -89,7 +90,7 @@ impl Sets<'_> {
             let answers = [
                 (&mut *self.read, READ, READ_ANSWERS),
                 (&mut *self.write, WRITE, WRITE_ANSWERS),
-                (&mut *self.except, EXCEPT, EXCEPT),
+                (&mut *self.except, EXCEPT, EXCEPT_ANSWERS),
             ];
             for (set, asked, answer) in answers {
                 if entry.events & asked != 0 && entry.revents & answer != 0 {
@@ -116,9 +117,10 @@ fn select_ours(
     }
     match wait(&mut list, left, mask, |_| kernel()) {
         Answer::Kernel(result) => result,
-        Answer::Poll(result) if result < 0 => result,
-        Answer::Poll(_) if list.iter().any(|entry| entry.revents & POLLNVAL != 0) => fail(Errno::BADF),
-        Answer::Poll(_) => sets.answer(count, &list),
+        Answer::Poll(result, _) if result < 0 => result,
+        // One that is closed while the call sleeps is ready.
+        Answer::Poll(_, false) if list.iter().any(|entry| entry.revents & POLLNVAL != 0) => fail(Errno::BADF),
+        Answer::Poll(..) => sets.answer(count, &list),
     }
 }
 

@@ -46,7 +46,11 @@ pub(crate) fn transmit(
                 }
                 // By the kernel's call, no byte moves either.
                 Some(Ok(None)) => return kernel(),
-                Some(Err(Errno::INTR)) if !socket.has_send_timeout() && signals::restart() => {}
+                Some(Err(Errno::INTR)) if !socket.has_send_timeout() && signals::restart() => {
+                    if let Err(error) = socket.begin_again() {
+                        return fail(error);
+                    }
+                }
                 Some(Ok(Some(bytes))) => {
                     socket.settle();
                     return count(Ok(bytes));

@@ -102,7 +102,11 @@ fn answer(fd: c_int, mut call: impl FnMut(&SocketRef) -> Result<usize, Errno>) -
     loop {
         match cancel::point(|| guarded_raw(|| call(&socket))) {
             Some(Err(Errno::CANCELED)) => {}
-            Some(Err(Errno::INTR)) if !socket.has_recv_timeout() && signals::restart() => {}
+            Some(Err(Errno::INTR)) if !socket.has_recv_timeout() && signals::restart() => {
+                if let Err(error) = socket.begin_again() {
+                    return fail(error);
+                }
+            }
             Some(result) => {
                 socket.settle();
                 return count(result);

@@ -332,6 +332,8 @@ impl Connection {
         let room = scatter.remaining();
         let call = self.begin_call();
         let limit = Limit::receive();
+        // SO_RCVLOWAT counts as it was when the call began.
+        let mut enough = self.enough(room, flags);
         // Before a call sleeps it need not ask the kernel's socket: poll does.
         let mut asks_kernel = flags.dont_wait || self.is_nonblocking();
         loop {
@@ -340,14 +342,16 @@ impl Connection {
             let stop = |error| if received > 0 { Ok(received) } else { Err(error) };
             let carrier = match tried {
                 Ok(Try::Moved(0)) => return Ok(received),
-                Ok(Try::Moved(_)) if received >= self.enough(room, flags) => {
+                Ok(Try::Moved(_)) if received >= enough => {
                     if scatter.remaining() == 0 || !self.goes_on_elsewhere(link) {
                         return Ok(received);
                     }
                     continue;
                 }
+                // An error behind the bytes is the next call's.
+                Ok(Try::Moved(_)) if self.only_error_is_left(link) => return Ok(received),
                 Ok(Try::Moved(_)) => continue,
-                Ok(Try::Wait(_)) if received > 0 && received >= self.enough(room, flags) => {
+                Ok(Try::Wait(_)) if received > 0 && received >= enough => {
                     return Ok(received);
                 }
                 Ok(Try::Wait(carrier)) => carrier,
@@ -360,8 +364,14 @@ impl Connection {
             if limit.forbids(self, flags.dont_wait) {
                 return stop(Errno::AGAIN);
             }
+            let is_first = !limit.is_known();
             match self.wait_to_receive(link, carrier, &limit, None, &call) {
-                Ok(socket_is_ready) => asks_kernel |= socket_is_ready,
+                Ok(socket_is_ready) => {
+                    asks_kernel |= socket_is_ready;
+                    if is_first {
+                        enough = enough.min(self.enough(room, flags));
+                    }
+                }
                 Err(error) => return stop(error),
             }
         }
@@ -375,6 +385,14 @@ impl Connection {
             && (link.ring.queue.has_data()
                 || self.has_data_after_switches(link)
                 || socket::unread(self.fd()).is_ok_and(|bytes| bytes > 0))
+    }
+
+    /// Whether TCP, of which the next bytes are to come, has nothing more to say than that it has ended.
+    fn only_error_is_left(&self, link: &Link) -> bool {
+        link.ring.queue.carriers().1 == Carrier::Tcp
+            && self.has_error()
+            && !link.ring.queue.has_record()
+            && socket::unread(self.fd()).is_ok_and(|bytes| bytes == 0)
     }
 
     pub(super) fn enough(&self, room: usize, flags: RecvFlags) -> usize {

@@ -39,6 +39,9 @@ pub struct Asleep<'c> {
     fd: Fd,
 }
 
+/// A call that sleeps on numbers of the application's, and on others with it, until this is dropped.
+pub struct Holding<'c>(&'c Connection);
+
 impl Connection {
     /// A call begins that may sleep.
     #[inline]
@@ -58,6 +61,15 @@ impl Connection {
         Asleep { connection: self, fd: self.fd() }
     }
 
+    /// The caller is about to sleep, and its call holds the file until the result is dropped: if the number is closed
+    /// meanwhile, [`Connection::fd`] is another one. `None` where nobody else can close it.
+    #[must_use]
+    pub fn hold_file(&self) -> Option<Holding<'_>> {
+        let holds =
+            self.holds_in_sleep.load(Ordering::Relaxed) && !thread::is_only_one() && self.count_holder();
+        holds.then_some(Holding(self))
+    }
+
     /// How many threads sleep in calls on the connection: they use its number no more before they have asked for it
     /// again ([`Connection::divert`]).
     #[must_use]
@@ -68,9 +80,14 @@ impl Connection {
     /// The number is about to be closed: calls that hold the file use it by their own from now on. True if they did not
     /// before; somebody who was awake may then use the old one still.
     pub fn divert(&self) -> bool {
-        let Some(file) = self.hold().and_then(|hold| hold.file.as_ref().map(Placed::fd)) else {
-            return false;
-        };
+        let _inside = fork::enter();
+        let Some(mut hold) = self.hold() else { return false };
+        // Those that hold it in the kernel have no number of their own.
+        if hold.calls > 0 && hold.file.is_none() {
+            hold.file = Placed::duplicate(self.fd()).ok();
+        }
+        let Some(file) = hold.file.as_ref().map(Placed::fd) else { return false };
+        drop(hold);
         self.fd.swap(file.raw(), Ordering::SeqCst) != file.raw()
     }
 
@@ -82,7 +99,7 @@ impl Connection {
     /// Leaves the end of the connection to the last call that holds the file, if there is one.
     pub(super) fn leave_to_holders(&self) -> bool {
         let Some(mut hold) = self.hold() else { return false };
-        hold.is_closing = hold.calls > 0;
+        hold.is_closing = hold.calls > 0 && hold.file.is_some();
         hold.is_closing
     }
 
@@ -99,8 +116,15 @@ impl Connection {
     }
 
     /// Whether no number of the application's stands for the connection.
-    pub(super) fn is_closed(&self) -> bool {
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Acquire)
+    }
+
+    fn count_holder(&self) -> bool {
+        let _inside = fork::enter();
+        let hold = self.hold();
+        hold.map(|mut hold| hold.calls += 1).is_some()
     }
 
     fn take_hold(&self) -> Option<Fd> {
@@ -191,5 +215,11 @@ impl Drop for Asleep<'_> {
         // A child that was forked by a handler in this very sleep has begun anew.
         let fewer = |now: u32| Some(now.saturating_sub(1));
         let _ = self.connection.asleep.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer);
+    }
+}
+
+impl Drop for Holding<'_> {
+    fn drop(&mut self) {
+        self.0.let_go();
     }
 }

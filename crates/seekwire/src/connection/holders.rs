@@ -111,6 +111,12 @@ impl Connection {
         self.holders.get().is_none_or(|holders| holders.is_alone(thread::process_id()))
     }
 
+    /// Whether the connection is attached and ends when this process closes the socket.
+    #[must_use]
+    pub fn ends_with_this_process(&self) -> bool {
+        self.attached().is_some_and(|link| link.ring.queue.is_only_holder(thread::process_id()))
+    }
+
     /// Another process may have the socket, or is about to get it: what the kernel is told for it need not last.
     pub fn set_shared(&self) {
         self.is_shared.store(true, Ordering::Relaxed);

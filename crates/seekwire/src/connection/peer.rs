@@ -145,8 +145,10 @@ impl Connection {
         let in_order = q.peer_is_shut() || q.peer_has_closed() || self.receive_shut.load(Ordering::Relaxed);
         if !in_order {
             q.set_saw_end();
+            // Perhaps nobody is there to take what is sent, of which only TCP tells. An error is that of the next send.
+            let _ = self.overflow(link);
         }
-        if in_order || !q.has_untaken() || !link.peer_is_ending() {
+        if in_order || q.unsent() == 0 || !link.peer_is_ending() {
             link.has_ended.fetch_or(!self.receive_shut.load(Ordering::Relaxed), Ordering::Relaxed);
             return Ok(Try::Moved(0));
         }

@@ -41,6 +41,11 @@ impl Limit {
         Self { until: Cell::new(Some(until)), what: For::Receive }
     }
 
+    /// Whether the kernel was asked.
+    pub(super) fn is_known(&self) -> bool {
+        self.until.get().is_some()
+    }
+
     /// Whether a call that found nothing may not wait at all.
     pub(super) fn forbids(&self, connection: &Connection, dont_wait: bool) -> bool {
         dont_wait

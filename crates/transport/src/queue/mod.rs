@@ -45,7 +45,7 @@ pub use tx::{Full, Tx};
 use crate::layout::{self, Geometry, GeometryError, control};
 use crate::lock;
 use crate::mem::{OwnMemory, PeerMemory};
-use crate::sync::{Ordering, store_fenced};
+use crate::sync::{AtomicU64, Ordering, store_fenced};
 use crate::sys::thread::{Futex, process_is_alive};
 
 /// The peer's memory said something that no honest end says.
@@ -382,12 +382,6 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.peer.load(layout::CONSUMED, Ordering::Acquire)
     }
 
-    /// Whether the peer has left something on the ring. A hint when taken without the lock.
-    #[must_use]
-    pub fn has_untaken(&self) -> bool {
-        self.consumed_mark() != self.get(layout::TX_POSITION)
-    }
-
     /// Where the data of either direction flows now.
     #[must_use]
     pub fn carriers(&self) -> (Carrier, Carrier) {
@@ -615,18 +609,25 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
             })
     }
 
+    /// Whether nobody else can hold this end.
+    #[must_use]
+    pub fn is_only_holder(&self, pid: u32) -> bool {
+        let others = || self.holders().filter(|(_, holder)| *holder != 0 && *holder != pid);
+        self.own.word(layout::FORKS_PENDING).load(Ordering::Acquire) == 0
+            && !others().any(|(_, holder)| process_is_alive(holder))
+    }
+
     /// Takes a process off the holders. Returns whether it was the last one that can be alive.
     pub fn remove_holder(&self, pid: u32) -> bool {
-        let mut last = self.own.word(layout::FORKS_PENDING).load(Ordering::Acquire) == 0;
-        for slot in 0..layout::HOLDER_SLOTS {
-            let word = self.own.word(layout::HOLDERS + slot * 8);
-            let holder = word.load(Ordering::Acquire) as u32;
-            if holder == pid {
-                word.store(0, Ordering::Release);
-            } else if holder != 0 && process_is_alive(holder) {
-                last = false;
-            }
+        let last = self.is_only_holder(pid);
+        for (word, _) in self.holders().filter(|(_, holder)| *holder == pid) {
+            word.store(0, Ordering::Release);
         }
         last
+    }
+
+    fn holders(&self) -> impl Iterator<Item = (&AtomicU64, u32)> {
+        let words = (0..layout::HOLDER_SLOTS).map(|slot| self.own.word(layout::HOLDERS + slot * 8));
+        words.map(|word| (word, word.load(Ordering::Acquire) as u32))
     }
 }

@@ -57,7 +57,7 @@ pub struct Events {
 }
 
 /// Sleeps until the bell rings, the socket has one of the wanted events (or dies), or the time is over.
-/// Returns whether the bell rang, and the socket's events. Either descriptor may be absent (-1).
+/// Returns whether the bell rang, and the socket's events. Each of the descriptors may be absent (-1).
 ///
 /// # Errors
 /// EINTR when a signal handler ran; ETIMEDOUT; those of poll(2).
@@ -68,9 +68,10 @@ pub fn wait(bell: Fd, socket: Fd, want: Events, until: Deadline) -> Result<(bool
         PollFd::from_borrowed_fd(socket.borrow(), flags),
     ];
     let watched = match (bell.raw() < 0, socket.raw() < 0) {
-        (true, _) => &mut fds[1..],
-        (_, true) => &mut fds[..1],
-        _ => &mut fds[..],
+        (true, true) => &mut fds[..0],
+        (true, false) => &mut fds[1..],
+        (false, true) => &mut fds[..1],
+        (false, false) => &mut fds[..],
     };
     let timeout = until.left().map(|left| Timespec {
         tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
@@ -116,5 +117,20 @@ fn events(revents: PollFlags) -> Events {
         hangup: revents.contains(PollFlags::RDHUP),
         write: revents.contains(PollFlags::OUT),
         dead: revents.intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sleep_on_nothing_lasts_as_long_as_it_may() {
+        let begun = Instant::now();
+        let moment = Duration::from_millis(1);
+        let none = Fd::new(-1);
+        let slept = wait(none, none, Events::default(), Deadline::after(Some(moment)));
+        assert_eq!(slept, Err(Errno::TIMEDOUT));
+        assert!(begun.elapsed() >= moment);
     }
 }
