@@ -34,6 +34,9 @@ pub fn open_long(path: &Path, len: u64) -> io::Result<Opened> {
     let flags = OFlags::RDWR.union(OFlags::CREATE).union(OFlags::NOFOLLOW);
     let file = open(path, flags, 0o600)?;
     let found = rustix::fs::fstat(&file)?;
+    if found.st_size == 0 {
+        stay_in_place(&file);
+    }
     if (found.st_size as u64) < len || (found.st_blocks as u64) * BLOCK < len {
         without_signals(|| match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len) {
             // A file system that cannot promise room.
@@ -47,6 +50,15 @@ pub fn open_long(path: &Path, len: u64) -> io::Result<Opened> {
         })?;
     }
     Ok(file)
+}
+
+/// Where a file system writes changes to another place, which takes room again each time, a new file is to be left out.
+fn stay_in_place(file: &Opened) {
+    use rustix::fs::{IFlags, fstatfs, ioctl_getflags, ioctl_setflags};
+    const BTRFS: i64 = 0x9123_683e;
+    if fstatfs(file).is_ok_and(|about| about.f_type == BTRFS) {
+        let _ = ioctl_getflags(file).and_then(|flags| ioctl_setflags(file, flags.union(IFlags::NOCOW)));
+    }
 }
 
 /// Has each page of a file take its place on the disk, as if it were written to, and leaves what is there as it is: others may

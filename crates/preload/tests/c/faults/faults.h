@@ -26,7 +26,7 @@ enum { BEGIN = 0x7000001 };
 enum style { TURN_BY_TURN, POLLING, THREADS, STYLES };
 enum outcome { NOTHING, WHOLE, ENDED, RESET };
 enum cut { KILL, STOP, FAIL, CUTS };
-enum fault { NONE, KILLED, STOPPED, DESCRIPTORS, MEMORY, REGISTRY, FULL, SPARSE, GROUP, CLOCK, FAULTS };
+enum fault { NONE, KILLED, STOPPED, DESCRIPTORS, MEMORY, REGISTRY, FULL, SPARSE, COW, GROUP, CLOCK, FAULTS };
 
 /* What one end does on one connection, for the driver to see. */
 struct flow {

@@ -22,10 +22,11 @@
  *   registry     the registry's directory is moved away, shut and filled
  *   full         its file system is full, for a while, again and again
  *   sparse       so is one that cannot promise room for a file
+ *   cow          so is one that writes changes to another place: copy on write
  *   group        the memory of the victim's control group is used up: the kernel kills whom it likes there
  *   clock        the victim's processes have each a clock of their own, which jumps forward and back
  *
- * The other end lives through all of it; its descriptors and mappings are counted before and after. The last four take rights
+ * The other end lives through all of it; its descriptors and mappings are counted before and after. The last five take rights
  * that not everybody has: where one cannot be had, it is said why, and the fault is left out.
  */
 #include "faults.h"
@@ -34,7 +35,7 @@
 #include <time.h>
 
 static const char *const names[FAULTS] = {NULL,   "kill",   "stop",  "descriptors", "memory", "registry",
-                                          "full", "sparse", "group", "clock"};
+                                          "full", "sparse", "cow",   "group",       "clock"};
 static const char *const cuts[CUTS] = {"kill-steps", "stop-steps", "fail-steps"};
 
 /* NULL, or why it cannot be. */
@@ -43,6 +44,7 @@ static const char *prepare(enum fault fault)
     switch (fault) {
     case FULL:
     case SPARSE:
+    case COW:
         return enter_small_place(fault);
     case GROUP:
         return make_group();
@@ -80,7 +82,7 @@ static void run(const char *name, uint64_t seed, int wanted)
     if (fault == GROUP)
         kills = remove_group();
     clear_up(name);
-    if (fault == FULL || fault == SPARSE)
+    if (fault == FULL || fault == SPARSE || fault == COW)
         leave_small_place();
     printf("%s: %d moments, %lu bytes checked, %d ends, %d resets, at most %d late sends, %d failures\n", name, moments, bytes,
            ends, resets, most_late, failures - before);

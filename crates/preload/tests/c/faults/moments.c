@@ -95,6 +95,7 @@ static void disturb(enum fault fault, pid_t victim, uint64_t *random)
         break;
     case FULL:
     case SPARSE:
+    case COW:
         disturb_place(random);
         break;
     case GROUP:
@@ -187,6 +188,6 @@ void at_moments(const char *name, enum fault fault, uint64_t seed, int wanted)
             finish(other);
     }
     shared->fault = NONE;
-    if (fault == FULL || fault == SPARSE)
+    if (fault == FULL || fault == SPARSE || fault == COW)
         empty_place();
 }

@@ -27,16 +27,17 @@ const char *enter_small_place(enum fault fault)
             return "no tmpfs can be mounted";
         }
     } else {
-        /* As NFS 3 and FAT: no fallocate(2). */
+        /* As NFS 3 and FAT: no fallocate(2). The other one cannot be smaller. */
+        const char *megabytes = fault == SPARSE ? "10" : "160", *make = fault == SPARSE ? "ext2 -q -F" : "btrfs -q";
         snprintf(command, sizeof command,
-                 "{ truncate -s 10m %s.image && mkfs.ext2 -q -F %s.image && mount -o loop %s.image %s; } 2>/dev/null", place,
-                 place, place, place);
+                 "{ truncate -s %sm %s.image && mkfs.%s %s.image && mount -o loop %s.image %s; } >/dev/null 2>&1", megabytes,
+                 place, make, place, place, place);
         int mounted = system(command) == 0;
         snprintf(command, sizeof command, "%s.image", place);
         unlink(command);
         if (!mounted) {
             rmdir(place);
-            return "no ext2 can be made and mounted";
+            return fault == SPARSE ? "no ext2 can be made and mounted" : "no btrfs can be made and mounted";
         }
     }
     strcpy(usual, directory);
@@ -65,6 +66,8 @@ void fill_place(void)
     for (size_t piece = sizeof zeros; fd >= 0 && piece >= 512;)
         if (write(fd, zeros, piece) <= 0)
             piece /= 2;
+    /* What waits to be written has its room, what was written has not when it changes. */
+    syncfs(fd);
     close(fd);
 }
 
@@ -78,8 +81,9 @@ void leave_room(size_t length)
 {
     int fd = filling(0);
     off_t end = lseek(fd, 0, SEEK_END);
+    /* Even that can take room. */
     if (ftruncate(fd, end > (off_t)length ? end - length : 0) != 0)
-        perror("ftruncate");
+        empty_place();
     close(fd);
 }
 
