@@ -19,7 +19,9 @@ pub(crate) fn document(suites: &[Suite], records: &[Record]) -> String {
         "A suite runs *plain*, without the library; by *default*, as a user gets it; *early*, where every connection is attached as \
          early as it can be; and by *fallback*, where in addition each connection goes back to TCP after 1000 bytes. A test that passes plain \
          and not accelerated is repeated three times each way. Bytes are those of processes that ended by themselves: one that was killed \
-         writes no counters.\n\n\
+         writes no counters. A connection comes to the ring by calls that both ends make on it. One that is over after a few, or whose \
+         client has sent everything before the server accepts it, as in most tests of libuv and in requests to a web server that are not kept alive, \
+         stays on TCP: its ends find it below the threshold, the other end not there, or the connection over.\n\n\
          | suite | mode | passed | failed | skipped | attached | bytes by the ring | differ |\n\
          |-------|------|-------:|-------:|--------:|---------:|------------------:|-------:|\n",
     );
