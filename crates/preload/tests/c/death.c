@@ -59,6 +59,44 @@ static void after_the_end(void)
     close(a);
 }
 
+/* Who was told of the end is told by the second send, at the latest the third, that nobody is there. */
+static void sends_after_the_end(void)
+{
+    char c;
+    pid_t child;
+    int sends = 0, a = connection(&child, 0, 0);
+    die(child);
+    say("the end", read(a, &c, 1));
+    while (sends < FEW && write(a, "x", 1) > 0)
+        sends++;
+    printf("soon told: %d\n", sends < 3);
+    close(a);
+}
+
+static void die_later(void *child)
+{
+    die(*(pid_t *)child);
+}
+
+/* A send that waits for room returns what it has sent; the reset is for the next call. */
+static void blocked(void)
+{
+    enum { LOTS = 32 << 20 };
+    char c, *lots = calloc(1, LOTS);
+    pid_t child;
+    struct later later;
+    int a = connection(&child, 0, 0);
+    do_later(&later, die_later, &child);
+    ssize_t sent = send(a, lots, LOTS, 0);
+    printf("sent a part: %d\n", 0 < sent && sent < LOTS);
+    pthread_join(later.thread, NULL);
+    say("a receive", read(a, &c, 1));
+    say("another", read(a, &c, 1));
+    say("a send", write(a, "x", 1));
+    close(a);
+    free(lots);
+}
+
 int main(void)
 {
     char c, message[100] = "";
@@ -85,6 +123,8 @@ int main(void)
     }
     say("ends", ends);
     after_the_end();
+    sends_after_the_end();
+    blocked();
     for (int shuts = 0; shuts < 2; shuts++) {
         int a = connection(&child, 0, shuts), sends = 0;
         die(child);

@@ -58,6 +58,37 @@ static void ask(int from, int to, const char *what)
         say(answer, -1);
 }
 
+static void interrupt(int signal)
+{
+    (void)signal;
+}
+
+/* As runtimes end a receive of another thread: another file takes the number, and a signal ends what sleeps on the old one. */
+static void interrupted(void)
+{
+    struct sigaction action = {.sa_handler = interrupt};
+    int wrong = 0, marker[2];
+    CHECK(sigaction(SIGUSR1, &action, NULL) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, marker) == 0);
+    CHECK(close(marker[1]) == 0);
+    for (int round = 0; round < ROUNDS; round++) {
+        struct timespec limit;
+        pair(&a, &b);
+        pthread_t thread = start(receive);
+        CHECK(shutdown(b, SHUT_WR) == 0 && dup2(marker[0], b) == b && pthread_kill(thread, SIGUSR1) == 0);
+        clock_gettime(CLOCK_REALTIME, &limit);
+        limit.tv_sec += 10;
+        if (pthread_timedjoin_np(thread, NULL, &limit) != 0) {
+            /* It sleeps on, and holds up all that follows. */
+            say("not interrupted in round", round);
+            _exit(1);
+        }
+        wrong += result != -1;
+        close(a), close(b);
+    }
+    say("receives that were not interrupted", wrong);
+    close(marker[0]);
+}
+
 int main(void)
 {
     char c;
@@ -103,5 +134,6 @@ int main(void)
         close(other);
     }
     say("sends that went wrong", wrong);
+    interrupted();
     return 0;
 }

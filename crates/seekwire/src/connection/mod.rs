@@ -28,7 +28,7 @@ mod settings;
 mod waiting;
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -423,8 +423,13 @@ impl Connection {
                 link.shut();
                 // The end follows what is still owed.
                 write_now = link.ring.queue.owed() == 0;
-                // Those who wait for room.
-                link.ring.bell.ring();
+                // Those who wait for room; of those who look once more, one that arms after this sees the end. Who waits for
+                // bytes sleeps on, as in the kernel: a signal that comes while he is awake would not end his call.
+                fence(Ordering::SeqCst);
+                let queue = &link.ring.queue;
+                if queue.waiters().1 || queue.owed() > 0 || !queue.tx_on_ring() {
+                    link.ring.bell.ring();
+                }
             }
             if read {
                 link.ring.bell.ring();

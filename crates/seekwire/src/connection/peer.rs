@@ -152,12 +152,33 @@ impl Connection {
             link.has_ended.fetch_or(!self.receive_shut.load(Ordering::Relaxed), Ordering::Relaxed);
             return Ok(Try::Moved(0));
         }
-        link.peer_is_gone();
-        socket::reset(self.fd());
-        link.ring.bell.ring();
+        self.reset_by_killed(link);
         // As in the kernel, where the end that was told stands before any error that comes later; EPIPE is for who sends.
         let told = |error: &Errno| *error != Errno::PIPE && !link.has_ended.load(Ordering::Relaxed);
         socket::take_error(self.fd()).filter(told).map_or(Ok(Try::Moved(0)), Err)
+    }
+
+    fn reset_by_killed(&self, link: &Link) {
+        link.peer_is_gone();
+        socket::reset(self.fd());
+        link.ring.bell.ring();
+    }
+
+    /// TCP has ended, as a sender finds, and so has the peer's process, which had not received all: the connection is reset, as
+    /// in [`Self::end_of_stream`]. Not while there is something to receive.
+    fn is_reset_by_killed(&self, link: &Link) -> bool {
+        let q = &link.ring.queue;
+        let in_order = q.peer_is_shut() || q.peer_has_closed() || self.receive_shut.load(Ordering::Relaxed);
+        let is_killed = !in_order
+            && q.unsent() > 0
+            && q.unread() == 0
+            && socket::unread(self.fd()) == Ok(0)
+            && link.peer_is_ending()
+            && link.is_sound();
+        if is_killed {
+            self.reset_by_killed(link);
+        }
+        is_killed
     }
 
     /// What a receive gives on an end that was shut down for reading, when nothing is left: the end, unless TCP has reset
@@ -180,17 +201,24 @@ impl Connection {
         if (!patient && link.ring.queue.unsent() < AMPLE)
             || (link.has_stood_full() && self.is_for_tcp_to_say(link))
         {
-            self.overflow(link)?;
+            let is_reset = self.has_hung_up() && self.is_reset_by_killed(link);
+            if !is_reset {
+                self.overflow(link)?;
+            }
         }
         Ok(!link.ring.queue.tx_on_ring())
     }
 
     /// Whether the peer may be dead, of which a reset tells, or the sender's patience is limited.
     fn is_for_tcp_to_say(&self, link: &Link) -> bool {
-        let hangup = Events { hangup: true, ..Events::default() };
         link.ring.queue.peer_is_shut()
-            || poll::look(self.fd(), hangup).is_ok_and(|events| events.hangup || events.dead)
+            || self.has_hung_up()
             || socket::user_timeout(self.fd()).is_ok_and(|timeout| timeout > 0)
+    }
+
+    fn has_hung_up(&self) -> bool {
+        let hangup = Events { hangup: true, ..Events::default() };
+        poll::look(self.fd(), hangup).is_ok_and(|events| events.hangup || events.dead)
     }
 
     /// Whether a sleep until there is room has to be a short one ([`Connection::DOUBT`]): the ring is full, and
@@ -224,7 +252,7 @@ impl Connection {
         match poll::look(self.fd(), hangup) {
             Ok(events) if events.dead => link.peer_is_gone(),
             // A reset is all that TCP can still say of it, and says it to who sends. An error is the next send's.
-            Ok(events) if events.hangup => drop(self.overflow(link)),
+            Ok(events) if events.hangup && !self.is_reset_by_killed(link) => drop(self.overflow(link)),
             _ => {}
         }
     }
