@@ -99,7 +99,10 @@ impl Connection {
             let stop = |error| if sent > 0 { Ok(sent) } else { Err(error) };
             let carrier = match tried {
                 Ok(Sent::Some) if gather.remaining() == 0 => return Ok(total),
-                Ok(Sent::Some) => continue,
+                Ok(Sent::Some) => {
+                    call.moved();
+                    continue;
+                }
                 Ok(Sent::Wait(carrier)) => Some(carrier),
                 Ok(Sent::Later) => None,
                 Err(error) => return stop(error),
@@ -112,7 +115,7 @@ impl Connection {
             }
             let waited = match carrier {
                 Some(carrier) => self.wait_to_send(link, carrier, &limit, &call),
-                None => self.wait_a_moment(&limit, &call),
+                None => self.wait_a_moment(&limit, &call, None),
             };
             if let Err(error) = waited {
                 return stop(error);
@@ -350,7 +353,10 @@ impl Connection {
                 }
                 // An error behind the bytes is the next call's.
                 Ok(Try::Moved(_)) if self.only_error_is_left(link) => return Ok(received),
-                Ok(Try::Moved(_)) => continue,
+                Ok(Try::Moved(_)) => {
+                    call.moved();
+                    continue;
+                }
                 Ok(Try::Wait(_)) if received > 0 && received >= enough => {
                     return Ok(received);
                 }

@@ -31,7 +31,12 @@ pub(super) struct Call<'c> {
     interrupts: u32,
     /// Its number, if the file is held.
     holds: Cell<Option<Fd>>,
+    /// Waits since something was moved.
+    waits: Cell<u32>,
 }
+
+/// More waits with nothing moved in between than happen by chance.
+const IN_VAIN: u32 = 1000;
 
 /// A thread that sleeps, until this is dropped.
 pub struct Asleep<'c> {
@@ -46,7 +51,7 @@ impl Connection {
     /// A call begins that may sleep.
     #[inline]
     pub(super) fn begin_call(&self) -> Call<'_> {
-        Call { connection: self, interrupts: self.interrupts(), holds: Cell::new(None) }
+        Call { connection: self, interrupts: self.interrupts(), holds: Cell::new(None), waits: Cell::new(0) }
     }
 
     /// Calls that sleep hold the file: to be said once, where numbers are closed while calls use them.
@@ -171,6 +176,19 @@ impl Call<'_> {
 
     pub(super) fn is_interrupted(&self) -> bool {
         self.connection.interrupts() != self.interrupts
+    }
+
+    /// Another wait begins. Whether those before were in vain: what the peer's memory says lets nobody sleep, and nothing comes of
+    /// it. Signals and the end of the time are noticed in a sleep alone.
+    pub(super) fn is_in_vain(&self) -> bool {
+        self.waits.set(self.waits.get().saturating_add(1));
+        self.waits.get() > IN_VAIN
+    }
+
+    /// Something was moved.
+    #[inline]
+    pub(super) fn moved(&self) {
+        self.waits.set(0);
     }
 
     /// Whether it has a number of its own.

@@ -34,6 +34,7 @@ impl Reserved<'_> {
     pub(crate) fn commit(mut self, len: usize) -> Result<(), Errno> {
         let (link, connection) = (self.link, self.connection);
         let limit = Limit::known(Deadline::after(timeout(&connection.send_timeout)));
+        let call = connection.begin_call();
         loop {
             let Some(claim) = self.claim.as_ref().filter(|_| len > 0) else { return Ok(()) };
             let q = &link.ring.queue;
@@ -63,9 +64,7 @@ impl Reserved<'_> {
                     return Ok(());
                 }
                 Err(Full::Violation(violation)) => return Err(connection.violated(link, violation)),
-                Err(Full::NoRoom) => {
-                    connection.wait_to_send(link, Carrier::Ring, &limit, &connection.begin_call())?
-                }
+                Err(Full::NoRoom) => connection.wait_to_send(link, Carrier::Ring, &limit, &call)?,
             }
         }
     }
@@ -123,6 +122,7 @@ impl Connection {
         let Some(link) = self.attached() else { return Ok(None) };
         let q = &link.ring.queue;
         let limit = Limit::send();
+        let call = self.begin_call();
         loop {
             if !link.is_sound() || q.is_shut() || q.peer_refuses() {
                 return Ok(None);
@@ -145,7 +145,7 @@ impl Connection {
                 }
                 Err(Full::Violation(violation)) => return Err(self.violated(link, violation)),
                 Err(Full::NoRoom) if limit.forbids(self, false) => return Err(Errno::AGAIN),
-                Err(Full::NoRoom) => self.wait_to_send(link, Carrier::Ring, &limit, &self.begin_call())?,
+                Err(Full::NoRoom) => self.wait_to_send(link, Carrier::Ring, &limit, &call)?,
             }
         }
     }

@@ -23,6 +23,8 @@ mod negotiate;
 mod peek;
 mod peer;
 mod plain;
+#[cfg(test)]
+mod restless;
 mod seek;
 mod settings;
 mod waiting;

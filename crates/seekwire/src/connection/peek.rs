@@ -61,7 +61,7 @@ impl Connection {
             let mark = (seen > 0).then_some(mark);
             let waited = match self.wait_to_receive(link, carrier, &limit, mark, &call) {
                 // The kernel has bytes, and will not tell when it has more.
-                Ok(true) if seen == seen_before => self.wait_a_moment(&limit, &call),
+                Ok(true) if seen == seen_before => self.wait_a_moment(&limit, &call, None),
                 waited => waited.map(drop),
             };
             if let Err(error) = waited {

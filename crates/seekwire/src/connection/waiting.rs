@@ -82,6 +82,11 @@ impl Connection {
         self.attend();
         // What is owed to the peer goes out while this end only receives.
         let owes = q.owed() > 0;
+        let read = Events { read: true, ..Events::default() };
+        let of_socket = Events { write: owes, ..read };
+        if call.is_in_vain() {
+            return self.wait_a_moment(limit, call, Some(of_socket)).map(|()| true);
+        }
         let ready = || ready() || call.is_interrupted() || q.wants_attention() || (q.owed() > 0) != owes;
         if carrier == Carrier::Ring && link.rx_spinner.spin(link.policy(), ready) {
             return Ok(false);
@@ -89,8 +94,6 @@ impl Connection {
         // Who may not wait has to know what the kernel's socket says.
         let Some(until) = limit.until(self) else { return Ok(true) };
         self.not_stale(link, call)?;
-        let read = Events { read: true, ..Events::default() };
-        let of_socket = Events { write: owes, ..read };
         let _counted = among.map(Counted::among);
         let are_called = || self.others_are_called();
         let asleep = call.sleep();
@@ -139,12 +142,18 @@ impl Connection {
             .map_err(|error| if error == Errno::TIMEDOUT { Errno::AGAIN } else { error })
     }
 
-    /// Sleeps for so short a time that to try again is no burden.
-    pub(super) fn wait_a_moment(&self, limit: &Limit, call: &Call<'_>) -> Result<(), Errno> {
+    /// Sleeps for so short a time that to try again is no burden, or until the socket has what is wanted of it.
+    pub(super) fn wait_a_moment(
+        &self,
+        limit: &Limit,
+        call: &Call<'_>,
+        of_socket: Option<Events>,
+    ) -> Result<(), Errno> {
         call.not_interrupted()?;
         let Some(until) = limit.until(self) else { return Ok(()) };
         let asleep = call.sleep();
-        let slept = poll::wait(Fd::new(-1), Fd::new(-1), Events::default(), until.at_most(MOMENT));
+        let socket = of_socket.map_or(Fd::new(-1), |_| asleep.fd());
+        let slept = poll::wait(Fd::new(-1), socket, of_socket.unwrap_or_default(), until.at_most(MOMENT));
         drop(asleep);
         match slept {
             Err(Errno::TIMEDOUT) if until.is_over() => Err(Errno::AGAIN),
@@ -169,6 +178,9 @@ impl Connection {
 
     fn wait_for_room(&self, link: &Link, limit: &Limit, call: &Call<'_>) -> Result<(), Errno> {
         let q = &link.ring.queue;
+        if call.is_in_vain() {
+            return self.wait_a_moment(limit, call, None);
+        }
         let ready = || {
             q.has_room()
                 || q.is_shut()
@@ -377,6 +389,7 @@ impl Connection {
             let _bracket = self.enter_plain();
             return poll::wait(bell, self.fd(), wanted, until).map(drop);
         };
+        let call = self.begin_call();
         loop {
             self.attend();
             if self.is_starved(want) {
@@ -397,9 +410,14 @@ impl Connection {
             let room = begun.owes || (want.write && !begun.tx_on_ring);
             let of_socket = Events { write: room, ..wanted };
             let are_called = || self.others_are_called();
-            let short = self.is_starved(want);
-            let this_time = if short { until.at_most(Self::DOUBT) } else { until };
-            let slept = link.ring.sleep_beside(wanted, 0, self.fd(), of_socket, this_time, ready, are_called);
+            let in_vain = call.is_in_vain();
+            let short = in_vain || self.is_starved(want);
+            let slept = if in_vain {
+                poll::wait(Fd::new(-1), self.fd(), of_socket, until.at_most(MOMENT)).map(|(_, events)| events)
+            } else {
+                let this_time = if short { until.at_most(Self::DOUBT) } else { until };
+                link.ring.sleep_beside(wanted, 0, self.fd(), of_socket, this_time, ready, are_called)
+            };
             let events = match slept {
                 Err(Errno::TIMEDOUT) if short && !until.is_over() => continue,
                 slept => slept?,

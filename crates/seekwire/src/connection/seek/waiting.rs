@@ -36,7 +36,11 @@ impl Connection {
         until: Deadline,
         call: &Call<'_>,
     ) -> Result<bool, Errno> {
-        let slept = self.sleep_for(seeking, attempt, until, call);
+        let slept = if call.is_in_vain() {
+            self.wait_a_moment(&Limit::known(until), call, None).map(|()| true)
+        } else {
+            self.sleep_for(seeking, attempt, until, call)
+        };
         slept
             .and_then(|ready| call.not_interrupted().map(|()| ready))
             .map_err(|error| if error == Errno::TIMEDOUT { Errno::AGAIN } else { error })
