@@ -10,10 +10,10 @@ use crate::Errno;
 use crate::iov::{Gather, Scatter};
 use crate::mem::{Own, Peer};
 use crate::queue::{Full, QueuePair, Violation};
+use crate::sys::Fd;
 use crate::sys::bell::Bell;
 use crate::sys::poll::{self, Deadline, Events};
 use crate::sys::socket::{self, KernelRecv as RecvFlags, KernelSend as SendFlags};
-use crate::sys::{Fd, thread};
 use protocol::Carrier as Which;
 use protocol::switch::RxStep;
 
@@ -197,27 +197,37 @@ impl Ring {
         if want.write {
             self.queue.arm_space();
         }
-        let mut in_vain = 0;
         let result = loop {
             if ready() {
                 break Ok(Events::default());
             }
-            match poll::wait(self.bell.fd(), socket, of_socket, until) {
+            // Without the bell if it rings on for others. What a sleep has to be: a signal, or the end of the time, ends it.
+            let is_deaf = self.bell.times_left() >= PATIENCE;
+            let slept = if is_deaf {
+                poll::wait(Fd::new(-1), socket, of_socket, until.at_most(NAP))
+            } else {
+                poll::wait(self.bell.fd(), socket, of_socket, until)
+            };
+            match slept {
                 Ok((true, Events { read: false, write: false, hangup: false, dead: false })) => {
                     if self.is_alone(want) && ready() {
                         self.bell.quiet_later();
                         break Ok(Events::default());
                     }
-                    self.answer(want, &mut in_vain, &are_called);
-                    if want.read && self.queue.rearm_data_for(published) {
-                        self.bell.ring();
-                    }
-                    if want.write {
-                        self.queue.rearm_space();
-                    }
                 }
+                Err(Errno::TIMEDOUT) if is_deaf => {}
                 Ok((_, events)) => break Ok(events),
                 Err(error) => break Err(error),
+            }
+            if until.is_over() {
+                break Err(Errno::TIMEDOUT);
+            }
+            self.answer(want, &are_called);
+            if want.read && self.queue.rearm_data_for(published) {
+                self.bell.ring();
+            }
+            if want.write {
+                self.queue.rearm_space();
             }
         };
         self.disarm(want);
@@ -226,18 +236,20 @@ impl Ring {
 
     /// Silences the bell for a waiter that it woke, unless it rang for those who wait for the other
     /// thing: they share the bell, and once silent it would let them sleep on.
-    fn answer(&self, want: Events, in_vain: &mut u32, are_called: &impl Fn() -> bool) {
+    fn answer(&self, want: Events, are_called: &impl Fn() -> bool) {
+        let may_leave = self.bell.times_left() < PATIENCE;
         // What lies on the ring is not all that it rings for: bytes of others may have been moved to library memory.
         let others = self.queue.number_of_readers() > u64::from(want.read);
-        if !(self.is_for_others(want) || are_called() || (others && *in_vain < PATIENCE)) {
+        if !(self.is_for_others(want) || are_called() || (others && may_leave)) {
             self.silence(want, are_called);
-            *in_vain = 0;
             return;
         }
         // They are awake already and take a moment to come round. Only if one of them died, or is a loop
         // that is busy elsewhere, does it take long.
-        *in_vain += 1;
-        if *in_vain < PATIENCE { std::thread::yield_now() } else { thread::nap(NAP) }
+        self.bell.leave();
+        if may_leave {
+            std::thread::yield_now();
+        }
     }
 
     fn silence(&self, want: Events, are_called: &impl Fn() -> bool) {
@@ -269,9 +281,9 @@ impl Ring {
     }
 }
 
-/// How often a waiter leaves the bell to others before it takes naps meanwhile.
+/// How often waiters leave the bell to others before they sleep without it meanwhile.
 const PATIENCE: u32 = 100;
-/// How long such a nap is.
+/// How long they sleep at a time.
 const NAP: Duration = Duration::from_millis(1);
 
 fn full(full: Full) -> Errno {

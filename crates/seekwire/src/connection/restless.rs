@@ -1,4 +1,4 @@
-//! A peer whose memory lets nobody sleep, though nothing comes of it: time passes for who waits all the same.
+//! Peers, and others of the same end, that let nobody sleep, though nothing comes of it: time passes for who waits all the same.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{TcpListener, TcpStream};
@@ -98,5 +98,23 @@ fn the_time_of_a_call_ends_whatever_the_peer_says() {
         let sought = to.seek(&mut [IoSliceMut::new(&mut some)], At::Offset(10), SeekFlags::TAKE, false);
         assert_eq!(sought, Err(Errno::AGAIN));
         assert_eq!(to.recv(&mut [IoSliceMut::new(&mut [0; 10])], RecvFlags::default()), Err(Errno::AGAIN));
+    }
+}
+
+#[test]
+fn the_time_of_a_send_ends_though_others_have_yet_to_receive() {
+    let _alone = crate::fork::ALONE.lock();
+    for size in [100, 100_000] {
+        let (_sockets, from, to) = attached();
+        let flags = SendFlags { no_signal: true, ..SendFlags::default() };
+        // An epoll set that nobody waits on now.
+        let read = Interest { read: true, ..Interest::default() };
+        assert!(!to.arm(read).read);
+        assert_eq!(from.send(&[IoSlice::new(b"unread")], flags), Ok(6));
+        let bytes = vec![1; size];
+        while to.send(&[IoSlice::new(&bytes)], flags).map_err(|error| assert_eq!(error, Errno::AGAIN)).is_ok()
+        {
+        }
+        to.disarm(read);
     }
 }

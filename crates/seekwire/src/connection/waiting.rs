@@ -115,6 +115,9 @@ impl Connection {
         call: &Call<'_>,
     ) -> Result<(), Errno> {
         let write = Events { write: true, ..Events::default() };
+        if call.is_in_vain() {
+            return self.wait_a_moment(limit, call, (carrier == Carrier::Tcp).then_some(write));
+        }
         let waited = match carrier {
             Carrier::Tcp => {
                 call.not_interrupted()?;
@@ -178,9 +181,6 @@ impl Connection {
 
     fn wait_for_room(&self, link: &Link, limit: &Limit, call: &Call<'_>) -> Result<(), Errno> {
         let q = &link.ring.queue;
-        if call.is_in_vain() {
-            return self.wait_a_moment(limit, call, None);
-        }
         let ready = || {
             q.has_room()
                 || q.is_shut()

@@ -1,7 +1,7 @@
 //! The doorbell: an eventfd, the cheapest thing that poll, select and epoll can wait on.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rustix::event::{EventfdFlags, epoll};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -14,6 +14,8 @@ pub struct Bell {
     fd: Placed,
     /// Rung, heard, and not silenced yet.
     heard: AtomicBool,
+    /// Heard so often by those for whom it does not ring, since it was silenced.
+    left: AtomicU32,
 }
 
 impl Bell {
@@ -40,7 +42,7 @@ impl Bell {
     }
 
     fn of(fd: Placed) -> Self {
-        Self { fd, heard: AtomicBool::new(false) }
+        Self { fd, heard: AtomicBool::new(false), left: AtomicU32::new(0) }
     }
 
     /// Wakes whoever sleeps on it.
@@ -50,9 +52,21 @@ impl Bell {
         let _ = rustix::io::write(self.fd.as_fd(), &1u64.to_ne_bytes());
     }
 
+    /// Leaves it rung, for others.
+    pub fn leave(&self) {
+        self.left.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// How often it was [left](Self::leave) since it was silenced.
+    #[must_use]
+    pub fn times_left(&self) -> u32 {
+        self.left.load(Ordering::Relaxed)
+    }
+
     /// Silences it.
     pub fn quiet(&self) {
         let mut count = [0; 8];
+        self.left.store(0, Ordering::Relaxed);
         // EAGAIN: it was silent.
         let _ = rustix::io::read(self.fd.as_fd(), &mut count);
     }
