@@ -41,6 +41,7 @@ mod memory;
 mod passed;
 mod pointers;
 mod poll;
+mod postponed;
 mod process;
 mod real;
 mod seek;

@@ -3,12 +3,17 @@
 //! `std::sync::Mutex` gives its lock back only through a guard. A fork handler must take every lock of
 //! the library in the parent and release it again in both processes, in another function than the one
 //! that took it.
+//!
+//! Each thread counts what it holds: a signal handler that has interrupted a holder must not wait for the lock
+//! ([`crate::postponed`]).
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::thread::futex;
+
+use crate::postponed;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -22,13 +27,24 @@ impl RawLock {
     /// Takes the lock if it is free.
     #[inline]
     pub(crate) fn try_acquire(&self) -> bool {
+        postponed::begin_hold();
+        let taken = self.take();
+        if !taken {
+            postponed::end_hold();
+        }
+        taken
+    }
+
+    #[inline]
+    fn take(&self) -> bool {
         self.0.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
     }
 
     /// Takes the lock without a guard; [`RawLock::release`] gives it back.
     #[inline]
     pub(crate) fn acquire(&self) {
-        if !self.try_acquire() {
+        postponed::begin_hold();
+        if !self.take() {
             self.acquire_slowly();
         }
     }
@@ -60,6 +76,7 @@ impl RawLock {
         if self.0.swap(FREE, Ordering::Release) == AWAITED {
             let _ = futex::wake(&self.0, futex::Flags::PRIVATE, 1);
         }
+        postponed::end_hold();
     }
 }
 
@@ -84,6 +101,21 @@ impl<T> Lock<T> {
     pub(crate) fn lock(&self) -> Guard<'_, T> {
         self.raw.acquire();
         Guard { lock: self }
+    }
+
+    /// Takes the lock as [`Lock::lock`], but in a signal handler gives up on one that the thread may hold that it interrupted.
+    pub(crate) fn lock_in_handler(&self) -> Option<Guard<'_, T>> {
+        const TRIES: u32 = 1000;
+        if !postponed::is_due_later() {
+            return Some(self.lock());
+        }
+        (0..TRIES).find_map(|_| {
+            let held = self.try_lock();
+            if held.is_none() {
+                std::thread::yield_now();
+            }
+            held
+        })
     }
 
     #[inline]

@@ -15,7 +15,7 @@ use crate::epoll;
 use crate::lock::Lock;
 use crate::seek::Held;
 use crate::table::{self, Object, SocketRef};
-use crate::{hazard, log, memory, passed, process, stats};
+use crate::{hazard, log, memory, passed, postponed, process, stats};
 
 /// The fd numbers of this process that stand for one object.
 pub(crate) struct Numbers {
@@ -358,6 +358,10 @@ impl SocketRef {
         if self.registered.load(Ordering::Acquire) != 0
             && self.shown.load(Ordering::Acquire) != self.to_show()
         {
+            if postponed::is_due_later() {
+                postponed::settle();
+                return;
+            }
             border::keeping_errno(|| border::guarded(|| epoll::settle(self)));
         }
     }
@@ -479,7 +483,11 @@ pub(crate) fn untrack_closing(fd: c_int) {
     }
 }
 
-fn leave(fd: c_int, object: Arc<Object>, last: Last) {
+pub(crate) fn leave(fd: c_int, object: Arc<Object>, last: Last) {
+    if postponed::is_due_later() {
+        postponed::leave(fd, object, last);
+        return;
+    }
     let mut numbers = object.numbers().lock();
     let gone = numbers.remove(fd);
     if let (Some(socket), Some(other)) = (object.as_socket(), numbers.any()) {
@@ -534,7 +542,7 @@ fn await_users(object: &Arc<Object>, socket: &Socket, gone: bool) {
 
 /// `fd` has become another number for `object`.
 pub(crate) fn duplicate(object: Arc<Object>, fd: c_int) {
-    if object.numbers().lock().add(fd) {
+    if object.numbers().lock_in_handler().is_some_and(|mut numbers| numbers.add(fd)) {
         enter(fd, object);
     }
 }

@@ -111,7 +111,7 @@ pub(crate) fn start() {
 /// Writes the file, if SEEKWIRE_STATS names one.
 pub(crate) fn write() {
     let Some(target) = TARGET.get() else { return };
-    let mut sums = CLOSED.lock().clone();
+    let mut sums = CLOSED.lock_in_handler().map_or(Sums::ZERO, |sums| sums.clone());
     sums.add_live();
     if sums.tracked == 0 {
         // Helpers such as shells would only replace or bury the counters of the program that is meant.

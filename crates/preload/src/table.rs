@@ -64,7 +64,7 @@ impl Object {
 
     /// Whether `fd` is the one of several numbers under which the object is visited.
     pub(crate) fn is_known_by(&self, fd: c_int) -> bool {
-        self.numbers().lock().any() == Some(fd)
+        self.numbers().lock_in_handler().is_some_and(|numbers| numbers.any() == Some(fd))
     }
 
     #[inline]

@@ -108,12 +108,12 @@ impl Set {
     /// Prepares for somebody who is about to sleep until the set becomes readable; true if it should not
     /// sleep.
     pub(crate) fn arm(&self) -> bool {
-        self.number().is_some_and(|epfd| self.state.lock().arm(epfd))
+        self.number().is_some_and(|epfd| self.state.lock_in_handler().is_none_or(|mut state| state.arm(epfd)))
     }
 
     /// Whether an event is ready that the kernel does not know of.
     pub(crate) fn is_ready(&self) -> bool {
-        self.state.lock().is_ready()
+        self.state.lock_in_handler().is_none_or(|state| state.is_ready())
     }
 
     /// Whether the state must be free of hot watches when its lock is released.

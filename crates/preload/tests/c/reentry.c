@@ -5,7 +5,7 @@
 #include "common.h"
 #include <sys/mman.h>
 
-static int a, b, says_no;
+static int a, b, c, d, says_no;
 static char *page;
 static void (*in_the_handler)(void);
 
@@ -57,6 +57,48 @@ static void protect(void (*handler)(void))
     CHECK(mprotect(page, 4096, PROT_NONE) == 0);
 }
 
+static void during_wait(void)
+{
+    struct pollfd entry = {.fd = b, .events = POLLIN | POLLOUT};
+    CHECK(shutdown(b, SHUT_WR) == 0);
+    CHECK(poll(&entry, 1, 0) == 1 && (entry.revents & POLLIN));
+    CHECK(close(d) == 0);
+}
+
+/* One connection of a set is shut down while a wait looks at the set, and another one closed. */
+static void in_the_midst_of_a_wait(void)
+{
+    struct epoll_event event = {EPOLLIN | EPOLLRDHUP, {0}};
+    char buf[8];
+    int set = epoll_create1(0);
+    pair(&a, &b);
+    pair(&c, &d);
+    event.data.fd = b;
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, b, &event) == 0);
+    event.data.fd = d;
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, d, &event) == 0);
+    struct epoll_event *events = (struct epoll_event *)page;
+    CHECK(epoll_wait(set, events, 4, 0) == 0);
+    write_all(a, "x", 1);
+    protect(during_wait);
+    CHECK(epoll_wait(set, events, 4, -1) == 1 && events[0].data.fd == b);
+    CHECK(read(a, buf, 1) == 0 && read(c, buf, 1) == 0);
+
+    /* The set goes on, also with who has the number now. */
+    read_all(b, buf, 1);
+    CHECK(epoll_wait(set, events, 4, 0) == 0);
+    close(c);
+    pair(&c, &d);
+    event.data.fd = d;
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, d, &event) == 0);
+    write_all(c, "y", 1);
+    CHECK(epoll_wait(set, events, 4, -1) == 1 && events[0].data.fd == d);
+    read_all(d, buf, 1);
+    write_all(a, "z", 1);
+    CHECK(epoll_wait(set, events, 4, -1) == 1 && events[0].data.fd == b);
+    CHECK(close(set) == 0 && close(b) == 0 && close(c) == 0);
+}
+
 int main(void)
 {
     char buf[3000];
@@ -86,5 +128,6 @@ int main(void)
     CHECK(recv(b, buf, 1, 0) == 0);
     write_all(b, "back", 4);
     read_all(a, buf, 4);
+    in_the_midst_of_a_wait();
     return 0;
 }
