@@ -65,16 +65,19 @@ struct Ours<'a> {
 /// The sleep of one call.
 #[derive(Default)]
 struct Sleep<'a> {
+    is_of_select: bool,
     has_begun: bool,
     /// As the kernel's poll, it holds the files.
     holdings: SmallVec<[Holding<'a>; 8]>,
 }
 
-/// Waits until something in `fds` is ready. `kernel` makes the application's own call.
+/// Waits until something in `fds` is ready; to select (`is_of_select`), a number that is closed while it sleeps is another thing
+/// than one that was closed before. `kernel` makes the application's own call.
 pub(crate) fn wait(
     fds: &mut [pollfd],
     mut timeout: Timeout,
     mask: *const sigset_t,
+    is_of_select: bool,
     kernel: impl FnOnce(&mut [pollfd]) -> c_int,
 ) -> Answer {
     let parts: SmallVec<[(usize, Entry); 8]> =
@@ -105,7 +108,7 @@ pub(crate) fn wait(
     let answer = if ours.sockets.is_empty() && ours.sets.is_empty() {
         Answer::Kernel(kernel(fds))
     } else {
-        let mut sleep = Sleep::default();
+        let mut sleep = Sleep { is_of_select, ..Sleep::default() };
         let mut result = wait_for_ours(fds, &ours, &mut timeout, mask, &mut sleep);
         // As in the kernel, which asks for each number again when something has woken it.
         if result > 0 && sleep.has_begun {
@@ -187,6 +190,11 @@ fn wait_for_ours<'a>(
         let left = timeout.left_at_most(short).map(timespec);
         let limit = left.as_ref().map_or(ptr::null(), ptr::from_ref);
         if !sleep.has_begun {
+            // Once it sleeps, nobody knows whether a number was closed before.
+            if sleep.is_of_select && !all_attached && has_closed(&asked[..fds.len()]) {
+                slept = true;
+                continue;
+            }
             sleep.has_begun = true;
             sleep.holdings =
                 ours.sockets.iter().filter_map(|(_, socket)| socket.connection.hold_file()).collect();
@@ -423,6 +431,11 @@ fn merge(fds: &mut [pollfd], asked: &[pollfd]) {
     for (entry, answer) in fds.iter_mut().zip(asked) {
         entry.revents |= answer.revents;
     }
+}
+
+fn has_closed(asked: &[pollfd]) -> bool {
+    let mut asked = Asked::from_slice(asked);
+    look(&mut asked) && asked.iter().any(|entry| entry.revents & POLLNVAL != 0)
 }
 
 /// How many fds are ready.

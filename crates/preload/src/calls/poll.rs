@@ -35,7 +35,7 @@ fn fits(count: nfds_t, size: size_t) -> bool {
 }
 
 fn wait_milliseconds(list: &mut [pollfd], timeout: c_int, kernel: impl Fn() -> c_int) -> c_int {
-    match wait(list, Timeout::from_milliseconds(timeout), ptr::null(), |_| kernel()) {
+    match wait(list, Timeout::from_milliseconds(timeout), ptr::null(), false, |_| kernel()) {
         Answer::Kernel(result) | Answer::Poll(result, _) => result,
     }
 }
@@ -52,7 +52,7 @@ fn wait_exactly(
         Some(limit) => Timeout::from_parts(limit.tv_sec, limit.tv_nsec),
     };
     let Some(left) = left else { return kernel() };
-    match wait(list, left, mask, |_| kernel()) {
+    match wait(list, left, mask, false, |_| kernel()) {
         Answer::Kernel(result) | Answer::Poll(result, _) => result,
     }
 }

@@ -115,7 +115,7 @@ fn select_ours(
     if !tracked {
         return kernel();
     }
-    match wait(&mut list, left, mask, |_| kernel()) {
+    match wait(&mut list, left, mask, true, |_| kernel()) {
         Answer::Kernel(result) => result,
         Answer::Poll(result, _) if result < 0 => result,
         // One that is closed while the call sleeps is ready.
