@@ -340,6 +340,10 @@ impl Connection {
         // Before a call sleeps it need not ask the kernel's socket: poll does.
         let mut asks_kernel = flags.dont_wait || self.is_nonblocking();
         loop {
+            // An error behind the bytes is the next call's.
+            if scatter.filled() > 0 && self.only_error_is_left(link) {
+                return Ok(scatter.filled());
+            }
             let tried = self.try_recv(link, &mut scatter, flags, asks_kernel);
             let received = scatter.filled();
             let stop = |error| if received > 0 { Ok(received) } else { Err(error) };
@@ -351,8 +355,6 @@ impl Connection {
                     }
                     continue;
                 }
-                // An error behind the bytes is the next call's.
-                Ok(Try::Moved(_)) if self.only_error_is_left(link) => return Ok(received),
                 Ok(Try::Moved(_)) => {
                     call.moved();
                     continue;
