@@ -68,6 +68,8 @@ pub(crate) fn compare(program: &Program, plain: &Trace, accelerated: &Trace) -> 
         failure.kind.starts_with("Poll") && was_closed_while_polled(plain, failure.step)
     }) {
         "closed while it was polled: "
+    } else if failure.as_ref().is_some_and(|failure| was_to_want_more(plain, failure.step)) {
+        "asleep while SO_RCVLOWAT was set: "
     } else if has_shared_negative_limit(program) {
         "negative time limit of somebody else: "
     } else if has_handlers_of_both_kinds(program) {
@@ -108,7 +110,8 @@ fn begins_again_without_number(plain: &Trace, step: usize) -> bool {
         return false;
     };
     let before = &plain.events[..step];
-    let Some(begin) = before.iter().rposition(|event| event.step.by == *to) else { return false };
+    let is_last = |event: &Event| event.step.by == *to && event.fate != Fate::Skipped;
+    let Some(begin) = before.iter().rposition(is_last) else { return false };
     let Some(slot) = before[begin].step.call.sleeps_on() else { return false };
     before[begin..].iter().any(|event| {
         event.step.by.process == to.process
@@ -137,6 +140,19 @@ fn was_closed_while_polled(plain: &Trace, step: usize) -> bool {
             }
             _ => false,
         })
+    })
+}
+
+/// Whether, up to a step, SO_RCVLOWAT was set while a receive slept that wants less: the kernel wakes nobody before so much is
+/// there.
+fn was_to_want_more(plain: &Trace, step: usize) -> bool {
+    let events = &plain.events[..plain.events.len().min(step.saturating_add(1))];
+    let sets = |event: &Event| {
+        matches!(event.step.call, Call::SetOption { level: libc::SOL_SOCKET, name: libc::SO_RCVLOWAT, .. })
+    };
+    let Some(first) = events.iter().position(sets) else { return false };
+    events[..first].iter().any(|event| {
+        matches!(event.step.call, Call::Receive { .. } | Call::SpliceFrom { .. }) && blocks(&event.fate)
     })
 }
 

@@ -578,7 +578,11 @@ impl Connection {
     /// Those of ioctl(2).
     pub fn unread(&self) -> Result<usize, Errno> {
         if self.is_sought() {
-            return self.unread_sought();
+            match self.unread_sought() {
+                // Nothing was taken yet: somebody who began before the first seek sleeps still.
+                Err(Errno::AGAIN) => {}
+                unread => return unread,
+            }
         }
         let Some(link) = self.attached() else { return socket::unread(self.fd()) };
         let q = &link.ring.queue;
