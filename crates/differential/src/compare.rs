@@ -68,6 +68,8 @@ pub(crate) fn compare(program: &Program, plain: &Trace, accelerated: &Trace) -> 
         failure.kind.starts_with("Poll") && was_closed_while_polled(plain, failure.step)
     }) {
         "closed while it was polled: "
+    } else if failure.as_ref().is_some_and(|failure| is_held_back(plain, failure.step)) {
+        "sent with MSG_MORE: "
     } else if failure.as_ref().is_some_and(|failure| was_to_want_more(plain, failure.step)) {
         "asleep while SO_RCVLOWAT was set: "
     } else if has_shared_negative_limit(program) {
@@ -141,6 +143,13 @@ fn was_closed_while_polled(plain: &Trace, step: usize) -> bool {
             _ => false,
         })
     })
+}
+
+/// Whether what was sent last before a step was sent with MSG_MORE: TCP waits for more, for a while.
+fn is_held_back(plain: &Trace, step: usize) -> bool {
+    let before = &plain.events[..plain.events.len().min(step)];
+    let sends = |event: &&Event| matches!(event.step.call, Call::Send { .. } | Call::SendMany { .. });
+    before.iter().rev().find(sends).is_some_and(|event| event.step.call.flags() & libc::MSG_MORE != 0)
 }
 
 /// Whether, up to a step, SO_RCVLOWAT was set while a receive slept that wants less: the kernel wakes nobody before so much is
@@ -440,6 +449,8 @@ fn judge(call: &Call, control: &Fate, tried: &Fate, freedom: Freedom) -> Verdict
             let part = call.flags() & (libc::MSG_WAITALL | libc::MSG_OOB) == 0 && is_part(control, tried);
             (!freedom.balanced && !fails(control) && (!fails(tried) || told(tried)))
                 || part
+                // A reset takes with it what was not sent yet.
+                || (freedom.crowded && told(control) && !fails(tried))
                 || (freedom.under_way && is_sooner(control, tried))
         }
         // seek_recv(3): of a socket without a connection it says so.
