@@ -125,6 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "miri has no such calls")]
     fn a_sleep_on_nothing_lasts_as_long_as_it_may() {
         let begun = Instant::now();
         let moment = Duration::from_millis(1);
