@@ -4,6 +4,7 @@ use std::ffi::c_int;
 use std::time::{Duration, Instant};
 
 /// A timeout, of which some may have passed. The clock is not read before the first sleep.
+#[derive(Clone, Copy)]
 pub(crate) struct Timeout {
     /// `None`: for ever.
     limit: Option<Duration>,

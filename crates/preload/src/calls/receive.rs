@@ -173,7 +173,13 @@ fn discard(socket: &SocketRef, wanted: usize, flags: RecvFlags) -> Result<usize,
         let flags = RecvFlags { dont_wait: flags.dont_wait || done > 0 && !flags.wait_all, ..flags };
         match socket.connection.recv(&mut [IoSliceMut::new(&mut nowhere[..piece])], flags) {
             Ok(0) => break,
-            Ok(bytes) => done += bytes,
+            Ok(bytes) => {
+                done += bytes;
+                // An error behind the bytes is the next call's.
+                if bytes < piece {
+                    break;
+                }
+            }
             Err(_) if done > 0 => break,
             Err(error) => return Err(error),
         }

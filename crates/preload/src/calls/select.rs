@@ -26,6 +26,10 @@ const WRITE_ANSWERS: c_short = WRITE | POLLERR | POLLNVAL;
 const EXCEPT: c_short = POLLPRI;
 const EXCEPT_ANSWERS: c_short = EXCEPT | POLLNVAL;
 
+/// Of the three sets.
+const ANSWERS: [(c_short, c_short); 3] =
+    [(READ, READ_ANSWERS), (WRITE, WRITE_ANSWERS), (EXCEPT, EXCEPT_ANSWERS)];
+
 /// The three sets of select, each of them possibly missing. They may be longer than `fd_set`: programs
 /// with many fds make their own, so only the first `count` bits are looked at.
 struct Sets<'a> {
@@ -87,12 +91,8 @@ impl Sets<'_> {
         }
         for entry in list {
             let (word, bit) = (entry.fd as usize / BITS, 1 << (entry.fd as usize % BITS));
-            let answers = [
-                (&mut *self.read, READ, READ_ANSWERS),
-                (&mut *self.write, WRITE, WRITE_ANSWERS),
-                (&mut *self.except, EXCEPT, EXCEPT_ANSWERS),
-            ];
-            for (set, asked, answer) in answers {
+            let sets = [&mut *self.read, &mut *self.write, &mut *self.except];
+            for (set, (asked, answer)) in sets.into_iter().zip(ANSWERS) {
                 if entry.events & asked != 0 && entry.revents & answer != 0 {
                     set[word] |= bit;
                     ready += 1;
@@ -103,11 +103,15 @@ impl Sets<'_> {
     }
 }
 
+fn is_answered(entry: &pollfd) -> bool {
+    ANSWERS.iter().any(|(asked, answer)| entry.events & asked != 0 && entry.revents & answer != 0)
+}
+
 /// The answer of select, if the library has a part in it.
 fn select_ours(
     sets: &mut Sets<'_>,
     count: c_int,
-    left: Timeout,
+    mut left: Timeout,
     mask: *const sigset_t,
     kernel: impl Fn() -> c_int,
 ) -> c_int {
@@ -115,12 +119,22 @@ fn select_ours(
     if !tracked {
         return kernel();
     }
-    match wait(&mut list, left, mask, true, |_| kernel()) {
-        Answer::Kernel(result) => result,
-        Answer::Poll(result, _) if result < 0 => result,
-        // One that is closed while the call sleeps is ready.
-        Answer::Poll(_, false) if list.iter().any(|entry| entry.revents & POLLNVAL != 0) => fail(Errno::BADF),
-        Answer::Poll(..) => sets.answer(count, &list),
+    // From now on, however often it sleeps.
+    left.left();
+    loop {
+        match wait(&mut list, left, mask, true, |_| kernel()) {
+            Answer::Kernel(result) => return result,
+            Answer::Poll(result, _) if result < 0 => return result,
+            // One that is closed while the call sleeps is ready.
+            Answer::Poll(_, false) if list.iter().any(|entry| entry.revents & POLLNVAL != 0) => {
+                return fail(Errno::BADF);
+            }
+            // The end of a connection is nothing to who waits for exceptions, of which none comes any more.
+            Answer::Poll(1.., _) if !list.iter().any(is_answered) => {
+                list.retain(|entry| entry.revents == 0);
+            }
+            Answer::Poll(..) => return sets.answer(count, &list),
+        }
     }
 }
 
