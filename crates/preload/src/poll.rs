@@ -180,8 +180,8 @@ fn wait_for_ours<'a>(
         }
         // Now: a look may have left a full ring for TCP.
         let mut asked = ours.masked(fds);
-        asked.extend(ours.sockets.iter().map(|(_, socket)| pollfd {
-            fd: socket.connection.bell().map_or(-1, Fd::raw),
+        asked.extend(ours.sockets.iter().map(|(at, socket)| pollfd {
+            fd: socket.connection.bell_for(interest(&fds[*at])).map_or(-1, Fd::raw),
             events: POLLIN,
             revents: 0,
         }));

@@ -309,6 +309,13 @@ impl Connection {
         self.seek_bell().or_else(|| self.attached().map(|link| link.ring.bell.fd()))
     }
 
+    /// As [`Connection::bell`], for somebody who wants nothing else than this: only who wants to read is called by bytes in
+    /// library memory.
+    #[must_use]
+    pub fn bell_for(&self, want: Interest) -> Option<Fd> {
+        if want.read { self.bell() } else { self.attached().map(|link| link.ring.bell.fd()) }
+    }
+
     /// Silences the bell. Not needed where it is watched edge-triggered.
     pub fn quiet_bell(&self) {
         if let Some(link) = self.attached() {
