@@ -4,6 +4,7 @@
 mod actor;
 mod bench;
 mod campaign;
+mod circumstances;
 mod compare;
 mod epilogue;
 mod generate;

@@ -44,7 +44,7 @@ pub struct Asleep<'c> {
     fd: Fd,
 }
 
-/// A call that sleeps on numbers of the application's, and on others with it, until this is dropped.
+/// The file, held for a call that sleeps on the application's number, until this is dropped.
 pub struct Holding<'c>(&'c Connection);
 
 impl Connection {

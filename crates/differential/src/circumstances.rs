@@ -1,0 +1,130 @@
+//! Circumstances under which differences are known: a failure's kind begins with them, so that `expected` can name them.
+
+use crate::compare::{Failure, blocks};
+use crate::program::{Call, CloseWay, OptionValue, Program, Step};
+use crate::run::{Event, Fate, Trace};
+
+/// What the kind of a failure is to begin with.
+pub(crate) fn of(program: &Program, plain: &Trace, failure: &Failure) -> &'static str {
+    let unseen = |step: &Step| matches!(step.call, Call::Close { way: CloseWay::Inline, .. });
+    let step = failure.step;
+    if program.steps.iter().any(unseen) {
+        "closed unseen: "
+    } else if was_handed_over_unread(plain, step) {
+        "handed over with bytes unread: "
+    } else if is_sought_and_shared(plain, step) {
+        "sought by one of several processes: "
+    } else if begins_again_without_number(plain, step) {
+        "restarted after its number was closed: "
+    } else if failure.kind.starts_with("Poll") && was_closed_while_polled(plain, step) {
+        "closed while it was polled: "
+    } else if is_held_back(plain, step) {
+        "sent with MSG_MORE: "
+    } else if was_to_want_more(plain, step) {
+        "asleep while SO_RCVLOWAT was set: "
+    } else if has_shared_negative_limit(program) {
+        "negative time limit of somebody else: "
+    } else if has_handlers_of_both_kinds(program) {
+        "handlers of both kinds: "
+    } else {
+        ""
+    }
+}
+
+/// Whether, up to a step, a connection was given to another program while bytes were on their way: the peer, which would
+/// have to send them again, makes no call in lockstep.
+fn was_handed_over_unread(plain: &Trace, step: usize) -> bool {
+    plain.events.iter().take(step.saturating_add(1)).any(|event| {
+        matches!(event.step.call, Call::Exec { .. } | Call::Pass { .. })
+            && event.fate != Fate::Skipped
+            && event.before.iter().any(|counters| counters.in_flight() > 0)
+    })
+}
+
+/// Whether, up to a step, bytes were sought, be it in vain, after sockets had come to be held by several processes, or before.
+fn is_sought_and_shared(plain: &Trace, step: usize) -> bool {
+    let any = |wanted: fn(&Call, i64) -> bool| {
+        plain.events.iter().take(step.saturating_add(1)).any(|event| match &event.fate {
+            Fate::Done(answer) => wanted(&event.step.call, answer.value),
+            _ => false,
+        })
+    };
+    any(|call, _| matches!(call, Call::Seek { .. }))
+        && any(|call, value| matches!(call, Call::Fork { .. } | Call::Pass { .. }) && value > 0)
+}
+
+/// Whether, in a step, a signal interrupts a call of which the number was closed, or stands for something else, meanwhile:
+/// the kernel begins the call again with what the number stands for now.
+fn begins_again_without_number(plain: &Trace, step: usize) -> bool {
+    let Some(Call::Signal { to, .. }) = plain.events.get(step).map(|event| &event.step.call) else {
+        return false;
+    };
+    let before = &plain.events[..step];
+    let is_last = |event: &Event| event.step.by == *to && event.fate != Fate::Skipped;
+    let Some(begin) = before.iter().rposition(is_last) else { return false };
+    let Some(slot) = before[begin].step.call.sleeps_on() else { return false };
+    before[begin..].iter().any(|event| {
+        event.step.by.process == to.process
+            && match event.step.call {
+                Call::Close { slot: closed, .. } => closed == slot,
+                Call::Dup { to, .. } => to == slot,
+                _ => false,
+            }
+    })
+}
+
+/// Whether, up to a step, a number was closed, or made to stand for something else, that another thread's poll slept on.
+fn was_closed_while_polled(plain: &Trace, step: usize) -> bool {
+    let events = &plain.events[..plain.events.len().min(step.saturating_add(1))];
+    events.iter().enumerate().any(|(at, event)| {
+        let closed = match event.step.call {
+            Call::Close { slot, .. } => slot,
+            Call::Dup { to, .. } => to,
+            _ => return false,
+        };
+        events[..at].iter().any(|earlier| match &earlier.step.call {
+            Call::Poll { entries, .. } => {
+                earlier.step.by.process == event.step.by.process
+                    && blocks(&earlier.fate)
+                    && entries.iter().any(|(slot, _)| *slot == closed)
+            }
+            _ => false,
+        })
+    })
+}
+
+/// Whether what was sent last before a step was sent with MSG_MORE: TCP waits for more, for a while.
+fn is_held_back(plain: &Trace, step: usize) -> bool {
+    let before = &plain.events[..plain.events.len().min(step)];
+    let sends = |event: &&Event| matches!(event.step.call, Call::Send { .. } | Call::SendMany { .. });
+    before.iter().rev().find(sends).is_some_and(|event| event.step.call.flags() & libc::MSG_MORE != 0)
+}
+
+/// Whether, up to a step, SO_RCVLOWAT was set while a receive slept that wants less: the kernel wakes nobody before so much is
+/// there.
+fn was_to_want_more(plain: &Trace, step: usize) -> bool {
+    let events = &plain.events[..plain.events.len().min(step.saturating_add(1))];
+    let sets = |event: &Event| {
+        matches!(event.step.call, Call::SetOption { level: libc::SOL_SOCKET, name: libc::SO_RCVLOWAT, .. })
+    };
+    let Some(first) = events.iter().position(sets) else { return false };
+    events[..first].iter().any(|event| {
+        matches!(event.step.call, Call::Receive { .. } | Call::SpliceFrom { .. }) && blocks(&event.fate)
+    })
+}
+
+/// Whether a time limit was over before it began, and a process that did not set it may have the socket: the kernel does not
+/// tell such a limit from none.
+fn has_shared_negative_limit(program: &Program) -> bool {
+    let any = |wanted: fn(&Call) -> bool| program.steps.iter().any(|step| wanted(&step.call));
+    any(|call| matches!(call, Call::SetOption { value: OptionValue::Time { seconds: ..0, .. }, .. }))
+        && any(|call| matches!(call, Call::Fork { .. } | Call::Pass { .. }))
+}
+
+/// Whether a process has handlers both with SA_RESTART and without it.
+fn has_handlers_of_both_kinds(program: &Program) -> bool {
+    let any = |with: bool| {
+        program.steps.iter().any(|step| matches!(step.call, Call::Signal { restart, .. } if restart == with))
+    };
+    any(true) && any(false)
+}
