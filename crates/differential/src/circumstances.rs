@@ -20,9 +20,9 @@ pub(crate) fn of(program: &Program, plain: &Trace, failure: &Failure) -> &'stati
         "closed while it was polled: "
     } else if is_held_back(plain, step) {
         "sent with MSG_MORE: "
-    } else if was_to_want_more(plain, step) {
+    } else if failure.kind.ends_with("blocked became n") && was_to_want_more(plain, step) {
         "asleep while SO_RCVLOWAT was set: "
-    } else if has_shared_negative_limit(program) {
+    } else if failure.kind.contains("EAGAIN became") && has_shared_negative_limit(program) {
         "negative time limit of somebody else: "
     } else if has_handlers_of_both_kinds(program) {
         "handlers of both kinds: "
