@@ -72,6 +72,11 @@ unsafe fn each_right(header: &msghdr, mut work: impl FnMut(c_int) -> Result<(), 
     unsafe {
         let mut control = CMSG_FIRSTHDR(header);
         while !control.is_null() {
+            let there = header.msg_controllen - (control as usize - header.msg_control as usize);
+            if !(mem::size_of::<libc::cmsghdr>()..=there).contains(&(*control).cmsg_len) {
+                // The kernel refuses it.
+                return Ok(());
+            }
             if (*control).cmsg_level == SOL_SOCKET && (*control).cmsg_type == SCM_RIGHTS {
                 let data = CMSG_DATA(control).cast::<c_int>();
                 let head = data as usize - control as usize;

@@ -9,6 +9,7 @@
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 
+use libc::sigset_t;
 use transport::Errno;
 use transport::sys::call;
 
@@ -38,6 +39,12 @@ pub(crate) fn can_read<T>(at: *const T, count: usize) -> bool {
 pub(crate) fn can_write<T>(at: *const T, count: usize) -> bool {
     let len = count.saturating_mul(size_of::<T>());
     writable(at.cast(), len) == len
+}
+
+/// Whether a call may go on with this mask of signals: none, or one that can be read. The kernel looks at it before
+/// anything else.
+pub(crate) fn is_mask(mask: *const sigset_t) -> bool {
+    mask.is_null() || can_read(mask.cast::<u64>(), 1)
 }
 
 /// How many of the bytes can be read, from the first one on.

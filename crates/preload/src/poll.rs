@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use endpoint::{Carrier, Connection, Holding, Interest, Plain};
 use libc::{
-    POLLERR, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRBAND, POLLWRNORM, pollfd,
-    sigset_t,
+    POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRBAND, POLLWRNORM,
+    pollfd, sigset_t,
 };
 use smallvec::SmallVec;
 use transport::Errno;
+use transport::sys::signal::HeldBack;
 use transport::sys::{Fd, call};
 
 use crate::border::{errno, guarded, guarded_raw, keeping_errno, set_errno};
@@ -66,9 +67,16 @@ struct Ours<'a> {
 #[derive(Default)]
 struct Sleep<'a> {
     is_of_select: bool,
-    has_begun: bool,
     /// As the kernel's poll, it holds the files.
     holdings: SmallVec<[Holding<'a>; 8]>,
+    /// Once it has begun: a signal ends it also where the thread is awake in between.
+    signals: Option<HeldBack>,
+}
+
+impl Sleep<'_> {
+    fn has_begun(&self) -> bool {
+        self.signals.is_some()
+    }
 }
 
 /// Waits until something in `fds` is ready; to select (`is_of_select`), a number that is closed while it sleeps is another thing
@@ -111,7 +119,7 @@ pub(crate) fn wait(
         let mut sleep = Sleep { is_of_select, ..Sleep::default() };
         let mut result = wait_for_ours(fds, &ours, &mut timeout, mask, &mut sleep);
         // As in the kernel, which asks for each number again when something has woken it.
-        if result > 0 && sleep.has_begun {
+        if result > 0 && sleep.has_begun() {
             for (at, socket) in &ours.sockets {
                 if socket.connection.is_closed() {
                     fds[*at].revents = POLLNVAL;
@@ -120,7 +128,8 @@ pub(crate) fn wait(
             result = count(fds);
         }
         keeping_errno(|| guarded(|| drop(sleep.holdings)));
-        Answer::Poll(result, sleep.has_begun)
+        // Handlers of signals that have waited run here.
+        Answer::Poll(result, sleep.signals.is_some())
     };
     keeping_errno(|| guarded(|| drop(brackets)));
     for (_, part) in &parts {
@@ -185,30 +194,33 @@ fn wait_for_ours<'a>(
             events: POLLIN,
             revents: 0,
         }));
-        let starved = |&(at, socket): &(usize, &SocketRef)| socket.connection.is_starved(interest(&fds[at]));
-        let short = ours.sockets.iter().any(starved).then_some(Connection::DOUBT);
+        let in_doubt =
+            |&(at, socket): &(usize, &SocketRef)| socket.connection.is_in_doubt(interest(&fds[at]));
+        let short = ours.sockets.iter().any(in_doubt).then_some(Connection::DOUBT);
         let left = timeout.left_at_most(short).map(timespec);
         let limit = left.as_ref().map_or(ptr::null(), ptr::from_ref);
-        if !sleep.has_begun {
+        if !sleep.has_begun() {
             // Once it sleeps, nobody knows whether a number was closed before.
             if sleep.is_of_select && !all_attached && has_closed(&asked[..fds.len()]) {
                 slept = true;
                 continue;
             }
-            sleep.has_begun = true;
+            sleep.signals = Some(HeldBack::new());
             sleep.holdings =
                 ours.sockets.iter().filter_map(|(_, socket)| socket.connection.hold_file()).collect();
         }
         let asleep: SmallVec<[_; 8]> =
             ours.sockets.iter().map(|(_, socket)| socket.connection.fall_asleep()).collect();
-        // SAFETY: `asked` and `limit` are live; the mask is the application's own.
-        let mut result = unsafe { real::ppoll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, limit, mask) };
+        let blocked = while_asleep(sleep.signals.as_ref(), mask);
+        // SAFETY: `asked` and `limit` are live; so is the mask, or it is the application's own.
+        let mut result =
+            unsafe { real::ppoll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, limit, blocked) };
         if result < 0 && errno() == Errno::INVAL.raw_os_error() {
             ours.crowd(fds.len(), &mut asked);
             let left = timeout.left_at_most(Some(SHORT)).map(timespec);
             let limit = left.as_ref().map_or(ptr::null(), ptr::from_ref);
             // SAFETY: as above.
-            result = unsafe { real::ppoll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, limit, mask) };
+            result = unsafe { real::ppoll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, limit, blocked) };
         }
         let error = errno();
         drop(asleep);
@@ -279,7 +291,14 @@ impl Ours<'_> {
             if !look(&mut asked) {
                 return false;
             }
+            if guarded_raw(|| self.silence(&asked)).unwrap_or(false) {
+                asked.iter_mut().for_each(|entry| entry.revents = 0);
+                if !look(&mut asked) {
+                    return false;
+                }
+            }
             guarded_raw(|| self.pay(fds, &mut asked));
+            guarded_raw(|| self.hear_of_ends(&asked));
             merge(fds, &asked);
             let news = guarded_raw(|| self.add_ready(fds)).unwrap_or(false);
             // Where the peer has gone meanwhile, the kernel knows of the room that was kept from it.
@@ -289,6 +308,12 @@ impl Ours<'_> {
             }
         }
         true
+    }
+
+    /// Silences the bells in sets that the kernel may have called readable for nothing else.
+    fn silence(&self, asked: &[pollfd]) -> bool {
+        let is_said = |&&(at, _): &&(usize, &SetRef)| asked[at].revents & READ != 0;
+        self.sets.iter().filter(is_said).fold(false, |any, (_, set)| set.silence() || any)
     }
 
     /// Whether the kernel has nothing to add: not at the end of a stream, not about what only it knows, and not about a
@@ -377,6 +402,15 @@ impl Ours<'_> {
         }
     }
 
+    /// What the kernel tells of an end holds for the ring, too.
+    fn hear_of_ends(&self, asked: &Asked) {
+        for &(at, socket) in &self.sockets {
+            if asked[at].revents & (POLLERR | POLLHUP) != 0 {
+                socket.connection.heard_of_end();
+            }
+        }
+    }
+
     /// Uses the room that the kernel has found for what is owed, which comes before what the application has
     /// to send.
     fn pay(&self, fds: &[pollfd], asked: &mut Asked) {
@@ -433,6 +467,15 @@ fn merge(fds: &mut [pollfd], asked: &[pollfd]) {
     }
 }
 
+/// The mask of a sleep: the application's, if the call has one.
+pub(crate) fn while_asleep(signals: Option<&HeldBack>, mask: *const sigset_t) -> *const sigset_t {
+    match signals {
+        // As glibc passes it on: the kernel reads its own 8 bytes.
+        Some(signals) if mask.is_null() => ptr::from_ref(signals.mask()).cast(),
+        _ => mask,
+    }
+}
+
 fn has_closed(asked: &[pollfd]) -> bool {
     let mut asked = Asked::from_slice(asked);
     look(&mut asked) && asked.iter().any(|entry| entry.revents & POLLNVAL != 0)
@@ -450,7 +493,7 @@ pub(crate) fn state(fd: Fd, events: c_short) -> u32 {
 }
 
 /// poll without sleeping, and not a cancellation point. False: the kernel refused, and errno is set.
-fn look(asked: &mut [pollfd]) -> bool {
+pub(crate) fn look(asked: &mut [pollfd]) -> bool {
     let before = errno();
     let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let mask = ptr::null::<sigset_t>();

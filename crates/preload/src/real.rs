@@ -412,6 +412,11 @@ real! {
     fn pipe(fds: *mut c_int) -> c_int;
     fn __pipe(fds: *mut c_int) -> c_int;
     fn pipe2(fds: *mut c_int, flags: c_int) -> c_int;
+    fn io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int;
+    fn io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, params: *mut c_void) -> c_int;
+    fn io_uring_queue_init_try_nosqarr(entries: c_uint, ring: *mut c_void, params: *mut c_void) -> c_int;
+    fn io_uring_queue_init_mem(entries: c_uint, ring: *mut c_void, params: *mut c_void, memory: *mut c_void, size: size_t) -> c_int;
+    fn io_uring_setup(entries: c_uint, params: *mut c_void) -> c_int;
     fn socketpair(domain: c_int, kind: c_int, protocol: c_int, fds: *mut c_int) -> c_int;
     fn opendir(path: *const c_char) -> *mut DIR;
     fn openpty(controller: *mut c_int, terminal: *mut c_int, name: *mut c_char, settings: *const termios, size: *const winsize) -> c_int;

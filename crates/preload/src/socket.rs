@@ -1,7 +1,7 @@
 //! One tracked stream socket of this process.
 
 use std::ffi::c_int;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
@@ -53,6 +53,55 @@ impl Numbers {
     }
 }
 
+impl SocketRef {
+    /// A call that a signal interrupted begins again, as the kernel would have it: by its number. False: that is for the
+    /// kernel alone to know now, if anybody.
+    ///
+    /// # Errors
+    /// EBADF when the number stands for another object of the library's.
+    pub(crate) fn begin_again(&self) -> Result<bool, Errno> {
+        let fd = self.number();
+        let stands = |numbers: &Numbers| numbers.first == Some(fd) || numbers.others.contains(&fd);
+        match table::lookup(fd) {
+            _ if !self.connection.is_closed()
+                && self.numbers.lock_in_handler().is_none_or(|now| stands(&now)) =>
+            {
+                Ok(true)
+            }
+            None => Ok(false),
+            Some(_) => Err(Errno::BADF),
+        }
+    }
+}
+
+/// A call that has begun. One with a time limit is never started again after a signal, whatever has been set since it began.
+pub(crate) struct Begun {
+    timeout: fn(&Connection) -> Option<Duration>,
+    is_limited: bool,
+    limits_set: u32,
+}
+
+impl Begun {
+    pub(crate) fn receive(socket: &Socket) -> Begun {
+        Begun::new(socket, Connection::recv_timeout)
+    }
+
+    pub(crate) fn send(socket: &Socket) -> Begun {
+        Begun::new(socket, Connection::send_timeout)
+    }
+
+    fn new(socket: &Socket, timeout: fn(&Connection) -> Option<Duration>) -> Begun {
+        let is_limited = timeout(&socket.connection).is_some();
+        Begun { timeout, is_limited, limits_set: socket.limits_set.load(Ordering::Relaxed) }
+    }
+
+    pub(crate) fn was_limited(&self, socket: &Socket) -> bool {
+        let is_as_it_was = || socket.limits_set.load(Ordering::Relaxed) == self.limits_set;
+        // What another process had set before, the call has found out.
+        self.is_limited || ((self.timeout)(&socket.connection).is_some() && is_as_it_was())
+    }
+}
+
 /// The place of a socket in an epoll set, as the application asked for it.
 pub(crate) struct Registration {
     /// The set; it may be gone.
@@ -100,6 +149,8 @@ pub(crate) struct Socket {
     starved: AtomicU64,
     /// Counts the shutdowns of this end, which are news to an edge-triggered epoll set.
     shutdowns: AtomicU64,
+    /// How often this process has set a time limit.
+    limits_set: AtomicU32,
     /// Made by SOCK_SEEK_STREAM; so are the sockets that it accepts.
     seekable: AtomicBool,
     /// What the application has borrowed.
@@ -127,6 +178,7 @@ impl Socket {
             shown: AtomicU8::new(0),
             starved: AtomicU64::new(0),
             shutdowns: AtomicU64::new(0),
+            limits_set: AtomicU32::new(0),
             seekable: AtomicBool::new(false),
             loans: Lock::new(Vec::new()),
             handed_over: AtomicBool::new(false),
@@ -193,10 +245,12 @@ impl Socket {
     }
 
     pub(crate) fn set_recv_timeout(&self, timeout: Option<Duration>) {
+        self.limits_set.fetch_add(1, Ordering::Relaxed);
         self.connection.set_recv_timeout(timeout);
     }
 
     pub(crate) fn set_send_timeout(&self, timeout: Option<Duration>) {
+        self.limits_set.fetch_add(1, Ordering::Relaxed);
         self.connection.set_send_timeout(timeout);
     }
 
@@ -225,21 +279,6 @@ impl Socket {
 
     pub(crate) fn set_hears_kernel(&self) {
         self.hears_kernel.store(true, Ordering::Relaxed);
-    }
-
-    /// A receive with a timeout that a signal interrupts is never restarted.
-    pub(crate) fn has_recv_timeout(&self) -> bool {
-        self.connection.recv_timeout().is_some()
-    }
-
-    /// As [`Socket::has_recv_timeout`], for sends.
-    pub(crate) fn has_send_timeout(&self) -> bool {
-        self.connection.send_timeout().is_some()
-    }
-
-    /// A call that a signal interrupted begins again, as the kernel would have it: by its number, which must still be there.
-    pub(crate) fn begin_again(&self) -> Result<(), Errno> {
-        if self.connection.is_closed() { Err(Errno::BADF) } else { Ok(()) }
     }
 
     /// Options that the kernel copies from a listener to the sockets that it accepts.

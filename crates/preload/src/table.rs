@@ -92,9 +92,9 @@ impl Object {
 }
 
 macro_rules! typed {
-    ($(#[$meta:meta])* $hazard:ident, $arc:ident, $target:ty, $as:ident) => {
+    ($(#[$meta:meta])* $hazard:ident, $arc:ident, $target:ty, $as:ident $(, $number:ty)?) => {
         $(#[$meta])*
-        pub(crate) struct $hazard(Hazard);
+        pub(crate) struct $hazard(Hazard $(, $number)?);
 
         impl $hazard {
             /// A counted reference to the same object.
@@ -136,8 +136,15 @@ macro_rules! typed {
 
 typed!(
     /// A tracked socket.
-    SocketRef, SharedSocket, Socket, as_socket
+    SocketRef, SharedSocket, Socket, as_socket, c_int
 );
+impl SocketRef {
+    /// The number by which it was looked up.
+    pub(crate) fn number(&self) -> c_int {
+        self.1
+    }
+}
+
 typed!(
     /// An epoll set.
     SetRef, SharedSet, Set, as_set
@@ -188,7 +195,7 @@ pub(crate) enum Entry {
 pub(crate) fn lookup(fd: c_int) -> Option<Entry> {
     let object = get(fd)?;
     Some(match &object.kind {
-        Kind::Socket(_) => Entry::Socket(SocketRef(object)),
+        Kind::Socket(_) => Entry::Socket(SocketRef(object, fd)),
         Kind::Set(_) => Entry::Set(SetRef(object)),
         Kind::Uring(_) => Entry::Uring(UringRef(object)),
     })
@@ -198,7 +205,7 @@ pub(crate) fn lookup(fd: c_int) -> Option<Entry> {
 #[inline]
 pub(crate) fn socket(fd: c_int) -> Option<SocketRef> {
     let object = get(fd)?;
-    object.as_socket().is_some().then(|| SocketRef(object))
+    object.as_socket().is_some().then(|| SocketRef(object, fd))
 }
 
 /// The io_uring behind `fd`.

@@ -32,7 +32,7 @@ use crate::calls;
 use crate::lock::Lock;
 use crate::socket::{Last, Numbers};
 use crate::table::{self, Entry as Known, Object};
-use crate::{log, passed, process, socket};
+use crate::{log, passed, pointers, process, socket};
 
 /// linux/io_uring.h, struct io_uring_params.
 #[repr(C)]
@@ -283,8 +283,7 @@ fn prepare(entry: &Entry) -> Option<Entry> {
             None
         }
         operation::FILES_UPDATE => {
-            // SAFETY: the array that the program has given to the kernel.
-            unsafe { hand_over_all(entry.address, entry.len) };
+            hand_over_all(entry.address, entry.len);
             None
         }
         operation::EPOLL_WAIT if table::set(entry.fd).is_some() => {
@@ -352,15 +351,15 @@ fn hand_over(fd: c_int) {
     }
 }
 
-/// As [`hand_over`], for an array of numbers.
-///
-/// # Safety
-///
-/// `array` must be the address of so many numbers, or null.
-unsafe fn hand_over_all(array: u64, count: u32) {
+/// As [`hand_over`], for the address of so many numbers.
+fn hand_over_all(array: u64, count: u32) {
     let array = array as *const c_int;
-    for at in 0..if array.is_null() { 0 } else { count as usize } {
-        // SAFETY: as the caller promises.
+    if !pointers::can_read(array, count as usize) {
+        // The kernel refuses it.
+        return;
+    }
+    for at in 0..count as usize {
+        // SAFETY: it can be read.
         hand_over(unsafe { array.add(at).read_unaligned() });
     }
 }
@@ -375,20 +374,29 @@ pub(crate) type Next = unsafe fn(c_long, [usize; 6]) -> c_long;
 /// As the manual page says.
 pub(crate) unsafe fn setup(entries: u32, params: *mut Params, next: Next) -> c_long {
     let arguments = [entries as usize, params.expose_provenance(), 0, 0, 0, 0];
-    // SAFETY: valid or null, as io_uring_setup demands.
-    let asked_for = unsafe { params.as_ref() }.map_or(0, |params| params.flags);
+    if !pointers::can_write(params, 1) {
+        // SAFETY: the caller's own arguments, which the kernel refuses.
+        return unsafe { next(libc::SYS_io_uring_setup, arguments) };
+    }
+    // SAFETY: it can be read; the kernel does not ask that it be aligned.
+    let mut now = unsafe { params.read_unaligned() };
+    let asked_for = now.flags;
     let is_known = asked_for & !SETUP_KNOWN == 0;
     if is_known && asked_for & SETUP_SQPOLL != 0 {
-        // SAFETY: not null, or there were no flags.
-        unsafe { (*params).flags &= !(SETUP_SQPOLL | SETUP_SQ_AFF) };
+        now.flags &= !(SETUP_SQPOLL | SETUP_SQ_AFF);
+        // SAFETY: it can be written to.
+        unsafe { params.write_unaligned(now) };
     }
     // SAFETY: the caller's own arguments.
     let fd = unsafe { next(libc::SYS_io_uring_setup, arguments) };
-    // SAFETY: valid or null, as above.
-    let Some(params) = (unsafe { params.as_mut() }) else { return fd };
-    params.flags |= asked_for;
+    // SAFETY: as above.
+    unsafe {
+        now = params.read_unaligned();
+        now.flags |= asked_for;
+        params.write_unaligned(now);
+    }
     if fd >= 0 {
-        keeping_errno(|| match Uring::new(fd as c_int, params).filter(|_| is_known) {
+        keeping_errno(|| match Uring::new(fd as c_int, &now).filter(|_| is_known) {
             Some(uring) => drop(guarded(|| socket::enter(fd as c_int, Object::uring(uring)))),
             None => {
                 socket::fresh(fd as c_int);
@@ -450,21 +458,16 @@ pub(crate) unsafe fn register(arguments: [usize; 6], next: Next) -> c_long {
     let count = count as u32;
     // struct io_uring_files_update, struct io_uring_rsrc_register, struct io_uring_rsrc_update2
     let word = |at: usize| {
-        let words = place as *const c_void as *const u64;
-        // SAFETY: the structure that the program gives to the kernel; a null one is refused there.
-        if words.is_null() { 0 } else { unsafe { words.add(at).read_unaligned() } }
+        let word = (place as *const c_void as *const u64).wrapping_add(at);
+        // SAFETY: a part of the structure that the program gives to the kernel, which can be read.
+        if pointers::can_read(word, 1) { unsafe { word.read_unaligned() } } else { 0 }
     };
-    keeping_errno(|| {
-        // SAFETY: the array that the program gives to the kernel.
-        unsafe {
-            match what as u32 {
-                REGISTER_FILES => hand_over_all(place as u64, count),
-                REGISTER_FILES_UPDATE => hand_over_all(word(1), count),
-                REGISTER_FILES2 => hand_over_all(word(2), word(0) as u32),
-                REGISTER_FILES_UPDATE2 => hand_over_all(word(1), word(3) as u32),
-                _ => {}
-            }
-        }
+    keeping_errno(|| match what as u32 {
+        REGISTER_FILES => hand_over_all(place as u64, count),
+        REGISTER_FILES_UPDATE => hand_over_all(word(1), count),
+        REGISTER_FILES2 => hand_over_all(word(2), word(0) as u32),
+        REGISTER_FILES_UPDATE2 => hand_over_all(word(1), word(3) as u32),
+        _ => {}
     });
     if what as u32 == REGISTER_RING_FDS {
         // Calls would name the ring by another number, which only saves time. Kernels before 5.18 refuse it in the same way.
@@ -488,6 +491,19 @@ fn give_up() {
         {
             let _ = passed::to_tcp(&socket, Reason::Bypassed);
         }
+    }
+}
+
+/// A ring was made by somebody who may not have called libc for it.
+pub(crate) fn look() {
+    if process::is_tracking() {
+        keeping_errno(|| {
+            guarded(|| {
+                if has_unknown() {
+                    give_up();
+                }
+            })
+        });
     }
 }
 

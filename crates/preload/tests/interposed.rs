@@ -61,11 +61,20 @@ fn counted(directory: &Path, counter: &str) -> u64 {
 }
 
 fn same_outcome(name: &str) {
+    let directory = emptied(name);
+    same_outcome_of(name, &compile(name, &directory, &[]), &directory);
+}
+
+/// A directory of a test's own.
+fn emptied(name: &str) -> PathBuf {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(&directory).unwrap();
-    let program = compile(name, &directory, &[]);
-    let plain = run(&program, None, &directory);
+    directory
+}
+
+fn same_outcome_of(name: &str, program: &Path, directory: &Path) {
+    let plain = run(program, None, directory);
     assert!(
         plain.status.success(),
         "{name}, plain: {:?}\n{}",
@@ -76,7 +85,7 @@ fn same_outcome(name: &str) {
     for mode in &MODES {
         let directory = directory.join(mode.name);
         fs::create_dir_all(&directory).unwrap();
-        let output = run(&program, Some(mode), &directory);
+        let output = run(program, Some(mode), &directory);
         if output.status != plain.status || output.stdout != plain.stdout || output.stderr != plain.stderr {
             failures.push(format!(
                 "{name}, {}: {:?}, signal {:?}\n{}{}",
@@ -119,6 +128,15 @@ fn api() {
         compile("api", &directory, &["-Wl,--no-as-needed", "-L", place, "-Wl,-rpath", place, "-lseekwire"]);
     let output = run(&program, None, &directory);
     assert!(output.status.success(), "{:?}\n{}", output.status, String::from_utf8_lossy(&output.stdout));
+}
+
+/// A library that makes rings by instructions of its own.
+#[test]
+fn late() {
+    let directory = emptied("late");
+    let stand_in = compile("liburing", &directory, &["-shared", "-fPIC"]);
+    let program = compile("late", &directory, &[stand_in.to_str().expect("a path that is text")]);
+    same_outcome_of("late", &program, &directory);
 }
 
 /// Whoever has the old counters open keeps them whole; whoever opens the file finds the new ones.
@@ -219,7 +237,7 @@ macro_rules! programs {
     )*};
 }
 
-programs! { receive send close half poll crowd epoll members signals fork owe threads leave }
+programs! { receive send close half poll crowd epoll members signals once fork owe threads leave }
 programs! { unseen uring handler }
 programs! { flags pointers control shared alias }
 programs! { fork_fails fork_signal }

@@ -66,6 +66,7 @@ pub fn after_fork_parent() {
 /// To be called after fork() in the child.
 pub fn after_fork_child() {
     INSIDE.store(own(), Ordering::Release);
+    crate::connection::close_numberless();
 }
 
 /// Held by tests of this process that enter, or that count who has.

@@ -11,7 +11,7 @@ use crate::iov::{Gather, Scatter};
 use crate::mem::{Own, Peer};
 use crate::queue::{Full, QueuePair, Violation};
 use crate::sys::Fd;
-use crate::sys::bell::Bell;
+use crate::sys::bell::{Bell, Ear};
 use crate::sys::poll::{self, Deadline, Events};
 use crate::sys::socket::{self, KernelRecv as RecvFlags, KernelSend as SendFlags};
 use protocol::Carrier as Which;
@@ -197,16 +197,22 @@ impl Ring {
         if want.write {
             self.queue.arm_space();
         }
+        let mut ear = None;
         let result = loop {
+            // If it rings on for others, it is listened to, for the next time that it is rung.
+            let is_deaf = self.bell.times_left() >= PATIENCE;
+            if is_deaf {
+                ear = ear.or_else(|| Ear::new(self.bell.fd()).ok());
+                ear.iter().for_each(Ear::forget);
+            }
             if ready() {
                 break Ok(Events::default());
             }
-            // Without the bell if it rings on for others. What a sleep has to be: a signal, or the end of the time, ends it.
-            let is_deaf = self.bell.times_left() >= PATIENCE;
-            let slept = if is_deaf {
-                poll::wait(Fd::new(-1), socket, of_socket, until.at_most(NAP))
-            } else {
-                poll::wait(self.bell.fd(), socket, of_socket, until)
+            // What a sleep has to be: a signal, or the end of the time, ends it.
+            let slept = match &ear {
+                _ if !is_deaf => poll::wait(self.bell.fd(), socket, of_socket, until),
+                Some(ear) => poll::wait(ear.fd(), socket, of_socket, until),
+                None => poll::wait(Fd::new(-1), socket, of_socket, until.at_most(NAP)),
             };
             match slept {
                 Ok((true, Events { read: false, write: false, hangup: false, dead: false })) => {
@@ -281,9 +287,9 @@ impl Ring {
     }
 }
 
-/// How often waiters leave the bell to others before they sleep without it meanwhile.
+/// How often waiters leave the bell to others before they sleep though it is rung.
 const PATIENCE: u32 = 100;
-/// How long they sleep at a time.
+/// How long they sleep at a time where there are no descriptors to listen by.
 const NAP: Duration = Duration::from_millis(1);
 
 fn full(full: Full) -> Errno {

@@ -9,7 +9,7 @@
 //! |        |           | unbounded read, take back                                     |
 //! | 0x100  | sender    | space arm and the two marks it waits for; what was taken back |
 //! | 0x140  | sender    | private: lock, position, switch, free list, arm bookkeeping   |
-//! | 0x1c0  | receiver  | private: lock, position, switch, arm bookkeeping              |
+//! | 0x1c0  | receiver  | private: lock, position, switch, arm bookkeeping, SO_RCVLOWAT  |
 //! | 0x240  | processes | private: who holds this end                                   |
 //! | 0x2c0  | sender    | private: where the free list begins, the run of sends, debts,  |
 //! |        |           | where the full ring was left, what is kept                     |
@@ -102,6 +102,8 @@ pub(crate) const RETURNING: usize = 0x200;
 pub(crate) const RX_STANDING: u64 = 2;
 /// Bytes to come by TCP that are to be thrown away.
 pub(crate) const RX_VOID: usize = 0x208;
+/// SO_RCVLOWAT, once a process has set it that shares this end.
+pub(crate) const LOW_WATER: usize = 0x210;
 
 pub(crate) const HOLDERS: usize = 0x240;
 pub(crate) const HOLDER_SLOTS: usize = 8;

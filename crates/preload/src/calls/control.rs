@@ -23,6 +23,8 @@ pub(super) struct Told {
 /// The application's room for control messages, as far as there is memory.
 pub(super) struct Messages {
     place: *mut u8,
+    /// What the application says that there is, if anything; and as far as there is memory.
+    said: usize,
     room: usize,
     from_kernel: Option<Control>,
     tells_unread: bool,
@@ -34,9 +36,10 @@ impl Messages {
     pub(super) fn asked_for(socket: &SocketRef, header: &msghdr) -> Option<Messages> {
         let (hears_kernel, tells_unread) = (socket.hears_kernel(), socket.tells_unread());
         (hears_kernel || tells_unread).then(|| {
-            let room = pointers::writable(header.msg_control, header.msg_controllen);
+            let said = if header.msg_control.is_null() { 0 } else { header.msg_controllen };
+            let room = pointers::writable(header.msg_control, said);
             let from_kernel = hears_kernel.then(|| Control::new(room));
-            Messages { place: header.msg_control.cast(), room, from_kernel, tells_unread }
+            Messages { place: header.msg_control.cast(), said, room, from_kernel, tells_unread }
         })
     }
 
@@ -77,11 +80,14 @@ impl Messages {
                 }
                 message = CMSG_NXTHDR(&raw const header, message);
             }
-            let left = self.room - told.len;
+            let left = self.said - told.len;
             if left < HEAD {
                 return Told { flags: told.flags | MSG_CTRUNC, ..told };
             }
             let len = left.min(whole);
+            if self.room - told.len < len {
+                return told;
+            }
             let mut head: cmsghdr = std::mem::zeroed();
             (head.cmsg_len, head.cmsg_level, head.cmsg_type) = (len, IPPROTO_TCP, TCP_INQ);
             let at = self.place.add(told.len);

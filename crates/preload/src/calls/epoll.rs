@@ -6,12 +6,14 @@ use std::ptr;
 use endpoint::Reason;
 use libc::{epoll_event, sigset_t, timespec as Timespec};
 use transport::Errno;
+use transport::sys::signal::HeldBack;
 
 use super::interpose;
 use crate::border::{fail, guarded, keeping_errno};
 use crate::buffers::is_possible;
 use crate::epoll::{self, wait};
 use crate::passed;
+use crate::poll::while_asleep;
 use crate::table::{self, Entry, SetRef, SocketRef};
 use crate::timeout::{Timeout, timespec};
 use crate::{log, pointers, process, real};
@@ -30,15 +32,15 @@ fn wait_into(
     events: *mut epoll_event,
     max: c_int,
     mut left: Timeout,
-    sleep: impl Fn(&mut Timeout) -> c_int,
+    sleep: impl Fn(&mut Timeout, Option<&HeldBack>) -> c_int,
 ) -> c_int {
     let Some(wanted) = usize::try_from(max).ok().map(|max| max.saturating_mul(size_of::<epoll_event>()))
     else {
-        return sleep(&mut left);
+        return sleep(&mut left, None);
     };
     // linux/eventpoll.c, EP_MAX_EVENTS: the kernel refuses more.
     if wanted == 0 || wanted > c_int::MAX as usize || !is_possible(events.cast(), wanted) {
-        return sleep(&mut left);
+        return sleep(&mut left, None);
     }
     let room = pointers::writable(events.cast(), wanted) / size_of::<epoll_event>();
     if room > 0 {
@@ -103,9 +105,10 @@ interpose! {
         max: c_int,
         timeout: c_int,
     ) -> c_int = table::set(epfd) => |set, _kernel| {
-        wait_into(&set, epfd, events, max, Timeout::from_milliseconds(timeout), |left| {
-            // SAFETY: the caller's own arguments.
-            unsafe { real::epoll_wait(epfd, events, max, left.left_milliseconds()) }
+        wait_into(&set, epfd, events, max, Timeout::from_milliseconds(timeout), |left, signals| {
+            let mask = while_asleep(signals, ptr::null());
+            // SAFETY: the caller's own arguments, and a live mask or none.
+            unsafe { real::epoll_pwait(epfd, events, max, left.left_milliseconds(), mask) }
         })
     };
     /// epoll_pwait(2)
@@ -115,9 +118,10 @@ interpose! {
         max: c_int,
         timeout: c_int,
         mask: *const sigset_t,
-    ) -> c_int = table::set(epfd) => |set, _kernel| {
-        wait_into(&set, epfd, events, max, Timeout::from_milliseconds(timeout), |left| {
-            // SAFETY: the caller's own arguments.
+    ) -> c_int = table::set(epfd).filter(|_| pointers::is_mask(mask)) => |set, _kernel| {
+        wait_into(&set, epfd, events, max, Timeout::from_milliseconds(timeout), |left, signals| {
+            let mask = while_asleep(signals, mask);
+            // SAFETY: the caller's own arguments, or a live mask.
             unsafe { real::epoll_pwait(epfd, events, max, left.left_milliseconds(), mask) }
         })
     };
@@ -128,7 +132,7 @@ interpose! {
         max: c_int,
         timeout: *const Timespec,
         mask: *const sigset_t,
-    ) -> c_int = table::set(epfd) => |set, kernel| {
+    ) -> c_int = table::set(epfd).filter(|_| pointers::is_mask(mask)) => |set, kernel| {
         if !timeout.is_null() && !pointers::can_read(timeout, 1) {
             return kernel();
         }
@@ -138,7 +142,8 @@ interpose! {
             Some(limit) => Timeout::from_parts(limit.tv_sec, limit.tv_nsec),
         };
         let Some(left) = left else { return kernel() };
-        wait_into(&set, epfd, events, max, left, |left| {
+        wait_into(&set, epfd, events, max, left, |left, signals| {
+            let mask = while_asleep(signals, mask);
             let left = left.left().map(timespec);
             let left = left.as_ref().map_or(ptr::null(), ptr::from_ref);
             // SAFETY: the caller's own arguments, and a live timeout.

@@ -56,6 +56,8 @@ fn send_file(
         Ok(begin) => begin,
         Err(error) => return fail(error),
     };
+    // However many pieces it takes, it is one call.
+    let _holding = socket.connection.hold_file();
     let (sent, error) = copy(socket, out, file, begin, len);
     if sent == 0
         && let Some(error) = error

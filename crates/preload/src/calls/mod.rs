@@ -13,6 +13,7 @@ mod exec;
 mod file;
 mod flags;
 mod fresh;
+mod liburing;
 mod open;
 mod option;
 mod options;

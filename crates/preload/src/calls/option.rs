@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use endpoint::{Connection, Reason};
 use libc::{
-    IPPROTO_TCP, SO_PEEK_OFF, SO_RCVLOWAT, SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET, TCP_INQ, TCP_ULP,
+    IPPROTO_TCP, SO_ERROR, SO_PEEK_OFF, SO_RCVLOWAT, SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET, TCP_INQ, TCP_ULP,
     TCP_ZEROCOPY_RECEIVE, socklen_t, timeval,
 };
 use transport::Errno;
@@ -14,7 +14,7 @@ use transport::Errno;
 use super::control::has_ended;
 use super::interpose;
 use super::options::{self, Effect};
-use crate::border::{fail, keeping_errno};
+use crate::border::{fail, guarded, keeping_errno};
 use crate::socket::{self, Last, Socket};
 use crate::table::{self, SocketRef};
 use crate::{passed, pointers, real};
@@ -127,14 +127,19 @@ interpose! {
         }
         result
     };
-    /// getsockopt(2); one option receives
+    /// getsockopt(2); one option receives, and one tells of an end
     fn getsockopt(
         fd: c_int,
         level: c_int,
         name: c_int,
         value: *mut c_void,
         len: *mut socklen_t,
-    ) -> c_int = table::socket(fd).filter(|_| (level, name) == (IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE)) => |socket, kernel| {
+    ) -> c_int = table::socket(fd).filter(|_| concerns_library(level, name)) => |socket, kernel| {
+        if level == SOL_SOCKET {
+            let result = kernel();
+            keeping_errno(|| guarded(|| socket.connection.heard_of_end()));
+            return result;
+        }
         match socket.enter_plain_to_receive() {
             // The kernel's own call is not counted.
             Some(Some(_)) | None => {
@@ -147,6 +152,10 @@ interpose! {
             },
         }
     };
+}
+
+fn concerns_library(level: c_int, name: c_int) -> bool {
+    [(IPPROTO_TCP, TCP_ZEROCOPY_RECEIVE), (SOL_SOCKET, SO_ERROR)].contains(&(level, name))
 }
 
 /// The socket goes on without the library.

@@ -51,7 +51,7 @@ fn wait_exactly(
         None => Some(Timeout::ENDLESS),
         Some(limit) => Timeout::from_parts(limit.tv_sec, limit.tv_nsec),
     };
-    let Some(left) = left else { return kernel() };
+    let Some(left) = left.filter(|_| pointers::is_mask(mask)) else { return kernel() };
     match wait(list, left, mask, false, |_| kernel()) {
         Answer::Kernel(result) | Answer::Poll(result, _) => result,
     }

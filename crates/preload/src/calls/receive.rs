@@ -10,14 +10,14 @@ use libc::{
 };
 use transport::Errno;
 use transport::buffer::zeros;
-use transport::sys::Fd;
-use transport::sys::socket::{Control, take_error};
+use transport::sys::socket::Control;
 
 use super::control::{Messages, Told};
 use super::flags::{self, About};
 use super::interpose;
 use crate::border::{count, fail, guarded_raw, set_errno};
 use crate::buffers::{Buffers, is_possible};
+use crate::socket::Begun;
 use crate::table::SocketRef;
 use crate::timeout::Timeout;
 use crate::{cancel, passed, pointers, poll, real, signals, table};
@@ -51,6 +51,7 @@ fn receive_with(
         About::Other => return kernel(),
     };
     loop {
+        let begun = Begun::receive(socket);
         match socket.enter_plain_to_receive() {
             Some(None) => match cancel::point(|| {
                 guarded_raw(|| from_connection(socket, into, ours, control.as_deref_mut()))
@@ -60,9 +61,11 @@ fn receive_with(
                     socket.untrack_stale();
                     return kernel();
                 }
-                Some(Err(Errno::INTR)) if !socket.has_recv_timeout() && signals::restart() => {
-                    if let Err(error) = socket.begin_again() {
-                        return fail(error);
+                Some(Err(Errno::INTR)) if !begun.was_limited(socket) && signals::restart() => {
+                    match socket.begin_again() {
+                        Ok(true) => {}
+                        Ok(false) => return kernel(),
+                        Err(error) => return fail(error),
                     }
                 }
                 Some(result) => {
@@ -103,11 +106,7 @@ fn from_connection(
     // SAFETY: the application's own array.
     let wanted = unsafe { into.len()? };
     if wanted == 0 {
-        // TCP waits for a byte even where there is no room for one, and until anything wakes it.
-        return match look(socket, ours, 1) {
-            Err(Errno::INTR) => Ok(0),
-            looked => looked.map(|_| 0),
-        };
+        return socket.connection.recv_nothing(ours);
     }
     if ours.truncate {
         // The buffers are left alone, and may be anywhere.
@@ -167,6 +166,7 @@ fn count_only(socket: &SocketRef, wanted: usize, flags: RecvFlags) -> Result<usi
 /// MSG_TRUNC: what would have been received goes nowhere.
 fn discard(socket: &SocketRef, wanted: usize, flags: RecvFlags) -> Result<usize, Errno> {
     let mut nowhere = [0u8; 16 * 1024];
+    let _holding = socket.connection.hold_file();
     let mut done = 0;
     while done < wanted {
         let piece = nowhere.len().min(wanted - done);
@@ -277,15 +277,17 @@ unsafe fn receive_messages(
     }
     let mut left = limit.flatten().unwrap_or(Timeout::ENDLESS);
     left.left();
+    let _holding = socket.connection.hold_file();
     let mut done = 0;
     let mut flags_now = flags & !MSG_WAITFORONE;
     for at in 0..number.min(libc::UIO_MAXIOV as c_uint) as usize {
-        if flags & MSG_ERRQUEUE == 0 && poll::state(Fd::new(fd), 0) & libc::POLLERR as u32 != 0 {
+        let held = socket.connection.fd();
+        if flags & MSG_ERRQUEUE == 0 && poll::state(held, 0) & libc::POLLERR as u32 != 0 {
             // An error is told before the bytes, and after some of them it is kept for the next call.
             if done > 0 {
                 break;
             }
-            if let Some(error) = take_error(Fd::new(fd)) {
+            if let Some(error) = socket.connection.take_error() {
                 return fail(error);
             }
         }

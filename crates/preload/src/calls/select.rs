@@ -185,7 +185,7 @@ interpose! {
             None => Some(Timeout::ENDLESS),
             Some(limit) => Timeout::from_parts(limit.tv_sec, limit.tv_nsec),
         };
-        let (Some(left), mut sets) = (left, sets) else { return kernel() };
+        let (Some(left), mut sets) = (left.filter(|_| pointers::is_mask(mask)), sets) else { return kernel() };
         select_ours(&mut sets, count, left, mask, kernel)
     };
 }

@@ -11,6 +11,7 @@ use super::flags::{self, About};
 use super::interpose;
 use crate::border::{count, fail, guarded_raw, set_errno};
 use crate::buffers::{Buffers, is_possible};
+use crate::socket::Begun;
 use crate::table::SocketRef;
 use crate::{cancel, passed, pointers, real, signals, table};
 
@@ -37,6 +38,7 @@ pub(crate) fn transmit(
         }
     };
     loop {
+        let begun = Begun::send(socket);
         match socket.enter_plain() {
             Some(None) => match cancel::point(|| guarded_raw(|| to_ring(socket, from, ours))) {
                 Some(Err(Errno::CANCELED)) => {}
@@ -46,9 +48,11 @@ pub(crate) fn transmit(
                 }
                 // By the kernel's call, no byte moves either.
                 Some(Ok(None)) => return kernel(),
-                Some(Err(Errno::INTR)) if !socket.has_send_timeout() && signals::restart() => {
-                    if let Err(error) = socket.begin_again() {
-                        return fail(error);
+                Some(Err(Errno::INTR)) if !begun.was_limited(socket) && signals::restart() => {
+                    match socket.begin_again() {
+                        Ok(true) => {}
+                        Ok(false) => return kernel(),
+                        Err(error) => return fail(error),
                     }
                 }
                 Some(Ok(Some(bytes))) => {
@@ -140,6 +144,19 @@ unsafe fn send_message(
     }
 }
 
+/// Whether a message has more bytes than were sent of it.
+///
+/// # Safety
+///
+/// As for sendmsg, with a message that can be read.
+unsafe fn is_longer_than(message: *const msghdr, sent: ssize_t) -> bool {
+    // SAFETY: as the caller promises.
+    let header = unsafe { message.read_unaligned() };
+    let from = Buffers::message(header.msg_iov, header.msg_iovlen);
+    // SAFETY: the application's own array.
+    from.and_then(|from| unsafe { from.len() }).is_ok_and(|len| sent.unsigned_abs() < len)
+}
+
 /// # Safety
 ///
 /// As for sendmmsg.
@@ -150,6 +167,7 @@ unsafe fn send_messages(
     number: c_uint,
     flags: c_int,
 ) -> c_int {
+    let _holding = socket.connection.hold_file();
     let mut done = 0;
     for at in 0..number.min(libc::UIO_MAXIOV as c_uint) as usize {
         let message = messages.wrapping_add(at);
@@ -166,6 +184,11 @@ unsafe fn send_messages(
         // SAFETY: it can be written to.
         unsafe { (&raw mut (*message).msg_len).write_unaligned(result as c_uint) };
         done += 1;
+        // What is left of a message comes before the next one.
+        // SAFETY: the message was just read.
+        if unsafe { is_longer_than(header, result) } {
+            break;
+        }
     }
     if done > 0 || number == 0 { done } else { -1 }
 }

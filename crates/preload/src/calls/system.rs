@@ -7,7 +7,7 @@ use std::ffi::{c_int, c_long, c_void};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use libc::{sigset_t, timespec};
+use libc::{sigset_t, timespec, timeval};
 use transport::sys::Fd;
 use transport::sys::fd::is_placed;
 
@@ -213,6 +213,11 @@ fn known(fd: usize) -> bool {
     table::is_entered(fd as c_int)
 }
 
+/// Whether there is something at an address that a function of libc may look at itself; or nothing is meant to be.
+fn can_be_read<T>(place: usize) -> bool {
+    place == 0 || pointers::can_read(place as *const T, 1)
+}
+
 /// Whether it takes part in anything.
 fn any() -> bool {
     table::numbers().end > 0
@@ -264,10 +269,10 @@ dispatch! {
     SYS_splice if known(a) || known(c) => file::splice(a as _, b as _, c as _, d as _, e, f as _);
     #[cfg(target_arch = "x86_64")]
     SYS_poll if any() => poll::poll(a as _, b as _, c as _);
-    SYS_ppoll if any() => poll::ppoll(a as _, b as _, c as _, d as _);
+    SYS_ppoll if any() && can_be_read::<timespec>(c) => poll::ppoll(a as _, b as _, c as _, d as _);
     #[cfg(target_arch = "x86_64")]
-    SYS_select if any() => select::select(a as _, b as _, c as _, d as _, e as _);
-    SYS_pselect6 if any() => select::pselect(a as _, b as _, c as _, d as _, e as *const timespec, mask(f));
+    SYS_select if any() && can_be_read::<timeval>(e) => select::select(a as _, b as _, c as _, d as _, e as _);
+    SYS_pselect6 if any() && can_be_read::<timespec>(e) && can_be_read::<[usize; 2]>(f) => select::pselect(a as _, b as _, c as _, d as _, e as *const timespec, mask(f));
     SYS_epoll_ctl if known(c) => epoll::epoll_ctl(a as _, b as _, c as _, d as _);
     #[cfg(target_arch = "x86_64")]
     SYS_epoll_wait if known(a) => epoll::epoll_wait(a as _, b as _, c as _, d as _);
@@ -351,8 +356,9 @@ struct Request {
 ///
 /// # Safety
 ///
-/// As for pselect6.
+/// `place` can be read, or is null.
 unsafe fn mask(place: usize) -> *const sigset_t {
-    // SAFETY: valid or null, as pselect6 demands.
-    unsafe { (place as *const *const sigset_t).as_ref() }.copied().unwrap_or(ptr::null())
+    let place = place as *const *const sigset_t;
+    // SAFETY: as the caller promises.
+    if place.is_null() { ptr::null() } else { unsafe { place.read_unaligned() } }
 }

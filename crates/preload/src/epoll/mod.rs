@@ -116,6 +116,19 @@ impl Set {
         self.state.lock_in_handler().is_none_or(|state| state.is_ready())
     }
 
+    /// The kernel says that the set is readable. If it may mean a bell by that which rang for something that is gone by now, the
+    /// bell is silenced, and the kernel is to be asked again: true.
+    pub(crate) fn silence(&self) -> bool {
+        let Some(epfd) = self.number() else { return false };
+        self.state.lock_in_handler().is_some_and(|mut state| {
+            let silenced = state.silence();
+            if silenced && self.has_sleepers(&state) {
+                state.hand_over(epfd);
+            }
+            silenced
+        })
+    }
+
     /// Whether the state must be free of hot watches when its lock is released.
     fn has_sleepers(&self, state: &State) -> bool {
         state.sleepers > 0 || self.watched.load(Ordering::Acquire)

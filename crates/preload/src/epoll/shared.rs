@@ -15,6 +15,7 @@ use libc::epoll_event;
 use rustix::event::{EventfdFlags, eventfd};
 use transport::mem::Common;
 use transport::sys::fd::Placed;
+use transport::sys::signal::HeldBack;
 use transport::sys::thread;
 
 use super::events::Events;
@@ -232,10 +233,12 @@ fn leave_to_kernel(set: &SetRef, epfd: c_int) {
 pub(super) fn wait(
     events: *mut epoll_event,
     timeout: &mut Timeout,
-    sleep: impl Fn(&mut Timeout) -> c_int,
+    signals: Option<HeldBack>,
+    sleep: impl Fn(&mut Timeout, Option<&HeldBack>) -> c_int,
 ) -> c_int {
+    let signals = signals.unwrap_or_else(HeldBack::new);
     loop {
-        let result = sleep(timeout);
+        let result = sleep(timeout, Some(&signals));
         let Ok(count) = usize::try_from(result) else { return result };
         // SAFETY: the kernel has written so many events there.
         let told = unsafe { Events::of_application(events, count) };

@@ -3,11 +3,13 @@
 use std::collections::VecDeque;
 use std::ffi::c_int;
 
+use libc::{POLLIN, pollfd};
 use transport::Errno;
 
 use super::tag::{self, GENERATIONS, MAX_WATCHES, Op};
 use super::watch::{EDGE, EXCLUSIVE, ONE_SHOT, RDHUP, READ, WRITE, Watch};
 use super::{Answer, Attached};
+use crate::poll;
 use crate::socket::Registration;
 
 /// What the lock of a set guards.
@@ -29,8 +31,8 @@ pub(super) struct State {
     pub(super) laps: u64,
     /// Counts what the kernel was asked for anew because a connection had changed.
     pub(super) changes: u64,
-    /// Watches that were armed for room on a full ring.
-    pub(super) starved: Vec<u32>,
+    /// Watches that were armed and of which nobody may tell.
+    pub(super) in_doubt: Vec<u32>,
     /// Passes of looks.
     pub(super) passes: u64,
 }
@@ -49,7 +51,7 @@ impl State {
             rounds: 0,
             laps: 0,
             changes: 0,
-            starved: Vec::new(),
+            in_doubt: Vec::new(),
             passes: 0,
         }
     }
@@ -307,16 +309,16 @@ impl State {
         self.at(index).is_some_and(Watch::arm)
     }
 
-    /// Notes a watch that was armed for room on a full ring, which is to be looked at again soon.
-    fn note_starved(&mut self, index: u32) {
-        if self.at(index).is_some_and(|watch| watch.is_starved()) && !self.starved.contains(&index) {
-            self.starved.push(index);
+    /// Notes a watch that is to be looked at again soon.
+    fn note_doubt(&mut self, index: u32) {
+        if self.at(index).is_some_and(|watch| watch.is_in_doubt()) && !self.in_doubt.contains(&index) {
+            self.in_doubt.push(index);
         }
     }
 
-    /// Those that wait for room on a full ring are looked at again.
-    pub(super) fn heat_starved(&mut self) {
-        for index in std::mem::take(&mut self.starved) {
+    /// Those are looked at again.
+    pub(super) fn heat_doubtful(&mut self) {
+        for index in std::mem::take(&mut self.in_doubt) {
             self.heat(index);
         }
     }
@@ -331,7 +333,7 @@ impl State {
                 self.hot.push_front(index);
                 return true;
             }
-            self.note_starved(index);
+            self.note_doubt(index);
             self.cool(index);
         }
         false
@@ -354,6 +356,31 @@ impl State {
         self.hot.iter().any(|&index| {
             self.watches.get(index as usize).and_then(Option::as_ref).is_some_and(|watch| watch.look() != 0)
         })
+    }
+
+    /// Silences the bells that ring while no connection has anything to report; those connections are to be looked at.
+    pub(super) fn silence(&mut self) -> bool {
+        let is_ready = |watch: &Watch| !watch.parked && watch.look() != 0;
+        if self.watches.iter().flatten().any(is_ready) {
+            return false;
+        }
+        let owned = self.watches.iter().flatten().filter(|watch| watch.owns_bell);
+        let mut bells: Vec<_> = owned
+            .filter_map(|watch| Some(pollfd { fd: watch.bell?.raw(), events: POLLIN, revents: 0 }))
+            .collect();
+        if !poll::look(&mut bells) {
+            return false;
+        }
+        bells.retain(|bell| bell.revents != 0);
+        for index in 0..self.watches.len() as u32 {
+            let Some(watch) = self.at(index) else { continue };
+            if bells.iter().any(|bell| watch.bell.is_some_and(|own| own.raw() == bell.fd)) {
+                watch.socket.connection.quiet_bell();
+                watch.disarm();
+                self.heat(index);
+            }
+        }
+        !bells.is_empty()
     }
 
     /// Whether the peer of a hot watch runs on another processor, so that waiting awake for it can pay.

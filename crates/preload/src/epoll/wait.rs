@@ -11,6 +11,7 @@ use std::ffi::c_int;
 use endpoint::Connection;
 use libc::epoll_event;
 use transport::Errno;
+use transport::sys::signal::HeldBack;
 use transport::sys::{Fd, call, poll as kernel};
 
 use super::answer::Lap;
@@ -49,33 +50,36 @@ pub(crate) fn wait(
     events: *mut epoll_event,
     max: c_int,
     mut timeout: Timeout,
-    sleep: impl Fn(&mut Timeout) -> c_int,
+    sleep: impl Fn(&mut Timeout, Option<&HeldBack>) -> c_int,
 ) -> c_int {
     if max <= 0 || events.is_null() {
-        return sleep(&mut timeout);
+        return sleep(&mut timeout, None);
     }
+    // From the first sleep on: a signal ends the wait also where the thread is awake in between.
+    let mut signals = None;
     loop {
         if !shared::is_alone(set, epfd) {
-            return shared::wait(events, &mut timeout, sleep);
+            return shared::wait(events, &mut timeout, signals, sleep);
         }
         let short = match guarded_raw(|| look(set, epfd, events, max as usize, timeout.is_none())) {
             Some(Found::Events(count)) => return count as c_int,
             Some(Found::Failed) => return -1,
             Some(Found::Nothing(short)) => short.then_some(Connection::DOUBT),
-            None => return sleep(&mut timeout),
+            None => return sleep(&mut timeout, None),
         };
         let sleeping = Sleeping(set);
         if !set.is_own() {
             continue;
         }
-        let result = sleep(&mut timeout.at_most(short));
+        let signals = signals.get_or_insert_with(HeldBack::new);
+        let result = sleep(&mut timeout.at_most(short), Some(signals));
         if result < 0 {
             return result;
         }
         let translated = || translate(sleeping, epfd, events, max as usize, result as usize);
         let count = guarded_raw(translated).unwrap_or(0);
         if short.is_some() && result == 0 {
-            guarded_raw(|| set.state.lock().heat_starved());
+            guarded_raw(|| set.state.lock().heat_doubtful());
         }
         // Nothing but a bell that rang in vain: the wait goes on.
         if count > 0 || timeout.is_over() {
@@ -136,7 +140,7 @@ fn look(set: &Set, epfd: c_int, events: *mut epoll_event, max: usize, only_look:
         }
         if !state.arm(epfd) {
             set.falls_asleep(&mut state);
-            return Found::Nothing(!state.starved.is_empty());
+            return Found::Nothing(!state.in_doubt.is_empty());
         }
     }
 }

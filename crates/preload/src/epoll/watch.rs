@@ -191,6 +191,9 @@ impl Watch {
 
     /// Notes what is told of the kernel's, for [`Watch::is_old`].
     pub(super) fn note_told(&mut self, events: u32) {
+        if events & ALWAYS != 0 {
+            self.socket.connection.heard_of_end();
+        }
         if self.events & EDGE == 0 {
             return;
         }
@@ -250,9 +253,9 @@ impl Watch {
         self.look() != 0
     }
 
-    /// Whether it is armed for room on a full ring.
-    pub(super) fn is_starved(&self) -> bool {
-        self.armed.is_some_and(|interest| self.socket.connection.is_starved(interest))
+    /// Whether perhaps nobody will tell of what it is armed for.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.armed.is_some_and(|interest| self.socket.connection.is_in_doubt(interest))
     }
 
     pub(super) fn disarm(&mut self) {

@@ -27,6 +27,7 @@ pub(crate) use open::{SOCK_SEEK_STREAM, mark};
 use crate::api::check;
 use crate::border::{self, count, errno, fail, guarded, guarded_raw, keeping_errno};
 use crate::buffers::MAX_BYTES;
+use crate::socket::Begun;
 use crate::table::{self, SocketRef};
 use crate::{cancel, signals};
 
@@ -100,11 +101,12 @@ fn answer(fd: c_int, mut call: impl FnMut(&SocketRef) -> Result<usize, Errno>) -
         socket.settle();
     }
     loop {
+        let begun = Begun::receive(&socket);
         match cancel::point(|| guarded_raw(|| call(&socket))) {
             Some(Err(Errno::CANCELED)) => {}
-            Some(Err(Errno::INTR)) if !socket.has_recv_timeout() && signals::restart() => {
-                if let Err(error) = socket.begin_again() {
-                    return fail(error);
+            Some(Err(Errno::INTR)) if !begun.was_limited(&socket) && signals::restart() => {
+                if socket.begin_again() != Ok(true) {
+                    return fail(Errno::BADF);
                 }
             }
             Some(result) => {

@@ -1,7 +1,7 @@
 /* Two ends that each send 200 KB before they read, in messages of all sizes: TCP has room for that. */
 #include "common.h"
 
-enum { BYTES = 200000, SEEN = 50000 };
+enum { BYTES = 200000, SEEN = 50000, MORE = 10000 };
 
 static const int sizes[] = {1, 10, 100, 1000, 50000};
 static char bytes[BYTES], got[BYTES];
@@ -49,6 +49,43 @@ static void talk(int size, int blocks, int by_epoll)
     close(set);
 }
 
+/* Whoever wants many bytes at once is told when they are there, whatever way each of them has come. */
+static void low_water(int size)
+{
+    enum { POLL, EPOLL, SELECT, PEEK, WAYS };
+    for (int way = 0; way < WAYS; way++) {
+        int a, b, found = 0, set = epoll_create1(0);
+        long sent = 0;
+        pair(&a, &b);
+        CHECK(setsockopt(b, SOL_SOCKET, SO_RCVLOWAT, &(int){SEEN}, sizeof(int)) == 0);
+        struct pollfd entry = {.fd = b, .events = POLLIN}, room = {.fd = a, .events = POLLOUT};
+        struct epoll_event event = {.events = EPOLLIN};
+        struct timeval limit = {10, 0};
+        fd_set reads;
+        CHECK(epoll_ctl(set, EPOLL_CTL_ADD, b, &event) == 0);
+        set_nonblocking(a, 1);
+        while (sent < SEEN + MORE) {
+            ssize_t n = write(a, bytes + sent, SEEN + MORE - sent < size ? SEEN + MORE - sent : size);
+            CHECK(n > 0 || (errno == EAGAIN && poll(&room, 1, 10000) == 1));
+            sent += n > 0 ? n : 0;
+        }
+        FD_ZERO(&reads);
+        FD_SET(b, &reads);
+        switch (way) {
+        case POLL: found = poll(&entry, 1, 10000); break;
+        case EPOLL: found = epoll_wait(set, &event, 1, 10000); break;
+        case SELECT: found = select(b + 1, &reads, NULL, NULL, &limit); break;
+        case PEEK:
+            CHECK(setsockopt(b, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
+            found = recv(b, got, SEEN + 1, MSG_PEEK | MSG_WAITALL);
+        }
+        say("wanted at once", found);
+        CHECK(setsockopt(b, SOL_SOCKET, SO_RCVLOWAT, &(int){1}, sizeof(int)) == 0);
+        CHECK(recv(b, got, SEEN + MORE, MSG_WAITALL) == SEEN + MORE && memcmp(bytes, got, SEEN + MORE) == 0);
+        close(a), close(b), close(set);
+    }
+}
+
 int main(void)
 {
     for (int at = 0; at < BYTES; at++)
@@ -58,6 +95,7 @@ int main(void)
         talk(sizes[at], 1, 0);
         talk(sizes[at], 0, 0);
         talk(sizes[at], 0, 1);
+        low_water(sizes[at]);
     }
     return 0;
 }

@@ -31,6 +31,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "seekwire.h"
+
 #define CHECK(condition)                                                                                               \
     do {                                                                                                               \
         if (!(condition)) {                                                                                            \
@@ -107,7 +109,7 @@ __attribute__((unused)) static void warm_up(int a, int b)
 }
 
 /* A connection within this process: `a` has connected, `b` was accepted. */
-__attribute__((unused)) static void pair(int *a, int *b)
+__attribute__((unused)) static void pair_anywhere(int *a, int *b)
 {
     struct sockaddr_in address;
     int fd = listener_on(&address);
@@ -116,6 +118,26 @@ __attribute__((unused)) static void pair(int *a, int *b)
     *b = accept(fd, NULL, NULL);
     CHECK(*b >= 0 && close(fd) == 0);
     warm_up(*a, *b);
+}
+
+extern int seekwire_status(int, struct seekwire_status *) __attribute__((weak));
+
+/* What is tried is tried on the ring: accelerated, and not sent back after some bytes, both directions are there. */
+__attribute__((unused)) static void check_on_ring(int fd)
+{
+    struct seekwire_status status = {.size = sizeof status};
+    if (!seekwire_status || getenv("SEEKWIRE") || getenv("SEEKWIRE_FALLBACK_AFTER"))
+        return;
+    CHECK(seekwire_status(fd, &status) == 0);
+    CHECK(status.tx_carrier == SEEKWIRE_CARRIER_RING && status.rx_carrier == SEEKWIRE_CARRIER_RING);
+}
+
+/* As pair_anywhere, and it has come to the ring. */
+__attribute__((unused)) static void pair(int *a, int *b)
+{
+    pair_anywhere(a, b);
+    check_on_ring(*a);
+    check_on_ring(*b);
 }
 
 __attribute__((unused)) static void set_nonblocking(int fd, int on)

@@ -3,7 +3,7 @@
 
 enum { ROUNDS = 20, FEW = 16 };
 
-static int connection(pid_t *child, int reads, int shuts)
+static int connection(pid_t *child, int reads, int shuts, int lingers)
 {
     struct sockaddr_in address;
     int listener = listener_on(&address), a, ready[2];
@@ -19,6 +19,8 @@ static int connection(pid_t *child, int reads, int shuts)
         }
         if (shuts)
             CHECK(shutdown(b, SHUT_WR) == 0);
+        if (lingers)
+            CHECK(setsockopt(b, SOL_SOCKET, SO_LINGER, &(struct linger){1, 0}, sizeof(struct linger)) == 0);
         write_all(ready[1], "x", 1);
         for (; reads > 0; reads--)
             read_all(b, &c, 1);
@@ -49,7 +51,7 @@ static void after_the_end(void)
 {
     char c;
     pid_t child;
-    int a = connection(&child, 0, 0);
+    int a = connection(&child, 0, 0, 0);
     die(child);
     say("the end", read(a, &c, 1));
     say("a send after the end", write(a, "x", 1));
@@ -64,7 +66,7 @@ static void sends_after_the_end(void)
 {
     char c;
     pid_t child;
-    int sends = 0, a = connection(&child, 0, 0);
+    int sends = 0, a = connection(&child, 0, 0, 0);
     die(child);
     say("the end", read(a, &c, 1));
     while (sends < FEW && write(a, "x", 1) > 0)
@@ -85,7 +87,7 @@ static void blocked(void)
     char c, *lots = calloc(1, LOTS);
     pid_t child;
     struct later later;
-    int a = connection(&child, 0, 0);
+    int a = connection(&child, 0, 0, 0);
     do_later(&later, die_later, &child);
     ssize_t sent = send(a, lots, LOTS, 0);
     printf("sent a part: %d\n", 0 < sent && sent < LOTS);
@@ -97,6 +99,48 @@ static void blocked(void)
     free(lots);
 }
 
+enum heard { BY_POLL, BY_SELECT, BY_EPOLL, BY_OPTION, BY_RECEIVE, BY_SHUTDOWN, HOWS };
+
+/* However an end hears of a reset, what it sends next is refused. */
+static void send_after_hearing(enum heard how)
+{
+    char c;
+    pid_t child;
+    int error = 0, set, a = connection(&child, 0, 0, 1);
+    struct pollfd asked = {.fd = a, .events = POLLIN};
+    struct epoll_event event = {.events = EPOLLIN};
+    fd_set readable;
+    FD_ZERO(&readable);
+    FD_SET(a, &readable);
+    die(child);
+    switch (how) {
+    case BY_POLL:
+        say("poll", poll(&asked, 1, -1));
+        break;
+    case BY_SELECT:
+        say("select", select(a + 1, &readable, NULL, NULL, NULL));
+        break;
+    case BY_EPOLL:
+        set = epoll_create1(0);
+        CHECK(set >= 0 && epoll_ctl(set, EPOLL_CTL_ADD, a, &event) == 0);
+        say("epoll_wait", epoll_wait(set, &event, 1, -1));
+        close(set);
+        break;
+    case BY_OPTION:
+        say("getsockopt", getsockopt(a, SOL_SOCKET, SO_ERROR, &error, &(socklen_t){sizeof error}));
+        say("SO_ERROR", error);
+        break;
+    case BY_RECEIVE:
+        say("a receive", read(a, &c, 1));
+        break;
+    default:
+        say("shutdown", shutdown(a, SHUT_RD));
+    }
+    say("a send then", write(a, "x", 1));
+    say("and another", write(a, "x", 1));
+    close(a);
+}
+
 int main(void)
 {
     char c, message[100] = "";
@@ -104,7 +148,7 @@ int main(void)
     long resets = 0, late = 0, errors = 0, ends = 0;
     signal(SIGPIPE, SIG_IGN);
     for (int round = 0; round < ROUNDS; round++) {
-        int a = connection(&child, 0, 0);
+        int a = connection(&child, 0, 0, 0);
         write_all(a, "unread", 6);
         die(child);
         resets += read(a, &c, 1) < 0 && errno == ECONNRESET;
@@ -115,7 +159,7 @@ int main(void)
     say("resets", resets);
     /* Only the end of the stream had not been seen. */
     for (int round = 0; round < ROUNDS; round++) {
-        int a = connection(&child, 0, 0);
+        int a = connection(&child, 0, 0, 0);
         CHECK(shutdown(a, SHUT_WR) == 0);
         die(child);
         ends += read(a, &c, 1) == 0;
@@ -125,8 +169,10 @@ int main(void)
     after_the_end();
     sends_after_the_end();
     blocked();
+    for (int how = 0; how < HOWS; how++)
+        send_after_hearing(how);
     for (int shuts = 0; shuts < 2; shuts++) {
-        int a = connection(&child, 0, shuts), sends = 0;
+        int a = connection(&child, 0, shuts, 0), sends = 0;
         die(child);
         while (sends < 100000 && write(a, message, sizeof message) > 0)
             sends++;

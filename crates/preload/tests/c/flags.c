@@ -112,7 +112,10 @@ int main(void)
     pair(&a, &b);
     receive(a, b);
     sleeping(a, b);
+    check_on_ring(a), check_on_ring(b);
     transmit(a, b);
+    check_on_ring(a), check_on_ring(b);
     of_files(a, b);
+    check_on_ring(a), check_on_ring(b);
     return 0;
 }

@@ -79,12 +79,12 @@ int main(void)
     say("without a limit", 0);
     pair(&first[0], &first[1]);
     for (int at = 0; at < WATCHED; at++)
-        pair(&watched[0][at], &watched[1][at]);
+        pair_anywhere(&watched[0][at], &watched[1][at]);
     limit(1);
     CHECK(mmap(NULL, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0) == MAP_FAILED && errno == ENOMEM);
     need_much(first[0], first[1]);
     for (int at = 0; at < PAIRS; at++) {
-        pair(&a[at], &b[at]);
+        pair_anywhere(&a[at], &b[at]);
         warm_up(first[0], first[1]);
     }
     for (int at = 0; at < PAIRS; at++) {
@@ -93,7 +93,7 @@ int main(void)
     }
     say("without memory", PAIRS);
     limit(RLIM_INFINITY);
-    pair(&last[0], &last[1]);
+    pair_anywhere(&last[0], &last[1]);
     warm_up(last[0], last[1]);
     say("with memory", 0);
     return 0;

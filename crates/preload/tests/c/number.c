@@ -1,7 +1,8 @@
 /* A call that sleeps goes on with its connection when another thread closes the number, whatever gets the number next. */
 #include "common.h"
+#include <sys/sendfile.h>
 
-enum { LOTS = 64 << 20, ROUNDS = 200 };
+enum { LOTS = 64 << 20, SOME = 16 << 20, MANY = 40000, ROUNDS = 200 };
 
 static int a, b, listener;
 static struct sockaddr_in address;
@@ -22,6 +23,48 @@ static void *send_lots(void *argument)
     *(volatile pid_t *)argument = gettid();
     result = send(b, bytes, LOTS, MSG_NOSIGNAL);
     free(bytes);
+    return NULL;
+}
+
+/* Calls that the library makes of several. */
+static void *send_file(void *argument)
+{
+    char path[] = "/tmp/seekwire-number-XXXXXX";
+    int file = mkstemp(path);
+    CHECK(file >= 0 && unlink(path) == 0 && ftruncate(file, SOME) == 0);
+    *(volatile pid_t *)argument = gettid();
+    result = sendfile(b, file, NULL, SOME);
+    close(file);
+    return NULL;
+}
+
+static void *send_messages(void *argument)
+{
+    char *bytes = calloc(1, SOME);
+    struct iovec first = {bytes, SOME - 100}, second = {bytes, 100};
+    struct mmsghdr messages[2] = {{.msg_hdr = {.msg_iov = &first, .msg_iovlen = 1}}, {.msg_hdr = {.msg_iov = &second, .msg_iovlen = 1}}};
+    *(volatile pid_t *)argument = gettid();
+    int n = sendmmsg(b, messages, 2, MSG_NOSIGNAL);
+    result = n == 2 ? (ssize_t)messages[0].msg_len + messages[1].msg_len : n;
+    free(bytes);
+    return NULL;
+}
+
+static void *receive_messages(void *argument)
+{
+    char bytes[2][MANY / 2];
+    struct iovec first = {bytes[0], MANY / 2}, second = {bytes[1], MANY / 2};
+    struct mmsghdr messages[2] = {{.msg_hdr = {.msg_iov = &first, .msg_iovlen = 1}}, {.msg_hdr = {.msg_iov = &second, .msg_iovlen = 1}}};
+    *(volatile pid_t *)argument = gettid();
+    int n = recvmmsg(b, messages, 2, MSG_WAITALL, NULL);
+    result = n == 2 ? (ssize_t)messages[0].msg_len + messages[1].msg_len : n;
+    return NULL;
+}
+
+static void *throw_away(void *argument)
+{
+    *(volatile pid_t *)argument = gettid();
+    result = recv(b, NULL, MANY, MSG_TRUNC | MSG_WAITALL);
     return NULL;
 }
 
@@ -134,6 +177,40 @@ int main(void)
         close(other);
     }
     say("sends that went wrong", wrong);
+    wrong = 0;
+    for (int round = 0; round < 10; round++) {
+        pair(&a, &b);
+        pthread_t thread = start(round % 2 ? send_file : send_messages);
+        CHECK(close(b) == 0);
+        int other = connect_anew(b);
+        warm_up(other, b);
+        drain(a, SOME);
+        pthread_join(thread, NULL);
+        wrong += result != SOME;
+        ask(other, b, "one");
+        wrong += read(a, &c, 1) != 0;
+        close(a), close(b), close(other);
+    }
+    say("sends of many pieces that went wrong", wrong);
+    wrong = 0;
+    for (int round = 0; round < 10; round++) {
+        static char many[MANY];
+        pair(&a, &b);
+        pthread_t thread = start(round % 2 ? receive_messages : throw_away);
+        CHECK(close(b) == 0);
+        int other = connect_anew(b);
+        warm_up(other, b);
+        for (int piece = 0; piece < 4; piece++) {
+            write_all(a, many, MANY / 4);
+            warm_up(b, other);
+        }
+        pthread_join(thread, NULL);
+        wrong += result != MANY;
+        ask(b, other, "two");
+        wrong += read(a, &c, 1) != 0;
+        close(a), close(b), close(other);
+    }
+    say("receives of many pieces that went wrong", wrong);
     interrupted();
     return 0;
 }

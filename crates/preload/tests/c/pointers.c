@@ -1,9 +1,11 @@
 /* Bad pointers: what the kernel answers with EFAULT does not kill the program, and moves no byte. */
 #include "common.h"
+#include <linux/io_uring.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
+#include <sys/syscall.h>
 
-/* Of a kind each: nowhere, a page without memory, one that can only be read, and addresses that no memory has. */
+/* Of a kind each: nowhere, a page that cannot be touched, one that can only be read, and addresses that no memory has. */
 static struct place {
     const char *name;
     char *at;
@@ -19,7 +21,7 @@ static void map(void)
 {
     long page = sysconf(_SC_PAGESIZE);
     char *all = mmap(NULL, 4 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    CHECK(all != MAP_FAILED && munmap(all + page, page) == 0);
+    CHECK(all != MAP_FAILED && mprotect(all + page, page, PROT_NONE) == 0);
     CHECK(mprotect(all + 2 * page, page, PROT_READ) == 0);
     edge = all + page;
     places[UNMAPPED].at = all + page;
@@ -191,6 +193,104 @@ static void addresses(int a, int b)
     left(b);
 }
 
+/* The kernel looks at a mask of signals whether there is something to wait for or not. */
+static void masks(int epfd, int fd, sigset_t *mask)
+{
+    struct epoll_event event;
+    struct pollfd entry = {fd, POLLIN, 0};
+    struct timespec none = {0, 0};
+    fd_set set;
+    FD_ZERO(&set);
+    FD_SET(fd, &set);
+    say("ppoll, mask", ppoll(&entry, 1, &none, mask));
+    say("pselect, mask", pselect(fd + 1, &set, NULL, NULL, &none, mask));
+    say("epoll_pwait, mask", epoll_pwait(epfd, &event, 1, 0, mask));
+    say("epoll_pwait2, mask", epoll_pwait2(epfd, &event, 1, &none, mask));
+}
+
+/* Calls by number: what the C library would look at itself is the kernel's to look at. */
+static void by_number(int b)
+{
+    for (int i = 0; i < PLACES; i++) {
+        char *at = places[i].at;
+        struct pollfd entry = {b, POLLIN, 0};
+        struct timespec none = {0, 0};
+        struct {
+            void *mask;
+            size_t size;
+        } mask = {at, 8};
+        if (i == 0 || i == READ_ONLY)
+            continue;
+        printf("by number, %s\n", places[i].name);
+        say("ppoll, time", syscall(SYS_ppoll, &entry, 1, at, NULL, 8));
+        say("pselect6, set", syscall(SYS_pselect6, b + 1, at, NULL, NULL, &none, NULL));
+        say("pselect6, time", syscall(SYS_pselect6, b + 1, NULL, NULL, NULL, at, NULL));
+        say("pselect6, mask", syscall(SYS_pselect6, b + 1, NULL, NULL, NULL, &none, at));
+        say("pselect6, behind the mask", syscall(SYS_pselect6, b + 1, NULL, NULL, NULL, &none, &mask));
+#ifdef SYS_select
+        say("select, time", syscall(SYS_select, b + 1, NULL, NULL, NULL, at));
+#endif
+        say("io_submit", syscall(SYS_io_submit, 0ul, 1l, at));
+        say("io_submit, request", syscall(SYS_io_submit, 0ul, 1l, &at));
+    }
+}
+
+/* Whatever the kernel says where it has none. */
+static void rings(void)
+{
+    struct io_uring_params params = {0};
+    int ring = syscall(SYS_io_uring_setup, 4, &params);
+    for (int i = 0; i < PLACES; i++) {
+        char *at = places[i].at;
+        struct io_uring_files_update update = {.fds = (uintptr_t)at};
+        struct io_uring_rsrc_register resources = {.nr = 3, .data = (uintptr_t)at};
+        printf("io_uring, %s\n", places[i].name);
+        say("setup", syscall(SYS_io_uring_setup, 4, at));
+        say("files", syscall(SYS_io_uring_register, ring, IORING_REGISTER_FILES, at, 3));
+        say("more files", syscall(SYS_io_uring_register, ring, IORING_REGISTER_FILES_UPDATE, at, 1));
+        say("more files at it", syscall(SYS_io_uring_register, ring, IORING_REGISTER_FILES_UPDATE, &update, 1));
+        say("resources", syscall(SYS_io_uring_register, ring, IORING_REGISTER_FILES2, at, sizeof resources));
+        say("resources at it", syscall(SYS_io_uring_register, ring, IORING_REGISTER_FILES2, &resources, sizeof resources));
+    }
+    close(ring);
+}
+
+/* Messages that are longer than all of them together, and shorter than a header. */
+static void lengths_of_control_messages(int fd)
+{
+    static const size_t lengths[] = {0, 1, 15, 16, 17, 20, 24, 25, 1000, 1ul << 20, 1ul << 40, SIZE_MAX - 8, SIZE_MAX};
+    struct cmsghdr *control = (struct cmsghdr *)(edge - CMSG_SPACE(sizeof(int)));
+    struct iovec iov = {"x", 1};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        *control = (struct cmsghdr){.cmsg_len = lengths[i], .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+        *(int *)CMSG_DATA(control) = 1;
+        struct mmsghdr message = {.msg_hdr = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control,
+                                              .msg_controllen = CMSG_SPACE(sizeof(int))}};
+        printf("a control message of %zx\n", lengths[i]);
+        say("sendmsg", sendmsg(fd, &message.msg_hdr, MSG_DONTWAIT));
+        say("sendmmsg", sendmmsg(fd, &message, 1, MSG_DONTWAIT));
+        message.msg_hdr.msg_controllen = lengths[i];
+        control->cmsg_len = CMSG_LEN(sizeof(int));
+        say("in so many bytes", sendmsg(fd, &message.msg_hdr, MSG_DONTWAIT));
+    }
+}
+
+/* The kernel takes the bytes, and tells nothing. */
+static void room_for_control_messages(int a, int b)
+{
+    char buf[16];
+    struct iovec iov = {buf, 2};
+    CHECK(setsockopt(b, IPPROTO_TCP, TCP_INQ, &(int){1}, sizeof(int)) == 0);
+    for (int i = 0; i < PLACES; i++) {
+        struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = places[i].at, .msg_controllen = 64};
+        printf("room for messages at %s\n", places[i].name);
+        give(a, b, "01");
+        say("recvmsg", recvmsg(b, &message, 0));
+        printf("%zu %x\n", (size_t)message.msg_controllen, (unsigned)message.msg_flags);
+    }
+    CHECK(setsockopt(b, IPPROTO_TCP, TCP_INQ, &(int){0}, sizeof(int)) == 0);
+}
+
 static void waiting(int a, int b)
 {
     int epfd = epoll_create1(0);
@@ -210,6 +310,8 @@ static void waiting(int a, int b)
             say("pselect", pselect(b + 1, NULL, NULL, (fd_set *)at, &(struct timespec){0, 0}, NULL));
             say("epoll_wait", epoll_wait(epfd, (struct epoll_event *)at, 4, 0));
             say("epoll_pwait", epoll_pwait(epfd, (struct epoll_event *)at, 4, 0, NULL));
+            if (i > 0 && i != READ_ONLY)
+                masks(epfd, b, (sigset_t *)at);
             if (i > 0)
                 say("epoll_pwait2", epoll_pwait2(epfd, &event, 1, (struct timespec *)at, NULL));
             if (i != READ_ONLY) {
@@ -261,7 +363,7 @@ static void options(int a, int b)
 
 int main(void)
 {
-    int a, b;
+    int a, b, c, d, post[2];
     map();
     say("poll without a connection", poll((struct pollfd *)places[UNMAPPED].at, 1, 0));
     say("select without a connection", select(1, (fd_set *)places[UNMAPPED].at, NULL, NULL, &(struct timeval){0, 0}));
@@ -270,8 +372,19 @@ int main(void)
     headers(a, b);
     addresses(a, b);
     waiting(a, b);
+    by_number(b);
+    rings();
+    room_for_control_messages(a, b);
     options(a, b);
+    check_on_ring(a), check_on_ring(b);
     bytes(a, b);
+    check_on_ring(a), check_on_ring(b);
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, post) == 0);
+    lengths_of_control_messages(post[0]);
+    close(post[0]), close(post[1]);
+    pair(&c, &d);
+    lengths_of_control_messages(c);
+    close(c), close(d);
     say("still there", (write_all(a, "!", 1), read(b, places[READ_ONLY].at - 4096 * 2, 1)));
     return 0;
 }

@@ -169,6 +169,7 @@ int main(void)
     no_room(a, b);
     large(a, b);
     calls(b, a);
+    check_on_ring(b);
     files(a, b);
     return 0;
 }

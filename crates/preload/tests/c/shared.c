@@ -126,6 +126,15 @@ int main(void)
     write_all(a, "1234", 4);
     for (int there = 0; there < 4;)
         CHECK(ioctl(b, FIONREAD, &there) == 0);
+    /* More than this process has asked for. */
+    char four[4];
+    struct epoll_event event = {EPOLLIN, {.u64 = 1}};
+    int set = epoll_create1(0);
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, b, &event) == 0);
+    say("poll for five", poll(&entry, 1, 0));
+    say("epoll_wait for five", epoll_wait(set, &event, 1, 0));
+    say("five at once", recv(b, four, 4, MSG_DONTWAIT | MSG_PEEK));
+    close(set);
     in_child(b, one);
     say("poll", poll(&entry, 1, -1));
     /* As this process sets it, so that it knows of it. */

@@ -1,7 +1,8 @@
 /* shutdown() beside sends: what was sent before it arrives, what comes after it is refused. */
 #include "common.h"
+#include <sys/sendfile.h>
 
-enum { CONNECTIONS = 60, MESSAGE = 100, LONG = 8 << 20 };
+enum { CONNECTIONS = 60, MESSAGE = 100, LONG = 8 << 20, LOTS = 32 << 20 };
 
 static int a, b;
 static volatile long sent;
@@ -74,6 +75,45 @@ static void of_a_blocked_send(void)
     free(bytes);
 }
 
+/* As the last one; a message of which a part was sent is the last one. */
+static void of_blocked_messages(void)
+{
+    char *bytes = calloc(1, LOTS);
+    struct later later;
+    struct iovec iov = {bytes, LOTS};
+    struct mmsghdr messages[2] = {{.msg_hdr = {.msg_iov = &iov, .msg_iovlen = 1}}, {.msg_hdr = {.msg_iov = &iov, .msg_iovlen = 1}}};
+    int before = pipes;
+    pair(&a, &b);
+    do_later(&later, shut_writing, &a);
+    say("blocked messages", sendmmsg(a, messages, 2, 0));
+    pthread_join(later.thread, NULL);
+    say("a part of one", messages[0].msg_len > 0 && messages[0].msg_len < LOTS);
+    say("signals of them", pipes - before);
+    say("the next ones", sendmmsg(a, messages, 2, 0));
+    say("signals by then", pipes - before);
+    close(a);
+    close(b);
+    free(bytes);
+}
+
+/* The same of what the library moves from a file. A signal comes if the kernel was between two pieces of it. */
+static void of_a_blocked_sendfile(void)
+{
+    char path[] = "/tmp/seekwire-shut-XXXXXX", byte;
+    int file = mkstemp(path);
+    struct later later;
+    CHECK(file >= 0 && unlink(path) == 0 && ftruncate(file, LOTS) == 0);
+    pair(&a, &b);
+    do_later(&later, shut_writing, &a);
+    ssize_t n = sendfile(a, file, NULL, LOTS);
+    pthread_join(later.thread, NULL);
+    say("a blocked sendfile has sent a part", n > 0 && n < LOTS);
+    say("position", lseek(file, 0, SEEK_CUR) == n);
+    drain(b, n);
+    say("the end", read(b, &byte, 1));
+    close(a), close(b), close(file);
+}
+
 static void *read_slowly(void *argument)
 {
     static char junk[100000];
@@ -114,6 +154,8 @@ int main(void)
     signal(SIGPIPE, on_pipe);
     beside_sends();
     of_a_blocked_send();
+    of_blocked_messages();
+    of_a_blocked_sendfile();
     of_reading_at_a_sender();
     return 0;
 }

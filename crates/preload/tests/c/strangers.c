@@ -2,13 +2,10 @@
 #include "common.h"
 #include <sched.h>
 
-enum { BYTES = 12 << 20, PIECE = 1 << 20 };
+enum { BYTES = 12 << 20, PIECE = 1 << 20, UNREAD = 20000 };
 
-/* Says its end, and takes what comes so slowly that the sender stands still again and again. */
-static void receive_slowly(const struct sockaddr_in *address)
+static int talk_to(const struct sockaddr_in *address)
 {
-    static char piece[PIECE];
-    unsigned long total = 0, sum = 0;
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     CHECK(fd >= 0 && connect(fd, (struct sockaddr *)address, sizeof *address) == 0);
     for (int i = 0; i < 32; i++) {
@@ -16,6 +13,41 @@ static void receive_slowly(const struct sockaddr_in *address)
         write_all(fd, &c, 1);
         read_all(fd, &c, 1);
     }
+    check_on_ring(fd);
+    return fd;
+}
+
+static int hear(int listener)
+{
+    int fd = accept(listener, NULL, NULL);
+    CHECK(fd >= 0);
+    for (int i = 0; i < 32; i++) {
+        char c;
+        read_all(fd, &c, 1);
+        write_all(fd, &c, 1);
+    }
+    check_on_ring(fd);
+    return fd;
+}
+
+/* Leaves what has come to another program, which has it from the kernel alone. */
+static void hand_over(const struct sockaddr_in *address)
+{
+    int fd = talk_to(address);
+    for (int there = 0; there < UNREAD;)
+        CHECK(ioctl(fd, FIONREAD, &there) == 0);
+    CHECK(dup2(fd, 0) == 0);
+    fflush(stdout);
+    execl("/bin/sh", "sh", "-c", "head -c 20000 | cksum", NULL);
+    _exit(127);
+}
+
+/* Says its end, and takes what comes so slowly that the sender stands still again and again. */
+static void receive_slowly(const struct sockaddr_in *address)
+{
+    static char piece[PIECE];
+    unsigned long total = 0, sum = 0;
+    int fd = talk_to(address);
     CHECK(shutdown(fd, SHUT_WR) == 0);
     for (;;) {
         ssize_t n = recv(fd, piece, sizeof piece, MSG_WAITALL);
@@ -28,7 +60,7 @@ static void receive_slowly(const struct sockaddr_in *address)
         CHECK(poll(NULL, 0, 150) == 0);
     }
     printf("received: %lu, %lx\n", total, sum);
-    fflush(stdout);
+    close(fd);
 }
 
 int main(void)
@@ -45,18 +77,18 @@ int main(void)
     if (child == 0) {
         CHECK(close(listener) == 0);
         receive_slowly(&address);
-        exit(0);
+        hand_over(&address);
     }
-    fd = accept(listener, NULL, NULL);
-    CHECK(fd >= 0);
-    for (int i = 0; i < 32; i++) {
-        read_all(fd, &c, 1);
-        write_all(fd, &c, 1);
-    }
+    fd = hear(listener);
     say("its end", recv(fd, &c, 1, 0));
     for (size_t i = 0; i < sizeof bytes; i++)
         bytes[i] = i * 2654435761u >> 11;
     write_all(fd, bytes, sizeof bytes);
+    CHECK(close(fd) == 0);
+    fd = hear(listener);
+    write_all(fd, bytes, UNREAD);
+    /* The other end has it sent again while this one waits. */
+    say("the end of who took over", recv(fd, &c, 1, 0));
     CHECK(close(fd) == 0);
     CHECK(waitpid(child, &status, 0) == child);
     say("the receiver", WIFEXITED(status) ? WEXITSTATUS(status) : -1);

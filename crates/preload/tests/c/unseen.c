@@ -84,8 +84,21 @@ static int by_mkstemp(void)
     return fd;
 }
 
-static int by_fopen(void) { return dup2(fileno(fopen("/dev/null", "r+")), old); }
-static int by_opendir(void) { return dirfd(opendir("/")); }
+/* Closed by what has opened them: a connection at the number of a stream stays on TCP. */
+static FILE *stream;
+static DIR *directory;
+
+static int by_fopen(void)
+{
+    CHECK((stream = fopen("/dev/null", "r+")) != NULL);
+    return fileno(stream);
+}
+
+static int by_opendir(void)
+{
+    CHECK((directory = opendir("/")) != NULL);
+    return dirfd(directory);
+}
 
 static int by_message(void)
 {
@@ -170,9 +183,32 @@ static void reused(const struct closer *closer, const struct opener *opener)
         ;
     say("and cannot send", sent);
     say("nothing to read", read(fd, bytes, 0));
-    close(peer), close(fd), close(filler);
+    close(peer), close(filler);
+    if (stream != NULL)
+        CHECK(fclose(stream) == 0);
+    else if (directory != NULL)
+        CHECK(closedir(directory) == 0);
+    else
+        CHECK(close(fd) == 0);
+    stream = NULL, directory = NULL;
     if (other >= 0)
         close(other);
+}
+
+/* A close that is seen is one: what lies on the ring unread resets the connection. */
+static void unread(const struct closer *closer)
+{
+    int peer;
+    char bytes[16] = "unread";
+    pair(&old, &peer);
+    write_all(peer, bytes, 6);
+    CHECK(recv(old, bytes, 6, MSG_PEEK | MSG_WAITALL) == 6);
+    CHECK(closer->close(old) == 0);
+    struct pollfd entry = {peer, POLLRDHUP, 0};
+    CHECK(poll(&entry, 1, -1) == 1);
+    printf("%s with bytes unread\n", closer->name);
+    say("the peer reads", read(peer, bytes, sizeof bytes));
+    close(peer);
 }
 
 static void say_more(void *argument)
@@ -253,6 +289,9 @@ int main(void)
     for (size_t c = 0; c < sizeof closers / sizeof *closers; c++)
         for (size_t o = 0; o < sizeof openers / sizeof *openers; o++)
             reused(&closers[c], &openers[o]);
+    /* Not the first: of an instruction nobody hears in time. */
+    for (size_t c = 1; c < sizeof closers / sizeof *closers; c++)
+        unread(&closers[c]);
     by_number();
     inline_reuse();
     many_at_once();

@@ -150,6 +150,14 @@ static void closing(struct ring *ring)
     say("write", write(file, bytes, 6));
     say("the peer reads", read(b, bytes, sizeof bytes));
     close(b), close(file), close(filler);
+    /* With bytes unread. */
+    pair(&a, &b);
+    write_all(b, bytes, 6);
+    CHECK(recv(a, bytes, 6, MSG_PEEK | MSG_WAITALL) == 6);
+    tell("close", submit(ring, (struct io_uring_sqe){.opcode = IORING_OP_CLOSE, .fd = a, .user_data = 17}));
+    CHECK(poll(&(struct pollfd){b, POLLRDHUP, 0}, 1, -1) == 1);
+    say("the peer reads", read(b, bytes, sizeof bytes));
+    close(b);
 }
 
 /* Bytes that the ring moves, between those that calls move. */
@@ -157,7 +165,9 @@ static void bytes(struct ring *ring)
 {
     int a, b;
     char buf[16];
-    pair(&a, &b);
+    pair_anywhere(&a, &b);
+    if (ring->call == by_libc)
+        check_on_ring(a);
     write_all(a, "one", 3);
     read_all(b, buf, 3);
     tell("send", submit(ring, move(IORING_OP_SEND, a, "four", 4)));

@@ -71,6 +71,8 @@ pub(super) enum Sent {
 pub(super) enum Try {
     /// So many bytes; 0 is the end of the stream, or a zero-length request.
     Moved(usize),
+    /// Nothing more for this call, which has received something: what is left to say is the next call's.
+    Over,
     /// Nothing now; wait for the ring or for the kernel's socket.
     Wait(Carrier),
     /// Bytes are received out of order meanwhile: through the engine.
@@ -92,6 +94,9 @@ impl Connection {
         let total = gather.remaining();
         let call = self.begin_call();
         let limit = Limit::send();
+        if !link.ring.queue.fits(total) && !limit.forbids(self, flags.dont_wait) {
+            call.hold_signals();
+        }
         loop {
             let sent = total - gather.remaining();
             let tried = self.try_send(link, &mut gather, flags, sent > 0);
@@ -339,16 +344,15 @@ impl Connection {
         let mut enough = self.enough(room, flags);
         // Before a call sleeps it need not ask the kernel's socket: poll does.
         let mut asks_kernel = flags.dont_wait || self.is_nonblocking();
+        if enough > 1 && link.ring.queue.unread() < enough && !limit.forbids(self, flags.dont_wait) {
+            call.hold_signals();
+        }
         loop {
-            // An error behind the bytes is the next call's.
-            if scatter.filled() > 0 && self.only_error_is_left(link) {
-                return Ok(scatter.filled());
-            }
             let tried = self.try_recv(link, &mut scatter, flags, asks_kernel);
             let received = scatter.filled();
             let stop = |error| if received > 0 { Ok(received) } else { Err(error) };
             let carrier = match tried {
-                Ok(Try::Moved(0)) => return Ok(received),
+                Ok(Try::Moved(0) | Try::Over) => return Ok(received),
                 Ok(Try::Moved(_)) if received >= enough => {
                     if scatter.remaining() == 0 || !self.goes_on_elsewhere(link) {
                         return Ok(received);
@@ -367,7 +371,7 @@ impl Connection {
                 Err(error) => return stop(error),
             };
             if self.receive_shut.load(Ordering::Relaxed) {
-                return if received > 0 { Ok(received) } else { self.end_of_shut(link) };
+                return if received > 0 { Ok(received) } else { self.end_of_shut() };
             }
             if limit.forbids(self, flags.dont_wait) {
                 return stop(Errno::AGAIN);
@@ -395,12 +399,15 @@ impl Connection {
                 || socket::unread(self.fd()).is_ok_and(|bytes| bytes > 0))
     }
 
-    /// Whether TCP, of which the next bytes are to come, has nothing more to say than that it has ended.
-    fn only_error_is_left(&self, link: &Link) -> bool {
-        link.ring.queue.carriers().1 == Carrier::Tcp
-            && self.has_error()
-            && !link.ring.queue.has_record()
-            && socket::unread(self.fd()).is_ok_and(|bytes| bytes == 0)
+    /// What the kernel's socket, without a byte that could be received, has to say to a call that has received something
+    /// already. Takes nothing from it: an error, which it tells once, is the next call's. So are the end, and an urgent byte.
+    fn behind_bytes(&self, carrier: Carrier) -> Try {
+        let news = Events { read: true, hangup: true, ..Events::default() };
+        let has_news = poll::look(self.fd(), news)
+            .map_or(true, |events| events.read || events.hangup || events.dead)
+            // Not what has come since.
+            && (carrier == Carrier::Ring || socket::unread(self.fd()).unwrap_or(0) == 0);
+        if has_news { Try::Over } else { Try::Wait(carrier) }
     }
 
     pub(super) fn enough(&self, room: usize, flags: RecvFlags) -> usize {
@@ -436,7 +443,12 @@ impl Connection {
                 Ok(tried)
             }
             Err(Failure::Violation(violation)) => Err(self.violated(link, violation)),
-            Err(Failure::Kernel(error)) => Err(error),
+            Err(Failure::Kernel(error)) => {
+                if error != Errno::STALE {
+                    self.note_end(link);
+                }
+                Err(error)
+            }
         }
     }
 
@@ -472,6 +484,10 @@ impl Connection {
                     };
                     return Ok(Try::Moved(n));
                 }
+                // TCP may have reset the connection before the peer ended it, where something came for an end that is shut.
+                RxStep::End if scatter.filled() == 0 && link.ring.queue.refuses() => {
+                    return self.end_of_shut().map(Try::Moved).map_err(Failure::Kernel);
+                }
                 RxStep::End => return Ok(Try::Moved(0)),
                 RxStep::Tcp(bound) => return self.recv_by_tcp(link, rx, scatter, flags, bound),
                 RxStep::TcpUnbounded => {
@@ -484,12 +500,19 @@ impl Connection {
                     // The sender may have entered the ring, and shut TCP down, since the ring was
                     // looked at.
                     match read {
-                        Ok(Try::Moved(0)) if rx.has_more() => {}
+                        Ok(Try::Moved(0) | Try::Over) if rx.has_more() => {}
                         Ok(Try::Moved(0)) => return self.end_of_stream(link).map_err(Failure::Kernel),
                         read => return read,
                     }
                 }
                 RxStep::RingEmpty if !asks_kernel => return Ok(Try::Wait(Carrier::Ring)),
+                RxStep::RingEmpty if scatter.filled() > 0 => {
+                    let said = self.behind_bytes(Carrier::Ring);
+                    // What was published before it comes first.
+                    if !rx.has_more() {
+                        return Ok(said);
+                    }
+                }
                 RxStep::RingEmpty => {
                     // The end of TCP ends the stream, if nothing was published before it.
                     let mut one = [0];
@@ -517,6 +540,9 @@ impl Connection {
     ) -> Result<Try, Failure> {
         if rx.void_left() > 0 && !self.discard_void(rx).map_err(Failure::Kernel)? {
             return Ok(Try::Wait(Carrier::Tcp));
+        }
+        if scatter.filled() > 0 && socket::unread(self.fd()) == Ok(0) {
+            return Ok(self.behind_bytes(Carrier::Tcp));
         }
         let mut how = KernelRecv::empty();
         how.set(KernelRecv::PEEK, flags.peek);

@@ -66,6 +66,9 @@ impl Connection {
         if carrier == Ok(Carrier::Tcp) && (was_on_ring || (!owed && q.owed() > 0)) {
             self.has_left_ring(link, tx);
         }
+        if carrier == Ok(Carrier::Ring) && !was_on_ring {
+            socket::push(self.fd());
+        }
         carrier
     }
 

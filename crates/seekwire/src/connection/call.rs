@@ -4,13 +4,18 @@
 //! it to a new connection, which is no business of the call. So a call that sleeps here does so on a descriptor of the
 //! library's own, a duplicate that all sleeping calls of the connection share; and while one of them is under way, the end
 //! of the connection waits, as in the kernel. Where there is one thread only, nobody can close the number meanwhile.
+//!
+//! A signal ends a system call wherever in the call it comes, once the call can be seen to have begun: since it sleeps, or
+//! has moved something. So before either, signals are held back, and come in by the sleeps of the call alone.
 
-use std::cell::Cell;
+use std::cell::{Cell, OnceCell};
 use std::sync::atomic::Ordering;
-use std::sync::{MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use transport::Errno;
 use transport::sys::fd::Placed;
+use transport::sys::poll::Deadline;
+use transport::sys::signal::HeldBack;
 use transport::sys::{Fd, thread};
 
 use super::Connection;
@@ -20,9 +25,32 @@ use crate::fork;
 #[derive(Debug, Default)]
 pub(super) struct Hold {
     calls: u32,
-    file: Option<Placed>,
+    file: Option<Arc<File>>,
     /// The application has closed its last number.
     is_closing: bool,
+}
+
+/// What calls have of a file that sleep on it; nothing once that is closed.
+#[derive(Debug)]
+struct File {
+    fd: Fd,
+    placed: Mutex<Option<Placed>>,
+}
+
+/// Those of which the application has closed the number: a child that is forked has no calls that sleep on them, and finds them
+/// here alone.
+static NUMBERLESS: Mutex<Vec<Arc<File>>> = Mutex::new(Vec::new());
+
+impl File {
+    fn duplicate(fd: Fd) -> Option<Arc<Self>> {
+        let placed = Placed::duplicate(fd).ok()?;
+        Some(Arc::new(Self { fd: placed.fd(), placed: Mutex::new(Some(placed)) }))
+    }
+
+    fn close(&self) {
+        let placed = lock(&self.placed).and_then(|mut placed| placed.take());
+        drop(placed);
+    }
 }
 
 /// One call, until it is dropped.
@@ -33,15 +61,23 @@ pub(super) struct Call<'c> {
     holds: Cell<Option<Fd>>,
     /// Waits since something was moved.
     waits: Cell<u32>,
+    /// Let go last.
+    signals: OnceCell<HeldBack>,
 }
 
 /// More waits with nothing moved in between than happen by chance.
 const IN_VAIN: u32 = 1000;
 
 /// A thread that sleeps, until this is dropped.
-pub struct Asleep<'c> {
-    connection: &'c Connection,
-    fd: Fd,
+pub struct Asleep<'c>(&'c Connection);
+
+/// A sleep of a call, until it is dropped.
+pub(super) struct Sleep<'c> {
+    /// The number to sleep on.
+    pub(super) fd: Fd,
+    /// Until when, if no signal comes.
+    pub(super) until: Deadline,
+    _asleep: Asleep<'c>,
 }
 
 /// The file, held for a call that sleeps on the application's number, until this is dropped.
@@ -51,7 +87,13 @@ impl Connection {
     /// A call begins that may sleep.
     #[inline]
     pub(super) fn begin_call(&self) -> Call<'_> {
-        Call { connection: self, interrupts: self.interrupts(), holds: Cell::new(None), waits: Cell::new(0) }
+        Call {
+            connection: self,
+            interrupts: self.interrupts(),
+            holds: Cell::new(None),
+            waits: Cell::new(0),
+            signals: OnceCell::new(),
+        }
     }
 
     /// Calls that sleep hold the file: to be said once, where numbers are closed while calls use them.
@@ -63,7 +105,7 @@ impl Connection {
     #[must_use]
     pub fn fall_asleep(&self) -> Asleep<'_> {
         self.asleep.fetch_add(1, Ordering::SeqCst);
-        Asleep { connection: self, fd: self.fd() }
+        Asleep(self)
     }
 
     /// The caller is about to sleep, and its call holds the file until the result is dropped: if the number is closed
@@ -89,11 +131,15 @@ impl Connection {
         let Some(mut hold) = self.hold() else { return false };
         // Those that hold it in the kernel have no number of their own.
         if hold.calls > 0 && hold.file.is_none() {
-            hold.file = Placed::duplicate(self.fd()).ok();
+            hold.file = File::duplicate(self.fd());
         }
-        let Some(file) = hold.file.as_ref().map(Placed::fd) else { return false };
+        let Some(file) = hold.file.clone() else { return false };
         drop(hold);
-        self.fd.swap(file.raw(), Ordering::SeqCst) != file.raw()
+        let is_new = self.fd.swap(file.fd.raw(), Ordering::SeqCst) != file.fd.raw();
+        if is_new && let Some(mut numberless) = lock(&NUMBERLESS) {
+            numberless.push(file);
+        }
+        is_new
     }
 
     /// The number stands for the connection no more.
@@ -108,16 +154,8 @@ impl Connection {
         hold.is_closing
     }
 
-    /// For who may be a signal handler that has interrupted somebody who is at it, and then does without.
     fn hold(&self) -> Option<MutexGuard<'_, Hold>> {
-        const LOOKS: u32 = 10_000;
-        (0..LOOKS).find_map(|_| {
-            let hold = self.hold.try_lock().ok();
-            if hold.is_none() {
-                std::thread::yield_now();
-            }
-            hold
-        })
+        lock(&self.hold)
     }
 
     /// Whether no number of the application's stands for the connection.
@@ -136,9 +174,9 @@ impl Connection {
         let _inside = fork::enter();
         let mut hold = self.hold()?;
         if hold.file.is_none() {
-            hold.file = Placed::duplicate(self.fd()).ok();
+            hold.file = File::duplicate(self.fd());
         }
-        let file = hold.file.as_ref()?.fd();
+        let file = hold.file.as_ref()?.fd;
         hold.calls += 1;
         Some(file)
     }
@@ -153,19 +191,47 @@ impl Connection {
         let file = hold.file.take();
         let is_closing = std::mem::take(&mut hold.is_closing);
         drop(hold);
+        if let Some(file) = &file
+            && file.fd == self.fd()
+            && let Some(mut numberless) = lock(&NUMBERLESS)
+        {
+            numberless.retain(|other| !Arc::ptr_eq(other, file));
+        }
         drop(inside);
         if is_closing {
             self.end();
         }
-        drop(file);
+        if let Some(file) = file {
+            file.close();
+        }
     }
 
     /// In the child of a fork: calls of other threads are not under way here.
     pub(super) fn forget_holds(&self) {
         let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
-        *hold = Hold::default();
+        if let Some(file) = std::mem::take(&mut *hold).file {
+            file.close();
+        }
         self.asleep.store(0, Ordering::SeqCst);
     }
+}
+
+/// In the child of a fork: what calls of the parent's sleep on is not the child's.
+pub(crate) fn close_numberless() {
+    let files = lock(&NUMBERLESS).map(|mut files| std::mem::take(&mut *files)).unwrap_or_default();
+    files.iter().for_each(|file| file.close());
+}
+
+/// For who may be a signal handler that has interrupted somebody who is at it, and then does without.
+fn lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    const LOOKS: u32 = 10_000;
+    (0..LOOKS).find_map(|_| {
+        let guard = mutex.try_lock().ok();
+        if guard.is_none() {
+            std::thread::yield_now();
+        }
+        guard
+    })
 }
 
 impl Call<'_> {
@@ -179,10 +245,16 @@ impl Call<'_> {
     }
 
     /// Another wait begins. Whether those before were in vain: what the peer's memory says lets nobody sleep, and nothing comes of
-    /// it. Signals and the end of the time are noticed in a sleep alone.
-    pub(super) fn is_in_vain(&self) -> bool {
+    /// it. The end of the time is noticed in a sleep alone.
+    ///
+    /// # Errors
+    /// EINTR if a signal has come since they are held back, even if there is no need to wait any more, as in the kernel.
+    pub(super) fn begin_wait(&self) -> Result<bool, Errno> {
+        if let Some(signals) = self.signals.get() {
+            signals.let_in()?;
+        }
         self.waits.set(self.waits.get().saturating_add(1));
-        self.waits.get() > IN_VAIN
+        Ok(self.waits.get() > IN_VAIN)
     }
 
     /// Something was moved.
@@ -196,18 +268,26 @@ impl Call<'_> {
         self.holds.get().is_some()
     }
 
-    /// The call sleeps until the result is dropped, which has the number to sleep on.
-    pub(super) fn sleep(&self) -> Asleep<'_> {
+    /// The call is about to move a part of what it was asked for, and to wait for the rest: a signal from now on ends it.
+    #[cold]
+    pub(super) fn hold_signals(&self) {
+        self.signals.get_or_init(HeldBack::new);
+    }
+
+    /// The call sleeps until the result is dropped.
+    pub(super) fn sleep(&self, until: Deadline) -> Sleep<'_> {
         let connection = self.connection;
+        // Before it is counted: who sees it asleep may send the one signal that is to wake it.
+        let until = until.letting_in(self.signals.get_or_init(HeldBack::new));
         if self.holds.get().is_none()
             && connection.holds_in_sleep.load(Ordering::Relaxed)
             && !thread::is_only_one()
         {
             self.holds.set(connection.take_hold());
         }
-        connection.asleep.fetch_add(1, Ordering::SeqCst);
+        let _asleep = connection.fall_asleep();
         // Without a descriptor to be had, the number that may be closed has to do.
-        Asleep { connection, fd: self.holds.get().unwrap_or_else(|| connection.fd()) }
+        Sleep { fd: self.holds.get().unwrap_or_else(|| connection.fd()), until, _asleep }
     }
 }
 
@@ -220,19 +300,11 @@ impl Drop for Call<'_> {
     }
 }
 
-impl Asleep<'_> {
-    /// The number to sleep on.
-    #[must_use]
-    pub fn fd(&self) -> Fd {
-        self.fd
-    }
-}
-
 impl Drop for Asleep<'_> {
     fn drop(&mut self) {
         // A child that was forked by a handler in this very sleep has begun anew.
         let fewer = |now: u32| Some(now.saturating_sub(1));
-        let _ = self.connection.asleep.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer);
+        let _ = self.0.asleep.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer);
     }
 }
 

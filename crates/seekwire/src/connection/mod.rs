@@ -41,6 +41,7 @@ use transport::spin::Spinner;
 use transport::sys::{Fd, socket, thread};
 
 pub use back::Until;
+pub(crate) use call::close_numberless;
 pub use call::{Asleep, Holding};
 pub(crate) use in_place::{Lent, Reserved};
 pub use plain::Plain;
@@ -301,13 +302,19 @@ impl Connection {
 
     /// SO_RCVLOWAT was set, in bytes.
     pub fn set_recv_low_water(&self, bytes: usize) {
-        self.low_water.store(bytes.max(1) as u64, Ordering::Relaxed);
+        let bytes = bytes.max(1) as u64;
+        self.low_water.store(bytes, Ordering::Relaxed);
+        if let Some(link) = self.link.get() {
+            link.ring.queue.set_low_water(bytes);
+        }
     }
 
-    /// SO_RCVLOWAT as far as this process knows.
+    /// SO_RCVLOWAT as far as this process knows, and those that share its memory.
+    #[inline]
     #[must_use]
     pub fn recv_low_water(&self) -> usize {
-        self.low_water.load(Ordering::Relaxed) as usize
+        let set = self.link.get().map_or(0, |link| link.ring.queue.low_water());
+        if set > 0 { set as usize } else { self.low_water.load(Ordering::Relaxed) as usize }
     }
 
     /// SO_RCVLOWAT, for which the kernel is asked.
@@ -321,6 +328,12 @@ impl Connection {
     #[must_use]
     pub fn recv_timeout(&self) -> Option<Duration> {
         timeout(&self.recv_timeout)
+    }
+
+    /// Whether a receive that finds nothing sleeps first, until its time is over, as far as this process knows.
+    #[must_use]
+    pub fn receives_for_a_time(&self) -> bool {
+        !self.is_nonblocking() && self.recv_timeout().is_some_and(|timeout| timeout > Self::AT_ONCE)
     }
 
     /// SO_SNDTIMEO as far as this process knows.
@@ -410,7 +423,10 @@ impl Connection {
     /// Those of shutdown(2).
     pub fn shutdown(&self, read: bool, write: bool) -> Result<(), Errno> {
         // On the ring nothing comes to its end any more where TCP has ended with an error; the kernel says so.
-        if self.is_attached() && socket::names(self.fd()) == Err(Errno::NOTCONN) {
+        if let Some(link) = self.attached()
+            && socket::names(self.fd()) == Err(Errno::NOTCONN)
+        {
+            self.note_end(link);
             return socket::shutdown(self.fd(), read, write);
         }
         if read {
@@ -527,12 +543,15 @@ impl Link {
     }
 
     /// The last holder closes. Unread data must reach the peer as a reset, as with TCP (RFC 1122,
-    /// 4.2.2.13), and so must a linger time of zero; else the stream ends in order.
+    /// 4.2.2.13), and so must a linger time of zero; else the stream ends in order, unless TCP has ended before: then the
+    /// kernel has told the peer how.
     fn close(&self, fd: Fd) {
         let unread = self.ring.queue.unread() > 0 || socket::unread(fd).unwrap_or(0) > 0;
         if unread || socket::resets_on_close(fd) {
             socket::reset_on_close(fd);
-        } else if let Some(tx) = self.ring.queue.try_tx() {
+        } else if !socket::ends(fd).1
+            && let Some(tx) = self.ring.queue.try_tx()
+        {
             let _ = tx.shutdown();
             let _ = tx.should_ring();
         }

@@ -492,10 +492,15 @@ impl Connection {
 
     pub(super) fn read_low_water(&self) {
         // Once bytes are sought it may be that of somebody who sleeps for some of them.
-        if !self.is_sought()
-            && let Ok(bytes) = socket::receive_low_water(self.fd())
-        {
-            self.set_recv_low_water(bytes);
+        if self.is_sought() {
+            return;
+        }
+        let known = self.link.get().map_or(0, |link| link.ring.queue.low_water());
+        let Ok(bytes) = socket::receive_low_water(self.fd()) else { return };
+        let bytes = bytes.max(1) as u64;
+        self.low_water.store(bytes, Ordering::Relaxed);
+        if let Some(link) = self.link.get().filter(|_| known != 0 && known != bytes) {
+            link.ring.queue.correct_low_water(known, bytes);
         }
     }
 

@@ -7,6 +7,7 @@ use protocol::Carrier;
 use transport::Errno;
 use transport::buffer::zeros;
 use transport::iov::Scatter;
+use transport::sys::bell::Ear;
 use transport::sys::poll::{self, Events};
 use transport::sys::socket::{self, KernelRecv};
 
@@ -15,6 +16,49 @@ use super::settings::Limit;
 use super::{Connection, Link, RecvFlags};
 
 impl Connection {
+    /// A receive of no bytes, for which TCP waits until anything wakes it, even where there is no room for a byte. An error is
+    /// told before the wait; one that ends it is the next call's.
+    ///
+    /// # Errors
+    /// As for [`Connection::recv`].
+    #[cold]
+    pub fn recv_nothing(&self, flags: RecvFlags) -> Result<usize, Errno> {
+        let look = RecvFlags { peek: true, dont_wait: true, ..RecvFlags::default() };
+        match self.recv(&mut [IoSliceMut::new(&mut [0])], look) {
+            Err(Errno::AGAIN) => {}
+            looked => return looked.map(|_| 0),
+        }
+        let Some(link) = self.attached().filter(|_| !self.is_sought()) else {
+            // What waits there takes nothing of what is sought.
+            let look = RecvFlags { dont_wait: flags.dont_wait, ..look };
+            return match self.recv(&mut [IoSliceMut::new(&mut [0])], look) {
+                Err(Errno::INTR) => Ok(0),
+                Err(Errno::AGAIN) if !flags.dont_wait && self.receives_for_a_time() => Ok(0),
+                looked => looked.map(|_| 0),
+            };
+        };
+        let call = self.begin_call();
+        let limit = Limit::receive();
+        let anything = Events { read: true, hangup: true, ..Events::default() };
+        loop {
+            if limit.forbids(self, flags.dont_wait) {
+                return Err(Errno::AGAIN);
+            }
+            let carrier = link.ring.queue.carriers().1;
+            match self.wait_to_receive(link, carrier, &limit, None, &call) {
+                Ok(_) => {}
+                Err(Errno::INTR) => return Ok(0),
+                Err(Errno::AGAIN) if self.receives_for_a_time() => return Ok(0),
+                Err(error) => return Err(error),
+            }
+            let news = poll::look(self.fd(), anything)?;
+            let by_ring = link.ring.queue.has_data() || self.has_data_after_switches(link);
+            if by_ring || news.read || news.hangup || news.dead || self.is_sought() {
+                return Ok(0);
+            }
+        }
+    }
+
     /// Begins anew until there is enough, or no more can come.
     #[cold]
     pub(super) fn peek(
@@ -30,12 +74,14 @@ impl Connection {
         let limit = Limit::receive();
         let call = self.begin_call();
         let mut seen_before = 0;
+        let mut ear: Option<Ear> = None;
         // Asked before the last look.
         let mut has_ended = false;
         loop {
+            ear.iter().for_each(Ear::forget);
             let mark = link.ring.queue.published_mark();
             let (seen, carrier) = match self.try_recv(link, &mut Scatter::new(bufs), flags, true)? {
-                Try::Moved(0) => return Ok(0),
+                Try::Moved(0) | Try::Over => return Ok(0),
                 Try::Moved(n) if n < room => (self.peek_across(link, bufs)?.max(n), Carrier::Ring),
                 Try::Moved(n) => (n, Carrier::Ring),
                 Try::Wait(carrier) => (0, carrier),
@@ -46,7 +92,7 @@ impl Connection {
             }
             let stop = |error| if seen > 0 { Ok(seen) } else { Err(error) };
             if seen == 0 && self.receive_shut.load(Ordering::Relaxed) {
-                return self.end_of_shut(link);
+                return self.end_of_shut();
             }
             if self.receive_shut.load(Ordering::Relaxed) || (has_ended && seen > 0) {
                 return Ok(seen);
@@ -58,11 +104,20 @@ impl Connection {
             if limit.forbids(self, flags.dont_wait) {
                 return stop(Errno::AGAIN);
             }
-            let mark = (seen > 0).then_some(mark);
-            let waited = match self.wait_to_receive(link, carrier, &limit, mark, &call) {
-                // The kernel has bytes, and will not tell when it has more.
-                Ok(true) if seen == seen_before => self.wait_a_moment(&limit, &call, None),
-                waited => waited.map(drop),
+            let marked = (seen > 0).then_some(mark);
+            let waited = match &ear {
+                Some(ear) if seen > 0 => self.wait_to_see(link, mark, ear, &limit, &call),
+                _ => match self.wait_to_receive(link, carrier, &limit, marked, &call) {
+                    // The kernel has bytes, and does not let anybody sleep until it has more.
+                    Ok(true) if seen == seen_before => match Ear::new(self.fd()) {
+                        Ok(hears) => {
+                            ear = Some(hears);
+                            Ok(())
+                        }
+                        Err(_) => self.wait_a_moment(&limit, &call, None),
+                    },
+                    waited => waited.map(drop),
+                },
             };
             if let Err(error) = waited {
                 return stop(error);

@@ -8,10 +8,12 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use protocol::Carrier;
 use transport::Errno;
 use transport::mem::{Own, Peer};
 use transport::queue::{Full, Tx, Violation};
 use transport::sys::poll::{self, Events};
+use transport::sys::socket::KernelRecv;
 use transport::sys::{host, socket, thread};
 
 use super::attached::Try;
@@ -41,7 +43,7 @@ pub(super) struct Watch {
     full_at: AtomicU64,
     full_since: AtomicU64,
     /// Since when a receiver that is inside a read keeps this end from TCP, in nanoseconds; 0 when none does.
-    held_up_since: AtomicU64,
+    pub(super) held_up_since: AtomicU64,
 }
 
 /// For how long something has lasted that began at this reading of the clock. It begins now if that is 0, or if the clock was
@@ -82,14 +84,14 @@ impl Link {
         lasts(since) >= STANDSTILL
     }
 
-    /// Whether the process is dying, or dead: it closes its sockets before it is gone.
+    /// Whether whoever held the peer's end has left it or is dying, or dead: a process closes its sockets before it is gone.
     fn peer_is_ending(&self) -> bool {
-        self.peer_pid != 0 && thread::process_is_ending(self.peer_pid) && !self.ring.queue.peer_has_holder()
+        self.peer_pid != 0 && !self.ring.queue.peer_has_holder(|pid| !thread::process_is_ending(pid))
     }
 
-    /// Whether the process is known to be dead that held the peer's end. One of another pid namespace is not known.
+    /// Whether nobody who is alive holds the peer's end. Processes of another pid namespace are not known.
     pub(super) fn peer_is_dead(&self) -> bool {
-        self.peer_pid != 0 && !thread::process_is_alive(self.peer_pid) && !self.ring.queue.peer_has_holder()
+        self.peer_pid != 0 && !self.ring.queue.peer_has_holder(thread::process_is_alive)
     }
 }
 
@@ -142,20 +144,48 @@ impl Connection {
     #[cold]
     pub(super) fn end_of_stream(&self, link: &Link) -> Result<Try, Errno> {
         let q = &link.ring.queue;
-        let in_order = q.peer_is_shut() || q.peer_has_closed() || self.receive_shut.load(Ordering::Relaxed);
+        // Not where it was this end that was shut down for reading, by whatever process.
+        let has_ended = socket::ends(self.fd()).0;
+        let in_order = !has_ended || q.peer_is_shut() || q.peer_has_closed();
         if !in_order {
             q.set_saw_end();
             // Perhaps nobody is there to take what is sent, of which only TCP tells. An error is that of the next send.
             let _ = self.overflow(link);
         }
         if in_order || q.unsent() == 0 || !link.peer_is_ending() {
-            link.has_ended.fetch_or(!self.receive_shut.load(Ordering::Relaxed), Ordering::Relaxed);
+            link.has_ended.fetch_or(has_ended, Ordering::Relaxed);
             return Ok(Try::Moved(0));
         }
         self.reset_by_killed(link);
         // As in the kernel, where the end that was told stands before any error that comes later; EPIPE is for who sends.
         let told = |error: &Errno| *error != Errno::PIPE && !link.has_ended.load(Ordering::Relaxed);
         socket::take_error(self.fd()).filter(told).map_or(Ok(Try::Moved(0)), Err)
+    }
+
+    /// What has ended by TCP's own word is over for sends, too, whatever room the ring has.
+    #[cold]
+    pub(super) fn note_end(&self, link: &Link) {
+        if link.is_sound() && socket::ends(self.fd()).1 {
+            link.peer_is_gone();
+        }
+    }
+
+    /// The kernel has told this end of an error, or of the end of both directions.
+    #[cold]
+    pub fn heard_of_end(&self) {
+        if let Some(link) = self.attached() {
+            self.note_end(link);
+        }
+    }
+
+    /// SO_ERROR, which tells an error once.
+    #[must_use]
+    pub fn take_error(&self) -> Option<Errno> {
+        let error = socket::take_error(self.fd());
+        if error.is_some() {
+            self.heard_of_end();
+        }
+        error
     }
 
     fn reset_by_killed(&self, link: &Link) {
@@ -168,8 +198,8 @@ impl Connection {
     /// in [`Self::end_of_stream`]. Not while there is something to receive.
     fn is_reset_by_killed(&self, link: &Link) -> bool {
         let q = &link.ring.queue;
-        let in_order = q.peer_is_shut() || q.peer_has_closed() || self.receive_shut.load(Ordering::Relaxed);
-        let is_killed = !in_order
+        let is_killed = !(q.peer_is_shut() || q.peer_has_closed())
+            && socket::ends(self.fd()).0
             && q.unsent() > 0
             && q.unread() == 0
             && socket::unread(self.fd()) == Ok(0)
@@ -184,12 +214,19 @@ impl Connection {
     /// What a receive gives on an end that was shut down for reading, when nothing is left: the end, unless TCP has reset
     /// the connection, which is told once.
     #[cold]
-    pub(super) fn end_of_shut(&self, link: &Link) -> Result<usize, Errno> {
-        if link.ring.queue.peer_is_shut() || !self.has_error() {
+    pub(super) fn end_of_shut(&self) -> Result<usize, Errno> {
+        let is_reset = || self.attached().is_some_and(|link| self.is_reset_by_killed(link));
+        if !(self.has_error() || is_reset()) {
             return Ok(0);
         }
-        let error = socket::take_error(self.fd()).filter(|error| *error != Errno::PIPE);
-        error.map_or(Ok(0), Err)
+        // The kernel knows which of the peer's end and the reset came first.
+        match socket::recv(self.fd(), &mut [0], KernelRecv::PEEK) {
+            Ok(_) | Err(Errno::AGAIN) => Ok(0),
+            Err(error) => {
+                self.heard_of_end();
+                Err(error)
+            }
+        }
     }
 
     /// Leaves a ring on which there is no room, if that is due: at once if what lies there is less than what TCP has room
@@ -229,7 +266,24 @@ impl Connection {
         want.write && self.attached().filter(full).is_some()
     }
 
-    /// How long to wait for a receiver until it is looked whether TCP has something to say of it.
+    /// Whether the kernel may be silent about bytes that somebody waits for: it wakes nobody for fewer than SO_RCVLOWAT of its own,
+    /// and knows nothing of those that lie on the ring before them or behind them.
+    #[must_use]
+    pub fn is_deaf(&self) -> bool {
+        let may_be_split = |link: &&Link| {
+            let q = &link.ring.queue;
+            q.unread() > 0 || q.carriers().1 == Carrier::Tcp
+        };
+        self.recv_low_water() > 1 && self.attached().filter(may_be_split).is_some()
+    }
+
+    /// Whether a sleep has to be a short one ([`Connection::DOUBT`]), since nobody may wake who sleeps.
+    #[must_use]
+    pub fn is_in_doubt(&self, want: Interest) -> bool {
+        self.is_starved(want) || (want.read && self.is_deaf())
+    }
+
+    /// How long to wait for a receiver until it is looked whether TCP has something to say of it, or of its bytes.
     pub const DOUBT: Duration = Duration::from_millis(100);
 
     /// Whether the number does not stand for the socket any more: somebody has closed it by a system call that nobody saw,

@@ -118,3 +118,32 @@ fn the_time_of_a_send_ends_though_others_have_yet_to_receive() {
         to.disarm(read);
     }
 }
+
+#[test]
+fn a_peer_that_stays_inside_a_read_for_a_minute_is_reset() {
+    let _alone = crate::fork::ALONE.lock();
+    let (_sockets, from, to) = attached();
+    let flags = SendFlags { no_signal: true, ..SendFlags::default() };
+    assert_eq!(to.send(&[IoSlice::new(b"by the ring")], flags), Ok(11));
+    stays_inside(&from);
+    let send = || to.send(&[IoSlice::new(b"by TCP")], flags);
+    assert_eq!(send(), Err(Errno::AGAIN));
+    let since = &to.attached().unwrap().watch.held_up_since;
+    let later = |seconds: u64| {
+        let before = since.load(Ordering::Relaxed);
+        assert!(before > 1, "nobody has looked at the clock");
+        since.store(before.saturating_sub(seconds * 1_000_000_000).max(1), Ordering::Relaxed);
+    };
+    later(30);
+    assert_eq!(send(), Err(Errno::AGAIN));
+    later(31);
+    assert_eq!(send(), Err(Errno::CONNRESET));
+    // For whoever was inside for a moment only, the time begins anew.
+    let (_sockets, from, to) = attached();
+    assert_eq!(to.send(&[IoSlice::new(b"by the ring")], flags), Ok(11));
+    stays_inside(&from);
+    assert_eq!(to.send(&[IoSlice::new(b"by TCP")], flags), Err(Errno::AGAIN));
+    set(&from, UNBOUNDED_READ, 0);
+    assert_eq!(to.send(&[IoSlice::new(b"by TCP")], flags), Ok(6));
+    assert_eq!(to.attached().unwrap().watch.held_up_since.load(Ordering::Relaxed), 0);
+}

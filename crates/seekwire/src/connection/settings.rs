@@ -3,7 +3,7 @@
 //! O_NONBLOCK, SO_RCVTIMEO, SO_SNDTIMEO and SO_RCVLOWAT belong to what a descriptor stands for; another process that has
 //! the socket from a fork may set them. The kernel looks at them when a call begins. What this process last knew is good
 //! enough for a call that finds what it wants; before it sleeps for the first time, or says that it would have to, the kernel is
-//! asked.
+//! asked. SO_RCVLOWAT says what a call finds: it is in the memory of the end, which processes share that have it from a fork.
 
 use std::cell::Cell;
 

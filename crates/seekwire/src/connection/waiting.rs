@@ -7,6 +7,7 @@ use protocol::Carrier;
 use protocol::switch::RxStep;
 use transport::Errno;
 use transport::spin::{SpinPolicy, Spinner};
+use transport::sys::bell::Ear;
 use transport::sys::poll::{self, Deadline, Events};
 use transport::sys::{Fd, socket, thread};
 
@@ -84,7 +85,7 @@ impl Connection {
         let owes = q.owed() > 0;
         let read = Events { read: true, ..Events::default() };
         let of_socket = Events { write: owes, ..read };
-        if call.is_in_vain() {
+        if call.begin_wait()? {
             return self.wait_a_moment(limit, call, Some(of_socket)).map(|()| true);
         }
         let ready = || ready() || call.is_interrupted() || q.wants_attention() || (q.owed() > 0) != owes;
@@ -96,11 +97,46 @@ impl Connection {
         self.not_stale(link, call)?;
         let _counted = among.map(Counted::among);
         let are_called = || self.others_are_called();
-        let asleep = call.sleep();
-        let slept = link.ring.sleep_beside(read, published, asleep.fd(), of_socket, until, ready, are_called);
-        drop(asleep);
+        let short = self.is_deaf();
+        let sleep = call.sleep(if short { until.at_most(Self::DOUBT) } else { until });
+        let slept =
+            link.ring.sleep_beside(read, published, sleep.fd, of_socket, sleep.until, ready, are_called);
+        drop(sleep);
         match slept {
             Ok(events) => call.not_interrupted().map(|()| events.read || events.dead),
+            Err(Errno::TIMEDOUT) if short && !until.is_over() => call.not_interrupted().map(|()| true),
+            Err(Errno::TIMEDOUT) => Err(Errno::AGAIN),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sleeps until the peer has published something since `mark`, or more has come by TCP than when `ear` forgot.
+    pub(super) fn wait_to_see(
+        &self,
+        link: &Link,
+        mark: u64,
+        ear: &Ear,
+        limit: &Limit,
+        call: &Call<'_>,
+    ) -> Result<(), Errno> {
+        let q = &link.ring.queue;
+        self.attend();
+        if call.begin_wait()? || q.owed() > 0 {
+            return self.wait_a_moment(limit, call, None);
+        }
+        let Some(until) = limit.until(self) else { return Ok(()) };
+        let ready =
+            || q.published_mark() != mark || self.is_sought() || call.is_interrupted() || q.wants_attention();
+        let read = Events { read: true, ..Events::default() };
+        let _counted = Counted::among(&self.unaware);
+        let are_called = || self.others_are_called();
+        let short = self.is_deaf();
+        let sleep = call.sleep(if short { until.at_most(Self::DOUBT) } else { until });
+        let slept = link.ring.sleep_beside(read, 0, ear.fd(), read, sleep.until, ready, are_called);
+        drop(sleep);
+        match slept {
+            Ok(_) => call.not_interrupted(),
+            Err(Errno::TIMEDOUT) if short && !until.is_over() => call.not_interrupted(),
             Err(Errno::TIMEDOUT) => Err(Errno::AGAIN),
             Err(error) => Err(error),
         }
@@ -115,7 +151,7 @@ impl Connection {
         call: &Call<'_>,
     ) -> Result<(), Errno> {
         let write = Events { write: true, ..Events::default() };
-        if call.is_in_vain() {
+        if call.begin_wait()? {
             return self.wait_a_moment(limit, call, (carrier == Carrier::Tcp).then_some(write));
         }
         let waited = match carrier {
@@ -123,9 +159,9 @@ impl Connection {
                 call.not_interrupted()?;
                 let Some(until) = limit.until(self) else { return Ok(()) };
                 self.not_stale(link, call)?;
-                let asleep = call.sleep();
-                let slept = poll::wait(link.ring.bell.fd(), asleep.fd(), write, until);
-                drop(asleep);
+                let sleep = call.sleep(until);
+                let slept = poll::wait(link.ring.bell.fd(), sleep.fd, write, sleep.until);
+                drop(sleep);
                 match slept {
                     Ok((rung, _)) => {
                         if rung {
@@ -154,10 +190,10 @@ impl Connection {
     ) -> Result<(), Errno> {
         call.not_interrupted()?;
         let Some(until) = limit.until(self) else { return Ok(()) };
-        let asleep = call.sleep();
-        let socket = of_socket.map_or(Fd::new(-1), |_| asleep.fd());
-        let slept = poll::wait(Fd::new(-1), socket, of_socket.unwrap_or_default(), until.at_most(MOMENT));
-        drop(asleep);
+        let sleep = call.sleep(until.at_most(MOMENT));
+        let socket = of_socket.map_or(Fd::new(-1), |_| sleep.fd);
+        let slept = poll::wait(Fd::new(-1), socket, of_socket.unwrap_or_default(), sleep.until);
+        drop(sleep);
         match slept {
             Err(Errno::TIMEDOUT) if until.is_over() => Err(Errno::AGAIN),
             Ok(_) | Err(Errno::TIMEDOUT) => Ok(()),
@@ -202,9 +238,9 @@ impl Connection {
             let are_called = || self.others_are_called();
             let nothing = Events::default();
             self.not_stale(link, call)?;
-            let asleep = call.sleep();
-            let slept = link.ring.sleep_beside(write, 0, asleep.fd(), nothing, this_time, ready, are_called);
-            drop(asleep);
+            let sleep = call.sleep(this_time);
+            let slept = link.ring.sleep_beside(write, 0, sleep.fd, nothing, sleep.until, ready, are_called);
+            drop(sleep);
             match slept {
                 Ok(events) if events.dead => link.peer_is_gone(),
                 Ok(_) => {}
@@ -417,14 +453,21 @@ impl Connection {
             let room = begun.owes || (want.write && !begun.tx_on_ring);
             let of_socket = Events { write: room, ..wanted };
             let are_called = || self.others_are_called();
-            let in_vain = call.is_in_vain();
-            let short = in_vain || self.is_starved(want);
-            let slept = if in_vain {
-                poll::wait(Fd::new(-1), self.fd(), of_socket, until.at_most(MOMENT)).map(|(_, events)| events)
+            let in_vain = call.begin_wait()?;
+            let short = in_vain || self.is_in_doubt(want);
+            let sleep = call.sleep(if in_vain {
+                until.at_most(MOMENT)
+            } else if short {
+                until.at_most(Self::DOUBT)
             } else {
-                let this_time = if short { until.at_most(Self::DOUBT) } else { until };
-                link.ring.sleep_beside(wanted, 0, self.fd(), of_socket, this_time, ready, are_called)
+                until
+            });
+            let slept = if in_vain {
+                poll::wait(Fd::new(-1), sleep.fd, of_socket, sleep.until).map(|(_, events)| events)
+            } else {
+                link.ring.sleep_beside(wanted, 0, sleep.fd, of_socket, sleep.until, ready, are_called)
             };
+            drop(sleep);
             let events = match slept {
                 Err(Errno::TIMEDOUT) if short && !until.is_over() => continue,
                 slept => slept?,

@@ -240,6 +240,24 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.own.word(layout::CONTROL).fetch_or(control::SAW_END, Ordering::SeqCst);
     }
 
+    /// SO_RCVLOWAT as one of the processes that share this end has set it since; 0 if none has.
+    #[inline]
+    #[must_use]
+    pub fn low_water(&self) -> u64 {
+        self.own.word(layout::LOW_WATER).load(Ordering::Relaxed)
+    }
+
+    /// Tells all processes that share this end.
+    pub fn set_low_water(&self, bytes: u64) {
+        self.own.word(layout::LOW_WATER).store(bytes, Ordering::Relaxed);
+    }
+
+    /// It is other than was known: nobody has set it meanwhile.
+    pub fn correct_low_water(&self, known: u64, bytes: u64) {
+        let word = self.own.word(layout::LOW_WATER);
+        let _ = word.compare_exchange(known, bytes, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
     /// Tells the peer that this end is shut down both ways, of which TCP knows.
     pub fn set_refuses(&self) {
         self.own.word(layout::CONTROL).fetch_or(control::REFUSES, Ordering::SeqCst);
@@ -362,6 +380,23 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
             self.get(layout::ALLOTTED).wrapping_sub(self.peer.load(layout::RETURNED, Ordering::Acquire));
         position.wrapping_sub(consumed) <= tx::most_used(self.geometry) as u64
             && segments < self.geometry.segments() as u64
+    }
+
+    /// Whether nobody can see a part of so many bytes before all of them are published: they make one record, or there is
+    /// room for all. A hint when taken without the lock.
+    #[inline]
+    #[must_use]
+    pub fn fits(&self, bytes: usize) -> bool {
+        bytes <= self.geometry.segment_size() || (self.tx_on_ring() && self.has_room_for(bytes))
+    }
+
+    fn has_room_for(&self, bytes: usize) -> bool {
+        let used = self.get(layout::TX_POSITION).wrapping_sub(self.consumed_mark());
+        let out =
+            self.get(layout::ALLOTTED).wrapping_sub(self.peer.load(layout::RETURNED, Ordering::Acquire));
+        let records = bytes.div_ceil(self.geometry.segment_size()) as u64;
+        used.saturating_add(records) <= tx::most_used(self.geometry) as u64
+            && out.saturating_add(records) <= self.geometry.segments() as u64
     }
 
     /// Whether half of the ring is free, and half of the segments that the application has not reserved. A hint when
@@ -598,14 +633,14 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         let _ = pending.fetch_update(Ordering::AcqRel, Ordering::Relaxed, lower);
     }
 
-    /// Whether a process that the peer says holds its end is alive, or is about to be forked.
+    /// Whether a process that the peer says holds its end can do so, by its number, or is about to be forked.
     #[must_use]
-    pub fn peer_has_holder(&self) -> bool {
+    pub fn peer_has_holder(&self, can_hold: impl Fn(u32) -> bool) -> bool {
         let holders = || (0..layout::HOLDER_SLOTS).map(|slot| layout::HOLDERS + slot * 8);
         self.peer.load(layout::FORKS_PENDING, Ordering::Acquire) != 0
             || holders().any(|holder| match self.peer.load(holder, Ordering::Acquire) as u32 {
                 0 => false,
-                pid => process_is_alive(pid),
+                pid => can_hold(pid),
             })
     }
 

@@ -18,6 +18,7 @@ use super::cost;
 use super::source::{Look, Source, Take};
 use crate::Errno;
 use crate::iov::Scatter;
+use crate::sys::poll::{self, Events};
 use crate::sys::socket::{self, KernelRecv};
 use crate::sys::{Fd, seek};
 
@@ -340,6 +341,10 @@ impl Source for KernelSource<'_> {
             Way::Module => Ok(seek::state(self.fd)?.arrived.saturating_sub(self.cursor.front)),
             _ => Ok(socket::unread(self.fd)? as u64),
         }
+    }
+
+    fn has_only_error(&mut self) -> Result<bool, Errno> {
+        Ok(poll::look(self.fd, Events::default())?.dead && socket::unread(self.fd)? == 0)
     }
 
     fn bulk_below(&self) -> u32 {

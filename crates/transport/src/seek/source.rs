@@ -118,6 +118,14 @@ pub trait Source {
     /// Those of ioctl(2).
     fn arrived(&mut self) -> Result<u64, Errno>;
 
+    /// As [`Source::arrived`], with those that cannot be looked at before others are received.
+    ///
+    /// # Errors
+    /// As there.
+    fn arrived_in_all(&mut self) -> Result<u64, Errno> {
+        self.arrived()
+    }
+
     /// Whether the stream ends at the front. Nothing is received for that, so no memory is needed.
     ///
     /// # Errors
@@ -129,6 +137,14 @@ pub trait Source {
             Err(Errno::AGAIN) => Ok(false),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether there is nothing to receive but an error, which is told once: behind bytes it is the next call's.
+    ///
+    /// # Errors
+    /// Those of poll(2).
+    fn has_only_error(&mut self) -> Result<bool, Errno> {
+        Ok(false)
     }
 
     /// Average size of what is asked for, in bytes, below which it is best moved to library memory in bulk.

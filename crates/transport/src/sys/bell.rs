@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use rustix::event::{EventfdFlags, epoll};
+use rustix::event::{EventfdFlags, Timespec, epoll};
 use rustix::fd::{AsFd, BorrowedFd};
 
 use super::fd::{Fd, Placed};
@@ -124,6 +124,38 @@ impl Bells {
     }
 
     /// The descriptor, for poll and epoll.
+    #[must_use]
+    pub fn fd(&self) -> Fd {
+        Fd::from(&self.set.as_fd())
+    }
+}
+
+/// Hears that something comes to a descriptor, also where something is already: a bell that is rung, a socket with bytes.
+#[derive(Debug)]
+pub struct Ear {
+    set: Placed,
+}
+
+impl Ear {
+    /// Of one descriptor.
+    ///
+    /// # Errors
+    /// Those of epoll_create1(2) and epoll_ctl(2), and EMFILE when there is no room above the library's floor.
+    pub fn new(fd: Fd) -> io::Result<Self> {
+        let set = Placed::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
+        let edges = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
+        epoll::add(&set, fd.borrow(), epoll::EventData::new_u64(0), edges)?;
+        Ok(Self { set })
+    }
+
+    /// Forgets what was heard so far.
+    pub fn forget(&self) {
+        let mut events =
+            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
+        let _ = epoll::wait(&self.set, &mut events[..], Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+    }
+
+    /// The descriptor, readable once something has come since.
     #[must_use]
     pub fn fd(&self) -> Fd {
         Fd::from(&self.set.as_fd())

@@ -6,34 +6,50 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::Timespec;
 
 use super::fd::Fd;
-use super::select;
+use super::signal::HeldBack;
+use super::{call, select};
 use crate::Errno;
 
-/// Until when to wait.
+/// Until when to wait, if nothing else ends it before.
 #[derive(Clone, Copy, Debug)]
-pub struct Deadline(Option<Instant>);
+pub struct Deadline {
+    end: Option<Instant>,
+    /// The signals that stay blocked in the sleep; those of the thread if not said.
+    blocked: Option<u64>,
+}
 
 impl Deadline {
     /// Never ends.
-    pub const NEVER: Self = Self(None);
+    pub const NEVER: Self = Self { end: None, blocked: None };
 
     /// From now on this long; `None` for ever.
     #[must_use]
     pub fn after(timeout: Option<Duration>) -> Self {
-        Self(timeout.and_then(|t| Instant::now().checked_add(t)))
+        Self { end: timeout.and_then(|t| Instant::now().checked_add(t)), ..Self::NEVER }
+    }
+
+    /// The same, but signals that are held back come in, and end a sleep, also those that have come before it.
+    #[must_use]
+    pub fn letting_in(self, signals: &HeldBack) -> Self {
+        Self { blocked: Some(*signals.mask()), ..self }
     }
 
     /// Time left; `None` for ever.
     #[must_use]
     pub fn left(self) -> Option<Duration> {
-        self.0.map(|end| end.saturating_duration_since(Instant::now()))
+        self.end.map(|end| end.saturating_duration_since(Instant::now()))
     }
 
     /// This one, or `most` from now on, whichever comes first.
     #[must_use]
     pub fn at_most(self, most: Duration) -> Self {
         let other = Instant::now() + most;
-        Self(Some(self.0.map_or(other, |end| end.min(other))))
+        Self { end: Some(self.end.map_or(other, |end| end.min(other))), ..self }
+    }
+
+    /// Those that stay blocked in the sleep, if that was said.
+    pub(super) fn blocked(&self) -> Option<&u64> {
+        self.blocked.as_ref()
     }
 
     /// Whether it has passed.
@@ -77,12 +93,25 @@ pub fn wait(bell: Fd, socket: Fd, want: Events, until: Deadline) -> Result<(bool
         tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: left.subsec_nanos().into(),
     });
-    match poll(watched, timeout.as_ref()) {
+    match sleep(watched, timeout, until.blocked()) {
         Ok(0) => return Err(Errno::TIMEDOUT),
         Err(Errno::INVAL) => return select::wait(bell, socket, want, until),
         result => result?,
     };
     Ok((fds[0].revents().contains(PollFlags::IN), events(fds[1].revents())))
+}
+
+fn sleep(
+    watched: &mut [PollFd<'_>],
+    mut timeout: Option<Timespec>,
+    blocked: Option<&u64>,
+) -> Result<usize, Errno> {
+    let Some(blocked) = blocked else { return poll(watched, timeout.as_ref()) };
+    let timeout = timeout.as_mut().map_or(0, |time| (&raw mut *time).expose_provenance());
+    let places = [watched.as_mut_ptr().expose_provenance(), (&raw const *blocked).expose_provenance()];
+    // SAFETY: `PollFd` has the layout of struct pollfd, which the kernel reads and writes; it writes the rest of the time into
+    // the copy that is this function's, and reads a set of 8 bytes.
+    unsafe { call(libc::SYS_ppoll, [places[0], watched.len(), timeout, places[1], 8, 0]) }
 }
 
 /// What the kernel says of a socket right now.

@@ -27,7 +27,7 @@ pub(super) fn wait(bell: Fd, socket: Fd, want: Events, until: Deadline) -> Resul
         }
         let unseen = socket.raw() >= 0;
         let slice = if unseen { until.at_most(LOOK) } else { until };
-        select(&mut readable, &mut writable, slice.left())?;
+        select(&mut readable, &mut writable, slice)?;
         let rang = readable.has(bell);
         let (hangup, dead) = if unseen { socket::ends(socket) } else { (false, false) };
         let hangup = want.hangup && hangup;
@@ -59,13 +59,16 @@ impl Set {
     }
 }
 
-fn select(readable: &mut Set, writable: &mut Set, timeout: Option<Duration>) -> Result<(), Errno> {
+fn select(readable: &mut Set, writable: &mut Set, until: Deadline) -> Result<(), Errno> {
     let words = readable.0.len().max(writable.0.len());
     readable.0.resize(words, 0);
     writable.0.resize(words, 0);
-    let time = timeout.map(|time| [time.as_secs().min(i64::MAX as u64), time.subsec_nanos().into()]);
+    let time = until.left().map(|time| [time.as_secs().min(i64::MAX as u64), time.subsec_nanos().into()]);
     let place = time.as_ref().map_or(0, |time| time.as_ptr().expose_provenance());
+    let blocked = until.blocked().map(|set| [(&raw const *set).expose_provenance(), size_of::<u64>()]);
+    let blocked = blocked.as_ref().map_or(0, |set| set.as_ptr().expose_provenance());
     let sets = [&mut readable.0, &mut writable.0].map(|set| set.as_mut_ptr().expose_provenance());
-    // SAFETY: the kernel reads and writes sets of as many bits, and reads a timespec of two words, if there is one.
-    unsafe { call(libc::SYS_pselect6, [words * BITS, sets[0], sets[1], 0, place, 0]) }.map(drop)
+    // SAFETY: the kernel reads and writes sets of as many bits, and reads a timespec of two words and a set of signals with its
+    // size, if there are any.
+    unsafe { call(libc::SYS_pselect6, [words * BITS, sets[0], sets[1], 0, place, blocked]) }.map(drop)
 }

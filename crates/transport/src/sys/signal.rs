@@ -1,13 +1,71 @@
-//! Signals that a system call of the library's own would send to the program: SIGXFSZ where a file would grow beyond
-//! RLIMIT_FSIZE, SIGPIPE where nobody reads any more. Both end a program that knows of neither file nor pipe.
+//! Signals: those that come while a call is under way, and those that a system call of the library's own would send to the
+//! program: SIGXFSZ where a file would grow beyond RLIMIT_FSIZE, SIGPIPE where nobody reads any more. Both end a program that
+//! knows of neither file nor pipe.
 
 use std::io;
+use std::marker::PhantomData;
 
 use super::call;
 use crate::Errno;
 
 const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
+}
+
+/// A thread's own faults kill where they have to wait; and glibc's own (to cancel a thread, to change the user of all) end
+/// no call.
+const NEVER_HELD: u64 = bit(libc::SIGSEGV)
+    | bit(libc::SIGBUS)
+    | bit(libc::SIGFPE)
+    | bit(libc::SIGILL)
+    | bit(libc::SIGTRAP)
+    | bit(libc::SIGSYS)
+    | bit(32)
+    | bit(33);
+
+/// Signals of this thread wait until this is dropped.
+///
+/// A system call that a signal interrupts ends with EINTR, or with what it has moved, wherever in the call the signal comes.
+/// A call that sleeps several times, and is awake in this library in between, has them wait, and lets them in by its
+/// sleeps alone ([`Deadline::letting_in`](super::poll::Deadline::letting_in)): a handler that ran in between would be lost to
+/// the next sleep.
+#[derive(Debug)]
+pub struct HeldBack {
+    before: u64,
+    of_this_thread: PhantomData<*const ()>,
+}
+
+impl HeldBack {
+    /// From now on they wait.
+    #[expect(clippy::new_without_default, reason = "it does something")]
+    #[must_use]
+    pub fn new() -> Self {
+        Self { before: change(libc::SIG_BLOCK, !NEVER_HELD), of_this_thread: PhantomData }
+    }
+
+    /// Those that the thread had blocked before.
+    #[must_use]
+    pub fn mask(&self) -> &u64 {
+        &self.before
+    }
+
+    /// Lets those in that wait.
+    ///
+    /// # Errors
+    /// EINTR when a handler ran.
+    pub fn let_in(&self) -> Result<(), Errno> {
+        let at_once = [0u64; 2];
+        let places = [at_once.as_ptr().expose_provenance(), (&raw const self.before).expose_provenance()];
+        // SAFETY: no descriptors; the kernel reads a timespec of 16 bytes, which is zero and so is not written to, and a set of 8.
+        let looked = unsafe { call(libc::SYS_ppoll, [0, 0, places[0], places[1], 8, 0]) };
+        looked.map(drop)
+    }
+}
+
+impl Drop for HeldBack {
+    fn drop(&mut self) {
+        change(libc::SIG_SETMASK, self.before);
+    }
 }
 
 const OWN: u64 = bit(libc::SIGXFSZ) | bit(libc::SIGPIPE);
@@ -62,8 +120,11 @@ fn take(set: u64) {
 #[cfg(not(miri))]
 mod tests {
     use std::os::fd::AsFd;
+    use std::time::Duration;
 
     use super::*;
+    use crate::sys::Fd;
+    use crate::sys::poll::{self, Deadline, Events};
 
     fn break_pipe() -> io::Result<usize> {
         let (read, write) = rustix::pipe::pipe()?;
@@ -78,6 +139,31 @@ mod tests {
         test();
         // SAFETY: puts back what was there.
         unsafe { libc::signal(libc::SIGPIPE, ignored) };
+    }
+
+    #[test]
+    fn a_signal_that_comes_between_two_sleeps_ends_the_next() {
+        extern "C" fn handler(_: libc::c_int) {}
+        // SAFETY: the handler does nothing; nobody else uses the signal.
+        let before = unsafe { libc::signal(libc::SIGUSR2, handler as *const () as libc::sighandler_t) };
+        let none = Fd::new(-1);
+        let mask = change(libc::SIG_BLOCK, 0);
+        let held = HeldBack::new();
+        let soon = Deadline::after(Some(Duration::from_secs(60))).letting_in(&held);
+        assert_eq!(held.let_in(), Ok(()));
+        for sleep in [0, 1] {
+            // SAFETY: to this thread.
+            unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGUSR2) };
+            let ended = match sleep {
+                0 => poll::wait(none, none, Events::default(), soon).map(drop),
+                _ => held.let_in(),
+            };
+            assert_eq!(ended, Err(Errno::INTR));
+        }
+        drop(held);
+        assert_eq!(change(libc::SIG_BLOCK, 0), mask);
+        // SAFETY: puts back what was there.
+        unsafe { libc::signal(libc::SIGUSR2, before) };
     }
 
     #[test]

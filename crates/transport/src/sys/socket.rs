@@ -14,6 +14,9 @@ use super::call;
 use super::fd::Fd;
 use crate::Errno;
 
+/// Bytes that were not sent yet; linux/sockios.h.
+const SIOCOUTQNSD: libc::c_ulong = 0x894B;
+
 /// recv(2) without waiting.
 ///
 /// # Errors
@@ -239,8 +242,9 @@ impl Info {
     }
 }
 
-/// Whether the peer has ended its direction, and whether both have ended.
-pub(super) fn ends(fd: Fd) -> (bool, bool) {
+/// Whether the peer has ended its direction, and whether the connection is over.
+#[must_use]
+pub fn ends(fd: Fd) -> (bool, bool) {
     // linux/tcp_states.h: TIME_WAIT, CLOSE, CLOSE_WAIT, LAST_ACK, CLOSING; and CLOSE.
     tcp_info(fd).map_or((false, false), |info| (matches!(info.state, 6..=9 | 11), info.state == 7))
 }
@@ -286,7 +290,7 @@ pub(super) fn setsockopt_bytes(fd: Fd, level: i32, name: i32, value: &[u8]) -> R
 fn ioctl_int(fd: Fd, request: libc::c_ulong) -> Result<usize, Errno> {
     let mut value: libc::c_int = 0;
     let place = (&raw mut value).expose_provenance();
-    // SAFETY: both requests used here write one int.
+    // SAFETY: all requests used here write one int.
     unsafe { call(libc::SYS_ioctl, [number(fd), request as usize, place, 0, 0, 0]) }?;
     Ok(value.max(0) as usize)
 }
@@ -310,6 +314,19 @@ pub fn unread(fd: Fd) -> Result<usize, Errno> {
 /// Those of ioctl(2).
 pub fn unsent(fd: Fd) -> Result<usize, Errno> {
     ioctl_int(fd, libc::TIOCOUTQ)
+}
+
+/// Has the kernel send what it holds back for more that was announced (MSG_MORE), unless the application has corked the
+/// socket.
+pub fn push(fd: Fd) {
+    let mut corked: libc::c_int = 0;
+    if ioctl_int(fd, SIOCOUTQNSD).is_ok_and(|bytes| bytes > 0)
+        && getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_CORK, &mut corked).is_ok()
+        && corked == 0
+    {
+        // As for a cork that is taken out.
+        let _ = setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_CORK, &0);
+    }
 }
 
 /// Whether O_NONBLOCK is set.

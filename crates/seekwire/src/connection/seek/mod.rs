@@ -398,7 +398,7 @@ impl Connection {
         };
         let place = LazyPlace::new(self);
         let front = state.engine.front();
-        state.waits.wanted(u32::try_from(self.low_water.load(Ordering::Relaxed)).unwrap_or(u32::MAX));
+        state.waits.wanted(u32::try_from(self.recv_low_water()).unwrap_or(u32::MAX));
         if self.is_shared.load(Ordering::Relaxed) {
             state.cursor.share(self.fd());
         }

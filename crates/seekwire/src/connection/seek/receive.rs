@@ -45,6 +45,9 @@ impl Connection {
         let mut asks_kernel = flags.dont_wait || self.is_nonblocking();
         let enough = self.enough(scatter.remaining() + scatter.filled(), flags);
         let mut until = None;
+        if enough > scatter.filled() + 1 && !limit.forbids(self, flags.dont_wait) {
+            call.hold_signals();
+        }
         loop {
             if scatter.remaining() == 0 {
                 return Ok(scatter.filled());
@@ -76,7 +79,7 @@ impl Connection {
                 Err(error) => return stop(error, before),
             };
             if self.receive_shut.load(Ordering::Relaxed) {
-                return Ok(scatter.filled());
+                return if scatter.filled() > 0 { Ok(scatter.filled()) } else { self.end_of_shut() };
             }
             if limit.forbids(self, flags.dont_wait) {
                 return stop(Errno::AGAIN, scatter.filled());

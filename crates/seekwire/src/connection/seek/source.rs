@@ -121,6 +121,10 @@ impl<'s, 'c> Inflow<'s, 'c> {
 
     /// Where the connection goes on; a read that has no bound is announced, and to be ended.
     fn step(&mut self, rx: &Rx<'_, Own, Peer>) -> Result<Step, Errno> {
+        self.step_asking(rx, self.asks_kernel)
+    }
+
+    fn step_asking(&mut self, rx: &Rx<'_, Own, Peer>, asks_kernel: bool) -> Result<Step, Errno> {
         let mut kernel_has_news = false;
         loop {
             between_looks();
@@ -134,7 +138,7 @@ impl<'s, 'c> Inflow<'s, 'c> {
                     rx.end_unbounded_read();
                     continue;
                 }
-                RxStep::RingEmpty if !self.asks_kernel => Step::Nothing,
+                RxStep::RingEmpty if !asks_kernel => Step::Nothing,
                 RxStep::RingEmpty if kernel_has_news && self.kernel_says_end()? => Step::End,
                 RxStep::RingEmpty if kernel_has_news || !self.kernel_has_news()? => Step::Nothing,
                 RxStep::RingEmpty => {
@@ -172,6 +176,19 @@ impl<'s, 'c> Inflow<'s, 'c> {
         }
     }
 
+    /// Whether what comes next can be received at once, by the other carrier.
+    fn goes_on_elsewhere(&self) -> bool {
+        let Ok(Place::Attached(link, rx)) = self.place.get() else { return false };
+        link.ring.queue.has_record()
+            && match rx.step() {
+                Ok(RxStep::Ring) => true,
+                Ok(RxStep::Tcp(_) | RxStep::TcpUnbounded) => {
+                    socket::unread(self.connection.fd()).is_ok_and(|bytes| bytes > 0)
+                }
+                _ => false,
+            }
+    }
+
     /// A receive from the kernel, of at most `bound` bytes.
     fn by_kernel<T>(
         &mut self,
@@ -197,8 +214,9 @@ impl<'s, 'c> Inflow<'s, 'c> {
     }
 }
 
-impl Source for Inflow<'_, '_> {
-    fn receive(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Errno> {
+impl Inflow<'_, '_> {
+    /// From one carrier.
+    fn receive_once(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Errno> {
         let from_kernel = |inflow: &mut Self, into: &mut Scatter<'_, '_>, bound: u64| {
             inflow.by_kernel(bound, |kernel| kernel.receive(into, most.min(bound)), |n| *n as u64)
         };
@@ -219,6 +237,7 @@ impl Source for Inflow<'_, '_> {
                     received => received,
                 },
                 Step::TcpUnbounded => {
+                    between_looks();
                     let received = from_kernel(self, into, u64::MAX);
                     rx.end_unbounded_read();
                     // The sender may have entered the ring, and shut TCP down, since the ring was looked at.
@@ -231,6 +250,20 @@ impl Source for Inflow<'_, '_> {
                 Step::End => Ok(0),
             };
         }
+    }
+}
+
+impl Source for Inflow<'_, '_> {
+    fn receive(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Errno> {
+        let mut done = self.receive_once(into, most)?;
+        // Where the stream goes on by the other carrier, less than was asked for would mean that there is no more.
+        while done > 0 && (done as u64) < most && into.remaining() > 0 && self.goes_on_elsewhere() {
+            match self.receive_once(into, most - done as u64) {
+                Ok(n) if n > 0 => done += n,
+                _ => break,
+            }
+        }
+        Ok(done)
     }
 
     fn receive_behind(
@@ -302,6 +335,7 @@ impl Source for Inflow<'_, '_> {
                 }
                 Step::TcpUnbounded => {
                     let begin = into.filled();
+                    between_looks();
                     let looked = self.kernel().look(ahead, most, into);
                     rx.end_unbounded_read();
                     if looked == Ok(Look::Ended) && rx.has_more() {
@@ -382,7 +416,8 @@ impl Source for Inflow<'_, '_> {
             Place::Plain(_) => return self.kernel().arrived(),
             Place::Attached(_, rx) => rx,
         };
-        match self.step(rx)? {
+        // What the kernel says behind an empty ring is for who receives; it says an error once.
+        match self.step_asking(rx, false)? {
             Step::Ring => {
                 let arrived = rx.arrived();
                 Ok(self.checked(arrived)?.1)
@@ -397,6 +432,26 @@ impl Source for Inflow<'_, '_> {
         }
     }
 
+    fn arrived_in_all(&mut self) -> Result<u64, Errno> {
+        let here = self.arrived()?;
+        let Place::Attached(link, rx) = self.place.get()? else { return Ok(here) };
+        let step = rx.step();
+        let elsewhere = match self.checked(step)? {
+            RxStep::Ring => {
+                let arrived = rx.arrived();
+                match self.checked(arrived)?.0 {
+                    Look::Behind(_) => {
+                        (socket::unread(self.connection.fd())? as u64).saturating_sub(rx.void_left())
+                    }
+                    _ => 0,
+                }
+            }
+            RxStep::Tcp(bound) if here >= bound => link.ring.queue.unread() as u64,
+            _ => 0,
+        };
+        Ok(here + elsewhere)
+    }
+
     fn has_ended(&mut self) -> Result<bool, Errno> {
         let rx = match self.place.get()? {
             Place::Plain(_) => return self.kernel().has_ended(),
@@ -404,6 +459,7 @@ impl Source for Inflow<'_, '_> {
         };
         match self.step(rx)? {
             Step::TcpUnbounded => {
+                between_looks();
                 let ended = self.kernel().has_ended();
                 rx.end_unbounded_read();
                 // The sender may have entered the ring, and shut TCP down, since the ring was looked at.
@@ -412,6 +468,14 @@ impl Source for Inflow<'_, '_> {
             Step::End => Ok(true),
             Step::Ring | Step::Tcp(_) | Step::Nothing => Ok(false),
         }
+    }
+
+    fn has_only_error(&mut self) -> Result<bool, Errno> {
+        let is_last = match self.place.get()? {
+            Place::Plain(_) => true,
+            Place::Attached(_, rx) => !rx.has_more(),
+        };
+        Ok(is_last && self.kernel().has_only_error()?)
     }
 
     fn bulk_below(&self) -> u32 {
@@ -466,21 +530,33 @@ mod tests {
     fn an_end_that_comes_with_the_last_bytes_comes_after_them() {
         let _alone = crate::fork::ALONE.lock();
         for (published, ended) in (0..LOOKS).flat_map(|at| (at..LOOKS).map(move |end| (at, end))) {
-            for begun in [false, true] {
+            for before in [Before::Nothing, Before::Taken, Before::Seen] {
                 for seeks in [false, true] {
-                    all_bytes_come(published, ended, begun, seeks);
+                    all_bytes_come(published, ended, before, seeks);
                 }
             }
         }
     }
 
+    /// What the peer has sent before, by the ring.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Before {
+        /// The next byte may come by either carrier.
+        Nothing,
+        Taken,
+        Seen,
+    }
+
     /// The peer sends before the look number `published` and ends the stream before the look number `ended`.
-    fn all_bytes_come(published: usize, ended: usize, begun: bool, seeks: bool) {
+    fn all_bytes_come(published: usize, ended: usize, before: Before, seeks: bool) {
         let pair = Rc::new(Pair::attached());
-        send(&pair.from, &[1; 5]);
-        let flags = if begun { SeekFlags::PEEK } else { SeekFlags::TAKE };
-        assert_eq!(pair.to.seek(&mut [IoSliceMut::new(&mut [0; 5])], At::Offset(0), flags, true), Ok(5));
-        let whole = if begun { 15 } else { 10 };
+        let sent = if before == Before::Nothing { Err(transport::Errno::AGAIN) } else { Ok(5) };
+        if sent.is_ok() {
+            send(&pair.from, &[1; 5]);
+        }
+        let flags = if before == Before::Seen { SeekFlags::PEEK } else { SeekFlags::TAKE };
+        assert_eq!(pair.to.seek(&mut [IoSliceMut::new(&mut [0; 5])], At::Offset(0), flags, true), sent);
+        let whole = if before == Before::Seen { 15 } else { 10 };
         let looks = RefCell::new(0);
         let peer = Rc::clone(&pair);
         PEER.set(Some(Rc::new(move || {
@@ -507,6 +583,6 @@ mod tests {
             }
         }
         PEER.set(None);
-        assert_eq!(got, whole, "published at {published}, ended at {ended}, begun {begun}, seeks {seeks}");
+        assert_eq!(got, whole, "published at {published}, ended at {ended}, {before:?}, seeks {seeks}");
     }
 }

@@ -36,7 +36,7 @@ impl Connection {
         until: Deadline,
         call: &Call<'_>,
     ) -> Result<bool, Errno> {
-        let slept = if call.is_in_vain() {
+        let slept = if call.begin_wait()? {
             self.wait_a_moment(&Limit::known(until), call, None).map(|()| true)
         } else {
             self.sleep_for(seeking, attempt, until, call)
@@ -90,9 +90,9 @@ impl Connection {
         if !self.gate.has_receivers() {
             return Ok(());
         }
-        let _asleep = call.sleep();
+        let sleep = call.sleep(until);
         // Never silenced: it is rung once.
-        match poll::wait(door.fd(), Fd::new(-1), Events::default(), until) {
+        match poll::wait(door.fd(), Fd::new(-1), Events::default(), sleep.until) {
             Err(Errno::TIMEDOUT) => Err(Errno::AGAIN),
             waited => waited.map(drop),
         }
@@ -142,8 +142,8 @@ impl Connection {
                 let end = if watched { engine.front() + 1 } else { engine.needed_end(attempt) };
                 let sleep = waits.begin(self.fd(), engine.reach(cursor.leaves_holes()), end)?;
                 drop(guard);
-                let asleep = call.sleep();
-                let slept = sleep.sleep(asleep.fd(), until);
+                let asleep = call.sleep(until);
+                let slept = sleep.sleep(asleep.fd, asleep.until);
                 drop(asleep);
                 drop(bracket);
                 let mut guard = self.lock(seeking)?;
@@ -185,8 +185,8 @@ impl Connection {
                     link.ring.bell.ring();
                 }
                 drop(guard);
-                let asleep = call.sleep();
-                let slept = sleep.sleep(Fd::new(-1), Events::default(), until);
+                let asleep = call.sleep(until);
+                let slept = sleep.sleep(Fd::new(-1), Events::default(), asleep.until);
                 drop(asleep);
                 if let Some(state) = self.lock(seeking)?.as_mut() {
                     state.sleepers.end(sleep);
@@ -284,6 +284,9 @@ impl Connection {
 mod tests {
     use std::io::IoSliceMut;
     use std::path::{Path, PathBuf};
+    use std::time::Duration;
+
+    use protocol::Reason;
 
     use super::super::pair::{LONG, Pair, send};
     use super::*;
@@ -291,8 +294,8 @@ mod tests {
 
     const READ: Events = Events { read: true, write: false, hangup: false, dead: false };
     const HEAD: Interest = Interest { read: true, write: false };
-    /// More than a waiter makes that leaves the bell to others, before it loses its patience.
-    const MANY: u64 = 400;
+    /// So often a waiter leaves the bell to others before it loses its patience.
+    const MANY: u32 = 100;
 
     fn receive(to: &Connection, len: usize) {
         let flags = RecvFlags { wait_all: true, ..RecvFlags::default() };
@@ -309,23 +312,34 @@ mod tests {
         }
     }
 
-    fn switches(thread: &Path) -> u64 {
-        let status = std::fs::read_to_string(thread.join("status")).unwrap();
-        let number = |line: &str| line.rsplit('\t').next().unwrap().parse::<u64>().unwrap();
-        status.lines().filter(|line| line.contains("ctxt_switches")).map(number).sum()
+    /// Requires that a thread comes to a sleep in which it does not wake for nothing: who naps wakes 50 times in each window.
+    fn sleeps(thread: &Path) {
+        let switches = || {
+            let status = std::fs::read_to_string(thread.join("status")).unwrap();
+            let number = |line: &str| line.rsplit('\t').next().unwrap().parse::<u64>().unwrap();
+            status.lines().filter(|line| line.contains("ctxt_switches")).map(number).sum::<u64>()
+        };
+        let is_still = || {
+            until_asleep(thread);
+            let begin = switches();
+            std::thread::sleep(Duration::from_millis(50));
+            switches() - begin < 10
+        };
+        assert!((0..100).any(|_| is_still()), "awake again and again");
     }
 
     fn is_rung(link: &Link) -> bool {
         poll::look(link.ring.bell.fd(), READ).unwrap().read
     }
 
-    /// Requires that the bell stays rung while `thread` wakes and wakes.
+    /// Requires that `thread`, woken again and again, leaves the bell rung, and then sleeps beside it.
     fn is_left_rung(link: &Link, thread: &Path) {
-        let begin = switches(thread);
-        while switches(thread) < begin + MANY {
+        while link.ring.bell.times_left() < MANY {
             assert!(is_rung(link), "silenced for somebody who has not come round");
             std::thread::yield_now();
         }
+        sleeps(thread);
+        assert!(is_rung(link), "silenced for somebody who has not come round");
     }
 
     #[test]
@@ -384,6 +398,26 @@ mod tests {
             link.ring.disarm(READ);
             send(&pair.from, &[1; 10]);
             assert_eq!(watcher.join().unwrap(), Ok(()));
+        });
+    }
+
+    #[test]
+    fn who_peeks_for_more_than_has_come_by_tcp_sleeps() {
+        let _alone = crate::fork::ALONE.lock();
+        let pair = Pair::attached();
+        pair.from.fall_back(Reason::Forced).unwrap();
+        send(&pair.from, &[1; 10]);
+        let to = &pair.to;
+        std::thread::scope(|scope| {
+            let (ids, started) = std::sync::mpsc::channel();
+            let peeks = scope.spawn(move || {
+                ids.send(thread()).unwrap();
+                let flags = RecvFlags { peek: true, wait_all: true, ..RecvFlags::default() };
+                to.recv(&mut [IoSliceMut::new(&mut [0; 20])], flags)
+            });
+            sleeps(&started.recv().unwrap());
+            send(&pair.from, &[1; 10]);
+            assert_eq!(peeks.join().unwrap(), Ok(20));
         });
     }
 

@@ -29,7 +29,7 @@ impl Engine {
                 self.drained.forget(here);
                 continue;
             }
-            if dry {
+            if dry || (into.filled() > 0 && source.has_only_error()?) {
                 break;
             }
             let before = into.filled();
@@ -130,7 +130,12 @@ impl Engine {
         let begin = into.filled();
         let mut at = self.holes.head();
         while into.remaining() > 0 {
-            let live = self.holes.live_from(at, into.remaining() as u64).map_err(errno)?;
+            let mut live = self.holes.live_from(at, into.remaining() as u64).map_err(errno)?;
+            if live.start < self.front {
+                live.end = live.end.min(self.front);
+            } else if into.filled() > begin && source.has_only_error()? {
+                break;
+            }
             let before = into.filled();
             let copied = self.copy(source, live, before, into);
             if into.filled() == begin {

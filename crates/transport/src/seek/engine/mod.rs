@@ -379,7 +379,7 @@ impl Engine {
     /// # Errors
     /// Those of ioctl(2).
     pub fn unread(&mut self, source: &mut impl Source) -> Result<u64, Errno> {
-        let arrived = self.front + source.arrived()?;
+        let arrived = self.front + source.arrived_in_all()?;
         Ok(self.holes.live_bytes(arrived))
     }
 }
