@@ -3,6 +3,7 @@
 use crate::compare::{Failure, blocks};
 use crate::program::{Call, CloseWay, OptionValue, Program, Step};
 use crate::run::{Event, Fate, Trace};
+use crate::streams::MUCH;
 
 /// What the kind of a failure is to begin with.
 pub(crate) fn of(program: &Program, plain: &Trace, failure: &Failure) -> &'static str {
@@ -16,16 +17,20 @@ pub(crate) fn of(program: &Program, plain: &Trace, failure: &Failure) -> &'stati
         "sought by one of several processes: "
     } else if begins_again_without_number(plain, step) {
         "restarted after its number was closed: "
+    } else if failure.kind.starts_with("EpollControl: 0 became") && is_set_from_before(plain, step) {
+        "sought, and a set from before exec: "
     } else if failure.kind.starts_with("Poll") && was_closed_while_polled(plain, step) {
         "closed while it was polled: "
-    } else if is_held_back(plain, step) {
+    } else if !failure.kind.ends_with("became blocked") && is_held_back(plain, failure) {
         "sent with MSG_MORE: "
     } else if failure.kind.ends_with("blocked became n") && was_to_want_more(plain, step) {
         "asleep while SO_RCVLOWAT was set: "
     } else if failure.kind.contains("EAGAIN became") && has_shared_negative_limit(program) {
         "negative time limit of somebody else: "
-    } else if has_handlers_of_both_kinds(program) {
+    } else if failure.kind.ends_with("became EINTR") && has_handlers_of_both_kinds(program) {
         "handlers of both kinds: "
+    } else if was_shut_behind_much(plain, step) {
+        "shut with more on its way than fits: "
     } else {
         ""
     }
@@ -53,6 +58,21 @@ fn is_sought_and_shared(plain: &Trace, step: usize) -> bool {
         && any(|call, value| matches!(call, Call::Fork { .. } | Call::Pass { .. }) && value > 0)
 }
 
+/// Whether in a process that has sought, a step has to do with an epoll set that was there before its exec.
+fn is_set_from_before(plain: &Trace, step: usize) -> bool {
+    let Some(Call::EpollControl { epoll, .. }) = plain.events.get(step).map(|event| &event.step.call) else {
+        return false;
+    };
+    let process = plain.events[step].step.by.process;
+    let own: Vec<_> = plain.events[..step].iter().filter(|event| event.step.by.process == process).collect();
+    let last = |wanted: &dyn Fn(&Call) -> bool| {
+        own.iter().rposition(|event| wanted(&event.step.call) && event.fate != Fate::Skipped)
+    };
+    let exec = last(&|call| matches!(call, Call::Exec { there: true }));
+    let made = last(&|call| matches!(call, Call::EpollCreate { slot } if slot == epoll));
+    exec.is_some() && made <= exec && last(&|call| matches!(call, Call::Seek { .. })) > exec
+}
+
 /// Whether, in a step, a signal interrupts a call of which the number was closed, or stands for something else, meanwhile:
 /// the kernel begins the call again with what the number stands for now.
 fn begins_again_without_number(plain: &Trace, step: usize) -> bool {
@@ -60,7 +80,13 @@ fn begins_again_without_number(plain: &Trace, step: usize) -> bool {
         return false;
     };
     let before = &plain.events[..step];
-    let is_last = |event: &Event| event.step.by == *to && event.fate != Fate::Skipped;
+    let is_last = |event: &Event| {
+        let is_own = !matches!(
+            event.step.call,
+            Call::Signal { .. } | Call::Kill { .. } | Call::Stop { .. } | Call::Continue { .. }
+        );
+        event.step.by == *to && is_own && event.fate != Fate::Skipped
+    };
     let Some(begin) = before.iter().rposition(is_last) else { return false };
     let Some(slot) = before[begin].step.call.sleeps_on() else { return false };
     before[begin..].iter().any(|event| {
@@ -93,11 +119,25 @@ fn was_closed_while_polled(plain: &Trace, step: usize) -> bool {
     })
 }
 
-/// Whether what was sent last before a step was sent with MSG_MORE: TCP waits for more, for a while.
-fn is_held_back(plain: &Trace, step: usize) -> bool {
-    let before = &plain.events[..plain.events.len().min(step)];
+/// Whether what was sent last before a step, or what is sent in it for somebody who sleeps, was sent with MSG_MORE: TCP waits
+/// for more, for a while.
+fn is_held_back(plain: &Trace, failure: &Failure) -> bool {
+    let wakes = failure.kind.contains(" ended by Send");
+    let before = &plain.events[..plain.events.len().min(failure.step.saturating_add(wakes.into()))];
     let sends = |event: &&Event| matches!(event.step.call, Call::Send { .. } | Call::SendMany { .. });
     before.iter().rev().find(sends).is_some_and(|event| event.step.call.flags() & libc::MSG_MORE != 0)
+}
+
+/// Whether, up to a step, an end was shut down for reading for which more was on its way than it may have had room for.
+fn was_shut_behind_much(plain: &Trace, step: usize) -> bool {
+    plain.events.iter().take(step.saturating_add(1)).any(|event| match (&event.step.call, &event.fate) {
+        (Call::Shutdown { how: libc::SHUT_RD | libc::SHUT_RDWR, .. }, Fate::Done(answer)) => plain
+            .streams
+            .direction(answer)
+            .and_then(|direction| event.before.get(direction ^ 1))
+            .is_some_and(|counters| counters.weight() >= MUCH),
+        _ => false,
+    })
 }
 
 /// Whether, up to a step, SO_RCVLOWAT was set while a receive slept that wants less: the kernel wakes nobody before so much is

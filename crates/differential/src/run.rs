@@ -419,6 +419,7 @@ impl Run<'_> {
     /// Waits until every call that is under way has returned or is asleep.
     fn settle(&mut self, at: usize) -> Result<()> {
         let began = Instant::now();
+        let ends = matches!(self.trace.events[at].step.call, Call::Exit | Call::Kill { .. });
         let mut asleep: BTreeMap<(usize, usize), (u64, Instant)> = BTreeMap::new();
         // Who sleeps where nobody can wake it, because the bell rings for others, naps.
         let (mut naps, mut runs) = (0u64, 0u64);
@@ -458,9 +459,10 @@ impl Run<'_> {
                         let known = asleep.get(&(process, thread)).filter(|(before, _)| *before == switches);
                         let since = known.map_or_else(Instant::now, |(_, since)| *since);
                         asleep.insert((process, thread), (switches, since));
-                        // Whom this step did not wake has been asleep for long enough.
+                        // Whom this step did not wake has been asleep for long enough. What the end of a process
+                        // means to others, the kernel may tell them when it is over.
                         let before = self.processes[process].threads[thread].switches == Some(switches);
-                        quiet &= before || since.elapsed() >= self.mode.patience;
+                        quiet &= (before && !ends) || since.elapsed() >= self.mode.patience;
                     }
                     Some((state, _)) if "ZX".contains(state) => self.died(at, process),
                     Some(_) => {

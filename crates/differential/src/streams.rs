@@ -27,6 +27,9 @@ impl Counters {
     }
 }
 
+/// More than a receiver may have room for at once.
+pub(crate) const MUCH: u64 = 64 << 10;
+
 #[derive(Debug, Default)]
 struct Direction {
     counters: Counters,
@@ -40,6 +43,8 @@ struct Direction {
     shut: Option<u64>,
     /// The receiving end was shut down for reading by its own program.
     refused: bool,
+    /// The most that was in flight at a time.
+    most: u64,
     /// Its receiver was told of a reset: what was still on its way may be lost.
     reset: bool,
     /// How the last drain ended.
@@ -105,7 +110,7 @@ impl Streams {
         }
         let Some(direction) = self.direction(answer) else { return };
         if let Call::Shutdown { how, .. } = call {
-            if *how != libc::SHUT_RD {
+            if *how != libc::SHUT_RD && answer.value == 0 {
                 self.directions[direction].shut.get_or_insert(step);
             }
             self.directions[direction ^ 1].refused |= *how != libc::SHUT_WR;
@@ -124,6 +129,7 @@ impl Streams {
                 Call::SendMany { length, .. } => taken.div_ceil((*length).max(1)) as u64,
                 _ => 1,
             };
+            direction.most = direction.most.max(direction.counters.weight());
             direction.sends.push((step, length, Some(taken)));
         } else if receives(call) {
             self.received(step, direction ^ 1, call, answer);
@@ -211,8 +217,10 @@ impl Streams {
     pub(crate) fn lost(&self) -> Vec<u64> {
         let clean = |at: usize| {
             let direction = &self.directions[at];
-            // What comes for an end that was shut down both ways is thrown away, with a reset.
-            let refused = direction.refused && self.directions[at ^ 1].shut.is_some();
+            // What comes for an end that was shut down both ways is thrown away, with a reset. One that is shut down for
+            // reading does not tell TCP when it has room again: what waits for that may come later than the last look.
+            let refused =
+                direction.refused && (self.directions[at ^ 1].shut.is_some() || direction.most >= MUCH);
             matches!(direction.end, Some((0, _) | (-1, libc::EAGAIN)))
                 && !refused
                 && !direction.reset
