@@ -26,7 +26,7 @@ public class Exchange {
             }
             case "connect" -> {
                 int port = Integer.parseInt(arguments[2]);
-                var pool = Executors.newCachedThreadPool();
+                var pool = Executors.newCachedThreadPool(Exchange::thread);
                 List<Future<?>> all = new ArrayList<>();
                 for (int i = 0; i < CONNECTIONS; i++) {
                     int seed = i;
@@ -98,7 +98,7 @@ public class Exchange {
             }
             case "http": {
                 var server = com.sun.net.httpserver.HttpServer.create(new InetSocketAddress("127.0.0.1", 0), 0);
-                server.setExecutor(Executors.newCachedThreadPool());
+                server.setExecutor(Executors.newCachedThreadPool(Exchange::thread));
                 server.createContext("/echo", exchange -> {
                     byte[] body = exchange.getRequestBody().readAllBytes();
                     exchange.sendResponseHeaders(200, body.length == 0 ? -1 : body.length);
@@ -130,15 +130,28 @@ public class Exchange {
     }
 
     static void daemon(Callable<?> body) {
-        Thread thread = new Thread(() -> {
+        thread(() -> {
             try {
                 body.call();
             } catch (Exception cause) {
                 cause.printStackTrace();
             }
-        });
+        }).start();
+    }
+
+    /** A daemon; with -Dexchange.virtual=true a virtual thread, by reflection since JDK 17 compiles this. */
+    static Thread thread(Runnable body) {
+        if (Boolean.getBoolean("exchange.virtual")) {
+            try {
+                Object builder = Thread.class.getMethod("ofVirtual").invoke(null);
+                return (Thread) Class.forName("java.lang.Thread$Builder").getMethod("unstarted", Runnable.class).invoke(builder, body);
+            } catch (ReflectiveOperationException cause) {
+                throw new AssertionError(cause);
+            }
+        }
+        Thread thread = new Thread(body);
         thread.setDaemon(true);
-        thread.start();
+        return thread;
     }
 
     /** Echoes; the end of a client's direction ends the connection once everything is back. */
