@@ -1,12 +1,14 @@
 //! Embeds the commit, so that an installed binary can still say what it was built from.
 
+use std::path::Path;
 use std::process::Command;
 
 fn main() {
     // Anything that changes a measured crate must refresh the "-dirty" mark.
     println!("cargo::rerun-if-changed=..");
     for name in ["HEAD", "logs/HEAD", "packed-refs"] {
-        if let Some(path) = git(&["rev-parse", "--git-path", name]) {
+        // Cargo takes a file that does not exist, as packed-refs may not, for one that has changed.
+        if let Some(path) = git(&["rev-parse", "--git-path", name]).filter(|path| Path::new(path).exists()) {
             println!("cargo::rerun-if-changed={path}");
         }
     }
