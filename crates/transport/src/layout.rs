@@ -109,13 +109,14 @@ pub(crate) const HOLDERS: usize = 0x240;
 pub(crate) const HOLDER_SLOTS: usize = 8;
 pub(crate) const FORKS_PENDING: usize = HOLDERS + HOLDER_SLOTS * 8;
 
-/// Bytes by TCP that can be kept: what the kernel's buffers usually hold. Pages are only taken when they are used.
+/// Bytes by TCP that can be kept: half of them, and what one call can add, which is what the kernel's send buffer holds. Pages
+/// are only taken when they are used.
 pub(crate) const KEPT_BYTES: usize = if cfg!(loom) {
     64
 } else if cfg!(miri) {
     64 << 10
 } else {
-    4 << 20
+    8 << 20
 };
 
 const TABLES: usize = 0x400;

@@ -1,12 +1,15 @@
-/* Two ends that each send 200 KB before they read, in messages of all sizes: TCP has room for that. */
+/* Two ends that each send before they read, in messages of all sizes. TCP has room for 200 KB from the start, and for more as
+   it is sent. */
 #include "common.h"
 
-enum { BYTES = 200000, SEEN = 50000, MORE = 10000 };
+enum { MOST = 1000000, SEEN = 50000, MORE = 10000 };
 
-static const int sizes[] = {1, 10, 100, 1000, 50000};
-static char bytes[BYTES], got[BYTES];
+static const struct {
+    int size, bytes;
+} cases[] = {{1, 200000}, {10, 200000}, {100, 200000}, {1000, MOST}, {8192, MOST}, {50000, MOST}};
+static char bytes[MOST], got[MOST];
 
-static void talk(int size, int blocks, int by_epoll)
+static void talk(int size, long all, int blocks, int by_epoll)
 {
     int ends[2], set = epoll_create1(0);
     pair(&ends[0], &ends[1]);
@@ -16,9 +19,9 @@ static void talk(int size, int blocks, int by_epoll)
         CHECK(!by_epoll || epoll_ctl(set, EPOLL_CTL_ADD, ends[end], &event) == 0);
     }
     long sent[2] = {0, 0};
-    while (sent[0] < BYTES || sent[1] < BYTES) {
+    while (sent[0] < all || sent[1] < all) {
         for (int end = 0; end < 2; end++) {
-            if (sent[end] == BYTES)
+            if (sent[end] == all)
                 continue;
             struct pollfd entry = {.fd = ends[end], .events = POLLOUT};
             struct epoll_event event;
@@ -26,11 +29,11 @@ static void talk(int size, int blocks, int by_epoll)
                 CHECK(epoll_wait(set, &event, 1, 10000) == 1);
             else if (!blocks)
                 CHECK(poll(&entry, 1, 10000) == 1);
-            long left = BYTES - sent[end];
+            long left = all - sent[end];
             ssize_t n = write(ends[end], bytes + sent[end], left < size ? left : size);
             CHECK(n > 0 || errno == EAGAIN);
             sent[end] += n > 0 ? n : 0;
-            if (sent[end] == BYTES && by_epoll)
+            if (sent[end] == all && by_epoll)
                 CHECK(epoll_ctl(set, EPOLL_CTL_DEL, ends[end], NULL) == 0);
         }
     }
@@ -41,9 +44,9 @@ static void talk(int size, int blocks, int by_epoll)
             CHECK(ioctl(ends[end], FIONREAD, &available) == 0);
         say("looked at", recv(ends[end], got, SEEN, MSG_PEEK | MSG_WAITALL));
         say("as they were sent", memcmp(bytes, got, SEEN) == 0);
-        memset(got, 0, BYTES);
-        say("received", recv(ends[end], got, BYTES, MSG_WAITALL));
-        say("as they were sent", memcmp(bytes, got, BYTES) == 0);
+        memset(got, 0, all);
+        say("received", recv(ends[end], got, all, MSG_WAITALL));
+        say("as they were sent", memcmp(bytes, got, all) == 0);
         close(ends[end]);
     }
     close(set);
@@ -88,14 +91,15 @@ static void low_water(int size)
 
 int main(void)
 {
-    for (int at = 0; at < BYTES; at++)
+    for (int at = 0; at < MOST; at++)
         bytes[at] = at % 251 + at / 251;
-    for (unsigned at = 0; at < sizeof sizes / sizeof *sizes; at++) {
-        printf("messages of %d\n", sizes[at]);
-        talk(sizes[at], 1, 0);
-        talk(sizes[at], 0, 0);
-        talk(sizes[at], 0, 1);
-        low_water(sizes[at]);
+    for (unsigned at = 0; at < sizeof cases / sizeof *cases; at++) {
+        int size = cases[at].size, all = cases[at].bytes;
+        printf("messages of %d\n", size);
+        talk(size, all, 1, 0);
+        talk(size, all, 0, 0);
+        talk(size, all, 0, 1);
+        low_water(size);
     }
     return 0;
 }

@@ -65,6 +65,8 @@ pub(super) enum Sent {
     Wait(Carrier),
     /// The receiver keeps it from TCP, and tells nobody when it does no more: try again soon.
     Later,
+    /// The receiver has to take from the ring before more goes by TCP.
+    Held,
 }
 
 /// What one try to receive came to.
@@ -102,25 +104,26 @@ impl Connection {
             let tried = self.try_send(link, &mut gather, flags, sent > 0);
             // An error after some bytes were sent is the next call's, as with the kernel.
             let stop = |error| if sent > 0 { Ok(sent) } else { Err(error) };
-            let carrier = match tried {
+            let waits_for = match tried {
                 Ok(Sent::Some) if gather.remaining() == 0 => return Ok(total),
                 Ok(Sent::Some) => {
                     call.moved();
                     continue;
                 }
-                Ok(Sent::Wait(carrier)) => Some(carrier),
-                Ok(Sent::Later) => None,
+                Ok(waits_for) => waits_for,
                 Err(error) => return stop(error),
             };
             if limit.forbids(self, flags.dont_wait) {
-                if sent == 0 && carrier == Some(Carrier::Ring) && self.overflow_if_due(link, flags.patient)? {
+                let is_full = matches!(waits_for, Sent::Wait(Carrier::Ring));
+                if sent == 0 && is_full && self.overflow_if_due(link, flags.patient)? {
                     continue;
                 }
                 return stop(Errno::AGAIN);
             }
-            let waited = match carrier {
-                Some(carrier) => self.wait_to_send(link, carrier, &limit, &call),
-                None => self.wait_a_moment(&limit, &call, None),
+            let waited = match waits_for {
+                Sent::Wait(carrier) => self.wait_to_send(link, carrier, &limit, &call),
+                Sent::Held => self.wait_while_held(link, &limit, &call),
+                Sent::Some | Sent::Later => self.wait_a_moment(&limit, &call, None),
             };
             if let Err(error) = waited {
                 return stop(error);
@@ -190,6 +193,9 @@ impl Connection {
         }
         if begun && self.has_error() {
             return Err(Errno::PIPE);
+        }
+        if link.is_held() && !self.has_error() {
+            return Ok(Sent::Held);
         }
         match socket::send(self.fd(), &gather.rest(), kernel_flags(flags)) {
             Ok(n) => {

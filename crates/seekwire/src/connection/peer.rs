@@ -229,15 +229,14 @@ impl Connection {
         }
     }
 
-    /// Leaves a ring on which there is no room, if that is due: at once if what lies there is less than what TCP has room
-    /// for; else when nothing was taken for a while and TCP has something to say about that. A receiver that is merely
-    /// slow has the ring to itself, and so has one whose sender is `patient` ([`super::SendFlags`]). Returns whether the next
-    /// send goes by TCP.
+    /// Leaves a ring on which there is no room, if that is due: at once if what lies there is little, less than TCP has room
+    /// for from the start; else when nothing was taken for a while, since TCP's room grows with what is sent. A receiver that
+    /// is merely slow has the ring to itself, and so has one whose sender is `patient` ([`super::SendFlags`]), unless TCP has
+    /// something to say of it. Returns whether the next send goes by TCP.
     #[cold]
     pub(super) fn overflow_if_due(&self, link: &Link, patient: bool) -> Result<bool, Errno> {
-        if (!patient && link.ring.queue.unsent() < AMPLE)
-            || (link.has_stood_full() && self.is_for_tcp_to_say(link))
-        {
+        let is_little = link.ring.queue.unsent() < AMPLE;
+        if (!patient && is_little) || (link.has_stood_full() && (!patient || self.is_for_tcp_to_say(link))) {
             let is_reset = self.has_hung_up() && self.is_reset_by_killed(link);
             if !is_reset {
                 self.overflow(link)?;
@@ -262,7 +261,7 @@ impl Connection {
     /// perhaps to be left.
     #[must_use]
     pub fn is_starved(&self, want: Interest) -> bool {
-        let full = |link: &&Link| link.tx_on_ring() && !link.ring.queue.has_room();
+        let full = |link: &&Link| (link.tx_on_ring() && !link.ring.queue.has_room()) || link.is_held();
         want.write && self.attached().filter(full).is_some()
     }
 

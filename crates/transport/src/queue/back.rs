@@ -148,6 +148,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         } else if self.owe(wish & control::STANDING == 0)? {
             layout::TAKEN
         } else {
+            // It receives by TCP alone from now on, and waits for no more than that.
+            self.keep_no_more();
             layout::REFUSED
         };
         q.own.word(layout::TAKEN_BACK).store(answer, Ordering::SeqCst);

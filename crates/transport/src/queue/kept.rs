@@ -1,9 +1,10 @@
-//! Bytes that went by TCP after the full ring was left, kept until the receiver has them.
+//! Bytes that went by TCP after a ring was left on which others lie, kept until the receiver has them.
 //!
 //! They lie in the kernel behind bytes on the ring that the receiver has not taken. Should the receiver want the latter
 //! back by TCP ([`super::back`]), those in the kernel would come first: so the receiver throws them away, and all is sent
 //! again in order. They are kept in this end's own memory, which a fork shares, in a ring of bytes by their position in
-//! the stream of TCP. When there are more than it holds, they are kept no longer, and can then not be sent again.
+//! the stream of TCP. Who sends stops at half of what it holds ([`QueuePair::has_kept_enough`]). When there are more all the same,
+//! since a call may be that large, they are kept no longer, and can then not be sent again.
 
 use super::{Memory, QueuePair, Tx};
 use crate::layout;
@@ -16,6 +17,21 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.get(layout::KEPT_FROM).checked_sub(1)
     }
 
+    /// Whether no more is to be given to the kernel until the receiver has taken what lies on the ring before it: more could
+    /// not be kept. A hint when taken without the lock.
+    #[must_use]
+    pub fn has_kept_enough(&self) -> bool {
+        let Some(from) = self.kept_from().filter(|_| !self.tx_on_ring() && !self.is_shut()) else {
+            return false;
+        };
+        let sent = self.get(layout::TX_TCP_BYTES);
+        let from = from.max(self.peer.load(layout::RX_TCP_BYTES, Ordering::Acquire)).min(sent);
+        sent - from >= layout::KEPT_BYTES as u64 / 2
+            && self.owed() == 0
+            && self.unsent() > 0
+            && (self.tcp_only().0 || !self.may_enter())
+    }
+
     /// Copies kept bytes from the position `at` on.
     pub(super) fn kept(&self, at: u64, into: &mut [u8]) {
         let (first, rest) = self.geometry.kept_at(at, into.len());
@@ -26,9 +42,12 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
 }
 
 impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
-    /// From now on the bytes that go by TCP are kept.
+    /// From now on the bytes that go by TCP are kept, until none lie on the ring before them.
     pub(super) fn begin_to_keep(&self) {
         let q = self.queue;
+        if q.unsent() == 0 {
+            return self.keep_no_more();
+        }
         let sent = q.get(layout::TX_TCP_BYTES);
         let taken = q.peer.load(layout::RX_TCP_BYTES, Ordering::Acquire);
         if q.kept_from().is_none() || taken >= sent {
@@ -36,17 +55,23 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         }
     }
 
+    pub(super) fn keep_no_more(&self) {
+        self.queue.set(layout::KEPT_FROM, 0);
+    }
+
     /// Keeps bytes that the kernel took, before they are counted; a call may give them piece by piece, `before` being
     /// the number of those that it gave already.
     pub fn keep(&self, before: usize, bytes: &[u8]) {
         let q = self.queue;
         let Some(from) = q.kept_from() else { return };
+        if q.unsent() == 0 {
+            return self.keep_no_more();
+        }
         let at = q.get(layout::TX_TCP_BYTES) + before as u64;
         // What the receiver says that it has is of no more use. It can only harm itself by saying more.
         let from = from.max(q.peer.load(layout::RX_TCP_BYTES, Ordering::Acquire)).min(at);
         if at - from + bytes.len() as u64 > layout::KEPT_BYTES as u64 {
-            q.set(layout::KEPT_FROM, 0);
-            return;
+            return self.keep_no_more();
         }
         let (first, rest) = q.geometry.kept_at(at, bytes.len());
         let (front, back) = bytes.split_at(first.1);

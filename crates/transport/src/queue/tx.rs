@@ -94,7 +94,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         if q.is_shut() {
             return Ok(q.carriers().0);
         }
-        self.switch(TxConditions { ready: q.peer_is_ready() && self.may_enter(), tcp_only })
+        self.switch(TxConditions { ready: q.peer_is_ready() && q.may_enter(), tcp_only })
     }
 
     /// Leaves the ring because it is full, or because nothing is taken off it: TCP has room of its own, and tells
@@ -110,20 +110,10 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
             return Ok(q.carriers().0);
         }
         q.set(layout::OVERFLOWED_AT, q.consumed_mark().wrapping_add(1));
-        self.begin_to_keep();
         // As a wish for TCP, but the peer hears of it by the record alone.
         match self.switch(TxConditions { ready: true, tcp_only: true })? {
             Carrier::Tcp => Ok(Carrier::Tcp),
             Carrier::Ring => Err(Full::NoRoom),
-        }
-    }
-
-    /// Not while the ring that was left is still as full as it was.
-    fn may_enter(&self) -> bool {
-        let q = self.queue;
-        match q.get(layout::OVERFLOWED_AT).checked_sub(1) {
-            None => true,
-            Some(left_at) => q.consumed_mark() != left_at && q.has_ample_room(),
         }
     }
 
@@ -135,6 +125,9 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
             TxStep::EnterRing(at) => (Record::RingAt, at, Carrier::Ring),
             TxStep::LeaveRing => (Record::Tcp, 0, Carrier::Tcp),
         };
+        if carrier == Carrier::Tcp {
+            self.begin_to_keep();
+        }
         // The last record on the ring, as the end would be: nobody enters it again.
         let position = self.place_leaving(1, if carrier == Carrier::Tcp { 0 } else { END_RECORD })?;
         // Should we die after the record was published, whoever recovers finishes the switch.
