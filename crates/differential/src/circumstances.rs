@@ -17,6 +17,18 @@ pub(crate) fn of(program: &Program, plain: &Trace, failure: &Failure) -> &'stati
         "sought by one of several processes: "
     } else if begins_again_without_number(plain, step) {
         "restarted after its number was closed: "
+    } else if failure.kind.contains(" ended by ")
+        && (0..step).any(|step| begins_again_without_number(plain, step))
+    {
+        "after one was restarted whose number was closed: "
+    } else if is_kept_from_low_water(plain, failure) {
+        "beside one asleep for SO_RCVLOWAT bytes: "
+    } else if is_raced_peek(plain, failure) {
+        "somebody received what was peeked: "
+    } else if (failure.kind.contains(": EPIPE became ") || failure.kind == "Shutdown: ENOTCONN became 0")
+        && was_killed(plain, step)
+    {
+        "after a kill: "
     } else if failure.kind.starts_with("EpollControl: 0 became") && is_set_from_before(plain, step) {
         "sought, and a set from before exec: "
     } else if failure.kind.starts_with("Poll") && was_closed_while_polled(plain, step) {
@@ -39,10 +51,16 @@ pub(crate) fn of(program: &Program, plain: &Trace, failure: &Failure) -> &'stati
 /// Whether, up to a step, a connection was given to another program while bytes were on their way: the peer, which would
 /// have to send them again, makes no call in lockstep.
 fn was_handed_over_unread(plain: &Trace, step: usize) -> bool {
+    let mut executed = false;
     plain.events.iter().take(step.saturating_add(1)).any(|event| {
-        matches!(event.step.call, Call::Exec { .. } | Call::Pass { .. })
-            && event.fate != Fate::Skipped
-            && event.before.iter().any(|counters| counters.in_flight() > 0)
+        executed |= matches!(event.step.call, Call::Exec { .. });
+        // Also to a set that is the kernel's alone in the new program.
+        let gives = match event.step.call {
+            Call::Exec { .. } | Call::Pass { .. } => true,
+            Call::EpollControl { operation: libc::EPOLL_CTL_ADD, .. } => executed,
+            _ => false,
+        };
+        gives && event.fate != Fate::Skipped && event.before.iter().any(|counters| counters.in_flight() > 0)
     })
 }
 
@@ -117,6 +135,37 @@ fn was_closed_while_polled(plain: &Trace, step: usize) -> bool {
             _ => false,
         })
     })
+}
+
+/// Whether a receive in a step comes beside one that sleeps, where SO_RCVLOWAT was set.
+fn is_kept_from_low_water(plain: &Trace, failure: &Failure) -> bool {
+    let events = &plain.events[..plain.events.len().min(failure.step)];
+    let sets = |event: &Event| {
+        matches!(event.step.call, Call::SetOption { level: libc::SOL_SOCKET, name: libc::SO_RCVLOWAT, .. })
+    };
+    failure.kind.starts_with("Receive")
+        && failure.kind.ends_with(": n became blocked")
+        && events.iter().any(sets)
+        && events.iter().any(|event| matches!(event.step.call, Call::Receive { .. }) && blocks(&event.fate))
+}
+
+/// Whether a peek that waits for all ends in a step, after somebody else has received.
+fn is_raced_peek(plain: &Trace, failure: &Failure) -> bool {
+    let events = &plain.events[..plain.events.len().min(failure.step.saturating_add(1))];
+    let peeks = |event: &Event| event.step.call.flags() & PEEK_ALL == PEEK_ALL && blocks(&event.fate);
+    let receives = |event: &Event| {
+        matches!(event.step.call, Call::Receive { .. }) && event.step.call.flags() & libc::MSG_PEEK == 0
+    };
+    failure.kind.starts_with("Receive(")
+        && failure.kind.contains(" ended by ")
+        && events.iter().position(peeks).is_some_and(|begin| events[begin..].iter().any(receives))
+}
+
+const PEEK_ALL: i32 = libc::MSG_PEEK | libc::MSG_WAITALL;
+
+/// Whether a process was killed before a step.
+fn was_killed(plain: &Trace, step: usize) -> bool {
+    plain.events.iter().take(step).any(|event| matches!(event.step.call, Call::Kill { .. }))
 }
 
 /// Whether what was sent last before a step, or what is sent in it for somebody who sleeps, was sent with MSG_MORE: TCP waits

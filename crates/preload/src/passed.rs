@@ -8,7 +8,7 @@ use std::ffi::c_int;
 use std::mem;
 use std::time::Duration;
 
-use endpoint::{Carrier, Reason, Until};
+use endpoint::{Reason, Until};
 use libc::{CMSG_DATA, CMSG_FIRSTHDR, CMSG_NXTHDR, SCM_RIGHTS, SOL_SOCKET, msghdr};
 
 use transport::Errno;
@@ -179,11 +179,21 @@ pub(crate) fn prepare_end() {
         drop(object);
         let Some(socket) = table::socket(fd) else { continue };
         if survives_exec(fd) {
-            if socket.connection.carriers() == (Carrier::Tcp, Carrier::Tcp) {
-                border::guarded(|| epoll::forget(&socket, None, Last::Kept));
-            }
+            border::guarded(|| epoll::forget(&socket, None, Last::Kept));
         } else if socket.connection.ends_with_this_process() {
             let _ = keeping_errno(|| socket.fall_back(Reason::Bypassed));
+        }
+    }
+}
+
+/// After an exec that has failed: what is in epoll sets is watched again.
+pub(crate) fn remain() {
+    for (fd, object) in table::entries() {
+        let socket = object.as_socket().filter(|socket| socket.to_show() != 0).is_some();
+        drop(object);
+        if let Some(socket) = table::socket(fd).filter(|_| socket) {
+            epoll::find(&socket, &[fd]);
+            epoll::settle(&socket);
         }
     }
 }

@@ -140,11 +140,14 @@ pub(crate) fn wait(
     answer
 }
 
-/// A listener and a set without connections are the kernel's alone.
+/// A listener is the kernel's alone. A set without connections may come to have some.
 fn part(fd: c_int) -> Option<Entry> {
     table::lookup(fd).filter(|entry| match entry {
         Entry::Socket(socket) => !socket.is_listening(),
-        Entry::Set(set) => set.is_accelerated() && epoll::is_alone(set, fd),
+        Entry::Set(set) => {
+            set.expect_sleeper();
+            !set.is_accelerated() || epoll::is_alone(set, fd)
+        }
         Entry::Uring(_) => false,
     })
 }

@@ -33,6 +33,14 @@ fn before_exec() {
     });
 }
 
+/// This process is still the same program.
+fn failed_exec(result: c_int) -> c_int {
+    if process::kind() == process::Kind::Own {
+        keeping_errno(|| guarded(passed::remain));
+    }
+    result
+}
+
 /// Before another program starts beside this one.
 pub(super) fn before_spawn() {
     keeping_errno(|| guarded(passed::prepare_exec));
@@ -54,17 +62,17 @@ interpose! {
     fn execve(path: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int = {
         before_exec();
         Some(())
-    } => |_done, kernel| kernel();
+    } => |_done, kernel| failed_exec(kernel());
     /// execvpe(3)
     fn execvpe(file: *const c_char, argv: *const *const c_char, envp: *const *const c_char) -> c_int = {
         before_exec();
         Some(())
-    } => |_done, kernel| kernel();
+    } => |_done, kernel| failed_exec(kernel());
     /// fexecve(3)
     fn fexecve(fd: c_int, argv: *const *const c_char, envp: *const *const c_char) -> c_int = {
         before_exec();
         Some(())
-    } => |_done, kernel| kernel();
+    } => |_done, kernel| failed_exec(kernel());
     /// execveat(2)
     fn execveat(
         dir: c_int,
@@ -75,17 +83,17 @@ interpose! {
     ) -> c_int = {
         before_exec();
         Some(())
-    } => |_done, kernel| kernel();
+    } => |_done, kernel| failed_exec(kernel());
     /// execv(3)
     fn execv(path: *const c_char, argv: *const *const c_char) -> c_int = {
         before_exec();
         Some(())
-    } => |_done, kernel| kernel();
+    } => |_done, kernel| failed_exec(kernel());
     /// execvp(3)
     fn execvp(file: *const c_char, argv: *const *const c_char) -> c_int = {
         before_exec();
         Some(())
-    } => |_done, kernel| kernel();
+    } => |_done, kernel| failed_exec(kernel());
     /// posix_spawn(3)
     fn posix_spawn(
         pid: *mut pid_t,

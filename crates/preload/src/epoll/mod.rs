@@ -40,12 +40,12 @@ pub(crate) use shared::is_alone;
 pub(crate) use wait::wait;
 
 use self::state::State;
-use self::watch::EXCLUSIVE;
+use self::watch::{EXCLUSIVE, ONE_SHOT};
 use crate::border::fail;
 use crate::lock::{Lock, RawLock};
 use crate::log;
 use crate::socket::{Last, Numbers, Registration, Socket};
-use crate::table::{Object, SetRef, SharedSet, SharedSocket, SocketRef};
+use crate::table::{self, Object, SetRef, SharedSet, SharedSocket, SocketRef};
 
 /// One epoll instance, from its first to its last fd number in this process.
 pub(crate) struct Set {
@@ -95,6 +95,11 @@ impl Set {
     /// Whether attached connections are in the set.
     pub(crate) fn is_accelerated(&self) -> bool {
         self.watches.load(Ordering::Acquire) != 0
+    }
+
+    /// Somebody may sleep until the set becomes readable: what comes into it from now on rings.
+    pub(crate) fn expect_sleeper(&self) {
+        self.watched.store(true, Ordering::SeqCst);
     }
 
     /// From now on somebody may sleep on this set without waiting on it.
@@ -264,7 +269,7 @@ pub(crate) fn control(
 }
 
 /// `socket` turned out to be in `set`, by the number `fd`: it was put there before it was tracked.
-pub(crate) fn found(set: &SetRef, socket: &SocketRef, fd: c_int, event: epoll_event) {
+fn found(set: &SetRef, socket: &SocketRef, fd: c_int, event: epoll_event) {
     let mut registrations = socket.registrations().lock();
     if registrations.iter().any(|registration| registration.fd == fd && set.is(&registration.set)) {
         return;
@@ -281,6 +286,20 @@ pub(crate) fn found(set: &SetRef, socket: &SocketRef, fd: c_int, event: epoll_ev
         stand_in: None,
     });
     socket.count_registrations(registrations.len());
+}
+
+/// Tells the epoll sets that hold the socket by one of these numbers. A set that is not tracked cannot be told: somebody may
+/// sleep on it in the kernel.
+pub(crate) fn find(socket: &SocketRef, numbers: &[c_int]) {
+    for (epfd, object) in table::entries() {
+        drop(object);
+        let Some(set) = table::set(epfd) else { continue };
+        for (number, event) in registrations(epfd) {
+            if numbers.contains(&number) {
+                found(&set, socket, number, event);
+            }
+        }
+    }
 }
 
 /// What the kernel says is in the set `epfd`, by the numbers by which it was added.
@@ -406,7 +425,9 @@ pub(crate) fn forget(socket: &Socket, fd: Option<c_int>, last: Last) {
             return true;
         }
         if own && let Some(epfd) = set.number() {
-            let (events, data) = (registration.events & !EXCLUSIVE, registration.data);
+            let is_fired = set.state.lock().at(watch).is_some_and(|watch| watch.disabled);
+            let events = if is_fired { ONE_SHOT } else { registration.events & !EXCLUSIVE };
+            let data = registration.data;
             let _ = match &registration.stand_in {
                 Some(stand_in) => tag::control(epfd, tag::Op::Delete, stand_in.fd().raw(), 0, 0),
                 None => tag::control(epfd, tag::Op::Modify, registration.fd, events, data),

@@ -38,7 +38,7 @@ pub(super) fn adopt(fd: c_int) -> Result<SocketRef, Errno> {
             for &number in numbers.iter().filter(|&&number| table::get(number).is_none()) {
                 socket::duplicate(known.share().into_object(), number);
             }
-            find_sets(&known, &numbers);
+            epoll::find(&known, &numbers);
         }
     });
     // A number beyond the table.
@@ -56,20 +56,6 @@ fn track(fd: c_int) {
         if let Some(plain) = socket.connection.enter_plain() {
             // Positions count from the first byte that ever came.
             plain.received(kernel::bytes_taken(Fd::new(fd)).unwrap_or(0) as usize);
-        }
-    }
-}
-
-/// Tells the epoll sets that hold the socket by one of these numbers. A set that is not tracked cannot be told: somebody may
-/// sleep on it in the kernel.
-fn find_sets(socket: &SocketRef, numbers: &[c_int]) {
-    for (epfd, object) in table::entries() {
-        drop(object);
-        let Some(set) = table::set(epfd) else { continue };
-        for (number, event) in epoll::registrations(epfd) {
-            if numbers.contains(&number) {
-                epoll::found(&set, socket, number, event);
-            }
         }
     }
 }

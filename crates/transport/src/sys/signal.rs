@@ -2,6 +2,7 @@
 //! program: SIGXFSZ where a file would grow beyond RLIMIT_FSIZE, SIGPIPE where nobody reads any more. Both end a program that
 //! knows of neither file nor pipe.
 
+use std::cell::Cell;
 use std::io;
 use std::marker::PhantomData;
 
@@ -12,9 +13,11 @@ const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
-/// A thread's own faults kill where they have to wait; and glibc's own (to cancel a thread, to change the user of all) end
-/// no call.
-const NEVER_HELD: u64 = bit(libc::SIGSEGV)
+/// A thread's own faults kill where they have to wait; glibc's own (to cancel a thread, to change the user of all) end
+/// no call; and two cannot be blocked.
+const NEVER_HELD: u64 = bit(libc::SIGKILL)
+    | bit(libc::SIGSTOP)
+    | bit(libc::SIGSEGV)
     | bit(libc::SIGBUS)
     | bit(libc::SIGFPE)
     | bit(libc::SIGILL)
@@ -23,15 +26,24 @@ const NEVER_HELD: u64 = bit(libc::SIGSEGV)
     | bit(32)
     | bit(33);
 
+thread_local! {
+    /// What the thread blocks while signals are held back, and what it blocked before; 0 before the first time.
+    static HELD: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
+}
+
 /// Signals of this thread wait until this is dropped.
 ///
 /// A system call that a signal interrupts ends with EINTR, or with what it has moved, wherever in the call the signal comes.
 /// A call that sleeps several times, and is awake in this library in between, has them wait, and lets them in by its
 /// sleeps alone ([`Deadline::letting_in`](super::poll::Deadline::letting_in)): a handler that ran in between would be lost to
-/// the next sleep.
+/// the next sleep. Within another one, as when a receive goes on in another way, those of the outer one are let in.
 #[derive(Debug)]
 pub struct HeldBack {
+    /// What the thread blocks when this is dropped.
     before: u64,
+    /// What it blocks in a sleep.
+    mask: u64,
+    outer: (u64, u64),
     of_this_thread: PhantomData<*const ()>,
 }
 
@@ -40,13 +52,18 @@ impl HeldBack {
     #[expect(clippy::new_without_default, reason = "it does something")]
     #[must_use]
     pub fn new() -> Self {
-        Self { before: change(libc::SIG_BLOCK, !NEVER_HELD), of_this_thread: PhantomData }
+        let before = change(libc::SIG_BLOCK, !NEVER_HELD);
+        let outer = HELD.get();
+        // A handler that a sleep let in has a mask of its own, and so has who jumped out of one.
+        let mask = if outer.0 != 0 && outer.0 == before { outer.1 } else { before };
+        HELD.set((before | !NEVER_HELD, mask));
+        Self { before, mask, outer, of_this_thread: PhantomData }
     }
 
     /// Those that the thread had blocked before.
     #[must_use]
     pub fn mask(&self) -> &u64 {
-        &self.before
+        &self.mask
     }
 
     /// Lets those in that wait.
@@ -55,7 +72,7 @@ impl HeldBack {
     /// EINTR when a handler ran.
     pub fn let_in(&self) -> Result<(), Errno> {
         let at_once = [0u64; 2];
-        let places = [at_once.as_ptr().expose_provenance(), (&raw const self.before).expose_provenance()];
+        let places = [at_once.as_ptr().expose_provenance(), (&raw const self.mask).expose_provenance()];
         // SAFETY: no descriptors; the kernel reads a timespec of 16 bytes, which is zero and so is not written to, and a set of 8.
         let looked = unsafe { call(libc::SYS_ppoll, [0, 0, places[0], places[1], 8, 0]) };
         looked.map(drop)
@@ -64,6 +81,7 @@ impl HeldBack {
 
 impl Drop for HeldBack {
     fn drop(&mut self) {
+        HELD.set(self.outer);
         change(libc::SIG_SETMASK, self.before);
     }
 }
@@ -151,15 +169,19 @@ mod tests {
         let held = HeldBack::new();
         let soon = Deadline::after(Some(Duration::from_secs(60))).letting_in(&held);
         assert_eq!(held.let_in(), Ok(()));
-        for sleep in [0, 1] {
+        let within = HeldBack::new();
+        for sleep in [0, 1, 2] {
             // SAFETY: to this thread.
             unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGUSR2) };
             let ended = match sleep {
                 0 => poll::wait(none, none, Events::default(), soon).map(drop),
-                _ => held.let_in(),
+                1 => held.let_in(),
+                _ => within.let_in(),
             };
             assert_eq!(ended, Err(Errno::INTR));
         }
+        drop(within);
+        assert_ne!(change(libc::SIG_BLOCK, 0), mask);
         drop(held);
         assert_eq!(change(libc::SIG_BLOCK, 0), mask);
         // SAFETY: puts back what was there.
