@@ -18,11 +18,16 @@ pub(crate) fn of(program: &Program, plain: &Trace, failure: &Failure) -> &'stati
     } else if begins_again_without_number(plain, step) {
         "restarted after its number was closed: "
     } else if failure.kind.contains(" ended by ")
+        && !failure.kind.ends_with("became EINTR")
         && (0..step).any(|step| begins_again_without_number(plain, step))
     {
         "after one was restarted whose number was closed: "
     } else if is_kept_from_low_water(plain, failure) {
         "beside one asleep for SO_RCVLOWAT bytes: "
+    } else if failure.kind.ends_with(" ended by Shutdown: 0 became blocked")
+        && sleeps_for_nothing(plain, step)
+    {
+        "asleep for no bytes: "
     } else if is_raced_peek(plain, failure) {
         "somebody received what was peeked: "
     } else if (failure.kind.contains(": EPIPE became ") || failure.kind == "Shutdown: ENOTCONN became 0")
@@ -36,7 +41,7 @@ pub(crate) fn of(program: &Program, plain: &Trace, failure: &Failure) -> &'stati
     } else if !failure.kind.ends_with("became blocked") && is_held_back(plain, failure) {
         "sent with MSG_MORE: "
     } else if failure.kind.ends_with("blocked became n") && was_to_want_more(plain, step) {
-        "asleep while SO_RCVLOWAT was set: "
+        "asleep beside SO_RCVLOWAT: "
     } else if failure.kind.contains("EAGAIN became") && has_shared_negative_limit(program) {
         "negative time limit of somebody else: "
     } else if failure.kind.ends_with("became EINTR") && has_handlers_of_both_kinds(program) {
@@ -149,6 +154,15 @@ fn is_kept_from_low_water(plain: &Trace, failure: &Failure) -> bool {
         && events.iter().any(|event| matches!(event.step.call, Call::Receive { .. }) && blocks(&event.fate))
 }
 
+/// Whether, up to a step, a receive of no bytes has slept.
+fn sleeps_for_nothing(plain: &Trace, step: usize) -> bool {
+    plain
+        .events
+        .iter()
+        .take(step)
+        .any(|event| matches!(event.step.call, Call::Receive { length: 0, .. }) && blocks(&event.fate))
+}
+
 /// Whether a peek that waits for all ends in a step, after somebody else has received.
 fn is_raced_peek(plain: &Trace, failure: &Failure) -> bool {
     let events = &plain.events[..plain.events.len().min(failure.step.saturating_add(1))];
@@ -174,7 +188,12 @@ fn is_held_back(plain: &Trace, failure: &Failure) -> bool {
     let wakes = failure.kind.contains(" ended by Send");
     let before = &plain.events[..plain.events.len().min(failure.step.saturating_add(wakes.into()))];
     let sends = |event: &&Event| matches!(event.step.call, Call::Send { .. } | Call::SendMany { .. });
-    before.iter().rev().find(sends).is_some_and(|event| event.step.call.flags() & libc::MSG_MORE != 0)
+    let is_more = |event: &Event| event.step.call.flags() & libc::MSG_MORE != 0;
+    if failure.kind.ends_with("ECONNRESET became n") {
+        // A reset has taken them, whatever was sent since.
+        return before.iter().filter(sends).any(is_more);
+    }
+    before.iter().rev().find(sends).is_some_and(is_more)
 }
 
 /// Whether, up to a step, an end was shut down for reading for which more was on its way than it may have had room for.
@@ -189,15 +208,14 @@ fn was_shut_behind_much(plain: &Trace, step: usize) -> bool {
     })
 }
 
-/// Whether, up to a step, SO_RCVLOWAT was set while a receive slept that wants less: the kernel wakes nobody before so much is
-/// there.
+/// Whether, up to a step, SO_RCVLOWAT was set, before or while a receive sleeps that wants less: the kernel wakes nobody before so
+/// much is there.
 fn was_to_want_more(plain: &Trace, step: usize) -> bool {
     let events = &plain.events[..plain.events.len().min(step.saturating_add(1))];
-    let sets = |event: &Event| {
+    let any = |wanted: fn(&Event) -> bool| events.iter().any(wanted);
+    any(|event| {
         matches!(event.step.call, Call::SetOption { level: libc::SOL_SOCKET, name: libc::SO_RCVLOWAT, .. })
-    };
-    let Some(first) = events.iter().position(sets) else { return false };
-    events[..first].iter().any(|event| {
+    }) && any(|event| {
         matches!(event.step.call, Call::Receive { .. } | Call::SpliceFrom { .. }) && blocks(&event.fate)
     })
 }

@@ -373,7 +373,7 @@ impl Connection {
                     return Ok(received);
                 }
                 Ok(Try::Wait(carrier)) => carrier,
-                Ok(Try::Sought) => return self.go_on_sought(&mut scatter, flags),
+                Ok(Try::Sought) => return self.go_on_sought(&mut scatter, flags, &limit),
                 Err(error) => return stop(error),
             };
             if self.receive_shut.load(Ordering::Relaxed) {

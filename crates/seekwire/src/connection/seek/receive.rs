@@ -21,7 +21,7 @@ impl Connection {
     ) -> Result<usize, Errno> {
         let seeking = self.seeking();
         let mut scatter = Scatter::new(bufs);
-        self.recv_sought_into(seeking, &mut scatter, flags)
+        self.recv_sought_into(seeking, &mut scatter, flags, None)
     }
 
     /// Goes on with a receive that began before the first seek.
@@ -30,8 +30,10 @@ impl Connection {
         &self,
         scatter: &mut Scatter<'_, '_>,
         flags: RecvFlags,
+        limit: &Limit,
     ) -> Result<usize, Errno> {
-        self.recv_sought_into(self.seeking(), scatter, flags)
+        let until = limit.is_known().then(|| limit.until(self)).flatten();
+        self.recv_sought_into(self.seeking(), scatter, flags, until)
     }
 
     fn recv_sought_into(
@@ -39,12 +41,12 @@ impl Connection {
         seeking: &Seeking,
         scatter: &mut Scatter<'_, '_>,
         flags: RecvFlags,
+        mut until: Option<Deadline>,
     ) -> Result<usize, Errno> {
-        let limit = Limit::receive();
+        let limit = until.map_or_else(Limit::receive, Limit::known);
         let call = self.begin_call();
         let mut asks_kernel = flags.dont_wait || self.is_nonblocking();
         let enough = self.enough(scatter.remaining() + scatter.filled(), flags);
-        let mut until = None;
         if enough > scatter.filled() + 1 && !limit.forbids(self, flags.dont_wait) {
             call.hold_signals();
         }
