@@ -159,6 +159,7 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
     /// The caller is going to give bytes to the kernel, for good and without counting them.
     pub fn stop_counting(&self) {
         self.queue.set_in_order(layout::TX_UNCOUNTED, 1);
+        self.keep_no_more();
     }
 
     /// `is_awaited`: the receiver can throw away what is in the kernel before its turn.

@@ -45,7 +45,7 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
     /// From now on the bytes that go by TCP are kept, until none lie on the ring before them.
     pub(super) fn begin_to_keep(&self) {
         let q = self.queue;
-        if q.unsent() == 0 {
+        if q.unsent() == 0 || q.get(layout::TX_UNCOUNTED) != 0 {
             return self.keep_no_more();
         }
         let sent = q.get(layout::TX_TCP_BYTES);
