@@ -194,7 +194,7 @@ impl Connection {
         if begun && self.has_error() {
             return Err(Errno::PIPE);
         }
-        if link.is_held() && !self.has_error() {
+        if self.is_held(link) {
             return Ok(Sent::Held);
         }
         match socket::send(self.fd(), &gather.rest(), kernel_flags(flags)) {
@@ -246,6 +246,23 @@ impl Connection {
             Err(Errno::AGAIN) => Ok(Sent::Wait(Carrier::Tcp)),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether room in the kernel is not for the next send, which waits for the receiver to take from the ring. Not once TCP has
+    /// ended, which the kernel may know before the peer's memory says so.
+    #[inline]
+    pub(super) fn is_held(&self, link: &Link) -> bool {
+        link.ring.queue.has_kept_enough() && self.holds_back(link)
+    }
+
+    #[cold]
+    fn holds_back(&self, link: &Link) -> bool {
+        let q = &link.ring.queue;
+        link.is_sound()
+            && !q.peer_has_closed()
+            && !q.peer_refuses()
+            && !self.has_error()
+            && !link.peer_is_dead()
     }
 
     /// Whether the kernel's socket has an error to tell, which is told once.

@@ -371,7 +371,7 @@ impl Connection {
     #[inline]
     #[must_use]
     pub fn tx_on_ring(&self) -> bool {
-        self.attached().is_some_and(|link| link.tx_on_ring() || link.is_held())
+        self.attached().is_some_and(|link| link.tx_on_ring() || self.is_held(link))
     }
 
     /// What was moved so far. No system call.
@@ -526,17 +526,6 @@ impl Link {
     fn tx_on_ring(&self) -> bool {
         let q = &self.ring.queue;
         self.is_sound() && q.tx_on_ring() && !q.peer_has_closed() && !q.is_shut()
-    }
-
-    /// Whether room in the kernel is not for the next send, which waits for the receiver to take from the ring.
-    #[inline]
-    fn is_held(&self) -> bool {
-        let q = &self.ring.queue;
-        self.is_sound()
-            && q.has_kept_enough()
-            && !q.peer_has_closed()
-            && !q.peer_refuses()
-            && !self.peer_is_dead()
     }
 
     /// Ends the sending direction on the ring; the kernel's shutdown follows.

@@ -261,7 +261,7 @@ impl Connection {
         }
         let Some(until) = limit.until(self) else { return Ok(()) };
         let write = Events { write: true, ..Events::default() };
-        let ready = || !link.is_held() || call.is_interrupted() || link.ring.queue.wants_attention();
+        let ready = || !self.is_held(link) || call.is_interrupted() || link.ring.queue.wants_attention();
         self.not_stale(link, call)?;
         let sleep = call.sleep(until.at_most(Self::DOUBT));
         let are_called = || self.others_are_called();
@@ -307,7 +307,7 @@ impl Connection {
         if q.owed() > 0 {
             self.attend();
         }
-        let is_held = link.is_held();
+        let is_held = self.is_held(link);
         let tx_on_ring = link.tx_on_ring() || is_held;
         let read = drained || q.has_data() || (q.has_record() && self.has_data_after_switches(link));
         let end = q.peer_has_closed() || (read && !drained && q.has_end());
@@ -518,13 +518,13 @@ impl Connection {
             return poll::wait(Fd::new(-1), self.fd(), either, until).map(drop);
         };
         let q = &link.ring.queue;
-        let (is_held, tx_on_ring) = (link.is_held(), self.tx_on_ring());
+        let (is_held, tx_on_ring) = (self.is_held(link), self.tx_on_ring());
         let ready = || {
             q.has_record()
                 || (tx_on_ring && !is_held && q.has_room())
                 || q.peer_refuses()
                 || q.wants_attention()
-                || (link.is_held(), self.tx_on_ring()) != (is_held, tx_on_ring)
+                || (self.is_held(link), self.tx_on_ring()) != (is_held, tx_on_ring)
         };
         let of_socket = Events { write: !tx_on_ring || q.owed() > 0, ..either };
         let short = self.is_starved(Interest { write: true, ..Interest::default() });
