@@ -232,7 +232,7 @@ fn wait_for_ours<'a>(
             set_errno(error);
             return result;
         }
-        ours.await_end(&mut asked);
+        ours.await_end(fds, &mut asked);
         for (nth, (at, socket)) in ours.sockets.iter().enumerate() {
             let bell = asked.get(fds.len() + nth).unwrap_or(&asked[*at]);
             if bell.revents != 0 {
@@ -300,9 +300,14 @@ impl Ours<'_> {
                     return false;
                 }
             }
+            self.await_end(fds, &mut asked);
             guarded_raw(|| self.pay(fds, &mut asked));
             guarded_raw(|| self.hear_of_ends(&asked));
             merge(fds, &asked);
+            // To TCP there is room once both directions have ended, which it may know before the peer's memory says so.
+            for &(at, _) in self.sockets.iter().filter(|(at, _)| asked[*at].revents & POLLHUP != 0) {
+                fds[at].revents |= fds[at].events & WRITE & !POLLWRBAND;
+            }
             let news = guarded_raw(|| self.add_ready(fds)).unwrap_or(false);
             // Where the peer has gone meanwhile, the kernel knows of the room that was kept from it.
             let same = self.masked(fds).iter().zip(&asked).all(|(now, then)| now.events == then.events);
@@ -389,12 +394,11 @@ impl Ours<'_> {
     /// Where the kernel was about to end a connection when it was asked, an error is there, and the room that comes with it
     /// is not yet: it frees what was to be sent first. A wait for the kernel hears of that afterwards, but the peer's bell
     /// rings before.
-    fn await_end(&self, asked: &mut Asked) {
+    fn await_end(&self, fds: &[pollfd], asked: &mut Asked) {
         const LOOKS: u32 = 10_000;
         let half_told = |asked: &Asked| {
             self.sockets.iter().any(|&(at, _)| {
-                let entry = &asked[at];
-                entry.revents & POLLERR != 0 && entry.events & POLLOUT != 0 && entry.revents & POLLOUT == 0
+                fds[at].events & POLLOUT != 0 && asked[at].revents & (POLLERR | POLLHUP | POLLOUT) == POLLERR
             })
         };
         for _ in 0..LOOKS {
