@@ -188,14 +188,8 @@ pub(crate) fn prepare_end() {
 
 /// After an exec that has failed: what is in epoll sets is watched again.
 pub(crate) fn remain() {
-    for (fd, object) in table::entries() {
-        let socket = object.as_socket().filter(|socket| socket.to_show() != 0).is_some();
-        drop(object);
-        if let Some(socket) = table::socket(fd).filter(|_| socket) {
-            epoll::find(&socket, &[fd]);
-            epoll::settle(&socket);
-        }
-    }
+    let is_watched = |number| table::socket(number).filter(|socket| socket.to_show() != 0);
+    epoll::find(is_watched, epoll::settle);
 }
 
 /// Before exec: every connection of which an fd stays open in the new program.

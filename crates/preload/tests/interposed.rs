@@ -243,4 +243,4 @@ programs! { flags pointers control shared alias }
 programs! { fork_fails fork_signal }
 programs! { shut capacity death number patience clock }
 programs! { turns inside cancel past idle }
-programs! { memory nofile inherited strangers }
+programs! { memory nofile inherited strangers remain }

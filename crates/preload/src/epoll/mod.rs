@@ -288,15 +288,16 @@ fn found(set: &SetRef, socket: &SocketRef, fd: c_int, event: epoll_event) {
     socket.count_registrations(registrations.len());
 }
 
-/// Tells the epoll sets that hold the socket by one of these numbers. A set that is not tracked cannot be told: somebody may
+/// Tells the epoll sets which of these sockets they hold, by number. A set that is not tracked cannot be told: somebody may
 /// sleep on it in the kernel.
-pub(crate) fn find(socket: &SocketRef, numbers: &[c_int]) {
+pub(crate) fn find(wanted: impl Fn(c_int) -> Option<SocketRef>, then: impl Fn(&SocketRef)) {
     for (epfd, object) in table::entries() {
         drop(object);
         let Some(set) = table::set(epfd) else { continue };
         for (number, event) in registrations(epfd) {
-            if numbers.contains(&number) {
-                found(&set, socket, number, event);
+            if let Some(socket) = wanted(number) {
+                found(&set, &socket, number, event);
+                then(&socket);
             }
         }
     }

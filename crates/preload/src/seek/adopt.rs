@@ -38,7 +38,8 @@ pub(super) fn adopt(fd: c_int) -> Result<SocketRef, Errno> {
             for &number in numbers.iter().filter(|&&number| table::get(number).is_none()) {
                 socket::duplicate(known.share().into_object(), number);
             }
-            epoll::find(&known, &numbers);
+            let is_same = |number| table::socket(number).filter(|_| numbers.contains(&number));
+            epoll::find(is_same, |_| {});
         }
     });
     // A number beyond the table.
