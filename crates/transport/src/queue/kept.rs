@@ -11,6 +11,9 @@ use crate::layout;
 use crate::mem::PeerMemory;
 use crate::sync::Ordering;
 
+/// Never, in effect: a receiver that seeks may want bytes by TCP before it takes any from the ring.
+const HELD_FROM: u64 = u64::MAX;
+
 impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     /// The position from which on all that was given to the kernel is kept, if anything is.
     pub(super) fn kept_from(&self) -> Option<u64> {
@@ -26,7 +29,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         };
         let sent = self.get(layout::TX_TCP_BYTES);
         let from = from.max(self.peer.load(layout::RX_TCP_BYTES, Ordering::Acquire)).min(sent);
-        sent - from >= layout::KEPT_BYTES as u64 / 2
+        sent - from >= HELD_FROM
             && self.owed() == 0
             && self.unsent() > 0
             && (self.tcp_only().0 || !self.may_enter())
