@@ -12,7 +12,7 @@ use crate::mem::PeerMemory;
 use crate::sync::Ordering;
 
 /// Never, in effect: a receiver that seeks may want bytes by TCP before it takes any from the ring.
-const HELD_FROM: u64 = u64::MAX;
+const HELD_FROM: u64 = 1 << 62;
 
 impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     /// The position from which on all that was given to the kernel is kept, if anything is.
