@@ -109,8 +109,8 @@ pub(crate) const HOLDERS: usize = 0x240;
 pub(crate) const HOLDER_SLOTS: usize = 8;
 pub(crate) const FORKS_PENDING: usize = HOLDERS + HOLDER_SLOTS * 8;
 
-/// Bytes by TCP that can be kept: half of them, and what one call can add, which is what the kernel's send buffer holds. Pages
-/// are only taken when they are used.
+/// Bytes by TCP that can be kept: more than the kernel's buffers take by default of what nobody receives, 4 to 5 MiB. Pages are only
+/// taken when they are used.
 pub(crate) const KEPT_BYTES: usize = if cfg!(loom) {
     64
 } else if cfg!(miri) {

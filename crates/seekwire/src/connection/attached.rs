@@ -65,8 +65,6 @@ pub(super) enum Sent {
     Wait(Carrier),
     /// The receiver keeps it from TCP, and tells nobody when it does no more: try again soon.
     Later,
-    /// The receiver has to take from the ring before more goes by TCP.
-    Held,
 }
 
 /// What one try to receive came to.
@@ -104,26 +102,25 @@ impl Connection {
             let tried = self.try_send(link, &mut gather, flags, sent > 0);
             // An error after some bytes were sent is the next call's, as with the kernel.
             let stop = |error| if sent > 0 { Ok(sent) } else { Err(error) };
-            let waits_for = match tried {
+            let carrier = match tried {
                 Ok(Sent::Some) if gather.remaining() == 0 => return Ok(total),
                 Ok(Sent::Some) => {
                     call.moved();
                     continue;
                 }
-                Ok(waits_for) => waits_for,
+                Ok(Sent::Wait(carrier)) => Some(carrier),
+                Ok(Sent::Later) => None,
                 Err(error) => return stop(error),
             };
             if limit.forbids(self, flags.dont_wait) {
-                let is_full = matches!(waits_for, Sent::Wait(Carrier::Ring));
-                if sent == 0 && is_full && self.overflow_if_due(link, flags.patient)? {
+                if sent == 0 && carrier == Some(Carrier::Ring) && self.overflow_if_due(link, flags.patient)? {
                     continue;
                 }
                 return stop(Errno::AGAIN);
             }
-            let waited = match waits_for {
-                Sent::Wait(carrier) => self.wait_to_send(link, carrier, &limit, &call),
-                Sent::Held => self.wait_while_held(link, &limit, &call),
-                Sent::Some | Sent::Later => self.wait_a_moment(&limit, &call, None),
+            let waited = match carrier {
+                Some(carrier) => self.wait_to_send(link, carrier, &limit, &call),
+                None => self.wait_a_moment(&limit, &call, None),
             };
             if let Err(error) = waited {
                 return stop(error);
@@ -194,9 +191,6 @@ impl Connection {
         if begun && self.has_error() {
             return Err(Errno::PIPE);
         }
-        if self.is_held(link) {
-            return Ok(Sent::Held);
-        }
         match socket::send(self.fd(), &gather.rest(), kernel_flags(flags)) {
             Ok(n) => {
                 let mut kept = 0;
@@ -246,23 +240,6 @@ impl Connection {
             Err(Errno::AGAIN) => Ok(Sent::Wait(Carrier::Tcp)),
             Err(error) => Err(error),
         }
-    }
-
-    /// Whether room in the kernel is not for the next send, which waits for the receiver to take from the ring. Not once TCP has
-    /// ended, which the kernel may know before the peer's memory says so.
-    #[inline]
-    pub(super) fn is_held(&self, link: &Link) -> bool {
-        link.ring.queue.has_kept_enough() && self.holds_back(link)
-    }
-
-    #[cold]
-    fn holds_back(&self, link: &Link) -> bool {
-        let q = &link.ring.queue;
-        link.is_sound()
-            && !q.peer_has_closed()
-            && !q.peer_refuses()
-            && !self.has_error()
-            && !link.peer_is_dead()
     }
 
     /// Whether the kernel's socket has an error to tell, which is told once.

@@ -371,7 +371,7 @@ impl Connection {
     #[inline]
     #[must_use]
     pub fn tx_on_ring(&self) -> bool {
-        self.attached().is_some_and(|link| link.tx_on_ring() || self.is_held(link))
+        self.attached().is_some_and(Link::tx_on_ring)
     }
 
     /// What was moved so far. No system call.

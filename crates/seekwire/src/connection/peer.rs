@@ -261,7 +261,7 @@ impl Connection {
     /// perhaps to be left.
     #[must_use]
     pub fn is_starved(&self, want: Interest) -> bool {
-        let full = |link: &&Link| (link.tx_on_ring() && !link.ring.queue.has_room()) || self.is_held(link);
+        let full = |link: &&Link| link.tx_on_ring() && !link.ring.queue.has_room();
         want.write && self.attached().filter(full).is_some()
     }
 

@@ -254,29 +254,6 @@ impl Connection {
         }
     }
 
-    /// Sleeps until the receiver has taken enough of the ring for more to go by TCP, or on the ring again.
-    pub(super) fn wait_while_held(&self, link: &Link, limit: &Limit, call: &Call<'_>) -> Result<(), Errno> {
-        if call.begin_wait()? {
-            return self.wait_a_moment(limit, call, None);
-        }
-        let Some(until) = limit.until(self) else { return Ok(()) };
-        let write = Events { write: true, ..Events::default() };
-        let ready = || !self.is_held(link) || call.is_interrupted() || link.ring.queue.wants_attention();
-        self.not_stale(link, call)?;
-        let sleep = call.sleep(until.at_most(Self::DOUBT));
-        let are_called = || self.others_are_called();
-        let slept =
-            link.ring.sleep_beside(write, 0, sleep.fd, Events::default(), sleep.until, ready, are_called);
-        drop(sleep);
-        match slept {
-            Ok(events) if events.dead => link.peer_is_gone(),
-            Err(Errno::TIMEDOUT) if until.is_over() => return Err(Errno::AGAIN),
-            Ok(_) | Err(Errno::TIMEDOUT) => {}
-            Err(error) => return Err(error),
-        }
-        call.not_interrupted()
-    }
-
     // ---- poll, select, epoll -------------------------------------------------------------------
 
     /// What the ring knows to be ready. What it does not know, the kernel's poll on the socket does:
@@ -307,11 +284,10 @@ impl Connection {
         if q.owed() > 0 {
             self.attend();
         }
-        let is_held = self.is_held(link);
-        let tx_on_ring = link.tx_on_ring() || is_held;
+        let tx_on_ring = link.tx_on_ring();
         let read = drained || q.has_data() || (q.has_record() && self.has_data_after_switches(link));
         let end = q.peer_has_closed() || (read && !drained && q.has_end());
-        Readiness { read, write: tx_on_ring && !is_held && q.has_room(), tx_on_ring, owes: q.owed() > 0, end }
+        Readiness { read, write: tx_on_ring && q.has_room(), tx_on_ring, owes: q.owed() > 0, end }
     }
 
     /// Whether nothing comes any more but what lies on the ring, since the peer sends nothing more or this end was shut down
@@ -518,13 +494,13 @@ impl Connection {
             return poll::wait(Fd::new(-1), self.fd(), either, until).map(drop);
         };
         let q = &link.ring.queue;
-        let (is_held, tx_on_ring) = (self.is_held(link), self.tx_on_ring());
+        let tx_on_ring = q.tx_on_ring();
         let ready = || {
             q.has_record()
-                || (tx_on_ring && !is_held && q.has_room())
+                || (tx_on_ring && q.has_room())
                 || q.peer_refuses()
                 || q.wants_attention()
-                || (self.is_held(link), self.tx_on_ring()) != (is_held, tx_on_ring)
+                || q.tx_on_ring() != tx_on_ring
         };
         let of_socket = Events { write: !tx_on_ring || q.owed() > 0, ..either };
         let short = self.is_starved(Interest { write: true, ..Interest::default() });

@@ -3,36 +3,17 @@
 //! They lie in the kernel behind bytes on the ring that the receiver has not taken. Should the receiver want the latter
 //! back by TCP ([`super::back`]), those in the kernel would come first: so the receiver throws them away, and all is sent
 //! again in order. They are kept in this end's own memory, which a fork shares, in a ring of bytes by their position in
-//! the stream of TCP. Who sends stops at half of what it holds ([`QueuePair::has_kept_enough`]). When there are more all the same,
-//! since a call may be that large, they are kept no longer, and can then not be sent again.
+//! the stream of TCP. When there are more than it holds, they are kept no longer, and can then not be sent again.
 
 use super::{Memory, QueuePair, Tx};
 use crate::layout;
 use crate::mem::PeerMemory;
 use crate::sync::Ordering;
 
-/// Never, in effect: a receiver that seeks may want bytes by TCP before it takes any from the ring.
-const HELD_FROM: u64 = 1 << 62;
-
 impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     /// The position from which on all that was given to the kernel is kept, if anything is.
     pub(super) fn kept_from(&self) -> Option<u64> {
         self.get(layout::KEPT_FROM).checked_sub(1)
-    }
-
-    /// Whether no more is to be given to the kernel until the receiver has taken what lies on the ring before it: more could
-    /// not be kept. A hint when taken without the lock.
-    #[must_use]
-    pub fn has_kept_enough(&self) -> bool {
-        let Some(from) = self.kept_from().filter(|_| !self.tx_on_ring() && !self.is_shut()) else {
-            return false;
-        };
-        let sent = self.get(layout::TX_TCP_BYTES);
-        let from = from.max(self.peer.load(layout::RX_TCP_BYTES, Ordering::Acquire)).min(sent);
-        sent - from >= HELD_FROM
-            && self.owed() == 0
-            && self.unsent() > 0
-            && (self.tcp_only().0 || !self.may_enter())
     }
 
     /// Copies kept bytes from the position `at` on.

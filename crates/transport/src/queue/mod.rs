@@ -424,14 +424,6 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         (Carrier::from_code(self.get(layout::TX_CARRIER)), Carrier::from_code(rx))
     }
 
-    /// Not while the ring that was left is still as full as it was.
-    fn may_enter(&self) -> bool {
-        match self.get(layout::OVERFLOWED_AT).checked_sub(1) {
-            None => true,
-            Some(left_at) => self.consumed_mark() != left_at && self.has_ample_room(),
-        }
-    }
-
     /// Whether this end's next byte goes on the ring.
     #[inline]
     #[must_use]

@@ -94,7 +94,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         if q.is_shut() {
             return Ok(q.carriers().0);
         }
-        self.switch(TxConditions { ready: q.peer_is_ready() && q.may_enter(), tcp_only })
+        self.switch(TxConditions { ready: q.peer_is_ready() && self.may_enter(), tcp_only })
     }
 
     /// Leaves the ring because it is full, or because nothing is taken off it: TCP has room of its own, and tells
@@ -114,6 +114,15 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         match self.switch(TxConditions { ready: true, tcp_only: true })? {
             Carrier::Tcp => Ok(Carrier::Tcp),
             Carrier::Ring => Err(Full::NoRoom),
+        }
+    }
+
+    /// Not while the ring that was left is still as full as it was.
+    fn may_enter(&self) -> bool {
+        let q = self.queue;
+        match q.get(layout::OVERFLOWED_AT).checked_sub(1) {
+            None => true,
+            Some(left_at) => q.consumed_mark() != left_at && q.has_ample_room(),
         }
     }
 

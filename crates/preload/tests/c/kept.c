@@ -1,0 +1,104 @@
+/*
+ * A receiver that stands still for so long that its sender leaves the full ring, and the kernel takes as much as it can:
+ * nothing is lost if the receiver then goes on, or hands its socket to libc, which knows nothing of the ring.
+ */
+#include "common.h"
+
+#define TOTAL (16 << 20)
+
+enum how { BLOCK, POLL, SELECT, LEVEL, EDGE, HOWS };
+static const char *const names[HOWS] = {"block", "poll", "select", "level", "edge"};
+
+static char message[TOTAL];
+
+static void serve(int listener, int told, int hands_over)
+{
+    int fd = accept(listener, NULL, NULL);
+    char c;
+    CHECK(fd >= 0);
+    for (int i = 0; i < 32; i++) {
+        read_all(fd, &c, 1);
+        write_all(fd, &c, 1);
+    }
+    read_all(told, &c, 1);
+    char *received = malloc(TOTAL);
+    size_t got;
+    if (hands_over) {
+        FILE *file = fdopen(fd, "r");
+        CHECK(file != NULL);
+        got = fread(received, 1, TOTAL, file);
+        CHECK(fgetc(file) == EOF);
+    } else {
+        got = recv(fd, received, TOTAL, MSG_WAITALL);
+        CHECK(read(fd, &c, 1) == 0);
+    }
+    printf("received: %zu, %s\n", got, memcmp(received, message, TOTAL) == 0 ? "as sent" : "something else");
+    exit(0);
+}
+
+/* Waits for room; 0 if there is none for a while. */
+static int wait_for_room(enum how how, int set, int fd, int patience)
+{
+    struct pollfd entry = {.fd = fd, .events = POLLOUT};
+    struct epoll_event event;
+    struct timeval limit = {patience / 1000, patience % 1000 * 1000};
+    fd_set out;
+    switch (how) {
+    case SELECT:
+        FD_ZERO(&out);
+        FD_SET(fd, &out);
+        return select(fd + 1, NULL, &out, NULL, &limit);
+    case LEVEL:
+    case EDGE: return epoll_wait(set, &event, 1, patience);
+    default: return poll(&entry, 1, patience);
+    }
+}
+
+static void send_to_nobody(enum how how, int hands_over)
+{
+    struct sockaddr_in address;
+    int listener = listener_on(&address), told[2], has_told = 0;
+    CHECK(pipe(told) == 0);
+    pid_t child = fork();
+    if (child == 0)
+        serve(listener, told[0], hands_over);
+    int fd = socket(AF_INET, SOCK_STREAM, 0), set = epoll_create1(0);
+    CHECK(connect(fd, (struct sockaddr *)&address, sizeof address) == 0);
+    char c;
+    for (int i = 0; i < 32; i++) {
+        write_all(fd, "x", 1);
+        read_all(fd, &c, 1);
+    }
+    struct timeval limit = {0, 300000};
+    struct epoll_event event = {.events = EPOLLOUT | (how == EDGE ? EPOLLET : 0)};
+    CHECK(epoll_ctl(set, EPOLL_CTL_ADD, fd, &event) == 0);
+    CHECK(how != BLOCK || setsockopt(fd, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof limit) == 0);
+    for (size_t sent = 0; sent < TOTAL;) {
+        size_t left = TOTAL - sent, most = 100000;
+        ssize_t n = send(fd, message + sent, left < most ? left : most, how == BLOCK ? 0 : MSG_DONTWAIT);
+        CHECK(n > 0 || errno == EAGAIN);
+        sent += n > 0 ? n : 0;
+        if (n > 0)
+            continue;
+        int waits = how == BLOCK || wait_for_room(how, set, fd, has_told ? -1 : 300) == 0;
+        if (waits && !has_told) {
+            write_all(told[1], "!", 1);
+            has_told = 1;
+        }
+    }
+    CHECK(has_told);
+    CHECK(close(fd) == 0 && close(set) == 0 && close(listener) == 0 && close(told[0]) == 0 && close(told[1]) == 0);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    printf("%s: done\n", names[how]);
+}
+
+int main(void)
+{
+    for (size_t i = 0; i < TOTAL; i++)
+        message[i] = i * 2654435761u >> 24;
+    for (enum how how = BLOCK; how < HOWS; how++)
+        for (int hands_over = 0; hands_over < 2; hands_over++)
+            send_to_nobody(how, hands_over);
+    return 0;
+}
