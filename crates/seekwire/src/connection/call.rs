@@ -61,6 +61,8 @@ pub(super) struct Call<'c> {
     holds: Cell<Option<Fd>>,
     /// Waits since something was moved.
     waits: Cell<u32>,
+    /// Where the stream was when it waited last, if it seeks.
+    front: Cell<Option<u64>>,
     /// Let go last.
     signals: OnceCell<HeldBack>,
 }
@@ -92,6 +94,7 @@ impl Connection {
             interrupts: self.interrupts(),
             holds: Cell::new(None),
             waits: Cell::new(0),
+            front: Cell::new(None),
             signals: OnceCell::new(),
         }
     }
@@ -261,6 +264,14 @@ impl Call<'_> {
     #[inline]
     pub(super) fn moved(&self) {
         self.waits.set(0);
+    }
+
+    /// The first byte that was not received is this one. Whether the waits before were in vain all the same.
+    pub(super) fn is_in_vain_at(&self, front: u64) -> bool {
+        if self.front.replace(Some(front)) != Some(front) {
+            self.moved();
+        }
+        self.waits.get() > IN_VAIN
     }
 
     /// Whether it has a number of its own.

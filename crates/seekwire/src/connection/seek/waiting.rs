@@ -36,12 +36,8 @@ impl Connection {
         until: Deadline,
         call: &Call<'_>,
     ) -> Result<bool, Errno> {
-        let slept = if call.begin_wait()? {
-            self.wait_a_moment(&Limit::known(until), call, None).map(|()| true)
-        } else {
-            self.sleep_for(seeking, attempt, until, call)
-        };
-        slept
+        call.begin_wait()?;
+        self.sleep_for(seeking, attempt, until, call)
             .and_then(|ready| call.not_interrupted().map(|()| ready))
             .map_err(|error| if error == Errno::TIMEDOUT { Errno::AGAIN } else { error })
     }
@@ -133,6 +129,10 @@ impl Connection {
         let how = self.with_state(seeking, state, true, |state, place, front| {
             self.prepare(state, place, front, attempt, watched)
         })?;
+        if call.is_in_vain_at(state.engine.front()) {
+            drop(guard);
+            return self.wait_a_moment(&Limit::known(until), call, None).map(|()| true);
+        }
         match how {
             How::Not => Ok(true),
             How::Kernel => {
@@ -418,6 +418,32 @@ mod tests {
             sleeps(&started.recv().unwrap());
             send(&pair.from, &[1; 10]);
             assert_eq!(peeks.join().unwrap(), Ok(20));
+        });
+    }
+
+    #[test]
+    fn who_is_woken_for_every_byte_before_the_range_takes_each() {
+        const BEFORE: usize = 1500;
+        const LARGE: usize = 100_000;
+        let _alone = crate::fork::ALONE.lock();
+        let pair = Pair::attached();
+        pair.from.fall_back(Reason::Forced).unwrap();
+        let to = &pair.to;
+        std::thread::scope(|scope| {
+            let seeker = scope.spawn(move || {
+                let mut buf = vec![0; LARGE];
+                let at = At::Offset(BEFORE as u64);
+                let got = to.seek(&mut [IoSliceMut::new(&mut buf)], at, SeekFlags::TAKE, false);
+                (got, buf)
+            });
+            for sent in 1..=BEFORE {
+                send(&pair.from, &[0]);
+                while to.totals().rx_tcp < sent as u64 && !seeker.is_finished() {
+                    std::thread::yield_now();
+                }
+            }
+            send(&pair.from, &[1; LARGE]);
+            assert_eq!(seeker.join().unwrap(), (Ok(LARGE), vec![1; LARGE]));
         });
     }
 
