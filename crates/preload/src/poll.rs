@@ -16,6 +16,7 @@ use libc::{
 };
 use smallvec::SmallVec;
 use transport::Errno;
+use transport::sys::bell::Ear;
 use transport::sys::signal::HeldBack;
 use transport::sys::{Fd, call};
 
@@ -32,6 +33,10 @@ const LOOKS_PER_QUESTION: u32 = 128;
 
 /// So often a call asks the kernel, if each time there was news of the other side.
 const MOST_QUESTIONS: u32 = 4;
+
+/// So often bells wake a call that ring on for others, perhaps for nobody: a set that is not waited on. From then on it hears only
+/// that one is rung anew.
+const PATIENCE: u32 = 100;
 
 /// How long to sleep where not all can be slept on.
 const SHORT: Duration = Duration::from_millis(10);
@@ -71,11 +76,37 @@ struct Sleep<'a> {
     holdings: SmallVec<[Holding<'a>; 8]>,
     /// Once it has begun: a signal ends it also where the thread is awake in between.
     signals: Option<HeldBack>,
+    /// How often a bell has woken it.
+    called: u32,
+    /// In place of the bells, once it has lost its patience.
+    ears: SmallVec<[(Fd, Option<Ear>); 2]>,
 }
 
 impl Sleep<'_> {
     fn has_begun(&self) -> bool {
         self.signals.is_some()
+    }
+
+    fn is_deaf(&self) -> bool {
+        self.called >= PATIENCE
+    }
+
+    /// Forgets that bells ring, before they are looked at for the last time.
+    fn forget(&mut self) {
+        self.ears.iter().flat_map(|(_, ear)| ear).for_each(Ear::forget);
+    }
+
+    /// What tells of `bell`, if there is a descriptor for it.
+    fn hear(&mut self, bell: Fd) -> Option<Fd> {
+        if !self.is_deaf() {
+            return Some(bell);
+        }
+        let known = self.ears.iter().position(|(of, _)| *of == bell);
+        let at = known.unwrap_or_else(|| {
+            self.ears.push((bell, Ear::new(bell).ok()));
+            self.ears.len() - 1
+        });
+        self.ears[at].1.as_ref().map(Ear::fd)
     }
 }
 
@@ -184,6 +215,7 @@ fn wait_for_ours<'a>(
             Some(Awake::InVain) | None => {}
         }
         let armed = Armed { ours, interests: guarded_raw(|| ours.arm(fds)).unwrap_or_default() };
+        sleep.forget();
         let news = guarded_raw(|| ours.any_ready(fds)).unwrap_or(true)
             || guarded_raw(|| ours.sets.iter().any(|(_, set)| set.arm())).unwrap_or(true);
         if news {
@@ -192,14 +224,13 @@ fn wait_for_ours<'a>(
         }
         // Now: a look may have left a full ring for TCP.
         let mut asked = ours.masked(fds);
-        asked.extend(ours.sockets.iter().map(|(at, socket)| pollfd {
-            fd: socket.connection.bell_for(interest(&fds[*at])).map_or(-1, Fd::raw),
-            events: POLLIN,
-            revents: 0,
-        }));
-        let in_doubt =
-            |&(at, socket): &(usize, &SocketRef)| socket.connection.is_in_doubt(interest(&fds[at]));
-        let short = ours.sockets.iter().any(in_doubt).then_some(Connection::DOUBT);
+        let mut short = ours.is_in_doubt(fds).then_some(Connection::DOUBT);
+        for (at, socket) in &ours.sockets {
+            let bell = socket.connection.bell_for(interest(&fds[*at]));
+            let heard = bell.and_then(|bell| guarded_raw(|| sleep.hear(bell)).flatten());
+            short = if bell.is_some() && heard.is_none() { Some(SHORT) } else { short };
+            asked.push(pollfd { fd: heard.map_or(-1, Fd::raw), events: POLLIN, revents: 0 });
+        }
         let left = timeout.left_at_most(short).map(timespec);
         let limit = left.as_ref().map_or(ptr::null(), ptr::from_ref);
         if !sleep.has_begun() {
@@ -236,8 +267,12 @@ fn wait_for_ours<'a>(
         for (nth, (at, socket)) in ours.sockets.iter().enumerate() {
             let bell = asked.get(fds.len() + nth).unwrap_or(&asked[*at]);
             if bell.revents != 0 {
+                let is_deaf = sleep.is_deaf();
+                sleep.called = sleep.called.saturating_add(1);
                 guarded_raw(|| {
-                    socket.connection.quiet_bell();
+                    if !is_deaf {
+                        socket.connection.quiet_bell();
+                    }
                     socket.connection.attend();
                 });
             }
@@ -367,6 +402,12 @@ impl Ours<'_> {
             true => Awake::Ready,
             false => Awake::InVain,
         }
+    }
+
+    /// Whether perhaps nobody will tell of what it waits for.
+    fn is_in_doubt(&self, fds: &[pollfd]) -> bool {
+        let socket = |&(at, socket): &(usize, &SocketRef)| socket.connection.is_in_doubt(interest(&fds[at]));
+        self.sockets.iter().any(socket) || self.sets.iter().any(|(_, set)| set.is_in_doubt())
     }
 
     fn arm(&self, fds: &[pollfd]) -> SmallVec<[Interest; 8]> {

@@ -104,6 +104,8 @@ pub(crate) const RX_STANDING: u64 = 2;
 pub(crate) const RX_VOID: usize = 0x208;
 /// SO_RCVLOWAT, once a process has set it that shares this end.
 pub(crate) const LOW_WATER: usize = 0x210;
+/// Not 0 once a process that shares this end has shut it down for reading.
+pub(crate) const RX_SHUT: usize = 0x218;
 
 pub(crate) const HOLDERS: usize = 0x240;
 pub(crate) const HOLDER_SLOTS: usize = 8;

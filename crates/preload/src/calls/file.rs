@@ -14,7 +14,7 @@ use super::{interpose, receive};
 use crate::border::{errno, fail, guarded, keeping_errno};
 use crate::buffers::Buffers;
 use crate::table::{self, SocketRef};
-use crate::{pointers, real};
+use crate::{pointers, real, signals};
 
 /// Bytes of the file that are copied at once.
 const PIECE: usize = 64 * 1024;
@@ -146,9 +146,20 @@ fn splice_out(
     // To splice, SO_RCVLOWAT means nothing.
     let received = match socket.low_water() {
         ..=1 => receive(room, 0),
-        _ => match receive(0, 0) {
-            0 => receive(room, libc::MSG_DONTWAIT),
-            failed => failed,
+        _ => loop {
+            match receive(0, 0) {
+                0 => {}
+                failed => break failed,
+            }
+            let received = receive(room, libc::MSG_DONTWAIT);
+            let nothing = received < 0 && errno() == Errno::AGAIN.raw_os_error();
+            if !nothing || socket.connection.receives_for_a_time() {
+                break received;
+            }
+            // A signal has ended the sleep, or somebody else has received what came.
+            if !signals::restart() {
+                break fail(Errno::INTR);
+            }
         },
     };
     if received <= 0 {

@@ -113,7 +113,17 @@ impl Set {
     /// Prepares for somebody who is about to sleep until the set becomes readable; true if it should not
     /// sleep.
     pub(crate) fn arm(&self) -> bool {
-        self.number().is_some_and(|epfd| self.state.lock_in_handler().is_none_or(|mut state| state.arm(epfd)))
+        self.number().is_some_and(|epfd| {
+            self.state.lock_in_handler().is_none_or(|mut state| {
+                state.heat_doubtful();
+                state.arm(epfd)
+            })
+        })
+    }
+
+    /// Whether perhaps nobody will tell of what it was prepared for: the sleep is to be a short one.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.state.lock_in_handler().is_none_or(|state| !state.in_doubt.is_empty())
     }
 
     /// Whether an event is ready that the kernel does not know of.
@@ -126,7 +136,8 @@ impl Set {
     pub(crate) fn silence(&self) -> bool {
         let Some(epfd) = self.number() else { return false };
         self.state.lock_in_handler().is_some_and(|mut state| {
-            let silenced = state.silence();
+            let silenced = state.silence(epfd);
+            self.watches.store(state.len(), Ordering::Release);
             if silenced && self.has_sleepers(&state) {
                 state.hand_over(epfd);
             }

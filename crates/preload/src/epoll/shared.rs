@@ -87,16 +87,20 @@ impl Set {
         });
     }
 
-    /// A thread is about to sleep on the set.
-    pub(super) fn falls_asleep(&self, state: &mut State) {
+    /// A thread is about to sleep on the set; true if it is to look again soon.
+    pub(super) fn falls_asleep(&self, state: &mut State) -> bool {
+        let is_watchful = !state.in_doubt.is_empty();
         state.sleepers += 1;
+        state.watchful += usize::from(is_watchful);
         if let Some(Some(sharing)) = self.sharing.get() {
             sharing.asleep().fetch_add(1, Ordering::SeqCst);
         }
+        is_watchful
     }
 
-    pub(super) fn is_awake(&self, state: &mut State) {
+    pub(super) fn is_awake(&self, state: &mut State, was_watchful: bool) {
         state.sleepers -= 1;
+        state.watchful -= usize::from(was_watchful);
         if let Some(Some(sharing)) = self.sharing.get() {
             let fewer = |now: u64| now.checked_sub(1);
             let _ = sharing.asleep().fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer);

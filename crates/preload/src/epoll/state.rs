@@ -24,6 +24,8 @@ pub(super) struct State {
     pub(super) overdue: usize,
     /// Threads in the kernel's epoll_wait on this set.
     pub(super) sleepers: usize,
+    /// Those of them who look again soon, for the sake of those of which nobody may tell.
+    pub(super) watchful: usize,
     /// Threads that ask the kernel without sleeping.
     pub(super) asking: usize,
     rounds: u64,
@@ -47,6 +49,7 @@ impl State {
             queued: 0,
             overdue: 0,
             sleepers: 0,
+            watchful: 0,
             asking: 0,
             rounds: 0,
             laps: 0,
@@ -309,11 +312,14 @@ impl State {
         self.at(index).is_some_and(Watch::arm)
     }
 
-    /// Notes a watch that is to be looked at again soon.
-    fn note_doubt(&mut self, index: u32) {
-        if self.at(index).is_some_and(|watch| watch.is_in_doubt()) && !self.in_doubt.contains(&index) {
+    /// Notes a watch that is to be looked at again soon; true if it was not known as one.
+    fn note_doubt(&mut self, index: u32) -> bool {
+        let is_new =
+            self.at(index).is_some_and(|watch| watch.is_in_doubt()) && !self.in_doubt.contains(&index);
+        if is_new {
             self.in_doubt.push(index);
         }
+        is_new
     }
 
     /// Those are looked at again.
@@ -340,15 +346,22 @@ impl State {
     }
 
     /// Arms every hot watch for those who sleep in the kernel, and wakes one of them for each that has
-    /// something to report.
+    /// something to report, and one if nobody would look again at what nobody may tell of.
     pub(super) fn hand_over(&mut self, epfd: c_int) {
+        let mut has_new_doubt = false;
         while let Some(index) = self.hot.pop_front() {
             if self.arm_watch(index, epfd)
                 && let Some(watch) = self.at(index)
             {
                 watch.socket.connection.ring_own_bell();
             }
+            has_new_doubt |= self.note_doubt(index);
             self.cool(index);
+        }
+        // Those who sleep until the set becomes readable are not counted.
+        let calls = if self.sleepers == 0 { has_new_doubt } else { self.watchful == 0 };
+        if calls && let Some(watch) = self.in_doubt.last().copied().and_then(|index| self.at(index)) {
+            watch.socket.connection.ring_own_bell();
         }
     }
 
@@ -358,8 +371,9 @@ impl State {
         })
     }
 
-    /// Silences the bells that ring while no connection has anything to report; those connections are to be looked at.
-    pub(super) fn silence(&mut self) -> bool {
+    /// Silences the bells that ring while no connection has anything to report; those connections are to be looked at. And has the
+    /// kernel speak of no more than is wanted.
+    pub(super) fn silence(&mut self, epfd: c_int) -> bool {
         let is_ready = |watch: &Watch| !watch.parked && watch.look() != 0;
         if self.watches.iter().flatten().any(is_ready) {
             return false;
@@ -380,7 +394,24 @@ impl State {
                 self.heat(index);
             }
         }
-        !bells.is_empty()
+        let asked = self.ask_no_more(epfd);
+        !bells.is_empty() || asked
+    }
+
+    /// Takes out of the kernel's set what is parked, and what it was asked for the sake of a later change; true if there was any.
+    fn ask_no_more(&mut self, epfd: c_int) -> bool {
+        let mut any = false;
+        for index in 0..self.watches.len() as u32 {
+            let Some(watch) = self.at(index) else { continue };
+            let wanted = watch.wanted();
+            if watch.parked {
+                self.evict(index, epfd);
+                any = true;
+            } else if watch.is_lenient() && watch.told & !wanted & !EDGE != 0 {
+                any |= watch.tell(epfd, index, wanted).is_ok();
+            }
+        }
+        any
     }
 
     /// Whether the peer of a hot watch runs on another processor, so that waiting awake for it can pay.
@@ -405,7 +436,7 @@ impl State {
 
     /// The parent's arms are the parent's to take back, and its sleeping threads are not here.
     pub(super) fn after_fork_child(&mut self) {
-        (self.sleepers, self.asking) = (0, 0);
+        (self.sleepers, self.watchful, self.asking) = (0, 0, 0);
         for index in 0..self.watches.len() as u32 {
             if let Some(watch) = self.at(index) {
                 watch.armed = None;

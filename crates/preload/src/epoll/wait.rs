@@ -38,8 +38,8 @@ enum Found {
     Events(usize),
     /// The kernel refused; errno is set.
     Failed,
-    /// Every connection is armed and this thread is counted among the sleepers; whether for a short time, because one
-    /// waits for room on a full ring.
+    /// Every connection is armed and this thread is counted among the sleepers; whether for a short time, because perhaps
+    /// nobody will tell of one.
     Nothing(bool),
 }
 
@@ -65,9 +65,9 @@ pub(crate) fn wait(
             Some(Found::Events(count)) => return count as c_int,
             Some(Found::Failed) => return -1,
             Some(Found::Nothing(short)) => short.then_some(Connection::DOUBT),
-            None => return sleep(&mut timeout, None),
+            None => return sleep(&mut timeout, signals.as_ref()),
         };
-        let sleeping = Sleeping(set);
+        let sleeping = Sleeping { set, is_watchful: short.is_some() };
         if !set.is_own() {
             continue;
         }
@@ -89,14 +89,17 @@ pub(crate) fn wait(
 }
 
 /// Counted among those who sleep on a set; also when the thread is cancelled there.
-struct Sleeping<'a>(&'a Set);
+struct Sleeping<'a> {
+    set: &'a Set,
+    is_watchful: bool,
+}
 
 impl<'a> Sleeping<'a> {
     /// Awake, with what the kernel said still to be told to the state: nobody else sees it in between.
     fn end(self) -> (&'a Set, Guard<'a, State>) {
-        let set = self.0;
+        let set = self.set;
         let mut state = set.state.lock();
-        set.is_awake(&mut state);
+        set.is_awake(&mut state, self.is_watchful);
         std::mem::forget(self);
         (set, state)
     }
@@ -104,7 +107,7 @@ impl<'a> Sleeping<'a> {
 
 impl Drop for Sleeping<'_> {
     fn drop(&mut self) {
-        keeping_errno(|| self.0.is_awake(&mut self.0.state.lock()));
+        keeping_errno(|| self.set.is_awake(&mut self.set.state.lock(), self.is_watchful));
     }
 }
 
@@ -139,8 +142,7 @@ fn look(set: &Set, epfd: c_int, events: *mut epoll_event, max: usize, only_look:
             }
         }
         if !state.arm(epfd) {
-            set.falls_asleep(&mut state);
-            return Found::Nothing(!state.in_doubt.is_empty());
+            return Found::Nothing(set.falls_asleep(&mut state));
         }
     }
 }

@@ -9,34 +9,64 @@ static const struct {
 } cases[] = {{1, 200000}, {10, 200000}, {100, 200000}, {1000, MOST}, {8192, MOST}, {50000, MOST}};
 static char bytes[MOST], got[MOST];
 
-static void talk(int size, long all, int blocks, int by_epoll)
+/* By a send that blocks, by poll, by a set, by poll of a set, or by a set on which another thread sleeps. */
+enum room { BLOCK, ASK, WATCH, ASK_SET, SHARE_SET, ROOMS };
+
+static int set;
+
+static void *sleep_on_set(void *unused)
 {
-    int ends[2], set = epoll_create1(0);
+    struct epoll_event event;
+    for (;;)
+        epoll_wait(set, &event, 1, -1);
+    return unused;
+}
+
+static void wait_for_room(enum room room, int fd)
+{
+    struct pollfd entry = {fd, POLLOUT, 0}, sets = {set, POLLIN, 0};
+    struct epoll_event event = {.events = EPOLLOUT};
+    switch (room) {
+    case ASK: CHECK(poll(&entry, 1, 10000) == 1); break;
+    case ASK_SET: CHECK(poll(&sets, 1, 10000) == 1); break;
+    case SHARE_SET:
+        CHECK(epoll_ctl(set, EPOLL_CTL_MOD, fd, &event) == 0);
+        CHECK(epoll_wait(set, &event, 1, 10000) == 1);
+        event.events = 0;
+        CHECK(epoll_ctl(set, EPOLL_CTL_MOD, fd, &event) == 0);
+        break;
+    case WATCH: CHECK(epoll_wait(set, &event, 1, 10000) == 1); break;
+    default: break;
+    }
+}
+
+static void talk(int size, long all, enum room room)
+{
+    int ends[2];
+    pthread_t thread;
+    set = epoll_create1(0);
     pair(&ends[0], &ends[1]);
     for (int end = 0; end < 2; end++) {
-        struct epoll_event event = {.events = EPOLLOUT, .data.u32 = end};
-        set_nonblocking(ends[end], !blocks);
-        CHECK(!by_epoll || epoll_ctl(set, EPOLL_CTL_ADD, ends[end], &event) == 0);
+        struct epoll_event event = {.events = room == SHARE_SET ? 0 : EPOLLOUT};
+        set_nonblocking(ends[end], room != BLOCK);
+        CHECK(room < WATCH || epoll_ctl(set, EPOLL_CTL_ADD, ends[end], &event) == 0);
     }
+    CHECK(room != SHARE_SET || pthread_create(&thread, NULL, sleep_on_set, NULL) == 0);
     long sent[2] = {0, 0};
     while (sent[0] < all || sent[1] < all) {
         for (int end = 0; end < 2; end++) {
             if (sent[end] == all)
                 continue;
-            struct pollfd entry = {.fd = ends[end], .events = POLLOUT};
-            struct epoll_event event;
-            if (by_epoll)
-                CHECK(epoll_wait(set, &event, 1, 10000) == 1);
-            else if (!blocks)
-                CHECK(poll(&entry, 1, 10000) == 1);
+            wait_for_room(room, ends[end]);
             long left = all - sent[end];
             ssize_t n = write(ends[end], bytes + sent[end], left < size ? left : size);
             CHECK(n > 0 || errno == EAGAIN);
             sent[end] += n > 0 ? n : 0;
-            if (sent[end] == all && by_epoll)
+            if (sent[end] == all && room >= WATCH)
                 CHECK(epoll_ctl(set, EPOLL_CTL_DEL, ends[end], NULL) == 0);
         }
     }
+    CHECK(room != SHARE_SET || (pthread_cancel(thread) == 0 && pthread_join(thread, NULL) == 0));
     for (int end = 0; end < 2; end++) {
         int available = 0;
         set_nonblocking(ends[end], 0);
@@ -57,7 +87,8 @@ static void low_water(int size)
 {
     enum { POLL, EPOLL, SELECT, PEEK, WAYS };
     for (int way = 0; way < WAYS; way++) {
-        int a, b, found = 0, set = epoll_create1(0);
+        int a, b, found = 0;
+        set = epoll_create1(0);
         long sent = 0;
         pair(&a, &b);
         CHECK(setsockopt(b, SOL_SOCKET, SO_RCVLOWAT, &(int){SEEN}, sizeof(int)) == 0);
@@ -96,9 +127,8 @@ int main(void)
     for (unsigned at = 0; at < sizeof cases / sizeof *cases; at++) {
         int size = cases[at].size, all = cases[at].bytes;
         printf("messages of %d\n", size);
-        talk(size, all, 1, 0);
-        talk(size, all, 0, 0);
-        talk(size, all, 0, 1);
+        for (enum room room = BLOCK; room < (size < 1000 ? ASK_SET : ROOMS); room++)
+            talk(size, all, room);
         low_water(size);
     }
     return 0;

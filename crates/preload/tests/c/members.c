@@ -220,6 +220,36 @@ static void closed_early(void)
     close(a), close(other), close(fd), close(set);
 }
 
+/* To whom polls a set, what is not in it, or not wanted there, is nothing, whichever way it comes. */
+static void unwanted(void)
+{
+    static const char text[] = "more than a hundred bytes, so that what follows them may have to come by TCP, which is the "
+                               "kernel's to tell of, if it was asked";
+    int a, b, set = epoll_create1(0);
+    char c;
+    open_pair(&a, &b);
+    CHECK(ctl(set, EPOLL_CTL_ADD, b, EPOLLIN, 1) == 0);
+    for (int round = 0; round < 8; round++) {
+        struct pollfd sets = {set, POLLIN, 0};
+        if (round % 2)
+            CHECK(ctl(set, EPOLL_CTL_MOD, b, 0, 1) == 0);
+        else
+            CHECK(ctl(set, EPOLL_CTL_DEL, b, 0, 0) == 0);
+        arrive(a, b, text);
+        printf("unwanted: %d", poll(&sets, 1, 0));
+        if (round % 2)
+            CHECK(ctl(set, EPOLL_CTL_MOD, b, EPOLLIN, 1) == 0);
+        else
+            CHECK(ctl(set, EPOLL_CTL_ADD, b, EPOLLIN, 1) == 0);
+        int ready = poll(&sets, 1, 0);
+        printf(", wanted: %d %x\n", ready, sets.revents);
+        drain(b, sizeof text - 1);
+        write_all(b, "x", 1);
+        read_all(a, &c, 1);
+    }
+    close(a), close(b), close(set);
+}
+
 int main(void)
 {
     static const uint32_t ways[] = {0, EPOLLET, EPOLLONESHOT, EPOLLET | EPOLLONESHOT};
@@ -231,5 +261,6 @@ int main(void)
     reused_number();
     exclusive();
     strange();
+    unwanted();
     return 0;
 }

@@ -370,7 +370,7 @@ impl Connection {
                 Ok(Try::Sought) => return self.go_on_sought(&mut scatter, flags, &limit),
                 Err(error) => return stop(error),
             };
-            if self.receive_shut.load(Ordering::Relaxed) {
+            if self.is_receive_shut() {
                 return if received > 0 { Ok(received) } else { self.end_of_shut() };
             }
             if limit.forbids(self, flags.dont_wait) {

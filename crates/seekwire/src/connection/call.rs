@@ -51,6 +51,13 @@ impl File {
         let placed = lock(&self.placed).and_then(|mut placed| placed.take());
         drop(placed);
     }
+
+    /// It is closed: a child that is forked has nothing to close.
+    fn forget(self: &Arc<Self>) {
+        if let Some(mut numberless) = lock(&NUMBERLESS) {
+            numberless.retain(|other| !Arc::ptr_eq(other, self));
+        }
+    }
 }
 
 /// One call, until it is dropped.
@@ -191,21 +198,19 @@ impl Connection {
         if hold.calls > 0 {
             return;
         }
-        let file = hold.file.take();
+        let Some(file) = hold.file.take() else { return };
         let is_closing = std::mem::take(&mut hold.is_closing);
         drop(hold);
-        if let Some(file) = &file
-            && file.fd == self.fd()
-            && let Some(mut numberless) = lock(&NUMBERLESS)
-        {
-            numberless.retain(|other| !Arc::ptr_eq(other, file));
-        }
-        drop(inside);
         if is_closing {
+            // A fork meanwhile finds it among the numberless; to close it may take as long as SO_LINGER says.
+            drop(inside);
             self.end();
-        }
-        if let Some(file) = file {
             file.close();
+            let _inside = fork::enter();
+            file.forget();
+        } else {
+            file.close();
+            file.forget();
         }
     }
 
@@ -260,7 +265,7 @@ impl Call<'_> {
         Ok(self.waits.get() > IN_VAIN)
     }
 
-    /// Something was moved.
+    /// Something was moved, or nothing has kept it from sleeping to the end of a time.
     #[inline]
     pub(super) fn moved(&self) {
         self.waits.set(0);

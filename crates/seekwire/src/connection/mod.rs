@@ -431,6 +431,9 @@ impl Connection {
         }
         if read {
             self.receive_shut.store(true, Ordering::Relaxed);
+            if let Some(link) = self.attached() {
+                link.ring.queue.set_receive_shut();
+            }
         }
         // In a bracket, as a call that sends: the end of the stream counts when the connection attaches.
         let bracket = self.enter_plain();
@@ -458,13 +461,19 @@ impl Connection {
             let q = &link.ring.queue;
             // TCP resets a connection on which something comes for an end that is shut down both ways: the peer's next
             // send goes there. Not while TCP has to bring what is owed.
-            if result.is_ok() && self.receive_shut.load(Ordering::Relaxed) && q.is_shut() && q.owed() == 0 {
+            if result.is_ok() && self.is_receive_shut() && q.is_shut() && q.owed() == 0 {
                 q.set_refuses();
                 link.ring.peer_bell.ring();
             }
         }
         drop(bracket);
         result
+    }
+
+    /// Whether this end was shut down for reading, by whichever process.
+    fn is_receive_shut(&self) -> bool {
+        self.receive_shut.load(Ordering::Relaxed)
+            || self.attached().is_some_and(|link| link.ring.queue.is_receive_shut())
     }
 
     /// The caller is about to close its last descriptor of the socket in this process. A call that sleeps on it goes on,

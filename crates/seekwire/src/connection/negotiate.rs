@@ -452,8 +452,11 @@ impl Connection {
         // A peer that makes no room takes our end of TCP for our death unless it knows better.
         let is_shut = kernel.as_ref().is_some_and(|kernel| kernel.shut);
         queue.start(Start { tx_tcp_bytes: sent, rx_tcp_bytes: received, is_shut });
-        if is_shut && self.receive_shut.load(Ordering::Relaxed) {
-            queue.set_refuses();
+        if self.is_receive_shut() {
+            queue.set_receive_shut();
+            if is_shut {
+                queue.set_refuses();
+            }
         }
         let reason = match kernel {
             // Forked since both ends agreed: the other process knows nothing of the ring.

@@ -1,7 +1,6 @@
 //! MSG_PEEK on an attached connection: what can be received, by whatever carrier, left where it is.
 
 use std::io::IoSliceMut;
-use std::sync::atomic::Ordering;
 
 use protocol::Carrier;
 use transport::Errno;
@@ -91,10 +90,10 @@ impl Connection {
                 return Ok(seen);
             }
             let stop = |error| if seen > 0 { Ok(seen) } else { Err(error) };
-            if seen == 0 && self.receive_shut.load(Ordering::Relaxed) {
+            if seen == 0 && self.is_receive_shut() {
                 return self.end_of_shut();
             }
-            if self.receive_shut.load(Ordering::Relaxed) || (has_ended && seen > 0) {
+            if self.is_receive_shut() || (has_ended && seen > 0) {
                 return Ok(seen);
             }
             if !has_ended && self.has_ended(link) {

@@ -6,6 +6,7 @@
 //! asked. SO_RCVLOWAT says what a call finds: it is in the memory of the end, which processes share that have it from a fork.
 
 use std::cell::Cell;
+use std::time::Duration;
 
 use transport::sys::poll::Deadline;
 
@@ -74,5 +75,11 @@ impl Limit {
             }
         }
         self.until.get()
+    }
+
+    /// As [`Limit::until`], for a call that asks for all that it wants in any case, and then whether that is forbidden.
+    pub(super) fn once(&self, connection: &Connection) -> Deadline {
+        let now = || Deadline::after(Some(Duration::ZERO));
+        self.until(connection).or_else(|| self.until(connection)).unwrap_or_else(now)
     }
 }

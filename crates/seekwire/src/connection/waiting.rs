@@ -104,7 +104,10 @@ impl Connection {
         drop(sleep);
         match slept {
             Ok(events) => call.not_interrupted().map(|()| events.read || events.dead),
-            Err(Errno::TIMEDOUT) if short && !until.is_over() => call.not_interrupted().map(|()| true),
+            Err(Errno::TIMEDOUT) if short && !until.is_over() => {
+                call.moved();
+                call.not_interrupted().map(|()| true)
+            }
             Err(Errno::TIMEDOUT) => Err(Errno::AGAIN),
             Err(error) => Err(error),
         }
@@ -136,7 +139,10 @@ impl Connection {
         drop(sleep);
         match slept {
             Ok(_) => call.not_interrupted(),
-            Err(Errno::TIMEDOUT) if short && !until.is_over() => call.not_interrupted(),
+            Err(Errno::TIMEDOUT) if short && !until.is_over() => {
+                call.moved();
+                call.not_interrupted()
+            }
             Err(Errno::TIMEDOUT) => Err(Errno::AGAIN),
             Err(error) => Err(error),
         }
@@ -294,7 +300,7 @@ impl Connection {
     /// for reading: the kernel may have POLLIN, POLLHUP, POLLRDHUP or POLLERR to add.
     #[must_use]
     pub fn has_end_to_tell(&self) -> bool {
-        self.receive_shut.load(Ordering::Relaxed)
+        self.is_receive_shut()
             || self
                 .attached()
                 .is_some_and(|link| link.ring.queue.peer_is_shut() || link.ring.queue.peer_has_closed())
@@ -469,7 +475,12 @@ impl Connection {
             };
             drop(sleep);
             let events = match slept {
-                Err(Errno::TIMEDOUT) if short && !until.is_over() => continue,
+                Err(Errno::TIMEDOUT) if short && !until.is_over() => {
+                    if !in_vain {
+                        call.moved();
+                    }
+                    continue;
+                }
                 slept => slept?,
             };
             let now = self.readiness();

@@ -258,6 +258,17 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         let _ = word.compare_exchange(known, bytes, Ordering::Relaxed, Ordering::Relaxed);
     }
 
+    /// This end was shut down for reading, which all processes that share it are to know.
+    pub fn set_receive_shut(&self) {
+        self.set(layout::RX_SHUT, 1);
+    }
+
+    /// Whether a process that shares this end has shut it down for reading.
+    #[must_use]
+    pub fn is_receive_shut(&self) -> bool {
+        self.get(layout::RX_SHUT) != 0
+    }
+
     /// Tells the peer that this end is shut down both ways, of which TCP knows.
     pub fn set_refuses(&self) {
         self.own.word(layout::CONTROL).fetch_or(control::REFUSES, Ordering::SeqCst);

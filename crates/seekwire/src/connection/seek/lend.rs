@@ -1,7 +1,7 @@
 //! Bytes that are taken and stay where they are, in the sender's segments, until they are given back.
 
 use std::io::IoSliceMut;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::AtomicU8;
 
 use protocol::switch::RxStep;
 use transport::Errno;
@@ -13,6 +13,7 @@ use transport::seek::{At, Attempt, Loan, Look, SeekFlags, cost};
 use super::source::{Inflow, Place};
 use super::{Seeking, State};
 use crate::connection::Connection;
+use crate::connection::settings::Limit;
 
 /// What was lent.
 #[derive(Debug)]
@@ -92,7 +93,8 @@ impl Connection {
         let seeking = self.seeking();
         let call = self.begin_call();
         let mut lent = Pieces::default();
-        let (mut begun, mut until, mut last) = (None, None, false);
+        let limit = Limit::receive();
+        let (mut begun, mut last) = (None, false);
         let mut rest = loop {
             let tried = self.lend_from_ring(seeking, *at, len, &mut begun, &mut lent);
             if let Some(attempt) = &begun {
@@ -106,12 +108,13 @@ impl Connection {
                 Err(error) => return Err(error),
             }
             let Some(attempt) = begun else { break *at };
-            if last || dont_wait || self.is_nonblocking() || self.receive_shut.load(Ordering::Relaxed) {
+            if last || limit.forbids(self, dont_wait) || self.is_receive_shut() {
                 break *at;
             }
-            let until = *until.get_or_insert_with(|| self.receive_deadline());
-            // If the socket has ended, what is still missing then does not come.
-            last = self.wait_for(seeking, &attempt, until, &call)?;
+            if let Some(until) = limit.until(self) {
+                // If the socket has ended, what is still missing then does not come.
+                last = self.wait_for(seeking, &attempt, until, &call)?;
+            }
         };
         let taken = lent.len();
         let mut copy = match zeros(len - taken) {
@@ -122,13 +125,12 @@ impl Connection {
                 return Ok(lent);
             }
         };
-        let until = || Ok(until.unwrap_or_else(|| self.receive_deadline()));
-        match self.seek_until(
+        match self.seek_within(
             &mut [IoSliceMut::new(&mut copy)],
             &mut rest,
             SeekFlags::TAKE,
             dont_wait,
-            &until,
+            &limit,
         ) {
             Ok(n) => {
                 copy.truncate(n);

@@ -34,6 +34,7 @@ use transport::sys::poll::Deadline;
 use transport::sys::socket;
 
 use super::Connection;
+use super::settings::Limit;
 use crate::Config;
 use claim::Claim;
 pub use lend::Piece;
@@ -175,17 +176,17 @@ impl Connection {
         flags: SeekFlags,
         dont_wait: bool,
     ) -> Result<usize, Errno> {
-        self.seek_until(bufs, at, flags, dont_wait, &|| Ok(self.receive_deadline()))
+        self.seek_within(bufs, at, flags, dont_wait, &Limit::receive())
     }
 
-    /// As [`Connection::seek`]; `until` is asked for before it waits.
-    fn seek_until(
+    /// As [`Connection::seek`].
+    fn seek_within(
         &self,
         bufs: &mut [IoSliceMut<'_>],
         at: &mut At,
         flags: SeekFlags,
         dont_wait: bool,
-        until: &dyn Fn() -> Result<Deadline, Errno>,
+        limit: &Limit,
     ) -> Result<usize, Errno> {
         let seeking = self.seeking();
         let len = bufs.iter().map(|buf| buf.len() as u64).sum();
@@ -206,15 +207,15 @@ impl Connection {
                 })
             },
             |until| match begun.get() {
-                _ if dont_wait || self.is_nonblocking() => Err(Errno::AGAIN),
-                _ if self.receive_shut.load(Ordering::Relaxed) => Err(Errno::AGAIN),
+                _ if limit.forbids(self, dont_wait) => Err(Errno::AGAIN),
+                _ if self.is_receive_shut() => Err(Errno::AGAIN),
                 None => self.wait_at_door(seeking, until, &call),
                 Some(attempt) => {
                     asks_kernel.set(self.wait_for(seeking, &attempt, until, &call)?);
                     Ok(())
                 }
             },
-            until,
+            &|| Ok(limit.once(self)),
         )
     }
 

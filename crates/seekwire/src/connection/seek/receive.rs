@@ -1,16 +1,14 @@
 //! Receiving in order from a connection that is also received from out of order.
 
 use std::io::IoSliceMut;
-use std::sync::atomic::Ordering;
 
 use transport::Errno;
 use transport::iov::Scatter;
 use transport::seek::{At, Engine, SeekFlags, Source};
-use transport::sys::poll::Deadline;
 
 use super::Seeking;
 use crate::connection::settings::Limit;
-use crate::connection::{Connection, RecvFlags, timeout};
+use crate::connection::{Connection, RecvFlags};
 
 impl Connection {
     /// [`Connection::recv`] of a sought connection.
@@ -21,7 +19,7 @@ impl Connection {
     ) -> Result<usize, Errno> {
         let seeking = self.seeking();
         let mut scatter = Scatter::new(bufs);
-        self.recv_sought_into(seeking, &mut scatter, flags, None)
+        self.recv_sought_into(seeking, &mut scatter, flags, &Limit::receive())
     }
 
     /// Goes on with a receive that began before the first seek.
@@ -32,8 +30,7 @@ impl Connection {
         flags: RecvFlags,
         limit: &Limit,
     ) -> Result<usize, Errno> {
-        let until = limit.is_known().then(|| limit.until(self)).flatten();
-        self.recv_sought_into(self.seeking(), scatter, flags, until)
+        self.recv_sought_into(self.seeking(), scatter, flags, limit)
     }
 
     fn recv_sought_into(
@@ -41,9 +38,8 @@ impl Connection {
         seeking: &Seeking,
         scatter: &mut Scatter<'_, '_>,
         flags: RecvFlags,
-        mut until: Option<Deadline>,
+        limit: &Limit,
     ) -> Result<usize, Errno> {
-        let limit = until.map_or_else(Limit::receive, Limit::known);
         let call = self.begin_call();
         let mut asks_kernel = flags.dont_wait || self.is_nonblocking();
         let enough = self.enough(scatter.remaining() + scatter.filled(), flags);
@@ -80,17 +76,17 @@ impl Connection {
                 Err(Errno::AGAIN) => (0, None),
                 Err(error) => return stop(error, before),
             };
-            if self.receive_shut.load(Ordering::Relaxed) {
+            if self.is_receive_shut() {
                 return if scatter.filled() > 0 { Ok(scatter.filled()) } else { self.end_of_shut() };
             }
             if limit.forbids(self, flags.dont_wait) {
                 return stop(Errno::AGAIN, scatter.filled());
             }
-            let until = *until.get_or_insert_with(|| self.receive_deadline());
-            let slept = self.wait_for_more(seeking, attempt, until, &call);
-            match slept {
-                Ok(ready) => asks_kernel |= ready,
-                Err(error) => return stop(error, scatter.filled()),
+            if let Some(until) = limit.until(self) {
+                match self.wait_for_more(seeking, attempt, until, &call) {
+                    Ok(ready) => asks_kernel |= ready,
+                    Err(error) => return stop(error, scatter.filled()),
+                }
             }
             if flags.peek {
                 scatter.rewind(n);
@@ -103,10 +99,6 @@ impl Connection {
             engine.keep(error);
             Ok(())
         });
-    }
-
-    pub(super) fn receive_deadline(&self) -> Deadline {
-        Deadline::after(timeout(&self.recv_timeout))
     }
 }
 

@@ -130,7 +130,15 @@ impl Connection {
             self.prepare(state, place, front, attempt, watched)
         })?;
         if call.is_in_vain_at(state.engine.front()) {
+            // What comes when it has slept.
+            match self
+                .with_state(seeking, state, false, |state, place, front| self.drain(state, place, front))
+            {
+                Ok(_) | Err(Errno::NOBUFS) => {}
+                Err(error) => return Err(error),
+            }
             drop(guard);
+            self.attend();
             return self.wait_a_moment(&Limit::known(until), call, None).map(|()| true);
         }
         match how {
@@ -156,17 +164,7 @@ impl Connection {
                 if (is_told || is_late) && (socket::unread(self.fd())? as u64) < need {
                     // The kernel keeps the rest away.
                     let drained = self.with_state(seeking, state, false, |state, place, front| {
-                        let State { engine, cursor, loans, violation, .. } = state;
-                        let mut source = Inflow {
-                            connection: self,
-                            place,
-                            cursor,
-                            loans,
-                            front,
-                            asks_kernel: false,
-                            violation,
-                        };
-                        engine.drain(&mut source)
+                        self.drain(state, place, front)
                     });
                     match drained {
                         // The range may still come, if more slowly.
@@ -226,6 +224,14 @@ impl Connection {
                 slept
             }
         }
+    }
+
+    /// Moves what has arrived into library memory.
+    fn drain<'c>(&'c self, state: &mut State, place: &LazyPlace<'c>, front: u64) -> Result<bool, Errno> {
+        let State { engine, cursor, loans, violation, .. } = state;
+        let mut source =
+            Inflow { connection: self, place, cursor, loans, front, asks_kernel: false, violation };
+        engine.drain(&mut source)
     }
 
     /// Opens the window as far as it goes, and says what is left to wait for.
