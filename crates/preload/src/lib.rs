@@ -12,6 +12,7 @@
 //!   endpoint   Connection: which carrier moves this direction's bytes now
 //!
 //!   real       the functions of libc behind ours          border   panics and errno
+//!   loaded     those of objects that are opened locally
 //!   process    start, fork, end                           lock     a lock that fork can hold
 //!   passed     fds that another program is about to get   signals  EINTR or start again
 //!   uring      what the program submits to io_uring          memory   of the library's own
@@ -35,6 +36,7 @@ mod cancel;
 mod epoll;
 mod fork;
 mod hazard;
+mod loaded;
 mod lock;
 mod log;
 mod memory;

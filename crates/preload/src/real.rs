@@ -13,7 +13,7 @@ use libc::{
 };
 use transport::Errno;
 
-use crate::border;
+use crate::{border, loaded};
 
 /// A function of the libraries after this one in the search order.
 struct Next {
@@ -66,8 +66,12 @@ pub(crate) fn let_next_copy_stand_back() {
 }
 
 macro_rules! real {
-    ($(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty;)*) => {$(
-        /// The next definition of this function. ENOSYS where libc has none.
+    (fn $($functions:tt)*) => {
+        real! { |_name| std::ptr::null_mut(), border::fail(Errno::NOSYS); fn $($functions)* }
+    };
+    // With where else to look, each time, and what is returned where that does not give one either.
+    (|$other:ident| $elsewhere:expr, $none:expr; $(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty;)*) => {$(
+        /// The next definition of this function. ENOSYS where there is none.
         ///
         /// # Safety
         ///
@@ -81,11 +85,15 @@ macro_rules! real {
                 Err(_) => panic!("not a C string"),
             };
             static NEXT: Next = Next::new(NAME);
-            let address = NEXT.get();
+            let mut address = NEXT.get();
             if address.is_null() {
-                return border::fail(Errno::NOSYS);
+                let $other = NAME;
+                address = $elsewhere;
             }
-            // SAFETY: the symbol of this name in libc has this signature, which its manual page gives.
+            if address.is_null() {
+                return $none;
+            }
+            // SAFETY: the symbol of this name in its library has this signature, which its manual page gives.
             // "C-unwind", because pthread_cancel unwinds out of it.
             unsafe {
                 let function: unsafe extern "C-unwind" fn($($ty),*) -> $ret = std::mem::transmute(address);
@@ -412,13 +420,19 @@ real! {
     fn pipe(fds: *mut c_int) -> c_int;
     fn __pipe(fds: *mut c_int) -> c_int;
     fn pipe2(fds: *mut c_int, flags: c_int) -> c_int;
+    fn socketpair(domain: c_int, kind: c_int, protocol: c_int, fds: *mut c_int) -> c_int;
+    fn opendir(path: *const c_char) -> *mut DIR;
+    fn openpty(controller: *mut c_int, terminal: *mut c_int, name: *mut c_char, settings: *const termios, size: *const winsize) -> c_int;
+    fn forkpty(controller: *mut c_int, name: *mut c_char, settings: *const termios, size: *const winsize) -> pid_t;
+}
+
+// Those of liburing, which a program may have in objects alone that it opens with RTLD_LOCAL, and more than once. What
+// is found there is not kept, since such an object may be closed. These functions return the number of an error.
+real! {
+    |name| loaded::function(name), -libc::ENOSYS;
     fn io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int;
     fn io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, params: *mut c_void) -> c_int;
     fn io_uring_queue_init_try_nosqarr(entries: c_uint, ring: *mut c_void, params: *mut c_void) -> c_int;
     fn io_uring_queue_init_mem(entries: c_uint, ring: *mut c_void, params: *mut c_void, memory: *mut c_void, size: size_t) -> c_int;
     fn io_uring_setup(entries: c_uint, params: *mut c_void) -> c_int;
-    fn socketpair(domain: c_int, kind: c_int, protocol: c_int, fds: *mut c_int) -> c_int;
-    fn opendir(path: *const c_char) -> *mut DIR;
-    fn openpty(controller: *mut c_int, terminal: *mut c_int, name: *mut c_char, settings: *const termios, size: *const winsize) -> c_int;
-    fn forkpty(controller: *mut c_int, name: *mut c_char, settings: *const termios, size: *const winsize) -> pid_t;
 }

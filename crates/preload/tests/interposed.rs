@@ -139,6 +139,29 @@ fn late() {
     same_outcome_of("late", &program, &directory);
 }
 
+/// A plugin that has a liburing in it, and one that needs one, neither of which the program knows of.
+#[test]
+fn a_liburing_that_only_a_plugin_has() {
+    let directory = emptied("plugins");
+    let text = |path: &Path| path.to_str().expect("a path that is text").to_owned();
+    let plugin = |name: &str, arguments: &[&str]| {
+        let directory = directory.join(name);
+        fs::create_dir_all(&directory).unwrap();
+        let shared = ["-shared", "-fPIC"];
+        text(&compile("plugin", &directory, &[&shared, arguments].concat()))
+    };
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/c/liburing.c");
+    // By a call that returns to the plugin, and by a jump, which leaves no trace of it.
+    let inside = plugin("inside", &["-DMARK=1", source, "-fno-optimize-sibling-calls"]);
+    let jumps = plugin("jumps", &["-DMARK=3", source, "-foptimize-sibling-calls"]);
+    let needed = text(&compile("liburing", &directory, &["-shared", "-fPIC", "-DMARK=2"]));
+    let needs = plugin("needs", &[&needed, "-fno-optimize-sibling-calls"]);
+    let paths = [("INSIDE", inside), ("NEEDS", needs), ("JUMPS", jumps)];
+    let [inside, needs, jumps] = paths.map(|(name, path)| format!("-D{name}=\"{path}\""));
+    let program = compile("plugins", &directory, &[&inside, &needs, &jumps, "-ldl"]);
+    same_outcome_of("plugins", &program, &directory);
+}
+
 /// Whoever has the old counters open keeps them whole; whoever opens the file finds the new ones.
 #[test]
 fn counters_are_replaced_at_once() {

@@ -2,6 +2,11 @@
 #include "raw.h"
 #include <linux/io_uring.h>
 
+/* Which one it is. */
+#ifndef MARK
+#define MARK 0
+#endif
+
 struct ring {
     int fd;
     struct io_uring_params params;
@@ -11,5 +16,6 @@ int io_uring_queue_init(unsigned entries, struct ring *ring, unsigned flags)
 {
     ring->params.flags = flags;
     ring->fd = raw(__NR_io_uring_setup, entries, (long)&ring->params, 0);
+    ring->params.resv[0] = MARK;
     return ring->fd < 0 ? ring->fd : 0;
 }
