@@ -14,7 +14,7 @@ use libc::{CMSG_DATA, CMSG_FIRSTHDR, CMSG_NXTHDR, SCM_RIGHTS, SOL_SOCKET, msghdr
 use transport::Errno;
 
 use crate::border::{self, keeping_errno};
-use crate::socket::{Last, fresh};
+use crate::socket::fresh;
 use crate::table::SocketRef;
 use crate::{epoll, log, pointers, table};
 
@@ -179,7 +179,7 @@ pub(crate) fn prepare_end() {
         drop(object);
         let Some(socket) = table::socket(fd) else { continue };
         if survives_exec(fd) {
-            border::guarded(|| epoll::forget(&socket, None, Last::Kept));
+            border::guarded(|| epoll::lay_bare(&socket));
         } else if socket.connection.ends_with_this_process() {
             let _ = keeping_errno(|| socket.fall_back(Reason::Bypassed));
         }
@@ -188,8 +188,12 @@ pub(crate) fn prepare_end() {
 
 /// After an exec that has failed: what is in epoll sets is watched again.
 pub(crate) fn remain() {
-    let is_watched = |number| table::socket(number).filter(|socket| socket.to_show() != 0);
-    epoll::find(is_watched, epoll::settle);
+    for (fd, object) in table::entries() {
+        drop(object);
+        if let Some(socket) = table::socket(fd) {
+            border::guarded(|| epoll::cover(&socket));
+        }
+    }
 }
 
 /// Before exec: every connection of which an fd stays open in the new program.

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use endpoint::{Connection, Interest, Patience, Plain, Readiness, Reason, Role, Totals, Until};
+use libc::epoll_event;
 use transport::Errno;
 use transport::sys::fd::Placed;
 use transport::sys::{Fd, thread};
@@ -118,6 +119,20 @@ pub(crate) struct Registration {
     pub(crate) parked: Option<u32>,
     /// The number was closed while others stand for the socket, and this one is in the set instead.
     pub(crate) stand_in: Option<Placed>,
+    /// Another program may be about to get the set, so it is left to the kernel alone.
+    pub(crate) is_bare: bool,
+}
+
+impl Registration {
+    pub(crate) fn new(set: Weak<Object>, fd: c_int, event: epoll_event) -> Registration {
+        let (events, data) = (event.events, event.u64);
+        Registration { set, fd, events, data, watch: None, parked: None, stand_in: None, is_bare: false }
+    }
+
+    /// The number by which it is in the kernel's set.
+    pub(crate) fn number(&self) -> c_int {
+        self.stand_in.as_ref().map_or(self.fd, |stand_in| stand_in.fd().raw())
+    }
 }
 
 /// The connection is or was attached, or is sought, so the sets watch its bell.
@@ -303,6 +318,8 @@ impl Socket {
     pub(crate) fn after_fork_child(&self) {
         self.connection.after_fork_child();
         let _ = self.inherited.set(self.connection.totals());
+        // The thread that was about to become another program is not here.
+        self.registrations.lock().iter_mut().for_each(|registration| registration.is_bare = false);
     }
 
     /// Another program gets this socket. False if one did before.

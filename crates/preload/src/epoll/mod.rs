@@ -40,7 +40,7 @@ pub(crate) use shared::is_alone;
 pub(crate) use wait::wait;
 
 use self::state::State;
-use self::watch::{EXCLUSIVE, ONE_SHOT};
+use self::watch::EXCLUSIVE;
 use crate::border::fail;
 use crate::lock::{Lock, RawLock};
 use crate::log;
@@ -210,15 +210,7 @@ pub(crate) fn control(
             let result = kernel();
             if result == 0 {
                 let place = Arc::downgrade(&set.share().into_object());
-                registrations.push(Registration {
-                    set: place,
-                    fd,
-                    events: asked.events,
-                    data: asked.u64,
-                    watch: None,
-                    parked: None,
-                    stand_in: None,
-                });
+                registrations.push(Registration::new(place, fd, asked));
                 socket.count_registrations(registrations.len());
                 if socket.to_show() != 0 {
                     let shown = show(socket, &mut registrations);
@@ -237,7 +229,16 @@ pub(crate) fn control(
                 return fail(Errno::INVAL);
             }
             let Some(watch) = registration.watch else {
-                let result = kernel();
+                let result = match &registration.stand_in {
+                    Some(stand_in) => returned(tag::control(
+                        epfd,
+                        tag::Op::Modify,
+                        stand_in.fd().raw(),
+                        asked.events,
+                        asked.u64,
+                    )),
+                    None => kernel(),
+                };
                 if result == 0 {
                     (registration.events, registration.data) = (asked.events, asked.u64);
                 }
@@ -265,17 +266,24 @@ pub(crate) fn control(
             let registration = registrations.swap_remove(index);
             socket.count_registrations(registrations.len());
             if let Some(watch) = registration.watch {
-                remove(set, watch, Bell::Remove);
+                let mut state = set.state.lock();
+                state.remove(watch, Some(epfd));
+                set.watches.store(state.len(), Ordering::Release);
             }
             match registration.stand_in {
-                Some(stand_in) => match tag::control(epfd, tag::Op::Delete, stand_in.fd().raw(), 0, 0) {
-                    Ok(()) => 0,
-                    Err(error) => fail(error),
-                },
+                Some(stand_in) => returned(tag::control(epfd, tag::Op::Delete, stand_in.fd().raw(), 0, 0)),
                 None => kernel(),
             }
         }
         _ => kernel(),
+    }
+}
+
+/// What epoll_ctl returns.
+fn returned(result: Answer<()>) -> c_int {
+    match result {
+        Ok(()) => 0,
+        Err(error) => fail(error),
     }
 }
 
@@ -286,29 +294,19 @@ fn found(set: &SetRef, socket: &SocketRef, fd: c_int, event: epoll_event) {
         return;
     }
     let place = Arc::downgrade(&set.share().into_object());
-    let (events, data) = (event.events, event.u64);
-    registrations.push(Registration {
-        set: place,
-        fd,
-        events,
-        data,
-        watch: None,
-        parked: None,
-        stand_in: None,
-    });
+    registrations.push(Registration::new(place, fd, event));
     socket.count_registrations(registrations.len());
 }
 
 /// Tells the epoll sets which of these sockets they hold, by number. A set that is not tracked cannot be told: somebody may
 /// sleep on it in the kernel.
-pub(crate) fn find(wanted: impl Fn(c_int) -> Option<SocketRef>, then: impl Fn(&SocketRef)) {
+pub(crate) fn find(wanted: impl Fn(c_int) -> Option<SocketRef>) {
     for (epfd, object) in table::entries() {
         drop(object);
         let Some(set) = table::set(epfd) else { continue };
         for (number, event) in registrations(epfd) {
             if let Some(socket) = wanted(number) {
                 found(&set, &socket, number, event);
-                then(&socket);
             }
         }
     }
@@ -363,7 +361,7 @@ fn show(socket: &SocketRef, registrations: &mut Vec<Registration>) -> Answer<()>
         let mut state = set.state.lock();
         if let Some(watch) = registration.watch {
             state.refresh(watch, epfd);
-        } else if registration.parked.is_none() {
+        } else if registration.parked.is_none() && !registration.is_bare {
             let sibling = registrations
                 .iter()
                 .filter(|other| other.set.ptr_eq(&registration.set))
@@ -383,18 +381,28 @@ fn show(socket: &SocketRef, registrations: &mut Vec<Registration>) -> Answer<()>
     result
 }
 
-/// What to do about the bell of a watch that is removed.
-#[derive(Copy, Clone, Eq, PartialEq)]
-enum Bell {
-    Remove,
-    /// The set belongs to another process as well, which still needs it.
-    Leave,
+/// Takes a watch out; its registration goes on in the kernel's set as the application asked. Unless the set is this
+/// process's `own`, the kernel's stays as it is, since another one needs it.
+fn give_back(set: &Set, registration: &Registration, watch: u32, own: bool) {
+    let epfd = set.number().filter(|_| own);
+    let mut state = set.state.lock();
+    if let Some(epfd) = epfd {
+        state.give_back(watch, epfd, registration);
+    }
+    state.remove(watch, epfd);
+    set.watches.store(state.len(), Ordering::Release);
 }
 
-fn remove(set: &Set, watch: u32, bell: Bell) {
-    let epfd = if bell == Bell::Remove { set.number() } else { None };
+/// Likewise one that the application has taken out already, for good: another process may put it back.
+fn drop_parked(set: &Set, registration: &Registration, watch: u32, own: bool) {
+    let epfd = set.number().filter(|_| own);
     let mut state = set.state.lock();
-    state.remove(watch, epfd);
+    if state.is_parked(watch, registration.fd) {
+        match epfd {
+            Some(epfd) => state.evict(watch, epfd),
+            None => state.remove(watch, None),
+        }
+    }
     set.watches.store(state.len(), Ordering::Release);
 }
 
@@ -410,12 +418,10 @@ pub(crate) fn forget(socket: &Socket, fd: Option<c_int>, last: Last) {
             return true;
         }
         let Some(set) = SharedSet::find(&registration.set) else { return false };
-        if let (Some(watch), Some(epfd)) = (registration.parked, set.number()) {
-            let mut state = set.state.lock();
-            state.unpark(watch, registration.fd, epfd);
-            set.watches.store(state.len(), Ordering::Release);
-        }
         let own = set.is_own();
+        if let Some(watch) = registration.parked {
+            drop_parked(&set, registration, watch, own);
+        }
         let lives_on = fd.is_some() && last == Last::Closing && own && registration.parked.is_none();
         let Some(watch) = registration.watch else {
             if lives_on {
@@ -436,19 +442,47 @@ pub(crate) fn forget(socket: &Socket, fd: Option<c_int>, last: Last) {
             registration.stand_in = Some(stand_in);
             return true;
         }
-        if own && let Some(epfd) = set.number() {
-            let is_fired = set.state.lock().at(watch).is_some_and(|watch| watch.disabled);
-            let events = if is_fired { ONE_SHOT } else { registration.events & !EXCLUSIVE };
-            let data = registration.data;
-            let _ = match &registration.stand_in {
-                Some(stand_in) => tag::control(epfd, tag::Op::Delete, stand_in.fd().raw(), 0, 0),
-                None => tag::control(epfd, tag::Op::Modify, registration.fd, events, data),
-            };
-        }
-        remove(&set, watch, if own { Bell::Remove } else { Bell::Leave });
+        give_back(&set, registration, watch, own);
         false
     });
     socket.count_registrations(registrations.len());
+}
+
+/// Another program is about to get the sets that hold `socket`: the kernel has them as the application asked until
+/// [`cover`]. The sets of another process stay as they are.
+pub(crate) fn lay_bare(socket: &Socket) {
+    let mut registrations = socket.registrations().lock();
+    registrations.retain_mut(|registration| {
+        let Some(set) = SharedSet::find(&registration.set) else { return false };
+        if !set.is_own() {
+            return true;
+        }
+        if let Some(watch) = registration.parked {
+            drop_parked(&set, registration, watch, true);
+            return false;
+        }
+        if let Some(watch) = registration.watch.take() {
+            give_back(&set, registration, watch, true);
+        }
+        // Also one that is not watched yet: another thread may bring its connection to the ring.
+        registration.is_bare = true;
+        true
+    });
+    socket.count_registrations(registrations.len());
+}
+
+/// No other program has come: what is worth watching in the sets that hold `socket` is watched again.
+pub(crate) fn cover(socket: &SocketRef) {
+    let mut registrations = socket.registrations().lock();
+    let mut was_bare = false;
+    for registration in registrations.iter_mut() {
+        was_bare |= std::mem::take(&mut registration.is_bare);
+    }
+    if was_bare && socket.to_show() != 0 {
+        let shown = show(socket, &mut registrations);
+        drop(registrations);
+        keep_or_leave(socket, shown);
+    }
 }
 
 /// The object of a new epoll fd enters the table.

@@ -21,7 +21,7 @@ use transport::sys::thread;
 use super::events::Events;
 use super::state::State;
 use super::tag::{self, Op, Tag};
-use super::watch::{EXCLUSIVE, ONE_SHOT, READ};
+use super::watch::READ;
 use super::{Set, registrations};
 use crate::border::{guarded, keeping_errno};
 use crate::table::{self, SetRef};
@@ -208,13 +208,10 @@ fn leave_to_kernel(set: &SetRef, epfd: c_int) {
                 state.unpark(watch, registration.fd, epfd);
             }
             let Some(index) = registration.watch else { return false };
-            let number = registration.stand_in.as_ref().map_or(registration.fd, |it| it.fd().raw());
-            let is_fired = state.at(index).is_some_and(|watch| watch.disabled);
-            let events = if is_fired { ONE_SHOT } else { registration.events & !EXCLUSIVE };
-            state.remove(index, Some(epfd));
-            if is_tagged(number) {
-                let _ = tag::control(epfd, Op::Modify, number, events, registration.data);
+            if is_tagged(registration.number()) {
+                state.give_back(index, epfd, registration);
             }
+            state.remove(index, Some(epfd));
             false
         });
         let is_concerned = registrations.len() < before;

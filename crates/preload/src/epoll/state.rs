@@ -93,7 +93,7 @@ impl State {
         }
     }
 
-    /// Puts the connection of `registration`, whose fd is in the set already, under watch. `sibling`:
+    /// Puts the connection of `registration`, which is in the set already, under watch. `sibling`:
     /// another watch of this connection in this set.
     pub(super) fn install(
         &mut self,
@@ -115,14 +115,15 @@ impl State {
                 (self.watches.len() - 1) as u32
             }
         };
+        let number = registration.number();
         // While it was the kernel's alone, nobody saw the shot.
         let disabled = registration.events & ONE_SHOT != 0
             && super::registrations(epfd)
                 .iter()
-                .any(|(fd, event)| *fd == registration.fd && event.events & (READ | WRITE | RDHUP) == 0);
+                .any(|(fd, event)| *fd == number && event.events & (READ | WRITE | RDHUP) == 0);
         let mut watch = Watch {
             socket,
-            fd: registration.fd,
+            fd: number,
             events: registration.events & !EXCLUSIVE,
             data: registration.data,
             generation: self.generations[index as usize],
@@ -254,6 +255,13 @@ impl State {
         watch.disarm();
         self.changes += 1;
         self.heat(index);
+    }
+
+    /// Before a watch is taken out: to the kernel, its socket is in the set as the application asked.
+    pub(super) fn give_back(&mut self, index: u32, epfd: c_int, registration: &Registration) {
+        let is_fired = self.at(index).is_some_and(|watch| watch.disabled);
+        let events = if is_fired { ONE_SHOT } else { registration.events & !EXCLUSIVE };
+        let _ = tag::control(epfd, Op::Modify, registration.number(), events, registration.data);
     }
 
     /// Takes a watch out; with `epfd`, its bell too.

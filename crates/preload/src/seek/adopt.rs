@@ -39,7 +39,7 @@ pub(super) fn adopt(fd: c_int) -> Result<SocketRef, Errno> {
                 socket::duplicate(known.share().into_object(), number);
             }
             let is_same = |number| table::socket(number).filter(|_| numbers.contains(&number));
-            epoll::find(is_same, |_| {});
+            epoll::find(is_same);
         }
     });
     // A number beyond the table.
