@@ -167,8 +167,10 @@ fn sleeps_for_nothing(plain: &Trace, step: usize) -> bool {
 fn is_raced_peek(plain: &Trace, failure: &Failure) -> bool {
     let events = &plain.events[..plain.events.len().min(failure.step.saturating_add(1))];
     let peeks = |event: &Event| event.step.call.flags() & PEEK_ALL == PEEK_ALL && blocks(&event.fate);
-    let receives = |event: &Event| {
-        matches!(event.step.call, Call::Receive { .. }) && event.step.call.flags() & libc::MSG_PEEK == 0
+    let receives = |event: &Event| match event.step.call {
+        Call::Receive { .. } | Call::Seek { .. } => event.step.call.flags() & libc::MSG_PEEK == 0,
+        Call::SpliceFrom { .. } => true,
+        _ => false,
     };
     failure.kind.starts_with("Receive(")
         && failure.kind.contains(" ended by ")
@@ -182,8 +184,8 @@ fn was_killed(plain: &Trace, step: usize) -> bool {
     plain.events.iter().take(step).any(|event| matches!(event.step.call, Call::Kill { .. }))
 }
 
-/// Whether what was sent last before a step, or what is sent in it for somebody who sleeps, was sent with MSG_MORE: TCP waits
-/// for more, for a while.
+/// Whether what was sent last in a direction before a step, or what is sent in it for somebody who sleeps, was sent with MSG_MORE:
+/// TCP waits for more, for a while.
 fn is_held_back(plain: &Trace, failure: &Failure) -> bool {
     let wakes = failure.kind.contains(" ended by Send");
     let before = &plain.events[..plain.events.len().min(failure.step.saturating_add(wakes.into()))];
@@ -193,7 +195,15 @@ fn is_held_back(plain: &Trace, failure: &Failure) -> bool {
         // A reset has taken them, whatever was sent since.
         return before.iter().filter(sends).any(is_more);
     }
-    before.iter().rev().find(sends).is_some_and(is_more)
+    let mut seen = Vec::new();
+    before.iter().rev().filter(sends).any(|event| match &event.fate {
+        Fate::Done(answer) => plain.streams.direction(answer).is_some_and(|direction| {
+            let is_last = !seen.contains(&direction);
+            seen.push(direction);
+            is_last && is_more(event)
+        }),
+        _ => false,
+    })
 }
 
 /// Whether, up to a step, an end was shut down for reading for which more was on its way than it may have had room for.

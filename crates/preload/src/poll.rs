@@ -329,7 +329,11 @@ impl Ours<'_> {
             if !look(&mut asked) {
                 return false;
             }
-            if guarded_raw(|| self.silence(&asked)).unwrap_or(false) {
+            // What it is silenced with may have it ring again.
+            for _ in 0..MOST_QUESTIONS {
+                if !guarded_raw(|| self.silence(&asked)).unwrap_or(false) {
+                    break;
+                }
                 asked.iter_mut().for_each(|entry| entry.revents = 0);
                 if !look(&mut asked) {
                     return false;

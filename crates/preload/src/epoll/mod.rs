@@ -138,8 +138,11 @@ impl Set {
         self.state.lock_in_handler().is_some_and(|mut state| {
             let silenced = state.silence(epfd);
             self.watches.store(state.len(), Ordering::Release);
-            if silenced && self.has_sleepers(&state) {
+            if silenced && state.sleepers > 0 {
                 state.hand_over(epfd);
+            } else if silenced {
+                // Who polls the set looks at what is in doubt by himself.
+                state.arm_all(epfd);
             }
             silenced
         })

@@ -356,6 +356,16 @@ impl State {
     /// Arms every hot watch for those who sleep in the kernel, and wakes one of them for each that has
     /// something to report, and one if nobody would look again at what nobody may tell of.
     pub(super) fn hand_over(&mut self, epfd: c_int) {
+        let has_new_doubt = self.arm_all(epfd);
+        // Those who sleep until the set becomes readable are not counted.
+        let calls = if self.sleepers == 0 { has_new_doubt } else { self.watchful == 0 };
+        if calls && let Some(watch) = self.in_doubt.last().copied().and_then(|index| self.at(index)) {
+            watch.socket.connection.ring_own_bell();
+        }
+    }
+
+    /// Arms every hot watch, and rings for each that has something to report; true if nobody may tell of one.
+    pub(super) fn arm_all(&mut self, epfd: c_int) -> bool {
         let mut has_new_doubt = false;
         while let Some(index) = self.hot.pop_front() {
             if self.arm_watch(index, epfd)
@@ -366,11 +376,7 @@ impl State {
             has_new_doubt |= self.note_doubt(index);
             self.cool(index);
         }
-        // Those who sleep until the set becomes readable are not counted.
-        let calls = if self.sleepers == 0 { has_new_doubt } else { self.watchful == 0 };
-        if calls && let Some(watch) = self.in_doubt.last().copied().and_then(|index| self.at(index)) {
-            watch.socket.connection.ring_own_bell();
-        }
+        has_new_doubt
     }
 
     pub(super) fn is_ready(&self) -> bool {

@@ -103,6 +103,9 @@ impl Connection {
             if limit.forbids(self, flags.dont_wait) {
                 return stop(Errno::AGAIN);
             }
+            if seen > 0 && self.is_at_mark(link, seen)? {
+                return Ok(seen);
+            }
             let marked = (seen > 0).then_some(mark);
             let waited = match &ear {
                 Some(ear) if seen > 0 => self.wait_to_see(link, mark, ear, &limit, &call),
@@ -123,6 +126,14 @@ impl Connection {
             }
             seen_before = seen;
         }
+    }
+
+    /// Whether an urgent byte follows what was seen by TCP: the kernel returns what comes before it, however much is wanted.
+    fn is_at_mark(&self, link: &Link, seen: usize) -> Result<bool, Errno> {
+        // FIONREAD counts up to an urgent byte.
+        Ok(link.ring.queue.carriers().1 == Carrier::Tcp
+            && poll::is_urgent(self.fd()) == Ok(true)
+            && socket::unread(self.fd())? == seen)
     }
 
     fn peek_across(&self, link: &Link, bufs: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {

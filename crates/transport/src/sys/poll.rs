@@ -132,6 +132,16 @@ pub fn look(socket: Fd, want: Events) -> Result<Events, Errno> {
     Ok(events(fds[0].revents()))
 }
 
+/// Whether an urgent byte has come that was not received (tcp(7)).
+///
+/// # Errors
+/// Those of poll(2).
+pub fn is_urgent(socket: Fd) -> Result<bool, Errno> {
+    let mut fds = [PollFd::from_borrowed_fd(socket.borrow(), PollFlags::PRI)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    Ok(fds[0].revents().contains(PollFlags::PRI))
+}
+
 fn flags(want: Events) -> PollFlags {
     let mut flags = PollFlags::empty();
     flags.set(PollFlags::IN, want.read);
