@@ -99,8 +99,9 @@ impl Set {
     }
 
     pub(super) fn is_awake(&self, state: &mut State, was_watchful: bool) {
-        state.sleepers -= 1;
-        state.watchful -= usize::from(was_watchful);
+        // A child that was forked by a handler in this very sleep has begun anew.
+        state.sleepers = state.sleepers.saturating_sub(1);
+        state.watchful = state.watchful.saturating_sub(usize::from(was_watchful));
         if let Some(Some(sharing)) = self.sharing.get() {
             let fewer = |now: u64| now.checked_sub(1);
             let _ = sharing.asleep().fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer);
