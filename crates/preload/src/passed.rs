@@ -178,9 +178,8 @@ pub(crate) fn prepare_end() {
     for (fd, object) in table::entries() {
         drop(object);
         let Some(socket) = table::socket(fd) else { continue };
-        if survives_exec(fd) {
-            border::guarded(|| epoll::lay_bare(&socket));
-        } else if socket.connection.ends_with_this_process() {
+        border::guarded(|| epoll::lay_bare(&socket));
+        if !survives_exec(fd) && socket.connection.ends_with_this_process() {
             let _ = keeping_errno(|| socket.fall_back(Reason::Bypassed));
         }
     }
