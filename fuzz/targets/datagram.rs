@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use protocol::offer::{Datagram, Message};
+use seekwire_protocol::offer::{Datagram, Message};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(datagram) = Datagram::decode(bytes) {

@@ -50,7 +50,7 @@ mod with_libzmq {
     #[test]
     fn libzmq_is_measured_over_everything_that_it_has_and_on_the_ring() {
         let (result, printed) = run("zeromq");
-        let testbed = testbed::Testbed::new();
+        let testbed = seekwire_testbed::Testbed::new();
         let may_be_missing =
             |row: &Value| testbed.is_err() && row["variant"].as_str().unwrap_or("").contains("veth");
         let name = |row: &Value| row["metric"].as_str().expect("a metric").to_owned();

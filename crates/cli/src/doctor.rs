@@ -13,9 +13,10 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use rustix::fs::{MemfdFlags, SealFlags};
-use seekwire::{Config, Fd};
+use seekwire_endpoint::Config;
+use seekwire_transport::sys::Fd;
+use seekwire_transport::sys::{diag, host, proof, unix};
 use serde::Serialize;
-use transport::sys::{diag, host, proof, unix};
 
 use crate::table::{self, Align};
 use crate::{arguments, executable, probe, proc, status};
@@ -172,7 +173,7 @@ fn namespaces() -> Finding {
     const CHECK: &str = "network namespace";
     let attempt = || -> io::Result<u64> {
         let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
-        Ok(transport::sys::socket::namespace(Fd::from(&socket))?)
+        Ok(seekwire_transport::sys::socket::namespace(Fd::from(&socket))?)
     };
     match attempt() {
         Ok(cookie) => {
@@ -190,7 +191,7 @@ fn proving() -> Finding {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let end = TcpStream::connect(listener.local_addr()?)?;
         let (other, _) = listener.accept()?;
-        let namespace = transport::sys::socket::namespace(Fd::from(&end))?;
+        let namespace = seekwire_transport::sys::socket::namespace(Fd::from(&end))?;
         let Some(socket) = diag::find(other.local_addr()?, other.peer_addr()?, namespace)? else {
             return Ok(false);
         };
@@ -333,7 +334,7 @@ fn preloads() -> Finding {
     let others: Vec<&str> = variable
         .split([' ', ':'])
         .chain(system.split_ascii_whitespace())
-        .filter(|name| !name.is_empty() && !name.ends_with(lab::library::FILE_NAME))
+        .filter(|name| !name.is_empty() && !name.ends_with(seekwire_lab::library::FILE_NAME))
         .collect();
     if others.is_empty() {
         return Finding::ok(CHECK, "none");
@@ -367,13 +368,13 @@ fn containment() -> Finding {
 
 fn library_file() -> Finding {
     const CHECK: &str = "library";
-    let library = match lab::library::find() {
+    let library = match seekwire_lab::library::find() {
         Ok(library) => library,
         Err(error) => return Finding::fail(CHECK, "not found", format!("{error:#}")),
     };
     // This command is loaded by the loader that would load the library.
     let own = std::env::current_exe().ok().and_then(|command| executable::obstacle(&command, &library));
-    match (own, lab::library::preload(&library, OsStr::new(""))) {
+    match (own, seekwire_lab::library::preload(&library, OsStr::new(""))) {
         (Some(obstacle), _) => {
             Finding::fail(CHECK, library.display().to_string(), format!("this command {obstacle}"))
         }
@@ -384,12 +385,12 @@ fn library_file() -> Finding {
 
 fn exchange(registry: &Path) -> Finding {
     const CHECK: &str = "exchange of messages";
-    let Ok(library) = lab::library::find() else {
+    let Ok(library) = seekwire_lab::library::find() else {
         return Finding::fail(CHECK, "not tried", "see to the library first");
     };
     let attempt = || -> Result<probe::Stats> {
         let existing = std::env::var_os("LD_PRELOAD").unwrap_or_default();
-        let preload = lab::library::preload(&library, &existing)?;
+        let preload = seekwire_lab::library::preload(&library, &existing)?;
         probe::exchange(&preload, registry)
     };
     let own = env!("CARGO_PKG_VERSION");

@@ -9,12 +9,16 @@ use crate::{arguments, table};
 
 pub(crate) fn demo(options: &arguments::Demo) -> Result<ExitCode> {
     let rounds = options.rounds as usize;
-    lab::demo::run(&lab::demo::Options { out: options.out.clone(), rounds, ..Default::default() })?;
+    seekwire_lab::demo::run(&seekwire_lab::demo::Options {
+        out: options.out.clone(),
+        rounds,
+        ..Default::default()
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn calibrate(options: &arguments::Calibrate) -> Result<ExitCode> {
-    let found = lab::calibrate::calibrate(options.file.as_deref())?;
+    let found = seekwire_lab::calibrate::calibrate(options.file.as_deref())?;
     let mut out = io::stdout().lock();
     writeln!(out, "receiver's processor time, microseconds a message")?;
     writeln!(out, "{:>10} {:>10} {:>10}", "bytes", "in bulk", "in place")?;
@@ -38,12 +42,12 @@ pub(crate) fn lab(command: &arguments::Lab) -> Result<ExitCode> {
 }
 
 pub(crate) fn peer(peer: arguments::LabPeer) -> ExitCode {
-    lab::peer::main(peer.arguments)
+    seekwire_lab::peer::main(peer.arguments)
 }
 
 fn list() -> Result<()> {
     let mut out = io::stdout().lock();
-    for experiment in lab::experiments() {
+    for experiment in seekwire_lab::experiments() {
         writeln!(out, "{}", experiment.name())?;
         for line in table::wrap(experiment.about(), 96) {
             writeln!(out, "    {line}")?;
@@ -53,13 +57,13 @@ fn list() -> Result<()> {
 }
 
 fn run(options: &arguments::LabRun) -> Result<()> {
-    let settings = lab::Options {
+    let settings = seekwire_lab::Options {
         quick: options.quick,
         out: options.out.clone(),
         rounds: options.rounds.map(|rounds| rounds as usize),
         repetitions: options.repetitions,
         most_bytes: options.gigabytes.map(|gigabytes| (gigabytes.max(0.0) * 1e9) as u64),
-        network: lab::network::Options {
+        network: seekwire_lab::network::Options {
             // --netns says what is the case where no peer is named.
             peer: options.peer.clone().filter(|_| !options.netns),
             weak_peer: options.weak_peer.clone(),
@@ -74,7 +78,7 @@ fn run(options: &arguments::LabRun) -> Result<()> {
     }
     let by_module = |name: &str| options.way.as_deref() == Some("module") && name == "seek";
     let names = options.names.iter().map(|name| if by_module(name) { "seek-module" } else { name });
-    let completed = lab::run(&names.collect::<Vec<_>>(), &settings)?;
+    let completed = seekwire_lab::run(&names.collect::<Vec<_>>(), &settings)?;
     let mut out = io::stdout().lock();
     for experiment in completed {
         writeln!(out, "{}: {}", experiment.result.experiment, experiment.report().display())?;
@@ -86,11 +90,11 @@ fn run(options: &arguments::LabRun) -> Result<()> {
 }
 
 /// Every experiment; the error at the end names those that failed.
-fn run_all(options: &arguments::LabRun, settings: &lab::Options) -> Result<()> {
+fn run_all(options: &arguments::LabRun, settings: &seekwire_lab::Options) -> Result<()> {
     if options.names.len() > 1 || options.way.is_some() {
         bail!("`all` stands for every experiment; name no other one and no --way beside it");
     }
-    let all = lab::all::run(settings)?;
+    let all = seekwire_lab::all::run(settings)?;
     let mut out = io::stdout().lock();
     for experiment in &all.completed {
         writeln!(out, "{}: measured", experiment.result.experiment)?;
@@ -115,11 +119,11 @@ fn run_all(options: &arguments::LabRun, settings: &lab::Options) -> Result<()> {
 }
 
 fn report(options: &arguments::LabReport) -> Result<()> {
-    let site = lab::report(&options.directory, options.out.as_deref())?;
+    let site = seekwire_lab::report(&options.directory, options.out.as_deref())?;
     Ok(show(&mut io::stdout().lock(), &site)?)
 }
 
-fn show(out: &mut impl Write, site: &lab::Site) -> io::Result<()> {
+fn show(out: &mut impl Write, site: &seekwire_lab::Site) -> io::Result<()> {
     for (place, why) in &site.problems {
         eprintln!("seekwire: {}", table::printable(&format!("{place}: {why}")));
     }

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use seekwire::registry::{Entry, Registry};
-use seekwire::{Carrier, Config, Reason};
+use seekwire_endpoint::registry::{Entry, Registry};
+use seekwire_endpoint::{Carrier, Config, Reason};
 use serde::{Serialize, Serializer};
 
 use crate::arguments;

@@ -11,12 +11,12 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use gauge::{Client, Kind, Test};
 use namespace::with_pair;
-use nic::{Interface, Kernel, Store};
 use rustix::process::{Pid, Signal, kill_process};
+use seekwire_gauge::{Client, Kind, Test};
+use seekwire_nic::{Interface, Kernel, Store};
+use seekwire_testbed::{CpuQuota, Side, Testbed};
 use serde_json::Value;
-use testbed::{CpuQuota, Side, Testbed};
 
 const SEEKWIRE: &str = env!("CARGO_BIN_EXE_seekwire");
 const STEPS: [&str; 4] = ["everything off", "checksums", "+ TSO, GSO, SG", "+ GRO"];

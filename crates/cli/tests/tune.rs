@@ -7,8 +7,8 @@ use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
+use seekwire_testbed::{End, Side, Testbed};
 use serde_json::Value;
-use testbed::{End, Side, Testbed};
 
 const SEEKWIRE: &str = env!("CARGO_BIN_EXE_seekwire");
 

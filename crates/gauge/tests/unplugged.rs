@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use seekwire_gauge::{Client, Error, Event, Kind, Limits, Server, Test};
-use testbed::{Side, Testbed};
+use seekwire_testbed::{Side, Testbed};
 
 /// Also if an assertion fails: the scope waits for the server.
 struct StopAtEnd<'a>(&'a Server);

@@ -11,9 +11,10 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use rustix::time::{ClockId, clock_gettime};
-use seekwire::{SeekStream, tuning};
+use seekwire::SeekStream;
+use seekwire_endpoint::tuning;
 
-use transport::buffer::Buffer;
+use seekwire_transport::buffer::Buffer;
 
 use crate::progress::Progress;
 use crate::stats;

@@ -5,16 +5,15 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
-use seekwire_lab as lab;
 
-use lab::experiment::{Context, Experiment};
-use lab::launch::{Mode, Program, Traffic};
-use lab::outcome::{Key, Outcome, ResultFile};
-use lab::plot::{Axis, Chart, Figure, Point, Scale, Series};
-use lab::progress::Progress;
-use lab::record::{Better, Metric, Selector};
-use lab::schedule::{Group, Trial, Variant, alternate};
-use lab::{Options, experiments};
+use seekwire_lab::experiment::{Context, Experiment};
+use seekwire_lab::launch::{Mode, Program, Traffic};
+use seekwire_lab::outcome::{Key, Outcome, ResultFile};
+use seekwire_lab::plot::{Axis, Chart, Figure, Point, Scale, Series};
+use seekwire_lab::progress::Progress;
+use seekwire_lab::record::{Better, Metric, Selector};
+use seekwire_lab::schedule::{Group, Trial, Variant, alternate};
+use seekwire_lab::{Options, experiments};
 
 #[test]
 fn every_experiment_is_described() {
@@ -43,7 +42,7 @@ fn every_experiment_is_described() {
 fn unknown_names_are_refused_with_the_known_ones() {
     let out = tempfile::tempdir().unwrap();
     let options = Options { out: out.path().to_owned(), ..Options::default() };
-    let error = lab::run(&["connections", "sokcets"], &options).unwrap_err().to_string();
+    let error = seekwire_lab::run(&["connections", "sokcets"], &options).unwrap_err().to_string();
     assert!(error.contains("sokcets") && error.contains("sockets"), "{error}");
     assert_eq!(fs::read_dir(out.path()).unwrap().count(), 0, "nothing may have run");
 }
@@ -55,13 +54,14 @@ fn zeromq_cannot_run_where_its_programs_were_not_built() {
     // A command that has no other program beside it.
     let peer = Some(directory.path().join("bin/seekwire"));
     let options = Options { quick: true, out: out.clone(), peer, ..Options::default() };
-    let error = lab::run(&["connections", "zeromq"], &options).unwrap_err().to_string();
+    let error = seekwire_lab::run(&["connections", "zeromq"], &options).unwrap_err().to_string();
     assert!(error.starts_with("experiment zeromq cannot run here: not installed: "), "{error}");
     assert!(error.contains("libzmq3-dev") && error.lines().count() == 1, "{error}");
     assert!(!out.exists(), "nothing may have run");
 
-    let zeromq = *lab::experiments().iter().find(|experiment| experiment.name() == "zeromq").unwrap();
-    let all = lab::all::run_these(&[zeromq], &options).unwrap();
+    let zeromq =
+        *seekwire_lab::experiments().iter().find(|experiment| experiment.name() == "zeromq").unwrap();
+    let all = seekwire_lab::all::run_these(&[zeromq], &options).unwrap();
     let [(name, why)] = &all.skipped[..] else { panic!("{all:?}") };
     assert!(name == "zeromq" && error.ends_with(why.as_str()), "{name}: {why}");
     assert!(all.completed.is_empty() && all.failed.is_empty(), "{all:?}");
@@ -77,12 +77,15 @@ fn connections_are_measured_plain_and_the_missing_library_is_reported() {
         library: Some("/nowhere/libseekwire.so".into()),
         ..Options::default()
     };
-    let completed = lab::run(&["connections"], &options).unwrap();
+    let completed = seekwire_lab::run(&["connections"], &options).unwrap();
     let directory = out.path().join("connections");
     assert_eq!(completed[0].directory, directory);
 
     let result: ResultFile = serde_json::from_str(&read(&directory, "result.json")).unwrap();
-    assert_eq!((result.experiment.as_str(), result.commit.as_str()), ("connections", lab::machine::COMMIT));
+    assert_eq!(
+        (result.experiment.as_str(), result.commit.as_str()),
+        ("connections", seekwire_lab::machine::COMMIT)
+    );
     assert_eq!(result.rows.len(), completed[0].result.rows.len());
     let plain = result.rows.iter().find(|row| row.variant == "TCP").unwrap();
     let spread = plain.spread.unwrap();
@@ -97,7 +100,7 @@ fn connections_are_measured_plain_and_the_missing_library_is_reported() {
     assert_eq!(raw.lines().count(), 1 + 2 + 1, "header, two readings, one failure: {raw}");
     let report = read(&directory, "report.html");
     assert!(report.contains("What could not be measured") && !report.contains("<script"));
-    lab::run(&["connections"], &options).expect("an earlier result may be replaced");
+    seekwire_lab::run(&["connections"], &options).expect("an earlier result may be replaced");
 }
 
 #[test]
@@ -182,7 +185,7 @@ impl Experiment for Lengths {
 fn outcome_reaches_every_file() {
     let out = tempfile::tempdir().unwrap();
     let options = Options { quick: true, out: out.path().to_owned(), ..Options::default() };
-    let completed = lab::experiment::run_one(&Lengths, &options).unwrap();
+    let completed = seekwire_lab::experiment::run_one(&Lengths, &options).unwrap();
     let directory = out.path().join("lengths");
     assert_eq!(completed.result.summary["long_vs_short"], 2.0);
     let hung = completed.result.rows.iter().find(|row| row.variant == "hung").unwrap();

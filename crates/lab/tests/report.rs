@@ -6,12 +6,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
-use seekwire_lab as lab;
 
-use lab::Options;
-use lab::experiment::{Context, Experiment};
-use lab::outcome::Outcome;
-use lab::record::Samples;
+use seekwire_lab::Options;
+use seekwire_lab::experiment::{Context, Experiment};
+use seekwire_lab::outcome::Outcome;
+use seekwire_lab::record::Samples;
 
 /// Real results of this laboratory.
 fn recorded() -> PathBuf {
@@ -47,7 +46,7 @@ fn verdicts(page: &str) -> Vec<(String, String)> {
 #[test]
 fn every_recorded_result_has_a_page_with_its_verdicts() {
     let out = tempfile::tempdir().unwrap();
-    let site = lab::report(&recorded(), Some(out.path())).unwrap();
+    let site = seekwire_lab::report(&recorded(), Some(out.path())).unwrap();
     assert_eq!(site.problems, []);
     assert_eq!(site.experiments, fs::read_dir(recorded()).unwrap().count());
     let index = read(&site.index);
@@ -98,7 +97,7 @@ fn verdicts_follow_the_numbers() {
         let row = rows.iter_mut().find(|row| row["variant"] == "accelerated").unwrap();
         row["ratio"] = serde_json::json!({ "value": (low + high) / 2.0, "low": low, "high": high });
         fs::write(experiment.join("result.json"), result.to_string()).unwrap();
-        lab::report(directory.path(), None).unwrap();
+        seekwire_lab::report(directory.path(), None).unwrap();
         verdicts(&read(directory.path().join("report/connections.html"))).remove(0).1
     };
     assert_eq!(verdict(0.98, 1.02), "yes\">met");
@@ -130,7 +129,7 @@ fn what_cannot_be_read_is_named_and_the_rest_goes_on() {
     put("unknown", &whole.replacen("connections", "of-tomorrow", 1));
     fs::create_dir_all(path("no-result/deeper")).unwrap();
 
-    let site = lab::report(directory.path(), None).unwrap();
+    let site = seekwire_lab::report(directory.path(), None).unwrap();
     assert_eq!(site.experiments, 2, "{:?}", site.problems);
     let names: Vec<String> = site
         .problems
@@ -161,7 +160,7 @@ fn what_strangers_wrote_is_text() {
     result["figures"] = serde_json::json!([figure(2.0)]);
     fs::write(experiment.join("result.json"), result.to_string()).unwrap();
 
-    let site = lab::report(directory.path(), None).unwrap();
+    let site = seekwire_lab::report(directory.path(), None).unwrap();
     assert_eq!((site.experiments, site.problems.len()), (1, 0));
     let pages: Vec<PathBuf> = fs::read_dir(directory.path().join("report"))
         .unwrap()
@@ -198,18 +197,18 @@ fn links_of_strangers_are_not_followed() {
     fs::remove_file(directory.join("seek/raw.csv")).unwrap();
     symlink(&victim, directory.join("seek/raw.csv")).unwrap();
     // .. and something outside of it would be written over.
-    lab::report(directory, None).unwrap();
+    seekwire_lab::report(directory, None).unwrap();
     let data = directory.join("report/data");
     fs::remove_file(data.join("pairs/raw.csv")).unwrap();
     symlink(&victim, data.join("pairs/raw.csv")).unwrap();
-    lab::report(directory, None).unwrap();
+    seekwire_lab::report(directory, None).unwrap();
     assert_eq!(read(&victim), "mine");
     assert!(!data.join("seek/raw.csv").exists());
     assert_eq!(read(data.join("pairs/raw.csv")), read(recorded().join("pairs/raw.csv")));
     // Nor as a whole directory.
     fs::remove_dir_all(&data).unwrap();
     symlink(elsewhere.path(), &data).unwrap();
-    let error = lab::report(directory, None).unwrap_err().to_string();
+    let error = seekwire_lab::report(directory, None).unwrap_err().to_string();
     assert!(error.contains("is a link"), "{error}");
     assert_eq!(fs::read_dir(elsewhere.path()).unwrap().count(), 1);
 }
@@ -226,7 +225,7 @@ fn numbers_beyond_all_axes_are_refused() {
         }
     }
     fs::write(directory.join("result.json"), result.to_string()).unwrap();
-    lab::report(results.path(), None).unwrap();
+    seekwire_lab::report(results.path(), None).unwrap();
     assert!(
         !verdicts(&read(results.path().join("report/pairs.html"))).iter().any(|one| one.1.contains("met"))
     );
@@ -236,7 +235,7 @@ fn numbers_beyond_all_axes_are_refused() {
 fn without_results_it_says_what_to_run() {
     let directory = tempfile::tempdir().unwrap();
     for place in [directory.path().to_owned(), directory.path().join("nowhere")] {
-        let error = format!("{:#}", lab::report(&place, None).unwrap_err());
+        let error = format!("{:#}", seekwire_lab::report(&place, None).unwrap_err());
         assert!(error.contains("seekwire lab run all --quick --out"), "{error}");
         assert!(!place.join("report").exists());
     }
@@ -249,13 +248,13 @@ fn directories_of_others_are_left_alone_and_earlier_sites_are_replaced() {
     let out = directory.path().join("site");
     fs::create_dir(&out).unwrap();
     fs::write(out.join("index.html"), "<p>Mine.</p>").unwrap();
-    let error = lab::report(directory.path(), Some(&out)).unwrap_err().to_string();
+    let error = seekwire_lab::report(directory.path(), Some(&out)).unwrap_err().to_string();
     assert!(error.contains("--out"), "{error}");
     assert_eq!(read(out.join("index.html")), "<p>Mine.</p>");
     fs::remove_file(out.join("index.html")).unwrap();
     for _ in 0..2 {
         // Its own data are not taken for results.
-        assert_eq!(lab::report(directory.path(), Some(&out)).unwrap().experiments, 1);
+        assert_eq!(seekwire_lab::report(directory.path(), Some(&out)).unwrap().experiments, 1);
     }
 }
 
@@ -311,7 +310,7 @@ fn a_run_of_everything_goes_on_after_a_failure() {
     let known = |name, fails, unavailable| Known { name, fails, unavailable };
     let (broken, absent, good) =
         (known("pairs", true, false), known("sockets", false, true), known("connections", false, false));
-    let all = lab::all::run_these(&[&broken, &absent, &good], &options).unwrap();
+    let all = seekwire_lab::all::run_these(&[&broken, &absent, &good], &options).unwrap();
     assert_eq!(all.completed.len(), 1);
     assert_eq!(all.skipped, [("sockets".to_owned(), "no such device".to_owned())]);
     assert_eq!(all.failed.len(), 1);
@@ -322,13 +321,13 @@ fn a_run_of_everything_goes_on_after_a_failure() {
     }
 
     // An earlier result is still shown, and called that.
-    let all = lab::all::run_these(&[&known("connections", true, false)], &options).unwrap();
+    let all = seekwire_lab::all::run_these(&[&known("connections", true, false)], &options).unwrap();
     assert_eq!(all.failed.len(), 1);
     let note = "No new result of the last run (failed: experiment connections: it went wrong)";
     assert!(read(all.site.unwrap().index).contains(note));
     // Until there is a newer one.
-    lab::experiment::run_one(&good, &options).unwrap();
-    let site = lab::report(out.path(), None).unwrap();
+    seekwire_lab::experiment::run_one(&good, &options).unwrap();
+    let site = seekwire_lab::report(out.path(), None).unwrap();
     assert!(!read(site.index).contains(note));
 }
 
@@ -350,7 +349,7 @@ fn plots_are_drawn_from_the_result() {
         let mut result = whole.clone();
         result["figures"] = figures.into();
         fs::write(directory.join("result.json"), result.to_string()).unwrap();
-        lab::report(results.path(), None).unwrap();
+        seekwire_lab::report(results.path(), None).unwrap();
         let page = read(results.path().join("report/connections.html"));
         (page.matches("<svg ").count(), page.matches("No plot:").count(), page)
     };
@@ -385,9 +384,9 @@ fn nobody_is_waited_for() {
     pipe(path("other/result.json"));
     fs::create_dir_all(path("endless")).unwrap();
     symlink("/dev/zero", path("endless/result.json")).unwrap();
-    let site = lab::report(results.path(), None).unwrap();
+    let site = seekwire_lab::report(results.path(), None).unwrap();
     assert_eq!((site.experiments, site.problems.len()), (1, 2), "{:?}", site.problems);
     assert!(site.problems.iter().all(|(_, why)| why.contains("not a file")), "{:?}", site.problems);
     pipe(path("site/index.html"));
-    assert!(lab::report(results.path(), Some(&path("site"))).is_err());
+    assert!(seekwire_lab::report(results.path(), Some(&path("site"))).is_err());
 }

@@ -167,8 +167,9 @@ impl Store {
     ///
     /// [`Error::State`]: the namespace has no cookie (Linux before 5.14).
     pub fn file(&self, interface: &Interface) -> Result<PathBuf, Error> {
-        let cookie = std::os::unix::net::UnixDatagram::unbound()
-            .and_then(|socket| Ok(transport::sys::socket::namespace(transport::sys::Fd::from(&socket))?));
+        let cookie = std::os::unix::net::UnixDatagram::unbound().and_then(|socket| {
+            Ok(seekwire_transport::sys::socket::namespace(seekwire_transport::sys::Fd::from(&socket))?)
+        });
         let cookie = cookie.map_err(|error| self.failure(&self.directory, error))?;
         Ok(self.directory.join(format!("{PREFIX}{cookie}-if-{}{}.json", interface.index, self.layer)))
     }

@@ -14,7 +14,7 @@ use seekwire_nic::{
     Error, Interface, Kernel, Plan, Profile, Report, Session, Setting, Store, Terms, Value, Verdict,
     left_behind, restore,
 };
-use testbed::Side;
+use seekwire_testbed::Side;
 
 const STAY: Terms = Terms { hold: false, default_route: false };
 const HOLD: Terms = Terms { hold: true, ..STAY };

@@ -3,8 +3,8 @@
 use std::ffi::{c_char, c_int};
 use std::mem::offset_of;
 
-use endpoint::{Carrier, Reason};
-use transport::Errno;
+use seekwire_endpoint::{Carrier, Reason};
+use seekwire_transport::Errno;
 
 use crate::border::{guarded, keeping_errno, status};
 use crate::table;

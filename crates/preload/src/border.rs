@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use transport::Errno;
+use seekwire_transport::Errno;
 
 /// Runs `work`; a panic is logged once per process and gives `None`, upon which the caller makes the real
 /// call.

@@ -5,8 +5,8 @@ use std::io::{IoSlice, IoSliceMut};
 use std::slice;
 
 use libc::iovec;
+use seekwire_transport::Errno;
 use smallvec::SmallVec;
-use transport::Errno;
 
 use crate::pointers;
 

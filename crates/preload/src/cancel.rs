@@ -2,7 +2,7 @@
 //!
 //! Sleeping in read, send and the like is a cancellation point. In libc it is so because libc makes the
 //! system call; a thread that sleeps for the ring is woken by
-//! [`Connection::interrupt`](endpoint::Connection::interrupt) instead, and asks libc to cancel it once it
+//! [`Connection::interrupt`](seekwire_endpoint::Connection::interrupt) instead, and asks libc to cancel it once it
 //! is outside the library's own frames.
 
 use std::ffi::c_int;

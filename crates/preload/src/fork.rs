@@ -11,7 +11,7 @@ use std::sync::Arc;
 use libc::{c_int, sigset_t};
 use rustix::fd::AsFd;
 use rustix::pipe::{PipeFlags, pipe_with};
-use transport::sys::fd::Placed;
+use seekwire_transport::sys::fd::Placed;
 
 use crate::border::guarded;
 use crate::epoll::Set;
@@ -61,7 +61,7 @@ extern "C" fn before_fork() {
     guarded(|| {
         let mut fork = hold_all();
         // First: what is said to a plain connection or an attached one must not reach it in the middle of the change.
-        endpoint::fork::before_fork();
+        seekwire_endpoint::fork::before_fork();
         fork.connected().for_each(|socket| socket.connection.before_fork());
         fork.objects.iter().filter_map(|object| object.as_set()).for_each(Set::before_fork);
         fork.arrival = if fork.connected().next().is_some() { Arrival::new() } else { None };
@@ -74,14 +74,14 @@ extern "C" fn after_fork_parent() {
         if fork.arrival.take().is_some_and(Arrival::has_failed) {
             fork.connected().for_each(|socket| socket.connection.fork_failed());
         }
-        endpoint::fork::after_fork_parent();
+        seekwire_endpoint::fork::after_fork_parent();
     });
 }
 
 extern "C" fn after_fork_child() {
     process::after_fork_child();
     hazard::after_fork_child();
-    endpoint::fork::after_fork_child();
+    seekwire_endpoint::fork::after_fork_child();
     after_fork(|fork| {
         fork.objects.iter().filter_map(|object| object.as_socket()).for_each(|socket| {
             if !socket.is_listening() {

@@ -19,8 +19,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence};
 use std::sync::{Arc, OnceLock};
 
+use seekwire_transport::sys::call;
 use std::time::{Duration, Instant};
-use transport::sys::call;
 
 use crate::table::Object;
 

@@ -4,10 +4,10 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
+use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::signal::without_signals;
 use tracing::level_filters::LevelFilter;
 pub(crate) use tracing::{debug, warn};
-use transport::sys::fd::Placed;
-use transport::sys::signal::without_signals;
 
 /// Writes go to the kernel directly: the library's own fds are none of the application's. A line is one write, so no
 /// lock is needed, which a fork could find held by another thread.

@@ -8,10 +8,10 @@ use std::ffi::c_int;
 use std::mem;
 use std::time::Duration;
 
-use endpoint::{Reason, Until};
 use libc::{CMSG_DATA, CMSG_FIRSTHDR, CMSG_NXTHDR, SCM_RIGHTS, SOL_SOCKET, msghdr};
+use seekwire_endpoint::{Reason, Until};
 
-use transport::Errno;
+use seekwire_transport::Errno;
 
 use crate::border::{self, keeping_errno};
 use crate::socket::fresh;

@@ -10,8 +10,8 @@ use std::cell::Cell;
 use std::ffi::{c_int, c_void};
 
 use libc::sigset_t;
-use transport::Errno;
-use transport::sys::call;
+use seekwire_transport::Errno;
+use seekwire_transport::sys::call;
 
 /// The smallest of all processors: pages that are larger are asked for more than once.
 const PAGE: usize = 4096;

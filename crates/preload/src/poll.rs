@@ -9,16 +9,16 @@ use std::ffi::{c_int, c_short};
 use std::ptr;
 use std::time::Duration;
 
-use endpoint::{Carrier, Connection, Holding, Interest, Plain};
 use libc::{
     POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRBAND, POLLWRNORM,
     pollfd, sigset_t,
 };
+use seekwire_endpoint::{Carrier, Connection, Holding, Interest, Plain};
+use seekwire_transport::Errno;
+use seekwire_transport::sys::bell::Ear;
+use seekwire_transport::sys::signal::HeldBack;
+use seekwire_transport::sys::{Fd, call};
 use smallvec::SmallVec;
-use transport::Errno;
-use transport::sys::bell::Ear;
-use transport::sys::signal::HeldBack;
-use transport::sys::{Fd, call};
 
 use crate::border::{errno, guarded, guarded_raw, keeping_errno, set_errno};
 use crate::table::{self, Entry, SetRef, SocketRef};

@@ -5,9 +5,9 @@ use std::ptr;
 use std::sync::Once;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, Ordering};
 
-use endpoint::Config;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
-use transport::sys::{call, fd, host};
+use seekwire_endpoint::Config;
+use seekwire_transport::sys::{call, fd, host};
 
 use crate::border::{self, guarded, keeping_errno};
 use crate::{calls, fork, hazard, log, real, stats, table, uring};
@@ -183,7 +183,7 @@ pub(crate) fn end() {
                     socket.connection.settle_debt();
                 }
             }
-            endpoint::leave();
+            seekwire_endpoint::leave();
         });
     }
 }

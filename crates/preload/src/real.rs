@@ -11,7 +11,7 @@ use libc::{
     posix_spawn_file_actions_t, posix_spawnattr_t, sa_family_t, sigevent, sigset_t, size_t, sockaddr,
     sockaddr_in, socklen_t, ssize_t, termios, timespec, timeval, winsize,
 };
-use transport::Errno;
+use seekwire_transport::Errno;
 
 use crate::{border, loaded};
 

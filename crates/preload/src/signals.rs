@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 
 use libc::{SA_RESTART, SIG_DFL, SIG_IGN};
-use transport::sys::call;
+use seekwire_transport::sys::call;
 
 use crate::border::keeping_errno;
 

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize,
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use endpoint::{Connection, Interest, Patience, Plain, Readiness, Reason, Role, Totals, Until};
 use libc::epoll_event;
-use transport::Errno;
-use transport::sys::fd::Placed;
-use transport::sys::{Fd, thread};
+use seekwire_endpoint::{Connection, Interest, Patience, Plain, Readiness, Reason, Role, Totals, Until};
+use seekwire_transport::Errno;
+use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::{Fd, thread};
 
 use crate::border;
 use crate::epoll;

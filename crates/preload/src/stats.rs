@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use transport::sys::file;
+use seekwire_transport::sys::file;
 
 use crate::lock::{Lock, RawLock};
 use crate::socket::Socket;

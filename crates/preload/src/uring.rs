@@ -18,14 +18,14 @@ use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use endpoint::{Reason, permission};
 use libc::epoll_event;
 use rustix::event::epoll;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use seekwire_endpoint::{Reason, permission};
+use seekwire_transport::Errno;
+use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::file;
 use smallvec::SmallVec;
-use transport::Errno;
-use transport::sys::fd::Placed;
-use transport::sys::file;
 
 use crate::border::{errno, fail, guarded, keeping_errno};
 use crate::calls;

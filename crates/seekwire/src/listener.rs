@@ -4,7 +4,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, BorrowedFd};
 
-use protocol::Role;
+use seekwire_protocol::Role;
 
 use crate::Stream;
 

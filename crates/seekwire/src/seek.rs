@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::time::Duration;
 
-pub use transport::seek::{At, Extent, SeekFlags, Way};
+pub use seekwire_transport::seek::{At, Extent, SeekFlags, Way};
 
 /// A connected stream from which bytes can be taken out of the middle. Libraries that keep their messages in
 /// the stream until they are asked for are built on this; programs find simpler methods on

@@ -5,15 +5,15 @@ use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use transport::Errno;
-use transport::seek::{Seek, SeekTcp};
-use transport::sys::Fd;
-use transport::sys::poll::{self, Deadline, Events};
-use transport::sys::socket::{self, KernelSend};
+use seekwire_endpoint::{Config, tuning};
+use seekwire_transport::Errno;
+use seekwire_transport::seek::{Seek, SeekTcp};
+use seekwire_transport::sys::Fd;
+use seekwire_transport::sys::poll::{self, Deadline, Events};
+use seekwire_transport::sys::socket::{self, KernelSend};
 
-use protocol::span::Span;
+use seekwire_protocol::span::Span;
 
-use crate::Config;
 use crate::seek::{At, Extent, SeekFlags, SeekSocket, Way};
 
 /// Bytes of memory that a stream uses for what keeps wanted bytes away, unless told otherwise.
@@ -56,7 +56,7 @@ impl SeekStream {
     /// As [`SeekStream::new`], with at most `bytes` of memory for bytes that have to make room for others.
     #[must_use]
     pub fn with_memory(stream: TcpStream, bytes: usize) -> Self {
-        crate::tuning::apply();
+        tuning::apply();
         let fd = Fd::from(&stream);
         let nonblocking = socket::is_nonblocking(fd);
         let timeout = socket::receive_timeout(fd);

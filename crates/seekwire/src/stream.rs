@@ -7,14 +7,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use protocol::{Carrier, Role};
-use transport::Errno;
-use transport::sys::poll::Deadline;
-use transport::sys::socket::{self, KernelRecv, KernelSend};
-use transport::sys::{Fd, poll};
-
-use crate::Config;
-use crate::connection::{Connection, Interest, Lent, RecvFlags, Reserved, SendFlags, Status};
+use seekwire_endpoint::{Config, Connection, Interest, Lent, RecvFlags, Reserved, SendFlags, Status};
+use seekwire_protocol::{Carrier, Role};
+use seekwire_transport::Errno;
+use seekwire_transport::sys::poll::Deadline;
+use seekwire_transport::sys::socket::{self, KernelRecv, KernelSend};
+use seekwire_transport::sys::{Fd, poll};
 
 /// A TCP stream whose bytes travel through shared memory while both ends are on one host and know how.
 ///

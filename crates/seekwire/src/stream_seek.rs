@@ -4,13 +4,13 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use protocol::span::Span;
-use transport::Errno;
-use transport::sys::poll::Deadline;
-use transport::sys::socket::{self, KernelSend};
+use seekwire_endpoint::{Pieces, SendFlags};
+use seekwire_protocol::span::Span;
+use seekwire_transport::Errno;
+use seekwire_transport::sys::poll::Deadline;
+use seekwire_transport::sys::socket::{self, KernelSend};
 
 use crate::Stream;
-use crate::connection::{Pieces, SendFlags};
 use crate::seek::{At, Extent, SeekFlags, SeekSocket};
 
 impl Stream {

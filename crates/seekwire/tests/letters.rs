@@ -6,11 +6,12 @@ use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use protocol::offer::{Datagram, Message, SlotRef};
-use protocol::{Endpoint, FourTuple};
 use rustix::net::sockopt::set_socket_linger;
-use seekwire::{Config, Listener, Stream};
-use transport::sys::unix;
+use seekwire::{Listener, Stream};
+use seekwire_endpoint::Config;
+use seekwire_protocol::offer::{Datagram, Message, SlotRef};
+use seekwire_protocol::{Endpoint, FourTuple};
+use seekwire_transport::sys::unix;
 
 /// Rounds, each of two connections that end in the middle of negotiating, and of so many letters besides that nobody ever waited
 /// for.

@@ -4,9 +4,9 @@ use std::io::{IoSlice, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use protocol::message::{HELLO, Header};
 use seekwire::mailbox::{Envelope, Limits, Mailbox, PeerMisbehaved, RecvError, Selector, SendError};
 use seekwire::{SeekSocket as _, SeekStream};
+use seekwire_protocol::message::{HELLO, Header};
 
 fn streams() -> (TcpStream, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

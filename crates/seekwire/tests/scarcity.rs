@@ -8,8 +8,9 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use seekwire::{Config, Listener, Stream};
-use transport::sys::host;
+use seekwire::{Listener, Stream};
+use seekwire_endpoint::Config;
+use seekwire_transport::sys::host;
 
 /// Set in the other process, which is this program again.
 const OTHER: &str = "SEEKWIRE_TEST_OTHER";

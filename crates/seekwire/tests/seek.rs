@@ -5,8 +5,8 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use seekwire::{SeekSocket as _, SeekStream};
-use transport::sys::Fd;
-use transport::sys::socket::receive_low_water;
+use seekwire_transport::sys::Fd;
+use seekwire_transport::sys::socket::receive_low_water;
 
 fn pair() -> (TcpStream, SeekStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

@@ -145,7 +145,8 @@ fn an_acceptor_says_that_nobody_made_an_offer() {
     }
     assert_eq!(server.status().unwrap().totals.reason, Some(seekwire::Reason::NoPeer));
     // As others see it.
-    let registry = seekwire::registry::Registry::open(&seekwire::Config::get().dir).unwrap();
+    let registry =
+        seekwire_endpoint::registry::Registry::open(&seekwire_endpoint::Config::get().dir).unwrap();
     let local = server.local_addr().unwrap();
     let entry = registry.entries().into_iter().find(|entry| entry.local == local).unwrap();
     assert_eq!((entry.reason, entry.rx_tcp), (Some(seekwire::Reason::NoPeer), 100));
@@ -326,8 +327,8 @@ fn a_thousand_connections_at_once() {
     let listener = Listener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     // Each end has a socket and two bells.
-    let (soft, hard) = transport::sys::host::descriptor_limit();
-    transport::sys::host::set_descriptor_limit(hard).unwrap();
+    let (soft, hard) = seekwire_transport::sys::host::descriptor_limit();
+    seekwire_transport::sys::host::set_descriptor_limit(hard).unwrap();
     assert!(hard >= 8000, "the hard limit on descriptors is {hard}, and {soft} the soft one");
     let mut pairs: Vec<(Stream, Stream)> =
         (0..1000).map(|_| (Stream::connect(address).unwrap(), listener.accept().unwrap().0)).collect();

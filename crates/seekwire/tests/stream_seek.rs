@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use seekwire::{
-    At, Connection, Errno, Fd, LentBytes, Listener, Reason, RecvFlags, Role, SeekFlags, SeekSocket as _,
-    SendFlags, Stream,
-};
+use seekwire::{At, Errno, LentBytes, Listener, Reason, Role, SeekFlags, SeekSocket as _, Stream};
+use seekwire_endpoint::{Connection, RecvFlags, SendFlags};
+use seekwire_transport::sys::Fd;
 
 const LONG: Duration = Duration::from_secs(30);
 const NOW: RecvFlags = RecvFlags { dont_wait: true, peek: false, wait_all: false, truncate: false };

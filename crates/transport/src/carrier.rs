@@ -14,8 +14,8 @@ use crate::sys::Fd;
 use crate::sys::bell::{Bell, Ear};
 use crate::sys::poll::{self, Deadline, Events};
 use crate::sys::socket::{self, KernelRecv as RecvFlags, KernelSend as SendFlags};
-use protocol::Carrier as Which;
-use protocol::switch::RxStep;
+use seekwire_protocol::Carrier as Which;
+use seekwire_protocol::switch::RxStep;
 
 /// A two-way stream of bytes. Any thread may call any method.
 pub trait Carrier {

@@ -24,8 +24,8 @@
 //! learns nothing, and this end never reads them back from anyone but itself. Each line is a cache line
 //! of its own, so that what one core polls is not what another one writes.
 
-use protocol::offer::LAYOUT;
-use protocol::record::{CELL, MAX_CELLS};
+use seekwire_protocol::offer::LAYOUT;
+use seekwire_protocol::record::{CELL, MAX_CELLS};
 
 pub(crate) const MAGIC_WORD: usize = 0x000;
 pub(crate) const LAYOUT_WORD: usize = 0x008;

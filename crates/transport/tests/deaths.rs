@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use common::heap::{Heap, Shared};
 use common::report;
-use protocol::Carrier;
-use protocol::switch::RxStep;
+use seekwire_protocol::Carrier;
+use seekwire_protocol::switch::RxStep;
 use seekwire_transport::iov::{Gather, Scatter};
 use seekwire_transport::layout::Geometry;
 use seekwire_transport::mem::OwnMemory;

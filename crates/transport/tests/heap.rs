@@ -9,8 +9,8 @@ use std::io::{IoSlice, IoSliceMut};
 use std::thread;
 
 use heap::{End, Heap, Shared, pair};
-use protocol::Carrier;
-use protocol::switch::RxStep;
+use seekwire_protocol::Carrier;
+use seekwire_protocol::switch::RxStep;
 use seekwire_transport::iov::{Gather, Scatter};
 use seekwire_transport::layout::Geometry;
 use seekwire_transport::lock;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nic::{Fate, Interface, Key, Outcome, Plan, Profile, Setting, Value, Verdict};
+use seekwire_nic::{Fate, Interface, Key, Outcome, Plan, Profile, Setting, Value, Verdict};
 
 /// Most that are tried beside the first ones.
 pub(crate) const NEIGHBOURS: usize = 6;
@@ -111,7 +111,7 @@ fn restoring(values: &BTreeMap<Key, Value>) -> Vec<Setting> {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use nic::{Feature, Parameter, Queues};
+    use seekwire_nic::{Feature, Parameter, Queues};
 
     use super::*;
 

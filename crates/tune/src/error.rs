@@ -5,10 +5,10 @@
 pub enum Error {
     /// The interface cannot be read or changed.
     #[error(transparent)]
-    Interface(#[from] nic::Error),
+    Interface(#[from] seekwire_nic::Error),
     /// The peer cannot be reached or measured with.
     #[error(transparent)]
-    Peer(gauge::Error),
+    Peer(seekwire_gauge::Error),
     /// The peer could be measured with, and cannot any more, although the interface has the settings again that were
     /// found.
     #[error(
@@ -21,7 +21,7 @@ pub enum Error {
         /// How long it was tried.
         seconds: u64,
         /// Why the last attempt failed.
-        reason: gauge::Error,
+        reason: seekwire_gauge::Error,
     },
     /// The caller has said so.
     #[error("interrupted")]
@@ -31,10 +31,10 @@ pub enum Error {
     Nothing,
 }
 
-impl From<gauge::Error> for Error {
-    fn from(error: gauge::Error) -> Self {
+impl From<seekwire_gauge::Error> for Error {
+    fn from(error: seekwire_gauge::Error) -> Self {
         match error {
-            gauge::Error::Interrupted => Self::Interrupted,
+            seekwire_gauge::Error::Interrupted => Self::Interrupted,
             error => Self::Peer(error),
         }
     }

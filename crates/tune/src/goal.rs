@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use gauge::{Kind, Load, Reading, Test};
+use seekwire_gauge::{Kind, Load, Reading, Test};
 use serde::Serialize;
 
 /// What is to become better.
@@ -152,7 +152,7 @@ fn geometric_mean(values: &[f64]) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gauge::Machine;
+    use seekwire_gauge::Machine;
 
     #[test]
     fn each_goal_measures_what_it_needs() {

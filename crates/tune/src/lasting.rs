@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use nic::{Group, Interface, Key, Value};
+use seekwire_nic::{Group, Interface, Key, Value};
 use serde::Serialize;
 
 /// The same settings in two forms. Neither is installed by anybody but a person.
@@ -128,7 +128,7 @@ fn link(interface: &Interface, changes: &BTreeMap<Key, Value>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use nic::Setting;
+    use seekwire_nic::Setting;
 
     use super::*;
     use crate::candidate::tests::sample;

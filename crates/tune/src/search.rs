@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use gauge::{Client, Reading, Test};
-use nic::{Interface, Plan, Session};
+use seekwire_gauge::{Client, Reading, Test};
+use seekwire_nic::{Interface, Plan, Session};
 use serde::Serialize;
 
 use crate::candidate::{self, Candidate, NEIGHBOURS};
@@ -31,7 +31,7 @@ pub struct Options {
     pub congestion: Option<String>,
     /// How long to wait for the link after a change, beyond what `time` allows if need be. A candidate that keeps it
     /// away for half as long is left out; when it does not come back with what was found, the search ends.
-    /// [`gauge::LINK_RETURN`] is enough for every link.
+    /// [`seekwire_gauge::LINK_RETURN`] is enough for every link.
     pub patience: Duration,
 }
 
@@ -54,7 +54,7 @@ pub enum Progress<'a> {
         /// Its name.
         name: String,
         /// Why.
-        error: &'a gauge::Error,
+        error: &'a seekwire_gauge::Error,
         /// For how long at most, in seconds.
         seconds: u64,
     },
@@ -63,7 +63,7 @@ pub enum Progress<'a> {
         /// Its name.
         name: String,
         /// Why.
-        error: &'a gauge::Error,
+        error: &'a seekwire_gauge::Error,
     },
 }
 
@@ -177,8 +177,8 @@ pub fn search(
 }
 
 /// Whether it has nothing to do with what is set.
-fn is_of_all(error: &gauge::Error) -> bool {
-    use gauge::Error::{Busy, Interrupted, Refused, Test};
+fn is_of_all(error: &seekwire_gauge::Error) -> bool {
+    use seekwire_gauge::Error::{Busy, Interrupted, Refused, Test};
     matches!(error, Busy(_) | Interrupted | Refused(_) | Test(_))
 }
 
@@ -250,10 +250,10 @@ impl Search {
         client: &mut Client,
         interrupted: &dyn Fn() -> bool,
         tell: &mut dyn FnMut(&Progress<'_>),
-    ) -> Result<Vec<Reading>, gauge::Error> {
-        let patience = |error: &gauge::Error| match error {
+    ) -> Result<Vec<Reading>, seekwire_gauge::Error> {
+        let patience = |error: &seekwire_gauge::Error| match error {
             // No candidate can help that the peer is busy with somebody else.
-            gauge::Error::Busy(_) => self.patience,
+            seekwire_gauge::Error::Busy(_) => self.patience,
             _ if number == 0 => self.patience,
             _ => self.patience / 2,
         };
@@ -269,8 +269,8 @@ impl Search {
     }
 
     /// Why the search ends: what was found cannot be measured.
-    fn lost(&self, reason: gauge::Error) -> Error {
-        if !reason.is_passing() || matches!(reason, gauge::Error::Busy(_)) {
+    fn lost(&self, reason: seekwire_gauge::Error) -> Error {
+        if !reason.is_passing() || matches!(reason, seekwire_gauge::Error::Busy(_)) {
             return reason.into();
         }
         match self.changed {

@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use gauge::{Client, Limits, Server};
-use nic::{Interface, Kernel, Session, Store, Terms};
+use seekwire_gauge::{Client, Limits, Server};
+use seekwire_nic::{Interface, Kernel, Session, Store, Terms};
+use seekwire_testbed::{Side, Testbed};
 use seekwire_tune::{End, Error, Goal, Options, Outcome, Progress, search};
-use testbed::{Side, Testbed};
 
 /// A server at the far end, and a thread at the near one.
 fn with_server(test: impl FnOnce(SocketAddr) + Send) {

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::Result;
-use lab::messaging::{
+use seekwire_lab::messaging::{
     Hub, Journey, Latencies, Member, Modelled, SERVICES, answer, join, ready, repeat, report,
 };
 use zmq::{Context, DEALER, Message, REQ, ROUTER, Socket};

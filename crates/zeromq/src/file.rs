@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use lab::messaging::{CHUNK, Header, Hub, Member, Modelled, ready, report, transfer, verify};
+use seekwire_lab::messaging::{CHUNK, Header, Hub, Member, Modelled, ready, report, transfer, verify};
 use zmq::{Context, DEALER, Message, Socket};
 
 use crate::frames::{bind, connect};

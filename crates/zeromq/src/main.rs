@@ -6,7 +6,7 @@
 //! ```
 //!
 //! It is a program of its own because `seekwire` does not depend on libzmq. Orders and reports are those of
-//! [`lab::messaging`]; they come from the laboratory and go there, so there is no help.
+//! [`seekwire_lab::messaging`]; they come from the laboratory and go there, so there is no help.
 
 #![forbid(unsafe_code)]
 
@@ -20,7 +20,7 @@ mod two_ends;
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
-use lab::messaging::{Hub, Member, Model, complain, parse};
+use seekwire_lab::messaging::{Hub, Member, Model, complain, parse};
 
 fn main() -> ExitCode {
     match run() {

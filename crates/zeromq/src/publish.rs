@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
-use lab::messaging::{
+use seekwire_lab::messaging::{
     Contents, Hub, Member, Modelled, SHARE, TOPICS, Violation, ready, renumber, repeat, report, subscribed,
 };
 use zmq::{Context, PULL, PUSH, SUB, Socket, XPUB};

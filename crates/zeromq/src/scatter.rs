@@ -4,7 +4,7 @@
 use std::time::Instant;
 
 use anyhow::Result;
-use lab::messaging::{Hub, Journey, Member, Modelled, Violation, answer, ready, repeat, report};
+use seekwire_lab::messaging::{Hub, Journey, Member, Modelled, Violation, answer, ready, repeat, report};
 use zmq::{Context, DEALER, Message, ROUTER};
 
 use crate::frames::{bind, connect, receive_exactly, send};

@@ -2,7 +2,7 @@
 //! (<https://github.com/zeromq/libzmq/tree/v4.3.4/perf>).
 
 use anyhow::{Result, anyhow, ensure};
-use lab::messaging::{self, Ask, Drive, Kind, Reading, Test};
+use seekwire_lab::messaging::{self, Ask, Drive, Kind, Reading, Test};
 use zmq::{Message, Socket};
 
 use crate::frames::{bind, connect};

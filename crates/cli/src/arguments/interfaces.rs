@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use gauge::Test;
-use nic::{Profile, Setting, Store};
-use tune::Goal;
+use seekwire_gauge::Test;
+use seekwire_nic::{Profile, Setting, Store};
+use seekwire_tune::Goal;
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Nic {

@@ -1,6 +1,6 @@
 //! Network interfaces whose settings were changed and not put back.
 
-use nic::{Error, Kernel, Store, left_behind};
+use seekwire_nic::{Error, Kernel, Store, left_behind};
 
 use super::Finding;
 

@@ -4,8 +4,9 @@ use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 
+use seekwire::SeekStream;
 use seekwire::seek::Way;
-use seekwire::{Config, SeekStream};
+use seekwire_endpoint::Config;
 
 use super::{Finding, Verdict};
 use crate::table;

@@ -11,7 +11,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use nic::{Error, Kernel, Plan, Report, Session, Store, Terms};
+use seekwire_nic::{Error, Kernel, Plan, Report, Session, Store, Terms};
 
 use crate::arguments::{Nic, NicApply, NicRestore};
 
@@ -101,7 +101,7 @@ fn put_back(session: Session<'_>, name: &str) -> Result<String> {
 }
 
 fn restore(options: &NicRestore) -> Result<ExitCode> {
-    let report = nic::restore(&mut Kernel::open()?, &options.state.store(), &options.interface)?;
+    let report = seekwire_nic::restore(&mut Kernel::open()?, &options.state.store(), &options.interface)?;
     io::stdout().lock().write_all(rendered(&options.interface, &report, options.json)?.as_bytes())?;
     Ok(status(&report))
 }
@@ -116,8 +116,8 @@ fn status(report: &Report) -> ExitCode {
 
 /// A process died that held the interface; or its saved state cannot be read, which matters only to who wants it. Who
 /// may not look is about to learn that they may not change anything either.
-fn tell_of_left_behind(store: &Store, interface: &nic::Interface) {
-    match nic::left_behind(store, interface) {
+fn tell_of_left_behind(store: &Store, interface: &seekwire_nic::Interface) {
+    match seekwire_nic::left_behind(store, interface) {
         Ok(None) | Err(Error::Closed(_)) => {}
         Ok(Some(process)) => eprintln!(
             "seekwire: {name}: process {process} changed it and ended without putting it back; \

@@ -1,7 +1,7 @@
 //! What is planned and what was done, for people and as JSON.
 
 use anyhow::Result;
-use nic::{Along, Fate, Item, Outcome, Plan, Report, Verdict};
+use seekwire_nic::{Along, Fate, Item, Outcome, Plan, Report, Verdict};
 use serde::Serialize;
 use serde_json::{Value, json};
 

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use gauge::{Limits, Server};
+use seekwire_gauge::{Limits, Server};
 
 use super::hold;
 use crate::arguments::NicServe;
@@ -13,7 +13,7 @@ use crate::arguments::NicServe;
 pub(super) fn serve(options: &NicServe) -> Result<ExitCode> {
     let limits = Limits { clients: options.clients.into(), ..Limits::default() };
     let server = match options.listen.as_deref().map(|text| (text, text.parse())) {
-        None => everywhere(gauge::PORT),
+        None => everywhere(seekwire_gauge::PORT),
         Some((_, Ok(port))) => everywhere(port),
         Some((text, Err(_))) => Server::bind(endpoint(text)),
     };
@@ -33,9 +33,11 @@ pub(super) fn serve(options: &NicServe) -> Result<ExitCode> {
 }
 
 /// On all addresses of both families, or of IPv4 where there is no IPv6.
-fn everywhere(port: u16) -> Result<Server, gauge::Error> {
+fn everywhere(port: u16) -> Result<Server, seekwire_gauge::Error> {
     Server::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).or_else(|error| match &error {
-        gauge::Error::Listen { reason, .. } if reason.kind() == io::ErrorKind::AddrInUse => Err(error),
+        seekwire_gauge::Error::Listen { reason, .. } if reason.kind() == io::ErrorKind::AddrInUse => {
+            Err(error)
+        }
         _ => Server::bind(SocketAddr::from(([0; 4], port))),
     })
 }
@@ -44,9 +46,9 @@ fn everywhere(port: u16) -> Result<Server, gauge::Error> {
 pub(super) fn endpoint(text: &str) -> String {
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     if let Ok(address) = bare.parse::<IpAddr>() {
-        return SocketAddr::new(address, gauge::PORT).to_string();
+        return SocketAddr::new(address, seekwire_gauge::PORT).to_string();
     }
-    if text.contains(':') { text.to_owned() } else { format!("{text}:{}", gauge::PORT) }
+    if text.contains(':') { text.to_owned() } else { format!("{text}:{}", seekwire_gauge::PORT) }
 }
 
 #[cfg(test)]

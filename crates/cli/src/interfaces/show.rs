@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Result;
-use nic::{Error, Feature, Interface, Kernel, Parameter, Read, Saved};
+use seekwire_nic::{Error, Feature, Interface, Kernel, Parameter, Read, Saved};
 use serde::Serialize;
 
 use crate::arguments::NicShow;

@@ -8,11 +8,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use gauge::Client;
-use nic::{Kernel, Plan, Report, Session, Setting, Store, Terms};
 use rustix::fs::{Access, AtFlags, CWD};
+use seekwire_gauge::Client;
+use seekwire_nic::{Kernel, Plan, Report, Session, Setting, Store, Terms};
+use seekwire_tune::{Options, Outcome, Progress};
 use serde::Serialize;
-use tune::{Options, Outcome, Progress};
 
 use super::hold::Interrupt;
 use super::render::Reported;
@@ -43,13 +43,18 @@ pub(super) fn tune(options: &NicTune) -> Result<ExitCode> {
         time: Duration::from_secs(options.time),
         sizes: options.sizes.clone(),
         congestion: options.congestion.clone(),
-        patience: gauge::LINK_RETURN,
+        patience: seekwire_gauge::LINK_RETURN,
     };
-    let searched =
-        tune::search(&mut session, &mut client, &search, &|| interrupt.has_come(), &mut |progress| {
+    let searched = seekwire_tune::search(
+        &mut session,
+        &mut client,
+        &search,
+        &|| interrupt.has_come(),
+        &mut |progress| {
             // Nobody may be there to read it.
             let _ = writeln!(io::stderr(), "{}", told(progress));
-        });
+        },
+    );
     let back = super::put_back(session, &name);
     // It may have come after the last measurement, too; then nothing is applied.
     if let Some(status) = interrupt.status() {
@@ -112,8 +117,8 @@ fn peer(kernel: &mut Kernel, options: &NicTune, name: &str) -> Result<SocketAddr
 }
 
 /// What would be tried first.
-fn foresee(options: &NicTune, now: &nic::Interface) -> Result<ExitCode> {
-    let candidates = tune::candidates(now);
+fn foresee(options: &NicTune, now: &seekwire_nic::Interface) -> Result<ExitCode> {
+    let candidates = seekwire_tune::candidates(now);
     let text = if options.json {
         let candidate =
             |(name, changes): &(String, Vec<String>)| serde_json::json!({ "name": name, "changes": changes });
@@ -126,7 +131,7 @@ fn foresee(options: &NicTune, now: &nic::Interface) -> Result<ExitCode> {
     };
     io::stdout().lock().write_all(text.as_bytes())?;
     if now.default_route && !options.default_route {
-        eprintln!("seekwire: {}", nic::Error::DefaultRoute(now.name.clone()));
+        eprintln!("seekwire: {}", seekwire_nic::Error::DefaultRoute(now.name.clone()));
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -165,7 +170,7 @@ fn check_writable(file: &Path) -> Result<()> {
     rustix::fs::accessat(CWD, directory, access, AtFlags::EACCESS).with_context(cannot)
 }
 
-fn write(file: &Path, lasting: &tune::Lasting) -> Result<()> {
+fn write(file: &Path, lasting: &seekwire_tune::Lasting) -> Result<()> {
     let text = match file.extension() {
         Some(extension) if extension == "link" => lasting.link.clone(),
         _ => format!("#!/bin/sh\nset -e\n{}", lasting.ethtool),

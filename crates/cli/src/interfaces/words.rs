@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use nic::Report;
-use tune::{End, Figures, Interval, Outcome, Tried};
+use seekwire_nic::Report;
+use seekwire_tune::{End, Figures, Interval, Outcome, Tried};
 
 use super::render;
 use crate::table::{self, Align};

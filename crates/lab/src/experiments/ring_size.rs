@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::Result;
-use transport::layout::Geometry;
+use seekwire_transport::layout::Geometry;
 
 use super::{TCP, program_pair, yasmin};
 use crate::bench::{BANDWIDTH, LATENCY, Operation, Pair, Socket, Test};

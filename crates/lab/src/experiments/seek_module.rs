@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use seekwire::seek::Way as SeekWay;
+use seekwire_transport::seek::KernelCursor;
+use seekwire_transport::sys::Fd;
 use serde_json::Value;
-use transport::seek::KernelCursor;
-use transport::sys::Fd;
 
 use super::search_keys::names;
 use super::seek::{BULK, POOL};

@@ -11,7 +11,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use gauge::{Load, Moment};
+use seekwire_gauge::{Load, Moment};
 use serde::{Deserialize, Serialize};
 
 use super::{Contents, Journey, Latencies, SHARE, Turn, Violation, renumber};

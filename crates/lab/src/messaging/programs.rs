@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
+use seekwire_testbed::{End, Side};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use testbed::{End, Side};
 
 use super::{Check, Drive, Hub, Member, Model, Modelled, PATIENCE, Reading, Test};
 use crate::experiment::Context;

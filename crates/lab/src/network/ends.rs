@@ -9,9 +9,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use gauge::Test;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use testbed::{CpuQuota, Side, Testbed};
+use seekwire_gauge::Test;
+use seekwire_testbed::{CpuQuota, Side, Testbed};
 
 use super::hosts::{Hosts, Place};
 use super::{Done, Measured, Order};
@@ -19,7 +19,7 @@ use crate::experiment::Context;
 use crate::launch::{Error, Mode, Program, Running};
 
 /// More than any test takes, after the link has come back.
-const PATIENCE: Duration = Duration::from_secs(120).saturating_add(gauge::LINK_RETURN);
+const PATIENCE: Duration = Duration::from_secs(120).saturating_add(seekwire_gauge::LINK_RETURN);
 
 /// Which server a test is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -109,7 +109,7 @@ pub(super) fn start(
     testbed: &Testbed,
     side: Side,
     program: Program,
-) -> Result<Result<Running, Error>, testbed::Error> {
+) -> Result<Result<Running, Error>, seekwire_testbed::Error> {
     testbed.end(side).run(|| {
         // Children inherit it. Where it cannot be had, the scheduler decides.
         if let Ok(allowed) = sched_getaffinity(None) {

@@ -5,8 +5,8 @@ use std::fs;
 use std::net::{SocketAddr, ToSocketAddrs};
 
 use anyhow::{Context as _, Result, anyhow, bail};
-use nic::{Kernel, Plan, Report, Session, Store, Terms, Verdict};
-use testbed::{End, Side, Testbed};
+use seekwire_nic::{Kernel, Plan, Report, Session, Store, Terms, Verdict};
+use seekwire_testbed::{End, Side, Testbed};
 
 use super::Options;
 use super::step::Step;
@@ -194,7 +194,7 @@ fn behind(kernel: &mut Kernel, interface: &str, option: &str, peer: &str) -> Res
 
 /// The addresses of `HOST` or `HOST:PORT`, one at least.
 fn resolve(option: &str, peer: &str) -> Result<Vec<SocketAddr>> {
-    let found = peer.to_socket_addrs().or_else(|_| (peer, gauge::PORT).to_socket_addrs());
+    let found = peer.to_socket_addrs().or_else(|_| (peer, seekwire_gauge::PORT).to_socket_addrs());
     let found: Vec<_> = found.with_context(|| format!("{option} {peer}: no such host"))?.collect();
     if found.is_empty() { Err(no_address(option, peer)) } else { Ok(found) }
 }
@@ -205,7 +205,7 @@ fn no_address(option: &str, peer: &str) -> anyhow::Error {
 
 /// Fails if nobody serves there.
 fn greet(option: &str, peer: &str, address: SocketAddr) -> Result<()> {
-    gauge::Client::connect_unless(address, &|| interrupt::check().is_err())
+    seekwire_gauge::Client::connect_unless(address, &|| interrupt::check().is_err())
         .with_context(|| format!("{option} {peer}: is `seekwire nic serve` running there?"))?;
     Ok(())
 }
@@ -218,7 +218,7 @@ mod tests {
     fn the_port_may_be_left_out() {
         assert_eq!(
             resolve("--peer", "127.0.0.1").unwrap(),
-            [SocketAddr::from(([127, 0, 0, 1], gauge::PORT))]
+            [SocketAddr::from(([127, 0, 0, 1], seekwire_gauge::PORT))]
         );
         assert_eq!(resolve("--peer", "127.0.0.1:80").unwrap(), [SocketAddr::from(([127, 0, 0, 1], 80))]);
         assert_eq!(resolve("--peer", "[::1]:80").unwrap(), ["[::1]:80".parse().unwrap()]);
@@ -245,8 +245,8 @@ mod tests {
             Ok(())
         });
         if let Err(error) = tried {
-            let why = error.downcast_ref::<testbed::Error>();
-            assert!(matches!(why, Some(testbed::Error::NotPermitted { .. })), "{error:#}");
+            let why = error.downcast_ref::<seekwire_testbed::Error>();
+            assert!(matches!(why, Some(seekwire_testbed::Error::NotPermitted { .. })), "{error:#}");
         }
     }
 }

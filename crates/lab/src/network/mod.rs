@@ -14,7 +14,7 @@ pub(crate) mod step;
 
 use std::net::SocketAddr;
 
-use gauge::{Load, Test};
+use seekwire_gauge::{Load, Test};
 use serde::{Deserialize, Serialize};
 
 use crate::record::{Better, Metric};
@@ -160,7 +160,7 @@ impl Measured {
             let [(_, busy), ..] = load;
             readings.extend(load);
             readings.push((CPU_REST, rest(&load)));
-            let busiest = machines.iter().map(gauge::Machine::busy).fold(0.0, f64::max);
+            let busiest = machines.iter().map(seekwire_gauge::Machine::busy).fold(0.0, f64::max);
             readings.push((BUSIEST, 100.0 * busiest));
             if is_stream {
                 readings.push((EFFORT, busy / 100.0 * self.seconds / (self.bytes as f64 / 1e9)));
@@ -193,12 +193,12 @@ fn rest([(_, busy), parts @ ..]: &[(Metric, f64); 4]) -> f64 {
 }
 
 /// Load of the processors of these hosts together.
-pub(crate) fn of_machines(machines: &[gauge::Machine]) -> [(Metric, f64); 4] {
-    let sum = |of: fn(&gauge::Machine) -> f64| -> f64 {
+pub(crate) fn of_machines(machines: &[seekwire_gauge::Machine]) -> [(Metric, f64); 4] {
+    let sum = |of: fn(&seekwire_gauge::Machine) -> f64| -> f64 {
         machines.iter().map(|machine| 100.0 * of(machine) * f64::from(machine.cpus)).sum()
     };
     [
-        (CPU, sum(gauge::Machine::busy)),
+        (CPU, sum(seekwire_gauge::Machine::busy)),
         (CPU_USER, sum(|machine| machine.user)),
         (CPU_SYSTEM, sum(|machine| machine.system)),
         (CPU_SOFTIRQ, sum(|machine| machine.softirq)),
@@ -211,7 +211,7 @@ mod tests {
 
     fn measured(round_trip_us: [Option<f64>; 3]) -> Measured {
         let machine =
-            gauge::Machine { user: 0.1, system: 0.3, softirq: 0.1, idle: 0.5, stolen: 0.0, cpus: 2 };
+            seekwire_gauge::Machine { user: 0.1, system: 0.3, softirq: 0.1, idle: 0.5, stolen: 0.0, cpus: 2 };
         let load = Load { seconds: 2.0, user: 0.2, system: 0.4, machine: Some(machine) };
         Measured {
             seconds: 2.0,
@@ -220,7 +220,11 @@ mod tests {
             round_trip_us,
             one_way_p50_us: round_trip_us[0].map(|time| time / 2.0),
             local: load,
-            remote: Load { machine: Some(gauge::Machine { idle: 0.0, ..machine }), user: 0.1, ..load },
+            remote: Load {
+                machine: Some(seekwire_gauge::Machine { idle: 0.0, ..machine }),
+                user: 0.1,
+                ..load
+            },
         }
     }
 
@@ -265,7 +269,7 @@ mod tests {
 
     #[test]
     fn what_is_said_is_understood() {
-        let test = Test::new(gauge::Kind::Stream, 64, std::time::Duration::from_millis(10));
+        let test = Test::new(seekwire_gauge::Kind::Stream, 64, std::time::Duration::from_millis(10));
         let order = Order { turn: 7, server: "198.18.0.2:5".parse().unwrap(), test };
         let text = serde_json::to_string(&order).unwrap();
         assert_eq!(serde_json::from_str::<Order>(&text).unwrap().test, order.test);

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow};
+use seekwire_testbed::{Side, Testbed};
 use serde_json::Value;
-use testbed::{Side, Testbed};
 
 use crate::launch::{self, Error, Finished, Mode, Program, Running};
 
@@ -175,7 +175,7 @@ mod tests {
     fn they_measure_between_namespaces_again_and_again() {
         let testbed = match Testbed::new() {
             Ok(testbed) => testbed,
-            Err(why @ testbed::Error::NotPermitted { .. }) => return eprintln!("not run: {why}"),
+            Err(why @ seekwire_testbed::Error::NotPermitted { .. }) => return eprintln!("not run: {why}"),
             Err(why) => panic!("{why}"),
         };
         for tool in [Tool::Iperf3, Tool::Qperf, Tool::Sockperf] {

@@ -1,7 +1,7 @@
 //! Offloads in steps, as in "Network hardware for business messaging", section 4: everything off, checksums, then
 //! segmentation. Joining (GRO) came to the kernel later, in Linux 2.6.29.
 
-use nic::{Interface, Profile, Setting};
+use seekwire_nic::{Interface, Profile, Setting};
 
 /// Which offloads are on. Each step has those of the steps before it, too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, Write};
 use std::net::SocketAddr;
 
 use anyhow::{Context as _, Result};
-use gauge::{Client, Server};
+use seekwire_gauge::{Client, Server};
 
 use crate::network::{Done, Measured, Order};
 
@@ -21,7 +21,7 @@ pub(super) fn serve(address: Option<String>, announce: &mut impl Write) -> Resul
         stop.stop();
     });
     server.serve(|event| {
-        if matches!(event, gauge::Event::Failed { .. } | gauge::Event::Refused { .. }) {
+        if matches!(event, seekwire_gauge::Event::Failed { .. } | seekwire_gauge::Event::Refused { .. }) {
             eprintln!("{event}");
         }
     })?;
@@ -39,10 +39,10 @@ pub(super) fn drive(orders: impl BufRead, reports: &mut impl Write) -> Result<()
     Ok(())
 }
 
-fn run(order: &Order) -> Result<Measured, gauge::Error> {
+fn run(order: &Order) -> Result<Measured, seekwire_gauge::Error> {
     // A connection for each test: a server does not wait for long pauses to end. The interface has perhaps been changed
     // just now, and its link is still to come back. ^C kills this process.
-    let reading = Client::of(order.server).persist(&order.test, gauge::LINK_RETURN, &|| false)?;
+    let reading = Client::of(order.server).persist(&order.test, seekwire_gauge::LINK_RETURN, &|| false)?;
     let quantile = |quantile: f64| {
         let histogram = reading.histogram.as_ref();
         histogram.map(|histogram| histogram.value_at_quantile(quantile) as f64 / 1e3)
@@ -64,7 +64,7 @@ mod tests {
     use std::thread;
     use std::time::Duration;
 
-    use gauge::{Event, Kind, Test};
+    use seekwire_gauge::{Event, Kind, Test};
 
     use super::*;
 
@@ -101,7 +101,7 @@ mod tests {
             wait_for("Refused");
             leave.send(()).unwrap();
             second.join().unwrap().unwrap();
-            assert!(matches!(first.join().unwrap(), Err(gauge::Error::Interrupted)));
+            assert!(matches!(first.join().unwrap(), Err(seekwire_gauge::Error::Interrupted)));
             drop(stop);
             serving.join().unwrap().unwrap();
         });

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use protocol::message::HEADER;
+use seekwire_protocol::message::HEADER;
 use serde::{Deserialize, Serialize};
 
 use crate::launch::Traffic;

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use testbed::{Error, Side, Testbed};
+use seekwire_testbed::{Error, Side, Testbed};
 
 /// Runs `test` in the near end of a testbed; programs that it starts are there, too. Where none can be made, it says so
 /// and does nothing.

@@ -7,7 +7,7 @@ use libc::{
     CMSG_DATA, CMSG_FIRSTHDR, CMSG_LEN, CMSG_NXTHDR, CMSG_SPACE, IPPROTO_TCP, MSG_CTRUNC, POLLRDHUP, TCP_INQ,
     cmsghdr, msghdr, pollfd,
 };
-use transport::sys::socket::Control;
+use seekwire_transport::sys::socket::Control;
 
 use crate::border::keeping_errno;
 use crate::table::SocketRef;

@@ -3,12 +3,12 @@
 use std::ffi::{c_int, c_uint, c_ulong};
 use std::os::fd::BorrowedFd;
 
-use endpoint::{Carrier, Reason};
 use libc::{F_DUPFD, F_DUPFD_CLOEXEC, F_SETFL, FIONBIO, FIONREAD, O_ASYNC, O_NONBLOCK};
-use transport::Errno;
-use transport::sys::Fd;
-use transport::sys::fd::is_placed;
-use transport::sys::thread;
+use seekwire_endpoint::{Carrier, Reason};
+use seekwire_transport::Errno;
+use seekwire_transport::sys::Fd;
+use seekwire_transport::sys::fd::is_placed;
+use seekwire_transport::sys::thread;
 
 use super::interpose;
 use crate::border::{fail, guarded, keeping_errno};

@@ -3,10 +3,10 @@
 use std::ffi::c_int;
 use std::ptr;
 
-use endpoint::Reason;
 use libc::{epoll_event, sigset_t, timespec as Timespec};
-use transport::Errno;
-use transport::sys::signal::HeldBack;
+use seekwire_endpoint::Reason;
+use seekwire_transport::Errno;
+use seekwire_transport::sys::signal::HeldBack;
 
 use super::interpose;
 use crate::border::{fail, guarded, keeping_errno};

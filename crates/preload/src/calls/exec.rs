@@ -8,9 +8,9 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use endpoint::Reason;
 use libc::{pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
-use transport::Errno;
+use seekwire_endpoint::Reason;
+use seekwire_transport::Errno;
 
 use super::interpose;
 use crate::border::{guarded, keeping_errno};

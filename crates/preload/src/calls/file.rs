@@ -3,11 +3,11 @@
 use std::ffi::{c_int, c_uint};
 use std::os::fd::BorrowedFd;
 
-use endpoint::Reason;
 use libc::{off_t, size_t, ssize_t};
 use rustix::fs::{FileType, SeekFrom};
-use transport::Errno;
-use transport::buffer::zeros;
+use seekwire_endpoint::Reason;
+use seekwire_transport::Errno;
+use seekwire_transport::buffer::zeros;
 
 use super::send::{by_kernel, transmit};
 use super::{interpose, receive};

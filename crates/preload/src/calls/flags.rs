@@ -7,14 +7,14 @@
 use std::ffi::c_int;
 use std::sync::OnceLock;
 
-use endpoint::{RecvFlags, SendFlags};
 use libc::{
     MSG_CMSG_CLOEXEC, MSG_DONTWAIT, MSG_ERRQUEUE, MSG_FASTOPEN, MSG_MORE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK,
     MSG_TRUNC, MSG_WAITALL, RWF_APPEND, RWF_DSYNC, RWF_HIPRI, RWF_NOAPPEND, RWF_NOWAIT, RWF_SYNC, off_t,
 };
+use seekwire_endpoint::{RecvFlags, SendFlags};
 
-use transport::Errno;
-use transport::sys::call;
+use seekwire_transport::Errno;
+use seekwire_transport::sys::call;
 
 use crate::border::keeping_errno;
 

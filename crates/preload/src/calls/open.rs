@@ -2,13 +2,13 @@
 
 use std::ffi::{c_int, c_uint};
 
-use endpoint::{Reason, Role};
 use libc::{
     AF_INET, AF_INET6, AF_UNSPEC, SO_PROTOCOL, SOCK_NONBLOCK, SOCK_STREAM, SOL_SOCKET, sockaddr, socklen_t,
 };
-use transport::Errno;
-use transport::sys::Fd;
-use transport::sys::fd::{is_placed, placed_in};
+use seekwire_endpoint::{Reason, Role};
+use seekwire_transport::Errno;
+use seekwire_transport::sys::Fd;
+use seekwire_transport::sys::fd::{is_placed, placed_in};
 
 use super::descriptor::before_numbers_part;
 use super::interpose;

@@ -4,12 +4,12 @@
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
 
-use endpoint::{Connection, Reason};
 use libc::{
     IPPROTO_TCP, SO_ERROR, SO_PEEK_OFF, SO_RCVLOWAT, SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET, TCP_INQ, TCP_ULP,
     TCP_ZEROCOPY_RECEIVE, socklen_t, timeval,
 };
-use transport::Errno;
+use seekwire_endpoint::{Connection, Reason};
+use seekwire_transport::Errno;
 
 use super::control::has_ended;
 use super::interpose;

@@ -5,7 +5,7 @@ use std::{ptr, slice};
 
 use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
 
-use transport::sys::host;
+use seekwire_transport::sys::host;
 
 use super::interpose;
 use crate::poll::{Answer, wait};

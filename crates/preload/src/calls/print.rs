@@ -6,7 +6,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use endpoint::Reason;
+use seekwire_endpoint::Reason;
 
 use super::interpose;
 use crate::border::{guarded, keeping_errno};

@@ -3,14 +3,14 @@
 use std::ffi::{c_int, c_uint, c_void};
 use std::io::IoSliceMut;
 
-use endpoint::{Plain, Reason, RecvFlags};
 use libc::{
     MSG_DONTWAIT, MSG_ERRQUEUE, MSG_WAITFORONE, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t,
     ssize_t, timespec,
 };
-use transport::Errno;
-use transport::buffer::zeros;
-use transport::sys::socket::Control;
+use seekwire_endpoint::{Plain, Reason, RecvFlags};
+use seekwire_transport::Errno;
+use seekwire_transport::buffer::zeros;
+use seekwire_transport::sys::socket::Control;
 
 use super::control::{Messages, Told};
 use super::flags::{self, About};

@@ -7,8 +7,8 @@ use libc::{
     POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDBAND, POLLRDNORM, POLLWRBAND, POLLWRNORM,
     fd_set, pollfd, sigset_t, timespec, timeval,
 };
+use seekwire_transport::Errno;
 use smallvec::SmallVec;
-use transport::Errno;
 
 use super::interpose;
 use crate::border::fail;

@@ -2,9 +2,9 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use endpoint::{Plain, Reason, SendFlags};
 use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
-use transport::Errno;
+use seekwire_endpoint::{Plain, Reason, SendFlags};
+use seekwire_transport::Errno;
 
 use super::file::splice_in;
 use super::flags::{self, About};

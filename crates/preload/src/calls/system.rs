@@ -8,8 +8,8 @@ use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{sigset_t, timespec, timeval};
-use transport::sys::Fd;
-use transport::sys::fd::is_placed;
+use seekwire_transport::sys::Fd;
+use seekwire_transport::sys::fd::is_placed;
 
 use super::fresh::fresh_pair;
 use super::{descriptor, epoll, exec, file, open, option, poll, receive, select, send};

@@ -30,11 +30,11 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use endpoint::{Patience, Reason};
 use libc::epoll_event;
-use transport::Errno;
-use transport::sys::fd::Placed;
-use transport::sys::file;
+use seekwire_endpoint::{Patience, Reason};
+use seekwire_transport::Errno;
+use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::file;
 
 pub(crate) use shared::is_alone;
 pub(crate) use wait::wait;

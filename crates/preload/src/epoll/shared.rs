@@ -10,13 +10,13 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use endpoint::Until;
 use libc::epoll_event;
 use rustix::event::{EventfdFlags, eventfd};
-use transport::mem::Common;
-use transport::sys::fd::Placed;
-use transport::sys::signal::HeldBack;
-use transport::sys::thread;
+use seekwire_endpoint::Until;
+use seekwire_transport::mem::Common;
+use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::signal::HeldBack;
+use seekwire_transport::sys::thread;
 
 use super::events::Events;
 use super::state::State;
@@ -220,7 +220,7 @@ fn leave_to_kernel(set: &SetRef, epfd: c_int) {
         drop(registrations);
         if is_concerned {
             // One with holes cannot leave; what comes for it by the ring is seen by its next call.
-            let _ = passed::to_tcp_until(&socket, endpoint::Reason::Bypassed, until);
+            let _ = passed::to_tcp_until(&socket, seekwire_endpoint::Reason::Bypassed, until);
         }
     }
     set.watches.store(0, Ordering::Release);

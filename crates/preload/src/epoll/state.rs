@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ffi::c_int;
 
 use libc::{POLLIN, pollfd};
-use transport::Errno;
+use seekwire_transport::Errno;
 
 use super::tag::{self, GENERATIONS, MAX_WATCHES, Op};
 use super::watch::{EDGE, EXCLUSIVE, ONE_SHOT, RDHUP, READ, WRITE, Watch};

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
-use transport::Errno;
+use seekwire_transport::Errno;
 
 use super::Answer;
 

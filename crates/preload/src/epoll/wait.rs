@@ -8,11 +8,11 @@
 
 use std::ffi::c_int;
 
-use endpoint::Connection;
 use libc::epoll_event;
-use transport::Errno;
-use transport::sys::signal::HeldBack;
-use transport::sys::{Fd, call, poll as kernel};
+use seekwire_endpoint::Connection;
+use seekwire_transport::Errno;
+use seekwire_transport::sys::signal::HeldBack;
+use seekwire_transport::sys::{Fd, call, poll as kernel};
 
 use super::answer::Lap;
 use super::events::Events;

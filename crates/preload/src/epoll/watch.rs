@@ -3,13 +3,13 @@
 use std::ffi::{c_int, c_short};
 use std::sync::atomic::{Ordering, fence};
 
-use endpoint::{Carrier, Interest};
 use libc::{
     EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLPRI, EPOLLRDHUP,
     EPOLLRDNORM, EPOLLWRNORM, POLLIN, POLLRDHUP,
 };
-use transport::Errno;
-use transport::sys::Fd;
+use seekwire_endpoint::{Carrier, Interest};
+use seekwire_transport::Errno;
+use seekwire_transport::sys::Fd;
 
 use super::tag::{self, Op, Subject, Tag};
 use super::{Answer, Attached};
@@ -72,7 +72,7 @@ pub(super) struct Watch {
     pub(super) idle: u8,
     /// EPOLLOUT is kept from the kernel.
     pub(super) masked: bool,
-    /// EPOLLOUT is asked of the kernel for the library's own sake: see [`endpoint::Readiness::owes`].
+    /// EPOLLOUT is asked of the kernel for the library's own sake: see [`seekwire_endpoint::Readiness::owes`].
     pub(super) owes: bool,
     /// What the kernel was last asked to report; level-triggered, it may be more than the application wants.
     pub(super) told: u32,

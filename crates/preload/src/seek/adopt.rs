@@ -8,9 +8,9 @@ use std::ffi::c_int;
 use std::fs;
 use std::path::PathBuf;
 
-use endpoint::{Reason, Role};
-use transport::Errno;
-use transport::sys::{Fd, file, socket as kernel};
+use seekwire_endpoint::{Reason, Role};
+use seekwire_transport::Errno;
+use seekwire_transport::sys::{Fd, file, socket as kernel};
 
 use crate::border::guarded;
 use crate::calls::read_inherited;

@@ -3,9 +3,9 @@
 use std::ffi::c_int;
 
 use libc::size_t;
-use transport::Errno;
-use transport::seek::Extent;
-use transport::sys::{Fd, socket as kernel};
+use seekwire_transport::Errno;
+use seekwire_transport::seek::Extent;
+use seekwire_transport::sys::{Fd, socket as kernel};
 
 use super::{is_connected, status};
 use crate::{pointers, table};

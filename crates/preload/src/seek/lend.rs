@@ -5,10 +5,10 @@ use std::io::IoSliceMut;
 use std::slice;
 use std::sync::atomic::Ordering;
 
-use endpoint::{At, Piece, SeekFlags};
 use libc::{iovec, size_t, ssize_t};
-use transport::Errno;
-use transport::seek::Loan;
+use seekwire_endpoint::{At, Piece, SeekFlags};
+use seekwire_transport::Errno;
+use seekwire_transport::seek::Loan;
 
 use super::{Request, answer, find, status};
 use crate::border::fail;

@@ -15,11 +15,11 @@ mod receive;
 
 use std::ffi::c_int;
 
-use endpoint::{At, SeekFlags};
 use libc::{MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, ssize_t};
-use transport::Errno;
-use transport::sys::Fd;
-use transport::sys::socket::unread;
+use seekwire_endpoint::{At, SeekFlags};
+use seekwire_transport::Errno;
+use seekwire_transport::sys::Fd;
+use seekwire_transport::sys::socket::unread;
 
 pub(crate) use lend::Held;
 pub(crate) use open::{SOCK_SEEK_STREAM, mark};

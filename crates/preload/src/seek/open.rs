@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 
-use transport::Errno;
+use seekwire_transport::Errno;
 
 use crate::border::{fail, guarded_raw};
 use crate::calls::socket;

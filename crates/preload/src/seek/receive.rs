@@ -3,10 +3,10 @@
 use std::ffi::{c_int, c_void};
 use std::io::IoSliceMut;
 
-use endpoint::Piece;
 use libc::{MSG_CMSG_CLOEXEC, MSG_PEEK, MSG_TRUNC, msghdr, size_t, ssize_t};
-use transport::Errno;
-use transport::buffer::zeros;
+use seekwire_endpoint::Piece;
+use seekwire_transport::Errno;
+use seekwire_transport::buffer::zeros;
 
 use super::lend::lend;
 use super::{Request, answer};

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use protocol::message::{HELLO, HeaderError, Ticket};
+use seekwire_protocol::message::{HELLO, HeaderError, Ticket};
 
 /// What a peer may not do. Nothing more is received from it; messages that came before can still be had.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]

@@ -4,7 +4,7 @@ use std::collections::{HashMap, hash_map};
 
 use foldhash::fast::RandomState;
 
-use protocol::message::{Labelled, Matching, Selector, Ticket};
+use seekwire_protocol::message::{Labelled, Matching, Selector, Ticket};
 
 use super::error::{End, RecvError};
 use super::parcel::Parcel;

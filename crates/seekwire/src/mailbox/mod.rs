@@ -33,7 +33,7 @@ use std::net::{Shutdown, TcpStream};
 use std::sync::{Condvar, Mutex};
 
 pub use error::{PeerMisbehaved, RecvError, SendError};
-pub use protocol::message::{Selector, Ticket};
+pub use seekwire_protocol::message::{Selector, Ticket};
 
 use crate::seek::SeekSocket;
 use crate::{SeekStream, Stream};

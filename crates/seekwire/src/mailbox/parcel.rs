@@ -1,7 +1,7 @@
 //! A message whose header has been read.
 
-use protocol::message::{HEADER, Header};
-use protocol::span::Span;
+use seekwire_protocol::message::{HEADER, Header};
+use seekwire_protocol::span::Span;
 
 #[derive(Debug)]
 pub(super) struct Parcel {

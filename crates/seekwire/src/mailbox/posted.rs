@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use protocol::message::{Selector, Ticket};
+use seekwire_protocol::message::{Selector, Ticket};
 
 use super::error::RecvError;
 use super::inbox::{Mine, Outcome, Receive, Step};

@@ -2,9 +2,9 @@
 
 use std::io::{self, IoSliceMut};
 
-use protocol::message::HEADER;
-use protocol::span::Span;
-use transport::seek::cost::{self, Average};
+use seekwire_protocol::message::HEADER;
+use seekwire_protocol::span::Span;
+use seekwire_transport::seek::cost::{self, Average};
 
 use super::error::{End, Failed, PeerMisbehaved};
 use super::parcel::Parcel;

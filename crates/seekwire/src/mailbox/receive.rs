@@ -1,6 +1,6 @@
 //! Receives that belong to the thread that calls them.
 
-use protocol::message::{Labelled, Selector};
+use seekwire_protocol::message::{Labelled, Selector};
 
 use super::error::RecvError;
 use super::inbox::{Mine, Outcome, Receive, Step};

@@ -2,8 +2,8 @@
 
 use std::io;
 
-use protocol::message::{HEADER, HELLO, Header};
-use protocol::span::Span;
+use seekwire_protocol::message::{HEADER, HELLO, Header};
+use seekwire_protocol::span::Span;
 
 use super::error::{End, Failed, PeerMisbehaved};
 use super::parcel::Parcel;

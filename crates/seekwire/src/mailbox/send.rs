@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::{MutexGuard, PoisonError};
 
-use protocol::message::{HELLO, Header};
+use seekwire_protocol::message::{HELLO, Header};
 
 use super::Mailbox;
 use super::error::{End, RecvError, SendError};

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use protocol::span::Span;
+use seekwire_protocol::span::Span;
 
 #[derive(Debug, Default)]
 pub(super) struct Spent {

@@ -8,7 +8,7 @@ use crate::seek::{At, SeekFlags, SeekSocket};
 /// The most bytes that are looked at with one call.
 const MOST: usize = 64 << 10;
 /// The fewest: a header.
-const LEAST: usize = protocol::message::HEADER;
+const LEAST: usize = seekwire_protocol::message::HEADER;
 
 /// Bytes from one thing of use to the next that are still close together: a small message, and a share of the one that
 /// is cut off at the end.

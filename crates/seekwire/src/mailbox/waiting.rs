@@ -7,7 +7,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use protocol::message::{Selector, Ticket};
+use seekwire_protocol::message::{Selector, Ticket};
 
 use super::Mailbox;
 use super::error::RecvError;

@@ -8,8 +8,8 @@
 
 use std::time::Duration;
 
-use protocol::Carrier;
-use protocol::record::{HEADER, Head, Record};
+use seekwire_protocol::Carrier;
+use seekwire_protocol::record::{HEADER, Head, Record};
 
 use super::{Memory, QueuePair, Rx, Tx, Violation};
 use crate::layout::{self, control};

@@ -4,7 +4,7 @@
 //! It leaves the number of bytes beside its arm, and the sender, having published, rings only when it has published as
 //! many, or can publish no more.
 
-use protocol::Carrier;
+use seekwire_protocol::Carrier;
 
 use super::{Memory, QueuePair};
 use crate::layout;

@@ -32,9 +32,9 @@ mod rx;
 mod seek;
 mod tx;
 
-use protocol::Carrier;
-use protocol::record::{Head, Record};
-use protocol::switch::{RxSwitch, TxSwitch};
+use seekwire_protocol::Carrier;
+use seekwire_protocol::record::{Head, Record};
+use seekwire_protocol::switch::{RxSwitch, TxSwitch};
 
 pub use back::Answer;
 pub use rx::{Front, Rx};
@@ -481,7 +481,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     #[must_use]
     pub fn unread(&self) -> usize {
         let published = self.peer.load(layout::PUBLISHED_BYTES, Ordering::Acquire);
-        let most = self.peer_geometry.cells() * protocol::record::CELL
+        let most = self.peer_geometry.cells() * seekwire_protocol::record::CELL
             + self.peer_geometry.segments() * self.peer_geometry.segment_size();
         let unread = (published.saturating_sub(self.get(layout::CONSUMED_BYTES)) as usize).min(most);
         // The peer counts bytes after it has published them: what is readable must not look empty.

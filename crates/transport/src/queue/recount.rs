@@ -1,7 +1,7 @@
 //! Counting anew after a death. Bytes are counted once per call, after they have moved; a call that does not
 //! return leaves counts behind that say less than what happened.
 
-use protocol::record::{Head, Record};
+use seekwire_protocol::record::{Head, Record};
 
 use super::{Memory, QueuePair};
 use crate::layout::{self, Geometry};

@@ -2,9 +2,9 @@
 
 use std::cell::{Cell, LazyCell};
 
-use protocol::Carrier;
-use protocol::record::{HEADER, Head, Record};
-use protocol::switch::{RxHead, RxStep};
+use seekwire_protocol::Carrier;
+use seekwire_protocol::record::{HEADER, Head, Record};
+use seekwire_protocol::switch::{RxHead, RxStep};
 
 use super::back::ask_standing;
 use super::{Memory, QueuePair, Violation};

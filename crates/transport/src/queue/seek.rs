@@ -6,8 +6,8 @@
 //! given back early is told from what was not without a table: a record of which nothing was received in order, and
 //! whose bytes were all taken, was ([`Rx::release`]), so [`Rx::skip`] does not give it back again.
 
-use protocol::record::Record;
-use protocol::span::Span;
+use seekwire_protocol::record::Record;
+use seekwire_protocol::span::Span;
 
 use super::rx::Located;
 use super::{Memory, Rx, Violation};

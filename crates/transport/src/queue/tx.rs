@@ -1,8 +1,8 @@
 //! The sending half of a queue pair, held under its lock.
 
-use protocol::Carrier;
-use protocol::record::{CELL, HEADER, Head, INLINE_MAX, MAX_CELLS, Record};
-use protocol::switch::{TxConditions, TxStep, TxSwitch};
+use seekwire_protocol::Carrier;
+use seekwire_protocol::record::{CELL, HEADER, Head, INLINE_MAX, MAX_CELLS, Record};
+use seekwire_protocol::switch::{TxConditions, TxStep, TxSwitch};
 
 use super::{Memory, QueuePair, Violation};
 use crate::iov::Gather;

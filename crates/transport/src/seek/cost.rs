@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use protocol::record::INLINE_MAX;
+use seekwire_protocol::record::INLINE_MAX;
 
 /// Average size of what a program asks for, in bytes, below which bytes are moved in bulk, where nothing was
 /// measured.

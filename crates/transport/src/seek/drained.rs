@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, MutexGuard};
 
-use protocol::span::Span;
+use seekwire_protocol::span::Span;
 
 use crate::Errno;
 use crate::buffer::Buffer;

@@ -12,7 +12,7 @@ use std::io::IoSliceMut;
 use std::str::FromStr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use protocol::span::Span;
+use seekwire_protocol::span::Span;
 
 use super::cost;
 use super::source::{Look, Source, Take};

@@ -34,7 +34,7 @@ mod waits;
 
 use std::io::IoSliceMut;
 
-use protocol::span::Span;
+use seekwire_protocol::span::Span;
 
 use crate::Errno;
 use crate::iov::Scatter;

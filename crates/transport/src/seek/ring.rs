@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::io::IoSliceMut;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 
-use protocol::span::Span;
-use protocol::switch::RxStep;
+use seekwire_protocol::span::Span;
+use seekwire_protocol::switch::RxStep;
 
 use super::cost;
 use super::engine::{Attempt, Engine};

@@ -1,6 +1,6 @@
 //! What an engine needs of that which brings the bytes.
 
-use protocol::span::Span;
+use seekwire_protocol::span::Span;
 
 use crate::Errno;
 use crate::iov::Scatter;

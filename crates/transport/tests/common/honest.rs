@@ -5,8 +5,8 @@ use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::LazyLock;
 
-use protocol::Carrier;
-use protocol::switch::RxStep;
+use seekwire_protocol::Carrier;
+use seekwire_protocol::switch::RxStep;
 use seekwire_transport::iov::{Gather, Scatter};
 use seekwire_transport::layout::Geometry;
 use seekwire_transport::mem::{Own, Peer};

@@ -6,8 +6,8 @@ use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering;
 
-use protocol::span::Span;
-use protocol::switch::RxStep;
+use seekwire_protocol::span::Span;
+use seekwire_protocol::switch::RxStep;
 use seekwire_transport::Errno;
 use seekwire_transport::iov::{Gather, Scatter};
 use seekwire_transport::layout::Geometry;

@@ -12,9 +12,9 @@ mod thesis;
 use std::time::Duration;
 
 use anyhow::Result;
-use gauge::{Kind, Test};
+use seekwire_gauge::{Kind, Test};
+use seekwire_testbed::{Side, Testbed};
 use serde_json::Value;
-use testbed::{Side, Testbed};
 
 use crate::claim::{Claim, Comparison};
 use crate::experiment::{self, Context, Experiment};

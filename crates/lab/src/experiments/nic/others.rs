@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use anyhow::Result;
-use gauge::{Kind, Test};
-use testbed::Testbed;
+use seekwire_gauge::{Kind, Test};
+use seekwire_testbed::Testbed;
 
 use super::LARGE;
 use crate::experiment::Context;

@@ -8,7 +8,7 @@ mod thesis;
 use std::time::Duration;
 
 use anyhow::Result;
-use gauge::Load;
+use seekwire_gauge::Load;
 
 use crate::claim::Claim;
 use crate::experiment::{self, Context, Experiment};
@@ -273,7 +273,7 @@ fn summary(samples: &Samples) -> Vec<Key> {
 
 #[cfg(test)]
 mod tests {
-    use gauge::Machine;
+    use seekwire_gauge::Machine;
 
     use super::*;
     use crate::messaging::Measured;

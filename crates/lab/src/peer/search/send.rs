@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Write};
 use std::net::TcpStream;
 
 use anyhow::{Context as _, Result};
-use protocol::message::{HEADER, HELLO, Header};
+use seekwire_protocol::message::{HEADER, HELLO, Header};
 
 use super::connection::{Connection, Request, welcome};
 use super::ways::stamp;

@@ -4,9 +4,9 @@ use std::collections::{HashMap, VecDeque};
 use std::io::{BufReader, Read};
 
 use anyhow::{Result, bail, ensure};
-use protocol::message::{HEADER, HELLO, Header};
 use seekwire::mailbox::{Mailbox, RecvError, Selector, Ticket};
 use seekwire::seek::SeekSocket;
+use seekwire_protocol::message::{HEADER, HELLO, Header};
 
 use super::connection::{Connection, Request, Target};
 use super::ways::{Ends, Search, Seekable, Slot, check};

@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering;
 use anyhow::{Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags};
 use seekwire::{At, LentBytes, SeekLoan, SeekStream};
-use transport::buffer::Buffer;
-use transport::sys::{Fd, socket};
+use seekwire_transport::buffer::Buffer;
+use seekwire_transport::sys::{Fd, socket};
 
 use super::connection::{Connection, Request, Target};
 use super::tagged::{Aside, Mailboxes};

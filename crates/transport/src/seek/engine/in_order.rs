@@ -1,6 +1,6 @@
 //! Receiving in order, around what was taken.
 
-use protocol::span::Span;
+use seekwire_protocol::span::Span;
 
 use super::{Attempt, Engine, Stopped, errno};
 use crate::Errno;

@@ -13,8 +13,8 @@ mod in_order;
 
 use std::io::IoSliceMut;
 
-use protocol::holes::{HoleError, Holes};
-use protocol::span::Span;
+use seekwire_protocol::holes::{HoleError, Holes};
+use seekwire_protocol::span::Span;
 
 use super::cost::Average;
 use super::drained::Drained;

@@ -1,0 +1,398 @@
+//! Back to TCP, for good: when the peer wants it, and when the socket is handed to somebody who does not
+//! know of the ring.
+//!
+//! What the peer had put on the ring and this end has not received is then sent again by TCP. The sender
+//! owes it from the moment it is asked, and pays before it sends anything else, while it waits for anything,
+//! and before it closes, ends, or hands the socket over itself.
+
+use std::io::IoSlice;
+use std::time::Duration;
+
+use seekwire_protocol::switch::RxStep;
+use seekwire_protocol::{Carrier, Reason};
+use seekwire_transport::Errno;
+use seekwire_transport::mem::{Own, Peer};
+use seekwire_transport::queue::{Answer, Full, Rx, Tx};
+use seekwire_transport::sys::poll::{self, Deadline, Events};
+use seekwire_transport::sys::socket::{self, KernelSend};
+use seekwire_transport::sys::{Fd, thread};
+
+use super::{Connection, Link};
+
+/// How long a peer may take to answer; one that waits on the connection answers at once. One that does not sends the bytes
+/// again in its next call, whenever that is.
+const PATIENCE: Duration = Duration::from_millis(100);
+/// The same where bytes lie in the kernel before their turn. Long, because the others are lost for the new holder if nobody
+/// throws these away.
+const OUT_OF_TURN: Duration = Duration::from_secs(5);
+/// How long a peer that has begun to take back may take. It does not sleep over it.
+const AT_WORK: Duration = Duration::from_secs(2);
+/// How long this end waits for a peer that takes nothing of what is owed to it.
+const STANDSTILL: Duration = Duration::from_secs(10);
+/// And for one that takes it a few bytes at a time.
+const AT_LAST: Duration = Duration::from_secs(120);
+/// Looks for an answer before this end sleeps between them, and for how long it does.
+const LOOKS: u32 = 1000;
+const NAP: Duration = Duration::from_millis(1);
+
+/// Between two looks.
+struct Looks(u32);
+
+impl Looks {
+    /// Whether it is time for more than a look.
+    fn is_due(&self) -> bool {
+        self.0.is_multiple_of(LOOKS / 10) || self.0 >= LOOKS
+    }
+
+    fn pause(&mut self) {
+        self.0 += 1;
+        if self.0 < LOOKS { std::thread::yield_now() } else { thread::nap(NAP) }
+    }
+}
+
+/// Until when a hand-over may wait for the peer; several may share one.
+pub type Until = Deadline;
+
+impl Connection {
+    // ---- as the sender ------------------------------------------------------------------------
+
+    /// The carrier of the next byte sent, after the switch that is due.
+    #[inline]
+    pub(super) fn due_carrier(&self, link: &Link, tx: &Tx<'_, Own, Peer>) -> Result<Carrier, Full> {
+        let q = &link.ring.queue;
+        let was_on_ring = q.tx_on_ring();
+        let owed = !was_on_ring && q.owed() > 0;
+        let carrier = tx.carrier();
+        if carrier == Ok(Carrier::Tcp) && (was_on_ring || (!owed && q.owed() > 0)) {
+            self.has_left_ring(link, tx);
+        }
+        if carrier == Ok(Carrier::Ring) && !was_on_ring {
+            socket::push(self.fd());
+        }
+        carrier
+    }
+
+    #[cold]
+    fn has_left_ring(&self, link: &Link, tx: &Tx<'_, Own, Peer>) {
+        // An error is that of the next send.
+        let _ = self.pay(link, tx);
+        let _ = tx.should_ring();
+        link.ring.peer_bell.ring();
+        // Those of this end who wait, for whatever, wait for room in the socket now.
+        link.ring.bell.ring();
+    }
+
+    /// Lets the peer's wish for TCP take effect on this end's sends, and pays what is owed. Called while
+    /// waiting, so that an end that has nothing to send does not keep the peer from what it wants TCP for.
+    pub fn attend(&self) {
+        let Some(link) = self.attached() else { return };
+        let q = &link.ring.queue;
+        if !q.wants_attention() && q.owed() == 0 {
+            return;
+        }
+        let (_, by_peer) = q.tcp_only();
+        let Ok(tx) = self.tx(link) else { return };
+        let carrier = self.due_carrier(link, &tx);
+        let paid = self.pay(link, &tx);
+        drop(tx);
+        if let Err(Full::Violation(violation)) = carrier {
+            self.violated(link, violation);
+        }
+        if paid.is_err() {
+            // The kernel's socket has the error to tell.
+            link.ring.bell.ring();
+        }
+        if by_peer && self.reason().is_none() {
+            self.set_reason(Some(Reason::AskedByPeer));
+        } else {
+            self.show_carriers();
+        }
+    }
+
+    /// Whether the peer wants something that [`Self::attend`] does. No system call.
+    #[must_use]
+    pub fn is_asked(&self) -> bool {
+        self.attached().is_some_and(|link| link.ring.queue.wants_attention())
+    }
+
+    /// Whether bytes wait for room in the kernel's socket; see [`super::Readiness::owes`]. No system call.
+    #[inline]
+    #[must_use]
+    pub fn owes(&self) -> bool {
+        self.attached().is_some_and(|link| link.ring.queue.owed() > 0)
+    }
+
+    /// Gives the kernel what is owed; false when it has no room for all of it. An end of this direction that
+    /// was asked for meanwhile follows it.
+    pub(super) fn pay(&self, link: &Link, tx: &Tx<'_, Own, Peer>) -> Result<bool, Errno> {
+        let q = &link.ring.queue;
+        if q.owed() == 0 {
+            return Ok(true);
+        }
+        let mut piece = Vec::new();
+        loop {
+            if let Err(violation) = tx.owed(&mut piece) {
+                tx.forget_owed();
+                return Err(self.violated(link, violation));
+            }
+            if piece.is_empty() {
+                break;
+            }
+            match socket::send(self.fd(), &[IoSlice::new(&piece)], KernelSend::NOSIGNAL) {
+                Ok(n) => tx.paid(n),
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(Errno::INTR) => {}
+                Err(error) => {
+                    tx.forget_owed();
+                    return Err(error);
+                }
+            }
+        }
+        if q.is_shut() {
+            // An error means that the connection has ended anyhow.
+            let _ = socket::shutdown(self.fd(), false, true);
+        }
+        Ok(true)
+    }
+
+    /// Waits until everything that is owed is with the kernel, unless this end's close resets the connection:
+    /// before the socket is closed or the process ends. Gives up on a peer that takes nothing for ten seconds,
+    /// or not all within two minutes.
+    pub fn settle_debt(&self) {
+        if let Some(link) = self.attached() {
+            let fd = self.fd();
+            // What the peer has asked for is owed from now on.
+            self.attend();
+            // RFC 1122, 4.2.2.13: what was not received resets, and then what was not sent is lost with TCP, too.
+            self.pay_all(link, || socket::resets_on_close(fd) || socket::unread(fd).unwrap_or(0) > 0);
+        }
+    }
+
+    fn pay_all(&self, link: &Link, is_in_vain: impl Fn() -> bool) {
+        let q = &link.ring.queue;
+        let at_last = Deadline::after(Some(AT_LAST));
+        let mut until = at_last.at_most(STANDSTILL);
+        let write = Events { write: true, ..Events::default() };
+        while q.owed() > 0 && !is_in_vain() {
+            let before = q.owed();
+            let paid = self.tx(link).and_then(|tx| self.pay(link, &tx));
+            if !matches!(paid, Ok(false)) {
+                return;
+            }
+            if q.owed() < before {
+                until = at_last.at_most(STANDSTILL);
+            }
+            if until.is_over() {
+                tracing::error!(
+                    "fd {}: the peer does not take {} bytes that are sent again; they are lost",
+                    self.fd().raw(),
+                    q.owed()
+                );
+                return;
+            }
+            let _ = poll::wait(Fd::new(-1), self.fd(), write, until);
+        }
+    }
+
+    // ---- as the receiver ----------------------------------------------------------------------
+
+    /// How long a hand-over should wait.
+    #[must_use]
+    pub fn patience(&self) -> Duration {
+        let out_of_turn = |link: &Link| link.ring.queue.rx_on_ring() && link.ring.queue.peer_has_left_ring();
+        if self.attached().is_some_and(out_of_turn) { OUT_OF_TURN } else { PATIENCE }
+    }
+
+    /// Both directions go back to TCP, for good. This end's sends do so at once; the peer is asked to, and
+    /// does at its next send. For reasons that hand the socket to somebody who does not know of the ring,
+    /// this is [`Connection::hand_over`].
+    ///
+    /// # Errors
+    /// Those of [`Connection::hand_over`].
+    pub fn fall_back(&self, why: Reason) -> Result<(), Errno> {
+        if matches!(why, Reason::Exec | Reason::FdPassed | Reason::Stdio | Reason::Spliced) {
+            return self.hand_over(why, Deadline::after(Some(self.patience())), || ());
+        }
+        let Some(link) = self.attached() else {
+            self.stay_plain(why);
+            return Ok(());
+        };
+        self.set_reason(Some(why));
+        link.ring.queue.set_tcp_only();
+        self.attend();
+        link.ring.peer_bell.ring();
+        Ok(())
+    }
+
+    /// Both directions go back to TCP, for good, and nothing that comes by TCP from now on belongs after
+    /// something on the ring: what was not received yet is sent again. Waits until the peer has agreed, which
+    /// it does in its next call on the connection, or at once if it waits in one; until what this end owes is
+    /// with the kernel; and until bytes may be given to the kernel by somebody else. A peer that does not make a call
+    /// until then sends the bytes again when it does. Other connections of this process may be such peers: `meanwhile`
+    /// has them [attend](Self::attend).
+    ///
+    /// # Errors
+    /// EBUSY when bytes were taken out of the middle of what is to come, or moved to library memory; EAGAIN when
+    /// the peer cannot send the bytes again because it is gone, has ended its direction or has sent others by TCP: handing
+    /// the socket over would lose bytes. Receive them first.
+    pub fn hand_over(&self, why: Reason, until: Until, meanwhile: impl Fn()) -> Result<(), Errno> {
+        self.set_shared();
+        let _in_order = self.hand_over_sought()?;
+        let Some(link) = self.attached() else {
+            self.stay_plain(why);
+            return Ok(());
+        };
+        self.set_reason(Some(why));
+        let rx = self.rx(link)?;
+        // What came by TCP to an end that is shut down both ways would reset the connection.
+        let can_come = !link.ring.queue.refuses();
+        if can_come {
+            rx.ask_back();
+        }
+        self.attend();
+        link.ring.peer_bell.ring();
+        let handed_over = if can_come {
+            self.have_sent_again(link, &rx, until, meanwhile)
+                .and_then(|()| self.have_discarded(&rx, Deadline::after(Some(AT_WORK))))
+        } else {
+            rx.stop_asking();
+            Ok(())
+        };
+        if rx.should_ring() {
+            link.ring.peer_bell.ring();
+        }
+        drop(rx);
+        // A peer that hands over, too, has asked before it answered.
+        self.attend();
+        self.pay_all(link, || false);
+        let tx = self.tx(link)?;
+        self.wait_for_unbounded_read(&tx, Deadline::after(Some(AT_WORK)));
+        handed_over
+    }
+
+    /// Waits until nothing can come by the ring any more: the peer has taken back what this end has not
+    /// received, or will, or there was nothing.
+    fn have_sent_again(
+        &self,
+        link: &Link,
+        rx: &Rx<'_, Own, Peer>,
+        until: Until,
+        meanwhile: impl Fn(),
+    ) -> Result<(), Errno> {
+        let q = &link.ring.queue;
+        let violated = |violation| Err(self.violated(link, violation));
+        let mut looks = Looks(0);
+        let is_late = loop {
+            match rx.is_taken_back() {
+                Ok(Some(true)) => return Ok(()),
+                Ok(Some(false)) => break false,
+                Ok(None) => {}
+                Err(violation) => return violated(violation),
+            }
+            // A send that began before the wish is over, and the ring is empty; or nobody is there to answer.
+            if (!q.peer_is_sending() && !q.has_record()) || link.peer_is_dead() {
+                break false;
+            }
+            let is_over = until.is_over();
+            if is_over || looks.is_due() {
+                // The peer may wait for the same of this end, or be another connection of this process.
+                self.attend();
+                meanwhile();
+            }
+            if is_over && rx.is_taken_back() == Ok(None) {
+                // What is taken out of the middle must not come again.
+                break !self.is_sought();
+            }
+            looks.pause();
+        };
+        let at_work = Deadline::after(Some(AT_WORK));
+        loop {
+            let answer = if is_late {
+                rx.keep_asking()
+            } else {
+                let has_taken = |taken| if taken { Answer::Taken } else { Answer::Refused };
+                rx.withdraw().map(|answer| answer.map(has_taken))
+            };
+            match answer {
+                Ok(Some(Answer::Taken)) => return Ok(()),
+                Ok(Some(Answer::Pending)) => {
+                    tracing::info!(
+                        "fd {}: process {} sends again what is unread when it makes its next call",
+                        self.fd().raw(),
+                        link.peer_pid
+                    );
+                    return Ok(());
+                }
+                Ok(Some(Answer::Refused)) => break,
+                // A peer that dies over it, or is at it for ever, has perhaps sent some of the bytes again.
+                Ok(None) if at_work.is_over() || link.peer_is_dead() => {
+                    return violated(seekwire_transport::queue::Violation);
+                }
+                Ok(None) => looks.pause(),
+                Err(violation) => return violated(violation),
+            }
+        }
+        let is_over = |step| matches!(step, RxStep::TcpUnbounded | RxStep::RingEmpty | RxStep::End);
+        // The end of the stream is TCP's to tell, too.
+        if !q.peer_is_sending() && rx.step().is_ok_and(is_over) {
+            return Ok(());
+        }
+        tracing::error!(
+            "fd {}: process {} did not take back what it had sent; receive before the socket is handed over",
+            self.fd().raw(),
+            link.peer_pid
+        );
+        Err(Errno::AGAIN)
+    }
+
+    /// Throws away what comes by TCP and comes again; false if not all of it has arrived.
+    #[cold]
+    pub(super) fn discard_void(&self, rx: &Rx<'_, Own, Peer>) -> Result<bool, Errno> {
+        while rx.void_left() > 0 {
+            let most = usize::try_from(rx.void_left()).unwrap_or(usize::MAX).min(1 << 20);
+            match socket::discard(self.fd(), most) {
+                // The peer ended in the midst of it, and did not pay.
+                Ok(0) => return Err(Errno::CONNRESET),
+                Ok(n) => rx.voided(n),
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(true)
+    }
+
+    /// As [`Self::discard_void`], for all of it: the kernel has it, and needs nobody's help to bring it here.
+    fn have_discarded(&self, rx: &Rx<'_, Own, Peer>, until: Deadline) -> Result<(), Errno> {
+        let read = Events { read: true, ..Events::default() };
+        while !self.discard_void(rx)? {
+            if until.is_over() {
+                return Err(Errno::AGAIN);
+            }
+            let _ = poll::wait(Fd::new(-1), self.fd(), read, until);
+        }
+        Ok(())
+    }
+
+    /// Waits the microseconds until bytes may be given to the kernel's socket without overtaking what
+    /// went by the ring: for a call that the caller makes on it itself, after [`Connection::fall_back`]. From now on what
+    /// is on the ring cannot be sent again.
+    pub fn settle_on_tcp(&self) {
+        let Some(link) = self.attached() else { return };
+        let Ok(tx) = self.tx(link) else { return };
+        tx.stop_counting();
+        self.wait_for_unbounded_read(&tx, Deadline::after(Some(AT_WORK)));
+        let q = &link.ring.queue;
+        if q.is_shut() && q.owed() == 0 {
+            // A shutdown of another thread may have ended the ring, and is about to end TCP: what the kernel took until
+            // then would come behind the end of the stream. An error means that the connection has ended anyhow.
+            let _ = socket::shutdown(self.fd(), false, true);
+        }
+    }
+
+    /// The receiver may be inside a read that does not block, for some microseconds.
+    fn wait_for_unbounded_read(&self, tx: &Tx<'_, Own, Peer>, until: Deadline) {
+        while !tx.may_use_tcp() && !until.is_over() {
+            std::thread::yield_now();
+        }
+    }
+}

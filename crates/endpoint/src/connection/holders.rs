@@ -1,0 +1,186 @@
+//! Which processes hold the same socket.
+//!
+//! A socket that fork() copied may be used by a process that knows nothing of an upgrade: a plain
+//! connection is only upgraded by the one process that still holds it. Who that is stands in memory
+//! shared with all children, made when the first fork comes.
+
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+
+use seekwire_transport::mem::Common;
+use seekwire_transport::sys::thread;
+
+use super::Connection;
+
+/// One line of the table: in use, forks pending, six processes.
+const LINE: usize = 64;
+const LINES: usize = 1024;
+const PIDS: std::ops::Range<usize> = 2..8;
+
+/// The processes that may hold one plain connection.
+#[derive(Debug)]
+pub(super) enum Holders {
+    Line(usize),
+    /// There was no room to keep count: never assume to be alone.
+    Unknown,
+}
+
+fn table() -> Option<&'static Common> {
+    static TABLE: OnceLock<Option<Common>> = OnceLock::new();
+    TABLE.get_or_init(|| Common::with_forks(LINE * LINES).ok()).as_ref()
+}
+
+impl Holders {
+    fn new(pid: u32) -> Self {
+        let free = |line: &usize| {
+            let in_use = table().map(|table| table.word(line * LINE));
+            in_use
+                .is_some_and(|word| word.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok())
+        };
+        let Some(line) = (0..LINES).find(free) else { return Self::Unknown };
+        let holders = Self::Line(line);
+        holders.set(1, 0);
+        PIDS.for_each(|pid| holders.set(pid, 0));
+        holders.add(pid);
+        holders
+    }
+
+    fn word(&self, word: usize) -> Option<&'static std::sync::atomic::AtomicU64> {
+        let Self::Line(line) = self else { return None };
+        Some(table()?.word(line * LINE + word * 8))
+    }
+
+    fn set(&self, word: usize, value: u64) {
+        if let Some(word) = self.word(word) {
+            word.store(value, Ordering::Release);
+        }
+    }
+
+    fn get(&self, word: usize) -> u64 {
+        self.word(word).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    fn add(&self, pid: u32) -> bool {
+        PIDS.filter_map(|word| self.word(word))
+            .any(|word| word.compare_exchange(0, pid.into(), Ordering::AcqRel, Ordering::Relaxed).is_ok())
+    }
+
+    fn fork_pending(&self) {
+        if let Some(pending) = self.word(1) {
+            pending.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    pub(super) fn fork_arrived(&self, pid: u32) {
+        // Without a place for it, the fork stays pending, and nobody is taken to be alone.
+        if self.add(pid)
+            && let Some(pending) = self.word(1)
+        {
+            pending.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    fn fork_failed(&self) {
+        if let Some(pending) = self.word(1) {
+            let lower = |now: u64| now.checked_sub(1);
+            let _ = pending.fetch_update(Ordering::AcqRel, Ordering::Relaxed, lower);
+        }
+    }
+
+    fn is_alone(&self, pid: u32) -> bool {
+        let others = || PIDS.map(|word| self.get(word) as u32).filter(|other| *other != 0 && *other != pid);
+        matches!(self, Self::Line(_)) && self.get(1) == 0 && !others().any(thread::process_is_alive)
+    }
+
+    /// The process has closed its last descriptor. The last one gives the line back.
+    pub(super) fn remove(&self, pid: u32) {
+        if self.is_alone(pid) {
+            self.set(0, 0);
+        }
+        for word in PIDS {
+            if self.get(word) == u64::from(pid) {
+                self.set(word, 0);
+            }
+        }
+    }
+}
+
+impl Connection {
+    /// Whether no other process can use the socket unseen.
+    pub(super) fn is_sole_holder(&self) -> bool {
+        self.holders.get().is_none_or(|holders| holders.is_alone(thread::process_id()))
+    }
+
+    /// Whether the connection is attached and ends when this process closes the socket.
+    #[must_use]
+    pub fn ends_with_this_process(&self) -> bool {
+        self.attached().is_some_and(|link| link.ring.queue.is_only_holder(thread::process_id()))
+    }
+
+    /// Another process may have the socket, or is about to get it: what the kernel is told for it need not last.
+    pub fn set_shared(&self) {
+        self.is_shared.store(true, Ordering::Relaxed);
+    }
+
+    /// fork() is about to be called: the prepare handler of pthread_atfork(3).
+    pub fn before_fork(&self) {
+        self.set_shared();
+        self.before_fork_sought();
+        match self.attached() {
+            Some(link) => link.ring.queue.fork_pending(),
+            None => self.holders.get_or_init(|| Holders::new(thread::process_id())).fork_pending(),
+        }
+    }
+
+    /// No child came into being, though it was announced by [`Connection::before_fork`] and nothing was done since. (That
+    /// one did is for the child to say.)
+    pub fn fork_failed(&self) {
+        match (self.attached(), self.holders.get()) {
+            (Some(link), _) => link.ring.queue.fork_failed(),
+            (None, Some(holders)) => holders.fork_failed(),
+            (None, None) => {}
+        }
+    }
+
+    /// The child begins: it holds the connection too, as another process to the peer.
+    pub fn after_fork_child(&self) {
+        let pid = thread::process_id();
+        self.after_fork_child_sought();
+        self.forget_holds();
+        // Those who slept are threads of the parent.
+        self.unaware.store(0, Ordering::Relaxed);
+        self.watchers.store(0, Ordering::Relaxed);
+        match self.attached() {
+            Some(link) => link.ring.queue.fork_arrived(pid),
+            None => {
+                if let Some(holders) = self.holders.get() {
+                    holders.fork_arrived(pid);
+                }
+                self.gate.begin_anew();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn alone_until_a_fork_and_again_after_the_child_has_closed() {
+        let me = thread::process_id();
+        let holders = Holders::new(me);
+        assert!(holders.is_alone(me));
+        holders.fork_pending();
+        assert!(!holders.is_alone(me), "the child may be anywhere");
+        // Process 1 stands for a child that lives.
+        holders.fork_arrived(1);
+        assert!(!holders.is_alone(me));
+        holders.remove(1);
+        assert!(holders.is_alone(me));
+        holders.fork_pending();
+        holders.fork_failed();
+        assert!(holders.is_alone(me), "there is no child");
+        assert!(!Holders::Unknown.is_alone(me));
+    }
+}

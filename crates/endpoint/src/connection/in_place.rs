@@ -1,0 +1,199 @@
+//! Sending and receiving without a copy: the application works in the segment itself.
+
+use std::io::IoSlice;
+use std::sync::atomic::AtomicU8;
+
+use seekwire_protocol::Carrier;
+use seekwire_transport::Errno;
+use seekwire_transport::mem::{Claim, Own, Peer};
+use seekwire_transport::queue::{Front, Full, Rx};
+use seekwire_transport::sys::poll::Deadline;
+
+use super::settings::Limit;
+use super::{Connection, Link, SendFlags, timeout};
+
+/// A segment of the ring, set aside to be filled.
+#[derive(Debug)]
+pub struct Reserved<'c> {
+    connection: &'c Connection,
+    link: &'c Link,
+    /// Taken when committed.
+    claim: Option<Claim<'c>>,
+}
+
+impl Reserved<'_> {
+    /// What has been written there so far.
+    #[must_use]
+    pub fn bytes(&self) -> &[u8] {
+        self.claim.as_deref().unwrap_or_default()
+    }
+
+    /// The whole segment, to be filled from its beginning.
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        self.claim.as_deref_mut().unwrap_or_default()
+    }
+
+    /// Sends the first `len` bytes.
+    ///
+    /// # Errors
+    /// As [`Connection::send`].
+    pub fn commit(mut self, len: usize) -> Result<(), Errno> {
+        let (link, connection) = (self.link, self.connection);
+        let limit = Limit::known(Deadline::after(timeout(&connection.send_timeout)));
+        let call = connection.begin_call();
+        loop {
+            let Some(claim) = self.claim.as_ref().filter(|_| len > 0) else { return Ok(()) };
+            let q = &link.ring.queue;
+            if !link.is_sound() || q.is_shut() || q.peer_refuses() {
+                return self.copy(len);
+            }
+            let tx = connection.tx(link)?;
+            let committed = match connection.due_carrier(link, &tx) {
+                Ok(Carrier::Tcp) => {
+                    drop(tx);
+                    return self.copy(len);
+                }
+                Ok(Carrier::Ring) => tx.commit(claim.unit(), len),
+                Err(full) => Err(full),
+            };
+            let ring = tx.should_ring();
+            if committed.is_ok() {
+                self.claim = None;
+            }
+            drop(tx);
+            if ring {
+                link.ring.peer_bell.ring();
+            }
+            match committed {
+                Ok(()) => {
+                    connection.show_sent(link);
+                    return Ok(());
+                }
+                Err(Full::Violation(violation)) => return Err(connection.violated(link, violation)),
+                Err(Full::NoRoom) => connection.wait_to_send(link, Carrier::Ring, &limit, &call)?,
+            }
+        }
+    }
+
+    /// The carrier has changed meanwhile: the bytes go the ordinary way.
+    fn copy(self, len: usize) -> Result<(), Errno> {
+        let mut rest = &self.bytes()[..len];
+        while !rest.is_empty() {
+            let n = self
+                .connection
+                .send(&[IoSlice::new(rest)], SendFlags { no_signal: true, ..SendFlags::default() })?;
+            rest = &rest[n..];
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Reserved<'_> {
+    fn drop(&mut self) {
+        if let Some(claim) = self.claim.take() {
+            let segment = claim.unit();
+            drop(claim);
+            self.link.ring.cancel(segment);
+        }
+    }
+}
+
+/// Bytes at the head of the ring, with the receiving half held.
+#[derive(Debug)]
+pub struct Lent<'c> {
+    link: &'c Link,
+    rx: Rx<'c, Own, Peer>,
+    front: Front,
+}
+
+impl Lent<'_> {
+    /// They belong to another process: it can change them at any time.
+    #[must_use]
+    pub fn bytes(&self) -> &[AtomicU8] {
+        self.link.ring.queue.peer().bytes(self.front.offset, self.front.len)
+    }
+
+    /// Takes the first `len` bytes off the ring.
+    ///
+    /// # Errors
+    /// ECONNRESET when the peer has violated the protocol.
+    pub fn consume(self, len: usize) -> Result<(), Errno> {
+        self.rx.discard(len.min(self.front.len)).map_err(|_| Errno::CONNRESET)?;
+        if self.rx.should_ring() {
+            self.link.ring.peer_bell.ring();
+        }
+        Ok(())
+    }
+}
+
+impl Connection {
+    /// Sets a segment aside; `None` while sends travel by TCP. Waits for one unless the socket does not
+    /// block.
+    ///
+    /// # Errors
+    /// EAGAIN when the socket does not block; as [`Connection::send`].
+    pub fn reserve(&self) -> Result<Option<Reserved<'_>>, Errno> {
+        let Some(link) = self.attached() else { return Ok(None) };
+        let q = &link.ring.queue;
+        let limit = Limit::send();
+        let call = self.begin_call();
+        loop {
+            if !link.is_sound() || q.is_shut() || q.peer_refuses() {
+                return Ok(None);
+            }
+            let tx = self.tx(link)?;
+            let segment = match self.due_carrier(link, &tx) {
+                Ok(Carrier::Tcp) => return Ok(None),
+                Ok(Carrier::Ring) => tx.reserve(),
+                Err(full) => Err(full),
+            };
+            let ring = tx.should_ring();
+            drop(tx);
+            if ring {
+                link.ring.peer_bell.ring();
+            }
+            match segment {
+                Ok(segment) => {
+                    let claim = q.own().claim(segment);
+                    return Ok(Some(Reserved { connection: self, link, claim }));
+                }
+                Err(Full::Violation(violation)) => return Err(self.violated(link, violation)),
+                Err(Full::NoRoom) if limit.forbids(self, false) => return Err(Errno::AGAIN),
+                Err(Full::NoRoom) => self.wait_to_send(link, Carrier::Ring, &limit, &call)?,
+            }
+        }
+    }
+
+    /// Bytes at the head of the ring; `None` when the next byte does not come from there, or there is
+    /// none now.
+    ///
+    /// # Errors
+    /// ECONNRESET when the peer has violated the protocol; EAGAIN when this thread was interrupted in a receive.
+    pub fn lend(&self) -> Result<Option<Lent<'_>>, Errno> {
+        let Some(link) = self.attached() else { return Ok(None) };
+        if !link.is_sound() && self.totals().reason == Some(seekwire_protocol::Reason::PeerViolation) {
+            return Err(Errno::CONNRESET);
+        }
+        let rx = self.rx(link)?;
+        if self.is_sought() {
+            return Ok(None);
+        }
+        let front = match rx.step() {
+            Ok(seekwire_protocol::switch::RxStep::Ring) => rx.front(),
+            Ok(_) => Ok(None),
+            Err(violation) => Err(violation),
+        };
+        let ring = rx.should_ring();
+        if ring {
+            link.ring.peer_bell.ring();
+        }
+        match front {
+            Ok(Some(front)) => Ok(Some(Lent { link, rx, front })),
+            Ok(None) => Ok(None),
+            Err(violation) => {
+                drop(rx);
+                Err(self.violated(link, violation))
+            }
+        }
+    }
+}

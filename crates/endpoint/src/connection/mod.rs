@@ -1,0 +1,578 @@
+//! One TCP socket of this process, and what moves its bytes.
+//!
+//! ```text
+//!   plain ----> attaching ----> attached
+//!     the kernel's socket        shared memory is there; each direction is on TCP or on the ring
+//!     alone; calls are counted
+//! ```
+//!
+//! In the plain phase the caller makes the system calls itself, inside a bracket ([`Connection::enter_plain`]);
+//! when the last bracket is left after both ends agreed, the connection is attached, and from then on every
+//! call goes through [`Connection::recv`] and [`Connection::send`]. Nobody can therefore be asleep in a
+//! system call that a byte on the ring would not end.
+
+mod attached;
+mod back;
+mod call;
+mod halves;
+mod holders;
+#[cfg(test)]
+mod impostor;
+mod in_place;
+mod negotiate;
+mod peek;
+mod peer;
+mod plain;
+#[cfg(test)]
+mod restless;
+mod seek;
+mod settings;
+mod waiting;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
+
+use seekwire_protocol::{Carrier, Reason, Role};
+use seekwire_transport::Errno;
+use seekwire_transport::carrier::Ring;
+use seekwire_transport::spin::Spinner;
+use seekwire_transport::sys::{Fd, socket, thread};
+
+pub use back::Until;
+pub(crate) use call::close_numberless;
+pub use call::{Asleep, Holding};
+pub use in_place::{Lent, Reserved};
+pub use plain::Plain;
+pub use seek::{Piece, Pieces};
+pub use waiting::Patience;
+
+use crate::registry::Slot;
+use holders::Holders;
+use negotiate::Negotiation;
+use plain::Gate;
+use seek::Seeking;
+
+/// Which of two directions is meant.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Interest {
+    /// Something to receive.
+    pub read: bool,
+    /// Room to send.
+    pub write: bool,
+}
+
+/// What user space alone knows to be ready.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Readiness {
+    /// The ring has something for the next receive. If not, the kernel's POLLIN on the socket decides.
+    pub read: bool,
+    /// The ring has room for the next send.
+    pub write: bool,
+    /// Sends travel on the ring: the kernel's POLLOUT on the socket means nothing.
+    pub tx_on_ring: bool,
+    /// Bytes wait for room in the kernel's socket: whoever waits for anything has to ask it for POLLOUT, and
+    /// to call [`Connection::attend`] when it comes.
+    pub owes: bool,
+    /// The stream has ended: the kernel may have POLLHUP, POLLRDHUP or POLLERR to add.
+    pub end: bool,
+}
+
+/// How to receive; the flags of recv(2) that the ring knows.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct RecvFlags {
+    /// MSG_PEEK: the bytes stay.
+    pub peek: bool,
+    /// MSG_WAITALL: wait until the buffer is full.
+    pub wait_all: bool,
+    /// MSG_DONTWAIT: do not wait, whatever O_NONBLOCK says.
+    pub dont_wait: bool,
+    /// MSG_TRUNC: throw the bytes away instead of copying them (tcp(7)).
+    pub truncate: bool,
+}
+
+/// How to send; the flags of send(2) that the ring knows.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct SendFlags {
+    /// MSG_DONTWAIT: do not wait, whatever O_NONBLOCK says.
+    pub dont_wait: bool,
+    /// MSG_NOSIGNAL: no SIGPIPE when the peer is gone.
+    pub no_signal: bool,
+    /// MSG_MORE: more follows soon; only TCP cares.
+    pub more: bool,
+    /// The caller also receives while it waits for room, so a full ring is no reason to go on by TCP.
+    pub patient: bool,
+}
+
+/// What a connection has moved, by carrier, in bytes.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Totals {
+    /// Sent by TCP.
+    pub tx_tcp: u64,
+    /// Sent on the ring.
+    pub tx_ring: u64,
+    /// Received by TCP.
+    pub rx_tcp: u64,
+    /// Received from the ring.
+    pub rx_ring: u64,
+    /// Whether it ever got as far as shared memory.
+    pub attached: bool,
+    /// Why it is not on the ring.
+    pub reason: Option<Reason>,
+}
+
+/// A connection as its owner sees it.
+#[derive(Clone, Copy, Debug)]
+pub struct Status {
+    /// Which end this is.
+    pub role: Role,
+    /// This end's address.
+    pub local: SocketAddr,
+    /// The other end's address.
+    pub peer: SocketAddr,
+    /// What the next byte sent travels on.
+    pub tx: Carrier,
+    /// What the next byte received comes from.
+    pub rx: Carrier,
+    /// Bytes moved so far.
+    pub totals: Totals,
+}
+
+/// One TCP socket of this process. Every method may be called by any thread.
+#[derive(Debug)]
+pub struct Connection {
+    fd: AtomicI32,
+    role: Role,
+    gate: Gate,
+    nonblocking: AtomicBool,
+    /// Nanoseconds; 0 waits for ever.
+    recv_timeout: AtomicU64,
+    send_timeout: AtomicU64,
+    low_water: AtomicU64,
+    reason: AtomicU8,
+    receive_shut: AtomicBool,
+    /// Another process may have the socket, too.
+    is_shared: AtomicBool,
+    /// Counts the calls of [`Connection::interrupt`].
+    interrupts: AtomicU32,
+    /// Made when the first look for a peer is due: most connections are over before.
+    negotiation: Mutex<Option<Box<Negotiation>>>,
+    /// What calls that sleep share; whether they do; how many are asleep now; the last number was closed.
+    hold: Mutex<call::Hold>,
+    holds_in_sleep: AtomicBool,
+    asleep: AtomicU32,
+    is_closed: AtomicBool,
+    slot: OnceLock<Slot>,
+    holders: OnceLock<Holders>,
+    link: OnceLock<Link>,
+    /// Made by the first seek.
+    seeking: OnceLock<Box<Seeking>>,
+    /// Asleep on the ring's bell, or about to be: since before the first seek, and who wait for the next byte without
+    /// receiving it.
+    unaware: AtomicU32,
+    watchers: AtomicU32,
+    /// What the kernel said of the two addresses: once TCP has ended it does not any more.
+    names: OnceLock<Box<(SocketAddr, SocketAddr)>>,
+}
+
+/// What an attached connection has besides its socket.
+#[derive(Debug)]
+struct Link {
+    ring: Ring,
+    rx_spinner: Spinner,
+    tx_spinner: Spinner,
+    /// The peer's memory said something impossible, or the peer died: no ring any more.
+    broken: AtomicU8,
+    /// The peer's process.
+    peer_pid: u32,
+    /// What the registry was last told about the carriers, a bit each.
+    shown: AtomicU8,
+    /// What was seen of the peer's taking.
+    watch: peer::Watch,
+    /// The end of the stream was told in order.
+    has_ended: AtomicBool,
+    /// The socket, whatever its number comes to stand for.
+    identity: OnceLock<Option<(u64, u64)>>,
+}
+
+impl Connection {
+    /// Begins to track a connected socket, or one that is about to be. No system call.
+    #[must_use]
+    pub fn new(fd: Fd, role: Role) -> Self {
+        Self {
+            fd: AtomicI32::new(fd.raw()),
+            role,
+            gate: Gate::default(),
+            nonblocking: AtomicBool::new(false),
+            recv_timeout: AtomicU64::new(0),
+            send_timeout: AtomicU64::new(0),
+            low_water: AtomicU64::new(1),
+            reason: AtomicU8::new(Reason::BelowThreshold as u8),
+            receive_shut: AtomicBool::new(false),
+            is_shared: AtomicBool::new(false),
+            interrupts: AtomicU32::new(0),
+            negotiation: Mutex::default(),
+            hold: Mutex::default(),
+            holds_in_sleep: AtomicBool::new(false),
+            asleep: AtomicU32::new(0),
+            is_closed: AtomicBool::new(false),
+            slot: OnceLock::new(),
+            holders: OnceLock::new(),
+            link: OnceLock::new(),
+            seeking: OnceLock::new(),
+            unaware: AtomicU32::new(0),
+            watchers: AtomicU32::new(0),
+            names: OnceLock::new(),
+        }
+    }
+
+    /// The socket.
+    #[inline]
+    #[must_use]
+    pub fn fd(&self) -> Fd {
+        Fd::new(self.fd.load(Ordering::Relaxed))
+    }
+
+    /// The number it was known by was closed; the same socket lives on under this one.
+    pub fn set_fd(&self, fd: Fd) {
+        self.fd.store(fd.raw(), Ordering::Relaxed);
+    }
+
+    /// Which end this is.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// The link of an attached connection.
+    #[inline]
+    fn attached(&self) -> Option<&Link> {
+        if self.gate.is_attached() { self.link.get() } else { None }
+    }
+
+    /// Whether shared memory carries, or can carry, this connection: the caller must not make system
+    /// calls on the socket that move bytes.
+    #[inline]
+    #[must_use]
+    pub fn is_attached(&self) -> bool {
+        self.gate.is_attached()
+    }
+
+    /// Whether it has memory and descriptors of its own, beside the socket: once it is attached, or about to be.
+    #[must_use]
+    pub fn holds_descriptors(&self) -> bool {
+        self.link.get().is_some() || self.is_negotiating()
+    }
+
+    fn slot(&self) -> Option<&Slot> {
+        self.slot.get().filter(|slot| slot.is_ours())
+    }
+
+    fn negotiation(&self) -> MutexGuard<'_, Option<Box<Negotiation>>> {
+        self.negotiation.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // ---- settings of the socket that the ring has to follow ----------------------------------
+
+    /// O_NONBLOCK was set or cleared.
+    pub fn set_nonblocking(&self, on: bool) {
+        self.nonblocking.store(on, Ordering::Relaxed);
+    }
+
+    /// Whether calls wait.
+    #[must_use]
+    pub fn is_nonblocking(&self) -> bool {
+        self.nonblocking.load(Ordering::Relaxed)
+    }
+
+    /// As a timeout: no call ever waits, though the socket blocks.
+    pub const AT_ONCE: Duration = Duration::from_nanos(1);
+
+    /// SO_RCVTIMEO was set; `None` waits for ever.
+    pub fn set_recv_timeout(&self, timeout: Option<Duration>) {
+        self.recv_timeout.store(nanoseconds(timeout), Ordering::Relaxed);
+    }
+
+    /// SO_SNDTIMEO was set; `None` waits for ever.
+    pub fn set_send_timeout(&self, timeout: Option<Duration>) {
+        self.send_timeout.store(nanoseconds(timeout), Ordering::Relaxed);
+    }
+
+    /// SO_RCVLOWAT was set, in bytes.
+    pub fn set_recv_low_water(&self, bytes: usize) {
+        let bytes = bytes.max(1) as u64;
+        self.low_water.store(bytes, Ordering::Relaxed);
+        if let Some(link) = self.link.get() {
+            link.ring.queue.set_low_water(bytes);
+        }
+    }
+
+    /// SO_RCVLOWAT as far as this process knows, and those that share its memory.
+    #[inline]
+    #[must_use]
+    pub fn recv_low_water(&self) -> usize {
+        let set = self.link.get().map_or(0, |link| link.ring.queue.low_water());
+        if set > 0 { set as usize } else { self.low_water.load(Ordering::Relaxed) as usize }
+    }
+
+    /// SO_RCVLOWAT, for which the kernel is asked.
+    #[must_use]
+    pub fn recv_low_water_now(&self) -> usize {
+        self.read_low_water();
+        self.recv_low_water()
+    }
+
+    /// SO_RCVTIMEO as far as this process knows.
+    #[must_use]
+    pub fn recv_timeout(&self) -> Option<Duration> {
+        timeout(&self.recv_timeout)
+    }
+
+    /// Whether a receive that finds nothing sleeps first, until its time is over, as far as this process knows.
+    #[must_use]
+    pub fn receives_for_a_time(&self) -> bool {
+        !self.is_nonblocking() && self.recv_timeout().is_some_and(|timeout| timeout > Self::AT_ONCE)
+    }
+
+    /// SO_SNDTIMEO as far as this process knows.
+    #[must_use]
+    pub fn send_timeout(&self) -> Option<Duration> {
+        timeout(&self.send_timeout)
+    }
+
+    // ---- what it does and why -----------------------------------------------------------------
+
+    fn set_reason(&self, reason: Option<Reason>) {
+        self.reason.store(reason.map_or(0, |reason| reason as u8), Ordering::Relaxed);
+        self.show_carriers();
+    }
+
+    fn reason(&self) -> Option<Reason> {
+        Reason::from_code(self.reason.load(Ordering::Relaxed).into())
+    }
+
+    fn show_carriers(&self) {
+        if let Some(slot) = self.slot() {
+            let (tx, rx) = self.carriers();
+            slot.show_carriers(self.role, tx, rx, self.reason());
+        }
+    }
+
+    /// What the next byte sent travels on, and what the next byte received comes from. No system call.
+    #[must_use]
+    pub fn carriers(&self) -> (Carrier, Carrier) {
+        self.attached().map_or_else(Default::default, |link| link.ring.queue.carriers())
+    }
+
+    /// Whether the next byte sent travels on the ring. Once nobody is there to receive it, it does not: the
+    /// kernel's socket then has the error to tell.
+    #[inline]
+    #[must_use]
+    pub fn tx_on_ring(&self) -> bool {
+        self.attached().is_some_and(Link::tx_on_ring)
+    }
+
+    /// What was moved so far. No system call.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let reason = self.reason();
+        match self.attached() {
+            None => {
+                let (tx_tcp, rx_tcp) = self.gate.bytes();
+                Totals { tx_tcp, rx_tcp, reason, ..Totals::default() }
+            }
+            Some(link) => {
+                let (tx_tcp, rx_tcp) = link.ring.queue.tcp_bytes();
+                let (tx_ring, rx_ring) = link.ring.queue.ring_bytes();
+                Totals { tx_tcp, tx_ring, rx_tcp, rx_ring, attached: true, reason }
+            }
+        }
+    }
+
+    /// This end's address and the other one's, also after the end of the connection if they were asked for
+    /// before.
+    ///
+    /// # Errors
+    /// ENOTCONN before the connection is established; EBADF.
+    pub fn names(&self) -> Result<(SocketAddr, SocketAddr), Errno> {
+        match socket::names(self.fd()) {
+            Err(Errno::NOTCONN) => self.names.get().map(|names| **names).ok_or(Errno::NOTCONN),
+            names => names.inspect(|names| {
+                let _ = self.names.set(Box::new(*names));
+            }),
+        }
+    }
+
+    /// Addresses, carriers and totals, also after the end of the connection.
+    ///
+    /// # Errors
+    /// ENOTCONN before the connection is established; EBADF.
+    pub fn status(&self) -> Result<Status, Errno> {
+        let (local, peer) = self.names()?;
+        let (tx, rx) = self.carriers();
+        Ok(Status { role: self.role, local, peer, tx, rx, totals: self.totals() })
+    }
+
+    // ---- the end ------------------------------------------------------------------------------
+
+    /// shutdown(2) of either direction, on the ring and in the kernel.
+    ///
+    /// # Errors
+    /// Those of shutdown(2).
+    pub fn shutdown(&self, read: bool, write: bool) -> Result<(), Errno> {
+        // On the ring nothing comes to its end any more where TCP has ended with an error; the kernel says so.
+        if let Some(link) = self.attached()
+            && socket::names(self.fd()) == Err(Errno::NOTCONN)
+        {
+            self.note_end(link);
+            return socket::shutdown(self.fd(), read, write);
+        }
+        if read {
+            self.receive_shut.store(true, Ordering::Relaxed);
+            if let Some(link) = self.attached() {
+                link.ring.queue.set_receive_shut();
+            }
+        }
+        // In a bracket, as a call that sends: the end of the stream counts when the connection attaches.
+        let bracket = self.enter_plain();
+        let mut write_now = write;
+        if let Some(link) = self.attached() {
+            if write {
+                self.attend();
+                link.shut();
+                // The end follows what is still owed.
+                write_now = link.ring.queue.owed() == 0;
+                // Those who wait for room; of those who look once more, one that arms after this sees the end. Who waits for
+                // bytes sleeps on, as in the kernel: a signal that comes while he is awake would not end his call.
+                fence(Ordering::SeqCst);
+                let queue = &link.ring.queue;
+                if queue.waiters().1 || queue.owed() > 0 || !queue.tx_on_ring() {
+                    link.ring.bell.ring();
+                }
+            }
+            if read {
+                link.ring.bell.ring();
+            }
+        }
+        let result = socket::shutdown(self.fd(), read, write_now);
+        if let Some(link) = self.attached() {
+            let q = &link.ring.queue;
+            // TCP resets a connection on which something comes for an end that is shut down both ways: the peer's next
+            // send goes there. Not while TCP has to bring what is owed.
+            if result.is_ok() && self.is_receive_shut() && q.is_shut() && q.owed() == 0 {
+                q.set_refuses();
+                link.ring.peer_bell.ring();
+            }
+        }
+        drop(bracket);
+        result
+    }
+
+    /// Whether this end was shut down for reading, by whichever process.
+    fn is_receive_shut(&self) -> bool {
+        self.receive_shut.load(Ordering::Relaxed)
+            || self.attached().is_some_and(|link| link.ring.queue.is_receive_shut())
+    }
+
+    /// The caller is about to close its last descriptor of the socket in this process. A call that sleeps on it goes on,
+    /// and the connection ends with that.
+    pub fn close(&self) {
+        if !self.leave_to_holders() {
+            self.end();
+        }
+    }
+
+    /// The end of the connection in this process.
+    fn end(&self) {
+        if let Some(slot) = self.slot.get() {
+            crate::rendezvous::forget(slot.slot());
+        }
+        if let Some(holders) = self.holders.get() {
+            holders.remove(thread::process_id());
+        }
+        if self.attached().is_none() && self.is_sole_holder() {
+            self.close_sought();
+        }
+        if let Some(link) = self.attached()
+            && link.ring.queue.remove_holder(thread::process_id())
+        {
+            self.close_sought();
+            self.settle_debt();
+            link.close(self.fd());
+        }
+    }
+
+    /// The last descriptor of the socket in this process was closed unseen: the number is another file's, or nobody's. Makes
+    /// no system call on it.
+    pub fn was_closed(&self) {
+        if let Some(slot) = self.slot.get() {
+            crate::rendezvous::forget(slot.slot());
+        }
+        if let Some(holders) = self.holders.get() {
+            holders.remove(thread::process_id());
+        }
+        if let Some(link) = self.attached()
+            && link.ring.queue.remove_holder(thread::process_id())
+        {
+            link.ring.queue.set_closed();
+            link.ring.peer_bell.ring();
+        }
+    }
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        if let Some(slot) = self.slot.get() {
+            crate::rendezvous::forget(slot.slot());
+        }
+    }
+}
+
+impl Link {
+    #[inline]
+    fn tx_on_ring(&self) -> bool {
+        let q = &self.ring.queue;
+        self.is_sound() && q.tx_on_ring() && !q.peer_has_closed() && !q.is_shut()
+    }
+
+    /// Ends the sending direction on the ring; the kernel's shutdown follows.
+    fn shut(&self) {
+        match self.ring.queue.try_tx() {
+            Some(tx) => {
+                // Without room for the record, the end of TCP tells the peer.
+                let _ = tx.shutdown();
+                let _ = tx.should_ring();
+            }
+            None => self.ring.queue.set_shut(),
+        }
+        // Whatever the peer waits for, it has to look again.
+        self.ring.peer_bell.ring();
+    }
+
+    /// The last holder closes. Unread data must reach the peer as a reset, as with TCP (RFC 1122,
+    /// 4.2.2.13), and so must a linger time of zero; else the stream ends in order, unless TCP has ended before: then the
+    /// kernel has told the peer how.
+    fn close(&self, fd: Fd) {
+        let unread = self.ring.queue.unread() > 0 || socket::unread(fd).unwrap_or(0) > 0;
+        if unread || socket::resets_on_close(fd) {
+            socket::reset_on_close(fd);
+        } else if !socket::ends(fd).1
+            && let Some(tx) = self.ring.queue.try_tx()
+        {
+            let _ = tx.shutdown();
+            let _ = tx.should_ring();
+        }
+        self.ring.queue.set_closed();
+        self.ring.peer_bell.ring();
+    }
+}
+
+fn nanoseconds(timeout: Option<Duration>) -> u64 {
+    timeout.map_or(0, |timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn timeout(nanoseconds: &AtomicU64) -> Option<Duration> {
+    let nanoseconds = nanoseconds.load(Ordering::Relaxed);
+    (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds))
+}

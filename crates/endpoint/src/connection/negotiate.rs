@@ -1,0 +1,676 @@
+//! Offer and answer: how the two ends of a connection come to share memory.
+//!
+//! ```text
+//!   connecting process                      accepting process
+//!     registers its end                       registers its end
+//!     finds the mirrored 4-tuple
+//!     Offer (proof, channel)   ---------->   verifies that the offerer holds the other end
+//!       signals the slot
+//!     verifies that it does    <----------   Granted (memory, bell, proof), or Refused
+//!       (at its next call)                     signals the slot
+//!     maps the memory          ---------->   maps the memory
+//!       Joined (memory, bell)                  (at its next call)
+//!       signals the slot
+//! ```
+//!
+//! An offer goes to whoever the registry names, which may be anybody of this user. So it has no memory with it, only one end of a
+//! channel by which the rest is said: nobody else reads there than the two processes that have proved to each other that they
+//! hold the two ends. What one of them says in another's name, and what somebody else passes on, proves nothing, because the
+//! kernel says who sends it.
+//!
+//! Either end uses the ring for its sends only once the other has said "ready" in shared memory, that
+//! is, once no call of the other's can be asleep in the kernel without knowing of the ring.
+
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::atomic::Ordering;
+
+use seekwire_protocol::offer::{DATAGRAM, Datagram, Message, SlotRef};
+use seekwire_protocol::{FourTuple, Reason, Role};
+use seekwire_transport::carrier::Ring;
+use seekwire_transport::layout::Geometry;
+use seekwire_transport::mem::{Own, Peer};
+use seekwire_transport::queue::{self, QueuePair, Start};
+use seekwire_transport::sys::bell::Bell;
+use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::unix::{Channel, Delivery, Sender};
+use seekwire_transport::sys::{host, socket, thread};
+
+use super::{Connection, Link};
+use crate::Config;
+use crate::fork;
+use crate::permission;
+use crate::proof;
+use crate::registry::Registry;
+use crate::rendezvous::{self, Letter, Sent};
+
+/// How far an upgrade has come.
+#[derive(Debug, Default)]
+pub(super) struct Negotiation {
+    tuple: Option<FourTuple>,
+    looks: u32,
+    pending: Option<Pending>,
+    /// Agreed on, when this process had forked meanwhile: the child receives from the kernel alone. Until this end is
+    /// ready the other one sends by TCP.
+    granted: Option<Box<Link>>,
+    /// An acceptor has looked before, and there was no offer.
+    waited: bool,
+    /// Nothing more will be tried.
+    over: bool,
+}
+
+/// A conversation in which the other end has the next word.
+#[derive(Debug)]
+struct Pending {
+    channel: Channel,
+    /// The other end's slot.
+    peer: SlotRef,
+    said: Said,
+}
+
+/// What this end has said.
+#[derive(Debug)]
+enum Said {
+    Offer,
+    /// To this process, which has shown that it holds the other end.
+    Granted(Side, Sender),
+}
+
+/// This end's memory, before it is joined with the peer's.
+#[derive(Debug)]
+struct Side {
+    own: Own,
+    descriptor: Placed,
+    geometry: Geometry,
+    bell: Bell,
+}
+
+impl Side {
+    fn new() -> Result<Self, Reason> {
+        if !permission::is_given() {
+            return Err(Reason::Bypassed);
+        }
+        let geometry = Config::get().geometry;
+        let base = geometry.bytes() - geometry.segments() * geometry.segment_size();
+        let memory = Own::create(geometry.bytes(), base, geometry.segment_size(), geometry.segments());
+        let (own, descriptor) = memory.map_err(|error| {
+            tracing::warn!("no shared memory: {error}");
+            if error.raw_os_error() == Some(seekwire_transport::Errno::MFILE.raw_os_error()) {
+                Reason::FdLimit
+            } else {
+                Reason::Memory
+            }
+        })?;
+        queue::format(&own, geometry);
+        queue::add_holder(&own, thread::process_id());
+        let bell = Bell::new().map_err(|error| {
+            tracing::warn!("no bell: {error}; raise the limit on open files (ulimit -n)");
+            Reason::FdLimit
+        })?;
+        Ok(Self { own, descriptor, geometry, bell })
+    }
+
+    /// What the peer needs of this end.
+    fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.descriptor.as_fd(), self.bell.as_fd()]
+    }
+
+    /// Joins this end with what the peer sent.
+    fn join(self, memory: &Placed, bell: Placed, peer: Sender) -> Result<Link, Reason> {
+        let refuse = |error: &dyn std::fmt::Display| {
+            tracing::warn!("process {} offered what cannot be used: {error}", peer.pid);
+            Reason::PeerViolation
+        };
+        let memory = Peer::attach(memory.as_fd(), Geometry::MAX_BYTES).map_err(|e| refuse(&e))?;
+        let geometry = queue::peer_geometry(&memory, memory.len()).map_err(|e| refuse(&e))?;
+        let peer_bell = Bell::from_peer(bell).map_err(|e| refuse(&e))?;
+        let queue = QueuePair::new(self.own, self.geometry, memory, geometry);
+        Ok(Link::new(Ring { queue, bell: self.bell, peer_bell }, peer.pid))
+    }
+}
+
+/// The descriptors that came with a message, if all did.
+fn all<const N: usize>(descriptors: Vec<Placed>) -> Result<[Placed; N], Reason> {
+    descriptors.try_into().map_err(|_| {
+        tracing::warn!("no room for what the other end sent; raise the limit on open files (ulimit -n)");
+        Reason::FdLimit
+    })
+}
+
+impl Connection {
+    /// Takes the next step towards shared memory, if there is one. Called before a system call when
+    /// [`Connection::enter_plain`] found that it is time.
+    #[cold]
+    pub(super) fn negotiate(&self) {
+        if self.is_closed() {
+            // By a call that has outlived the number, which may be another socket's.
+            return;
+        }
+        let _inside = fork::enter();
+        // Somebody else is at it.
+        let Ok(mut guard) = self.negotiation.try_lock() else { return };
+        let negotiation = guard.get_or_insert_default();
+        let config = Config::get();
+        if negotiation.over || !config.enabled || self.link.get().is_some() {
+            self.gate.look_again_after(u32::MAX);
+            self.decline();
+            return;
+        }
+        match self.advance(negotiation) {
+            Ok(()) => {
+                drop(guard);
+                self.try_attach();
+            }
+            Err(reason) => {
+                tracing::debug!("fd {}: stays on TCP: {reason}", self.fd().raw());
+                self.set_reason(Some(reason));
+                // Ever rarer: what is not possible now may be later, and each look costs little.
+                negotiation.looks = (negotiation.looks + 1).min(20);
+                negotiation.over = matches!(reason, Reason::NoRegistry | Reason::PeerViolation);
+                self.gate.look_again_after(config.threshold.saturating_mul(1 << negotiation.looks));
+            }
+        }
+    }
+
+    /// Whether an offer or an answer of this end is under way; true also if that cannot be told.
+    pub(super) fn is_negotiating(&self) -> bool {
+        self.negotiation.try_lock().map_or(true, |negotiation| {
+            negotiation.as_ref().is_some_and(|it| it.pending.is_some() || it.granted.is_some())
+        })
+    }
+
+    /// Says no to offers that came although nothing is to be tried any more: whoever waits for an answer waits in vain.
+    fn decline(&self) {
+        let (Some(slot), Ok(registry)) = (self.slot(), Registry::of_process()) else { return };
+        if !slot.is_signalled() {
+            return;
+        }
+        slot.clear_signal();
+        let reason = self.reason().unwrap_or(Reason::Disabled);
+        for Letter { datagram, descriptors, .. } in rendezvous::letters(slot.slot()) {
+            if let Ok([_proof, channel]) = all(descriptors) {
+                let refusal = answer(&datagram, Message::Refused(reason));
+                let _ = Channel::from_peer(channel).send(&refusal.encode(), &[]);
+            }
+            registry.signal(datagram.reply);
+        }
+    }
+
+    /// Rules an upgrade out for good, in the plain phase.
+    pub(super) fn stay_plain(&self, reason: Reason) {
+        let _inside = fork::enter();
+        *self.negotiation() = Some(Box::new(Negotiation { over: true, ..Negotiation::default() }));
+        self.set_reason(Some(reason));
+    }
+
+    fn advance(&self, negotiation: &mut Negotiation) -> Result<(), Reason> {
+        let registry = Registry::of_process()?;
+        let tuple = self.tuple(negotiation)?;
+        let slot = self.enter_registry(registry, &tuple)?;
+        if let Some(link) = negotiation.granted.take() {
+            return self.link_if_alone(negotiation, link);
+        }
+        if slot.is_signalled() {
+            slot.clear_signal();
+            self.listen(negotiation, registry, &tuple)?;
+            for letter in rendezvous::letters(slot.slot()) {
+                let is_offer = letter.datagram.message == Message::Offer && self.role == Role::Accepted;
+                if is_offer && letter.datagram.tuple == tuple.mirrored() {
+                    self.consider(negotiation, registry, &tuple, letter)?;
+                }
+            }
+        } else if self.role == Role::Connected && negotiation.pending.is_none() {
+            if !self.is_sole_holder() {
+                return Err(Reason::Shared);
+            }
+            if !self.offer(negotiation, registry, &tuple, slot.slot())? {
+                // The acceptor empties its rendezvous at its next call.
+                self.gate.look_again_after(1);
+                return Ok(());
+            }
+            self.set_reason(Some(Reason::BelowThreshold));
+        }
+        let again = if self.role == Role::Accepted && !negotiation.waited {
+            negotiation.waited = true;
+            Config::get().threshold
+        } else {
+            if self.role == Role::Accepted && self.reason() == Some(Reason::BelowThreshold) {
+                // It is above it, and so is the other end, which would have come by now.
+                self.set_reason(Some(Reason::NoPeer));
+            }
+            u32::MAX
+        };
+        self.gate.look_again_after(again);
+        Ok(())
+    }
+
+    fn tuple(&self, negotiation: &mut Negotiation) -> Result<FourTuple, Reason> {
+        if let Some(tuple) = negotiation.tuple {
+            return Ok(tuple);
+        }
+        // A connection attempt may still be under way: then it is tried again.
+        let (local, peer) = self.names().map_err(|_| Reason::BelowThreshold)?;
+        let namespace = socket::namespace(self.fd()).map_err(|error| {
+            tracing::warn!("SO_NETNS_COOKIE: {error}; Linux 5.14 or newer is needed");
+            Reason::NoRegistry
+        })?;
+        let tuple = FourTuple { local: local.into(), peer: peer.into(), namespace };
+        negotiation.tuple = Some(tuple);
+        Ok(tuple)
+    }
+
+    fn enter_registry(
+        &self,
+        registry: &'static Registry,
+        tuple: &FourTuple,
+    ) -> Result<&crate::registry::Slot, Reason> {
+        if let Some(slot) = self.slot.get() {
+            // A child does not negotiate in its parent's name.
+            return if slot.is_ours() { Ok(slot) } else { Err(Reason::Shared) };
+        }
+        let nonce = rendezvous::nonce(registry)?;
+        let slot = registry.enter(tuple, self.role, nonce).ok_or(Reason::NoRegistry)?;
+        let slot = self.slot.get_or_init(|| slot);
+        self.show_carriers();
+        let (sent, received) = self.gate.bytes();
+        slot.show_sent(sent, 0);
+        slot.show_received(received, 0);
+        self.gate.show();
+        Ok(slot)
+    }
+
+    /// Sends an offer; false when the acceptor's rendezvous is full.
+    fn offer(
+        &self,
+        negotiation: &mut Negotiation,
+        registry: &Registry,
+        tuple: &FourTuple,
+        reply: SlotRef,
+    ) -> Result<bool, Reason> {
+        if !permission::is_given() {
+            return Err(Reason::Bypassed);
+        }
+        let acceptor = registry.find_acceptor(&tuple.mirrored()).ok_or(Reason::NoPeer)?;
+        // If that is another user's, whoever has entered itself is not who it says.
+        proof::other_end(tuple)?;
+        let proof = proof::own(self.fd())?;
+        let (channel, theirs) = Channel::pair().map_err(|error| {
+            tracing::warn!("no channel: {error}");
+            Reason::FdLimit
+        })?;
+        let datagram = Datagram { message: Message::Offer, target: acceptor.slot, reply, tuple: *tuple };
+        let sent = rendezvous::send(&acceptor.rendezvous, &datagram, &[proof.as_fd(), theirs.as_fd()]);
+        // Also when there was no room: somebody has to come and empty it.
+        registry.signal(acceptor.slot);
+        match sent {
+            Sent::Yes => {
+                negotiation.pending = Some(Pending { channel, peer: acceptor.slot, said: Said::Offer });
+                Ok(true)
+            }
+            Sent::Full => Ok(false),
+            Sent::Nobody => Err(Reason::NoPeer),
+            Sent::Failed => Err(Reason::Memory),
+        }
+    }
+
+    /// Deals with an offer for this connection.
+    fn consider(
+        &self,
+        negotiation: &mut Negotiation,
+        registry: &Registry,
+        tuple: &FourTuple,
+        letter: Letter,
+    ) -> Result<(), Reason> {
+        let Letter { datagram: offer, descriptors, sender } = letter;
+        let offerer = offer.reply;
+        let result = all(descriptors).and_then(|[proof, channel]| {
+            let channel = Channel::from_peer(channel);
+            let granted = self.grant(tuple, &proof, sender);
+            let message =
+                granted.as_ref().map_or_else(|reason| Message::Refused(*reason), |_| Message::Granted);
+            let datagram = answer(&offer, message).encode();
+            match granted {
+                Ok((side, own_proof)) => {
+                    let [memory, bell] = side.descriptors();
+                    channel
+                        .send(&datagram, &[memory, bell, own_proof.as_fd()])
+                        .map_err(|error| unsent(&error))?;
+                    let said = Said::Granted(side, sender);
+                    negotiation.pending = Some(Pending { channel, peer: offerer, said });
+                    Ok(())
+                }
+                Err(reason) => {
+                    let _ = channel.send(&datagram, &[]);
+                    Err(reason)
+                }
+            }
+        });
+        registry.signal(offerer);
+        match result {
+            // What a stranger sends changes nothing for the one who holds the other end.
+            Err(reason @ Reason::Unproven) => {
+                self.set_reason(Some(reason));
+                Ok(())
+            }
+            result => result,
+        }
+    }
+
+    /// This end's memory and its proof, for an offerer that holds the other end.
+    fn grant(&self, tuple: &FourTuple, proof: &Placed, offerer: Sender) -> Result<(Side, Placed), Reason> {
+        proof::verify(self.fd(), tuple, proof, Some(offerer))?;
+        if !self.is_sole_holder() {
+            return Err(Reason::Shared);
+        }
+        Ok((Side::new()?, proof::own(self.fd())?))
+    }
+
+    /// Takes what the other end says to what this one has said.
+    fn listen(
+        &self,
+        negotiation: &mut Negotiation,
+        registry: &Registry,
+        tuple: &FourTuple,
+    ) -> Result<(), Reason> {
+        let mut bytes = [0; DATAGRAM + 1];
+        let Some(pending) = negotiation.pending.take() else { return Ok(()) };
+        let delivery = match pending.channel.receive(&mut bytes) {
+            Ok(Some(delivery)) => delivery,
+            Ok(None) => {
+                negotiation.pending = Some(pending);
+                return Ok(());
+            }
+            Err(error) => {
+                tracing::debug!("{tuple}: no answer will come: {error}");
+                return Err(Reason::NoPeer);
+            }
+        };
+        let datagram = bytes.get(..delivery.len).and_then(|bytes| Datagram::decode(bytes).ok());
+        let message = datagram.filter(|said| said.tuple == tuple.mirrored()).map(|said| said.message);
+        match (message, pending.said) {
+            (Some(Message::Granted), Said::Offer) => {
+                let joined = self.accept(tuple, &pending.channel, pending.peer, delivery);
+                // If this end cannot, the other one need not keep its memory.
+                drop(pending.channel);
+                registry.signal(pending.peer);
+                self.link_if_alone(negotiation, Box::new(joined?))
+            }
+            (Some(Message::Joined), Said::Granted(side, offerer)) => {
+                let [memory, bell] = all(delivery.descriptors)?;
+                let link = side.join(&memory, bell, offerer)?;
+                self.link_if_alone(negotiation, Box::new(link))
+            }
+            (Some(Message::Refused(reason)), _) => {
+                tracing::debug!("{tuple}: refused: {reason}");
+                Err(Reason::PeerRefused)
+            }
+            _ => Err(Reason::PeerRefused),
+        }
+    }
+
+    /// Takes what was granted, and sends this end's memory in turn.
+    fn accept(
+        &self,
+        tuple: &FourTuple,
+        channel: &Channel,
+        acceptor: SlotRef,
+        granted: Delivery,
+    ) -> Result<Link, Reason> {
+        let [memory, bell, proof] = all(granted.descriptors)?;
+        let sender = proof::verify(self.fd(), tuple, &proof, granted.sender)?;
+        let side = Side::new()?;
+        let datagram =
+            Datagram { message: Message::Joined, target: acceptor, reply: acceptor, tuple: *tuple };
+        channel.send(&datagram.encode(), &side.descriptors()).map_err(|error| unsent(&error))?;
+        side.join(&memory, bell, sender)
+    }
+
+    fn link_if_alone(&self, negotiation: &mut Negotiation, link: Box<Link>) -> Result<(), Reason> {
+        if !self.is_sole_holder() {
+            negotiation.granted = Some(link);
+            return Err(Reason::Shared);
+        }
+        self.link(*link);
+        Ok(())
+    }
+
+    fn link(&self, link: Link) {
+        if self.link.set(link).is_ok() {
+            self.gate.attach();
+            if let Some(slot) = self.slot() {
+                rendezvous::forget(slot.slot());
+            }
+        }
+    }
+
+    /// The plain phase is over, and this caller ended it: nobody is inside a system call any more, and nobody uses the
+    /// ring yet.
+    pub(super) fn begin_attached(&self, link: &Link) {
+        let queue = &link.ring.queue;
+        let _ = link.identity.set(socket::identity(self.fd()));
+        let (sent, received) = self.gate.bytes();
+        let kernel = socket::kernel_counts(self.fd()).ok();
+        // A peer that makes no room takes our end of TCP for our death unless it knows better.
+        let is_shut = kernel.as_ref().is_some_and(|kernel| kernel.shut);
+        queue.start(Start { tx_tcp_bytes: sent, rx_tcp_bytes: received, is_shut });
+        if self.is_receive_shut() {
+            queue.set_receive_shut();
+            if is_shut {
+                queue.set_refuses();
+            }
+        }
+        let reason = match kernel {
+            // Forked since both ends agreed: the other process knows nothing of the ring.
+            _ if !self.is_sole_holder() => Some(Reason::Shared),
+            _ if permission::is_forbidden() => Some(Reason::Bypassed),
+            Some(kernel) if kernel.over => Some(Reason::Over),
+            kernel => self
+                .is_bypassed(kernel.as_ref(), sent, received + self.taken_ahead())
+                .then_some(Reason::Bypassed),
+        };
+        match reason {
+            None => queue.set_ready(),
+            Some(_) => queue.set_tcp_only(),
+        }
+        self.set_reason(reason);
+        tracing::debug!("fd {}: attached after {sent} bytes out, {received} in", self.fd().raw());
+    }
+
+    /// What the application set before anybody was interested.
+    pub(super) fn read_settings(&self) {
+        let fd = self.fd();
+        if let Ok(nonblocking) = socket::is_nonblocking(fd) {
+            self.set_nonblocking(nonblocking);
+        }
+        if let Ok((recv, send)) = socket::timeouts(fd) {
+            // The kernel tells none also where there is no time at all.
+            if recv.is_some() || self.recv_timeout() != Some(Self::AT_ONCE) {
+                self.set_recv_timeout(recv);
+            }
+            if send.is_some() || self.send_timeout() != Some(Self::AT_ONCE) {
+                self.set_send_timeout(send);
+            }
+        }
+        self.read_low_water();
+    }
+
+    pub(super) fn read_low_water(&self) {
+        // Once bytes are sought it may be that of somebody who sleeps for some of them.
+        if self.is_sought() {
+            return;
+        }
+        let known = self.link.get().map_or(0, |link| link.ring.queue.low_water());
+        let Ok(bytes) = socket::receive_low_water(self.fd()) else { return };
+        let bytes = bytes.max(1) as u64;
+        self.low_water.store(bytes, Ordering::Relaxed);
+        if let Some(link) = self.link.get().filter(|_| known != 0 && known != bytes) {
+            link.ring.queue.correct_low_water(known, bytes);
+        }
+    }
+
+    /// Whether the kernel counted other bytes than this process did: then some moved unseen (stdio,
+    /// io_uring, another process), and no position on the two sides would agree.
+    fn is_bypassed(&self, kernel: Option<&socket::KernelCounts>, sent: u64, received: u64) -> bool {
+        let Some(kernel) = kernel else { return true };
+        let syn = u64::from(self.role == Role::Connected);
+        let sent_seen = kernel.sent.contains(&sent) || kernel.sent.contains(&(sent + syn));
+        let bypassed = !kernel.received.contains(&received) || !sent_seen;
+        if bypassed {
+            tracing::info!("fd {}: {sent} out and {received} in seen, {kernel:?}", self.fd().raw());
+        }
+        bypassed
+    }
+}
+
+/// What the one to whom `offer` was made says to it.
+fn answer(offer: &Datagram, message: Message) -> Datagram {
+    Datagram { message, target: offer.reply, reply: offer.target, tuple: offer.tuple.mirrored() }
+}
+
+fn unsent(error: &std::io::Error) -> Reason {
+    tracing::debug!("the other end cannot be told: {error}");
+    if host::is_scarcity(error) { Reason::Memory } else { Reason::NoPeer }
+}
+
+/// What an end offers to another one.
+#[cfg(test)]
+pub(super) fn memory_and_bell() -> (Placed, Bell) {
+    let side = Side::new().unwrap();
+    (side.descriptor, side.bell)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Shutdown, TcpListener, TcpStream};
+
+    use seekwire_protocol::Carrier;
+    use seekwire_transport::mem::OwnMemory;
+    use seekwire_transport::sys::Fd;
+
+    use super::*;
+
+    /// The word of the receiving half's lock, and the bit in it that says that somebody waits.
+    const RX_LOCK: usize = 0x1c0;
+    const WAITERS: u64 = 1 << 31;
+
+    /// Both ends of a connection.
+    fn ends() -> ((TcpStream, Connection), (TcpStream, Connection)) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (b, _) = listener.accept().unwrap();
+        let (from, to) =
+            (Connection::new(Fd::from(&a), Role::Connected), Connection::new(Fd::from(&b), Role::Accepted));
+        ((a, from), (b, to))
+    }
+
+    fn offer(from: &Connection, to: &Connection) {
+        while from.negotiation().as_ref().is_none_or(|negotiation| negotiation.pending.is_none()) {
+            to.hurry();
+            from.hurry();
+        }
+    }
+
+    #[test]
+    fn who_has_forked_since_the_offer_stays_on_tcp_until_it_is_alone() {
+        let _alone = crate::fork::ALONE.lock();
+        let ((_a, from), (_b, to)) = ends();
+        offer(&from, &to);
+        from.before_fork();
+        while !to.is_attached() {
+            to.hurry();
+            from.hurry();
+        }
+        assert!(!from.is_attached(), "its child receives by TCP alone");
+        assert_eq!(from.reason(), Some(Reason::Shared));
+        assert_eq!(to.next_carrier(), Ok(Carrier::Tcp));
+        // Such a process never lives: their ids end at 2^22.
+        from.holders.get().unwrap().fork_arrived(0x3fff_ffff);
+        while !from.is_attached() {
+            from.hurry();
+        }
+        assert_eq!(to.next_carrier(), Ok(Carrier::Ring));
+    }
+
+    #[test]
+    fn who_has_forked_since_both_agreed_keeps_the_peer_off_the_ring() {
+        let _alone = crate::fork::ALONE.lock();
+        let ((_a, from), (_b, to)) = ends();
+        let bracket = to.enter_plain().unwrap();
+        offer(&from, &to);
+        while to.link.get().is_none() {
+            to.hurry();
+            from.hurry();
+        }
+        to.before_fork();
+        drop(bracket);
+        while !from.is_attached() {
+            from.hurry();
+        }
+        assert!(to.is_attached());
+        assert_eq!(to.reason(), Some(Reason::Shared));
+        assert_eq!(from.next_carrier(), Ok(Carrier::Tcp));
+        assert_eq!(to.next_carrier(), Ok(Carrier::Tcp));
+    }
+
+    #[test]
+    fn a_fork_that_fails_keeps_nobody_off_the_ring() {
+        let _alone = crate::fork::ALONE.lock();
+        let ((_a, from), (_b, to)) = ends();
+        for end in [&from, &to] {
+            end.before_fork();
+            end.fork_failed();
+        }
+        while !from.is_attached() || !to.is_attached() {
+            to.hurry();
+            from.hurry();
+        }
+        assert_eq!(from.next_carrier(), Ok(Carrier::Ring));
+        from.before_fork();
+        from.fork_failed();
+        assert!(from.link.get().unwrap().ring.queue.remove_holder(thread::process_id()));
+    }
+
+    #[test]
+    fn a_connection_that_is_over_when_it_comes_to_the_ring_is_not_said_to_be_bypassed() {
+        let _alone = crate::fork::ALONE.lock();
+        let ((a, from), (b, to)) = ends();
+        let bracket = to.enter_plain().unwrap();
+        offer(&from, &to);
+        while to.link.get().is_none() {
+            to.hurry();
+            from.hurry();
+        }
+        a.shutdown(Shutdown::Write).unwrap();
+        b.shutdown(Shutdown::Write).unwrap();
+        while !socket::kernel_counts(Fd::from(&b)).unwrap().over {
+            std::thread::yield_now();
+        }
+        drop(bracket);
+        assert!(to.is_attached());
+        assert_eq!(to.reason(), Some(Reason::Over));
+        assert_eq!(to.next_carrier(), Ok(Carrier::Tcp));
+    }
+
+    #[test]
+    fn nobody_uses_the_ring_before_it_knows_where_tcp_stands() {
+        let _alone = crate::fork::ALONE.lock();
+        let ((_a, from), (_b, to)) = ends();
+        let bracket = to.enter_plain().unwrap();
+        offer(&from, &to);
+        while to.link.get().is_none() {
+            to.hurry();
+            from.hurry();
+        }
+        let queue = &to.link.get().unwrap().ring.queue;
+        let half = queue.try_rx().unwrap();
+        std::thread::scope(|scope| {
+            let last = scope.spawn(|| drop(bracket));
+            while queue.own().word(RX_LOCK).load(Ordering::Relaxed) & WAITERS == 0 {
+                assert!(!to.is_attached(), "others may use the ring, and TCP's bytes are not counted yet");
+                std::thread::yield_now();
+            }
+            drop(half);
+            last.join().unwrap();
+        });
+        assert!(to.is_attached());
+    }
+}

@@ -1,0 +1,166 @@
+//! MSG_PEEK on an attached connection: what can be received, by whatever carrier, left where it is.
+
+use std::io::IoSliceMut;
+
+use seekwire_protocol::Carrier;
+use seekwire_transport::Errno;
+use seekwire_transport::buffer::zeros;
+use seekwire_transport::iov::Scatter;
+use seekwire_transport::sys::bell::Ear;
+use seekwire_transport::sys::poll::{self, Events};
+use seekwire_transport::sys::socket::{self, KernelRecv};
+
+use super::attached::Try;
+use super::settings::Limit;
+use super::{Connection, Link, RecvFlags};
+
+impl Connection {
+    /// A receive of no bytes, for which TCP waits until anything wakes it, even where there is no room for a byte. An error is
+    /// told before the wait; one that ends it is the next call's.
+    ///
+    /// # Errors
+    /// As for [`Connection::recv`].
+    #[cold]
+    pub fn recv_nothing(&self, flags: RecvFlags) -> Result<usize, Errno> {
+        let look = RecvFlags { peek: true, dont_wait: true, ..RecvFlags::default() };
+        match self.recv(&mut [IoSliceMut::new(&mut [0])], look) {
+            Err(Errno::AGAIN) => {}
+            looked => return looked.map(|_| 0),
+        }
+        let Some(link) = self.attached().filter(|_| !self.is_sought()) else {
+            // What waits there takes nothing of what is sought.
+            let look = RecvFlags { dont_wait: flags.dont_wait, ..look };
+            return match self.recv(&mut [IoSliceMut::new(&mut [0])], look) {
+                Err(Errno::INTR) => Ok(0),
+                Err(Errno::AGAIN) if !flags.dont_wait && self.receives_for_a_time() => Ok(0),
+                looked => looked.map(|_| 0),
+            };
+        };
+        let call = self.begin_call();
+        let limit = Limit::receive();
+        let anything = Events { read: true, hangup: true, ..Events::default() };
+        loop {
+            if limit.forbids(self, flags.dont_wait) {
+                return Err(Errno::AGAIN);
+            }
+            let carrier = link.ring.queue.carriers().1;
+            match self.wait_to_receive(link, carrier, &limit, None, &call) {
+                Ok(_) => {}
+                Err(Errno::INTR) => return Ok(0),
+                Err(Errno::AGAIN) if self.receives_for_a_time() => return Ok(0),
+                Err(error) => return Err(error),
+            }
+            let news = poll::look(self.fd(), anything)?;
+            let by_ring = link.ring.queue.has_data() || self.has_data_after_switches(link);
+            if by_ring || news.read || news.hangup || news.dead || self.is_sought() {
+                return Ok(0);
+            }
+        }
+    }
+
+    /// Begins anew until there is enough, or no more can come.
+    #[cold]
+    pub(super) fn peek(
+        &self,
+        link: &Link,
+        bufs: &mut [IoSliceMut<'_>],
+        flags: RecvFlags,
+    ) -> Result<usize, Errno> {
+        let room = bufs.iter().map(|buf| buf.len()).sum();
+        if room == 0 {
+            return Ok(0);
+        }
+        let limit = Limit::receive();
+        let call = self.begin_call();
+        let mut seen_before = 0;
+        let mut ear: Option<Ear> = None;
+        // Asked before the last look.
+        let mut has_ended = false;
+        loop {
+            ear.iter().for_each(Ear::forget);
+            let mark = link.ring.queue.published_mark();
+            let (seen, carrier) = match self.try_recv(link, &mut Scatter::new(bufs), flags, true)? {
+                Try::Moved(0) | Try::Over => return Ok(0),
+                Try::Moved(n) if n < room => (self.peek_across(link, bufs)?.max(n), Carrier::Ring),
+                Try::Moved(n) => (n, Carrier::Ring),
+                Try::Wait(carrier) => (0, carrier),
+                Try::Sought => return self.recv_sought(bufs, flags),
+            };
+            if seen >= self.enough(room, flags) {
+                return Ok(seen);
+            }
+            let stop = |error| if seen > 0 { Ok(seen) } else { Err(error) };
+            if seen == 0 && self.is_receive_shut() {
+                return self.end_of_shut();
+            }
+            if self.is_receive_shut() || (has_ended && seen > 0) {
+                return Ok(seen);
+            }
+            if !has_ended && self.has_ended(link) {
+                has_ended = true;
+                continue;
+            }
+            if limit.forbids(self, flags.dont_wait) {
+                return stop(Errno::AGAIN);
+            }
+            if seen > 0 && self.is_at_mark(link, seen)? {
+                return Ok(seen);
+            }
+            let marked = (seen > 0).then_some(mark);
+            let waited = match &ear {
+                Some(ear) if seen > 0 => self.wait_to_see(link, mark, ear, &limit, &call),
+                _ => match self.wait_to_receive(link, carrier, &limit, marked, &call) {
+                    // The kernel has bytes, and does not let anybody sleep until it has more.
+                    Ok(true) if seen == seen_before => match Ear::new(self.fd()) {
+                        Ok(hears) => {
+                            ear = Some(hears);
+                            Ok(())
+                        }
+                        Err(_) => self.wait_a_moment(&limit, &call, None),
+                    },
+                    waited => waited.map(drop),
+                },
+            };
+            if let Err(error) = waited {
+                return stop(error);
+            }
+            seen_before = seen;
+        }
+    }
+
+    /// Whether an urgent byte follows what was seen by TCP: the kernel returns what comes before it, however much is wanted.
+    fn is_at_mark(&self, link: &Link, seen: usize) -> Result<bool, Errno> {
+        // FIONREAD counts up to an urgent byte.
+        Ok(link.ring.queue.carriers().1 == Carrier::Tcp
+            && poll::is_urgent(self.fd()) == Ok(true)
+            && socket::unread(self.fd())? == seen)
+    }
+
+    fn peek_across(&self, link: &Link, bufs: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
+        let room: usize = bufs.iter().map(|buf| buf.len()).sum();
+        let rx = self.rx(link)?;
+        const LITTLE: usize = 16 << 10;
+        let mut by_tcp = Vec::new();
+        let looked = rx.peek_across(&mut Scatter::new(bufs), || {
+            // A buffer may be larger than all that the kernel can hold. Where memory is short, less is seen.
+            let len = room.min(socket::unread(self.fd()).unwrap_or(0));
+            by_tcp = zeros(len).or_else(|_| zeros(len.min(LITTLE))).unwrap_or_default();
+            // An error is that of a receive that comes so far: the kernel tells it once, to who finds nothing before it.
+            if !by_tcp.is_empty() {
+                let n = socket::recv(self.fd(), &mut by_tcp, KernelRecv::PEEK).unwrap_or(0);
+                by_tcp.truncate(n);
+            }
+            &by_tcp
+        });
+        drop(rx);
+        looked.map_err(|violation| self.violated(link, violation))
+    }
+
+    /// Whether nothing more can come than what is there.
+    fn has_ended(&self, link: &Link) -> bool {
+        let q = &link.ring.queue;
+        let hangup = Events { hangup: true, ..Events::default() };
+        let looked = poll::look(self.fd(), hangup);
+        q.peer_is_shut() || q.peer_has_closed() || looked.is_ok_and(|events| events.hangup || events.dead)
+    }
+}

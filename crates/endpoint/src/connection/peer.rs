@@ -1,0 +1,312 @@
+//! A peer that takes nothing: whether it is slow, or dead.
+//!
+//! What lies on the ring of a process that was killed is of no use, but a send has no way to know: nobody writes into
+//! the memory any more. The kernel knows, because it ended the connection. So a sender whose records are not taken asks
+//! it now and then; and once the peer's direction has ended, when the kernel has nothing more to tell of its own accord,
+//! the sender goes on by TCP, where a peer that is gone answers with a reset (RFC 9293, 3.10.7.1).
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use seekwire_protocol::Carrier;
+use seekwire_transport::Errno;
+use seekwire_transport::mem::{Own, Peer};
+use seekwire_transport::queue::{Full, Tx, Violation};
+use seekwire_transport::sys::poll::{self, Events};
+use seekwire_transport::sys::socket::KernelRecv;
+use seekwire_transport::sys::{host, socket, thread};
+
+use super::attached::Try;
+use super::call::Call;
+use super::{Connection, Interest, Link};
+
+/// Sends of which the peer has taken nothing before the kernel is asked.
+const SENDS: u32 = 8;
+/// Bytes that a receiver may leave unread before it has to wait for its turn: about what TCP takes by default.
+pub(super) const AMPLE: usize = 256 << 10;
+/// A receiver that takes nothing from the ring for so long stands still.
+pub(super) const STANDSTILL: Duration = Duration::from_millis(50);
+/// Looks at a receiver that is inside a read, each with a turn for others.
+const LOOKS: u32 = 1000;
+/// How long a receiver may be inside a read that does not block; it may be stopped there.
+const INSIDE: Duration = Duration::from_secs(60);
+
+/// What a sender has seen of the peer's taking. In a cache line of its own: it changes with every send, and receivers read
+/// what lies beside it.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+pub(super) struct Watch {
+    sends: AtomicU32,
+    /// The position up to which the peer had taken then.
+    taken: AtomicU64,
+    /// The position up to which the peer had taken when the ring was found full, and since when, in nanoseconds.
+    full_at: AtomicU64,
+    full_since: AtomicU64,
+    /// Since when a receiver that is inside a read keeps this end from TCP, in nanoseconds; 0 when none does.
+    pub(super) held_up_since: AtomicU64,
+}
+
+/// For how long something has lasted that began at this reading of the clock. It begins now if that is 0, or if the clock was
+/// set back since: this process is a child that has another one than its parent.
+fn lasts(since: &AtomicU64) -> Duration {
+    let begin = since.load(Ordering::Relaxed);
+    if begin != 0
+        && let Some(so_long) = host::since(begin)
+    {
+        return so_long;
+    }
+    since.store(host::nanoseconds().max(1), Ordering::Relaxed);
+    Duration::ZERO
+}
+
+impl Link {
+    /// Counts a send. True when the peer has taken nothing since the last so many.
+    #[inline]
+    pub(super) fn looks_lost(&self) -> bool {
+        let sends = self.watch.sends.load(Ordering::Relaxed) + 1;
+        self.watch.sends.store(sends % SENDS, Ordering::Relaxed);
+        sends == SENDS && self.has_stood_still()
+    }
+
+    #[cold]
+    fn has_stood_still(&self) -> bool {
+        let taken = self.ring.queue.consumed_mark();
+        self.watch.taken.swap(taken, Ordering::Relaxed) == taken
+    }
+
+    /// Whether nothing was taken off the ring for a while.
+    fn has_stood_full(&self) -> bool {
+        let taken = self.ring.queue.consumed_mark();
+        let since = &self.watch.full_since;
+        if self.watch.full_at.swap(taken, Ordering::Relaxed) != taken {
+            since.store(0, Ordering::Relaxed);
+        }
+        lasts(since) >= STANDSTILL
+    }
+
+    /// Whether whoever held the peer's end has left it or is dying, or dead: a process closes its sockets before it is gone.
+    fn peer_is_ending(&self) -> bool {
+        self.peer_pid != 0 && !self.ring.queue.peer_has_holder(|pid| !thread::process_is_ending(pid))
+    }
+
+    /// Whether nobody who is alive holds the peer's end. Processes of another pid namespace are not known.
+    pub(super) fn peer_is_dead(&self) -> bool {
+        self.peer_pid != 0 && !self.ring.queue.peer_has_holder(thread::process_is_alive)
+    }
+}
+
+impl Connection {
+    /// Leaves a ring on which there is no room, or from which nothing is taken: TCP has room of its own.
+    #[cold]
+    pub(super) fn overflow(&self, link: &Link) -> Result<(), Errno> {
+        let tx = self.tx(link)?;
+        let was_on_ring = link.ring.queue.tx_on_ring();
+        let left = tx.overflow();
+        let ring = tx.should_ring();
+        drop(tx);
+        if ring {
+            link.ring.peer_bell.ring();
+        }
+        if was_on_ring && !link.ring.queue.tx_on_ring() {
+            // Those of this end who wait for room wait for that in the socket now.
+            link.ring.bell.ring();
+            self.show_carriers();
+        }
+        match left {
+            Ok(_) | Err(Full::NoRoom) => Ok(()),
+            Err(Full::Violation(violation)) => Err(self.violated(link, violation)),
+        }
+    }
+
+    /// Whether bytes may be given to the kernel: the receiver may be inside a read that does not block, for some
+    /// microseconds. It is waited for that long; a receiver that is stopped there keeps a sender from TCP, and one that
+    /// stays there for [`INSIDE`] breaks the protocol.
+    pub(super) fn may_use_tcp(&self, link: &Link, tx: &Tx<'_, Own, Peer>) -> Result<bool, Errno> {
+        for _ in 0..LOOKS {
+            if tx.may_use_tcp() {
+                link.watch.held_up_since.store(0, Ordering::Relaxed);
+                return Ok(true);
+            }
+            std::thread::yield_now();
+        }
+        if link.ring.queue.peer_has_closed() || link.peer_is_dead() || self.has_error() {
+            return Ok(true);
+        }
+        if lasts(&link.watch.held_up_since) > INSIDE {
+            return Err(self.violated(link, Violation));
+        }
+        Ok(false)
+    }
+
+    /// TCP has ended, and the ring says nothing of it. Where a process was killed that had not received all, its
+    /// kernel knows nothing of what lay on the ring and ended the connection in order; with TCP alone it would have
+    /// reset it (RFC 1122, 4.2.2.13).
+    #[cold]
+    pub(super) fn end_of_stream(&self, link: &Link) -> Result<Try, Errno> {
+        let q = &link.ring.queue;
+        // Not where it was this end that was shut down for reading, by whatever process.
+        let has_ended = socket::ends(self.fd()).0;
+        let in_order = !has_ended || q.peer_is_shut() || q.peer_has_closed();
+        if !in_order {
+            q.set_saw_end();
+            // Perhaps nobody is there to take what is sent, of which only TCP tells. An error is that of the next send.
+            let _ = self.overflow(link);
+        }
+        if in_order || q.unsent() == 0 || !link.peer_is_ending() {
+            link.has_ended.fetch_or(has_ended, Ordering::Relaxed);
+            return Ok(Try::Moved(0));
+        }
+        self.reset_by_killed(link);
+        // As in the kernel, where the end that was told stands before any error that comes later; EPIPE is for who sends.
+        let told = |error: &Errno| *error != Errno::PIPE && !link.has_ended.load(Ordering::Relaxed);
+        socket::take_error(self.fd()).filter(told).map_or(Ok(Try::Moved(0)), Err)
+    }
+
+    /// What has ended by TCP's own word is over for sends, too, whatever room the ring has.
+    #[cold]
+    pub(super) fn note_end(&self, link: &Link) {
+        if link.is_sound() && socket::ends(self.fd()).1 {
+            link.peer_is_gone();
+        }
+    }
+
+    /// The kernel has told this end of an error, or of the end of both directions.
+    #[cold]
+    pub fn heard_of_end(&self) {
+        if let Some(link) = self.attached() {
+            self.note_end(link);
+        }
+    }
+
+    /// SO_ERROR, which tells an error once.
+    #[must_use]
+    pub fn take_error(&self) -> Option<Errno> {
+        let error = socket::take_error(self.fd());
+        if error.is_some() {
+            self.heard_of_end();
+        }
+        error
+    }
+
+    fn reset_by_killed(&self, link: &Link) {
+        link.peer_is_gone();
+        socket::reset(self.fd());
+        link.ring.bell.ring();
+    }
+
+    /// TCP has ended, as a sender finds, and so has the peer's process, which had not received all: the connection is reset, as
+    /// in [`Self::end_of_stream`]. Not while there is something to receive.
+    fn is_reset_by_killed(&self, link: &Link) -> bool {
+        let q = &link.ring.queue;
+        let is_killed = !(q.peer_is_shut() || q.peer_has_closed())
+            && socket::ends(self.fd()).0
+            && q.unsent() > 0
+            && q.unread() == 0
+            && socket::unread(self.fd()) == Ok(0)
+            && link.peer_is_ending()
+            && link.is_sound();
+        if is_killed {
+            self.reset_by_killed(link);
+        }
+        is_killed
+    }
+
+    /// What a receive gives on an end that was shut down for reading, when nothing is left: the end, unless TCP has reset
+    /// the connection, which is told once.
+    #[cold]
+    pub(super) fn end_of_shut(&self) -> Result<usize, Errno> {
+        let is_reset = || self.attached().is_some_and(|link| self.is_reset_by_killed(link));
+        if !(self.has_error() || is_reset()) {
+            return Ok(0);
+        }
+        // The kernel knows which of the peer's end and the reset came first.
+        match socket::recv(self.fd(), &mut [0], KernelRecv::PEEK) {
+            Ok(_) | Err(Errno::AGAIN) => Ok(0),
+            Err(error) => {
+                self.heard_of_end();
+                Err(error)
+            }
+        }
+    }
+
+    /// Leaves a ring on which there is no room, if that is due: at once if what lies there is little, less than TCP has room
+    /// for from the start; else when nothing was taken for a while, since TCP's room grows with what is sent. A receiver that
+    /// is merely slow has the ring to itself, and so has one whose sender is `patient` ([`super::SendFlags`]), unless TCP has
+    /// something to say of it. Returns whether the next send goes by TCP.
+    #[cold]
+    pub(super) fn overflow_if_due(&self, link: &Link, patient: bool) -> Result<bool, Errno> {
+        let is_little = link.ring.queue.unsent() < AMPLE;
+        if (!patient && is_little) || (link.has_stood_full() && (!patient || self.is_for_tcp_to_say(link))) {
+            let is_reset = self.has_hung_up() && self.is_reset_by_killed(link);
+            if !is_reset {
+                self.overflow(link)?;
+            }
+        }
+        Ok(!link.ring.queue.tx_on_ring())
+    }
+
+    /// Whether the peer may be dead, of which a reset tells, or the sender's patience is limited.
+    fn is_for_tcp_to_say(&self, link: &Link) -> bool {
+        link.ring.queue.peer_is_shut()
+            || self.has_hung_up()
+            || socket::user_timeout(self.fd()).is_ok_and(|timeout| timeout > 0)
+    }
+
+    fn has_hung_up(&self) -> bool {
+        let hangup = Events { hangup: true, ..Events::default() };
+        poll::look(self.fd(), hangup).is_ok_and(|events| events.hangup || events.dead)
+    }
+
+    /// Whether a sleep until there is room has to be a short one ([`Connection::DOUBT`]): the ring is full, and
+    /// perhaps to be left.
+    #[must_use]
+    pub fn is_starved(&self, want: Interest) -> bool {
+        let full = |link: &&Link| link.tx_on_ring() && !link.ring.queue.has_room();
+        want.write && self.attached().filter(full).is_some()
+    }
+
+    /// Whether the kernel may be silent about bytes that somebody waits for: it wakes nobody for fewer than SO_RCVLOWAT of its own,
+    /// and knows nothing of those that lie on the ring before them or behind them.
+    #[must_use]
+    pub fn is_deaf(&self) -> bool {
+        let may_be_split = |link: &&Link| {
+            let q = &link.ring.queue;
+            q.unread() > 0 || q.carriers().1 == Carrier::Tcp
+        };
+        self.recv_low_water() > 1 && self.attached().filter(may_be_split).is_some()
+    }
+
+    /// Whether a sleep has to be a short one ([`Connection::DOUBT`]), since nobody may wake who sleeps.
+    #[must_use]
+    pub fn is_in_doubt(&self, want: Interest) -> bool {
+        self.is_starved(want) || (want.read && self.is_deaf())
+    }
+
+    /// How long to wait for a receiver until it is looked whether TCP has something to say of it, or of its bytes.
+    pub const DOUBT: Duration = Duration::from_millis(100);
+
+    /// Whether the number does not stand for the socket any more: somebody has closed it by a system call that nobody saw,
+    /// and the kernel may have handed it out again. Closed by a call that was seen, it is not asked about.
+    #[cold]
+    pub(super) fn is_stale(&self, link: &Link) -> bool {
+        let Some(identity) = link.identity.get() else { return false };
+        *identity != socket::identity(self.fd()) && !self.is_closed()
+    }
+
+    /// ESTALE if the number that a call is about to sleep on [is stale](Self::is_stale).
+    pub(super) fn not_stale(&self, link: &Link, call: &Call<'_>) -> Result<(), Errno> {
+        if !call.holds_file() && self.is_stale(link) { Err(Errno::STALE) } else { Ok(()) }
+    }
+
+    /// Asks the kernel about a peer that takes nothing.
+    #[cold]
+    pub(super) fn doubt_peer(&self, link: &Link) {
+        let hangup = Events { hangup: true, ..Events::default() };
+        match poll::look(self.fd(), hangup) {
+            Ok(events) if events.dead => link.peer_is_gone(),
+            // A reset is all that TCP can still say of it, and says it to who sends. An error is the next send's.
+            Ok(events) if events.hangup && !self.is_reset_by_killed(link) => drop(self.overflow(link)),
+            _ => {}
+        }
+    }
+}

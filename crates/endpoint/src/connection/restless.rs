@@ -1,0 +1,149 @@
+//! Peers, and others of the same end, that let nobody sleep, though nothing comes of it: time passes for who waits all the same.
+
+use std::io::{IoSlice, IoSliceMut};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use seekwire_protocol::Role;
+use seekwire_protocol::record::Record;
+use seekwire_transport::mem::OwnMemory;
+use seekwire_transport::seek::{At, SeekFlags};
+use seekwire_transport::sys::Fd;
+use seekwire_transport::sys::poll::Deadline;
+
+use super::{Connection, Interest, RecvFlags, SendFlags};
+use crate::connection::Ordering;
+use seekwire_transport::Errno;
+
+const SHORT: Duration = Duration::from_millis(20);
+
+/// Words of the layout, and where the ring of the default geometry begins.
+const PUBLISHED: usize = 0x040;
+const CONTROL: usize = 0x0c0;
+const UNBOUNDED_READ: usize = 0x0d0;
+const TX_POSITION: usize = 0x148;
+const RING: usize = 0x3000;
+const CELLS: u64 = 512;
+/// It wants TCP, and something that stands, but not now.
+const TCP_ONLY_AND_STANDING: u64 = 2 | 32;
+
+/// Two ends that are attached, and whose calls wait for a short time.
+fn attached() -> ([TcpStream; 2], Connection, Connection) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (b, _) = listener.accept().unwrap();
+    b.set_read_timeout(Some(SHORT)).unwrap();
+    b.set_write_timeout(Some(SHORT)).unwrap();
+    let (from, to) =
+        (Connection::new(Fd::from(&a), Role::Connected), Connection::new(Fd::from(&b), Role::Accepted));
+    while !(from.is_attached() && to.is_attached()) {
+        to.hurry();
+        from.hurry();
+    }
+    ([a, b], from, to)
+}
+
+fn set(liar: &Connection, offset: usize, value: u64) {
+    liar.attached().unwrap().ring.queue.own().word(offset).store(value, Ordering::SeqCst);
+}
+
+fn get(liar: &Connection, offset: usize) -> u64 {
+    liar.attached().unwrap().ring.queue.own().word(offset).load(Ordering::SeqCst)
+}
+
+/// Bytes are to come by TCP that never do.
+fn promises_bytes(liar: &Connection) {
+    assert_eq!(liar.next_carrier(), Ok(seekwire_protocol::Carrier::Ring));
+    let position = get(liar, TX_POSITION);
+    for (position, record) in (position..).zip([Record::Tcp, Record::RingAt]) {
+        let cell = |position: u64| RING + (position % CELLS) as usize * 64;
+        set(liar, cell(position + 1), 0);
+        set(liar, cell(position) + 8, 1 << 40);
+        set(liar, cell(position), record.encode(position));
+    }
+    set(liar, TX_POSITION, position + 2);
+    set(liar, PUBLISHED, position + 2);
+}
+
+fn wants_attention(liar: &Connection) {
+    set(liar, CONTROL, get(liar, CONTROL) | TCP_ONLY_AND_STANDING);
+}
+
+fn stays_inside(liar: &Connection) {
+    set(liar, UNBOUNDED_READ, 1);
+    set(liar, CONTROL, get(liar, CONTROL) | TCP_ONLY_AND_STANDING & 2);
+}
+
+#[test]
+fn the_time_of_a_call_ends_whatever_the_peer_says() {
+    let _alone = crate::fork::ALONE.lock();
+    for lie in [promises_bytes, wants_attention, stays_inside] {
+        let (_sockets, from, to) = attached();
+        // So that there is a ring to go back from.
+        let flags = SendFlags { no_signal: true, ..SendFlags::default() };
+        let mut some = vec![1; 100_000];
+        assert_eq!(to.send(&[IoSlice::new(&some)], flags), Ok(some.len()));
+        lie(&from);
+        for (peek, wait_all) in [(false, false), (false, true), (true, false), (true, true)] {
+            let flags = RecvFlags { peek, wait_all, ..RecvFlags::default() };
+            assert_eq!(to.recv(&mut [IoSliceMut::new(&mut [0; 10])], flags), Err(Errno::AGAIN));
+        }
+        let read = Interest { read: true, ..Interest::default() };
+        assert_eq!(to.wait(read, Deadline::after(Some(SHORT))), Err(Errno::TIMEDOUT));
+        while let Ok(sent) =
+            to.send(&[IoSlice::new(&some)], flags).map_err(|error| assert_eq!(error, Errno::AGAIN))
+        {
+            assert!(sent > 0);
+        }
+        let sought = to.seek(&mut [IoSliceMut::new(&mut some)], At::Offset(10), SeekFlags::TAKE, false);
+        assert_eq!(sought, Err(Errno::AGAIN));
+        assert_eq!(to.recv(&mut [IoSliceMut::new(&mut [0; 10])], RecvFlags::default()), Err(Errno::AGAIN));
+    }
+}
+
+#[test]
+fn the_time_of_a_send_ends_though_others_have_yet_to_receive() {
+    let _alone = crate::fork::ALONE.lock();
+    for size in [100, 100_000] {
+        let (_sockets, from, to) = attached();
+        let flags = SendFlags { no_signal: true, ..SendFlags::default() };
+        // An epoll set that nobody waits on now.
+        let read = Interest { read: true, ..Interest::default() };
+        assert!(!to.arm(read).read);
+        assert_eq!(from.send(&[IoSlice::new(b"unread")], flags), Ok(6));
+        let bytes = vec![1; size];
+        while to.send(&[IoSlice::new(&bytes)], flags).map_err(|error| assert_eq!(error, Errno::AGAIN)).is_ok()
+        {
+        }
+        to.disarm(read);
+    }
+}
+
+#[test]
+fn a_peer_that_stays_inside_a_read_for_a_minute_is_reset() {
+    let _alone = crate::fork::ALONE.lock();
+    let (_sockets, from, to) = attached();
+    let flags = SendFlags { no_signal: true, ..SendFlags::default() };
+    assert_eq!(to.send(&[IoSlice::new(b"by the ring")], flags), Ok(11));
+    stays_inside(&from);
+    let send = || to.send(&[IoSlice::new(b"by TCP")], flags);
+    assert_eq!(send(), Err(Errno::AGAIN));
+    let since = &to.attached().unwrap().watch.held_up_since;
+    let later = |seconds: u64| {
+        let before = since.load(Ordering::Relaxed);
+        assert!(before > 1, "nobody has looked at the clock");
+        since.store(before.saturating_sub(seconds * 1_000_000_000).max(1), Ordering::Relaxed);
+    };
+    later(30);
+    assert_eq!(send(), Err(Errno::AGAIN));
+    later(31);
+    assert_eq!(send(), Err(Errno::CONNRESET));
+    // For whoever was inside for a moment only, the time begins anew.
+    let (_sockets, from, to) = attached();
+    assert_eq!(to.send(&[IoSlice::new(b"by the ring")], flags), Ok(11));
+    stays_inside(&from);
+    assert_eq!(to.send(&[IoSlice::new(b"by TCP")], flags), Err(Errno::AGAIN));
+    set(&from, UNBOUNDED_READ, 0);
+    assert_eq!(to.send(&[IoSlice::new(b"by TCP")], flags), Ok(6));
+    assert_eq!(to.attached().unwrap().watch.held_up_since.load(Ordering::Relaxed), 0);
+}

@@ -1,0 +1,124 @@
+//! Which process goes on with a connection after a fork: the one that receives first.
+//!
+//! Each process has a copy of what is known of the stream. Whoever changes the stream counts that in memory that all of them
+//! share, under a lock; a copy from which somebody else has gone on can be told by that for ever, whatever forks come later.
+//! Nobody has to give anything back when it ends.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use seekwire_transport::Errno;
+use seekwire_transport::mem::Common;
+use seekwire_transport::sys::poll::Deadline;
+use seekwire_transport::sys::thread;
+
+/// The process that is at it, and how often the stream was changed.
+const HOLDER: usize = 0;
+const CHANGES: usize = 8;
+const LEN: usize = 16;
+
+/// Who is at it never sleeps. One who does not come to an end is stopped.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// Looks before it is made sure that the holder lives.
+const LOOKS: u32 = 1000;
+
+#[derive(Debug)]
+pub(super) struct Claim(Common);
+
+/// Nobody else changes the stream until this is dropped.
+pub(super) struct Held<'c> {
+    claim: &'c Claim,
+    me: u64,
+}
+
+impl Claim {
+    /// Shared with all processes that are forked from now on.
+    pub(super) fn new() -> Option<Self> {
+        Common::with_forks(LEN).ok().map(Self)
+    }
+
+    fn holder(&self) -> &AtomicU64 {
+        self.0.word(HOLDER)
+    }
+
+    fn changes(&self) -> &AtomicU64 {
+        self.0.word(CHANGES)
+    }
+
+    /// Whether nobody has changed the stream since the caller knew of so many changes.
+    pub(super) fn is_current(&self, known: u64) -> bool {
+        self.changes().load(Ordering::Acquire) == known
+    }
+
+    /// For a caller that may change the stream.
+    ///
+    /// # Errors
+    /// EBUSY when another process has changed it since.
+    pub(super) fn hold(&self, known: u64) -> Result<Held<'_>, Errno> {
+        let me = u64::from(thread::process_id());
+        let mut until = None;
+        let mut looks = 0;
+        while let Err(holder) = self.holder().compare_exchange(0, me, Ordering::AcqRel, Ordering::Acquire) {
+            looks += 1;
+            if looks % LOOKS == 0 {
+                if holder != me && !thread::process_is_alive(holder as u32) {
+                    // What it was about to do may have been done.
+                    self.changes().fetch_add(1, Ordering::AcqRel);
+                    let _ = self.holder().compare_exchange(holder, 0, Ordering::AcqRel, Ordering::Relaxed);
+                    return Err(Errno::BUSY);
+                }
+                if until.get_or_insert_with(|| Deadline::after(Some(PATIENCE))).is_over() {
+                    return Err(Errno::BUSY);
+                }
+                std::thread::yield_now();
+            }
+            std::hint::spin_loop();
+        }
+        let held = Held { claim: self, me };
+        if self.is_current(known) { Ok(held) } else { Err(Errno::BUSY) }
+    }
+}
+
+impl Held<'_> {
+    /// The stream was changed. Returns how many changes there are by now.
+    pub(super) fn changed(&self) -> u64 {
+        self.claim.changes().fetch_add(1, Ordering::AcqRel) + 1
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        let _ = self.claim.holder().compare_exchange(self.me, 0, Ordering::AcqRel, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_receives_first_goes_on_whatever_forks_come_later() {
+        let claim = Claim::new().unwrap();
+        let (mut parent, older, mut younger) = (0, 0, 0);
+        // The older child only looks.
+        drop(claim.hold(older).unwrap());
+        assert!(claim.hold(parent).is_ok());
+        parent = claim.hold(parent).unwrap().changed();
+        assert_eq!(claim.hold(older).map(drop), Err(Errno::BUSY));
+        younger += parent;
+        assert!(!claim.is_current(older) && claim.is_current(younger) && claim.is_current(parent));
+        assert_eq!(claim.hold(older).map(drop), Err(Errno::BUSY), "a second fork makes no copy newer");
+        younger = claim.hold(younger).unwrap().changed();
+        assert_eq!(claim.hold(parent).map(drop), Err(Errno::BUSY));
+        assert!(claim.hold(younger).is_ok());
+    }
+
+    #[test]
+    fn one_who_died_over_a_change_may_have_made_it() {
+        let claim = Claim::new().unwrap();
+        // No process has this number.
+        claim.holder().store(u64::from(u32::MAX >> 1), Ordering::Relaxed);
+        assert_eq!(claim.hold(0).map(drop), Err(Errno::BUSY));
+        assert!(claim.hold(1).is_ok());
+    }
+}

@@ -1,0 +1,70 @@
+//! What becomes of holes and library memory when the socket is handed over, closed, or copied by a fork.
+
+use std::sync::atomic::Ordering;
+
+use seekwire_transport::Errno;
+use seekwire_transport::sys::socket;
+
+use super::State;
+use super::claim::Claim;
+use super::source::Inflow;
+use crate::connection::Connection;
+
+impl Connection {
+    /// Whether a holder who does not know of holes can go on with the socket; if so, it may. Nobody makes a hole as
+    /// long as what is returned is held.
+    pub(in crate::connection) fn hand_over_sought(&self) -> Result<Option<impl Sized + '_>, Errno> {
+        let Some(seeking) = self.seeking.get() else { return Ok(None) };
+        let mut guard = self.lock(seeking)?;
+        let state = guard.as_mut().ok_or(Errno::IO)?;
+        self.with_state(seeking, state, false, |state, place, front| {
+            state.waits.lower(self.fd());
+            if state.engine.has_drained() || !state.engine.is_in_order() || state.loans.count() > 0 {
+                return Err(Errno::BUSY);
+            }
+            let State { engine, cursor, loans, violation, .. } = state;
+            let mut source =
+                Inflow { connection: self, place, cursor, loans, front, asks_kernel: false, violation };
+            engine.discard_taken(&mut source)
+        })?;
+        Ok(Some(guard))
+    }
+
+    /// The last holder closes: what was taken is no longer unread, and what is in library memory is.
+    pub(in crate::connection) fn close_sought(&self) {
+        if let Some(seeking) = self.seeking.get() {
+            let unread = self.with_engine(seeking, false, |engine, source| {
+                engine.discard_taken(source)?;
+                Ok(engine.has_drained())
+            });
+            if unread == Ok(true) {
+                socket::reset_on_close(self.fd());
+            }
+        }
+    }
+
+    pub(in crate::connection) fn before_fork_sought(&self) {
+        let Some(seeking) = self.seeking.get() else { return };
+        if let Some(claim) = seeking.claim.get().is_none().then(Claim::new).flatten() {
+            drop(seeking.claim.set(claim));
+        }
+        // Whoever goes on from now on has to say so.
+        seeking.is_sole.store(false, Ordering::Relaxed);
+    }
+
+    pub(in crate::connection) fn after_fork_child_sought(&self) {
+        let Some(seeking) = self.seeking.get() else { return };
+        // Whoever it was is a thread of the parent.
+        seeking.is_sole.store(false, Ordering::Relaxed);
+        seeking.leader_called.store(false, Ordering::Relaxed);
+        if seeking.state.is_held() {
+            seeking.is_torn.store(true, Ordering::Relaxed);
+        } else if let Ok(mut guard) = seeking.state.lock()
+            && let Some(state) = guard.as_mut()
+        {
+            // They sleep in the parent: nobody here may count on them to wake anybody.
+            state.sleepers.forget();
+            state.waits.forget();
+        }
+    }
+}

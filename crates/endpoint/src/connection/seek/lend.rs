@@ -1,0 +1,287 @@
+//! Bytes that are taken and stay where they are, in the sender's segments, until they are given back.
+
+use std::io::IoSliceMut;
+use std::sync::atomic::AtomicU8;
+
+use seekwire_protocol::switch::RxStep;
+use seekwire_transport::Errno;
+use seekwire_transport::buffer::zeros;
+use seekwire_transport::iov::Scatter;
+use seekwire_transport::queue::Violation;
+use seekwire_transport::seek::{At, Attempt, Loan, Look, SeekFlags, cost};
+
+use super::source::{Inflow, Place};
+use super::{Seeking, State};
+use crate::connection::Connection;
+use crate::connection::settings::Limit;
+
+/// What was lent.
+#[derive(Debug)]
+pub enum Piece {
+    /// Bytes of a segment of the peer's.
+    Ring(Loan),
+    /// A copy.
+    Copy(Vec<u8>),
+}
+
+/// All of what was lent at once, in order: bytes of segments, then those that had to be copied.
+#[derive(Debug, Default)]
+pub struct Pieces {
+    /// The usual few need no memory of their own.
+    first: [Option<Loan>; 2],
+    more: Vec<Loan>,
+    /// The copied ones.
+    pub copy: Vec<u8>,
+}
+
+impl Pieces {
+    fn push(&mut self, loan: Loan) {
+        match self.first.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(loan),
+            None => self.more.push(loan),
+        }
+    }
+
+    fn clear(&mut self) {
+        self.first = [None; 2];
+        self.more.clear();
+    }
+
+    /// The bytes in segments.
+    pub fn loans(&self) -> impl Iterator<Item = &Loan> {
+        self.first.iter().flatten().chain(&self.more)
+    }
+
+    /// How many bytes they are together.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.loans().map(|loan| loan.len).sum::<usize>() + self.copy.len()
+    }
+
+    /// Whether nothing was lent.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// How far one attempt to lend came.
+enum Lending {
+    Done,
+    /// Nothing is lent before more has arrived.
+    Missing,
+    /// What lies from here on is not on the ring, or not all of it.
+    Elsewhere(At),
+}
+
+impl Connection {
+    /// Lends `len` bytes that begin at `at`, waiting as [`Connection::seek`] does: they count as taken, and stay where
+    /// they are in the peer's memory until [`Connection::take_back_loan`], or are copied where they cannot. Fewer only
+    /// where the stream ends.
+    ///
+    /// # Errors
+    /// As [`Connection::seek`].
+    pub fn seek_lend(&self, mut at: At, len: usize, dont_wait: bool) -> Result<Vec<Piece>, Errno> {
+        self.seek_lend_again(&mut at, len, dont_wait)
+    }
+
+    /// As [`Connection::seek_lend`]; `at` becomes the position that was meant, as with [`Connection::seek_again`].
+    ///
+    /// # Errors
+    /// As [`Connection::seek`].
+    pub fn seek_lend_again(&self, at: &mut At, len: usize, dont_wait: bool) -> Result<Vec<Piece>, Errno> {
+        let lent = self.seek_lend_pieces(at, len, dont_wait)?;
+        let mut pieces: Vec<Piece> = lent.loans().copied().map(Piece::Ring).collect();
+        if !lent.copy.is_empty() {
+            pieces.push(Piece::Copy(lent.copy));
+        }
+        Ok(pieces)
+    }
+
+    /// As [`Connection::seek_lend_again`], without memory for a list of few pieces.
+    ///
+    /// # Errors
+    /// As [`Connection::seek`].
+    pub fn seek_lend_pieces(&self, at: &mut At, len: usize, dont_wait: bool) -> Result<Pieces, Errno> {
+        let seeking = self.seeking();
+        let call = self.begin_call();
+        let mut lent = Pieces::default();
+        let limit = Limit::receive();
+        let (mut begun, mut last) = (None, false);
+        let mut rest = loop {
+            let tried = self.lend_from_ring(seeking, *at, len, &mut begun, &mut lent);
+            if let Some(attempt) = &begun {
+                *at = At::Position(attempt.position());
+            }
+            match tried {
+                Ok(Lending::Done) => return Ok(lent),
+                Ok(Lending::Elsewhere(rest)) => break rest,
+                Ok(Lending::Missing) => {}
+                Err(Errno::AGAIN) => break *at,
+                Err(error) => return Err(error),
+            }
+            let Some(attempt) = begun else { break *at };
+            if last || limit.forbids(self, dont_wait) || self.is_receive_shut() {
+                break *at;
+            }
+            if let Some(until) = limit.until(self) {
+                // If the socket has ended, what is still missing then does not come.
+                last = self.wait_for(seeking, &attempt, until, &call)?;
+            }
+        };
+        let taken = lent.len();
+        let mut copy = match zeros(len - taken) {
+            Ok(copy) => copy,
+            Err(error) if taken == 0 => return Err(error),
+            Err(error) => {
+                self.keep_for_next(seeking, error);
+                return Ok(lent);
+            }
+        };
+        match self.seek_within(
+            &mut [IoSliceMut::new(&mut copy)],
+            &mut rest,
+            SeekFlags::TAKE,
+            dont_wait,
+            &limit,
+        ) {
+            Ok(n) => {
+                copy.truncate(n);
+                lent.copy = copy;
+            }
+            Err(error) if taken == 0 => return Err(error),
+            // What is lent cannot be untaken: the next call says it.
+            Err(error) => self.keep_for_next(seeking, error),
+        }
+        Ok(lent)
+    }
+
+    /// Lends what lies in segments and copies what lies in between, if all of it is there.
+    fn lend_from_ring(
+        &self,
+        seeking: &Seeking,
+        at: At,
+        len: usize,
+        begun: &mut Option<Attempt>,
+        lent: &mut Pieces,
+    ) -> Result<Lending, Errno> {
+        self.with_place(seeking, false, |state, place, _| {
+            let State { engine, cursor, loans, violation, .. } = state;
+            let attempt = match *begun {
+                Some(attempt) => attempt,
+                None => *begun.insert(engine.begin(at, len as u64, SeekFlags::TAKE)?),
+            };
+            let mut stopped = Look::Done;
+            let mut violated = |violated: Violation| {
+                *violation = Some(violated);
+                Errno::CONNRESET
+            };
+            let taken = if engine.prefers_copy(&attempt, cost::switch_on_ring()) {
+                0
+            } else {
+                let Place::Attached(_, rx) = place.get()? else {
+                    return Ok(Lending::Elsewhere(At::Position(attempt.position())));
+                };
+                engine.lend(&attempt, |ahead, len, front| {
+                    stopped = match rx.step().map_err(&mut violated)? {
+                        RxStep::Ring => Look::Done,
+                        RxStep::RingEmpty => Look::Missing,
+                        // Before the switch to the ring nothing on it counts.
+                        _ => Look::Behind(0),
+                    };
+                    if stopped != Look::Done {
+                        return Ok(0);
+                    }
+                    let mut in_a_row = true;
+                    let there = rx.parts(ahead, len, |part| match Loan::new(part, front) {
+                        Some(loan) if in_a_row => lent.push(loan),
+                        _ => in_a_row = false,
+                    });
+                    stopped = there.map_err(&mut violated)?;
+                    if stopped != Look::Done {
+                        lent.clear();
+                    }
+                    lent.loans().for_each(|loan| loans.add(*loan));
+                    Ok(lent.len() as u64)
+                })?
+            };
+            match stopped {
+                Look::Done => {}
+                Look::Missing => return Ok(Lending::Missing),
+                Look::Ended | Look::Behind(_) => {
+                    return Ok(Lending::Elsewhere(At::Position(attempt.position())));
+                }
+            }
+            let front = engine.front();
+            let mut source =
+                Inflow { connection: self, place, cursor, loans, front, asks_kernel: false, violation };
+            let rest = attempt.behind(taken);
+            if taken == len as u64 {
+                engine.discard_taken(&mut source)?;
+                return Ok(Lending::Done);
+            }
+            let mut copy = match zeros(len - taken as usize) {
+                Ok(copy) => copy,
+                Err(error) if taken == 0 => return Err(error),
+                Err(_) => return Ok(Lending::Elsewhere(At::Position(rest.position()))),
+            };
+            match engine.attempt(&mut source, rest, &mut Scatter::new(&mut [IoSliceMut::new(&mut copy)])) {
+                Ok(n) => {
+                    copy.truncate(n);
+                    lent.copy = copy;
+                    Ok(Lending::Done)
+                }
+                Err(Errno::AGAIN) if taken == 0 => Ok(Lending::Elsewhere(At::Position(attempt.position()))),
+                Err(error) if taken == 0 => Err(error),
+                Err(_) => Ok(Lending::Elsewhere(At::Position(rest.position()))),
+            }
+        })
+    }
+
+    /// The bytes of a loan from the ring, which belong to another process: it can change them at any time. None when
+    /// the connection is not attached.
+    #[must_use]
+    pub fn lent_bytes(&self, loan: &Loan) -> &[AtomicU8] {
+        self.link.get().map_or(&[], |link| link.ring.queue.peer().bytes(loan.offset, loan.len))
+    }
+
+    /// The bytes of a loan are needed no more.
+    ///
+    /// # Errors
+    /// EINVAL when it is none.
+    pub fn take_back_loan(&self, loan: Loan) -> Result<(), Errno> {
+        self.take_back_loans(&[loan])
+    }
+
+    /// The bytes of these loans are needed no more.
+    ///
+    /// # Errors
+    /// EINVAL when one is none; the others count. EBUSY and EAGAIN as [`Connection::seek`]: then nothing has changed.
+    pub fn take_back_loans<'l>(&self, loans: impl IntoIterator<Item = &'l Loan>) -> Result<(), Errno> {
+        let mut loans = loans.into_iter().peekable();
+        if loans.peek().is_none() {
+            return Ok(());
+        }
+        self.with_place(self.seeking(), false, |state, place, front| {
+            let State { engine, cursor, loans: lent, violation, .. } = state;
+            let now = place.get()?;
+            // A segment in which the front stands goes back when it is passed, or by its last loan: by one of them.
+            let mut source =
+                Inflow { connection: self, place, cursor, loans: lent, front, asks_kernel: false, violation };
+            engine.discard_taken(&mut source)?;
+            let mut result = Ok(());
+            for loan in loans {
+                match lent.end(engine, *loan) {
+                    Ok(None) => {}
+                    Ok(Some(segment)) => {
+                        if let Place::Attached(_, rx) = now {
+                            rx.give_back_lent(segment);
+                        }
+                    }
+                    Err(error) => result = Err(error),
+                }
+            }
+            result
+        })
+    }
+}

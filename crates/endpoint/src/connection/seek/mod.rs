@@ -1,0 +1,450 @@
+//! Receiving out of order on a connection, whichever carrier moves its bytes.
+//!
+//! From the first seek on the connection is *sought*: all receives go through one engine
+//! ([`seekwire_transport::seek::Engine`]), which knows what was taken and what was moved to library memory. Its source is the
+//! connection as it is at that moment: the kernel's socket, or the ring, or the one until the other begins.
+//! A connection that is never sought pays one load for this.
+//!
+//! What is kept here is not shared with a child that is forked: the process that receives first after a fork goes on,
+//! the other one is refused (EBUSY).
+
+mod claim;
+mod holders;
+mod lend;
+#[cfg(test)]
+mod pair;
+mod receive;
+mod source;
+mod waiting;
+mod watch;
+
+use std::cell::Cell;
+use std::io::IoSliceMut;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use seekwire_transport::Errno;
+use seekwire_transport::queue::Violation;
+use seekwire_transport::seek::{
+    At, Engine, Extent, KernelCursor, KernelWaits, Loans, SeekFlags, SeekGuard, SeekLock, Sleepers, Way,
+    until_there,
+};
+use seekwire_transport::sys::bell::{Bell, Bells};
+use seekwire_transport::sys::poll::Deadline;
+use seekwire_transport::sys::socket;
+
+use super::Connection;
+use super::settings::Limit;
+use crate::Config;
+use claim::Claim;
+pub use lend::Piece;
+pub use lend::Pieces;
+use source::{Inflow, LazyPlace, Place};
+
+/// What a sought connection has besides.
+#[derive(Debug)]
+pub(super) struct Seeking {
+    /// Made when no receive of the time before is under way any more.
+    state: SeekLock<Option<State>>,
+    /// Rung when the last such receive is over.
+    door: OnceLock<Bell>,
+    /// Changes when bytes have left the source: those that somebody waits for may be in library memory.
+    moves: AtomicU32,
+    /// Who sleeps on the ring's bell for bytes in the middle was rung for since it looked, not by the peer.
+    leader_called: AtomicBool,
+    /// The next byte is in library memory.
+    head_drained: AtomicBool,
+    /// For those who watch several connections, once one asked: the second is rung while the next byte is in library
+    /// memory, the ring's is added when there is one.
+    watch: OnceLock<(Bells, Bell)>,
+    /// Somebody has asked whether there is a next byte, and may ask the kernel for it: it is not to wait for others.
+    is_watched: AtomicBool,
+    /// Bytes that the kernel gave away out of the middle of what is to come.
+    taken_ahead: AtomicU64,
+    is_ring_watched: AtomicBool,
+    /// Which process goes on, once there was a fork.
+    claim: OnceLock<Claim>,
+    /// What others know is old: they receive no more.
+    is_sole: AtomicBool,
+    /// Another thread was at work when this process was forked: what it left is half done.
+    is_torn: AtomicBool,
+}
+
+#[derive(Debug)]
+struct State {
+    engine: Engine,
+    cursor: KernelCursor,
+    loans: Loans,
+    waits: KernelWaits,
+    sleepers: Sleepers,
+    /// Whether the bell is rung.
+    shown: bool,
+    /// What the peer did, if that was impossible.
+    violation: Option<Violation>,
+    /// Changes of the stream, by whatever process, that this is the outcome of.
+    known: u64,
+}
+
+/// What a call is for.
+#[derive(Clone, Copy, Eq, PartialEq)]
+enum Purpose {
+    /// It may change the stream: after that another process, of which there may be several after a fork, cannot go on.
+    Receive,
+    /// It changes nothing that others know of.
+    Look,
+}
+
+impl Seeking {
+    /// Whether what lies before the next byte may be tidied up: no other process can go on.
+    fn is_ours(&self) -> bool {
+        self.claim.get().is_none() || self.is_sole.load(Ordering::Relaxed)
+    }
+
+    /// Has the one who sleeps on the ring's bell for bytes in the middle look again; the caller rings.
+    fn call_leader(&self, state: &State) {
+        self.moves.fetch_add(1, Ordering::Release);
+        if state.sleepers.leader(u64::MAX).is_some() {
+            self.leader_called.store(true, Ordering::SeqCst);
+        }
+    }
+
+    pub(super) fn leader_is_called(&self) -> bool {
+        self.leader_called.load(Ordering::SeqCst)
+    }
+
+    pub(super) fn head_is_drained(&self) -> bool {
+        self.head_drained.load(Ordering::SeqCst)
+    }
+}
+
+impl State {
+    /// What is not the same any more once the stream was changed.
+    fn progress(&self) -> (u64, u64, u64, usize) {
+        let engine = &self.engine;
+        (engine.front(), engine.head(), engine.taken(), self.loans.count())
+    }
+}
+
+impl Connection {
+    /// Whether bytes were ever received out of order: then every receive goes through [`Connection::recv`], also in
+    /// the plain phase.
+    #[inline]
+    #[must_use]
+    pub fn is_sought(&self) -> bool {
+        self.seeking.get().is_some()
+    }
+
+    /// How bytes are taken out of the middle of what comes by TCP; `None` before the first seek.
+    #[must_use]
+    pub fn seek_way(&self) -> Option<Way> {
+        let state = self.seeking.get()?.state.lock().ok()?;
+        state.as_ref().map(|state| state.cursor.way())
+    }
+
+    /// Bytes that the kernel gave away out of the middle of what is to come.
+    pub(super) fn taken_ahead(&self) -> u64 {
+        self.seeking.get().map_or(0, |seeking| seeking.taken_ahead.load(Ordering::Relaxed))
+    }
+
+    /// Takes bytes out of the middle of the stream: those that begin at `at`, as many as `bufs` have room for, all or
+    /// none; fewer only where the stream ends, 0 behind its end, or if `flags` say so. Waits for them unless
+    /// the socket does not block or `dont_wait`.
+    ///
+    /// # Errors
+    /// EAGAIN when they have not all arrived in time; ENXIO when some were taken before; ENOBUFS when they can only
+    /// come after something is taken out, or when there would be too many holes; EINVAL when there can be no such
+    /// position; EBUSY when another process goes on with the connection; EINTR, ECANCELED; those of recv(2).
+    pub fn seek(
+        &self,
+        bufs: &mut [IoSliceMut<'_>],
+        mut at: At,
+        flags: SeekFlags,
+        dont_wait: bool,
+    ) -> Result<usize, Errno> {
+        self.seek_again(bufs, &mut at, flags, dont_wait)
+    }
+
+    /// As [`Connection::seek`]; `at` becomes the position that was meant, so that a call that was interrupted can be
+    /// made again for the same bytes, wherever the head is by then.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn seek_again(
+        &self,
+        bufs: &mut [IoSliceMut<'_>],
+        at: &mut At,
+        flags: SeekFlags,
+        dont_wait: bool,
+    ) -> Result<usize, Errno> {
+        self.seek_within(bufs, at, flags, dont_wait, &Limit::receive())
+    }
+
+    /// As [`Connection::seek`].
+    fn seek_within(
+        &self,
+        bufs: &mut [IoSliceMut<'_>],
+        at: &mut At,
+        flags: SeekFlags,
+        dont_wait: bool,
+        limit: &Limit,
+    ) -> Result<usize, Errno> {
+        let seeking = self.seeking();
+        let len = bufs.iter().map(|buf| buf.len() as u64).sum();
+        let begun = Cell::new(None);
+        let call = self.begin_call();
+        let asks_kernel = Cell::new(dont_wait || self.is_nonblocking());
+        until_there(
+            bufs,
+            |scatter| {
+                self.with_engine(seeking, asks_kernel.get(), |engine, source| {
+                    let attempt = match begun.get() {
+                        Some(attempt) => attempt,
+                        None => engine.begin(*at, len, flags)?,
+                    };
+                    *at = At::Position(attempt.position());
+                    begun.set(Some(attempt));
+                    engine.attempt(source, attempt, scatter)
+                })
+            },
+            |until| match begun.get() {
+                _ if limit.forbids(self, dont_wait) => Err(Errno::AGAIN),
+                _ if self.is_receive_shut() => Err(Errno::AGAIN),
+                None => self.wait_at_door(seeking, until, &call),
+                Some(attempt) => {
+                    asks_kernel.set(self.wait_for(seeking, &attempt, until, &call)?);
+                    Ok(())
+                }
+            },
+            &|| Ok(limit.once(self)),
+        )
+    }
+
+    /// Sleeps until the `len` bytes that begin at `at` may have arrived, or cannot come any more.
+    ///
+    /// # Errors
+    /// EAGAIN when the time is over; as [`Connection::seek`].
+    pub fn wait_seek(&self, at: At, len: u64, until: Deadline) -> Result<(), Errno> {
+        let seeking = self.seeking();
+        let flags = SeekFlags::PEEK;
+        let call = self.begin_call();
+        let attempt = self.with_engine(seeking, false, |engine, _| engine.begin(at, len, flags));
+        match attempt {
+            Err(Errno::AGAIN) => self.wait_at_door(seeking, until, &call),
+            Err(error) => Err(error),
+            Ok(attempt) => self.wait_for(seeking, &attempt, until, &call).map(drop),
+        }
+    }
+
+    /// What can be received, and what was taken.
+    ///
+    /// # Errors
+    /// EBUSY as [`Connection::seek`]; those of ioctl(2).
+    pub fn extent(&self) -> Result<Extent, Errno> {
+        self.look_with_engine(self.seeking(), |engine, source| engine.extent(source))
+    }
+
+    /// Moves what has arrived into library memory, so that the peer can go on sending.
+    ///
+    /// # Errors
+    /// ENOBUFS when no more memory may be used; as [`Connection::extent`].
+    pub fn make_room(&self) -> Result<(), Errno> {
+        self.with_engine(self.seeking(), true, |engine, source| engine.drain(source)).map(drop)
+    }
+
+    // ---- the engine ---------------------------------------------------------------------------
+
+    /// From now on bytes may be received out of order.
+    pub fn begin_to_seek(&self) {
+        self.seeking();
+    }
+
+    fn seeking(&self) -> &Seeking {
+        let seeking = self.seeking.get_or_init(|| {
+            crate::tuning::apply();
+            Box::new(Seeking {
+                state: SeekLock::new(None),
+                door: OnceLock::new(),
+                moves: AtomicU32::new(0),
+                leader_called: AtomicBool::new(false),
+                head_drained: AtomicBool::new(false),
+                watch: OnceLock::new(),
+                is_watched: AtomicBool::new(false),
+                taken_ahead: AtomicU64::new(0),
+                is_ring_watched: AtomicBool::new(false),
+                claim: OnceLock::new(),
+                is_sole: AtomicBool::new(false),
+                is_torn: AtomicBool::new(false),
+            })
+        });
+        self.gate.close_to_receivers();
+        seeking
+    }
+
+    /// The state, if this process may go on with it and nobody receives past it any more.
+    fn lock<'s>(&self, seeking: &'s Seeking) -> Result<SeekGuard<'s, Option<State>>, Errno> {
+        if seeking.is_torn.load(Ordering::Relaxed) {
+            return Err(self.refuse());
+        }
+        let mut guard = seeking.state.lock()?;
+        if guard.is_none() {
+            // On an attached connection the half's lock keeps receives of the time before away.
+            let rx = self.attached().map(|link| self.rx(link)).transpose()?;
+            if let Some(rx) = &rx {
+                // What is taken out of the middle must not come again.
+                rx.stop_asking();
+            }
+            if rx.is_none() && self.gate.has_receivers() {
+                return Err(Errno::AGAIN);
+            }
+            // Nobody has raised it yet.
+            if let Ok(bytes) = socket::receive_low_water(self.fd()) {
+                self.set_recv_low_water(bytes);
+            }
+            let totals = self.totals();
+            *guard = Some(State {
+                engine: Engine::new(totals.rx_tcp + totals.rx_ring, Config::get().seek_memory),
+                cursor: KernelCursor::new(self.fd(), Config::get().seek_way),
+                loans: Loans::default(),
+                waits: KernelWaits::default(),
+                sleepers: Sleepers::default(),
+                shown: false,
+                violation: None,
+                known: 0,
+            });
+        }
+        Ok(guard)
+    }
+
+    /// Another process goes on.
+    #[cold]
+    fn refuse(&self) -> Errno {
+        tracing::warn!("fd {}: another process goes on with a connection that has holes", self.fd().raw());
+        Errno::BUSY
+    }
+
+    fn with_engine<R>(
+        &self,
+        seeking: &Seeking,
+        asks_kernel: bool,
+        call: impl FnOnce(&mut Engine, &mut Inflow<'_, '_>) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        self.with_place(seeking, false, |state, place, front| {
+            let State { engine, cursor, loans, violation, .. } = state;
+            let mut source = Inflow { connection: self, place, cursor, loans, front, asks_kernel, violation };
+            call(engine, &mut source)
+        })
+    }
+
+    /// As [`Self::with_engine`], for a look that takes nothing from another process.
+    fn look_with_engine<R>(
+        &self,
+        seeking: &Seeking,
+        call: impl FnOnce(&mut Engine, &mut Inflow<'_, '_>) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        if seeking.is_ours() {
+            return self.with_engine(seeking, true, |engine, source| {
+                engine.discard_taken(source)?;
+                call(engine, source)
+            });
+        }
+        let mut guard = self.lock(seeking)?;
+        let state = guard.as_mut().ok_or(Errno::IO)?;
+        self.with_state_for(Purpose::Look, seeking, state, false, |state, place, front| {
+            let State { engine, cursor, loans, violation, .. } = state;
+            let mut source =
+                Inflow { connection: self, place, cursor, loans, front, asks_kernel: true, violation };
+            call(engine, &mut source)
+        })
+    }
+
+    /// Calls with the state locked, and with that which the next bytes come from; then tells those who wait what has
+    /// changed.
+    fn with_place<'c, R>(
+        &'c self,
+        seeking: &Seeking,
+        before_sleep: bool,
+        call: impl FnOnce(&mut State, &LazyPlace<'c>, u64) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        let mut guard = self.lock(seeking)?;
+        let state = guard.as_mut().ok_or(Errno::IO)?;
+        self.with_state(seeking, state, before_sleep, call)
+    }
+
+    fn with_state<'c, R>(
+        &'c self,
+        seeking: &Seeking,
+        state: &mut State,
+        before_sleep: bool,
+        call: impl FnOnce(&mut State, &LazyPlace<'c>, u64) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        self.with_state_for(Purpose::Receive, seeking, state, before_sleep, call)
+    }
+
+    fn with_state_for<'c, R>(
+        &'c self,
+        purpose: Purpose,
+        seeking: &Seeking,
+        state: &mut State,
+        before_sleep: bool,
+        call: impl FnOnce(&mut State, &LazyPlace<'c>, u64) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        let claim = match (seeking.claim.get(), purpose) {
+            (None, _) => None,
+            (Some(claim), Purpose::Look) if claim.is_current(state.known) => None,
+            (Some(_), Purpose::Look) => return Err(self.refuse()),
+            (Some(claim), Purpose::Receive) => {
+                let held = claim.hold(state.known).map_err(|_| self.refuse())?;
+                Some((held, state.progress()))
+            }
+        };
+        let place = LazyPlace::new(self);
+        let front = state.engine.front();
+        state.waits.wanted(u32::try_from(self.recv_low_water()).unwrap_or(u32::MAX));
+        if self.is_shared.load(Ordering::Relaxed) {
+            state.cursor.share(self.fd());
+        }
+        let result = call(state, &place, front);
+        let place = place.taken();
+        if let Some((held, before)) = claim
+            && state.progress() != before
+        {
+            state.known = held.changed();
+            seeking.is_sole.store(true, Ordering::Relaxed);
+        }
+        let now = state.engine.front();
+        let drained = state.engine.has_drained();
+        let leaves_holes = state.cursor.leaves_holes();
+        if leaves_holes {
+            seeking.taken_ahead.store(state.engine.taken_ahead(), Ordering::Relaxed);
+        }
+        if seeking.head_is_drained() != drained {
+            seeking.head_drained.store(drained, Ordering::SeqCst);
+        }
+        if now != front {
+            seeking.call_leader(state);
+            state.sleepers.wake(now);
+            if let Some(Place::Attached(link, _)) = &place
+                && link.ring.queue.waiters().0
+            {
+                link.ring.bell.ring();
+            }
+        }
+        // A hole brings those nearer who wait for bytes behind it.
+        if now != front || leaves_holes {
+            state.waits.moved(self.fd(), state.engine.reach(leaves_holes));
+        }
+        if let Some((_, bell)) = seeking.watch.get()
+            && drained != state.shown
+        {
+            state.shown = !state.shown;
+            if state.shown { bell.ring() } else { bell.quiet() }
+        }
+        if let Some(place) = place {
+            self.leave(place, before_sleep);
+        }
+        match (state.violation.take(), self.attached()) {
+            (Some(violation), Some(link)) => Err(self.violated(link, violation)),
+            _ => result,
+        }
+    }
+}

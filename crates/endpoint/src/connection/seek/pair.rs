@@ -1,0 +1,60 @@
+//! Two ends of a connection that is on the ring, in one process.
+
+use std::io::{IoSlice, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::time::Duration;
+
+use seekwire_protocol::Role;
+use seekwire_transport::sys::Fd;
+
+use crate::connection::{Connection, SendFlags};
+
+/// Long enough never to be reached unless a wake-up was lost.
+pub(super) const LONG: Duration = Duration::from_secs(60);
+
+pub(super) struct Pair {
+    pub(super) from: Connection,
+    pub(super) to: Connection,
+    sockets: [TcpStream; 2],
+}
+
+impl Pair {
+    pub(super) fn attached() -> Self {
+        let pair = Self::plain();
+        while !(pair.from.is_attached() && pair.to.is_attached()) {
+            pair.hurry();
+        }
+        pair
+    }
+
+    pub(super) fn plain() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (b, _) = listener.accept().unwrap();
+        let (from, to) =
+            (Connection::new(Fd::from(&a), Role::Connected), Connection::new(Fd::from(&b), Role::Accepted));
+        to.set_recv_timeout(Some(LONG));
+        Self { from, to, sockets: [a, b] }
+    }
+
+    /// Lets both ends come nearer to the ring.
+    pub(super) fn hurry(&self) {
+        self.to.hurry();
+        self.from.hurry();
+    }
+
+    pub(super) fn send(&self, bytes: &[u8]) {
+        match self.from.enter_plain() {
+            None => send(&self.from, bytes),
+            Some(bracket) => {
+                (&self.sockets[0]).write_all(bytes).unwrap();
+                bracket.sent(bytes.len());
+            }
+        }
+    }
+}
+
+pub(super) fn send(from: &Connection, bytes: &[u8]) {
+    let sent = from.send(&[IoSlice::new(bytes)], SendFlags { no_signal: true, ..SendFlags::default() });
+    assert_eq!(sent, Ok(bytes.len()));
+}

@@ -1,0 +1,116 @@
+//! Receiving in order from a connection that is also received from out of order.
+
+use std::io::IoSliceMut;
+
+use seekwire_transport::Errno;
+use seekwire_transport::iov::Scatter;
+use seekwire_transport::seek::{At, Engine, SeekFlags, Source};
+
+use super::Seeking;
+use crate::connection::settings::Limit;
+use crate::connection::{Connection, RecvFlags};
+
+impl Connection {
+    /// [`Connection::recv`] of a sought connection.
+    pub(in crate::connection) fn recv_sought(
+        &self,
+        bufs: &mut [IoSliceMut<'_>],
+        flags: RecvFlags,
+    ) -> Result<usize, Errno> {
+        let seeking = self.seeking();
+        let mut scatter = Scatter::new(bufs);
+        self.recv_sought_into(seeking, &mut scatter, flags, &Limit::receive())
+    }
+
+    /// Goes on with a receive that began before the first seek.
+    #[cold]
+    pub(in crate::connection) fn go_on_sought(
+        &self,
+        scatter: &mut Scatter<'_, '_>,
+        flags: RecvFlags,
+        limit: &Limit,
+    ) -> Result<usize, Errno> {
+        self.recv_sought_into(self.seeking(), scatter, flags, limit)
+    }
+
+    fn recv_sought_into(
+        &self,
+        seeking: &Seeking,
+        scatter: &mut Scatter<'_, '_>,
+        flags: RecvFlags,
+        limit: &Limit,
+    ) -> Result<usize, Errno> {
+        let call = self.begin_call();
+        let mut asks_kernel = flags.dont_wait || self.is_nonblocking();
+        let enough = self.enough(scatter.remaining() + scatter.filled(), flags);
+        if enough > scatter.filled() + 1 && !limit.forbids(self, flags.dont_wait) {
+            call.hold_signals();
+        }
+        loop {
+            if scatter.remaining() == 0 {
+                return Ok(scatter.filled());
+            }
+            let before = scatter.filled();
+            let tried = self.with_engine(seeking, asks_kernel, |engine, source| {
+                let n = match flags {
+                    RecvFlags { peek: true, .. } => engine.peek(source, scatter)?,
+                    RecvFlags { truncate: true, .. } => discard(engine, source, scatter)?,
+                    _ => engine.recv(source, scatter)?,
+                };
+                // What a further receive needs: a byte more at the head, or, looked at, at the end of what was seen.
+                let more =
+                    if flags.peek { At::Position(engine.extent(source)?.arrived) } else { At::Offset(0) };
+                Ok((n, engine.begin(more, 1, SeekFlags { partial: true, ..SeekFlags::PEEK })?))
+            });
+            let stop = |error, filled: usize| {
+                if filled == 0 {
+                    return Err(error);
+                }
+                // The kernel says it once: the next call does.
+                self.keep_for_next(seeking, error);
+                Ok(filled)
+            };
+            let (n, attempt) = match tried {
+                Ok((n, _)) if scatter.filled() >= enough || n == 0 => return Ok(scatter.filled()),
+                Ok((n, attempt)) => (n, Some(attempt)),
+                Err(Errno::AGAIN) => (0, None),
+                Err(error) => return stop(error, before),
+            };
+            if self.is_receive_shut() {
+                return if scatter.filled() > 0 { Ok(scatter.filled()) } else { self.end_of_shut() };
+            }
+            if limit.forbids(self, flags.dont_wait) {
+                return stop(Errno::AGAIN, scatter.filled());
+            }
+            if let Some(until) = limit.until(self) {
+                match self.wait_for_more(seeking, attempt, until, &call) {
+                    Ok(ready) => asks_kernel |= ready,
+                    Err(error) => return stop(error, scatter.filled()),
+                }
+            }
+            if flags.peek {
+                scatter.rewind(n);
+            }
+        }
+    }
+
+    pub(super) fn keep_for_next(&self, seeking: &Seeking, error: Errno) {
+        let _ = self.with_engine(seeking, false, |engine, _| {
+            engine.keep(error);
+            Ok(())
+        });
+    }
+}
+
+/// MSG_TRUNC: what would have been received goes nowhere.
+fn discard(
+    engine: &mut Engine,
+    source: &mut impl Source,
+    scatter: &mut Scatter<'_, '_>,
+) -> Result<usize, Errno> {
+    let mut nowhere = [0; 16 << 10];
+    let len = scatter.remaining().min(nowhere.len());
+    let n = engine.recv(source, &mut Scatter::new(&mut [IoSliceMut::new(&mut nowhere[..len])]))?;
+    scatter.skip(n);
+    Ok(n)
+}

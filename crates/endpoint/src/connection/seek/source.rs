@@ -1,0 +1,588 @@
+//! A connection as a source: the kernel's socket and the ring, in the order in which the sender used them.
+
+use std::cell::OnceCell;
+use std::sync::atomic::Ordering;
+
+use seekwire_protocol::span::Span;
+use seekwire_protocol::switch::RxStep;
+use seekwire_transport::Errno;
+use seekwire_transport::iov::Scatter;
+use seekwire_transport::mem::{Own, Peer};
+use seekwire_transport::queue::{Rx, Violation};
+use seekwire_transport::seek::{KernelCursor, KernelSource, Loans, Look, RingSource, Source, Take, cost};
+use seekwire_transport::sys::poll::{self, Events};
+use seekwire_transport::sys::socket::{self, KernelRecv};
+
+use crate::connection::{Connection, Link, Plain};
+
+/// What the next bytes come from, kept from changing.
+pub(super) enum Place<'c> {
+    /// The kernel's socket alone.
+    Plain(Plain<'c>),
+    /// What the receiving half says.
+    Attached(&'c Link, Rx<'c, Own, Peer>),
+}
+
+/// [`Place`], taken when it is first needed: what is in library memory needs none.
+pub(super) struct LazyPlace<'c> {
+    connection: &'c Connection,
+    place: OnceCell<Place<'c>>,
+}
+
+impl<'c> LazyPlace<'c> {
+    pub(super) fn new(connection: &'c Connection) -> Self {
+        Self { connection, place: OnceCell::new() }
+    }
+
+    pub(super) fn get(&self) -> Result<&Place<'c>, Errno> {
+        if self.place.get().is_none() {
+            let _ = self.place.set(self.connection.place()?);
+        }
+        self.place.get().ok_or(Errno::IO)
+    }
+
+    /// The place, if it was needed.
+    pub(super) fn taken(self) -> Option<Place<'c>> {
+        self.place.into_inner()
+    }
+}
+
+/// The bytes of a connection, for one call.
+pub(super) struct Inflow<'s, 'c> {
+    pub(super) connection: &'c Connection,
+    pub(super) place: &'s LazyPlace<'c>,
+    pub(super) cursor: &'s mut KernelCursor,
+    pub(super) loans: &'s Loans,
+    /// Position of the first byte that was not received.
+    pub(super) front: u64,
+    /// An empty ring is believed only when the kernel's socket has not ended.
+    pub(super) asks_kernel: bool,
+    /// What the peer did, if that was impossible.
+    pub(super) violation: &'s mut Option<Violation>,
+}
+
+/// Where an attached connection goes on.
+enum Step {
+    Ring,
+    /// So many bytes from the kernel at most.
+    Tcp(u64),
+    /// As many as there are, in an announced read.
+    TcpUnbounded,
+    Nothing,
+    End,
+}
+
+impl Connection {
+    fn place(&self) -> Result<Place<'_>, Errno> {
+        if let Some(plain) = self.enter_plain() {
+            return Ok(Place::Plain(plain));
+        }
+        let link = self.attached().ok_or(Errno::NOTCONN)?;
+        if link.is_violated() {
+            return Err(Errno::CONNRESET);
+        }
+        Ok(Place::Attached(link, self.rx(link)?))
+    }
+
+    /// Lets the peer know what was taken.
+    pub(super) fn leave(&self, place: Place<'_>, before_sleep: bool) {
+        let Place::Attached(link, rx) = place else { return };
+        let ring = if before_sleep { rx.should_ring_before_sleep() } else { rx.should_ring() };
+        drop(rx);
+        if ring {
+            link.ring.peer_bell.ring();
+        }
+        self.show_received(link);
+    }
+}
+
+impl<'s, 'c> Inflow<'s, 'c> {
+    fn is_on_ring(&self) -> bool {
+        self.connection.attached().is_some_and(|link| link.ring.queue.rx_on_ring())
+    }
+
+    fn kernel(&mut self) -> KernelSource<'_> {
+        KernelSource { fd: self.connection.fd(), cursor: self.cursor }
+    }
+
+    fn checked<T>(&mut self, result: Result<T, Violation>) -> Result<T, Errno> {
+        result.map_err(|violation| {
+            *self.violation = Some(violation);
+            Errno::CONNRESET
+        })
+    }
+
+    fn ring<'r>(&self, rx: &'r Rx<'c, Own, Peer>) -> RingSource<'r, 'c>
+    where
+        's: 'r,
+    {
+        RingSource::new(rx, self.loans, self.front)
+    }
+
+    /// Where the connection goes on; a read that has no bound is announced, and to be ended.
+    fn step(&mut self, rx: &Rx<'_, Own, Peer>) -> Result<Step, Errno> {
+        self.step_asking(rx, self.asks_kernel)
+    }
+
+    fn step_asking(&mut self, rx: &Rx<'_, Own, Peer>, asks_kernel: bool) -> Result<Step, Errno> {
+        let mut kernel_has_news = false;
+        loop {
+            between_looks();
+            let step = rx.step();
+            return Ok(match self.checked(step)? {
+                RxStep::Ring => Step::Ring,
+                RxStep::End => Step::End,
+                RxStep::Tcp(bound) => Step::Tcp(bound),
+                RxStep::TcpUnbounded if rx.begin_unbounded_read() => Step::TcpUnbounded,
+                RxStep::TcpUnbounded => {
+                    rx.end_unbounded_read();
+                    continue;
+                }
+                RxStep::RingEmpty if !asks_kernel => Step::Nothing,
+                RxStep::RingEmpty if kernel_has_news && self.kernel_says_end()? => Step::End,
+                RxStep::RingEmpty if kernel_has_news || !self.kernel_has_news()? => Step::Nothing,
+                RxStep::RingEmpty => {
+                    kernel_has_news = true;
+                    continue;
+                }
+                RxStep::Advance | RxStep::Violation => {
+                    *self.violation = Some(Violation);
+                    return Err(Errno::CONNRESET);
+                }
+            });
+        }
+    }
+
+    /// Whether TCP has something to say, most likely its end. That ends the stream only if the ring is found empty
+    /// afterwards: the peer publishes first. Takes nothing from the kernel, which tells an error only once.
+    fn kernel_has_news(&self) -> Result<bool, Errno> {
+        between_looks();
+        let look =
+            poll::look(self.connection.fd(), Events { read: true, hangup: true, ..Events::default() })?;
+        between_looks();
+        Ok(look.read || look.hangup || look.dead)
+    }
+
+    /// Whether what the kernel has to say is that TCP has ended.
+    fn kernel_says_end(&mut self) -> Result<bool, Errno> {
+        match socket::recv(self.connection.fd(), &mut [0], KernelRecv::PEEK) {
+            Ok(0) => Ok(true),
+            Ok(_) => {
+                *self.violation = Some(Violation);
+                Err(Errno::CONNRESET)
+            }
+            Err(Errno::AGAIN) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether what comes next can be received at once, by the other carrier.
+    fn goes_on_elsewhere(&self) -> bool {
+        let Ok(Place::Attached(link, rx)) = self.place.get() else { return false };
+        link.ring.queue.has_record()
+            && match rx.step() {
+                Ok(RxStep::Ring) => true,
+                Ok(RxStep::Tcp(_) | RxStep::TcpUnbounded) => {
+                    socket::unread(self.connection.fd()).is_ok_and(|bytes| bytes > 0)
+                }
+                _ => false,
+            }
+    }
+
+    /// A receive from the kernel, of at most `bound` bytes.
+    fn by_kernel<T>(
+        &mut self,
+        bound: u64,
+        call: impl FnOnce(&mut KernelSource<'_>) -> Result<T, Errno>,
+        received: impl FnOnce(&T) -> u64,
+    ) -> Result<T, Errno> {
+        let result = call(&mut self.kernel())?;
+        let n = received(&result);
+        match self.place.get()? {
+            Place::Plain(bracket) => bracket.received(n as usize),
+            Place::Attached(link, rx) => {
+                rx.received_by_tcp(n as usize);
+                // What the peer put on the ring after these bytes can be read from now on, and it rang for that
+                // before: waiters have to hear of it again.
+                if n == bound && link.ring.queue.waiters().0 {
+                    link.ring.bell.ring();
+                }
+            }
+        }
+        self.front += n;
+        Ok(result)
+    }
+}
+
+impl Inflow<'_, '_> {
+    /// From one carrier.
+    fn receive_once(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Errno> {
+        let from_kernel = |inflow: &mut Self, into: &mut Scatter<'_, '_>, bound: u64| {
+            inflow.by_kernel(bound, |kernel| kernel.receive(into, most.min(bound)), |n| *n as u64)
+        };
+        loop {
+            let rx = match self.place.get()? {
+                Place::Plain(_) => return from_kernel(self, into, u64::MAX),
+                Place::Attached(_, rx) => rx,
+            };
+            return match self.step(rx)? {
+                Step::Ring => {
+                    let received = self.ring(rx).receive(into, most);
+                    let n = self.checked(received)?;
+                    self.front += n as u64;
+                    Ok(n)
+                }
+                Step::Tcp(bound) => match from_kernel(self, into, bound) {
+                    Ok(0) => Err(Errno::CONNRESET),
+                    received => received,
+                },
+                Step::TcpUnbounded => {
+                    between_looks();
+                    let received = from_kernel(self, into, u64::MAX);
+                    rx.end_unbounded_read();
+                    // The sender may have entered the ring, and shut TCP down, since the ring was looked at.
+                    if received == Ok(0) && rx.has_more() {
+                        continue;
+                    }
+                    received
+                }
+                Step::Nothing => Err(Errno::AGAIN),
+                Step::End => Ok(0),
+            };
+        }
+    }
+}
+
+impl Source for Inflow<'_, '_> {
+    fn receive(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Errno> {
+        let mut done = self.receive_once(into, most)?;
+        // Where the stream goes on by the other carrier, less than was asked for would mean that there is no more.
+        while done > 0 && (done as u64) < most && into.remaining() > 0 && self.goes_on_elsewhere() {
+            match self.receive_once(into, most - done as u64) {
+                Ok(n) if n > 0 => done += n,
+                _ => break,
+            }
+        }
+        Ok(done)
+    }
+
+    fn receive_behind(
+        &mut self,
+        skip: &mut [u8],
+        into: &mut Scatter<'_, '_>,
+        most: u64,
+    ) -> Result<Option<usize>, Errno> {
+        match self.place.get()? {
+            Place::Plain(_) => {
+                let received = |n: &Option<usize>| n.unwrap_or(0) as u64;
+                self.by_kernel(u64::MAX, |kernel| kernel.receive_behind(skip, into, most), received)
+            }
+            Place::Attached(..) => Ok(None),
+        }
+    }
+
+    fn begins_small(&mut self) -> Result<bool, Errno> {
+        let Place::Attached(_, rx) = self.place.get()? else { return Ok(false) };
+        let step = rx.step();
+        if self.checked(step)? != RxStep::Ring {
+            return Ok(false);
+        }
+        let begins = rx.begins_inline();
+        self.checked(begins)
+    }
+
+    fn receive_small(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Errno> {
+        let Place::Attached(_, rx) = self.place.get()? else { return Ok(0) };
+        let received = self.ring(rx).receive_small(into, most);
+        let n = self.checked(received)?;
+        self.front += n as u64;
+        Ok(n)
+    }
+
+    fn look(&mut self, ahead: u64, most: u64, into: &mut Scatter<'_, '_>) -> Result<Look, Errno> {
+        let mut kernel_has_news = false;
+        loop {
+            let rx = match self.place.get()? {
+                Place::Plain(_) => return self.kernel().look(ahead, most, into),
+                Place::Attached(_, rx) => rx,
+            };
+            return match self.step(rx)? {
+                Step::Ring => {
+                    let begin = into.filled();
+                    between_looks();
+                    let looked = rx.look(ahead, most, into);
+                    match self.checked(looked)? {
+                        Look::Missing if kernel_has_news && self.kernel_says_end()? => Ok(Look::Ended),
+                        Look::Missing
+                            if self.asks_kernel && !kernel_has_news && self.kernel_has_news()? =>
+                        {
+                            kernel_has_news = true;
+                            into.rewind(into.filled() - begin);
+                            continue;
+                        }
+                        look => Ok(look),
+                    }
+                }
+                Step::Tcp(bound) if ahead >= bound => Ok(Look::Behind(bound)),
+                Step::Tcp(bound) => {
+                    let here = most.min(bound - ahead);
+                    match self.kernel().look(ahead, here, into)? {
+                        Look::Done if here < most => Ok(Look::Behind(bound)),
+                        Look::Behind(bytes) => Ok(Look::Behind(bytes.min(bound))),
+                        Look::Ended => Err(Errno::CONNRESET),
+                        look => Ok(look),
+                    }
+                }
+                Step::TcpUnbounded => {
+                    let begin = into.filled();
+                    between_looks();
+                    let looked = self.kernel().look(ahead, most, into);
+                    rx.end_unbounded_read();
+                    if looked == Ok(Look::Ended) && rx.has_more() {
+                        into.rewind(into.filled() - begin);
+                        continue;
+                    }
+                    looked
+                }
+                Step::Nothing => Ok(Look::Missing),
+                Step::End => Ok(Look::Ended),
+            };
+        }
+    }
+
+    fn take(
+        &mut self,
+        ahead: u64,
+        most: u64,
+        partial: bool,
+        into: &mut Scatter<'_, '_>,
+    ) -> Result<Option<Take>, Errno> {
+        match self.place.get()? {
+            Place::Plain(_) => self.kernel().take(ahead, most, partial, into),
+            // Where the stream goes on by the ring, an end of TCP's is none.
+            Place::Attached(..) => Ok(None),
+        }
+    }
+
+    fn cut(&mut self, span: Span) -> Result<(), Errno> {
+        let rx = match self.place.get()? {
+            Place::Plain(_) => return self.kernel().cut(span),
+            Place::Attached(_, rx) => rx,
+        };
+        match self.step(rx)? {
+            Step::Tcp(_) => self.kernel().cut(span),
+            Step::TcpUnbounded => {
+                let cut = self.kernel().cut(span);
+                rx.end_unbounded_read();
+                cut
+            }
+            Step::Ring | Step::Nothing | Step::End => Ok(()),
+        }
+    }
+
+    fn discard(&mut self, n: u64) -> Result<u64, Errno> {
+        let rx = match self.place.get()? {
+            Place::Plain(_) => return self.by_kernel(u64::MAX, |kernel| kernel.discard(n), |n| *n),
+            Place::Attached(_, rx) => rx,
+        };
+        match self.step(rx)? {
+            Step::Ring => {
+                let passed = self.ring(rx).pass(n, true);
+                let n = self.checked(passed)?;
+                self.front += n;
+                Ok(n)
+            }
+            Step::Tcp(bound) => self.by_kernel(bound, |kernel| kernel.discard(n.min(bound)), |n| *n),
+            Step::TcpUnbounded => {
+                let discarded = self.by_kernel(u64::MAX, |kernel| kernel.discard(n), |n| *n);
+                rx.end_unbounded_read();
+                discarded
+            }
+            Step::Nothing | Step::End => Ok(0),
+        }
+    }
+
+    fn release(&mut self, span: Span, is_taken: &dyn Fn(Span) -> bool) -> Result<(), Errno> {
+        let Place::Attached(link, rx) = self.place.get()? else { return Ok(()) };
+        if !link.ring.queue.rx_on_ring() {
+            return Ok(());
+        }
+        let released = self.ring(rx).release(span, is_taken);
+        self.checked(released)
+    }
+
+    fn arrived(&mut self) -> Result<u64, Errno> {
+        let rx = match self.place.get()? {
+            Place::Plain(_) => return self.kernel().arrived(),
+            Place::Attached(_, rx) => rx,
+        };
+        // What the kernel says behind an empty ring is for who receives; it says an error once.
+        match self.step_asking(rx, false)? {
+            Step::Ring => {
+                let arrived = rx.arrived();
+                Ok(self.checked(arrived)?.1)
+            }
+            Step::Tcp(bound) => Ok(self.kernel().arrived()?.min(bound)),
+            Step::TcpUnbounded => {
+                let arrived = self.kernel().arrived();
+                rx.end_unbounded_read();
+                arrived
+            }
+            Step::Nothing | Step::End => Ok(0),
+        }
+    }
+
+    fn arrived_in_all(&mut self) -> Result<u64, Errno> {
+        let here = self.arrived()?;
+        let Place::Attached(link, rx) = self.place.get()? else { return Ok(here) };
+        let step = rx.step();
+        let elsewhere = match self.checked(step)? {
+            RxStep::Ring => {
+                let arrived = rx.arrived();
+                match self.checked(arrived)?.0 {
+                    Look::Behind(_) => {
+                        (socket::unread(self.connection.fd())? as u64).saturating_sub(rx.void_left())
+                    }
+                    _ => 0,
+                }
+            }
+            RxStep::Tcp(bound) if here >= bound => link.ring.queue.unread() as u64,
+            _ => 0,
+        };
+        Ok(here + elsewhere)
+    }
+
+    fn has_ended(&mut self) -> Result<bool, Errno> {
+        let rx = match self.place.get()? {
+            Place::Plain(_) => return self.kernel().has_ended(),
+            Place::Attached(_, rx) => rx,
+        };
+        match self.step(rx)? {
+            Step::TcpUnbounded => {
+                between_looks();
+                let ended = self.kernel().has_ended();
+                rx.end_unbounded_read();
+                // The sender may have entered the ring, and shut TCP down, since the ring was looked at.
+                Ok(ended? && !rx.has_more())
+            }
+            Step::End => Ok(true),
+            Step::Ring | Step::Tcp(_) | Step::Nothing => Ok(false),
+        }
+    }
+
+    fn has_only_error(&mut self) -> Result<bool, Errno> {
+        let is_last = match self.place.get()? {
+            Place::Plain(_) => true,
+            Place::Attached(_, rx) => !rx.has_more(),
+        };
+        Ok(is_last && self.kernel().has_only_error()?)
+    }
+
+    fn bulk_below(&self) -> u32 {
+        // What is in library memory is nobody else's to receive.
+        if self.connection.is_shared.load(Ordering::Relaxed) {
+            return 0;
+        }
+        if self.is_on_ring() { cost::switch_on_ring() } else { cost::switch() }
+    }
+
+    fn discards_cheaply(&self) -> bool {
+        // Another holder would find there what was taken.
+        self.is_on_ring() || self.cursor.leaves_holes() || self.connection.is_shared.load(Ordering::Relaxed)
+    }
+}
+
+/// Where the peer may do something between two looks of this end's.
+#[cfg(not(test))]
+fn between_looks() {}
+
+#[cfg(test)]
+use tests::between_looks;
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::io::IoSliceMut;
+    use std::rc::Rc;
+
+    use seekwire_transport::seek::{At, SeekFlags};
+
+    use super::super::pair::{Pair, send};
+    use crate::connection::RecvFlags;
+
+    type Peer = Rc<dyn Fn()>;
+
+    thread_local! {
+        static PEER: RefCell<Option<Peer>> = const { RefCell::new(None) };
+    }
+
+    pub(super) fn between_looks() {
+        let peer = PEER.with_borrow(Clone::clone);
+        if let Some(peer) = peer {
+            peer();
+        }
+    }
+
+    /// Looks of this end's that the peer may come between, in one call.
+    const LOOKS: usize = 8;
+
+    #[test]
+    fn an_end_that_comes_with_the_last_bytes_comes_after_them() {
+        let _alone = crate::fork::ALONE.lock();
+        for (published, ended) in (0..LOOKS).flat_map(|at| (at..LOOKS).map(move |end| (at, end))) {
+            for before in [Before::Nothing, Before::Taken, Before::Seen] {
+                for seeks in [false, true] {
+                    all_bytes_come(published, ended, before, seeks);
+                }
+            }
+        }
+    }
+
+    /// What the peer has sent before, by the ring.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Before {
+        /// The next byte may come by either carrier.
+        Nothing,
+        Taken,
+        Seen,
+    }
+
+    /// The peer sends before the look number `published` and ends the stream before the look number `ended`.
+    fn all_bytes_come(published: usize, ended: usize, before: Before, seeks: bool) {
+        let pair = Rc::new(Pair::attached());
+        let sent = if before == Before::Nothing { Err(seekwire_transport::Errno::AGAIN) } else { Ok(5) };
+        if sent.is_ok() {
+            send(&pair.from, &[1; 5]);
+        }
+        let flags = if before == Before::Seen { SeekFlags::PEEK } else { SeekFlags::TAKE };
+        assert_eq!(pair.to.seek(&mut [IoSliceMut::new(&mut [0; 5])], At::Offset(0), flags, true), sent);
+        let whole = if before == Before::Seen { 15 } else { 10 };
+        let looks = RefCell::new(0);
+        let peer = Rc::clone(&pair);
+        PEER.set(Some(Rc::new(move || {
+            let look = looks.replace_with(|looks| *looks + 1);
+            if look == published {
+                send(&peer.from, &[1; 10]);
+            }
+            if look == ended {
+                peer.from.shutdown(false, true).unwrap();
+            }
+        })));
+        let mut got = 0;
+        loop {
+            let mut buf = [0; 20];
+            let bufs = &mut [IoSliceMut::new(&mut buf)];
+            let result = match seeks {
+                true => pair.to.seek(bufs, At::Offset(0), SeekFlags::TAKE, true),
+                false => pair.to.recv(bufs, RecvFlags { dont_wait: true, ..RecvFlags::default() }),
+            };
+            match result {
+                Ok(0) => break,
+                Ok(n) => got += n,
+                Err(error) => assert_eq!(error, seekwire_transport::Errno::AGAIN),
+            }
+        }
+        PEER.set(None);
+        assert_eq!(got, whole, "published at {published}, ended at {ended}, {before:?}, seeks {seeks}");
+    }
+}

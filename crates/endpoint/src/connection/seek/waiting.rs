@@ -1,0 +1,537 @@
+//! Sleeping for bytes in the middle of a stream.
+
+use std::sync::atomic::{Ordering, fence};
+
+use seekwire_protocol::Carrier;
+use seekwire_transport::Errno;
+use seekwire_transport::seek::{Attempt, Source};
+use seekwire_transport::sys::bell::Bell;
+use seekwire_transport::sys::poll::{self, Deadline, Events};
+use seekwire_transport::sys::{Fd, socket};
+
+use super::source::{Inflow, LazyPlace, Place};
+use super::{At, SeekFlags, Seeking, State};
+use crate::connection::Connection;
+use crate::connection::call::Call;
+use crate::connection::settings::Limit;
+
+/// How to wait.
+enum How {
+    /// The bytes may be there, or cannot come.
+    Not,
+    /// In the plain phase, on the kernel's socket.
+    Kernel,
+    /// Attached, until the peer has published enough.
+    Ring,
+    /// Attached, for what comes by this carrier, or for whatever the peer publishes from this mark on.
+    News(Carrier, u64),
+}
+
+impl Connection {
+    /// Sleeps until an attempt may succeed. Returns whether the kernel's socket has to be asked whether it has ended.
+    pub(super) fn wait_for(
+        &self,
+        seeking: &Seeking,
+        attempt: &Attempt,
+        until: Deadline,
+        call: &Call<'_>,
+    ) -> Result<bool, Errno> {
+        call.begin_wait()?;
+        self.sleep_for(seeking, attempt, until, call)
+            .and_then(|ready| call.not_interrupted().map(|()| ready))
+            .map_err(|error| if error == Errno::TIMEDOUT { Errno::AGAIN } else { error })
+    }
+
+    /// As [`Self::wait_for`], for a receive in order; without an attempt for a byte at the head.
+    pub(super) fn wait_for_more(
+        &self,
+        seeking: &Seeking,
+        attempt: Option<Attempt>,
+        until: Deadline,
+        call: &Call<'_>,
+    ) -> Result<bool, Errno> {
+        let at_head = SeekFlags { partial: true, ..SeekFlags::PEEK };
+        let attempt = match attempt {
+            Some(attempt) => Ok(attempt),
+            None => self.with_engine(seeking, false, |engine, _| engine.begin(At::Offset(0), 1, at_head)),
+        };
+        match attempt {
+            Ok(attempt) => self.wait_for(seeking, &attempt, until, call),
+            Err(Errno::AGAIN) => self.wait_at_door(seeking, until, call).map(|()| false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Sleeps until the receives that began before the first seek are over.
+    ///
+    /// # Errors
+    /// EAGAIN when the time is over, and in a signal handler that interrupted one who is at it: it would wait for itself.
+    pub(super) fn wait_at_door(
+        &self,
+        seeking: &Seeking,
+        until: Deadline,
+        call: &Call<'_>,
+    ) -> Result<(), Errno> {
+        if seeking.state.is_mine() {
+            return Err(Errno::AGAIN);
+        }
+        if let Some(link) = self.attached() {
+            self.rx(link)?;
+        }
+        if seeking.door.get().is_none() {
+            let door = Bell::new().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
+            let _ = seeking.door.set(door);
+        }
+        let Some(door) = seeking.door.get() else { return Ok(()) };
+        if !self.gate.has_receivers() {
+            return Ok(());
+        }
+        let sleep = call.sleep(until);
+        // Never silenced: it is rung once.
+        match poll::wait(door.fd(), Fd::new(-1), Events::default(), sleep.until) {
+            Err(Errno::TIMEDOUT) => Err(Errno::AGAIN),
+            waited => waited.map(drop),
+        }
+    }
+
+    /// The last receive that began before the first seek is over.
+    pub(in crate::connection) fn open_door(&self) {
+        if let Some(door) = self.seeking.get().and_then(|seeking| seeking.door.get()) {
+            door.ring();
+        }
+    }
+
+    /// Makes all who sleep for bytes look again.
+    pub(in crate::connection) fn wake_seekers(&self) {
+        if let Some(seeking) = self.seeking.get()
+            && let Ok(mut guard) = seeking.state.lock()
+            && let Some(state) = guard.as_mut()
+        {
+            seeking.call_leader(state);
+            if let Some(link) = self.attached() {
+                link.ring.bell.ring();
+            }
+            state.sleepers.wake(u64::MAX);
+            state.waits.wake_all(self.fd());
+        }
+    }
+
+    fn sleep_for(
+        &self,
+        seeking: &Seeking,
+        attempt: &Attempt,
+        until: Deadline,
+        call: &Call<'_>,
+    ) -> Result<bool, Errno> {
+        let mut guard = self.lock(seeking)?;
+        let state = guard.as_mut().ok_or(Errno::IO)?;
+        let watched = seeking.is_watched.load(Ordering::SeqCst);
+        let how = self.with_state(seeking, state, true, |state, place, front| {
+            self.prepare(state, place, front, attempt, watched)
+        })?;
+        if call.is_in_vain_at(state.engine.front()) {
+            // What comes when it has slept.
+            match self
+                .with_state(seeking, state, false, |state, place, front| self.drain(state, place, front))
+            {
+                Ok(_) | Err(Errno::NOBUFS) => {}
+                Err(error) => return Err(error),
+            }
+            drop(guard);
+            self.attend();
+            return self.wait_a_moment(&Limit::known(until), call, None).map(|()| true);
+        }
+        match how {
+            How::Not => Ok(true),
+            How::Kernel => {
+                let Some(bracket) = self.enter_plain() else { return Ok(false) };
+                let State { engine, cursor, waits, .. } = &mut *state;
+                // Others want to hear of every byte.
+                let end = if watched { engine.front() + 1 } else { engine.needed_end(attempt) };
+                let sleep = waits.begin(self.fd(), engine.reach(cursor.leaves_holes()), end)?;
+                drop(guard);
+                let asleep = call.sleep(until);
+                let slept = sleep.sleep(asleep.fd, asleep.until);
+                drop(asleep);
+                drop(bracket);
+                let mut guard = self.lock(seeking)?;
+                let state = guard.as_mut().ok_or(Errno::IO)?;
+                let State { engine, cursor, waits, .. } = &mut *state;
+                let reach = engine.reach(cursor.leaves_holes());
+                let need = reach.bytes_before(sleep.position());
+                let is_told = waits.end(self.fd(), reach, sleep, slept.unwrap_or_default());
+                let is_late = slept?.is_late;
+                if (is_told || is_late) && (socket::unread(self.fd())? as u64) < need {
+                    // The kernel keeps the rest away.
+                    let drained = self.with_state(seeking, state, false, |state, place, front| {
+                        self.drain(state, place, front)
+                    });
+                    match drained {
+                        // The range may still come, if more slowly.
+                        Err(Errno::NOBUFS) if is_late => state.waits.leave_there(),
+                        drained => drop(drained?),
+                    }
+                }
+                Ok(true)
+            }
+            How::Ring | How::News(..)
+                if let Some(is_far) = state.sleepers.leader(state.engine.needed_end(attempt)) =>
+            {
+                let sleep = state.sleepers.begin(state.engine.needed_end(attempt))?;
+                if is_far && let Some(link) = self.attached() {
+                    seeking.call_leader(state);
+                    link.ring.bell.ring();
+                }
+                drop(guard);
+                let asleep = call.sleep(until);
+                let slept = sleep.sleep(Fd::new(-1), Events::default(), asleep.until);
+                drop(asleep);
+                if let Some(state) = self.lock(seeking)?.as_mut() {
+                    state.sleepers.end(sleep);
+                }
+                slept.map(|_| true)
+            }
+            How::Ring | How::News(..) => {
+                let Some(link) = self.attached() else { return Ok(false) };
+                let q = &link.ring.queue;
+                let (front, end) = (state.engine.front(), state.engine.needed_end(attempt));
+                let (carrier, mark) = match how {
+                    How::News(carrier, mark) => (carrier, Some(mark)),
+                    _ => (Carrier::Ring, None),
+                };
+                let wakes_at = state.sleepers.lead(if mark.is_some() { front } else { end }, front);
+                let published = if mark.is_some() { 0 } else { q.published_with(wakes_at - front) };
+                let moves = seeking.moves.load(Ordering::Acquire);
+                seeking.leader_called.store(false, Ordering::SeqCst);
+                drop(guard);
+                // Either they see that the connection is sought when they look for the last time, or they are seen here.
+                fence(Ordering::SeqCst);
+                if self.others_are_called() {
+                    link.ring.bell.ring();
+                }
+                let ready = || {
+                    mark.map_or_else(|| q.peer_has_published(published), |mark| q.published_mark() != mark)
+                        || seeking.moves.load(Ordering::Acquire) != moves
+                };
+                let slept =
+                    self.wait_until(link, carrier, &Limit::known(until), published, call, None, ready);
+                let slept = slept.map(|by_socket| by_socket || q.peer_is_shut());
+                let guard = self.lock(seeking);
+                seeking.leader_called.store(false, Ordering::SeqCst);
+                if let Some(state) = guard?.as_mut() {
+                    state.sleepers.end_lead();
+                }
+                slept
+            }
+        }
+    }
+
+    /// Moves what has arrived into library memory.
+    fn drain<'c>(&'c self, state: &mut State, place: &LazyPlace<'c>, front: u64) -> Result<bool, Errno> {
+        let State { engine, cursor, loans, violation, .. } = state;
+        let mut source =
+            Inflow { connection: self, place, cursor, loans, front, asks_kernel: false, violation };
+        engine.drain(&mut source)
+    }
+
+    /// Opens the window as far as it goes, and says what is left to wait for.
+    fn prepare<'c>(
+        &'c self,
+        state: &mut State,
+        place: &LazyPlace<'c>,
+        front: u64,
+        attempt: &Attempt,
+        watched: bool,
+    ) -> Result<How, Errno> {
+        let State { engine, cursor, loans, violation, .. } = state;
+        // Who sleeps for the ring sleeps on the socket, too, which says by itself that it has ended.
+        let mut source =
+            Inflow { connection: self, place, cursor, loans, front, asks_kernel: false, violation };
+        engine.discard_taken(&mut source)?;
+        if engine.needs(attempt) == 0 {
+            return Ok(How::Not);
+        }
+        let Place::Attached(link, rx) = place.get()? else {
+            if watched {
+                engine.drain(&mut source)?;
+            }
+            return Ok(if engine.needs(attempt) == 0 { How::Not } else { How::Kernel });
+        };
+        let q = &link.ring.queue;
+        // Before the ring is looked at: what is published afterwards is news.
+        let mark = q.published_mark();
+        if !q.rx_on_ring() {
+            // What lies in the kernel would not let anybody sleep on its socket.
+            engine.drain(&mut source)?;
+            let done = engine.needs(attempt) == 0 || q.rx_on_ring();
+            return Ok(if done { How::Not } else { How::News(Carrier::Tcp, mark) });
+        }
+        // Whoever says that all is there, or that no more can come, while it is not on the ring, has yet to publish
+        // it, or lies: only news counts.
+        let is_said = q.peer_has_published(q.published_with(engine.needs(attempt)));
+        let arrived = source.arrived()?;
+        let (_, bytes) = rx.arrived().map_err(|_| Errno::CONNRESET)?;
+        if engine.needs(attempt) <= arrived.max(bytes) {
+            return Ok(How::Not);
+        }
+        let news = How::News(Carrier::Ring, mark);
+        if q.peer_is_full() {
+            if engine.drain(&mut source)? {
+                return Ok(How::Not);
+            }
+            // Nothing lies on the ring that could make room: what is lent, or set aside by the peer.
+            return if loans.count() > 0 { Err(Errno::NOBUFS) } else { Ok(news) };
+        }
+        Ok(if is_said { news } else { How::Ring })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::IoSliceMut;
+    use std::path::{Path, PathBuf};
+    use std::time::Duration;
+
+    use seekwire_protocol::Reason;
+
+    use super::super::pair::{LONG, Pair, send};
+    use super::*;
+    use crate::connection::{Interest, Link, RecvFlags};
+
+    const READ: Events = Events { read: true, write: false, hangup: false, dead: false };
+    const HEAD: Interest = Interest { read: true, write: false };
+    /// So often a waiter leaves the bell to others before it loses its patience.
+    const MANY: u32 = 100;
+
+    fn receive(to: &Connection, len: usize) {
+        let flags = RecvFlags { wait_all: true, ..RecvFlags::default() };
+        assert_eq!(to.recv(&mut [IoSliceMut::new(&mut vec![0; len])], flags), Ok(len));
+    }
+
+    fn thread() -> PathBuf {
+        Path::new("/proc").join(std::fs::read_link("/proc/thread-self").unwrap())
+    }
+
+    fn until_asleep(thread: &Path) {
+        while !std::fs::read_to_string(thread.join("stat")).unwrap().contains(") S") {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Requires that a thread comes to a sleep in which it does not wake for nothing: who naps wakes 50 times in each window.
+    fn sleeps(thread: &Path) {
+        let switches = || {
+            let status = std::fs::read_to_string(thread.join("status")).unwrap();
+            let number = |line: &str| line.rsplit('\t').next().unwrap().parse::<u64>().unwrap();
+            status.lines().filter(|line| line.contains("ctxt_switches")).map(number).sum::<u64>()
+        };
+        let is_still = || {
+            until_asleep(thread);
+            let begin = switches();
+            std::thread::sleep(Duration::from_millis(50));
+            switches() - begin < 10
+        };
+        assert!((0..100).any(|_| is_still()), "awake again and again");
+    }
+
+    fn is_rung(link: &Link) -> bool {
+        poll::look(link.ring.bell.fd(), READ).unwrap().read
+    }
+
+    /// Requires that `thread`, woken again and again, leaves the bell rung, and then sleeps beside it.
+    fn is_left_rung(link: &Link, thread: &Path) {
+        while link.ring.bell.times_left() < MANY {
+            assert!(is_rung(link), "silenced for somebody who has not come round");
+            std::thread::yield_now();
+        }
+        sleeps(thread);
+        assert!(is_rung(link), "silenced for somebody who has not come round");
+    }
+
+    #[test]
+    fn who_watches_the_head_is_not_kept_asleep_by_a_seeker() {
+        let _alone = crate::fork::ALONE.lock();
+        let pair = Pair::attached();
+        let (to, link) = (&pair.to, pair.to.attached().unwrap());
+        std::thread::scope(|scope| {
+            let (ids, started) = std::sync::mpsc::channel();
+            let seeker = scope.spawn(move || {
+                ids.send(thread()).unwrap();
+                let mut buf = [0; 10];
+                to.seek(&mut [IoSliceMut::new(&mut buf)], At::Offset(100_000), SeekFlags::TAKE, false)
+            });
+            let seeker_thread = started.recv().unwrap();
+            until_asleep(&seeker_thread);
+            // One who sleeps in Connection::wait and does not get a processor.
+            to.watchers.fetch_add(1, Ordering::SeqCst);
+            link.ring.arm(READ);
+            send(&pair.from, &[1; 10]);
+            to.make_room().unwrap();
+            is_left_rung(link, &seeker_thread);
+            assert_eq!(to.wait(HEAD, Deadline::after(Some(LONG))), Ok(()));
+            to.watchers.fetch_sub(1, Ordering::SeqCst);
+            link.ring.disarm(READ);
+            send(&pair.from, &[1; 110_000]);
+            assert_eq!(seeker.join().unwrap(), Ok(10));
+        });
+    }
+
+    #[test]
+    fn a_seeker_is_not_kept_asleep_by_who_watches_the_head() {
+        let _alone = crate::fork::ALONE.lock();
+        let pair = Pair::attached();
+        let (to, link) = (&pair.to, pair.to.attached().unwrap());
+        let seeking = to.seeking();
+        send(&pair.from, &[1; 10]);
+        // One who sleeps for bytes in the middle and does not get a processor.
+        let lead = |state: &mut State, _: &LazyPlace<'_>, front| Ok(state.sleepers.lead(100, front));
+        assert_eq!(to.with_place(seeking, false, lead), Ok(100));
+        link.ring.arm(READ);
+        receive(to, 10);
+        std::thread::scope(|scope| {
+            let (ids, started) = std::sync::mpsc::channel();
+            let watcher = scope.spawn(move || {
+                ids.send(thread()).unwrap();
+                to.wait(HEAD, Deadline::after(Some(LONG)))
+            });
+            is_left_rung(link, &started.recv().unwrap());
+            let end = |state: &mut State, _: &LazyPlace<'_>, _| {
+                seeking.leader_called.store(false, Ordering::SeqCst);
+                state.sleepers.end_lead();
+                Ok(())
+            };
+            to.with_place(seeking, false, end).unwrap();
+            link.ring.disarm(READ);
+            send(&pair.from, &[1; 10]);
+            assert_eq!(watcher.join().unwrap(), Ok(()));
+        });
+    }
+
+    #[test]
+    fn who_peeks_for_more_than_has_come_by_tcp_sleeps() {
+        let _alone = crate::fork::ALONE.lock();
+        let pair = Pair::attached();
+        pair.from.fall_back(Reason::Forced).unwrap();
+        send(&pair.from, &[1; 10]);
+        let to = &pair.to;
+        std::thread::scope(|scope| {
+            let (ids, started) = std::sync::mpsc::channel();
+            let peeks = scope.spawn(move || {
+                ids.send(thread()).unwrap();
+                let flags = RecvFlags { peek: true, wait_all: true, ..RecvFlags::default() };
+                to.recv(&mut [IoSliceMut::new(&mut [0; 20])], flags)
+            });
+            sleeps(&started.recv().unwrap());
+            send(&pair.from, &[1; 10]);
+            assert_eq!(peeks.join().unwrap(), Ok(20));
+        });
+    }
+
+    #[test]
+    fn who_is_woken_for_every_byte_before_the_range_takes_each() {
+        const BEFORE: usize = 1500;
+        const LARGE: usize = 100_000;
+        let _alone = crate::fork::ALONE.lock();
+        let pair = Pair::attached();
+        pair.from.fall_back(Reason::Forced).unwrap();
+        let to = &pair.to;
+        std::thread::scope(|scope| {
+            let seeker = scope.spawn(move || {
+                let mut buf = vec![0; LARGE];
+                let at = At::Offset(BEFORE as u64);
+                let got = to.seek(&mut [IoSliceMut::new(&mut buf)], at, SeekFlags::TAKE, false);
+                (got, buf)
+            });
+            for sent in 1..=BEFORE {
+                send(&pair.from, &[0]);
+                while to.totals().rx_tcp < sent as u64 && !seeker.is_finished() {
+                    std::thread::yield_now();
+                }
+            }
+            send(&pair.from, &[1; LARGE]);
+            assert_eq!(seeker.join().unwrap(), (Ok(LARGE), vec![1; LARGE]));
+        });
+    }
+
+    #[test]
+    fn who_slept_before_the_first_seek_hears_of_it() {
+        let _alone = crate::fork::ALONE.lock();
+        let pair = Pair::attached();
+        let to = &pair.to;
+        std::thread::scope(|scope| {
+            let (ids, started) = std::sync::mpsc::channel();
+            let watch = ids.clone();
+            let watcher = scope.spawn(move || {
+                watch.send(thread()).unwrap();
+                to.wait(HEAD, Deadline::after(Some(LONG)))
+            });
+            until_asleep(&started.recv().unwrap());
+            let seeker = scope.spawn(move || {
+                ids.send(thread()).unwrap();
+                let mut buf = [0; 10];
+                to.seek(&mut [IoSliceMut::new(&mut buf)], At::Offset(100_000), SeekFlags::TAKE, false)
+            });
+            until_asleep(&started.recv().unwrap());
+            while to.watchers.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            send(&pair.from, &[1; 100_010]);
+            assert_eq!(watcher.join().unwrap(), Ok(()));
+            assert_eq!(seeker.join().unwrap(), Ok(10));
+        });
+    }
+
+    #[test]
+    fn the_mark_of_a_sleeper_is_not_the_applications() {
+        let _alone = crate::fork::ALONE.lock();
+        let pair = Pair::plain();
+        let to = &pair.to;
+        std::thread::scope(|scope| {
+            let (ids, started) = std::sync::mpsc::channel();
+            let seeker = scope.spawn(move || {
+                ids.send(thread()).unwrap();
+                to.seek(&mut [IoSliceMut::new(&mut [0; 3000])], At::Offset(0), SeekFlags::TAKE, false)
+            });
+            until_asleep(&started.recv().unwrap());
+            while to.link.get().is_none() {
+                pair.hurry();
+            }
+            assert!(!to.is_attached(), "somebody sleeps in the kernel");
+            pair.send(&[1; 3000]);
+            assert_eq!(seeker.join().unwrap(), Ok(3000));
+        });
+        while !(pair.from.is_attached() && to.is_attached()) {
+            pair.hurry();
+        }
+        assert_eq!(socket::receive_low_water(to.fd()), Ok(1));
+        pair.send(&[1; 10]);
+        for peek in [true, false] {
+            // What has come is enough, and a second look does not wait for more.
+            let flags = RecvFlags { peek, ..RecvFlags::default() };
+            assert_eq!(to.enough(20, flags), 1);
+            assert_eq!(to.recv(&mut [IoSliceMut::new(&mut [0; 20])], flags), Ok(10));
+        }
+    }
+
+    #[test]
+    fn who_interrupted_a_receive_does_not_wait_for_it() {
+        let _alone = crate::fork::ALONE.lock();
+        let pair = Pair::attached();
+        let (to, link) = (&pair.to, pair.to.attached().unwrap());
+        // As in a signal handler of the thread that is at it.
+        let seek = || to.seek(&mut [IoSliceMut::new(&mut [0; 10])], At::Offset(0), SeekFlags::TAKE, false);
+        let receive = || to.recv(&mut [IoSliceMut::new(&mut [0; 10])], RecvFlags::default());
+        let rx = to.rx(link).unwrap();
+        assert_eq!(seek(), Err(Errno::AGAIN));
+        assert_eq!(receive(), Err(Errno::AGAIN));
+        drop(rx);
+        let interrupted = to.with_place(to.seeking(), false, |_, _, _| {
+            assert_eq!(seek(), Err(Errno::AGAIN));
+            assert_eq!(receive(), Err(Errno::AGAIN));
+            Ok(())
+        });
+        assert_eq!(interrupted, Ok(()));
+        send(&pair.from, &[1; 10]);
+        assert_eq!(seek(), Ok(10));
+    }
+}

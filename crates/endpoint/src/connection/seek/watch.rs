@@ -1,0 +1,73 @@
+//! What poll, select, epoll and FIONREAD need to know of a sought connection.
+
+use std::sync::atomic::Ordering;
+
+use seekwire_transport::Errno;
+use seekwire_transport::sys::Fd;
+use seekwire_transport::sys::bell::{Bell, Bells};
+
+use super::Seeking;
+use crate::connection::Connection;
+
+impl Connection {
+    /// Bytes that a receive would give at once; holes do not count.
+    pub(in crate::connection) fn unread_sought(&self) -> Result<usize, Errno> {
+        let unread = self.look_with_engine(self.seeking(), |engine, source| engine.unread(source))?;
+        Ok(usize::try_from(unread).unwrap_or(usize::MAX))
+    }
+
+    /// Whether the next byte is in library memory. What was taken at the head of the kernel's queue is thrown away,
+    /// so that the kernel's word on the rest counts.
+    pub(in crate::connection) fn has_drained(&self) -> bool {
+        let Some(seeking) = self.seeking.get() else { return false };
+        self.begin_to_watch(seeking);
+        self.look_with_engine(seeking, |engine, _| Ok(engine.has_drained())).unwrap_or(false)
+    }
+
+    /// From now on the kernel tells of every byte. Those who sleep for more have kept it from that: they look again.
+    fn begin_to_watch(&self, seeking: &Seeking) {
+        if !seeking.is_watched.load(Ordering::Relaxed)
+            && !seeking.is_watched.swap(true, Ordering::SeqCst)
+            && let Ok(mut guard) = self.lock(seeking)
+            && let Some(state) = guard.as_mut()
+        {
+            state.waits.wake_all(self.fd());
+        }
+    }
+
+    /// For those who watch several connections, of a sought one: readable while the next byte is in library memory, or
+    /// the ring's bell is rung.
+    pub(in crate::connection) fn seek_bell(&self) -> Option<Fd> {
+        let seeking = self.seeking.get()?;
+        if seeking.watch.get().is_none() {
+            let (bells, bell) = (Bells::new().ok()?, Bell::new().ok()?);
+            bells.add(&bell).ok()?;
+            let _ = seeking.watch.set((bells, bell));
+        }
+        self.begin_to_watch(seeking);
+        self.watch_ring();
+        seeking.watch.get().map(|(bells, _)| bells.fd())
+    }
+
+    /// Calls those who watch several connections once more, if the next byte is in library memory.
+    pub(in crate::connection) fn ring_seek_bell(&self) {
+        if let Some(seeking) = self.seeking.get()
+            && let Some((_, bell)) = seeking.watch.get()
+            && let Ok(state) = self.lock(seeking)
+            && state.as_ref().is_some_and(|state| state.shown)
+        {
+            bell.ring();
+        }
+    }
+
+    /// From now on those who watch several connections hear of the ring, if there is one.
+    pub(in crate::connection) fn watch_ring(&self) {
+        if let Some(seeking) = self.seeking.get()
+            && let (Some((bells, _)), Some(link)) = (seeking.watch.get(), self.attached())
+            && !seeking.is_ring_watched.load(Ordering::Relaxed)
+            && bells.add(&link.ring.bell).is_ok()
+        {
+            seeking.is_ring_watched.store(true, Ordering::Relaxed);
+        }
+    }
+}

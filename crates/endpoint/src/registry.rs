@@ -1,0 +1,582 @@
+//! Who holds which connection: a table in shared memory, one per user.
+//!
+//! Both ends enter a connection once it has seen some traffic. The connecting side finds the accepting
+//! process by the mirrored 4-tuple; `seekwire status` reads the byte counts. An entry is a hint and no
+//! more: a stale or a false one leads to an offer that is refused or not answered, because each end proves
+//! to the other that it holds just that connection before memory is shared.
+//!
+//! The table is a file that processes of one user map and write, in a directory of mode 0700. Whoever
+//! can write it is that user, who could stop the program outright.
+//!
+//! The first page holds a magic word and, from byte 64 on, one bit per slot that was ever in use, so that nobody has
+//! to touch the pages of the others.
+//!
+//! Slot (32 words of 8 bytes): state and pid | token | local address x2 | peer address x2 | ports |
+//! namespace | rendezvous nonce | signal | role, carriers, reason | 4 byte counts | program x4
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+
+use crate::rendezvous::{self, patient_lock};
+use seekwire_protocol::offer::{LAYOUT, SlotRef};
+use seekwire_protocol::{Carrier, Endpoint, FourTuple, Reason, Role};
+use seekwire_transport::mem::Common;
+use seekwire_transport::sys::{file, host, thread, unix};
+
+/// Slots in the table.
+const SLOTS: u32 = 16384;
+const SLOT: usize = 256;
+const HEADER: usize = 4096;
+const BITMAP: usize = 64;
+const LEN: usize = HEADER + SLOTS as usize * SLOT;
+/// How far from its place an entry may lie.
+const WINDOW: u32 = 32;
+const MAGIC: u64 = u64::from_le_bytes(*b"SKWREG\0\0") | (LAYOUT as u64) << 48;
+
+// Words of a slot.
+const STATE: usize = 0;
+const TOKEN: usize = 1;
+const LOCAL: usize = 2;
+const PEER: usize = 4;
+const PORTS: usize = 6;
+const NAMESPACE: usize = 7;
+const NONCE: usize = 8;
+const SIGNAL: usize = 9;
+const ATTRIBUTES: usize = 10;
+const COUNTS: usize = 11;
+const PROGRAM: usize = 15;
+
+/// State of a slot, in the low half of its first word; the high half is the process. While it is claimed, the bits between
+/// are the first ones of the rendezvous nonce: the slot's own word of it may not be written yet.
+const CLAIMED: u64 = 1;
+const LIVE: u64 = 2;
+const STATES: u64 = 3;
+
+/// The table, mapped.
+#[derive(Debug)]
+pub struct Registry {
+    memory: Common,
+    dir: PathBuf,
+}
+
+/// Why the table could not be had.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The directory could not be made or looked at.
+    #[error("{path}: {source}; set SEEKWIRE_DIR to a directory that only you can use")]
+    Directory {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Somebody else could write there.
+    #[error(
+        "{dir}: not a directory that belongs to this user and that nobody else can enter; \
+         run chmod 700 {dir}, or set SEEKWIRE_DIR to another one", dir = .0.display()
+    )]
+    NotPrivate(PathBuf),
+    /// The file could not be opened, grown or mapped.
+    #[error("{path}: {source}")]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Something else is in the file.
+    #[error("{0}: not a registry of this version of Seekwire; delete the file")]
+    OtherLayout(PathBuf),
+}
+
+/// One connection as `seekwire status` shows it.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// The process that holds this end.
+    pub pid: u32,
+    /// The name of its program, at most 31 bytes.
+    pub program: String,
+    /// Which end it is.
+    pub role: Role,
+    /// This end's address.
+    pub local: SocketAddr,
+    /// The other end's address.
+    pub peer: SocketAddr,
+    /// What its sends travel on.
+    pub tx: Carrier,
+    /// What its receives come from.
+    pub rx: Carrier,
+    /// Bytes sent by TCP.
+    pub tx_tcp: u64,
+    /// Bytes sent on the ring.
+    pub tx_ring: u64,
+    /// Bytes received by TCP.
+    pub rx_tcp: u64,
+    /// Bytes received from the ring.
+    pub rx_ring: u64,
+    /// Why it is not, or no longer, on the ring.
+    pub reason: Option<Reason>,
+    /// Whether the process still exists.
+    pub alive: bool,
+}
+
+/// Who to send an offer to.
+#[derive(Clone, Debug)]
+pub(crate) struct Holder {
+    pub(crate) slot: SlotRef,
+    pub(crate) rendezvous: PathBuf,
+}
+
+/// Builds with another layout have another file: their connections do not meet, and neither is in the way of the other.
+fn file_name() -> String {
+    format!("registry-{LAYOUT}")
+}
+
+/// The state of a slot that this process is entering a connection in.
+fn claim_of(pid: u32, nonce: u64) -> u64 {
+    u64::from(pid) << 32 | nonce & (u64::from(u32::MAX) ^ STATES) | CLAIMED
+}
+
+/// The process and the nonce of a [`rendezvous_path`].
+pub(crate) fn rendezvous_of(path: &Path) -> Option<(u32, u64)> {
+    let (pid, nonce) = path.file_stem()?.to_str()?.split_once('-')?;
+    Some((pid.parse().ok()?, u64::from_str_radix(nonce, 16).ok()?))
+}
+
+/// The path of a process's rendezvous socket.
+pub(crate) fn rendezvous_path(dir: &Path, pid: u32, nonce: u64) -> PathBuf {
+    dir.join(format!("{pid}-{nonce:016x}.sock"))
+}
+
+impl Registry {
+    /// Opens the table in `dir`, making both if they are missing.
+    ///
+    /// # Errors
+    /// [`OpenError`], which says what to do.
+    pub fn open(dir: &Path) -> Result<Self, OpenError> {
+        let directory = |source| OpenError::Directory { path: dir.to_owned(), source };
+        match fs::DirBuilder::new().mode(0o700).create(dir) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(directory(error)),
+            _ => {}
+        }
+        let found = fs::symlink_metadata(dir).map_err(directory)?;
+        if !found.is_dir() || found.uid() != host::user() || found.mode() & 0o077 != 0 {
+            return Err(OpenError::NotPrivate(dir.to_owned()));
+        }
+        let path = dir.join(file_name());
+        let memory = map(&path).map_err(|source| OpenError::File { path: path.clone(), source })?;
+        let magic = memory.word(0);
+        let first = magic.compare_exchange(0, MAGIC, Ordering::AcqRel, Ordering::Acquire);
+        if first.is_err_and(|found| found != MAGIC) {
+            return Err(OpenError::OtherLayout(path));
+        }
+        Ok(Self { memory, dir: dir.to_owned() })
+    }
+
+    /// The table of this process's configuration, opened at the first call.
+    ///
+    /// # Errors
+    /// Why not: only [`Reason::NoRegistry`] is so for good.
+    pub(crate) fn of_process() -> Result<&'static Self, Reason> {
+        static REGISTRY: OnceLock<Option<Registry>> = OnceLock::new();
+        if let Some(known) = REGISTRY.get() {
+            return known.as_ref().ok_or(Reason::NoRegistry);
+        }
+        let opened = match Self::open(&crate::Config::get().dir) {
+            Ok(registry) => Some(registry),
+            Err(OpenError::Directory { source, .. } | OpenError::File { source, .. })
+                if host::is_scarcity(&source) =>
+            {
+                tracing::warn!("no registry yet: {source}");
+                return Err(Reason::FdLimit);
+            }
+            Err(error) => {
+                tracing::error!("no registry, so connections stay on TCP: {error}");
+                None
+            }
+        };
+        REGISTRY.get_or_init(|| opened).as_ref().ok_or(Reason::NoRegistry)
+    }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Every connection that is entered now.
+    #[must_use]
+    pub fn entries(&self) -> Vec<Entry> {
+        (0..SLOTS).filter(|index| self.is_used(*index)).filter_map(|index| self.entry(index)).collect()
+    }
+
+    /// The word of the bitmap that has the slot's bit.
+    fn used(&self, index: u32) -> &AtomicU64 {
+        self.memory.word(BITMAP + (index & (SLOTS - 1)) as usize / 64 * 8)
+    }
+
+    #[inline]
+    fn word(&self, index: u32, word: usize) -> &AtomicU64 {
+        self.memory.word(HEADER + (index & (SLOTS - 1)) as usize * SLOT + word * 8)
+    }
+
+    fn load(&self, index: u32, word: usize) -> u64 {
+        self.word(index, word).load(Ordering::Relaxed)
+    }
+
+    fn store(&self, index: u32, word: usize, value: u64) {
+        self.word(index, word).store(value, Ordering::Relaxed);
+    }
+
+    fn entry(&self, index: u32) -> Option<Entry> {
+        let state = self.word(index, STATE).load(Ordering::Acquire);
+        if state & 0xffff_ffff != LIVE {
+            return None;
+        }
+        let pid = (state >> 32) as u32;
+        let tuple = self.tuple(index);
+        let attributes = self.load(index, ATTRIBUTES);
+        let count = |n| self.load(index, COUNTS + n);
+        let program = (0..4).flat_map(|word| self.load(index, PROGRAM + word).to_le_bytes());
+        let program: Vec<u8> = program.take_while(|byte| *byte != 0).collect();
+        Some(Entry {
+            pid,
+            program: String::from_utf8_lossy(&program).into_owned(),
+            role: Role::from_code(attributes & 0xff),
+            local: tuple.local.into(),
+            peer: tuple.peer.into(),
+            tx: Carrier::from_code(attributes >> 8 & 0xff),
+            rx: Carrier::from_code(attributes >> 16 & 0xff),
+            tx_tcp: count(0),
+            tx_ring: count(1),
+            rx_tcp: count(2),
+            rx_ring: count(3),
+            reason: Reason::from_code(attributes >> 24 & 0xff),
+            alive: thread::process_is_alive(pid),
+        })
+    }
+
+    fn tuple(&self, index: u32) -> FourTuple {
+        let address =
+            |word| u128::from(self.load(index, word)) << 64 | u128::from(self.load(index, word + 1));
+        let ports = self.load(index, PORTS);
+        FourTuple {
+            local: Endpoint::from_parts(address(LOCAL), (ports >> 16) as u16),
+            peer: Endpoint::from_parts(address(PEER), ports as u16),
+            namespace: self.load(index, NAMESPACE),
+        }
+    }
+
+    fn window(tuple: &FourTuple) -> impl Iterator<Item = u32> + use<> {
+        let place = tuple.digest() as u32;
+        (0..WINDOW).map(move |step| place.wrapping_add(step) & (SLOTS - 1))
+    }
+
+    /// Finds the process that accepted the connection whose own view is `tuple`.
+    pub(crate) fn find_acceptor(&self, tuple: &FourTuple) -> Option<Holder> {
+        Self::window(tuple).find_map(|index| {
+            let state = self.word(index, STATE).load(Ordering::Acquire);
+            let role = Role::from_code(self.load(index, ATTRIBUTES) & 0xff);
+            if state & 0xffff_ffff != LIVE || role != Role::Accepted || self.tuple(index) != *tuple {
+                return None;
+            }
+            let token = self.load(index, TOKEN);
+            let rendezvous = rendezvous_path(&self.dir, (state >> 32) as u32, self.load(index, NONCE));
+            Some(Holder { slot: SlotRef { index, token }, rendezvous })
+        })
+    }
+
+    /// Enters a connection of this process.
+    pub(crate) fn enter(&'static self, tuple: &FourTuple, role: Role, nonce: u64) -> Option<Slot> {
+        let pid = thread::process_id();
+        let claimed = claim_of(pid, nonce);
+        let claim = |index: u32, from: u64| {
+            // First: whoever clears up after this process looks only there.
+            if !self.is_used(index) {
+                self.used(index).fetch_or(1 << (index % 64), Ordering::Release);
+            }
+            let state = self.word(index, STATE);
+            state.compare_exchange(from, claimed, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        };
+        let index = Self::window(tuple).find(|index| claim(*index, 0)).or_else(|| {
+            Self::window(tuple).find(|index| self.is_stale(*index).is_some_and(|was| claim(*index, was)))
+        })?;
+        let token = host::random();
+        for (word, address) in [(LOCAL, tuple.local.address()), (PEER, tuple.peer.address())] {
+            self.store(index, word, (address >> 64) as u64);
+            self.store(index, word + 1, address as u64);
+        }
+        self.store(index, PORTS, u64::from(tuple.local.port()) << 16 | u64::from(tuple.peer.port()));
+        self.store(index, NAMESPACE, tuple.namespace);
+        self.store(index, TOKEN, token);
+        self.store(index, NONCE, nonce);
+        self.store(index, SIGNAL, 0);
+        self.store(index, ATTRIBUTES, role as u64);
+        (0..4).for_each(|count| self.store(index, COUNTS + count, 0));
+        for (word, value) in program().iter().enumerate() {
+            self.store(index, PROGRAM + word, *value);
+        }
+        // Before anybody can find it.
+        rendezvous::expect(SlotRef { index, token });
+        self.word(index, STATE).store(u64::from(pid) << 32 | LIVE, Ordering::Release);
+        let slot = Slot { registry: self, slot: SlotRef { index, token }, pid };
+        patient_lock(&OWN_SLOTS)?.push(index);
+        Some(slot)
+    }
+
+    /// The state of a slot whose process does not listen any more. Asking the rendezvous works across
+    /// pid namespaces, where a process id would not.
+    fn is_stale(&self, index: u32) -> Option<u64> {
+        let state = self.word(index, STATE).load(Ordering::Acquire);
+        let path = rendezvous_path(&self.dir, (state >> 32) as u32, self.load(index, NONCE));
+        (state & 0xffff_ffff == LIVE && unix::is_abandoned(&path)).then_some(state)
+    }
+
+    /// Tells the process behind a slot that a datagram waits for it.
+    pub(crate) fn signal(&self, slot: SlotRef) {
+        if self.load(slot.index, TOKEN) == slot.token {
+            self.word(slot.index, SIGNAL).store(slot.token, Ordering::Release);
+        }
+    }
+
+    /// Takes every slot that this process still holds off the table.
+    pub(crate) fn leave(&self) {
+        let pid = u64::from(thread::process_id());
+        for index in patient_lock(&OWN_SLOTS).iter_mut().flat_map(|slots| slots.drain(..)) {
+            if self.load(index, STATE) >> 32 == pid {
+                self.free(index);
+            }
+        }
+    }
+
+    /// Takes every slot off the table that a process held which is gone; it had this rendezvous.
+    pub(crate) fn clear_up(&self, pid: u32, nonce: u64) {
+        for index in (0..SLOTS).filter(|index| self.is_used(*index)) {
+            let word = self.word(index, STATE);
+            let state = word.load(Ordering::Acquire);
+            let is_theirs = if state & STATES == LIVE {
+                state >> 32 == u64::from(pid) && self.load(index, NONCE) == nonce
+            } else {
+                state == claim_of(pid, nonce)
+            };
+            if is_theirs {
+                let _ = word.compare_exchange(state, 0, Ordering::AcqRel, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn is_used(&self, index: u32) -> bool {
+        self.used(index).load(Ordering::Acquire) >> (index % 64) & 1 != 0
+    }
+
+    fn free(&self, index: u32) {
+        self.word(index, STATE).store(0, Ordering::Release);
+    }
+}
+
+/// The slots that this process has entered; a child also sees its parent's.
+static OWN_SLOTS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+/// One entry of this process; taken off the table when dropped.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    registry: &'static Registry,
+    slot: SlotRef,
+    pid: u32,
+}
+
+impl Slot {
+    pub(crate) fn slot(&self) -> SlotRef {
+        self.slot
+    }
+
+    /// Whether this process made the entry, rather than one that it was forked from.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.pid == thread::process_id()
+    }
+
+    /// Whether a datagram waits for this connection; asked at every call, so it is one load.
+    #[inline]
+    pub(crate) fn is_signalled(&self) -> bool {
+        self.registry.word(self.slot.index, SIGNAL).load(Ordering::Acquire) != 0
+    }
+
+    pub(crate) fn clear_signal(&self) {
+        self.registry.store(self.slot.index, SIGNAL, 0);
+    }
+
+    pub(crate) fn show_carriers(&self, role: Role, tx: Carrier, rx: Carrier, reason: Option<Reason>) {
+        let reason = reason.map_or(0, |reason| reason as u64);
+        let attributes = role as u64 | (tx as u64) << 8 | (rx as u64) << 16 | reason << 24;
+        self.registry.store(self.slot.index, ATTRIBUTES, attributes);
+    }
+
+    #[inline]
+    pub(crate) fn show_sent(&self, tcp: u64, ring: u64) {
+        self.registry.store(self.slot.index, COUNTS, tcp);
+        self.registry.store(self.slot.index, COUNTS + 1, ring);
+    }
+
+    #[inline]
+    pub(crate) fn show_received(&self, tcp: u64, ring: u64) {
+        self.registry.store(self.slot.index, COUNTS + 2, tcp);
+        self.registry.store(self.slot.index, COUNTS + 3, ring);
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        if self.is_ours() && self.registry.load(self.slot.index, TOKEN) == self.slot.token {
+            self.registry.free(self.slot.index);
+            rendezvous::forget(self.slot);
+            if let Some(mut slots) = patient_lock(&OWN_SLOTS) {
+                slots.retain(|index| *index != self.slot.index);
+            }
+        }
+    }
+}
+
+fn map(path: &Path) -> io::Result<Common> {
+    Common::of_file(file::open_long(path, LEN as u64)?.as_fd(), LEN)
+}
+
+/// The name of this process, as ps(1) shows it, in words.
+fn program() -> &'static [u64; 4] {
+    static NAME: OnceLock<[u64; 4]> = OnceLock::new();
+    NAME.get_or_init(|| {
+        let name = file::read("/proc/self/comm".as_ref()).unwrap_or_default();
+        let mut bytes = [0u8; 32];
+        for (to, from) in bytes[..31].iter_mut().zip(name.trim_ascii_end()) {
+            *to = *from;
+        }
+        std::array::from_fn(|word| u64::from_le_bytes(std::array::from_fn(|byte| bytes[word * 8 + byte])))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tuple(port: u16) -> FourTuple {
+        let local: SocketAddr = "127.0.0.1:80".parse().unwrap();
+        let peer: SocketAddr = ([127, 0, 0, 1], port).into();
+        FourTuple { local: local.into(), peer: peer.into(), namespace: 1 }
+    }
+
+    fn registry(dir: &Path) -> &'static Registry {
+        Box::leak(Box::new(Registry::open(dir).unwrap()))
+    }
+
+    #[test]
+    fn an_acceptor_is_found_by_its_own_view_and_gone_when_dropped() {
+        let dir = tempfile::tempdir().unwrap();
+        let registry = registry(&dir.path().join("r"));
+        let slot = registry.enter(&tuple(9), Role::Accepted, 5).unwrap();
+        let connected = registry.enter(&tuple(10), Role::Connected, 5).unwrap();
+        let holder = registry.find_acceptor(&tuple(9)).unwrap();
+        assert_eq!(holder.slot, slot.slot());
+        assert!(registry.find_acceptor(&tuple(10)).is_none(), "a connecting end is not offered anything");
+        assert!(!slot.is_signalled());
+        registry.signal(holder.slot);
+        assert!(slot.is_signalled());
+        slot.show_carriers(Role::Accepted, Carrier::Ring, Carrier::Tcp, Some(Reason::Exec));
+        slot.show_sent(1, 2);
+        slot.show_received(3, 4);
+        let entry = registry.entries().into_iter().find(|e| e.role == Role::Accepted).unwrap();
+        assert_eq!((entry.tx_tcp, entry.tx_ring, entry.rx_tcp, entry.rx_ring), (1, 2, 3, 4));
+        assert_eq!((entry.tx, entry.rx, entry.reason), (Carrier::Ring, Carrier::Tcp, Some(Reason::Exec)));
+        assert!(entry.alive && entry.pid == std::process::id() && !entry.program.is_empty());
+        drop((slot, connected));
+        assert!(registry.find_acceptor(&tuple(9)).is_none());
+        assert!(registry.entries().is_empty());
+    }
+
+    #[test]
+    fn a_signal_for_an_earlier_registration_is_not_delivered() {
+        let dir = tempfile::tempdir().unwrap();
+        let registry = registry(&dir.path().join("r"));
+        let old = registry.enter(&tuple(9), Role::Accepted, 5).unwrap().slot();
+        let new = registry.enter(&tuple(9), Role::Accepted, 5).unwrap();
+        registry.signal(old);
+        assert!(!new.is_signalled());
+    }
+
+    #[test]
+    fn entries_of_the_dead_make_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let registry = registry(&dir.path().join("r"));
+        for _ in 0..WINDOW {
+            std::mem::forget(registry.enter(&tuple(9), Role::Accepted, 77).unwrap());
+        }
+        assert!(registry.enter(&tuple(9), Role::Accepted, 5).is_some(), "nobody listens at nonce 77");
+    }
+
+    #[test]
+    fn who_clears_up_frees_what_a_dead_process_has_entered_or_was_about_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let registry = registry(&dir.path().join("r"));
+        let [dead, also_dead] = [0, 1].map(|_| registry.enter(&tuple(9), Role::Accepted, 0x77).unwrap());
+        // Killed before it was done.
+        registry.store(dead.slot().index, STATE, claim_of(dead.pid, 0x77));
+        let other = registry.enter(&tuple(9), Role::Accepted, 0x78).unwrap();
+        let path = rendezvous_path(registry.dir(), dead.pid, 0x77);
+        assert_eq!(rendezvous_of(&path), Some((dead.pid, 0x77)));
+        registry.clear_up(dead.pid, 0x77);
+        for slot in [&dead, &also_dead] {
+            assert_eq!(registry.load(slot.slot().index, STATE), 0);
+        }
+        assert_eq!(registry.find_acceptor(&tuple(9)).unwrap().slot, other.slot());
+        std::mem::forget([dead, also_dead]);
+    }
+
+    /// In a process of its own: the limit is the whole process's.
+    #[test]
+    fn a_process_short_of_descriptors_takes_nobody_for_dead() {
+        const ALONE: &str = "SEEKWIRE_TEST_ALONE";
+        if std::env::var_os(ALONE).is_none() {
+            let name = "registry::tests::a_process_short_of_descriptors_takes_nobody_for_dead";
+            let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+            assert!(again.args(["--exact", name]).env(ALONE, "1").status().unwrap().success());
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let registry = registry(&dir.path().join("r"));
+        let pid = thread::process_id();
+        let lives = unix::Mailbox::bind(&rendezvous_path(registry.dir(), pid, 77)).unwrap();
+        for _ in 0..WINDOW {
+            std::mem::forget(registry.enter(&tuple(9), Role::Accepted, 77).unwrap());
+        }
+        let (soft, _) = host::descriptor_limit();
+        host::set_descriptor_limit(0).unwrap();
+        let entered = registry.enter(&tuple(9), Role::Accepted, 5);
+        host::set_descriptor_limit(soft).unwrap();
+        assert!(entered.is_none(), "the one at nonce 77 lives");
+        drop(lives);
+        assert!(registry.enter(&tuple(9), Role::Accepted, 5).is_some());
+    }
+
+    #[test]
+    fn a_directory_that_others_can_use_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(matches!(Registry::open(dir.path()), Err(OpenError::NotPrivate(_))));
+        assert!(matches!(
+            Registry::open(Path::new("/nonexistent/seekwire")),
+            Err(OpenError::Directory { .. })
+        ));
+    }
+
+    #[test]
+    fn a_table_of_another_layout_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r");
+        Registry::open(&path).unwrap();
+        fs::write(path.join(file_name()), vec![1; LEN]).unwrap();
+        assert!(matches!(Registry::open(&path), Err(OpenError::OtherLayout(_))));
+    }
+}
