@@ -298,7 +298,7 @@ fn shared_memory() -> Finding {
 
 fn descriptors() -> Finding {
     const CHECK: &str = "open files";
-    // The library's own descriptors are two bells for each connection. They have numbers above the soft limit, or
+    // The library's own descriptors are two doorbells for each connection. They have numbers above the soft limit, or
     // the last quarter below it where the hard limit is the same.
     const BELLS: u64 = 2;
     const COMFORTABLE: u64 = 1000;

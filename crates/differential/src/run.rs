@@ -421,7 +421,7 @@ impl Run<'_> {
         let began = Instant::now();
         let ends = matches!(self.trace.events[at].step.call, Call::Exit | Call::Kill { .. });
         let mut asleep: BTreeMap<(usize, usize), (u64, Instant)> = BTreeMap::new();
-        // Who sleeps where nobody can wake it, because the bell rings for others, naps.
+        // Who sleeps where nobody can wake it, because the doorbell rings for others, naps.
         let (mut naps, mut runs) = (0u64, 0u64);
         loop {
             let busy = self.busy();

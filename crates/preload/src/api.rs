@@ -6,7 +6,7 @@ use std::mem::offset_of;
 use seekwire_endpoint::{Carrier, Reason};
 use seekwire_transport::Errno;
 
-use crate::border::{guarded, keeping_errno, status};
+use crate::ffi::{guarded, keeping_errno, status};
 use crate::table;
 
 /// struct seekwire_status
@@ -32,7 +32,7 @@ pub(crate) fn check(fd: c_int) -> Result<(), Errno> {
         // SAFETY: a live integer and its size.
         let result =
             unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, name, (&raw mut value).cast(), &raw mut len) };
-        if result == 0 { Ok(value) } else { Err(Errno::from_raw_os_error(crate::border::errno())) }
+        if result == 0 { Ok(value) } else { Err(Errno::from_raw_os_error(crate::ffi::errno())) }
     };
     keeping_errno(|| {
         let is_tcp =

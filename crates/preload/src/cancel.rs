@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::pthread_t;
 
-use crate::border::keeping_errno;
+use crate::ffi::keeping_errno;
 use crate::socket::Socket;
 use crate::{hazard, real, table};
 
@@ -54,7 +54,7 @@ pub(crate) unsafe extern "C-unwind" fn pthread_setcanceltype(kind: c_int, before
     unsafe { real::pthread_setcanceltype(kind, before) }
 }
 
-/// Makes a call to the ring a cancellation point. To be used outside [`crate::border::guarded`].
+/// Makes a call to the ring a cancellation point. To be used outside [`crate::ffi::guarded`].
 #[inline]
 pub(crate) fn point<T>(call: impl FnOnce() -> T) -> T {
     if USED.load(Ordering::Relaxed) {

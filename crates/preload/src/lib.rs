@@ -11,7 +11,7 @@
 //!        |                             poll      waiting on a list of fds
 //!   endpoint   Connection: which carrier moves this direction's bytes now
 //!
-//!   real       the functions of libc behind ours          border   panics and errno
+//!   real       the functions of libc behind ours          ffi      panics and errno
 //!   loaded     those of objects that are opened locally
 //!   process    start, fork, end                           lock     a lock that fork can hold
 //!   passed     fds that another program is about to get   signals  EINTR or start again
@@ -29,11 +29,11 @@
 //! rustc gives it.
 
 mod api;
-mod border;
 mod buffers;
 mod calls;
 mod cancel;
 mod epoll;
+mod ffi;
 mod fork;
 mod hazard;
 mod loaded;

@@ -6,7 +6,7 @@
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr;
 
-use crate::border::{guarded, keeping_errno};
+use crate::ffi::{guarded, keeping_errno};
 
 /// The function `name` that the object that has called this library would have without it; or else that of the first
 /// object that has one. Null where none has.

@@ -13,7 +13,7 @@ use seekwire_endpoint::{Reason, Until};
 
 use seekwire_transport::Errno;
 
-use crate::border::{self, keeping_errno};
+use crate::ffi::{self, keeping_errno};
 use crate::socket::fresh;
 use crate::table::SocketRef;
 use crate::{epoll, log, pointers, table};
@@ -102,7 +102,7 @@ pub(crate) unsafe fn arrived(result: isize, message: *const msghdr) {
         return;
     }
     // One of them may be the other end of a connection of this process, on which it waits next.
-    let attend_first = || keeping_errno(|| border::guarded(serve_peers));
+    let attend_first = || keeping_errno(|| ffi::guarded(serve_peers));
     // SAFETY: the kernel has just written there.
     let header = unsafe { &*message };
     if !header.msg_control.is_null() && header.msg_controllen >= mem::size_of::<libc::cmsghdr>() {
@@ -178,7 +178,7 @@ pub(crate) fn prepare_end() {
     for (fd, object) in table::entries() {
         drop(object);
         let Some(socket) = table::socket(fd) else { continue };
-        border::guarded(|| epoll::lay_bare(&socket));
+        ffi::guarded(|| epoll::lay_bare(&socket));
         if !survives_exec(fd) && socket.connection.ends_with_this_process() {
             let _ = keeping_errno(|| socket.fall_back(Reason::Bypassed));
         }
@@ -190,7 +190,7 @@ pub(crate) fn remain() {
     for (fd, object) in table::entries() {
         drop(object);
         if let Some(socket) = table::socket(fd) {
-            border::guarded(|| epoll::cover(&socket));
+            ffi::guarded(|| epoll::cover(&socket));
         }
     }
 }

@@ -3,7 +3,7 @@
 //!
 //! First user space is asked, and the kernel too unless every fd is an attached connection, so that
 //! nobody starves. Then, if that pays, the caller stays awake for a moment. Then every attached
-//! connection is armed, and the thread sleeps on the application's fds and on the bells together.
+//! connection is armed, and the thread sleeps on the application's fds and on the doorbells together.
 
 use std::ffi::{c_int, c_short};
 use std::ptr;
@@ -15,12 +15,12 @@ use libc::{
 };
 use seekwire_endpoint::{Carrier, Connection, Holding, Interest, Plain};
 use seekwire_transport::Errno;
-use seekwire_transport::sys::bell::Ear;
+use seekwire_transport::sys::doorbell::Ear;
 use seekwire_transport::sys::signal::HeldBack;
 use seekwire_transport::sys::{Fd, call};
 use smallvec::SmallVec;
 
-use crate::border::{errno, guarded, guarded_raw, keeping_errno, set_errno};
+use crate::ffi::{errno, guarded, guarded_raw, keeping_errno, set_errno};
 use crate::table::{self, Entry, SetRef, SocketRef};
 use crate::timeout::{Timeout, timespec};
 use crate::{epoll, real};
@@ -34,7 +34,7 @@ const LOOKS_PER_QUESTION: u32 = 128;
 /// So often a call asks the kernel, if each time there was news of the other side.
 const MOST_QUESTIONS: u32 = 4;
 
-/// So often bells wake a call that ring on for others, perhaps for nobody: a set that is not waited on. From then on it hears only
+/// So often doorbells wake a call that ring on for others, perhaps for nobody: a set that is not waited on. From then on it hears only
 /// that one is rung anew.
 const PATIENCE: u32 = 100;
 
@@ -76,9 +76,9 @@ struct Sleep<'a> {
     holdings: SmallVec<[Holding<'a>; 8]>,
     /// Once it has begun: a signal ends it also where the thread is awake in between.
     signals: Option<HeldBack>,
-    /// How often a bell has woken it.
+    /// How often a doorbell has woken it.
     called: u32,
-    /// In place of the bells, once it has lost its patience.
+    /// In place of the doorbells, once it has lost its patience.
     ears: SmallVec<[(Fd, Option<Ear>); 2]>,
 }
 
@@ -91,19 +91,19 @@ impl Sleep<'_> {
         self.called >= PATIENCE
     }
 
-    /// Forgets that bells ring, before they are looked at for the last time.
+    /// Forgets that doorbells ring, before they are looked at for the last time.
     fn forget(&mut self) {
         self.ears.iter().flat_map(|(_, ear)| ear).for_each(Ear::forget);
     }
 
-    /// What tells of `bell`, if there is a descriptor for it.
-    fn hear(&mut self, bell: Fd) -> Option<Fd> {
+    /// What tells of `doorbell`, if there is a descriptor for it.
+    fn hear(&mut self, doorbell: Fd) -> Option<Fd> {
         if !self.is_deaf() {
-            return Some(bell);
+            return Some(doorbell);
         }
-        let known = self.ears.iter().position(|(of, _)| *of == bell);
+        let known = self.ears.iter().position(|(of, _)| *of == doorbell);
         let at = known.unwrap_or_else(|| {
-            self.ears.push((bell, Ear::new(bell).ok()));
+            self.ears.push((doorbell, Ear::new(doorbell).ok()));
             self.ears.len() - 1
         });
         self.ears[at].1.as_ref().map(Ear::fd)
@@ -226,9 +226,9 @@ fn wait_for_ours<'a>(
         let mut asked = ours.masked(fds);
         let mut short = ours.is_in_doubt(fds).then_some(Connection::DOUBT);
         for (at, socket) in &ours.sockets {
-            let bell = socket.connection.bell_for(interest(&fds[*at]));
-            let heard = bell.and_then(|bell| guarded_raw(|| sleep.hear(bell)).flatten());
-            short = if bell.is_some() && heard.is_none() { Some(SHORT) } else { short };
+            let doorbell = socket.connection.doorbell_for(interest(&fds[*at]));
+            let heard = doorbell.and_then(|doorbell| guarded_raw(|| sleep.hear(doorbell)).flatten());
+            short = if doorbell.is_some() && heard.is_none() { Some(SHORT) } else { short };
             asked.push(pollfd { fd: heard.map_or(-1, Fd::raw), events: POLLIN, revents: 0 });
         }
         let left = timeout.left_at_most(short).map(timespec);
@@ -265,20 +265,20 @@ fn wait_for_ours<'a>(
         }
         ours.await_end(fds, &mut asked);
         for (nth, (at, socket)) in ours.sockets.iter().enumerate() {
-            let bell = asked.get(fds.len() + nth).unwrap_or(&asked[*at]);
-            if bell.revents != 0 {
+            let doorbell = asked.get(fds.len() + nth).unwrap_or(&asked[*at]);
+            if doorbell.revents != 0 {
                 let is_deaf = sleep.is_deaf();
                 sleep.called = sleep.called.saturating_add(1);
                 guarded_raw(|| {
                     if !is_deaf {
-                        socket.connection.quiet_bell();
+                        socket.connection.quiet_doorbell();
                     }
                     socket.connection.attend();
                 });
             }
         }
         guarded_raw(|| ours.pay(fds, &mut asked));
-        // The kernel has looked at one after the other, and at the bells last: what came before what it tells is there
+        // The kernel has looked at one after the other, and at the doorbells last: what came before what it tells is there
         // when it is asked again.
         slept = true;
     }
@@ -357,7 +357,7 @@ impl Ours<'_> {
         true
     }
 
-    /// Silences the bells in sets that the kernel may have called readable for nothing else.
+    /// Silences the doorbells in sets that the kernel may have called readable for nothing else.
     fn silence(&self, asked: &[pollfd]) -> bool {
         let is_said = |&&(at, _): &&(usize, &SetRef)| asked[at].revents & READ != 0;
         self.sets.iter().filter(is_said).fold(false, |any, (_, set)| set.silence() || any)
@@ -423,21 +423,21 @@ impl Ours<'_> {
         self.sockets.iter().map(arm).collect()
     }
 
-    /// The kernel polls no more fds than RLIMIT_NOFILE allows: the bells take the places of their sockets, where bytes come by
+    /// The kernel polls no more fds than RLIMIT_NOFILE allows: the doorbells take the places of their sockets, where bytes come by
     /// the ring. The sockets are looked at after a short sleep.
     fn crowd(&self, count: usize, asked: &mut Asked) {
         for (nth, (at, socket)) in self.sockets.iter().enumerate() {
             if socket.connection.carriers().1 == Carrier::Ring
-                && let Some(&bell) = asked.get(count + nth)
+                && let Some(&doorbell) = asked.get(count + nth)
             {
-                asked[*at] = bell;
+                asked[*at] = doorbell;
             }
         }
         asked.truncate(count);
     }
 
     /// Where the kernel was about to end a connection when it was asked, an error is there, and the room that comes with it
-    /// is not yet: it frees what was to be sent first. A wait for the kernel hears of that afterwards, but the peer's bell
+    /// is not yet: it frees what was to be sent first. A wait for the kernel hears of that afterwards, but the peer's doorbell
     /// rings before.
     fn await_end(&self, fds: &[pollfd], asked: &mut Asked) {
         const LOOKS: u32 = 10_000;

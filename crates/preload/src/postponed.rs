@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering, compiler_fence};
 
-use crate::border::{guarded, keeping_errno};
+use crate::ffi::{guarded, keeping_errno};
 use crate::socket::{self, Last};
 use crate::table::{self, Object};
 

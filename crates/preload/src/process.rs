@@ -9,7 +9,7 @@ use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use seekwire_endpoint::Config;
 use seekwire_transport::sys::{call, fd, host};
 
-use crate::border::{self, guarded, keeping_errno};
+use crate::ffi::{self, guarded, keeping_errno};
 use crate::{calls, fork, hazard, log, real, stats, table, uring};
 
 static ON: AtomicBool = AtomicBool::new(false);
@@ -89,7 +89,7 @@ pub(crate) fn prepare() {
     static PREPARED: Once = Once::new();
     PREPARED.call_once(|| {
         keeping_errno(|| {
-            border::hush_panics();
+            ffi::hush_panics();
             hazard::start();
             fd::set_floor(floor());
             log::start();

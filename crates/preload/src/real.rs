@@ -13,7 +13,7 @@ use libc::{
 };
 use seekwire_transport::Errno;
 
-use crate::{border, loaded};
+use crate::{ffi, loaded};
 
 /// A function of the libraries after this one in the search order.
 struct Next {
@@ -39,7 +39,7 @@ impl Next {
     fn look_up(&self) -> *mut c_void {
         // SAFETY: they take a handle and C strings that are static. Storing what it returns twice is
         // harmless.
-        let address = border::keeping_errno(|| unsafe {
+        let address = ffi::keeping_errno(|| unsafe {
             let address = libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr());
             if !address.is_null() {
                 return address;
@@ -67,7 +67,7 @@ pub(crate) fn let_next_copy_stand_back() {
 
 macro_rules! real {
     (fn $($functions:tt)*) => {
-        real! { |_name| std::ptr::null_mut(), border::fail(Errno::NOSYS); fn $($functions)* }
+        real! { |_name| std::ptr::null_mut(), ffi::fail(Errno::NOSYS); fn $($functions)* }
     };
     // With where else to look, each time, and what is returned where that does not give one either.
     (|$other:ident| $elsewhere:expr, $none:expr; $(fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty;)*) => {$(

@@ -5,7 +5,7 @@ use std::ffi::c_int;
 use libc::{SA_RESTART, SIG_DFL, SIG_IGN};
 use seekwire_transport::sys::call;
 
-use crate::border::keeping_errno;
+use crate::ffi::keeping_errno;
 
 /// Signals that glibc keeps for itself; their handlers do not end calls.
 const INTERNAL: std::ops::RangeInclusive<c_int> = 32..=33;

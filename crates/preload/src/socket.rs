@@ -11,8 +11,8 @@ use seekwire_transport::Errno;
 use seekwire_transport::sys::fd::Placed;
 use seekwire_transport::sys::{Fd, thread};
 
-use crate::border;
 use crate::epoll;
+use crate::ffi;
 use crate::lock::Lock;
 use crate::seek::Held;
 use crate::table::{self, Object, SocketRef};
@@ -135,13 +135,13 @@ impl Registration {
     }
 }
 
-/// The connection is or was attached, or is sought, so the sets watch its bell.
+/// The connection is or was attached, or is sought, so the sets watch its doorbell.
 pub(crate) const WATCHED: u8 = 1;
 /// Sends travel on the ring, so the kernel's EPOLLOUT means nothing.
 pub(crate) const TX_ON_RING: u8 = 2;
 /// Bytes wait for room in the kernel's socket: its EPOLLOUT is wanted, whatever the application wants.
 pub(crate) const OWES: u8 = 4;
-/// It has the bell that the peer rings; it has one that tells of library memory, too.
+/// It has the doorbell that the peer rings; it has one that tells of library memory, too.
 pub(crate) const ATTACHED: u8 = 8;
 pub(crate) const SOUGHT: u8 = 16;
 
@@ -382,7 +382,7 @@ impl SocketRef {
         }
         match self.connection.enter_plain_at_once() {
             Some(plain) => Some(Some(plain)),
-            None => border::guarded(|| self.connection.enter_plain()),
+            None => ffi::guarded(|| self.connection.enter_plain()),
         }
     }
 
@@ -395,7 +395,7 @@ impl SocketRef {
         }
         match self.connection.enter_plain_to_receive_at_once() {
             Some(plain) => Some(Some(plain)),
-            None => border::guarded(|| self.connection.enter_plain_to_receive()),
+            None => ffi::guarded(|| self.connection.enter_plain_to_receive()),
         }
     }
 
@@ -403,7 +403,7 @@ impl SocketRef {
     #[inline]
     pub(crate) fn leave_plain(&self, plain: Plain<'_>) {
         if plain.leave() {
-            border::keeping_errno(|| border::guarded(|| self.connection.catch_up()));
+            ffi::keeping_errno(|| ffi::guarded(|| self.connection.catch_up()));
         }
     }
 
@@ -418,7 +418,7 @@ impl SocketRef {
                 postponed::settle();
                 return;
             }
-            border::keeping_errno(|| border::guarded(|| epoll::settle(self)));
+            ffi::keeping_errno(|| ffi::guarded(|| epoll::settle(self)));
         }
     }
 
@@ -429,28 +429,28 @@ impl SocketRef {
         let is_it =
             table::socket(fd).is_some_and(|entered| std::ptr::eq(&raw const *entered, &raw const **self));
         if is_it {
-            border::keeping_errno(|| untrack_unseen(fd));
+            ffi::keeping_errno(|| untrack_unseen(fd));
         }
     }
 
     /// Moves the connection to TCP for good, before the caller sends by a call of its own.
     pub(crate) fn send_by_tcp(&self, why: Reason) {
         let _ = self.fall_back(why);
-        border::guarded(|| self.connection.settle_on_tcp());
+        ffi::guarded(|| self.connection.settle_on_tcp());
         // Whether the caller finds room is not seen.
         self.note_starved();
     }
 
     /// Moves the connection to TCP for good. The bytes that the peer has put on the ring by now come first.
     pub(crate) fn fall_back(&self, why: Reason) -> Result<(), Errno> {
-        let result = border::guarded(|| self.connection.fall_back(why)).unwrap_or(Err(Errno::IO));
+        let result = ffi::guarded(|| self.connection.fall_back(why)).unwrap_or(Err(Errno::IO));
         self.settle();
         result
     }
 
     /// Moves the connection to TCP for good, for a holder that does not know of the ring.
     pub(crate) fn to_tcp(&self, why: Reason, until: Until) -> Result<(), Errno> {
-        let result = border::guarded(|| self.connection.hand_over(why, until, passed::serve_peers))
+        let result = ffi::guarded(|| self.connection.hand_over(why, until, passed::serve_peers))
             .unwrap_or(Err(Errno::IO));
         // Whether it finds room is not seen.
         self.note_starved();
@@ -492,7 +492,7 @@ pub(crate) fn enter(fd: c_int, object: Arc<Object>) {
 #[inline]
 pub(crate) fn fresh(fd: c_int) -> c_int {
     if table::is_entered(fd) {
-        border::keeping_errno(|| untrack_unseen(fd));
+        ffi::keeping_errno(|| untrack_unseen(fd));
     }
     fd
 }
@@ -551,10 +551,10 @@ pub(crate) fn leave(fd: c_int, object: Arc<Object>, last: Last) {
     }
     drop(numbers);
     if let Some(socket) = object.as_socket().filter(|_| last != Last::Gone) {
-        border::guarded(|| await_users(&object, socket, gone));
+        ffi::guarded(|| await_users(&object, socket, gone));
     }
     let mut eager = false;
-    border::guarded(|| {
+    ffi::guarded(|| {
         if let Some(socket) = object.as_socket() {
             epoll::forget(socket, (!gone).then_some(fd), last);
             if gone && !socket.is_listening() {
@@ -576,7 +576,7 @@ pub(crate) fn leave(fd: c_int, object: Arc<Object>, last: Last) {
     if gone {
         hazard::retire(object);
         if hazard::is_due(eager) {
-            border::guarded(hazard::reclaim);
+            ffi::guarded(hazard::reclaim);
         }
     }
 }

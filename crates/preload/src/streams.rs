@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use libc::FILE;
 
-use crate::border::keeping_errno;
+use crate::ffi::keeping_errno;
 
 /// Streams at larger numbers are not remembered.
 const NUMBERS: usize = 65536;

@@ -27,8 +27,8 @@ use seekwire_transport::sys::fd::Placed;
 use seekwire_transport::sys::file;
 use smallvec::SmallVec;
 
-use crate::border::{errno, fail, guarded, keeping_errno};
 use crate::calls;
+use crate::ffi::{errno, fail, guarded, keeping_errno};
 use crate::lock::Lock;
 use crate::socket::{Last, Numbers};
 use crate::table::{self, Entry as Known, Object};

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Descriptors go along (SCM_RIGHTS): with an offer the writer's proof that it holds the socket and one end of a channel, by which
-//! the rest is said; with "granted" the writer's memory, its bell and its proof; with "joined" memory and bell.
+//! the rest is said; with "granted" the writer's memory, its doorbell and its proof; with "joined" memory and doorbell.
 
 use crate::{Endpoint, FourTuple, Reason};
 

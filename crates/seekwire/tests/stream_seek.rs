@@ -529,9 +529,9 @@ fn a_reset_behind_some_bytes_is_said_by_the_next_receive() {
     }
 }
 
-/// The bell that rings for bytes at the head also wakes one who needs others, and goes on sleeping.
+/// The doorbell that rings for bytes at the head also wakes one who needs others, and goes on sleeping.
 #[test]
-fn who_sleeps_for_the_middle_does_not_silence_the_bell_for_who_watches_the_head() {
+fn who_sleeps_for_the_middle_does_not_silence_the_doorbell_for_who_watches_the_head() {
     let (mut client, server) = pair(true);
     server.set_read_timeout(Some(LONG)).unwrap();
     let server = &server;

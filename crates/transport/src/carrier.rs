@@ -11,7 +11,7 @@ use crate::iov::{Gather, Scatter};
 use crate::mem::{Own, Peer};
 use crate::queue::{Full, QueuePair, Violation};
 use crate::sys::Fd;
-use crate::sys::bell::{Bell, Ear};
+use crate::sys::doorbell::{Doorbell, Ear};
 use crate::sys::poll::{self, Deadline, Events};
 use crate::sys::socket::{self, KernelRecv as RecvFlags, KernelSend as SendFlags};
 use seekwire_protocol::Carrier as Which;
@@ -87,15 +87,15 @@ impl Carrier for Tcp {
     }
 }
 
-/// One end of a queue pair with its bells: its own, which it sleeps on, and its peer's, which it rings.
+/// One end of a queue pair with its doorbells: its own, which it sleeps on, and its peer's, which it rings.
 #[derive(Debug)]
 pub struct Ring {
     /// The rings.
     pub queue: QueuePair<Own, Peer>,
     /// What this end sleeps on.
-    pub bell: Bell,
+    pub doorbell: Doorbell,
     /// What the peer sleeps on.
-    pub peer_bell: Bell,
+    pub peer_doorbell: Doorbell,
 }
 
 impl Ring {
@@ -110,7 +110,7 @@ impl Ring {
         }
     }
 
-    /// Undoes [`Ring::arm`], and wakes those of this end that still sleep and whose turn it is: the bell
+    /// Undoes [`Ring::arm`], and wakes those of this end that still sleep and whose turn it is: the doorbell
     /// may have been silenced for them.
     pub fn disarm(&self, want: Events) {
         let q = &self.queue;
@@ -122,7 +122,7 @@ impl Ring {
         }
         let (data, space) = q.waiters();
         if (data && q.has_record()) || (space && self.may_send()) {
-            self.bell.ring();
+            self.doorbell.ring();
         }
     }
 
@@ -170,9 +170,9 @@ impl Ring {
         self.sleep_beside(want, published, socket, of_socket, until, ready, || false)
     }
 
-    /// As [`Ring::sleep_for`], beside others who sleep on the same bell for reasons that the ring does not know.
-    /// `are_called` tells whether they have such a reason, true before the bell is rung for it, and until they have
-    /// come round: so long the bell is left rung.
+    /// As [`Ring::sleep_for`], beside others who sleep on the same doorbell for reasons that the ring does not know.
+    /// `are_called` tells whether they have such a reason, true before the doorbell is rung for it, and until they have
+    /// come round: so long the doorbell is left rung.
     ///
     /// # Errors
     /// As there.
@@ -188,11 +188,11 @@ impl Ring {
         are_called: impl Fn() -> bool,
     ) -> Result<Events, Errno> {
         // Whoever is armed now is another one, for whom it may have rung again.
-        if self.queue.number_of_waiters() == 0 && self.bell.take_heard() {
+        if self.queue.number_of_waiters() == 0 && self.doorbell.take_heard() {
             self.silence(want, &are_called);
         }
         if want.read && self.queue.arm_data_for(published) {
-            self.bell.ring();
+            self.doorbell.ring();
         }
         if want.write {
             self.queue.arm_space();
@@ -200,9 +200,9 @@ impl Ring {
         let mut ear = None;
         let result = loop {
             // If it rings on for others, it is listened to, for the next time that it is rung.
-            let is_deaf = self.bell.times_left() >= PATIENCE;
+            let is_deaf = self.doorbell.times_left() >= PATIENCE;
             if is_deaf {
-                ear = ear.or_else(|| Ear::new(self.bell.fd()).ok());
+                ear = ear.or_else(|| Ear::new(self.doorbell.fd()).ok());
                 ear.iter().for_each(Ear::forget);
             }
             if ready() {
@@ -210,14 +210,14 @@ impl Ring {
             }
             // What a sleep has to be: a signal, or the end of the time, ends it.
             let slept = match &ear {
-                _ if !is_deaf => poll::wait(self.bell.fd(), socket, of_socket, until),
+                _ if !is_deaf => poll::wait(self.doorbell.fd(), socket, of_socket, until),
                 Some(ear) => poll::wait(ear.fd(), socket, of_socket, until),
                 None => poll::wait(Fd::new(-1), socket, of_socket, until.at_most(NAP)),
             };
             match slept {
                 Ok((true, Events { read: false, write: false, hangup: false, dead: false })) => {
                     if self.is_alone(want) && ready() {
-                        self.bell.quiet_later();
+                        self.doorbell.quiet_later();
                         break Ok(Events::default());
                     }
                 }
@@ -230,7 +230,7 @@ impl Ring {
             }
             self.answer(want, &are_called);
             if want.read && self.queue.rearm_data_for(published) {
-                self.bell.ring();
+                self.doorbell.ring();
             }
             if want.write {
                 self.queue.rearm_space();
@@ -240,10 +240,10 @@ impl Ring {
         result
     }
 
-    /// Silences the bell for a waiter that it woke, unless it rang for those who wait for the other
-    /// thing: they share the bell, and once silent it would let them sleep on.
+    /// Silences the doorbell for a waiter that it woke, unless it rang for those who wait for the other
+    /// thing: they share the doorbell, and once silent it would let them sleep on.
     fn answer(&self, want: Events, are_called: &impl Fn() -> bool) {
-        let may_leave = self.bell.times_left() < PATIENCE;
+        let may_leave = self.doorbell.times_left() < PATIENCE;
         // What lies on the ring is not all that it rings for: bytes of others may have been moved to library memory.
         let others = self.queue.number_of_readers() > u64::from(want.read);
         if !(self.is_for_others(want) || are_called() || (others && may_leave)) {
@@ -252,17 +252,17 @@ impl Ring {
         }
         // They are awake already and take a moment to come round. Only if one of them died, or is a loop
         // that is busy elsewhere, does it take long.
-        self.bell.leave();
+        self.doorbell.leave();
         if may_leave {
             std::thread::yield_now();
         }
     }
 
     fn silence(&self, want: Events, are_called: &impl Fn() -> bool) {
-        self.bell.quiet();
+        self.doorbell.quiet();
         if self.is_for_others(want) || are_called() {
             // It rang for them, at the latest just before the silence.
-            self.bell.ring();
+            self.doorbell.ring();
         }
     }
 
@@ -287,7 +287,7 @@ impl Ring {
     }
 }
 
-/// How often waiters leave the bell to others before they sleep though it is rung.
+/// How often waiters leave the doorbell to others before they sleep though it is rung.
 const PATIENCE: u32 = 100;
 /// How long they sleep at a time where there are no descriptors to listen by.
 const NAP: Duration = Duration::from_millis(1);
@@ -317,7 +317,7 @@ impl Carrier for Ring {
         let wanted = gather.remaining();
         let sent = tx.push(&mut gather).map_err(reset)?;
         if tx.should_ring() {
-            self.peer_bell.ring();
+            self.peer_doorbell.ring();
         }
         if sent == 0 && wanted > 0 { Err(Errno::AGAIN) } else { Ok(sent) }
     }
@@ -335,7 +335,7 @@ impl Carrier for Ring {
         // An end that never sent enters the ring to say so.
         let result = tx.carrier().and_then(|_| tx.shutdown()).map_err(full);
         if tx.should_ring() {
-            self.peer_bell.ring();
+            self.peer_doorbell.ring();
         }
         result
     }
@@ -366,7 +366,7 @@ impl Ring {
             _ => Err(Errno::AGAIN),
         };
         if rx.should_ring() {
-            self.peer_bell.ring();
+            self.peer_doorbell.ring();
         }
         result
     }

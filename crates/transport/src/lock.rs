@@ -26,8 +26,9 @@ const LOOKS: u32 = if cfg!(loom) { 1 } else { 100 };
 pub enum Acquired {
     /// From nobody, or from a holder that gave it back.
     Clean,
-    /// From a holder that died: what it protects may be half done.
-    FromTheDead,
+    /// From a holder that died, as EOWNERDEAD says of a robust mutex (pthread_mutex_lock(3)): what it protects may be half
+    /// done.
+    OwnerDied,
 }
 
 /// Held; released when dropped.
@@ -85,7 +86,7 @@ fn contend<O: OwnMemory + thread::Futex>(memory: &O, offset: usize, me: u64) -> 
             && !thread::is_alive((seen & HOLDER) as u32)
             && word.compare_exchange(still, me | WAITERS, Ordering::SeqCst, Ordering::Relaxed).is_ok()
         {
-            return Some(Acquired::FromTheDead);
+            return Some(Acquired::OwnerDied);
         }
     }
 }

@@ -501,7 +501,7 @@ fn room_is_announced_when_half_of_it_is_back() {
     });
 }
 
-/// One waits for data, the other for room, on the bell of one end. Whoever wakes first must not silence
+/// One waits for data, the other for room, on the doorbell of one end. Whoever wakes first must not silence
 /// it for the other.
 #[test]
 fn a_reader_and_a_writer_of_one_end_do_not_take_each_others_wake_ups() {

@@ -27,14 +27,14 @@ fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     builder.check(model);
 }
 
-/// A bell: rung stays rung until somebody who waits takes it.
+/// A doorbell: rung stays rung until somebody who waits takes it.
 #[derive(Default)]
-struct Bell {
+struct Doorbell {
     rung: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Bell {
+impl Doorbell {
     fn ring(&self) {
         *self.rung.lock().unwrap() = true;
         self.changed.notify_all();
@@ -182,27 +182,27 @@ fn a_segment_is_not_used_again_before_it_is_returned() {
     });
 }
 
-fn send_and_ring(end: &End, message: &[u8], bell: &Bell) -> bool {
+fn send_and_ring(end: &End, message: &[u8], doorbell: &Doorbell) -> bool {
     let sent = try_send(end, message);
     if end.tx().should_ring() {
-        bell.ring();
+        doorbell.ring();
     }
     sent
 }
 
-fn recv_asleep(end: &End, bell: &Bell) -> [u8; 8] {
+fn recv_asleep(end: &End, doorbell: &Doorbell) -> [u8; 8] {
     loop {
         if let Some(message) = try_recv::<8>(end) {
             return message;
         }
         let mut there = end.arm_data();
         while !there {
-            bell.wait();
+            doorbell.wait();
             there = end.rearm_data();
         }
         end.disarm_data();
         if end.waiters().0 && end.has_record() {
-            bell.ring();
+            doorbell.ring();
         }
     }
 }
@@ -215,15 +215,15 @@ fn recv_asleep(end: &End, bell: &Bell) -> [u8; 8] {
 fn nobody_sleeps_on_data() {
     explore(5, || {
         let (a, b) = pair(Geometry::tiny(8, 64, 2));
-        let bell = Arc::new(Bell::default());
-        let rung = bell.clone();
+        let doorbell = Arc::new(Doorbell::default());
+        let rung = doorbell.clone();
         let sender = thread::spawn(move || {
             for number in 1..3 {
                 assert!(send_and_ring(&a, &[number; 8], &rung));
             }
         });
         for number in 1..3 {
-            assert_eq!(recv_asleep(&b, &bell), [number; 8]);
+            assert_eq!(recv_asleep(&b, &doorbell), [number; 8]);
         }
         sender.join().unwrap();
     });
@@ -237,8 +237,8 @@ fn nobody_sleeps_on_data() {
 fn nobody_sleeps_on_enough_data() {
     explore(4, || {
         let (a, b) = pair(Geometry::tiny(64, 64, 2));
-        let bell = Arc::new(Bell::default());
-        let rung = bell.clone();
+        let doorbell = Arc::new(Doorbell::default());
+        let rung = doorbell.clone();
         let sender = thread::spawn(move || {
             for number in 1..3 {
                 assert!(send_and_ring(&a, &[number; 8], &rung));
@@ -247,7 +247,7 @@ fn nobody_sleeps_on_enough_data() {
         let both = b.published_with(16);
         b.arm_data_for(both);
         while !b.peer_has_published(both) {
-            bell.wait();
+            doorbell.wait();
             b.rearm_data_for(both);
         }
         b.disarm_data();
@@ -266,9 +266,9 @@ fn nobody_sleeps_on_enough_data() {
 fn a_waiter_that_leaves_does_not_disarm_another() {
     explore(4, || {
         let (a, b) = pair(Geometry::tiny(8, 64, 2));
-        let bell = Arc::new(Bell::default());
+        let doorbell = Arc::new(Doorbell::default());
         let b = Arc::new(b);
-        assert!(send_and_ring(&a, &[1; 8], &bell));
+        assert!(send_and_ring(&a, &[1; 8], &doorbell));
         let leaving = {
             let b = b.clone();
             thread::spawn(move || {
@@ -278,13 +278,13 @@ fn a_waiter_that_leaves_does_not_disarm_another() {
             })
         };
         let waiting = {
-            let (b, bell) = (b.clone(), bell.clone());
+            let (b, doorbell) = (b.clone(), doorbell.clone());
             thread::spawn(move || {
                 assert_eq!(try_recv::<8>(&b), Some([1; 8]));
-                assert_eq!(recv_asleep(&b, &bell), [2; 8]);
+                assert_eq!(recv_asleep(&b, &doorbell), [2; 8]);
             })
         };
-        assert!(send_and_ring(&a, &[2; 8], &bell));
+        assert!(send_and_ring(&a, &[2; 8], &doorbell));
         leaving.join().unwrap();
         waiting.join().unwrap();
     });
@@ -298,12 +298,12 @@ fn a_waiter_that_leaves_does_not_disarm_another() {
 fn nobody_sleeps_on_space() {
     explore(5, || {
         let (a, b) = pair(Geometry::tiny(4, 64, 2));
-        let bell = Arc::new(Bell::default());
+        let doorbell = Arc::new(Doorbell::default());
         let mut sent = 0;
         while try_send(&a, &[sent; 8]) {
             sent += 1;
         }
-        let rung = bell.clone();
+        let rung = doorbell.clone();
         let receiver = thread::spawn(move || {
             for number in 0..=sent {
                 let message = loop {
@@ -323,7 +323,7 @@ fn nobody_sleeps_on_space() {
         while !try_send(&a, &[sent; 8]) {
             let mut there = a.arm_space();
             while !there {
-                bell.wait();
+                doorbell.wait();
                 there = a.rearm_space();
             }
             a.disarm_space();

@@ -454,7 +454,7 @@ fn a_range_that_cannot_arrive_is_an_error() {
                 Pair::Tcp { sender, .. } => sender.shutdown(std::net::Shutdown::Both).unwrap(),
                 Pair::Ring(pair) => {
                     pair.1.queue.set_closed();
-                    pair.1.peer_bell.ring();
+                    pair.1.peer_doorbell.ring();
                 }
             }
         });

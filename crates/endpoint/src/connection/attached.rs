@@ -159,7 +159,7 @@ impl Connection {
         let ring = tx.should_ring();
         drop(tx);
         if ring {
-            link.ring.peer_bell.ring();
+            link.ring.peer_doorbell.ring();
         }
         let tried = tried.map_err(|violation| self.violated(link, violation))?;
         self.show_sent(link);
@@ -180,7 +180,7 @@ impl Connection {
     ) -> Result<Sent, Errno> {
         if tx.should_ring() {
             // The record that announces the switch.
-            link.ring.peer_bell.ring();
+            link.ring.peer_doorbell.ring();
         }
         if !self.may_use_tcp(link, tx)? {
             return Ok(Sent::Later);
@@ -295,7 +295,7 @@ impl Connection {
         let ring = tx.should_ring();
         drop(tx);
         if ring {
-            link.ring.peer_bell.ring();
+            link.ring.peer_doorbell.ring();
         }
         match carrier {
             Ok(carrier) => Ok(carrier),
@@ -435,7 +435,7 @@ impl Connection {
         let ring = rx.should_ring();
         drop(rx);
         if ring {
-            link.ring.peer_bell.ring();
+            link.ring.peer_doorbell.ring();
         }
         match tried {
             Ok(tried) => {
@@ -566,7 +566,7 @@ impl Connection {
                         // What the peer put on the ring after these bytes can be read from now on, and it
                         // rang for that before: waiters have to hear of it again.
                         if n as u64 == left && link.ring.queue.waiters().0 {
-                            link.ring.bell.ring();
+                            link.ring.doorbell.ring();
                         }
                     }
                     scatter.filled_in_place(n);
@@ -593,7 +593,7 @@ impl Connection {
             tracing::error!("fd {}: process {}: {violation}; reset", self.fd().raw(), link.peer_pid);
             self.set_reason(Some(Reason::PeerViolation));
             socket::reset(self.fd());
-            link.ring.bell.ring();
+            link.ring.doorbell.ring();
         }
         Errno::CONNRESET
     }
@@ -629,7 +629,7 @@ impl Connection {
         };
         drop(rx);
         if ring {
-            link.ring.peer_bell.ring();
+            link.ring.peer_doorbell.ring();
         }
         match step {
             Ok(_) => Ok(unread),

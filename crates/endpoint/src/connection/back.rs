@@ -77,9 +77,9 @@ impl Connection {
         // An error is that of the next send.
         let _ = self.pay(link, tx);
         let _ = tx.should_ring();
-        link.ring.peer_bell.ring();
+        link.ring.peer_doorbell.ring();
         // Those of this end who wait, for whatever, wait for room in the socket now.
-        link.ring.bell.ring();
+        link.ring.doorbell.ring();
     }
 
     /// Lets the peer's wish for TCP take effect on this end's sends, and pays what is owed. Called while
@@ -100,7 +100,7 @@ impl Connection {
         }
         if paid.is_err() {
             // The kernel's socket has the error to tell.
-            link.ring.bell.ring();
+            link.ring.doorbell.ring();
         }
         if by_peer && self.reason().is_none() {
             self.set_reason(Some(Reason::AskedByPeer));
@@ -220,7 +220,7 @@ impl Connection {
         self.set_reason(Some(why));
         link.ring.queue.set_tcp_only();
         self.attend();
-        link.ring.peer_bell.ring();
+        link.ring.peer_doorbell.ring();
         Ok(())
     }
 
@@ -250,7 +250,7 @@ impl Connection {
             rx.ask_back();
         }
         self.attend();
-        link.ring.peer_bell.ring();
+        link.ring.peer_doorbell.ring();
         let handed_over = if can_come {
             self.have_sent_again(link, &rx, until, meanwhile)
                 .and_then(|()| self.have_discarded(&rx, Deadline::after(Some(AT_WORK))))
@@ -259,7 +259,7 @@ impl Connection {
             Ok(())
         };
         if rx.should_ring() {
-            link.ring.peer_bell.ring();
+            link.ring.peer_doorbell.ring();
         }
         drop(rx);
         // A peer that hands over, too, has asked before it answered.

@@ -23,7 +23,7 @@ impl Connection {
     #[inline]
     pub(super) fn rx<'l>(&self, link: &'l Link) -> Result<Rx<'l, Own, Peer>, Errno> {
         let rx = link.ring.queue.try_rx().ok_or(Errno::AGAIN)?;
-        if rx.is_from_the_dead() {
+        if rx.owner_died() {
             self.recount(&rx);
         }
         Ok(rx)

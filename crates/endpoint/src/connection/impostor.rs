@@ -90,8 +90,8 @@ fn who_enters_itself_for_anothers_connection_is_sent_no_memory_and_gets_no_byte(
             reply: datagram.target,
             tuple: datagram.tuple.mirrored(),
         };
-        let (memory, bell) = super::negotiate::memory_and_bell();
-        channel.send(&granted.encode(), &[memory.as_fd(), bell.as_fd(), proof.as_fd()]).unwrap();
+        let (memory, doorbell) = super::negotiate::memory_and_doorbell();
+        channel.send(&granted.encode(), &[memory.as_fd(), doorbell.as_fd(), proof.as_fd()]).unwrap();
         registry.signal(datagram.reply);
         from.hurry();
         channel

@@ -62,7 +62,7 @@ impl Reserved<'_> {
             }
             drop(tx);
             if ring {
-                link.ring.peer_bell.ring();
+                link.ring.peer_doorbell.ring();
             }
             match committed {
                 Ok(()) => {
@@ -120,7 +120,7 @@ impl Lent<'_> {
     pub fn consume(self, len: usize) -> Result<(), Errno> {
         self.rx.discard(len.min(self.front.len)).map_err(|_| Errno::CONNRESET)?;
         if self.rx.should_ring() {
-            self.link.ring.peer_bell.ring();
+            self.link.ring.peer_doorbell.ring();
         }
         Ok(())
     }
@@ -150,7 +150,7 @@ impl Connection {
             let ring = tx.should_ring();
             drop(tx);
             if ring {
-                link.ring.peer_bell.ring();
+                link.ring.peer_doorbell.ring();
             }
             match segment {
                 Ok(segment) => {
@@ -185,7 +185,7 @@ impl Connection {
         };
         let ring = rx.should_ring();
         if ring {
-            link.ring.peer_bell.ring();
+            link.ring.peer_doorbell.ring();
         }
         match front {
             Ok(Some(front)) => Ok(Some(Lent { link, rx, front })),

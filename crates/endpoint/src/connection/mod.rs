@@ -168,7 +168,7 @@ pub struct Connection {
     link: OnceLock<Link>,
     /// Made by the first seek.
     seeking: OnceLock<Box<Seeking>>,
-    /// Asleep on the ring's bell, or about to be: since before the first seek, and who wait for the next byte without
+    /// Asleep on the ring's doorbell, or about to be: since before the first seek, and who wait for the next byte without
     /// receiving it.
     unaware: AtomicU32,
     watchers: AtomicU32,
@@ -448,11 +448,11 @@ impl Connection {
                 fence(Ordering::SeqCst);
                 let queue = &link.ring.queue;
                 if queue.waiters().1 || queue.owed() > 0 || !queue.tx_on_ring() {
-                    link.ring.bell.ring();
+                    link.ring.doorbell.ring();
                 }
             }
             if read {
-                link.ring.bell.ring();
+                link.ring.doorbell.ring();
             }
         }
         let result = socket::shutdown(self.fd(), read, write_now);
@@ -462,7 +462,7 @@ impl Connection {
             // send goes there. Not while TCP has to bring what is owed.
             if result.is_ok() && self.is_receive_shut() && q.is_shut() && q.owed() == 0 {
                 q.set_refuses();
-                link.ring.peer_bell.ring();
+                link.ring.peer_doorbell.ring();
             }
         }
         drop(bracket);
@@ -516,7 +516,7 @@ impl Connection {
             && link.ring.queue.remove_holder(thread::process_id())
         {
             link.ring.queue.set_closed();
-            link.ring.peer_bell.ring();
+            link.ring.peer_doorbell.ring();
         }
     }
 }
@@ -547,7 +547,7 @@ impl Link {
             None => self.ring.queue.set_shut(),
         }
         // Whatever the peer waits for, it has to look again.
-        self.ring.peer_bell.ring();
+        self.ring.peer_doorbell.ring();
     }
 
     /// The last holder closes. Unread data must reach the peer as a reset, as with TCP (RFC 1122,
@@ -564,7 +564,7 @@ impl Link {
             let _ = tx.should_ring();
         }
         self.ring.queue.set_closed();
-        self.ring.peer_bell.ring();
+        self.ring.peer_doorbell.ring();
     }
 }
 

@@ -6,10 +6,10 @@
 //!     finds the mirrored 4-tuple
 //!     Offer (proof, channel)   ---------->   verifies that the offerer holds the other end
 //!       signals the slot
-//!     verifies that it does    <----------   Granted (memory, bell, proof), or Refused
+//!     verifies that it does    <----------   Granted (memory, doorbell, proof), or Refused
 //!       (at its next call)                     signals the slot
 //!     maps the memory          ---------->   maps the memory
-//!       Joined (memory, bell)                  (at its next call)
+//!       Joined (memory, doorbell)                  (at its next call)
 //!       signals the slot
 //! ```
 //!
@@ -30,7 +30,7 @@ use seekwire_transport::carrier::Ring;
 use seekwire_transport::layout::Geometry;
 use seekwire_transport::mem::{Own, Peer};
 use seekwire_transport::queue::{self, QueuePair, Start};
-use seekwire_transport::sys::bell::Bell;
+use seekwire_transport::sys::doorbell::Doorbell;
 use seekwire_transport::sys::fd::Placed;
 use seekwire_transport::sys::unix::{Channel, Delivery, Sender};
 use seekwire_transport::sys::{host, socket, thread};
@@ -81,7 +81,7 @@ struct Side {
     own: Own,
     descriptor: Placed,
     geometry: Geometry,
-    bell: Bell,
+    doorbell: Doorbell,
 }
 
 impl Side {
@@ -102,29 +102,29 @@ impl Side {
         })?;
         queue::format(&own, geometry);
         queue::add_holder(&own, thread::process_id());
-        let bell = Bell::new().map_err(|error| {
-            tracing::warn!("no bell: {error}; raise the limit on open files (ulimit -n)");
+        let doorbell = Doorbell::new().map_err(|error| {
+            tracing::warn!("no doorbell: {error}; raise the limit on open files (ulimit -n)");
             Reason::FdLimit
         })?;
-        Ok(Self { own, descriptor, geometry, bell })
+        Ok(Self { own, descriptor, geometry, doorbell })
     }
 
     /// What the peer needs of this end.
     fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
-        [self.descriptor.as_fd(), self.bell.as_fd()]
+        [self.descriptor.as_fd(), self.doorbell.as_fd()]
     }
 
     /// Joins this end with what the peer sent.
-    fn join(self, memory: &Placed, bell: Placed, peer: Sender) -> Result<Link, Reason> {
+    fn join(self, memory: &Placed, doorbell: Placed, peer: Sender) -> Result<Link, Reason> {
         let refuse = |error: &dyn std::fmt::Display| {
             tracing::warn!("process {} offered what cannot be used: {error}", peer.pid);
             Reason::PeerViolation
         };
         let memory = Peer::attach(memory.as_fd(), Geometry::MAX_BYTES).map_err(|e| refuse(&e))?;
         let geometry = queue::peer_geometry(&memory, memory.len()).map_err(|e| refuse(&e))?;
-        let peer_bell = Bell::from_peer(bell).map_err(|e| refuse(&e))?;
+        let peer_doorbell = Doorbell::from_peer(doorbell).map_err(|e| refuse(&e))?;
         let queue = QueuePair::new(self.own, self.geometry, memory, geometry);
-        Ok(Link::new(Ring { queue, bell: self.bell, peer_bell }, peer.pid))
+        Ok(Link::new(Ring { queue, doorbell: self.doorbell, peer_doorbell }, peer.pid))
     }
 }
 
@@ -330,9 +330,9 @@ impl Connection {
             let datagram = answer(&offer, message).encode();
             match granted {
                 Ok((side, own_proof)) => {
-                    let [memory, bell] = side.descriptors();
+                    let [memory, doorbell] = side.descriptors();
                     channel
-                        .send(&datagram, &[memory, bell, own_proof.as_fd()])
+                        .send(&datagram, &[memory, doorbell, own_proof.as_fd()])
                         .map_err(|error| unsent(&error))?;
                     let said = Said::Granted(side, sender);
                     negotiation.pending = Some(Pending { channel, peer: offerer, said });
@@ -395,8 +395,8 @@ impl Connection {
                 self.link_if_alone(negotiation, Box::new(joined?))
             }
             (Some(Message::Joined), Said::Granted(side, offerer)) => {
-                let [memory, bell] = all(delivery.descriptors)?;
-                let link = side.join(&memory, bell, offerer)?;
+                let [memory, doorbell] = all(delivery.descriptors)?;
+                let link = side.join(&memory, doorbell, offerer)?;
                 self.link_if_alone(negotiation, Box::new(link))
             }
             (Some(Message::Refused(reason)), _) => {
@@ -415,13 +415,13 @@ impl Connection {
         acceptor: SlotRef,
         granted: Delivery,
     ) -> Result<Link, Reason> {
-        let [memory, bell, proof] = all(granted.descriptors)?;
+        let [memory, doorbell, proof] = all(granted.descriptors)?;
         let sender = proof::verify(self.fd(), tuple, &proof, granted.sender)?;
         let side = Side::new()?;
         let datagram =
             Datagram { message: Message::Joined, target: acceptor, reply: acceptor, tuple: *tuple };
         channel.send(&datagram.encode(), &side.descriptors()).map_err(|error| unsent(&error))?;
-        side.join(&memory, bell, sender)
+        side.join(&memory, doorbell, sender)
     }
 
     fn link_if_alone(&self, negotiation: &mut Negotiation, link: Box<Link>) -> Result<(), Reason> {
@@ -533,9 +533,9 @@ fn unsent(error: &std::io::Error) -> Reason {
 
 /// What an end offers to another one.
 #[cfg(test)]
-pub(super) fn memory_and_bell() -> (Placed, Bell) {
+pub(super) fn memory_and_doorbell() -> (Placed, Doorbell) {
     let side = Side::new().unwrap();
-    (side.descriptor, side.bell)
+    (side.descriptor, side.doorbell)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use seekwire_protocol::Carrier;
 use seekwire_transport::Errno;
 use seekwire_transport::buffer::zeros;
 use seekwire_transport::iov::Scatter;
-use seekwire_transport::sys::bell::Ear;
+use seekwire_transport::sys::doorbell::Ear;
 use seekwire_transport::sys::poll::{self, Events};
 use seekwire_transport::sys::socket::{self, KernelRecv};
 

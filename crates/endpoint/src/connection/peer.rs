@@ -105,11 +105,11 @@ impl Connection {
         let ring = tx.should_ring();
         drop(tx);
         if ring {
-            link.ring.peer_bell.ring();
+            link.ring.peer_doorbell.ring();
         }
         if was_on_ring && !link.ring.queue.tx_on_ring() {
             // Those of this end who wait for room wait for that in the socket now.
-            link.ring.bell.ring();
+            link.ring.doorbell.ring();
             self.show_carriers();
         }
         match left {
@@ -191,7 +191,7 @@ impl Connection {
     fn reset_by_killed(&self, link: &Link) {
         link.peer_is_gone();
         socket::reset(self.fd());
-        link.ring.bell.ring();
+        link.ring.doorbell.ring();
     }
 
     /// TCP has ended, as a sender finds, and so has the peer's process, which had not received all: the connection is reset, as

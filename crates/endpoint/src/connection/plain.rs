@@ -262,7 +262,7 @@ impl Connection {
             drop((rx, tx));
             self.watch_ring();
             // The peer may be asleep with something to send.
-            link.ring.peer_bell.ring();
+            link.ring.peer_doorbell.ring();
         }
     }
 }

@@ -7,7 +7,7 @@ use seekwire_protocol::Carrier;
 use seekwire_protocol::switch::RxStep;
 use seekwire_transport::Errno;
 use seekwire_transport::spin::{SpinPolicy, Spinner};
-use seekwire_transport::sys::bell::Ear;
+use seekwire_transport::sys::doorbell::Ear;
 use seekwire_transport::sys::poll::{self, Deadline, Events};
 use seekwire_transport::sys::{Fd, socket, thread};
 
@@ -166,12 +166,12 @@ impl Connection {
                 let Some(until) = limit.until(self) else { return Ok(()) };
                 self.not_stale(link, call)?;
                 let sleep = call.sleep(until);
-                let slept = poll::wait(link.ring.bell.fd(), sleep.fd, write, sleep.until);
+                let slept = poll::wait(link.ring.doorbell.fd(), sleep.fd, write, sleep.until);
                 drop(sleep);
                 match slept {
                     Ok((rung, _)) => {
                         if rung {
-                            link.ring.bell.quiet();
+                            link.ring.doorbell.quiet();
                             link.ring.disarm(Events::default());
                             self.call_others_again(link);
                         }
@@ -217,7 +217,7 @@ impl Connection {
     /// has moved, or ECANCELED.
     pub fn interrupt(&self) {
         self.interrupts.fetch_add(1, Ordering::AcqRel);
-        self.ring_own_bell();
+        self.ring_own_doorbell();
         self.wake_seekers();
     }
 
@@ -314,7 +314,7 @@ impl Connection {
         let ring = rx.should_ring();
         drop(rx);
         if ring {
-            link.ring.peer_bell.ring();
+            link.ring.peer_doorbell.ring();
         }
         match step {
             Ok(RxStep::Ring | RxStep::End) => true,
@@ -326,7 +326,7 @@ impl Connection {
         }
     }
 
-    /// From now on the peer rings the bell when it publishes (`read`), or when it has freed half of what
+    /// From now on the peer rings the doorbell when it publishes (`read`), or when it has freed half of what
     /// is missing (`write`); to be undone by [`Connection::disarm`], once each. What is ready already is
     /// returned: then do not sleep, unless only news counts (edge-triggered epoll).
     pub fn arm(&self, want: Interest) -> Readiness {
@@ -344,35 +344,35 @@ impl Connection {
         }
     }
 
-    /// The bell's descriptor, readable once it was rung; `None` before the connection is attached or sought. It is
+    /// The doorbell's descriptor, readable once it was rung; `None` before the connection is attached or sought. It is
     /// another one once the connection is sought, then also readable while the next byte is in library memory.
     #[must_use]
-    pub fn bell(&self) -> Option<Fd> {
-        self.seek_bell().or_else(|| self.attached().map(|link| link.ring.bell.fd()))
+    pub fn doorbell(&self) -> Option<Fd> {
+        self.seek_doorbell().or_else(|| self.attached().map(|link| link.ring.doorbell.fd()))
     }
 
-    /// As [`Connection::bell`], for somebody who wants nothing else than this: only who wants to read is called by bytes in
+    /// As [`Connection::doorbell`], for somebody who wants nothing else than this: only who wants to read is called by bytes in
     /// library memory.
     #[must_use]
-    pub fn bell_for(&self, want: Interest) -> Option<Fd> {
-        if want.read { self.bell() } else { self.attached().map(|link| link.ring.bell.fd()) }
+    pub fn doorbell_for(&self, want: Interest) -> Option<Fd> {
+        if want.read { self.doorbell() } else { self.attached().map(|link| link.ring.doorbell.fd()) }
     }
 
-    /// Silences the bell. Not needed where it is watched edge-triggered.
-    pub fn quiet_bell(&self) {
+    /// Silences the doorbell. Not needed where it is watched edge-triggered.
+    pub fn quiet_doorbell(&self) {
         if let Some(link) = self.attached() {
-            link.ring.bell.quiet();
+            link.ring.doorbell.quiet();
             // It may have rung for others who are armed.
             link.ring.disarm(Events::default());
             self.call_others_again(link);
         }
     }
 
-    /// Whether somebody of this end who sleeps on the ring's bell was called for what the peer's rings do not tell of,
+    /// Whether somebody of this end who sleeps on the ring's doorbell was called for what the peer's rings do not tell of,
     /// and has yet to come round: one who began before the first seek, one who waits for the next byte while that is
     /// in library memory, one who waits for bytes in the middle when others moved some. Each of them counts
-    /// or is entered before it looks for the last time, and each reason is noted before the bell is rung, so whoever
-    /// silences the bell afterwards sees both, and leaves it rung or rings it again: nobody sleeps on.
+    /// or is entered before it looks for the last time, and each reason is noted before the doorbell is rung, so whoever
+    /// silences the doorbell afterwards sees both, and leaves it rung or rings it again: nobody sleeps on.
     pub(super) fn others_are_called(&self) -> bool {
         self.seeking.get().is_some_and(|seeking| {
             self.unaware.load(Ordering::SeqCst) > 0
@@ -381,19 +381,19 @@ impl Connection {
         })
     }
 
-    /// The bell was silenced, perhaps for them.
+    /// The doorbell was silenced, perhaps for them.
     fn call_others_again(&self, link: &Link) {
         if self.others_are_called() {
-            link.ring.bell.ring();
+            link.ring.doorbell.ring();
         }
     }
 
     /// Wakes this end's own waiters.
-    pub fn ring_own_bell(&self) {
+    pub fn ring_own_doorbell(&self) {
         if let Some(link) = self.attached() {
-            link.ring.bell.ring();
+            link.ring.doorbell.ring();
         } else {
-            self.ring_seek_bell();
+            self.ring_seek_doorbell();
         }
     }
 
@@ -434,9 +434,9 @@ impl Connection {
         }
         let Some(link) = self.attached() else {
             // Of a sought connection another thread can move the next byte to library memory.
-            let bell = want.read.then(|| self.seek_bell()).flatten().unwrap_or(Fd::new(-1));
+            let doorbell = want.read.then(|| self.seek_doorbell()).flatten().unwrap_or(Fd::new(-1));
             let _bracket = self.enter_plain();
-            return poll::wait(bell, self.fd(), wanted, until).map(drop);
+            return poll::wait(doorbell, self.fd(), wanted, until).map(drop);
         };
         let call = self.begin_call();
         loop {

@@ -7,7 +7,7 @@ use libc::{aiocb, fd_set, nfds_t, pollfd, sigevent, size_t, sockaddr, socklen_t,
 
 use super::descriptor::{SIOCATMARK, hand_to_libc};
 use super::{descriptor, interpose, open, poll, receive, select, send};
-use crate::border::fail;
+use crate::ffi::fail;
 use crate::pointers;
 
 macro_rules! alias {

@@ -9,7 +9,7 @@ use libc::{
 };
 use seekwire_transport::sys::socket::Control;
 
-use crate::border::keeping_errno;
+use crate::ffi::keeping_errno;
 use crate::table::SocketRef;
 use crate::{pointers, real};
 

@@ -11,7 +11,7 @@ use seekwire_transport::sys::fd::is_placed;
 use seekwire_transport::sys::thread;
 
 use super::interpose;
-use crate::border::{fail, guarded, keeping_errno};
+use crate::ffi::{fail, guarded, keeping_errno};
 use crate::process::{self, Kind};
 use crate::socket::{self, Last, fresh};
 use crate::table::{self, Entry, SocketRef};

@@ -9,9 +9,9 @@ use seekwire_transport::Errno;
 use seekwire_transport::sys::signal::HeldBack;
 
 use super::interpose;
-use crate::border::{fail, guarded, keeping_errno};
 use crate::buffers::is_possible;
 use crate::epoll::{self, wait};
+use crate::ffi::{fail, guarded, keeping_errno};
 use crate::passed;
 use crate::poll::while_asleep;
 use crate::table::{self, Entry, SetRef, SocketRef};

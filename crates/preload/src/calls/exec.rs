@@ -13,7 +13,7 @@ use seekwire_endpoint::Reason;
 use seekwire_transport::Errno;
 
 use super::interpose;
-use crate::border::{guarded, keeping_errno};
+use crate::ffi::{guarded, keeping_errno};
 use crate::socket::fresh;
 use crate::{passed, process, stats, table};
 

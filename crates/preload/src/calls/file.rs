@@ -11,8 +11,8 @@ use seekwire_transport::buffer::zeros;
 
 use super::send::{by_kernel, transmit};
 use super::{interpose, receive};
-use crate::border::{errno, fail, guarded, keeping_errno};
 use crate::buffers::Buffers;
+use crate::ffi::{errno, fail, guarded, keeping_errno};
 use crate::table::{self, SocketRef};
 use crate::{pointers, real, signals};
 

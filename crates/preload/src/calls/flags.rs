@@ -16,7 +16,7 @@ use seekwire_endpoint::{RecvFlags, SendFlags};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::call;
 
-use crate::border::keeping_errno;
+use crate::ffi::keeping_errno;
 
 /// linux/socket.h: of the kernel's own calls for 32-bit programs.
 const MSG_CMSG_COMPAT: c_int = c_int::MIN;

@@ -3,7 +3,7 @@
 //! All have one shape: look the fd up; if the library takes part in it, its object answers; else libc
 //! does. [`interpose`] writes that shape. The functions can be unwound through, because pthread_cancel
 //! does that to a call that sleeps in libc; panics of our own are stopped before, by
-//! [`crate::border::guarded`].
+//! [`crate::ffi::guarded`].
 
 mod alias;
 mod control;

@@ -12,7 +12,7 @@ use seekwire_transport::sys::fd::{is_placed, placed_in};
 
 use super::descriptor::before_numbers_part;
 use super::interpose;
-use crate::border::{errno, fail, guarded, keeping_errno, status};
+use crate::ffi::{errno, fail, guarded, keeping_errno, status};
 use crate::seek::{self, SOCK_SEEK_STREAM};
 use crate::socket::{self, Last, fresh};
 use crate::table::SocketRef;
@@ -256,7 +256,7 @@ pub(crate) unsafe extern "C-unwind" fn closefrom(first: c_int) {
     if unsafe { close_range(first as c_uint, c_uint::MAX, 0) } == 0 {
         return;
     }
-    crate::border::set_errno(before);
+    crate::ffi::set_errno(before);
     // A kernel or sandbox without close_range.
     // SAFETY: sysconf takes a constant.
     let end = unsafe { libc::sysconf(libc::_SC_OPEN_MAX) }.clamp(0, c_int::MAX.into()) as c_int;

@@ -14,7 +14,7 @@ use seekwire_transport::Errno;
 use super::control::has_ended;
 use super::interpose;
 use super::options::{self, Effect};
-use crate::border::{fail, guarded, keeping_errno};
+use crate::ffi::{fail, guarded, keeping_errno};
 use crate::socket::{self, Last, Socket};
 use crate::table::{self, SocketRef};
 use crate::{passed, pointers, real};

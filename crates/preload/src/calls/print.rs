@@ -9,7 +9,7 @@ use std::ffi::{c_char, c_int, c_void};
 use seekwire_endpoint::Reason;
 
 use super::interpose;
-use crate::border::{guarded, keeping_errno};
+use crate::ffi::{guarded, keeping_errno};
 use crate::{passed, real, table};
 
 /// Before libc writes to `fd` once.

@@ -7,7 +7,7 @@ use libc::sockaddr_in;
 
 use super::descriptor::hand_to_libc;
 use super::interpose;
-use crate::border::fail;
+use crate::ffi::fail;
 use crate::pointers;
 
 /// The number at `place`; -1 stands for one that libc is to make.

@@ -11,7 +11,7 @@ use seekwire_transport::Errno;
 use smallvec::SmallVec;
 
 use super::interpose;
-use crate::border::fail;
+use crate::ffi::fail;
 use crate::poll::{Answer, wait};
 use crate::timeout::Timeout;
 use crate::{pointers, table};

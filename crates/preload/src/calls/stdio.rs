@@ -8,7 +8,7 @@ use libc::FILE;
 use super::descriptor::hand_to_libc;
 use super::exec::before_spawn;
 use super::interpose;
-use crate::border::fail;
+use crate::ffi::fail;
 use crate::socket::fresh;
 use crate::streams;
 

@@ -13,7 +13,7 @@ use seekwire_transport::sys::fd::is_placed;
 
 use super::fresh::fresh_pair;
 use super::{descriptor, epoll, exec, file, open, option, poll, receive, select, send};
-use crate::border::{fail, set_errno, uncancelled};
+use crate::ffi::{fail, set_errno, uncancelled};
 use crate::socket::fresh;
 use crate::{pointers, process, real, table, uring};
 

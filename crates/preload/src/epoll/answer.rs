@@ -85,10 +85,10 @@ impl State {
             let Some(watch) = self.at(tag.watch).filter(|watch| watch.generation == tag.generation) else {
                 continue;
             };
-            let before = &mut watch.told_of[usize::from(tag.subject == Subject::Bell)];
+            let before = &mut watch.told_of[usize::from(tag.subject == Subject::Doorbell)];
             told.again |= std::mem::replace(before, lap.number) == lap.number;
             match tag.subject {
-                Subject::Bell => {
+                Subject::Doorbell => {
                     watch.socket.connection.attend();
                     let mut index = tag.watch;
                     while let Some(watch) = self.at(index) {

@@ -2,12 +2,12 @@
 //!
 //! The application's epoll fd stays a real one, and everything the library does not know is in it as
 //! usual. When a connection attaches, or is sought, its registration is changed to carry a [tag](tag) instead of the
-//! application's data, and the connection's bell is added with another tag. What comes back from the
+//! application's data, and the connection's doorbell is added with another tag. What comes back from the
 //! kernel is translated.
 //!
 //! Each such connection in a set is a [`Watch`], in one of two states. A *hot* one is looked at in
 //! user space by every wait, and the peer does not ring for it. An *armed* one is not looked at: the peer
-//! rings its bell, which makes it hot again. So a wait costs as much as there are active connections, and
+//! rings its doorbell, which makes it hot again. So a wait costs as much as there are active connections, and
 //! a busy program makes hardly any system call.
 //!
 //! Invariant, kept under the lock of the set: while a thread sleeps on the set in the kernel, or
@@ -41,7 +41,7 @@ pub(crate) use wait::wait;
 
 use self::state::State;
 use self::watch::EXCLUSIVE;
-use crate::border::fail;
+use crate::ffi::fail;
 use crate::lock::{Lock, RawLock};
 use crate::log;
 use crate::socket::{Last, Numbers, Registration, Socket};
@@ -131,8 +131,8 @@ impl Set {
         self.state.lock_in_handler().is_none_or(|state| state.is_ready())
     }
 
-    /// The kernel says that the set is readable. If it may mean a bell by that which rang for something that is gone by now, the
-    /// bell is silenced, and the kernel is to be asked again: true.
+    /// The kernel says that the set is readable. If it may mean a doorbell by that which rang for something that is gone by now, the
+    /// doorbell is silenced, and the kernel is to be asked again: true.
     pub(crate) fn silence(&self) -> bool {
         let Some(epfd) = self.number() else { return false };
         self.state.lock_in_handler().is_some_and(|mut state| {

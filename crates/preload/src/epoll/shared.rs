@@ -23,7 +23,7 @@ use super::state::State;
 use super::tag::{self, Op, Tag};
 use super::watch::READ;
 use super::{Set, registrations};
-use crate::border::{guarded, keeping_errno};
+use crate::ffi::{guarded, keeping_errno};
 use crate::table::{self, SetRef};
 use crate::timeout::Timeout;
 use crate::{passed, process};

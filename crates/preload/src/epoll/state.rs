@@ -78,7 +78,7 @@ impl State {
         }
     }
 
-    /// A watch that leaves the queue of those to be looked at: what it was late with, its bell tells.
+    /// A watch that leaves the queue of those to be looked at: what it was late with, its doorbell tells.
     pub(super) fn cool(&mut self, index: u32) {
         if let Some(watch) = self.watches.get_mut(index as usize).and_then(Option::as_mut) {
             watch.hot = false;
@@ -102,7 +102,7 @@ impl State {
         registration: &Registration,
         sibling: Option<u32>,
     ) -> Answer<u32> {
-        if socket.connection.bell().is_none() {
+        if socket.connection.doorbell().is_none() {
             return Err(Errno::INVAL);
         }
         let (masked, owes) = (socket.connection.tx_on_ring(), socket.connection.owes());
@@ -128,8 +128,8 @@ impl State {
             data: registration.data,
             generation: self.generations[index as usize],
             sibling: index,
-            owns_bell: sibling.is_none(),
-            bell: None,
+            owns_doorbell: sibling.is_none(),
+            doorbell: None,
             hot: false,
             queued: false,
             overdue: false,
@@ -164,8 +164,8 @@ impl State {
             self.free.push(index);
             return Err(error);
         }
-        if let Err(error) = watch.change_bell(epfd, index) {
-            watch.remove_bell(epfd);
+        if let Err(error) = watch.change_doorbell(epfd, index) {
+            watch.remove_doorbell(epfd);
             let _ = tag::control(epfd, Op::Modify, watch.fd, watch.events, watch.data);
             self.free.push(index);
             return Err(error);
@@ -245,7 +245,7 @@ impl State {
         }
         (watch.masked, watch.owes) = watch.state();
         // One that cannot be watched is missed until the next change.
-        let _ = watch.change_bell(epfd, index);
+        let _ = watch.change_doorbell(epfd, index);
         if watch.parked {
             return;
         }
@@ -264,7 +264,7 @@ impl State {
         let _ = tag::control(epfd, Op::Modify, registration.number(), events, registration.data);
     }
 
-    /// Takes a watch out; with `epfd`, its bell too.
+    /// Takes a watch out; with `epfd`, its doorbell too.
     pub(super) fn remove(&mut self, index: u32, epfd: Option<c_int>) {
         let Some(mut watch) = self.watches.get_mut(index as usize).and_then(Option::take) else { return };
         watch.disarm();
@@ -276,13 +276,13 @@ impl State {
             }
             before = sibling.sibling;
         }
-        if watch.owns_bell
+        if watch.owns_doorbell
             && let Some(epfd) = epfd
         {
-            watch.remove_bell(epfd);
+            watch.remove_doorbell(epfd);
             if let Some(heir) = self.at(watch.sibling) {
-                (heir.owns_bell, heir.bell) = (true, None);
-                let _ = heir.change_bell(epfd, watch.sibling);
+                (heir.owns_doorbell, heir.doorbell) = (true, None);
+                let _ = heir.change_doorbell(epfd, watch.sibling);
             }
         }
         if watch.hot {
@@ -360,7 +360,7 @@ impl State {
         // Those who sleep until the set becomes readable are not counted.
         let calls = if self.sleepers == 0 { has_new_doubt } else { self.watchful == 0 };
         if calls && let Some(watch) = self.in_doubt.last().copied().and_then(|index| self.at(index)) {
-            watch.socket.connection.ring_own_bell();
+            watch.socket.connection.ring_own_doorbell();
         }
     }
 
@@ -371,7 +371,7 @@ impl State {
             if self.arm_watch(index, epfd)
                 && let Some(watch) = self.at(index)
             {
-                watch.socket.connection.ring_own_bell();
+                watch.socket.connection.ring_own_doorbell();
             }
             has_new_doubt |= self.note_doubt(index);
             self.cool(index);
@@ -385,31 +385,31 @@ impl State {
         })
     }
 
-    /// Silences the bells that ring while no connection has anything to report; those connections are to be looked at. And has the
+    /// Silences the doorbells that ring while no connection has anything to report; those connections are to be looked at. And has the
     /// kernel speak of no more than is wanted.
     pub(super) fn silence(&mut self, epfd: c_int) -> bool {
         let is_ready = |watch: &Watch| !watch.parked && watch.look() != 0;
         if self.watches.iter().flatten().any(is_ready) {
             return false;
         }
-        let owned = self.watches.iter().flatten().filter(|watch| watch.owns_bell);
-        let mut bells: Vec<_> = owned
-            .filter_map(|watch| Some(pollfd { fd: watch.bell?.raw(), events: POLLIN, revents: 0 }))
+        let owned = self.watches.iter().flatten().filter(|watch| watch.owns_doorbell);
+        let mut doorbells: Vec<_> = owned
+            .filter_map(|watch| Some(pollfd { fd: watch.doorbell?.raw(), events: POLLIN, revents: 0 }))
             .collect();
-        if !poll::look(&mut bells) {
+        if !poll::look(&mut doorbells) {
             return false;
         }
-        bells.retain(|bell| bell.revents != 0);
+        doorbells.retain(|doorbell| doorbell.revents != 0);
         for index in 0..self.watches.len() as u32 {
             let Some(watch) = self.at(index) else { continue };
-            if bells.iter().any(|bell| watch.bell.is_some_and(|own| own.raw() == bell.fd)) {
-                watch.socket.connection.quiet_bell();
+            if doorbells.iter().any(|doorbell| watch.doorbell.is_some_and(|own| own.raw() == doorbell.fd)) {
+                watch.socket.connection.quiet_doorbell();
                 watch.disarm();
                 self.heat(index);
             }
         }
         let asked = self.ask_no_more(epfd);
-        !bells.is_empty() || asked
+        !doorbells.is_empty() || asked
     }
 
     /// Takes out of the kernel's set what is parked, and what it was asked for the sake of a later change; true if there was any.
@@ -442,8 +442,8 @@ impl State {
             let Some(watch) = self.at(index) else { continue };
             let events = if watch.disabled { ONE_SHOT } else { watch.told };
             let _ = watch.tell(epfd, index, events);
-            watch.bell = None;
-            let _ = watch.change_bell(epfd, index);
+            watch.doorbell = None;
+            let _ = watch.change_doorbell(epfd, index);
             self.heat(index);
         }
     }

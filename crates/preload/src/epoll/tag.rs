@@ -37,20 +37,21 @@ pub(super) struct Tag {
 pub(super) enum Subject {
     /// The application's own fd.
     Socket,
-    /// The bell that the peer rings.
-    Bell,
+    /// The doorbell that the peer rings.
+    Doorbell,
 }
 
 pub(super) const GENERATIONS: u8 = 1 << GENERATION_BITS;
 
 impl Tag {
     /// Of no watch.
-    pub(super) const NOTHING: Tag = Tag { watch: MAX_WATCHES as u32, generation: 0, subject: Subject::Bell };
+    pub(super) const NOTHING: Tag =
+        Tag { watch: MAX_WATCHES as u32, generation: 0, subject: Subject::Doorbell };
 
     pub(super) fn encode(self) -> Answer<u64> {
-        let bell = u64::from(self.subject == Subject::Bell);
+        let doorbell = u64::from(self.subject == Subject::Doorbell);
         let generation = u64::from(self.generation % GENERATIONS);
-        Ok(base()? + (u64::from(self.watch) << (GENERATION_BITS + 1) | generation << 1 | bell))
+        Ok(base()? + (u64::from(self.watch) << (GENERATION_BITS + 1) | generation << 1 | doorbell))
     }
 
     /// `None`: the application's own data.
@@ -61,7 +62,7 @@ impl Tag {
         if base == 0 || offset >= SPAN {
             return None;
         }
-        let subject = if offset & 1 == 1 { Subject::Bell } else { Subject::Socket };
+        let subject = if offset & 1 == 1 { Subject::Doorbell } else { Subject::Socket };
         let generation = (offset >> 1) as u8 % GENERATIONS;
         Some(Tag { watch: (offset >> (GENERATION_BITS + 1)) as u32, generation, subject })
     }

@@ -138,7 +138,7 @@ impl State {
                 && let Some(watch) = self.at(index)
             {
                 watch.queued = true;
-                watch.socket.connection.ring_own_bell();
+                watch.socket.connection.ring_own_doorbell();
                 self.queued += 1;
             }
             self.cool(index);

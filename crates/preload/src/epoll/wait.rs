@@ -3,7 +3,7 @@
 //! What is ready comes from two sides: the kernel's ready list, and the looks at hot connections. A wait that
 //! reports anything asks both, the kernel after the looks and the connections once more after the kernel, until
 //! neither has news: so whatever was ready before something that is reported is reported too. Where there is no
-//! room for all, the connections that are ready ring their own bells and stand in the kernel's list with the
+//! room for all, the connections that are ready ring their own doorbells and stand in the kernel's list with the
 //! rest: it reports one after the other.
 
 use std::ffi::c_int;
@@ -19,7 +19,7 @@ use super::events::Events;
 use super::state::State;
 use super::turns::Ready;
 use super::{Set, shared};
-use crate::border::{self, guarded_raw, keeping_errno, set_errno};
+use crate::ffi::{self, guarded_raw, keeping_errno, set_errno};
 use crate::lock::Guard;
 use crate::table::SetRef;
 use crate::timeout::Timeout;
@@ -81,7 +81,7 @@ pub(crate) fn wait(
         if short.is_some() && result == 0 {
             guarded_raw(|| set.state.lock().heat_doubtful());
         }
-        // Nothing but a bell that rang in vain: the wait goes on.
+        // Nothing but a doorbell that rang in vain: the wait goes on.
         if count > 0 || timeout.is_over() {
             return count as c_int;
         }
@@ -245,7 +245,7 @@ fn gather<'a>(
 /// What else is ready after the kernel has answered.
 fn next(state: &mut State, round: u64, epfd: c_int, into: &Events) -> Ready {
     if into.len() == 0 && state.is_somebody_between() {
-        // That a bell was rung for an armed connection is known to another thread, which has not told yet.
+        // That a doorbell was rung for an armed connection is known to another thread, which has not told yet.
         state.heat_all();
     }
     state.ready(round, epfd)
@@ -308,7 +308,7 @@ fn has_more(epfd: c_int, reported: &Events) -> bool {
 /// epoll_wait that neither sleeps nor is a cancellation point.
 fn ask_kernel(epfd: c_int, events: &mut Events, room: usize) -> isize {
     let mask = std::ptr::null::<libc::sigset_t>();
-    let before = border::errno();
+    let before = ffi::errno();
     // SAFETY: `events` has at least `room` places, by the contract of `Events`; a null mask is allowed.
     let count = unsafe {
         let room = room.min(events.room()).min(c_int::MAX as usize);

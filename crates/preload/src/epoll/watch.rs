@@ -20,7 +20,7 @@ pub(super) const WRITE: u32 = (EPOLLOUT | EPOLLWRNORM) as u32;
 pub(super) const RDHUP: u32 = EPOLLRDHUP as u32;
 pub(super) const EDGE: u32 = EPOLLET as u32;
 pub(super) const ONE_SHOT: u32 = EPOLLONESHOT as u32;
-/// One or more of the sets that have it are woken; a set whose bell rings, like the others, is one of them.
+/// One or more of the sets that have it are woken; a set whose doorbell rings, like the others, is one of them.
 pub(super) const EXCLUSIVE: u32 = EPOLLEXCLUSIVE as u32;
 /// What the kernel reports whether it was asked to or not.
 pub(super) const ALWAYS: u32 = (EPOLLERR | EPOLLHUP) as u32;
@@ -35,13 +35,13 @@ pub(super) struct Watch {
     pub(super) generation: u8,
     /// Next watch of the same connection in this set, by a duplicate of its fd: a ring, of one almost always.
     pub(super) sibling: u32,
-    /// The bell, which those of one connection share, carries the tag of this one.
-    pub(super) owns_bell: bool,
-    /// The bell that is in the set.
-    pub(super) bell: Option<Fd>,
+    /// The doorbell, which those of one connection share, carries the tag of this one.
+    pub(super) owns_doorbell: bool,
+    /// The doorbell that is in the set.
+    pub(super) doorbell: Option<Fd>,
     /// In the queue of those to be looked at.
     pub(super) hot: bool,
-    /// Armed, and its own bell was rung to give it a place in the kernel's ready list.
+    /// Armed, and its own doorbell was rung to give it a place in the kernel's ready list.
     pub(super) queued: bool,
     /// Was ready in a wait that had no room for it, and in which the kernel had nothing to report.
     pub(super) overdue: bool,
@@ -79,7 +79,7 @@ pub(super) struct Watch {
     /// The application has taken the socket out of the set, and the kernel has not been told: see
     /// [`State::park`].
     pub(super) parked: bool,
-    /// The walks through the kernel's ready list that told of the socket last, and of the bell.
+    /// The walks through the kernel's ready list that told of the socket last, and of the doorbell.
     pub(super) told_of: [u64; 2],
     /// The wait that reported this watch last, and at which place: one wait reports a watch once.
     pub(super) reported: (u64, usize),
@@ -279,7 +279,7 @@ impl Watch {
     }
 
     pub(super) fn is_stale(&self) -> bool {
-        (self.masked, self.owes) != self.state() || self.socket.connection.bell() != self.bell
+        (self.masked, self.owes) != self.state() || self.socket.connection.doorbell() != self.doorbell
     }
 
     /// Whether events beyond [`Watch::wanted`] do no harm: they are dropped when they come.
@@ -324,28 +324,29 @@ impl Watch {
         Ok(())
     }
 
-    /// Watches the bell that the connection has now: one that is sought has another.
-    pub(super) fn change_bell(&mut self, epfd: c_int, index: u32) -> Answer<()> {
-        let now = self.socket.connection.bell();
-        if self.bell == now {
+    /// Watches the doorbell that the connection has now: one that is sought has another.
+    pub(super) fn change_doorbell(&mut self, epfd: c_int, index: u32) -> Answer<()> {
+        let now = self.socket.connection.doorbell();
+        if self.doorbell == now {
             return Ok(());
         }
-        self.remove_bell(epfd);
-        if let Some(bell) = now.filter(|_| self.owns_bell) {
-            let data = Tag { watch: index, generation: self.generation, subject: Subject::Bell }.encode()?;
-            match tag::control(epfd, Op::Add, bell.raw(), READ | EDGE, data) {
+        self.remove_doorbell(epfd);
+        if let Some(doorbell) = now.filter(|_| self.owns_doorbell) {
+            let data =
+                Tag { watch: index, generation: self.generation, subject: Subject::Doorbell }.encode()?;
+            match tag::control(epfd, Op::Add, doorbell.raw(), READ | EDGE, data) {
                 // Another process has left it there.
                 Err(Errno::EXIST) => {}
                 added => added?,
             }
         }
-        self.bell = now;
+        self.doorbell = now;
         Ok(())
     }
 
-    pub(super) fn remove_bell(&mut self, epfd: c_int) {
-        if let Some(bell) = self.bell.take().filter(|_| self.owns_bell) {
-            let _ = tag::control(epfd, Op::Delete, bell.raw(), 0, 0);
+    pub(super) fn remove_doorbell(&mut self, epfd: c_int) {
+        if let Some(doorbell) = self.doorbell.take().filter(|_| self.owns_doorbell) {
+            let _ = tag::control(epfd, Op::Delete, doorbell.raw(), 0, 0);
         }
     }
 }

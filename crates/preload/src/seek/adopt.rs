@@ -12,8 +12,8 @@ use seekwire_endpoint::{Reason, Role};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::{Fd, file, socket as kernel};
 
-use crate::border::guarded;
 use crate::calls::read_inherited;
+use crate::ffi::guarded;
 use crate::lock::Lock;
 use crate::process::{self, Kind};
 use crate::table::{self, SocketRef};

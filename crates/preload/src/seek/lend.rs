@@ -11,7 +11,7 @@ use seekwire_transport::Errno;
 use seekwire_transport::seek::Loan;
 
 use super::{Request, answer, find, status};
-use crate::border::fail;
+use crate::ffi::fail;
 use crate::pointers;
 use crate::table::SocketRef;
 

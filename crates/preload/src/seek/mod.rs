@@ -25,8 +25,8 @@ pub(crate) use lend::Held;
 pub(crate) use open::{SOCK_SEEK_STREAM, mark};
 
 use crate::api::check;
-use crate::border::{self, count, errno, fail, guarded, guarded_raw, keeping_errno};
 use crate::buffers::MAX_BYTES;
+use crate::ffi::{self, count, errno, fail, guarded, guarded_raw, keeping_errno};
 use crate::socket::Begun;
 use crate::table::{self, SocketRef};
 use crate::{cancel, signals};
@@ -148,5 +148,5 @@ fn ask_whether_connected(fd: c_int) -> Result<(), Errno> {
 
 /// The answer of a call that returns 0 when it has done its work.
 fn status(work: impl FnOnce() -> Result<(), Errno>) -> c_int {
-    border::status(guarded_raw(work).unwrap_or(Err(Errno::IO)))
+    ffi::status(guarded_raw(work).unwrap_or(Err(Errno::IO)))
 }

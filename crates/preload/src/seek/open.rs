@@ -4,8 +4,8 @@ use std::ffi::c_int;
 
 use seekwire_transport::Errno;
 
-use crate::border::{fail, guarded_raw};
 use crate::calls::socket;
+use crate::ffi::{fail, guarded_raw};
 use crate::socket::Socket;
 
 /// A type that socket(2) of every Linux refuses: the kernel's own end below it, and only four bits are looked at.

@@ -10,8 +10,8 @@ use seekwire_transport::buffer::zeros;
 
 use super::lend::lend;
 use super::{Request, answer};
-use crate::border::fail;
 use crate::buffers::{Buffers, is_possible};
+use crate::ffi::fail;
 use crate::pointers;
 use crate::table::SocketRef;
 

@@ -86,7 +86,7 @@ int main(void)
     struct sigaction action = {.sa_handler = on_signal};
     CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
 
-    /* On one processor, on which it runs behind all others, the sender is found where it rings the bell or gives bytes to TCP. */
+    /* On one processor, on which it runs behind all others, the sender is found where it rings the doorbell or gives bytes to TCP. */
     cpu_set_t all, first;
     CPU_ZERO(&first);
     CHECK(sched_getaffinity(0, sizeof all, &all) == 0);

@@ -16,7 +16,7 @@
 //! the one header at its position; nothing else has to change hands for a small message. What was
 //! consumed goes back by position (descriptors) and by number (segments, in any order).
 //!
-//! Sleeping: a waiter arms (a new number in its arm word), fences, looks again, and sleeps on its bell;
+//! Sleeping: a waiter arms (a new number in its arm word), fences, looks again, and sleeps on its doorbell;
 //! the other end, having published, fences, and rings only for an arm number that it has not rung for
 //! (SYNC POINT "data" and "space" below). Nobody writes into the other's memory.
 //!

@@ -86,10 +86,10 @@ impl<O: Memory, P> Drop for Rx<'_, O, P> {
 impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     pub(super) fn new(queue: &'q QueuePair<O, P>, held: Held<'q, O>, acquired: Acquired) -> Self {
         let mut rx = Self { queue, _held: held, acquired, asks: Cell::new(false), stuck: false };
-        if acquired == Acquired::FromTheDead || queue.get(layout::RX_CARRIER) & layout::RX_STANDING != 0 {
+        if acquired == Acquired::OwnerDied || queue.get(layout::RX_CARRIER) & layout::RX_STANDING != 0 {
             rx.stuck = !rx.resume();
         }
-        if acquired == Acquired::FromTheDead {
+        if acquired == Acquired::OwnerDied {
             rx.recover();
         }
         rx
@@ -181,8 +181,8 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     /// Whether the holder before has died: it may have taken bytes from the kernel and not said so.
     #[inline]
     #[must_use]
-    pub fn is_from_the_dead(&self) -> bool {
-        self.acquired == Acquired::FromTheDead
+    pub fn owner_died(&self) -> bool {
+        self.acquired == Acquired::OwnerDied
     }
 
     /// The kernel has given `n` bytes in all.
@@ -352,7 +352,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         }))
     }
 
-    /// Whether the bell must be rung for the space that was given back since the last call.
+    /// Whether the doorbell must be rung for the space that was given back since the last call.
     #[inline]
     #[must_use]
     pub fn should_ring(&self) -> bool {

@@ -58,7 +58,7 @@ pub struct Tx<'q, O: Memory, P> {
 impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     pub(super) fn new(queue: &'q QueuePair<O, P>, held: Held<'q, O>, acquired: Acquired) -> Self {
         let tx = Self { queue, _held: held };
-        if acquired == Acquired::FromTheDead {
+        if acquired == Acquired::OwnerDied {
             tx.recover();
         }
         tx
@@ -355,7 +355,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         q.set_in_order(layout::TX_POSITION, next);
     }
 
-    /// Whether the bell must be rung for what was published since the last call.
+    /// Whether the doorbell must be rung for what was published since the last call.
     #[inline]
     #[must_use]
     pub fn should_ring(&self) -> bool {

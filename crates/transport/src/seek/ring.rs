@@ -192,14 +192,14 @@ impl<'r> SeekRing<'r> {
             }
         }
         if rx.should_ring() {
-            self.ring.peer_bell.ring();
+            self.ring.peer_doorbell.ring();
         }
         result
     }
 
     fn wake_leader(&self) {
         self.moves.fetch_add(1, Ordering::Release);
-        self.ring.bell.ring();
+        self.ring.doorbell.ring();
     }
 
     /// Lends `len` bytes that begin at `at`: they count as taken, and stay where they are until
@@ -227,7 +227,7 @@ impl<'r> SeekRing<'r> {
         let mut whole = WholeRing { ring: self.ring, source: RingSource::new(&rx, loans, engine.front()) };
         engine.discard_taken(&mut whole)?;
         if rx.should_ring() {
-            self.ring.peer_bell.ring();
+            self.ring.peer_doorbell.ring();
         }
         Ok(lent as usize)
     }
@@ -253,7 +253,7 @@ impl<'r> SeekRing<'r> {
             rx.give_back_lent(segment);
         }
         if rx.should_ring() {
-            self.ring.peer_bell.ring();
+            self.ring.peer_doorbell.ring();
         }
         Ok(())
     }
@@ -281,7 +281,7 @@ impl<'r> SeekRing<'r> {
                 }
             }
             if source.source.rx.should_ring_before_sleep() {
-                source.ring.peer_bell.ring();
+                source.ring.peer_doorbell.ring();
             }
             Ok(is_there)
         })?;

@@ -1,4 +1,4 @@
-//! Who sleeps until which bytes have arrived, each on a bell of its own: of several that share one, the first to wake
+//! Who sleeps until which bytes have arrived, each on a doorbell of its own: of several that share one, the first to wake
 //! would silence it for the others.
 
 use std::sync::Arc;
@@ -6,26 +6,26 @@ use std::time::Instant;
 
 use crate::Errno;
 use crate::sys::Fd;
-use crate::sys::bell::Bell;
+use crate::sys::doorbell::Doorbell;
 use crate::sys::poll::{self, Deadline, Events};
 
-/// Bells that are kept for the next time.
+/// Doorbells that are kept for the next time.
 const SPARE: usize = 2;
 
 /// Those who sleep for one stream. For one caller at a time.
 #[derive(Debug, Default)]
 pub struct Sleepers {
-    /// One more may sleep on the ring's bell, for the bytes before this position; when it wakes, so do the others.
+    /// One more may sleep on the ring's doorbell, for the bytes before this position; when it wakes, so do the others.
     leader: Option<u64>,
     asleep: Vec<Sleeper>,
-    spare: Vec<Arc<Bell>>,
+    spare: Vec<Arc<Doorbell>>,
 }
 
 #[derive(Debug)]
 struct Sleeper {
     /// Position that has to have arrived.
     end: u64,
-    bell: Arc<Bell>,
+    doorbell: Arc<Doorbell>,
     rung: bool,
 }
 
@@ -33,7 +33,7 @@ struct Sleeper {
 #[derive(Debug)]
 pub struct Sleep {
     end: u64,
-    bell: Arc<Bell>,
+    doorbell: Arc<Doorbell>,
     since: Instant,
 }
 
@@ -43,26 +43,26 @@ impl Sleepers {
     /// # Errors
     /// Those of eventfd(2).
     pub fn begin(&mut self, end: u64) -> Result<Sleep, Errno> {
-        let bell = match self.spare.pop() {
-            Some(bell) => bell,
+        let doorbell = match self.spare.pop() {
+            Some(doorbell) => doorbell,
             None => {
-                let bell =
-                    Bell::new().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
-                Arc::new(bell)
+                let doorbell =
+                    Doorbell::new().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
+                Arc::new(doorbell)
             }
         };
-        self.asleep.push(Sleeper { end, bell: Arc::clone(&bell), rung: false });
-        Ok(Sleep { end, bell, since: Instant::now() })
+        self.asleep.push(Sleeper { end, doorbell: Arc::clone(&doorbell), rung: false });
+        Ok(Sleep { end, doorbell, since: Instant::now() })
     }
 
     /// It is awake.
     pub fn end(&mut self, sleep: Sleep) {
-        let at = self.asleep.iter().position(|other| Arc::ptr_eq(&other.bell, &sleep.bell));
+        let at = self.asleep.iter().position(|other| Arc::ptr_eq(&other.doorbell, &sleep.doorbell));
         if at.is_some_and(|at| self.asleep.swap_remove(at).rung) {
-            sleep.bell.quiet();
+            sleep.doorbell.quiet();
         }
         if self.spare.len() < SPARE {
-            self.spare.push(sleep.bell);
+            self.spare.push(sleep.doorbell);
         }
     }
 
@@ -70,7 +70,7 @@ impl Sleepers {
     pub fn wake(&mut self, end: u64) {
         for sleeper in self.asleep.iter_mut().filter(|sleeper| sleeper.end <= end && !sleeper.rung) {
             sleeper.rung = true;
-            sleeper.bell.ring();
+            sleeper.doorbell.ring();
         }
     }
 
@@ -80,14 +80,14 @@ impl Sleepers {
         self.asleep.iter().map(|sleeper| sleeper.end).filter(|end| *end > front).min()
     }
 
-    /// Whether somebody sleeps on the ring's bell; and whether that is for bytes behind `end`, so that it has to look
+    /// Whether somebody sleeps on the ring's doorbell; and whether that is for bytes behind `end`, so that it has to look
     /// again for who needs only those before.
     #[must_use]
     pub fn leader(&self, end: u64) -> Option<bool> {
         self.leader.map(|led| end < led)
     }
 
-    /// The caller is about to sleep on the ring's bell, for the bytes before `end`, with the front at `front`. Returns
+    /// The caller is about to sleep on the ring's doorbell, for the bytes before `end`, with the front at `front`. Returns
     /// the position that it has to wake for: others may need less.
     pub fn lead(&mut self, end: u64, front: u64) -> u64 {
         let end = self.least(front).map_or(end, |least| least.min(end));
@@ -95,7 +95,7 @@ impl Sleepers {
         end
     }
 
-    /// Who slept on the ring's bell is awake: one of the others takes over.
+    /// Who slept on the ring's doorbell is awake: one of the others takes over.
     pub fn end_lead(&mut self) {
         self.leader = None;
         self.wake(u64::MAX);
@@ -103,7 +103,7 @@ impl Sleepers {
 
     /// Those who slept are threads of another process: this one was forked from it. Returns whether there were any.
     pub fn forget(&mut self) -> bool {
-        // Their bells are shared with them.
+        // Their doorbells are shared with them.
         let others = std::mem::take(self);
         others.leader.is_some() || !others.asleep.is_empty()
     }
@@ -134,6 +134,6 @@ impl Sleep {
     /// # Errors
     /// ETIMEDOUT, EINTR.
     pub fn sleep(&self, socket: Fd, of_socket: Events, until: Deadline) -> Result<Events, Errno> {
-        poll::wait(self.bell.fd(), socket, of_socket, until).map(|(_, events)| events)
+        poll::wait(self.doorbell.fd(), socket, of_socket, until).map(|(_, events)| events)
     }
 }

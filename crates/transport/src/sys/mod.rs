@@ -1,9 +1,9 @@
 //! Every system call of Seekwire, without going through libc's socket functions: those are what the
 //! preload library replaces, and its own calls must not come back to it.
 
-pub mod bell;
 mod call;
 pub mod diag;
+pub mod doorbell;
 pub mod fd;
 pub mod file;
 pub mod host;

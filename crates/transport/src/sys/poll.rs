@@ -72,18 +72,18 @@ pub struct Events {
     pub dead: bool,
 }
 
-/// Sleeps until the bell rings, the socket has one of the wanted events (or dies), or the time is over.
-/// Returns whether the bell rang, and the socket's events. Each of the descriptors may be absent (-1).
+/// Sleeps until the doorbell rings, the socket has one of the wanted events (or dies), or the time is over.
+/// Returns whether the doorbell rang, and the socket's events. Each of the descriptors may be absent (-1).
 ///
 /// # Errors
 /// EINTR when a signal handler ran; ETIMEDOUT; those of poll(2).
-pub fn wait(bell: Fd, socket: Fd, want: Events, until: Deadline) -> Result<(bool, Events), Errno> {
+pub fn wait(doorbell: Fd, socket: Fd, want: Events, until: Deadline) -> Result<(bool, Events), Errno> {
     let flags = flags(want);
     let mut fds = [
-        PollFd::from_borrowed_fd(bell.borrow(), PollFlags::IN),
+        PollFd::from_borrowed_fd(doorbell.borrow(), PollFlags::IN),
         PollFd::from_borrowed_fd(socket.borrow(), flags),
     ];
-    let watched = match (bell.raw() < 0, socket.raw() < 0) {
+    let watched = match (doorbell.raw() < 0, socket.raw() < 0) {
         (true, true) => &mut fds[..0],
         (true, false) => &mut fds[1..],
         (false, true) => &mut fds[..1],
@@ -95,7 +95,7 @@ pub fn wait(bell: Fd, socket: Fd, want: Events, until: Deadline) -> Result<(bool
     });
     match sleep(watched, timeout, until.blocked()) {
         Ok(0) => return Err(Errno::TIMEDOUT),
-        Err(Errno::INVAL) => return select::wait(bell, socket, want, until),
+        Err(Errno::INVAL) => return select::wait(doorbell, socket, want, until),
         result => result?,
     };
     Ok((fds[0].revents().contains(PollFlags::IN), events(fds[1].revents())))

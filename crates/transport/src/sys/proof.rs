@@ -115,8 +115,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let socket = Fd::from(&listener);
         let me = myself().identity.unwrap();
-        let bell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC).unwrap();
-        for not_a_proof in [bell.as_fd(), listener.as_fd()] {
+        let doorbell = rustix::event::eventfd(0, EventfdFlags::CLOEXEC).unwrap();
+        for not_a_proof in [doorbell.as_fd(), listener.as_fd()] {
             assert!(!holds(not_a_proof, socket, inode(&listener), me).unwrap());
         }
     }

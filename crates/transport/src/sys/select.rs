@@ -15,10 +15,10 @@ const LOOK: Duration = Duration::from_millis(100);
 const BITS: usize = u64::BITS as usize;
 
 /// As [`super::poll::wait`].
-pub(super) fn wait(bell: Fd, socket: Fd, want: Events, until: Deadline) -> Result<(bool, Events), Errno> {
+pub(super) fn wait(doorbell: Fd, socket: Fd, want: Events, until: Deadline) -> Result<(bool, Events), Errno> {
     loop {
         let [mut readable, mut writable] = [Set::default(), Set::default()];
-        readable.add(bell);
+        readable.add(doorbell);
         if want.read {
             readable.add(socket);
         }
@@ -28,7 +28,7 @@ pub(super) fn wait(bell: Fd, socket: Fd, want: Events, until: Deadline) -> Resul
         let unseen = socket.raw() >= 0;
         let slice = if unseen { until.at_most(LOOK) } else { until };
         select(&mut readable, &mut writable, slice)?;
-        let rang = readable.has(bell);
+        let rang = readable.has(doorbell);
         let (hangup, dead) = if unseen { socket::ends(socket) } else { (false, false) };
         let hangup = want.hangup && hangup;
         let events = Events { read: readable.has(socket), write: writable.has(socket), hangup, dead };

@@ -12,7 +12,7 @@ use seekwire_transport::carrier::Ring;
 use seekwire_transport::layout::Geometry;
 use seekwire_transport::mem::{Own, Peer};
 use seekwire_transport::queue::{self, QueuePair};
-use seekwire_transport::sys::bell::Bell;
+use seekwire_transport::sys::doorbell::Doorbell;
 use seekwire_transport::sys::fd::Placed;
 
 /// Memory of one end, formatted, and the descriptor for its peer.
@@ -34,14 +34,14 @@ pub(crate) fn joined(own: Own, geometry: Geometry, peer: &Placed) -> QueuePair<O
 /// Two ends with these geometries, ready for each other.
 pub(crate) fn ring_pair(a: Geometry, b: Geometry) -> (Ring, Ring) {
     let ((a_own, a_fd), (b_own, b_fd)) = (memory(a), memory(b));
-    let (a_bell, b_bell) = (Bell::new().unwrap(), Bell::new().unwrap());
-    let lent = |bell: &Bell| {
-        let sent = bell.as_fd().try_clone_to_owned().unwrap();
-        Bell::from_peer(Placed::new(sent).unwrap()).unwrap()
+    let (a_doorbell, b_doorbell) = (Doorbell::new().unwrap(), Doorbell::new().unwrap());
+    let lent = |doorbell: &Doorbell| {
+        let sent = doorbell.as_fd().try_clone_to_owned().unwrap();
+        Doorbell::from_peer(Placed::new(sent).unwrap()).unwrap()
     };
-    let (to_a, to_b) = (lent(&a_bell), lent(&b_bell));
-    let a = Ring { queue: joined(a_own, a, &b_fd), bell: a_bell, peer_bell: to_b };
-    let b = Ring { queue: joined(b_own, b, &a_fd), bell: b_bell, peer_bell: to_a };
+    let (to_a, to_b) = (lent(&a_doorbell), lent(&b_doorbell));
+    let a = Ring { queue: joined(a_own, a, &b_fd), doorbell: a_doorbell, peer_doorbell: to_b };
+    let b = Ring { queue: joined(b_own, b, &a_fd), doorbell: b_doorbell, peer_doorbell: to_a };
     a.queue.set_ready();
     b.queue.set_ready();
     (a, b)

@@ -29,7 +29,7 @@ use seekwire_transport::seek::{
     At, Engine, Extent, KernelCursor, KernelWaits, Loans, SeekFlags, SeekGuard, SeekLock, Sleepers, Way,
     until_there,
 };
-use seekwire_transport::sys::bell::{Bell, Bells};
+use seekwire_transport::sys::doorbell::{Doorbell, Doorbells};
 use seekwire_transport::sys::poll::Deadline;
 use seekwire_transport::sys::socket;
 
@@ -47,16 +47,16 @@ pub(super) struct Seeking {
     /// Made when no receive of the time before is under way any more.
     state: SeekLock<Option<State>>,
     /// Rung when the last such receive is over.
-    door: OnceLock<Bell>,
+    door: OnceLock<Doorbell>,
     /// Changes when bytes have left the source: those that somebody waits for may be in library memory.
     moves: AtomicU32,
-    /// Who sleeps on the ring's bell for bytes in the middle was rung for since it looked, not by the peer.
+    /// Who sleeps on the ring's doorbell for bytes in the middle was rung for since it looked, not by the peer.
     leader_called: AtomicBool,
     /// The next byte is in library memory.
     head_drained: AtomicBool,
     /// For those who watch several connections, once one asked: the second is rung while the next byte is in library
     /// memory, the ring's is added when there is one.
-    watch: OnceLock<(Bells, Bell)>,
+    watch: OnceLock<(Doorbells, Doorbell)>,
     /// Somebody has asked whether there is a next byte, and may ask the kernel for it: it is not to wait for others.
     is_watched: AtomicBool,
     /// Bytes that the kernel gave away out of the middle of what is to come.
@@ -77,7 +77,7 @@ struct State {
     loans: Loans,
     waits: KernelWaits,
     sleepers: Sleepers,
-    /// Whether the bell is rung.
+    /// Whether the doorbell is rung.
     shown: bool,
     /// What the peer did, if that was impossible.
     violation: Option<Violation>,
@@ -100,7 +100,7 @@ impl Seeking {
         self.claim.get().is_none() || self.is_sole.load(Ordering::Relaxed)
     }
 
-    /// Has the one who sleeps on the ring's bell for bytes in the middle look again; the caller rings.
+    /// Has the one who sleeps on the ring's doorbell for bytes in the middle look again; the caller rings.
     fn call_leader(&self, state: &State) {
         self.moves.fetch_add(1, Ordering::Release);
         if state.sleepers.leader(u64::MAX).is_some() {
@@ -426,18 +426,18 @@ impl Connection {
             if let Some(Place::Attached(link, _)) = &place
                 && link.ring.queue.waiters().0
             {
-                link.ring.bell.ring();
+                link.ring.doorbell.ring();
             }
         }
         // A hole brings those nearer who wait for bytes behind it.
         if now != front || leaves_holes {
             state.waits.moved(self.fd(), state.engine.reach(leaves_holes));
         }
-        if let Some((_, bell)) = seeking.watch.get()
+        if let Some((_, doorbell)) = seeking.watch.get()
             && drained != state.shown
         {
             state.shown = !state.shown;
-            if state.shown { bell.ring() } else { bell.quiet() }
+            if state.shown { doorbell.ring() } else { doorbell.quiet() }
         }
         if let Some(place) = place {
             self.leave(place, before_sleep);

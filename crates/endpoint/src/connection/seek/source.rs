@@ -90,7 +90,7 @@ impl Connection {
         let ring = if before_sleep { rx.should_ring_before_sleep() } else { rx.should_ring() };
         drop(rx);
         if ring {
-            link.ring.peer_bell.ring();
+            link.ring.peer_doorbell.ring();
         }
         self.show_received(link);
     }
@@ -205,7 +205,7 @@ impl<'s, 'c> Inflow<'s, 'c> {
                 // What the peer put on the ring after these bytes can be read from now on, and it rang for that
                 // before: waiters have to hear of it again.
                 if n == bound && link.ring.queue.waiters().0 {
-                    link.ring.bell.ring();
+                    link.ring.doorbell.ring();
                 }
             }
         }

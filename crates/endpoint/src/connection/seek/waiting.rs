@@ -5,7 +5,7 @@ use std::sync::atomic::{Ordering, fence};
 use seekwire_protocol::Carrier;
 use seekwire_transport::Errno;
 use seekwire_transport::seek::{Attempt, Source};
-use seekwire_transport::sys::bell::Bell;
+use seekwire_transport::sys::doorbell::Doorbell;
 use seekwire_transport::sys::poll::{self, Deadline, Events};
 use seekwire_transport::sys::{Fd, socket};
 
@@ -79,7 +79,8 @@ impl Connection {
             self.rx(link)?;
         }
         if seeking.door.get().is_none() {
-            let door = Bell::new().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
+            let door =
+                Doorbell::new().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
             let _ = seeking.door.set(door);
         }
         let Some(door) = seeking.door.get() else { return Ok(()) };
@@ -109,7 +110,7 @@ impl Connection {
         {
             seeking.call_leader(state);
             if let Some(link) = self.attached() {
-                link.ring.bell.ring();
+                link.ring.doorbell.ring();
             }
             state.sleepers.wake(u64::MAX);
             state.waits.wake_all(self.fd());
@@ -180,7 +181,7 @@ impl Connection {
                 let sleep = state.sleepers.begin(state.engine.needed_end(attempt))?;
                 if is_far && let Some(link) = self.attached() {
                     seeking.call_leader(state);
-                    link.ring.bell.ring();
+                    link.ring.doorbell.ring();
                 }
                 drop(guard);
                 let asleep = call.sleep(until);
@@ -207,7 +208,7 @@ impl Connection {
                 // Either they see that the connection is sought when they look for the last time, or they are seen here.
                 fence(Ordering::SeqCst);
                 if self.others_are_called() {
-                    link.ring.bell.ring();
+                    link.ring.doorbell.ring();
                 }
                 let ready = || {
                     mark.map_or_else(|| q.peer_has_published(published), |mark| q.published_mark() != mark)
@@ -300,7 +301,7 @@ mod tests {
 
     const READ: Events = Events { read: true, write: false, hangup: false, dead: false };
     const HEAD: Interest = Interest { read: true, write: false };
-    /// So often a waiter leaves the bell to others before it loses its patience.
+    /// So often a waiter leaves the doorbell to others before it loses its patience.
     const MANY: u32 = 100;
 
     fn receive(to: &Connection, len: usize) {
@@ -335,12 +336,12 @@ mod tests {
     }
 
     fn is_rung(link: &Link) -> bool {
-        poll::look(link.ring.bell.fd(), READ).unwrap().read
+        poll::look(link.ring.doorbell.fd(), READ).unwrap().read
     }
 
-    /// Requires that `thread`, woken again and again, leaves the bell rung, and then sleeps beside it.
+    /// Requires that `thread`, woken again and again, leaves the doorbell rung, and then sleeps beside it.
     fn is_left_rung(link: &Link, thread: &Path) {
-        while link.ring.bell.times_left() < MANY {
+        while link.ring.doorbell.times_left() < MANY {
             assert!(is_rung(link), "silenced for somebody who has not come round");
             std::thread::yield_now();
         }

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 
 use seekwire_transport::Errno;
 use seekwire_transport::sys::Fd;
-use seekwire_transport::sys::bell::{Bell, Bells};
+use seekwire_transport::sys::doorbell::{Doorbell, Doorbells};
 
 use super::Seeking;
 use crate::connection::Connection;
@@ -36,36 +36,36 @@ impl Connection {
     }
 
     /// For those who watch several connections, of a sought one: readable while the next byte is in library memory, or
-    /// the ring's bell is rung.
-    pub(in crate::connection) fn seek_bell(&self) -> Option<Fd> {
+    /// the ring's doorbell is rung.
+    pub(in crate::connection) fn seek_doorbell(&self) -> Option<Fd> {
         let seeking = self.seeking.get()?;
         if seeking.watch.get().is_none() {
-            let (bells, bell) = (Bells::new().ok()?, Bell::new().ok()?);
-            bells.add(&bell).ok()?;
-            let _ = seeking.watch.set((bells, bell));
+            let (doorbells, doorbell) = (Doorbells::new().ok()?, Doorbell::new().ok()?);
+            doorbells.add(&doorbell).ok()?;
+            let _ = seeking.watch.set((doorbells, doorbell));
         }
         self.begin_to_watch(seeking);
         self.watch_ring();
-        seeking.watch.get().map(|(bells, _)| bells.fd())
+        seeking.watch.get().map(|(doorbells, _)| doorbells.fd())
     }
 
     /// Calls those who watch several connections once more, if the next byte is in library memory.
-    pub(in crate::connection) fn ring_seek_bell(&self) {
+    pub(in crate::connection) fn ring_seek_doorbell(&self) {
         if let Some(seeking) = self.seeking.get()
-            && let Some((_, bell)) = seeking.watch.get()
+            && let Some((_, doorbell)) = seeking.watch.get()
             && let Ok(state) = self.lock(seeking)
             && state.as_ref().is_some_and(|state| state.shown)
         {
-            bell.ring();
+            doorbell.ring();
         }
     }
 
     /// From now on those who watch several connections hear of the ring, if there is one.
     pub(in crate::connection) fn watch_ring(&self) {
         if let Some(seeking) = self.seeking.get()
-            && let (Some((bells, _)), Some(link)) = (seeking.watch.get(), self.attached())
+            && let (Some((doorbells, _)), Some(link)) = (seeking.watch.get(), self.attached())
             && !seeking.is_ring_watched.load(Ordering::Relaxed)
-            && bells.add(&link.ring.bell).is_ok()
+            && doorbells.add(&link.ring.doorbell).is_ok()
         {
             seeking.is_ring_watched.store(true, Ordering::Relaxed);
         }

@@ -10,7 +10,7 @@ use super::fd::{Fd, Placed};
 
 /// An eventfd that one end sleeps on and the other rings.
 #[derive(Debug)]
-pub struct Bell {
+pub struct Doorbell {
     fd: Placed,
     /// Rung, heard, and not silenced yet.
     heard: AtomicBool,
@@ -18,7 +18,7 @@ pub struct Bell {
     left: AtomicU32,
 }
 
-impl Bell {
+impl Doorbell {
     /// A new one, silent.
     ///
     /// # Errors
@@ -33,12 +33,12 @@ impl Bell {
     ///
     /// # Errors
     /// EINVAL when the descriptor blocks or is not an eventfd.
-    pub fn from_peer(bell: Placed) -> io::Result<Self> {
-        let flags = rustix::fs::fcntl_getfl(bell.as_fd())?;
-        if !flags.contains(rustix::fs::OFlags::NONBLOCK) || !is_eventfd(bell.as_fd()) {
+    pub fn from_peer(doorbell: Placed) -> io::Result<Self> {
+        let flags = rustix::fs::fcntl_getfl(doorbell.as_fd())?;
+        if !flags.contains(rustix::fs::OFlags::NONBLOCK) || !is_eventfd(doorbell.as_fd()) {
             return Err(rustix::io::Errno::INVAL.into());
         }
-        Ok(Self::of(bell))
+        Ok(Self::of(doorbell))
     }
 
     fn of(fd: Placed) -> Self {
@@ -91,19 +91,19 @@ impl Bell {
     }
 }
 
-impl AsFd for Bell {
+impl AsFd for Doorbell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-/// Several bells as one descriptor, which is readable while any of them is rung.
+/// Several doorbells as one descriptor, which is readable while any of them is rung.
 #[derive(Debug)]
-pub struct Bells {
+pub struct Doorbells {
     set: Placed,
 }
 
-impl Bells {
+impl Doorbells {
     /// None yet.
     ///
     /// # Errors
@@ -116,8 +116,8 @@ impl Bells {
     ///
     /// # Errors
     /// Those of epoll_ctl(2).
-    pub fn add(&self, bell: &Bell) -> io::Result<()> {
-        match epoll::add(&self.set, bell, epoll::EventData::new_u64(0), epoll::EventFlags::IN) {
+    pub fn add(&self, doorbell: &Doorbell) -> io::Result<()> {
+        match epoll::add(&self.set, doorbell, epoll::EventData::new_u64(0), epoll::EventFlags::IN) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -130,7 +130,7 @@ impl Bells {
     }
 }
 
-/// Hears that something comes to a descriptor, also where something is already: a bell that is rung, a socket with bytes.
+/// Hears that something comes to a descriptor, also where something is already: a doorbell that is rung, a socket with bytes.
 #[derive(Debug)]
 pub struct Ear {
     set: Placed,
