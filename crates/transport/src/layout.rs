@@ -291,7 +291,7 @@ impl Geometry {
 }
 
 impl Default for Geometry {
-    /// The geometry that BENCHMARKING.md chooses from the `ring-size` experiment.
+    /// The geometry that follows from the experiment `ring-size` (docs/experiments/ring-size.md).
     fn default() -> Self {
         Self { cells: 512, segment_size: 32 << 10, segments: 64 }
     }

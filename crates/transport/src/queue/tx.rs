@@ -403,7 +403,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     /// Counts a segment, and says whether this end has sent a quarter of its pool without receiving
     /// anything. Then segments take turns: one that has just come back lies in the other processor's
     /// cache, and to take it from there costs more than to let the whole pool pass through the shared
-    /// cache (BENCHMARKING.md, `ring-size`). Until then the most recently freed one is taken, so that a
+    /// cache (docs/experiments/ring-size.md). Until then the most recently freed one is taken, so that a
     /// connection that converses touches few pages and little cache.
     fn is_long_run(&self) -> bool {
         let q = self.queue;
