@@ -135,7 +135,7 @@ fn the_end_of_the_stream_follows_what_is_owed() {
         server.hand_over();
         serving.join().unwrap();
         assert!(client.connection.owes(), "the buffers hold less");
-        client.connection.shutdown(false, true).unwrap();
+        client.connection.shutdown(std::net::Shutdown::Write).unwrap();
         let silent = SendFlags { no_signal: true, ..SendFlags::default() };
         let sent = client.connection.send(&[IoSlice::new(b"more")], silent);
         assert_eq!(sent, Err(Errno::PIPE));
@@ -170,7 +170,7 @@ fn another_thread_that_waits_for_room_goes_on_by_tcp() {
     std::thread::scope(|scope| {
         let sending = scope.spawn(|| {
             client.send(&request);
-            client.connection.shutdown(false, true).unwrap();
+            client.connection.shutdown(std::net::Shutdown::Write).unwrap();
         });
         let waiting = scope.spawn(|| client.recv(6));
         // More than fits on the ring is sent, so the sender sleeps sooner or later.

@@ -21,6 +21,7 @@ use seekwire_transport::sys::{Fd, call};
 use smallvec::SmallVec;
 
 use crate::ffi::{errno, guarded, guarded_raw, keeping_errno, set_errno};
+use crate::socket::Way;
 use crate::table::{self, Entry, SetRef, SocketRef};
 use crate::timeout::{Timeout, timespec};
 use crate::{epoll, real};
@@ -129,16 +130,16 @@ pub(crate) fn wait(
     let mut brackets: SmallVec<[Plain<'_>; 8]> = SmallVec::new();
     for (at, part) in &parts {
         match part {
-            Entry::Socket(socket) => match socket.enter_plain() {
-                Some(Some(plain)) => {
+            Entry::Socket(socket) => match socket.enter() {
+                Way::Plain(plain) => {
                     brackets.push(plain);
                     // The library may hold bytes of it that the kernel knows nothing of.
                     if socket.connection.is_sought() {
                         ours.sockets.push((*at, socket));
                     }
                 }
-                Some(None) => ours.sockets.push((*at, socket)),
-                None => {}
+                Way::Library => ours.sockets.push((*at, socket)),
+                Way::Unseen => {}
             },
             Entry::Set(set) if fds[*at].events & READ != 0 => ours.sets.push((*at, set)),
             Entry::Set(_) | Entry::Uring(_) => {}

@@ -373,33 +373,54 @@ impl Socket {
     }
 }
 
+/// By which way a call goes.
+pub(crate) enum Way<'c> {
+    /// By the kernel's own call, inside this bracket.
+    Plain(Plain<'c>),
+    /// By the library: the connection is attached, or sought.
+    Library,
+    /// By the kernel's own call, unseen: the library has panicked.
+    Unseen,
+}
+
+impl<'c> Way<'c> {
+    /// From what there was no panic in.
+    fn chosen(entered: Option<Option<Plain<'c>>>) -> Self {
+        match entered {
+            Some(Some(plain)) => Self::Plain(plain),
+            Some(None) => Self::Library,
+            None => Self::Unseen,
+        }
+    }
+}
+
 impl SocketRef {
-    /// The bracket around a system call; `Some(None)` if the connection is attached, `None` after a panic.
+    /// By which way a call goes now.
     #[inline]
-    pub(crate) fn enter_plain(&self) -> Option<Option<Plain<'_>>> {
+    pub(crate) fn enter(&self) -> Way<'_> {
         if self.connection.is_attached() {
-            return Some(None);
+            return Way::Library;
         }
         match self.connection.enter_plain_at_once() {
-            Some(plain) => Some(Some(plain)),
-            None => ffi::guarded(|| self.connection.enter_plain()),
+            Some(plain) => Way::Plain(plain),
+            None => Way::chosen(ffi::guarded(|| self.connection.enter_plain())),
         }
     }
 
-    /// As [`Self::enter_plain`] for a call that receives: `Some(None)` also if the connection is sought, because
+    /// As [`Self::enter`] for a call that receives: by the library also if the connection is sought, because
     /// the kernel's socket then does not have all that comes next, and has what was taken before.
     #[inline]
-    pub(crate) fn enter_plain_to_receive(&self) -> Option<Option<Plain<'_>>> {
+    pub(crate) fn enter_to_receive(&self) -> Way<'_> {
         if self.connection.is_attached() || self.connection.is_sought() {
-            return Some(None);
+            return Way::Library;
         }
         match self.connection.enter_plain_to_receive_at_once() {
-            Some(plain) => Some(Some(plain)),
-            None => ffi::guarded(|| self.connection.enter_plain_to_receive()),
+            Some(plain) => Way::Plain(plain),
+            None => Way::chosen(ffi::guarded(|| self.connection.enter_plain_to_receive())),
         }
     }
 
-    /// Leaves the bracket that [`Self::enter_plain`] gave.
+    /// Leaves the bracket that [`Self::enter`] gave.
     #[inline]
     pub(crate) fn leave_plain(&self, plain: Plain<'_>) {
         if plain.leave() {

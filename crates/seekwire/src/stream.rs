@@ -115,9 +115,7 @@ impl Stream {
     /// # Errors
     /// Those of shutdown(2).
     pub fn shutdown(&self, how: net::Shutdown) -> io::Result<()> {
-        let read = how != net::Shutdown::Write;
-        let write = how != net::Shutdown::Read;
-        Ok(self.connection.shutdown(read, write)?)
+        Ok(self.connection.shutdown(how)?)
     }
 
     /// Receives without taking: the next read gives the same bytes.

@@ -215,7 +215,7 @@ impl Ends {
             Operation::BackToTcp => self.from.fall_back(Reason::Forced).unwrap(),
             Operation::End => {
                 if !std::mem::replace(&mut self.ended, true) {
-                    self.from.shutdown(false, true).unwrap();
+                    self.from.shutdown(std::net::Shutdown::Write).unwrap();
                     let end = At::Position(self.gone.len() as u64);
                     let look = SeekFlags::PEEK;
                     let mut one = [0];

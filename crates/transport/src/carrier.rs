@@ -4,6 +4,7 @@
 //! every carrier to the same rules.
 
 use std::io::{IoSlice, IoSliceMut};
+use std::net::Shutdown;
 use std::time::Duration;
 
 use crate::Errno;
@@ -75,7 +76,7 @@ impl Carrier for Tcp {
     }
 
     fn shutdown(&self) -> Result<(), Errno> {
-        socket::shutdown(self.0, false, true)
+        socket::shutdown(self.0, Shutdown::Write)
     }
 
     fn unread(&self) -> Result<usize, Errno> {
@@ -120,8 +121,7 @@ impl Ring {
         if want.write {
             q.disarm_space();
         }
-        let (data, space) = q.waiters();
-        if (data && q.has_record()) || (space && self.may_send()) {
+        if (q.has_readers() && q.has_record()) || (q.has_writers() && self.may_send()) {
             self.doorbell.ring();
         }
     }
@@ -275,8 +275,7 @@ impl Ring {
         let q = &self.queue;
         // One who needs bytes of the middle leaves those at the head to the others.
         let readers = q.number_of_readers() > u64::from(want.read);
-        let (_, writers) = q.waiters();
-        (readers && q.has_record()) || (!want.write && writers && self.may_send())
+        (readers && q.has_record()) || (!want.write && q.has_writers() && self.may_send())
     }
 
     /// Whether a waiter for space has a reason to try.

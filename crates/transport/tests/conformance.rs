@@ -457,7 +457,7 @@ fn smallest() -> Geometry {
 }
 
 fn until_a_writer_waits(ring: &Ring) {
-    while !ring.queue.waiters().1 {
+    while !ring.queue.has_writers() {
         thread::yield_now();
     }
 }

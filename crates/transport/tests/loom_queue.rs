@@ -201,7 +201,7 @@ fn recv_asleep(end: &End, doorbell: &Doorbell) -> [u8; 8] {
             there = end.rearm_data();
         }
         end.disarm_data();
-        if end.waiters().0 && end.has_record() {
+        if end.has_readers() && end.has_record() {
             doorbell.ring();
         }
     }
@@ -426,15 +426,15 @@ fn what_is_taken_back_comes_by_tcp_and_the_rest_by_the_ring() {
         });
         let rx = b.rx();
         rx.ask_back();
-        let mut taken_back = rx.is_taken_back().unwrap();
-        while taken_back.is_none() {
-            taken_back = rx.withdraw().unwrap();
+        let mut answer = rx.answer().unwrap();
+        while matches!(answer, Answer::Pending | Answer::AtWork) {
+            answer = rx.withdraw().unwrap();
             thread::yield_now();
         }
         drop(rx);
         let a = sender.join().unwrap();
         let mut received = Vec::new();
-        if taken_back == Some(true) {
+        if answer == Answer::Taken {
             assert!(!b.has_record(), "the ring is done with");
         } else {
             while let Some(message) = try_recv::<8>(&b) {
@@ -487,7 +487,7 @@ fn a_wish_that_stands_is_met_whoever_takes_the_half_meanwhile() {
         });
         let rx = b.rx();
         rx.ask_back();
-        while rx.keep_asking().unwrap().is_none() {
+        while rx.keep_asking().unwrap() == Answer::AtWork {
             thread::yield_now();
         }
         drop(rx);
@@ -523,8 +523,8 @@ fn nothing_is_sent_twice_to_who_waits_for_no_answer() {
         rx.ask_back();
         let answer = loop {
             match rx.keep_asking().unwrap() {
-                Some(answer) => break answer,
-                None => thread::yield_now(),
+                Answer::AtWork => thread::yield_now(),
+                answer => break answer,
             }
         };
         drop(rx);

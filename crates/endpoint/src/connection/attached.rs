@@ -269,16 +269,17 @@ impl Connection {
         let now = u8::from(q.tx_on_ring()) | u8::from(q.rx_on_ring()) << 1;
         if link.shown.load(Ordering::Relaxed) != now {
             link.shown.store(now, Ordering::Relaxed);
-            match q.tcp_only() {
-                (true, true) if self.reason().is_none() => self.set_reason(Some(Reason::AskedByPeer)),
-                _ => self.show_carriers(),
+            if q.peer_wants_tcp() && self.reason().is_none() {
+                self.set_reason(Some(Reason::AskedByPeer));
+            } else {
+                self.show_carriers();
             }
         }
     }
 
     #[cold]
     fn forced_back(&self, link: &Link) {
-        if !link.ring.queue.tcp_only().0 {
+        if !link.ring.queue.is_tcp_only() {
             link.ring.queue.set_tcp_only();
             self.set_reason(Some(Reason::Forced));
         }
@@ -565,7 +566,7 @@ impl Connection {
                         rx.received_by_tcp(n);
                         // What the peer put on the ring after these bytes can be read from now on, and it
                         // rang for that before: waiters have to hear of it again.
-                        if n as u64 == left && link.ring.queue.waiters().0 {
+                        if n as u64 == left && link.ring.queue.has_readers() {
                             link.ring.doorbell.ring();
                         }
                     }

@@ -6,6 +6,7 @@
 //! and before it closes, ends, or hands the socket over itself.
 
 use std::io::IoSlice;
+use std::net::Shutdown;
 use std::time::Duration;
 
 use seekwire_protocol::switch::RxStep;
@@ -90,7 +91,7 @@ impl Connection {
         if !q.wants_attention() && q.owed() == 0 {
             return;
         }
-        let (_, by_peer) = q.tcp_only();
+        let by_peer = q.peer_wants_tcp();
         let Ok(tx) = self.tx(link) else { return };
         let carrier = self.due_carrier(link, &tx);
         let paid = self.pay(link, &tx);
@@ -150,7 +151,7 @@ impl Connection {
         }
         if q.is_shut() {
             // An error means that the connection has ended anyhow.
-            let _ = socket::shutdown(self.fd(), false, true);
+            let _ = socket::shutdown(self.fd(), Shutdown::Write);
         }
         Ok(true)
     }
@@ -283,10 +284,10 @@ impl Connection {
         let violated = |violation| Err(self.violated(link, violation));
         let mut looks = Looks(0);
         let is_late = loop {
-            match rx.is_taken_back() {
-                Ok(Some(true)) => return Ok(()),
-                Ok(Some(false)) => break false,
-                Ok(None) => {}
+            match rx.answer() {
+                Ok(Answer::Taken) => return Ok(()),
+                Ok(Answer::Refused) => break false,
+                Ok(Answer::Pending | Answer::AtWork) => {}
                 Err(violation) => return violated(violation),
             }
             // A send that began before the wish is over, and the ring is empty; or nobody is there to answer.
@@ -299,7 +300,7 @@ impl Connection {
                 self.attend();
                 meanwhile();
             }
-            if is_over && rx.is_taken_back() == Ok(None) {
+            if is_over && matches!(rx.answer(), Ok(Answer::Pending | Answer::AtWork)) {
                 // What is taken out of the middle must not come again.
                 break !self.is_sought();
             }
@@ -307,15 +308,9 @@ impl Connection {
         };
         let at_work = Deadline::after(Some(AT_WORK));
         loop {
-            let answer = if is_late {
-                rx.keep_asking()
-            } else {
-                let has_taken = |taken| if taken { Answer::Taken } else { Answer::Refused };
-                rx.withdraw().map(|answer| answer.map(has_taken))
-            };
-            match answer {
-                Ok(Some(Answer::Taken)) => return Ok(()),
-                Ok(Some(Answer::Pending)) => {
+            match if is_late { rx.keep_asking() } else { rx.withdraw() } {
+                Ok(Answer::Taken) => return Ok(()),
+                Ok(Answer::Pending) => {
                     tracing::info!(
                         "fd {}: process {} sends again what is unread when it makes its next call",
                         self.fd().raw(),
@@ -323,12 +318,12 @@ impl Connection {
                     );
                     return Ok(());
                 }
-                Ok(Some(Answer::Refused)) => break,
+                Ok(Answer::Refused) => break,
                 // A peer that dies over it, or is at it for ever, has perhaps sent some of the bytes again.
-                Ok(None) if at_work.is_over() || link.peer_is_dead() => {
+                Ok(Answer::AtWork) if at_work.is_over() || link.peer_is_dead() => {
                     return violated(seekwire_transport::queue::Violation);
                 }
-                Ok(None) => looks.pause(),
+                Ok(Answer::AtWork) => looks.pause(),
                 Err(violation) => return violated(violation),
             }
         }
@@ -385,7 +380,7 @@ impl Connection {
         if q.is_shut() && q.owed() == 0 {
             // A shutdown of another thread may have ended the ring, and is about to end TCP: what the kernel took until
             // then would come behind the end of the stream. An error means that the connection has ended anyhow.
-            let _ = socket::shutdown(self.fd(), false, true);
+            let _ = socket::shutdown(self.fd(), Shutdown::Write);
         }
     }
 

@@ -82,7 +82,7 @@ mod tests {
             assert_eq!(from.send(&[IoSlice::new(b"by the ring")], flags), Ok(11));
             assert!(from.tx_on_ring());
             if ends {
-                from.shutdown(false, true).unwrap();
+                from.shutdown(std::net::Shutdown::Write).unwrap();
             }
             // It died between the system call and the count.
             socket::recv(to.fd(), &mut [0; 60], KernelRecv::empty()).unwrap();

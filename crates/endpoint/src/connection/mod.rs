@@ -29,7 +29,7 @@ mod seek;
 mod settings;
 mod waiting;
 
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -420,13 +420,14 @@ impl Connection {
     ///
     /// # Errors
     /// Those of shutdown(2).
-    pub fn shutdown(&self, read: bool, write: bool) -> Result<(), Errno> {
+    pub fn shutdown(&self, how: Shutdown) -> Result<(), Errno> {
+        let (read, write) = (how != Shutdown::Write, how != Shutdown::Read);
         // On the ring nothing comes to its end any more where TCP has ended with an error; the kernel says so.
         if let Some(link) = self.attached()
             && socket::names(self.fd()) == Err(Errno::NOTCONN)
         {
             self.note_end(link);
-            return socket::shutdown(self.fd(), read, write);
+            return socket::shutdown(self.fd(), how);
         }
         if read {
             self.receive_shut.store(true, Ordering::Relaxed);
@@ -436,18 +437,20 @@ impl Connection {
         }
         // In a bracket, as a call that sends: the end of the stream counts when the connection attaches.
         let bracket = self.enter_plain();
-        let mut write_now = write;
+        let mut now = Some(how);
         if let Some(link) = self.attached() {
             if write {
                 self.attend();
                 link.shut();
                 // The end follows what is still owed.
-                write_now = link.ring.queue.owed() == 0;
+                if link.ring.queue.owed() > 0 {
+                    now = read.then_some(Shutdown::Read);
+                }
                 // Those who wait for room; of those who look once more, one that arms after this sees the end. Who waits for
                 // bytes sleeps on, as in the kernel: a signal that comes while he is awake would not end his call.
                 fence(Ordering::SeqCst);
                 let queue = &link.ring.queue;
-                if queue.waiters().1 || queue.owed() > 0 || !queue.tx_on_ring() {
+                if queue.has_writers() || queue.owed() > 0 || !queue.tx_on_ring() {
                     link.ring.doorbell.ring();
                 }
             }
@@ -455,7 +458,7 @@ impl Connection {
                 link.ring.doorbell.ring();
             }
         }
-        let result = socket::shutdown(self.fd(), read, write_now);
+        let result = now.map_or(Ok(()), |how| socket::shutdown(self.fd(), how));
         if let Some(link) = self.attached() {
             let q = &link.ring.queue;
             // TCP resets a connection on which something comes for an end that is shut down both ways: the peer's next
@@ -557,7 +560,7 @@ impl Link {
         let unread = self.ring.queue.unread() > 0 || socket::unread(fd).unwrap_or(0) > 0;
         if unread || socket::resets_on_close(fd) {
             socket::reset_on_close(fd);
-        } else if !socket::ends(fd).1
+        } else if !socket::ends(fd).both
             && let Some(tx) = self.ring.queue.try_tx()
         {
             let _ = tx.shutdown();

@@ -145,7 +145,7 @@ impl Connection {
     pub(super) fn end_of_stream(&self, link: &Link) -> Result<Try, Errno> {
         let q = &link.ring.queue;
         // Not where it was this end that was shut down for reading, by whatever process.
-        let has_ended = socket::ends(self.fd()).0;
+        let has_ended = socket::ends(self.fd()).peers;
         let in_order = !has_ended || q.peer_is_shut() || q.peer_has_closed();
         if !in_order {
             q.set_saw_end();
@@ -165,7 +165,7 @@ impl Connection {
     /// What has ended by TCP's own word is over for sends, too, whatever room the ring has.
     #[cold]
     pub(super) fn note_end(&self, link: &Link) {
-        if link.is_sound() && socket::ends(self.fd()).1 {
+        if link.is_sound() && socket::ends(self.fd()).both {
             link.peer_is_gone();
         }
     }
@@ -199,7 +199,7 @@ impl Connection {
     fn is_reset_by_killed(&self, link: &Link) -> bool {
         let q = &link.ring.queue;
         let is_killed = !(q.peer_is_shut() || q.peer_has_closed())
-            && socket::ends(self.fd()).0
+            && socket::ends(self.fd()).peers
             && q.unsent() > 0
             && q.unread() == 0
             && socket::unread(self.fd()) == Ok(0)

@@ -13,6 +13,7 @@ use super::send::{by_kernel, transmit};
 use super::{interpose, receive};
 use crate::buffers::Buffers;
 use crate::ffi::{errno, fail, guarded, keeping_errno};
+use crate::socket::Way;
 use crate::table::{self, SocketRef};
 use crate::{pointers, real, signals};
 
@@ -31,10 +32,10 @@ fn send_file(
     len: usize,
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
-    match socket.enter_plain() {
-        Some(Some(plain)) => return by_kernel(socket, plain, kernel),
-        Some(None) => {}
-        None => return kernel(),
+    match socket.enter() {
+        Way::Plain(plain) => return by_kernel(socket, plain, kernel),
+        Way::Library => {}
+        Way::Unseen => return kernel(),
     }
     // SAFETY: the caller's own number; one that is not open gives EBADF.
     let file = if from < 0 { return kernel() } else { unsafe { BorrowedFd::borrow_raw(from) } };
@@ -125,9 +126,9 @@ fn splice_out(
     flags: c_uint,
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
-    match socket.enter_plain_to_receive() {
-        Some(Some(plain)) => return receive::by_kernel(socket, plain, 0, kernel),
-        Some(None) if len > 0 => {}
+    match socket.enter_to_receive() {
+        Way::Plain(plain) => return receive::by_kernel(socket, plain, 0, kernel),
+        Way::Library if len > 0 => {}
         _ => return kernel(),
     }
     let room = match room_in(pipe, flags & libc::SPLICE_F_NONBLOCK == 0) {
@@ -209,10 +210,10 @@ fn room_in(pipe: c_int, wait: bool) -> Result<usize, Errno> {
 /// messages.
 pub(super) fn splice_in(socket: &SocketRef, kernel: impl Fn() -> ssize_t) -> ssize_t {
     socket.send_by_tcp(Reason::UnknownOption);
-    match socket.enter_plain() {
-        Some(Some(plain)) => by_kernel(socket, plain, kernel),
+    match socket.enter() {
+        Way::Plain(plain) => by_kernel(socket, plain, kernel),
         // The switch itself found no room on the ring.
-        Some(None) if socket.connection.tx_on_ring() => fail(Errno::AGAIN),
+        Way::Library if socket.connection.tx_on_ring() => fail(Errno::AGAIN),
         _ => kernel(),
     }
 }

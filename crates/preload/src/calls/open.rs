@@ -1,6 +1,7 @@
 //! socket, connect, listen, accept, accept4, shutdown, close, close_range and closefrom.
 
 use std::ffi::{c_int, c_uint};
+use std::net::Shutdown;
 
 use libc::{
     AF_INET, AF_INET6, AF_UNSPEC, SO_PROTOCOL, SOCK_NONBLOCK, SOCK_STREAM, SOL_SOCKET, sockaddr, socklen_t,
@@ -155,17 +156,17 @@ interpose! {
     };
     /// shutdown(2)
     fn shutdown(fd: c_int, how: c_int) -> c_int = table::socket(fd) => |socket, kernel| {
-        let (read, write) = match how {
-            libc::SHUT_RD => (true, false),
-            libc::SHUT_WR => (false, true),
-            libc::SHUT_RDWR => (true, true),
+        let how = match how {
+            libc::SHUT_RD => Shutdown::Read,
+            libc::SHUT_WR => Shutdown::Write,
+            libc::SHUT_RDWR => Shutdown::Both,
             _ => return kernel(),
         };
         if socket.is_listening() {
             return kernel();
         }
         socket.note_shutdown();
-        let result = guarded(|| socket.connection.shutdown(read, write));
+        let result = guarded(|| socket.connection.shutdown(how));
         socket.settle();
         result.map_or_else(kernel, status)
     };

@@ -15,7 +15,7 @@ use super::control::has_ended;
 use super::interpose;
 use super::options::{self, Effect};
 use crate::ffi::{fail, guarded, keeping_errno};
-use crate::socket::{self, Last, Socket};
+use crate::socket::{self, Last, Socket, Way};
 use crate::table::{self, SocketRef};
 use crate::{passed, pointers, real};
 
@@ -140,13 +140,13 @@ interpose! {
             keeping_errno(|| guarded(|| socket.connection.heard_of_end()));
             return result;
         }
-        match socket.enter_plain_to_receive() {
+        match socket.enter_to_receive() {
             // The kernel's own call is not counted.
-            Some(Some(_)) | None => {
+            Way::Plain(_) | Way::Unseen => {
                 let _ = keeping_errno(|| socket.fall_back(Reason::UnknownOption));
                 kernel()
             }
-            Some(None) => match nothing_mapped(&socket, value.cast(), len) {
+            Way::Library => match nothing_mapped(&socket, value.cast(), len) {
                 Ok(()) => 0,
                 Err(error) => fail(error),
             },

@@ -17,7 +17,7 @@ use super::flags::{self, About};
 use super::interpose;
 use crate::buffers::{Buffers, is_possible};
 use crate::ffi::{count, fail, guarded_raw, set_errno};
-use crate::socket::Begun;
+use crate::socket::{Begun, Way};
 use crate::table::SocketRef;
 use crate::timeout::Timeout;
 use crate::{cancel, passed, pointers, poll, real, signals, table};
@@ -52,8 +52,8 @@ fn receive_with(
     };
     loop {
         let begun = Begun::receive(socket);
-        match socket.enter_plain_to_receive() {
-            Some(None) => match cancel::point(|| {
+        match socket.enter_to_receive() {
+            Way::Library => match cancel::point(|| {
                 guarded_raw(|| from_connection(socket, into, ours, control.as_deref_mut()))
             }) {
                 Some(Err(Errno::CANCELED)) => {}
@@ -74,8 +74,8 @@ fn receive_with(
                 }
                 None => return kernel(),
             },
-            Some(Some(plain)) => return by_kernel(socket, plain, flags, kernel),
-            None => return kernel(),
+            Way::Plain(plain) => return by_kernel(socket, plain, flags, kernel),
+            Way::Unseen => return kernel(),
         }
     }
 }

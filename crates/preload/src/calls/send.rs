@@ -11,7 +11,7 @@ use super::flags::{self, About};
 use super::interpose;
 use crate::buffers::{Buffers, is_possible};
 use crate::ffi::{count, fail, guarded_raw, set_errno};
-use crate::socket::Begun;
+use crate::socket::{Begun, Way};
 use crate::table::SocketRef;
 use crate::{cancel, passed, pointers, real, signals, table};
 
@@ -39,8 +39,8 @@ pub(crate) fn transmit(
     };
     loop {
         let begun = Begun::send(socket);
-        match socket.enter_plain() {
-            Some(None) => match cancel::point(|| guarded_raw(|| to_ring(socket, from, ours))) {
+        match socket.enter() {
+            Way::Library => match cancel::point(|| guarded_raw(|| to_ring(socket, from, ours))) {
                 Some(Err(Errno::CANCELED)) => {}
                 Some(Err(Errno::STALE)) => {
                     socket.untrack_stale();
@@ -65,8 +65,8 @@ pub(crate) fn transmit(
                 }
                 None => return kernel(),
             },
-            Some(Some(plain)) => return by_kernel(socket, plain, kernel),
-            None => return kernel(),
+            Way::Plain(plain) => return by_kernel(socket, plain, kernel),
+            Way::Unseen => return kernel(),
         }
     }
 }

@@ -54,6 +54,8 @@ pub enum Answer {
     Refused,
     /// The peer has not said yet.
     Pending,
+    /// The peer is about to say, within microseconds.
+    AtWork,
 }
 
 /// In one word with the wish for TCP: a peer that leaves the ring for it sees both.
@@ -99,7 +101,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     #[inline]
     #[must_use]
     pub fn wants_attention(&self) -> bool {
-        self.tcp_only().0 && (self.is_asked_back() || (self.tx_on_ring() && !self.is_shut()))
+        self.is_tcp_only() && (self.is_asked_back() || (self.tx_on_ring() && !self.is_shut()))
     }
 }
 
@@ -392,16 +394,17 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         self.stop_asking();
     }
 
-    /// Whether the peer has done so (then the ring is done with) or refused; `None` before it answered.
+    /// What the peer has answered by now.
     ///
     /// # Errors
     /// [`Violation`].
-    pub fn is_taken_back(&self) -> Result<Option<bool>, Violation> {
+    pub fn answer(&self) -> Result<Answer, Violation> {
         let q = self.queue;
         match q.peer.load(layout::TAKEN_BACK, Ordering::SeqCst) {
-            0 | layout::AT_WORK => return Ok(None),
+            0 => return Ok(Answer::Pending),
+            layout::AT_WORK => return Ok(Answer::AtWork),
             layout::TAKEN => {}
-            _ => return Ok(Some(false)),
+            _ => return Ok(Answer::Refused),
         }
         let end = q.peer.load(layout::TX_POSITION, Ordering::Relaxed);
         let left = end.checked_sub(q.get(layout::RX_POSITION)).ok_or(Violation)?;
@@ -417,7 +420,7 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         switch.carrier = Carrier::Tcp;
         q.set_rx_switch(switch);
         self.advance(left);
-        Ok(Some(true))
+        Ok(Answer::Taken)
     }
 
     /// Bytes that come by TCP next and are to be thrown away: they come again. [`Self::voided`] counts them.
@@ -433,41 +436,39 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         self.queue.set(layout::RX_VOID, self.void_left().saturating_sub(n as u64));
     }
 
-    /// Gives up asking. Returns whether the peer has taken the bytes back after all; `None` while it is at
-    /// it: then ask again.
+    /// Gives up asking. The peer may have taken the bytes back after all; while it is at work, call again.
     ///
     /// # Errors
     /// [`Violation`].
-    pub fn withdraw(&self) -> Result<Option<bool>, Violation> {
+    pub fn withdraw(&self) -> Result<Answer, Violation> {
         let q = self.queue;
         // SYNC POINT "take back", receiver: the wish is gone before the peer's word is looked at; see
         // `Tx::take_back`.
         q.own.word(layout::CONTROL).fetch_and(!control::TAKE_BACK, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         if q.peer.load(layout::TAKEN_BACK, Ordering::SeqCst) == layout::AT_WORK {
-            return Ok(None);
+            return Ok(Answer::AtWork);
         }
-        Ok(Some(self.is_taken_back()? == Some(true)))
+        Ok(if self.answer()? == Answer::Taken { Answer::Taken } else { Answer::Refused })
     }
 
     /// Waits for the answer no more, but goes on asking: the peer may answer whenever it makes its next call. Who takes this half
-    /// until then has what is on the ring, and asks for the rest again when it lets go. `None` while the peer is at it: then try
-    /// again.
+    /// until then has what is on the ring, and asks for the rest again when it lets go. While the peer is at work, call again.
     ///
     /// # Errors
     /// [`Violation`].
-    pub fn keep_asking(&self) -> Result<Option<Answer>, Violation> {
+    pub fn keep_asking(&self) -> Result<Answer, Violation> {
         let q = self.queue;
         // SYNC POINT "take back", receiver: as in `Rx::withdraw`, a peer that has not seen it by then is at work.
         q.own.word(layout::CONTROL).fetch_or(control::STANDING, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         match q.peer.load(layout::TAKEN_BACK, Ordering::SeqCst) {
-            layout::AT_WORK => Ok(None),
+            layout::AT_WORK => Ok(Answer::AtWork),
             0 => {
                 self.asks.set(true);
-                Ok(Some(Answer::Pending))
+                Ok(Answer::Pending)
             }
-            _ => Ok(Some(if self.is_taken_back()? == Some(true) { Answer::Taken } else { Answer::Refused })),
+            _ => Ok(if self.answer()? == Answer::Taken { Answer::Taken } else { Answer::Refused }),
         }
     }
 
@@ -484,18 +485,21 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         const NAPS: u32 = if cfg!(loom) { 0 } else { 2000 };
         let q = self.queue;
         let wish = q.get(layout::CONTROL);
-        let mut is_answered = Ok(Some(false));
+        let mut answer = Ok(Answer::Refused);
         if wish & control::TAKE_BACK != 0 {
             for look in 0..LOOKS + NAPS {
-                is_answered = self.withdraw();
-                match is_answered {
-                    Ok(None) if look < LOOKS => yield_now(),
-                    Ok(None) => nap(Duration::from_millis(1)),
+                answer = self.withdraw();
+                match answer {
+                    Ok(Answer::AtWork) if look < LOOKS => yield_now(),
+                    Ok(Answer::AtWork) => nap(Duration::from_millis(1)),
                     _ => break,
                 }
             }
         }
-        let Ok(Some(is_taken)) = is_answered else { return false };
+        let is_taken = match answer {
+            Ok(Answer::AtWork) | Err(_) => return false,
+            Ok(answer) => answer == Answer::Taken,
+        };
         q.set(layout::RX_CARRIER, q.get(layout::RX_CARRIER) & !layout::RX_STANDING);
         let is_refused = q.peer.load(layout::TAKEN_BACK, Ordering::Relaxed) == layout::REFUSED;
         self.asks.set(wish & control::STANDING != 0);

@@ -294,13 +294,19 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.peer.load(layout::CONTROL, Ordering::Acquire) & DONE != 0
     }
 
-    /// Whether either end has ruled the ring out for this end's sends, and whether it was the peer.
+    /// Whether either end has ruled the ring out for this end's sends.
     #[inline]
     #[must_use]
-    pub fn tcp_only(&self) -> (bool, bool) {
-        let own = self.get(layout::CONTROL) & control::TCP_ONLY != 0;
-        let peer = self.peer.load(layout::CONTROL, Ordering::SeqCst) & control::TCP_ONLY != 0;
-        (own || peer, peer)
+    pub fn is_tcp_only(&self) -> bool {
+        let peer = self.peer_wants_tcp();
+        peer || self.get(layout::CONTROL) & control::TCP_ONLY != 0
+    }
+
+    /// Whether the peer has.
+    #[inline]
+    #[must_use]
+    pub fn peer_wants_tcp(&self) -> bool {
+        self.peer.load(layout::CONTROL, Ordering::SeqCst) & control::TCP_ONLY != 0
     }
 
     /// Whether a sender of the peer's may have looked at this end's wish for TCP before it was expressed,
@@ -600,10 +606,16 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         }
     }
 
-    /// Whether threads of this end wait for data, and for space.
+    /// Whether threads of this end wait for data.
     #[must_use]
-    pub fn waiters(&self) -> (bool, bool) {
-        (self.get(layout::DATA_WAITERS) > 0, self.get(layout::SPACE_WAITERS) > 0)
+    pub fn has_readers(&self) -> bool {
+        self.number_of_readers() > 0
+    }
+
+    /// Whether threads of this end wait for space.
+    #[must_use]
+    pub fn has_writers(&self) -> bool {
+        self.get(layout::SPACE_WAITERS) > 0
     }
 
     /// How often this end is armed for data.

@@ -76,7 +76,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     #[inline]
     pub fn carrier(&self) -> Result<Carrier, Full> {
         let q = self.queue;
-        let (tcp_only, _) = q.tcp_only();
+        let tcp_only = q.is_tcp_only();
         if q.tx_on_ring() && !tcp_only {
             return Ok(Carrier::Ring);
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::call;
 use super::fd::Fd;
 use super::poll::{Deadline, Events};
-use super::socket;
+use super::socket::{self, Ends};
 use crate::Errno;
 
 const LOOK: Duration = Duration::from_millis(100);
@@ -29,9 +29,10 @@ pub(super) fn wait(doorbell: Fd, socket: Fd, want: Events, until: Deadline) -> R
         let slice = if unseen { until.at_most(LOOK) } else { until };
         select(&mut readable, &mut writable, slice)?;
         let rang = readable.has(doorbell);
-        let (hangup, dead) = if unseen { socket::ends(socket) } else { (false, false) };
-        let hangup = want.hangup && hangup;
-        let events = Events { read: readable.has(socket), write: writable.has(socket), hangup, dead };
+        let ends = if unseen { socket::ends(socket) } else { Ends::default() };
+        let hangup = want.hangup && ends.peers;
+        let events =
+            Events { read: readable.has(socket), write: writable.has(socket), hangup, dead: ends.both };
         if rang || events != Events::default() {
             return Ok((rang, events));
         }

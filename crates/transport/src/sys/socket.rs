@@ -2,12 +2,12 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::size_of;
-use std::net::SocketAddr;
+use std::net::{Shutdown, SocketAddr};
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use rustix::net::sockopt::{self, Timeout};
-use rustix::net::{AddressFamily, RecvAncillaryBuffer, SendAncillaryBuffer, Shutdown};
+use rustix::net::{AddressFamily, RecvAncillaryBuffer, SendAncillaryBuffer};
 pub use rustix::net::{RecvFlags as KernelRecv, SendFlags as KernelSend};
 
 use super::call;
@@ -113,12 +113,11 @@ pub fn send(fd: Fd, from: &[IoSlice<'_>], flags: KernelSend) -> Result<usize, Er
 ///
 /// # Errors
 /// Those of shutdown(2).
-pub fn shutdown(fd: Fd, read: bool, write: bool) -> Result<(), Errno> {
-    let how = match (read, write) {
-        (true, true) => Shutdown::Both,
-        (true, false) => Shutdown::Read,
-        (false, true) => Shutdown::Write,
-        (false, false) => return Ok(()),
+pub fn shutdown(fd: Fd, how: Shutdown) -> Result<(), Errno> {
+    let how = match how {
+        Shutdown::Both => rustix::net::Shutdown::Both,
+        Shutdown::Read => rustix::net::Shutdown::Read,
+        Shutdown::Write => rustix::net::Shutdown::Write,
     };
     rustix::net::shutdown(fd.borrow(), how)
 }
@@ -242,11 +241,23 @@ impl Info {
     }
 }
 
-/// Whether the peer has ended its direction, and whether the connection is over.
+/// What has ended of a connection.
+#[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+pub struct Ends {
+    /// The peer's direction.
+    pub peers: bool,
+    /// All of it.
+    pub both: bool,
+}
+
+/// What has ended of a connection; nothing, where that is not known.
 #[must_use]
-pub fn ends(fd: Fd) -> (bool, bool) {
+pub fn ends(fd: Fd) -> Ends {
     // linux/tcp_states.h: TIME_WAIT, CLOSE, CLOSE_WAIT, LAST_ACK, CLOSING; and CLOSE.
-    tcp_info(fd).map_or((false, false), |info| (matches!(info.state, 6..=9 | 11), info.state == 7))
+    tcp_info(fd).map_or(Ends::default(), |info| Ends {
+        peers: matches!(info.state, 6..=9 | 11),
+        both: info.state == 7,
+    })
 }
 
 /// tcpi_state, tcpi_bytes_received and tcpi_bytes_acked.
@@ -444,5 +455,5 @@ pub fn reset(fd: Fd) {
     // is gone already.
     let _ = unsafe { call(libc::SYS_connect, [number(fd), place, size_of::<libc::sockaddr>(), 0, 0, 0]) };
     // It could be connected anew else. That it is not connected does not keep the kernel from it.
-    let _ = shutdown(fd, true, true);
+    let _ = shutdown(fd, Shutdown::Both);
 }

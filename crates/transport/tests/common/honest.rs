@@ -135,7 +135,7 @@ impl World {
                 let direction = &mut self.directions[1 - usize::from(end)];
                 if direction.asked {
                     let rx = self.ends[usize::from(end)].rx();
-                    if rx.keep_asking().expect("the peer is honest") == Some(Answer::Pending) {
+                    if rx.keep_asking().expect("the peer is honest") == Answer::Pending {
                         direction.asked = false;
                     }
                     drop(rx);
@@ -168,19 +168,18 @@ impl World {
             return;
         }
         let rx = self.ends[end].rx();
-        let answer = rx.is_taken_back().expect("the peer is honest");
-        let outcome = match answer {
-            Some(true) => Some(true),
-            None if !gives_up => None,
+        let answer = match rx.answer().expect("the peer is honest") {
+            answer @ Answer::Taken => answer,
+            answer @ (Answer::Pending | Answer::AtWork) if !gives_up => answer,
             _ => rx.withdraw().expect("the peer is honest"),
         };
-        if let Some(taken_back) = outcome {
+        if matches!(answer, Answer::Taken | Answer::Refused) {
             let void = usize::try_from(rx.void_left()).unwrap();
             direction.tcp.drain(..void);
             rx.voided(void);
             direction.voided += void as u64;
             direction.asked = false;
-            direction.handed_over = taken_back;
+            direction.handed_over = answer == Answer::Taken;
         }
     }
 

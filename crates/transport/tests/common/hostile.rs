@@ -299,7 +299,7 @@ impl World {
                 let q = &self.honest;
                 let most = self.peer_geometry.bytes();
                 assert!(q.unread() <= most, "more unread than there is memory");
-                let _ = (q.unsent(), q.has_record(), q.has_room(), q.tcp_only(), q.peer_is_ready());
+                let _ = (q.unsent(), q.has_record(), q.has_room(), q.is_tcp_only(), q.peer_is_ready());
                 let _ = (q.peer_has_closed(), q.peer_processor(), q.published_mark(), q.carriers());
                 let _ = (q.peer_is_full(), q.peer_has_published(q.published_with(1)));
             }
@@ -424,7 +424,7 @@ impl World {
             Operation::AskBack => {
                 let rx = self.honest.rx();
                 rx.ask_back();
-                let taken = rx.is_taken_back();
+                let taken = rx.answer();
                 let withdrawn = rx.withdraw();
                 drop(rx);
                 self.noted(taken);

@@ -424,7 +424,7 @@ impl Connection {
             seeking.call_leader(state);
             state.sleepers.wake(now);
             if let Some(Place::Attached(link, _)) = &place
-                && link.ring.queue.waiters().0
+                && link.ring.queue.has_readers()
             {
                 link.ring.doorbell.ring();
             }

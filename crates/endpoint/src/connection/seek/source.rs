@@ -204,7 +204,7 @@ impl<'s, 'c> Inflow<'s, 'c> {
                 rx.received_by_tcp(n as usize);
                 // What the peer put on the ring after these bytes can be read from now on, and it rang for that
                 // before: waiters have to hear of it again.
-                if n == bound && link.ring.queue.waiters().0 {
+                if n == bound && link.ring.queue.has_readers() {
                     link.ring.doorbell.ring();
                 }
             }
@@ -565,7 +565,7 @@ mod tests {
                 send(&peer.from, &[1; 10]);
             }
             if look == ended {
-                peer.from.shutdown(false, true).unwrap();
+                peer.from.shutdown(std::net::Shutdown::Write).unwrap();
             }
         })));
         let mut got = 0;
