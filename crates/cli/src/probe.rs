@@ -22,7 +22,7 @@ use crate::arguments;
 const ROUNDS: usize = 1000;
 const MESSAGE: usize = 1024;
 /// On a host that works, the exchange takes milliseconds.
-const PATIENCE: Duration = Duration::from_secs(10);
+const EXCHANGE_LIMIT: Duration = Duration::from_secs(10);
 
 /// What the library of one side said when it ended; the file of SEEKWIRE_STATS.
 #[derive(Debug, Deserialize)]
@@ -86,7 +86,7 @@ fn end_of(child: &mut Child) -> Result<ExitStatus> {
 }
 
 fn is_ready_in_time(source: &impl AsFd) -> Result<bool> {
-    let patience = Timespec::try_from(PATIENCE)?;
+    let patience = Timespec::try_from(EXCHANGE_LIMIT)?;
     loop {
         match poll(&mut [PollFd::new(source, PollFlags::IN)], Some(&patience)) {
             Err(Errno::INTR) => {}
@@ -129,8 +129,8 @@ fn serve() -> Result<()> {
 
 fn call(port: u16) -> Result<()> {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(EXCHANGE_LIMIT))?;
+    stream.set_write_timeout(Some(EXCHANGE_LIMIT))?;
     stream.set_nodelay(true)?;
     let mut answer = [0; MESSAGE];
     for round in 0..ROUNDS {

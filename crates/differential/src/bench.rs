@@ -13,7 +13,7 @@ use crate::compare::{Failure, Tally, compare};
 use crate::program::Program;
 use crate::run::{Mode, Trace, run};
 use crate::shrink::shrink;
-use crate::{PATIENCE, sys};
+use crate::{BLOCKED_AFTER, sys};
 
 /// How often a failing program is run again, each way.
 const AGAIN: usize = 4;
@@ -110,7 +110,7 @@ impl Bench {
     pub(crate) fn confirm(&self, program: &Program) -> Result<Confirmed> {
         let runs = |accelerated| {
             (0..AGAIN)
-                .map(move |_| self.run(program, accelerated, PATIENCE[1], false))
+                .map(move |_| self.run(program, accelerated, BLOCKED_AFTER[1], false))
                 .collect::<Result<Vec<_>>>()
         };
         let plain = runs(false)?;
@@ -133,7 +133,7 @@ impl Bench {
         let fails = |candidate: &Program| {
             Instant::now() < deadline
                 && (0..2).all(|_| {
-                    let found = self.try_once(candidate, PATIENCE[0] * 2, false).ok().flatten();
+                    let found = self.try_once(candidate, BLOCKED_AFTER[0] * 2, false).ok().flatten();
                     found.is_some_and(|found| found.kind == failure.kind)
                 })
         };

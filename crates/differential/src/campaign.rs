@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-use crate::PATIENCE;
+use crate::BLOCKED_AFTER;
 use crate::bench::{Bench, Confirmed, Totals};
 use crate::generate::generate;
 use crate::program::Program;
@@ -131,7 +131,7 @@ impl Campaign<'_> {
 
     fn program(&self, seed: u64) -> Result<()> {
         let program = generate(seed);
-        let Some(failure) = self.bench.try_once(&program, PATIENCE[0], false)? else { return Ok(()) };
+        let Some(failure) = self.bench.try_once(&program, BLOCKED_AFTER[0], false)? else { return Ok(()) };
         if self.known(&failure.kind, seed) {
             return Ok(());
         }
@@ -249,7 +249,7 @@ pub(crate) fn replay(
         let program: Program = serde_json::from_str(&text).with_context(|| format!("{}", file.display()))?;
         let mut failures = Vec::new();
         for _ in 0..times {
-            failures.extend(bench.try_once(&program, PATIENCE[1], verbose)?);
+            failures.extend(bench.try_once(&program, BLOCKED_AFTER[1], verbose)?);
         }
         match failures.first() {
             None => println!("{}: {times} of {times} the same", file.display()),
@@ -280,7 +280,7 @@ pub(crate) fn print_shrunk(seed: u64, library: Option<PathBuf>) -> Result<()> {
     let bench = Bench::new(library)?;
     let program = generate(seed);
     let failure = bench
-        .try_once(&program, PATIENCE[1], false)?
+        .try_once(&program, BLOCKED_AFTER[1], false)?
         .with_context(|| format!("seed {seed} does not fail"))?;
     eprintln!("{}\n{}", failure.kind, failure.text);
     println!("{}", text(&bench.smaller(&program, &failure))?);

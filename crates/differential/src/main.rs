@@ -82,4 +82,4 @@ fn main() -> Result<ExitCode> {
 }
 
 /// How long a thread is asleep before it counts as blocked: while searching, and to be sure.
-const PATIENCE: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(60)];
+const BLOCKED_AFTER: [Duration; 2] = [Duration::from_millis(4), Duration::from_millis(60)];

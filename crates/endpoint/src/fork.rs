@@ -14,7 +14,7 @@ const FORKING: u32 = 1 << 31;
 
 /// A thread that does not come out in this time is stopped, or waits for a lock that the program has taken for this
 /// very fork: then the fork goes on.
-const PATIENCE: Duration = Duration::from_secs(1);
+const STRAGGLER_LIMIT: Duration = Duration::from_secs(1);
 
 thread_local! {
     /// How often the thread has entered. One that forks in a signal handler does not wait for itself.
@@ -52,7 +52,7 @@ fn own() -> u32 {
 /// To be called before fork(), by one thread at a time: the prepare handler of pthread_atfork(3).
 pub fn before_fork() {
     INSIDE.fetch_or(FORKING, Ordering::AcqRel);
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + STRAGGLER_LIMIT;
     while INSIDE.load(Ordering::Acquire) & !FORKING > own() && Instant::now() < until {
         std::thread::yield_now();
     }

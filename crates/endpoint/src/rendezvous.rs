@@ -76,7 +76,7 @@ impl<T> DerefMut for Locked<'_, T> {
 /// Takes a lock that is only ever held for microseconds, or gives up: a signal handler may have interrupted the very
 /// thread that holds it.
 pub(crate) fn patient_lock<T>(mutex: &Mutex<T>) -> Option<Locked<'_, T>> {
-    const PATIENCE: Duration = Duration::from_secs(1);
+    const LOCK_LIMIT: Duration = Duration::from_secs(1);
     let inside = fork::enter();
     let mut until = None;
     loop {
@@ -86,7 +86,7 @@ pub(crate) fn patient_lock<T>(mutex: &Mutex<T>) -> Option<Locked<'_, T>> {
                 return Some(Locked { guard: poisoned.into_inner(), _inside: inside });
             }
             Err(TryLockError::WouldBlock)
-                if Instant::now() > *until.get_or_insert_with(|| Instant::now() + PATIENCE) =>
+                if Instant::now() > *until.get_or_insert_with(|| Instant::now() + LOCK_LIMIT) =>
             {
                 return None;
             }

@@ -12,7 +12,7 @@ use crate::load::Moment;
 use crate::message::{Account, Answer, Ask, NAME, VERSION, shown};
 use crate::reading::Reading;
 use crate::server::Server;
-use crate::socket::{self, GLANCE, PATIENCE};
+use crate::socket::{self, ANSWER_LIMIT, GLANCE};
 use crate::test::{Kind, Test};
 use crate::watch::{Caller, Interrupted};
 use crate::{Limits, lines};
@@ -177,7 +177,7 @@ impl Run<'_> {
     fn run(&self) -> Result<Reading, Error> {
         let data = self.begin()?;
         let test = self.test;
-        let until = Instant::now() + test.warm_up + test.time + 3 * PATIENCE;
+        let until = Instant::now() + test.warm_up + test.time + 3 * ANSWER_LIMIT;
         let flow = Flow::new(&data, test, Caller::new(self.interrupted, until))?;
         self.exchange(&data, &flow).map_err(|error| {
             let _ = data.shutdown(Shutdown::Both);
@@ -308,7 +308,7 @@ fn check(account: &Account, flow: &Flow<'_, Caller<'_>>, kind: Kind, span: &Span
 }
 
 fn answer(stream: &TcpStream, interrupted: Interrupted<'_>) -> Result<Answer, Error> {
-    lines::receive(stream, Instant::now() + PATIENCE, Some(interrupted))?
+    lines::receive(stream, Instant::now() + ANSWER_LIMIT, Some(interrupted))?
         .ok_or_else(|| Error::Gone(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection")))
 }
 

@@ -9,7 +9,7 @@ use hdrhistogram::Histogram;
 
 use crate::error::Error;
 use crate::pattern::Pattern;
-use crate::socket::PATIENCE;
+use crate::socket::ANSWER_LIMIT;
 use crate::test::{Kind, Test};
 use crate::watch::Watch;
 
@@ -168,7 +168,7 @@ impl<'a, W: Watch> Flow<'a, W> {
     fn excuse(&self, error: io::Error, waited: &mut Duration) -> Result<(), Error> {
         match error.kind() {
             ErrorKind::Interrupted => Ok(()),
-            ErrorKind::WouldBlock if *waited + W::SLICE < PATIENCE => {
+            ErrorKind::WouldBlock if *waited + W::SLICE < ANSWER_LIMIT => {
                 *waited += W::SLICE;
                 Ok(())
             }

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use crate::error::Error;
 use crate::server::Open;
-use crate::socket::PATIENCE;
+use crate::socket::ANSWER_LIMIT;
 
 /// Where one connection is handed over.
 pub(crate) struct Handover {
@@ -34,14 +34,14 @@ impl Handover {
 
     /// Waits for it as long as the client is there, whose control connection has nothing to say meanwhile.
     pub(crate) fn take(&self, control: &TcpStream) -> Result<Open, Error> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + ANSWER_LIMIT;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             let timeout = Timespec::try_from(left).unwrap_or_default();
             let ended = PollFlags::IN | PollFlags::RDHUP;
             let mut fds = [PollFd::new(&self.came, PollFlags::IN), PollFd::new(control, ended)];
             match poll(&mut fds, Some(&timeout)) {
-                Ok(0) => return Err(Error::Silent(PATIENCE.as_secs())),
+                Ok(0) => return Err(Error::Silent(ANSWER_LIMIT.as_secs())),
                 Ok(_) => {}
                 Err(Errno::INTR) => continue,
                 Err(errno) => return Err(Error::host("cannot wait for a connection")(errno.into())),

@@ -16,7 +16,7 @@ use crate::lines;
 use crate::load::Moment;
 use crate::message::{Account, Answer, Ask, NAME, VERSION};
 use crate::server::{Event, Open, Permit, Shared};
-use crate::socket::{self, PATIENCE};
+use crate::socket::{self, ANSWER_LIMIT};
 use crate::test::Test;
 use crate::watch::Closing;
 
@@ -111,7 +111,7 @@ fn converse(
     stop: &AtomicBool,
     ended: &Receiver<(Result<(), Error>, Moment)>,
 ) -> Result<Account, Error> {
-    let deadline = Instant::now() + test.warm_up + test.time + 3 * PATIENCE;
+    let deadline = Instant::now() + test.warm_up + test.time + 3 * ANSWER_LIMIT;
     let mut mark = (Moment::now(), 0);
     loop {
         match lines::receive(control, deadline, None)? {
@@ -127,8 +127,8 @@ fn converse(
         }
     }
     stop.store(true, Ordering::Relaxed);
-    let (served, end) = ended.recv_timeout(PATIENCE).map_err(|error| match error {
-        RecvTimeoutError::Timeout => Error::Silent(PATIENCE.as_secs()),
+    let (served, end) = ended.recv_timeout(ANSWER_LIMIT).map_err(|error| match error {
+        RecvTimeoutError::Timeout => Error::Silent(ANSWER_LIMIT.as_secs()),
         RecvTimeoutError::Disconnected => Error::Failed("a thread has panicked".to_owned()),
     })?;
     served?;

@@ -14,7 +14,7 @@ use crate::error::Error;
 use crate::watch::Interrupted;
 
 /// How long one end waits for the other, in the middle of something.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
+pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
 /// How often one who waits looks whether the caller still wants it.
 pub(crate) const GLANCE: Duration = Duration::from_millis(100);
@@ -47,7 +47,7 @@ pub(crate) fn connect(
         Ok(()) | Err(Errno::INPROGRESS) => {}
         Err(errno) => return Err(failed(errno)),
     }
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + ANSWER_LIMIT;
     loop {
         if interrupted() {
             return Err(Error::Interrupted);
@@ -99,14 +99,14 @@ pub(crate) fn congestion(socket: impl AsFd) -> Result<String, Error> {
         .map_err(|errno| Error::host("cannot read the congestion control")(errno.into()))
 }
 
-/// From now on no call on it takes longer than [`PATIENCE`], and it ends by itself when the other host has not been
+/// From now on no call on it takes longer than [`ANSWER_LIMIT`], and it ends by itself when the other host has not been
 /// heard of for about as long: one that has lost its power or its link says no farewell.
 pub(crate) fn limit(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
-    sockopt::set_tcp_keepidle(stream, PATIENCE / 2)?;
-    sockopt::set_tcp_keepintvl(stream, PATIENCE / 10)?;
+    sockopt::set_tcp_keepidle(stream, ANSWER_LIMIT / 2)?;
+    sockopt::set_tcp_keepintvl(stream, ANSWER_LIMIT / 10)?;
     // It takes the place of the number of probes.
-    sockopt::set_tcp_user_timeout(stream, PATIENCE.as_millis() as u32)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))
+    sockopt::set_tcp_user_timeout(stream, ANSWER_LIMIT.as_millis() as u32)?;
+    stream.set_read_timeout(Some(ANSWER_LIMIT))?;
+    stream.set_write_timeout(Some(ANSWER_LIMIT))
 }

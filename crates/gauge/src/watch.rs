@@ -5,14 +5,14 @@ use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::socket::{GLANCE, PATIENCE};
+use crate::socket::{ANSWER_LIMIT, GLANCE};
 
 /// Whether the caller wants no more.
 pub(crate) type Interrupted<'a> = &'a dyn Fn() -> bool;
 
 /// What one who moves bytes looks at.
 pub(crate) trait Watch {
-    /// Longest time that one call on the connection takes; [`PATIENCE`] is a multiple of it.
+    /// Longest time that one call on the connection takes; [`ANSWER_LIMIT`] is a multiple of it.
     const SLICE: Duration;
 
     /// Fails when it is to end. Called after each call on the connection.
@@ -23,7 +23,7 @@ pub(crate) trait Watch {
 pub(crate) struct Closing;
 
 impl Watch for Closing {
-    const SLICE: Duration = PATIENCE;
+    const SLICE: Duration = ANSWER_LIMIT;
 
     fn look(&self) -> Result<(), Error> {
         Ok(())

@@ -294,13 +294,13 @@ pub(crate) fn is_used_by(thread: libc::pthread_t, object: *const Object) -> bool
 /// Waits until no more calls of other threads are on `object` than sleep there. Not for ever: one may have been
 /// interrupted by a signal handler that waits for this very thread.
 pub(crate) fn wait_for_others(object: *const Object, asleep: impl Fn() -> usize) {
-    const PATIENCE: Duration = Duration::from_millis(100);
+    const STRAGGLER_LIMIT: Duration = Duration::from_millis(100);
     if !heavy_fence() {
         return;
     }
     let mut until = None;
     while number_of_others(object) > asleep() {
-        if *until.get_or_insert_with(|| Instant::now() + PATIENCE) <= Instant::now() {
+        if *until.get_or_insert_with(|| Instant::now() + STRAGGLER_LIMIT) <= Instant::now() {
             return;
         }
         std::thread::yield_now();

@@ -19,7 +19,7 @@ use crate::table::SocketRef;
 use crate::{epoll, log, pointers, table};
 
 /// How long an exec may wait for the peers of all connections together.
-const PATIENCE: Duration = Duration::from_secs(5);
+const EXEC_LIMIT: Duration = Duration::from_secs(5);
 
 /// Moves the connections that `message` passes to another process back to TCP.
 ///
@@ -198,7 +198,7 @@ pub(crate) fn remain() {
 /// Before exec: every connection of which an fd stays open in the new program.
 pub(crate) fn prepare_exec() {
     // For all of them together: a program may hold many, and start others often.
-    let until = Until::after(Some(PATIENCE));
+    let until = Until::after(Some(EXEC_LIMIT));
     for (fd, object) in table::entries() {
         drop(object);
         let Some(socket) = table::socket(fd) else { continue };

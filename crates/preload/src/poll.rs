@@ -37,7 +37,7 @@ const MOST_QUESTIONS: u32 = 4;
 
 /// So often doorbells wake a call that ring on for others, perhaps for nobody: a set that is not waited on. From then on it hears only
 /// that one is rung anew.
-const PATIENCE: u32 = 100;
+const MOST_LEFT: u32 = 100;
 
 /// How long to sleep where not all can be slept on.
 const SHORT: Duration = Duration::from_millis(10);
@@ -89,7 +89,7 @@ impl Sleep<'_> {
     }
 
     fn is_deaf(&self) -> bool {
-        self.called >= PATIENCE
+        self.called >= MOST_LEFT
     }
 
     /// Forgets that doorbells ring, before they are looked at for the last time.

@@ -84,7 +84,7 @@ impl SeekStream {
     /// As [`SeekStream::seek_recv`], but never waits.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`SeekStream::seek_recv`].
     pub fn try_seek_recv(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         self.try_seek(At::Offset(offset), &mut [IoSliceMut::new(buf)], SeekFlags::TAKE)
     }
@@ -92,7 +92,7 @@ impl SeekStream {
     /// As [`SeekStream::seek_recv`], but the bytes stay.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`SeekStream::seek_recv`].
     pub fn seek_peek(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let flags = SeekFlags::PEEK;
         self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), flags)
@@ -101,7 +101,7 @@ impl SeekStream {
     /// As [`SeekStream::seek_recv`], into several buffers, from an offset or an absolute position, as `flags` say.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`SeekStream::seek_recv`].
     pub fn seek_recv_vectored(
         &self,
         bufs: &mut [IoSliceMut<'_>],

@@ -37,7 +37,7 @@ impl Stream {
     /// As [`Stream::seek_recv`], but never waits.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Stream::seek_recv`].
     pub fn try_seek_recv(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         self.try_seek(At::Offset(offset), &mut [IoSliceMut::new(buf)], SeekFlags::TAKE)
     }
@@ -45,7 +45,7 @@ impl Stream {
     /// As [`Stream::seek_recv`], but the bytes stay.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Stream::seek_recv`].
     pub fn seek_peek(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let flags = SeekFlags::PEEK;
         self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), flags)
@@ -54,7 +54,7 @@ impl Stream {
     /// As [`Stream::seek_recv`], into several buffers, from an offset or an absolute position, as `flags` say.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Stream::seek_recv`].
     pub fn seek_recv_vectored(
         &self,
         bufs: &mut [IoSliceMut<'_>],
@@ -75,7 +75,7 @@ impl Stream {
     /// Waits as [`Stream::seek_recv`] does; fewer bytes only where the stream ends.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Stream::seek_recv`].
     pub fn seek_borrow(&self, mut at: At, len: usize) -> io::Result<SeekLoan<'_>> {
         Ok(SeekLoan { stream: self, lent: self.connection().seek_lend_pieces(&mut at, len, false)? })
     }

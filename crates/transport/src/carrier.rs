@@ -157,7 +157,7 @@ impl Ring {
     /// else waits for data: then the peer does not ring before.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Ring::sleep`].
     pub fn sleep_for(
         &self,
         want: Events,
@@ -175,7 +175,7 @@ impl Ring {
     /// come round: so long the doorbell is left rung.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Ring::sleep_for`].
     #[expect(clippy::too_many_arguments, reason = "those of `sleep_for`, and one more")]
     pub fn sleep_beside(
         &self,
@@ -200,7 +200,7 @@ impl Ring {
         let mut ear = None;
         let result = loop {
             // If it rings on for others, it is listened to, for the next time that it is rung.
-            let is_deaf = self.doorbell.times_left() >= PATIENCE;
+            let is_deaf = self.doorbell.times_left() >= MOST_LEFT;
             if is_deaf {
                 ear = ear.or_else(|| Ear::new(self.doorbell.fd()).ok());
                 ear.iter().for_each(Ear::forget);
@@ -243,7 +243,7 @@ impl Ring {
     /// Silences the doorbell for a waiter that it woke, unless it rang for those who wait for the other
     /// thing: they share the doorbell, and once silent it would let them sleep on.
     fn answer(&self, want: Events, are_called: &impl Fn() -> bool) {
-        let may_leave = self.doorbell.times_left() < PATIENCE;
+        let may_leave = self.doorbell.times_left() < MOST_LEFT;
         // What lies on the ring is not all that it rings for: bytes of others may have been moved to library memory.
         let others = self.queue.number_of_readers() > u64::from(want.read);
         if !(self.is_for_others(want) || are_called() || (others && may_leave)) {
@@ -287,7 +287,7 @@ impl Ring {
 }
 
 /// How often waiters leave the doorbell to others before they sleep though it is rung.
-const PATIENCE: u32 = 100;
+const MOST_LEFT: u32 = 100;
 /// How long they sleep at a time where there are no descriptors to listen by.
 const NAP: Duration = Duration::from_millis(1);
 

@@ -25,7 +25,7 @@ impl Default for SpinPolicy {
 }
 
 /// Waits in vain that are forgiven before they become rarer.
-const PATIENCE: u32 = 3;
+const FORGIVEN: u32 = 3;
 /// The rarest: once in this many waits.
 const RAREST: u32 = 64;
 /// Looks between two readings of the clock.
@@ -78,7 +78,7 @@ impl Spinner {
     fn in_vain(&self) {
         let vain = self.vain.load(Ordering::Relaxed).saturating_add(1);
         self.vain.store(vain, Ordering::Relaxed);
-        if let Some(excess) = vain.checked_sub(PATIENCE) {
+        if let Some(excess) = vain.checked_sub(FORGIVEN) {
             self.skip.store((1 << excess.min(16)).min(RAREST), Ordering::Relaxed);
         }
     }
@@ -96,7 +96,7 @@ mod tests {
     #[test]
     fn vain_waits_become_rare_and_success_forgives() {
         let spinner = Spinner::default();
-        for _ in 0..PATIENCE + 3 {
+        for _ in 0..FORGIVEN + 3 {
             spinner.in_vain();
         }
         let mut skipped = 0;

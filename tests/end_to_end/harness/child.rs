@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, kill_process_group, pidfd_open};
 
-use super::PATIENCE;
+use super::HANG_AFTER;
 
 /// A running program. Dropping it kills its process group.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ impl Child {
 
     /// The next line of standard output, without its end.
     pub(crate) fn line(&mut self) -> String {
-        if self.reader.buffer().is_empty() && !readable_within(self.reader.get_ref(), PATIENCE) {
+        if self.reader.buffer().is_empty() && !readable_within(self.reader.get_ref(), HANG_AFTER) {
             self.fail("says nothing");
         }
         let mut line = String::new();
@@ -66,7 +66,7 @@ impl Child {
     /// Writes a line to standard input.
     pub(crate) fn tell(&mut self, line: &str) {
         let mut input = self.inner.stdin.as_ref().expect("standard input is open");
-        if !ready_within(input, PollFlags::OUT, PATIENCE) {
+        if !ready_within(input, PollFlags::OUT, HANG_AFTER) {
             self.fail("does not read its standard input");
         }
         // A pipe that poll(2) calls writable takes PIPE_BUF bytes at once.
@@ -92,7 +92,7 @@ impl Child {
 
     /// Waits until a socket of this host listens on `port`, without connecting: some servers serve one client only.
     pub(crate) fn wait_until_listening(&mut self, port: u16) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + HANG_AFTER;
         while !is_listening(port) {
             if let Ok(Some(status)) = self.inner.try_wait() {
                 self.fail(&format!("ended with {status} instead of listening on port {port}"));
@@ -111,7 +111,7 @@ impl Child {
         let mut stdout = String::new();
         // Reading to the end before waiting: a full pipe would stop the program. A hang shows in the wait for output.
         loop {
-            if self.reader.buffer().is_empty() && !readable_within(self.reader.get_ref(), PATIENCE) {
+            if self.reader.buffer().is_empty() && !readable_within(self.reader.get_ref(), HANG_AFTER) {
                 self.fail("does not end");
             }
             let mut chunk = [0; 4096];
@@ -121,7 +121,7 @@ impl Child {
             }
         }
         let handle = pidfd_open(self.group(), PidfdFlags::empty()).expect("a handle of the child");
-        if !readable_within(&handle, PATIENCE) {
+        if !readable_within(&handle, HANG_AFTER) {
             self.fail("does not end");
         }
         let status = self.inner.wait().expect("the child can be waited for");

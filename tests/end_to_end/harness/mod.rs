@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long anything may take before the test says that it hangs. Far beyond what it takes on a loaded machine.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const HANG_AFTER: Duration = Duration::from_secs(60);
 
 /// Runs each scenario, a function of a [`Stage`], in every mode, as three tests.
 macro_rules! in_every_mode {

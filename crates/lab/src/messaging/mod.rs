@@ -29,7 +29,7 @@ pub use order::{
 };
 
 /// How long a program waits for the others.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const EXCHANGE_LIMIT: Duration = Duration::from_secs(20);
 
 /// The argument of a role.
 ///

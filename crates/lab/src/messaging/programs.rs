@@ -8,7 +8,7 @@ use seekwire_testbed::{End, Side};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::{Check, Drive, Hub, Member, Model, Modelled, PATIENCE, Reading, Test};
+use super::{Check, Drive, EXCHANGE_LIMIT, Hub, Member, Model, Modelled, Reading, Test};
 use crate::experiment::Context;
 use crate::launch::{Error, Finished, Mode, Program, Running, Traffic};
 use crate::network::hosts::{Hosts, Place};
@@ -145,7 +145,7 @@ impl<'a, 'h> Programs<'a, 'h> {
                 Program::new(self.context.peer()?, &mode).args(["lab-peer", "mailbox", carrier])
             }
         };
-        Ok(program.arg(role).arg(order).timeout(PATIENCE))
+        Ok(program.arg(role).arg(order).timeout(EXCHANGE_LIMIT))
     }
 
     /// Where clients and servers are started: `None`, here.

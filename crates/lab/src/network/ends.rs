@@ -19,7 +19,7 @@ use crate::experiment::Context;
 use crate::launch::{Error, Mode, Program, Running};
 
 /// More than any test takes, after the link has come back.
-const PATIENCE: Duration = Duration::from_secs(120).saturating_add(seekwire_gauge::LINK_RETURN);
+const TEST_LIMIT: Duration = Duration::from_secs(120).saturating_add(seekwire_gauge::LINK_RETURN);
 
 /// Which server a test is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl<'a, 'h> Ends<'a, 'h> {
     /// Starts them. A weak server that cannot be had is told of when it is needed.
     pub(crate) fn start(context: &Context<'_>, hosts: &'a Hosts<'h>, weak_cpu: f64) -> Result<Self> {
         let client = Program::new(context.peer()?, &Mode::Plain).args(["lab-peer", "gauge-drive"]);
-        let client = client.timeout(PATIENCE);
+        let client = client.timeout(TEST_LIMIT);
         let (client, strong, weak) = match hosts.place() {
             Place::Namespaces(testbed) => {
                 let weak = || -> Result<_> {
@@ -142,7 +142,7 @@ impl Server {
     fn start(context: &Context<'_>, testbed: &Testbed) -> Result<Self> {
         let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         let server = Program::new(context.peer()?, &Mode::Plain).args(["lab-peer", "gauge-serve"]);
-        let server = server.arg(any.to_string()).timeout(PATIENCE);
+        let server = server.arg(any.to_string()).timeout(TEST_LIMIT);
         let running = start(testbed, Side::Far, server)??;
         let ready = running.wait_for_line(|line| line.starts_with("ready "))?;
         let port = ready.trim_start_matches("ready ").parse().context("the server names no port")?;

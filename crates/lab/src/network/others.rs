@@ -9,7 +9,7 @@ use serde_json::Value;
 use crate::launch::{self, Error, Finished, Mode, Program, Running};
 
 /// sockperf spends some seconds of its own on calibration.
-const PATIENCE: Duration = Duration::from_secs(40);
+const TEST_LIMIT: Duration = Duration::from_secs(40);
 
 /// What is measured with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl Tool {
         client: &[&str],
     ) -> Result<String> {
         let start = |side: Side, arguments: &[&str]| -> Result<Running> {
-            let program = Program::new(self.name(), &Mode::Plain).args(arguments).timeout(PATIENCE);
+            let program = Program::new(self.name(), &Mode::Plain).args(arguments).timeout(TEST_LIMIT);
             super::ends::start(testbed, side, program)?.map_err(|error| self.explain(error))
         };
         let server = start(Side::Far, server)?;

@@ -29,7 +29,7 @@ use crate::timeout::Timeout;
 use crate::{passed, process};
 
 /// For all connections of a set together.
-const PATIENCE: Duration = Duration::from_secs(5);
+const SET_LIMIT: Duration = Duration::from_secs(5);
 /// How often, a millisecond each, it is seen whether a process that slept has woken up.
 const LOOKS: u32 = 1000;
 
@@ -192,7 +192,7 @@ fn leave_to_kernel(set: &SetRef, epfd: c_int) {
     if set.is_left.swap(true, Ordering::AcqRel) {
         return;
     }
-    let until = Until::after(Some(PATIENCE));
+    let until = Until::after(Some(SET_LIMIT));
     let in_kernel = registrations(epfd);
     let is_tagged =
         |fd| in_kernel.iter().any(|(number, event)| *number == fd && Tag::decode(event.u64).is_some());

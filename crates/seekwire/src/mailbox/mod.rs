@@ -188,7 +188,7 @@ impl<S: SeekSocket> Mailbox<S> {
     /// As [`Mailbox::new`], within these limits.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Mailbox::new`].
     pub fn with_limits(stream: S, limits: Limits) -> io::Result<Self> {
         let start = stream.extent()?.head;
         let mailbox = Self {

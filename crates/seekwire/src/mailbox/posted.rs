@@ -41,7 +41,7 @@ impl<S: SeekSocket> Mailbox<S> {
     /// As [`Mailbox::wait`], but does not wait: `None` when the message has not come, or not with all its bytes.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Mailbox::wait`].
     pub fn test(&self, ticket: Ticket) -> Result<Option<Completed>, RecvError> {
         let mut session = Session::new(self);
         match session.advance(ticket)? {

@@ -67,7 +67,7 @@ impl<S: SeekSocket> Mailbox<S> {
     /// Receives the earliest message, whatever its tag: [`Mailbox::recv`] with [`Selector::ANY`].
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Mailbox::recv`].
     pub fn recv_any(&self, buffer: &mut [u8]) -> Result<Envelope, RecvError> {
         self.recv(Selector::ANY, buffer)
     }
@@ -76,7 +76,7 @@ impl<S: SeekSocket> Mailbox<S> {
     /// make this end use more memory than it sends.
     ///
     /// # Errors
-    /// As there, without [`RecvError::TooSmall`].
+    /// Those of [`Mailbox::recv`], without [`RecvError::TooSmall`].
     pub fn recv_vec(&self, selector: Selector) -> Result<(Envelope, Vec<u8>), RecvError> {
         let mut bytes = Vec::new();
         let envelope = self.receive(selector, Target::Vec(&mut bytes), true)?.ok_or(RecvError::Closed)?;
@@ -86,7 +86,7 @@ impl<S: SeekSocket> Mailbox<S> {
     /// As [`Mailbox::recv`], but does not wait: `None` when no such message has arrived with all of its bytes.
     ///
     /// # Errors
-    /// As there. A message that is larger than the stream's buffers and memory never arrives with all of its bytes:
+    /// Those of [`Mailbox::recv`]. A message that is larger than the stream's buffers and memory never arrives with all of its bytes:
     /// [`RecvError::Full`] or an ENOBUFS in [`RecvError::Io`], and [`Mailbox::recv`] or [`Mailbox::post`] get it.
     pub fn try_recv(&self, selector: Selector, buffer: &mut [u8]) -> Result<Option<Envelope>, RecvError> {
         self.receive(selector, Target::Slice(buffer), false)
@@ -107,7 +107,7 @@ impl<S: SeekSocket> Mailbox<S> {
     /// As [`Mailbox::probe`], but waits.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Mailbox::probe`].
     pub fn probe_wait(&self, selector: Selector) -> Result<Envelope, RecvError> {
         let mut session = Session::new(self);
         loop {

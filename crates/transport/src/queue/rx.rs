@@ -207,7 +207,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     /// As [`Self::pull`], but only what lies in the ring itself, not in a segment.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Self::pull`].
     pub fn pull_inline(&self, into: &mut Scatter<'_, '_>) -> Result<usize, Violation> {
         self.pull_if(into, |located| located.segment.is_none())
     }

@@ -40,7 +40,7 @@ pub trait Source {
     /// go in one step.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Source::receive`].
     fn receive_behind(
         &mut self,
         _skip: &mut [u8],
@@ -121,7 +121,7 @@ pub trait Source {
     /// As [`Source::arrived`], with those that cannot be looked at before others are received.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Source::arrived`].
     fn arrived_in_all(&mut self) -> Result<u64, Errno> {
         self.arrived()
     }

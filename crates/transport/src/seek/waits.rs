@@ -52,7 +52,7 @@ enum Pace {
 const LONG: Duration = Duration::from_millis(20);
 
 /// After which time of sleep a sender is taken to be stopped, once one may have been.
-const PATIENCE: Duration = Duration::from_millis(1);
+const STOPPED_AFTER: Duration = Duration::from_millis(1);
 
 const IN_A_ROW: u8 = 16;
 
@@ -210,7 +210,7 @@ impl KernelSleep {
     /// ETIMEDOUT, EINTR.
     pub fn sleep(&self, fd: Fd, until: Deadline) -> Result<Woken, Errno> {
         let read = Events { read: true, hangup: true, ..Events::default() };
-        let end = if matches!(self.pace, Pace::Halting(_)) { until.at_most(PATIENCE) } else { until };
+        let end = if matches!(self.pace, Pace::Halting(_)) { until.at_most(STOPPED_AFTER) } else { until };
         match self.sleep.sleep(fd, read, end) {
             Err(Errno::TIMEDOUT) if !until.is_over() => {
                 Ok(Woken { has_data: socket::unread(fd)? > 0, is_late: true })

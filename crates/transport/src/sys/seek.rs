@@ -120,7 +120,7 @@ pub fn take(fd: Fd, position: u64, into: &mut [u8], partial: bool) -> Result<usi
 /// As [`take`], of `len` bytes that go nowhere.
 ///
 /// # Errors
-/// As there.
+/// Those of [`take`].
 pub fn discard(fd: Fd, position: u64, len: u64) -> Result<usize, Errno> {
     receive(fd, position, Goal::Nowhere(len.min(isize::MAX as u64)), 0)
 }

@@ -18,7 +18,7 @@ const CHANGES: usize = 8;
 const LEN: usize = 16;
 
 /// Who is at it never sleeps. One who does not come to an end is stopped.
-const PATIENCE: Duration = Duration::from_secs(1);
+const CLAIM_LIMIT: Duration = Duration::from_secs(1);
 /// Looks before it is made sure that the holder lives.
 const LOOKS: u32 = 1000;
 
@@ -67,7 +67,7 @@ impl Claim {
                     let _ = self.holder().compare_exchange(holder, 0, Ordering::AcqRel, Ordering::Relaxed);
                     return Err(Errno::BUSY);
                 }
-                if until.get_or_insert_with(|| Deadline::after(Some(PATIENCE))).is_over() {
+                if until.get_or_insert_with(|| Deadline::after(Some(CLAIM_LIMIT))).is_over() {
                     return Err(Errno::BUSY);
                 }
                 std::thread::yield_now();

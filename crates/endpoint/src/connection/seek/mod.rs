@@ -168,7 +168,7 @@ impl Connection {
     /// made again for the same bytes, wherever the head is by then.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Connection::seek`].
     pub fn seek_again(
         &self,
         bufs: &mut [IoSliceMut<'_>],

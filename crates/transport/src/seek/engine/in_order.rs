@@ -125,7 +125,7 @@ impl Engine {
     /// As [`Self::recv`], but the bytes stay.
     ///
     /// # Errors
-    /// As there.
+    /// Those of [`Self::recv`].
     pub fn peek(&mut self, source: &mut impl Source, into: &mut Scatter<'_, '_>) -> Result<usize, Errno> {
         let begin = into.filled();
         let mut at = self.holes.head();
