@@ -262,9 +262,12 @@ static void round_of(int listener, int number)
         raw(BEGIN, 0, 0, 0);
     for (; count < shared->connections; count++) {
         jobs[count].number = count;
-        while (!one_connection(listener, &jobs[count].fd)) {
-            /* The victim may be dead before it has connected. */
-            if (shared->connected[1 - role] == -number || shared->done[1 - role] == -number)
+        for (;;) {
+            /* The victim may be dead before it has connected; asked before, since one that has connected by then is accepted. */
+            int dead = shared->connected[1 - role] == -number || shared->done[1 - role] == -number;
+            if (one_connection(listener, &jobs[count].fd))
+                break;
+            if (dead)
                 goto all;
             if (role == 0 || errno != EAGAIN)
                 nap(500);
