@@ -37,8 +37,7 @@ use super::Connection;
 use super::settings::Limit;
 use crate::Config;
 use claim::Claim;
-pub use lend::Piece;
-pub use lend::Pieces;
+pub use lend::{Piece, Pieces};
 use source::{Inflow, LazyPlace, Place};
 
 /// What a sought connection has besides.
