@@ -178,7 +178,7 @@ fn part(fd: c_int) -> Option<Entry> {
         Entry::Socket(socket) => !socket.is_listening(),
         Entry::Set(set) => {
             set.expect_sleeper();
-            !set.is_accelerated() || epoll::is_alone(set, fd)
+            !set.is_accelerated() || epoll::is_alone(set, fd) || set.is_in_doubt()
         }
         Entry::Uring(_) => false,
     })

@@ -54,7 +54,7 @@ fn wait_into(
     }
 }
 
-/// A set that came from elsewhere, or that others use, too, has the socket now: events of the ring cannot be brought into it.
+/// A set that came from elsewhere has the socket now: events of the ring cannot be brought into it.
 fn joins_from_elsewhere(socket: &SocketRef, fd: c_int) -> Result<(), Errno> {
     if socket.connection.is_sought() {
         log::warn!(fd, "a socket in which is sought cannot be put into an epoll set from elsewhere");
@@ -77,7 +77,8 @@ interpose! {
     ) -> c_int = table::lookup(fd).filter(|_| op == libc::EPOLL_CTL_DEL || pointers::can_read(event, 1)) => |entry, kernel| {
         match (entry, table::set(epfd)) {
             (Entry::Socket(socket), Some(set)) if epoll::is_alone(&set, epfd) => epoll::control(&set, epfd, op, &socket, fd, event, kernel),
-            (Entry::Socket(socket), _) => {
+            (Entry::Socket(socket), Some(set)) => epoll::control_left(&set, op, &socket, fd, event, kernel),
+            (Entry::Socket(socket), None) => {
                 let result = kernel();
                 if result == 0 && op == libc::EPOLL_CTL_ADD
                     && let Err(error) = joins_from_elsewhere(&socket, fd)

@@ -70,7 +70,17 @@ impl State {
             // SAFETY: the kernel has written `count` events there. `into` grows by at most one for each
             // that was read, so it does not overtake the reader.
             let event = unsafe { tail.add(at).read() };
-            let Some(tag) = Tag::decode(event.u64) else {
+            let tag = Tag::decode(event.u64);
+            let known =
+                tag.filter(|tag| self.at(tag.watch).is_some_and(|watch| watch.generation == tag.generation));
+            let Some(tag) = known else {
+                let event = match tag {
+                    None => event,
+                    Some(tag) => match self.as_noted(tag, event.events) {
+                        Some(event) => event,
+                        None => continue,
+                    },
+                };
                 if let Some(same) = into.find(event.u64, before, place) {
                     // Level-triggered, the kernel tells it again.
                     into.merge(same, event.events);
@@ -82,9 +92,7 @@ impl State {
                 }
                 continue;
             };
-            let Some(watch) = self.at(tag.watch).filter(|watch| watch.generation == tag.generation) else {
-                continue;
-            };
+            let Some(watch) = self.at(tag.watch) else { continue };
             let before = &mut watch.told_of[usize::from(tag.subject == Subject::Doorbell)];
             told.again |= std::mem::replace(before, lap.number) == lap.number;
             match tag.subject {
@@ -159,6 +167,10 @@ impl State {
         watch.reported = (round, into.len());
         watch.disabled = watch.events & ONE_SHOT != 0;
         into.push(epoll_event { events, u64: watch.data });
+        let is_fired = watch.disabled;
+        if is_fired {
+            self.note(index);
+        }
         true
     }
 }

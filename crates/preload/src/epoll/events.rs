@@ -2,8 +2,6 @@
 
 use libc::epoll_event;
 
-use super::tag::Tag;
-
 /// Events on their way to the application.
 pub(super) struct Events {
     base: *mut epoll_event,
@@ -17,24 +15,6 @@ impl Events {
     /// `base` must be valid for writes of `max` events as long as the value lives.
     pub(super) unsafe fn new(base: *mut epoll_event, max: usize) -> Events {
         Events { base, max, len: 0 }
-    }
-
-    /// Leaves of `count` events those of the application; returns how many.
-    ///
-    /// # Safety
-    ///
-    /// The kernel has written so many events at `base`.
-    pub(super) unsafe fn of_application(base: *mut epoll_event, count: usize) -> usize {
-        // SAFETY: as the caller promises.
-        let mut events = unsafe { Events::new(base, count) };
-        for at in 0..count {
-            // SAFETY: one of them; those before it were moved to places before it at most.
-            let event = unsafe { base.add(at).read() };
-            if Tag::decode(event.u64).is_none() {
-                events.push(event);
-            }
-        }
-        events.len()
     }
 
     pub(super) fn len(&self) -> usize {

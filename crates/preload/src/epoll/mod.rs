@@ -18,7 +18,9 @@
 
 mod answer;
 mod events;
+mod left;
 mod shared;
+mod sharing;
 mod state;
 mod tag;
 mod turns;
@@ -36,11 +38,12 @@ use seekwire_transport::Errno;
 use seekwire_transport::sys::fd::Placed;
 use seekwire_transport::sys::file;
 
+pub(crate) use left::control as control_left;
 pub(crate) use shared::is_alone;
 pub(crate) use wait::wait;
 
 use self::state::State;
-use self::watch::EXCLUSIVE;
+use self::watch::{EXCLUSIVE, ONE_SHOT, RDHUP, READ, WRITE};
 use crate::ffi::fail;
 use crate::lock::{Lock, RawLock};
 use crate::log;
@@ -55,7 +58,7 @@ pub(crate) struct Set {
     /// Another set, or poll, watches this one: it may be slept on without a wait of ours.
     watched: AtomicBool,
     /// From the first fork on.
-    sharing: OnceLock<Option<shared::Sharing>>,
+    sharing: OnceLock<Option<Arc<sharing::Sharing>>>,
     /// Several processes use it, and this one has taken its connections out.
     is_left: AtomicBool,
     /// Whether waiting awake has paid lately.
@@ -116,14 +119,14 @@ impl Set {
         self.number().is_some_and(|epfd| {
             self.state.lock_in_handler().is_none_or(|mut state| {
                 state.heat_doubtful();
-                state.arm(epfd)
+                state.arm(epfd) || state.is_left_ready()
             })
         })
     }
 
     /// Whether perhaps nobody will tell of what it was prepared for: the sleep is to be a short one.
     pub(crate) fn is_in_doubt(&self) -> bool {
-        self.state.lock_in_handler().is_none_or(|state| !state.in_doubt.is_empty())
+        self.state.lock_in_handler().is_none_or(|mut state| !state.in_doubt.is_empty() || state.has_left())
     }
 
     /// Whether an event is ready that the kernel does not know of.
@@ -307,28 +310,46 @@ pub(crate) fn find(wanted: impl Fn(c_int) -> Option<SocketRef>) {
     for (epfd, object) in table::entries() {
         drop(object);
         let Some(set) = table::set(epfd) else { continue };
-        for (number, event) in registrations(epfd) {
-            if let Some(socket) = wanted(number) {
-                found(&set, &socket, number, event);
+        for entry in registrations(epfd) {
+            if let Some(socket) = wanted(entry.number) {
+                found(&set, &socket, entry.number, entry.event);
             }
         }
     }
 }
 
-/// What the kernel says is in the set `epfd`, by the numbers by which it was added.
-pub(crate) fn registrations(epfd: c_int) -> Vec<(c_int, epoll_event)> {
+/// What the kernel has in a set.
+#[derive(Copy, Clone)]
+struct InKernel {
+    /// By which it was added.
+    number: c_int,
+    event: epoll_event,
+    inode: u64,
+}
+
+impl InKernel {
+    /// One-shot, and the shot is fired.
+    fn is_fired(&self) -> bool {
+        self.event.events & ONE_SHOT != 0 && self.event.events & (READ | WRITE | RDHUP) == 0
+    }
+}
+
+/// What the kernel says is in the set `epfd`.
+fn registrations(epfd: c_int) -> Vec<InKernel> {
     let text = file::read(format!("/proc/self/fdinfo/{epfd}").as_ref()).unwrap_or_default();
     String::from_utf8_lossy(&text).lines().filter_map(registration).collect()
 }
 
-/// A line of an epoll set: `tfd: 5 events: 19 data: 5 ...`, the latter two in hexadecimal.
-fn registration(line: &str) -> Option<(c_int, epoll_event)> {
+/// A line of an epoll set: `tfd: 5 events: 19 data: 5 pos:0 ino:1234 sdev:8`, all but the first and the position in hexadecimal.
+fn registration(line: &str) -> Option<InKernel> {
     let mut words = line.split_whitespace();
     let mut after = |name: &str| words.next().filter(|&word| word == name).and_then(|_| words.next());
     let number = after("tfd:")?.parse().ok()?;
     let events = u32::from_str_radix(after("events:")?, 16).ok()?;
     let data = u64::from_str_radix(after("data:")?, 16).ok()?;
-    Some((number, epoll_event { events, u64: data }))
+    let inode =
+        words.find_map(|word| word.strip_prefix("ino:")).and_then(|word| u64::from_str_radix(word, 16).ok());
+    Some(InKernel { number, event: epoll_event { events, u64: data }, inode: inode? })
 }
 
 fn is_exclusive(asked: epoll_event) -> bool {
@@ -357,6 +378,10 @@ fn show(socket: &SocketRef, registrations: &mut Vec<Registration>) -> Answer<()>
         let registration = &registrations[index];
         let Some(set) = SharedSet::find(&registration.set) else { continue };
         let Some(epfd) = set.number() else { continue };
+        if set.is_left.load(Ordering::Acquire) {
+            // Its connections go back to TCP anyway.
+            continue;
+        }
         if !set.is_own() {
             result = Err(Errno::BUSY);
             continue;
@@ -422,6 +447,9 @@ pub(crate) fn forget(socket: &Socket, fd: Option<c_int>, last: Last) {
         }
         let Some(set) = SharedSet::find(&registration.set) else { return false };
         let own = set.is_own();
+        if !own {
+            set.state.lock().drop_left(registration.number());
+        }
         if let Some(watch) = registration.parked {
             drop_parked(&set, registration, watch, own);
         }

@@ -4,67 +4,35 @@
 //! a set. So one process has the set: the one that forked, until it closes the set or ends; then the first one that uses it.
 //! When another one uses it beside, the connections in it go back to TCP for good, of which the kernel alone tells.
 
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use libc::epoll_event;
 use rustix::event::{EventfdFlags, eventfd};
 use seekwire_endpoint::Until;
-use seekwire_transport::mem::Common;
 use seekwire_transport::sys::fd::Placed;
-use seekwire_transport::sys::signal::HeldBack;
 use seekwire_transport::sys::thread;
 
-use super::events::Events;
+use super::sharing::{Note, Sharing};
 use super::state::State;
-use super::tag::{self, Op, Tag};
-use super::watch::READ;
-use super::{Set, registrations};
+use super::tag::{self, Op, Subject, Tag};
+use super::watch::{ONE_SHOT, READ};
+use super::{InKernel, Set, left};
 use crate::ffi::{guarded, keeping_errno};
+use crate::process;
+use crate::socket::Registration;
 use crate::table::{self, SetRef};
-use crate::timeout::Timeout;
-use crate::{passed, process};
 
 /// For all connections of a set together.
 const SET_LIMIT: Duration = Duration::from_secs(5);
 /// How often, a millisecond each, it is seen whether a process that slept has woken up.
 const LOOKS: u32 = 1000;
-
-/// What the processes that have a set know in common.
-pub(super) struct Sharing(Common);
-
-impl Sharing {
-    fn new(asleep: usize) -> Option<Self> {
-        // Tags must mean the same to all of them.
-        tag::base().ok()?;
-        let sharing = Self(Common::with_forks(4096).ok()?);
-        sharing.asleep().store(asleep as u64, Ordering::SeqCst);
-        sharing.user().store(process::id(), Ordering::SeqCst);
-        Some(sharing)
-    }
-
-    /// The process that has the set; 0: nobody.
-    fn user(&self) -> &AtomicU64 {
-        self.0.word(0)
-    }
-
-    /// Whether several use it; and whether the one that had it knows.
-    fn several(&self) -> &AtomicU64 {
-        self.0.word(8)
-    }
-
-    fn is_noted(&self) -> &AtomicU64 {
-        self.0.word(16)
-    }
-
-    /// How many threads of the one that has it sleep on it.
-    fn asleep(&self) -> &AtomicU64 {
-        self.0.word(24)
-    }
-}
 
 /// To whom a set belongs.
 #[derive(Copy, Clone, Eq, PartialEq)]
@@ -82,8 +50,10 @@ impl Set {
     pub(crate) fn before_fork(&self) {
         self.sharing.get_or_init(|| {
             // SAFETY: this thread holds it, and goes on to.
-            let state = ManuallyDrop::new(unsafe { self.state.adopt() });
-            Sharing::new(state.sleepers)
+            let mut state = ManuallyDrop::new(unsafe { self.state.adopt() });
+            let sharing = Arc::new(Sharing::new(state.len(), state.sleepers)?);
+            state.share(&sharing);
+            Some(sharing)
         });
     }
 
@@ -175,15 +145,22 @@ pub(crate) fn is_alone(set: &SetRef, epfd: c_int) -> bool {
     keeping_errno(|| {
         match guarded(|| set.claim(epfd)).unwrap_or(Owner::Kernel) {
             Owner::Own => return true,
-            Owner::Inherited => {
-                let taken = guarded(|| set.state.lock().tell_all(epfd));
-                return taken.is_some();
-            }
+            Owner::Inherited => return guarded(|| inherit(set, epfd)).is_some(),
             Owner::Kernel => {}
         }
         guarded(|| leave_to_kernel(set, epfd));
         false
     })
+}
+
+/// What the one that had the set has left there is watched by this process from now on.
+#[cold]
+fn inherit(set: &SetRef, epfd: c_int) {
+    let concerned = lay_bare(set, epfd, true);
+    set.watches.store(0, Ordering::Release);
+    for socket in concerned.into_iter().filter_map(table::socket) {
+        super::settle(&socket);
+    }
 }
 
 /// Takes every connection in the set back to TCP, and what the library has put there out of it.
@@ -193,59 +170,136 @@ fn leave_to_kernel(set: &SetRef, epfd: c_int) {
         return;
     }
     let until = Until::after(Some(SET_LIMIT));
-    let in_kernel = registrations(epfd);
-    let is_tagged =
-        |fd| in_kernel.iter().any(|(number, event)| *number == fd && Tag::decode(event.u64).is_some());
-    for fd in table::numbers() {
-        let Some(socket) = table::socket(fd).filter(|socket| !socket.is_listening()) else { continue };
-        let mut registrations = socket.registrations().lock();
-        let before = registrations.len();
-        registrations.retain(|registration| {
-            if !set.is(&registration.set) {
-                return true;
-            }
-            let mut state = set.state.lock();
-            if let Some(watch) = registration.parked {
-                state.unpark(watch, registration.fd, epfd);
-            }
-            let Some(index) = registration.watch else { return false };
-            if is_tagged(registration.number()) {
-                state.give_back(index, epfd, registration);
-            }
-            state.remove(index, Some(epfd));
-            false
-        });
-        let is_concerned = registrations.len() < before;
-        socket.count_registrations(registrations.len());
-        drop(registrations);
-        if is_concerned {
-            // One with holes cannot leave; what comes for it by the ring is seen by its next call.
-            let _ = passed::to_tcp_until(&socket, seekwire_endpoint::Reason::Bypassed, until);
-        }
-    }
+    let concerned = lay_bare(set, epfd, false);
     set.watches.store(0, Ordering::Release);
     if let Some(Some(sharing)) = set.sharing.get()
         && sharing.user().load(Ordering::SeqCst) == process::id()
     {
         sharing.is_noted().store(1, Ordering::SeqCst);
     }
+    for socket in concerned.into_iter().filter_map(table::socket) {
+        left::leave(set, &socket, until);
+    }
 }
 
-/// A wait for a set that several processes use: the kernel's, but for what another process has yet to take out of it.
-pub(super) fn wait(
-    events: *mut epoll_event,
-    timeout: &mut Timeout,
-    signals: Option<HeldBack>,
-    sleep: impl Fn(&mut Timeout, Option<&HeldBack>) -> c_int,
-) -> c_int {
-    let signals = signals.unwrap_or_else(HeldBack::new);
-    loop {
-        let result = sleep(timeout, Some(&signals));
-        let Ok(count) = usize::try_from(result) else { return result };
-        // SAFETY: the kernel has written so many events there.
-        let told = unsafe { Events::of_application(events, count) };
-        if told > 0 || count == 0 || timeout.is_over() {
-            return told as c_int;
+/// Has the kernel's set as the application asked for it, as far as this process has the numbers; the library's own is taken
+/// out. Returns numbers of the sockets that are in it, or were; their registrations are true then. What was put there by a
+/// number that this process does not have is told by one that it has, if the process `is_heir`.
+fn lay_bare(set: &SetRef, epfd: c_int, is_heir: bool) -> Vec<c_int> {
+    let noted = |tag| set.sharing.get()?.as_ref()?.noted(tag);
+    let in_kernel: Vec<_> = super::registrations(epfd)
+        .into_iter()
+        .map(|entry| (entry, Tag::decode(entry.event.u64)))
+        .filter(|(_, tag)| tag.is_none_or(|tag| tag.subject == Subject::Socket))
+        .map(|(entry, tag)| Place { entry, tag, note: tag.and_then(noted), is_found: Cell::new(false) })
+        .collect();
+    let find = |number| in_kernel.iter().find(|place| place.entry.number == number);
+    let mut concerned = Vec::new();
+    for fd in table::numbers() {
+        let Some(socket) = table::socket(fd).filter(|socket| !socket.is_listening()) else { continue };
+        let mut registrations = socket.registrations().lock();
+        let (mut is_concerned, mut is_known) = (false, false);
+        registrations.retain_mut(|registration| {
+            if !set.is(&registration.set) {
+                return true;
+            }
+            is_concerned = true;
+            let own = take_out(set, epfd, registration);
+            let place = find(registration.number()).filter(|place| place.is_of(registration.number()));
+            let event = place.and_then(|place| place.lay_bare(epfd, Some(own)));
+            if let Some(event) = event {
+                (registration.events, registration.data) = (event.events, event.u64);
+                is_known |= registration.fd == fd;
+            }
+            event.is_some()
+        });
+        // Another process has put it there.
+        if !is_known
+            && let Some(place) = find(fd).filter(|place| place.is_of(fd))
+            && let Some(event) = place.lay_bare(epfd, None)
+        {
+            registrations.push(Registration::new(Arc::downgrade(&set.share().into_object()), fd, event));
+            is_concerned = true;
         }
+        socket.count_registrations(registrations.len());
+        if is_concerned {
+            concerned.push(fd);
+        }
+    }
+    for place in in_kernel.iter().filter(|place| !place.is_found.get()) {
+        let Some(note) = place.note.filter(|note| !note.parked) else { continue };
+        let Some(socket) = table::numbers().find(|&fd| place.is_of(fd)).and_then(table::socket) else {
+            continue;
+        };
+        let event = epoll_event { events: note.events, u64: note.data };
+        let place_of_set = Arc::downgrade(&set.share().into_object());
+        let mut registration = Registration::new(place_of_set, place.entry.number, event);
+        if is_heir {
+            let Ok(stand_in) = Placed::duplicate(socket.connection.fd()) else { continue };
+            let events = if note.fired { ONE_SHOT } else { note.events };
+            if tag::control(epfd, Op::Add, stand_in.fd().raw(), events, note.data).is_err() {
+                continue;
+            }
+            registration.stand_in = Some(stand_in);
+            // What the kernel says of the other one, which nobody can take out, is not told.
+            if let (Some(Some(sharing)), Some(tag)) = (set.sharing.get(), place.tag) {
+                sharing.strike(tag.watch, tag.generation);
+            }
+        }
+        let mut registrations = socket.registrations().lock();
+        registrations.push(registration);
+        socket.count_registrations(registrations.len());
+        concerned.push(socket.number());
+    }
+    concerned
+}
+
+/// Takes the watch of a registration out; returns what this process knows of it.
+fn take_out(set: &Set, epfd: c_int, registration: &mut Registration) -> Note {
+    let mut state = set.state.lock();
+    let parked = registration.parked.take();
+    let is_parked = parked.is_some();
+    let parked = parked.filter(|&watch| state.is_parked(watch, registration.fd));
+    let watch = registration.watch.take().or(parked);
+    let note = watch.and_then(|watch| state.at(watch)).map(|watch| watch.note());
+    if let Some(watch) = watch {
+        state.remove(watch, Some(epfd));
+    }
+    let (events, data) = (registration.events, registration.data);
+    note.unwrap_or(Note { events, data, generation: 0, parked: is_parked, fired: false })
+}
+
+/// What the kernel has in a set.
+struct Place {
+    entry: InKernel,
+    tag: Option<Tag>,
+    /// What the one that has put it there wrote down.
+    note: Option<Note>,
+    /// It is of a number of this process.
+    is_found: Cell<bool>,
+}
+
+impl Place {
+    fn is_of(&self, fd: c_int) -> bool {
+        // SAFETY: a number of the application; one that is closed meanwhile gives EBADF, or another inode.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        rustix::fs::fstat(fd).is_ok_and(|status| status.st_ino == self.entry.inode)
+    }
+
+    /// Has it there as the application asked for it, by what is written down or else by what this process knows (`own`).
+    /// `None` if it is not there for the application, or is of a socket that this process does not have.
+    fn lay_bare(&self, epfd: c_int, own: Option<Note>) -> Option<epoll_event> {
+        self.is_found.set(true);
+        if self.tag.is_none() {
+            return Some(self.entry.event);
+        }
+        let (number, note) = (self.entry.number, self.note.or(own)?);
+        if note.parked {
+            let _ = tag::control(epfd, Op::Delete, number, 0, 0);
+            return None;
+        }
+        let events = if note.fired { ONE_SHOT } else { note.events };
+        tag::control(epfd, Op::Modify, number, events, note.data).ok()?;
+        Some(epoll_event { events: note.events, u64: note.data })
     }
 }

@@ -2,12 +2,14 @@
 
 use std::collections::VecDeque;
 use std::ffi::c_int;
+use std::sync::Arc;
 
-use libc::{POLLIN, pollfd};
+use libc::{POLLIN, epoll_event, pollfd};
 use seekwire_transport::Errno;
 
-use super::tag::{self, GENERATIONS, MAX_WATCHES, Op};
-use super::watch::{EDGE, EXCLUSIVE, ONE_SHOT, RDHUP, READ, WRITE, Watch};
+use super::sharing::Sharing;
+use super::tag::{self, GENERATIONS, MAX_WATCHES, Op, Subject, Tag};
+use super::watch::{ALWAYS, EDGE, EXCLUSIVE, ONE_SHOT, Watch};
 use super::{Answer, Attached};
 use crate::poll;
 use crate::socket::Registration;
@@ -37,6 +39,12 @@ pub(super) struct State {
     pub(super) in_doubt: Vec<u32>,
     /// Passes of looks.
     pub(super) passes: u64,
+    /// From the first fork on.
+    pub(super) sharing: Option<Arc<Sharing>>,
+    /// Connections that the kernel alone is to tell of, and that still have something to be received on the ring: see
+    /// [`super::left`].
+    pub(super) left: Vec<Watch>,
+    pub(super) is_left_first: bool,
 }
 
 impl State {
@@ -56,6 +64,9 @@ impl State {
             changes: 0,
             in_doubt: Vec::new(),
             passes: 0,
+            sharing: None,
+            left: Vec::new(),
+            is_left_first: false,
         }
     }
 
@@ -105,7 +116,6 @@ impl State {
         if socket.connection.doorbell().is_none() {
             return Err(Errno::INVAL);
         }
-        let (masked, owes) = (socket.connection.tx_on_ring(), socket.connection.owes());
         let index = match self.free.pop() {
             Some(index) => index,
             None if self.watches.len() == MAX_WATCHES => return Err(Errno::NOSPC),
@@ -115,44 +125,14 @@ impl State {
                 (self.watches.len() - 1) as u32
             }
         };
-        let number = registration.number();
+        let mut watch = Watch::new(socket, registration, index, self.generations[index as usize]);
+        watch.owns_doorbell = sibling.is_none();
         // While it was the kernel's alone, nobody saw the shot.
         let disabled = registration.events & ONE_SHOT != 0
-            && super::registrations(epfd)
-                .iter()
-                .any(|(fd, event)| *fd == number && event.events & (READ | WRITE | RDHUP) == 0);
-        let mut watch = Watch {
-            socket,
-            fd: number,
-            events: registration.events & !EXCLUSIVE,
-            data: registration.data,
-            generation: self.generations[index as usize],
-            sibling: index,
-            owns_doorbell: sibling.is_none(),
-            doorbell: None,
-            hot: false,
-            queued: false,
-            overdue: false,
-            found: 0,
-            armed: None,
-            disabled,
-            fresh: true,
-            mark: 0,
-            starved: 0,
-            ended: 0,
-            known: 0,
-            arrived: None,
-            shutdowns: 0,
-            may_repeat: false,
-            is_unmarked: false,
-            idle: 0,
-            masked,
-            owes,
-            told: EDGE,
-            parked: false,
-            told_of: [0; 2],
-            reported: (0, 0),
-        };
+            && super::registrations(epfd).iter().any(|entry| entry.number == watch.fd && entry.is_fired());
+        watch.disabled = disabled;
+        // Before the kernel has the tag: another process may be told of it.
+        self.note_watch(index, &watch);
         if registration.events & EXCLUSIVE != 0
             && let Err(error) = watch.join_others(epfd, index)
         {
@@ -193,6 +173,7 @@ impl State {
         watch.parked = false;
         watch.disabled = false;
         watch.fresh = true;
+        self.note(index);
         self.heat(index);
         Ok(())
     }
@@ -213,6 +194,7 @@ impl State {
         watch.disarm();
         watch.events = 0;
         watch.parked = true;
+        self.note(index);
         true
     }
 
@@ -264,6 +246,32 @@ impl State {
         let _ = tag::control(epfd, Op::Modify, registration.number(), events, registration.data);
     }
 
+    /// From now on others have the set, too.
+    pub(super) fn share(&mut self, sharing: &Arc<Sharing>) {
+        self.sharing = Some(Arc::clone(sharing));
+        (0..self.watches.len() as u32).for_each(|index| self.note(index));
+    }
+
+    /// Writes down what others have to know of a watch.
+    pub(super) fn note(&self, index: u32) {
+        if let Some(watch) = self.watches.get(index as usize).and_then(Option::as_ref) {
+            self.note_watch(index, watch);
+        }
+    }
+
+    fn note_watch(&self, index: u32, watch: &Watch) {
+        if let Some(sharing) = &self.sharing {
+            sharing.note(index, watch.note());
+        }
+    }
+
+    /// What the application asked for where the kernel speaks of what another process has put there.
+    pub(super) fn as_noted(&self, tag: Tag, events: u32) -> Option<epoll_event> {
+        let note = self.sharing.as_ref()?.noted(tag).filter(|note| !note.parked && !note.fired)?;
+        let events = events & (note.events | ALWAYS);
+        (tag.subject == Subject::Socket && events != 0).then_some(epoll_event { events, u64: note.data })
+    }
+
     /// Takes a watch out; with `epfd`, its doorbell too.
     pub(super) fn remove(&mut self, index: u32, epfd: Option<c_int>) {
         let Some(mut watch) = self.watches.get_mut(index as usize).and_then(Option::take) else { return };
@@ -285,6 +293,11 @@ impl State {
                 let _ = heir.change_doorbell(epfd, watch.sibling);
             }
         }
+        if epfd.is_some()
+            && let Some(sharing) = &self.sharing
+        {
+            sharing.strike(index, watch.generation);
+        }
         if watch.hot {
             self.hot.retain(|&hot| hot != index);
         }
@@ -300,6 +313,7 @@ impl State {
         for index in 0..self.watches.len() as u32 {
             self.remove(index, None);
         }
+        self.left.clear();
     }
 
     /// The number of a new wait.
@@ -380,9 +394,13 @@ impl State {
     }
 
     pub(super) fn is_ready(&self) -> bool {
-        self.hot.iter().any(|&index| {
-            self.watches.get(index as usize).and_then(Option::as_ref).is_some_and(|watch| watch.look() != 0)
-        })
+        self.is_left_ready()
+            || self.hot.iter().any(|&index| {
+                self.watches
+                    .get(index as usize)
+                    .and_then(Option::as_ref)
+                    .is_some_and(|watch| watch.look() != 0)
+            })
     }
 
     /// Silences the doorbells that ring while no connection has anything to report; those connections are to be looked at. And has the
@@ -412,7 +430,8 @@ impl State {
         !doorbells.is_empty() || asked
     }
 
-    /// Takes out of the kernel's set what is parked, and what it was asked for the sake of a later change; true if there was any.
+    /// Takes out of the kernel's set what is parked, shots that were fired without it, and what it was asked for the sake of a
+    /// later change; true if there was any.
     fn ask_no_more(&mut self, epfd: c_int) -> bool {
         let mut any = false;
         for index in 0..self.watches.len() as u32 {
@@ -421,6 +440,8 @@ impl State {
             if watch.parked {
                 self.evict(index, epfd);
                 any = true;
+            } else if watch.disabled && watch.told != ONE_SHOT {
+                any |= watch.tell(epfd, index, ONE_SHOT).is_ok();
             } else if watch.is_lenient() && watch.told & !wanted & !EDGE != 0 {
                 any |= watch.tell(epfd, index, wanted).is_ok();
             }
@@ -434,18 +455,6 @@ impl State {
             .iter()
             .filter_map(|&index| self.watches.get(index as usize)?.as_ref())
             .any(|watch| watch.socket.connection.worth_spinning())
-    }
-
-    /// Another process had the set until now, and may have taken out of it what it closed.
-    pub(super) fn tell_all(&mut self, epfd: c_int) {
-        for index in 0..self.watches.len() as u32 {
-            let Some(watch) = self.at(index) else { continue };
-            let events = if watch.disabled { ONE_SHOT } else { watch.told };
-            let _ = watch.tell(epfd, index, events);
-            watch.doorbell = None;
-            let _ = watch.change_doorbell(epfd, index);
-            self.heat(index);
-        }
     }
 
     /// The parent's arms are the parent's to take back, and its sleeping threads are not here.

@@ -113,6 +113,10 @@ impl State {
         if events != 0 {
             watch.reported = (round, into.len());
             into.push(epoll_event { events, u64: watch.data });
+            let is_fired = watch.disabled;
+            if is_fired {
+                self.note(index);
+            }
         }
     }
 

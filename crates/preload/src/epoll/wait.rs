@@ -18,7 +18,7 @@ use super::answer::Lap;
 use super::events::Events;
 use super::state::State;
 use super::turns::Ready;
-use super::{Set, shared};
+use super::{Set, left, shared};
 use crate::ffi::{self, guarded_raw, keeping_errno, set_errno};
 use crate::lock::Guard;
 use crate::table::SetRef;
@@ -59,7 +59,7 @@ pub(crate) fn wait(
     let mut signals = None;
     loop {
         if !shared::is_alone(set, epfd) {
-            return shared::wait(events, &mut timeout, signals, sleep);
+            return left::wait(set, epfd, events, max, &mut timeout, signals, sleep);
         }
         let short = match guarded_raw(|| look(set, epfd, events, max as usize, timeout.is_none())) {
             Some(Found::Events(count)) => return count as c_int,
@@ -306,7 +306,7 @@ fn has_more(epfd: c_int, reported: &Events) -> bool {
 }
 
 /// epoll_wait that neither sleeps nor is a cancellation point.
-fn ask_kernel(epfd: c_int, events: &mut Events, room: usize) -> isize {
+pub(super) fn ask_kernel(epfd: c_int, events: &mut Events, room: usize) -> isize {
     let mask = std::ptr::null::<libc::sigset_t>();
     let before = ffi::errno();
     // SAFETY: `events` has at least `room` places, by the contract of `Events`; a null mask is allowed.

@@ -11,9 +11,11 @@ use seekwire_endpoint::{Carrier, Interest};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::Fd;
 
+use super::sharing::Note;
 use super::tag::{self, Op, Subject, Tag};
 use super::{Answer, Attached};
 use crate::poll;
+use crate::socket::Registration;
 
 pub(super) const READ: u32 = (EPOLLIN | EPOLLRDNORM) as u32;
 pub(super) const WRITE: u32 = (EPOLLOUT | EPOLLWRNORM) as u32;
@@ -86,6 +88,54 @@ pub(super) struct Watch {
 }
 
 impl Watch {
+    /// Of `registration`, not known to the kernel yet.
+    pub(super) fn new(socket: Attached, registration: &Registration, index: u32, generation: u8) -> Watch {
+        let (masked, owes) = (socket.connection.tx_on_ring(), socket.connection.owes());
+        Watch {
+            socket,
+            fd: registration.number(),
+            events: registration.events & !EXCLUSIVE,
+            data: registration.data,
+            generation,
+            sibling: index,
+            owns_doorbell: true,
+            doorbell: None,
+            hot: false,
+            queued: false,
+            overdue: false,
+            found: 0,
+            armed: None,
+            disabled: false,
+            fresh: true,
+            mark: 0,
+            starved: 0,
+            ended: 0,
+            known: 0,
+            arrived: None,
+            shutdowns: 0,
+            may_repeat: false,
+            is_unmarked: false,
+            idle: 0,
+            masked,
+            owes,
+            told: EDGE,
+            parked: false,
+            told_of: [0; 2],
+            reported: (0, 0),
+        }
+    }
+
+    /// What whoever inherits the set has to know of it.
+    pub(super) fn note(&self) -> Note {
+        Note {
+            events: self.events,
+            data: self.data,
+            generation: self.generation,
+            parked: self.parked,
+            fired: self.disabled,
+        }
+    }
+
     pub(super) fn interest(&self) -> Interest {
         Interest { read: self.events & READ != 0, write: self.events & WRITE != 0 }
     }
@@ -226,7 +276,11 @@ impl Watch {
 
     /// Whether the kernel tells once more, edge-triggered, of an end that was reported.
     pub(super) fn knows_end(&self, events: u32) -> bool {
-        self.events & EDGE != 0 && !self.fresh && self.ended != 0 && events & !(self.ended | READ) == 0
+        self.events & EDGE != 0
+            && !self.fresh
+            && self.ended != 0
+            && events & !(self.ended | READ) == 0
+            && self.shutdowns == self.socket.shutdowns()
     }
 
     /// Whether it is ready; noted for this pass of looks.

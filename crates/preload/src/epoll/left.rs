@@ -1,0 +1,207 @@
+//! Sets that several processes use, of which the kernel alone tells.
+//!
+//! Connections go back to TCP when they come into such a set, and what was not received yet is sent again. A peer does that
+//! in its next call, which may be long in coming, and one in which is sought has bytes in this process's memory: until
+//! nothing is there any more that the kernel does not know of, every wait looks for itself.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, epoll_event};
+use seekwire_endpoint::{Carrier, Connection, Interest, Reason, Until};
+use seekwire_transport::sys::signal::HeldBack;
+
+use super::Set;
+use super::events::Events;
+use super::state::State;
+use super::tag::{self, Op, Tag};
+use super::wait::ask_kernel;
+use super::watch::{ONE_SHOT, Watch};
+use crate::ffi::guarded_raw;
+use crate::passed;
+use crate::socket::{Registration, Socket};
+use crate::table::{SetRef, SocketRef};
+use crate::timeout::Timeout;
+
+/// Takes a connection that is in `set` back to TCP.
+pub(super) fn leave(set: &SetRef, socket: &SocketRef, until: Until) {
+    // One with holes cannot leave.
+    let _ = passed::to_tcp_until(socket, Reason::Bypassed, until);
+    let mut registrations = socket.registrations().lock();
+    registrations.retain(|registration| {
+        if !set.is(&registration.set) {
+            return true;
+        }
+        let mut state = set.state.lock();
+        state.drop_left(registration.number());
+        let stays = is_left(socket);
+        if stays {
+            state.left.push(Watch::new(socket.share(), registration, 0, 0));
+        }
+        stays
+    });
+    socket.count_registrations(registrations.len());
+}
+
+fn is_left(socket: &Socket) -> bool {
+    let connection = &socket.connection;
+    let unread = || socket.readiness_for(Interest { read: true, write: false }).read;
+    connection.is_sought() || connection.carriers().1 == Carrier::Ring || unread()
+}
+
+/// epoll_ctl on a tracked socket.
+pub(crate) fn control(
+    set: &SetRef,
+    op: c_int,
+    socket: &SocketRef,
+    fd: c_int,
+    event: *const epoll_event,
+    kernel: impl Fn() -> c_int,
+) -> c_int {
+    // SAFETY: the application passes a valid event or null, as epoll_ctl demands.
+    let asked = unsafe { event.as_ref() }.copied();
+    let result = kernel();
+    if result != 0 || socket.is_listening() {
+        return result;
+    }
+    let is_it = |registration: &Registration| registration.fd == fd && set.is(&registration.set);
+    let mut registrations = socket.registrations().lock();
+    let was_in = registrations.iter().any(is_it);
+    match asked {
+        Some(asked) if op == EPOLL_CTL_ADD || op == EPOLL_CTL_MOD && was_in => {
+            registrations.retain(|registration| !is_it(registration));
+            let place = Arc::downgrade(&set.share().into_object());
+            registrations.push(Registration::new(place, fd, asked));
+        }
+        _ if op == EPOLL_CTL_DEL => {
+            registrations.retain(|registration| !is_it(registration));
+            set.state.lock().drop_left(fd);
+        }
+        _ => return result,
+    }
+    socket.count_registrations(registrations.len());
+    drop(registrations);
+    if op != EPOLL_CTL_DEL {
+        crate::ffi::keeping_errno(|| leave(set, socket, Until::NEVER));
+    }
+    result
+}
+
+impl State {
+    /// Whether something is there that the kernel does not know of.
+    pub(super) fn has_left(&mut self) -> bool {
+        self.left.retain(|watch| is_left(&watch.socket));
+        !self.left.is_empty()
+    }
+
+    pub(super) fn is_left_ready(&self) -> bool {
+        self.left.iter().any(|watch| watch.look() != 0)
+    }
+
+    /// The number is taken out of the set, or stands for something else.
+    pub(super) fn drop_left(&mut self, number: c_int) {
+        self.left.retain(|watch| watch.fd != number);
+    }
+
+    /// Reports what the kernel does not know of.
+    fn report_left(&mut self, epfd: c_int, into: &mut Events) {
+        for watch in &mut self.left {
+            let same = into.find(watch.data, into.len(), 0);
+            if same.is_none() && into.room() == 0 {
+                continue;
+            }
+            let was_disabled = watch.disabled;
+            let events = watch.take(same.is_some());
+            match same {
+                Some(at) => into.merge(at, events),
+                None if events != 0 => into.push(epoll_event { events, u64: watch.data }),
+                None => continue,
+            }
+            watch.disabled = watch.events & ONE_SHOT != 0;
+            if watch.disabled && !was_disabled {
+                // The one shot is not the kernel's to fire again.
+                let _ = tag::control(epfd, Op::Modify, watch.fd, ONE_SHOT, watch.data);
+            }
+        }
+    }
+
+    /// Reports what the kernel has said: `count` events at the tail of `into`.
+    fn report_kernels(&self, count: usize, into: &mut Events) {
+        let (tail, before) = (into.tail(), into.len());
+        for at in 0..count {
+            // SAFETY: the kernel has written so many events there, and `into` does not overtake the reader.
+            let event = unsafe { tail.add(at).read() };
+            let event = match Tag::decode(event.u64) {
+                None => Some(event),
+                // Another process has yet to take it out of the set.
+                Some(tag) => self.as_noted(tag, event.events),
+            };
+            let Some(event) = event else { continue };
+            match into.find(event.u64, before, 0) {
+                Some(same) => into.merge(same, event.events),
+                None => into.push(event),
+            }
+        }
+    }
+}
+
+/// A wait for such a set.
+pub(super) fn wait(
+    set: &Set,
+    epfd: c_int,
+    events: *mut epoll_event,
+    max: c_int,
+    timeout: &mut Timeout,
+    signals: Option<HeldBack>,
+    sleep: impl Fn(&mut Timeout, Option<&HeldBack>) -> c_int,
+) -> c_int {
+    let signals = signals.unwrap_or_else(HeldBack::new);
+    // SAFETY: the application passes room for `max` events.
+    let room = || unsafe { Events::new(events, max as usize) };
+    loop {
+        let look = || {
+            let mut into = room();
+            let is_left = look(set, epfd, &mut into);
+            (into.len(), is_left)
+        };
+        let (told, is_left) = guarded_raw(look).unwrap_or((0, false));
+        if told > 0 {
+            return told as c_int;
+        }
+        let result = sleep(&mut timeout.at_most(is_left.then_some(Connection::DOUBT)), Some(&signals));
+        let Ok(count) = usize::try_from(result) else { return result };
+        let report = || {
+            let mut into = room();
+            let mut state = set.state.lock();
+            state.report_kernels(count, &mut into);
+            state.report_left(epfd, &mut into);
+            into.len()
+        };
+        let told = guarded_raw(report).unwrap_or(0);
+        if told > 0 || timeout.is_over() {
+            return told as c_int;
+        }
+    }
+}
+
+/// Reports what is ready if the kernel does not know of all of it; whether there is anything that it does not know of. Who
+/// comes first where there is no room for both takes turns.
+fn look(set: &Set, epfd: c_int, into: &mut Events) -> bool {
+    let mut state = set.state.lock();
+    if !state.has_left() {
+        return false;
+    }
+    state.is_left_first = !state.is_left_first;
+    let is_first = state.is_left_first;
+    if is_first {
+        state.report_left(epfd, into);
+    }
+    drop(state);
+    let count = if into.room() > 0 { ask_kernel(epfd, into, into.room()).max(0) as usize } else { 0 };
+    let mut state = set.state.lock();
+    state.report_kernels(count, into);
+    if !is_first {
+        state.report_left(epfd, into);
+    }
+    true
+}

@@ -1,0 +1,154 @@
+//! What the processes that have a set know in common: who has it, and what the application asked for where the kernel's set
+//! has a [tag](super::tag) instead, so that whoever inherits the set can tell of it.
+//!
+//! One process writes the notes, the one that has the set. A note is two words; the first is 0 while the second changes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use seekwire_transport::mem::Common;
+
+use super::tag::{self, MAX_WATCHES, Tag};
+use crate::process;
+
+/// Where the notes begin.
+const NOTES: usize = 64;
+const NOTE_SIZE: usize = 16;
+/// So many watches have notes, at least. Memory that was never written is not there.
+const LEAST_NOTES: usize = 1 << 16;
+/// So often a note is read that somebody changes meanwhile.
+const TRIES: u32 = 1000;
+
+const GENERATION_SHIFT: u32 = 32;
+const PARKED: u64 = 1 << 40;
+const FIRED: u64 = 1 << 41;
+const NOTED: u64 = 1 << 42;
+
+/// A watch, as the application asked for it.
+#[derive(Copy, Clone, Eq, PartialEq, Debug)]
+pub(super) struct Note {
+    pub(super) events: u32,
+    pub(super) data: u64,
+    pub(super) generation: u8,
+    /// The application has taken it out, and the kernel was not told.
+    pub(super) parked: bool,
+    /// One-shot, and the shot is fired.
+    pub(super) fired: bool,
+}
+
+pub(super) struct Sharing {
+    memory: Common,
+    notes: usize,
+}
+
+impl Sharing {
+    /// Of a set that this process has, with so many watches, on which so many threads sleep.
+    pub(super) fn new(watches: usize, asleep: usize) -> Option<Self> {
+        // Tags must mean the same to all of them.
+        tag::base().ok()?;
+        let notes = (2 * watches).clamp(LEAST_NOTES, MAX_WATCHES);
+        let sharing = Self { memory: Common::with_forks(NOTES + notes * NOTE_SIZE).ok()?, notes };
+        sharing.asleep().store(asleep as u64, Ordering::SeqCst);
+        sharing.user().store(process::id(), Ordering::SeqCst);
+        Some(sharing)
+    }
+
+    /// The process that has the set; 0: nobody.
+    pub(super) fn user(&self) -> &AtomicU64 {
+        self.memory.word(0)
+    }
+
+    /// Whether several use it; and whether the one that had it knows.
+    pub(super) fn several(&self) -> &AtomicU64 {
+        self.memory.word(8)
+    }
+
+    pub(super) fn is_noted(&self) -> &AtomicU64 {
+        self.memory.word(16)
+    }
+
+    /// How many threads of the one that has it sleep on it.
+    pub(super) fn asleep(&self) -> &AtomicU64 {
+        self.memory.word(24)
+    }
+
+    fn words(&self, index: u32) -> Option<(&AtomicU64, &AtomicU64)> {
+        let at = NOTES + index as usize * NOTE_SIZE;
+        ((index as usize) < self.notes).then(|| (self.memory.word(at), self.memory.word(at + 8)))
+    }
+
+    pub(super) fn note(&self, index: u32, note: Note) {
+        let Some((head, data)) = self.words(index) else { return };
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        head.store(0, Ordering::SeqCst);
+        data.store(note.data, Ordering::SeqCst);
+        head.store(
+            u64::from(note.events)
+                | u64::from(note.generation) << GENERATION_SHIFT
+                | flag(note.parked, PARKED)
+                | flag(note.fired, FIRED)
+                | NOTED,
+            Ordering::SeqCst,
+        );
+    }
+
+    /// What the kernel's set has under `tag`.
+    pub(super) fn noted(&self, tag: Tag) -> Option<Note> {
+        let (head, data) = self.words(tag.watch)?;
+        for _ in 0..TRIES {
+            let (before, value) = (head.load(Ordering::SeqCst), data.load(Ordering::SeqCst));
+            if before & NOTED == 0 || head.load(Ordering::SeqCst) != before {
+                std::hint::spin_loop();
+                continue;
+            }
+            let note = Note {
+                events: before as u32,
+                data: value,
+                generation: (before >> GENERATION_SHIFT) as u8,
+                parked: before & PARKED != 0,
+                fired: before & FIRED != 0,
+            };
+            return Some(note).filter(|note| note.generation == tag.generation);
+        }
+        None
+    }
+
+    /// The kernel's set has nothing any more of that watch.
+    pub(super) fn strike(&self, index: u32, generation: u8) {
+        let Some((head, _)) = self.words(index) else { return };
+        let now = head.load(Ordering::SeqCst);
+        if (now >> GENERATION_SHIFT) as u8 == generation {
+            let _ = head.compare_exchange(now, 0, Ordering::SeqCst, Ordering::SeqCst);
+        }
+    }
+}
+
+#[cfg(all(test, not(miri)))]
+mod tests {
+    use super::super::tag::Subject;
+    use super::*;
+
+    #[test]
+    fn what_is_noted_is_read_until_it_is_struck() {
+        let sharing = Sharing::new(0, 3).unwrap();
+        assert_eq!(
+            (sharing.asleep().load(Ordering::SeqCst), sharing.user().load(Ordering::SeqCst)),
+            (3, process::id())
+        );
+        let note = Note { events: u32::MAX, data: u64::MAX, generation: 31, parked: true, fired: false };
+        let tag = |watch, generation| Tag { watch, generation, subject: Subject::Socket };
+        for index in [0, 7, LEAST_NOTES as u32 - 1] {
+            assert_eq!(sharing.noted(tag(index, 31)), None);
+            sharing.note(index, note);
+            assert_eq!(sharing.noted(tag(index, 31)), Some(note));
+            assert_eq!(sharing.noted(tag(index, 30)), None, "of an older watch");
+            sharing.strike(index, 30);
+            assert_eq!(sharing.noted(tag(index, 31)), Some(note));
+            sharing.strike(index, 31);
+            assert_eq!(sharing.noted(tag(index, 31)), None);
+        }
+        // One that has no place is nobody's business.
+        sharing.note(LEAST_NOTES as u32, note);
+        assert_eq!(sharing.noted(tag(LEAST_NOTES as u32, 31)), None);
+        assert_eq!(sharing.noted(tag(u32::MAX, 31)), None);
+    }
+}

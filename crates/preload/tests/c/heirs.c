@@ -1,0 +1,190 @@
+/*
+ * What somebody has put into an epoll set since a fork is told to the other process that has the set, also once the first
+ * one is killed; and what is unread when a second one begins to use the set is told although its sender makes no call.
+ */
+#include "common.h"
+
+static int to_parent[2], to_child[2], to_main[2];
+
+static void tell(const int *way)
+{
+    write_all(way[1], "x", 1);
+}
+
+static void hear(const int *way)
+{
+    char c;
+    read_all(way[0], &c, 1);
+}
+
+static int ctl(int set, int op, int fd, uint32_t events, uint64_t data)
+{
+    return epoll_ctl(set, op, fd, &(struct epoll_event){events, {.u64 = data}});
+}
+
+static void wait_for(const char *what, int set, int timeout)
+{
+    struct epoll_event events[4];
+    int n = epoll_wait(set, events, 4, timeout);
+    printf("%s: %d", what, n);
+    for (int i = 0; i < n; i++)
+        printf(" %lx %x", (long)events[i].data.u64, events[i].events);
+    printf("\n");
+}
+
+/* A connection `a` - `b`, of which this process keeps `a`, and a child that has `b` alone. */
+static pid_t split(int *a, int *b)
+{
+    pair(a, b);
+    fflush(stdout);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        close(*a);
+        check_on_ring(*b);
+    } else {
+        close(*b);
+    }
+    return child;
+}
+
+/* What the child does with the set that it shares with a child of its own, before it is killed. */
+static void change(int which, int set, int b)
+{
+    int copy;
+    switch (which) {
+    case 0:
+        CHECK(ctl(set, EPOLL_CTL_ADD, b, EPOLLIN, 0x100) == 0);
+        break;
+    case 1:
+        CHECK(ctl(set, EPOLL_CTL_MOD, b, EPOLLIN, 0x101) == 0);
+        break;
+    case 2:
+        CHECK(epoll_ctl(set, EPOLL_CTL_DEL, b, NULL) == 0);
+        break;
+    case 3:
+        CHECK(ctl(set, EPOLL_CTL_MOD, b, EPOLLIN | EPOLLET, 0x103) == 0);
+        break;
+    case 4:
+        CHECK(ctl(set, EPOLL_CTL_MOD, b, EPOLLIN | EPOLLONESHOT, 0x104) == 0);
+        wait_for("fired", set, -1);
+        break;
+    case 5:
+        CHECK(epoll_ctl(set, EPOLL_CTL_DEL, b, NULL) == 0);
+        CHECK(ctl(set, EPOLL_CTL_ADD, b, EPOLLOUT, 0x105) == 0);
+        break;
+    case 6:
+        /* A number that the heir does not have. */
+        copy = dup(b);
+        CHECK(ctl(set, EPOLL_CTL_ADD, copy, EPOLLIN, 0x106) == 0);
+        break;
+    default:
+        break;
+    }
+}
+
+static void heir(int which)
+{
+    int a, b;
+    printf("heir %d\n", which);
+    pid_t parent = split(&a, &b);
+    if (parent == 0) {
+        int set = epoll_create1(0);
+        hear(to_parent);
+        if (which != 0 && which != 6)
+            CHECK(ctl(set, EPOLL_CTL_ADD, b, EPOLLIN, 1) == 0);
+        wait_for("before", set, 0);
+        fflush(stdout);
+        if (fork() == 0) {
+            hear(to_child);
+            wait_for("inherited", set, which == 2 || which == 4 ? 0 : -1);
+            wait_for("again", set, 0);
+            if (which == 4)
+                CHECK(ctl(set, EPOLL_CTL_MOD, b, EPOLLIN | EPOLLONESHOT, 0x204) == 0);
+            drain(b, 3);
+            wait_for("drained", set, 0);
+            fflush(stdout);
+            tell(to_main);
+            hear(to_child);
+            if (which == 5)
+                CHECK(ctl(set, EPOLL_CTL_MOD, b, EPOLLIN, 0x205) == 0);
+            wait_for("more", set, which == 2 ? 0 : -1);
+            say("taken out", epoll_ctl(set, EPOLL_CTL_DEL, b, NULL));
+            drain(b, 2);
+            fflush(stdout);
+            tell(to_main);
+            _exit(0);
+        }
+        change(which, set, b);
+        fflush(stdout);
+        tell(to_main);
+        pause();
+    }
+    write_all(a, "abc", 3);
+    tell(to_parent);
+    hear(to_main);
+    CHECK(kill(parent, SIGKILL) == 0 && waitpid(parent, NULL, 0) == parent);
+    tell(to_child);
+    hear(to_main);
+    write_all(a, "de", 2);
+    tell(to_child);
+    hear(to_main);
+    close(a);
+}
+
+/* Both processes use the set, and the sender is asleep elsewhere. */
+static void beside(uint32_t more, int polls)
+{
+    int a, b, status;
+    printf("beside %x %d\n", more, polls);
+    pid_t parent = split(&a, &b);
+    if (parent == 0) {
+        int set = epoll_create1(0);
+        hear(to_parent);
+        CHECK(ctl(set, EPOLL_CTL_ADD, b, EPOLLIN | more, 1) == 0);
+        fflush(stdout);
+        pid_t child = fork();
+        if (child == 0) {
+            if (polls)
+                say("poll", poll(&(struct pollfd){set, POLLIN, 0}, 1, -1));
+            wait_for("unread", set, -1);
+            wait_for("still", set, 0);
+            CHECK(ctl(set, EPOLL_CTL_MOD, b, EPOLLIN | more, 2) == 0);
+            wait_for("changed", set, -1);
+            CHECK(epoll_ctl(set, EPOLL_CTL_DEL, b, NULL) == 0);
+            wait_for("out", set, 0);
+            CHECK(ctl(set, EPOLL_CTL_ADD, b, EPOLLIN | more, 3) == 0);
+            wait_for("in", set, -1);
+            drain(b, 3);
+            wait_for("drained", set, 0);
+            fflush(stdout);
+            tell(to_main);
+            CHECK(ctl(set, EPOLL_CTL_MOD, b, EPOLLIN | more, 4) == 0);
+            wait_for("more", set, -1);
+            drain(b, 2);
+            fflush(stdout);
+            _exit(0);
+        }
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+        _exit(0);
+    }
+    write_all(a, "abc", 3);
+    tell(to_parent);
+    hear(to_main);
+    write_all(a, "de", 2);
+    CHECK(waitpid(parent, &status, 0) == parent && status == 0);
+    close(a);
+}
+
+int main(void)
+{
+    CHECK(pipe(to_parent) == 0 && pipe(to_child) == 0 && pipe(to_main) == 0);
+    for (int which = 0; which < 7; which++)
+        heir(which);
+    for (int polls = 0; polls < 2; polls++) {
+        beside(0, polls);
+        beside(EPOLLET, polls);
+        beside(EPOLLONESHOT, polls);
+    }
+    return 0;
+}
