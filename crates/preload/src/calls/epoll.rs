@@ -77,7 +77,7 @@ interpose! {
     ) -> c_int = table::lookup(fd).filter(|_| op == libc::EPOLL_CTL_DEL || pointers::can_read(event, 1)) => |entry, kernel| {
         match (entry, table::set(epfd)) {
             (Entry::Socket(socket), Some(set)) if epoll::is_alone(&set, epfd) => epoll::control(&set, epfd, op, &socket, fd, event, kernel),
-            (Entry::Socket(socket), Some(set)) => epoll::control_left(&set, op, &socket, fd, event, kernel),
+            (Entry::Socket(socket), Some(set)) => epoll::control_left(&set, epfd, op, &socket, fd, event, kernel),
             (Entry::Socket(socket), None) => {
                 let result = kernel();
                 if result == 0 && op == libc::EPOLL_CTL_ADD

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, epoll_event};
 use seekwire_endpoint::{Carrier, Connection, Interest, Reason, Until};
+use seekwire_transport::Errno;
 use seekwire_transport::sys::signal::HeldBack;
 
 use super::Set;
@@ -17,7 +18,7 @@ use super::state::State;
 use super::tag::{self, Op, Tag};
 use super::wait::ask_kernel;
 use super::watch::{ONE_SHOT, Watch};
-use crate::ffi::guarded_raw;
+use crate::ffi::{fail, guarded_raw, keeping_errno};
 use crate::passed;
 use crate::socket::{Registration, Socket};
 use crate::table::{SetRef, SocketRef};
@@ -34,11 +35,12 @@ pub(super) fn leave(set: &SetRef, socket: &SocketRef, until: Until) {
         }
         let mut state = set.state.lock();
         state.drop_left(registration.number());
-        let stays = is_left(socket);
-        if stays {
+        let is_left = is_left(socket);
+        if is_left {
             state.left.push(Watch::new(socket.share(), registration, 0, 0));
         }
-        stays
+        // The kernel does not know by which number the application knows it.
+        is_left || registration.stand_in.is_some()
     });
     socket.count_registrations(registrations.len());
 }
@@ -52,6 +54,7 @@ fn is_left(socket: &Socket) -> bool {
 /// epoll_ctl on a tracked socket.
 pub(crate) fn control(
     set: &SetRef,
+    epfd: c_int,
     op: c_int,
     socket: &SocketRef,
     fd: c_int,
@@ -60,29 +63,41 @@ pub(crate) fn control(
 ) -> c_int {
     // SAFETY: the application passes a valid event or null, as epoll_ctl demands.
     let asked = unsafe { event.as_ref() }.copied();
-    let result = kernel();
+    let is_it = |registration: &Registration| registration.fd == fd && set.is(&registration.set);
+    let mut registrations = socket.registrations().lock();
+    let known = registrations.iter().position(is_it);
+    let stand_in =
+        known.and_then(|index| registrations[index].stand_in.as_ref()).map(|stand_in| stand_in.fd().raw());
+    let result = match (op, asked, stand_in) {
+        (EPOLL_CTL_ADD, _, Some(_)) => fail(Errno::EXIST),
+        (EPOLL_CTL_MOD, Some(asked), Some(number)) => {
+            super::returned(tag::control(epfd, Op::Modify, number, asked.events, asked.u64))
+        }
+        (EPOLL_CTL_DEL, _, Some(number)) => super::returned(tag::control(epfd, Op::Delete, number, 0, 0)),
+        _ => kernel(),
+    };
     if result != 0 || socket.is_listening() {
         return result;
     }
-    let is_it = |registration: &Registration| registration.fd == fd && set.is(&registration.set);
-    let mut registrations = socket.registrations().lock();
-    let was_in = registrations.iter().any(is_it);
-    match asked {
-        Some(asked) if op == EPOLL_CTL_ADD || op == EPOLL_CTL_MOD && was_in => {
+    match (op, asked, known) {
+        (EPOLL_CTL_MOD, Some(asked), Some(index)) => {
+            (registrations[index].events, registrations[index].data) = (asked.events, asked.u64);
+        }
+        (EPOLL_CTL_ADD, Some(asked), _) => {
             registrations.retain(|registration| !is_it(registration));
             let place = Arc::downgrade(&set.share().into_object());
             registrations.push(Registration::new(place, fd, asked));
         }
-        _ if op == EPOLL_CTL_DEL => {
-            registrations.retain(|registration| !is_it(registration));
-            set.state.lock().drop_left(fd);
+        (EPOLL_CTL_DEL, _, Some(index)) => {
+            set.state.lock().drop_left(registrations[index].number());
+            registrations.swap_remove(index);
         }
         _ => return result,
     }
     socket.count_registrations(registrations.len());
     drop(registrations);
     if op != EPOLL_CTL_DEL {
-        crate::ffi::keeping_errno(|| leave(set, socket, Until::NEVER));
+        keeping_errno(|| leave(set, socket, Until::NEVER));
     }
     result
 }
