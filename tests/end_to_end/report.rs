@@ -17,8 +17,9 @@ fn site(stage: &Stage) -> PathBuf {
         let from = entry.expect("an entry").path();
         let to = results.join("recorded").join(from.file_name().expect("a name"));
         fs::create_dir_all(&to).expect("a directory");
-        for file in ["result.json", "raw.csv"] {
-            fs::copy(from.join(file), to.join(file)).expect("a recorded result");
+        for file in fs::read_dir(from).expect("a recorded result") {
+            let file = file.expect("an entry");
+            fs::copy(file.path(), to.join(file.file_name())).expect("a recorded result");
         }
     }
     let command = |words: &[&str]| {

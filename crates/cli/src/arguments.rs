@@ -205,6 +205,22 @@ pub(crate) enum Lab {
     List,
     Run(LabRun),
     Report(LabReport),
+    Pack(LabPack),
+}
+
+/// Shrink results that are kept
+///
+/// Compresses raw.csv, and leaves out of result.json the rows that follow from it: a tenth remains. `seekwire lab report`
+/// reads such results like others, and its site has both files whole. Nothing is changed where the rows are not those of
+/// raw.csv.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  seekwire lab pack out/lab/*")]
+pub(crate) struct LabPack {
+    /// Directories, each with the result of one experiment
+    #[arg(required = true, value_name = "DIR")]
+    pub(crate) directories: Vec<PathBuf>,
 }
 
 /// Run experiments; each writes DIR/NAME/result.json, raw.csv and report.html

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 use crate::{arguments, table};
 
@@ -37,6 +37,7 @@ pub(crate) fn lab(command: &arguments::Lab) -> Result<ExitCode> {
         arguments::Lab::List => list(),
         arguments::Lab::Run(options) => run(options),
         arguments::Lab::Report(options) => report(options),
+        arguments::Lab::Pack(options) => pack(options),
     }?;
     Ok(ExitCode::SUCCESS)
 }
@@ -52,6 +53,16 @@ fn list() -> Result<()> {
         for line in table::wrap(experiment.about(), 96) {
             writeln!(out, "    {line}")?;
         }
+    }
+    Ok(())
+}
+
+fn pack(options: &arguments::LabPack) -> Result<()> {
+    let mut out = io::stdout().lock();
+    for directory in &options.directories {
+        let packed = seekwire_lab::pack(directory).with_context(|| directory.display().to_string());
+        let (before, after) = packed?;
+        writeln!(out, "{}: {} kB, was {}", directory.display(), after.div_ceil(1000), before.div_ceil(1000))?;
     }
     Ok(())
 }

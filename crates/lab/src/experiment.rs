@@ -12,6 +12,7 @@ use crate::launch::{Mode, Registry, interrupt};
 use crate::machine::{COMMIT, Machine};
 use crate::outcome::{Outcome, ResultFile};
 use crate::output::{Destination, RESULT};
+use crate::pack::{PACKED_RAW, RAW};
 use crate::progress::Progress;
 use crate::{experiments, library, network, record, report};
 
@@ -336,7 +337,8 @@ pub(crate) fn measure(
     };
     // The mark of ownership goes first: if anything below fails, the next run may still take the directory over.
     destination.write(RESULT, &(serde_json::to_string_pretty(&result)? + "\n"))?;
-    destination.write("raw.csv", &outcome.samples.to_csv())?;
+    destination.write(RAW, &outcome.samples.to_csv())?;
+    destination.remove(PACKED_RAW)?;
     let mut figures = Vec::new();
     for figure in &result.figures {
         let svg = figure.to_svg()?;

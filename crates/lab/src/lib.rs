@@ -18,6 +18,7 @@
 //! record, stats   readings, rows, medians, spread, bootstrap intervals
 //! all             every experiment in turn
 //! report          a page for each result, and the site that joins them
+//! pack            results that are kept in little room
 //! output, plot, machine, progress
 //! ```
 //!
@@ -43,6 +44,7 @@ pub mod messaging;
 pub mod network;
 pub mod outcome;
 mod output;
+mod pack;
 pub mod peer;
 pub mod plot;
 mod programs;
@@ -57,4 +59,5 @@ mod text;
 
 pub use experiment::{Experiment, Options, run};
 pub use experiments::experiments;
+pub use pack::pack;
 pub use report::site::{Site, write as report};

@@ -78,6 +78,7 @@ pub struct ResultFile {
     /// How it was done.
     pub parameters: BTreeMap<String, Value>,
     /// Medians, spread and ratios.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rows: Vec<Row>,
     /// What was computed from them, if anything.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -1,6 +1,6 @@
 //! Where results go: a directory that must be ours, and files that appear whole or not at all.
 
-use std::fs::{self, OpenOptions, Permissions};
+use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -47,6 +47,17 @@ impl Destination {
         write_file(&self.0, name, contents)
     }
 
+    /// Removes one file, if it is there.
+    pub(crate) fn remove(&self, name: &str) -> Result<()> {
+        let path = self.0.join(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => {
+                Err(error).with_context(|| format!("cannot remove {}", path.display()))
+            }
+            _ => Ok(()),
+        }
+    }
+
     pub(crate) fn path(&self) -> &Path {
         &self.0
     }
@@ -87,17 +98,26 @@ pub(crate) fn copy_file(directory: &Path, name: &str, source: &mut impl Read) ->
 ///
 /// If it cannot be read, is larger than any result, or is something else than a file: a pipe would be waited for.
 pub(crate) fn read_file(path: &Path) -> io::Result<String> {
-    let other = |reason| io::Error::new(ErrorKind::InvalidInput, reason);
+    read_text(open_file(path)?)
+}
+
+/// The whole of a text that is not larger than any result.
+pub(crate) fn read_text(source: impl Read) -> io::Result<String> {
+    let mut text = String::new();
+    source.take(LARGEST + 1).read_to_string(&mut text)?;
+    match text.len() as u64 > LARGEST {
+        true => Err(io::Error::new(ErrorKind::InvalidInput, format!("larger than {LARGEST} bytes"))),
+        false => Ok(text),
+    }
+}
+
+/// Opens a file that anybody may have put there.
+pub(crate) fn open_file(path: &Path) -> io::Result<File> {
     let without_waiting = OFlags::NONBLOCK.bits() as i32;
     let file = OpenOptions::new().read(true).custom_flags(without_waiting).open(path)?;
-    if !file.metadata()?.is_file() {
-        return Err(other("not a file".to_owned()));
-    }
-    let mut text = String::new();
-    file.take(LARGEST + 1).read_to_string(&mut text)?;
-    match text.len() as u64 > LARGEST {
-        true => Err(other(format!("larger than {LARGEST} bytes"))),
-        false => Ok(text),
+    match file.metadata()?.is_file() {
+        true => Ok(file),
+        false => Err(io::Error::new(ErrorKind::InvalidInput, "not a file")),
     }
 }
 

@@ -1,6 +1,7 @@
 //! What experiments measure: single readings, and the rows made of them.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -122,25 +123,7 @@ impl Samples {
     ///
     /// A failed run that could not say what it would have measured makes a row of its own without a metric.
     pub fn rows(&self, baseline: &str) -> Vec<Row> {
-        type Key<'a> = (&'a str, &'a str, &'a str);
-        let mut order: Vec<Key<'_>> = Vec::new();
-        let mut groups: BTreeMap<Key<'_>, Vec<&Sample>> = BTreeMap::new();
-        for sample in &self.0 {
-            let metric = sample.metric.map_or("", |metric| metric.name);
-            let key = (sample.case.as_str(), sample.variant.as_str(), metric);
-            let group = groups.entry(key).or_default();
-            if group.is_empty() {
-                order.push(key);
-            }
-            group.push(sample);
-        }
-        order
-            .into_iter()
-            .map(|key| {
-                let other = (key.1 != baseline).then(|| groups.get(&(key.0, baseline, key.2))).flatten();
-                row(&groups[&key], other.map(Vec::as_slice), baseline)
-            })
-            .collect()
+        rows(&self.0.iter().map(Reading::of).collect::<Vec<_>>(), baseline)
     }
 
     /// Ratio of the medians of two kinds of samples, paired by round.
@@ -150,10 +133,13 @@ impl Samples {
 
     /// Readings of two kinds of samples in the same rounds, side by side.
     pub fn pairs(&self, these: Selector<'_>, others: Selector<'_>) -> Vec<(f64, f64)> {
-        let pick = |selector: Selector<'_>| -> Vec<&Sample> {
-            self.0.iter().filter(|sample| selector.matches(sample)).collect()
-        };
-        pairs(&pick(these), &pick(others))
+        pairs(self.outcomes(these), self.outcomes(others))
+    }
+
+    /// Round and reading of each.
+    fn outcomes<'a>(&'a self, selector: Selector<'a>) -> impl Iterator<Item = (usize, Option<f64>)> {
+        let outcome = |sample: &Sample| (sample.round, sample.outcome.as_ref().ok().copied());
+        self.0.iter().filter(move |sample| selector.matches(sample)).map(outcome)
     }
 
     /// Median of one kind of samples.
@@ -224,40 +210,137 @@ impl Selector<'_> {
     }
 }
 
-fn row(samples: &[&Sample], baseline_samples: Option<&[&Sample]>, baseline: &str) -> Row {
-    let first = samples[0];
-    let values: Vec<f64> = samples.iter().filter_map(|sample| sample.outcome.clone().ok()).collect();
-    let mut errors = samples.iter().filter_map(|sample| sample.outcome.as_ref().err());
-    let median_bytes = |of: fn(&Traffic) -> u64| {
-        let bytes: Vec<f64> =
-            samples.iter().filter_map(|s| s.traffic.as_ref()).map(|t| of(t) as f64).collect();
-        stats::median(&bytes).map(|bytes| bytes as u64)
-    };
-    Row {
-        case: first.case.clone(),
-        x: first.x,
-        variant: first.variant.clone(),
-        metric: first.metric.map(|metric| metric.name.to_owned()).unwrap_or_default(),
-        unit: first.metric.map(|metric| metric.unit.to_owned()).unwrap_or_default(),
-        better: first.metric.map_or(Better::Higher, |metric| metric.better),
-        spread: Spread::of(&values),
-        ratio: baseline_samples.and_then(|others| stats::ratio_of_medians(&pairs(samples, others))),
-        baseline: baseline_samples.map(|_| baseline.to_owned()),
-        ring_bytes: median_bytes(|traffic| traffic.ring),
-        tcp_bytes: median_bytes(|traffic| traffic.tcp),
-        failures: samples.len() - values.len(),
-        error: errors.next().cloned(),
+/// A sample, wherever its words are kept.
+struct Reading<'a> {
+    case: &'a str,
+    x: Option<f64>,
+    variant: &'a str,
+    /// Empty if the run failed before it could measure any.
+    metric: &'a str,
+    unit: &'a str,
+    better: Better,
+    round: usize,
+    outcome: Result<f64, &'a str>,
+    ring_bytes: Option<u64>,
+    tcp_bytes: Option<u64>,
+}
+
+impl<'a> Reading<'a> {
+    fn of(sample: &'a Sample) -> Self {
+        Reading {
+            case: &sample.case,
+            x: sample.x,
+            variant: &sample.variant,
+            metric: sample.metric.map_or("", |metric| metric.name),
+            unit: sample.metric.map_or("", |metric| metric.unit),
+            better: sample.metric.map_or(Better::Higher, |metric| metric.better),
+            round: sample.round,
+            outcome: sample.outcome.as_ref().map(|value| *value).map_err(String::as_str),
+            ring_bytes: sample.traffic.as_ref().map(|traffic| traffic.ring),
+            tcp_bytes: sample.traffic.as_ref().map(|traffic| traffic.tcp),
+        }
+    }
+
+    /// A record as [`Samples::to_csv`] writes it, or the name of the field that is not as it should be.
+    fn of_record(record: &'a [String], better: &BTreeMap<String, Better>) -> Result<Self, &'static str> {
+        fn number<T: FromStr>(text: &str, name: &'static str) -> Result<Option<T>, &'static str> {
+            if text.is_empty() { Ok(None) } else { text.parse().map(Some).map_err(|_| name) }
+        }
+        let [round, _, case, x, variant, metric, unit, value, ring, tcp, error] = record else {
+            return Err("number of fields");
+        };
+        Ok(Reading {
+            case,
+            x: number(x, "x")?,
+            variant,
+            metric,
+            unit,
+            better: better.get(metric).copied().unwrap_or(Better::Higher),
+            round: number(round, "round")?.ok_or("round")?,
+            outcome: number(value, "value")?.ok_or(error),
+            ring_bytes: number(ring, "ring_bytes")?,
+            tcp_bytes: number(tcp, "tcp_bytes")?,
+        })
     }
 }
 
-/// Readings of the same rounds, side by side.
-fn pairs(numerators: &[&Sample], denominators: &[&Sample]) -> Vec<(f64, f64)> {
-    let by_round: BTreeMap<usize, f64> =
-        denominators.iter().filter_map(|s| Some((s.round, s.outcome.clone().ok()?))).collect();
-    numerators
-        .iter()
-        .filter_map(|sample| Some((sample.outcome.clone().ok()?, *by_round.get(&sample.round)?)))
+/// The rows of the readings in `text`, which [`Samples::to_csv`] has written. `better`: by metric.
+///
+/// # Errors
+///
+/// If it is something else, with the line.
+pub(crate) fn rows_of_csv(
+    text: &str,
+    baseline: &str,
+    better: &BTreeMap<String, Better>,
+) -> Result<Vec<Row>, String> {
+    let records = csv::parse(text);
+    let mut readings = Vec::new();
+    for (index, record) in records.iter().enumerate().skip(1) {
+        let reading = Reading::of_record(record, better);
+        readings.push(reading.map_err(|field| format!("record {index}: wrong {field}"))?);
+    }
+    Ok(rows(&readings, baseline))
+}
+
+fn rows(readings: &[Reading<'_>], baseline: &str) -> Vec<Row> {
+    type Key<'a> = (&'a str, &'a str, &'a str);
+    let mut order: Vec<Key<'_>> = Vec::new();
+    let mut groups: BTreeMap<Key<'_>, Vec<&Reading<'_>>> = BTreeMap::new();
+    for reading in readings {
+        let key = (reading.case, reading.variant, reading.metric);
+        let group = groups.entry(key).or_default();
+        if group.is_empty() {
+            order.push(key);
+        }
+        group.push(reading);
+    }
+    order
+        .into_iter()
+        .map(|key| {
+            let other = (key.1 != baseline).then(|| groups.get(&(key.0, baseline, key.2))).flatten();
+            row(&groups[&key], other.map(Vec::as_slice), baseline)
+        })
         .collect()
+}
+
+fn row(readings: &[&Reading<'_>], of_baseline: Option<&[&Reading<'_>]>, baseline: &str) -> Row {
+    let first = readings[0];
+    let values: Vec<f64> = readings.iter().filter_map(|reading| reading.outcome.ok()).collect();
+    let median_bytes = |of: fn(&Reading<'_>) -> Option<u64>| {
+        let bytes: Vec<f64> =
+            readings.iter().filter_map(|reading| of(reading)).map(|bytes| bytes as f64).collect();
+        stats::median(&bytes).map(|bytes| bytes as u64)
+    };
+    Row {
+        case: first.case.to_owned(),
+        x: first.x,
+        variant: first.variant.to_owned(),
+        metric: first.metric.to_owned(),
+        unit: first.unit.to_owned(),
+        better: first.better,
+        spread: Spread::of(&values),
+        ratio: of_baseline.and_then(|others| {
+            let outcome = |reading: &&Reading<'_>| (reading.round, reading.outcome.ok());
+            let (these, others) = (readings.iter().map(outcome), others.iter().map(outcome));
+            stats::ratio_of_medians(&pairs(these, others))
+        }),
+        baseline: of_baseline.map(|_| baseline.to_owned()),
+        ring_bytes: median_bytes(|reading| reading.ring_bytes),
+        tcp_bytes: median_bytes(|reading| reading.tcp_bytes),
+        failures: readings.len() - values.len(),
+        error: readings.iter().find_map(|reading| reading.outcome.err()).map(str::to_owned),
+    }
+}
+
+/// Readings of the same rounds, side by side; those that there are.
+fn pairs(
+    numerators: impl Iterator<Item = (usize, Option<f64>)>,
+    denominators: impl Iterator<Item = (usize, Option<f64>)>,
+) -> Vec<(f64, f64)> {
+    let by_round: BTreeMap<usize, f64> =
+        denominators.filter_map(|(round, value)| Some((round, value?))).collect();
+    numerators.filter_map(|(round, value)| Some((value?, *by_round.get(&round)?))).collect()
 }
 
 #[cfg(test)]
@@ -321,6 +404,16 @@ mod tests {
         );
         assert_eq!(records[5][10], "hung");
         assert_eq!(records[5][7], "");
+    }
+
+    #[test]
+    fn rows_follow_from_raw_data() {
+        let better = BTreeMap::from([("bandwidth".to_owned(), Better::Higher)]);
+        let text = samples().to_csv();
+        assert_eq!(rows_of_csv(&text, "plain", &better).unwrap(), samples().rows("plain"));
+        let damaged = text.replacen("65536", "65536 B", 1);
+        assert_eq!(rows_of_csv(&damaged, "plain", &better).unwrap_err(), "record 1: wrong x");
+        assert!(rows_of_csv(&(text + "1,2\n"), "plain", &better).is_err());
     }
 
     #[test]

@@ -20,9 +20,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result, bail};
 use rustix::fs::OFlags;
 
-use self::read::Entry;
+use self::read::{Contents, Entry};
 use super::{STYLE, escape, inline};
-use crate::output::{self, Destination};
+use crate::output::{self, Destination, RESULT};
+use crate::pack::RAW;
 
 /// The first page, and the mark of a directory that is ours.
 const INDEX: &str = "index.html";
@@ -70,7 +71,7 @@ pub fn write(directory: &Path, out: Option<&Path>) -> Result<Site> {
         let is_page = |entry: &&Entry| entry.contents.is_ok();
         let previous = neighbour(found.entries[..position].iter().rfind(is_page));
         let next = neighbour(found.entries[position + 1..].iter().find(is_page));
-        let raw = copy_data(&out, entry)?;
+        let raw = copy_data(&out, entry, contents)?;
         destination.write(&entry.page(), &page::html(entry, contents, &raw, previous, next))?;
     }
     let index = destination.write(INDEX, &index::html(&found))?;
@@ -83,9 +84,16 @@ pub fn write(directory: &Path, out: Option<&Path>) -> Result<Site> {
 }
 
 /// Copies what a page links to; the links, with what they lead to.
-fn copy_data(out: &Path, entry: &Entry) -> Result<Vec<(String, &'static str)>> {
+fn copy_data(out: &Path, entry: &Entry, contents: &Contents) -> Result<Vec<(String, &'static str)>> {
+    let files = [(RAW, "every single reading"), (RESULT, "everything on this page")];
     let mut links = Vec::new();
-    for (file, what) in [("raw.csv", "every single reading"), ("result.json", "everything on this page")] {
+    if let Some(raw) = &contents.raw {
+        let to = own_directory(own_directory(out.join("data"))?.join(&entry.slug))?;
+        output::write_file(&to, RAW, raw)?;
+        output::write_file(&to, RESULT, &(serde_json::to_string_pretty(&contents.result)? + "\n"))?;
+        return Ok(files.map(|(file, what)| (format!("data/{}/{file}", entry.slug), what)).into());
+    }
+    for (file, what) in files {
         let from = entry.directory.join(file);
         if !fs::symlink_metadata(&from).is_ok_and(|metadata| metadata.is_file()) {
             continue;

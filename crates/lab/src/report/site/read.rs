@@ -12,7 +12,8 @@ use crate::demo;
 use crate::experiment::Experiment;
 use crate::experiments;
 use crate::outcome::ResultFile;
-use crate::output::{RESULT, read_file};
+use crate::output::RESULT;
+use crate::pack::{self, Kept, PACKED_RAW, RAW};
 
 /// All results below a directory.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) struct Contents {
     pub(super) result: ResultFile,
+    /// The readings, of a packed result.
+    pub(super) raw: Option<String>,
     /// What the last run of everything did instead of replacing it.
     pub(super) outdated: Option<String>,
 }
@@ -133,7 +136,7 @@ fn modified(file: &Path) -> Option<SystemTime> {
 
 fn holds_result(directory: &Path) -> bool {
     // Raw data without a result have lost it.
-    [RESULT, "raw.csv"].iter().any(|name| directory.join(name).exists())
+    [RESULT, RAW, PACKED_RAW].iter().any(|name| directory.join(name).exists())
 }
 
 /// A name that is safe in files and addresses, and that no other page has.
@@ -150,12 +153,6 @@ fn slug(name: &str, taken: &mut BTreeSet<String>) -> String {
 }
 
 fn contents(directory: &Path) -> Result<Contents, String> {
-    let text = read_file(&directory.join(RESULT)).map_err(|why| format!("{RESULT}: {why}"))?;
-    let result: ResultFile = serde_json::from_str(&text).map_err(|error| match error.classify() {
-        serde_json::error::Category::Data => {
-            format!("{RESULT} is not of this version of the laboratory, or of something else: {error}")
-        }
-        _ => format!("{RESULT} is damaged: {error}"),
-    })?;
-    Ok(Contents { result, outdated: None })
+    let Kept { result, raw } = pack::read(directory)?;
+    Ok(Contents { result, raw, outdated: None })
 }
