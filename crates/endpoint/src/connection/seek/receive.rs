@@ -52,15 +52,16 @@ impl Connection {
             }
             let before = scatter.filled();
             let tried = self.with_engine(seeking, asks_kernel, |engine, source| {
-                let n = match flags {
-                    RecvFlags { peek: true, .. } => engine.peek(source, scatter)?,
-                    RecvFlags { truncate: true, .. } => discard(engine, source, scatter)?,
-                    _ => engine.recv(source, scatter)?,
+                let (n, is_over) = match flags {
+                    RecvFlags { peek: true, .. } => engine.peek_as_far(source, scatter)?,
+                    RecvFlags { truncate: true, .. } => (discard(engine, source, scatter)?, false),
+                    _ => (engine.recv(source, scatter)?, false),
                 };
                 // What a further receive needs: a byte more at the head, or, looked at, at the end of what was seen.
                 let more =
                     if flags.peek { At::Position(engine.extent(source)?.arrived) } else { At::Offset(0) };
-                Ok((n, engine.begin(more, 1, SeekFlags { partial: true, ..SeekFlags::PEEK })?))
+                let attempt = engine.begin(more, 1, SeekFlags { partial: true, ..SeekFlags::PEEK })?;
+                Ok((if is_over { 0 } else { n }, attempt))
             });
             let stop = |error, filled: usize| {
                 if filled == 0 {

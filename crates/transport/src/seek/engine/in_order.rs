@@ -127,33 +127,50 @@ impl Engine {
     /// # Errors
     /// Those of [`Self::recv`].
     pub fn peek(&mut self, source: &mut impl Source, into: &mut Scatter<'_, '_>) -> Result<usize, Errno> {
+        self.peek_as_far(source, into).map(|(n, _)| n)
+    }
+
+    /// As [`Self::peek`]; also whether nothing can come behind these bytes but what the next receive tells: the end of the
+    /// stream, or an error.
+    ///
+    /// # Errors
+    /// Those of [`Self::recv`].
+    pub fn peek_as_far(
+        &mut self,
+        source: &mut impl Source,
+        into: &mut Scatter<'_, '_>,
+    ) -> Result<(usize, bool), Errno> {
         let begin = into.filled();
+        let mut is_over = false;
         let mut at = self.holes.head();
         while into.remaining() > 0 {
             let mut live = self.holes.live_from(at, into.remaining() as u64).map_err(errno)?;
             if live.start < self.front {
                 live.end = live.end.min(self.front);
             } else if into.filled() > begin && source.has_only_error()? {
+                is_over = true;
                 break;
             }
             let before = into.filled();
             let copied = self.copy(source, live, before, into);
+            is_over |= matches!(copied, Ok(Stopped::Ended));
             if into.filled() == begin {
                 match copied? {
                     Stopped::Missing => return Err(Errno::AGAIN),
                     Stopped::Full => return Err(Errno::NOBUFS),
-                    Stopped::Done | Stopped::Ended => return Ok(0),
+                    Stopped::Done | Stopped::Ended => return Ok((0, true)),
                 }
             }
             if let Err(error) = copied {
                 self.keep(error);
+                is_over |= self.late.is_some();
             }
             if ((into.filled() - before) as u64) < live.len() {
                 break;
             }
             at = self.holes.taken_until(live.end);
         }
-        Ok(into.filled() - begin)
+        Ok((into.filled() - begin, is_over))
     }
 
     /// Keeps an error that came behind bytes for the next who asks the source, unless it says nothing of the stream.
