@@ -236,6 +236,10 @@ impl Connection {
             return Ok(());
         }
         let Some(until) = limit.until(self) else { return Ok(()) };
+        // By a negative limit, nobody waits long enough below to find that it is due.
+        if until.is_over() && self.overflow_if_due(link, false)? {
+            return Ok(());
+        }
         let write = Events { write: true, ..Events::default() };
         loop {
             let mark = q.consumed_mark();
@@ -250,10 +254,7 @@ impl Connection {
             match slept {
                 Ok(events) if events.dead => link.peer_is_gone(),
                 Ok(_) => {}
-                Err(Errno::TIMEDOUT) if until.is_over() => {
-                    // Who may not wait at all comes here each time.
-                    return if self.overflow_if_due(link, false)? { Ok(()) } else { Err(Errno::TIMEDOUT) };
-                }
+                Err(Errno::TIMEDOUT) if until.is_over() => return Err(Errno::TIMEDOUT),
                 Err(Errno::TIMEDOUT) if q.consumed_mark() != mark => continue,
                 Err(Errno::TIMEDOUT) if !self.overflow_if_due(link, false)? => continue,
                 Err(Errno::TIMEDOUT) => {}
