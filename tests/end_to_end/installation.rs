@@ -23,6 +23,7 @@ const INSTALLED: [&str; 35] = [
     "share/man/man1/seekwire-demo.1",
     "share/man/man1/seekwire-doctor.1",
     "share/man/man1/seekwire-lab-list.1",
+    "share/man/man1/seekwire-lab-pack.1",
     "share/man/man1/seekwire-lab-report.1",
     "share/man/man1/seekwire-lab-run.1",
     "share/man/man1/seekwire-lab.1",
