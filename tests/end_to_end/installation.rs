@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::harness::{Mode, Stage, installed, library_directory, seekwire};
 
-const INSTALLED: [&str; 35] = [
+const INSTALLED: [&str; 36] = [
     "bin/seekwire",
     "include/seekwire.h",
     "lib/libseekwire.a",
