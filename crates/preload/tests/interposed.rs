@@ -266,4 +266,4 @@ programs! { flags pointers control shared alias }
 programs! { fork_fails fork_signal }
 programs! { shut capacity death number patience clock }
 programs! { turns inside cancel past idle }
-programs! { memory nofile inherited heirs strangers remain }
+programs! { memory nofile inherited heirs together strangers remain }

@@ -5,6 +5,7 @@
 //! nothing is there any more that the kernel does not know of, every wait looks for itself.
 
 use std::ffi::c_int;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, epoll_event};
@@ -37,7 +38,9 @@ pub(super) fn leave(set: &SetRef, socket: &SocketRef, until: Until) {
         state.drop_left(registration.number());
         let is_left = is_left(socket);
         if is_left {
-            state.left.push(Watch::new(socket.share(), registration, 0, 0));
+            let mut watch = Watch::new(socket.share(), registration, 0, 0);
+            watch.disabled = set.number().is_some_and(|epfd| super::is_fired(epfd, registration));
+            state.left.push(watch);
         }
         // The kernel does not know by which number the application knows it.
         is_left || registration.stand_in.is_some()
@@ -133,7 +136,7 @@ impl State {
                 None => continue,
             }
             watch.disabled = watch.events & ONE_SHOT != 0;
-            if watch.disabled && !was_disabled {
+            if watch.disabled && !was_disabled && is_of(watch.fd, &watch.socket) {
                 // The one shot is not the kernel's to fire again.
                 let _ = tag::control(epfd, Op::Modify, watch.fd, ONE_SHOT, watch.data);
             }
@@ -160,7 +163,16 @@ impl State {
     }
 }
 
-/// A wait for such a set.
+/// Whether the number is this process's, and stands for the socket: another process may have put it into the set.
+fn is_of(number: c_int, socket: &Socket) -> bool {
+    // SAFETY: a number that is closed meanwhile gives EBADF, or another inode.
+    let [number, own] =
+        [number, socket.connection.fd().raw()].map(|fd| unsafe { BorrowedFd::borrow_raw(fd) });
+    let inode = |fd| rustix::fs::fstat(fd).map(|status| status.st_ino);
+    inode(number).is_ok_and(|of_number| inode(own) == Ok(of_number))
+}
+
+/// A wait for such a set. Nobody rings for what another thread leaves there meanwhile, so it looks every so often.
 pub(super) fn wait(
     set: &Set,
     epfd: c_int,
@@ -176,14 +188,14 @@ pub(super) fn wait(
     loop {
         let look = || {
             let mut into = room();
-            let is_left = look(set, epfd, &mut into);
-            (into.len(), is_left)
+            look(set, epfd, &mut into);
+            into.len()
         };
-        let (told, is_left) = guarded_raw(look).unwrap_or((0, false));
+        let told = guarded_raw(look).unwrap_or(0);
         if told > 0 {
             return told as c_int;
         }
-        let result = sleep(&mut timeout.at_most(is_left.then_some(Connection::DOUBT)), Some(&signals));
+        let result = sleep(&mut timeout.at_most(Some(Connection::DOUBT)), Some(&signals));
         let Ok(count) = usize::try_from(result) else { return result };
         let report = || {
             let mut into = room();
@@ -196,15 +208,19 @@ pub(super) fn wait(
         if told > 0 || timeout.is_over() {
             return told as c_int;
         }
+        // Where the kernel has something to say that is told to nobody, no sleep lets them in.
+        if let Err(error) = signals.let_in() {
+            return fail(error);
+        }
     }
 }
 
-/// Reports what is ready if the kernel does not know of all of it; whether there is anything that it does not know of. Who
-/// comes first where there is no room for both takes turns.
-fn look(set: &Set, epfd: c_int, into: &mut Events) -> bool {
+/// Reports what is ready if the kernel does not know of all of it. Who comes first where there is no room for both takes
+/// turns.
+fn look(set: &Set, epfd: c_int, into: &mut Events) {
     let mut state = set.state.lock();
     if !state.has_left() {
-        return false;
+        return;
     }
     state.is_left_first = !state.is_left_first;
     let is_first = state.is_left_first;
@@ -218,5 +234,4 @@ fn look(set: &Set, epfd: c_int, into: &mut Events) -> bool {
     if !is_first {
         state.report_left(epfd, into);
     }
-    true
 }

@@ -340,6 +340,12 @@ fn registrations(epfd: c_int) -> Vec<InKernel> {
     String::from_utf8_lossy(&text).lines().filter_map(registration).collect()
 }
 
+/// Whether a one-shot has fired while it was the kernel's alone: nobody saw the shot.
+fn is_fired(epfd: c_int, registration: &Registration) -> bool {
+    let is_it = |entry: &InKernel| entry.number == registration.number() && entry.is_fired();
+    registration.events & ONE_SHOT != 0 && registrations(epfd).iter().any(is_it)
+}
+
 /// A line of an epoll set: `tfd: 5 events: 19 data: 5 pos:0 ino:1234 sdev:8`, all but the first and the position in hexadecimal.
 fn registration(line: &str) -> Option<InKernel> {
     let mut words = line.split_whitespace();
@@ -409,12 +415,21 @@ fn show(socket: &SocketRef, registrations: &mut Vec<Registration>) -> Answer<()>
     result
 }
 
-/// Takes a watch out; its registration goes on in the kernel's set as the application asked. Unless the set is this
-/// process's `own`, the kernel's stays as it is, since another one needs it.
-fn give_back(set: &Set, registration: &Registration, watch: u32, own: bool) {
-    let epfd = set.number().filter(|_| own);
+/// What may be changed in the kernel's set for a registration that ends.
+#[derive(Copy, Clone, Eq, PartialEq)]
+enum Reach {
+    /// Another process has the set, and needs it as it is.
+    Nothing,
+    /// The socket's number is gone, and may stand for another file by now.
+    Doorbell,
+    All,
+}
+
+/// Takes a watch out; its registration goes on in the kernel's set as the application asked.
+fn give_back(set: &Set, registration: &Registration, watch: u32, reach: Reach) {
+    let epfd = set.number().filter(|_| reach != Reach::Nothing);
     let mut state = set.state.lock();
-    if let Some(epfd) = epfd {
+    if let Some(epfd) = epfd.filter(|_| reach == Reach::All) {
         state.give_back(watch, epfd, registration);
     }
     state.remove(watch, epfd);
@@ -422,13 +437,13 @@ fn give_back(set: &Set, registration: &Registration, watch: u32, own: bool) {
 }
 
 /// Likewise one that the application has taken out already, for good: another process may put it back.
-fn drop_parked(set: &Set, registration: &Registration, watch: u32, own: bool) {
-    let epfd = set.number().filter(|_| own);
+fn drop_parked(set: &Set, registration: &Registration, watch: u32, reach: Reach) {
+    let epfd = set.number().filter(|_| reach != Reach::Nothing);
     let mut state = set.state.lock();
     if state.is_parked(watch, registration.fd) {
         match epfd {
-            Some(epfd) => state.evict(watch, epfd),
-            None => state.remove(watch, None),
+            Some(epfd) if reach == Reach::All => state.evict(watch, epfd),
+            epfd => state.remove(watch, epfd),
         }
     }
     set.watches.store(state.len(), Ordering::Release);
@@ -447,11 +462,16 @@ pub(crate) fn forget(socket: &Socket, fd: Option<c_int>, last: Last) {
         }
         let Some(set) = SharedSet::find(&registration.set) else { return false };
         let own = set.is_own();
+        let reach = match (own, last) {
+            (false, _) => Reach::Nothing,
+            (true, Last::Gone) if registration.stand_in.is_none() => Reach::Doorbell,
+            (true, _) => Reach::All,
+        };
         if !own {
             set.state.lock().drop_left(registration.number());
         }
         if let Some(watch) = registration.parked {
-            drop_parked(&set, registration, watch, own);
+            drop_parked(&set, registration, watch, reach);
         }
         let lives_on = fd.is_some() && last == Last::Closing && own && registration.parked.is_none();
         let Some(watch) = registration.watch else {
@@ -473,7 +493,7 @@ pub(crate) fn forget(socket: &Socket, fd: Option<c_int>, last: Last) {
             registration.stand_in = Some(stand_in);
             return true;
         }
-        give_back(&set, registration, watch, own);
+        give_back(&set, registration, watch, reach);
         false
     });
     socket.count_registrations(registrations.len());
@@ -489,11 +509,11 @@ pub(crate) fn lay_bare(socket: &Socket) {
             return true;
         }
         if let Some(watch) = registration.parked {
-            drop_parked(&set, registration, watch, true);
+            drop_parked(&set, registration, watch, Reach::All);
             return false;
         }
         if let Some(watch) = registration.watch.take() {
-            give_back(&set, registration, watch, true);
+            give_back(&set, registration, watch, Reach::All);
         }
         // Also one that is not watched yet: another thread may bring its connection to the ring.
         registration.is_bare = true;

@@ -25,6 +25,7 @@ use super::tag::{self, Op, Subject, Tag};
 use super::watch::{ONE_SHOT, READ};
 use super::{InKernel, Set, left};
 use crate::ffi::{guarded, keeping_errno};
+use crate::postponed;
 use crate::process;
 use crate::socket::Registration;
 use crate::table::{self, SetRef};
@@ -142,6 +143,10 @@ pub(crate) fn is_alone(set: &SetRef, epfd: c_int) -> bool {
     if set.is_own() {
         return true;
     }
+    // In a signal handler that has interrupted one who holds the locks.
+    if postponed::is_due_later() {
+        return false;
+    }
     keeping_errno(|| {
         match guarded(|| set.claim(epfd)).unwrap_or(Owner::Kernel) {
             Owner::Own => return true,
@@ -193,7 +198,8 @@ fn lay_bare(set: &SetRef, epfd: c_int, is_heir: bool) -> Vec<c_int> {
         .filter(|(_, tag)| tag.is_none_or(|tag| tag.subject == Subject::Socket))
         .map(|(entry, tag)| Place { entry, tag, note: tag.and_then(noted), is_found: Cell::new(false) })
         .collect();
-    let find = |number| in_kernel.iter().find(|place| place.entry.number == number);
+    // Other processes may have put files of their own there by the same number.
+    let find = |fd| in_kernel.iter().find(|place| place.entry.number == fd && place.is_of(fd));
     let mut concerned = Vec::new();
     for fd in table::numbers() {
         let Some(socket) = table::socket(fd).filter(|socket| !socket.is_listening()) else { continue };
@@ -205,8 +211,7 @@ fn lay_bare(set: &SetRef, epfd: c_int, is_heir: bool) -> Vec<c_int> {
             }
             is_concerned = true;
             let own = take_out(set, epfd, registration);
-            let place = find(registration.number()).filter(|place| place.is_of(registration.number()));
-            let event = place.and_then(|place| place.lay_bare(epfd, Some(own)));
+            let event = find(registration.number()).and_then(|place| place.lay_bare(epfd, Some(own)));
             if let Some(event) = event {
                 (registration.events, registration.data) = (event.events, event.u64);
                 is_known |= registration.fd == fd;
@@ -215,7 +220,7 @@ fn lay_bare(set: &SetRef, epfd: c_int, is_heir: bool) -> Vec<c_int> {
         });
         // Another process has put it there.
         if !is_known
-            && let Some(place) = find(fd).filter(|place| place.is_of(fd))
+            && let Some(place) = find(fd)
             && let Some(event) = place.lay_bare(epfd, None)
         {
             registrations.push(Registration::new(Arc::downgrade(&set.share().into_object()), fd, event));
@@ -227,6 +232,9 @@ fn lay_bare(set: &SetRef, epfd: c_int, is_heir: bool) -> Vec<c_int> {
         }
     }
     for place in in_kernel.iter().filter(|place| !place.is_found.get()) {
+        if let Some(tag) = place.tag.filter(|_| is_heir) {
+            set.state.lock().retire(tag);
+        }
         let Some(note) = place.note.filter(|note| !note.parked) else { continue };
         let Some(socket) = table::numbers().find(|&fd| place.is_of(fd)).and_then(table::socket) else {
             continue;

@@ -127,9 +127,7 @@ impl State {
         };
         let mut watch = Watch::new(socket, registration, index, self.generations[index as usize]);
         watch.owns_doorbell = sibling.is_none();
-        // While it was the kernel's alone, nobody saw the shot.
-        let disabled = registration.events & ONE_SHOT != 0
-            && super::registrations(epfd).iter().any(|entry| entry.number == watch.fd && entry.is_fired());
+        let disabled = super::is_fired(epfd, registration);
         watch.disabled = disabled;
         // Before the kernel has the tag: another process may be told of it.
         self.note_watch(index, &watch);
@@ -306,6 +304,21 @@ impl State {
         let generation = &mut self.generations[index as usize];
         *generation = (*generation + 1) % GENERATIONS;
         self.free.push(index);
+    }
+
+    /// The kernel has an entry of this tag that nobody can take out: no watch is to get it again. The caller has taken
+    /// out all watches.
+    pub(super) fn retire(&mut self, tag: Tag) {
+        let index = tag.watch as usize;
+        if index >= MAX_WATCHES {
+            return;
+        }
+        while self.watches.len() <= index {
+            self.free.push(self.watches.len() as u32);
+            self.watches.push(None);
+            self.generations.push(0);
+        }
+        self.free.retain(|&free| free != tag.watch);
     }
 
     /// The set is closed.

@@ -1,0 +1,165 @@
+/*
+ * Two processes use an epoll set, each puts in what the other does not have: each connection is told with its own data, also
+ * to a thread that has slept since before, and a shot that has fired stays fired.
+ */
+#include "common.h"
+
+#include <sys/eventfd.h>
+
+enum { MANY = 8, FIRST = 100 };
+
+static int to_parent[2], to_child[2];
+
+static void tell(const int *way)
+{
+    write_all(way[1], "x", 1);
+}
+
+static void hear(const int *way)
+{
+    char c;
+    read_all(way[0], &c, 1);
+}
+
+static int ctl(int set, int op, int fd, uint32_t events, uint64_t data)
+{
+    return epoll_ctl(set, op, fd, &(struct epoll_event){events, {.u64 = data}});
+}
+
+static void wait_for(const char *what, int set, int timeout)
+{
+    struct epoll_event events[4];
+    int n = epoll_wait(set, events, 4, timeout);
+    printf("%s: %d", what, n);
+    for (int i = 0; i < n; i++)
+        printf(" %lx %x", (long)events[i].data.u64, events[i].events);
+    printf("\n");
+}
+
+static void end(pid_t child)
+{
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+/* Each has files of its own in the set by the numbers of the other's. */
+static void same_numbers(void)
+{
+    int set = epoll_create1(0), a[MANY], b;
+    printf("same numbers\n");
+    fflush(stdout);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        hear(to_child);
+        for (int i = 0; i < MANY; i++) {
+            int quiet = eventfd(0, 0);
+            CHECK(dup2(quiet, FIRST + i) == FIRST + i && close(quiet) == 0);
+            CHECK(ctl(set, EPOLL_CTL_ADD, FIRST + i, EPOLLIN, 0x200 + i) == 0);
+        }
+        wait_for("the child's are quiet", set, 0);
+        fflush(stdout);
+        tell(to_parent);
+        hear(to_child);
+        _exit(0);
+    }
+    for (int i = 0; i < MANY; i++) {
+        pair(&a[i], &b);
+        CHECK(dup2(b, FIRST + i) == FIRST + i && close(b) == 0);
+        CHECK(ctl(set, EPOLL_CTL_ADD, FIRST + i, EPOLLIN, 0x100 + i) == 0);
+    }
+    wait_for("the parent's are quiet", set, 0);
+    fflush(stdout);
+    tell(to_child);
+    hear(to_parent);
+    wait_for("both are quiet", set, 0);
+    for (int i = 0; i < MANY; i++) {
+        write_all(a[i], "x", 1);
+        wait_for("one", set, -1);
+        drain(FIRST + i, 1);
+    }
+    wait_for("quiet again", set, 0);
+    tell(to_child);
+    end(child);
+    for (int i = 0; i < MANY; i++) {
+        close(FIRST + i);
+        close(a[i]);
+    }
+    close(set);
+}
+
+static int set_of_sleeper, fd_of_sleeper;
+
+static void put_in(void *argument)
+{
+    (void)argument;
+    CHECK(ctl(set_of_sleeper, EPOLL_CTL_ADD, fd_of_sleeper, EPOLLIN, 0x300) == 0);
+}
+
+/* A thread sleeps on the set when another one puts in what has bytes to read, whose sender sleeps elsewhere. */
+static void while_asleep(void)
+{
+    int a, b, set = epoll_create1(0);
+    printf("while asleep\n");
+    pair(&a, &b);
+    fflush(stdout);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        struct later later;
+        close(a);
+        hear(to_child);
+        set_of_sleeper = set;
+        fd_of_sleeper = b;
+        do_later(&later, put_in, NULL);
+        wait_for("put in", set, -1);
+        pthread_join(later.thread, NULL);
+        drain(b, 1);
+        wait_for("drained", set, 0);
+        fflush(stdout);
+        _exit(0);
+    }
+    close(b);
+    write_all(a, "x", 1);
+    tell(to_child);
+    end(child);
+    close(a);
+    close(set);
+}
+
+/* A shot that fired before the fork. */
+static void fired(void)
+{
+    int a, b, set = epoll_create1(0);
+    printf("fired\n");
+    pair(&a, &b);
+    CHECK(ctl(set, EPOLL_CTL_ADD, b, EPOLLIN | EPOLLONESHOT, 0x400) == 0);
+    write_all(a, "x", 1);
+    wait_for("shot", set, -1);
+    fflush(stdout);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        wait_for("fired", set, 0);
+        CHECK(ctl(set, EPOLL_CTL_MOD, b, EPOLLIN | EPOLLONESHOT, 0x401) == 0);
+        wait_for("again", set, -1);
+        wait_for("fired again", set, 0);
+        fflush(stdout);
+        _exit(0);
+    }
+    end(child);
+    wait_for("fired here, too", set, 0);
+    fflush(stdout);
+    close(a);
+    close(b);
+    close(set);
+}
+
+int main(void)
+{
+    CHECK(pipe(to_parent) == 0 && pipe(to_child) == 0);
+    same_numbers();
+    while_asleep();
+    fired();
+    return 0;
+}
