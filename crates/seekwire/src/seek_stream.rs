@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use seekwire_endpoint::{Config, tuning};
 use seekwire_transport::Errno;
-use seekwire_transport::seek::{Seek, SeekTcp};
+use seekwire_transport::seek::SeekTcp;
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::poll::{self, Deadline, Events};
 use seekwire_transport::sys::socket::{self, KernelSend};

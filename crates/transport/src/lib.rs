@@ -1,7 +1,7 @@
 //! What moves the bytes: the queue pair in shared memory, kernel TCP, and the system calls under both.
 //!
 //! ```text
-//!   carrier   the trait that both ways of moving bytes fulfil
+//!   ring      the queue pair with its doorbells: telling the peer, and waiting
 //!     queue     the queue pair: descriptors, segments, arming     (no system call)
 //!   seek      receiving out of the middle of a stream
 //!   spin      waiting awake, for a bounded time, when a processor is idle
@@ -16,14 +16,14 @@
 #![deny(unsafe_code)]
 
 pub mod buffer;
-#[cfg(not(loom))]
-pub mod carrier;
 pub mod iov;
 pub mod layout;
 pub mod lock;
 #[allow(unsafe_code)]
 pub mod mem;
 pub mod queue;
+#[cfg(not(loom))]
+pub mod ring;
 #[cfg(not(loom))]
 pub mod seek;
 #[cfg(not(loom))]

@@ -3,7 +3,11 @@
 //! Threads of one process and processes that forked share an end of a connection; each direction has
 //! one lock. The word holds the thread id of the holder, so that a waiter can see whether the holder
 //! is still alive; taking a free lock is one compare-and-swap and giving it back one exchange. A lock is
-//! never held while its holder sleeps, so a waiter only has to suspect death after a while.
+//! held while bytes are copied, or one system call that does not block moves them: no doorbell is rung and nobody sleeps
+//! under it. There are two exceptions, both of the receiving half, and both keep other receivers of this end alone waiting:
+//! a hand-over to TCP rings the peer and holds it until that has answered, or the time for that is over, since what is received meanwhile
+//! must not come again; and bytes that are lent in place hold it until they are consumed. So a waiter sleeps, and from time
+//! to time suspects death.
 //!
 //! A signal handler may interrupt the holder and want the same lock, which cannot be given back before the
 //! handler returns: it is told so instead of waiting for itself.
@@ -18,7 +22,7 @@ use crate::sys::thread;
 /// Set in the word while somebody sleeps on it.
 const WAITERS: u64 = 1 << 31;
 const HOLDER: u64 = WAITERS - 1;
-/// How often a waiter looks before it sleeps; the lock is held for some hundred nanoseconds.
+/// How often a waiter looks before it sleeps: mostly the lock is held for some hundred nanoseconds.
 const LOOKS: u32 = if cfg!(loom) { 1 } else { 100 };
 
 /// How a lock was come by.

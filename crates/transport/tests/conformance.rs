@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use common::carrier::{Carrier, Tcp};
 use common::{Pattern, Random, geometries, report, ring_pair};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use seekwire_transport::Errno;
-use seekwire_transport::carrier::{Carrier, Ring, Tcp};
 use seekwire_transport::layout::Geometry;
+use seekwire_transport::ring::Ring;
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::poll::{Deadline, Events};
 

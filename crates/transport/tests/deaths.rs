@@ -122,7 +122,7 @@ impl World {
             self.tcp.extend(&bytes);
             tx.sent_by_tcp(len);
         }
-        let _ = tx.should_ring();
+        let _ = tx.announce();
         drop(tx);
         self.sent.extend(bytes);
     }
@@ -145,7 +145,7 @@ impl World {
                 RxStep::RingEmpty => 0,
                 other => panic!("{other:?}"),
             };
-            let _ = rx.should_ring();
+            let _ = rx.announce();
             self.received.extend(&bytes[..got]);
             if got == 0 {
                 break;
@@ -234,7 +234,7 @@ fn push(end: &End, bytes: &[u8]) {
     let half = bytes.len() / 2;
     let slices = [IoSlice::new(&bytes[..half]), IoSlice::new(&bytes[half..])];
     assert_eq!(tx.push(&mut Gather::new(&slices)), Ok(bytes.len()));
-    let _ = tx.should_ring();
+    let _ = tx.announce();
 }
 
 /// On the ring, with all kinds of records behind it.
@@ -346,7 +346,7 @@ fn pull(end: &End, len: usize) {
     let rx = end.rx();
     assert_eq!(rx.step(), Ok(RxStep::Ring));
     assert_eq!(rx.pull(&mut Scatter::new(&mut [IoSliceMut::new(&mut bytes)])), Ok(len));
-    let _ = rx.should_ring();
+    let _ = rx.announce();
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn push(end: &End, bytes: &[u8]) -> bool {
     let tx = end.tx();
     let pushed = tx.carrier().is_ok()
         && tx.push(&mut Gather::new(&[IoSlice::new(bytes)])).expect("the peer is honest") > 0;
-    let _ = tx.should_ring();
+    let _ = tx.announce();
     pushed
 }
 
@@ -104,7 +104,7 @@ fn pull(end: &End, into: &mut [u8]) -> usize {
     let rx = end.rx();
     rx.step().expect("the peer is honest");
     let n = rx.pull(&mut Scatter::new(&mut [IoSliceMut::new(into)])).expect("the peer is honest");
-    let _ = rx.should_ring();
+    let _ = rx.announce();
     n
 }
 

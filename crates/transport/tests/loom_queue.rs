@@ -184,7 +184,7 @@ fn a_segment_is_not_used_again_before_it_is_returned() {
 
 fn send_and_ring(end: &End, message: &[u8], doorbell: &Doorbell) -> bool {
     let sent = try_send(end, message);
-    if end.tx().should_ring() {
+    if end.tx().announce() {
         doorbell.ring();
     }
     sent
@@ -292,7 +292,7 @@ fn a_waiter_that_leaves_does_not_disarm_another() {
 
 /// SYNC POINT "space": the sender is never asleep on room.
 ///
-/// Caught: the arm looked at before giving back (`Rx::should_ring`); more waited for than will come
+/// Caught: the arm looked at before giving back (`Rx::announce`); more waited for than will come
 /// (`rearm_space`).
 #[test]
 fn nobody_sleeps_on_space() {
@@ -315,7 +315,7 @@ fn nobody_sleeps_on_space() {
                 assert_eq!(message, [number; 8]);
                 // Once for each message, and never again: another call would make good what this one
                 // missed.
-                if b.rx().should_ring() {
+                if b.rx().announce() {
                     rung.ring();
                 }
             }

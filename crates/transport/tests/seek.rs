@@ -9,13 +9,15 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use common::carrier::{Carrier, Tcp};
+use common::seek::{Seek, SeekRing};
 use common::{Pattern, report, ring_pair};
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use seekwire_transport::Errno;
-use seekwire_transport::carrier::{Carrier, Ring, Tcp};
 use seekwire_transport::layout::Geometry;
-use seekwire_transport::seek::{At, Loan, Seek, SeekFlags, SeekRing, SeekTcp, Way, cost};
+use seekwire_transport::ring::Ring;
+use seekwire_transport::seek::{At, Loan, SeekFlags, SeekTcp, Way, cost};
 use seekwire_transport::sys::poll::{self, Deadline, Events};
 use seekwire_transport::sys::{Fd, socket};
 

@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use seekwire_transport::Errno;
-use seekwire_transport::seek::{At, Seek, SeekFlags, SeekTcp, Way, cost};
+use seekwire_transport::seek::{At, SeekFlags, SeekTcp, Way, cost};
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::poll::{self, Deadline, Events};
 

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use seekwire_protocol::switch::RxStep;
 use seekwire_protocol::{Carrier, Reason};
 use seekwire_transport::Errno;
-use seekwire_transport::carrier::Ring;
 use seekwire_transport::iov::{Gather, Scatter};
 use seekwire_transport::mem::{Own, Peer};
-use seekwire_transport::queue::{Full, Rx, Tx, Violation};
+use seekwire_transport::queue::{Full, Tx, Violation};
+use seekwire_transport::ring::Receiving;
+use seekwire_transport::ring::Ring;
 use seekwire_transport::spin::Spinner;
 use seekwire_transport::sys::poll::{self, Events};
 use seekwire_transport::sys::socket::{self, Control, KernelRecv, KernelSend};
@@ -156,11 +157,7 @@ impl Connection {
             Err(Full::NoRoom) => Ok(Sent::Wait(Carrier::Ring)),
             Err(Full::Violation(violation)) => Err(violation),
         };
-        let ring = tx.should_ring();
         drop(tx);
-        if ring {
-            link.ring.peer_doorbell.ring();
-        }
         let tried = tried.map_err(|violation| self.violated(link, violation))?;
         self.show_sent(link);
         if link.looks_lost() {
@@ -178,10 +175,6 @@ impl Connection {
         flags: SendFlags,
         begun: bool,
     ) -> Result<Sent, Errno> {
-        if tx.should_ring() {
-            // The record that announces the switch.
-            link.ring.peer_doorbell.ring();
-        }
         if !self.may_use_tcp(link, tx)? {
             return Ok(Sent::Later);
         }
@@ -293,11 +286,7 @@ impl Connection {
         let Some(link) = self.attached() else { return Ok(Carrier::Tcp) };
         let tx = self.tx(link)?;
         let carrier = self.due_carrier(link, &tx);
-        let ring = tx.should_ring();
         drop(tx);
-        if ring {
-            link.ring.peer_doorbell.ring();
-        }
         match carrier {
             Ok(carrier) => Ok(carrier),
             Err(Full::NoRoom) => Ok(Carrier::Tcp),
@@ -433,11 +422,7 @@ impl Connection {
             return Ok(Try::Sought);
         }
         let tried = self.step(link, &rx, scatter, flags, asks_kernel);
-        let ring = rx.should_ring();
         drop(rx);
-        if ring {
-            link.ring.peer_doorbell.ring();
-        }
         match tried {
             Ok(tried) => {
                 self.show_received(link);
@@ -466,7 +451,7 @@ impl Connection {
     fn step(
         &self,
         link: &Link,
-        rx: &Rx<'_, Own, Peer>,
+        rx: &Receiving<'_>,
         scatter: &mut Scatter<'_, '_>,
         flags: RecvFlags,
         asks_kernel: bool,
@@ -534,7 +519,7 @@ impl Connection {
     fn recv_by_tcp(
         &self,
         link: &Link,
-        rx: &Rx<'_, Own, Peer>,
+        rx: &Receiving<'_>,
         scatter: &mut Scatter<'_, '_>,
         flags: RecvFlags,
         bound: u64,
@@ -567,7 +552,7 @@ impl Connection {
                         // What the peer put on the ring after these bytes can be read from now on, and it
                         // rang for that before: waiters have to hear of it again.
                         if n as u64 == left && link.ring.queue.has_readers() {
-                            link.ring.doorbell.ring();
+                            rx.call_own();
                         }
                     }
                     scatter.filled_in_place(n);
@@ -618,7 +603,6 @@ impl Connection {
             return Ok(q.unread() + socket::unread(self.fd()).unwrap_or(0));
         };
         let step = rx.step();
-        let ring = rx.should_ring();
         // Those of the carrier whose turn it is, and of the other one if nothing is missing in between.
         let void = usize::try_from(rx.void_left()).unwrap_or(usize::MAX);
         let tcp = socket::unread(self.fd()).unwrap_or(0).saturating_sub(void);
@@ -629,9 +613,6 @@ impl Connection {
             _ => 0,
         };
         drop(rx);
-        if ring {
-            link.ring.peer_doorbell.ring();
-        }
         match step {
             Ok(_) => Ok(unread),
             Err(violation) => Err(self.violated(link, violation)),

@@ -14,6 +14,7 @@ use seekwire_protocol::{Carrier, Reason};
 use seekwire_transport::Errno;
 use seekwire_transport::mem::{Own, Peer};
 use seekwire_transport::queue::{Answer, Full, Rx, Tx};
+use seekwire_transport::ring::Sending;
 use seekwire_transport::sys::poll::{self, Deadline, Events};
 use seekwire_transport::sys::socket::{self, KernelSend};
 use seekwire_transport::sys::{Fd, thread};
@@ -59,7 +60,7 @@ impl Connection {
 
     /// The carrier of the next byte sent, after the switch that is due.
     #[inline]
-    pub(super) fn due_carrier(&self, link: &Link, tx: &Tx<'_, Own, Peer>) -> Result<Carrier, Full> {
+    pub(super) fn due_carrier(&self, link: &Link, tx: &Sending<'_>) -> Result<Carrier, Full> {
         let q = &link.ring.queue;
         let was_on_ring = q.tx_on_ring();
         let owed = !was_on_ring && q.owed() > 0;
@@ -74,13 +75,12 @@ impl Connection {
     }
 
     #[cold]
-    fn has_left_ring(&self, link: &Link, tx: &Tx<'_, Own, Peer>) {
+    fn has_left_ring(&self, link: &Link, tx: &Sending<'_>) {
         // An error is that of the next send.
         let _ = self.pay(link, tx);
-        let _ = tx.should_ring();
-        link.ring.peer_doorbell.ring();
+        tx.call_peer();
         // Those of this end who wait, for whatever, wait for room in the socket now.
-        link.ring.doorbell.ring();
+        tx.call_own();
     }
 
     /// Lets the peer's wish for TCP take effect on this end's sends, and pays what is owed. Called while
@@ -259,9 +259,6 @@ impl Connection {
             rx.stop_asking();
             Ok(())
         };
-        if rx.should_ring() {
-            link.ring.peer_doorbell.ring();
-        }
         drop(rx);
         // A peer that hands over, too, has asked before it answered.
         self.attend();

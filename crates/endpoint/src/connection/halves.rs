@@ -6,7 +6,8 @@
 
 use seekwire_transport::Errno;
 use seekwire_transport::mem::{Own, Peer};
-use seekwire_transport::queue::{Rx, Tx};
+use seekwire_transport::queue::Rx;
+use seekwire_transport::ring::{Receiving, Sending};
 use seekwire_transport::sys::socket;
 
 use super::{Connection, Link};
@@ -14,15 +15,15 @@ use super::{Connection, Link};
 impl Connection {
     /// Takes the sending half.
     #[inline]
-    pub(super) fn tx<'l>(&self, link: &'l Link) -> Result<Tx<'l, Own, Peer>, Errno> {
-        link.ring.queue.try_tx().ok_or(Errno::AGAIN)
+    pub(super) fn tx<'l>(&self, link: &'l Link) -> Result<Sending<'l>, Errno> {
+        link.ring.sending().ok_or(Errno::AGAIN)
     }
 
     /// Takes the receiving half. A holder that died may have received bytes by TCP that it did not count: where
     /// the ring goes on, the next ones would be waited for in vain. The kernel has counted them.
     #[inline]
-    pub(super) fn rx<'l>(&self, link: &'l Link) -> Result<Rx<'l, Own, Peer>, Errno> {
-        let rx = link.ring.queue.try_rx().ok_or(Errno::AGAIN)?;
+    pub(super) fn rx<'l>(&self, link: &'l Link) -> Result<Receiving<'l>, Errno> {
+        let rx = link.ring.receiving().ok_or(Errno::AGAIN)?;
         if rx.owner_died() {
             self.recount(&rx);
         }

@@ -5,8 +5,9 @@ use std::sync::atomic::AtomicU8;
 
 use seekwire_protocol::Carrier;
 use seekwire_transport::Errno;
-use seekwire_transport::mem::{Claim, Own, Peer};
-use seekwire_transport::queue::{Front, Full, Rx};
+use seekwire_transport::mem::Claim;
+use seekwire_transport::queue::{Front, Full};
+use seekwire_transport::ring::Receiving;
 use seekwire_transport::sys::poll::Deadline;
 
 use super::settings::Limit;
@@ -56,14 +57,10 @@ impl Reserved<'_> {
                 Ok(Carrier::Ring) => tx.commit(claim.unit(), len),
                 Err(full) => Err(full),
             };
-            let ring = tx.should_ring();
             if committed.is_ok() {
                 self.claim = None;
             }
             drop(tx);
-            if ring {
-                link.ring.peer_doorbell.ring();
-            }
             match committed {
                 Ok(()) => {
                     connection.show_sent(link);
@@ -102,7 +99,7 @@ impl Drop for Reserved<'_> {
 #[derive(Debug)]
 pub struct Lent<'c> {
     link: &'c Link,
-    rx: Rx<'c, Own, Peer>,
+    rx: Receiving<'c>,
     front: Front,
 }
 
@@ -118,11 +115,7 @@ impl Lent<'_> {
     /// # Errors
     /// ECONNRESET when the peer has violated the protocol.
     pub fn consume(self, len: usize) -> Result<(), Errno> {
-        self.rx.discard(len.min(self.front.len)).map_err(|_| Errno::CONNRESET)?;
-        if self.rx.should_ring() {
-            self.link.ring.peer_doorbell.ring();
-        }
-        Ok(())
+        self.rx.discard(len.min(self.front.len)).map(drop).map_err(|_| Errno::CONNRESET)
     }
 }
 
@@ -147,11 +140,7 @@ impl Connection {
                 Ok(Carrier::Ring) => tx.reserve(),
                 Err(full) => Err(full),
             };
-            let ring = tx.should_ring();
             drop(tx);
-            if ring {
-                link.ring.peer_doorbell.ring();
-            }
             match segment {
                 Ok(segment) => {
                     let claim = q.own().claim(segment);
@@ -183,10 +172,6 @@ impl Connection {
             Ok(_) => Ok(None),
             Err(violation) => Err(violation),
         };
-        let ring = rx.should_ring();
-        if ring {
-            link.ring.peer_doorbell.ring();
-        }
         match front {
             Ok(Some(front)) => Ok(Some(Lent { link, rx, front })),
             Ok(None) => Ok(None),

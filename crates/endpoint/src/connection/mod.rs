@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use seekwire_protocol::{Carrier, Reason, Role};
 use seekwire_transport::Errno;
-use seekwire_transport::carrier::Ring;
+use seekwire_transport::ring::Ring;
 use seekwire_transport::spin::Spinner;
 use seekwire_transport::sys::{Fd, socket, thread};
 
@@ -541,16 +541,17 @@ impl Link {
 
     /// Ends the sending direction on the ring; the kernel's shutdown follows.
     fn shut(&self) {
-        match self.ring.queue.try_tx() {
+        match self.ring.sending() {
             Some(tx) => {
                 // Without room for the record, the end of TCP tells the peer.
                 let _ = tx.shutdown();
-                let _ = tx.should_ring();
+                tx.call_peer();
             }
-            None => self.ring.queue.set_shut(),
+            None => {
+                self.ring.queue.set_shut();
+                self.ring.peer_doorbell.ring();
+            }
         }
-        // Whatever the peer waits for, it has to look again.
-        self.ring.peer_doorbell.ring();
     }
 
     /// The last holder closes. Unread data must reach the peer as a reset, as with TCP (RFC 1122,
@@ -561,10 +562,9 @@ impl Link {
         if unread || socket::resets_on_close(fd) {
             socket::reset_on_close(fd);
         } else if !socket::ends(fd).both
-            && let Some(tx) = self.ring.queue.try_tx()
+            && let Some(tx) = self.ring.sending()
         {
             let _ = tx.shutdown();
-            let _ = tx.should_ring();
         }
         self.ring.queue.set_closed();
         self.ring.peer_doorbell.ring();

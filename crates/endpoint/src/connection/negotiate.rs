@@ -26,10 +26,10 @@ use std::sync::atomic::Ordering;
 
 use seekwire_protocol::offer::{DATAGRAM, Datagram, Message, SlotRef};
 use seekwire_protocol::{FourTuple, Reason, Role};
-use seekwire_transport::carrier::Ring;
 use seekwire_transport::layout::Geometry;
 use seekwire_transport::mem::{Own, Peer};
 use seekwire_transport::queue::{self, QueuePair, Start};
+use seekwire_transport::ring::Ring;
 use seekwire_transport::sys::doorbell::Doorbell;
 use seekwire_transport::sys::fd::Placed;
 use seekwire_transport::sys::unix::{Channel, Delivery, Sender};

@@ -102,14 +102,13 @@ impl Connection {
         let tx = self.tx(link)?;
         let was_on_ring = link.ring.queue.tx_on_ring();
         let left = tx.overflow();
-        let ring = tx.should_ring();
-        drop(tx);
-        if ring {
-            link.ring.peer_doorbell.ring();
-        }
-        if was_on_ring && !link.ring.queue.tx_on_ring() {
+        let has_left = was_on_ring && !link.ring.queue.tx_on_ring();
+        if has_left {
             // Those of this end who wait for room wait for that in the socket now.
-            link.ring.doorbell.ring();
+            tx.call_own();
+        }
+        drop(tx);
+        if has_left {
             self.show_carriers();
         }
         match left {

@@ -315,11 +315,7 @@ impl Connection {
     pub(super) fn has_data_after_switches(&self, link: &Link) -> bool {
         let Ok(rx) = self.rx(link) else { return false };
         let step = rx.step();
-        let ring = rx.should_ring();
         drop(rx);
-        if ring {
-            link.ring.peer_doorbell.ring();
-        }
         match step {
             Ok(RxStep::Ring | RxStep::End) => true,
             Ok(_) => false,

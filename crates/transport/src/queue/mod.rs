@@ -559,7 +559,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
 
     fn arm_for_data(&self) {
         let number = self.own.word(layout::DATA_SEQUENCE).fetch_add(1, Ordering::Relaxed) + 1;
-        // SYNC POINT "data", waiter: arm, fence, look at the ring; see `Tx::should_ring`.
+        // SYNC POINT "data", waiter: arm, fence, look at the ring; see `Tx::announce`.
         store_fenced(self.own.word(layout::ARM_DATA), number);
     }
 
@@ -587,7 +587,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.set(layout::WANT_CONSUMED, cells);
         self.set(layout::WANT_RETURNED, segments);
         let number = self.own.word(layout::SPACE_SEQUENCE).fetch_add(1, Ordering::Relaxed) + 1;
-        // SYNC POINT "space", waiter: arm, fence, look for room; see `Rx::should_ring`.
+        // SYNC POINT "space", waiter: arm, fence, look for room; see `Rx::announce`.
         store_fenced(self.own.word(layout::ARM_SPACE), number);
         self.has_room()
     }

@@ -355,7 +355,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     /// Whether the doorbell must be rung for the space that was given back since the last call.
     #[inline]
     #[must_use]
-    pub fn should_ring(&self) -> bool {
+    pub fn announce(&self) -> bool {
         let q = self.queue;
         let position = q.get(layout::RX_POSITION);
         // SYNC POINT "space", receiver: give back, fence, look at the arm; see `QueuePair::rearm_space`.

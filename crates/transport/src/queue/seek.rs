@@ -165,12 +165,12 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         Ok(self.walk(|_| true)?.unwrap_or((Look::Missing, 0)))
     }
 
-    /// As [`Rx::should_ring`], for a receiver that is about to sleep although the ring is not empty: the peer hears
+    /// As [`Rx::announce`], for a receiver that is about to sleep although the ring is not empty: the peer hears
     /// of whatever room there is.
     #[must_use]
-    pub fn should_ring_before_sleep(&self) -> bool {
+    pub fn announce_before_sleep(&self) -> bool {
         let q = self.queue;
-        // SYNC POINT "space", receiver: as in `Rx::should_ring`.
+        // SYNC POINT "space", receiver: as in `Rx::announce`.
         store_fenced(q.own.word(layout::CONSUMED), q.get(layout::RX_POSITION));
         let armed = q.peer.load(layout::ARM_SPACE, Ordering::SeqCst);
         let ring = armed != 0 && armed != q.get(layout::RUNG_SPACE);

@@ -292,7 +292,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     }
 
     /// Gives a reserved segment back unused. Others of this end may wait for it, of whom the receiver knows
-    /// nothing: see [`Ring::cancel`](crate::carrier::Ring::cancel).
+    /// nothing: see [`Ring::cancel`](crate::ring::Ring::cancel).
     pub fn cancel(&self, segment: usize) {
         let q = self.queue;
         q.set(layout::RESERVED_COUNT, q.get(layout::RESERVED_COUNT) - 1);
@@ -358,7 +358,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     /// Whether the doorbell must be rung for what was published since the last call.
     #[inline]
     #[must_use]
-    pub fn should_ring(&self) -> bool {
+    pub fn announce(&self) -> bool {
         let q = self.queue;
         let position = q.get(layout::TX_POSITION);
         // SYNC POINT "data", sender: publish, fence, look at the arm; see `QueuePair::rearm_data`.

@@ -2,8 +2,8 @@
 //! search").
 //!
 //! ```text
-//!   SeekTcp   SeekRing        a whole stream: trait Seek
-//!      \        /
+//!      SeekTcp                a socket that knows nothing of a ring
+//!         |
 //!       Engine                holes, what to look at in place and what to move to library memory
 //!      /        \
 //!   kernel     ring           a source: in order, with a look ahead
@@ -42,7 +42,7 @@ use crate::sys::poll::Deadline;
 pub use engine::{Attempt, Engine, Reach};
 pub use kernel::{KernelCursor, KernelSource, Way};
 pub use lock::{SeekGuard, SeekLock};
-pub use ring::{Loan, Loans, RingSource, SeekRing};
+pub use ring::{Loan, Loans, RingSource};
 pub use sleepers::{Sleep, Sleepers};
 pub use source::{Look, Source, Take};
 pub use tcp::SeekTcp;
@@ -87,57 +87,6 @@ impl SeekFlags {
     pub const TAKE: Self = Self { peek: false, partial: false, skip: 0, bulk: false };
     /// The bytes stay.
     pub const PEEK: Self = Self { peek: true, ..Self::TAKE };
-}
-
-/// A stream that can be received out of order. Any thread may call any method.
-pub trait Seek {
-    /// Takes the bytes that begin at `at`, as many as `into` has room for, all or none; fewer only
-    /// where the stream ends, 0 behind its end, or if `flags` say so. Returns how many it put into `into`.
-    ///
-    /// # Errors
-    /// EAGAIN when they have not all arrived; ENXIO when some were taken before; ENOBUFS when there would
-    /// be too many holes; EINVAL when there can be no such position; those of recv(2).
-    fn try_seek(&self, at: At, into: &mut [IoSliceMut<'_>], flags: SeekFlags) -> Result<usize, Errno>;
-
-    /// As [`Seek::try_seek`], but waits; `until` is asked for before it does. Makes room for the bytes, if that is
-    /// what keeps them away.
-    ///
-    /// # Errors
-    /// Those of [`Seek::try_seek`] but EAGAIN; those of [`Seek::wait`].
-    fn seek(
-        &self,
-        at: At,
-        into: &mut [IoSliceMut<'_>],
-        flags: SeekFlags,
-        until: &dyn Fn() -> Result<Deadline, Errno>,
-    ) -> Result<usize, Errno>;
-
-    /// Fills `into` with the bytes at the head, holes skipped; 0 is the end of the stream. With `peek` they
-    /// stay.
-    ///
-    /// # Errors
-    /// EAGAIN when there is nothing yet; those of recv(2).
-    fn try_recv(&self, into: &mut [IoSliceMut<'_>], peek: bool) -> Result<usize, Errno>;
-
-    /// Sleeps until the `len` bytes that begin at `at` may have arrived, or cannot come any more;
-    /// may return early. Makes room for them, if that is what keeps them away.
-    ///
-    /// # Errors
-    /// ETIMEDOUT, EINTR; ENOBUFS when they can only arrive after something is taken out; as
-    /// [`Seek::try_seek`].
-    fn wait(&self, at: At, len: u64, until: Deadline) -> Result<(), Errno>;
-
-    /// Moves what has arrived into memory of this process, so that more can come.
-    ///
-    /// # Errors
-    /// ENOBUFS when no more memory may be used; those of recv(2).
-    fn make_room(&self) -> Result<(), Errno>;
-
-    /// What can be received.
-    ///
-    /// # Errors
-    /// Those of ioctl(2).
-    fn extent(&self) -> Result<Extent, Errno>;
 }
 
 /// Attempts until the bytes are there. What one attempt has copied, the next one need not copy again.

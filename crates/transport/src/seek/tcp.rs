@@ -7,7 +7,7 @@ use super::engine::{Attempt, Engine};
 use super::kernel::{KernelCursor, KernelSource, Way};
 use super::lock::{SeekGuard, SeekLock};
 use super::waits::KernelWaits;
-use super::{At, Extent, Seek, SeekFlags, until_there};
+use super::{At, Extent, SeekFlags, until_there};
 use crate::Errno;
 use crate::iov::Scatter;
 use crate::sys::poll::Deadline;
@@ -176,8 +176,14 @@ impl SeekTcp {
     }
 }
 
-impl Seek for SeekTcp {
-    fn try_seek(&self, at: At, into: &mut [IoSliceMut<'_>], flags: SeekFlags) -> Result<usize, Errno> {
+impl SeekTcp {
+    /// Takes the bytes that begin at `at`, as many as `into` has room for, all or none; fewer only
+    /// where the stream ends, 0 behind its end, or if `flags` say so. Returns how many it put into `into`.
+    ///
+    /// # Errors
+    /// EAGAIN when they have not all arrived; ENXIO when some were taken before; ENOBUFS when there would
+    /// be too many holes; EINVAL when there can be no such position; those of recv(2).
+    pub fn try_seek(&self, at: At, into: &mut [IoSliceMut<'_>], flags: SeekFlags) -> Result<usize, Errno> {
         let mut scatter = Scatter::new(into);
         self.try_with_engine(|engine, source| {
             let attempt = engine.begin(at, scatter.remaining() as u64, flags)?;
@@ -185,7 +191,12 @@ impl Seek for SeekTcp {
         })
     }
 
-    fn seek(
+    /// As [`SeekTcp::try_seek`], but waits; `until` is asked for before it does. Makes room for the bytes, if that is
+    /// what keeps them away.
+    ///
+    /// # Errors
+    /// Those of [`SeekTcp::try_seek`] but EAGAIN; those of [`SeekTcp::wait`].
+    pub fn seek(
         &self,
         at: At,
         into: &mut [IoSliceMut<'_>],
@@ -220,7 +231,12 @@ impl Seek for SeekTcp {
         )
     }
 
-    fn try_recv(&self, into: &mut [IoSliceMut<'_>], peek: bool) -> Result<usize, Errno> {
+    /// Fills `into` with the bytes at the head, holes skipped; 0 is the end of the stream. With `peek` they
+    /// stay.
+    ///
+    /// # Errors
+    /// EAGAIN when there is nothing yet; those of recv(2).
+    pub fn try_recv(&self, into: &mut [IoSliceMut<'_>], peek: bool) -> Result<usize, Errno> {
         let mut scatter = Scatter::new(into);
         self.try_with_engine(|engine, source| match peek {
             true => engine.peek(source, &mut scatter),
@@ -228,7 +244,13 @@ impl Seek for SeekTcp {
         })
     }
 
-    fn wait(&self, at: At, len: u64, until: Deadline) -> Result<(), Errno> {
+    /// Sleeps until the `len` bytes that begin at `at` may have arrived, or cannot come any more;
+    /// may return early. Makes room for them, if that is what keeps them away.
+    ///
+    /// # Errors
+    /// ETIMEDOUT, EINTR; ENOBUFS when they can only arrive after something is taken out; as
+    /// [`SeekTcp::try_seek`].
+    pub fn wait(&self, at: At, len: u64, until: Deadline) -> Result<(), Errno> {
         let flags = SeekFlags::PEEK;
         let attempt = self.state.lock()?.engine.begin(at, len, flags)?;
         if self.wait_for(&attempt, until, false)? {
@@ -241,11 +263,19 @@ impl Seek for SeekTcp {
         Ok(())
     }
 
-    fn make_room(&self) -> Result<(), Errno> {
+    /// Moves what has arrived into memory of this process, so that more can come.
+    ///
+    /// # Errors
+    /// ENOBUFS when no more memory may be used; those of recv(2).
+    pub fn make_room(&self) -> Result<(), Errno> {
         self.with_engine(|engine, source| engine.drain(source)).map(drop)
     }
 
-    fn extent(&self) -> Result<Extent, Errno> {
+    /// What can be received.
+    ///
+    /// # Errors
+    /// Those of ioctl(2).
+    pub fn extent(&self) -> Result<Extent, Errno> {
         self.with_engine(|engine, source| engine.extent(source))
     }
 }

@@ -238,7 +238,7 @@ impl World {
             Err(Full::NoRoom) => 0,
             Err(Full::Violation(_)) => panic!("an honest peer was taken for a hostile one"),
         };
-        let _ = tx.should_ring();
+        let _ = tx.announce();
         direction.sent += sent as u64;
     }
 
@@ -333,7 +333,7 @@ impl World {
             }
             RxStep::Advance | RxStep::Violation => unreachable!("not left to callers"),
         };
-        let _ = rx.should_ring();
+        let _ = rx.announce();
         drop(rx);
         if take != Take::Discard {
             let expected = self.pattern.bytes(direction.received, n);

@@ -436,7 +436,7 @@ impl World {
                 let bytes = vec![5; usize::from(*len)];
                 if tx.carrier().is_ok() {
                     let _ = tx.push(&mut Gather::new(&[IoSlice::new(&bytes)]));
-                    let _ = tx.should_ring();
+                    let _ = tx.announce();
                 }
             }
             Operation::PeerReceives(len) => {
@@ -445,7 +445,7 @@ impl World {
                 let rx = self.hostile.rx();
                 if rx.step().is_ok() {
                     let _ = rx.pull(&mut Scatter::new(&mut [IoSliceMut::new(&mut bytes)]));
-                    let _ = rx.should_ring();
+                    let _ = rx.announce();
                 }
             }
             Operation::Word(offset, value) => {
@@ -486,7 +486,7 @@ impl World {
         let rx = self.honest.rx();
         let ring = RingSource::new(&rx, &self.loans, self.engine.front());
         let result = call(&mut self.engine, &mut Inflow { rx: &rx, ring });
-        let _ = rx.should_ring_before_sleep();
+        let _ = rx.announce_before_sleep();
         drop(rx);
         match result {
             Ok(()) | Err(Errno::AGAIN | Errno::NXIO | Errno::NOBUFS) => {}
@@ -543,7 +543,7 @@ impl World {
         let slices: Vec<IoSlice<'_>> = bytes.iter().map(|bytes| IoSlice::new(bytes)).collect();
         let tx = self.honest.tx();
         let result = tx.carrier().and_then(|_| Ok(tx.push(&mut Gather::new(&slices))?));
-        let _ = (tx.should_ring(), tx.may_use_tcp());
+        let _ = (tx.announce(), tx.may_use_tcp());
         drop(tx);
         self.noted_full(result);
     }
@@ -556,7 +556,7 @@ impl World {
         let mut bytes = vec![0; usize::from(len)];
         let rx = self.honest.rx();
         let result = rx.step().and_then(|_| take(&rx, &mut Scatter::new(&mut [IoSliceMut::new(&mut bytes)])));
-        let _ = rx.should_ring();
+        let _ = rx.announce();
         drop(rx);
         if let Some(n) = self.noted(result) {
             assert!(n <= usize::from(len), "more than there was room for");

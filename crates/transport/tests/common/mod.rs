@@ -1,17 +1,19 @@
 //! What several test programs share: pairs of ends, and a stream of bytes that every test can tell apart.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
+pub(crate) mod carrier;
 pub(crate) mod heap;
 pub(crate) mod honest;
 pub(crate) mod hostile;
+pub(crate) mod seek;
 
 use std::io::Write;
 use std::os::fd::AsFd;
 
-use seekwire_transport::carrier::Ring;
 use seekwire_transport::layout::Geometry;
 use seekwire_transport::mem::{Own, Peer};
 use seekwire_transport::queue::{self, QueuePair};
+use seekwire_transport::ring::Ring;
 use seekwire_transport::sys::doorbell::Doorbell;
 use seekwire_transport::sys::fd::Placed;
 

@@ -9,6 +9,7 @@ use seekwire_transport::Errno;
 use seekwire_transport::iov::Scatter;
 use seekwire_transport::mem::{Own, Peer};
 use seekwire_transport::queue::{Rx, Violation};
+use seekwire_transport::ring::Receiving;
 use seekwire_transport::seek::{KernelCursor, KernelSource, Loans, Look, RingSource, Source, Take, cost};
 use seekwire_transport::sys::poll::{self, Events};
 use seekwire_transport::sys::socket::{self, KernelRecv};
@@ -20,7 +21,7 @@ pub(super) enum Place<'c> {
     /// The kernel's socket alone.
     Plain(Plain<'c>),
     /// What the receiving half says.
-    Attached(&'c Link, Rx<'c, Own, Peer>),
+    Attached(&'c Link, Receiving<'c>),
 }
 
 /// [`Place`], taken when it is first needed: what is in library memory needs none.
@@ -87,11 +88,10 @@ impl Connection {
     /// Lets the peer know what was taken.
     pub(super) fn leave(&self, place: Place<'_>, before_sleep: bool) {
         let Place::Attached(link, rx) = place else { return };
-        let ring = if before_sleep { rx.should_ring_before_sleep() } else { rx.should_ring() };
-        drop(rx);
-        if ring {
-            link.ring.peer_doorbell.ring();
+        if before_sleep {
+            rx.before_sleep();
         }
+        drop(rx);
         self.show_received(link);
     }
 }
@@ -205,7 +205,7 @@ impl<'s, 'c> Inflow<'s, 'c> {
                 // What the peer put on the ring after these bytes can be read from now on, and it rang for that
                 // before: waiters have to hear of it again.
                 if n == bound && link.ring.queue.has_readers() {
-                    link.ring.doorbell.ring();
+                    rx.call_own();
                 }
             }
         }

@@ -120,7 +120,8 @@ impl Engine {
     /// Which bytes a seek means: `len` of them, or some of them, behind those that it skips.
     ///
     /// # Errors
-    /// ENXIO, ENOBUFS, EINVAL as [`super::Seek::try_seek`].
+    /// ENXIO when some of them were taken before; ENOBUFS when there would be too many holes; EINVAL when there can be no
+    /// such position.
     #[inline]
     pub fn begin(&mut self, at: At, len: u64, flags: SeekFlags) -> Result<Attempt, Errno> {
         let start = match at {
@@ -143,7 +144,8 @@ impl Engine {
     /// behind them.
     ///
     /// # Errors
-    /// As [`super::Seek::try_seek`].
+    /// EAGAIN when they have not all arrived; ENXIO when some were taken before; ENOBUFS when there would be too many holes;
+    /// those of recv(2).
     pub fn attempt(
         &mut self,
         source: &mut impl Source,
@@ -292,7 +294,7 @@ impl Engine {
     /// goes on with [`Engine::discard_taken`].
     ///
     /// # Errors
-    /// As [`super::Seek::try_seek`]; then nothing has changed.
+    /// EAGAIN, ENXIO, ENOBUFS as [`Engine::attempt`]; then nothing has changed.
     pub fn lend(
         &mut self,
         attempt: &Attempt,

@@ -1,92 +1,15 @@
-//! The two ways of moving bytes, behind one trait.
-//!
-//! A carrier never waits: it says EAGAIN, and [`Carrier::wait`] sleeps. `tests/conformance.rs` holds
-//! every carrier to the same rules.
+//! The queue pair with its doorbells: who holds a half of it tells the peer what he did, and who waits sleeps.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::net::Shutdown;
+use std::cell::Cell;
+use std::ops::Deref;
 use std::time::Duration;
 
 use crate::Errno;
-use crate::iov::{Gather, Scatter};
 use crate::mem::{Own, Peer};
-use crate::queue::{Full, QueuePair, Violation};
+use crate::queue::{QueuePair, Rx, Tx};
 use crate::sys::Fd;
 use crate::sys::doorbell::{Doorbell, Ear};
 use crate::sys::poll::{self, Deadline, Events};
-use crate::sys::socket::{self, KernelRecv as RecvFlags, KernelSend as SendFlags};
-use seekwire_protocol::Carrier as Which;
-use seekwire_protocol::switch::RxStep;
-
-/// A two-way stream of bytes. Any thread may call any method.
-pub trait Carrier {
-    /// Takes bytes from the front of `from` and returns how many, at least 1 unless `from` is empty.
-    ///
-    /// # Errors
-    /// EAGAIN when there is no room; EPIPE after [`Carrier::shutdown`]; ECONNRESET or EPIPE when the
-    /// peer is gone.
-    fn send(&self, from: &[IoSlice<'_>]) -> Result<usize, Errno>;
-
-    /// Fills `into` from the front and returns how many bytes that was; 0 is the end of the stream.
-    ///
-    /// # Errors
-    /// EAGAIN when there is nothing yet; ECONNRESET when the peer is gone or misbehaved.
-    fn recv(&self, into: &mut [IoSliceMut<'_>]) -> Result<usize, Errno>;
-
-    /// As [`Carrier::recv`], but the bytes stay.
-    ///
-    /// # Errors
-    /// As [`Carrier::recv`].
-    fn peek(&self, into: &mut [IoSliceMut<'_>]) -> Result<usize, Errno>;
-
-    /// Ends the sending direction: the peer reads what was sent and then the end of the stream.
-    ///
-    /// # Errors
-    /// Those of shutdown(2).
-    fn shutdown(&self) -> Result<(), Errno>;
-
-    /// Bytes that [`Carrier::recv`] would give at once.
-    ///
-    /// # Errors
-    /// Those of ioctl(2) FIONREAD.
-    fn unread(&self) -> Result<usize, Errno>;
-
-    /// Sleeps until one of the wanted events may have come; may return early.
-    ///
-    /// # Errors
-    /// ETIMEDOUT, EINTR.
-    fn wait(&self, want: Events, until: Deadline) -> Result<(), Errno>;
-}
-
-/// The kernel's TCP socket.
-#[derive(Clone, Copy, Debug)]
-pub struct Tcp(pub Fd);
-
-impl Carrier for Tcp {
-    fn send(&self, from: &[IoSlice<'_>]) -> Result<usize, Errno> {
-        socket::send(self.0, from, SendFlags::NOSIGNAL)
-    }
-
-    fn recv(&self, into: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
-        socket::recv_vectored(self.0, into, RecvFlags::empty())
-    }
-
-    fn peek(&self, into: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
-        socket::recv_vectored(self.0, into, RecvFlags::PEEK)
-    }
-
-    fn shutdown(&self) -> Result<(), Errno> {
-        socket::shutdown(self.0, Shutdown::Write)
-    }
-
-    fn unread(&self) -> Result<usize, Errno> {
-        socket::unread(self.0)
-    }
-
-    fn wait(&self, want: Events, until: Deadline) -> Result<(), Errno> {
-        poll::wait(Fd::new(-1), self.0, want, until).map(drop)
-    }
-}
 
 /// One end of a queue pair with its doorbells: its own, which it sleeps on, and its peer's, which it rings.
 #[derive(Debug)]
@@ -99,7 +22,128 @@ pub struct Ring {
     pub peer_doorbell: Doorbell,
 }
 
+/// The sending half of a ring. Letting it go tells the peer what was published: the lock is given back first, and then
+/// the doorbell is rung if somebody waits at the other end, so that nobody waits for a lock whose holder is in a system
+/// call.
+#[derive(Debug)]
+pub struct Sending<'r> {
+    // In the order in which they are dropped.
+    tx: Tx<'r, Own, Peer>,
+    calls: Calls<'r>,
+}
+
+/// The receiving half of a ring. Letting it go tells the peer what was given back, as with [`Sending`].
+#[derive(Debug)]
+pub struct Receiving<'r> {
+    rx: Rx<'r, Own, Peer>,
+    is_before_sleep: Cell<bool>,
+    calls: Calls<'r>,
+}
+
+/// The doorbells to be rung.
+#[derive(Debug)]
+struct Calls<'r> {
+    ring: &'r Ring,
+    peer: Cell<bool>,
+    own: Cell<bool>,
+}
+
+impl<'r> Calls<'r> {
+    fn none(ring: &'r Ring) -> Self {
+        Self { ring, peer: Cell::new(false), own: Cell::new(false) }
+    }
+}
+
+impl Drop for Calls<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.peer.get() {
+            self.ring.peer_doorbell.ring();
+        }
+        if self.own.get() {
+            self.ring.doorbell.ring();
+        }
+    }
+}
+
+impl<'r> Sending<'r> {
+    /// Whatever the peer waits for, it is to look again.
+    pub fn call_peer(&self) {
+        self.calls.peer.set(true);
+    }
+
+    /// So are those of this end who wait.
+    pub fn call_own(&self) {
+        self.calls.own.set(true);
+    }
+}
+
+impl<'r> Deref for Sending<'r> {
+    type Target = Tx<'r, Own, Peer>;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        &self.tx
+    }
+}
+
+impl Drop for Sending<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.tx.announce() {
+            self.call_peer();
+        }
+    }
+}
+
+impl Receiving<'_> {
+    /// Who holds it is about to sleep although the ring is not empty: the peer is to hear of whatever room there is.
+    pub fn before_sleep(&self) {
+        self.is_before_sleep.set(true);
+    }
+
+    /// Those of this end who wait are to look again.
+    pub fn call_own(&self) {
+        self.calls.own.set(true);
+    }
+}
+
+impl<'r> Deref for Receiving<'r> {
+    type Target = Rx<'r, Own, Peer>;
+
+    #[inline]
+    fn deref(&self) -> &Self::Target {
+        &self.rx
+    }
+}
+
+impl Drop for Receiving<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        let is_due =
+            if self.is_before_sleep.get() { self.rx.announce_before_sleep() } else { self.rx.announce() };
+        if is_due {
+            self.calls.peer.set(true);
+        }
+    }
+}
+
 impl Ring {
+    /// Takes the sending half; `None` in a signal handler that interrupted its holder.
+    #[inline]
+    #[must_use]
+    pub fn sending(&self) -> Option<Sending<'_>> {
+        self.queue.try_tx().map(|tx| Sending { tx, calls: Calls::none(self) })
+    }
+
+    /// Takes the receiving half; `None` in a signal handler that interrupted its holder.
+    #[inline]
+    #[must_use]
+    pub fn receiving(&self) -> Option<Receiving<'_>> {
+        let calls = Calls::none(self);
+        self.queue.try_rx().map(|rx| Receiving { rx, is_before_sleep: Cell::new(false), calls })
+    }
+
     /// Asks the peer to ring for data, for space, or both; to be undone by [`Ring::disarm`]. Whoever
     /// sleeps after this has to look again first.
     pub fn arm(&self, want: Events) {
@@ -129,7 +173,7 @@ impl Ring {
     /// Gives a reserved segment back unused, and wakes those of this end that wait for room.
     pub fn cancel(&self, segment: usize) {
         // A signal handler that interrupted a send of this thread cannot: the segment stays reserved.
-        if let Some(tx) = self.queue.try_tx() {
+        if let Some(tx) = self.sending() {
             tx.cancel(segment);
             drop(tx);
             self.disarm(Events::default());
@@ -290,83 +334,3 @@ impl Ring {
 const MOST_LEFT: u32 = 100;
 /// How long they sleep at a time where there are no descriptors to listen by.
 const NAP: Duration = Duration::from_millis(1);
-
-fn full(full: Full) -> Errno {
-    match full {
-        Full::NoRoom => Errno::AGAIN,
-        Full::Violation(violation) => reset(violation),
-    }
-}
-
-fn reset(_: Violation) -> Errno {
-    Errno::CONNRESET
-}
-
-/// The ring alone, both ends ready: every byte travels on it, and no TCP socket is needed.
-impl Carrier for Ring {
-    fn send(&self, from: &[IoSlice<'_>]) -> Result<usize, Errno> {
-        let tx = self.queue.try_tx().ok_or(Errno::AGAIN)?;
-        if self.queue.is_shut() || self.queue.peer_has_closed() {
-            return Err(Errno::PIPE);
-        }
-        if tx.carrier().map_err(full)? == Which::Tcp {
-            return Err(Errno::AGAIN);
-        }
-        let mut gather = Gather::new(from);
-        let wanted = gather.remaining();
-        let sent = tx.push(&mut gather).map_err(reset)?;
-        if tx.should_ring() {
-            self.peer_doorbell.ring();
-        }
-        if sent == 0 && wanted > 0 { Err(Errno::AGAIN) } else { Ok(sent) }
-    }
-
-    fn recv(&self, into: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
-        self.receive(|rx| rx.pull(&mut Scatter::new(into)))
-    }
-
-    fn peek(&self, into: &mut [IoSliceMut<'_>]) -> Result<usize, Errno> {
-        self.receive(|rx| rx.peek(&mut Scatter::new(into)))
-    }
-
-    fn shutdown(&self) -> Result<(), Errno> {
-        let tx = self.queue.try_tx().ok_or(Errno::AGAIN)?;
-        // An end that never sent enters the ring to say so.
-        let result = tx.carrier().and_then(|_| tx.shutdown()).map_err(full);
-        if tx.should_ring() {
-            self.peer_doorbell.ring();
-        }
-        result
-    }
-
-    fn unread(&self) -> Result<usize, Errno> {
-        Ok(self.queue.unread())
-    }
-
-    fn wait(&self, want: Events, until: Deadline) -> Result<(), Errno> {
-        let q = &self.queue;
-        let ready = || (want.read && q.has_record()) || (want.write && q.has_room()) || q.peer_has_closed();
-        self.sleep(want, Fd::new(-1), Events::default(), until, ready).map(drop)
-    }
-}
-
-impl Ring {
-    fn receive(
-        &self,
-        take: impl FnOnce(&crate::queue::Rx<'_, Own, Peer>) -> Result<usize, Violation>,
-    ) -> Result<usize, Errno> {
-        let rx = self.queue.try_rx().ok_or(Errno::AGAIN)?;
-        // Asked before the ring is: what the peer published before it closed is still to be read.
-        let closed = self.queue.peer_has_closed();
-        let result = match rx.step().map_err(reset)? {
-            RxStep::Ring => take(&rx).map_err(reset),
-            RxStep::End => Ok(0),
-            RxStep::TcpUnbounded | RxStep::RingEmpty if closed => Ok(0),
-            _ => Err(Errno::AGAIN),
-        };
-        if rx.should_ring() {
-            self.peer_doorbell.ring();
-        }
-        result
-    }
-}

@@ -1,0 +1,416 @@
+//! A stream that can be received out of order, by two means: the kernel's socket, and a ring on which every byte travels.
+
+use std::cell::Cell;
+use std::io::IoSliceMut;
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+
+use seekwire_protocol::span::Span;
+use seekwire_protocol::switch::RxStep;
+use seekwire_transport::Errno;
+use seekwire_transport::iov::Scatter;
+use seekwire_transport::queue::Violation;
+use seekwire_transport::ring::{Receiving, Ring};
+use seekwire_transport::seek::{
+    At, Attempt, Engine, Extent, Loan, Loans, Look, RingSource, SeekFlags, SeekLock, SeekTcp, Sleepers,
+    Source, cost, until_there,
+};
+use seekwire_transport::sys::Fd;
+use seekwire_transport::sys::poll::{Deadline, Events};
+
+/// A stream that can be received out of order. Any thread may call any method.
+pub(crate) trait Seek {
+    /// Takes the bytes that begin at `at`, as many as `into` has room for, all or none; fewer only
+    /// where the stream ends, 0 behind its end, or if `flags` say so. Returns how many it put into `into`.
+    ///
+    /// # Errors
+    /// EAGAIN when they have not all arrived; ENXIO when some were taken before; ENOBUFS when there would
+    /// be too many holes; EINVAL when there can be no such position; those of recv(2).
+    fn try_seek(&self, at: At, into: &mut [IoSliceMut<'_>], flags: SeekFlags) -> Result<usize, Errno>;
+
+    /// As [`Seek::try_seek`], but waits; `until` is asked for before it does. Makes room for the bytes, if that is
+    /// what keeps them away.
+    ///
+    /// # Errors
+    /// Those of [`Seek::try_seek`] but EAGAIN; those of [`Seek::wait`].
+    fn seek(
+        &self,
+        at: At,
+        into: &mut [IoSliceMut<'_>],
+        flags: SeekFlags,
+        until: &dyn Fn() -> Result<Deadline, Errno>,
+    ) -> Result<usize, Errno>;
+
+    /// Fills `into` with the bytes at the head, holes skipped; 0 is the end of the stream. With `peek` they
+    /// stay.
+    ///
+    /// # Errors
+    /// EAGAIN when there is nothing yet; those of recv(2).
+    fn try_recv(&self, into: &mut [IoSliceMut<'_>], peek: bool) -> Result<usize, Errno>;
+
+    /// Sleeps until the `len` bytes that begin at `at` may have arrived, or cannot come any more;
+    /// may return early. Makes room for them, if that is what keeps them away.
+    ///
+    /// # Errors
+    /// ETIMEDOUT, EINTR; ENOBUFS when they can only arrive after something is taken out; as
+    /// [`Seek::try_seek`].
+    fn wait(&self, at: At, len: u64, until: Deadline) -> Result<(), Errno>;
+
+    /// Moves what has arrived into memory of this process, so that more can come.
+    ///
+    /// # Errors
+    /// ENOBUFS when no more memory may be used; those of recv(2).
+    fn make_room(&self) -> Result<(), Errno>;
+
+    /// What can be received.
+    ///
+    /// # Errors
+    /// Those of ioctl(2).
+    fn extent(&self) -> Result<Extent, Errno>;
+}
+
+impl Seek for SeekTcp {
+    fn try_seek(&self, at: At, into: &mut [IoSliceMut<'_>], flags: SeekFlags) -> Result<usize, Errno> {
+        self.try_seek(at, into, flags)
+    }
+
+    fn seek(
+        &self,
+        at: At,
+        into: &mut [IoSliceMut<'_>],
+        flags: SeekFlags,
+        until: &dyn Fn() -> Result<Deadline, Errno>,
+    ) -> Result<usize, Errno> {
+        self.seek(at, into, flags, until)
+    }
+
+    fn try_recv(&self, into: &mut [IoSliceMut<'_>], peek: bool) -> Result<usize, Errno> {
+        self.try_recv(into, peek)
+    }
+
+    fn wait(&self, at: At, len: u64, until: Deadline) -> Result<(), Errno> {
+        self.wait(at, len, until)
+    }
+
+    fn make_room(&self) -> Result<(), Errno> {
+        self.make_room()
+    }
+
+    fn extent(&self) -> Result<Extent, Errno> {
+        self.extent()
+    }
+}
+
+/// One end of a queue pair that can be received from out of order, as long as all receives go through here.
+#[derive(Debug)]
+pub(crate) struct SeekRing<'r> {
+    ring: &'r Ring,
+    state: SeekLock<State>,
+    /// Changes when bytes have left the ring: those that somebody waits for may be in library memory.
+    moves: AtomicU32,
+}
+
+#[derive(Debug)]
+struct State {
+    engine: Engine,
+    loans: Loans,
+    sleepers: Sleepers,
+}
+
+impl<'r> SeekRing<'r> {
+    /// The bytes on the ring begin at position 0. At most `memory` bytes are used for what keeps other bytes away,
+    /// and for what is moved in bulk.
+    #[must_use]
+    pub(crate) fn new(ring: &'r Ring, memory: usize) -> Self {
+        let state =
+            State { engine: Engine::new(0, memory), loans: Loans::default(), sleepers: Sleepers::default() };
+        Self { ring, state: SeekLock::new(state), moves: AtomicU32::new(0) }
+    }
+
+    fn with_engine<R>(
+        &self,
+        call: impl FnOnce(&mut Engine, &mut WholeRing<'_, '_>) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        self.call(&mut *self.state.lock()?, call)
+    }
+
+    /// Calls the engine, and wakes those who sleep for bytes that have left the ring.
+    fn call<R>(
+        &self,
+        state: &mut State,
+        call: impl FnOnce(&mut Engine, &mut WholeRing<'_, '_>) -> Result<R, Errno>,
+    ) -> Result<R, Errno> {
+        let State { engine, loans, sleepers } = state;
+        let rx = self.ring.receiving().ok_or(Errno::AGAIN)?;
+        let front = engine.front();
+        let source = RingSource::new(&rx, loans, front);
+        let result = call(engine, &mut WholeRing { ring: self.ring, rx: &rx, source });
+        if engine.front() != front {
+            sleepers.wake(engine.front());
+            if sleepers.leader(u64::MAX).is_some() {
+                self.wake_leader();
+            }
+        }
+        result
+    }
+
+    fn wake_leader(&self) {
+        self.moves.fetch_add(1, Ordering::Release);
+        self.ring.doorbell.ring();
+    }
+
+    /// Lends `len` bytes that begin at `at`: they count as taken, and stay where they are until
+    /// [`SeekRing::take_back`]. At most those up to the first ones that lie in the ring itself; 0 means that all of
+    /// them do, or that the stream ends.
+    ///
+    /// # Errors
+    /// As [`Seek::try_seek`].
+    pub(crate) fn try_lend(&self, at: At, len: u64, into: &mut Vec<Loan>) -> Result<usize, Errno> {
+        let mut state = self.state.lock()?;
+        let State { engine, loans, .. } = &mut *state;
+        let rx = self.ring.receiving().ok_or(Errno::AGAIN)?;
+        let attempt = engine.begin(at, len, SeekFlags { partial: true, ..SeekFlags::PEEK })?;
+        let lent = engine.lend(&attempt, |ahead, len, front| {
+            let mut parts = Vec::new();
+            // Before the switch to the ring nothing on it counts.
+            if rx.step().map_err(reset)? == RxStep::Ring {
+                rx.parts(ahead, len, |part| parts.push(part)).map_err(reset)?;
+            }
+            let begin = into.len();
+            into.extend(parts.into_iter().map_while(|part| Loan::new(part, front)));
+            into[begin..].iter().for_each(|loan| loans.add(*loan));
+            Ok(into[begin..].iter().map(|loan| loan.len as u64).sum())
+        })?;
+        let mut whole =
+            WholeRing { ring: self.ring, rx: &rx, source: RingSource::new(&rx, loans, engine.front()) };
+        engine.discard_taken(&mut whole)?;
+        Ok(lent as usize)
+    }
+
+    /// The bytes of a loan, which belong to another process: it can change them at any time.
+    #[must_use]
+    pub(crate) fn bytes(&self, loan: &Loan) -> &[AtomicU8] {
+        self.ring.queue.peer().bytes(loan.offset, loan.len)
+    }
+
+    /// The bytes of a loan are needed no more.
+    ///
+    /// # Errors
+    /// EINVAL when it is none.
+    pub(crate) fn take_back(&self, loan: Loan) -> Result<(), Errno> {
+        let mut state = self.state.lock()?;
+        let State { engine, loans, .. } = &mut *state;
+        let rx = self.ring.receiving().ok_or(Errno::AGAIN)?;
+        // A segment in which the front stands goes back when it is passed, or by its last loan: by one of them.
+        let mut whole =
+            WholeRing { ring: self.ring, rx: &rx, source: RingSource::new(&rx, loans, engine.front()) };
+        engine.discard_taken(&mut whole)?;
+        if let Some(segment) = loans.end(engine, loan)? {
+            rx.give_back_lent(segment);
+        }
+        Ok(())
+    }
+
+    fn wait_for(&self, attempt: &Attempt, until: Deadline) -> Result<(), Errno> {
+        let q = &self.ring.queue;
+        let mut state = self.state.lock()?;
+        let lent = state.loans.count();
+        // Before the ring is looked at: what is published afterwards is news.
+        let mark = q.published_mark();
+        // Whether the peer says that there is no more to wait for, though it is not on the ring.
+        let mut is_said = false;
+        let is_there = self.call(&mut state, |engine, source| {
+            engine.discard_taken(source)?;
+            is_said = q.peer_has_published(q.published_with(engine.needs(attempt)));
+            let (then, arrived) = source.ahead()?;
+            let is_there = then == Look::Ended || engine.needs(attempt) <= arrived;
+            if !is_there && q.peer_is_full() {
+                if engine.drain(source)? {
+                    return Ok(true);
+                }
+                // Nothing lies on the ring that could make room: what is lent, or set aside by the peer.
+                if lent > 0 {
+                    return Err(Errno::NOBUFS);
+                }
+            }
+            source.rx.before_sleep();
+            Ok(is_there)
+        })?;
+        if is_there {
+            return Ok(());
+        }
+        let (front, end) = (state.engine.front(), state.engine.needed_end(attempt));
+        if let Some(is_far) = state.sleepers.leader(end) {
+            let sleep = state.sleepers.begin(end)?;
+            if is_far {
+                self.wake_leader();
+            }
+            drop(state);
+            let slept = sleep.sleep(Fd::new(-1), Events::default(), until);
+            self.state.lock()?.sleepers.end(sleep);
+            return slept.map(drop);
+        }
+        let wakes_at = state.sleepers.lead(if is_said { front } else { end }, front);
+        let published = if is_said { 0 } else { q.published_with(wakes_at - front) };
+        let moves = self.moves.load(Ordering::Acquire);
+        drop(state);
+        let ready = || {
+            (published > 0 && q.peer_has_published(published))
+                || (published == 0 && q.published_mark() != mark)
+                || self.moves.load(Ordering::Acquire) != moves
+                || q.peer_has_closed()
+        };
+        let read = Events { read: true, ..Events::default() };
+        let slept = self.ring.sleep_for(read, published, Fd::new(-1), Events::default(), until, ready);
+        let mut state = self.state.lock()?;
+        state.sleepers.end_lead();
+        slept.map(drop)
+    }
+}
+
+/// The ring where every byte of the stream travels on it.
+struct WholeRing<'r, 'q> {
+    ring: &'r Ring,
+    rx: &'r Receiving<'q>,
+    source: RingSource<'r, 'q>,
+}
+
+impl WholeRing<'_, '_> {
+    /// Whether the next byte is there: false at the end of the stream.
+    fn is_at_data(&self) -> Result<bool, Errno> {
+        // Asked before the ring is: what the peer published before it closed is still to be read.
+        let closed = self.ring.queue.peer_has_closed();
+        match self.rx.step().map_err(reset)? {
+            RxStep::Ring => Ok(true),
+            RxStep::End => Ok(false),
+            RxStep::TcpUnbounded | RxStep::RingEmpty if closed => Ok(false),
+            _ => Err(Errno::AGAIN),
+        }
+    }
+
+    /// How many bytes are there, and what comes behind them.
+    fn ahead(&self) -> Result<(Look, u64), Errno> {
+        let closed = self.ring.queue.peer_has_closed();
+        match self.is_at_data() {
+            Ok(true) => match self.rx.arrived().map_err(reset)? {
+                (Look::Missing, bytes) if closed => Ok((Look::Ended, bytes)),
+                ahead => Ok(ahead),
+            },
+            Ok(false) => Ok((Look::Ended, 0)),
+            Err(Errno::AGAIN) => Ok((Look::Missing, 0)),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Source for WholeRing<'_, '_> {
+    fn receive(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Errno> {
+        if self.is_at_data()? { self.source.receive(into, most).map_err(reset) } else { Ok(0) }
+    }
+
+    fn begins_small(&mut self) -> Result<bool, Errno> {
+        match self.is_at_data() {
+            Ok(true) => self.rx.begins_inline().map_err(reset),
+            Ok(false) | Err(Errno::AGAIN) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn receive_small(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Errno> {
+        self.source.receive_small(into, most).map_err(reset)
+    }
+
+    fn look(&mut self, ahead: u64, most: u64, into: &mut Scatter<'_, '_>) -> Result<Look, Errno> {
+        let closed = self.ring.queue.peer_has_closed();
+        match self.is_at_data() {
+            Ok(true) => match self.rx.look(ahead, most, into).map_err(reset)? {
+                Look::Missing if closed => Ok(Look::Ended),
+                look => Ok(look),
+            },
+            Ok(false) => Ok(Look::Ended),
+            Err(Errno::AGAIN) => Ok(Look::Missing),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn discard(&mut self, n: u64) -> Result<u64, Errno> {
+        self.source.pass(n, true).map_err(reset)
+    }
+
+    fn release(&mut self, span: Span, is_taken: &dyn Fn(Span) -> bool) -> Result<(), Errno> {
+        self.source.release(span, is_taken).map_err(reset)
+    }
+
+    fn arrived(&mut self) -> Result<u64, Errno> {
+        Ok(self.ahead()?.1)
+    }
+
+    fn bulk_below(&self) -> u32 {
+        cost::switch_on_ring()
+    }
+
+    fn discards_cheaply(&self) -> bool {
+        true
+    }
+}
+
+fn reset(_: Violation) -> Errno {
+    Errno::CONNRESET
+}
+
+impl Seek for SeekRing<'_> {
+    fn try_seek(&self, at: At, into: &mut [IoSliceMut<'_>], flags: SeekFlags) -> Result<usize, Errno> {
+        let mut scatter = Scatter::new(into);
+        self.with_engine(|engine, source| {
+            let attempt = engine.begin(at, scatter.remaining() as u64, flags)?;
+            engine.attempt(source, attempt, &mut scatter)
+        })
+    }
+
+    fn seek(
+        &self,
+        at: At,
+        into: &mut [IoSliceMut<'_>],
+        flags: SeekFlags,
+        until: &dyn Fn() -> Result<Deadline, Errno>,
+    ) -> Result<usize, Errno> {
+        let len = into.iter().map(|buf| buf.len() as u64).sum();
+        let begun = Cell::new(None);
+        until_there(
+            into,
+            |scatter| {
+                self.with_engine(|engine, source| {
+                    let attempt = match begun.get() {
+                        Some(attempt) => attempt,
+                        None => engine.begin(at, len, flags)?,
+                    };
+                    begun.set(Some(attempt));
+                    engine.attempt(source, attempt, scatter)
+                })
+            },
+            |deadline| begun.get().map_or(Ok(()), |attempt| self.wait_for(&attempt, deadline)),
+            until,
+        )
+    }
+
+    fn try_recv(&self, into: &mut [IoSliceMut<'_>], peek: bool) -> Result<usize, Errno> {
+        let mut scatter = Scatter::new(into);
+        self.with_engine(|engine, source| match peek {
+            true => engine.peek(source, &mut scatter),
+            false => engine.recv(source, &mut scatter),
+        })
+    }
+
+    fn wait(&self, at: At, len: u64, until: Deadline) -> Result<(), Errno> {
+        let flags = SeekFlags::PEEK;
+        let attempt = self.state.lock()?.engine.begin(at, len, flags)?;
+        self.wait_for(&attempt, until)
+    }
+
+    fn make_room(&self) -> Result<(), Errno> {
+        self.with_engine(|engine, source| engine.drain(source)).map(drop)
+    }
+
+    fn extent(&self) -> Result<Extent, Errno> {
+        self.with_engine(|engine, source| engine.extent(source))
+    }
+}
