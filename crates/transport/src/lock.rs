@@ -3,11 +3,12 @@
 //! Threads of one process and processes that forked share an end of a connection; each direction has
 //! one lock. The word holds the thread id of the holder, so that a waiter can see whether the holder
 //! is still alive; taking a free lock is one compare-and-swap and giving it back one exchange. A lock is
-//! held while bytes are copied, or one system call that does not block moves them: no doorbell is rung and nobody sleeps
-//! under it. There are two exceptions, both of the receiving half, and both keep other receivers of this end alone waiting:
-//! a hand-over to TCP rings the peer and holds it until that has answered, or the time for that is over, since what is received meanwhile
-//! must not come again; and bytes that are lent in place hold it until they are consumed. So a waiter sleeps, and from time
-//! to time suspects death.
+//! held while bytes are copied, or one system call that does not block moves them: no doorbell is rung
+//! and nobody sleeps under it. There are two exceptions, both of the receiving half, which make only
+//! other receivers of this end wait. A hand-over to TCP rings the peer and keeps the lock until that has
+//! answered or the time for it is over: what is received meanwhile must not come again. And bytes that
+//! are lent in place keep it until they are consumed. So a waiter sleeps, and now and then suspects that
+//! the holder is dead.
 //!
 //! A signal handler may interrupt the holder and want the same lock, which cannot be given back before the
 //! handler returns: it is told so instead of waiting for itself.

@@ -22,6 +22,35 @@ pub struct Ring {
     pub peer_doorbell: Doorbell,
 }
 
+/// What one sleep on a ring is for.
+#[derive(Clone, Copy, Debug)]
+pub struct Wait {
+    /// What the ring is armed for: data (`read`), space (`write`), or both.
+    pub want: Events,
+    /// The peer need not ring for data before it has published so many bytes in all, if nobody else waits for data.
+    pub published: u64,
+    /// The socket beside the ring; -1 for none.
+    pub socket: Fd,
+    /// What is wanted of the socket.
+    pub of_socket: Events,
+    /// When it ends.
+    pub until: Deadline,
+}
+
+impl Wait {
+    /// For data on the ring or whatever the socket has to say.
+    #[must_use]
+    pub fn for_data(socket: Fd, until: Deadline) -> Self {
+        Self { want: Events::READ, published: 0, socket, of_socket: Events::READ, until }
+    }
+
+    /// For space on the ring.
+    #[must_use]
+    pub fn for_space(socket: Fd, until: Deadline) -> Self {
+        Self { want: Events::WRITE, published: 0, socket, of_socket: Events::default(), until }
+    }
+}
+
 /// The sending half of a ring. Letting it go tells the peer what was published: the lock is given back first, and then
 /// the doorbell is rung if somebody waits at the other end, so that nobody waits for a lock whose holder is in a system
 /// call.
@@ -180,57 +209,19 @@ impl Ring {
         }
     }
 
-    /// Sleeps until `ready`, having armed for data (`want.read`), for space (`want.write`), or both; or
-    /// until something happens to the socket: what is wanted of it is `of_socket`, and what came is
-    /// returned.
+    /// Sleeps until `ready`, armed for what `wait` wants, or until something happens to the socket: what came is returned.
+    /// `are_called` tells whether others who sleep on the same doorbell have a reason to wake that the ring does not know,
+    /// true before the doorbell is rung for it, and until they have come round: so long the doorbell is left rung.
     ///
     /// # Errors
     /// ETIMEDOUT, EINTR; those of poll(2).
     pub fn sleep(
         &self,
-        want: Events,
-        socket: Fd,
-        of_socket: Events,
-        until: Deadline,
-        ready: impl Fn() -> bool,
-    ) -> Result<Events, Errno> {
-        self.sleep_for(want, 0, socket, of_socket, until, ready)
-    }
-
-    /// As [`Ring::sleep`], for somebody who needs nothing before the peer has published so many bytes in all, if nobody
-    /// else waits for data: then the peer does not ring before.
-    ///
-    /// # Errors
-    /// Those of [`Ring::sleep`].
-    pub fn sleep_for(
-        &self,
-        want: Events,
-        published: u64,
-        socket: Fd,
-        of_socket: Events,
-        until: Deadline,
-        ready: impl Fn() -> bool,
-    ) -> Result<Events, Errno> {
-        self.sleep_beside(want, published, socket, of_socket, until, ready, || false)
-    }
-
-    /// As [`Ring::sleep_for`], beside others who sleep on the same doorbell for reasons that the ring does not know.
-    /// `are_called` tells whether they have such a reason, true before the doorbell is rung for it, and until they have
-    /// come round: so long the doorbell is left rung.
-    ///
-    /// # Errors
-    /// Those of [`Ring::sleep_for`].
-    #[expect(clippy::too_many_arguments, reason = "those of `sleep_for`, and one more")]
-    pub fn sleep_beside(
-        &self,
-        want: Events,
-        published: u64,
-        socket: Fd,
-        of_socket: Events,
-        until: Deadline,
+        wait: &Wait,
         ready: impl Fn() -> bool,
         are_called: impl Fn() -> bool,
     ) -> Result<Events, Errno> {
+        let &Wait { want, published, socket, of_socket, until } = wait;
         // Whoever is armed now is another one, for whom it may have rung again.
         if self.queue.number_of_waiters() == 0 && self.doorbell.take_heard() {
             self.silence(want, &are_called);

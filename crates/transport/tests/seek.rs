@@ -395,7 +395,7 @@ fn patience() -> Deadline {
 }
 
 fn send_all(sender: &(dyn Carrier + Sync), mut bytes: &[u8]) {
-    let write = Events { write: true, ..Events::default() };
+    let write = Events::WRITE;
     while !bytes.is_empty() {
         match sender.send(&[IoSlice::new(bytes)]) {
             Ok(n) => bytes = &bytes[n..],

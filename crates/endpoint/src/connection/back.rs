@@ -173,7 +173,7 @@ impl Connection {
         let q = &link.ring.queue;
         let at_last = Deadline::after(Some(AT_LAST));
         let mut until = at_last.at_most(STANDSTILL);
-        let write = Events { write: true, ..Events::default() };
+        let write = Events::WRITE;
         while q.owed() > 0 && !is_in_vain() {
             let before = q.owed();
             let paid = self.tx(link).and_then(|tx| self.pay(link, &tx));
@@ -355,7 +355,7 @@ impl Connection {
 
     /// As [`Self::discard_void`], for all of it: the kernel has it, and needs nobody's help to bring it here.
     fn have_discarded(&self, rx: &Rx<'_, Own, Peer>, until: Deadline) -> Result<(), Errno> {
-        let read = Events { read: true, ..Events::default() };
+        let read = Events::READ;
         while !self.discard_void(rx)? {
             if until.is_over() {
                 return Err(Errno::AGAIN);

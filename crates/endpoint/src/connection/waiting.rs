@@ -6,6 +6,7 @@ use std::time::Duration;
 use seekwire_protocol::Carrier;
 use seekwire_protocol::switch::RxStep;
 use seekwire_transport::Errno;
+use seekwire_transport::ring::Wait;
 use seekwire_transport::spin::{SpinPolicy, Spinner};
 use seekwire_transport::sys::doorbell::Ear;
 use seekwire_transport::sys::poll::{self, Deadline, Events};
@@ -29,6 +30,17 @@ impl Patience {
     pub fn spin(&self, ready: impl FnMut() -> bool) -> bool {
         self.0.spin(Config::get().spin, ready)
     }
+}
+
+/// A wait of one who receives.
+pub(super) struct ToReceive<'c> {
+    /// By which carrier the next byte comes.
+    pub(super) carrier: Carrier,
+    pub(super) limit: &'c Limit,
+    /// Woken not before the peer has published so many bytes in all, if nobody else waits.
+    pub(super) published: u64,
+    /// Where it is counted while it sleeps.
+    pub(super) among: Option<&'c AtomicU32>,
 }
 
 /// One of those who wait, until it is dropped.
@@ -63,28 +75,24 @@ impl Connection {
         let q = &link.ring.queue;
         let ready =
             || mark.map_or_else(|| q.has_record(), |mark| q.published_mark() != mark) || self.is_sought();
-        self.wait_until(link, carrier, limit, 0, call, Some(&self.unaware), ready)
+        let wait = ToReceive { carrier, limit, published: 0, among: Some(&self.unaware) };
+        self.wait_until(link, &wait, call, ready)
     }
 
-    /// Sleeps until `ready`, counted in `among`; woken not before the peer has published so many bytes in all, if nobody
-    /// else waits. Else as [`Self::wait_to_receive`].
-    #[expect(clippy::too_many_arguments, reason = "of a wait and of what it is for")]
+    /// As [`Self::wait_to_receive`], until `ready`.
     pub(super) fn wait_until(
         &self,
         link: &Link,
-        carrier: Carrier,
-        limit: &Limit,
-        published: u64,
+        wait: &ToReceive<'_>,
         call: &Call<'_>,
-        among: Option<&AtomicU32>,
         ready: impl Fn() -> bool,
     ) -> Result<bool, Errno> {
+        let &ToReceive { carrier, limit, published, among } = wait;
         let q = &link.ring.queue;
         self.attend();
         // What is owed to the peer goes out while this end only receives.
         let owes = q.owed() > 0;
-        let read = Events { read: true, ..Events::default() };
-        let of_socket = Events { write: owes, ..read };
+        let of_socket = Events { write: owes, ..Events::READ };
         if call.begin_wait()? {
             return self.wait_a_moment(limit, call, Some(of_socket)).map(|()| true);
         }
@@ -96,17 +104,30 @@ impl Connection {
         let Some(until) = limit.until(self) else { return Ok(true) };
         self.not_stale(link, call)?;
         let _counted = among.map(Counted::among);
-        let are_called = || self.others_are_called();
+        let slept = self.sleep_for_data(call, until, |until, fd| {
+            let wait = Wait { published, of_socket, ..Wait::for_data(fd, until) };
+            link.ring.sleep(&wait, ready, || self.others_are_called())
+        })?;
+        Ok(slept.is_none_or(|events| events.read || events.dead))
+    }
+
+    /// Sleeps once by `sleep`, which is told until when and on which descriptor; `None` if it is only time to look again,
+    /// since no doorbell may ring for what comes.
+    fn sleep_for_data(
+        &self,
+        call: &Call<'_>,
+        until: Deadline,
+        sleep: impl FnOnce(Deadline, Fd) -> Result<Events, Errno>,
+    ) -> Result<Option<Events>, Errno> {
         let short = self.is_deaf();
-        let sleep = call.sleep(if short { until.at_most(Self::DOUBT) } else { until });
-        let slept =
-            link.ring.sleep_beside(read, published, sleep.fd, of_socket, sleep.until, ready, are_called);
-        drop(sleep);
+        let asleep = call.sleep(if short { until.at_most(Self::DOUBT) } else { until });
+        let slept = sleep(asleep.until, asleep.fd);
+        drop(asleep);
         match slept {
-            Ok(events) => call.not_interrupted().map(|()| events.read || events.dead),
+            Ok(events) => call.not_interrupted().map(|()| Some(events)),
             Err(Errno::TIMEDOUT) if short && !until.is_over() => {
                 call.moved();
-                call.not_interrupted().map(|()| true)
+                call.not_interrupted().map(|()| None)
             }
             Err(Errno::TIMEDOUT) => Err(Errno::AGAIN),
             Err(error) => Err(error),
@@ -130,22 +151,10 @@ impl Connection {
         let Some(until) = limit.until(self) else { return Ok(()) };
         let ready =
             || q.published_mark() != mark || self.is_sought() || call.is_interrupted() || q.wants_attention();
-        let read = Events { read: true, ..Events::default() };
         let _counted = Counted::among(&self.unaware);
-        let are_called = || self.others_are_called();
-        let short = self.is_deaf();
-        let sleep = call.sleep(if short { until.at_most(Self::DOUBT) } else { until });
-        let slept = link.ring.sleep_beside(read, 0, ear.fd(), read, sleep.until, ready, are_called);
-        drop(sleep);
-        match slept {
-            Ok(_) => call.not_interrupted(),
-            Err(Errno::TIMEDOUT) if short && !until.is_over() => {
-                call.moved();
-                call.not_interrupted()
-            }
-            Err(Errno::TIMEDOUT) => Err(Errno::AGAIN),
-            Err(error) => Err(error),
-        }
+        let sleep =
+            |until, _| link.ring.sleep(&Wait::for_data(ear.fd(), until), ready, || self.others_are_called());
+        self.sleep_for_data(call, until, sleep).map(drop)
     }
 
     /// Sleeps until the next send may find room.
@@ -156,9 +165,8 @@ impl Connection {
         limit: &Limit,
         call: &Call<'_>,
     ) -> Result<(), Errno> {
-        let write = Events { write: true, ..Events::default() };
         if call.begin_wait()? {
-            return self.wait_a_moment(limit, call, (carrier == Carrier::Tcp).then_some(write));
+            return self.wait_a_moment(limit, call, (carrier == Carrier::Tcp).then_some(Events::WRITE));
         }
         let waited = match carrier {
             Carrier::Tcp => {
@@ -166,7 +174,7 @@ impl Connection {
                 let Some(until) = limit.until(self) else { return Ok(()) };
                 self.not_stale(link, call)?;
                 let sleep = call.sleep(until);
-                let slept = poll::wait(link.ring.doorbell.fd(), sleep.fd, write, sleep.until);
+                let slept = poll::wait(link.ring.doorbell.fd(), sleep.fd, Events::WRITE, sleep.until);
                 drop(sleep);
                 match slept {
                     Ok((rung, _)) => {
@@ -240,16 +248,14 @@ impl Connection {
         if until.is_over() && self.overflow_if_due(link, false)? {
             return Ok(());
         }
-        let write = Events { write: true, ..Events::default() };
         loop {
             let mark = q.consumed_mark();
             let little = q.unsent() < AMPLE;
             let this_time = until.at_most(if little { STANDSTILL } else { Self::DOUBT });
-            let are_called = || self.others_are_called();
-            let nothing = Events::default();
             self.not_stale(link, call)?;
             let sleep = call.sleep(this_time);
-            let slept = link.ring.sleep_beside(write, 0, sleep.fd, nothing, sleep.until, ready, are_called);
+            let wait = Wait::for_space(sleep.fd, sleep.until);
+            let slept = link.ring.sleep(&wait, ready, || self.others_are_called());
             drop(sleep);
             match slept {
                 Ok(events) if events.dead => link.peer_is_gone(),
@@ -458,7 +464,6 @@ impl Connection {
             };
             let room = begun.owes || (want.write && !begun.tx_on_ring);
             let of_socket = Events { write: room, ..wanted };
-            let are_called = || self.others_are_called();
             let in_vain = call.begin_wait()?;
             let short = in_vain || self.is_in_doubt(want);
             let sleep = call.sleep(if in_vain {
@@ -471,7 +476,8 @@ impl Connection {
             let slept = if in_vain {
                 poll::wait(Fd::new(-1), sleep.fd, of_socket, sleep.until).map(|(_, events)| events)
             } else {
-                link.ring.sleep_beside(wanted, 0, sleep.fd, of_socket, sleep.until, ready, are_called)
+                let wait = Wait { want: wanted, of_socket, ..Wait::for_data(sleep.fd, sleep.until) };
+                link.ring.sleep(&wait, ready, || self.others_are_called())
             };
             drop(sleep);
             let events = match slept {
@@ -519,16 +525,9 @@ impl Connection {
         let of_socket = Events { write: !tx_on_ring || q.owed() > 0, ..either };
         let short = self.is_starved(Interest { write: true, ..Interest::default() });
         let this_time = if short { until.at_most(Self::DOUBT) } else { until };
-        let slept = link.ring.sleep_beside(
-            Events { read: true, write: true, ..Events::default() },
-            0,
-            self.fd(),
-            of_socket,
-            this_time,
-            ready,
-            || self.others_are_called(),
-        );
-        match slept {
+        let want = Events { read: true, ..Events::WRITE };
+        let wait = Wait { want, published: 0, socket: self.fd(), of_socket, until: this_time };
+        match link.ring.sleep(&wait, ready, || self.others_are_called()) {
             // The next send may find that the ring is to be left.
             Err(Errno::TIMEDOUT) if short && !until.is_over() => Ok(()),
             slept => slept.map(drop),

@@ -72,6 +72,13 @@ pub struct Events {
     pub dead: bool,
 }
 
+impl Events {
+    /// Something to read.
+    pub const READ: Self = Self { read: true, write: false, hangup: false, dead: false };
+    /// Room to write.
+    pub const WRITE: Self = Self { read: false, write: true, hangup: false, dead: false };
+}
+
 /// Sleeps until the doorbell rings, the socket has one of the wanted events (or dies), or the time is over.
 /// Returns whether the doorbell rang, and the socket's events. Each of the descriptors may be absent (-1).
 ///

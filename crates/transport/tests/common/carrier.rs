@@ -8,7 +8,7 @@ use seekwire_protocol::switch::RxStep;
 use seekwire_transport::Errno;
 use seekwire_transport::iov::{Gather, Scatter};
 use seekwire_transport::queue::{Full, Violation};
-use seekwire_transport::ring::{Receiving, Ring};
+use seekwire_transport::ring::{Receiving, Ring, Wait};
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::poll::{self, Deadline, Events};
 use seekwire_transport::sys::socket::{self, KernelRecv as RecvFlags, KernelSend as SendFlags};
@@ -121,8 +121,7 @@ impl Carrier for Ring {
     fn shutdown(&self) -> Result<(), Errno> {
         let tx = self.sending().ok_or(Errno::AGAIN)?;
         // An end that never sent enters the ring to say so.
-        let result = tx.carrier().and_then(|_| tx.shutdown()).map_err(full);
-        result
+        tx.carrier().and_then(|_| tx.shutdown()).map_err(full)
     }
 
     fn unread(&self) -> Result<usize, Errno> {
@@ -132,7 +131,8 @@ impl Carrier for Ring {
     fn wait(&self, want: Events, until: Deadline) -> Result<(), Errno> {
         let q = &self.queue;
         let ready = || (want.read && q.has_record()) || (want.write && q.has_room()) || q.peer_has_closed();
-        self.sleep(want, Fd::new(-1), Events::default(), until, ready).map(drop)
+        let wait = Wait { want, ..Wait::for_space(Fd::new(-1), until) };
+        self.sleep(&wait, ready, || false).map(drop)
     }
 }
 
@@ -143,11 +143,10 @@ fn receive(
     let rx = ring.receiving().ok_or(Errno::AGAIN)?;
     // Asked before the ring is: what the peer published before it closed is still to be read.
     let closed = ring.queue.peer_has_closed();
-    let result = match rx.step().map_err(reset)? {
+    match rx.step().map_err(reset)? {
         RxStep::Ring => take(&rx).map_err(reset),
         RxStep::End => Ok(0),
         RxStep::TcpUnbounded | RxStep::RingEmpty if closed => Ok(0),
         _ => Err(Errno::AGAIN),
-    };
-    result
+    }
 }

@@ -9,7 +9,7 @@ use seekwire_protocol::switch::RxStep;
 use seekwire_transport::Errno;
 use seekwire_transport::iov::Scatter;
 use seekwire_transport::queue::Violation;
-use seekwire_transport::ring::{Receiving, Ring};
+use seekwire_transport::ring::{Receiving, Ring, Wait};
 use seekwire_transport::seek::{
     At, Attempt, Engine, Extent, Loan, Loans, Look, RingSource, SeekFlags, SeekLock, SeekTcp, Sleepers,
     Source, cost, until_there,
@@ -259,8 +259,8 @@ impl<'r> SeekRing<'r> {
                 || self.moves.load(Ordering::Acquire) != moves
                 || q.peer_has_closed()
         };
-        let read = Events { read: true, ..Events::default() };
-        let slept = self.ring.sleep_for(read, published, Fd::new(-1), Events::default(), until, ready);
+        let alone = Wait { published, of_socket: Events::default(), ..Wait::for_data(Fd::new(-1), until) };
+        let slept = self.ring.sleep(&alone, ready, || false);
         let mut state = self.state.lock()?;
         state.sleepers.end_lead();
         slept.map(drop)

@@ -10,10 +10,11 @@ use seekwire_transport::sys::poll::{self, Deadline, Events};
 use seekwire_transport::sys::{Fd, socket};
 
 use super::source::{Inflow, LazyPlace, Place};
-use super::{At, SeekFlags, Seeking, State};
+use super::{At, SeekFlags, SeekGuard, Seeking, State};
 use crate::connection::Connection;
 use crate::connection::call::Call;
 use crate::connection::settings::Limit;
+use crate::connection::waiting::ToReceive;
 
 /// How to wait.
 enum How {
@@ -26,6 +27,9 @@ enum How {
     /// Attached, for what comes by this carrier, or for whatever the peer publishes from this mark on.
     News(Carrier, u64),
 }
+
+/// What is known of the stream, locked.
+type Held<'s> = SeekGuard<'s, Option<State>>;
 
 impl Connection {
     /// Sleeps until an attempt may succeed. Returns whether the kernel's socket has to be asked whether it has ended.
@@ -131,100 +135,143 @@ impl Connection {
             self.prepare(state, place, front, attempt, watched)
         })?;
         if call.is_in_vain_at(state.engine.front()) {
-            // What comes when it has slept.
-            match self
-                .with_state(seeking, state, false, |state, place, front| self.drain(state, place, front))
-            {
-                Ok(_) | Err(Errno::NOBUFS) => {}
-                Err(error) => return Err(error),
-            }
-            drop(guard);
-            self.attend();
-            return self.wait_a_moment(&Limit::known(until), call, None).map(|()| true);
+            return self.nap(seeking, guard, until, call);
         }
-        match how {
-            How::Not => Ok(true),
+        let mark = match how {
+            How::Not => return Ok(true),
             How::Kernel => {
-                let Some(bracket) = self.enter_plain() else { return Ok(false) };
-                let State { engine, cursor, waits, .. } = &mut *state;
                 // Others want to hear of every byte.
-                let end = if watched { engine.front() + 1 } else { engine.needed_end(attempt) };
-                let sleep = waits.begin(self.fd(), engine.reach(cursor.leaves_holes()), end)?;
-                drop(guard);
-                let asleep = call.sleep(until);
-                let slept = sleep.sleep(asleep.fd, asleep.until);
-                drop(asleep);
-                drop(bracket);
-                let mut guard = self.lock(seeking)?;
-                let state = guard.as_mut().ok_or(Errno::IO)?;
-                let State { engine, cursor, waits, .. } = &mut *state;
-                let reach = engine.reach(cursor.leaves_holes());
-                let need = reach.bytes_before(sleep.position());
-                let is_told = waits.end(self.fd(), reach, sleep, slept.unwrap_or_default());
-                let is_late = slept?.is_late;
-                if (is_told || is_late) && (socket::unread(self.fd())? as u64) < need {
-                    // The kernel keeps the rest away.
-                    let drained = self.with_state(seeking, state, false, |state, place, front| {
-                        self.drain(state, place, front)
-                    });
-                    match drained {
-                        // The range may still come, if more slowly.
-                        Err(Errno::NOBUFS) if is_late => state.waits.leave_there(),
-                        drained => drop(drained?),
-                    }
-                }
-                Ok(true)
+                let end = if watched { state.engine.front() + 1 } else { state.engine.needed_end(attempt) };
+                return self.sleep_in_kernel(seeking, guard, end, until, call);
             }
-            How::Ring | How::News(..)
-                if let Some(is_far) = state.sleepers.leader(state.engine.needed_end(attempt)) =>
-            {
-                let sleep = state.sleepers.begin(state.engine.needed_end(attempt))?;
-                if is_far && let Some(link) = self.attached() {
-                    seeking.call_leader(state);
-                    link.ring.doorbell.ring();
-                }
-                drop(guard);
-                let asleep = call.sleep(until);
-                let slept = sleep.sleep(Fd::new(-1), Events::default(), asleep.until);
-                drop(asleep);
-                if let Some(state) = self.lock(seeking)?.as_mut() {
-                    state.sleepers.end(sleep);
-                }
-                slept.map(|_| true)
-            }
-            How::Ring | How::News(..) => {
-                let Some(link) = self.attached() else { return Ok(false) };
-                let q = &link.ring.queue;
-                let (front, end) = (state.engine.front(), state.engine.needed_end(attempt));
-                let (carrier, mark) = match how {
-                    How::News(carrier, mark) => (carrier, Some(mark)),
-                    _ => (Carrier::Ring, None),
-                };
-                let wakes_at = state.sleepers.lead(if mark.is_some() { front } else { end }, front);
-                let published = if mark.is_some() { 0 } else { q.published_with(wakes_at - front) };
-                let moves = seeking.moves.load(Ordering::Acquire);
-                seeking.leader_called.store(false, Ordering::SeqCst);
-                drop(guard);
-                // Either they see that the connection is sought when they look for the last time, or they are seen here.
-                fence(Ordering::SeqCst);
-                if self.others_are_called() {
-                    link.ring.doorbell.ring();
-                }
-                let ready = || {
-                    mark.map_or_else(|| q.peer_has_published(published), |mark| q.published_mark() != mark)
-                        || seeking.moves.load(Ordering::Acquire) != moves
-                };
-                let slept =
-                    self.wait_until(link, carrier, &Limit::known(until), published, call, None, ready);
-                let slept = slept.map(|by_socket| by_socket || q.peer_is_shut());
-                let guard = self.lock(seeking);
-                seeking.leader_called.store(false, Ordering::SeqCst);
-                if let Some(state) = guard?.as_mut() {
-                    state.sleepers.end_lead();
-                }
-                slept
+            How::Ring => None,
+            How::News(carrier, mark) => Some((carrier, mark)),
+        };
+        let end = state.engine.needed_end(attempt);
+        match state.sleepers.leader(end) {
+            Some(is_far) => self.follow(seeking, guard, (end, is_far), until, call),
+            None => self.lead(seeking, guard, (end, mark), until, call),
+        }
+    }
+
+    /// One who was woken many times for nothing sleeps for a moment, whatever comes.
+    fn nap(
+        &self,
+        seeking: &Seeking,
+        mut guard: Held<'_>,
+        until: Deadline,
+        call: &Call<'_>,
+    ) -> Result<bool, Errno> {
+        let state = guard.as_mut().ok_or(Errno::IO)?;
+        match self.with_state(seeking, state, false, |state, place, front| self.drain(state, place, front)) {
+            Ok(_) | Err(Errno::NOBUFS) => {}
+            Err(error) => return Err(error),
+        }
+        drop(guard);
+        self.attend();
+        self.wait_a_moment(&Limit::known(until), call, None).map(|()| true)
+    }
+
+    /// Sleeps on the kernel's socket until it holds the bytes before `end`.
+    fn sleep_in_kernel(
+        &self,
+        seeking: &Seeking,
+        mut guard: Held<'_>,
+        end: u64,
+        until: Deadline,
+        call: &Call<'_>,
+    ) -> Result<bool, Errno> {
+        let Some(bracket) = self.enter_plain() else { return Ok(false) };
+        let State { engine, cursor, waits, .. } = guard.as_mut().ok_or(Errno::IO)?;
+        let sleep = waits.begin(self.fd(), engine.reach(cursor.leaves_holes()), end)?;
+        drop(guard);
+        let asleep = call.sleep(until);
+        let slept = sleep.sleep(asleep.fd, asleep.until);
+        drop(asleep);
+        drop(bracket);
+        let mut guard = self.lock(seeking)?;
+        let state = guard.as_mut().ok_or(Errno::IO)?;
+        let State { engine, cursor, waits, .. } = &mut *state;
+        let reach = engine.reach(cursor.leaves_holes());
+        let need = reach.bytes_before(sleep.position());
+        let is_told = waits.end(self.fd(), reach, sleep, slept.unwrap_or_default());
+        let is_late = slept?.is_late;
+        if (is_told || is_late) && (socket::unread(self.fd())? as u64) < need {
+            // The kernel keeps the rest away.
+            let drained =
+                self.with_state(seeking, state, false, |state, place, front| self.drain(state, place, front));
+            match drained {
+                // The range may still come, if more slowly.
+                Err(Errno::NOBUFS) if is_late => state.waits.leave_there(),
+                drained => drop(drained?),
             }
         }
+        Ok(true)
+    }
+
+    /// Sleeps until the thread that sleeps on the ring for all (the leader) says that the bytes before `end` are there. One
+    /// that the leader would not wake in time has it look again.
+    fn follow(
+        &self,
+        seeking: &Seeking,
+        mut guard: Held<'_>,
+        (end, is_far): (u64, bool),
+        until: Deadline,
+        call: &Call<'_>,
+    ) -> Result<bool, Errno> {
+        let state = guard.as_mut().ok_or(Errno::IO)?;
+        let sleep = state.sleepers.begin(end)?;
+        if is_far && let Some(link) = self.attached() {
+            seeking.call_leader(state);
+            link.ring.doorbell.ring();
+        }
+        drop(guard);
+        let asleep = call.sleep(until);
+        let slept = sleep.sleep(Fd::new(-1), Events::default(), asleep.until);
+        drop(asleep);
+        if let Some(state) = self.lock(seeking)?.as_mut() {
+            state.sleepers.end(sleep);
+        }
+        slept.map(|_| true)
+    }
+
+    /// Sleeps on the ring, for all who wait for bytes: until those before `end` are published, or, with a mark, until
+    /// anything is that was not when the mark was taken.
+    fn lead(
+        &self,
+        seeking: &Seeking,
+        mut guard: Held<'_>,
+        (end, news): (u64, Option<(Carrier, u64)>),
+        until: Deadline,
+        call: &Call<'_>,
+    ) -> Result<bool, Errno> {
+        let Some(link) = self.attached() else { return Ok(false) };
+        let q = &link.ring.queue;
+        let state = guard.as_mut().ok_or(Errno::IO)?;
+        let front = state.engine.front();
+        let wakes_at = state.sleepers.lead(if news.is_some() { front } else { end }, front);
+        let published = if news.is_some() { 0 } else { q.published_with(wakes_at - front) };
+        let moves = seeking.moves.load(Ordering::Acquire);
+        seeking.leader_called.store(false, Ordering::SeqCst);
+        drop(guard);
+        // Either they see that the connection is sought when they look for the last time, or they are seen here.
+        fence(Ordering::SeqCst);
+        if self.others_are_called() {
+            link.ring.doorbell.ring();
+        }
+        let ready = || {
+            news.map_or_else(|| q.peer_has_published(published), |(_, mark)| q.published_mark() != mark)
+                || seeking.moves.load(Ordering::Acquire) != moves
+        };
+        let carrier = news.map_or(Carrier::Ring, |(carrier, _)| carrier);
+        let wait = ToReceive { carrier, limit: &Limit::known(until), published, among: None };
+        let slept = self.wait_until(link, &wait, call, ready).map(|by_socket| by_socket || q.peer_is_shut());
+        let guard = self.lock(seeking);
+        seeking.leader_called.store(false, Ordering::SeqCst);
+        if let Some(state) = guard?.as_mut() {
+            state.sleepers.end_lead();
+        }
+        slept
     }
 
     /// Moves what has arrived into library memory.
