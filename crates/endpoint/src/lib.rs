@@ -31,7 +31,7 @@ pub mod tuning;
 pub use config::Config;
 pub use connection::{
     Connection, Holding, Interest, Lent, Patience, Piece, Pieces, Plain, Readiness, RecvFlags, Reserved,
-    SendFlags, Status, Totals, Until,
+    SendFlags, Settings, Status, Totals, Until,
 };
 pub use seekwire_protocol::{Carrier, Reason, Role};
 pub use seekwire_transport::seek::{At, SeekFlags};

@@ -6,7 +6,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use libc::epoll_event;
-use seekwire_endpoint::{Connection, Interest, Patience, Plain, Readiness, Reason, Role, Totals, Until};
+use seekwire_endpoint::{
+    Connection, Interest, Patience, Plain, Readiness, Reason, Role, Settings, Totals, Until,
+};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::fd::Placed;
 use seekwire_transport::sys::{Fd, thread};
@@ -77,29 +79,29 @@ impl SocketRef {
 
 /// A call that has begun. One with a time limit is never started again after a signal, whatever has been set since it began.
 pub(crate) struct Begun {
-    timeout: fn(&Connection) -> Option<Duration>,
+    timeout: fn(&Settings) -> Option<Duration>,
     is_limited: bool,
     limits_set: u32,
 }
 
 impl Begun {
     pub(crate) fn receive(socket: &Socket) -> Begun {
-        Begun::new(socket, Connection::recv_timeout)
+        Begun::new(socket, Settings::recv_timeout)
     }
 
     pub(crate) fn send(socket: &Socket) -> Begun {
-        Begun::new(socket, Connection::send_timeout)
+        Begun::new(socket, Settings::send_timeout)
     }
 
-    fn new(socket: &Socket, timeout: fn(&Connection) -> Option<Duration>) -> Begun {
-        let is_limited = timeout(&socket.connection).is_some();
+    fn new(socket: &Socket, timeout: fn(&Settings) -> Option<Duration>) -> Begun {
+        let is_limited = timeout(socket.connection.settings()).is_some();
         Begun { timeout, is_limited, limits_set: socket.limits_set.load(Ordering::Relaxed) }
     }
 
     pub(crate) fn was_limited(&self, socket: &Socket) -> bool {
         let is_as_it_was = || socket.limits_set.load(Ordering::Relaxed) == self.limits_set;
         // What another process had set before, the call has found out.
-        self.is_limited || ((self.timeout)(&socket.connection).is_some() && is_as_it_was())
+        self.is_limited || ((self.timeout)(socket.connection.settings()).is_some() && is_as_it_was())
     }
 }
 
@@ -261,12 +263,12 @@ impl Socket {
 
     pub(crate) fn set_recv_timeout(&self, timeout: Option<Duration>) {
         self.limits_set.fetch_add(1, Ordering::Relaxed);
-        self.connection.set_recv_timeout(timeout);
+        self.connection.settings().set_recv_timeout(timeout);
     }
 
     pub(crate) fn set_send_timeout(&self, timeout: Option<Duration>) {
         self.limits_set.fetch_add(1, Ordering::Relaxed);
-        self.connection.set_send_timeout(timeout);
+        self.connection.settings().set_send_timeout(timeout);
     }
 
     pub(crate) fn set_low_water(&self, bytes: usize) {
@@ -299,8 +301,8 @@ impl Socket {
     /// Options that the kernel copies from a listener to the sockets that it accepts.
     fn inherit(&self, listener: &Socket) {
         let (from, to) = (&listener.connection, &self.connection);
-        to.set_recv_timeout(from.recv_timeout());
-        to.set_send_timeout(from.send_timeout());
+        to.settings().set_recv_timeout(from.settings().recv_timeout());
+        to.settings().set_send_timeout(from.settings().send_timeout());
         to.set_recv_low_water(from.recv_low_water());
         self.set_tells_unread(listener.tells_unread());
         if listener.hears_kernel() {
@@ -488,7 +490,7 @@ pub(crate) fn track(fd: c_int, role: Role, nonblocking: bool, listener: Option<&
     }
     let socket = Socket::new(fd, role);
     if nonblocking {
-        socket.connection.set_nonblocking(true);
+        socket.connection.settings().set_nonblocking(true);
     }
     if let Some(listener) = listener {
         socket.inherit(listener);

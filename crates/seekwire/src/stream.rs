@@ -43,7 +43,7 @@ impl Stream {
     /// Those of fcntl(2).
     pub fn from_std(socket: TcpStream, role: Role) -> io::Result<Self> {
         let connection = Connection::new(Fd::from(&socket), role);
-        connection.set_nonblocking(socket::is_nonblocking(connection.fd())?);
+        connection.settings().set_nonblocking(socket::is_nonblocking(connection.fd())?);
         // For a status after the end. A connection attempt may still be under way: then a later call asks.
         let _ = connection.names();
         Ok(Self { connection, socket })
@@ -78,7 +78,7 @@ impl Stream {
     /// # Errors
     /// Those of fcntl(2).
     pub fn set_nonblocking(&self, on: bool) -> io::Result<()> {
-        self.connection.set_nonblocking(on);
+        self.connection.settings().set_nonblocking(on);
         self.socket.set_nonblocking(on)
     }
 
@@ -88,7 +88,7 @@ impl Stream {
     /// [`io::ErrorKind::InvalidInput`] for a zero duration.
     pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.socket.set_read_timeout(timeout)?;
-        self.connection.set_recv_timeout(timeout);
+        self.connection.settings().set_recv_timeout(timeout);
         Ok(())
     }
 
@@ -98,7 +98,7 @@ impl Stream {
     /// [`io::ErrorKind::InvalidInput`] for a zero duration.
     pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
         self.socket.set_write_timeout(timeout)?;
-        self.connection.set_send_timeout(timeout);
+        self.connection.settings().set_send_timeout(timeout);
         Ok(())
     }
 
@@ -188,9 +188,9 @@ impl Stream {
                     bracket.received(if flags.peek { 0 } else { n });
                     return Ok(n);
                 }
-                Err(Errno::AGAIN) if !self.connection.is_nonblocking() => {
+                Err(Errno::AGAIN) if !self.connection.settings().is_nonblocking() => {
                     let read = poll::Events { read: true, ..Default::default() };
-                    let until = Deadline::after(self.connection.recv_timeout());
+                    let until = Deadline::after(self.connection.settings().recv_timeout());
                     self.sleep(read, until)?;
                 }
                 Err(error) => return Err(error.into()),
@@ -210,9 +210,9 @@ impl Stream {
                     bracket.sent(n);
                     return Ok(n);
                 }
-                Err(Errno::AGAIN) if !self.connection.is_nonblocking() => {
+                Err(Errno::AGAIN) if !self.connection.settings().is_nonblocking() => {
                     let write = poll::Events { write: true, ..Default::default() };
-                    let until = Deadline::after(self.connection.send_timeout());
+                    let until = Deadline::after(self.connection.settings().send_timeout());
                     self.sleep(write, until)?;
                 }
                 Err(error) => return Err(error.into()),

@@ -333,7 +333,7 @@ impl Connection {
         // SO_RCVLOWAT counts as it was when the call began.
         let mut enough = self.enough(room, flags);
         // Before a call sleeps it need not ask the kernel's socket: poll does.
-        let mut asks_kernel = flags.dont_wait || self.is_nonblocking();
+        let mut asks_kernel = flags.dont_wait || self.settings.is_nonblocking();
         if enough > 1 && link.ring.queue.unread() < enough && !limit.forbids(self, flags.dont_wait) {
             call.hold_signals();
         }

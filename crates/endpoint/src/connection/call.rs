@@ -9,7 +9,7 @@
 //! has moved something. So before either, signals are held back, and come in by the sleeps of the call alone.
 
 use std::cell::{Cell, OnceCell};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use seekwire_transport::Errno;
@@ -21,9 +21,34 @@ use seekwire_transport::sys::{Fd, thread};
 use super::Connection;
 use crate::fork;
 
+/// The number that this process knows the socket by, and the calls that sleep on it.
+#[derive(Debug)]
+pub(super) struct Number {
+    fd: AtomicI32,
+    hold: Mutex<Hold>,
+    /// Calls that sleep hold the file.
+    holds_in_sleep: AtomicBool,
+    /// Threads in a call that sleeps.
+    asleep: AtomicU32,
+    /// The application has closed its last one.
+    is_closed: AtomicBool,
+}
+
+impl Number {
+    pub(super) fn new(fd: Fd) -> Self {
+        Self {
+            fd: AtomicI32::new(fd.raw()),
+            hold: Mutex::default(),
+            holds_in_sleep: AtomicBool::new(false),
+            asleep: AtomicU32::new(0),
+            is_closed: AtomicBool::new(false),
+        }
+    }
+}
+
 /// What the calls that sleep, or have slept, share.
 #[derive(Debug, Default)]
-pub(super) struct Hold {
+struct Hold {
     calls: u32,
     file: Option<Arc<File>>,
     /// The application has closed its last number.
@@ -93,6 +118,18 @@ pub(super) struct Sleep<'c> {
 pub struct Holding<'c>(&'c Connection);
 
 impl Connection {
+    /// The socket.
+    #[inline]
+    #[must_use]
+    pub fn fd(&self) -> Fd {
+        Fd::new(self.number.fd.load(Ordering::Relaxed))
+    }
+
+    /// The number it was known by was closed; the same socket lives on under this one.
+    pub fn set_fd(&self, fd: Fd) {
+        self.number.fd.store(fd.raw(), Ordering::Relaxed);
+    }
+
     /// A call begins that may sleep.
     #[inline]
     pub(super) fn begin_call(&self) -> Call<'_> {
@@ -108,13 +145,13 @@ impl Connection {
 
     /// Calls that sleep hold the file: to be said once, where numbers are closed while calls use them.
     pub fn hold_in_sleep(&self) {
-        self.holds_in_sleep.store(true, Ordering::Relaxed);
+        self.number.holds_in_sleep.store(true, Ordering::Relaxed);
     }
 
     /// The caller sleeps, on numbers of its own, until the result is dropped.
     #[must_use]
     pub fn fall_asleep(&self) -> Asleep<'_> {
-        self.asleep.fetch_add(1, Ordering::SeqCst);
+        self.number.asleep.fetch_add(1, Ordering::SeqCst);
         Asleep(self)
     }
 
@@ -122,8 +159,9 @@ impl Connection {
     /// meanwhile, [`Connection::fd`] is another one. `None` where nobody else can close it.
     #[must_use]
     pub fn hold_file(&self) -> Option<Holding<'_>> {
-        let holds =
-            self.holds_in_sleep.load(Ordering::Relaxed) && !thread::is_only_one() && self.count_holder();
+        let holds = self.number.holds_in_sleep.load(Ordering::Relaxed)
+            && !thread::is_only_one()
+            && self.count_holder();
         holds.then_some(Holding(self))
     }
 
@@ -131,7 +169,7 @@ impl Connection {
     /// again ([`Connection::divert`]).
     #[must_use]
     pub fn sleepers(&self) -> usize {
-        self.asleep.load(Ordering::SeqCst) as usize
+        self.number.asleep.load(Ordering::SeqCst) as usize
     }
 
     /// The number is about to be closed: calls that hold the file use it by their own from now on. True if they did not
@@ -145,7 +183,7 @@ impl Connection {
         }
         let Some(file) = hold.file.clone() else { return false };
         drop(hold);
-        let is_new = self.fd.swap(file.fd.raw(), Ordering::SeqCst) != file.fd.raw();
+        let is_new = self.number.fd.swap(file.fd.raw(), Ordering::SeqCst) != file.fd.raw();
         if is_new && let Some(mut numberless) = lock(&NUMBERLESS) {
             numberless.push(file);
         }
@@ -154,7 +192,7 @@ impl Connection {
 
     /// The number stands for the connection no more.
     pub fn leave_number(&self) {
-        self.is_closed.store(true, Ordering::Release);
+        self.number.is_closed.store(true, Ordering::Release);
     }
 
     /// Leaves the end of the connection to the last call that holds the file, if there is one.
@@ -165,13 +203,13 @@ impl Connection {
     }
 
     fn hold(&self) -> Option<MutexGuard<'_, Hold>> {
-        lock(&self.hold)
+        lock(&self.number.hold)
     }
 
     /// Whether no number of the application's stands for the connection.
     #[must_use]
     pub fn is_closed(&self) -> bool {
-        self.is_closed.load(Ordering::Acquire)
+        self.number.is_closed.load(Ordering::Acquire)
     }
 
     fn count_holder(&self) -> bool {
@@ -193,7 +231,7 @@ impl Connection {
 
     fn let_go(&self) {
         let inside = fork::enter();
-        let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hold = self.number.hold.lock().unwrap_or_else(PoisonError::into_inner);
         hold.calls = hold.calls.saturating_sub(1);
         if hold.calls > 0 {
             return;
@@ -216,11 +254,11 @@ impl Connection {
 
     /// In the child of a fork: calls of other threads are not under way here.
     pub(super) fn forget_holds(&self) {
-        let mut hold = self.hold.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hold = self.number.hold.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(file) = std::mem::take(&mut *hold).file {
             file.close();
         }
-        self.asleep.store(0, Ordering::SeqCst);
+        self.number.asleep.store(0, Ordering::SeqCst);
     }
 }
 
@@ -296,7 +334,7 @@ impl Call<'_> {
         // Before it is counted: who sees it asleep may send the one signal that is to wake it.
         let until = until.letting_in(self.signals.get_or_init(HeldBack::new));
         if self.holds.get().is_none()
-            && connection.holds_in_sleep.load(Ordering::Relaxed)
+            && connection.number.holds_in_sleep.load(Ordering::Relaxed)
             && !thread::is_only_one()
         {
             self.holds.set(connection.take_hold());
@@ -320,7 +358,7 @@ impl Drop for Asleep<'_> {
     fn drop(&mut self) {
         // A child that was forked by a handler in this very sleep has begun anew.
         let fewer = |now: u32| Some(now.saturating_sub(1));
-        let _ = self.0.asleep.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer);
+        let _ = self.0.number.asleep.fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer);
     }
 }
 

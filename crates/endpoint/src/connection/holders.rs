@@ -147,9 +147,7 @@ impl Connection {
         let pid = thread::process_id();
         self.after_fork_child_sought();
         self.forget_holds();
-        // Those who slept are threads of the parent.
-        self.unaware.store(0, Ordering::Relaxed);
-        self.watchers.store(0, Ordering::Relaxed);
+        self.waiters.forget();
         match self.attached() {
             Some(link) => link.ring.queue.fork_arrived(pid),
             None => {

@@ -11,7 +11,7 @@ use seekwire_transport::ring::Receiving;
 use seekwire_transport::sys::poll::Deadline;
 
 use super::settings::Limit;
-use super::{Connection, Link, SendFlags, timeout};
+use super::{Connection, Link, SendFlags};
 
 /// A segment of the ring, set aside to be filled.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Reserved<'_> {
     /// As [`Connection::send`].
     pub fn commit(mut self, len: usize) -> Result<(), Errno> {
         let (link, connection) = (self.link, self.connection);
-        let limit = Limit::known(Deadline::after(timeout(&connection.send_timeout)));
+        let limit = Limit::known(Deadline::after(connection.settings.send_timeout()));
         let call = connection.begin_call();
         loop {
             let Some(claim) = self.claim.as_ref().filter(|_| len > 0) else { return Ok(()) };

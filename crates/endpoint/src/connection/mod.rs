@@ -30,9 +30,8 @@ mod settings;
 mod waiting;
 
 use std::net::{Shutdown, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
 use seekwire_protocol::{Carrier, Reason, Role};
 use seekwire_transport::Errno;
@@ -46,13 +45,16 @@ pub use call::{Asleep, Holding};
 pub use in_place::{Lent, Reserved};
 pub use plain::Plain;
 pub use seek::{Piece, Pieces};
+pub use settings::Settings;
 pub use waiting::Patience;
 
 use crate::registry::Slot;
+use call::Number;
 use holders::Holders;
 use negotiate::Negotiation;
 use plain::Gate;
 use seek::Seeking;
+use waiting::Waiters;
 
 /// Which of two directions is meant.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
@@ -140,43 +142,47 @@ pub struct Status {
 }
 
 /// One TCP socket of this process. Every method may be called by any thread.
+///
+/// - The socket: [`new`](Self::new), [`fd`](Self::fd), [`role`](Self::role), [`settings`](Self::settings) and
+///   SO_RCVLOWAT, [`names`](Self::names), [`take_error`](Self::take_error).
+/// - Before it is attached: the brackets of [`enter_plain`](Self::enter_plain).
+/// - Moving bytes once it is attached ([`is_attached`](Self::is_attached)): [`send`](Self::send), [`recv`](Self::recv)
+///   and [`recv_message`](Self::recv_message); in place [`reserve`](Self::reserve) and [`lend`](Self::lend); how many
+///   there are, [`unread`](Self::unread) and [`unsent`](Self::unsent).
+/// - Out of order, attached or not: [`seek`](Self::seek), [`seek_lend`](Self::seek_lend), [`wait_seek`](Self::wait_seek),
+///   [`extent`](Self::extent).
+/// - Waiting: [`wait`](Self::wait); for poll, select and epoll [`readiness`](Self::readiness), [`arm`](Self::arm),
+///   [`disarm`](Self::disarm), [`doorbell`](Self::doorbell); [`interrupt`](Self::interrupt) ends the waits of others.
+/// - Back to TCP: [`fall_back`](Self::fall_back), [`hand_over`](Self::hand_over), and [`attend`](Self::attend) to what the
+///   peer asks for.
+/// - Other processes and numbers: [`before_fork`](Self::before_fork), [`after_fork_child`](Self::after_fork_child),
+///   [`divert`](Self::divert), [`hold_file`](Self::hold_file).
+/// - What it does and why: [`status`](Self::status), [`totals`](Self::totals), [`carriers`](Self::carriers).
+/// - Its end: [`shutdown`](Self::shutdown), [`close`](Self::close), [`was_closed`](Self::was_closed).
 #[derive(Debug)]
 pub struct Connection {
-    fd: AtomicI32,
+    number: Number,
     role: Role,
+    settings: Settings,
+    waiters: Waiters,
     gate: Gate,
-    nonblocking: AtomicBool,
-    /// Nanoseconds; 0 waits for ever.
-    recv_timeout: AtomicU64,
-    send_timeout: AtomicU64,
-    low_water: AtomicU64,
     reason: AtomicU8,
     receive_shut: AtomicBool,
     /// Another process may have the socket, too.
     is_shared: AtomicBool,
-    /// Counts the calls of [`Connection::interrupt`].
-    interrupts: AtomicU32,
     /// Made when the first look for a peer is due: most connections are over before.
     negotiation: Mutex<Option<Box<Negotiation>>>,
-    /// What calls that sleep share; whether they do; how many are asleep now; the last number was closed.
-    hold: Mutex<call::Hold>,
-    holds_in_sleep: AtomicBool,
-    asleep: AtomicU32,
-    is_closed: AtomicBool,
     slot: OnceLock<Slot>,
     holders: OnceLock<Holders>,
+    /// The data path, once it is attached.
     link: OnceLock<Link>,
     /// Made by the first seek.
     seeking: OnceLock<Box<Seeking>>,
-    /// Asleep on the ring's doorbell, or about to be: since before the first seek, and who wait for the next byte without
-    /// receiving it.
-    unaware: AtomicU32,
-    watchers: AtomicU32,
     /// What the kernel said of the two addresses: once TCP has ended it does not any more.
     names: OnceLock<Box<(SocketAddr, SocketAddr)>>,
 }
 
-/// What an attached connection has besides its socket.
+/// The data path: what an attached connection has besides its socket.
 #[derive(Debug)]
 struct Link {
     ring: Ring,
@@ -201,42 +207,21 @@ impl Connection {
     #[must_use]
     pub fn new(fd: Fd, role: Role) -> Self {
         Self {
-            fd: AtomicI32::new(fd.raw()),
+            number: Number::new(fd),
             role,
+            settings: Settings::default(),
+            waiters: Waiters::default(),
             gate: Gate::default(),
-            nonblocking: AtomicBool::new(false),
-            recv_timeout: AtomicU64::new(0),
-            send_timeout: AtomicU64::new(0),
-            low_water: AtomicU64::new(1),
             reason: AtomicU8::new(Reason::BelowThreshold as u8),
             receive_shut: AtomicBool::new(false),
             is_shared: AtomicBool::new(false),
-            interrupts: AtomicU32::new(0),
             negotiation: Mutex::default(),
-            hold: Mutex::default(),
-            holds_in_sleep: AtomicBool::new(false),
-            asleep: AtomicU32::new(0),
-            is_closed: AtomicBool::new(false),
             slot: OnceLock::new(),
             holders: OnceLock::new(),
             link: OnceLock::new(),
             seeking: OnceLock::new(),
-            unaware: AtomicU32::new(0),
-            watchers: AtomicU32::new(0),
             names: OnceLock::new(),
         }
-    }
-
-    /// The socket.
-    #[inline]
-    #[must_use]
-    pub fn fd(&self) -> Fd {
-        Fd::new(self.fd.load(Ordering::Relaxed))
-    }
-
-    /// The number it was known by was closed; the same socket lives on under this one.
-    pub fn set_fd(&self, fd: Fd) {
-        self.fd.store(fd.raw(), Ordering::Relaxed);
     }
 
     /// Which end this is.
@@ -271,74 +256,6 @@ impl Connection {
 
     fn negotiation(&self) -> MutexGuard<'_, Option<Box<Negotiation>>> {
         self.negotiation.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    // ---- settings of the socket that the ring has to follow ----------------------------------
-
-    /// O_NONBLOCK was set or cleared.
-    pub fn set_nonblocking(&self, on: bool) {
-        self.nonblocking.store(on, Ordering::Relaxed);
-    }
-
-    /// Whether calls wait.
-    #[must_use]
-    pub fn is_nonblocking(&self) -> bool {
-        self.nonblocking.load(Ordering::Relaxed)
-    }
-
-    /// As a timeout: no call ever waits, though the socket blocks.
-    pub const AT_ONCE: Duration = Duration::from_nanos(1);
-
-    /// SO_RCVTIMEO was set; `None` waits for ever.
-    pub fn set_recv_timeout(&self, timeout: Option<Duration>) {
-        self.recv_timeout.store(nanoseconds(timeout), Ordering::Relaxed);
-    }
-
-    /// SO_SNDTIMEO was set; `None` waits for ever.
-    pub fn set_send_timeout(&self, timeout: Option<Duration>) {
-        self.send_timeout.store(nanoseconds(timeout), Ordering::Relaxed);
-    }
-
-    /// SO_RCVLOWAT was set, in bytes.
-    pub fn set_recv_low_water(&self, bytes: usize) {
-        let bytes = bytes.max(1) as u64;
-        self.low_water.store(bytes, Ordering::Relaxed);
-        if let Some(link) = self.link.get() {
-            link.ring.queue.set_low_water(bytes);
-        }
-    }
-
-    /// SO_RCVLOWAT as far as this process knows, and those that share its memory.
-    #[inline]
-    #[must_use]
-    pub fn recv_low_water(&self) -> usize {
-        let set = self.link.get().map_or(0, |link| link.ring.queue.low_water());
-        if set > 0 { set as usize } else { self.low_water.load(Ordering::Relaxed) as usize }
-    }
-
-    /// SO_RCVLOWAT, for which the kernel is asked.
-    #[must_use]
-    pub fn recv_low_water_now(&self) -> usize {
-        self.read_low_water();
-        self.recv_low_water()
-    }
-
-    /// SO_RCVTIMEO as far as this process knows.
-    #[must_use]
-    pub fn recv_timeout(&self) -> Option<Duration> {
-        timeout(&self.recv_timeout)
-    }
-
-    /// Whether a receive that finds nothing sleeps first, until its time is over, as far as this process knows.
-    #[must_use]
-    pub fn receives_for_a_time(&self) -> bool {
-        !self.is_nonblocking() && self.recv_timeout().is_some_and(|timeout| timeout > Self::AT_ONCE)
-    }
-
-    /// SO_SNDTIMEO as far as this process knows.
-    #[must_use]
-    pub fn send_timeout(&self) -> Option<Duration> {
-        timeout(&self.send_timeout)
     }
 
     // ---- what it does and why -----------------------------------------------------------------
@@ -569,13 +486,4 @@ impl Link {
         self.ring.queue.set_closed();
         self.ring.peer_doorbell.ring();
     }
-}
-
-fn nanoseconds(timeout: Option<Duration>) -> u64 {
-    timeout.map_or(0, |timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
-}
-
-fn timeout(nanoseconds: &AtomicU64) -> Option<Duration> {
-    let nanoseconds = nanoseconds.load(Ordering::Relaxed);
-    (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds))
 }

@@ -22,7 +22,6 @@
 //! is, once no call of the other's can be asleep in the kernel without knowing of the ring.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::Ordering;
 
 use seekwire_protocol::offer::{DATAGRAM, Datagram, Message, SlotRef};
 use seekwire_protocol::{FourTuple, Reason, Role};
@@ -475,38 +474,6 @@ impl Connection {
         tracing::debug!("fd {}: attached after {sent} bytes out, {received} in", self.fd().raw());
     }
 
-    /// What the application set before anybody was interested.
-    pub(super) fn read_settings(&self) {
-        let fd = self.fd();
-        if let Ok(nonblocking) = socket::is_nonblocking(fd) {
-            self.set_nonblocking(nonblocking);
-        }
-        if let Ok((recv, send)) = socket::timeouts(fd) {
-            // The kernel tells none also where there is no time at all.
-            if recv.is_some() || self.recv_timeout() != Some(Self::AT_ONCE) {
-                self.set_recv_timeout(recv);
-            }
-            if send.is_some() || self.send_timeout() != Some(Self::AT_ONCE) {
-                self.set_send_timeout(send);
-            }
-        }
-        self.read_low_water();
-    }
-
-    pub(super) fn read_low_water(&self) {
-        // Once bytes are sought it may be that of somebody who sleeps for some of them.
-        if self.is_sought() {
-            return;
-        }
-        let known = self.link.get().map_or(0, |link| link.ring.queue.low_water());
-        let Ok(bytes) = socket::receive_low_water(self.fd()) else { return };
-        let bytes = bytes.max(1) as u64;
-        self.low_water.store(bytes, Ordering::Relaxed);
-        if let Some(link) = self.link.get().filter(|_| known != 0 && known != bytes) {
-            link.ring.queue.correct_low_water(known, bytes);
-        }
-    }
-
     /// Whether the kernel counted other bytes than this process did: then some moved unseen (stdio,
     /// io_uring, another process), and no position on the two sides would agree.
     fn is_bypassed(&self, kernel: Option<&socket::KernelCounts>, sent: u64, received: u64) -> bool {
@@ -541,6 +508,7 @@ pub(super) fn memory_and_doorbell() -> (Placed, Doorbell) {
 #[cfg(test)]
 mod tests {
     use std::net::{Shutdown, TcpListener, TcpStream};
+    use std::sync::atomic::Ordering;
 
     use seekwire_protocol::Carrier;
     use seekwire_transport::mem::OwnMemory;

@@ -32,7 +32,7 @@ impl Connection {
             let look = RecvFlags { dont_wait: flags.dont_wait, ..look };
             return match self.recv(&mut [IoSliceMut::new(&mut [0])], look) {
                 Err(Errno::INTR) => Ok(0),
-                Err(Errno::AGAIN) if !flags.dont_wait && self.receives_for_a_time() => Ok(0),
+                Err(Errno::AGAIN) if !flags.dont_wait && self.settings.receives_for_a_time() => Ok(0),
                 looked => looked.map(|_| 0),
             };
         };
@@ -47,7 +47,7 @@ impl Connection {
             match self.wait_to_receive(link, carrier, &limit, None, &call) {
                 Ok(_) => {}
                 Err(Errno::INTR) => return Ok(0),
-                Err(Errno::AGAIN) if self.receives_for_a_time() => return Ok(0),
+                Err(Errno::AGAIN) if self.settings.receives_for_a_time() => return Ok(0),
                 Err(error) => return Err(error),
             }
             let news = poll::look(self.fd(), anything)?;

@@ -6,11 +6,155 @@
 //! asked. SO_RCVLOWAT says what a call finds: it is in the memory of the end, which processes share that have it from a fork.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use seekwire_transport::sys::poll::Deadline;
+use seekwire_transport::sys::socket;
 
 use super::Connection;
+
+/// What is set of the socket and a call has to know, as far as this process knows.
+#[derive(Debug)]
+pub struct Settings {
+    nonblocking: AtomicBool,
+    /// Nanoseconds; 0 waits for ever.
+    recv_timeout: AtomicU64,
+    send_timeout: AtomicU64,
+    /// Until the connection is attached; then shared memory has it.
+    low_water: AtomicU64,
+}
+
+impl Default for Settings {
+    /// Those of a new socket.
+    fn default() -> Self {
+        Self {
+            nonblocking: AtomicBool::new(false),
+            recv_timeout: AtomicU64::new(0),
+            send_timeout: AtomicU64::new(0),
+            low_water: AtomicU64::new(1),
+        }
+    }
+}
+
+impl Settings {
+    /// As a timeout: no call ever waits, though the socket blocks.
+    pub const AT_ONCE: Duration = Duration::from_nanos(1);
+
+    /// O_NONBLOCK was set or cleared.
+    pub fn set_nonblocking(&self, on: bool) {
+        self.nonblocking.store(on, Ordering::Relaxed);
+    }
+
+    /// Whether calls do not wait.
+    #[inline]
+    #[must_use]
+    pub fn is_nonblocking(&self) -> bool {
+        self.nonblocking.load(Ordering::Relaxed)
+    }
+
+    /// SO_RCVTIMEO was set; `None` waits for ever.
+    pub fn set_recv_timeout(&self, timeout: Option<Duration>) {
+        self.recv_timeout.store(to_nanoseconds(timeout), Ordering::Relaxed);
+    }
+
+    /// SO_SNDTIMEO was set; `None` waits for ever.
+    pub fn set_send_timeout(&self, timeout: Option<Duration>) {
+        self.send_timeout.store(to_nanoseconds(timeout), Ordering::Relaxed);
+    }
+
+    /// SO_RCVTIMEO.
+    #[must_use]
+    pub fn recv_timeout(&self) -> Option<Duration> {
+        from_nanoseconds(self.recv_timeout.load(Ordering::Relaxed))
+    }
+
+    /// SO_SNDTIMEO.
+    #[must_use]
+    pub fn send_timeout(&self) -> Option<Duration> {
+        from_nanoseconds(self.send_timeout.load(Ordering::Relaxed))
+    }
+
+    /// Whether a receive that finds nothing sleeps first, until its time is over.
+    #[must_use]
+    pub fn receives_for_a_time(&self) -> bool {
+        !self.is_nonblocking() && self.recv_timeout().is_some_and(|timeout| timeout > Self::AT_ONCE)
+    }
+}
+
+fn to_nanoseconds(timeout: Option<Duration>) -> u64 {
+    timeout.map_or(0, |timeout| u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX))
+}
+
+fn from_nanoseconds(nanoseconds: u64) -> Option<Duration> {
+    (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds))
+}
+
+impl Connection {
+    /// The settings of the socket that the ring has to follow.
+    #[inline]
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// SO_RCVLOWAT was set, in bytes.
+    pub fn set_recv_low_water(&self, bytes: usize) {
+        let bytes = bytes.max(1) as u64;
+        self.settings.low_water.store(bytes, Ordering::Relaxed);
+        if let Some(link) = self.link.get() {
+            link.ring.queue.set_low_water(bytes);
+        }
+    }
+
+    /// SO_RCVLOWAT as far as this process knows, and those that share its memory.
+    #[inline]
+    #[must_use]
+    pub fn recv_low_water(&self) -> usize {
+        let set = self.link.get().map_or(0, |link| link.ring.queue.low_water());
+        if set > 0 { set as usize } else { self.settings.low_water.load(Ordering::Relaxed) as usize }
+    }
+
+    /// SO_RCVLOWAT, for which the kernel is asked.
+    #[must_use]
+    pub fn recv_low_water_now(&self) -> usize {
+        self.read_low_water();
+        self.recv_low_water()
+    }
+
+    /// Asks the kernel for what is set.
+    pub(super) fn read_settings(&self) {
+        let fd = self.fd();
+        let settings = &self.settings;
+        if let Ok(nonblocking) = socket::is_nonblocking(fd) {
+            settings.set_nonblocking(nonblocking);
+        }
+        if let Ok((recv, send)) = socket::timeouts(fd) {
+            // The kernel tells none also where there is no time at all.
+            if recv.is_some() || settings.recv_timeout() != Some(Settings::AT_ONCE) {
+                settings.set_recv_timeout(recv);
+            }
+            if send.is_some() || settings.send_timeout() != Some(Settings::AT_ONCE) {
+                settings.set_send_timeout(send);
+            }
+        }
+        self.read_low_water();
+    }
+
+    fn read_low_water(&self) {
+        // Once bytes are sought it may be that of somebody who sleeps for some of them.
+        if self.is_sought() {
+            return;
+        }
+        let known = self.link.get().map_or(0, |link| link.ring.queue.low_water());
+        let Ok(bytes) = socket::receive_low_water(self.fd()) else { return };
+        let bytes = bytes.max(1) as u64;
+        self.settings.low_water.store(bytes, Ordering::Relaxed);
+        if let Some(link) = self.link.get().filter(|_| known != 0 && known != bytes) {
+            link.ring.queue.correct_low_water(known, bytes);
+        }
+    }
+}
 
 #[derive(Clone, Copy, Debug)]
 enum For {
@@ -50,9 +194,9 @@ impl Limit {
     /// Whether a call that found nothing may not wait at all.
     pub(super) fn forbids(&self, connection: &Connection, dont_wait: bool) -> bool {
         dont_wait
-            || (self.until.get().is_none() && connection.is_nonblocking() && {
+            || (self.until.get().is_none() && connection.settings.is_nonblocking() && {
                 connection.read_settings();
-                connection.is_nonblocking()
+                connection.settings.is_nonblocking()
             })
     }
 
@@ -62,12 +206,12 @@ impl Limit {
         if self.until.get().is_none() {
             let wanted = connection.recv_low_water();
             connection.read_settings();
-            if connection.is_nonblocking() {
+            if connection.settings.is_nonblocking() {
                 return None;
             }
             let timeout = match self.what {
-                For::Receive => connection.recv_timeout(),
-                For::Send => connection.send_timeout(),
+                For::Receive => connection.settings.recv_timeout(),
+                For::Send => connection.settings.send_timeout(),
             };
             self.until.set(Some(Deadline::after(timeout)));
             if connection.recv_low_water() < wanted {

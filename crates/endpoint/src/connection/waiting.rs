@@ -43,6 +43,25 @@ pub(super) struct ToReceive<'c> {
     pub(super) among: Option<&'c AtomicU32>,
 }
 
+/// Who waits for this end.
+#[derive(Debug, Default)]
+pub(super) struct Waiters {
+    /// Asleep on the ring's doorbell, or about to be, since before the first seek.
+    pub(super) unaware: AtomicU32,
+    /// So are these, for the next byte, without receiving it.
+    pub(super) watchers: AtomicU32,
+    /// Counts the calls of [`Connection::interrupt`].
+    interrupts: AtomicU32,
+}
+
+impl Waiters {
+    /// In the child of a fork: those who slept are threads of the parent.
+    pub(super) fn forget(&self) {
+        self.unaware.store(0, Ordering::Relaxed);
+        self.watchers.store(0, Ordering::Relaxed);
+    }
+}
+
 /// One of those who wait, until it is dropped.
 struct Counted<'c>(&'c AtomicU32);
 
@@ -75,7 +94,7 @@ impl Connection {
         let q = &link.ring.queue;
         let ready =
             || mark.map_or_else(|| q.has_record(), |mark| q.published_mark() != mark) || self.is_sought();
-        let wait = ToReceive { carrier, limit, published: 0, among: Some(&self.unaware) };
+        let wait = ToReceive { carrier, limit, published: 0, among: Some(&self.waiters.unaware) };
         self.wait_until(link, &wait, call, ready)
     }
 
@@ -151,7 +170,7 @@ impl Connection {
         let Some(until) = limit.until(self) else { return Ok(()) };
         let ready =
             || q.published_mark() != mark || self.is_sought() || call.is_interrupted() || q.wants_attention();
-        let _counted = Counted::among(&self.unaware);
+        let _counted = Counted::among(&self.waiters.unaware);
         let sleep =
             |until, _| link.ring.sleep(&Wait::for_data(ear.fd(), until), ready, || self.others_are_called());
         self.sleep_for_data(call, until, sleep).map(drop)
@@ -218,13 +237,13 @@ impl Connection {
     /// Calls of [`Connection::interrupt`] so far.
     #[inline]
     pub(super) fn interrupts(&self) -> u32 {
-        self.interrupts.load(Ordering::Acquire)
+        self.waiters.interrupts.load(Ordering::Acquire)
     }
 
     /// Makes every receive and send of this process that sleeps on the connection return: with what it
     /// has moved, or ECANCELED.
     pub fn interrupt(&self) {
-        self.interrupts.fetch_add(1, Ordering::AcqRel);
+        self.waiters.interrupts.fetch_add(1, Ordering::AcqRel);
         self.ring_own_doorbell();
         self.wake_seekers();
     }
@@ -381,9 +400,9 @@ impl Connection {
     /// silences the doorbell afterwards sees both, and leaves it rung or rings it again: nobody sleeps on.
     pub(super) fn others_are_called(&self) -> bool {
         self.seeking.get().is_some_and(|seeking| {
-            self.unaware.load(Ordering::SeqCst) > 0
+            self.waiters.unaware.load(Ordering::SeqCst) > 0
                 || seeking.leader_is_called()
-                || (self.watchers.load(Ordering::SeqCst) > 0 && seeking.head_is_drained())
+                || (self.waiters.watchers.load(Ordering::SeqCst) > 0 && seeking.head_is_drained())
         })
     }
 
@@ -452,8 +471,9 @@ impl Connection {
             }
             let begun = self.readiness();
             let sought = self.is_sought();
-            let _counted =
-                want.read.then(|| Counted::among(if sought { &self.watchers } else { &self.unaware }));
+            let _counted = want
+                .read
+                .then(|| Counted::among(if sought { &self.waiters.watchers } else { &self.waiters.unaware }));
             let ready = || {
                 let now = self.readiness();
                 (want.read && now.read)

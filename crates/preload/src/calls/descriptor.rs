@@ -86,7 +86,7 @@ fn control(entry: Option<&Entry>, command: c_int, argument: usize, kernel: impl 
         (F_DUPFD | F_DUPFD_CLOEXEC, entry) => duplicated(entry, result),
         (F_SETFL, Entry::Socket(socket)) => {
             let flags = argument as c_int;
-            socket.connection.set_nonblocking(flags & O_NONBLOCK != 0);
+            socket.connection.settings().set_nonblocking(flags & O_NONBLOCK != 0);
             if flags & O_ASYNC != 0 {
                 signalled(socket);
             }
@@ -216,7 +216,7 @@ interpose! {
                 let result = kernel();
                 if result == 0 {
                     // SAFETY: the kernel has just read an integer from there, aligned or not.
-                    socket.connection.set_nonblocking(unsafe { place.read_unaligned() } != 0);
+                    socket.connection.settings().set_nonblocking(unsafe { place.read_unaligned() } != 0);
                 }
                 result
             }

@@ -154,7 +154,7 @@ fn splice_out(
             }
             let received = receive(room, libc::MSG_DONTWAIT);
             let nothing = received < 0 && errno() == Errno::AGAIN.raw_os_error();
-            if !nothing || socket.connection.receives_for_a_time() {
+            if !nothing || socket.connection.settings().receives_for_a_time() {
                 break received;
             }
             // A signal has ended the sleep, or somebody else has received what came.

@@ -8,7 +8,7 @@ use libc::{
     IPPROTO_TCP, SO_ERROR, SO_PEEK_OFF, SO_RCVLOWAT, SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET, TCP_INQ, TCP_ULP,
     TCP_ZEROCOPY_RECEIVE, socklen_t, timeval,
 };
-use seekwire_endpoint::{Connection, Reason};
+use seekwire_endpoint::{Reason, Settings};
 use seekwire_transport::Errno;
 
 use super::control::has_ended;
@@ -57,7 +57,7 @@ unsafe fn remember(socket: &Socket, level: c_int, name: c_int, value: *const c_v
 /// Zero means none. Where the time was over before it began, the kernel gives up at once, each time; it does not tell that
 /// from none when it is asked.
 fn duration(value: timeval) -> Option<Duration> {
-    let Ok(seconds) = u64::try_from(value.tv_sec) else { return Some(Connection::AT_ONCE) };
+    let Ok(seconds) = u64::try_from(value.tv_sec) else { return Some(Settings::AT_ONCE) };
     let limit = Duration::from_secs(seconds)
         .checked_add(Duration::from_micros(u64::try_from(value.tv_usec).ok()?))?;
     (!limit.is_zero()).then_some(limit)

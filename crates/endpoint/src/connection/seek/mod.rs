@@ -191,7 +191,7 @@ impl Connection {
         let len = bufs.iter().map(|buf| buf.len() as u64).sum();
         let begun = Cell::new(None);
         let call = self.begin_call();
-        let asks_kernel = Cell::new(dont_wait || self.is_nonblocking());
+        let asks_kernel = Cell::new(dont_wait || self.settings.is_nonblocking());
         until_there(
             bufs,
             |scatter| {

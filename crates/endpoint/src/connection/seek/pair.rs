@@ -33,7 +33,7 @@ impl Pair {
         let (b, _) = listener.accept().unwrap();
         let (from, to) =
             (Connection::new(Fd::from(&a), Role::Connected), Connection::new(Fd::from(&b), Role::Accepted));
-        to.set_recv_timeout(Some(LONG));
+        to.settings.set_recv_timeout(Some(LONG));
         Self { from, to, sockets: [a, b] }
     }
 

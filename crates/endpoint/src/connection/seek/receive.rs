@@ -41,7 +41,7 @@ impl Connection {
         limit: &Limit,
     ) -> Result<usize, Errno> {
         let call = self.begin_call();
-        let mut asks_kernel = flags.dont_wait || self.is_nonblocking();
+        let mut asks_kernel = flags.dont_wait || self.settings.is_nonblocking();
         let enough = self.enough(scatter.remaining() + scatter.filled(), flags);
         if enough > scatter.filled() + 1 && !limit.forbids(self, flags.dont_wait) {
             call.hold_signals();

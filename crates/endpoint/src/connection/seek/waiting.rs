@@ -411,13 +411,13 @@ mod tests {
             let seeker_thread = started.recv().unwrap();
             until_asleep(&seeker_thread);
             // One who sleeps in Connection::wait and does not get a processor.
-            to.watchers.fetch_add(1, Ordering::SeqCst);
+            to.waiters.watchers.fetch_add(1, Ordering::SeqCst);
             link.ring.arm(READ);
             send(&pair.from, &[1; 10]);
             to.make_room().unwrap();
             is_left_rung(link, &seeker_thread);
             assert_eq!(to.wait(HEAD, Deadline::after(Some(LONG))), Ok(()));
-            to.watchers.fetch_sub(1, Ordering::SeqCst);
+            to.waiters.watchers.fetch_sub(1, Ordering::SeqCst);
             link.ring.disarm(READ);
             send(&pair.from, &[1; 110_000]);
             assert_eq!(seeker.join().unwrap(), Ok(10));
@@ -520,7 +520,7 @@ mod tests {
                 to.seek(&mut [IoSliceMut::new(&mut buf)], At::Offset(100_000), SeekFlags::TAKE, false)
             });
             until_asleep(&started.recv().unwrap());
-            while to.watchers.load(Ordering::SeqCst) == 0 {
+            while to.waiters.watchers.load(Ordering::SeqCst) == 0 {
                 std::thread::yield_now();
             }
             send(&pair.from, &[1; 100_010]);
