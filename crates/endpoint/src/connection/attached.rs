@@ -2,7 +2,7 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
 
 use seekwire_protocol::switch::RxStep;
 use seekwire_protocol::{Carrier, Reason};
@@ -17,6 +17,7 @@ use seekwire_transport::sys::poll::{self, Events};
 use seekwire_transport::sys::socket::{self, Control, KernelRecv, KernelSend};
 use seekwire_transport::sys::thread;
 
+use super::next::{Next, between_looks};
 use super::peer::Watch;
 use super::settings::Limit;
 use super::{Connection, Link, RecvFlags, SendFlags};
@@ -41,12 +42,20 @@ impl Link {
             shown: AtomicU8::new(0),
             watch: Watch::default(),
             has_ended: AtomicBool::new(false),
+            untold: AtomicI32::new(0),
             identity: OnceLock::new(),
         }
     }
 
     pub(super) fn peer_is_gone(&self) {
         let _ = self.broken.compare_exchange(SOUND, PEER_GONE, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// The error that was to be told after what came ahead of it.
+    fn take_untold(&self) -> Option<Errno> {
+        let is_none = self.untold.load(Ordering::Relaxed) == 0;
+        let error = if is_none { 0 } else { self.untold.swap(0, Ordering::Relaxed) };
+        (error != 0).then(|| Errno::from_raw_os_error(error))
     }
 
     pub(super) fn is_sound(&self) -> bool {
@@ -457,8 +466,8 @@ impl Connection {
         asks_kernel: bool,
     ) -> Result<Try, Failure> {
         loop {
-            match rx.step()? {
-                RxStep::Ring => {
+            match Next::of(rx)? {
+                Next::Ring => {
                     let n = match flags {
                         RecvFlags { peek: true, .. } => rx.peek(scatter)?,
                         RecvFlags { truncate: true, .. } => {
@@ -471,47 +480,47 @@ impl Connection {
                     return Ok(Try::Moved(n));
                 }
                 // TCP may have reset the connection before the peer ended it, where something came for an end that is shut.
-                RxStep::End if scatter.filled() == 0 && link.ring.queue.refuses() => {
+                Next::End if scatter.filled() == 0 && link.ring.queue.refuses() => {
                     return self.end_of_shut().map(Try::Moved).map_err(Failure::Kernel);
                 }
-                RxStep::End => return Ok(Try::Moved(0)),
-                RxStep::Tcp(bound) => return self.recv_by_tcp(link, rx, scatter, flags, bound),
-                RxStep::TcpUnbounded => {
-                    if !rx.begin_unbounded_read() {
-                        rx.end_unbounded_read();
-                        continue;
-                    }
+                Next::End => return Ok(Try::Moved(0)),
+                Next::Tcp(bound) => return self.recv_by_tcp(link, rx, scatter, flags, bound),
+                Next::TcpUnbounded(announced) => {
                     let read = self.recv_by_tcp(link, rx, scatter, flags, u64::MAX);
-                    rx.end_unbounded_read();
-                    // The sender may have entered the ring, and shut TCP down, since the ring was
-                    // looked at.
+                    drop(announced);
                     match read {
                         Ok(Try::Moved(0) | Try::Over) if rx.has_more() => {}
                         Ok(Try::Moved(0)) => return self.end_of_stream(link).map_err(Failure::Kernel),
                         read => return read,
                     }
                 }
-                RxStep::RingEmpty if !asks_kernel => return Ok(Try::Wait(Carrier::Ring)),
-                RxStep::RingEmpty if scatter.filled() > 0 => {
+                Next::Empty if !asks_kernel => return Ok(Try::Wait(Carrier::Ring)),
+                Next::Empty if scatter.filled() > 0 => {
                     let said = self.behind_bytes(Carrier::Ring);
                     // What was published before it comes first.
                     if !rx.has_more() {
                         return Ok(said);
                     }
                 }
-                RxStep::RingEmpty => {
+                Next::Empty => {
+                    if let Some(error) = link.take_untold() {
+                        return Err(Failure::Kernel(error));
+                    }
+                    between_looks();
                     // The end of TCP ends the stream, if nothing was published before it.
                     let mut one = [0];
                     match socket::recv(self.fd(), &mut one, KernelRecv::PEEK) {
                         Err(Errno::AGAIN) if !rx.has_more() => return Ok(Try::Wait(Carrier::Ring)),
-                        _ if rx.has_more() => continue,
+                        Err(Errno::AGAIN) | Ok(_) if rx.has_more() => {}
+                        Err(error) if rx.has_more() => {
+                            link.untold.store(error.raw_os_error(), Ordering::Relaxed);
+                        }
                         _ if self.is_stale(link) => return Err(Failure::Kernel(Errno::STALE)),
                         Ok(0) => return self.end_of_stream(link).map_err(Failure::Kernel),
                         Ok(_) => return Err(Failure::Violation(Violation)),
                         Err(error) => return Err(Failure::Kernel(error)),
                     }
                 }
-                RxStep::Advance | RxStep::Violation => return Err(Failure::Violation(Violation)),
             }
         }
     }

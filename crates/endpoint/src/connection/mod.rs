@@ -20,6 +20,7 @@ mod holders;
 mod impostor;
 mod in_place;
 mod negotiate;
+mod next;
 mod peek;
 mod peer;
 mod plain;
@@ -30,7 +31,7 @@ mod settings;
 mod waiting;
 
 use std::net::{Shutdown, SocketAddr};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering, fence};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use seekwire_protocol::{Carrier, Reason, Role};
@@ -198,6 +199,8 @@ struct Link {
     watch: peer::Watch,
     /// The end of the stream was told in order.
     has_ended: AtomicBool,
+    /// An error that the kernel has told, and will not tell again, before what came ahead of it was received; 0 is none.
+    untold: AtomicI32,
     /// The socket, whatever its number comes to stand for.
     identity: OnceLock<Option<(u64, u64)>>,
 }

@@ -14,6 +14,7 @@ use seekwire_transport::seek::{KernelCursor, KernelSource, Loans, Look, RingSour
 use seekwire_transport::sys::poll::{self, Events};
 use seekwire_transport::sys::socket::{self, KernelRecv};
 
+use crate::connection::next::{Next, between_looks};
 use crate::connection::{Connection, Link, Plain};
 
 /// What the next bytes come from, kept from changing.
@@ -62,17 +63,6 @@ pub(super) struct Inflow<'s, 'c> {
     pub(super) violation: &'s mut Option<Violation>,
 }
 
-/// Where an attached connection goes on.
-enum Step {
-    Ring,
-    /// So many bytes from the kernel at most.
-    Tcp(u64),
-    /// As many as there are, in an announced read.
-    TcpUnbounded,
-    Nothing,
-    End,
-}
-
 impl Connection {
     fn place(&self) -> Result<Place<'_>, Errno> {
         if let Some(plain) = self.enter_plain() {
@@ -119,37 +109,22 @@ impl<'s, 'c> Inflow<'s, 'c> {
         RingSource::new(rx, self.loans, self.front)
     }
 
-    /// Where the connection goes on; a read that has no bound is announced, and to be ended.
-    fn step(&mut self, rx: &Rx<'_, Own, Peer>) -> Result<Step, Errno> {
-        self.step_asking(rx, self.asks_kernel)
-    }
-
-    fn step_asking(&mut self, rx: &Rx<'_, Own, Peer>, asks_kernel: bool) -> Result<Step, Errno> {
+    /// Where the connection goes on. An empty ring is believed, or TCP is asked whether it has ended, as the caller wants it.
+    fn step<'r>(&mut self, rx: &'r Rx<'c, Own, Peer>) -> Result<Next<'r, 'c>, Errno> {
         let mut kernel_has_news = false;
         loop {
-            between_looks();
-            let step = rx.step();
-            return Ok(match self.checked(step)? {
-                RxStep::Ring => Step::Ring,
-                RxStep::End => Step::End,
-                RxStep::Tcp(bound) => Step::Tcp(bound),
-                RxStep::TcpUnbounded if rx.begin_unbounded_read() => Step::TcpUnbounded,
-                RxStep::TcpUnbounded => {
-                    rx.end_unbounded_read();
-                    continue;
-                }
-                RxStep::RingEmpty if !asks_kernel => Step::Nothing,
-                RxStep::RingEmpty if kernel_has_news && self.kernel_says_end()? => Step::End,
-                RxStep::RingEmpty if kernel_has_news || !self.kernel_has_news()? => Step::Nothing,
-                RxStep::RingEmpty => {
-                    kernel_has_news = true;
-                    continue;
-                }
-                RxStep::Advance | RxStep::Violation => {
-                    *self.violation = Some(Violation);
-                    return Err(Errno::CONNRESET);
-                }
-            });
+            let next = Next::of(rx);
+            let next = self.checked(next)?;
+            if !(matches!(next, Next::Empty) && self.asks_kernel) {
+                return Ok(next);
+            }
+            if kernel_has_news {
+                return Ok(if self.kernel_says_end()? { Next::End } else { Next::Empty });
+            }
+            if !self.kernel_has_news()? {
+                return Ok(Next::Empty);
+            }
+            kernel_has_news = true;
         }
     }
 
@@ -226,28 +201,28 @@ impl Inflow<'_, '_> {
                 Place::Attached(_, rx) => rx,
             };
             return match self.step(rx)? {
-                Step::Ring => {
+                Next::Ring => {
                     let received = self.ring(rx).receive(into, most);
                     let n = self.checked(received)?;
                     self.front += n as u64;
                     Ok(n)
                 }
-                Step::Tcp(bound) => match from_kernel(self, into, bound) {
+                Next::Tcp(bound) => match from_kernel(self, into, bound) {
                     Ok(0) => Err(Errno::CONNRESET),
                     received => received,
                 },
-                Step::TcpUnbounded => {
+                Next::TcpUnbounded(announced) => {
                     between_looks();
                     let received = from_kernel(self, into, u64::MAX);
-                    rx.end_unbounded_read();
+                    drop(announced);
                     // The sender may have entered the ring, and shut TCP down, since the ring was looked at.
                     if received == Ok(0) && rx.has_more() {
                         continue;
                     }
                     received
                 }
-                Step::Nothing => Err(Errno::AGAIN),
-                Step::End => Ok(0),
+                Next::Empty => Err(Errno::AGAIN),
+                Next::End => Ok(0),
             };
         }
     }
@@ -307,7 +282,7 @@ impl Source for Inflow<'_, '_> {
                 Place::Attached(_, rx) => rx,
             };
             return match self.step(rx)? {
-                Step::Ring => {
+                Next::Ring => {
                     let begin = into.filled();
                     between_looks();
                     let looked = rx.look(ahead, most, into);
@@ -323,8 +298,8 @@ impl Source for Inflow<'_, '_> {
                         look => Ok(look),
                     }
                 }
-                Step::Tcp(bound) if ahead >= bound => Ok(Look::Behind(bound)),
-                Step::Tcp(bound) => {
+                Next::Tcp(bound) if ahead >= bound => Ok(Look::Behind(bound)),
+                Next::Tcp(bound) => {
                     let here = most.min(bound - ahead);
                     match self.kernel().look(ahead, here, into)? {
                         Look::Done if here < most => Ok(Look::Behind(bound)),
@@ -333,19 +308,19 @@ impl Source for Inflow<'_, '_> {
                         look => Ok(look),
                     }
                 }
-                Step::TcpUnbounded => {
+                Next::TcpUnbounded(announced) => {
                     let begin = into.filled();
                     between_looks();
                     let looked = self.kernel().look(ahead, most, into);
-                    rx.end_unbounded_read();
+                    drop(announced);
                     if looked == Ok(Look::Ended) && rx.has_more() {
                         into.rewind(into.filled() - begin);
                         continue;
                     }
                     looked
                 }
-                Step::Nothing => Ok(Look::Missing),
-                Step::End => Ok(Look::Ended),
+                Next::Empty => Ok(Look::Missing),
+                Next::End => Ok(Look::Ended),
             };
         }
     }
@@ -370,13 +345,13 @@ impl Source for Inflow<'_, '_> {
             Place::Attached(_, rx) => rx,
         };
         match self.step(rx)? {
-            Step::Tcp(_) => self.kernel().cut(span),
-            Step::TcpUnbounded => {
+            Next::Tcp(_) => self.kernel().cut(span),
+            Next::TcpUnbounded(announced) => {
                 let cut = self.kernel().cut(span);
-                rx.end_unbounded_read();
+                drop(announced);
                 cut
             }
-            Step::Ring | Step::Nothing | Step::End => Ok(()),
+            Next::Ring | Next::Empty | Next::End => Ok(()),
         }
     }
 
@@ -386,19 +361,19 @@ impl Source for Inflow<'_, '_> {
             Place::Attached(_, rx) => rx,
         };
         match self.step(rx)? {
-            Step::Ring => {
+            Next::Ring => {
                 let passed = self.ring(rx).pass(n, true);
                 let n = self.checked(passed)?;
                 self.front += n;
                 Ok(n)
             }
-            Step::Tcp(bound) => self.by_kernel(bound, |kernel| kernel.discard(n.min(bound)), |n| *n),
-            Step::TcpUnbounded => {
+            Next::Tcp(bound) => self.by_kernel(bound, |kernel| kernel.discard(n.min(bound)), |n| *n),
+            Next::TcpUnbounded(announced) => {
                 let discarded = self.by_kernel(u64::MAX, |kernel| kernel.discard(n), |n| *n);
-                rx.end_unbounded_read();
+                drop(announced);
                 discarded
             }
-            Step::Nothing | Step::End => Ok(0),
+            Next::Empty | Next::End => Ok(0),
         }
     }
 
@@ -417,18 +392,19 @@ impl Source for Inflow<'_, '_> {
             Place::Attached(_, rx) => rx,
         };
         // What the kernel says behind an empty ring is for who receives; it says an error once.
-        match self.step_asking(rx, false)? {
-            Step::Ring => {
+        let next = Next::of(rx);
+        match self.checked(next)? {
+            Next::Ring => {
                 let arrived = rx.arrived();
                 Ok(self.checked(arrived)?.1)
             }
-            Step::Tcp(bound) => Ok(self.kernel().arrived()?.min(bound)),
-            Step::TcpUnbounded => {
+            Next::Tcp(bound) => Ok(self.kernel().arrived()?.min(bound)),
+            Next::TcpUnbounded(announced) => {
                 let arrived = self.kernel().arrived();
-                rx.end_unbounded_read();
+                drop(announced);
                 arrived
             }
-            Step::Nothing | Step::End => Ok(0),
+            Next::Empty | Next::End => Ok(0),
         }
     }
 
@@ -458,15 +434,15 @@ impl Source for Inflow<'_, '_> {
             Place::Attached(_, rx) => rx,
         };
         match self.step(rx)? {
-            Step::TcpUnbounded => {
+            Next::TcpUnbounded(announced) => {
                 between_looks();
                 let ended = self.kernel().has_ended();
-                rx.end_unbounded_read();
+                drop(announced);
                 // The sender may have entered the ring, and shut TCP down, since the ring was looked at.
                 Ok(ended? && !rx.has_more())
             }
-            Step::End => Ok(true),
-            Step::Ring | Step::Tcp(_) | Step::Nothing => Ok(false),
+            Next::End => Ok(true),
+            Next::Ring | Next::Tcp(_) | Next::Empty => Ok(false),
         }
     }
 
@@ -492,36 +468,19 @@ impl Source for Inflow<'_, '_> {
     }
 }
 
-/// Where the peer may do something between two looks of this end's.
-#[cfg(not(test))]
-fn between_looks() {}
-
-#[cfg(test)]
-use tests::between_looks;
-
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
     use std::io::IoSliceMut;
     use std::rc::Rc;
 
+    use seekwire_transport::Errno;
     use seekwire_transport::seek::{At, SeekFlags};
+    use seekwire_transport::sys::socket;
 
     use super::super::pair::{Pair, send};
     use crate::connection::RecvFlags;
-
-    type Peer = Rc<dyn Fn()>;
-
-    thread_local! {
-        static PEER: RefCell<Option<Peer>> = const { RefCell::new(None) };
-    }
-
-    pub(super) fn between_looks() {
-        let peer = PEER.with_borrow(Clone::clone);
-        if let Some(peer) = peer {
-            peer();
-        }
-    }
+    use crate::connection::next::peer;
 
     /// Looks of this end's that the peer may come between, in one call.
     const LOOKS: usize = 8;
@@ -558,14 +517,14 @@ mod tests {
         assert_eq!(pair.to.seek(&mut [IoSliceMut::new(&mut [0; 5])], At::Offset(0), flags, true), sent);
         let whole = if before == Before::Seen { 15 } else { 10 };
         let looks = RefCell::new(0);
-        let peer = Rc::clone(&pair);
-        PEER.set(Some(Rc::new(move || {
+        let from = Rc::clone(&pair);
+        peer::acts(Some(Rc::new(move || {
             let look = looks.replace_with(|looks| *looks + 1);
             if look == published {
-                send(&peer.from, &[1; 10]);
+                send(&from.from, &[1; 10]);
             }
             if look == ended {
-                peer.from.shutdown(std::net::Shutdown::Write).unwrap();
+                from.from.shutdown(std::net::Shutdown::Write).unwrap();
             }
         })));
         let mut got = 0;
@@ -582,7 +541,46 @@ mod tests {
                 Err(error) => assert_eq!(error, seekwire_transport::Errno::AGAIN),
             }
         }
-        PEER.set(None);
+        peer::acts(None);
         assert_eq!(got, whole, "published at {published}, ended at {ended}, {before:?}, seeks {seeks}");
+    }
+
+    #[test]
+    fn a_reset_that_comes_with_the_last_bytes_is_told_after_them() {
+        let _alone = crate::fork::ALONE.lock();
+        for seeks in [false, true] {
+            for at in 0..LOOKS {
+                reset_after_bytes(at, seeks);
+            }
+        }
+    }
+
+    /// The peer sends and resets the connection before the look number `at`.
+    fn reset_after_bytes(at: usize, seeks: bool) {
+        let pair = Rc::new(Pair::attached());
+        send(&pair.from, &[1; 5]);
+        let dont_wait = RecvFlags { dont_wait: true, ..RecvFlags::default() };
+        assert_eq!(pair.to.recv(&mut [IoSliceMut::new(&mut [0; 5])], dont_wait), Ok(5));
+        if seeks {
+            pair.to.begin_to_seek();
+        }
+        let looks = RefCell::new(0);
+        let from = Rc::clone(&pair);
+        peer::acts(Some(Rc::new(move || {
+            if looks.replace_with(|looks| *looks + 1) == at {
+                send(&from.from, &[1; 10]);
+                socket::reset(from.from.fd());
+            }
+        })));
+        let mut got = 0;
+        let end = loop {
+            match pair.to.recv(&mut [IoSliceMut::new(&mut [0; 20])], dont_wait) {
+                Ok(n) if n > 0 => got += n,
+                Err(Errno::AGAIN) => {}
+                end => break end,
+            }
+        };
+        peer::acts(None);
+        assert_eq!((got, end), (10, Err(Errno::CONNRESET)), "before look {at}, seeks {seeks}");
     }
 }
