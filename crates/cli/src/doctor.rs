@@ -302,7 +302,7 @@ fn descriptors() -> Finding {
     // the last quarter below it where the hard limit is the same.
     const BELLS: u64 = 2;
     const COMFORTABLE: u64 = 1000;
-    let (soft, hard) = host::descriptor_limit();
+    let (soft, hard) = seekwire_transport::sys::limit::descriptor_limit();
     let room = if hard > soft { hard - soft } else { soft / 4 };
     let connections = (room / BELLS).min(soft);
     let found = format!(

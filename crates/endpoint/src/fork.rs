@@ -5,8 +5,12 @@
 //! fork waits until nobody is at it, which takes microseconds, and nobody begins meanwhile.
 
 use std::cell::Cell;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
+
+use crate::held_file;
 
 /// Threads inside, and whether a fork is about to happen.
 static INSIDE: AtomicU32 = AtomicU32::new(0);
@@ -49,6 +53,48 @@ fn own() -> u32 {
     u32::from(DEPTH.get() > 0)
 }
 
+/// A held lock that no other thread's fork leaves behind in the child.
+pub(crate) struct Locked<'m, T> {
+    guard: MutexGuard<'m, T>,
+    _inside: Inside,
+}
+
+impl<T> Deref for Locked<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T> DerefMut for Locked<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
+    }
+}
+
+/// Takes a lock that is only ever held for microseconds, or gives up: a signal handler may have interrupted the very
+/// thread that holds it.
+pub(crate) fn patient_lock<T>(mutex: &Mutex<T>) -> Option<Locked<'_, T>> {
+    const LOCK_LIMIT: Duration = Duration::from_secs(1);
+    let inside = enter();
+    let mut until = None;
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return Some(Locked { guard, _inside: inside }),
+            Err(TryLockError::Poisoned(poisoned)) => {
+                return Some(Locked { guard: poisoned.into_inner(), _inside: inside });
+            }
+            Err(TryLockError::WouldBlock)
+                if Instant::now() > *until.get_or_insert_with(|| Instant::now() + LOCK_LIMIT) =>
+            {
+                return None;
+            }
+            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
+        }
+    }
+}
+
 /// To be called before fork(), by one thread at a time: the prepare handler of pthread_atfork(3).
 pub fn before_fork() {
     INSIDE.fetch_or(FORKING, Ordering::AcqRel);
@@ -66,7 +112,7 @@ pub fn after_fork_parent() {
 /// To be called after fork() in the child.
 pub fn after_fork_child() {
     INSIDE.store(own(), Ordering::Release);
-    crate::connection::close_numberless();
+    held_file::close_numberless();
 }
 
 /// Held by tests of this process that enter, or that count who has.

@@ -13,6 +13,7 @@
 //!   proof        that an offer comes from the process that holds the other end
 //!   registry     who holds which connection, for peers and for `seekwire status`
 //!   fork         what a fork must find in order
+//!   held_file    the files that calls sleep on
 //!   tuning       what this machine's copies and system calls cost
 //!   config       what the environment says
 //! ```
@@ -22,6 +23,7 @@
 pub mod config;
 pub mod connection;
 pub mod fork;
+mod held_file;
 pub mod permission;
 mod proof;
 pub mod registry;
@@ -39,5 +41,9 @@ pub use seekwire_transport::seek::{At, SeekFlags};
 /// Takes this process off the registry and closes its rendezvous: for the end of a program. What the
 /// operating system does not clean up by itself when a process is killed, others sweep.
 pub fn leave() {
-    rendezvous::leave();
+    rendezvous::leave(|| {
+        if let Ok(registry) = registry::Registry::of_process() {
+            registry.leave();
+        }
+    });
 }

@@ -23,7 +23,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock};
 
-use crate::rendezvous::{self, patient_lock};
+use crate::fork::patient_lock;
+use crate::rendezvous::{self, rendezvous_path};
 use seekwire_protocol::offer::{LAYOUT, SlotRef};
 use seekwire_protocol::{Carrier, Endpoint, FourTuple, Reason, Role};
 use seekwire_transport::mem::Common;
@@ -143,17 +144,6 @@ fn claim_of(pid: u32, nonce: u64) -> u64 {
     u64::from(pid) << 32 | nonce & (u64::from(u32::MAX) ^ STATES) | CLAIMED
 }
 
-/// The process and the nonce of a [`rendezvous_path`].
-pub(crate) fn rendezvous_of(path: &Path) -> Option<(u32, u64)> {
-    let (pid, nonce) = path.file_stem()?.to_str()?.split_once('-')?;
-    Some((pid.parse().ok()?, u64::from_str_radix(nonce, 16).ok()?))
-}
-
-/// The path of a process's rendezvous socket.
-pub(crate) fn rendezvous_path(dir: &Path, pid: u32, nonce: u64) -> PathBuf {
-    dir.join(format!("{pid}-{nonce:016x}.sock"))
-}
-
 impl Registry {
     /// Opens the table in `dir`, making both if they are missing.
     ///
@@ -204,6 +194,7 @@ impl Registry {
         REGISTRY.get_or_init(|| opened).as_ref().ok_or(Reason::NoRegistry)
     }
 
+    #[cfg(test)]
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
@@ -353,8 +344,16 @@ impl Registry {
         }
     }
 
+    /// Makes sure that this process has a rendezvous beside the table and returns its nonce.
+    ///
+    /// # Errors
+    /// Why not: only [`Reason::NoRegistry`] is so for good.
+    pub(crate) fn rendezvous(&self) -> Result<u64, Reason> {
+        rendezvous::nonce(&self.dir, |pid, nonce| self.clear_up(pid, nonce))
+    }
+
     /// Takes every slot off the table that a process held which is gone; it had this rendezvous.
-    pub(crate) fn clear_up(&self, pid: u32, nonce: u64) {
+    fn clear_up(&self, pid: u32, nonce: u64) {
         for index in (0..SLOTS).filter(|index| self.is_used(*index)) {
             let word = self.word(index, STATE);
             let state = word.load(Ordering::Acquire);
@@ -524,7 +523,7 @@ mod tests {
         registry.store(dead.slot().index, STATE, claim_of(dead.pid, 0x77));
         let other = registry.enter(&tuple(9), Role::Accepted, 0x78).unwrap();
         let path = rendezvous_path(registry.dir(), dead.pid, 0x77);
-        assert_eq!(rendezvous_of(&path), Some((dead.pid, 0x77)));
+        assert_eq!(rendezvous::rendezvous_of(&path), Some((dead.pid, 0x77)));
         registry.clear_up(dead.pid, 0x77);
         for slot in [&dead, &also_dead] {
             assert_eq!(registry.load(slot.slot().index, STATE), 0);
@@ -546,14 +545,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let registry = registry(&dir.path().join("r"));
         let pid = thread::process_id();
-        let lives = unix::Mailbox::bind(&rendezvous_path(registry.dir(), pid, 77)).unwrap();
+        let lives = unix::DatagramSocket::bind(&rendezvous_path(registry.dir(), pid, 77)).unwrap();
         for _ in 0..WINDOW {
             std::mem::forget(registry.enter(&tuple(9), Role::Accepted, 77).unwrap());
         }
-        let (soft, _) = host::descriptor_limit();
-        host::set_descriptor_limit(0).unwrap();
+        let (soft, _) = seekwire_transport::sys::limit::descriptor_limit();
+        seekwire_transport::sys::limit::set_descriptor_limit(0).unwrap();
         let entered = registry.enter(&tuple(9), Role::Accepted, 5);
-        host::set_descriptor_limit(soft).unwrap();
+        seekwire_transport::sys::limit::set_descriptor_limit(soft).unwrap();
         assert!(entered.is_none(), "the one at nonce 77 lives");
         drop(lives);
         assert!(registry.enter(&tuple(9), Role::Accepted, 5).is_some());

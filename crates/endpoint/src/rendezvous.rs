@@ -3,16 +3,14 @@
 //! Nobody waits at it. A datagram is announced by the signal word of the slot it is meant for, which
 //! its connection looks at during its own calls; whoever comes first takes all datagrams out and leaves
 //! those for other connections here. Each of these has a box from the moment in which it enters the registry to that in
-//! which it attaches or ends; a letter for which there is none has come too late, and goes at once.
+//! which it attaches or ends; a datagram for which there is none has come too late, and goes at once.
 
 use std::collections::HashMap;
 use std::fs;
 use std::io::ErrorKind;
-use std::ops::{Deref, DerefMut};
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, TryLockError};
-use std::time::{Duration, Instant};
+use std::sync::Mutex;
 
 use seekwire_protocol::Reason;
 use seekwire_protocol::offer::{DATAGRAM, Datagram, SlotRef};
@@ -20,12 +18,11 @@ use seekwire_transport::sys::fd::Placed;
 use seekwire_transport::sys::unix::Sender;
 use seekwire_transport::sys::{file, host, thread, unix};
 
-use crate::fork::{self, Inside};
-use crate::registry::{Registry, rendezvous_of, rendezvous_path};
+use crate::fork::{Locked, patient_lock};
 
 /// A datagram that was understood, from a process of this user.
 #[derive(Debug)]
-pub(crate) struct Letter {
+pub(crate) struct Received {
     pub(crate) datagram: Datagram,
     pub(crate) descriptors: Vec<Placed>,
     pub(crate) sender: Sender,
@@ -35,15 +32,26 @@ struct Rendezvous {
     pid: u32,
     nonce: u64,
     path: PathBuf,
-    mailbox: unix::Mailbox,
+    socket: unix::DatagramSocket,
     /// Taken out, for connections that have not asked yet: by slot and token.
-    boxes: HashMap<(u32, u64), Vec<Letter>, foldhash::fast::RandomState>,
+    boxes: HashMap<(u32, u64), Vec<Received>, foldhash::fast::RandomState>,
 }
 
 static RENDEZVOUS: Mutex<Option<Rendezvous>> = Mutex::new(None);
 
-/// Letters kept for one connection. An honest peer sends one.
+/// Datagrams kept for one connection. An honest peer sends one.
 const KEPT: usize = 4;
+
+/// The process and the nonce of a [`rendezvous_path`].
+pub(crate) fn rendezvous_of(path: &Path) -> Option<(u32, u64)> {
+    let (pid, nonce) = path.file_stem()?.to_str()?.split_once('-')?;
+    Some((pid.parse().ok()?, u64::from_str_radix(nonce, 16).ok()?))
+}
+
+/// The path of a process's rendezvous socket.
+pub(crate) fn rendezvous_path(dir: &Path, pid: u32, nonce: u64) -> PathBuf {
+    dir.join(format!("{pid}-{nonce:016x}.sock"))
+}
 
 fn key(slot: SlotRef) -> (u32, u64) {
     (slot.index, slot.token)
@@ -53,53 +61,12 @@ fn lock() -> Option<Locked<'static, Option<Rendezvous>>> {
     patient_lock(&RENDEZVOUS)
 }
 
-/// A held lock that no other thread's fork leaves behind in the child.
-pub(crate) struct Locked<'m, T> {
-    guard: MutexGuard<'m, T>,
-    _inside: Inside,
-}
-
-impl<T> Deref for Locked<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.guard
-    }
-}
-
-impl<T> DerefMut for Locked<'_, T> {
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.guard
-    }
-}
-
-/// Takes a lock that is only ever held for microseconds, or gives up: a signal handler may have interrupted the very
-/// thread that holds it.
-pub(crate) fn patient_lock<T>(mutex: &Mutex<T>) -> Option<Locked<'_, T>> {
-    const LOCK_LIMIT: Duration = Duration::from_secs(1);
-    let inside = fork::enter();
-    let mut until = None;
-    loop {
-        match mutex.try_lock() {
-            Ok(guard) => return Some(Locked { guard, _inside: inside }),
-            Err(TryLockError::Poisoned(poisoned)) => {
-                return Some(Locked { guard: poisoned.into_inner(), _inside: inside });
-            }
-            Err(TryLockError::WouldBlock)
-                if Instant::now() > *until.get_or_insert_with(|| Instant::now() + LOCK_LIMIT) =>
-            {
-                return None;
-            }
-            Err(TryLockError::WouldBlock) => std::thread::yield_now(),
-        }
-    }
-}
-
-/// Makes sure that this process has a rendezvous and returns its nonce.
+/// Makes sure that this process has a rendezvous in `dir` and returns its nonce. `clear_up` frees what a process that is
+/// gone held, of which the process id and the nonce are left.
 ///
 /// # Errors
 /// Why not: only [`Reason::NoRegistry`] is so for good.
-pub(crate) fn nonce(registry: &Registry) -> Result<u64, Reason> {
+pub(crate) fn nonce(dir: &Path, clear_up: impl Fn(u32, u64)) -> Result<u64, Reason> {
     let mut guard = lock().ok_or(Reason::NoRegistry)?;
     let pid = thread::process_id();
     if let Some(rendezvous) = guard.as_ref().filter(|r| r.pid == pid) {
@@ -107,12 +74,12 @@ pub(crate) fn nonce(registry: &Registry) -> Result<u64, Reason> {
     }
     // A child does not remove what is its parent's; dropping the inherited socket only closes it here.
     *guard = None;
-    sweep(registry);
+    sweep(dir, clear_up);
     let nonce = host::random();
-    let path = rendezvous_path(registry.dir(), pid, nonce);
-    match unix::Mailbox::bind(&path) {
-        Ok(mailbox) => {
-            *guard = Some(Rendezvous { pid, nonce, path, mailbox, boxes: HashMap::default() });
+    let path = rendezvous_path(dir, pid, nonce);
+    match unix::DatagramSocket::bind(&path) {
+        Ok(socket) => {
+            *guard = Some(Rendezvous { pid, nonce, path, socket, boxes: HashMap::default() });
             Ok(nonce)
         }
         Err(error) => {
@@ -123,28 +90,28 @@ pub(crate) fn nonce(registry: &Registry) -> Result<u64, Reason> {
 }
 
 /// Removes what killed processes left behind.
-fn sweep(registry: &Registry) {
-    let Ok(files) = file::names(registry.dir()) else { return };
-    for path in files.into_iter().map(|name| registry.dir().join(name)) {
+fn sweep(dir: &Path, clear_up: impl Fn(u32, u64)) {
+    let Ok(files) = file::names(dir) else { return };
+    for path in files.into_iter().map(|name| dir.join(name)) {
         if path.extension().is_some_and(|extension| extension == "sock") && unix::is_abandoned(&path) {
             // First: without the file nobody would know that they are to be freed.
             if let Some((pid, nonce)) = rendezvous_of(&path) {
-                registry.clear_up(pid, nonce);
+                clear_up(pid, nonce);
             }
             let _ = fs::remove_file(path);
         }
     }
 }
 
-/// From now on letters for a slot of this process are kept, until [`forget`].
+/// From now on datagrams for a slot of this process are kept, until [`forget`].
 pub(crate) fn expect(slot: SlotRef) {
     if let Some(rendezvous) = lock().as_mut().and_then(|guard| guard.as_mut()) {
         rendezvous.boxes.entry(key(slot)).or_default();
     }
 }
 
-/// Takes the letters for one slot.
-pub(crate) fn letters(slot: SlotRef) -> Vec<Letter> {
+/// Takes the datagrams for one slot.
+pub(crate) fn datagrams(slot: SlotRef) -> Vec<Received> {
     let mut guard = lock();
     let Some(rendezvous) = guard.as_mut().and_then(|guard| guard.as_mut()) else { return Vec::new() };
     let late = rendezvous.take_out();
@@ -157,11 +124,11 @@ pub(crate) fn letters(slot: SlotRef) -> Vec<Letter> {
 impl Rendezvous {
     /// Takes out whatever has arrived. Returns what nobody waits for, to be dropped when the lock is no longer held.
     #[must_use]
-    fn take_out(&mut self) -> Vec<Letter> {
+    fn take_out(&mut self) -> Vec<Received> {
         let mut late = Vec::new();
         let mut bytes = [0; DATAGRAM + 1];
         loop {
-            match self.mailbox.receive(&mut bytes) {
+            match self.socket.receive(&mut bytes) {
                 Ok(Some(delivery)) => {
                     let Some(sender) = delivery.sender else { continue };
                     if sender.user != host::user() {
@@ -170,10 +137,10 @@ impl Rendezvous {
                     }
                     match Datagram::decode(&bytes[..delivery.len]) {
                         Ok(datagram) => {
-                            let letter = Letter { datagram, descriptors: delivery.descriptors, sender };
+                            let received = Received { datagram, descriptors: delivery.descriptors, sender };
                             match self.boxes.get_mut(&key(datagram.target)) {
-                                Some(kept) if kept.len() < KEPT => kept.push(letter),
-                                _ => late.push(letter),
+                                Some(kept) if kept.len() < KEPT => kept.push(received),
+                                _ => late.push(received),
                             }
                         }
                         Err(error) => {
@@ -208,7 +175,7 @@ pub(crate) enum Sent {
 pub(crate) fn send(to: &Path, datagram: &Datagram, descriptors: &[BorrowedFd<'_>]) -> Sent {
     let guard = lock();
     let Some(own) = guard.as_ref().and_then(|guard| guard.as_ref()) else { return Sent::Nobody };
-    match own.mailbox.send(to, &datagram.encode(), descriptors) {
+    match own.socket.send(to, &datagram.encode(), descriptors) {
         Ok(()) => Sent::Yes,
         Err(error) => {
             tracing::debug!("nothing can be sent to {}: {error}", to.display());
@@ -221,7 +188,7 @@ pub(crate) fn send(to: &Path, datagram: &Datagram, descriptors: &[BorrowedFd<'_>
     }
 }
 
-/// The slot's connection needs no letters any more: those that have come are dropped, and so are those to come.
+/// The slot's connection needs no datagrams any more: those that have come are dropped, and so are those to come.
 pub(crate) fn forget(slot: SlotRef) {
     let mut guard = lock();
     let kept = guard.as_mut().and_then(|guard| guard.as_mut()).and_then(|own| own.boxes.remove(&key(slot)));
@@ -229,13 +196,11 @@ pub(crate) fn forget(slot: SlotRef) {
     drop(kept);
 }
 
-/// The end of this process's part.
-pub(crate) fn leave() {
+/// The end of this process's part, after `before`.
+pub(crate) fn leave(before: impl FnOnce()) {
     let Some(mut guard) = lock() else { return };
     if let Some(rendezvous) = guard.take().filter(|r| r.pid == thread::process_id()) {
-        if let Ok(registry) = Registry::of_process() {
-            registry.leave();
-        }
+        before();
         // Last: without the file nobody would know of slots that are still to be freed.
         let _ = fs::remove_file(&rendezvous.path);
     }

@@ -8,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::flow::{self, Flow};
+use crate::limits::{ANSWER_LIMIT, GLANCE};
 use crate::load::Moment;
 use crate::message::{Account, Answer, Ask, NAME, VERSION, shown};
 use crate::reading::Reading;
 use crate::server::Server;
-use crate::socket::{self, ANSWER_LIMIT, GLANCE};
+use crate::socket;
 use crate::test::{Kind, Test};
 use crate::watch::{Caller, Interrupted};
 use crate::{Limits, lines};

@@ -98,7 +98,7 @@ impl From<io::Error> for Error {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                Self::Silent(crate::socket::ANSWER_LIMIT.as_secs())
+                Self::Silent(crate::limits::ANSWER_LIMIT.as_secs())
             }
             // Calls that a signal has interrupted are made again: this is said by our own.
             io::ErrorKind::Interrupted => Self::Interrupted,

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use hdrhistogram::Histogram;
 
 use crate::error::Error;
+use crate::limits::ANSWER_LIMIT;
 use crate::pattern::Pattern;
-use crate::socket::ANSWER_LIMIT;
 use crate::test::{Kind, Test};
 use crate::watch::Watch;
 

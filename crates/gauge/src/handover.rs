@@ -10,30 +10,29 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
 use crate::error::Error;
-use crate::server::Open;
-use crate::socket::ANSWER_LIMIT;
+use crate::limits::ANSWER_LIMIT;
 
 /// Where one connection is handed over.
-pub(crate) struct Handover {
-    connection: Mutex<Option<Open>>,
+pub(crate) struct Handover<T> {
+    connection: Mutex<Option<T>>,
     came: OwnedFd,
 }
 
-impl Handover {
+impl<T> Handover<T> {
     pub(crate) fn new() -> io::Result<Self> {
         let came = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(Self { connection: Mutex::new(None), came })
     }
 
     /// Who has given up waiting drops it.
-    pub(crate) fn give(&self, connection: Open) {
+    pub(crate) fn give(&self, connection: T) {
         *self.connection.lock().unwrap_or_else(PoisonError::into_inner) = Some(connection);
         // It fails only where it has been said 2^64 times.
         let _ = rustix::io::write(&self.came, &1u64.to_ne_bytes());
     }
 
     /// Waits for it as long as the client is there, whose control connection has nothing to say meanwhile.
-    pub(crate) fn take(&self, control: &TcpStream) -> Result<Open, Error> {
+    pub(crate) fn take(&self, control: &TcpStream) -> Result<T, Error> {
         let deadline = Instant::now() + ANSWER_LIMIT;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());

@@ -40,6 +40,7 @@ mod client;
 mod error;
 mod flow;
 mod handover;
+mod limits;
 mod lines;
 mod load;
 mod message;
@@ -47,6 +48,7 @@ mod pattern;
 mod reading;
 mod server;
 mod session;
+mod shared;
 mod socket;
 mod test;
 mod watch;
@@ -57,7 +59,8 @@ pub use error::Error;
 pub use hdrhistogram::Histogram;
 pub use load::{Load, Machine, Moment};
 pub use reading::Reading;
-pub use server::{Event, Limits, Server, Stop};
+pub use server::{Server, Stop};
+pub use shared::{Event, Limits};
 pub use test::{Kind, Test};
 
 /// The port of `seekwire nic serve` where none is named.

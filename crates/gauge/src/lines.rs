@@ -7,7 +7,7 @@ use std::time::Instant;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::socket::GLANCE;
+use crate::limits::GLANCE;
 use crate::watch::Interrupted;
 
 /// Longest line, in bytes, with its end.

@@ -12,11 +12,12 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use crate::error::Error;
 use crate::flow::Flow;
 use crate::handover::Handover;
+use crate::limits::ANSWER_LIMIT;
 use crate::lines;
 use crate::load::Moment;
 use crate::message::{Account, Answer, Ask, NAME, VERSION};
-use crate::server::{Event, Open, Permit, Shared};
-use crate::socket::{self, ANSWER_LIMIT};
+use crate::shared::{Event, Open, Permit, Shared};
+use crate::socket;
 use crate::test::Test;
 use crate::watch::Closing;
 

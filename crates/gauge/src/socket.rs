@@ -3,7 +3,7 @@
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -11,13 +11,8 @@ use rustix::net::sockopt;
 use rustix::net::{self, AddressFamily, SocketFlags, SocketType};
 
 use crate::error::Error;
+use crate::limits::{ANSWER_LIMIT, GLANCE};
 use crate::watch::Interrupted;
-
-/// How long one end waits for the other, in the middle of something.
-pub(crate) const ANSWER_LIMIT: Duration = Duration::from_secs(10);
-
-/// How often one who waits looks whether the caller still wants it.
-pub(crate) const GLANCE: Duration = Duration::from_millis(100);
 
 /// A socket of a listener's, with everything that its connections shall inherit.
 pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {

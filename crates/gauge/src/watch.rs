@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind};
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
-use crate::socket::{ANSWER_LIMIT, GLANCE};
+use crate::limits::{ANSWER_LIMIT, GLANCE};
 
 /// Whether the caller wants no more.
 pub(crate) type Interrupted<'a> = &'a dyn Fn() -> bool;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 use seekwire_endpoint::Config;
-use seekwire_transport::sys::{call, fd, host};
+use seekwire_transport::sys::{call, fd, limit};
 
 use crate::ffi::{self, guarded, keeping_errno};
 use crate::{calls, fork, hazard, log, real, stats, table, uring};
@@ -110,7 +110,7 @@ pub(crate) fn prepare() {
 /// room, but not so high that the kernel's table of fds grows large.
 fn floor() -> c_int {
     const HIGHEST: u64 = 16384;
-    let (soft, hard) = host::descriptor_limit();
+    let (soft, hard) = limit::descriptor_limit();
     let floor = if hard > soft { soft } else { soft / 4 * 3 };
     floor.min(HIGHEST) as c_int
 }

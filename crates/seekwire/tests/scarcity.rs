@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use seekwire::{Listener, Stream};
 use seekwire_endpoint::Config;
-use seekwire_transport::sys::host;
+use seekwire_transport::sys::limit;
 
 /// Set in the other process, which is this program again.
 const OTHER: &str = "SEEKWIRE_TEST_OTHER";
@@ -58,11 +58,11 @@ fn who_cannot_ask_leaves_what_others_have_and_asks_again_later() {
 
     let ends = pair();
     let lowest = fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
-    let (soft, _) = host::descriptor_limit();
+    let (soft, _) = limit::descriptor_limit();
     for left in 0..3 {
-        host::set_descriptor_limit(lowest + left).unwrap();
+        limit::set_descriptor_limit(lowest + left).unwrap();
         let on_ring = negotiate(&ends);
-        host::set_descriptor_limit(soft).unwrap();
+        limit::set_descriptor_limit(soft).unwrap();
         assert!(!on_ring && rendezvous.exists(), "with {left} descriptors");
     }
     assert!(negotiate(&ends));

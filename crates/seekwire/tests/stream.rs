@@ -327,8 +327,8 @@ fn a_thousand_connections_at_once() {
     let listener = Listener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     // Each end has a socket and two doorbells.
-    let (soft, hard) = seekwire_transport::sys::host::descriptor_limit();
-    seekwire_transport::sys::host::set_descriptor_limit(hard).unwrap();
+    let (soft, hard) = seekwire_transport::sys::limit::descriptor_limit();
+    seekwire_transport::sys::limit::set_descriptor_limit(hard).unwrap();
     assert!(hard >= 8000, "the hard limit on descriptors is {hard}, and {soft} the soft one");
     let mut pairs: Vec<(Stream, Stream)> =
         (0..1000).map(|_| (Stream::connect(address).unwrap(), listener.accept().unwrap().0)).collect();

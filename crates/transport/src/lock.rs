@@ -18,6 +18,7 @@
 
 use crate::mem::OwnMemory;
 use crate::sync::Ordering;
+use crate::sys::futex::Futex;
 use crate::sys::thread;
 
 /// Set in the word while somebody sleeps on it.
@@ -38,14 +39,14 @@ pub enum Acquired {
 
 /// Held; released when dropped.
 #[derive(Debug)]
-pub struct Held<'m, O: OwnMemory + thread::Futex> {
+pub struct Held<'m, O: OwnMemory + Futex> {
     memory: &'m O,
     offset: usize,
 }
 
 /// Takes the lock at `offset`; `None` when this very thread has it, and was interrupted by a signal.
 #[inline]
-pub fn acquire<O: OwnMemory + thread::Futex>(memory: &O, offset: usize) -> Option<(Held<'_, O>, Acquired)> {
+pub fn acquire<O: OwnMemory + Futex>(memory: &O, offset: usize) -> Option<(Held<'_, O>, Acquired)> {
     let me = u64::from(thread::id());
     // Sequentially consistent, not just acquire: see `QueuePair::peer_is_sending`.
     let free = memory.word(offset).compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed);
@@ -57,7 +58,7 @@ pub fn acquire<O: OwnMemory + thread::Futex>(memory: &O, offset: usize) -> Optio
 }
 
 #[cold]
-fn contend<O: OwnMemory + thread::Futex>(memory: &O, offset: usize, me: u64) -> Option<Acquired> {
+fn contend<O: OwnMemory + Futex>(memory: &O, offset: usize, me: u64) -> Option<Acquired> {
     let word = memory.word(offset);
     if word.load(Ordering::Relaxed) & HOLDER == me {
         return None;
@@ -96,7 +97,7 @@ fn contend<O: OwnMemory + thread::Futex>(memory: &O, offset: usize, me: u64) -> 
     }
 }
 
-impl<O: OwnMemory + thread::Futex> Drop for Held<'_, O> {
+impl<O: OwnMemory + Futex> Drop for Held<'_, O> {
     #[inline]
     fn drop(&mut self) {
         if self.memory.word(self.offset).swap(0, Ordering::Release) & WAITERS != 0 {

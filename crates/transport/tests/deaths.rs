@@ -18,7 +18,7 @@ use seekwire_transport::iov::{Gather, Scatter};
 use seekwire_transport::layout::Geometry;
 use seekwire_transport::mem::OwnMemory;
 use seekwire_transport::queue::{self, QueuePair};
-use seekwire_transport::sys::thread::Futex;
+use seekwire_transport::sys::futex::Futex;
 
 const LOCKS: [usize; 2] = [0x140, 0x1c0];
 /// No thread ever has this id: they end at 2^22.

@@ -13,13 +13,13 @@ use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use seekwire_transport::Errno;
-use seekwire_transport::sys::fd::Placed;
 use seekwire_transport::sys::poll::Deadline;
 use seekwire_transport::sys::signal::HeldBack;
 use seekwire_transport::sys::{Fd, thread};
 
 use super::Connection;
 use crate::fork;
+use crate::held_file::{HeldFile, lock};
 
 /// The number that this process knows the socket by, and the calls that sleep on it.
 #[derive(Debug)]
@@ -50,39 +50,9 @@ impl Number {
 #[derive(Debug, Default)]
 struct Hold {
     calls: u32,
-    file: Option<Arc<File>>,
+    file: Option<Arc<HeldFile>>,
     /// The application has closed its last number.
     is_closing: bool,
-}
-
-/// What calls have of a file that sleep on it; nothing once that is closed.
-#[derive(Debug)]
-struct File {
-    fd: Fd,
-    placed: Mutex<Option<Placed>>,
-}
-
-/// Those of which the application has closed the number: a child that is forked has no calls that sleep on them, and finds them
-/// here alone.
-static NUMBERLESS: Mutex<Vec<Arc<File>>> = Mutex::new(Vec::new());
-
-impl File {
-    fn duplicate(fd: Fd) -> Option<Arc<Self>> {
-        let placed = Placed::duplicate(fd).ok()?;
-        Some(Arc::new(Self { fd: placed.fd(), placed: Mutex::new(Some(placed)) }))
-    }
-
-    fn close(&self) {
-        let placed = lock(&self.placed).and_then(|mut placed| placed.take());
-        drop(placed);
-    }
-
-    /// It is closed: a child that is forked has nothing to close.
-    fn forget(self: &Arc<Self>) {
-        if let Some(mut numberless) = lock(&NUMBERLESS) {
-            numberless.retain(|other| !Arc::ptr_eq(other, self));
-        }
-    }
 }
 
 /// One call, until it is dropped.
@@ -179,13 +149,13 @@ impl Connection {
         let Some(mut hold) = self.hold() else { return false };
         // Those that hold it in the kernel have no number of their own.
         if hold.calls > 0 && hold.file.is_none() {
-            hold.file = File::duplicate(self.fd());
+            hold.file = HeldFile::duplicate(self.fd());
         }
         let Some(file) = hold.file.clone() else { return false };
         drop(hold);
-        let is_new = self.number.fd.swap(file.fd.raw(), Ordering::SeqCst) != file.fd.raw();
-        if is_new && let Some(mut numberless) = lock(&NUMBERLESS) {
-            numberless.push(file);
+        let is_new = self.number.fd.swap(file.fd().raw(), Ordering::SeqCst) != file.fd().raw();
+        if is_new {
+            file.set_numberless();
         }
         is_new
     }
@@ -222,9 +192,9 @@ impl Connection {
         let _inside = fork::enter();
         let mut hold = self.hold()?;
         if hold.file.is_none() {
-            hold.file = File::duplicate(self.fd());
+            hold.file = HeldFile::duplicate(self.fd());
         }
-        let file = hold.file.as_ref()?.fd;
+        let file = hold.file.as_ref()?.fd();
         hold.calls += 1;
         Some(file)
     }
@@ -260,24 +230,6 @@ impl Connection {
         }
         self.number.asleep.store(0, Ordering::SeqCst);
     }
-}
-
-/// In the child of a fork: what calls of the parent's sleep on is not the child's.
-pub(crate) fn close_numberless() {
-    let files = lock(&NUMBERLESS).map(|mut files| std::mem::take(&mut *files)).unwrap_or_default();
-    files.iter().for_each(|file| file.close());
-}
-
-/// For who may be a signal handler that has interrupted somebody who is at it, and then does without.
-fn lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    const LOOKS: u32 = 10_000;
-    (0..LOOKS).find_map(|_| {
-        let guard = mutex.try_lock().ok();
-        if guard.is_none() {
-            std::thread::yield_now();
-        }
-        guard
-    })
 }
 
 impl Call<'_> {

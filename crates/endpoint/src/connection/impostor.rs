@@ -13,8 +13,8 @@ use seekwire_transport::sys::{Fd, thread};
 
 use super::Connection;
 use crate::proof;
-use crate::registry::{Registry, rendezvous_path};
-use crate::rendezvous::{self, Letter};
+use crate::registry::Registry;
+use crate::rendezvous::{self, Received, rendezvous_path};
 
 /// Two sockets that are connected.
 fn pair() -> (TcpStream, TcpStream) {
@@ -53,15 +53,15 @@ fn false_proofs(held: &TcpStream, other: &TcpStream) -> Vec<Placed> {
 
 fn registry_and_nonce() -> (&'static Registry, u64) {
     let registry = Registry::of_process().unwrap();
-    (registry, rendezvous::nonce(registry).unwrap())
+    (registry, registry.rendezvous().unwrap())
 }
 
 /// The offer that `from` makes to who has entered itself as `slot`.
-fn offer_to(slot: SlotRef, from: &Connection) -> Letter {
+fn offer_to(slot: SlotRef, from: &Connection) -> Received {
     loop {
         from.hurry();
-        if let Some(letter) = rendezvous::letters(slot).pop() {
-            return letter;
+        if let Some(received) = rendezvous::datagrams(slot).pop() {
+            return received;
         }
     }
 }
@@ -81,7 +81,7 @@ fn who_enters_itself_for_anothers_connection_is_sent_no_memory_and_gets_no_byte(
     let (registry, nonce) = registry_and_nonce();
     let slot = registry.enter(&tuple_of(&server), Role::Accepted, nonce).unwrap();
     let answer = |proof: &Placed| {
-        let Letter { datagram, mut descriptors, .. } = offer_to(slot.slot(), &from);
+        let Received { datagram, mut descriptors, .. } = offer_to(slot.slot(), &from);
         let channel = Channel::from_peer(descriptors.pop().unwrap());
         assert_eq!(descriptors.len(), 1, "an offer has a proof and a channel with it, and no memory");
         let granted = Datagram {
@@ -124,7 +124,7 @@ fn a_strangers_offer_is_refused() {
         let datagram = Datagram { message: Message::Offer, target, reply, tuple: tuple_of(&client) };
         // Other tests of this process may have filled the queue.
         while rendezvous::send(&path, &datagram, &[proof.as_fd(), theirs.as_fd()]) != rendezvous::Sent::Yes {
-            rendezvous::letters(reply);
+            rendezvous::datagrams(reply);
         }
         registry.signal(target);
         to.hurry();

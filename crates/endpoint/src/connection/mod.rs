@@ -41,7 +41,6 @@ use seekwire_transport::spin::Spinner;
 use seekwire_transport::sys::{Fd, socket, thread};
 
 pub use back::Until;
-pub(crate) use call::close_numberless;
 pub use call::{Asleep, Holding};
 pub use in_place::{Lent, Reserved};
 pub use plain::Plain;

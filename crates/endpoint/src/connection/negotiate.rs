@@ -40,7 +40,7 @@ use crate::fork;
 use crate::permission;
 use crate::proof;
 use crate::registry::Registry;
-use crate::rendezvous::{self, Letter, Sent};
+use crate::rendezvous::{self, Received, Sent};
 
 /// How far an upgrade has come.
 #[derive(Debug, Default)]
@@ -185,7 +185,7 @@ impl Connection {
         }
         slot.clear_signal();
         let reason = self.reason().unwrap_or(Reason::Disabled);
-        for Letter { datagram, descriptors, .. } in rendezvous::letters(slot.slot()) {
+        for Received { datagram, descriptors, .. } in rendezvous::datagrams(slot.slot()) {
             if let Ok([_proof, channel]) = all(descriptors) {
                 let refusal = answer(&datagram, Message::Refused(reason));
                 let _ = Channel::from_peer(channel).send(&refusal.encode(), &[]);
@@ -211,10 +211,10 @@ impl Connection {
         if slot.is_signalled() {
             slot.clear_signal();
             self.listen(negotiation, registry, &tuple)?;
-            for letter in rendezvous::letters(slot.slot()) {
-                let is_offer = letter.datagram.message == Message::Offer && self.role == Role::Accepted;
-                if is_offer && letter.datagram.tuple == tuple.mirrored() {
-                    self.consider(negotiation, registry, &tuple, letter)?;
+            for received in rendezvous::datagrams(slot.slot()) {
+                let is_offer = received.datagram.message == Message::Offer && self.role == Role::Accepted;
+                if is_offer && received.datagram.tuple == tuple.mirrored() {
+                    self.consider(negotiation, registry, &tuple, received)?;
                 }
             }
         } else if self.role == Role::Connected && negotiation.pending.is_none() {
@@ -266,7 +266,7 @@ impl Connection {
             // A child does not negotiate in its parent's name.
             return if slot.is_ours() { Ok(slot) } else { Err(Reason::Shared) };
         }
-        let nonce = rendezvous::nonce(registry)?;
+        let nonce = registry.rendezvous()?;
         let slot = registry.enter(tuple, self.role, nonce).ok_or(Reason::NoRegistry)?;
         let slot = self.slot.get_or_init(|| slot);
         self.show_carriers();
@@ -317,9 +317,9 @@ impl Connection {
         negotiation: &mut Negotiation,
         registry: &Registry,
         tuple: &FourTuple,
-        letter: Letter,
+        received: Received,
     ) -> Result<(), Reason> {
-        let Letter { datagram: offer, descriptors, sender } = letter;
+        let Received { datagram: offer, descriptors, sender } = received;
         let offerer = offer.reply;
         let result = all(descriptors).and_then(|[proof, channel]| {
             let channel = Channel::from_peer(channel);

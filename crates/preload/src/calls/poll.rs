@@ -5,7 +5,7 @@ use std::{ptr, slice};
 
 use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
 
-use seekwire_transport::sys::host;
+use seekwire_transport::sys::limit;
 
 use super::interpose;
 use crate::poll::{Answer, wait};
@@ -18,7 +18,7 @@ fn list<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
         .ok()
         .filter(|&count| 0 < count && count <= isize::MAX as usize / size_of::<pollfd>())?;
     // The kernel refuses more than the limit on descriptors, whatever is ready; few are not worth asking.
-    if count > 16 && count as u64 > host::descriptor_limit().0 {
+    if count > 16 && count as u64 > limit::descriptor_limit().0 {
         return None;
     }
     // The kernel copies the list, so it may lie anywhere where there is memory; one that cannot be written to it refuses.

@@ -46,7 +46,8 @@ use crate::layout::{self, Geometry, GeometryError, control};
 use crate::lock;
 use crate::mem::{OwnMemory, PeerMemory};
 use crate::sync::{AtomicU64, Ordering, store_fenced};
-use crate::sys::thread::{Futex, process_is_alive};
+use crate::sys::futex::Futex;
+use crate::sys::thread::process_is_alive;
 
 /// The peer's memory said something that no honest end says.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]

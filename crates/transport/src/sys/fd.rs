@@ -171,16 +171,16 @@ fn duplicate_above(fd: BorrowedFd<'_>, floor: i32) -> io::Result<Opened> {
         Err(error) => error,
     };
     let _one_at_a_time = LIMIT.lock();
-    let (soft, hard) = super::host::descriptor_limit();
+    let (soft, hard) = super::limit::descriptor_limit();
     // Some programs lower both limits to what they need themselves (memcached).
     let lowered = if hard > soft { soft } else { soft / 4 * 3 };
     let floor = i32::try_from(lowered).map_or(floor, |lowered| lowered.min(floor));
-    if hard > soft && super::host::set_descriptor_limit(hard).is_err() {
+    if hard > soft && super::limit::set_descriptor_limit(hard).is_err() {
         return Err(error.into());
     }
     let placed = rustix::io::fcntl_dupfd_cloexec(fd, floor);
     if hard > soft {
-        super::host::set_descriptor_limit(soft)?;
+        super::limit::set_descriptor_limit(soft)?;
     }
     Ok(placed?.into())
 }
@@ -192,7 +192,7 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "miri knows no limits on descriptors")]
     fn placed_descriptors_are_high_known_and_forgotten() {
-        let (soft, hard) = super::super::host::descriptor_limit();
+        let (soft, hard) = super::super::limit::descriptor_limit();
         let floor = if hard > soft { soft as i32 } else { soft as i32 / 4 * 3 };
         let (read, _write) = rustix::pipe::pipe().unwrap();
         let placed = Placed(duplicate_above(read.as_fd(), floor).unwrap());
@@ -201,7 +201,7 @@ mod tests {
         assert!(number.raw() >= floor);
         assert!(is_placed(number) && !is_placed(Fd::from(&read)) && !is_placed(Fd::new(-1)));
         assert_eq!(placed_in(floor, i32::MAX).filter(|fd| *fd == number).count(), 1);
-        assert_eq!(super::super::host::descriptor_limit(), (soft, hard));
+        assert_eq!(super::super::limit::descriptor_limit(), (soft, hard));
         drop(placed);
         assert!(!is_placed(number));
     }

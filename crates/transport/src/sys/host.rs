@@ -4,8 +4,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use rustix::process::{Resource, Rlimit};
-
 use super::fd::Placed;
 
 /// Processors that this process may run on.
@@ -55,22 +53,6 @@ pub fn random() -> u64 {
         // collide, which is all that correctness needs.
         _ => nanoseconds() ^ u64::from(super::thread::process_id()) << 40,
     }
-}
-
-/// The soft and hard limit on descriptor numbers.
-#[must_use]
-pub fn descriptor_limit() -> (u64, u64) {
-    let limit = rustix::process::getrlimit(Resource::Nofile);
-    (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX))
-}
-
-/// Sets the soft limit on descriptor numbers; the hard one stays.
-///
-/// # Errors
-/// EPERM above the hard limit.
-pub fn set_descriptor_limit(soft: u64) -> std::io::Result<()> {
-    let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
-    Ok(rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(soft), maximum })?)
 }
 
 /// Whether a call failed because descriptors, memory or room on a disk were used up: it may succeed another time.

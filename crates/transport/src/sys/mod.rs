@@ -6,7 +6,9 @@ pub mod diag;
 pub mod doorbell;
 pub mod fd;
 pub mod file;
+pub mod futex;
 pub mod host;
+pub mod limit;
 pub mod poll;
 pub mod proof;
 pub mod seek;
@@ -15,6 +17,7 @@ pub mod signal;
 pub mod socket;
 pub mod thread;
 pub mod unix;
+mod wait;
 
 pub use call::call;
 pub use fd::Fd;

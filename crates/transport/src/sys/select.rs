@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::call;
 use super::fd::Fd;
-use super::poll::{Deadline, Events};
 use super::socket::{self, Ends};
+use super::wait::{Deadline, Events};
 use crate::Errno;
 
 const LOOK: Duration = Duration::from_millis(100);

@@ -17,7 +17,7 @@ use crate::Errno;
 
 /// A bound UNIX datagram socket.
 #[derive(Debug)]
-pub struct Mailbox(Placed);
+pub struct DatagramSocket(Placed);
 
 /// One end of a pair of connected sockets.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ fn socket() -> io::Result<Placed> {
     Placed::new(rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, TYPE_FLAGS, None)?)
 }
 
-impl Mailbox {
+impl DatagramSocket {
     /// Binds a new socket to `path`, which must not exist.
     ///
     /// # Errors

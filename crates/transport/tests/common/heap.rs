@@ -13,7 +13,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use seekwire_transport::layout::Geometry;
 use seekwire_transport::mem::{OwnMemory, PeerMemory};
 use seekwire_transport::queue::{self, QueuePair};
-use seekwire_transport::sys::thread::Futex;
+use seekwire_transport::sys::futex::Futex;
 
 /// A word; and, where it is used as payload, what tells loom: payload that is read and written, or written
 /// twice, without order between is reported.

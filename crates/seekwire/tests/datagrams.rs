@@ -13,7 +13,7 @@ use seekwire_protocol::offer::{Datagram, Message, SlotRef};
 use seekwire_protocol::{Endpoint, FourTuple};
 use seekwire_transport::sys::unix;
 
-/// Rounds, each of two connections that end in the middle of negotiating, and of so many letters besides that nobody ever waited
+/// Rounds, each of two connections that end in the middle of negotiating, and of so many datagrams besides that nobody ever waited
 /// for.
 const ROUNDS: usize = 960;
 const STRAY: usize = 5;
@@ -50,8 +50,8 @@ fn end_before_the_answer_is_seen(listener: &Listener) {
     drop(from);
 }
 
-/// A letter to this process for a connection that it has never had.
-fn send_stray_letter(from: &unix::Mailbox, number: u32, descriptor: impl AsFd) {
+/// A datagram to this process for a connection that it has never had.
+fn send_stray_datagram(from: &unix::DatagramSocket, number: u32, descriptor: impl AsFd) {
     let own = format!("{}-", std::process::id());
     let is_own = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with(&own);
     let to = fs::read_dir(&Config::get().dir).unwrap().map(|file| file.unwrap().path()).find(is_own).unwrap();
@@ -70,17 +70,17 @@ fn descriptors() -> usize {
 }
 
 #[test]
-fn letters_that_come_too_late_cost_nothing_and_keep_nobody_from_the_ring() {
+fn datagrams_that_come_too_late_cost_nothing_and_keep_nobody_from_the_ring() {
     let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let directory = tempfile::tempdir().unwrap();
-    let stranger = unix::Mailbox::bind(&directory.path().join("stranger")).unwrap();
+    let stranger = unix::DatagramSocket::bind(&directory.path().join("stranger")).unwrap();
     let enclosed = fs::File::open(directory.path()).unwrap();
     let mut before = 0;
     for round in 0..ROUNDS {
         end_before_the_offer_is_seen(&listener);
         end_before_the_answer_is_seen(&listener);
         for stray in 0..STRAY {
-            send_stray_letter(&stranger, (round * STRAY + stray) as u32, &enclosed);
+            send_stray_datagram(&stranger, (round * STRAY + stray) as u32, &enclosed);
         }
         if round == 0 {
             // The process has its rendezvous, and whatever else it keeps.
@@ -89,7 +89,7 @@ fn letters_that_come_too_late_cost_nothing_and_keep_nobody_from_the_ring() {
     }
     let [from, to] = pair(&listener);
     let on_ring = (0..100).any(|_| [&to, &from].into_iter().filter(|end| call(end)).count() == 2);
-    assert!(on_ring, "{} letters were sent", ROUNDS * (2 + STRAY));
+    assert!(on_ring, "{} datagrams were sent", ROUNDS * (2 + STRAY));
     drop((from, to));
     assert_eq!(descriptors(), before);
 }

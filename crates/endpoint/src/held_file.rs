@@ -1,0 +1,67 @@
+//! The files that calls sleep on, by numbers of the library's own: once the application has closed its number, the child
+//! of a fork finds them here alone.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use seekwire_transport::sys::Fd;
+use seekwire_transport::sys::fd::Placed;
+
+/// What calls have of a file that sleep on it; nothing once that is closed.
+#[derive(Debug)]
+pub(crate) struct HeldFile {
+    fd: Fd,
+    placed: Mutex<Option<Placed>>,
+}
+
+/// Those of which the application has closed the number: a child that is forked has no calls that sleep on them, and finds them
+/// here alone.
+static NUMBERLESS: Mutex<Vec<Arc<HeldFile>>> = Mutex::new(Vec::new());
+
+impl HeldFile {
+    pub(crate) fn duplicate(fd: Fd) -> Option<Arc<Self>> {
+        let placed = Placed::duplicate(fd).ok()?;
+        Some(Arc::new(Self { fd: placed.fd(), placed: Mutex::new(Some(placed)) }))
+    }
+
+    pub(crate) fn close(&self) {
+        let placed = lock(&self.placed).and_then(|mut placed| placed.take());
+        drop(placed);
+    }
+
+    /// The application has closed the number.
+    pub(crate) fn set_numberless(self: &Arc<Self>) {
+        if let Some(mut numberless) = lock(&NUMBERLESS) {
+            numberless.push(Arc::clone(self));
+        }
+    }
+
+    /// The number of the library's own.
+    pub(crate) fn fd(&self) -> Fd {
+        self.fd
+    }
+
+    /// It is closed: a child that is forked has nothing to close.
+    pub(crate) fn forget(self: &Arc<Self>) {
+        if let Some(mut numberless) = lock(&NUMBERLESS) {
+            numberless.retain(|other| !Arc::ptr_eq(other, self));
+        }
+    }
+}
+
+/// In the child of a fork: what calls of the parent's sleep on is not the child's.
+pub(crate) fn close_numberless() {
+    let files = lock(&NUMBERLESS).map(|mut files| std::mem::take(&mut *files)).unwrap_or_default();
+    files.iter().for_each(|file| file.close());
+}
+
+/// For who may be a signal handler that has interrupted somebody who is at it, and then does without.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    const LOOKS: u32 = 10_000;
+    (0..LOOKS).find_map(|_| {
+        let guard = mutex.try_lock().ok();
+        if guard.is_none() {
+            std::thread::yield_now();
+        }
+        guard
+    })
+}

@@ -1,0 +1,19 @@
+//! Limits of the process (getrlimit(2)).
+
+use rustix::process::{Resource, Rlimit};
+
+/// The soft and hard limit on descriptor numbers.
+#[must_use]
+pub fn descriptor_limit() -> (u64, u64) {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX))
+}
+
+/// Sets the soft limit on descriptor numbers; the hard one stays.
+///
+/// # Errors
+/// EPERM above the hard limit.
+pub fn set_descriptor_limit(soft: u64) -> std::io::Result<()> {
+    let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
+    Ok(rustix::process::setrlimit(Resource::Nofile, Rlimit { current: Some(soft), maximum })?)
+}
