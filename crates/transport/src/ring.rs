@@ -51,59 +51,64 @@ impl Wait {
     }
 }
 
-/// The sending half of a ring. Letting it go tells the peer what was published: the lock is given back first, and then
-/// the doorbell is rung if somebody waits at the other end, so that nobody waits for a lock whose holder is in a system
-/// call.
-#[derive(Debug)]
-pub struct Sending<'r> {
-    // In the order in which they are dropped.
-    tx: Tx<'r, Own, Peer>,
-    calls: Calls<'r>,
-}
-
-/// The receiving half of a ring. Letting it go tells the peer what was given back, as with [`Sending`].
-#[derive(Debug)]
-pub struct Receiving<'r> {
-    rx: Rx<'r, Own, Peer>,
-    is_before_sleep: Cell<bool>,
-    calls: Calls<'r>,
-}
-
-/// The doorbells to be rung.
-#[derive(Debug)]
-struct Calls<'r> {
-    ring: &'r Ring,
+/// Whose doorbell is to be rung when a half is let go, whatever was announced.
+#[derive(Debug, Default)]
+pub struct Calls {
     peer: Cell<bool>,
     own: Cell<bool>,
 }
 
-impl<'r> Calls<'r> {
-    fn none(ring: &'r Ring) -> Self {
-        Self { ring, peer: Cell::new(false), own: Cell::new(false) }
-    }
-}
-
-impl Drop for Calls<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if self.peer.get() {
-            self.ring.peer_doorbell.ring();
-        }
-        if self.own.get() {
-            self.ring.doorbell.ring();
-        }
-    }
-}
-
-impl<'r> Sending<'r> {
+impl Calls {
     /// Whatever the peer waits for, it is to look again.
-    pub fn call_peer(&self) {
-        self.calls.peer.set(true);
+    #[inline]
+    pub fn peer(&self) {
+        self.peer.set(true);
     }
 
     /// So are those of this end who wait.
-    pub fn call_own(&self) {
-        self.calls.own.set(true);
+    #[inline]
+    pub fn own(&self) {
+        self.own.set(true);
+    }
+}
+
+/// The sending half of a ring, held longer than [`Ring::send_with`] does. Letting it go tells the peer what was published: the
+/// lock is given back first, and then the doorbell is rung if somebody waits at the other end, so that nobody waits for a
+/// lock whose holder is in a system call.
+#[derive(Debug)]
+pub struct Sending<'r> {
+    // In the order in which they are dropped.
+    tx: Tx<'r, Own, Peer>,
+    due: Due<'r>,
+}
+
+/// The receiving half of a ring, held longer than [`Ring::receive_with`] does. Letting it go tells the peer what was given back,
+/// as with [`Sending`].
+#[derive(Debug)]
+pub struct Receiving<'r> {
+    rx: Rx<'r, Own, Peer>,
+    is_before_sleep: Cell<bool>,
+    due: Due<'r>,
+}
+
+/// Rings when it is dropped.
+#[derive(Debug)]
+struct Due<'r> {
+    ring: &'r Ring,
+    calls: Calls,
+}
+
+impl Drop for Due<'_> {
+    fn drop(&mut self) {
+        self.ring.ring_for(&self.calls);
+    }
+}
+
+impl Sending<'_> {
+    /// Whom to ring for afterwards.
+    #[must_use]
+    pub fn calls(&self) -> &Calls {
+        &self.due.calls
     }
 }
 
@@ -117,10 +122,9 @@ impl<'r> Deref for Sending<'r> {
 }
 
 impl Drop for Sending<'_> {
-    #[inline]
     fn drop(&mut self) {
         if self.tx.announce() {
-            self.call_peer();
+            self.due.calls.peer();
         }
     }
 }
@@ -131,9 +135,10 @@ impl Receiving<'_> {
         self.is_before_sleep.set(true);
     }
 
-    /// Those of this end who wait are to look again.
-    pub fn call_own(&self) {
-        self.calls.own.set(true);
+    /// Whom to ring for afterwards.
+    #[must_use]
+    pub fn calls(&self) -> &Calls {
+        &self.due.calls
     }
 }
 
@@ -147,30 +152,69 @@ impl<'r> Deref for Receiving<'r> {
 }
 
 impl Drop for Receiving<'_> {
-    #[inline]
     fn drop(&mut self) {
         let is_due =
             if self.is_before_sleep.get() { self.rx.announce_before_sleep() } else { self.rx.announce() };
         if is_due {
-            self.calls.peer.set(true);
+            self.due.calls.peer();
         }
     }
 }
 
 impl Ring {
-    /// Takes the sending half; `None` in a signal handler that interrupted its holder.
+    /// Calls `send` with the sending half; `None` in a signal handler that interrupted its holder. What was published is
+    /// announced, the lock is given back, and only then a doorbell is rung.
     #[inline]
+    pub fn send_with<R>(&self, send: impl FnOnce(&Tx<'_, Own, Peer>, &Calls) -> R) -> Option<R> {
+        let tx = self.queue.try_tx()?;
+        let calls = Calls::default();
+        let result = send(&tx, &calls);
+        let is_due = tx.announce();
+        drop(tx);
+        if is_due {
+            calls.peer();
+        }
+        self.ring_for(&calls);
+        Some(result)
+    }
+
+    /// Calls `receive` with the receiving half, as [`Self::send_with`] does for what was given back.
+    #[inline]
+    pub fn receive_with<R>(&self, receive: impl FnOnce(&Rx<'_, Own, Peer>, &Calls) -> R) -> Option<R> {
+        let rx = self.queue.try_rx()?;
+        let calls = Calls::default();
+        let result = receive(&rx, &calls);
+        let is_due = rx.announce();
+        drop(rx);
+        if is_due {
+            calls.peer();
+        }
+        self.ring_for(&calls);
+        Some(result)
+    }
+
+    /// Takes the sending half; `None` in a signal handler that interrupted its holder.
     #[must_use]
     pub fn sending(&self) -> Option<Sending<'_>> {
-        self.queue.try_tx().map(|tx| Sending { tx, calls: Calls::none(self) })
+        let due = Due { ring: self, calls: Calls::default() };
+        self.queue.try_tx().map(|tx| Sending { tx, due })
     }
 
     /// Takes the receiving half; `None` in a signal handler that interrupted its holder.
-    #[inline]
     #[must_use]
     pub fn receiving(&self) -> Option<Receiving<'_>> {
-        let calls = Calls::none(self);
-        self.queue.try_rx().map(|rx| Receiving { rx, is_before_sleep: Cell::new(false), calls })
+        let due = Due { ring: self, calls: Calls::default() };
+        self.queue.try_rx().map(|rx| Receiving { rx, is_before_sleep: Cell::new(false), due })
+    }
+
+    #[inline]
+    fn ring_for(&self, calls: &Calls) {
+        if calls.peer.get() {
+            self.peer_doorbell.ring();
+        }
+        if calls.own.get() {
+            self.doorbell.ring();
+        }
     }
 
     /// Asks the peer to ring for data, for space, or both; to be undone by [`Ring::disarm`]. Whoever

@@ -9,9 +9,8 @@ use seekwire_protocol::{Carrier, Reason};
 use seekwire_transport::Errno;
 use seekwire_transport::iov::{Gather, Scatter};
 use seekwire_transport::mem::{Own, Peer};
-use seekwire_transport::queue::{Full, Tx, Violation};
-use seekwire_transport::ring::Receiving;
-use seekwire_transport::ring::Ring;
+use seekwire_transport::queue::{Full, Rx, Tx, Violation};
+use seekwire_transport::ring::{Calls, Ring};
 use seekwire_transport::spin::Spinner;
 use seekwire_transport::sys::poll::{self, Events};
 use seekwire_transport::sys::socket::{self, Control, KernelRecv, KernelSend};
@@ -75,6 +74,15 @@ pub(super) enum Sent {
     Wait(Carrier),
     /// The receiver keeps it from TCP, and tells nobody when it does no more: try again soon.
     Later,
+}
+
+/// What one try to send came to while the sending half was held.
+enum Tried {
+    Ring(Sent),
+    Tcp(Result<Sent, Errno>),
+    /// The peer has gone, or this direction was shut down.
+    Nobody,
+    Violation(Violation),
 }
 
 /// What one try to receive came to.
@@ -148,31 +156,38 @@ impl Connection {
         begun: bool,
     ) -> Result<Sent, Errno> {
         let q = &link.ring.queue;
-        let tx = self.tx(link)?;
-        // Under the lock: a shutdown that another thread makes is before all of this send, or after it.
-        let is_done = q.peer_is_done();
-        if is_done && self.is_stale(link) {
-            return Err(Errno::STALE);
-        }
-        if !link.is_sound() || q.is_shut() || (is_done && q.peer_refuses()) {
-            drop(tx);
-            return self.send_to_nobody(link, gather, flags, begun);
-        }
-        let tried = match self.due_carrier(link, &tx) {
-            Ok(Carrier::Ring) => {
-                tx.push(gather).map(|n| if n > 0 { Sent::Some } else { Sent::Wait(Carrier::Ring) })
+        let tried = link.ring.send_with(|tx, calls| {
+            // Under the lock: a shutdown that another thread makes is before all of this send, or after it.
+            let is_done = q.peer_is_done();
+            if is_done && self.is_stale(link) {
+                return Tried::Tcp(Err(Errno::STALE));
             }
-            Ok(Carrier::Tcp) => return self.send_by_tcp(&tx, link, gather, flags, begun),
-            Err(Full::NoRoom) => Ok(Sent::Wait(Carrier::Ring)),
-            Err(Full::Violation(violation)) => Err(violation),
-        };
-        drop(tx);
-        let tried = tried.map_err(|violation| self.violated(link, violation))?;
-        self.show_sent(link);
-        if link.looks_lost() {
-            self.doubt_peer(link);
+            if !link.is_sound() || q.is_shut() || (is_done && q.peer_refuses()) {
+                return Tried::Nobody;
+            }
+            match self.due_carrier(link, tx, calls) {
+                Ok(Carrier::Ring) => match tx.push(gather) {
+                    Ok(0) => Tried::Ring(Sent::Wait(Carrier::Ring)),
+                    Ok(_) => Tried::Ring(Sent::Some),
+                    Err(violation) => Tried::Violation(violation),
+                },
+                Ok(Carrier::Tcp) => Tried::Tcp(self.send_by_tcp(tx, link, gather, flags, begun)),
+                Err(Full::NoRoom) => Tried::Ring(Sent::Wait(Carrier::Ring)),
+                Err(Full::Violation(violation)) => Tried::Violation(violation),
+            }
+        });
+        match tried.ok_or(Errno::AGAIN)? {
+            Tried::Ring(sent) => {
+                self.show_sent(link);
+                if link.looks_lost() {
+                    self.doubt_peer(link);
+                }
+                Ok(sent)
+            }
+            Tried::Tcp(sent) => sent,
+            Tried::Nobody => self.send_to_nobody(link, gather, flags, begun),
+            Tried::Violation(violation) => Err(self.violated(link, violation)),
         }
-        Ok(tried)
     }
 
     #[cold]
@@ -294,7 +309,7 @@ impl Connection {
     pub fn next_carrier(&self) -> Result<Carrier, Errno> {
         let Some(link) = self.attached() else { return Ok(Carrier::Tcp) };
         let tx = self.tx(link)?;
-        let carrier = self.due_carrier(link, &tx);
+        let carrier = self.due_carrier(link, &tx, tx.calls());
         drop(tx);
         match carrier {
             Ok(carrier) => Ok(carrier),
@@ -425,13 +440,15 @@ impl Connection {
         if link.is_violated() {
             return Err(Errno::CONNRESET);
         }
-        let rx = self.rx(link)?;
-        if self.is_sought() {
-            // Since this call began.
-            return Ok(Try::Sought);
-        }
-        let tried = self.step(link, &rx, scatter, flags, asks_kernel);
-        drop(rx);
+        let tried = link.ring.receive_with(|rx, calls| {
+            self.inherit(rx);
+            if self.is_sought() {
+                // Since this call began.
+                return None;
+            }
+            Some(self.step(link, (rx, calls), scatter, flags, asks_kernel))
+        });
+        let Some(tried) = tried.ok_or(Errno::AGAIN)? else { return Ok(Try::Sought) };
         match tried {
             Ok(tried) => {
                 self.show_received(link);
@@ -460,7 +477,7 @@ impl Connection {
     fn step(
         &self,
         link: &Link,
-        rx: &Receiving<'_>,
+        (rx, calls): (&Rx<'_, Own, Peer>, &Calls),
         scatter: &mut Scatter<'_, '_>,
         flags: RecvFlags,
         asks_kernel: bool,
@@ -484,9 +501,9 @@ impl Connection {
                     return self.end_of_shut().map(Try::Moved).map_err(Failure::Kernel);
                 }
                 Next::End => return Ok(Try::Moved(0)),
-                Next::Tcp(bound) => return self.recv_by_tcp(link, rx, scatter, flags, bound),
+                Next::Tcp(bound) => return self.recv_by_tcp(link, (rx, calls), scatter, flags, bound),
                 Next::TcpUnbounded(announced) => {
-                    let read = self.recv_by_tcp(link, rx, scatter, flags, u64::MAX);
+                    let read = self.recv_by_tcp(link, (rx, calls), scatter, flags, u64::MAX);
                     drop(announced);
                     match read {
                         Ok(Try::Moved(0) | Try::Over) if rx.has_more() => {}
@@ -528,7 +545,7 @@ impl Connection {
     fn recv_by_tcp(
         &self,
         link: &Link,
-        rx: &Receiving<'_>,
+        (rx, calls): (&Rx<'_, Own, Peer>, &Calls),
         scatter: &mut Scatter<'_, '_>,
         flags: RecvFlags,
         bound: u64,
@@ -561,7 +578,7 @@ impl Connection {
                         // What the peer put on the ring after these bytes can be read from now on, and it
                         // rang for that before: waiters have to hear of it again.
                         if n as u64 == left && link.ring.queue.has_readers() {
-                            rx.call_own();
+                            calls.own();
                         }
                     }
                     scatter.filled_in_place(n);

@@ -14,7 +14,7 @@ use seekwire_protocol::{Carrier, Reason};
 use seekwire_transport::Errno;
 use seekwire_transport::mem::{Own, Peer};
 use seekwire_transport::queue::{Answer, Full, Rx, Tx};
-use seekwire_transport::ring::Sending;
+use seekwire_transport::ring::Calls;
 use seekwire_transport::sys::poll::{self, Deadline, Events};
 use seekwire_transport::sys::socket::{self, KernelSend};
 use seekwire_transport::sys::{Fd, thread};
@@ -60,13 +60,18 @@ impl Connection {
 
     /// The carrier of the next byte sent, after the switch that is due.
     #[inline]
-    pub(super) fn due_carrier(&self, link: &Link, tx: &Sending<'_>) -> Result<Carrier, Full> {
+    pub(super) fn due_carrier(
+        &self,
+        link: &Link,
+        tx: &Tx<'_, Own, Peer>,
+        calls: &Calls,
+    ) -> Result<Carrier, Full> {
         let q = &link.ring.queue;
         let was_on_ring = q.tx_on_ring();
         let owed = !was_on_ring && q.owed() > 0;
         let carrier = tx.carrier();
         if carrier == Ok(Carrier::Tcp) && (was_on_ring || (!owed && q.owed() > 0)) {
-            self.has_left_ring(link, tx);
+            self.has_left_ring(link, tx, calls);
         }
         if carrier == Ok(Carrier::Ring) && !was_on_ring {
             socket::push(self.fd());
@@ -75,12 +80,12 @@ impl Connection {
     }
 
     #[cold]
-    fn has_left_ring(&self, link: &Link, tx: &Sending<'_>) {
+    fn has_left_ring(&self, link: &Link, tx: &Tx<'_, Own, Peer>, calls: &Calls) {
         // An error is that of the next send.
         let _ = self.pay(link, tx);
-        tx.call_peer();
+        calls.peer();
         // Those of this end who wait, for whatever, wait for room in the socket now.
-        tx.call_own();
+        calls.own();
     }
 
     /// Lets the peer's wish for TCP take effect on this end's sends, and pays what is owed. Called while
@@ -93,7 +98,7 @@ impl Connection {
         }
         let by_peer = q.peer_wants_tcp();
         let Ok(tx) = self.tx(link) else { return };
-        let carrier = self.due_carrier(link, &tx);
+        let carrier = self.due_carrier(link, &tx, tx.calls());
         let paid = self.pay(link, &tx);
         drop(tx);
         if let Err(Full::Violation(violation)) = carrier {

@@ -24,10 +24,16 @@ impl Connection {
     #[inline]
     pub(super) fn rx<'l>(&self, link: &'l Link) -> Result<Receiving<'l>, Errno> {
         let rx = link.ring.receiving().ok_or(Errno::AGAIN)?;
-        if rx.owner_died() {
-            self.recount(&rx);
-        }
+        self.inherit(&rx);
         Ok(rx)
+    }
+
+    /// What is due from one who has just taken the receiving half.
+    #[inline]
+    pub(super) fn inherit(&self, rx: &Rx<'_, Own, Peer>) {
+        if rx.owner_died() {
+            self.recount(rx);
+        }
     }
 
     #[cold]

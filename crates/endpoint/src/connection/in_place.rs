@@ -49,7 +49,7 @@ impl Reserved<'_> {
                 return self.copy(len);
             }
             let tx = connection.tx(link)?;
-            let committed = match connection.due_carrier(link, &tx) {
+            let committed = match connection.due_carrier(link, &tx, tx.calls()) {
                 Ok(Carrier::Tcp) => {
                     drop(tx);
                     return self.copy(len);
@@ -135,7 +135,7 @@ impl Connection {
                 return Ok(None);
             }
             let tx = self.tx(link)?;
-            let segment = match self.due_carrier(link, &tx) {
+            let segment = match self.due_carrier(link, &tx, tx.calls()) {
                 Ok(Carrier::Tcp) => return Ok(None),
                 Ok(Carrier::Ring) => tx.reserve(),
                 Err(full) => Err(full),

@@ -464,7 +464,7 @@ impl Link {
             Some(tx) => {
                 // Without room for the record, the end of TCP tells the peer.
                 let _ = tx.shutdown();
-                tx.call_peer();
+                tx.calls().peer();
             }
             None => {
                 self.ring.queue.set_shut();

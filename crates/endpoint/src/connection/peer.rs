@@ -105,7 +105,7 @@ impl Connection {
         let has_left = was_on_ring && !link.ring.queue.tx_on_ring();
         if has_left {
             // Those of this end who wait for room wait for that in the socket now.
-            tx.call_own();
+            tx.calls().own();
         }
         drop(tx);
         if has_left {

@@ -180,7 +180,7 @@ impl<'s, 'c> Inflow<'s, 'c> {
                 // What the peer put on the ring after these bytes can be read from now on, and it rang for that
                 // before: waiters have to hear of it again.
                 if n == bound && link.ring.queue.has_readers() {
-                    rx.call_own();
+                    rx.calls().own();
                 }
             }
         }
