@@ -18,7 +18,7 @@ pub(crate) fn steps(program: &Program) -> Vec<Step> {
         }
     }
     let drain = |process: usize| slots.iter().map(move |slot| step(process, Call::Drain { slot: *slot }));
-    // What one end owes comes while the other reads.
+    // What one end has to retransmit comes while the other reads.
     for process in processes.clone().chain(processes.clone()) {
         steps.extend(drain(process));
     }

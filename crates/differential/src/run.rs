@@ -279,7 +279,7 @@ impl Run<'_> {
                     process::kill_thread(process.pid, thread.id, signal);
                     self.trace.events[at].fate = Fate::Done(Answer::default());
                 }
-                return self.settle(at);
+                return self.wait_until_quiet(at);
             }
             Call::Kill { process } | Call::Stop { process } | Call::Continue { process } => {
                 return self.control(at, *process, &step.call);
@@ -304,7 +304,7 @@ impl Run<'_> {
         if let Some((other, call)) = beside {
             self.order(at, other, call, true)?;
         }
-        self.settle(at)?;
+        self.wait_until_quiet(at)?;
         if let (Call::Fork { child }, Fate::Done(answer)) = (&step.call, &self.trace.events[at].fate)
             && answer.value == 1
         {
@@ -413,11 +413,11 @@ impl Run<'_> {
             }
         }
         self.trace.events[at].fate = Fate::Done(Answer::default());
-        self.settle(at)
+        self.wait_until_quiet(at)
     }
 
     /// Waits until every call that is under way has returned or is asleep.
-    fn settle(&mut self, at: usize) -> Result<()> {
+    fn wait_until_quiet(&mut self, at: usize) -> Result<()> {
         let began = Instant::now();
         let ends = matches!(self.trace.events[at].step.call, Call::Exit | Call::Kill { .. });
         let mut asleep: BTreeMap<(usize, usize), (u64, Instant)> = BTreeMap::new();

@@ -121,12 +121,12 @@ fn a_sender_that_only_receives_sends_again_what_was_unread() {
         assert_eq!(waiting.join().unwrap(), b"answer");
     });
     let readiness = client.connection.readiness();
-    assert!(!readiness.tx_on_ring && !readiness.owes);
+    assert!(!readiness.tx_on_ring && !readiness.retransmits);
     assert_eq!(client.connection.arm(Interest::default()), readiness);
 }
 
 #[test]
-fn the_end_of_the_stream_follows_what_is_owed() {
+fn the_end_of_the_stream_follows_what_is_retransmitted() {
     let (client, server) = pair();
     let request = pattern(REQUEST, 12);
     client.send(&request);
@@ -134,7 +134,7 @@ fn the_end_of_the_stream_follows_what_is_owed() {
         let serving = scope.spawn(|| client.serve());
         server.hand_over();
         serving.join().unwrap();
-        assert!(client.connection.owes(), "the buffers hold less");
+        assert!(client.connection.retransmits(), "the buffers hold less");
         client.connection.shutdown(std::net::Shutdown::Write).unwrap();
         let silent = SendFlags { no_signal: true, ..SendFlags::default() };
         let sent = client.connection.send(&[IoSlice::new(b"more")], silent);
@@ -147,7 +147,7 @@ fn the_end_of_the_stream_follows_what_is_owed() {
 }
 
 #[test]
-fn a_close_waits_until_what_is_owed_is_with_the_kernel() {
+fn a_close_waits_until_what_is_retransmitted_is_with_the_kernel() {
     let (client, server) = pair();
     let request = pattern(REQUEST, 13);
     client.send(&request);

@@ -38,7 +38,7 @@ pub(crate) fn missing(feature: &str, on: impl Fn(&str) -> bool) -> Option<&'stat
 }
 
 /// What is left on of `wanted` features when those have gone whose needs are not met.
-pub(crate) fn settle(mut wanted: BTreeMap<String, bool>) -> BTreeMap<String, bool> {
+pub(crate) fn resolve(mut wanted: BTreeMap<String, bool>) -> BTreeMap<String, bool> {
     let mut names: Vec<String> = wanted.keys().cloned().collect();
     names.sort_by_key(|name| depth(name));
     for name in names {
@@ -67,7 +67,7 @@ mod tests {
             ["tx-scatter-gather", "tx-checksum-ipv4", "tx-tcp-segmentation", "tx-tcp-mangleid-segmentation"];
         let all = |off: &str| names.iter().map(|name| ((*name).to_owned(), *name != off)).collect();
         let left = |off| {
-            settle(all(off)).into_iter().filter_map(|(name, on)| on.then_some(name)).collect::<Vec<_>>()
+            resolve(all(off)).into_iter().filter_map(|(name, on)| on.then_some(name)).collect::<Vec<_>>()
         };
         assert_eq!(left("").len(), 4);
         assert_eq!(left("tx-scatter-gather"), ["tx-checksum-ipv4"]);

@@ -191,7 +191,7 @@ impl Plan {
             };
             features.map(|feature| (feature.name.clone(), value(feature))).collect()
         };
-        let (now, later) = (dependence::settle(wanted(false)), dependence::settle(wanted(true)));
+        let (now, later) = (dependence::resolve(wanted(false)), dependence::resolve(wanted(true)));
         let planned: BTreeSet<&str> = self.items.iter().map(|item| item.key.name.as_str()).collect();
         let others = interface.features.iter().filter(|feature| {
             let name = feature.name.as_str();

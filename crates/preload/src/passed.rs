@@ -156,7 +156,7 @@ pub(crate) fn serve_peers() {
         drop(object);
         if let Some(socket) = table::socket(fd).filter(|_| asked) {
             socket.connection.attend();
-            socket.settle();
+            socket.update_sets();
         }
     }
 }

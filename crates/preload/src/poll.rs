@@ -166,7 +166,7 @@ pub(crate) fn wait(
     keeping_errno(|| guarded(|| drop(brackets)));
     for (_, part) in &parts {
         if let Entry::Socket(socket) = part {
-            socket.settle();
+            socket.update_sets();
         }
     }
     answer
@@ -278,7 +278,7 @@ fn wait_for_ours<'a>(
                 });
             }
         }
-        guarded_raw(|| ours.pay(fds, &mut asked));
+        guarded_raw(|| ours.retransmit(fds, &mut asked));
         // The kernel has looked at one after the other, and at the doorbells last: what came before what it tells is there
         // when it is asked again.
         slept = true;
@@ -341,7 +341,7 @@ impl Ours<'_> {
                 }
             }
             self.await_end(fds, &mut asked);
-            guarded_raw(|| self.pay(fds, &mut asked));
+            guarded_raw(|| self.retransmit(fds, &mut asked));
             guarded_raw(|| self.hear_of_ends(&asked));
             merge(fds, &asked);
             // To TCP there is room once both directions have ended, which it may know before the peer's memory says so.
@@ -464,20 +464,20 @@ impl Ours<'_> {
         }
     }
 
-    /// Uses the room that the kernel has found for what is owed, which comes before what the application has
+    /// Uses the room that the kernel has found for what is to be retransmitted, which comes before what the application has
     /// to send.
-    fn pay(&self, fds: &[pollfd], asked: &mut Asked) {
+    fn retransmit(&self, fds: &[pollfd], asked: &mut Asked) {
         for &(at, socket) in &self.sockets {
-            if asked[at].revents & WRITE != 0 && socket.connection.owes() {
+            if asked[at].revents & WRITE != 0 && socket.connection.retransmits() {
                 socket.connection.attend();
             }
-            let kept = if socket.connection.owes() { WRITE } else { WRITE & !fds[at].events };
+            let kept = if socket.connection.retransmits() { WRITE } else { WRITE & !fds[at].events };
             asked[at].revents &= !kept;
         }
     }
 
     /// The list for the kernel: where sends travel on the ring, room in the TCP socket means nothing; where
-    /// something is owed, it is wanted in any case.
+    /// something is to be retransmitted, it is wanted in any case.
     fn masked(&self, fds: &[pollfd]) -> Asked {
         let mut asked: Asked = fds.iter().map(|entry| pollfd { revents: 0, ..*entry }).collect();
         for &(at, socket) in &self.sockets {
@@ -487,7 +487,7 @@ impl Ours<'_> {
             }
             if socket.connection.tx_on_ring() {
                 asked[at].events &= !WRITE;
-            } else if socket.connection.owes() {
+            } else if socket.connection.retransmits() {
                 asked[at].events |= POLLOUT;
             }
         }

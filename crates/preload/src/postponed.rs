@@ -60,7 +60,7 @@ pub(crate) fn is_due_later() -> bool {
 
 /// The sets that hold a socket are to be brought up to date.
 #[cold]
-pub(crate) fn settle() {
+pub(crate) fn update_sets() {
     IS_DUE.with(|is_due| is_due.store(true, Ordering::Relaxed));
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn leave(fd: c_int, object: Arc<Object>, last: Last) {
             Err(now) => head = now,
         }
     }
-    settle();
+    update_sets();
 }
 
 #[cold]
@@ -96,7 +96,7 @@ fn finish() {
             for (fd, object) in table::entries() {
                 drop(object);
                 if let Some(socket) = table::socket(fd) {
-                    socket.settle();
+                    socket.update_sets();
                 }
             }
         })

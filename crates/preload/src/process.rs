@@ -180,7 +180,7 @@ pub(crate) fn end() {
             stats::write();
             for (_, object) in table::entries() {
                 if let Some(socket) = object.as_socket().filter(|socket| !socket.is_listening()) {
-                    socket.connection.settle_debt();
+                    socket.connection.finish_retransmission();
                 }
             }
             seekwire_endpoint::leave();

@@ -142,7 +142,7 @@ pub(crate) const WATCHED: u8 = 1;
 /// Sends travel on the ring, so the kernel's EPOLLOUT means nothing.
 pub(crate) const TX_ON_RING: u8 = 2;
 /// Bytes wait for room in the kernel's socket: its EPOLLOUT is wanted, whatever the application wants.
-pub(crate) const OWES: u8 = 4;
+pub(crate) const RETRANSMITS: u8 = 4;
 /// It has the doorbell that the peer rings; it has one that tells of library memory, too.
 pub(crate) const ATTACHED: u8 = 8;
 pub(crate) const SOUGHT: u8 = 16;
@@ -229,8 +229,8 @@ impl Socket {
         show |= if attached { ATTACHED } else { 0 } | if sought { SOUGHT } else { 0 };
         if self.connection.tx_on_ring() {
             show | TX_ON_RING
-        } else if self.connection.owes() {
-            show | OWES
+        } else if self.connection.retransmits() {
+            show | RETRANSMITS
         } else {
             show
         }
@@ -433,15 +433,15 @@ impl SocketRef {
     /// Brings the epoll sets that hold this socket up to date with the state of its connection. To be
     /// called after anything that may have attached it, or may have moved its sends to the other carrier.
     #[inline]
-    pub(crate) fn settle(&self) {
+    pub(crate) fn update_sets(&self) {
         if self.registered.load(Ordering::Acquire) != 0
             && self.shown.load(Ordering::Acquire) != self.to_show()
         {
             if postponed::is_due_later() {
-                postponed::settle();
+                postponed::update_sets();
                 return;
             }
-            ffi::keeping_errno(|| ffi::guarded(|| epoll::settle(self)));
+            ffi::keeping_errno(|| ffi::guarded(|| epoll::update(self)));
         }
     }
 
@@ -459,7 +459,7 @@ impl SocketRef {
     /// Moves the connection to TCP for good, before the caller sends by a call of its own.
     pub(crate) fn send_by_tcp(&self, why: Reason) {
         let _ = self.fall_back(why);
-        ffi::guarded(|| self.connection.settle_on_tcp());
+        ffi::guarded(|| self.connection.stay_on_tcp());
         // Whether the caller finds room is not seen.
         self.note_starved();
     }
@@ -467,7 +467,7 @@ impl SocketRef {
     /// Moves the connection to TCP for good. The bytes that the peer has put on the ring by now come first.
     pub(crate) fn fall_back(&self, why: Reason) -> Result<(), Errno> {
         let result = ffi::guarded(|| self.connection.fall_back(why)).unwrap_or(Err(Errno::IO));
-        self.settle();
+        self.update_sets();
         result
     }
 
@@ -477,7 +477,7 @@ impl SocketRef {
             .unwrap_or(Err(Errno::IO));
         // Whether it finds room is not seen.
         self.note_starved();
-        self.settle();
+        self.update_sets();
         result
     }
 }

@@ -260,7 +260,7 @@ macro_rules! programs {
     )*};
 }
 
-programs! { receive send close half poll crowd epoll members signals once fork owe kept threads leave }
+programs! { receive send close half poll crowd epoll members signals once fork retransmit kept threads leave }
 programs! { unseen uring handler }
 programs! { flags pointers control shared alias }
 programs! { fork_fails fork_signal }

@@ -253,7 +253,7 @@ impl SeekSocket for SeekStream {
     fn wait_send(&self, timeout: Option<Duration>) -> io::Result<()> {
         let fd = Fd::from(&self.stream);
         let until = Deadline::after(timeout);
-        self.seek.settle();
+        self.seek.restore();
         // Nothing more comes after the end, which would not let anybody sleep.
         let ended = poll::look(fd, Events { hangup: true, ..Events::default() })?.hangup;
         let read = !ended || socket::unread(fd)? > 0;

@@ -205,7 +205,7 @@ impl Drop for SeekLoan<'_> {
     fn drop(&mut self) {
         if self.lent.loans().next().is_some() {
             // An error means that the connection is broken: nobody waits for the memory.
-            let _ = self.stream.connection().take_back_loans(self.lent.loans());
+            let _ = self.stream.connection().return_loans(self.lent.loans());
         }
     }
 }

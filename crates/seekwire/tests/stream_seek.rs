@@ -191,8 +191,8 @@ impl Ends {
                             b.load(Ordering::Relaxed) == byte(at + i)
                         };
                         assert!(bytes.iter().enumerate().all(right), "what was lent has changed");
-                        self.to.take_back_loan(loan).unwrap();
-                        assert_eq!(self.to.take_back_loan(loan), Err(Errno::INVAL));
+                        self.to.return_loan(loan).unwrap();
+                        assert_eq!(self.to.return_loan(loan), Err(Errno::INVAL));
                     }
                 }
             }

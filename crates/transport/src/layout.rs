@@ -6,12 +6,12 @@
 //! | 0x040  | sender    | published position, published bytes                           |
 //! | 0x080  | receiver  | consumed position, returned segments, consumed bytes          |
 //! | 0x0c0  | both      | control bits, data arm and the mark it waits for, processor,  |
-//! |        |           | unbounded read, take back                                     |
-//! | 0x100  | sender    | space arm and the two marks it waits for; what was taken back |
+//! |        |           | unbounded read, recall                                        |
+//! | 0x100  | sender    | space arm and the two marks it waits for; what was recalled   |
 //! | 0x140  | sender    | private: lock, position, switch, free list, arm bookkeeping   |
 //! | 0x1c0  | receiver  | private: lock, position, switch, arm bookkeeping, SO_RCVLOWAT  |
 //! | 0x240  | processes | private: who holds this end                                   |
-//! | 0x2c0  | sender    | private: where the free list begins, the run of sends, debts,  |
+//! | 0x2c0  | sender    | private: where the free list begins, the run of sends, recalls, |
 //! |        |           | where the full ring was left, what is kept                     |
 //! | 0x400  | sender    | private: list of free segments, state of each segment         |
 //! |        | receiver  | ring that returns the peer's segments                         |
@@ -42,18 +42,18 @@ pub(crate) const CONTROL: usize = 0x0c0;
 pub(crate) const ARM_DATA: usize = 0x0c8;
 pub(crate) const UNBOUNDED_READ: usize = 0x0d0;
 pub(crate) const PROCESSOR: usize = 0x0d8;
-pub(crate) const BACK_FROM: usize = 0x0e0;
+pub(crate) const RECALL_FROM: usize = 0x0e0;
 pub(crate) const WANT_PUBLISHED: usize = 0x0e8;
-/// With [`BACK_FROM`]: bytes received by TCP, times 2, plus 1 if the next byte comes from the ring.
-pub(crate) const BACK_TCP: usize = 0x0f0;
+/// With [`RECALL_FROM`]: bytes received by TCP, times 2, plus 1 if the next byte comes from the ring.
+pub(crate) const RECALL_TCP: usize = 0x0f0;
 
 pub(crate) const ARM_SPACE: usize = 0x100;
 pub(crate) const WANT_CONSUMED: usize = 0x108;
 pub(crate) const WANT_RETURNED: usize = 0x110;
-pub(crate) const TAKEN_BACK: usize = 0x118;
-/// With [`TAKEN_BACK`]: bytes by TCP up to this position are sent again, too; 0 when none are.
+pub(crate) const RECALLED: usize = 0x118;
+/// With [`RECALLED`]: bytes by TCP up to this position are sent again, too; 0 when none are.
 pub(crate) const VOID_UNTIL: usize = 0x120;
-/// Values of [`TAKEN_BACK`]; 0 is no answer yet.
+/// Values of [`RECALLED`]; 0 is no answer yet.
 pub(crate) const TAKEN: u64 = 1;
 pub(crate) const REFUSED: u64 = 2;
 pub(crate) const AT_WORK: u64 = 3;
@@ -68,15 +68,15 @@ pub(crate) const FREE_FIRST: usize = 0x2c0;
 pub(crate) const RUN_BYTES: usize = 0x2c8;
 pub(crate) const RUN_MARK: usize = 0x2d0;
 pub(crate) const LEFT_AT: usize = 0x2d8;
-pub(crate) const OWED_FROM: usize = 0x2e0;
-pub(crate) const OWED_BYTES: usize = 0x2e8;
+pub(crate) const RETRANSMIT_FROM: usize = 0x2e0;
+pub(crate) const RETRANSMIT_BYTES: usize = 0x2e8;
 /// The peer's consumed position, plus 1, when the full ring was left; 0 when it was not, or was entered again.
 pub(crate) const OVERFLOWED_AT: usize = 0x2f0;
 /// The position in the stream of TCP, plus 1, from which on bytes are kept; 0 when none are.
 pub(crate) const KEPT_FROM: usize = 0x2f8;
-/// With [`OWED_FROM`]: the carrier of the next byte that is owed, and its position in the stream of TCP.
-pub(crate) const OWED_CARRIER: usize = 0x300;
-pub(crate) const OWED_TCP: usize = 0x308;
+/// With [`RETRANSMIT_FROM`]: the carrier of the next byte to retransmit, and its position in the stream of TCP.
+pub(crate) const RETRANSMIT_CARRIER: usize = 0x300;
+pub(crate) const RETRANSMIT_TCP: usize = 0x308;
 /// Not 0 once calls that the library does not see through give bytes to the kernel: how many, nobody counts.
 pub(crate) const TX_UNCOUNTED: usize = 0x310;
 pub(crate) const PULLED: usize = 0x170;
@@ -142,17 +142,17 @@ pub(crate) mod control {
     /// This end has closed the connection.
     pub(crate) const CLOSED: u64 = 4;
     /// This end takes nothing more off its ring: the peer shall send it again by TCP.
-    pub(crate) const TAKE_BACK: u64 = 8;
+    pub(crate) const RECALL: u64 = 8;
     /// TCP has ended for this end, and the peer has not said so: perhaps somebody has closed the peer's socket unseen.
     pub(crate) const SAW_END: u64 = 16;
-    /// With [`TAKE_BACK`], or just before it is said again: nobody waits for the answer. There is nobody either to throw away
+    /// With [`RECALL`], or just before it is said again: nobody waits for the answer. There is nobody either to throw away
     /// what comes by TCP before its turn.
     pub(crate) const STANDING: u64 = 32;
     /// It is shut down both ways: TCP takes nothing more for it, and resets the connection if something comes.
     pub(crate) const REFUSES: u64 = 64;
 
     const _: () = assert!(
-        (READY | TCP_ONLY | CLOSED | TAKE_BACK | SAW_END | STANDING | REFUSES).count_ones() == 7,
+        (READY | TCP_ONLY | CLOSED | RECALL | SAW_END | STANDING | REFUSES).count_ones() == 7,
         "each bit says one thing"
     );
 }
@@ -297,7 +297,7 @@ impl Default for Geometry {
     }
 }
 
-const _: () = assert!(FORKS_PENDING + 8 <= FREE_FIRST && OWED_TCP + 8 <= TABLES);
+const _: () = assert!(FORKS_PENDING + 8 <= FREE_FIRST && RETRANSMIT_TCP + 8 <= TABLES);
 const _: () = assert!(CELL == 64 && MAX_CELLS.is_power_of_two());
 
 #[cfg(test)]

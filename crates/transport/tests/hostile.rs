@@ -117,8 +117,8 @@ fn bytes_that_nobody_counted_are_not_overtaken_and_no_violation() {
             rx.end_unbounded_read();
             rx.received_by_tcp(10);
         }
-        rx.ask_back();
-        assert_eq!(a.tx().take_back(), Ok(()));
+        rx.ask_recall();
+        assert_eq!(a.tx().recall(), Ok(()));
         assert_eq!(rx.answer(), Ok(if is_received { Answer::Taken } else { Answer::Refused }));
     }
 }
@@ -128,8 +128,8 @@ fn bytes_that_nobody_counted_are_not_overtaken_and_no_violation() {
 #[test]
 fn bytes_are_taken_back_from_a_record_or_not_at_all() {
     const CONTROL: usize = 0xc0;
-    const TAKE_BACK: u64 = 8;
-    const BACK_FROM: usize = 0xe0;
+    const RECALL: u64 = 8;
+    const RECALL_FROM: usize = 0xe0;
     let (inline, segment) = (1 << 32, 2 << 32);
     for (header, word) in [(1 << 40 | segment, u64::MAX), (1 << 40 | segment, 8), (1016 << 40 | inline, 0)] {
         let geometry = Geometry::new(64, 4096, 8).unwrap();
@@ -149,8 +149,8 @@ fn bytes_are_taken_back_from_a_record_or_not_at_all() {
             assert!(matches!(rx.step(), Ok(RxStep::Ring)));
             assert_eq!(rx.discard(1000), Ok(message.len()));
         }
-        b.own().word(BACK_FROM).store(position << 32, Ordering::SeqCst);
-        b.own().word(CONTROL).fetch_or(TAKE_BACK, Ordering::SeqCst);
-        assert_eq!(a.tx().take_back(), Err(Violation));
+        b.own().word(RECALL_FROM).store(position << 32, Ordering::SeqCst);
+        b.own().word(CONTROL).fetch_or(RECALL, Ordering::SeqCst);
+        assert_eq!(a.tx().recall(), Err(Violation));
     }
 }

@@ -391,11 +391,11 @@ fn an_unbounded_read_takes_nothing_of_a_later_span() {
     });
 }
 
-/// SYNC POINT "take back": a receiver that gives up asking and the sender that is asked agree on whether the
+/// SYNC POINT "recall": a receiver that gives up asking and the sender that is asked agree on whether the
 /// bytes on the ring are sent again, and every byte is taken once, in order, whatever the sender is about to
 /// do: here to send one more, on the ring or by TCP.
 ///
-/// Caught: the wish not looked at again after the work is announced (`Tx::take_back`); no fence in `Rx::withdraw`, or
+/// Caught: the wish not looked at again after the work is announced (`Tx::recall`); no fence in `Rx::withdraw`, or
 /// the peer's word looked at before the wish is gone.
 #[test]
 fn what_is_taken_back_comes_by_tcp_and_the_rest_by_the_ring() {
@@ -411,12 +411,12 @@ fn what_is_taken_back_comes_by_tcp_and_the_rest_by_the_ring() {
             } else {
                 let mut piece = Vec::new();
                 loop {
-                    tx.owed(&mut piece).unwrap();
+                    tx.to_retransmit(&mut piece).unwrap();
                     if piece.is_empty() {
                         break;
                     }
                     kernel.lock().unwrap().extend(&piece);
-                    tx.paid(piece.len());
+                    tx.retransmitted(piece.len());
                 }
                 kernel.lock().unwrap().extend([2; 8]);
                 tx.sent_by_tcp(8);
@@ -425,7 +425,7 @@ fn what_is_taken_back_comes_by_tcp_and_the_rest_by_the_ring() {
             a
         });
         let rx = b.rx();
-        rx.ask_back();
+        rx.ask_recall();
         let mut answer = rx.answer().unwrap();
         while matches!(answer, Answer::Pending | Answer::AtWork) {
             answer = rx.withdraw().unwrap();
@@ -443,26 +443,26 @@ fn what_is_taken_back_comes_by_tcp_and_the_rest_by_the_ring() {
         }
         received.extend(tcp.lock().unwrap().iter());
         assert_eq!(received, [[1; 8], [2; 8]].concat());
-        assert_eq!(a.owed(), 0);
+        assert_eq!(a.to_retransmit(), 0);
     });
 }
 
-/// Takes the sending half, and pays what is owed.
-fn pay<'a>(end: &'a End, kernel: &Mutex<Vec<u8>>) -> (Tx<'a, Shared, Shared>, Carrier) {
+/// Takes the sending half, and retransmits.
+fn retransmit<'a>(end: &'a End, kernel: &Mutex<Vec<u8>>) -> (Tx<'a, Shared, Shared>, Carrier) {
     let tx = end.tx();
     let carrier = tx.carrier().unwrap();
     let mut piece = Vec::new();
     loop {
-        tx.owed(&mut piece).unwrap();
+        tx.to_retransmit(&mut piece).unwrap();
         if piece.is_empty() {
             return (tx, carrier);
         }
         kernel.lock().unwrap().extend(&piece);
-        tx.paid(piece.len());
+        tx.retransmitted(piece.len());
     }
 }
 
-/// SYNC POINT "take back": a wish that stands is met by the sender's next call, and a receiver that takes some of it off the
+/// SYNC POINT "recall": a wish that stands is met by the sender's next call, and a receiver that takes some of it off the
 /// ring meanwhile has these bytes, and nobody else.
 ///
 /// Caught: a send by TCP while the receiver looks (`QueuePair::is_asked_again_soon`); the half let go without asking again; a
@@ -475,7 +475,7 @@ fn a_wish_that_stands_is_met_whoever_takes_the_half_meanwhile() {
         assert!(try_send(&a, &[1; 8]));
         let kernel = tcp.clone();
         let sender = thread::spawn(move || {
-            let (tx, carrier) = pay(&a, &kernel);
+            let (tx, carrier) = retransmit(&a, &kernel);
             if carrier == Carrier::Ring {
                 assert_eq!(tx.push(&mut Gather::new(&[IoSlice::new(&[2; 8])])), Ok(8));
             } else {
@@ -486,26 +486,26 @@ fn a_wish_that_stands_is_met_whoever_takes_the_half_meanwhile() {
             a
         });
         let rx = b.rx();
-        rx.ask_back();
+        rx.ask_recall();
         while rx.keep_asking().unwrap() == Answer::AtWork {
             thread::yield_now();
         }
         drop(rx);
         let mut received: Vec<u8> = try_recv::<4>(&b).into_iter().flatten().collect();
         let a = sender.join().unwrap();
-        drop(pay(&a, &tcp));
-        assert!(!a.is_asked_back(), "nobody answers");
+        drop(retransmit(&a, &tcp));
+        assert!(!a.is_recall_asked(), "nobody answers");
         assert_eq!(try_recv::<8>(&b), None, "the ring is done with");
         received.extend(tcp.lock().unwrap().iter());
         assert_eq!(received, [[1; 8], [2; 8]].concat());
-        assert_eq!((a.owed(), b.rx().void_left()), (0, 0));
+        assert_eq!((a.to_retransmit(), b.rx().void_left()), (0, 0));
     });
 }
 
-/// SYNC POINT "take back": what lies in the kernel before its turn is sent again only to a receiver that knows it, and throws
+/// SYNC POINT "recall": what lies in the kernel before its turn is sent again only to a receiver that knows it, and throws
 /// it away.
 ///
-/// Caught: no fence in `Rx::keep_asking`; the wish looked at before the work is announced (`Tx::take_back`).
+/// Caught: no fence in `Rx::keep_asking`; the wish looked at before the work is announced (`Tx::recall`).
 #[test]
 fn nothing_is_sent_twice_to_who_waits_for_no_answer() {
     explore(3, || {
@@ -518,9 +518,9 @@ fn nothing_is_sent_twice_to_who_waits_for_no_answer() {
         tx.sent_by_tcp(8);
         drop(tx);
         let kernel = tcp.clone();
-        let sender = thread::spawn(move || drop(pay(&a, &kernel)));
+        let sender = thread::spawn(move || drop(retransmit(&a, &kernel)));
         let rx = b.rx();
-        rx.ask_back();
+        rx.ask_recall();
         let answer = loop {
             match rx.keep_asking().unwrap() {
                 Answer::AtWork => thread::yield_now(),

@@ -251,8 +251,8 @@ impl Model<'_> {
                     let bytes: Vec<u8> =
                         ring.bytes(&loan).iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
                     assert!(self.is_right(&bytes, at), "what was lent has changed");
-                    ring.take_back(loan).unwrap();
-                    assert_eq!(ring.take_back(loan), Err(Errno::INVAL));
+                    ring.recall(loan).unwrap();
+                    assert_eq!(ring.recall(loan), Err(Errno::INVAL));
                 }
             }
             Operation::MakeRoom => seek.make_room().unwrap(),

@@ -47,7 +47,7 @@ fn what_goes_in_comes_out() {
     }
     let [tcp, ring, back, void] = moved.into_inner().unwrap();
     report(&format!(
-        "switching: {tcp} bytes went by TCP and {ring} by the ring, of which {back} were taken back; {void} came by TCP in vain"
+        "switching: {tcp} bytes went by TCP and {ring} by the ring, of which {back} were recalled; {void} came by TCP in vain"
     ));
     assert!(tcp > 100_000 && ring > 100_000 && back > 10_000 && void > 1000);
 }

@@ -202,7 +202,7 @@ impl Connection {
         if !self.may_use_tcp(link, tx)? {
             return Ok(Sent::Later);
         }
-        if !self.pay(link, tx)? {
+        if !self.retransmit(link, tx)? {
             return Ok(Sent::Wait(Carrier::Tcp));
         }
         if begun && self.has_error() {
@@ -241,7 +241,7 @@ impl Connection {
             return Err(Errno::PIPE);
         }
         if link.ring.queue.is_shut() {
-            // The kernel may not know yet: what is owed goes before the end, or the shutdown is under way.
+            // The kernel may not know yet: what is to be retransmitted goes before the end, or the shutdown is under way.
             if !self.has_error() {
                 if !flags.no_signal {
                     thread::raise_broken_pipe();
@@ -651,8 +651,8 @@ impl Connection {
     /// # Errors
     /// Those of ioctl(2).
     pub fn unsent(&self) -> Result<usize, Errno> {
-        let owed = self.attached().map_or(0, |link| link.ring.queue.owed());
-        Ok(socket::unsent(self.fd())? + owed)
+        let recalled = self.attached().map_or(0, |link| link.ring.queue.to_retransmit());
+        Ok(socket::unsent(self.fd())? + recalled)
     }
 }
 

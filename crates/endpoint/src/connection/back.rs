@@ -2,7 +2,7 @@
 //! know of the ring.
 //!
 //! What the peer had put on the ring and this end has not received is then sent again by TCP. The sender
-//! owes it from the moment it is asked, and pays before it sends anything else, while it waits for anything,
+//! has to retransmit it from the moment it is asked, and does so before it sends anything else, while it waits for anything,
 //! and before it closes, ends, or hands the socket over itself.
 
 use std::io::IoSlice;
@@ -27,9 +27,9 @@ const ANSWER_LIMIT: Duration = Duration::from_millis(100);
 /// The same where bytes lie in the kernel before their turn. Long, because the others are lost for the new holder if nobody
 /// throws these away.
 const OUT_OF_TURN: Duration = Duration::from_secs(5);
-/// How long a peer that has begun to take back may take. It does not sleep over it.
+/// How long a peer that has begun the recall may take. It does not sleep over it.
 const AT_WORK: Duration = Duration::from_secs(2);
-/// How long this end waits for a peer that takes nothing of what is owed to it.
+/// How long this end waits for a peer that takes nothing of what is retransmitted to it.
 const STANDSTILL: Duration = Duration::from_secs(10);
 /// And for one that takes it a few bytes at a time.
 const AT_LAST: Duration = Duration::from_secs(120);
@@ -68,9 +68,9 @@ impl Connection {
     ) -> Result<Carrier, Full> {
         let q = &link.ring.queue;
         let was_on_ring = q.tx_on_ring();
-        let owed = !was_on_ring && q.owed() > 0;
+        let was_retransmitting = !was_on_ring && q.to_retransmit() > 0;
         let carrier = tx.carrier();
-        if carrier == Ok(Carrier::Tcp) && (was_on_ring || (!owed && q.owed() > 0)) {
+        if carrier == Ok(Carrier::Tcp) && (was_on_ring || (!was_retransmitting && q.to_retransmit() > 0)) {
             self.has_left_ring(link, tx, calls);
         }
         if carrier == Ok(Carrier::Ring) && !was_on_ring {
@@ -82,29 +82,29 @@ impl Connection {
     #[cold]
     fn has_left_ring(&self, link: &Link, tx: &Tx<'_, Own, Peer>, calls: &Calls) {
         // An error is that of the next send.
-        let _ = self.pay(link, tx);
+        let _ = self.retransmit(link, tx);
         calls.peer();
         // Those of this end who wait, for whatever, wait for room in the socket now.
         calls.own();
     }
 
-    /// Lets the peer's wish for TCP take effect on this end's sends, and pays what is owed. Called while
+    /// Lets the peer's wish for TCP take effect on this end's sends, and retransmits. Called while
     /// waiting, so that an end that has nothing to send does not keep the peer from what it wants TCP for.
     pub fn attend(&self) {
         let Some(link) = self.attached() else { return };
         let q = &link.ring.queue;
-        if !q.wants_attention() && q.owed() == 0 {
+        if !q.wants_attention() && q.to_retransmit() == 0 {
             return;
         }
         let by_peer = q.peer_wants_tcp();
         let Ok(tx) = self.tx(link) else { return };
         let carrier = self.due_carrier(link, &tx, tx.calls());
-        let paid = self.pay(link, &tx);
+        let retransmitted = self.retransmit(link, &tx);
         drop(tx);
         if let Err(Full::Violation(violation)) = carrier {
             self.violated(link, violation);
         }
-        if paid.is_err() {
+        if retransmitted.is_err() {
             // The kernel's socket has the error to tell.
             link.ring.doorbell.ring();
         }
@@ -121,35 +121,35 @@ impl Connection {
         self.attached().is_some_and(|link| link.ring.queue.wants_attention())
     }
 
-    /// Whether bytes wait for room in the kernel's socket; see [`super::Readiness::owes`]. No system call.
+    /// Whether bytes wait for room in the kernel's socket; see [`super::Readiness::retransmits`]. No system call.
     #[inline]
     #[must_use]
-    pub fn owes(&self) -> bool {
-        self.attached().is_some_and(|link| link.ring.queue.owed() > 0)
+    pub fn retransmits(&self) -> bool {
+        self.attached().is_some_and(|link| link.ring.queue.to_retransmit() > 0)
     }
 
-    /// Gives the kernel what is owed; false when it has no room for all of it. An end of this direction that
+    /// Gives the kernel what is to be retransmitted; false when it has no room for all of it. An end of this direction that
     /// was asked for meanwhile follows it.
-    pub(super) fn pay(&self, link: &Link, tx: &Tx<'_, Own, Peer>) -> Result<bool, Errno> {
+    pub(super) fn retransmit(&self, link: &Link, tx: &Tx<'_, Own, Peer>) -> Result<bool, Errno> {
         let q = &link.ring.queue;
-        if q.owed() == 0 {
+        if q.to_retransmit() == 0 {
             return Ok(true);
         }
         let mut piece = Vec::new();
         loop {
-            if let Err(violation) = tx.owed(&mut piece) {
-                tx.forget_owed();
+            if let Err(violation) = tx.to_retransmit(&mut piece) {
+                tx.forget_retransmission();
                 return Err(self.violated(link, violation));
             }
             if piece.is_empty() {
                 break;
             }
             match socket::send(self.fd(), &[IoSlice::new(&piece)], KernelSend::NOSIGNAL) {
-                Ok(n) => tx.paid(n),
+                Ok(n) => tx.retransmitted(n),
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(Errno::INTR) => {}
                 Err(error) => {
-                    tx.forget_owed();
+                    tx.forget_retransmission();
                     return Err(error);
                 }
             }
@@ -161,38 +161,38 @@ impl Connection {
         Ok(true)
     }
 
-    /// Waits until everything that is owed is with the kernel, unless this end's close resets the connection:
+    /// Waits until everything to be retransmitted is with the kernel, unless this end's close resets the connection:
     /// before the socket is closed or the process ends. Gives up on a peer that takes nothing for ten seconds,
     /// or not all within two minutes.
-    pub fn settle_debt(&self) {
+    pub fn finish_retransmission(&self) {
         if let Some(link) = self.attached() {
             let fd = self.fd();
-            // What the peer has asked for is owed from now on.
+            // What the peer has asked for is to be retransmitted from now on.
             self.attend();
             // RFC 1122, 4.2.2.13: what was not received resets, and then what was not sent is lost with TCP, too.
-            self.pay_all(link, || socket::resets_on_close(fd) || socket::unread(fd).unwrap_or(0) > 0);
+            self.retransmit_all(link, || socket::resets_on_close(fd) || socket::unread(fd).unwrap_or(0) > 0);
         }
     }
 
-    fn pay_all(&self, link: &Link, is_in_vain: impl Fn() -> bool) {
+    fn retransmit_all(&self, link: &Link, is_in_vain: impl Fn() -> bool) {
         let q = &link.ring.queue;
         let at_last = Deadline::after(Some(AT_LAST));
         let mut until = at_last.at_most(STANDSTILL);
         let write = Events::WRITE;
-        while q.owed() > 0 && !is_in_vain() {
-            let before = q.owed();
-            let paid = self.tx(link).and_then(|tx| self.pay(link, &tx));
-            if !matches!(paid, Ok(false)) {
+        while q.to_retransmit() > 0 && !is_in_vain() {
+            let before = q.to_retransmit();
+            let retransmitted = self.tx(link).and_then(|tx| self.retransmit(link, &tx));
+            if !matches!(retransmitted, Ok(false)) {
                 return;
             }
-            if q.owed() < before {
+            if q.to_retransmit() < before {
                 until = at_last.at_most(STANDSTILL);
             }
             if until.is_over() {
                 tracing::error!(
                     "fd {}: the peer does not take {} bytes that are sent again; they are lost",
                     self.fd().raw(),
-                    q.owed()
+                    q.to_retransmit()
                 );
                 return;
             }
@@ -232,7 +232,7 @@ impl Connection {
 
     /// Both directions go back to TCP, for good, and nothing that comes by TCP from now on belongs after
     /// something on the ring: what was not received yet is sent again. Waits until the peer has agreed, which
-    /// it does in its next call on the connection, or at once if it waits in one; until what this end owes is
+    /// it does in its next call on the connection, or at once if it waits in one; until what this end has to retransmit is
     /// with the kernel; and until bytes may be given to the kernel by somebody else. A peer that does not make a call
     /// until then sends the bytes again when it does. Other connections of this process may be such peers: `meanwhile`
     /// has them [attend](Self::attend).
@@ -253,7 +253,7 @@ impl Connection {
         // What came by TCP to an end that is shut down both ways would reset the connection.
         let can_come = !link.ring.queue.refuses();
         if can_come {
-            rx.ask_back();
+            rx.ask_recall();
         }
         self.attend();
         link.ring.peer_doorbell.ring();
@@ -267,13 +267,13 @@ impl Connection {
         drop(rx);
         // A peer that hands over, too, has asked before it answered.
         self.attend();
-        self.pay_all(link, || false);
+        self.retransmit_all(link, || false);
         let tx = self.tx(link)?;
         self.wait_for_unbounded_read(&tx, Deadline::after(Some(AT_WORK)));
         handed_over
     }
 
-    /// Waits until nothing can come by the ring any more: the peer has taken back what this end has not
+    /// Waits until nothing can come by the ring any more: the peer has recalled what this end has not
     /// received, or will, or there was nothing.
     fn have_sent_again(
         &self,
@@ -335,7 +335,7 @@ impl Connection {
             return Ok(());
         }
         tracing::error!(
-            "fd {}: process {} did not take back what it had sent; receive before the socket is handed over",
+            "fd {}: process {} did not recall what it had sent; receive before the socket is handed over",
             self.fd().raw(),
             link.peer_pid
         );
@@ -348,7 +348,7 @@ impl Connection {
         while rx.void_left() > 0 {
             let most = usize::try_from(rx.void_left()).unwrap_or(usize::MAX).min(1 << 20);
             match socket::discard(self.fd(), most) {
-                // The peer ended in the midst of it, and did not pay.
+                // The peer ended in the midst of it, and did not retransmit.
                 Ok(0) => return Err(Errno::CONNRESET),
                 Ok(n) => rx.voided(n),
                 Err(Errno::AGAIN) => return Ok(false),
@@ -373,13 +373,13 @@ impl Connection {
     /// Waits the microseconds until bytes may be given to the kernel's socket without overtaking what
     /// went by the ring: for a call that the caller makes on it itself, after [`Connection::fall_back`]. From now on what
     /// is on the ring cannot be sent again.
-    pub fn settle_on_tcp(&self) {
+    pub fn stay_on_tcp(&self) {
         let Some(link) = self.attached() else { return };
         let Ok(tx) = self.tx(link) else { return };
         tx.stop_counting();
         self.wait_for_unbounded_read(&tx, Deadline::after(Some(AT_WORK)));
         let q = &link.ring.queue;
-        if q.is_shut() && q.owed() == 0 {
+        if q.is_shut() && q.to_retransmit() == 0 {
             // A shutdown of another thread may have ended the ring, and is about to end TCP: what the kernel took until
             // then would come behind the end of the stream. An error means that the connection has ended anyhow.
             let _ = socket::shutdown(self.fd(), Shutdown::Write);

@@ -117,7 +117,7 @@ mod tests {
         // Another thread is in the midst of a shutdown.
         from.link.get().unwrap().shut();
         from.fall_back(seekwire_protocol::Reason::UnknownOption).unwrap();
-        from.settle_on_tcp();
+        from.stay_on_tcp();
         let sent = socket::send(from.fd(), &[IoSlice::new(b"too late")], KernelSend::NOSIGNAL);
         assert_eq!(sent, Err(seekwire_transport::Errno::PIPE));
         let mut bytes = [0; 64];

@@ -76,7 +76,7 @@ pub struct Readiness {
     pub tx_on_ring: bool,
     /// Bytes wait for room in the kernel's socket: whoever waits for anything has to ask it for POLLOUT, and
     /// to call [`Connection::attend`] when it comes.
-    pub owes: bool,
+    pub retransmits: bool,
     /// The stream has ended: the kernel may have POLLHUP, POLLRDHUP or POLLERR to add.
     pub end: bool,
 }
@@ -361,15 +361,15 @@ impl Connection {
             if write {
                 self.attend();
                 link.shut();
-                // The end follows what is still owed.
-                if link.ring.queue.owed() > 0 {
+                // The end follows what is still to be retransmitted.
+                if link.ring.queue.to_retransmit() > 0 {
                     now = read.then_some(Shutdown::Read);
                 }
                 // Those who wait for room; of those who look once more, one that arms after this sees the end. Who waits for
                 // bytes sleeps on, as in the kernel: a signal that comes while he is awake would not end his call.
                 fence(Ordering::SeqCst);
                 let queue = &link.ring.queue;
-                if queue.has_writers() || queue.owed() > 0 || !queue.tx_on_ring() {
+                if queue.has_writers() || queue.to_retransmit() > 0 || !queue.tx_on_ring() {
                     link.ring.doorbell.ring();
                 }
             }
@@ -381,8 +381,8 @@ impl Connection {
         if let Some(link) = self.attached() {
             let q = &link.ring.queue;
             // TCP resets a connection on which something comes for an end that is shut down both ways: the peer's next
-            // send goes there. Not while TCP has to bring what is owed.
-            if result.is_ok() && self.is_receive_shut() && q.is_shut() && q.owed() == 0 {
+            // send goes there. Not while TCP has to bring what is to be retransmitted.
+            if result.is_ok() && self.is_receive_shut() && q.is_shut() && q.to_retransmit() == 0 {
                 q.set_refuses();
                 link.ring.peer_doorbell.ring();
             }
@@ -420,7 +420,7 @@ impl Connection {
             && link.ring.queue.remove_holder(thread::process_id())
         {
             self.close_sought();
-            self.settle_debt();
+            self.finish_retransmission();
             link.close(self.fd());
         }
     }

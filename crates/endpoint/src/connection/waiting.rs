@@ -109,13 +109,15 @@ impl Connection {
         let &ToReceive { carrier, limit, published, among } = wait;
         let q = &link.ring.queue;
         self.attend();
-        // What is owed to the peer goes out while this end only receives.
-        let owes = q.owed() > 0;
-        let of_socket = Events { write: owes, ..Events::READ };
+        // What is to be retransmitted goes out while this end only receives.
+        let retransmits = q.to_retransmit() > 0;
+        let of_socket = Events { write: retransmits, ..Events::READ };
         if call.begin_wait()? {
             return self.wait_a_moment(limit, call, Some(of_socket)).map(|()| true);
         }
-        let ready = || ready() || call.is_interrupted() || q.wants_attention() || (q.owed() > 0) != owes;
+        let ready = || {
+            ready() || call.is_interrupted() || q.wants_attention() || (q.to_retransmit() > 0) != retransmits
+        };
         if carrier == Carrier::Ring && link.rx_spinner.spin(link.policy(), ready) {
             return Ok(false);
         }
@@ -164,7 +166,7 @@ impl Connection {
     ) -> Result<(), Errno> {
         let q = &link.ring.queue;
         self.attend();
-        if call.begin_wait()? || q.owed() > 0 {
+        if call.begin_wait()? || q.to_retransmit() > 0 {
             return self.wait_a_moment(limit, call, None);
         }
         let Some(until) = limit.until(self) else { return Ok(()) };
@@ -316,13 +318,19 @@ impl Connection {
         if !link.is_sound() {
             return Readiness { read: true, write: true, end: true, ..Readiness::default() };
         }
-        if q.owed() > 0 {
+        if q.to_retransmit() > 0 {
             self.attend();
         }
         let tx_on_ring = link.tx_on_ring();
         let read = drained || q.has_data() || (q.has_record() && self.has_data_after_switches(link));
         let end = q.peer_has_closed() || (read && !drained && q.has_end());
-        Readiness { read, write: tx_on_ring && q.has_room(), tx_on_ring, owes: q.owed() > 0, end }
+        Readiness {
+            read,
+            write: tx_on_ring && q.has_room(),
+            tx_on_ring,
+            retransmits: q.to_retransmit() > 0,
+            end,
+        }
     }
 
     /// Whether nothing comes any more but what lies on the ring, since the peer sends nothing more or this end was shut down
@@ -479,10 +487,10 @@ impl Connection {
                 (want.read && now.read)
                     || self.is_sought() != sought
                     || (want.write && now.write)
-                    || (now.tx_on_ring, now.owes) != (begun.tx_on_ring, begun.owes)
+                    || (now.tx_on_ring, now.retransmits) != (begun.tx_on_ring, begun.retransmits)
                     || link.ring.queue.wants_attention()
             };
-            let room = begun.owes || (want.write && !begun.tx_on_ring);
+            let room = begun.retransmits || (want.write && !begun.tx_on_ring);
             let of_socket = Events { write: room, ..wanted };
             let in_vain = call.begin_wait()?;
             let short = in_vain || self.is_in_doubt(want);
@@ -510,7 +518,7 @@ impl Connection {
                 slept => slept?,
             };
             let now = self.readiness();
-            let by_kernel = events.read || events.dead || (events.write && want.write && !now.owes);
+            let by_kernel = events.read || events.dead || (events.write && want.write && !now.retransmits);
             if by_kernel || (want.read && now.read) || (want.write && now.write) {
                 return Ok(());
             }
@@ -542,7 +550,7 @@ impl Connection {
                 || q.wants_attention()
                 || q.tx_on_ring() != tx_on_ring
         };
-        let of_socket = Events { write: !tx_on_ring || q.owed() > 0, ..either };
+        let of_socket = Events { write: !tx_on_ring || q.to_retransmit() > 0, ..either };
         let short = self.is_starved(Interest { write: true, ..Interest::default() });
         let this_time = if short { until.at_most(Self::DOUBT) } else { until };
         let want = Events { read: true, ..Events::WRITE };

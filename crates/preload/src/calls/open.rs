@@ -167,7 +167,7 @@ interpose! {
         }
         socket.note_shutdown();
         let result = guarded(|| socket.connection.shutdown(how));
-        socket.settle();
+        socket.update_sets();
         result.map_or_else(kernel, status)
     };
     /// close(2)

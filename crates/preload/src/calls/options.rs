@@ -13,7 +13,7 @@ pub(crate) enum Effect {
     Followed,
     /// The connection goes back to TCP, and what the kernel has to tell with received bytes comes through.
     Tcp,
-    /// The kernel's socket must have every byte: the peer takes back what lies on the ring, and the socket is let go.
+    /// The kernel's socket must have every byte: the peer recalls what lies on the ring, and the socket is let go.
     LetGo,
 }
 

@@ -69,7 +69,7 @@ fn receive_with(
                     }
                 }
                 Some(result) => {
-                    socket.settle();
+                    socket.update_sets();
                     return count(result);
                 }
                 None => return kernel(),
@@ -93,7 +93,7 @@ pub(super) fn by_kernel(
         plain.received(result as usize);
     }
     socket.leave_plain(plain);
-    socket.settle();
+    socket.update_sets();
     result
 }
 

@@ -56,11 +56,11 @@ pub(crate) fn transmit(
                     }
                 }
                 Some(Ok(Some(bytes))) => {
-                    socket.settle();
+                    socket.update_sets();
                     return count(Ok(bytes));
                 }
                 Some(Err(error)) => {
-                    socket.settle();
+                    socket.update_sets();
                     return fail(error);
                 }
                 None => return kernel(),
@@ -79,7 +79,7 @@ pub(super) fn by_kernel(socket: &SocketRef, plain: Plain<'_>, kernel: impl Fn() 
         plain.sent(result as usize);
     }
     socket.leave_plain(plain);
-    socket.settle();
+    socket.update_sets();
     result
 }
 

@@ -117,10 +117,10 @@ impl State {
                 }
                 Subject::Socket if watch.parked => self.evict(tag.watch, epfd),
                 Subject::Socket => {
-                    if event.events & WRITE != 0 && watch.owes {
+                    if event.events & WRITE != 0 && watch.retransmits {
                         watch.socket.connection.attend();
                     }
-                    let owes = watch.socket.connection.owes();
+                    let retransmits = watch.socket.connection.retransmits();
                     let mut events = event.events & (watch.wanted() | ALWAYS);
                     if events != event.events && watch.is_lenient() {
                         let wanted = watch.wanted();
@@ -129,9 +129,9 @@ impl State {
                     if events & WRITE != 0 && watch.socket.connection.tx_on_ring() {
                         events &= !WRITE;
                         self.refresh(tag.watch, epfd);
-                    } else if watch.owes {
-                        // What is owed comes before what the application has to send.
-                        events &= if owes { !WRITE } else { watch.events | ALWAYS };
+                    } else if watch.retransmits {
+                        // What is to be retransmitted comes before what the application has to send.
+                        events &= if retransmits { !WRITE } else { watch.events | ALWAYS };
                         if events == 0 && watch.events & ONE_SHOT != 0 && !watch.disabled {
                             // The shot was not the application's.
                             let wanted = watch.wanted();

@@ -363,7 +363,7 @@ fn is_exclusive(asked: epoll_event) -> bool {
 }
 
 /// Tells every set that holds `socket` what the connection has become.
-pub(crate) fn settle(socket: &SocketRef) {
+pub(crate) fn update(socket: &SocketRef) {
     let shown = show(socket, &mut socket.registrations().lock());
     keep_or_leave(socket, shown);
 }

@@ -164,7 +164,7 @@ fn inherit(set: &SetRef, epfd: c_int) {
     let concerned = lay_bare(set, epfd, true);
     set.watches.store(0, Ordering::Release);
     for socket in concerned.into_iter().filter_map(table::socket) {
-        super::settle(&socket);
+        super::update(&socket);
     }
 }
 

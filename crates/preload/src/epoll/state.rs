@@ -159,11 +159,11 @@ impl State {
     /// EPOLL_CTL_MOD.
     pub(super) fn change(&mut self, index: u32, epfd: c_int, events: u32, data: u64) -> Answer<()> {
         let Some(watch) = self.at(index) else { return Err(Errno::NOENT) };
-        let before = (watch.events, watch.masked, watch.owes);
+        let before = (watch.events, watch.masked, watch.retransmits);
         watch.events = events;
-        (watch.masked, watch.owes) = watch.state();
+        (watch.masked, watch.retransmits) = watch.state();
         if let Err(error) = watch.tell_kernel(epfd, index) {
-            (watch.events, watch.masked, watch.owes) = before;
+            (watch.events, watch.masked, watch.retransmits) = before;
             return Err(error);
         }
         watch.data = data;
@@ -217,13 +217,13 @@ impl State {
     }
 
     /// Keeps EPOLLOUT from the kernel exactly while sends travel on the ring, and asks for it exactly while
-    /// something is owed besides.
+    /// something is to be retransmitted besides.
     pub(super) fn refresh(&mut self, index: u32, epfd: c_int) {
         let Some(watch) = self.at(index) else { return };
         if !watch.is_stale() {
             return;
         }
-        (watch.masked, watch.owes) = watch.state();
+        (watch.masked, watch.retransmits) = watch.state();
         // One that cannot be watched is missed until the next change.
         let _ = watch.change_doorbell(epfd, index);
         if watch.parked {

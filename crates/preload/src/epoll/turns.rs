@@ -29,7 +29,7 @@ impl State {
         for _ in 0..self.hot.len() {
             let Some(index) = self.hot.pop_front() else { break };
             if self.at(index).is_some_and(|watch| watch.is_stale()) {
-                // The peer is gone, its wish for TCP was met, or all is paid: room is the kernel's to tell.
+                // The peer is gone, its wish for TCP was met, or all is retransmitted: room is the kernel's to tell.
                 self.refresh(index, epfd);
             }
             let Some(watch) = self.at(index) else { continue };

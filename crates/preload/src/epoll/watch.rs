@@ -74,8 +74,8 @@ pub(super) struct Watch {
     pub(super) idle: u8,
     /// EPOLLOUT is kept from the kernel.
     pub(super) masked: bool,
-    /// EPOLLOUT is asked of the kernel for the library's own sake: see [`seekwire_endpoint::Readiness::owes`].
-    pub(super) owes: bool,
+    /// EPOLLOUT is asked of the kernel for the library's own sake: see [`seekwire_endpoint::Readiness::retransmits`].
+    pub(super) retransmits: bool,
     /// What the kernel was last asked to report; level-triggered, it may be more than the application wants.
     pub(super) told: u32,
     /// The application has taken the socket out of the set, and the kernel has not been told: see
@@ -90,7 +90,7 @@ pub(super) struct Watch {
 impl Watch {
     /// Of `registration`, not known to the kernel yet.
     pub(super) fn new(socket: Attached, registration: &Registration, index: u32, generation: u8) -> Watch {
-        let (masked, owes) = (socket.connection.tx_on_ring(), socket.connection.owes());
+        let (masked, retransmits) = (socket.connection.tx_on_ring(), socket.connection.retransmits());
         Watch {
             socket,
             fd: registration.number(),
@@ -117,7 +117,7 @@ impl Watch {
             is_unmarked: false,
             idle: 0,
             masked,
-            owes,
+            retransmits,
             told: EDGE,
             parked: false,
             told_of: [0; 2],
@@ -224,7 +224,7 @@ impl Watch {
     fn ask_kernel(&mut self, ended: bool) -> u32 {
         let connection = &self.socket.connection;
         let mut open = if connection.carriers().1 == Carrier::Tcp { self.events & READ } else { 0 };
-        if !connection.tx_on_ring() && !connection.owes() {
+        if !connection.tx_on_ring() && !connection.retransmits() {
             open |= self.events & WRITE;
         }
         if open == 0 && !ended {
@@ -320,7 +320,7 @@ impl Watch {
 
     /// What the kernel has to report of the application's fd.
     pub(super) fn wanted(&self) -> u32 {
-        match (self.masked, self.owes) {
+        match (self.masked, self.retransmits) {
             (true, _) => self.events & !WRITE,
             (false, true) => self.events | EPOLLOUT as u32,
             (false, false) => self.events,
@@ -329,11 +329,11 @@ impl Watch {
 
     /// What the connection is to the kernel now: masked, and owing.
     pub(super) fn state(&self) -> (bool, bool) {
-        (self.socket.connection.tx_on_ring(), self.socket.connection.owes())
+        (self.socket.connection.tx_on_ring(), self.socket.connection.retransmits())
     }
 
     pub(super) fn is_stale(&self) -> bool {
-        (self.masked, self.owes) != self.state() || self.socket.connection.doorbell() != self.doorbell
+        (self.masked, self.retransmits) != self.state() || self.socket.connection.doorbell() != self.doorbell
     }
 
     /// Whether events beyond [`Watch::wanted`] do no harm: they are dropped when they come.

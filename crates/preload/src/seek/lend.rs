@@ -102,7 +102,7 @@ fn join(socket: &SocketRef, pieces: &mut Vec<Piece>, first: usize) {
             Piece::Copy(copy) => bytes.extend_from_slice(&copy),
         }
     }
-    let _ = socket.connection.take_back_loans(&loans);
+    let _ = socket.connection.return_loans(&loans);
     pieces.push(Piece::Copy(bytes));
 }
 
@@ -169,15 +169,15 @@ pub(crate) unsafe extern "C-unwind" fn seek_recv_return(
         // SAFETY: memory, and the caller passes `number` of them.
         Ok(number) => unsafe { slice::from_raw_parts(pieces, number) },
     };
-    let result = status(|| take_back(&find(fd)?, pieces));
+    let result = status(|| return_loans(&find(fd)?, pieces));
     if let Some(socket) = crate::table::socket(fd) {
-        socket.settle();
+        socket.update_sets();
     }
     result
 }
 
 /// All of them, or none if one is not on loan.
-fn take_back(socket: &SocketRef, pieces: &[iovec]) -> Result<(), Errno> {
+fn return_loans(socket: &SocketRef, pieces: &[iovec]) -> Result<(), Errno> {
     let mut loans = socket.loans().lock();
     let mut found = Vec::with_capacity(pieces.len());
     for piece in pieces.iter().filter(|piece| piece.iov_len > 0) {
@@ -194,7 +194,7 @@ fn take_back(socket: &SocketRef, pieces: &[iovec]) -> Result<(), Errno> {
     };
     let lent: Vec<Loan> = found.iter().filter_map(lent).collect();
     // What cannot be given back now is still on loan.
-    socket.connection.take_back_loans(&lent)?;
+    socket.connection.return_loans(&lent)?;
     // From the end, so that the places before stay as they are.
     for at in found.into_iter().rev() {
         loans.swap_remove(at);

@@ -98,7 +98,7 @@ fn answer(fd: c_int, mut call: impl FnMut(&SocketRef) -> Result<usize, Errno>) -
     if !socket.connection.is_sought() {
         // The epoll sets that it is in hear of it now, not when the call is over, which may be long.
         keeping_errno(|| guarded(|| socket.connection.begin_to_seek()));
-        socket.settle();
+        socket.update_sets();
     }
     loop {
         let begun = Begun::receive(&socket);
@@ -110,7 +110,7 @@ fn answer(fd: c_int, mut call: impl FnMut(&SocketRef) -> Result<usize, Errno>) -
                 }
             }
             Some(result) => {
-                socket.settle();
+                socket.update_sets();
                 return count(result);
             }
             None => return fail(Errno::IO),

@@ -108,6 +108,6 @@ fn discard(socket: &SocketRef, len: usize, request: &mut Request) -> Result<usiz
         }
     }
     // They are taken, whatever becomes of the memory.
-    let _ = socket.connection.take_back_loans(&loans);
+    let _ = socket.connection.return_loans(&loans);
     Ok(taken)
 }

@@ -159,7 +159,7 @@ impl Inbox {
                     }
                 }
                 filled => {
-                    self.settle(ticket, filled, tag, &parcel, buffer);
+                    self.complete(ticket, filled, tag, &parcel, buffer);
                     return Ok(Some(Step::Other));
                 }
             }
@@ -214,14 +214,14 @@ impl Inbox {
                     Ok(Fill::Wait(_) | Fill::Crowded) => {
                         self.active.push(Active { ticket, buffer, tag, parcel });
                     }
-                    filled => self.settle(ticket, filled, tag, &parcel, buffer),
+                    filled => self.complete(ticket, filled, tag, &parcel, buffer),
                 }
             }
         }
     }
 
     /// A posted receive has come to its end.
-    fn settle(
+    fn complete(
         &mut self,
         ticket: Ticket,
         filled: Result<Fill, End>,

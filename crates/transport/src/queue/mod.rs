@@ -23,9 +23,9 @@
 //! Trust: every word of the peer's is loaded once and range-checked; [`Violation`] is what a caller
 //! answers with a reset.
 
-mod back;
 mod enough;
 mod kept;
+mod recall;
 mod recount;
 mod rx;
 #[cfg(not(loom))]
@@ -36,7 +36,7 @@ use seekwire_protocol::Carrier;
 use seekwire_protocol::record::{Head, Record};
 use seekwire_protocol::switch::{RxSwitch, TxSwitch};
 
-pub use back::Answer;
+pub use recall::Answer;
 pub use rx::{Front, Rx};
 #[cfg(not(loom))]
 pub use seek::Part;
@@ -495,13 +495,13 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         unread.max(self.front_bytes())
     }
 
-    /// Bytes in the ring that the peer has not taken, or that were taken back and wait for the kernel.
+    /// Bytes in the ring that the peer has not taken, or that were recalled and wait for the kernel.
     #[must_use]
     pub fn unsent(&self) -> usize {
         let consumed = self.peer.load(layout::CONSUMED_BYTES, Ordering::Acquire);
         let published = self.get(layout::PUBLISHED_BYTES);
         // The peer may have taken bytes that are being published and not counted yet.
-        published.saturating_sub(consumed) as usize + self.owed()
+        published.saturating_sub(consumed) as usize + self.to_retransmit()
     }
 
     /// Ring bytes sent and received so far.

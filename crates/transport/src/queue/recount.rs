@@ -18,8 +18,8 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     pub(super) fn recount_published(&self) {
         let words = [layout::CONSUMED, layout::RX_OFFSET, layout::CONSUMED_BYTES];
         let Some([consumed, begun, taken]) = self.peer_at_rest(words, layout::RX_LOCK) else { return };
-        // What was taken back is in the ring and does not count.
-        if self.get(layout::TAKEN_BACK) != 0 {
+        // What was recalled is in the ring and does not count.
+        if self.get(layout::RECALLED) != 0 {
             return;
         }
         let load = |offset| self.own.word(offset).load(Ordering::Relaxed);
@@ -33,7 +33,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     /// Consumed is what the peer has published but for what lies in the ring. For the holder of the receiving
     /// half.
     pub(super) fn recount_consumed(&self) {
-        let words = [layout::TX_POSITION, layout::PUBLISHED_BYTES, layout::TAKEN_BACK];
+        let words = [layout::TX_POSITION, layout::PUBLISHED_BYTES, layout::RECALLED];
         let Some([end, published, taken_back]) = self.peer_at_rest(words, layout::TX_LOCK) else { return };
         if taken_back != 0 {
             return;

@@ -6,7 +6,7 @@ use seekwire_protocol::Carrier;
 use seekwire_protocol::record::{HEADER, Head, Record};
 use seekwire_protocol::switch::{RxHead, RxStep};
 
-use super::back::ask_standing;
+use super::recall::ask_standing;
 use super::{Memory, QueuePair, Violation};
 use crate::iov::Scatter;
 use crate::layout;
@@ -22,7 +22,7 @@ pub struct Rx<'q, O: Memory, P> {
     acquired: Acquired,
     /// Asks for what is on the ring when it is dropped.
     pub(super) asks: Cell<bool>,
-    /// The peer did not come to an end with taking back.
+    /// The peer did not come to an end with the recall.
     stuck: bool,
 }
 

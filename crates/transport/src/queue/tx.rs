@@ -67,7 +67,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     // ---- the switch ---------------------------------------------------------------------------
 
     /// Makes the switch between carriers that is due and says where the next byte goes. When the peer has
-    /// asked for its unread bytes to be sent again, they are owed from now on ([`Tx::owed`]), and go by TCP
+    /// asked for its unread bytes to be sent again, they are to be retransmitted from now on ([`Tx::to_retransmit`]), and go by TCP
     /// before any other.
     ///
     /// # Errors
@@ -449,7 +449,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         let position = self.recover_position();
         self.recover_switch(position);
         self.recover_segments(position);
-        self.recover_debt();
+        self.recover_recall();
         let q = self.queue;
         if q.is_shut() && q.tx_on_ring() {
             // Perhaps it had not said so. The receiver stops at the first end.

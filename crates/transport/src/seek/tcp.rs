@@ -113,9 +113,9 @@ impl SeekTcp {
     }
 
     /// The caller is about to poll the socket.
-    pub fn settle(&self) {
+    pub fn restore(&self) {
         if let Ok(mut state) = self.state.lock() {
-            state.waits.settle(self.fd);
+            state.waits.restore(self.fd);
         }
     }
 
@@ -127,7 +127,7 @@ impl SeekTcp {
         let mut state = self.state.lock()?;
         let result = self.call(&mut state, call);
         if matches!(result, Err(Errno::AGAIN)) {
-            state.waits.settle(self.fd);
+            state.waits.restore(self.fd);
         }
         result
     }

@@ -88,7 +88,7 @@ impl KernelWaits {
     /// From now on others may poll the socket.
     pub fn share(&mut self, fd: Fd) {
         self.is_private = false;
-        self.settle(fd);
+        self.restore(fd);
     }
 
     /// The application has set so many bytes, and will say so when it sets others: the socket is never asked, which would
@@ -109,7 +109,7 @@ impl KernelWaits {
     }
 
     /// Nobody sleeps any more: whoever polls the socket finds it as the application wants it.
-    pub fn settle(&mut self, fd: Fd) {
+    pub fn restore(&mut self, fd: Fd) {
         if self.sleepers.is_empty() && self.now != self.application {
             self.ask(fd, Reach::new(0, None));
         }

@@ -36,7 +36,7 @@ pub(crate) enum Operation {
     Withdraw(bool),
     /// Wait for the answer no more, and go on asking.
     KeepAsking(bool),
-    /// Meet the peer's wishes without a send; the kernel has room for so many bytes that are owed.
+    /// Meet the peer's wishes without a send; the kernel has room for so many bytes to retransmit.
     Attend(bool, u16),
     /// Leave the ring as if it were full.
     Overflow(bool),
@@ -68,7 +68,7 @@ struct World {
 }
 
 /// Plays the operations, then reads everything to its end. Returns how many bytes went by TCP, by the ring,
-/// by TCP after they had been taken back from the ring, and by TCP in vain, to be sent again.
+/// by TCP after they had been recalled from the ring, and by TCP in vain, to be sent again.
 pub(crate) fn play(geometries: (Geometry, Geometry), operations: &[Operation]) -> [u64; 4] {
     let (a, b) = geometries;
     let ((a_own, a_fd), (b_own, b_fd)) = (memory(a), memory(b));
@@ -86,7 +86,7 @@ pub(crate) fn play(geometries: (Geometry, Geometry), operations: &[Operation]) -
         world.step(&Operation::Shutdown(end));
     }
     for end in [0, 1] {
-        while world.ends[1 - end].owed() > 0 || world.ends[1 - end].wants_attention() {
+        while world.ends[1 - end].to_retransmit() > 0 || world.ends[1 - end].wants_attention() {
             world.step(&Operation::Attend(end == 0, 5000));
         }
         if world.directions[1 - end].asked {
@@ -125,7 +125,7 @@ impl World {
             Operation::AskBack(end) => {
                 let direction = &mut self.directions[1 - usize::from(end)];
                 if !direction.handed_over {
-                    self.ends[usize::from(end)].rx().ask_back();
+                    self.ends[usize::from(end)].rx().ask_recall();
                     direction.asked = true;
                 }
             }
@@ -146,7 +146,7 @@ impl World {
                 let end = usize::from(end);
                 let result = self.ends[end].tx().carrier();
                 assert!(!matches!(result, Err(Full::Violation(_))), "the peer is honest");
-                self.pay(end, room.into());
+                self.retransmit(end, room.into());
             }
             Operation::Overflow(end) => {
                 let tx = self.ends[usize::from(end)].tx();
@@ -155,12 +155,12 @@ impl World {
             Operation::Shutdown(end) => {
                 let end = usize::from(end);
                 self.ends[end].tx().shutdown().expect("there is room for the end");
-                self.directions[end].tcp_ended = self.ends[end].owed() == 0;
+                self.directions[end].tcp_ended = self.ends[end].to_retransmit() == 0;
             }
         }
     }
 
-    /// Looks whether the peer has taken back what was asked for; if it has not, only a receiver that gives
+    /// Looks whether the peer has recalled what was asked for; if it has not, only a receiver that gives
     /// up, or was refused, takes anything off the ring again.
     fn hand_over(&mut self, end: usize, gives_up: bool) {
         let direction = &mut self.directions[1 - end];
@@ -183,26 +183,26 @@ impl World {
         }
     }
 
-    /// Gives so many bytes of what is owed to the model of TCP.
-    fn pay(&mut self, end: usize, room: usize) {
+    /// Gives so many bytes to retransmit to the model of TCP.
+    fn retransmit(&mut self, end: usize, room: usize) {
         let q = &self.ends[end];
         let direction = &mut self.directions[end];
         let tx = q.tx();
         let mut room = room;
         let mut piece = Vec::new();
         loop {
-            tx.owed(&mut piece).expect("these bytes are this end's own");
+            tx.to_retransmit(&mut piece).expect("these bytes are this end's own");
             let n = piece.len().min(room);
             if n == 0 {
                 break;
             }
             direction.tcp.extend(&piece[..n]);
-            tx.paid(n);
+            tx.retransmitted(n);
             room -= n;
             self.moved[0] += n as u64;
             self.moved[2] += n as u64;
         }
-        direction.tcp_ended |= q.is_shut() && q.owed() == 0;
+        direction.tcp_ended |= q.is_shut() && q.to_retransmit() == 0;
     }
 
     fn send(&mut self, end: usize, len: usize) {
@@ -222,9 +222,9 @@ impl World {
                 self.moved[1] += sent as u64;
                 sent
             }
-            Ok(Carrier::Tcp) if q.owed() > 0 => {
+            Ok(Carrier::Tcp) if q.to_retransmit() > 0 => {
                 drop(tx);
-                return self.pay(end, len);
+                return self.retransmit(end, len);
             }
             Ok(Carrier::Tcp) => {
                 assert!(tx.may_use_tcp(), "nobody is inside a read");

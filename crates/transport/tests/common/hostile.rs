@@ -414,16 +414,16 @@ impl World {
             Operation::TakeBack => {
                 let tx = self.honest.tx();
                 let mut piece = Vec::new();
-                let owed = tx.take_back().and_then(|()| tx.owed(&mut piece));
+                let recalled = tx.recall().and_then(|()| tx.to_retransmit(&mut piece));
                 assert!(piece.len() <= self.geometry.segment_size());
                 // As a kernel with room for half of it.
-                tx.paid(piece.len().div_ceil(2));
+                tx.retransmitted(piece.len().div_ceil(2));
                 drop(tx);
-                self.noted(owed);
+                self.noted(recalled);
             }
             Operation::AskBack => {
                 let rx = self.honest.rx();
-                rx.ask_back();
+                rx.ask_recall();
                 let taken = rx.answer();
                 let withdrawn = rx.withdraw();
                 drop(rx);

@@ -159,7 +159,7 @@ impl<'r> SeekRing<'r> {
     }
 
     /// Lends `len` bytes that begin at `at`: they count as taken, and stay where they are until
-    /// [`SeekRing::take_back`]. At most those up to the first ones that lie in the ring itself; 0 means that all of
+    /// [`SeekRing::recall`]. At most those up to the first ones that lie in the ring itself; 0 means that all of
     /// them do, or that the stream ends.
     ///
     /// # Errors
@@ -196,7 +196,7 @@ impl<'r> SeekRing<'r> {
     ///
     /// # Errors
     /// EINVAL when it is none.
-    pub(crate) fn take_back(&self, loan: Loan) -> Result<(), Errno> {
+    pub(crate) fn recall(&self, loan: Loan) -> Result<(), Errno> {
         let mut state = self.state.lock()?;
         let State { engine, loans, .. } = &mut *state;
         let rx = self.ring.receiving().ok_or(Errno::AGAIN)?;

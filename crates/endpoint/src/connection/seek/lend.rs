@@ -76,7 +76,7 @@ enum Lending {
 
 impl Connection {
     /// Lends `len` bytes that begin at `at`, waiting as [`Connection::seek`] does: they count as taken, and stay where
-    /// they are in the peer's memory until [`Connection::take_back_loan`], or are copied where they cannot. Fewer only
+    /// they are in the peer's memory until [`Connection::return_loan`], or are copied where they cannot. Fewer only
     /// where the stream ends.
     ///
     /// # Errors
@@ -249,15 +249,15 @@ impl Connection {
     ///
     /// # Errors
     /// EINVAL when it is none.
-    pub fn take_back_loan(&self, loan: Loan) -> Result<(), Errno> {
-        self.take_back_loans(&[loan])
+    pub fn return_loan(&self, loan: Loan) -> Result<(), Errno> {
+        self.return_loans(&[loan])
     }
 
     /// The bytes of these loans are needed no more.
     ///
     /// # Errors
     /// EINVAL when one is none; the others count. EBUSY and EAGAIN as [`Connection::seek`]: then nothing has changed.
-    pub fn take_back_loans<'l>(&self, loans: impl IntoIterator<Item = &'l Loan>) -> Result<(), Errno> {
+    pub fn return_loans<'l>(&self, loans: impl IntoIterator<Item = &'l Loan>) -> Result<(), Errno> {
         let mut loans = loans.into_iter().peekable();
         if loans.peek().is_none() {
             return Ok(());

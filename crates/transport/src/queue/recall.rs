@@ -1,9 +1,9 @@
-//! Taking back: the sender leaves the ring and sends again by TCP what the receiver has not taken.
+//! Recall: the sender leaves the ring and sends again by TCP what the receiver has not taken.
 //!
-//! The receiver promises to take nothing more, says how far it came, and asks ([`Rx::ask_back`]). The
-//! sender, in its next call, owes the bytes from there on, and answers ([`Tx::take_back`]). They stay where
-//! they are in its memory, so a fork owes them as well, and are given to the kernel as it has room, before
-//! any other ([`Tx::owed`], [`Tx::paid`]). A receiver that waits no longer withdraws ([`Rx::withdraw`]):
+//! The receiver promises to take nothing more, says how far it came, and asks ([`Rx::ask_recall`]). The
+//! sender, in its next call, has to retransmit the bytes from there on, and answers ([`Tx::recall`]). They stay where
+//! they are in its memory, so a fork has to retransmit them as well, and are given to the kernel as it has room, before
+//! any other ([`Tx::to_retransmit`], [`Tx::retransmitted`]). A receiver that waits no longer withdraws ([`Rx::withdraw`]):
 //! whoever of the two comes first, both know it. Or it leaves its wish standing ([`Rx::keep_asking`]).
 
 use std::time::Duration;
@@ -59,19 +59,19 @@ pub enum Answer {
 }
 
 /// In one word with the wish for TCP: a peer that leaves the ring for it sees both.
-fn ask_back(own: &impl OwnMemory) {
+fn ask_recall(own: &impl OwnMemory) {
     let get = |offset| own.word(offset).load(Ordering::Relaxed);
     let set = |offset, value| own.word(offset).store(value, Ordering::Relaxed);
     let position = get(layout::RX_POSITION);
-    set(layout::BACK_TCP, get(layout::RX_TCP_BYTES) << 1 | get(layout::RX_CARRIER) & Carrier::Ring as u64);
-    set(layout::BACK_FROM, position << 32 | layout::offset_at(get(layout::RX_OFFSET), position) as u64);
-    own.word(layout::CONTROL).fetch_or(control::TAKE_BACK | control::TCP_ONLY, Ordering::SeqCst);
+    set(layout::RECALL_TCP, get(layout::RX_TCP_BYTES) << 1 | get(layout::RX_CARRIER) & Carrier::Ring as u64);
+    set(layout::RECALL_FROM, position << 32 | layout::offset_at(get(layout::RX_OFFSET), position) as u64);
+    own.word(layout::CONTROL).fetch_or(control::RECALL | control::TCP_ONLY, Ordering::SeqCst);
 }
 
 /// Asks, and waits for no answer; see [`Rx::keep_asking`].
 #[cold]
 pub(super) fn ask_standing(own: &impl OwnMemory) {
-    ask_back(own);
+    ask_recall(own);
     own.word(layout::RX_CARRIER).fetch_or(layout::RX_STANDING, Ordering::Relaxed);
 }
 
@@ -85,28 +85,28 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     /// Whether the peer wants what it has not taken off the ring to be sent again by TCP, and was not
     /// answered yet.
     #[must_use]
-    pub fn is_asked_back(&self) -> bool {
-        self.peer.load(layout::CONTROL, Ordering::Acquire) & control::TAKE_BACK != 0
-            && self.get(layout::TAKEN_BACK) == 0
+    pub fn is_recall_asked(&self) -> bool {
+        self.peer.load(layout::CONTROL, Ordering::Acquire) & control::RECALL != 0
+            && self.get(layout::RECALLED) == 0
     }
 
-    /// Bytes that were taken back and not yet given to the kernel.
+    /// Bytes that were recalled and not yet given to the kernel.
     #[inline]
     #[must_use]
-    pub fn owed(&self) -> usize {
-        self.get(layout::OWED_BYTES) as usize
+    pub fn to_retransmit(&self) -> usize {
+        self.get(layout::RETRANSMIT_BYTES) as usize
     }
 
     /// Whether the peer wants something of this end's sending half that does not need a send.
     #[inline]
     #[must_use]
     pub fn wants_attention(&self) -> bool {
-        self.is_tcp_only() && (self.is_asked_back() || (self.tx_on_ring() && !self.is_shut()))
+        self.is_tcp_only() && (self.is_recall_asked() || (self.tx_on_ring() && !self.is_shut()))
     }
 }
 
 impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
-    /// Takes back what the peer has asked for. The ring is the carrier of the next byte while the peer has withdrawn a wish
+    /// Recalls what the peer has asked for. The ring is the carrier of the next byte while the peer has withdrawn a wish
     /// only for as long as it looks at the ring: it asks again for what is sent now.
     ///
     /// # Errors
@@ -116,13 +116,13 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         const LOOKS: u32 = 1000;
         let q = self.queue;
         for _ in 0..LOOKS {
-            self.take_back()?;
+            self.recall()?;
             // Loaded once: between two loads it could ask again, unseen by the first and not in force for the second.
             let wish = q.peer.load(layout::CONTROL, Ordering::SeqCst);
-            if q.get(layout::TAKEN_BACK) != 0 || wish & control::STANDING == 0 {
+            if q.get(layout::RECALLED) != 0 || wish & control::STANDING == 0 {
                 break;
             }
-            if wish & control::TAKE_BACK == 0 {
+            if wish & control::RECALL == 0 {
                 let wants_tcp = q.get(layout::CONTROL) & control::TCP_ONLY != 0;
                 return Ok(if q.tx_on_ring() && !wants_tcp { Carrier::Ring } else { Carrier::Tcp });
             }
@@ -130,31 +130,31 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         Ok(Carrier::Tcp)
     }
 
-    /// When the peer has asked for it: leaves the ring for good, owes the bytes on it that the peer has not
+    /// When the peer has asked for it: leaves the ring for good, has to retransmit the bytes on it that the peer has not
     /// taken, and tells it so; or tells it that they cannot be sent again, because this end's direction was
     /// shut down or others went by TCP after them, perhaps uncounted.
     ///
     /// # Errors
     /// [`Violation`].
-    pub fn take_back(&self) -> Result<(), Violation> {
+    pub fn recall(&self) -> Result<(), Violation> {
         let q = self.queue;
-        if !q.is_asked_back() {
+        if !q.is_recall_asked() {
             return Ok(());
         }
-        // SYNC POINT "take back", sender: at work before the wish is looked at once more; see
+        // SYNC POINT "recall", sender: at work before the wish is looked at once more; see
         // `Rx::withdraw`.
-        store_fenced(q.own.word(layout::TAKEN_BACK), layout::AT_WORK);
+        store_fenced(q.own.word(layout::RECALLED), layout::AT_WORK);
         let wish = q.peer.load(layout::CONTROL, Ordering::SeqCst);
-        let answer = if wish & control::TAKE_BACK == 0 {
+        let answer = if wish & control::RECALL == 0 {
             0
-        } else if self.owe(wish & control::STANDING == 0)? {
+        } else if self.recall_from(wish & control::STANDING == 0)? {
             layout::TAKEN
         } else {
             // It receives by TCP alone from now on, and waits for no more than that.
             self.keep_no_more();
             layout::REFUSED
         };
-        q.own.word(layout::TAKEN_BACK).store(answer, Ordering::SeqCst);
+        q.own.word(layout::RECALLED).store(answer, Ordering::SeqCst);
         Ok(())
     }
 
@@ -165,10 +165,10 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
     }
 
     /// `is_awaited`: the receiver can throw away what is in the kernel before its turn.
-    fn owe(&self, is_awaited: bool) -> Result<bool, Violation> {
+    fn recall_from(&self, is_awaited: bool) -> Result<bool, Violation> {
         let q = self.queue;
-        let from = q.peer.load(layout::BACK_FROM, Ordering::Acquire);
-        let by = q.peer.load(layout::BACK_TCP, Ordering::Acquire);
+        let from = q.peer.load(layout::RECALL_FROM, Ordering::Acquire);
+        let by = q.peer.load(layout::RECALL_TCP, Ordering::Acquire);
         let (position, offset) = self.locate(from).ok_or(Violation)?;
         // Of bytes that nobody counted the peer may have received any number.
         let is_counted = q.get(layout::TX_UNCOUNTED) == 0;
@@ -192,7 +192,7 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         if !is_possible {
             return Ok(false);
         }
-        // Whatever the peer will say: what is owed would be overtaken on the ring.
+        // Whatever the peer will say: what is to be retransmitted would be overtaken on the ring.
         q.set_tcp_only();
         if q.tx_on_ring() && !q.is_shut() {
             q.set(layout::LEFT_AT, q.get(layout::TX_TCP_BYTES));
@@ -208,8 +208,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         // What is in the kernel before them comes before them anyhow.
         let void = behind > 0;
         q.set(layout::VOID_UNTIL, if void { sent } else { 0 });
-        self.set_owed(begin);
-        q.set_in_order(layout::OWED_BYTES, if void { before + ring + behind } else { ring });
+        self.set_to_retransmit(begin);
+        q.set_in_order(layout::RETRANSMIT_BYTES, if void { before + ring + behind } else { ring });
         Ok(true)
     }
 
@@ -243,29 +243,29 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         }
     }
 
-    fn place_owed(&self) -> Option<Place> {
+    fn place_to_retransmit(&self) -> Option<Place> {
         let q = self.queue;
-        let (position, offset) = self.locate(q.get(layout::OWED_FROM))?;
-        let carrier = Carrier::from_code(q.get(layout::OWED_CARRIER));
-        Some(Place { carrier, position, offset, tcp: q.get(layout::OWED_TCP) })
+        let (position, offset) = self.locate(q.get(layout::RETRANSMIT_FROM))?;
+        let carrier = Carrier::from_code(q.get(layout::RETRANSMIT_CARRIER));
+        Some(Place { carrier, position, offset, tcp: q.get(layout::RETRANSMIT_TCP) })
     }
 
-    fn set_owed(&self, place: Place) {
+    fn set_to_retransmit(&self, place: Place) {
         let q = self.queue;
-        q.set(layout::OWED_CARRIER, place.carrier as u64);
-        q.set(layout::OWED_TCP, place.tcp);
-        q.set_in_order(layout::OWED_FROM, place.position << 32 | place.offset as u64);
+        q.set(layout::RETRANSMIT_CARRIER, place.carrier as u64);
+        q.set(layout::RETRANSMIT_TCP, place.tcp);
+        q.set_in_order(layout::RETRANSMIT_FROM, place.position << 32 | place.offset as u64);
     }
 
-    /// The next bytes that are owed from `place` on. Those by TCP only if they are to be sent again.
-    fn next_owed(&self, mut place: Place) -> Result<Option<(Span, Place)>, Violation> {
+    /// The next bytes to retransmit from `place` on. Those by TCP only if they are to be sent again.
+    fn next_to_retransmit(&self, mut place: Place) -> Result<Option<(Span, Place)>, Violation> {
         let void = self.queue.get(layout::VOID_UNTIL);
         let until = if void > 0 { void } else { place.tcp };
         while let Some((span, begin, next)) = self.span(place, until.max(place.tcp))? {
             match span {
                 Span::Tcp(..) if void == 0 => place = next,
                 span => {
-                    self.set_owed(begin);
+                    self.set_to_retransmit(begin);
                     return Ok(Some((span, next)));
                 }
             }
@@ -273,20 +273,20 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         Ok(None)
     }
 
-    /// The next bytes that are owed, at most those of one record, or some of them, instead of what was in `into`;
-    /// none when all is paid.
+    /// The next bytes to retransmit, at most those of one record, or some of them, instead of what was in `into`;
+    /// none when all are retransmitted.
     ///
     /// # Errors
     /// [`Violation`].
-    pub fn owed(&self, into: &mut Vec<u8>) -> Result<(), Violation> {
+    pub fn to_retransmit(&self, into: &mut Vec<u8>) -> Result<(), Violation> {
         /// At a time: memory may be scarce.
         const PIECE: usize = 32 << 10;
         let q = self.queue;
         into.clear();
-        if q.owed() == 0 {
+        if q.to_retransmit() == 0 {
             return Ok(());
         }
-        match self.next_owed(self.place_owed().ok_or(Violation)?)? {
+        match self.next_to_retransmit(self.place_to_retransmit().ok_or(Violation)?)? {
             Some((Span::Ring(at, len), _)) => {
                 into.resize(len.min(PIECE), 0);
                 q.own.read_back(at, into);
@@ -295,51 +295,51 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
                 into.resize((to - from).min(PIECE as u64) as usize, 0);
                 q.kept(from, into);
             }
-            None => q.set(layout::OWED_BYTES, 0),
+            None => q.set(layout::RETRANSMIT_BYTES, 0),
         }
         Ok(())
     }
 
-    /// The kernel took the first `n` bytes of what [`Tx::owed`] gave.
-    pub fn paid(&self, n: usize) {
+    /// The kernel took the first `n` bytes of what [`Tx::to_retransmit`] gave.
+    pub fn retransmitted(&self, n: usize) {
         let q = self.queue;
         self.sent_by_tcp(n);
-        if let Some(place) = self.place_owed() {
-            // By `next_owed` that is where they were.
+        if let Some(place) = self.place_to_retransmit() {
+            // By `next_to_retransmit` that is where they were.
             let by_ring = matches!(self.span(place, u64::MAX), Ok(Some((Span::Ring(..), ..))));
-            self.set_owed(if by_ring {
+            self.set_to_retransmit(if by_ring {
                 Place { offset: place.offset + n, ..place }
             } else {
                 Place { tcp: place.tcp + n as u64, ..place }
             });
         }
-        q.set_in_order(layout::OWED_BYTES, q.get(layout::OWED_BYTES).saturating_sub(n as u64));
+        q.set_in_order(layout::RETRANSMIT_BYTES, q.get(layout::RETRANSMIT_BYTES).saturating_sub(n as u64));
     }
 
-    /// Nobody is there any more to be paid.
-    pub fn forget_owed(&self) {
-        self.queue.set(layout::OWED_BYTES, 0);
+    /// Nobody is there any more to retransmit to.
+    pub fn forget_retransmission(&self) {
+        self.queue.set(layout::RETRANSMIT_BYTES, 0);
     }
 
-    /// Puts in order what a sender left behind that died while it took bytes back.
-    pub(super) fn recover_debt(&self) {
+    /// Puts in order what a sender left behind that died while it recalled bytes.
+    pub(super) fn recover_recall(&self) {
         let q = self.queue;
-        if q.owed() > 0 {
+        if q.to_retransmit() > 0 {
             let mut bytes = 0;
-            let mut place = self.place_owed();
-            while let Some(Ok(Some((span, next)))) = place.map(|place| self.next_owed(place)) {
+            let mut place = self.place_to_retransmit();
+            while let Some(Ok(Some((span, next)))) = place.map(|place| self.next_to_retransmit(place)) {
                 bytes += match span {
                     Span::Ring(_, len) => len as u64,
                     Span::Tcp(from, to) => to - from,
                 };
                 place = Some(next);
             }
-            q.set(layout::OWED_BYTES, bytes);
+            q.set(layout::RETRANSMIT_BYTES, bytes);
         }
-        if q.get(layout::TAKEN_BACK) == layout::AT_WORK {
-            // Without a debt the peer is answered by the next call: nothing was sent by TCP meanwhile.
-            let answer = if q.owed() > 0 { layout::TAKEN } else { 0 };
-            q.own.word(layout::TAKEN_BACK).store(answer, Ordering::SeqCst);
+        if q.get(layout::RECALLED) == layout::AT_WORK {
+            // With nothing to retransmit the peer is answered by the next call: nothing was sent by TCP meanwhile.
+            let answer = if q.to_retransmit() > 0 { layout::TAKEN } else { 0 };
+            q.own.word(layout::RECALLED).store(answer, Ordering::SeqCst);
         }
     }
 
@@ -389,8 +389,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
 
 impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
     /// Promises to take nothing more off the ring, and asks the peer to send it again by TCP.
-    pub fn ask_back(&self) {
-        ask_back(&self.queue.own);
+    pub fn ask_recall(&self) {
+        ask_recall(&self.queue.own);
         self.stop_asking();
     }
 
@@ -400,7 +400,7 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
     /// [`Violation`].
     pub fn answer(&self) -> Result<Answer, Violation> {
         let q = self.queue;
-        match q.peer.load(layout::TAKEN_BACK, Ordering::SeqCst) {
+        match q.peer.load(layout::RECALLED, Ordering::SeqCst) {
             0 => return Ok(Answer::Pending),
             layout::AT_WORK => return Ok(Answer::AtWork),
             layout::TAKEN => {}
@@ -442,11 +442,11 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
     /// [`Violation`].
     pub fn withdraw(&self) -> Result<Answer, Violation> {
         let q = self.queue;
-        // SYNC POINT "take back", receiver: the wish is gone before the peer's word is looked at; see
-        // `Tx::take_back`.
-        q.own.word(layout::CONTROL).fetch_and(!control::TAKE_BACK, Ordering::SeqCst);
+        // SYNC POINT "recall", receiver: the wish is gone before the peer's word is looked at; see
+        // `Tx::recall`.
+        q.own.word(layout::CONTROL).fetch_and(!control::RECALL, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        if q.peer.load(layout::TAKEN_BACK, Ordering::SeqCst) == layout::AT_WORK {
+        if q.peer.load(layout::RECALLED, Ordering::SeqCst) == layout::AT_WORK {
             return Ok(Answer::AtWork);
         }
         Ok(if self.answer()? == Answer::Taken { Answer::Taken } else { Answer::Refused })
@@ -459,10 +459,10 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
     /// [`Violation`].
     pub fn keep_asking(&self) -> Result<Answer, Violation> {
         let q = self.queue;
-        // SYNC POINT "take back", receiver: as in `Rx::withdraw`, a peer that has not seen it by then is at work.
+        // SYNC POINT "recall", receiver: as in `Rx::withdraw`, a peer that has not seen it by then is at work.
         q.own.word(layout::CONTROL).fetch_or(control::STANDING, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        match q.peer.load(layout::TAKEN_BACK, Ordering::SeqCst) {
+        match q.peer.load(layout::RECALLED, Ordering::SeqCst) {
             layout::AT_WORK => Ok(Answer::AtWork),
             0 => {
                 self.asks.set(true);
@@ -486,7 +486,7 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         let q = self.queue;
         let wish = q.get(layout::CONTROL);
         let mut answer = Ok(Answer::Refused);
-        if wish & control::TAKE_BACK != 0 {
+        if wish & control::RECALL != 0 {
             for look in 0..LOOKS + NAPS {
                 answer = self.withdraw();
                 match answer {
@@ -501,7 +501,7 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
             Ok(answer) => answer == Answer::Taken,
         };
         q.set(layout::RX_CARRIER, q.get(layout::RX_CARRIER) & !layout::RX_STANDING);
-        let is_refused = q.peer.load(layout::TAKEN_BACK, Ordering::Relaxed) == layout::REFUSED;
+        let is_refused = q.peer.load(layout::RECALLED, Ordering::Relaxed) == layout::REFUSED;
         self.asks.set(wish & control::STANDING != 0);
         if is_taken || is_refused {
             self.stop_asking();
