@@ -75,11 +75,11 @@ int seekwire_fall_back(int fd);
  * that was neither received nor taken; what was taken leaves a hole, which counts, too. recv(2), read(2) and the like go on at
  * the head and skip holes; poll(2), select(2), epoll_wait(2) and FIONREAD know of them. A hole at the head vanishes.
  *
- * Once a program has sought in a socket, every receive from it must come through this library: not by raw system calls or
+ * Once a program has called seek_recv() on a socket, every receive from it must come through this library: not by raw system calls or
  * io_uring, and not by another program, as long as there are holes or seek_avail() shows bytes to receive.
  */
 
-/* Type for socket(2): a TCP socket in which will be sought. Without this library, socket(2) fails with EINVAL. */
+/* Type for socket(2): a TCP socket for seek_recv(). Without this library, socket(2) fails with EINVAL. */
 #define SOCK_SEEK_STREAM 15
 
 /* Flags of the functions below, beside MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC and MSG_WAITALL (which is implied). */
@@ -163,7 +163,7 @@ struct seek_extent {
 int seek_avail(int fd, struct seek_extent *st, struct seek_span *holes, size_t count);
 
 /*
- * socket(domain, SOCK_SEEK_STREAM | type_flags, protocol): a TCP socket in which will be sought, as will be in those that
+ * socket(domain, SOCK_SEEK_STREAM | type_flags, protocol): a TCP socket for seek_recv(), as are those that
  * it accepts. Any connected TCP socket will do for seek_recv(), but the first seek in it waits until the receives of other
  * threads are over which began before. `type_flags` are SOCK_NONBLOCK and SOCK_CLOEXEC, or 0.
  *

@@ -36,9 +36,9 @@ pub struct Config {
     pub geometry: Geometry,
     /// Calls on a connection before it is upgraded.
     pub threshold: u32,
-    /// Bytes of memory that a connection may use for what has to make room for bytes that are sought.
+    /// Bytes of memory that a connection may use for what has to make room for bytes out of order.
     pub seek_memory: usize,
-    /// Average size below which what is sought is moved in bulk; `None`: as measured or built in.
+    /// Average size below which seeks move bytes in bulk; `None`: as measured or built in.
     pub seek_switch: Option<u32>,
     /// How bytes are taken out of the middle of TCP: the first way that is tried.
     pub seek_way: Way,

@@ -127,9 +127,9 @@ pub(crate) fn to_tcp(socket: &SocketRef, why: Reason) -> Result<(), Errno> {
 }
 
 pub(crate) fn to_tcp_until(socket: &SocketRef, why: Reason, until: Until) -> Result<(), Errno> {
-    // A peer that did not answer once is not waited for again. What is sought may have come to have holes meanwhile.
+    // A peer that did not answer once is not waited for again. What seeks may have come to have holes meanwhile.
     let first = socket.hand_over();
-    let result = keeping_errno(|| match first || socket.connection.is_sought() {
+    let result = keeping_errno(|| match first || socket.connection.is_seeking() {
         true => socket.to_tcp(why, until.at_most(socket.connection.patience())),
         false => socket.fall_back(Reason::Bypassed),
     });
@@ -165,7 +165,7 @@ fn refuse(socket: &SocketRef) -> Result<(), Errno> {
     let fd = socket.connection.fd().raw();
     log::warn!(
         fd,
-        "a socket in which was sought has holes, or bytes in memory; receive them before another program gets it"
+        "a socket that seeks has holes, or bytes in memory; receive them before another program gets it"
     );
     Err(Errno::BUSY)
 }
@@ -202,7 +202,7 @@ pub(crate) fn prepare_exec() {
     for (fd, object) in table::entries() {
         drop(object);
         let Some(socket) = table::socket(fd) else { continue };
-        let concerned = socket.connection.is_attached() || socket.connection.is_sought();
+        let concerned = socket.connection.is_attached() || socket.connection.is_seeking();
         if !socket.is_listening()
             && concerned
             && survives_exec(fd)

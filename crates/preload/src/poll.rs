@@ -1,4 +1,4 @@
-//! Waiting on a list of fds of which some are connections that are attached or sought: the engine of poll, ppoll, select and
+//! Waiting on a list of fds of which some are connections that are attached or seeking: the engine of poll, ppoll, select and
 //! pselect.
 //!
 //! First user space is asked, and the kernel too unless every fd is an attached connection, so that
@@ -134,7 +134,7 @@ pub(crate) fn wait(
                 Way::Plain(plain) => {
                     brackets.push(plain);
                     // The library may hold bytes of it that the kernel knows nothing of.
-                    if socket.connection.is_sought() {
+                    if socket.connection.is_seeking() {
                         ours.sockets.push((*at, socket));
                     }
                 }

@@ -137,7 +137,7 @@ impl Registration {
     }
 }
 
-/// The connection is or was attached, or is sought, so the sets watch its doorbell.
+/// The connection is or was attached, or seeks, so the sets watch its doorbell.
 pub(crate) const WATCHED: u8 = 1;
 /// Sends travel on the ring, so the kernel's EPOLLOUT means nothing.
 pub(crate) const TX_ON_RING: u8 = 2;
@@ -145,7 +145,7 @@ pub(crate) const TX_ON_RING: u8 = 2;
 pub(crate) const RETRANSMITS: u8 = 4;
 /// It has the doorbell that the peer rings; it has one that tells of library memory, too.
 pub(crate) const ATTACHED: u8 = 8;
-pub(crate) const SOUGHT: u8 = 16;
+pub(crate) const SEEKING: u8 = 16;
 
 /// A socket made by socket() or accept(), from its first to its last fd number in this process.
 pub(crate) struct Socket {
@@ -220,13 +220,12 @@ impl Socket {
     /// What the epoll sets have to know about the connection.
     #[inline]
     pub(crate) fn to_show(&self) -> u8 {
-        let (attached, sought) = (self.connection.is_attached(), self.connection.is_sought());
-        let mut show =
-            if attached || sought { WATCHED } else { self.shown.load(Ordering::Relaxed) & WATCHED };
+        let (attached, seeks) = (self.connection.is_attached(), self.connection.is_seeking());
+        let mut show = if attached || seeks { WATCHED } else { self.shown.load(Ordering::Relaxed) & WATCHED };
         if show == 0 {
             return 0;
         }
-        show |= if attached { ATTACHED } else { 0 } | if sought { SOUGHT } else { 0 };
+        show |= if attached { ATTACHED } else { 0 } | if seeks { SEEKING } else { 0 };
         if self.connection.tx_on_ring() {
             show | TX_ON_RING
         } else if self.connection.retransmits() {
@@ -379,7 +378,7 @@ impl Socket {
 pub(crate) enum Way<'c> {
     /// By the kernel's own call, inside this bracket.
     Plain(Plain<'c>),
-    /// By the library: the connection is attached, or sought.
+    /// By the library: the connection is attached, or seeks.
     Library,
     /// By the kernel's own call, unseen: the library has panicked.
     Unseen,
@@ -409,11 +408,11 @@ impl SocketRef {
         }
     }
 
-    /// As [`Self::enter`] for a call that receives: by the library also if the connection is sought, because
+    /// As [`Self::enter`] for a call that receives: by the library also if the connection seeks, because
     /// the kernel's socket then does not have all that comes next, and has what was taken before.
     #[inline]
     pub(crate) fn enter_to_receive(&self) -> Way<'_> {
-        if self.connection.is_attached() || self.connection.is_sought() {
+        if self.connection.is_attached() || self.connection.is_seeking() {
             return Way::Library;
         }
         match self.connection.enter_plain_to_receive_at_once() {
@@ -608,7 +607,7 @@ pub(crate) fn leave(fd: c_int, object: Arc<Object>, last: Last) {
 /// has the file by another number when it wakes.
 fn await_users(object: &Arc<Object>, socket: &Socket, gone: bool) {
     let connection = &socket.connection;
-    if !(connection.is_attached() || connection.is_sought()) || thread::is_only_one() {
+    if !(connection.is_attached() || connection.is_seeking()) || thread::is_only_one() {
         return;
     }
     loop {

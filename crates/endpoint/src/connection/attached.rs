@@ -94,7 +94,7 @@ pub(super) enum Try {
     /// Nothing now; wait for the ring or for the kernel's socket.
     Wait(Carrier),
     /// Bytes are received out of order meanwhile: through the engine.
-    Sought,
+    Seeking,
 }
 
 impl Connection {
@@ -340,8 +340,8 @@ impl Connection {
         flags: RecvFlags,
         control: Option<&mut Control>,
     ) -> Result<usize, Errno> {
-        if self.is_sought() {
-            return self.recv_sought(bufs, flags);
+        if self.is_seeking() {
+            return self.recv_seeking(bufs, flags);
         }
         let link = self.attached().ok_or(Errno::NOTCONN)?;
         if flags.peek {
@@ -381,7 +381,7 @@ impl Connection {
                     return Ok(received);
                 }
                 Ok(Try::Wait(carrier)) => carrier,
-                Ok(Try::Sought) => return self.go_on_sought(&mut scatter, flags, &limit),
+                Ok(Try::Seeking) => return self.go_on_seeking(&mut scatter, flags, &limit),
                 Err(error) => return stop(error),
             };
             if self.is_receive_shut() {
@@ -442,13 +442,13 @@ impl Connection {
         }
         let tried = link.ring.receive_with(|rx, calls| {
             self.inherit(rx);
-            if self.is_sought() {
+            if self.is_seeking() {
                 // Since this call began.
                 return None;
             }
             Some(self.step(link, (rx, calls), scatter, flags, asks_kernel))
         });
-        let Some(tried) = tried.ok_or(Errno::AGAIN)? else { return Ok(Try::Sought) };
+        let Some(tried) = tried.ok_or(Errno::AGAIN)? else { return Ok(Try::Seeking) };
         match tried {
             Ok(tried) => {
                 self.show_received(link);
@@ -615,8 +615,8 @@ impl Connection {
     /// # Errors
     /// Those of ioctl(2).
     pub fn unread(&self) -> Result<usize, Errno> {
-        if self.is_sought() {
-            match self.unread_sought() {
+        if self.is_seeking() {
+            match self.unread_seeking() {
                 // Nothing was taken yet: somebody who began before the first seek sleeps still.
                 Err(Errno::AGAIN) => {}
                 unread => return unread,

@@ -243,7 +243,7 @@ impl Connection {
     /// the socket over would lose bytes. Receive them first.
     pub fn hand_over(&self, why: Reason, until: Until, meanwhile: impl Fn()) -> Result<(), Errno> {
         self.set_shared();
-        let _in_order = self.hand_over_sought()?;
+        let _in_order = self.hand_over_seeking()?;
         let Some(link) = self.attached() else {
             self.stay_plain(why);
             return Ok(());
@@ -304,7 +304,7 @@ impl Connection {
             }
             if is_over && matches!(rx.answer(), Ok(Answer::Pending | Answer::AtWork)) {
                 // What is taken out of the middle must not come again.
-                break !self.is_sought();
+                break !self.is_seeking();
             }
             looks.pause();
         };

@@ -125,7 +125,7 @@ impl Connection {
     /// fork() is about to be called: the prepare handler of pthread_atfork(3).
     pub fn before_fork(&self) {
         self.set_shared();
-        self.before_fork_sought();
+        self.before_fork_seeking();
         match self.attached() {
             Some(link) => link.ring.queue.fork_pending(),
             None => self.holders.get_or_init(|| Holders::new(thread::process_id())).fork_pending(),
@@ -145,7 +145,7 @@ impl Connection {
     /// The child begins: it holds the connection too, as another process to the peer.
     pub fn after_fork_child(&self) {
         let pid = thread::process_id();
-        self.after_fork_child_sought();
+        self.after_fork_child_seeking();
         self.forget_holds();
         self.waiters.forget();
         match self.attached() {

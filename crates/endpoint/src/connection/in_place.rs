@@ -164,7 +164,7 @@ impl Connection {
             return Err(Errno::CONNRESET);
         }
         let rx = self.rx(link)?;
-        if self.is_sought() {
+        if self.is_seeking() {
             return Ok(None);
         }
         let front = match rx.step() {

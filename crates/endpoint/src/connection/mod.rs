@@ -414,12 +414,12 @@ impl Connection {
             holders.remove(thread::process_id());
         }
         if self.attached().is_none() && self.is_sole_holder() {
-            self.close_sought();
+            self.close_seeking();
         }
         if let Some(link) = self.attached()
             && link.ring.queue.remove_holder(thread::process_id())
         {
-            self.close_sought();
+            self.close_seeking();
             self.finish_retransmission();
             link.close(self.fd());
         }

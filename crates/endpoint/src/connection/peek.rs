@@ -27,8 +27,8 @@ impl Connection {
             Err(Errno::AGAIN) => {}
             looked => return looked.map(|_| 0),
         }
-        let Some(link) = self.attached().filter(|_| !self.is_sought()) else {
-            // What waits there takes nothing of what is sought.
+        let Some(link) = self.attached().filter(|_| !self.is_seeking()) else {
+            // What waits there takes nothing from a seek.
             let look = RecvFlags { dont_wait: flags.dont_wait, ..look };
             return match self.recv(&mut [IoSliceMut::new(&mut [0])], look) {
                 Err(Errno::INTR) => Ok(0),
@@ -52,7 +52,7 @@ impl Connection {
             }
             let news = poll::look(self.fd(), anything)?;
             let by_ring = link.ring.queue.has_data() || self.has_data_after_switches(link);
-            if by_ring || news.read || news.hangup || news.dead || self.is_sought() {
+            if by_ring || news.read || news.hangup || news.dead || self.is_seeking() {
                 return Ok(0);
             }
         }
@@ -84,7 +84,7 @@ impl Connection {
                 Try::Moved(n) if n < room => (self.peek_across(link, bufs)?.max(n), Carrier::Ring),
                 Try::Moved(n) => (n, Carrier::Ring),
                 Try::Wait(carrier) => (0, carrier),
-                Try::Sought => return self.recv_sought(bufs, flags),
+                Try::Seeking => return self.recv_seeking(bufs, flags),
             };
             if seen >= self.enough(room, flags) {
                 return Ok(seen);

@@ -23,11 +23,11 @@ pub(super) struct Gate {
 const ATTACHED: u32 = 1 << 31;
 const ATTACHING: u32 = 1 << 30;
 /// Bytes are received out of order: no receiver may enter.
-const SOUGHT: u32 = 1 << 29;
+const SEEKING: u32 = 1 << 29;
 /// One caller inside, and one that receives.
 const CALLER: u32 = 1;
 const RECEIVER: u32 = 1 << 15 | CALLER;
-const RECEIVERS: u32 = (SOUGHT - 1) & !((1 << 15) - 1);
+const RECEIVERS: u32 = (SEEKING - 1) & !((1 << 15) - 1);
 
 /// Bytes after which a connection is not short any more, however few its calls.
 const BYTES: u64 = 64 << 10;
@@ -41,7 +41,7 @@ impl Gate {
     /// Whether the caller is inside now. If not, whether somebody waited for it to be gone again.
     #[inline]
     fn enter(&self, who: u32) -> Result<(), bool> {
-        let shut = if who == RECEIVER { ATTACHED | SOUGHT } else { ATTACHED };
+        let shut = if who == RECEIVER { ATTACHED | SEEKING } else { ATTACHED };
         if self.word.fetch_add(who, Ordering::Acquire) & shut == 0 {
             return Ok(());
         }
@@ -52,20 +52,20 @@ impl Gate {
     #[inline]
     fn leave(&self, who: u32) -> bool {
         let before = self.word.fetch_sub(who, Ordering::AcqRel);
-        before & !SOUGHT == ATTACHING | who
-            || (who == RECEIVER && before & SOUGHT != 0 && before & RECEIVERS == RECEIVER & RECEIVERS)
+        before & !SEEKING == ATTACHING | who
+            || (who == RECEIVER && before & SEEKING != 0 && before & RECEIVERS == RECEIVER & RECEIVERS)
     }
 
     /// Whether receives go through the engine.
     #[inline]
-    fn is_sought(&self) -> bool {
-        self.word.load(Ordering::Acquire) & SOUGHT != 0
+    fn is_seeking(&self) -> bool {
+        self.word.load(Ordering::Acquire) & SEEKING != 0
     }
 
     /// From now on no receiver enters.
     pub(super) fn close_to_receivers(&self) {
-        if !self.is_sought() {
-            self.word.fetch_or(SOUGHT, Ordering::AcqRel);
+        if !self.is_seeking() {
+            self.word.fetch_or(SEEKING, Ordering::AcqRel);
         }
     }
 
@@ -81,13 +81,13 @@ impl Gate {
 
     /// Whether to attach is all that is left to do: nobody is inside now.
     fn may_attach(&self) -> bool {
-        self.word.load(Ordering::Acquire) & !SOUGHT == ATTACHING
+        self.word.load(Ordering::Acquire) & !SEEKING == ATTACHING
     }
 
     /// Attaches if nobody is inside. True for the one caller that did it.
     pub(super) fn try_attach(&self) -> bool {
-        [0, SOUGHT].into_iter().any(|sought| {
-            let (from, to) = (ATTACHING | sought, ATTACHED | sought);
+        [0, SEEKING].into_iter().any(|seeking| {
+            let (from, to) = (ATTACHING | seeking, ATTACHED | seeking);
             self.word.compare_exchange(from, to, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         })
     }

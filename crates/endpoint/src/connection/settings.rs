@@ -142,8 +142,8 @@ impl Connection {
     }
 
     fn read_low_water(&self) {
-        // Once bytes are sought it may be that of somebody who sleeps for some of them.
-        if self.is_sought() {
+        // Once it seeks it may be that of somebody who sleeps for some of them.
+        if self.is_seeking() {
             return;
         }
         let known = self.link.get().map_or(0, |link| link.ring.queue.low_water());

@@ -93,7 +93,7 @@ impl Connection {
     ) -> Result<bool, Errno> {
         let q = &link.ring.queue;
         let ready =
-            || mark.map_or_else(|| q.has_record(), |mark| q.published_mark() != mark) || self.is_sought();
+            || mark.map_or_else(|| q.has_record(), |mark| q.published_mark() != mark) || self.is_seeking();
         let wait = ToReceive { carrier, limit, published: 0, among: Some(&self.waiters.unaware) };
         self.wait_until(link, &wait, call, ready)
     }
@@ -170,8 +170,9 @@ impl Connection {
             return self.wait_a_moment(limit, call, None);
         }
         let Some(until) = limit.until(self) else { return Ok(()) };
-        let ready =
-            || q.published_mark() != mark || self.is_sought() || call.is_interrupted() || q.wants_attention();
+        let ready = || {
+            q.published_mark() != mark || self.is_seeking() || call.is_interrupted() || q.wants_attention()
+        };
         let _counted = Counted::among(&self.waiters.unaware);
         let sleep =
             |until, _| link.ring.sleep(&Wait::for_data(ear.fd(), until), ready, || self.others_are_called());
@@ -377,8 +378,8 @@ impl Connection {
         }
     }
 
-    /// The doorbell's descriptor, readable once it was rung; `None` before the connection is attached or sought. It is
-    /// another one once the connection is sought, then also readable while the next byte is in library memory.
+    /// The doorbell's descriptor, readable once it was rung; `None` before the connection is attached or seeking. It is
+    /// another one once the connection seeks, then also readable while the next byte is in library memory.
     #[must_use]
     pub fn doorbell(&self) -> Option<Fd> {
         self.seek_doorbell().or_else(|| self.attached().map(|link| link.ring.doorbell.fd()))
@@ -466,7 +467,7 @@ impl Connection {
             return Ok(());
         }
         let Some(link) = self.attached() else {
-            // Of a sought connection another thread can move the next byte to library memory.
+            // Of a seeking connection another thread can move the next byte to library memory.
             let doorbell = want.read.then(|| self.seek_doorbell()).flatten().unwrap_or(Fd::new(-1));
             let _bracket = self.enter_plain();
             return poll::wait(doorbell, self.fd(), wanted, until).map(drop);
@@ -478,14 +479,14 @@ impl Connection {
                 self.overflow_if_due(link, true)?;
             }
             let begun = self.readiness();
-            let sought = self.is_sought();
+            let seeks = self.is_seeking();
             let _counted = want
                 .read
-                .then(|| Counted::among(if sought { &self.waiters.watchers } else { &self.waiters.unaware }));
+                .then(|| Counted::among(if seeks { &self.waiters.watchers } else { &self.waiters.unaware }));
             let ready = || {
                 let now = self.readiness();
                 (want.read && now.read)
-                    || self.is_sought() != sought
+                    || self.is_seeking() != seeks
                     || (want.write && now.write)
                     || (now.tx_on_ring, now.retransmits) != (begun.tx_on_ring, begun.retransmits)
                     || link.ring.queue.wants_attention()

@@ -113,7 +113,7 @@ fn tell(
     kernel: impl Fn() -> c_int,
     ask: impl FnOnce() -> Result<usize, Errno>,
 ) -> c_int {
-    if !(socket.connection.is_attached() || socket.connection.is_sought()) || !pointers::can_write(into, 1) {
+    if !(socket.connection.is_attached() || socket.connection.is_seeking()) || !pointers::can_write(into, 1) {
         return kernel();
     }
     match guarded(ask) {

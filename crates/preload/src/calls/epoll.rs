@@ -56,8 +56,8 @@ fn wait_into(
 
 /// A set that came from elsewhere has the socket now: events of the ring cannot be brought into it.
 fn joins_from_elsewhere(socket: &SocketRef, fd: c_int) -> Result<(), Errno> {
-    if socket.connection.is_sought() {
-        log::warn!(fd, "a socket in which is sought cannot be put into an epoll set from elsewhere");
+    if socket.connection.is_seeking() {
+        log::warn!(fd, "a seeking socket cannot be put into an epoll set from elsewhere");
         return Err(Errno::PERM);
     }
     if socket.is_listening() { Ok(()) } else { passed::to_tcp(socket, Reason::Bypassed) }

@@ -117,7 +117,7 @@ fn copy(
 /// splice from a tracked socket to a pipe.
 ///
 /// The kernel's socket does not have the bytes that came by the ring, and of those that it has, some may
-/// belong behind them, or were taken. So the bytes of an attached or sought connection are copied.
+/// belong behind them, or were taken. So the bytes of an attached or seeking connection are copied.
 fn splice_out(
     socket: &SocketRef,
     from: c_int,

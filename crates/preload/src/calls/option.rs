@@ -95,13 +95,13 @@ interpose! {
         value: *const c_void,
         len: socklen_t,
     ) -> c_int = table::socket(fd) => |socket, kernel| {
-        if (level, name) == (SOL_SOCKET, SO_PEEK_OFF) && socket.connection.is_sought() {
+        if (level, name) == (SOL_SOCKET, SO_PEEK_OFF) && socket.connection.is_seeking() {
             // The library looks at the kernel's queue by this option itself.
             return fail(Errno::BUSY);
         }
         let effect = options::of_option(level, name);
         // Before there are keys for it the kernel does not work on the bytes, and often it cannot.
-        let is_tried = (level, name) == (IPPROTO_TCP, TCP_ULP) && !socket.connection.is_sought();
+        let is_tried = (level, name) == (IPPROTO_TCP, TCP_ULP) && !socket.connection.is_seeking();
         if effect == Effect::LetGo && !is_tried && let Err(error) = before_letting_go(&socket) {
             return fail(error);
         }

@@ -16,7 +16,7 @@ use crate::{passed, real, table};
 fn before_print(fd: c_int) {
     guarded(|| {
         if let Some(socket) = table::socket(fd) {
-            if socket.connection.is_sought() {
+            if socket.connection.is_seeking() {
                 // Libc only writes, so holes do no harm.
                 socket.send_by_tcp(Reason::Bypassed);
             } else {

@@ -1,7 +1,7 @@
 //! Sets that several processes use, of which the kernel alone tells.
 //!
 //! Connections go back to TCP when they come into such a set, and what was not received yet is sent again. A peer does that
-//! in its next call, which may be long in coming, and one in which is sought has bytes in this process's memory: until
+//! in its next call, which may be long in coming, and one that seeks has bytes in this process's memory: until
 //! nothing is there any more that the kernel does not know of, every wait looks for itself.
 
 use std::ffi::c_int;
@@ -51,7 +51,7 @@ pub(super) fn leave(set: &SetRef, socket: &SocketRef, until: Until) {
 fn is_left(socket: &Socket) -> bool {
     let connection = &socket.connection;
     let unread = || socket.readiness_for(Interest { read: true, write: false }).read;
-    connection.is_sought() || connection.carriers().1 == Carrier::Ring || unread()
+    connection.is_seeking() || connection.carriers().1 == Carrier::Ring || unread()
 }
 
 /// epoll_ctl on a tracked socket.

@@ -1,7 +1,7 @@
-//! Epoll sets that hold connections which are attached or sought.
+//! Epoll sets that hold connections which are attached or seeking.
 //!
 //! The application's epoll fd stays a real one, and everything the library does not know is in it as
-//! usual. When a connection attaches, or is sought, its registration is changed to carry a [tag](tag) instead of the
+//! usual. When a connection attaches, or seeks, its registration is changed to carry a [tag](tag) instead of the
 //! application's data, and the connection's doorbell is added with another tag. What comes back from the
 //! kernel is translated.
 //!

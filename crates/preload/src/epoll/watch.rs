@@ -27,7 +27,7 @@ pub(super) const EXCLUSIVE: u32 = EPOLLEXCLUSIVE as u32;
 /// What the kernel reports whether it was asked to or not.
 pub(super) const ALWAYS: u32 = (EPOLLERR | EPOLLHUP) as u32;
 
-/// A connection in an epoll set that is attached or sought.
+/// A connection in an epoll set that is attached or seeking.
 pub(super) struct Watch {
     pub(super) socket: Attached,
     pub(super) fd: c_int,
@@ -378,7 +378,7 @@ impl Watch {
         Ok(())
     }
 
-    /// Watches the doorbell that the connection has now: one that is sought has another.
+    /// Watches the doorbell that the connection has now: one that seeks has another.
     pub(super) fn change_doorbell(&mut self, epfd: c_int, index: u32) -> Answer<()> {
         let now = self.socket.connection.doorbell();
         if self.doorbell == now {

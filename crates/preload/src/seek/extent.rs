@@ -86,7 +86,7 @@ fn extent_of(fd: c_int) -> Result<Extent, Errno> {
     if socket.is_listening() {
         return Err(Errno::NOTCONN);
     }
-    if socket.connection.is_sought() {
+    if socket.connection.is_seeking() {
         let extent = socket.connection.extent()?;
         if extent.arrived == 0 {
             is_connected(fd)?;

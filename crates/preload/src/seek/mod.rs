@@ -95,7 +95,7 @@ fn answer(fd: c_int, mut call: impl FnMut(&SocketRef) -> Result<usize, Errno>) -
         Ok(socket) => socket,
         Err(error) => return fail(error),
     };
-    if !socket.connection.is_sought() {
+    if !socket.connection.is_seeking() {
         // The epoll sets that it is in hear of it now, not when the call is over, which may be long.
         keeping_errno(|| guarded(|| socket.connection.begin_to_seek()));
         socket.update_sets();

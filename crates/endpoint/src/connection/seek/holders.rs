@@ -13,7 +13,7 @@ use crate::connection::Connection;
 impl Connection {
     /// Whether a holder who does not know of holes can go on with the socket; if so, it may. Nobody makes a hole as
     /// long as what is returned is held.
-    pub(in crate::connection) fn hand_over_sought(&self) -> Result<Option<impl Sized + '_>, Errno> {
+    pub(in crate::connection) fn hand_over_seeking(&self) -> Result<Option<impl Sized + '_>, Errno> {
         let Some(seeking) = self.seeking.get() else { return Ok(None) };
         let mut guard = self.lock(seeking)?;
         let state = guard.as_mut().ok_or(Errno::IO)?;
@@ -31,7 +31,7 @@ impl Connection {
     }
 
     /// The last holder closes: what was taken is no longer unread, and what is in library memory is.
-    pub(in crate::connection) fn close_sought(&self) {
+    pub(in crate::connection) fn close_seeking(&self) {
         if let Some(seeking) = self.seeking.get() {
             let unread = self.with_engine(seeking, false, |engine, source| {
                 engine.discard_taken(source)?;
@@ -43,7 +43,7 @@ impl Connection {
         }
     }
 
-    pub(in crate::connection) fn before_fork_sought(&self) {
+    pub(in crate::connection) fn before_fork_seeking(&self) {
         let Some(seeking) = self.seeking.get() else { return };
         if let Some(claim) = seeking.claim.get().is_none().then(Claim::new).flatten() {
             drop(seeking.claim.set(claim));
@@ -52,7 +52,7 @@ impl Connection {
         seeking.is_sole.store(false, Ordering::Relaxed);
     }
 
-    pub(in crate::connection) fn after_fork_child_sought(&self) {
+    pub(in crate::connection) fn after_fork_child_seeking(&self) {
         let Some(seeking) = self.seeking.get() else { return };
         // Whoever it was is a thread of the parent.
         seeking.is_sole.store(false, Ordering::Relaxed);

@@ -1,9 +1,9 @@
 //! Receiving out of order on a connection, whichever carrier moves its bytes.
 //!
-//! From the first seek on the connection is *sought*: all receives go through one engine
+//! From the first seek on the connection is *seeking*: all receives go through one engine
 //! ([`seekwire_transport::seek::Engine`]), which knows what was taken and what was moved to library memory. Its source is the
 //! connection as it is at that moment: the kernel's socket, or the ring, or the one until the other begins.
-//! A connection that is never sought pays one load for this.
+//! A connection that never seeks pays one load for this.
 //!
 //! What is kept here is not shared with a child that is forked: the process that receives first after a fork goes on,
 //! the other one is refused (EBUSY).
@@ -40,7 +40,7 @@ use claim::Claim;
 pub use lend::{Piece, Pieces};
 use source::{Inflow, LazyPlace, Place};
 
-/// What a sought connection has besides.
+/// What a seeking connection has besides.
 #[derive(Debug)]
 pub(super) struct Seeking {
     /// Made when no receive of the time before is under way any more.
@@ -129,7 +129,7 @@ impl Connection {
     /// the plain phase.
     #[inline]
     #[must_use]
-    pub fn is_sought(&self) -> bool {
+    pub fn is_seeking(&self) -> bool {
         self.seeking.get().is_some()
     }
 

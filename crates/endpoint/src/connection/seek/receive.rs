@@ -11,29 +11,29 @@ use crate::connection::settings::Limit;
 use crate::connection::{Connection, RecvFlags};
 
 impl Connection {
-    /// [`Connection::recv`] of a sought connection.
-    pub(in crate::connection) fn recv_sought(
+    /// [`Connection::recv`] of a seeking connection.
+    pub(in crate::connection) fn recv_seeking(
         &self,
         bufs: &mut [IoSliceMut<'_>],
         flags: RecvFlags,
     ) -> Result<usize, Errno> {
         let seeking = self.seeking();
         let mut scatter = Scatter::new(bufs);
-        self.recv_sought_into(seeking, &mut scatter, flags, &Limit::receive())
+        self.recv_seeking_into(seeking, &mut scatter, flags, &Limit::receive())
     }
 
     /// Goes on with a receive that began before the first seek.
     #[cold]
-    pub(in crate::connection) fn go_on_sought(
+    pub(in crate::connection) fn go_on_seeking(
         &self,
         scatter: &mut Scatter<'_, '_>,
         flags: RecvFlags,
         limit: &Limit,
     ) -> Result<usize, Errno> {
-        self.recv_sought_into(self.seeking(), scatter, flags, limit)
+        self.recv_seeking_into(self.seeking(), scatter, flags, limit)
     }
 
-    fn recv_sought_into(
+    fn recv_seeking_into(
         &self,
         seeking: &Seeking,
         scatter: &mut Scatter<'_, '_>,

@@ -254,7 +254,7 @@ impl Connection {
         let moves = seeking.moves.load(Ordering::Acquire);
         seeking.leader_called.store(false, Ordering::SeqCst);
         drop(guard);
-        // Either they see that the connection is sought when they look for the last time, or they are seen here.
+        // Either they see that the connection seeks when they look for the last time, or they are seen here.
         fence(Ordering::SeqCst);
         if self.others_are_called() {
             link.ring.doorbell.ring();

@@ -1,4 +1,4 @@
-//! What poll, select, epoll and FIONREAD need to know of a sought connection.
+//! What poll, select, epoll and FIONREAD need to know of a seeking connection.
 
 use std::sync::atomic::Ordering;
 
@@ -11,7 +11,7 @@ use crate::connection::Connection;
 
 impl Connection {
     /// Bytes that a receive would give at once; holes do not count.
-    pub(in crate::connection) fn unread_sought(&self) -> Result<usize, Errno> {
+    pub(in crate::connection) fn unread_seeking(&self) -> Result<usize, Errno> {
         let unread = self.look_with_engine(self.seeking(), |engine, source| engine.unread(source))?;
         Ok(usize::try_from(unread).unwrap_or(usize::MAX))
     }
@@ -35,7 +35,7 @@ impl Connection {
         }
     }
 
-    /// For those who watch several connections, of a sought one: readable while the next byte is in library memory, or
+    /// For those who watch several connections, of a seeking one: readable while the next byte is in library memory, or
     /// the ring's doorbell is rung.
     pub(in crate::connection) fn seek_doorbell(&self) -> Option<Fd> {
         let seeking = self.seeking.get()?;
