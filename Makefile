@@ -30,7 +30,7 @@ help: ## Show these targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 	@echo "Variables: PREFIX=$(PREFIX) DESTDIR=$(DESTDIR) OUT=$(OUT) QUICK=$(QUICK)"
 
-build: ## Build the command and the library, optimised
+build: ## Build the command, its other programs and the library, optimised
 	scripts/deps build
 	$(CARGO) build --release --locked --workspace $(if $(zeromq),,--exclude seekwire-zeromq)
 	@$(if $(zeromq),:,echo "without seekwire-zeromq: libzmq was not found (Debian packages: libzmq3-dev pkgconf)")
@@ -45,7 +45,7 @@ lab: ## Run all experiments into $(OUT)/lab; QUICK=1 takes under ten minutes
 	$(MAKE) --no-print-directory build
 	$(release)/seekwire lab run all $(if $(QUICK),--quick) --out $(OUT)/lab
 
-report: $(release)/seekwire ## Join all results below $(OUT) into one site, $(OUT)/report
+report: $(release)/seekwire $(release)/seekwire-lab ## Join all results below $(OUT) into one site, $(OUT)/report
 	$(release)/seekwire lab report $(OUT) --out $(OUT)/report
 
 test: ## Run every gate; ends with "N passed, N failed"
@@ -93,20 +93,22 @@ kernel-lab: ## Count what it saves in instructions; report in $(OUT)/lab/seek-mo
 	scripts/deps guest
 	OUT=$(OUT) scripts/guest lab
 
-man: $(release)/seekwire ## Write the man pages to $(OUT)/man
-	$(release)/seekwire man $(OUT)/man/man1
+man: $(release)/seekwire-manual ## Write the man pages to $(OUT)/man
+	$(release)/seekwire-manual man $(OUT)/man/man1
 	install -d $(OUT)/man/man3 $(OUT)/man/man7
 	install -m 644 man/*.3 $(OUT)/man/man3
 	install -m 644 man/*.7 $(OUT)/man/man7
 
 # `make && sudo make install`: root often has no Rust toolchain, so installing does not build.
-$(release)/seekwire $(release)/libseekwire.so $(release)/libseekwire.a:
+built = $(addprefix $(release)/,seekwire seekwire-lab seekwire-nic seekwire-manual libseekwire.so libseekwire.a)
+$(built):
 	@echo "$@ is missing: run \`make build\` first" >&2; exit 1
 
-install: $(release)/seekwire $(release)/libseekwire.so $(release)/libseekwire.a ## Install under $(DESTDIR)$(PREFIX)
+install: $(built) ## Install under $(DESTDIR)$(PREFIX)
 	install -d "$(bindir)" "$(privdir)" "$(pkgconfigdir)" "$(includedir)" "$(mandir)/man3" "$(mandir)/man7" "$(examplesdir)"
 	install -m 755 $(release)/seekwire "$(bindir)/seekwire"
 	install -m 755 $(release)/libseekwire.so "$(privdir)/libseekwire.so"
+	install -m 755 $(release)/seekwire-lab $(release)/seekwire-nic "$(privdir)"
 	if [ -x $(release)/seekwire-zeromq ]; then install -m 755 $(release)/seekwire-zeromq "$(privdir)"; fi
 	ln -sf seekwire/libseekwire.so "$(libdir)/libseekwire.so"
 	install -m 644 $(release)/libseekwire.a "$(libdir)/libseekwire.a"
@@ -115,12 +117,13 @@ install: $(release)/seekwire $(release)/libseekwire.so $(release)/libseekwire.a 
 	install -m 644 include/seekwire.h "$(includedir)/seekwire.h"
 	install -m 644 LICENSE-MIT LICENSE-APACHE README.md "$(docdir)"
 	install -m 644 examples/c/seek.c "$(examplesdir)/seek.c"
-	$(release)/seekwire man "$(mandir)/man1"
+	$(release)/seekwire-manual man "$(mandir)/man1"
 	install -m 644 man/*.3 "$(mandir)/man3"
 	install -m 644 man/*.7 "$(mandir)/man7"
 
 uninstall: ## Remove exactly what install put there
-	rm -f "$(bindir)/seekwire" "$(privdir)/libseekwire.so" "$(privdir)/seekwire-zeromq" "$(libdir)/libseekwire.so" "$(libdir)/libseekwire.a"
+	rm -f "$(bindir)/seekwire" "$(privdir)/libseekwire.so" "$(libdir)/libseekwire.so" "$(libdir)/libseekwire.a"
+	rm -f "$(privdir)/seekwire-lab" "$(privdir)/seekwire-nic" "$(privdir)/seekwire-zeromq"
 	rm -f "$(pkgconfigdir)/seekwire.pc" "$(includedir)/seekwire.h" "$(examplesdir)/seek.c"
 	rm -f "$(docdir)/LICENSE-MIT" "$(docdir)/LICENSE-APACHE" "$(docdir)/README.md"
 	rm -f "$(mandir)/man1/seekwire.1" "$(mandir)"/man1/seekwire-*.1

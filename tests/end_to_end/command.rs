@@ -1,12 +1,14 @@
 //! The command itself: `run` for programs of every kind, `status`, `doctor`.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
+use seekwire_testbed::{Side, Testbed};
 use serde_json::Value;
 
-use crate::harness::{Mode, Stage, library_directory, seekwire, source};
+use crate::harness::{Mode, Stage, library_directory, program, seekwire, source};
 
 #[test]
 fn exit_status_is_the_programs() {
@@ -238,6 +240,89 @@ fn doctor_says_how_to_mend_an_open_registry() {
     let finished = stage.run(command.args(["doctor", "--dir"]).arg(&registry));
     assert_eq!(finished.status.code(), Some(1));
     assert!(finished.stdout.contains("chmod 700"), "{}", finished.stdout);
+}
+
+/// In network namespaces of its own, where these can be made.
+#[test]
+fn doctor_tells_of_interfaces_that_were_left_changed() {
+    let stage = Stage::new(Mode::Plain);
+    program("seekwire-nic");
+    let Ok(testbed) = Testbed::new() else {
+        return;
+    };
+    let near = testbed.end(Side::Near);
+    let state = stage.path("state");
+    let run = |words: &[&str]| {
+        let mut command = stage.plain_command(seekwire());
+        near.spawn(
+            command.args(words).arg("--state").arg(&state).stdout(Stdio::piped()).stderr(Stdio::piped()),
+        )
+        .expect("a program at one end")
+    };
+    let found = || -> Value {
+        let output = run(&["doctor", "--json"]).wait_with_output().expect("findings");
+        let all: Vec<Value> = serde_json::from_slice(&output.stdout).expect("an array");
+        let found = all.into_iter().find(|finding| finding["check"] == "network interfaces");
+        found.expect("a line for interfaces")
+    };
+    assert_eq!(found()["found"], "none has been changed");
+    // The command has become the program for interfaces: what kills it kills that.
+    let mut held = run(&["nic", "apply", near.interface(), "sg=off", "--hold"]);
+    let mut lines = BufReader::new(held.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("held until interrupted")));
+    held.kill().expect("a child");
+    held.wait().expect("a child");
+    let told = found();
+    assert_eq!(told["verdict"], "warn", "{told}");
+    assert!(told["advice"].as_str().is_some_and(|advice| advice.contains("seekwire nic restore")), "{told}");
+    assert!(run(&["nic", "restore", near.interface()]).wait().expect("a child").success());
+    assert_eq!(found()["found"], "none has been changed");
+}
+
+/// A command without the other programs.
+#[test]
+fn the_command_alone_lists_its_subcommands_and_says_what_is_missing() {
+    let stage = Stage::new(Mode::Plain);
+    let alone = stage.path("seekwire");
+    fs::copy(seekwire(), &alone).expect("a copy");
+    let asked = |words: &[&str]| stage.run(stage.plain_command(&alone).args(words));
+    let help = asked(&["--help"]).success();
+    for line in
+        ["  lab        Run the experiments", "  nic        Show and change", "  run        Run a program"]
+    {
+        assert!(help.contains(line), "{line}: {help}");
+    }
+    let mistyped = asked(&["labs"]);
+    assert_eq!(mistyped.status.code(), Some(2));
+    assert!(mistyped.stderr.contains("a similar subcommand exists: 'lab'"), "{}", mistyped.stderr);
+    let missing = asked(&["nic", "show"]);
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(missing.stderr.contains("seekwire-nic was not found"), "{}", missing.stderr);
+    let text = asked(&["doctor", "--json", "--dir", stage.path("registry").to_str().expect("text")]).stdout;
+    let findings: Vec<Value> = serde_json::from_str(&text).expect("an array");
+    let interfaces =
+        findings.iter().find(|finding| finding["check"] == "network interfaces").expect("a line");
+    assert_eq!(interfaces["verdict"], "ok", "{interfaces}");
+    assert!(interfaces["found"].as_str().is_some_and(|found| found.contains("seekwire-nic")), "{interfaces}");
+}
+
+#[test]
+fn help_for_a_program_of_its_own_is_that_programs() {
+    let stage = Stage::new(Mode::Plain);
+    program("seekwire-lab");
+    let asked = |words: &[&str]| stage.run(stage.plain_command(seekwire()).args(words));
+    for (words, usage) in [
+        (&["lab", "--help"][..], "Usage: seekwire lab <COMMAND>"),
+        (&["help", "lab"], "Usage: seekwire lab <COMMAND>"),
+        (&["help", "lab", "pack"], "Usage: seekwire lab pack <DIR>"),
+        (&["demo", "-h"], "Usage: seekwire demo [OPTIONS]"),
+    ] {
+        let text = asked(words).success();
+        assert!(text.contains(usage), "{words:?}: {text}");
+    }
+    let wrong = asked(&["lab", "rum"]);
+    assert_eq!(wrong.status.code(), Some(2));
+    assert!(wrong.stderr.contains("similar subcommand exists: 'run'"), "{}", wrong.stderr);
 }
 
 #[test]

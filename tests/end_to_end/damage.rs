@@ -6,7 +6,7 @@ use std::thread;
 
 use serde_json::{Value, json};
 
-use crate::harness::{Child, Finished, Mode, Stage, seekwire};
+use crate::harness::{Child, Finished, Mode, Stage, program};
 
 /// Bytes of each message, and of the header before it.
 const SIZE: usize = 65_536;
@@ -50,7 +50,8 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, damaged: Option<usize>) {
 }
 
 fn start(stage: &Stage, role: &str, order: &str) -> Child {
-    stage.start(stage.plain_command(seekwire()).args(["lab-peer", "mailbox", "tcp", role, order]))
+    stage
+        .start(stage.plain_command(program("seekwire-lab")).args(["lab-peer", "mailbox", "tcp", role, order]))
 }
 
 /// Both programs, where a byte in the middle of this message is changed: the one that listens, and the other one.

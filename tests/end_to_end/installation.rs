@@ -7,13 +7,15 @@ use std::process::Command;
 
 use crate::harness::{Mode, Stage, installed, library_directory, seekwire};
 
-const INSTALLED: [&str; 36] = [
+const INSTALLED: [&str; 38] = [
     "bin/seekwire",
     "include/seekwire.h",
     "lib/libseekwire.a",
     "lib/libseekwire.so",
     "lib/pkgconfig/seekwire.pc",
     "lib/seekwire/libseekwire.so",
+    "lib/seekwire/seekwire-lab",
+    "lib/seekwire/seekwire-nic",
     "lib/seekwire/seekwire-zeromq",
     "share/doc/seekwire/LICENSE-APACHE",
     "share/doc/seekwire/LICENSE-MIT",
@@ -68,6 +70,26 @@ fn the_installed_command_finds_the_installed_library() {
         stage.run(stage.plain_command(&command).args(["run", "sh", "-c", "echo $LD_PRELOAD"])).success();
     let library = root.join("opt/lib/seekwire/libseekwire.so");
     assert_eq!(Path::new(value.trim()), library.canonicalize().expect("the library"));
+}
+
+#[test]
+fn the_installed_command_finds_its_other_programs() {
+    let stage = Stage::new(Mode::Plain);
+    let root = stage.path("root");
+    make(&stage, "install", &root);
+    let command = root.join("opt/bin/seekwire");
+    let asked = |words: &[&str]| stage.run(stage.plain_command(&command).args(words));
+    let list = asked(&["lab", "list"]).success();
+    assert!(list.lines().any(|line| line == "sockets"), "{list}");
+    assert!(asked(&["help", "nic", "show"]).success().contains("Usage: seekwire nic show"));
+
+    fs::remove_file(root.join("opt/lib/seekwire/seekwire-lab")).expect("a file");
+    let refused = asked(&["lab", "list"]);
+    assert_eq!(refused.status.code(), Some(1));
+    for words in ["lib/seekwire/seekwire-lab", "make install", "cargo build"] {
+        assert!(refused.stderr.contains(words), "{words}: {}", refused.stderr);
+    }
+    asked(&["--version"]).success();
 }
 
 #[test]

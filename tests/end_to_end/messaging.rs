@@ -129,7 +129,7 @@ fn without_libzmq_it_says_what_to_install_and_the_rest_goes_on() {
     let stage = Stage::new(Mode::Plain);
     let alone = stage.path("bin");
     fs::create_dir(&alone).expect("a directory");
-    for file in ["seekwire", "libseekwire.so"] {
+    for file in ["seekwire", "seekwire-lab", "libseekwire.so"] {
         fs::copy(library_directory().join(file), alone.join(file)).expect("a copy");
     }
     let out = stage.path("out");

@@ -14,15 +14,16 @@ use std::process::ExitCode;
 use anyhow::Result;
 use rustix::fs::{MemfdFlags, SealFlags};
 use seekwire_endpoint::Config;
+use seekwire_program::library;
+use seekwire_program::table::{self, Align};
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::{diag, host, proof, unix};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
-use crate::table::{self, Align};
 use crate::{arguments, executable, probe, proc, status};
 
 /// How one thing was found to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Verdict {
     Ok,
@@ -75,7 +76,7 @@ pub(crate) fn doctor(options: &arguments::Doctor) -> Result<ExitCode> {
         exchange(&registry),
         seeking::ways(),
         seeking::room(),
-        interfaces::changed(&options.state.store()),
+        interfaces::changed(options.state.as_deref()),
     ];
 
     let mut out = io::stdout().lock();
@@ -334,7 +335,7 @@ fn preloads() -> Finding {
     let others: Vec<&str> = variable
         .split([' ', ':'])
         .chain(system.split_ascii_whitespace())
-        .filter(|name| !name.is_empty() && !name.ends_with(seekwire_lab::library::FILE_NAME))
+        .filter(|name| !name.is_empty() && !name.ends_with(library::FILE_NAME))
         .collect();
     if others.is_empty() {
         return Finding::ok(CHECK, "none");
@@ -368,13 +369,13 @@ fn containment() -> Finding {
 
 fn library_file() -> Finding {
     const CHECK: &str = "library";
-    let library = match seekwire_lab::library::find() {
+    let library = match library::find() {
         Ok(library) => library,
         Err(error) => return Finding::fail(CHECK, "not found", format!("{error:#}")),
     };
     // This command is loaded by the loader that would load the library.
     let own = std::env::current_exe().ok().and_then(|command| executable::obstacle(&command, &library));
-    match (own, seekwire_lab::library::preload(&library, OsStr::new(""))) {
+    match (own, library::preload(&library, OsStr::new(""))) {
         (Some(obstacle), _) => {
             Finding::fail(CHECK, library.display().to_string(), format!("this command {obstacle}"))
         }
@@ -385,12 +386,12 @@ fn library_file() -> Finding {
 
 fn exchange(registry: &Path) -> Finding {
     const CHECK: &str = "exchange of messages";
-    let Ok(library) = seekwire_lab::library::find() else {
+    let Ok(library) = library::find() else {
         return Finding::fail(CHECK, "not tried", "see to the library first");
     };
     let attempt = || -> Result<probe::Stats> {
         let existing = std::env::var_os("LD_PRELOAD").unwrap_or_default();
-        let preload = seekwire_lab::library::preload(&library, &existing)?;
+        let preload = library::preload(&library, &existing)?;
         probe::exchange(&preload, registry)
     };
     let own = env!("CARGO_PKG_VERSION");

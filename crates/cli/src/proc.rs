@@ -54,7 +54,7 @@ impl Process {
     /// Whether libseekwire.so is mapped.
     pub(crate) fn has_library(&self) -> bool {
         // After an upgrade the kernel adds " (deleted)".
-        let needle = format!("/{}", seekwire_lab::library::FILE_NAME);
+        let needle = format!("/{}", seekwire_program::library::FILE_NAME);
         let maps = fs::read(self.directory.join("maps")).unwrap_or_default();
         maps.split(|byte| *byte == b'\n').any(|line| contains(line, needle.as_bytes()))
     }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
+use seekwire_program::library;
 
 use crate::arguments;
 use crate::executable::{self, Unrunnable};
@@ -47,7 +48,7 @@ fn fail(status: u8, message: &str) -> ExitCode {
 }
 
 fn prepare(program: &Path, options: &arguments::Run) -> Result<Command> {
-    let library = seekwire_lab::library::find()?;
+    let library = library::find()?;
     let mut command = Command::new(program);
     command.arg0(&options.command[0]).args(&options.command[1..]);
 
@@ -56,7 +57,7 @@ fn prepare(program: &Path, options: &arguments::Run) -> Result<Command> {
         return Ok(command);
     }
     let existing = env::var_os("LD_PRELOAD").unwrap_or_default();
-    command.env("LD_PRELOAD", seekwire_lab::library::preload(&library, &existing)?);
+    command.env("LD_PRELOAD", library::preload(&library, &existing)?);
     for (variable, value) in variables(options)? {
         command.env(variable, value);
     }

@@ -14,11 +14,11 @@ use anyhow::{Result, bail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use seekwire_endpoint::registry::{Entry, Registry};
 use seekwire_endpoint::{Carrier, Config, Reason};
+use seekwire_program::table::{self, Align};
 use serde::{Serialize, Serializer};
 
 use crate::arguments;
 use crate::proc::{self, Process, TcpTables};
-use crate::table::{self, Align};
 
 /// One connection of one process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

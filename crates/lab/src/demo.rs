@@ -34,7 +34,7 @@ pub struct Options {
     pub out: PathBuf,
     /// Rounds, each with one plain and one accelerated run of everything.
     pub rounds: usize,
-    /// `libseekwire.so`, if not the one that [`crate::library::find`] finds.
+    /// `libseekwire.so`, if not the one that [`seekwire_program::library::find`] finds.
     pub library: Option<PathBuf>,
 }
 

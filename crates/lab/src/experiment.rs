@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, bail};
+use seekwire_program::library;
 use serde_json::Value;
 
 use crate::claim::{Claim, Comparison};
@@ -14,7 +15,7 @@ use crate::outcome::{Outcome, ResultFile};
 use crate::output::{Destination, RESULT};
 use crate::pack::{PACKED_RAW, RAW};
 use crate::progress::Progress;
-use crate::{experiments, library, network, record, report};
+use crate::{experiments, network, record, report};
 
 /// Something that can be measured.
 pub trait Experiment: Sync {

@@ -1,6 +1,7 @@
 //! The laboratory: experiments that are run, kept as raw data, plotted and reported.
 //!
 //! ```text
+//! command         `seekwire lab`, `demo` and `calibrate`, from the command line
 //! demo            the short tour of real programs, for `seekwire demo`
 //! experiments     what is measured: sockets, ring-size, pairs, connections, programs, seek, seek-fragments,
 //!                 mailbox, nic, zeromq, models
@@ -31,13 +32,13 @@ pub mod all;
 mod bench;
 pub mod calibrate;
 pub mod claim;
+pub mod command;
 mod compiled;
 mod csv;
 pub mod demo;
 pub mod experiment;
 mod experiments;
 pub mod launch;
-pub mod library;
 mod limits;
 pub mod machine;
 pub mod messaging;

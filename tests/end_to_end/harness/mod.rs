@@ -6,7 +6,7 @@ mod stage;
 mod stats;
 
 pub(crate) use child::{Child, Finished};
-pub(crate) use stage::{Mode, Stage, example, in_mode, library_directory, seekwire};
+pub(crate) use stage::{Mode, Stage, example, in_mode, library_directory, program, seekwire};
 pub(crate) use stats::Stats;
 
 use std::path::{Path, PathBuf};

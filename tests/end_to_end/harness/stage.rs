@@ -51,6 +51,13 @@ pub(crate) fn library_directory() -> &'static Path {
     directory
 }
 
+/// Another program of the command, beside it.
+pub(crate) fn program(name: &str) -> PathBuf {
+    let path = library_directory().join(name);
+    assert!(path.is_file(), "no {}: build the whole workspace first, or run make test", path.display());
+    path
+}
+
 /// An example of the Rust API.
 pub(crate) fn example(name: &str) -> PathBuf {
     let path = seekwire().parent().expect("a directory").join("examples").join(name);

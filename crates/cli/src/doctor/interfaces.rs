@@ -1,51 +1,40 @@
 //! Network interfaces whose settings were changed and not put back.
+//!
+//! The program for interfaces knows of them.
 
-use seekwire_nic::{Error, Kernel, Store, left_behind};
+use std::path::Path;
+use std::process::{Command, Stdio};
 
-use super::Finding;
+use anyhow::{Context, Result};
+use serde::Deserialize;
+
+use super::{Finding, Verdict};
+use crate::elsewhere;
 
 const CHECK: &str = "network interfaces";
 
-pub(super) fn changed(states: &Store) -> Finding {
-    match look(states) {
-        Ok(finding) => finding,
-        Err(error @ (Error::Damaged { .. } | Error::State { .. })) => {
-            Finding::warn(CHECK, error.to_string(), "`seekwire nic show` says how the interfaces are")
-        }
+/// What the other program says.
+#[derive(Deserialize)]
+struct Told {
+    verdict: Verdict,
+    found: String,
+    advice: String,
+}
+
+pub(super) fn changed(states: Option<&Path>) -> Finding {
+    match ask(states) {
+        Ok(Told { verdict, found, advice }) => Finding { check: CHECK, verdict, found, advice },
         // Nothing of the library needs it.
-        Err(error) => Finding::ok(CHECK, format!("not looked at: {error}")),
+        Err(error) => Finding::ok(CHECK, format!("not looked at: {error:#}")),
     }
 }
 
-fn look(store: &Store) -> Result<Finding, Error> {
-    let mut kernel = Kernel::open()?;
-    let (mut left, mut kept, mut unread) = (Vec::new(), Vec::new(), Vec::new());
-    for (name, interface) in kernel.interfaces()? {
-        let Ok(interface) = interface else {
-            unread.push(name);
-            continue;
-        };
-        if left_behind(store, &interface)?.is_some() {
-            left.push(name);
-        } else if store.load(&interface)?.is_some() {
-            kept.push(name);
-        }
+fn ask(states: Option<&Path>) -> Result<Told> {
+    let mut command = Command::new(seekwire_program::find(elsewhere::INTERFACES)?);
+    command.arg("left");
+    if let Some(directory) = states {
+        command.arg("--state").arg(directory);
     }
-    let restore = |names: &[String]| {
-        names.iter().map(|name| format!("`seekwire nic restore {name}`")).collect::<Vec<_>>().join(", ")
-    };
-    Ok(match (left.as_slice(), kept.as_slice()) {
-        ([], []) if !unread.is_empty() => {
-            Finding::ok(CHECK, format!("no other has been changed; cannot be read: {}", unread.join(", ")))
-        }
-        ([], []) => Finding::ok(CHECK, "none has been changed"),
-        ([], kept) => {
-            Finding::ok(CHECK, format!("changed: {}; {} puts it back", kept.join(", "), restore(kept)))
-        }
-        (left, _) => Finding::warn(
-            CHECK,
-            format!("left changed by a process that was killed: {}", left.join(", ")),
-            format!("{} puts back the settings before", restore(left)),
-        ),
-    })
+    let output = command.stderr(Stdio::inherit()).output()?;
+    serde_json::from_slice(&output.stdout).context("its answer cannot be understood")
 }

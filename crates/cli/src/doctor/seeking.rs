@@ -7,9 +7,9 @@ use std::path::Path;
 use seekwire::SeekStream;
 use seekwire::seek::Way;
 use seekwire_endpoint::Config;
+use seekwire_program::table;
 
 use super::{Finding, Verdict};
-use crate::table;
 
 /// Where the kernel lists what can be put on top of a TCP socket (TCP_ULP).
 const ON_TOP: &str = "/proc/sys/net/ipv4/tcp_available_ulp";

@@ -9,10 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
+use seekwire_program::library;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
-
-use crate::library;
 
 /// Variables that the laboratory sets itself, and so never passes on from its own environment.
 const OWN: [&str; 3] = ["SEEKWIRE", "SEEKWIRE_DIR", "SEEKWIRE_STATS"];

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 /// `seekwire nic WORDS --state STATE`; what follows `--` stays at the end.
 fn command(state: &Path, words: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_seekwire"));
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seekwire-nic"));
     let end = words.iter().position(|word| *word == "--").unwrap_or(words.len());
     command.arg("nic").args(&words[..end]).arg("--state").arg(state).args(&words[end..]);
     command
@@ -113,7 +113,7 @@ fn a_command_has_the_settings_and_its_exit_status_is_handed_on() {
     with_pair(|_| {
         let state = tempfile::tempdir().unwrap();
         let before = near(state.path());
-        let show = format!("{} nic show near --json; exit 7", env!("CARGO_BIN_EXE_seekwire"));
+        let show = format!("{} nic show near --json; exit 7", env!("CARGO_BIN_EXE_seekwire-nic"));
         let (code, json, errors) =
             run(state.path(), &["apply", "near", "--profile", "checksum", "--", "sh", "-c", &show]);
         assert_eq!(code, Some(7), "{errors}");
@@ -190,7 +190,7 @@ fn what_does_not_come_back_is_told_by_the_exit_status_before_all_else() {
         // A bridge can do what its ports can.
         let lame = format!(
             "{} nic apply near sg=off --state {}",
-            env!("CARGO_BIN_EXE_seekwire"),
+            env!("CARGO_BIN_EXE_seekwire-nic"),
             state.path().display()
         );
         let script = format!("{lame} >&2; exit 7");
@@ -299,18 +299,13 @@ fn json_says_what_was_done() {
 }
 
 #[test]
-fn doctor_tells_of_interfaces_that_were_left_changed() {
+fn doctor_is_told_of_interfaces_that_were_left_changed() {
     with_pair(|_| {
         let state = tempfile::tempdir().unwrap();
-        let found = || {
-            let output = Command::new(env!("CARGO_BIN_EXE_seekwire"))
-                .args(["doctor", "--json", "--state"])
-                .arg(state.path())
-                .output()
-                .unwrap();
-            let all: Value = serde_json::from_slice(&output.stdout).unwrap();
-            let of_interfaces = |finding: &&Value| finding["check"] == "network interfaces";
-            all.as_array().unwrap().iter().find(of_interfaces).unwrap().clone()
+        let found = || -> Value {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_seekwire-nic"));
+            let output = command.args(["left", "--state"]).arg(state.path()).output().unwrap();
+            serde_json::from_slice(&output.stdout).unwrap()
         };
         assert_eq!(found()["verdict"], "ok");
         let mut held = hold(state.path());
@@ -396,8 +391,8 @@ fn stranger_looks(state: &Path) {
     assert!(code == Some(0) && errors.contains("only its owner can see"), "{errors}");
     let shown: Value = serde_json::from_str(&json).unwrap();
     assert!(!is_on(&shown[0], "tx-checksum-ip-generic") && shown[0]["saved"].is_null());
-    let mut doctor = Command::new(env!("CARGO_BIN_EXE_seekwire"));
-    doctor.args(["doctor", "--json", "--state"]).arg(state);
+    let mut doctor = Command::new(env!("CARGO_BIN_EXE_seekwire-nic"));
+    doctor.args(["left", "--state"]).arg(state);
     let (_, json, _) = as_nobody(&mut doctor).unwrap();
     assert!(json.contains("only its owner can see"), "{json}");
     assert_eq!(run(state, &["restore", "near"]).0, Some(0));
@@ -429,7 +424,7 @@ fn the_directory_of_states_can_be_named_by_the_environment() {
         let outside = tempfile::tempdir().unwrap();
         let state = outside.path().join("states");
         let apply = |state: &Path| {
-            let mut command = Command::new(env!("CARGO_BIN_EXE_seekwire"));
+            let mut command = Command::new(env!("CARGO_BIN_EXE_seekwire-nic"));
             let output =
                 command.args(["nic", "apply", "near", "gro=on"]).env("SEEKWIRE_NIC_STATE", state).output();
             let Output { status, stderr, .. } = output.unwrap();

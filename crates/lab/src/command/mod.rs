@@ -1,24 +1,40 @@
-//! `seekwire demo` and `seekwire lab`: the lab crate does the work.
+//! `seekwire lab`, `demo` and `calibrate`, from the command line.
+
+mod arguments;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
+use arguments::{Arguments, Command};
+use clap::{CommandFactory as _, Parser as _};
+use seekwire_program::table;
 
-use crate::{arguments, table};
+/// The commands and options of this program.
+#[must_use]
+pub fn definitions() -> clap::Command {
+    Arguments::command()
+}
 
-pub(crate) fn demo(options: &arguments::Demo) -> Result<ExitCode> {
+/// Does what the arguments of this process say.
+#[must_use]
+pub fn main() -> ExitCode {
+    seekwire_program::finish(match Arguments::parse().command {
+        Command::Demo(options) => demo(&options),
+        Command::Lab(command) => lab(&command),
+        Command::Calibrate(options) => calibrate(&options),
+        Command::LabPeer(peer) => return crate::peer::main(peer.arguments),
+    })
+}
+
+fn demo(options: &arguments::Demo) -> Result<ExitCode> {
     let rounds = options.rounds as usize;
-    seekwire_lab::demo::run(&seekwire_lab::demo::Options {
-        out: options.out.clone(),
-        rounds,
-        ..Default::default()
-    })?;
+    crate::demo::run(&crate::demo::Options { out: options.out.clone(), rounds, ..Default::default() })?;
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn calibrate(options: &arguments::Calibrate) -> Result<ExitCode> {
-    let found = seekwire_lab::calibrate::calibrate(options.file.as_deref())?;
+fn calibrate(options: &arguments::Calibrate) -> Result<ExitCode> {
+    let found = crate::calibrate::calibrate(options.file.as_deref())?;
     let mut out = io::stdout().lock();
     writeln!(out, "receiver's processor time, microseconds a message")?;
     writeln!(out, "{:>10} {:>10} {:>10}", "bytes", "in bulk", "in place")?;
@@ -32,7 +48,7 @@ pub(crate) fn calibrate(options: &arguments::Calibrate) -> Result<ExitCode> {
 /// Stands for every experiment.
 const ALL: &str = "all";
 
-pub(crate) fn lab(command: &arguments::Lab) -> Result<ExitCode> {
+fn lab(command: &arguments::Lab) -> Result<ExitCode> {
     match command {
         arguments::Lab::List => list(),
         arguments::Lab::Run(options) => run(options),
@@ -42,13 +58,9 @@ pub(crate) fn lab(command: &arguments::Lab) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn peer(peer: arguments::LabPeer) -> ExitCode {
-    seekwire_lab::peer::main(peer.arguments)
-}
-
 fn list() -> Result<()> {
     let mut out = io::stdout().lock();
-    for experiment in seekwire_lab::experiments() {
+    for experiment in crate::experiments() {
         writeln!(out, "{}", experiment.name())?;
         for line in table::wrap(experiment.about(), 96) {
             writeln!(out, "    {line}")?;
@@ -60,7 +72,7 @@ fn list() -> Result<()> {
 fn pack(options: &arguments::LabPack) -> Result<()> {
     let mut out = io::stdout().lock();
     for directory in &options.directories {
-        let packed = seekwire_lab::pack(directory).with_context(|| directory.display().to_string());
+        let packed = crate::pack(directory).with_context(|| directory.display().to_string());
         let (before, after) = packed?;
         writeln!(out, "{}: {} kB, was {}", directory.display(), after.div_ceil(1000), before.div_ceil(1000))?;
     }
@@ -68,13 +80,13 @@ fn pack(options: &arguments::LabPack) -> Result<()> {
 }
 
 fn run(options: &arguments::LabRun) -> Result<()> {
-    let settings = seekwire_lab::Options {
+    let settings = crate::Options {
         quick: options.quick,
         out: options.out.clone(),
         rounds: options.rounds.map(|rounds| rounds as usize),
         repetitions: options.repetitions,
         most_bytes: options.gigabytes.map(|gigabytes| (gigabytes.max(0.0) * 1e9) as u64),
-        network: seekwire_lab::network::Options {
+        network: crate::network::Options {
             // --netns says what is the case where no peer is named.
             peer: options.peer.clone().filter(|_| !options.netns),
             weak_peer: options.weak_peer.clone(),
@@ -89,7 +101,7 @@ fn run(options: &arguments::LabRun) -> Result<()> {
     }
     let by_module = |name: &str| options.way.as_deref() == Some("module") && name == "seek";
     let names = options.names.iter().map(|name| if by_module(name) { "seek-module" } else { name });
-    let completed = seekwire_lab::run(&names.collect::<Vec<_>>(), &settings)?;
+    let completed = crate::run(&names.collect::<Vec<_>>(), &settings)?;
     let mut out = io::stdout().lock();
     for experiment in completed {
         writeln!(out, "{}: {}", experiment.result.experiment, experiment.report().display())?;
@@ -101,11 +113,11 @@ fn run(options: &arguments::LabRun) -> Result<()> {
 }
 
 /// Every experiment; the error at the end names those that failed.
-fn run_all(options: &arguments::LabRun, settings: &seekwire_lab::Options) -> Result<()> {
+fn run_all(options: &arguments::LabRun, settings: &crate::Options) -> Result<()> {
     if options.names.len() > 1 || options.way.is_some() {
         bail!("`all` stands for every experiment; name no other one and no --way beside it");
     }
-    let all = seekwire_lab::all::run(settings)?;
+    let all = crate::all::run(settings)?;
     let mut out = io::stdout().lock();
     for experiment in &all.completed {
         writeln!(out, "{}: measured", experiment.result.experiment)?;
@@ -130,11 +142,11 @@ fn run_all(options: &arguments::LabRun, settings: &seekwire_lab::Options) -> Res
 }
 
 fn report(options: &arguments::LabReport) -> Result<()> {
-    let site = seekwire_lab::report(&options.directory, options.out.as_deref())?;
+    let site = crate::report(&options.directory, options.out.as_deref())?;
     Ok(show(&mut io::stdout().lock(), &site)?)
 }
 
-fn show(out: &mut impl Write, site: &seekwire_lab::Site) -> io::Result<()> {
+fn show(out: &mut impl Write, site: &crate::Site) -> io::Result<()> {
     for (place, why) in &site.problems {
         eprintln!("seekwire: {}", table::printable(&format!("{place}: {why}")));
     }

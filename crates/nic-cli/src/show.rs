@@ -5,10 +5,10 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use seekwire_nic::{Error, Feature, Interface, Kernel, Parameter, Read, Saved};
+use seekwire_program::table::{self, Align};
 use serde::Serialize;
 
 use crate::arguments::NicShow;
-use crate::table::{self, Align};
 
 #[derive(Serialize)]
 struct Shown {
@@ -17,7 +17,7 @@ struct Shown {
     saved: Option<Saved>,
 }
 
-pub(super) fn show(options: &NicShow) -> Result<ExitCode> {
+pub(crate) fn show(options: &NicShow) -> Result<ExitCode> {
     let mut kernel = Kernel::open()?;
     let store = options.state.store();
     let (interfaces, failures) = match &options.interface {
@@ -27,7 +27,7 @@ pub(super) fn show(options: &NicShow) -> Result<ExitCode> {
     let mut shown = Vec::new();
     let mut closed = None;
     for interface in interfaces {
-        super::tell_of_left_behind(&store, &interface);
+        crate::tell_of_left_behind(&store, &interface);
         let saved = match store.load(&interface) {
             Ok(saved) => saved,
             Err(error) => {

@@ -14,18 +14,18 @@ use seekwire_nic::{Kernel, Plan, Report, Session, Setting, Store, Terms};
 use seekwire_tune::{Options, Outcome, Progress};
 use serde::Serialize;
 
-use super::hold::Interrupt;
-use super::render::Reported;
-use super::serve::endpoint;
-use super::words;
 use crate::arguments::NicTune;
+use crate::hold::Interrupt;
+use crate::render::Reported;
+use crate::serve::endpoint;
+use crate::words;
 
-pub(super) fn tune(options: &NicTune) -> Result<ExitCode> {
+pub(crate) fn tune(options: &NicTune) -> Result<ExitCode> {
     let mut kernel = Kernel::open()?;
     let store = options.state.store();
     let now = kernel.interface(&options.interface)?;
     let name = now.name.clone();
-    super::tell_of_left_behind(&store, &now);
+    crate::tell_of_left_behind(&store, &now);
     if options.dry_run {
         return foresee(options, &now);
     }
@@ -55,7 +55,7 @@ pub(super) fn tune(options: &NicTune) -> Result<ExitCode> {
             let _ = writeln!(io::stderr(), "{}", told(progress));
         },
     );
-    let back = super::put_back(session, &name);
+    let back = crate::put_back(session, &name);
     // It may have come after the last measurement, too; then nothing is applied.
     if let Some(status) = interrupt.status() {
         eprintln!("seekwire: interrupted; {} is as it was found", back?);
@@ -91,7 +91,7 @@ pub(super) fn tune(options: &NicTune) -> Result<ExitCode> {
     let told = io::stdout().lock().write_all(text.as_bytes());
     followed?;
     told?;
-    Ok(applied.as_ref().map_or(ExitCode::SUCCESS, super::status))
+    Ok(applied.as_ref().map_or(ExitCode::SUCCESS, crate::status))
 }
 
 /// The JSON.

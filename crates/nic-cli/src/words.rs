@@ -3,13 +3,13 @@
 use std::path::Path;
 
 use seekwire_nic::Report;
+use seekwire_program::table::{self, Align};
 use seekwire_tune::{End, Figures, Interval, Outcome, Tried};
 
-use super::render;
-use crate::table::{self, Align};
+use crate::render;
 
 /// Table, judgement, and what to do.
-pub(super) fn result(outcome: &Outcome, applied: Option<&Report>, written: Option<&Path>) -> String {
+pub(crate) fn result(outcome: &Outcome, applied: Option<&Report>, written: Option<&Path>) -> String {
     let mut text = table(outcome);
     text.push('\n');
     text.push_str(&judgement(outcome));
@@ -44,7 +44,7 @@ pub(super) fn result(outcome: &Outcome, applied: Option<&Report>, written: Optio
 }
 
 /// What would be tried, one on a line.
-pub(super) fn candidates(candidates: &[(String, Vec<String>)]) -> String {
+pub(crate) fn candidates(candidates: &[(String, Vec<String>)]) -> String {
     const COLUMNS: [(&str, Align); 2] = [("CANDIDATE", Align::Left), ("CHANGES", Align::Left)];
     let row = |(name, changes): &(String, Vec<String>)| {
         vec![name.clone(), if changes.is_empty() { "-".to_owned() } else { changes.join(" ") }]
@@ -53,7 +53,7 @@ pub(super) fn candidates(candidates: &[(String, Vec<String>)]) -> String {
 }
 
 /// On one line; without what was not measured.
-pub(super) fn line(measured: &Figures) -> String {
+pub(crate) fn line(measured: &Figures) -> String {
     let names = ["one way ", "p99 ", "", ""];
     let known =
         names.iter().zip(figures(measured)).filter_map(|(name, figure)| Some(format!("{name}{}", figure?)));

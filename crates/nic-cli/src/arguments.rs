@@ -1,12 +1,30 @@
-//! The commands below `seekwire nic`.
+//! The commands below `seekwire nic`. Their doc comments are the help and the manual pages.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueHint};
 use seekwire_gauge::Test;
 use seekwire_nic::{Profile, Setting, Store};
 use seekwire_tune::Goal;
+
+/// The part of the command `seekwire` that is for network interfaces
+#[derive(Debug, Parser)]
+#[command(name = "seekwire", bin_name = "seekwire", version, propagate_version = false, max_term_width = 100)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Show and change what network interfaces do for messages
+    #[command(subcommand)]
+    Nic(Nic),
+    /// What `seekwire doctor` says of interfaces, as JSON
+    #[command(hide = true)]
+    Left(NicState),
+}
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Nic {
@@ -140,7 +158,7 @@ pub(crate) struct NicApply {
     pub(crate) state: NicState,
 
     /// Keep the settings while this runs, then put back what was found
-    #[arg(last = true, value_name = "COMMAND")]
+    #[arg(last = true, value_name = "COMMAND", value_hint = ValueHint::CommandWithArguments)]
     pub(crate) command: Vec<OsString>,
 }
 

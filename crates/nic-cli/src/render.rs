@@ -2,15 +2,14 @@
 
 use anyhow::Result;
 use seekwire_nic::{Along, Fate, Item, Outcome, Plan, Report, Verdict};
+use seekwire_program::table::{self, Align};
 use serde::Serialize;
 use serde_json::{Value, json};
-
-use crate::table::{self, Align};
 
 const COLUMNS: [(&str, Align); 4] =
     [("KEY", Align::Left), ("BEFORE", Align::Left), ("AFTER", Align::Left), ("RESULT", Align::Left)];
 
-pub(super) fn foreseen(plan: &Plan) -> String {
+pub(crate) fn foreseen(plan: &Plan) -> String {
     let fate = |item: &Item| match (&item.fate, &item.needed_by) {
         (Fate::Change, Some(by)) => format!("would be changed: {by} needs it"),
         (Fate::Change, None) => "would be changed".to_owned(),
@@ -25,7 +24,7 @@ pub(super) fn foreseen(plan: &Plan) -> String {
     table::layout(&COLUMNS, &rows.chain(along(&plan.along, "would change along")).collect::<Vec<_>>())
 }
 
-pub(super) fn report(name: &str, report: &Report) -> String {
+pub(crate) fn report(name: &str, report: &Report) -> String {
     let verdict = |outcome: &Outcome| match &outcome.result {
         Verdict::Changed => "changed".to_owned(),
         Verdict::AlreadySo => "already so".to_owned(),
@@ -56,17 +55,17 @@ fn shown<T: ToString>(value: Option<&T>) -> String {
 
 /// A report with the interface that it is about.
 #[derive(Serialize)]
-pub(super) struct Reported<'a> {
-    pub(super) interface: &'a str,
+pub(crate) struct Reported<'a> {
+    pub(crate) interface: &'a str,
     #[serde(flatten)]
-    pub(super) report: &'a Report,
+    pub(crate) report: &'a Report,
 }
 
-pub(super) fn report_json(interface: &str, report: &Report) -> Result<String> {
+pub(crate) fn report_json(interface: &str, report: &Report) -> Result<String> {
     Ok(serde_json::to_string_pretty(&Reported { interface, report })? + "\n")
 }
 
-pub(super) fn foreseen_json(interface: &str, plan: &Plan) -> Result<String> {
+pub(crate) fn foreseen_json(interface: &str, plan: &Plan) -> Result<String> {
     let outcome = |item: &Item| -> Value {
         let result = match &item.fate {
             Fate::Change => json!("change"),

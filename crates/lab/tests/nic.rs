@@ -18,7 +18,7 @@ use seekwire_nic::{Interface, Kernel, Store};
 use seekwire_testbed::{CpuQuota, Side, Testbed};
 use serde_json::Value;
 
-const SEEKWIRE: &str = env!("CARGO_BIN_EXE_seekwire");
+const SEEKWIRE: &str = env!("CARGO_BIN_EXE_seekwire-lab");
 const STEPS: [&str; 4] = ["everything off", "checksums", "+ TSO, GSO, SG", "+ GRO"];
 
 fn command(out: &Path, words: &[&str]) -> Command {
@@ -157,14 +157,15 @@ fn cells<'a>(result: &'a Value, title: &str, step: &str, host: &str) -> &'a [Val
     rows.iter().find(|row| row[0] == step && row[1] == host).unwrap().as_array().unwrap()
 }
 
-/// `seekwire nic serve` at the far end, and its address.
+/// A server like `seekwire nic serve` at the far end, and its address.
 fn serve(testbed: &Testbed) -> (Child, String) {
     let far = testbed.end(Side::Far);
     let mut command = Command::new(SEEKWIRE);
-    command.args(["nic", "serve", "--quiet", "--listen"]).arg(format!("{}:0", far.address()));
-    let mut server = far.spawn(command.stdout(Stdio::piped())).unwrap();
+    command.args(["lab-peer", "gauge-serve"]).arg(format!("{}:0", far.address()));
+    // It serves until its standard input ends.
+    let mut server = far.spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped())).unwrap();
     let line = BufReader::new(server.stdout.take().unwrap()).lines().next().unwrap().unwrap();
-    (server, line.strip_prefix("listening on ").unwrap().to_owned())
+    (server, format!("{}:{}", far.address(), line.strip_prefix("ready ").unwrap()))
 }
 
 fn near() -> Interface {

@@ -20,7 +20,7 @@ pub enum NotFound {
     /// It is in none of the usual places.
     #[error(
         "{FILE_NAME} was not found (looked at {}); build or install it, or set {VARIABLE} to its path",
-        looked_at.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
+        listed(looked_at)
     )]
     Nowhere {
         /// All of these places.
@@ -46,6 +46,10 @@ pub enum NotFound {
 )]
 pub struct Inexpressible {
     library: PathBuf,
+}
+
+pub(crate) fn listed(paths: &[PathBuf]) -> String {
+    paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
 /// The library to load: the one that `$SEEKWIRE_LIBRARY` names; if that is not set, the one that belongs to the running

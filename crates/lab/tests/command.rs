@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use serde_json::Value;
 
 fn seekwire(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_seekwire")).args(arguments).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_seekwire-lab")).args(arguments).output().unwrap()
 }
 
 /// An experiment that has been run.

@@ -2,8 +2,10 @@
 
 /// Which side of its column a cell keeps to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Align {
+pub enum Align {
+    /// To the left.
     Left,
+    /// To the right.
     Right,
 }
 
@@ -11,7 +13,7 @@ pub(crate) enum Align {
 ///
 /// Each row has one cell for each column. Control characters in cells, which may come from another program's name,
 /// are replaced.
-pub(crate) fn layout(columns: &[(&str, Align)], rows: &[Vec<String>]) -> String {
+pub fn layout(columns: &[(&str, Align)], rows: &[Vec<String>]) -> String {
     let header = columns.iter().map(|(title, _)| (*title).to_owned()).collect();
     let lines: Vec<Vec<String>> = std::iter::once(header)
         .chain(rows.iter().map(|row| row.iter().map(|cell| printable(cell)).collect()))
@@ -39,12 +41,12 @@ pub(crate) fn layout(columns: &[(&str, Align)], rows: &[Vec<String>]) -> String 
 }
 
 /// The text without what would command a terminal.
-pub(crate) fn printable(cell: &str) -> String {
+pub fn printable(cell: &str) -> String {
     cell.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 /// A number of bytes with a binary unit: `999 B`, `1.5 KiB`, `20 MiB`.
-pub(crate) fn bytes(count: u64) -> String {
+pub fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if count < 1024 {
         return format!("{count} B");
@@ -57,7 +59,7 @@ pub(crate) fn bytes(count: u64) -> String {
 }
 
 /// `text` in lines of at most `width` characters, if its words allow.
-pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {

@@ -15,17 +15,17 @@ use signal_hook::consts::{SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM};
 const ENDING: [i32; 4] = [SIGHUP, SIGINT, SIGQUIT, SIGTERM];
 
 /// The signals that end a hold, caught.
-pub(super) struct Signals(signal_hook::iterator::Signals);
+pub(crate) struct Signals(signal_hook::iterator::Signals);
 
 impl Signals {
     /// From now on they do not end this process.
-    pub(super) fn catch() -> Result<Self> {
+    pub(crate) fn catch() -> Result<Self> {
         let signals = signal_hook::iterator::Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM]);
         Ok(Self(signals.context("cannot catch signals")?))
     }
 
     /// Runs `command` to its end and returns its exit status; without one waits for a signal.
-    pub(super) fn hold(mut self, command: &[OsString]) -> Result<Option<ExitCode>> {
+    pub(crate) fn hold(mut self, command: &[OsString]) -> Result<Option<ExitCode>> {
         let Some((program, arguments)) = command.split_first() else {
             eprintln!("seekwire: held until interrupted (^C)");
             while !self.0.wait().any(|signal| signal != SIGCHLD) {}
@@ -52,11 +52,11 @@ impl Signals {
 }
 
 /// Whether a signal has come that ends what is done.
-pub(super) struct Interrupt(Arc<AtomicUsize>);
+pub(crate) struct Interrupt(Arc<AtomicUsize>);
 
 impl Interrupt {
     /// From now on these signals do not end this process.
-    pub(super) fn catch() -> Result<Self> {
+    pub(crate) fn catch() -> Result<Self> {
         let came = Arc::new(AtomicUsize::new(0));
         for signal in ENDING {
             let number = usize::try_from(signal)?;
@@ -66,19 +66,19 @@ impl Interrupt {
         Ok(Self(came))
     }
 
-    pub(super) fn has_come(&self) -> bool {
+    pub(crate) fn has_come(&self) -> bool {
         self.0.load(Ordering::Relaxed) != 0
     }
 
     /// The exit status, if one has come.
-    pub(super) fn status(&self) -> Option<ExitCode> {
+    pub(crate) fn status(&self) -> Option<ExitCode> {
         let signal = i32::try_from(self.0.load(Ordering::Relaxed)).unwrap_or_default();
         (signal != 0).then(|| ExitCode::from(status_of_signal(signal)))
     }
 }
 
 /// Calls `end` from another thread when a signal comes.
-pub(super) fn at_interrupt(end: impl FnOnce() + Send + 'static) -> Result<()> {
+pub(crate) fn at_interrupt(end: impl FnOnce() + Send + 'static) -> Result<()> {
     let mut signals = signal_hook::iterator::Signals::new(ENDING).context("cannot catch signals")?;
     std::thread::Builder::new().spawn(move || {
         if signals.forever().next().is_some() {

@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use anyhow::Result;
 use seekwire_gauge::{Limits, Server};
 
-use super::hold;
 use crate::arguments::NicServe;
+use crate::hold;
 
-pub(super) fn serve(options: &NicServe) -> Result<ExitCode> {
+pub(crate) fn serve(options: &NicServe) -> Result<ExitCode> {
     let limits = Limits { clients: options.clients.into(), ..Limits::default() };
     let server = match options.listen.as_deref().map(|text| (text, text.parse())) {
         None => everywhere(seekwire_gauge::PORT),
@@ -43,7 +43,7 @@ fn everywhere(port: u16) -> Result<Server, seekwire_gauge::Error> {
 }
 
 /// HOST:PORT of what may be a host alone.
-pub(super) fn endpoint(text: &str) -> String {
+pub(crate) fn endpoint(text: &str) -> String {
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     if let Ok(address) = bare.parse::<IpAddr>() {
         return SocketAddr::new(address, seekwire_gauge::PORT).to_string();

@@ -1,6 +1,19 @@
-//! `seekwire nic`: the settings of network interfaces.
+//! `seekwire nic`: the settings of network interfaces. The command `seekwire` starts this program.
+//!
+//! ```text
+//! show      all settings of an interface, and what they mean      show
+//! apply     change them, for good or while a command runs         here, hold, render
+//! restore   the way back                                          here
+//! tune      which are best, found by measuring                    tune, words
+//! serve     the peer of `tune`                                    serve
+//! left      what was not put back, for `seekwire doctor`          left
+//! ```
 
+#![forbid(unsafe_code)]
+
+mod arguments;
 mod hold;
+mod left;
 mod render;
 mod serve;
 mod show;
@@ -11,15 +24,30 @@ use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use clap::{CommandFactory, Parser};
 use seekwire_nic::{Error, Kernel, Plan, Report, Session, Store, Terms};
 
-use crate::arguments::{Nic, NicApply, NicRestore};
+use crate::arguments::{Arguments, Command, Nic, NicApply, NicRestore};
 
 /// Something was refused, the rest was done.
 const INCOMPLETE: u8 = 3;
 
-/// Runs one of the commands.
-pub(crate) fn nic(command: &Nic) -> Result<ExitCode> {
+/// The commands and options of this program.
+#[must_use]
+pub fn definitions() -> clap::Command {
+    Arguments::command()
+}
+
+/// Does what the arguments of this process say.
+#[must_use]
+pub fn main() -> ExitCode {
+    seekwire_program::finish(match Arguments::parse().command {
+        Command::Nic(command) => nic(&command),
+        Command::Left(state) => left::tell(&state.store()).map(|()| ExitCode::SUCCESS),
+    })
+}
+
+fn nic(command: &Nic) -> Result<ExitCode> {
     match command {
         Nic::Show(options) => show::show(options),
         Nic::Apply(options) => apply(options),

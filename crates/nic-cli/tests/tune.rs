@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use seekwire_testbed::{End, Side, Testbed};
 use serde_json::Value;
 
-const SEEKWIRE: &str = env!("CARGO_BIN_EXE_seekwire");
+const SEEKWIRE: &str = env!("CARGO_BIN_EXE_seekwire-nic");
 
 /// `seekwire nic serve` at the far end, until dropped.
 struct Server {

@@ -1,0 +1,56 @@
+//! Subcommands that are programs of their own: whoever runs `seekwire run` has nothing of them.
+//!
+//! This process becomes the other program by exec(2): pid, signals and exit status are the same. It
+//! is given the same words, the name of the subcommand among them.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result};
+
+/// The program for network interfaces.
+pub(crate) const INTERFACES: &str = "seekwire-nic";
+const LABORATORY: &str = "seekwire-lab";
+
+/// Name, program, and what it is for.
+const SUBCOMMANDS: [(&str, &str, &str); 4] = [
+    ("demo", LABORATORY, "Run real programs plain and accelerated, in turns, and report"),
+    ("lab", LABORATORY, "Run the experiments behind BENCHMARKING.md on this machine"),
+    ("calibrate", LABORATORY, "Measure at which size messages are best received out of order in place"),
+    ("nic", INTERFACES, "Show and change what network interfaces do for messages"),
+];
+
+/// For the help, and for whoever mistypes one.
+pub(crate) fn definitions() -> impl Iterator<Item = clap::Command> {
+    SUBCOMMANDS.into_iter().map(|(name, _, about)| clap::Command::new(name).about(about))
+}
+
+/// The program that does what `words` ask for, or says more about it: `seekwire NAME ...` and
+/// `seekwire help NAME ...`.
+pub(crate) fn program(words: &[OsString]) -> Option<&'static str> {
+    let word = words.get(if words.get(1)? == "help" { 2 } else { 1 })?;
+    SUBCOMMANDS.into_iter().find(|(name, ..)| word == name).map(|(_, program, _)| program)
+}
+
+/// Replaces this process; returns only when that fails.
+pub(crate) fn become_it(program: &str, words: &[OsString]) -> Result<ExitCode> {
+    let path = seekwire_program::find(program)?;
+    let error = Command::new(&path).arg0(&words[0]).args(&words[1..]).exec();
+    Err(error).with_context(|| format!("cannot run {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_word_or_the_one_after_help_decides() {
+        let of = |line: &str| program(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(of("seekwire lab run --help"), Some(LABORATORY));
+        assert_eq!(of("seekwire help nic show"), Some(INTERFACES));
+        for line in ["seekwire", "seekwire help", "seekwire run lab", "seekwire help run", "seekwire labs"] {
+            assert_eq!(of(line), None, "{line}");
+        }
+    }
+}

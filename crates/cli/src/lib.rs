@@ -1,0 +1,50 @@
+//! The `seekwire` command.
+//!
+//! ```text
+//! run       start a program with the library loaded               run, executable
+//! status    live connections of the user's processes              status, proc
+//! doctor    what this host supports, and what to fix               doctor, probe
+//! others    subcommands that are programs of their own             elsewhere
+//! ```
+//!
+//! The definitions of commands and options, with their help, are in `arguments`.
+
+#![forbid(unsafe_code)]
+
+mod arguments;
+mod doctor;
+mod elsewhere;
+mod executable;
+mod probe;
+mod proc;
+mod run;
+mod status;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use arguments::{Arguments, Command};
+use clap::{CommandFactory, FromArgMatches};
+
+/// The commands and options; of programs of their own the names, and what they are for.
+#[must_use]
+pub fn definitions() -> clap::Command {
+    Arguments::command().subcommands(elsewhere::definitions())
+}
+
+/// Does what the arguments of this process say.
+#[must_use]
+pub fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().collect();
+    if let Some(program) = elsewhere::program(&words) {
+        return seekwire_program::finish(elsewhere::become_it(program, &words));
+    }
+    let matches = definitions().get_matches_from(words);
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    seekwire_program::finish(match arguments.command {
+        Command::Run(options) => return run::run(&options),
+        Command::Doctor(options) => doctor::doctor(&options),
+        Command::Status(options) => status::status(&options).map(|()| ExitCode::SUCCESS),
+        Command::Probe(side) => probe::side(&side).map(|()| ExitCode::SUCCESS),
+    })
+}

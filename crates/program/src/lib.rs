@@ -1,0 +1,91 @@
+//! What Seekwire's programs have in common.
+//!
+//! ```text
+//! library   where libseekwire.so is, and how it is preloaded
+//! table     tables on a terminal, and numbers for people
+//! here      where the other programs are, and how a program ends
+//! ```
+
+#![forbid(unsafe_code)]
+
+pub mod library;
+pub mod table;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use thiserror::Error;
+
+/// A program of Seekwire is not installed.
+#[derive(Debug, Error)]
+#[error(
+    "the program {name} was not found (looked at {}); `make install` in Seekwire's sources installs it, \
+     `cargo build --release --bin {name}` builds it",
+    library::listed(looked_at)
+)]
+pub struct Missing {
+    name: String,
+    looked_at: Vec<PathBuf>,
+}
+
+/// The program `name` that belongs to the running one: beside it, as in a build directory, or in
+/// `../lib/seekwire` of its directory, as installed.
+///
+/// # Errors
+///
+/// [`Missing`].
+pub fn find(name: &str) -> Result<PathBuf, Missing> {
+    let own = std::env::current_exe().ok();
+    find_from(own.as_deref().and_then(Path::parent), name)
+}
+
+fn find_from(directory: Option<&Path>, name: &str) -> Result<PathBuf, Missing> {
+    let place = |directory: &Path| ["", "../lib/seekwire"].map(|place| directory.join(place).join(name));
+    let looked_at: Vec<PathBuf> = directory.map(place).into_iter().flatten().collect();
+    match looked_at.iter().find(|path| path.is_file()) {
+        Some(path) => Ok(path.clone()),
+        None => Err(Missing { name: name.to_owned(), looked_at }),
+    }
+}
+
+/// How a program ends, with its error on standard error.
+#[must_use]
+pub fn finish(outcome: anyhow::Result<ExitCode>) -> ExitCode {
+    match outcome {
+        Ok(code) => code,
+        // The reader of our output has gone (`seekwire status | head`): nothing is left to say, and nothing is wrong.
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("seekwire: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .filter_map(|cause| cause.downcast_ref::<std::io::Error>())
+        .any(|cause| cause.kind() == std::io::ErrorKind::BrokenPipe)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_beside_comes_before_an_installed_one() {
+        let prefix = tempfile::tempdir().unwrap();
+        let (binaries, private) = (prefix.path().join("bin"), prefix.path().join("lib/seekwire"));
+        std::fs::create_dir_all(&binaries).unwrap();
+        std::fs::create_dir_all(&private).unwrap();
+        let found = || find_from(Some(&binaries), "part").map(|path| path.canonicalize().unwrap());
+        let error = found().unwrap_err().to_string();
+        assert!(error.contains("bin/part") && error.contains("lib/seekwire/part"), "{error}");
+        assert!(error.contains("make install") && error.contains("--bin part"), "{error}");
+        std::fs::write(private.join("part"), "").unwrap();
+        assert_eq!(found().unwrap(), private.join("part").canonicalize().unwrap());
+        std::fs::write(binaries.join("part"), "").unwrap();
+        assert_eq!(found().unwrap(), binaries.join("part").canonicalize().unwrap());
+    }
+}
