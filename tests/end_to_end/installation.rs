@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::harness::{Mode, Stage, installed, library_directory, seekwire};
 
-const INSTALLED: [&str; 38] = [
+const INSTALLED: [&str; 39] = [
     "bin/seekwire",
     "include/seekwire.h",
     "lib/libseekwire.a",
@@ -28,6 +28,7 @@ const INSTALLED: [&str; 38] = [
     "share/man/man1/seekwire-lab-pack.1",
     "share/man/man1/seekwire-lab-report.1",
     "share/man/man1/seekwire-lab-run.1",
+    "share/man/man1/seekwire-lab-show.1",
     "share/man/man1/seekwire-lab.1",
     "share/man/man1/seekwire-nic-apply.1",
     "share/man/man1/seekwire-nic-restore.1",

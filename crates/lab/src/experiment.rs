@@ -56,6 +56,11 @@ pub trait Experiment: Sync {
         None
     }
 
+    /// Options of `seekwire lab run` that not all experiments have, and it has; without the dashes.
+    fn own_options(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Measures. What cannot be measured here is a sample with an error, not a failure of the experiment.
     ///
     /// # Errors
@@ -304,7 +309,7 @@ fn run_into(experiment: &dyn Experiment, options: &Options, destination: &Destin
     }
 }
 
-fn by_name(name: &str) -> Result<&'static dyn Experiment> {
+pub(crate) fn by_name(name: &str) -> Result<&'static dyn Experiment> {
     let known = experiments();
     match known.iter().find(|experiment| experiment.name() == name) {
         Some(experiment) => Ok(*experiment),

@@ -74,6 +74,28 @@ fn list_names_the_experiments_with_message_search() {
 }
 
 #[test]
+fn an_option_belongs_to_the_experiments_that_show_it() {
+    let refused = seekwire(&["lab", "run", "sockets", "--netns"]);
+    let errors = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(errors.contains("--netns is not an option of sockets, but of nic"), "{errors}");
+    assert!(errors.contains("Usage: seekwire lab run"), "{errors}");
+    // Whatever else it needs.
+    let refused = seekwire(&["lab", "run", "sockets", "--weak-peer", "192.0.2.1"]);
+    let errors = String::from_utf8(refused.stderr).unwrap();
+    assert!(errors.contains("--weak-peer is not an option of sockets"), "{errors}");
+    for words in [&["lab", "show", "nic"][..], &["lab", "run", "nic", "--help"]] {
+        let shown = String::from_utf8(seekwire(words).stdout).unwrap();
+        assert!(shown.contains("--netns") && !shown.contains("--repetitions"), "{shown}");
+    }
+    for words in [&["lab", "show", "sockets"][..], &["lab", "run", "--help"]] {
+        let shown = String::from_utf8(seekwire(words).stdout).unwrap();
+        assert!(shown.len() > 300 && !shown.contains("--netns"), "{shown}");
+    }
+    assert_eq!(seekwire(&["lab", "show", "nonsense"]).status.code(), Some(1));
+}
+
+#[test]
 fn seek_compares_each_way_with_both_baselines() {
     let ran = run("seek");
     ran.is_complete(

@@ -61,6 +61,7 @@ pub(super) struct Demo {
 pub(super) enum Lab {
     /// List the experiments
     List,
+    Show(LabShow),
     Run(LabRun),
     Report(LabReport),
     Pack(LabPack),
@@ -81,6 +82,17 @@ pub(super) struct LabPack {
     pub(super) directories: Vec<PathBuf>,
 }
 
+/// Say what an experiment measures, whether it can run here, and its own options
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  seekwire lab show nic")]
+pub(super) struct LabShow {
+    /// Experiments, as `seekwire lab list` names them
+    #[arg(required = true, value_name = "NAME")]
+    pub(super) names: Vec<String>,
+}
+
 /// Run experiments; each writes DIR/NAME/result.json, raw.csv and report.html
 ///
 /// Experiments run one after the other. If one of them cannot run on this machine, none does; the first that fails ends
@@ -88,6 +100,9 @@ pub(super) struct LabPack {
 /// can run on this machine does: those that cannot are skipped with the reason, one that fails does not stop the
 /// others, and at the end the results are joined into DIR/report, as `seekwire lab report` does. All of them take hours;
 /// with --quick, less than ten minutes on two processors.
+///
+/// Some experiments have options of their own, which no other one takes: `seekwire lab run NAME --help` has
+/// them, too, and so has `seekwire lab show NAME`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit status:
@@ -109,28 +124,32 @@ pub(super) struct LabRun {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) rounds: Option<u32>,
 
-    /// Connections behind each value of `seek` and `seek-fragments`
+    /// Directory for the results
+    #[arg(long, value_name = "DIR", default_value = "out/lab")]
+    pub(super) out: PathBuf,
+
+    /// Connections behind each value
     ///
     /// By default 100 as in the paper, but where these would move more than 4 GB, as many as do not.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(super) repetitions: Option<u64>,
 
-    /// How seeks take bytes out of the middle of TCP: `module` runs `seek-module` instead of `seek`
+    /// How seeks take bytes out of the middle of TCP: `module` runs `seek-module` instead
     #[arg(long, value_name = "WAY", value_parser = ["module"])]
     pub(super) way: Option<String>,
 
-    /// Gigabytes that each value of `seek` and `seek-fragments` moves at most, instead of 4; one connection at least
+    /// Gigabytes that each value moves at most, instead of 4; one connection at least
     #[arg(long, value_name = "GB", conflicts_with = "repetitions")]
     pub(super) gigabytes: Option<f64>,
 
-    /// The other host of `nic`, where `seekwire nic serve` runs; by default both are network namespaces here
+    /// The other host, where `seekwire nic serve` runs; by default both are network namespaces here
     ///
     /// The settings are those of the interface of this host only. They are put back at the end, at ^C too; after a crash
     /// `seekwire nic restore IFACE` does it.
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(super) peer: Option<String>,
 
-    /// A second `seekwire nic serve` for `nic`, one that has little processor time: the weak receiver of a peer
+    /// A second `seekwire nic serve`, one that has little processor time: the weak receiver of a peer
     ///
     /// On the same host, as another service: `systemd-run -p CPUQuota=20% -p CPUQuotaPeriodSec=10ms seekwire nic serve
     /// --listen 7118`, and `--weak-peer HOST:7118` here; or on a slow host. The same interface must lead to it. Say with
@@ -138,7 +157,7 @@ pub(super) struct LabRun {
     #[arg(long, value_name = "HOST[:PORT]", requires = "peer")]
     pub(super) weak_peer: Option<String>,
 
-    /// The interface of this host whose settings `nic` changes, if not the one that leads to the peer
+    /// The interface of this host whose settings are changed, if not the one that leads to the peer
     #[arg(long, value_name = "IFACE", requires = "peer")]
     pub(super) iface: Option<String>,
 
@@ -146,21 +165,17 @@ pub(super) struct LabRun {
     #[arg(long, requires = "peer")]
     pub(super) default_route: bool,
 
-    /// Run `nic` in two network namespaces of this host, joined by a veth pair, as it does where no peer is named
+    /// Run in two network namespaces of this host, joined by a veth pair, as it does where no peer is named
     ///
     /// It needs the capabilities CAP_SYS_ADMIN and CAP_NET_ADMIN, as with sudo, and leaves nothing behind.
     #[arg(long, conflicts_with = "peer")]
     pub(super) netns: bool,
 
-    /// Processor time of the weak receiver of `nic`, in percent of one processor (cgroup quota)
+    /// Processor time of the weak receiver, in percent of one processor (cgroup quota)
     ///
     /// With --weak-peer it sets nothing, but says what that server has: the same as its CPUQuota.
     #[arg(long, value_name = "PERCENT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(10..=1000))]
     pub(super) weak_cpu: u32,
-
-    /// Directory for the results
-    #[arg(long, value_name = "DIR", default_value = "out/lab")]
-    pub(super) out: PathBuf,
 }
 
 /// Join the results of experiments into one site

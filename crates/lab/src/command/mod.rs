@@ -1,30 +1,59 @@
 //! `seekwire lab`, `demo` and `calibrate`, from the command line.
 
 mod arguments;
+mod particular;
 
+use std::ffi::OsString;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, Result, bail};
 use arguments::{Arguments, Command};
-use clap::{CommandFactory as _, Parser as _};
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, FromArgMatches as _};
 use seekwire_program::table;
+
+use crate::{experiment, text};
 
 /// The commands and options of this program.
 #[must_use]
 pub fn definitions() -> clap::Command {
-    Arguments::command()
+    Arguments::command().mut_subcommand("lab", |lab| lab.mut_subcommand("run", particular::under_headings))
 }
 
 /// Does what the arguments of this process say.
 #[must_use]
 pub fn main() -> ExitCode {
-    seekwire_program::finish(match Arguments::parse().command {
+    seekwire_program::finish(match parse(std::env::args_os().collect()).command {
         Command::Demo(options) => demo(&options),
         Command::Lab(command) => lab(&command),
         Command::Calibrate(options) => calibrate(&options),
         Command::LabPeer(peer) => return crate::peer::main(peer.arguments),
     })
+}
+
+/// Ends the process where the words cannot be understood, or ask for help.
+fn parse(words: Vec<OsString>) -> Arguments {
+    let text: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
+    let definitions = definitions()
+        .mut_subcommand("lab", |lab| lab.mut_subcommand("run", |run| particular::for_words(run, &text)));
+    refuse_strange_options(&definitions, &words);
+    let matches = definitions.get_matches_from(words);
+    Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
+}
+
+/// Before anything else is said of these options, as that another one must come with them.
+fn refuse_strange_options(definitions: &clap::Command, words: &[OsString]) {
+    let Ok(matches) = definitions.clone().ignore_errors(true).try_get_matches_from(words) else { return };
+    let asked = matches.subcommand_matches("lab").and_then(|lab| lab.subcommand_matches("run"));
+    let mut definitions = definitions.clone();
+    definitions.build();
+    let run = definitions.find_subcommand_mut("lab").and_then(|lab| lab.find_subcommand_mut("run"));
+    if let (Some(run), Some(asked)) = (run, asked)
+        && let Err(why) = particular::check(run, asked)
+    {
+        run.error(ErrorKind::ArgumentConflict, why).exit();
+    }
 }
 
 fn demo(options: &arguments::Demo) -> Result<ExitCode> {
@@ -51,6 +80,7 @@ const ALL: &str = "all";
 fn lab(command: &arguments::Lab) -> Result<ExitCode> {
     match command {
         arguments::Lab::List => list(),
+        arguments::Lab::Show(options) => show(options),
         arguments::Lab::Run(options) => run(options),
         arguments::Lab::Report(options) => report(options),
         arguments::Lab::Pack(options) => pack(options),
@@ -64,6 +94,37 @@ fn list() -> Result<()> {
         writeln!(out, "{}", experiment.name())?;
         for line in table::wrap(experiment.about(), 96) {
             writeln!(out, "    {line}")?;
+        }
+    }
+    Ok(())
+}
+
+fn show(options: &arguments::LabShow) -> Result<()> {
+    let names = options.names.iter();
+    let asked: Vec<_> = names.map(|name| experiment::by_name(name)).collect::<Result<_>>()?;
+    let lab = definitions().find_subcommand("lab").cloned().unwrap_or_default();
+    let run = lab.find_subcommand("run").cloned().unwrap_or_default();
+    let mut out = io::stdout().lock();
+    for (index, experiment) in asked.into_iter().enumerate() {
+        if index > 0 {
+            writeln!(out)?;
+        }
+        writeln!(out, "{}: {}\n", experiment.name(), experiment.question())?;
+        for line in table::wrap(experiment.about(), 100) {
+            writeln!(out, "{line}")?;
+        }
+        let time = |quick| text::minutes(experiment.duration(quick));
+        writeln!(out, "\nTakes about {}, with --quick {}.", time(false), time(true))?;
+        if let Some(paper) = experiment.paper_reference() {
+            writeln!(out, "Follows {paper}.")?;
+        }
+        match experiment.unavailable(&crate::Options::default()) {
+            Some(why) => writeln!(out, "Cannot run here: {why}")?,
+            None => writeln!(out, "Can run here.")?,
+        }
+        let own = particular::help(&run, experiment.name());
+        if !own.is_empty() {
+            writeln!(out, "\n{}", own.trim_end())?;
         }
     }
     Ok(())
@@ -130,7 +191,7 @@ fn run_all(options: &arguments::LabRun, settings: &crate::Options) -> Result<()>
     }
     writeln!(out, "{} s in all.", all.took.as_secs())?;
     match all.site {
-        Ok(site) => show(&mut out, &site)?,
+        Ok(site) => tell(&mut out, &site)?,
         Err(error) if all.failed.is_empty() => return Err(error),
         Err(error) => writeln!(out, "No report: {error:#}")?,
     }
@@ -143,10 +204,10 @@ fn run_all(options: &arguments::LabRun, settings: &crate::Options) -> Result<()>
 
 fn report(options: &arguments::LabReport) -> Result<()> {
     let site = crate::report(&options.directory, options.out.as_deref())?;
-    Ok(show(&mut io::stdout().lock(), &site)?)
+    Ok(tell(&mut io::stdout().lock(), &site)?)
 }
 
-fn show(out: &mut impl Write, site: &crate::Site) -> io::Result<()> {
+fn tell(out: &mut impl Write, site: &crate::Site) -> io::Result<()> {
     for (place, why) in &site.problems {
         eprintln!("seekwire: {}", table::printable(&format!("{place}: {why}")));
     }

@@ -60,6 +60,10 @@ impl Experiment for Mailbox {
         Duration::from_secs(if quick { 17 } else { 2400 })
     }
 
+    fn own_options(&self) -> &'static [&'static str] {
+        &["repetitions"]
+    }
+
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
         let rounds = context.rounds(3, 10);
         let effort = match (context.repetitions(), context.quick()) {

@@ -85,6 +85,10 @@ impl Experiment for Seek {
         Duration::from_secs(if quick { 53 } else { 7200 })
     }
 
+    fn own_options(&self) -> &'static [&'static str] {
+        &["repetitions", "gigabytes", "way"]
+    }
+
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
         let rounds = context.rounds(3, 10);
         let effort = Effort::of(context, 3);

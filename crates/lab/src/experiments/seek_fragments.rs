@@ -76,6 +76,10 @@ impl Experiment for SeekFragments {
         Duration::from_secs(if quick { 15 } else { 3600 })
     }
 
+    fn own_options(&self) -> &'static [&'static str] {
+        &["repetitions", "gigabytes"]
+    }
+
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
         let rounds = context.rounds(3, 10);
         let effort = Effort::of(context, 1);

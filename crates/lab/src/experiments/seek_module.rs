@@ -83,6 +83,10 @@ impl Experiment for SeekModule {
         (!has_module().unwrap_or(false)).then(|| NO_MODULE.to_owned())
     }
 
+    fn own_options(&self) -> &'static [&'static str] {
+        &["repetitions", "gigabytes"]
+    }
+
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
         if !has_module()? {
             bail!("{NO_MODULE}");

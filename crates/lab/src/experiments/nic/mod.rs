@@ -137,6 +137,10 @@ impl Experiment for Nic {
         made.err().map(|error| error.to_string())
     }
 
+    fn own_options(&self) -> &'static [&'static str] {
+        &["peer", "weak-peer", "iface", "default-route", "netns", "weak-cpu"]
+    }
+
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
         let options = context.network();
         Hosts::with(options, |hosts| {

@@ -1,0 +1,136 @@
+//! Options of `seekwire lab run` that belong to some experiments and not to all.
+
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Command};
+
+use super::ALL;
+use crate::experiments;
+
+/// Names of the experiments that have an option; none if all have it.
+fn owners(option: &Arg) -> Vec<&'static str> {
+    let long = option.get_long();
+    let has_it = experiments().iter().filter(|one| one.own_options().iter().any(|name| long == Some(name)));
+    has_it.map(|experiment| experiment.name()).collect()
+}
+
+/// `lab run` with headings that say to which experiments an option belongs.
+pub(super) fn under_headings(run: Command) -> Command {
+    run.mut_args(|option| match &owners(&option)[..] {
+        [] => option,
+        names => option.help_heading(format!("Options of {}", names.join(", "))),
+    })
+}
+
+/// `lab run` as its help shows it to whoever asks with these words: with the options of the
+/// experiments among them.
+pub(super) fn for_words(run: Command, words: &[&str]) -> Command {
+    run.mut_args(|option| {
+        let owners = owners(&option);
+        let is_wanted = owners.is_empty() || words.iter().any(|word| *word == ALL || owners.contains(word));
+        option.hide(!is_wanted)
+    })
+}
+
+/// What the help of `lab run` says of the options of one experiment.
+pub(super) fn help(run: &Command, experiment: &str) -> String {
+    let own = run.get_arguments().filter(|option| owners(option).contains(&experiment));
+    let own: Vec<Arg> = own.map(|option| option.clone().help_heading("Options")).collect();
+    if own.is_empty() {
+        return String::new();
+    }
+    let shown = Command::new("run").disable_help_flag(true).max_term_width(100).help_template("{all-args}");
+    shown.args(own).render_long_help().to_string()
+}
+
+/// Fails if there is an option that none of the experiments has that `matches` of `run` name.
+pub(super) fn check(run: &Command, matches: &ArgMatches) -> Result<(), String> {
+    let names: Vec<&String> = matches.get_many("names").into_iter().flatten().collect();
+    let is_known = |name: &&String| experiments().iter().any(|one| one.name() == **name);
+    // All of them have every option; one that does not exist is told of by whoever looks for it.
+    if names.is_empty() || !names.iter().all(is_known) {
+        return Ok(());
+    }
+    let given = |option: &&Arg| {
+        let id = option.get_id().as_str();
+        // That of help is none of these.
+        matches.try_contains_id(id).unwrap_or(false)
+            && matches.value_source(id) == Some(ValueSource::CommandLine)
+    };
+    for option in run.get_arguments().filter(given) {
+        let owners = owners(option);
+        if !owners.is_empty() && !names.iter().any(|name| owners.contains(&name.as_str())) {
+            let asked: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
+            return Err(format!(
+                "--{} is not an option of {}, but of {}; `seekwire lab show NAME` lists those of an experiment",
+                option.get_long().unwrap_or_default(),
+                asked.join(" or "),
+                owners.join(", ")
+            ));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::definitions;
+    use super::*;
+
+    fn run() -> Command {
+        let lab = definitions().find_subcommand("lab").unwrap().clone();
+        lab.find_subcommand("run").unwrap().clone()
+    }
+
+    #[test]
+    fn every_option_is_for_all_experiments_or_for_those_that_name_it() {
+        let run = run();
+        let longs: Vec<&str> = run.get_arguments().filter_map(Arg::get_long).collect();
+        for experiment in experiments() {
+            for name in experiment.own_options() {
+                assert!(longs.contains(name), "{}: there is no --{name}", experiment.name());
+            }
+        }
+        let common = run.get_arguments().filter(|option| owners(option).is_empty());
+        let common: Vec<&str> = common.map(|option| option.get_id().as_str()).collect();
+        assert_eq!(common, ["names", "quick", "rounds", "out"]);
+    }
+
+    #[test]
+    fn the_help_has_the_options_of_the_experiments_that_are_named() {
+        let shown = |words: &[&str]| for_words(run(), words).render_long_help().to_string();
+        let count = |words: &[&str]| {
+            ["--weak-peer", "--repetitions", "--way"].map(|option| shown(words).contains(option))
+        };
+        assert_eq!(count(&["lab", "run", "--help"]), [false; 3]);
+        assert_eq!(count(&["sockets"]), [false; 3]);
+        assert_eq!(count(&["nic"]), [true, false, false]);
+        assert_eq!(count(&["mailbox"]), [false, true, false]);
+        assert_eq!(count(&["all"]), [true; 3]);
+        assert!(shown(&["nic"]).contains("Options of nic:"), "{}", shown(&["nic"]));
+        assert!(help(&run(), "nic").contains("--weak-cpu"));
+        assert_eq!(help(&run(), "sockets"), "");
+    }
+
+    #[test]
+    fn an_option_of_another_experiment_is_refused() {
+        let checked = |line: &str| {
+            let matches = run().try_get_matches_from(line.split(' ')).unwrap();
+            check(&run(), &matches)
+        };
+        let error = checked("run sockets pairs --quick --repetitions 2").unwrap_err();
+        assert!(error.contains("--repetitions is not an option of sockets or pairs"), "{error}");
+        assert!(error.contains("but of seek, seek-fragments"), "{error}");
+        for line in [
+            "run sockets --rounds 2 --out here",
+            "run sockets seek --repetitions 2",
+            "run nic --peer there --weak-cpu 30",
+            "run nonsense --repetitions 2",
+            "run all --netns",
+        ] {
+            assert_eq!(checked(line), Ok(()), "{line}");
+        }
+        // The names are missed by whoever wants them.
+        let matches = run().ignore_errors(true).try_get_matches_from(["run", "--netns"]).unwrap();
+        assert_eq!(check(&run(), &matches), Ok(()));
+    }
+}
