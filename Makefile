@@ -15,6 +15,9 @@ privdir = $(libdir)/seekwire
 includedir = $(DESTDIR)$(PREFIX)/include
 pkgconfigdir = $(libdir)/pkgconfig
 mandir = $(DESTDIR)$(PREFIX)/share/man
+bashdir = $(DESTDIR)$(PREFIX)/share/bash-completion/completions
+zshdir = $(DESTDIR)$(PREFIX)/share/zsh/site-functions
+fishdir = $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d
 docdir = $(DESTDIR)$(PREFIX)/share/doc/seekwire
 examplesdir = $(docdir)/examples
 release = $(CARGO_TARGET_DIR)/release
@@ -24,7 +27,7 @@ version = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1
 zeromq = $(shell scripts/libzmq && echo yes)
 
 .DEFAULT_GOAL := build
-.PHONY: help build demo lab report test test-suites lint differential faults loom miri fuzz kernel kernel-lab kernel-kasan man install uninstall clean
+.PHONY: help build demo lab report test test-suites lint differential faults loom miri fuzz kernel kernel-lab kernel-kasan man completions install uninstall clean
 
 help: ## Show these targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -99,6 +102,12 @@ man: $(release)/seekwire-manual ## Write the man pages to $(OUT)/man
 	install -m 644 man/*.3 $(OUT)/man/man3
 	install -m 644 man/*.7 $(OUT)/man/man7
 
+completions: $(release)/seekwire-manual ## Write what bash, zsh and fish complete to $(OUT)/completions
+	install -d $(OUT)/completions
+	$(release)/seekwire-manual completion bash >$(OUT)/completions/seekwire.bash
+	$(release)/seekwire-manual completion zsh >$(OUT)/completions/_seekwire
+	$(release)/seekwire-manual completion fish >$(OUT)/completions/seekwire.fish
+
 # `make && sudo make install`: root often has no Rust toolchain, so installing does not build.
 built = $(addprefix $(release)/,seekwire seekwire-lab seekwire-nic seekwire-manual libseekwire.so libseekwire.a)
 $(built):
@@ -106,6 +115,7 @@ $(built):
 
 install: $(built) ## Install under $(DESTDIR)$(PREFIX)
 	install -d "$(bindir)" "$(privdir)" "$(pkgconfigdir)" "$(includedir)" "$(mandir)/man3" "$(mandir)/man7" "$(examplesdir)"
+	install -d "$(bashdir)" "$(zshdir)" "$(fishdir)"
 	install -m 755 $(release)/seekwire "$(bindir)/seekwire"
 	install -m 755 $(release)/libseekwire.so "$(privdir)/libseekwire.so"
 	install -m 755 $(release)/seekwire-lab $(release)/seekwire-nic "$(privdir)"
@@ -120,6 +130,10 @@ install: $(built) ## Install under $(DESTDIR)$(PREFIX)
 	$(release)/seekwire-manual man "$(mandir)/man1"
 	install -m 644 man/*.3 "$(mandir)/man3"
 	install -m 644 man/*.7 "$(mandir)/man7"
+	$(release)/seekwire-manual completion bash >"$(bashdir)/seekwire"
+	$(release)/seekwire-manual completion zsh >"$(zshdir)/_seekwire"
+	$(release)/seekwire-manual completion fish >"$(fishdir)/seekwire.fish"
+	chmod 644 "$(bashdir)/seekwire" "$(zshdir)/_seekwire" "$(fishdir)/seekwire.fish"
 
 uninstall: ## Remove exactly what install put there
 	rm -f "$(bindir)/seekwire" "$(privdir)/libseekwire.so" "$(libdir)/libseekwire.so" "$(libdir)/libseekwire.a"
@@ -127,6 +141,7 @@ uninstall: ## Remove exactly what install put there
 	rm -f "$(pkgconfigdir)/seekwire.pc" "$(includedir)/seekwire.h" "$(examplesdir)/seek.c"
 	rm -f "$(docdir)/LICENSE-MIT" "$(docdir)/LICENSE-APACHE" "$(docdir)/README.md"
 	rm -f "$(mandir)/man1/seekwire.1" "$(mandir)"/man1/seekwire-*.1
+	rm -f "$(bashdir)/seekwire" "$(zshdir)/_seekwire" "$(fishdir)/seekwire.fish"
 	for page in man/*.3 man/*.7; do rm -f "$(mandir)/man$${page##*.}/$${page#man/}"; done
 	-rmdir "$(privdir)" "$(examplesdir)" "$(docdir)" 2>/dev/null
 

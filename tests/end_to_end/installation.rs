@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::harness::{Mode, Stage, installed, library_directory, seekwire};
 
-const INSTALLED: [&str; 39] = [
+const INSTALLED: [&str; 42] = [
     "bin/seekwire",
     "include/seekwire.h",
     "lib/libseekwire.a",
@@ -17,10 +17,12 @@ const INSTALLED: [&str; 39] = [
     "lib/seekwire/seekwire-lab",
     "lib/seekwire/seekwire-nic",
     "lib/seekwire/seekwire-zeromq",
+    "share/bash-completion/completions/seekwire",
     "share/doc/seekwire/LICENSE-APACHE",
     "share/doc/seekwire/LICENSE-MIT",
     "share/doc/seekwire/README.md",
     "share/doc/seekwire/examples/seek.c",
+    "share/fish/vendor_completions.d/seekwire.fish",
     "share/man/man1/seekwire-calibrate.1",
     "share/man/man1/seekwire-demo.1",
     "share/man/man1/seekwire-doctor.1",
@@ -46,6 +48,7 @@ const INSTALLED: [&str; 39] = [
     "share/man/man3/seek_recvmsg.3",
     "share/man/man3/seek_socket.3",
     "share/man/man7/seekwire.7",
+    "share/zsh/site-functions/_seekwire",
     "someone-elses-file",
 ];
 
@@ -156,6 +159,38 @@ fn the_manual_pages_can_be_read() {
         assert!(formatted.success().len() > 300, "{page}");
     }
     assert!(pages.count() > 10);
+}
+
+/// What each shell offers behind some words; zsh, which completes at terminals only, reads its file.
+#[test]
+fn shells_complete_the_commands_and_their_options() {
+    let stage = Stage::new(Mode::Plain);
+    let root = stage.path("root");
+    make(&stage, "install", &root);
+    let share = root.join("opt/share");
+    let bash = "source \"$0\"; COMP_WORDS=(\"$@\"); COMP_CWORD=$(($# - 1)); _seekwire \"$1\" \"${!#}\"; \
+                printf '%s\\n' \"${COMPREPLY[@]}\"";
+    let fish = "source $argv[1]; complete -C \"$argv[2..]\" | string split -f1 \\t";
+    for (words, offered) in [
+        (&["seekwire", ""][..], &["run", "status", "doctor", "lab", "nic"][..]),
+        (&["seekwire", "lab", ""], &["list", "show", "run", "report", "pack"]),
+        (&["seekwire", "lab", "run", "--weak"], &["--weak-peer", "--weak-cpu"]),
+        (&["seekwire", "nic", "tune", "--"], &["--goal", "--lasting"]),
+    ] {
+        let mut by_bash = stage.plain_command(installed("bash"));
+        by_bash.args(["-c", bash]).arg(share.join("bash-completion/completions/seekwire")).args(words);
+        let mut by_fish = stage.plain_command(installed("fish"));
+        by_fish.args(["--no-config", "-c", fish]).arg(share.join("fish/vendor_completions.d/seekwire.fish"));
+        by_fish.args(words).env("HOME", stage.path(""));
+        for mut command in [by_bash, by_fish] {
+            let text = stage.run(&mut command).success();
+            let found: BTreeSet<&str> = text.lines().collect();
+            assert!(offered.iter().all(|word| found.contains(word)), "{words:?}: {found:?}");
+            assert!(!found.contains("probe") && !found.contains("lab-peer"), "{words:?}: {found:?}");
+        }
+    }
+    let mut zsh = stage.plain_command(installed("zsh"));
+    stage.run(zsh.args(["-f", "-n"]).arg(share.join("zsh/site-functions/_seekwire"))).success();
 }
 
 #[test]

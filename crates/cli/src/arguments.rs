@@ -42,9 +42,6 @@ pub(crate) enum Command {
     Run(Run),
     Status(Status),
     Doctor(Doctor),
-    /// One side of the exchange that `doctor` tries
-    #[command(hide = true, subcommand)]
-    Probe(Probe),
 }
 
 /// Run a program with its TCP connections accelerated
@@ -148,7 +145,9 @@ pub(crate) struct Doctor {
     pub(crate) state: Option<PathBuf>,
 }
 
-#[derive(Debug, Subcommand)]
+/// One side of the exchange that `doctor` tries, which starts them; nobody else is told of it
+#[derive(Debug, Parser)]
+#[command(name = "seekwire probe")]
 pub(crate) enum Probe {
     /// Listen on loopback, print the port, and echo one connection until it ends
     Serve,

@@ -23,8 +23,8 @@ mod status;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-use arguments::{Arguments, Command};
-use clap::{CommandFactory, FromArgMatches};
+use arguments::{Arguments, Command, Probe};
+use clap::{CommandFactory, FromArgMatches, Parser};
 
 /// The commands and options; of programs of their own the names, and what they are for.
 #[must_use]
@@ -39,12 +39,15 @@ pub fn main() -> ExitCode {
     if let Some(program) = elsewhere::program(&words) {
         return seekwire_program::finish(elsewhere::become_it(program, &words));
     }
+    if words.get(1).is_some_and(|word| word == probe::NAME) {
+        let side = Probe::parse_from(&words[1..]);
+        return seekwire_program::finish(probe::side(&side).map(|()| ExitCode::SUCCESS));
+    }
     let matches = definitions().get_matches_from(words);
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     seekwire_program::finish(match arguments.command {
         Command::Run(options) => return run::run(&options),
         Command::Doctor(options) => doctor::doctor(&options),
         Command::Status(options) => status::status(&options).map(|()| ExitCode::SUCCESS),
-        Command::Probe(side) => probe::side(&side).map(|()| ExitCode::SUCCESS),
     })
 }

@@ -18,6 +18,8 @@ use serde::Deserialize;
 
 use crate::arguments;
 
+/// What this command is told to be one side.
+pub(crate) const NAME: &str = "probe";
 /// Enough calls to pass any sensible threshold.
 const ROUNDS: usize = 1000;
 const MESSAGE: usize = 1024;
@@ -46,7 +48,7 @@ pub(crate) fn exchange(preload: &OsStr, registry: &Path) -> Result<Stats> {
     let stats = directory.path().join("call.json");
     let side = |arguments: &[&str]| -> Result<Command> {
         let mut command = Command::new(std::env::current_exe()?);
-        command.arg("probe").args(arguments);
+        command.arg(NAME).args(arguments);
         command.env("LD_PRELOAD", preload).env("SEEKWIRE_DIR", registry).env_remove("SEEKWIRE");
         command.env_remove("SEEKWIRE_STATS").env_remove("SEEKWIRE_FALLBACK_AFTER");
         Ok(command)

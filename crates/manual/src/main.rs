@@ -1,4 +1,5 @@
-//! Writes the manual pages from the definitions of the commands. Not installed.
+//! Writes the manual pages, and what shells complete, from the definitions of the commands. It is
+//! not installed.
 
 #![forbid(unsafe_code)]
 
@@ -6,10 +7,12 @@ mod definitions;
 #[cfg(test)]
 mod documents;
 
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use clap::Parser;
+use clap_complete::Shell;
 
 /// Write what is installed beside the programs
 #[derive(Debug, Parser)]
@@ -19,11 +22,22 @@ enum Arguments {
         /// Directory to write seekwire.1 and seekwire-*.1 into; created when missing
         directory: PathBuf,
     },
+    /// Print what a shell needs to complete the command
+    Completion {
+        /// The shell
+        shell: Shell,
+    },
 }
 
 fn main() -> Result<()> {
     match Arguments::parse() {
         Arguments::Man { directory } => man(&directory),
+        Arguments::Completion { shell } => {
+            // In one piece: what is written to is asked for its errors.
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut definitions::definitions(), "seekwire", &mut script);
+            Ok(io::stdout().lock().write_all(&script)?)
+        }
     }
 }
 
