@@ -14,8 +14,11 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
+use nix::sys::socket::getsockopt;
+use nix::{getsockopt_impl, libc, sockopt_impl};
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +35,11 @@ const PREFIX: &str = "netns-";
 
 /// Larger than any state: what is longer is something else.
 const LARGEST: u64 = 1 << 20;
+
+sockopt_impl!(
+    /// SO_NETNS_COOKIE (Linux 5.14), 64 bits: which network namespace a socket belongs to.
+    NamespaceCookie, GetOnly, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, u64
+);
 
 /// What can be changed about an interface, as it was.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -167,9 +175,7 @@ impl Store {
     ///
     /// [`Error::State`]: the namespace has no cookie (Linux before 5.14).
     pub fn file(&self, interface: &Interface) -> Result<PathBuf, Error> {
-        let cookie = std::os::unix::net::UnixDatagram::unbound().and_then(|socket| {
-            Ok(seekwire_transport::sys::socket::namespace(seekwire_transport::sys::Fd::from(&socket))?)
-        });
+        let cookie = UnixDatagram::unbound().and_then(|socket| Ok(getsockopt(&socket, NamespaceCookie)?));
         let cookie = cookie.map_err(|error| self.failure(&self.directory, error))?;
         Ok(self.directory.join(format!("{PREFIX}{cookie}-if-{}{}.json", interface.index, self.layer)))
     }
@@ -273,6 +279,8 @@ fn understand(text: &str, interface: &Interface) -> Result<Saved, String> {
 
 #[cfg(test)]
 mod tests {
+    use seekwire_testbed::{Error as NoTestbed, Side};
+
     use super::*;
     use crate::interface::sample;
 
@@ -295,6 +303,21 @@ mod tests {
         store.remove(&sample()).unwrap();
         store.remove(&sample()).unwrap();
         assert_eq!(store.load(&sample()).unwrap(), None);
+    }
+
+    #[test]
+    fn a_network_namespace_has_files_of_its_own() {
+        let (_directory, store) = store();
+        let file = || store.file(&sample()).unwrap();
+        assert_eq!(file(), file());
+        match seekwire_testbed::Testbed::new() {
+            Ok(testbed) => {
+                let [near, far] = [Side::Near, Side::Far].map(|side| testbed.end(side).run(file).unwrap());
+                assert!(near != far && near != file() && far != file(), "{near:?}, {far:?}");
+            }
+            Err(NoTestbed::NotPermitted { .. } | NoTestbed::Unsupported { .. }) => {}
+            Err(why) => panic!("{why}"),
+        }
     }
 
     #[test]
