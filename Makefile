@@ -23,6 +23,9 @@ examplesdir = $(docdir)/examples
 release = $(CARGO_TARGET_DIR)/release
 version = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 
+# What the command starts, as crates/cli/src/elsewhere.rs has it.
+programs = seekwire-lab seekwire-nic
+
 # The messaging programs of the laboratory over libzmq are built where that is installed. Nothing else needs it.
 zeromq = $(shell scripts/libzmq && echo yes)
 
@@ -109,7 +112,7 @@ completions: $(release)/seekwire-manual ## Write what bash, zsh and fish complet
 	$(release)/seekwire-manual completion fish >$(OUT)/completions/seekwire.fish
 
 # `make && sudo make install`: root often has no Rust toolchain, so installing does not build.
-built = $(addprefix $(release)/,seekwire seekwire-lab seekwire-nic seekwire-manual libseekwire.so libseekwire.a)
+built = $(addprefix $(release)/,seekwire $(programs) seekwire-manual libseekwire.so libseekwire.a)
 $(built):
 	@echo "$@ is missing: run \`make build\` first" >&2; exit 1
 
@@ -118,7 +121,7 @@ install: $(built) ## Install under $(DESTDIR)$(PREFIX)
 	install -d "$(bashdir)" "$(zshdir)" "$(fishdir)"
 	install -m 755 $(release)/seekwire "$(bindir)/seekwire"
 	install -m 755 $(release)/libseekwire.so "$(privdir)/libseekwire.so"
-	install -m 755 $(release)/seekwire-lab $(release)/seekwire-nic "$(privdir)"
+	install -m 755 $(addprefix $(release)/,$(programs)) "$(privdir)"
 	if [ -x $(release)/seekwire-zeromq ]; then install -m 755 $(release)/seekwire-zeromq "$(privdir)"; fi
 	ln -sf seekwire/libseekwire.so "$(libdir)/libseekwire.so"
 	install -m 644 $(release)/libseekwire.a "$(libdir)/libseekwire.a"
@@ -137,7 +140,7 @@ install: $(built) ## Install under $(DESTDIR)$(PREFIX)
 
 uninstall: ## Remove exactly what install put there
 	rm -f "$(bindir)/seekwire" "$(privdir)/libseekwire.so" "$(libdir)/libseekwire.so" "$(libdir)/libseekwire.a"
-	rm -f "$(privdir)/seekwire-lab" "$(privdir)/seekwire-nic" "$(privdir)/seekwire-zeromq"
+	rm -f $(foreach program,$(programs) seekwire-zeromq,"$(privdir)/$(program)")
 	rm -f "$(pkgconfigdir)/seekwire.pc" "$(includedir)/seekwire.h" "$(examplesdir)/seek.c"
 	rm -f "$(docdir)/LICENSE-MIT" "$(docdir)/LICENSE-APACHE" "$(docdir)/README.md"
 	rm -f "$(mandir)/man1/seekwire.1" "$(mandir)"/man1/seekwire-*.1
