@@ -72,7 +72,7 @@ lint: ## Formatting, clippy, rustdoc, dependency rules and shell scripts only
 
 differential: ## Compare random programs, plain and accelerated, for HOURS=n; those that fail in $(OUT)/differential
 	$(CARGO) build --release --locked --package seekwire-differential --package seekwire-preload
-	QUICKACK=1 scripts/isolated $(release)/seekwire-differential run --hours $(or $(HOURS),1) --expected crates/differential/expected \
+	QUICKACK=1 scripts/isolated $(release)/seekwire-differential run --hours $(or $(HOURS),1) --expected crates/laboratory/differential/expected \
 		--out $(OUT)/differential
 
 faults: ## Kill, stop and starve one end of conversations at MOMENTS random moments each (default 1000), SEED=n

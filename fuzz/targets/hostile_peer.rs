@@ -1,7 +1,7 @@
 //! A peer that writes anything anywhere in its memory: no panic, no access outside, no endless loop.
 #![no_main]
 
-#[path = "../../crates/transport/tests/common/mod.rs"]
+#[path = "../../crates/wire/transport/tests/common/mod.rs"]
 mod common;
 
 use arbitrary::{Arbitrary, Unstructured};

@@ -1,7 +1,7 @@
 //! Two honest ends on both carriers: what goes in comes out.
 #![no_main]
 
-#[path = "../../crates/transport/tests/common/mod.rs"]
+#[path = "../../crates/wire/transport/tests/common/mod.rs"]
 mod common;
 
 use arbitrary::{Arbitrary, Unstructured};

@@ -36,7 +36,7 @@ pub(crate) fn compile(name: &str, directory: &Path, arguments: &[&str]) -> PathB
         .arg(&program)
         .args(&sources)
         .arg("-I")
-        .arg(crate_directory.join("../../include"))
+        .arg(crate_directory.join("../../../include"))
         .args(arguments)
         .output()
         .expect("cc runs");

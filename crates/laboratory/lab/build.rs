@@ -5,7 +5,7 @@ use std::process::Command;
 
 fn main() {
     // Anything that changes a measured crate must refresh the "-dirty" mark.
-    println!("cargo::rerun-if-changed=..");
+    println!("cargo::rerun-if-changed=../..");
     for name in ["HEAD", "logs/HEAD", "packed-refs"] {
         // Cargo takes a file that does not exist, as packed-refs may not, for one that has changed.
         if let Some(path) = git(&["rev-parse", "--git-path", name]).filter(|path| Path::new(path).exists()) {

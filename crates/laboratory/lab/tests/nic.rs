@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-#[path = "../../nic/tests/namespace/mod.rs"]
+#[path = "../../../interfaces/nic/tests/namespace/mod.rs"]
 mod namespace;
 
 use std::fs;

@@ -130,7 +130,7 @@ void count_left(const char *what, int other, int round)
     }
 }
 
-/* Slots of the registry in use (crates/endpoint/src/registry.rs), and sockets beside it. */
+/* Slots of the registry in use (crates/wire/endpoint/src/registry.rs), and sockets beside it. */
 static void count_registry(int *slots, int *sockets)
 {
     enum { HEADER = 4096, SLOT = 256 };

@@ -140,8 +140,8 @@ fn every_function_of_the_c_library_is_decided() {
     assert!(
         undecided.is_empty(),
         "functions of the C library of which nobody has said what they do to a socket:\n{}If one takes, makes or closes a \
-         descriptor, moves bytes, waits for them, or starts a program, interpose it in crates/preload/src/calls; else \
-         name it in crates/preload/tests/tables/functions under the reason why it does no harm",
+         descriptor, moves bytes, waits for them, or starts a program, interpose it in crates/wire/preload/src/calls; else \
+         name it in crates/wire/preload/tests/tables/functions under the reason why it does no harm",
         lines(undecided.iter().map(String::as_str))
     );
 }

@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 /// Real results of this laboratory.
 fn recorded() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/measurements")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/measurements")
 }
 
 /// The same as the laboratory has written them, before they were packed: a site has them whole.

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     fn recorded(name: &str) -> tempfile::TempDir {
-        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/measurements").join(name);
+        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/measurements").join(name);
         let to = tempfile::tempdir().unwrap();
         for entry in fs::read_dir(from).unwrap() {
             let entry = entry.unwrap();

@@ -11,7 +11,7 @@ fn programs_that_once_could_tell_the_difference_cannot() {
     files.sort();
     assert!(!files.is_empty());
     // What a send leaves to Nagle's algorithm arrives when the last segment is acknowledged, before or after a kill.
-    let output = Command::new(home.join("../../scripts/isolated"))
+    let output = Command::new(home.join("../../../scripts/isolated"))
         .env("QUICKACK", "1")
         .args([env!("CARGO_BIN_EXE_seekwire-differential"), "replay", "--times", "2"])
         .args(&files)

@@ -78,8 +78,8 @@ fn hold<'a>(
     }
     assert!(
         undecided.is_empty(),
-        "{what} of which nobody has said what they do to a TCP socket: follow each in crates/preload/{place}, or name it in \
-         crates/preload/tests/tables under the reason why it does no harm:\n  {}",
+        "{what} of which nobody has said what they do to a TCP socket: follow each in crates/wire/preload/{place}, or name it in \
+         crates/wire/preload/tests/tables under the reason why it does no harm:\n  {}",
         undecided.join("\n  ")
     );
     assert!(
