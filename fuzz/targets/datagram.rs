@@ -1,4 +1,5 @@
-//! Datagrams from any process: decoded or refused, and what is decoded is encoded to the same bytes.
+//! Datagrams from any process: decoded or refused, and what is decoded is encoded to the same
+//! bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -13,7 +13,8 @@ fuzz_target!(|bytes: &[u8]| {
     let geometries = common::geometries();
     // As many operations as there are bytes for; a `Vec` of them would end at half of its elements.
     let mut rest = Unstructured::new(rest);
-    let more = std::iter::from_fn(|| (!rest.is_empty()).then(|| Operation::arbitrary(&mut rest).ok())?);
+    let more =
+        std::iter::from_fn(|| (!rest.is_empty()).then(|| Operation::arbitrary(&mut rest).ok())?);
     let operations: Vec<Operation> = more.take(500).collect();
     play(geometries[usize::from(*which) % geometries.len()], &operations);
 });

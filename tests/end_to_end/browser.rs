@@ -1,5 +1,5 @@
-//! Chromium without a screen, as somebody who looks at a page: a script in a copy of the page says what was laid out,
-//! and a picture shows what was drawn.
+//! Chromium without a screen, as somebody who looks at a page: a script in a copy of the page says
+//! what was laid out, and a picture shows what was drawn.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -104,16 +104,30 @@ impl<'a> Browser<'a> {
         let html = fs::read_to_string(page).expect("a page");
         let copy = page.with_extension("visited");
         // Before everything else, so that what comes later cannot stop it.
-        fs::write(&copy, html.replacen("<html lang=\"en\">", &format!("<html lang=\"en\">{SCRIPT}"), 1))
-            .expect("a copy of the page");
+        fs::write(
+            &copy,
+            html.replacen("<html lang=\"en\">", &format!("<html lang=\"en\">{SCRIPT}"), 1),
+        )
+        .expect("a copy of the page");
         let visited = copy.with_extension("visited.html");
         fs::rename(&copy, &visited).expect("a copy of the page");
 
         let picture = self.stage.path("picture.png");
-        let mut command = self.stage.plain_command(either(&["chromium", "chromium-headless-shell"]));
+        let mut command =
+            self.stage.plain_command(either(&["chromium", "chromium-headless-shell"]));
         // Root cannot have the sandbox, and the page is our own.
-        command.args(["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run"]);
-        command.args(["--disable-background-networking", "--disable-component-update", "--disable-sync"]);
+        command.args([
+            "--headless",
+            "--no-sandbox",
+            "--disable-gpu",
+            "--hide-scrollbars",
+            "--no-first-run",
+        ]);
+        command.args([
+            "--disable-background-networking",
+            "--disable-component-update",
+            "--disable-sync",
+        ]);
         command.args([
             "--host-resolver-rules=MAP * ~NOTFOUND",
             "--disable-dev-shm-usage",
@@ -131,12 +145,17 @@ impl<'a> Browser<'a> {
         let finished = self.stage.run(&mut command);
         fs::remove_file(&visited).expect("the copy of the page");
 
-        let console =
-            finished.stderr.lines().filter(|line| line.contains("CONSOLE")).map(str::to_owned).collect();
+        let console = finished
+            .stderr
+            .lines()
+            .filter(|line| line.contains("CONSOLE"))
+            .map(str::to_owned)
+            .collect();
         let dom = finished.success();
         let said = dom.split("id=\"said\"").nth(1).and_then(|rest| rest.split(['>', '<']).nth(1));
         let said = said.unwrap_or_else(|| panic!("the page says nothing: {dom}"));
-        let Report { layout, plots } = serde_json::from_str(&decoded(said)).expect("what the script says");
+        let Report { layout, plots } =
+            serde_json::from_str(&decoded(said)).expect("what the script says");
         Visit { console, layout, plots, picture: Picture::read(&picture) }
     }
 }
@@ -160,8 +179,10 @@ impl Visit {
         let mut complaints: Vec<String> = self.console.iter().filter(own).cloned().collect();
         complaints.extend(self.layout.fetched.iter().map(|what| format!("it fetches {what}")));
         if self.layout.content > self.layout.window {
-            complaints
-                .push(format!("wider ({}) than the window ({})", self.layout.content, self.layout.window));
+            complaints.push(format!(
+                "wider ({}) than the window ({})",
+                self.layout.content, self.layout.window
+            ));
         }
         for plot in &self.plots {
             let name = plot.name.as_deref().unwrap_or("a plot");
@@ -171,7 +192,9 @@ impl Visit {
             if plot.width < 300.0 || plot.height < 80.0 || plot.shapes < 5 {
                 complaints.push(format!("{name} has no size, or is empty"));
             }
-            complaints.extend(plot.overlaps.iter().map(|texts| format!("{name}: texts overlap: {texts}")));
+            complaints.extend(
+                plot.overlaps.iter().map(|texts| format!("{name}: texts overlap: {texts}")),
+            );
         }
         complaints
     }
@@ -191,7 +214,8 @@ impl Picture {
     fn read(file: &Path) -> Self {
         let decoder = png::Decoder::new(BufReader::new(File::open(file).expect("a picture")));
         let mut reader = decoder.read_info().expect("a picture");
-        let mut bytes = vec![0; reader.output_buffer_size().expect("a picture that fits into memory")];
+        let mut bytes =
+            vec![0; reader.output_buffer_size().expect("a picture that fits into memory")];
         let frame = reader.next_frame(&mut bytes).expect("a picture");
         let samples = frame.color_type.samples();
         let mut colours: BTreeMap<[u8; 3], usize> = BTreeMap::new();

@@ -13,7 +13,8 @@ use crate::harness::{Mode, Stage, library_directory, program, seekwire, source};
 #[test]
 fn exit_status_is_the_programs() {
     let stage = Stage::new(Mode::Accelerated);
-    let status = |words: &[&str]| stage.run(Command::new(seekwire()).arg("run").args(words)).status.code();
+    let status =
+        |words: &[&str]| stage.run(Command::new(seekwire()).arg("run").args(words)).status.code();
     assert_eq!(status(&["sh", "-c", "exit 7"]), Some(7));
     assert_eq!(status(&["--", "true"]), Some(0));
     assert_eq!(status(&["no-such-program-here"]), Some(127));
@@ -24,8 +25,9 @@ fn exit_status_is_the_programs() {
 #[test]
 fn options_of_the_program_are_left_alone() {
     let stage = Stage::new(Mode::Accelerated);
-    let output =
-        stage.run(Command::new(seekwire()).args(["run", "echo", "--log", "-x", "--", "--help"])).success();
+    let output = stage
+        .run(Command::new(seekwire()).args(["run", "echo", "--log", "-x", "--", "--help"]))
+        .success();
     assert_eq!(output, "--log -x -- --help\n");
 }
 
@@ -33,7 +35,16 @@ fn options_of_the_program_are_left_alone() {
 fn options_become_variables() {
     let stage = Stage::new(Mode::Accelerated);
     let mut command = Command::new(seekwire());
-    command.args(["run", "--off", "--log", "stderr:error", "--stats", "stats.%p", "--spin-us", "5"]);
+    command.args([
+        "run",
+        "--off",
+        "--log",
+        "stderr:error",
+        "--stats",
+        "stats.%p",
+        "--spin-us",
+        "5",
+    ]);
     command.args(["--threshold", "9", "--dir"]).arg(stage.path("registry")).arg("env");
     let output = stage.run(command.current_dir(stage.path(""))).success();
     let absolute = format!("SEEKWIRE_STATS={}", stage.path("stats.%p").display());
@@ -105,7 +116,8 @@ fn an_existing_preload_is_kept() {
     let mut command = stage.accelerated_command("sh");
     let finished = stage.run(command.env("LD_PRELOAD", &marker).args(["-c", "echo $LD_PRELOAD"]));
     assert!(finished.stderr.contains("marker loaded"), "{}", finished.stderr);
-    let expected = format!("{}:{}", library_directory().join("libseekwire.so").display(), marker.display());
+    let expected =
+        format!("{}:{}", library_directory().join("libseekwire.so").display(), marker.display());
     assert_eq!(finished.success().trim(), expected);
 }
 
@@ -140,7 +152,9 @@ fn status_shows_what_carries_a_connection() {
     let both = |rows: &[Value], carrier: &str| {
         let of = |pid: u32| {
             rows.iter()
-                .find(|row| row["pid"] == pid && (row["local"] == end(&port) || row["peer"] == end(&port)))
+                .find(|row| {
+                    row["pid"] == pid && (row["local"] == end(&port) || row["peer"] == end(&port))
+                })
                 .unwrap_or_else(|| panic!("no line for {pid} in {rows:?}"))
         };
         for row in pids.map(of) {
@@ -200,8 +214,9 @@ fn status_looks_where_each_program_was_told_to_meet_others() {
 
     // Started from another environment, and not told where to look.
     let mut command = there.plain_command(seekwire());
-    let text =
-        there.run(command.args(["status", "--json"]).env("SEEKWIRE_DIR", there.path("registry"))).success();
+    let text = there
+        .run(command.args(["status", "--json"]).env("SEEKWIRE_DIR", there.path("registry")))
+        .success();
     let rows: Vec<Value> = serde_json::from_str(&text).expect("an array");
     let row = rows.iter().find(|row| row["pid"] == client.pid()).expect("a line for the client");
     assert_eq!(row["tx"], "ring", "{row}");
@@ -222,11 +237,15 @@ fn watching_ends_when_nobody_reads() {
 fn doctor_finds_this_host_usable() {
     let stage = Stage::new(Mode::Accelerated);
     let mut command = stage.plain_command(seekwire());
-    let text = stage.run(command.args(["doctor", "--json", "--dir"]).arg(stage.path("registry"))).success();
+    let text = stage
+        .run(command.args(["doctor", "--json", "--dir"]).arg(stage.path("registry")))
+        .success();
     let findings: Vec<Value> = serde_json::from_str(&text).expect("an array");
     assert!(findings.iter().all(|finding| finding["verdict"] != "fail"), "{text}");
-    let exchange =
-        findings.iter().find(|finding| finding["check"] == "exchange of messages").expect("the exchange");
+    let exchange = findings
+        .iter()
+        .find(|finding| finding["check"] == "exchange of messages")
+        .expect("the exchange");
     assert_eq!(exchange["verdict"], "ok", "{exchange}");
 }
 
@@ -255,7 +274,12 @@ fn doctor_tells_of_interfaces_that_were_left_changed() {
     let run = |words: &[&str]| {
         let mut command = stage.plain_command(seekwire());
         near.spawn(
-            command.args(words).arg("--state").arg(&state).stdout(Stdio::piped()).stderr(Stdio::piped()),
+            command
+                .args(words)
+                .arg("--state")
+                .arg(&state)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped()),
         )
         .expect("a program at one end")
     };
@@ -268,13 +292,17 @@ fn doctor_tells_of_interfaces_that_were_left_changed() {
     assert_eq!(found()["found"], "none has been changed");
     // The command has become the program for interfaces: what kills it kills that.
     let mut held = run(&["nic", "apply", near.interface(), "sg=off", "--hold"]);
-    let mut lines = BufReader::new(held.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
+    let mut lines =
+        BufReader::new(held.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
     assert!(lines.any(|line| line.contains("held until interrupted")));
     held.kill().expect("a child");
     held.wait().expect("a child");
     let told = found();
     assert_eq!(told["verdict"], "warn", "{told}");
-    assert!(told["advice"].as_str().is_some_and(|advice| advice.contains("seekwire nic restore")), "{told}");
+    assert!(
+        told["advice"].as_str().is_some_and(|advice| advice.contains("seekwire nic restore")),
+        "{told}"
+    );
     assert!(run(&["nic", "restore", near.interface()]).wait().expect("a child").success());
     assert_eq!(found()["found"], "none has been changed");
 }
@@ -287,9 +315,11 @@ fn the_command_alone_lists_its_subcommands_and_says_what_is_missing() {
     fs::copy(seekwire(), &alone).expect("a copy");
     let asked = |words: &[&str]| stage.run(stage.plain_command(&alone).args(words));
     let help = asked(&["--help"]).success();
-    for line in
-        ["  lab        Run the experiments", "  nic        Show and change", "  run        Run a program"]
-    {
+    for line in [
+        "  lab        Run the experiments",
+        "  nic        Show and change",
+        "  run        Run a program",
+    ] {
         assert!(help.contains(line), "{line}: {help}");
     }
     let mistyped = asked(&["labs"]);
@@ -298,12 +328,17 @@ fn the_command_alone_lists_its_subcommands_and_says_what_is_missing() {
     let missing = asked(&["nic", "show"]);
     assert_eq!(missing.status.code(), Some(1));
     assert!(missing.stderr.contains("seekwire-nic was not found"), "{}", missing.stderr);
-    let text = asked(&["doctor", "--json", "--dir", stage.path("registry").to_str().expect("text")]).stdout;
+    let text =
+        asked(&["doctor", "--json", "--dir", stage.path("registry").to_str().expect("text")])
+            .stdout;
     let findings: Vec<Value> = serde_json::from_str(&text).expect("an array");
     let interfaces =
         findings.iter().find(|finding| finding["check"] == "network interfaces").expect("a line");
     assert_eq!(interfaces["verdict"], "ok", "{interfaces}");
-    assert!(interfaces["found"].as_str().is_some_and(|found| found.contains("seekwire-nic")), "{interfaces}");
+    assert!(
+        interfaces["found"].as_str().is_some_and(|found| found.contains("seekwire-nic")),
+        "{interfaces}"
+    );
 }
 
 #[test]

@@ -47,7 +47,8 @@ fn a_thousand_connections(stage: &mut Stage) {
 }
 
 fn resident_kib(child: &Child) -> usize {
-    let status = fs::read_to_string(format!("/proc/{}/status", child.pid())).expect("the child lives");
+    let status =
+        fs::read_to_string(format!("/proc/{}/status", child.pid())).expect("the child lives");
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("VmRSS");
     line.trim().trim_end_matches(" kB").parse().expect("a number")
 }

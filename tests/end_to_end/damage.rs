@@ -1,4 +1,5 @@
-//! The messaging programs of the laboratory, with somebody between them who changes one byte on the way.
+//! The messaging programs of the laboratory, with somebody between them who changes one byte on the
+//! way.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -12,13 +13,14 @@ use crate::harness::{Child, Finished, Mode, Stage, program};
 const SIZE: usize = 65_536;
 const HEADER: usize = 16;
 
-/// Where a byte is changed: in the middle of this message that the connecting end sends, counted from 0. What else it
-/// has sent by then is much shorter than half a message.
+/// Where a byte is changed: in the middle of this message that the connecting end sends, counted
+/// from 0. What else it has sent by then is much shorter than half a message.
 const fn middle_of(message: usize) -> usize {
     message * (HEADER + SIZE) + SIZE / 2
 }
 
-/// Passes the bytes of one connection on to `server`, and changes the one at `damaged` on its way there.
+/// Passes the bytes of one connection on to `server`, and changes the one at `damaged` on its way
+/// there.
 fn meddler(server: SocketAddr, damaged: usize) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("a bound socket");
@@ -50,16 +52,21 @@ fn pass_on(mut from: TcpStream, mut to: TcpStream, damaged: Option<usize>) {
 }
 
 fn start(stage: &Stage, role: &str, order: &str) -> Child {
-    stage
-        .start(stage.plain_command(program("seekwire-lab")).args(["lab-peer", "mailbox", "tcp", role, order]))
+    stage.start(
+        stage
+            .plain_command(program("seekwire-lab"))
+            .args(["lab-peer", "mailbox", "tcp", role, order]),
+    )
 }
 
-/// Both programs, where a byte in the middle of this message is changed: the one that listens, and the other one.
+/// Both programs, where a byte in the middle of this message is changed: the one that listens, and
+/// the other one.
 fn run(roles: [&str; 2], listening: &str, mut connecting: Value, message: usize) -> [Finished; 2] {
     let stage = Stage::new(Mode::Plain);
     let mut server = start(&stage, roles[0], listening);
     let ready = server.line();
-    let address = ready.strip_prefix("ready ").and_then(|address| address.parse().ok()).expect(&ready);
+    let address =
+        ready.strip_prefix("ready ").and_then(|address| address.parse().ok()).expect(&ready);
     connecting["address"] = meddler(address, middle_of(message)).to_string().into();
     let client = start(&stage, roles[1], &connecting.to_string());
     let client = client.finish();

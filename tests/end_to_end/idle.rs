@@ -37,8 +37,8 @@ fn idle(style: &str) {
         assert_eq!(client.ask("send 1000"), "ok");
         assert_eq!(client.ask("recv 1000"), "ok");
     }
-    // Now both wait on the accelerated connection: the server for the next message, the client for bytes that nobody
-    // sends.
+    // Now both wait on the accelerated connection: the server for the next message, the client for
+    // bytes that nobody sends.
     client.tell("recv 1");
 
     let before = cpu_time(&server) + cpu_time(&client);
@@ -51,7 +51,8 @@ fn idle(style: &str) {
     assert!(stage.stats().ring() > 0, "nothing went through the ring");
 }
 
-/// CPU time of all threads, to the nanosecond: the first field of schedstat (Documentation/scheduler/sched-stats).
+/// CPU time of all threads, to the nanosecond: the first field of schedstat
+/// (Documentation/scheduler/sched-stats).
 fn cpu_time(child: &Child) -> Duration {
     let tasks = fs::read_dir(format!("/proc/{}/task", child.pid())).expect("the child lives");
     let nanoseconds = tasks

@@ -70,8 +70,9 @@ fn the_installed_command_finds_the_installed_library() {
     let root = stage.path("root");
     make(&stage, "install", &root);
     let command = root.join("opt/bin/seekwire");
-    let value =
-        stage.run(stage.plain_command(&command).args(["run", "sh", "-c", "echo $LD_PRELOAD"])).success();
+    let value = stage
+        .run(stage.plain_command(&command).args(["run", "sh", "-c", "echo $LD_PRELOAD"]))
+        .success();
     let library = root.join("opt/lib/seekwire/libseekwire.so");
     assert_eq!(Path::new(value.trim()), library.canonicalize().expect("the library"));
 }
@@ -104,7 +105,8 @@ fn a_c_program_uses_the_installed_header_and_library() {
     let include = format!("-I{}", root.join("opt/include").display());
     let search = format!("-L{}", root.join("opt/lib").display());
     let found_at = format!("-Wl,-rpath,{}", root.join("opt/lib").display());
-    let program = stage.compile("status.c", "status", &[&include, &search, &found_at, "-lseekwire"]);
+    let program =
+        stage.compile("status.c", "status", &[&include, &search, &found_at, "-lseekwire"]);
 
     // Linked with the library: accelerated without `seekwire run`.
     let linked = |stage: &Stage| {
@@ -132,14 +134,21 @@ fn the_installed_example_builds_as_its_manual_page_says() {
     let example = root.join("opt/share/doc/seekwire/examples/seek.c");
     let found_at = format!("-Wl,-rpath,{}", root.join("opt/lib").display());
     let cflags = asked(&["--cflags"]);
-    for (library, shared) in [(asked(&["--libs"]), true), (asked(&["--variable=static_libs"]), false)] {
-        let flags: Vec<&str> = cflags.split_whitespace().chain(library.split_whitespace()).collect();
-        let program =
-            stage.compile(example.to_str().expect("text"), "example", &[&flags, &[&*found_at][..]].concat());
+    for (library, shared) in
+        [(asked(&["--libs"]), true), (asked(&["--variable=static_libs"]), false)]
+    {
+        let flags: Vec<&str> =
+            cflags.split_whitespace().chain(library.split_whitespace()).collect();
+        let program = stage.compile(
+            example.to_str().expect("text"),
+            "example",
+            &[&flags, &[&*found_at][..]].concat(),
+        );
         let needed = stage.run(stage.plain_command("ldd").arg(&program)).success();
         assert_eq!(needed.contains("libseekwire"), shared, "{needed}");
-        let text =
-            stage.run(stage.plain_command(&program).env("SEEKWIRE_DIR", stage.path("registry"))).success();
+        let text = stage
+            .run(stage.plain_command(&program).env("SEEKWIRE_DIR", stage.path("registry")))
+            .success();
         assert!(text.contains("hole from 1000 to 3000") && text.contains("head 6000"), "{text}");
     }
 }
@@ -161,7 +170,8 @@ fn the_manual_pages_can_be_read() {
     assert!(pages.count() > 10);
 }
 
-/// What each shell offers behind some words; zsh, which completes at terminals only, reads its file.
+/// What each shell offers behind some words; zsh, which completes at terminals only, reads its
+/// file.
 #[test]
 fn shells_complete_the_commands_and_their_options() {
     let stage = Stage::new(Mode::Plain);
@@ -178,15 +188,23 @@ fn shells_complete_the_commands_and_their_options() {
         (&["seekwire", "nic", "tune", "--"], &["--goal", "--lasting"]),
     ] {
         let mut by_bash = stage.plain_command(installed("bash"));
-        by_bash.args(["-c", bash]).arg(share.join("bash-completion/completions/seekwire")).args(words);
+        by_bash
+            .args(["-c", bash])
+            .arg(share.join("bash-completion/completions/seekwire"))
+            .args(words);
         let mut by_fish = stage.plain_command(installed("fish"));
-        by_fish.args(["--no-config", "-c", fish]).arg(share.join("fish/vendor_completions.d/seekwire.fish"));
+        by_fish
+            .args(["--no-config", "-c", fish])
+            .arg(share.join("fish/vendor_completions.d/seekwire.fish"));
         by_fish.args(words).env("HOME", stage.path(""));
         for mut command in [by_bash, by_fish] {
             let text = stage.run(&mut command).success();
             let found: BTreeSet<&str> = text.lines().collect();
             assert!(offered.iter().all(|word| found.contains(word)), "{words:?}: {found:?}");
-            assert!(!found.contains("probe") && !found.contains("lab-peer"), "{words:?}: {found:?}");
+            assert!(
+                !found.contains("probe") && !found.contains("lab-peer"),
+                "{words:?}: {found:?}"
+            );
         }
     }
     let mut zsh = stage.plain_command(installed("zsh"));
@@ -198,7 +216,9 @@ fn the_header_is_valid_cplusplus() {
     let stage = Stage::new(Mode::Plain);
     let header = repository().join("include/seekwire.h");
     let mut command = Command::new(std::env::var_os("CXX").unwrap_or_else(|| "c++".into()));
-    command.args(["-fsyntax-only", "-Wall", "-Wextra", "-pedantic", "-Werror", "-x", "c++"]).arg(header);
+    command
+        .args(["-fsyntax-only", "-Wall", "-Wextra", "-pedantic", "-Werror", "-x", "c++"])
+        .arg(header);
     stage.run(&mut command).success();
 }
 

@@ -1,11 +1,13 @@
 #![forbid(unsafe_code)]
 //! Real programs, end to end.
 //!
-//! Most scenarios run in three modes: plain, to know that the scenario itself is right; accelerated; and taken back, where
-//! every connection returns to TCP after some bytes on the ring, so that the change happens in the middle of everything.
-//! Whether the ring was really used is read from the counters that the library writes when a program ends.
+//! Most scenarios run in three modes: plain, to know that the scenario itself is right;
+//! accelerated; and taken back, where every connection returns to TCP after some bytes on the ring,
+//! so that the change happens in the middle of everything. Whether the ring was really used is read
+//! from the counters that the library writes when a program ends.
 //!
-//! The programs that Debian does not have are in tests/programs. `make test` installs, builds and runs everything.
+//! The programs that Debian does not have are in tests/programs. `make test` installs, builds and
+//! runs everything.
 
 mod browser;
 mod command;

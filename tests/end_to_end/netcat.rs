@@ -25,7 +25,10 @@ fn socat_sends_a_file(stage: &mut Stage) {
     let receiver = stage.serve(
         &mut socat(
             stage,
-            &[&format!("TCP-LISTEN:{port},bind={}", stage.address), &format!("CREATE:{}", back.display())],
+            &[
+                &format!("TCP-LISTEN:{port},bind={}", stage.address),
+                &format!("CREATE:{}", back.display()),
+            ],
         ),
         port,
     );
@@ -37,11 +40,13 @@ fn socat_sends_a_file(stage: &mut Stage) {
 
 /// Bytes in both directions, with a half-close in each, through a process that only passes them on.
 fn socat_relays_in_the_middle(stage: &mut Stage) {
-    let (server, inner) = stage.serve_printing_port(&mut stage.script("echo_server.py", &["epoll"]));
+    let (server, inner) =
+        stage.serve_printing_port(&mut stage.script("echo_server.py", &["epoll"]));
     let port = stage.port();
     let listen = format!("TCP-LISTEN:{port},bind={},fork,reuseaddr", stage.address);
     let mut relay = stage.command(installed("socat"));
-    let relay = stage.serve(relay.args(["-t", "60", &listen, &format!("TCP:127.0.0.1:{inner}")]), port);
+    let relay =
+        stage.serve(relay.args(["-t", "60", &listen, &format!("TCP:127.0.0.1:{inner}")]), port);
     let address = stage.address.to_string();
     let arguments = [&address, &port.to_string(), "--connections", "3"];
     let echoed = stage.run(&mut stage.script("echo_client.py", &arguments)).success();
@@ -60,11 +65,16 @@ fn socat(stage: &Stage, addresses: &[&str]) -> Command {
 #[test]
 fn a_plain_netcat_is_echoed_by_an_accelerated_server() {
     let stage = Stage::new(Mode::Accelerated);
-    let (server, port) = stage.serve_printing_port(&mut stage.script("echo_server.py", &["threads"]));
+    let (server, port) =
+        stage.serve_printing_port(&mut stage.script("echo_server.py", &["threads"]));
     let file = stage.file("file", 1_000_000);
     let back = stage.path("back");
-    let through =
-        format!("{} -N 127.0.0.1 {port} <{} >{}", installed("nc").display(), file.display(), back.display());
+    let through = format!(
+        "{} -N 127.0.0.1 {port} <{} >{}",
+        installed("nc").display(),
+        file.display(),
+        back.display()
+    );
     // netcat is plain: the accelerated server must serve it by TCP, to the byte.
     stage.run(stage.plain_command("sh").args(["-c", &through])).success();
     assert!(fs::read(&back).expect("what netcat wrote") == fs::read(&file).expect("the file"));

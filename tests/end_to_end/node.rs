@@ -1,5 +1,5 @@
-//! Node.js: its event loop closes sockets by raw system calls and registers them with epoll by io_uring, and gives their
-//! numbers to files, pipes and other processes.
+//! Node.js: its event loop closes sockets by raw system calls and registers them with epoll by
+//! io_uring, and gives their numbers to files, pipes and other processes.
 
 use std::path::{Path, PathBuf};
 
@@ -53,7 +53,8 @@ fn scenario(name: &str, mode: Mode, variables: &[(&'static str, &str)]) {
         let said = stage.run(command.arg(source("node.js")).arg(name).arg(directory)).success();
         assert_eq!(said.trim(), "ok", "Node.js {version}");
         let stats = stage.stats();
-        // A worker does not know where the sockets come from that are passed to it: they stay on TCP.
+        // A worker does not know where the sockets come from that are passed to it: they stay on
+        // TCP.
         let used = mode != Mode::Plain && name != "scheduled_cluster";
         assert_eq!(stats.ring() > 0, used, "Node.js {version}: {stats:?}");
     }

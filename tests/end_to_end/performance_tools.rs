@@ -59,10 +59,13 @@ fn iperf3(stage: &Stage, options: &[&str]) {
 }
 
 fn sockperf_ping_pong(stage: &mut Stage) {
-    // Without a limit of ours sockperf has numbers for 600,000 messages a second, and the ring can be faster.
+    // Without a limit of ours sockperf has numbers for 600,000 messages a second, and the ring can
+    // be faster.
     let report = sockperf(stage, &["ping-pong", "--msg-size", "64", "--mps", "6000000"]);
     assert!(
-        report.contains("# dropped messages = 0; # duplicated messages = 0; # out-of-order messages = 0"),
+        report.contains(
+            "# dropped messages = 0; # duplicated messages = 0; # out-of-order messages = 0"
+        ),
         "{report}"
     );
 }
@@ -77,7 +80,8 @@ fn sockperf(stage: &Stage, test: &[&str]) -> String {
     let (address, port) = (stage.address.to_string(), stage.port());
     let place = ["--tcp", "--ip", &address, "--port", &port.to_string()];
     let server = stage.serve(stage.command(&program).arg("server").args(place), port);
-    let report = stage.run(stage.command(&program).args(test).args(place).args(["--time", "1"])).success();
+    let report =
+        stage.run(stage.command(&program).args(test).args(place).args(["--time", "1"])).success();
     server.stop(Signal::TERM);
     report
 }

@@ -58,10 +58,17 @@ fn ipv6(stage: &mut Stage) {
 fn echo(stage: &Stage, style: &str, address: &str, options: &[&str]) {
     const CONNECTIONS: u64 = 3;
     const BYTES: u64 = 3_000_000;
-    let (server, port) = stage.serve_printing_port(&mut stage.script("echo_server.py", &[style, address]));
+    let (server, port) =
+        stage.serve_printing_port(&mut stage.script("echo_server.py", &[style, address]));
     for seed in ["1", "2"] {
-        let sizes =
-            ["--connections", &CONNECTIONS.to_string(), "--bytes", &BYTES.to_string(), "--seed", seed];
+        let sizes = [
+            "--connections",
+            &CONNECTIONS.to_string(),
+            "--bytes",
+            &BYTES.to_string(),
+            "--seed",
+            seed,
+        ];
         let mut client = stage.script("echo_client.py", &[address, &port]);
         let echoed = stage.run(client.args(sizes).args(options)).success();
         assert_eq!(echoed.trim(), (CONNECTIONS * BYTES).to_string());

@@ -1,7 +1,7 @@
 //! CPython's own tests of everything that uses sockets, accelerated and taken back to TCP.
 //!
-//! Both ends of their connections are mostly in one process. What fails is run again plain: a test that fails on this
-//! machine without Seekwire too is none of its business.
+//! Both ends of their connections are mostly in one process. What fails is run again plain: a test
+//! that fails on this machine without Seekwire too is none of its business.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,7 +9,8 @@ use std::process::Command;
 
 use crate::harness::{Mode, Stage, python};
 
-/// Tests of these are left out: VSOCK waits for a host side for ever, and nobody here tests Bluetooth.
+/// Tests of these are left out: VSOCK waits for a host side for ever, and nobody here tests
+/// Bluetooth.
 const LEFT_OUT: [&str; 2] = ["test.test_socket.*VSOCK*", "test.test_socket.*Bluetooth*"];
 
 /// These believe that loopback is a network that one has to ask for.

@@ -73,7 +73,8 @@ fn a_large_value_survives(stage: &mut Stage) {
 fn publish_and_subscribe(stage: &mut Stage) {
     const MESSAGES: usize = 2000;
     let (server, port) = serve(stage);
-    let mut subscriber = stage.start(client(stage, "redis-cli", &port).args(["--csv", "SUBSCRIBE", "news"]));
+    let mut subscriber =
+        stage.start(client(stage, "redis-cli", &port).args(["--csv", "SUBSCRIBE", "news"]));
     while !subscriber.line().contains("\"subscribe\",\"news\"") {}
     let mut publisher = stage.start(&mut client(stage, "redis-cli", &port));
     for number in 0..MESSAGES {
@@ -90,7 +91,9 @@ fn serve(stage: &Stage) -> (Child, String) {
     let port = stage.port();
     let mut command = stage.command(installed("redis-server"));
     command.args(["--bind", &stage.address.to_string(), "--port", &port.to_string()]);
-    command.args(["--save", "", "--appendonly", "no", "--protected-mode", "no", "--dir"]).arg(stage.path(""));
+    command
+        .args(["--save", "", "--appendonly", "no", "--protected-mode", "no", "--dir"])
+        .arg(stage.path(""));
     (stage.serve(&mut command, port), port.to_string())
 }
 

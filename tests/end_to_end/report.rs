@@ -1,5 +1,5 @@
-//! The site of `seekwire lab report`, from results that this project keeps and from experiments that are run here:
-//! every link leads to something, and a browser shows every page as it should.
+//! The site of `seekwire lab report`, from results that this project keeps and from experiments
+//! that are run here: every link leads to something, and a browser shows every page as it should.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,7 +28,8 @@ fn site(stage: &Stage) -> PathBuf {
         command
     };
     let out = results.to_str().expect("text");
-    let run = ["run", "connections", "pairs", "ring-size", "--quick", "--rounds", "2", "--out", out];
+    let run =
+        ["run", "connections", "pairs", "ring-size", "--quick", "--rounds", "2", "--out", out];
     stage.run(&mut command(&run)).success();
     let site = stage.path("site");
     let printed = stage.run(command(&["report", out, "--out"]).arg(&site)).success();
@@ -64,7 +65,9 @@ fn every_link_leads_to_something() {
         for link in attributes(&text, "href") {
             links += 1;
             match link.strip_prefix('#') {
-                Some(id) => assert!(text.contains(&format!(" id=\"{id}\"")), "{link} in {}", page.display()),
+                Some(id) => {
+                    assert!(text.contains(&format!(" id=\"{id}\"")), "{link} in {}", page.display())
+                }
                 None if link == "data:," => {}
                 None => {
                     let target = site.join(link);
@@ -94,7 +97,8 @@ fn all_experiments_are_asked_for_alone() {
     let stage = Stage::new(Mode::Plain);
     let out = stage.path("out");
     let mut command = stage.plain_command(seekwire());
-    let finished = stage.run(command.args(["lab", "run", "all", "sockets", "--quick", "--out"]).arg(&out));
+    let finished =
+        stage.run(command.args(["lab", "run", "all", "sockets", "--quick", "--out"]).arg(&out));
     assert_eq!(finished.status.code(), Some(1));
     assert!(finished.stderr.contains("`all` stands for every experiment"), "{}", finished.stderr);
     assert!(!out.exists(), "nothing may have run");
@@ -109,8 +113,10 @@ mod in_a_browser {
         let stage = Stage::new(Mode::Plain);
         let site = site(&stage);
         let browser = Browser::new(&stage);
-        let looks =
-            [Look { width: 1200, height: 1600, dark: false }, Look { width: 390, height: 844, dark: true }];
+        let looks = [
+            Look { width: 1200, height: 1600, dark: false },
+            Look { width: 390, height: 844, dark: true },
+        ];
         let mut plots = 0;
         for page in pages(&site) {
             let written = fs::read_to_string(&page).expect("a page").matches("<svg ").count();
@@ -140,7 +146,8 @@ mod in_a_browser {
                     <text y=\"52\">two</text></svg></figure>\
                     <script>throw new Error(\"on purpose\")</script></body></html>";
         fs::write(&page, html).expect("a page");
-        let visit = Browser::new(&stage).visit(&page, Look { width: 800, height: 600, dark: false });
+        let visit =
+            Browser::new(&stage).visit(&page, Look { width: 800, height: 600, dark: false });
         let complaints = visit.complaints().join("\n");
         for found in [
             "on purpose",
@@ -154,7 +161,8 @@ mod in_a_browser {
             assert!(complaints.contains(found), "{found}: {complaints}");
         }
         fs::write(&page, "<!DOCTYPE html><html lang=\"en\"><body></body></html>").expect("a page");
-        let visit = Browser::new(&stage).visit(&page, Look { width: 800, height: 600, dark: false });
+        let visit =
+            Browser::new(&stage).visit(&page, Look { width: 800, height: 600, dark: false });
         assert!(!visit.picture.is_drawn() && !visit.picture.is_dark());
     }
 }

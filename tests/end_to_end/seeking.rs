@@ -1,5 +1,5 @@
-//! Receiving out of the middle of a stream, from C: each program against a sender without the library, and with both ends
-//! sharing memory.
+//! Receiving out of the middle of a stream, from C: each program against a sender without the
+//! library, and with both ends sharing memory.
 
 use std::path::PathBuf;
 use std::process::Command;

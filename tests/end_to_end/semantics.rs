@@ -1,4 +1,5 @@
-//! What TCP promises a program, step by step, at both ends of one connection (tests/programs/steps.py).
+//! What TCP promises a program, step by step, at both ends of one connection
+//! (tests/programs/steps.py).
 
 use rustix::process::Signal;
 

@@ -1,5 +1,6 @@
-//! Servers that work in other ways than those of the other scenarios: memcached hands its connections to threads and
-//! lowers its own limits, haproxy stands between two others, rsync forks for each client.
+//! Servers that work in other ways than those of the other scenarios: memcached hands its
+//! connections to threads and lowers its own limits, haproxy stands between two others, rsync forks
+//! for each client.
 
 use std::fs;
 
@@ -58,11 +59,21 @@ fn rsync(stage: &mut Stage) {
     fs::write(stage.path("rsyncd.conf"), configuration).expect("a file");
     let (address, port) = (stage.address.to_string(), stage.port());
     let mut command = stage.command(installed("rsync"));
-    command.args(["--daemon", "--no-detach", "--address", &address, "--port", &port.to_string(), "--config"]);
+    command.args([
+        "--daemon",
+        "--no-detach",
+        "--address",
+        &address,
+        "--port",
+        &port.to_string(),
+        "--config",
+    ]);
     let server = stage.serve(command.arg(stage.path("rsyncd.conf")), port);
 
     let mut client = stage.command(installed("rsync"));
-    client.args(["--archive", &format!("rsync://{address}:{port}/module/")]).arg(stage.path("back"));
+    client
+        .args(["--archive", &format!("rsync://{address}:{port}/module/")])
+        .arg(stage.path("back"));
     stage.run(&mut client).success();
     assert_eq!(sha256(&stage.path("back/large")), sha256(&file));
     for number in 0..100 {

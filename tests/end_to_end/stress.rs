@@ -1,4 +1,5 @@
-//! Random bytes by random calls over many connections at once, both ends by several ways of waiting; each byte checked.
+//! Random bytes by random calls over many connections at once, both ends by several ways of
+//! waiting; each byte checked.
 
 use crate::harness::{Stage, in_every_mode};
 

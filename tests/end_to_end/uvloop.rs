@@ -1,4 +1,5 @@
-//! uvloop's own tests of TCP: libuv under Python's asyncio, both ends mostly in one process, up to hundreds of connections.
+//! uvloop's own tests of TCP: libuv under Python's asyncio, both ends mostly in one process, up to
+//! hundreds of connections.
 
 use std::path::Path;
 use std::process::Command;

@@ -42,7 +42,8 @@ fn nginx_serves_a_large_file(stage: &mut Stage) {
     stop(server);
 }
 
-/// By sendfile(2), of which the library moves the bytes itself: they go by the ring, as `in_every_mode` counts.
+/// By sendfile(2), of which the library moves the bytes itself: they go by the ring, as
+/// `in_every_mode` counts.
 fn nginx_sends_a_file(stage: &mut Stage) {
     let file = served_file(stage, LARGE);
     let (server, port) = nginx(stage, "sendfile on;", "");
@@ -104,7 +105,8 @@ fn short_connections_stay_plain() {
     assert!(stats.connections.tracked > 0 && stats.connections.attached == 0, "{stats:?}");
 }
 
-/// One connection, many requests at once, and several threads that take the answers out of the stream as they can.
+/// One connection, many requests at once, and several threads that take the answers out of the
+/// stream as they can.
 #[test]
 fn threads_that_seek_in_a_pipeline_get_what_a_plain_client_gets() {
     const REQUESTS: usize = 300;
@@ -126,7 +128,10 @@ fn threads_that_seek_in_a_pipeline_get_what_a_plain_client_gets() {
     };
     let plain = fetch("0");
     assert_eq!(plain.lines().count(), REQUESTS);
-    assert!(plain.contains("/no-such-file 404 ") && plain.contains("/300000 200 300000 "), "{plain}");
+    assert!(
+        plain.contains("/no-such-file 404 ") && plain.contains("/300000 200 300000 "),
+        "{plain}"
+    );
     for threads in ["1", "4", "16"] {
         assert_eq!(fetch(threads), plain, "{threads} threads");
     }

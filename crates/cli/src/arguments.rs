@@ -7,8 +7,9 @@ use clap::{Args, Parser, Subcommand, ValueHint};
 
 /// Make programs that talk over TCP on one host faster, without changing them
 ///
-/// Seekwire moves the bytes of TCP connections between two processes of one host through shared memory. The socket
-/// that a program holds stays a real, connected TCP socket of the kernel; a peer without Seekwire sees plain TCP.
+/// Seekwire moves the bytes of TCP connections between two processes of one host through shared
+/// memory. The socket that a program holds stays a real, connected TCP socket of the kernel; a peer
+/// without Seekwire sees plain TCP.
 #[derive(Debug, Parser)]
 #[command(name = "seekwire", version, propagate_version = false, max_term_width = 100, after_long_help = FILES)]
 pub(crate) struct Arguments {
@@ -46,14 +47,15 @@ pub(crate) enum Command {
 
 /// Run a program with its TCP connections accelerated
 ///
-/// Loads libseekwire.so into PROGRAM and, by way of the environment, into the programs that it starts. A connection is
-/// accelerated when both of its ends run under Seekwire, as the same user and in the same network namespace; every
-/// other connection is plain TCP. An LD_PRELOAD that is already set is kept, after Seekwire's library.
+/// Loads libseekwire.so into PROGRAM and, by way of the environment, into the programs that it
+/// starts. A connection is accelerated when both of its ends run under Seekwire, as the same user
+/// and in the same network namespace; every other connection is plain TCP. An LD_PRELOAD that is
+/// already set is kept, after Seekwire's library.
 ///
-/// A program into which no library can be loaded runs all the same, unaccelerated, after a warning: statically linked
-/// programs, programs for another architecture or C library, programs written in Go (their runtime makes system calls
-/// without the C library), and set-user-id, set-group-id and file-capability programs (the dynamic loader ignores
-/// LD_PRELOAD there).
+/// A program into which no library can be loaded runs all the same, unaccelerated, after a warning:
+/// statically linked programs, programs for another architecture or C library, programs written in
+/// Go (their runtime makes system calls without the C library), and set-user-id, set-group-id and
+/// file-capability programs (the dynamic loader ignores LD_PRELOAD there).
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Library:
@@ -81,7 +83,8 @@ pub(crate) struct Run {
 
     /// Write counters as JSON when the program ends (SEEKWIRE_STATS)
     ///
-    /// `%p` in the name becomes the process id. An existing directory gets one file for each process.
+    /// `%p` in the name becomes the process id. An existing directory gets one file for each
+    /// process.
     #[arg(long, value_name = "FILE")]
     pub(crate) stats: Option<PathBuf>,
 
@@ -104,10 +107,10 @@ pub(crate) struct Run {
 
 /// List the live connections of your accelerated programs
 ///
-/// One line for each TCP connection of each of your processes that has the library loaded: what carries the bytes of
-/// each direction now, how many bytes went by TCP and how many through shared memory (ring) so far, and why a connection
-/// is not accelerated. Bytes are counted once a connection has passed the threshold (SEEKWIRE_THRESHOLD); before,
-/// there is a dash.
+/// One line for each TCP connection of each of your processes that has the library loaded: what
+/// carries the bytes of each direction now, how many bytes went by TCP and how many through shared
+/// memory (ring) so far, and why a connection is not accelerated. Bytes are counted once a
+/// connection has passed the threshold (SEEKWIRE_THRESHOLD); before, there is a dash.
 #[derive(Debug, Args)]
 pub(crate) struct Status {
     /// Print JSON: an array with one object for each connection, bytes as exact numbers
@@ -126,11 +129,14 @@ pub(crate) struct Status {
 
 /// Say what this host supports and how to fix what is missing
 ///
-/// Looks at the kernel, the limits of this user and the library, and makes two processes exchange messages through
-/// shared memory. Says how bytes are taken out of the middle of a stream here, and which network interfaces have been left
-/// with other settings than they had. Each line is ok, warn (works, but less well than it could) or fail.
+/// Looks at the kernel, the limits of this user and the library, and makes two processes exchange
+/// messages through shared memory. Says how bytes are taken out of the middle of a stream here, and
+/// which network interfaces have been left with other settings than they had. Each line is ok, warn
+/// (works, but less well than it could) or fail.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit status:\n  0 when programs can be accelerated here, 1 when a line says fail")]
+#[command(
+    after_help = "Exit status:\n  0 when programs can be accelerated here, 1 when a line says fail"
+)]
 pub(crate) struct Doctor {
     /// Print JSON: an array of {check, verdict, found, advice}
     #[arg(long)]

@@ -91,7 +91,8 @@ pub(crate) fn doctor(options: &arguments::Doctor) -> Result<ExitCode> {
 }
 
 fn render(findings: &[Finding]) -> String {
-    const COLUMNS: [(&str, Align); 3] = [("", Align::Left), ("CHECK", Align::Left), ("FOUND", Align::Left)];
+    const COLUMNS: [(&str, Align); 3] =
+        [("", Align::Left), ("CHECK", Align::Left), ("FOUND", Align::Left)];
     let rows: Vec<Vec<String>> = findings
         .iter()
         .map(|finding| {
@@ -121,7 +122,8 @@ fn kernel() -> Finding {
     const NEEDED: (u32, u32) = (5, 14);
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let release = release.trim();
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse().ok());
+    let mut numbers =
+        release.split(|c: char| !c.is_ascii_digit()).map_while(|part| part.parse().ok());
     match (numbers.next(), numbers.next()) {
         (Some(major), Some(minor)) if (major, minor) >= NEEDED => Finding::ok(CHECK, release),
         (Some(_), Some(_)) => Finding::fail(CHECK, release, "Linux 5.14 or newer is needed"),
@@ -136,8 +138,10 @@ fn kernel() -> Finding {
 fn sealed_memory() -> Finding {
     const CHECK: &str = "sealed shared memory";
     let attempt = || -> rustix::io::Result<SealFlags> {
-        let memory =
-            rustix::fs::memfd_create("seekwire-doctor", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+        let memory = rustix::fs::memfd_create(
+            "seekwire-doctor",
+            MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+        )?;
         rustix::fs::ftruncate(&memory, 4096)?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&memory, seals)?;
@@ -164,9 +168,11 @@ fn event_descriptors() -> Finding {
     const CHECK: &str = "eventfd";
     match rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC) {
         Ok(_) => Finding::ok(CHECK, "available"),
-        Err(error) => {
-            Finding::fail(CHECK, error.to_string(), "allow eventfd2: look at the container's seccomp profile")
-        }
+        Err(error) => Finding::fail(
+            CHECK,
+            error.to_string(),
+            "allow eventfd2: look at the container's seccomp profile",
+        ),
     }
 }
 
@@ -180,9 +186,11 @@ fn namespaces() -> Finding {
         Ok(cookie) => {
             Finding::ok(CHECK, format!("number {cookie}; connections to other namespaces stay TCP"))
         }
-        Err(error) => {
-            Finding::fail(CHECK, error.to_string(), "SO_NETNS_COOKIE is needed: Linux 5.14 or newer")
-        }
+        Err(error) => Finding::fail(
+            CHECK,
+            error.to_string(),
+            "SO_NETNS_COOKIE is needed: Linux 5.14 or newer",
+        ),
     }
 }
 
@@ -199,8 +207,9 @@ fn proving() -> Finding {
         let (channel, far) = unix::Channel::pair()?;
         unix::Channel::from_peer(far).send(b"who am I", &[proof::of(Fd::from(&other))?.as_fd()])?;
         let delivery = channel.receive(&mut [0; 8])?;
-        let shown =
-            delivery.and_then(|mut delivery| Some((delivery.descriptors.pop()?, delivery.sender?.identity?)));
+        let shown = delivery.and_then(|mut delivery| {
+            Some((delivery.descriptors.pop()?, delivery.sender?.identity?))
+        });
         let Some((shown, identity)) = shown else { return Ok(false) };
         Ok(socket.user == host::user()
             && proof::holds(shown.as_fd(), Fd::from(&end), socket.inode, identity)?)
@@ -218,7 +227,11 @@ fn settings() -> Finding {
     const CHECK: &str = "settings";
     let config = Config::get();
     if !config.complaints.is_empty() {
-        return Finding::warn(CHECK, config.complaints.join("; "), "correct or unset these variables");
+        return Finding::warn(
+            CHECK,
+            config.complaints.join("; "),
+            "correct or unset these variables",
+        );
     }
     if !config.enabled {
         return Finding::warn(CHECK, "SEEKWIRE=off: nothing is accelerated", "unset SEEKWIRE");
@@ -238,9 +251,11 @@ fn directory(registry: &Path) -> Finding {
     let shown = registry.display();
     match proc::is_private_directory(registry) {
         Ok(true) if is_writable(registry) => Finding::ok(CHECK, shown.to_string()),
-        Ok(true) => {
-            Finding::fail(CHECK, format!("{shown} is not writable"), "is its file system mounted read-only?")
-        }
+        Ok(true) => Finding::fail(
+            CHECK,
+            format!("{shown} is not writable"),
+            "is its file system mounted read-only?",
+        ),
         Ok(false) => Finding::fail(
             CHECK,
             format!("{shown} is not a directory of this user with mode 0700"),
@@ -299,8 +314,8 @@ fn shared_memory() -> Finding {
 
 fn descriptors() -> Finding {
     const CHECK: &str = "open files";
-    // The library's own descriptors are two doorbells for each connection. They have numbers above the soft limit, or
-    // the last quarter below it where the hard limit is the same.
+    // The library's own descriptors are two doorbells for each connection. They have numbers above
+    // the soft limit, or the last quarter below it where the hard limit is the same.
     const BELLS: u64 = 2;
     const COMFORTABLE: u64 = 1000;
     let (soft, hard) = seekwire_transport::sys::limit::descriptor_limit();
@@ -324,7 +339,9 @@ fn cores() -> Finding {
             "1 core allowed: never spins",
             "with two or more, waiting ends spin for a moment instead of sleeping (taskset -p, cpuset of the container)",
         ),
-        count => Finding::ok(CHECK, format!("{count} cores allowed: spins for a moment before sleeping")),
+        count => {
+            Finding::ok(CHECK, format!("{count} cores allowed: spins for a moment before sleeping"))
+        }
     }
 }
 
@@ -341,11 +358,23 @@ fn preloads() -> Finding {
         return Finding::ok(CHECK, "none");
     }
     // Other libraries that take over socket calls; two of a kind see each other's sockets.
-    const SOCKET_LIBRARIES: [&str; 7] =
-        ["libvma", "libxlio", "libonload", "librspreload", "libsmc-preload", "libproxychains", "libtorsocks"];
-    let conflicts = others.iter().any(|other| SOCKET_LIBRARIES.iter().any(|library| other.contains(library)));
+    const SOCKET_LIBRARIES: [&str; 7] = [
+        "libvma",
+        "libxlio",
+        "libonload",
+        "librspreload",
+        "libsmc-preload",
+        "libproxychains",
+        "libtorsocks",
+    ];
+    let conflicts =
+        others.iter().any(|other| SOCKET_LIBRARIES.iter().any(|library| other.contains(library)));
     if conflicts {
-        Finding::warn(CHECK, others.join(" "), "this library takes over the same calls; use one or the other")
+        Finding::warn(
+            CHECK,
+            others.join(" "),
+            "this library takes over the same calls; use one or the other",
+        )
     } else {
         Finding::ok(CHECK, format!("{}; kept, after Seekwire's", others.join(" ")))
     }
@@ -362,7 +391,9 @@ fn containment() -> Finding {
         found.push("system calls are filtered (seccomp)");
     }
     if Path::new("/.dockerenv").exists() || Path::new("/run/.containerenv").exists() {
-        found.push("in a container: programs must share the network namespace, the user and SEEKWIRE_DIR");
+        found.push(
+            "in a container: programs must share the network namespace, the user and SEEKWIRE_DIR",
+        );
     }
     Finding::ok(CHECK, if found.is_empty() { "none".to_owned() } else { found.join("; ") })
 }
@@ -374,12 +405,15 @@ fn library_file() -> Finding {
         Err(error) => return Finding::fail(CHECK, "not found", format!("{error:#}")),
     };
     // This command is loaded by the loader that would load the library.
-    let own = std::env::current_exe().ok().and_then(|command| executable::obstacle(&command, &library));
+    let own =
+        std::env::current_exe().ok().and_then(|command| executable::obstacle(&command, &library));
     match (own, library::preload(&library, OsStr::new(""))) {
         (Some(obstacle), _) => {
             Finding::fail(CHECK, library.display().to_string(), format!("this command {obstacle}"))
         }
-        (None, Err(error)) => Finding::fail(CHECK, library.display().to_string(), format!("{error:#}")),
+        (None, Err(error)) => {
+            Finding::fail(CHECK, library.display().to_string(), format!("{error:#}"))
+        }
         (None, Ok(_)) => Finding::ok(CHECK, library.display().to_string()),
     }
 }
@@ -401,11 +435,16 @@ fn exchange(registry: &Path) -> Finding {
             format!("{error:#}"),
             "SEEKWIRE_LOG=stderr:debug seekwire run PROGRAM tells more",
         ),
-        Ok(stats) if stats.version.as_deref().is_some_and(|version| version != own) => Finding::fail(
-            CHECK,
-            format!("this command is version {own}, the library {}", stats.version.unwrap_or_default()),
-            "install both from one build",
-        ),
+        Ok(stats) if stats.version.as_deref().is_some_and(|version| version != own) => {
+            Finding::fail(
+                CHECK,
+                format!(
+                    "this command is version {own}, the library {}",
+                    stats.version.unwrap_or_default()
+                ),
+                "install both from one build",
+            )
+        }
         Ok(stats) if stats.bytes.tx_ring == 0 || stats.bytes.rx_ring == 0 => Finding::fail(
             CHECK,
             format!("went by TCP: {}", stats.reasons.into_keys().collect::<Vec<_>>().join(", ")),
@@ -429,7 +468,8 @@ mod tests {
 
     #[test]
     fn advice_follows_its_line() {
-        let text = render(&[Finding::ok("kernel", "6.1"), Finding::fail("eventfd", "EPERM", "allow it")]);
+        let text =
+            render(&[Finding::ok("kernel", "6.1"), Finding::fail("eventfd", "EPERM", "allow it")]);
         assert_eq!(text, "ok    kernel   6.1\nFAIL  eventfd  EPERM\n        -> allow it\n");
     }
 
@@ -443,7 +483,11 @@ mod tests {
         assert_eq!(directory(&registry).verdict, Verdict::Fail, "open to others");
         fs::set_permissions(&registry, fs::Permissions::from_mode(0o700)).unwrap();
         assert_eq!(directory(&registry).verdict, Verdict::Ok);
-        assert_eq!(directory(&parent.path().join("missing/registry")).verdict, Verdict::Fail, "no parent");
+        assert_eq!(
+            directory(&parent.path().join("missing/registry")).verdict,
+            Verdict::Fail,
+            "no parent"
+        );
     }
 
     #[test]

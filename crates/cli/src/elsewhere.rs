@@ -17,7 +17,11 @@ const LABORATORY: &str = "seekwire-lab";
 const SUBCOMMANDS: [(&str, &str, &str); 4] = [
     ("demo", LABORATORY, "Run real programs plain and accelerated, in turns, and report"),
     ("lab", LABORATORY, "Run the experiments behind BENCHMARKING.md on this machine"),
-    ("calibrate", LABORATORY, "Measure at which size messages are best received out of order in place"),
+    (
+        "calibrate",
+        LABORATORY,
+        "Measure at which size messages are best received out of order in place",
+    ),
     ("nic", INTERFACES, "Show and change what network interfaces do for messages"),
 ];
 
@@ -49,7 +53,9 @@ mod tests {
         let of = |line: &str| program(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
         assert_eq!(of("seekwire lab run --help"), Some(LABORATORY));
         assert_eq!(of("seekwire help nic show"), Some(INTERFACES));
-        for line in ["seekwire", "seekwire help", "seekwire run lab", "seekwire help run", "seekwire labs"] {
+        for line in
+            ["seekwire", "seekwire help", "seekwire run lab", "seekwire help run", "seekwire labs"]
+        {
             assert_eq!(of(line), None, "{line}");
         }
     }

@@ -1,7 +1,7 @@
 //! What a program file is, and whether the dynamic loader can load a library into it.
 //!
-//! Program files are untrusted. They are read by the `object` crate, which checks every offset and length against the
-//! file; a private parser of a hundred lines would have to repeat just that.
+//! Program files are untrusted. They are read by the `object` crate, which checks every offset and
+//! length against the file; a private parser of a hundred lines would have to repeat just that.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -73,7 +73,8 @@ pub(crate) enum Unrunnable {
     NotExecutable,
 }
 
-/// Finds `program` as execvp(3) does: as it stands when it has a slash, else in the directories of `PATH`.
+/// Finds `program` as execvp(3) does: as it stands when it has a slash, else in the directories of
+/// `PATH`.
 pub(crate) fn resolve(program: &OsStr) -> Result<PathBuf, Unrunnable> {
     if program.is_empty() {
         return Err(Unrunnable::NotFound);
@@ -108,10 +109,11 @@ fn runnable(path: PathBuf) -> Result<PathBuf, Unrunnable> {
     }
 }
 
-/// What the loader would find in the way of `library` when `program` is executed; None: nothing that can be seen.
+/// What the loader would find in the way of `library` when `program` is executed; None: nothing
+/// that can be seen.
 ///
-/// Follows `#!` lines, and the `env NAME` in them. A file that cannot be read (execute permission alone is enough to
-/// run it) is not judged.
+/// Follows `#!` lines, and the `env NAME` in them. A file that cannot be read (execute permission
+/// alone is enough to run it) is not judged.
 pub(crate) fn obstacle(program: &Path, library: &Path) -> Option<Obstacle> {
     let ours = read_elf(library);
     let mut file = program.to_path_buf();
@@ -141,7 +143,8 @@ fn elf_obstacle(program: &Elf, library: Option<&Elf>) -> Option<Obstacle> {
     }
     // The GNU loaders are ld-linux.so.2, ld-linux-x86-64.so.2, ld-linux-aarch64.so.1, ld64.so.2 ...
     let name = loader.file_name().unwrap_or_default().as_bytes();
-    let is_gnu = name.starts_with(b"ld-linux") || name.starts_with(b"ld64.so") || name.starts_with(b"ld.so");
+    let is_gnu =
+        name.starts_with(b"ld-linux") || name.starts_with(b"ld64.so") || name.starts_with(b"ld.so");
     (!is_gnu).then(|| Obstacle::OtherLoader(loader.clone()))
 }
 
@@ -160,16 +163,20 @@ fn interpreter(file: &Path) -> Option<PathBuf> {
     named.and_then(|name| resolve(OsStr::from_bytes(name)).ok()).or(Some(interpreter))
 }
 
-/// How executing `file` raises the privileges of this process, after cap_bprm_creds_from_file() of the kernel.
+/// How executing `file` raises the privileges of this process, after cap_bprm_creds_from_file() of
+/// the kernel.
 fn privilege(file: &Path, metadata: &Metadata) -> Option<Privilege> {
-    let ignored = rustix::fs::statvfs(file).is_ok_and(|vfs| vfs.f_flag.contains(StatVfsMountFlags::NOSUID));
+    let ignored =
+        rustix::fs::statvfs(file).is_ok_and(|vfs| vfs.f_flag.contains(StatVfsMountFlags::NOSUID));
     if ignored {
         return None;
     }
     let user = rustix::process::getuid();
     let group = rustix::process::getgid();
-    let has_capabilities =
-        || rustix::fs::getxattr(file, "security.capability", &mut [0u8; 64]).is_ok_and(|length| length > 0);
+    let has_capabilities = || {
+        rustix::fs::getxattr(file, "security.capability", &mut [0u8; 64])
+            .is_ok_and(|length| length > 0)
+    };
     privilege_of(metadata.mode(), metadata.uid() == user.as_raw(), metadata.gid() == group.as_raw())
         .or_else(|| (!user.is_root() && has_capabilities()).then_some(Privilege::Capabilities))
 }
@@ -320,7 +327,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let library = env::current_exe().unwrap();
         let whole = fs::read(&library).unwrap();
-        for (name, content) in [("text", &b"hello"[..]), ("cut", &whole[..50]), ("magic", &whole[..4])] {
+        for (name, content) in
+            [("text", &b"hello"[..]), ("cut", &whole[..50]), ("magic", &whole[..4])]
+        {
             let path = script(directory.path(), name, content);
             assert_eq!(obstacle(&path, &library), None, "{name}");
         }

@@ -1,4 +1,5 @@
-//! The exchange that `doctor` tries: two processes, each with the library loaded, and one connection.
+//! The exchange that `doctor` tries: two processes, each with the library loaded, and one
+//! connection.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -65,7 +66,8 @@ pub(crate) fn exchange(preload: &OsStr, registry: &Path) -> Result<Stats> {
     ensure!(status.success(), "the exchange failed: {}", fs::read_to_string(&errors)?.trim());
     let text = fs::read_to_string(&stats)
         .context("the library did not load, or is switched off: it wrote no counters")?;
-    serde_json::from_str(&text).context("the library wrote counters that this command does not understand")
+    serde_json::from_str(&text)
+        .context("the library wrote counters that this command does not understand")
 }
 
 fn first_line(child: &mut Child) -> Result<String> {

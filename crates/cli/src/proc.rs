@@ -1,6 +1,7 @@
 //! What /proc knows of the user's processes and of their TCP connections (proc(5)).
 //!
-//! Processes come and go while it is read. Whatever has gone by the time it is looked at is left out.
+//! Processes come and go while it is read. Whatever has gone by the time it is looked at is left
+//! out.
 
 use std::collections::HashMap;
 use std::fs;
@@ -116,7 +117,8 @@ impl TcpTables {
         let Some(namespace) = process.network_namespace() else {
             return Vec::new();
         };
-        let table = self.by_namespace.entry(namespace).or_insert_with(|| read_tables(&process.directory));
+        let table =
+            self.by_namespace.entry(namespace).or_insert_with(|| read_tables(&process.directory));
         process.sockets().iter().filter_map(|inode| table.get(inode).copied()).collect()
     }
 }
@@ -130,7 +132,8 @@ fn read_tables(process: &Path) -> HashMap<u64, TcpConnection> {
     table
 }
 
-/// One line of /proc/net/tcp or tcp6: `sl local remote state queues timer retransmits uid timeout inode ...`.
+/// One line of /proc/net/tcp or tcp6: `sl local remote state queues timer retransmits uid timeout
+/// inode ...`.
 fn parse_line(line: &str) -> Option<(u64, TcpConnection)> {
     // Of include/net/tcp_states.h: the states in which both ends are known and bytes may move.
     const ESTABLISHED: &str = "01";
@@ -148,7 +151,8 @@ fn parse_line(line: &str) -> Option<(u64, TcpConnection)> {
     Some((inode, TcpConnection { local, peer }))
 }
 
-/// `0100007F:1F90`: the address as hexadecimal words in the machine's byte order, the port as a number.
+/// `0100007F:1F90`: the address as hexadecimal words in the machine's byte order, the port as a
+/// number.
 fn parse_address(field: &str) -> Option<SocketAddr> {
     let (address, port) = field.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
@@ -173,7 +177,9 @@ pub(crate) fn field<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 /// Whether `path` names a file of this user alone, mode 0700.
 pub(crate) fn is_private_directory(path: &Path) -> std::io::Result<bool> {
     let found = fs::symlink_metadata(path)?;
-    Ok(found.is_dir() && found.uid() == rustix::process::geteuid().as_raw() && found.mode() & 0o777 == 0o700)
+    Ok(found.is_dir()
+        && found.uid() == rustix::process::geteuid().as_raw()
+        && found.mode() & 0o777 == 0o700)
 }
 
 #[cfg(test)]
@@ -206,9 +212,13 @@ mod tests {
     #[test]
     fn listening_sockets_and_nonsense_are_left_out() {
         let listening = "   1: 0100007F:1F90 00000000:0000 0A 0:0 0:0 0 1000 0 4711 1";
-        for line in
-            ["", "a b c d", listening, "1: 0100007F:1F90 0100007F 01", "1: é100007F:1F90 0100007F:1 01"]
-        {
+        for line in [
+            "",
+            "a b c d",
+            listening,
+            "1: 0100007F:1F90 0100007F 01",
+            "1: é100007F:1F90 0100007F:1 01",
+        ] {
             assert_eq!(parse_line(line), None, "{line:?}");
         }
     }
@@ -222,8 +232,10 @@ mod tests {
         let pid = std::process::id();
         let process = own_processes().into_iter().find(|process| process.pid == pid).unwrap();
         assert!(!process.has_library());
-        let expected =
-            TcpConnection { local: client.local_addr().unwrap(), peer: client.peer_addr().unwrap() };
+        let expected = TcpConnection {
+            local: client.local_addr().unwrap(),
+            peer: client.peer_addr().unwrap(),
+        };
         assert!(TcpTables::default().connections(&process).contains(&expected));
     }
 }

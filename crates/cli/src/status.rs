@@ -1,8 +1,8 @@
 //! `seekwire status`: the live connections of the user's processes.
 //!
-//! Two sources are joined. The registry knows the connections that passed the threshold, with their counters. /proc
-//! knows which processes have the library loaded and every TCP connection they hold; what the registry does not know
-//! of these is plain TCP.
+//! Two sources are joined. The registry knows the connections that passed the threshold, with their
+//! counters. /proc knows which processes have the library loaded and every TCP connection they
+//! hold; what the registry does not know of these is plain TCP.
 
 use std::collections::{BTreeSet, HashSet};
 use std::io::{self, IsTerminal, Write};
@@ -107,7 +107,9 @@ fn rows(options: &arguments::Status) -> Result<Vec<Row>> {
     }
     let known: HashSet<_> = rows.iter().map(|row| (row.pid, row.local, row.peer)).collect();
     rows.extend(
-        unregistered(&users).into_iter().filter(|row| !known.contains(&(row.pid, row.local, row.peer))),
+        unregistered(&users)
+            .into_iter()
+            .filter(|row| !known.contains(&(row.pid, row.local, row.peer))),
     );
     rows.sort_by_key(|row| (row.pid, row.local, row.peer));
     Ok(rows)
@@ -211,7 +213,8 @@ impl From<Entry> for Row {
     fn from(entry: Entry) -> Self {
         Self {
             pid: entry.pid,
-            // The name by which ps(1) knows it; the entry has that of the file, which may be a link's target.
+            // The name by which ps(1) knows it; the entry has that of the file, which may be a
+            // link's target.
             program: proc::name_of(entry.pid).unwrap_or(entry.program),
             local: canonical(entry.local),
             peer: canonical(entry.peer),
@@ -238,7 +241,10 @@ fn as_word<T: ToString, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok
     serializer.serialize_str(&value.to_string())
 }
 
-fn as_word_or_null<T: ToString, S: Serializer>(value: &Option<T>, serializer: S) -> Result<S::Ok, S::Error> {
+fn as_word_or_null<T: ToString, S: Serializer>(
+    value: &Option<T>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
     value.as_ref().map(T::to_string).serialize(serializer)
 }
 

@@ -8,7 +8,9 @@ fn main() {
     println!("cargo::rerun-if-changed=../..");
     for name in ["HEAD", "logs/HEAD", "packed-refs"] {
         // Cargo takes a file that does not exist, as packed-refs may not, for one that has changed.
-        if let Some(path) = git(&["rev-parse", "--git-path", name]).filter(|path| Path::new(path).exists()) {
+        if let Some(path) =
+            git(&["rev-parse", "--git-path", name]).filter(|path| Path::new(path).exists())
+        {
             println!("cargo::rerun-if-changed={path}");
         }
     }

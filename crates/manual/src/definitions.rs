@@ -31,13 +31,16 @@ mod tests {
     #[test]
     fn the_command_lists_what_its_parts_do_in_their_words() {
         let about = |commands: &mut dyn Iterator<Item = &Command>| -> BTreeMap<String, String> {
-            let line = |command: &Command| command.get_about().map(ToString::to_string).unwrap_or_default();
+            let line = |command: &Command| {
+                command.get_about().map(ToString::to_string).unwrap_or_default()
+            };
             commands.map(|command| (command.get_name().to_owned(), line(command))).collect()
         };
         let (whole, parts) = (seekwire_cli::definitions(), parts());
         let own = ["run", "status", "doctor"];
-        let mut others =
-            whole.get_subcommands().filter(|one| !one.is_hide_set() && !own.contains(&one.get_name()));
+        let mut others = whole
+            .get_subcommands()
+            .filter(|one| !one.is_hide_set() && !own.contains(&one.get_name()));
         assert_eq!(about(&mut others), about(&mut parts.iter()));
     }
 }

@@ -49,7 +49,8 @@ fn code(text: &str) -> Vec<&str> {
 /// `line` without what a shell would do before it looks for a program.
 fn words(line: &str) -> Vec<&str> {
     let command = line.split(" #").next().unwrap_or_default();
-    let words = command.split_ascii_whitespace().skip_while(|word| *word == "sudo" || word.contains("=/"));
+    let words =
+        command.split_ascii_whitespace().skip_while(|word| *word == "sudo" || word.contains("=/"));
     words.collect()
 }
 
@@ -61,7 +62,9 @@ fn commands_in_the_documents_are_understood() {
             let words = words(line);
             let words = match words[..] {
                 ["seekwire", _, ..] => words,
-                [program, ..] if program.ends_with("/seekwire") => [&["seekwire"], &words[1..]].concat(),
+                [program, ..] if program.ends_with("/seekwire") => {
+                    [&["seekwire"], &words[1..]].concat()
+                }
                 _ => continue,
             };
             checked += 1;
@@ -97,7 +100,11 @@ fn make_targets_in_the_documents_exist() {
                 ["make", target, ..] => (".", target),
                 _ => continue,
             };
-            assert!(targets(directory).contains(target), "{}: no target for `{line}`", path.display());
+            assert!(
+                targets(directory).contains(target),
+                "{}: no target for `{line}`",
+                path.display()
+            );
             checked += 1;
         }
     }

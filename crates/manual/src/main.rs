@@ -35,14 +35,20 @@ fn main() -> Result<()> {
         Arguments::Completion { shell } => {
             // In one piece: what is written to is asked for its errors.
             let mut script = Vec::new();
-            clap_complete::generate(shell, &mut definitions::definitions(), "seekwire", &mut script);
+            clap_complete::generate(
+                shell,
+                &mut definitions::definitions(),
+                "seekwire",
+                &mut script,
+            );
             Ok(io::stdout().lock().write_all(&script)?)
         }
     }
 }
 
 fn man(directory: &Path) -> Result<()> {
-    std::fs::create_dir_all(directory).with_context(|| format!("cannot create {}", directory.display()))?;
+    std::fs::create_dir_all(directory)
+        .with_context(|| format!("cannot create {}", directory.display()))?;
     clap_mangen::generate_to(definitions::definitions(), directory)
         .with_context(|| format!("cannot write manual pages into {}", directory.display()))
 }

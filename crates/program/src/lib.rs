@@ -40,7 +40,8 @@ pub fn find(name: &str) -> Result<PathBuf, Missing> {
 }
 
 fn find_from(directory: Option<&Path>, name: &str) -> Result<PathBuf, Missing> {
-    let place = |directory: &Path| ["", "../lib/seekwire"].map(|place| directory.join(place).join(name));
+    let place =
+        |directory: &Path| ["", "../lib/seekwire"].map(|place| directory.join(place).join(name));
     let looked_at: Vec<PathBuf> = directory.map(place).into_iter().flatten().collect();
     match looked_at.iter().find(|path| path.is_file()) {
         Some(path) => Ok(path.clone()),
@@ -53,7 +54,8 @@ fn find_from(directory: Option<&Path>, name: &str) -> Result<PathBuf, Missing> {
 pub fn finish(outcome: anyhow::Result<ExitCode>) -> ExitCode {
     match outcome {
         Ok(code) => code,
-        // The reader of our output has gone (`seekwire status | head`): nothing is left to say, and nothing is wrong.
+        // The reader of our output has gone (`seekwire status | head`): nothing is left to say, and
+        // nothing is wrong.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("seekwire: {error:#}");

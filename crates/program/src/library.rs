@@ -1,4 +1,5 @@
-//! `libseekwire.so`, the library that accelerates unmodified programs: where it is, and how it is preloaded.
+//! `libseekwire.so`, the library that accelerates unmodified programs: where it is, and how it is
+//! preloaded.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -36,8 +37,8 @@ pub enum NotFound {
     },
 }
 
-/// The dynamic loader cannot be told to preload from such a path: it splits LD_PRELOAD at colons and blanks and expands
-/// `$`, with no way to quote them (ld.so(8)).
+/// The dynamic loader cannot be told to preload from such a path: it splits LD_PRELOAD at colons
+/// and blanks and expands `$`, with no way to quote them (ld.so(8)).
 #[derive(Debug, Error)]
 #[error(
     "the path of the library, {}, contains a colon, a blank or a dollar sign, which LD_PRELOAD cannot express; install \
@@ -52,9 +53,10 @@ pub(crate) fn listed(paths: &[PathBuf]) -> String {
     paths.iter().map(|path| path.display().to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// The library to load: the one that `$SEEKWIRE_LIBRARY` names; if that is not set, the one that belongs to the running
-/// binary, beside it (as in a build directory) or in `../lib/seekwire` or `../lib` of its directory (as installed). The
-/// path is absolute, as LD_PRELOAD needs it once a child changes directory.
+/// The library to load: the one that `$SEEKWIRE_LIBRARY` names; if that is not set, the one that
+/// belongs to the running binary, beside it (as in a build directory) or in `../lib/seekwire` or
+/// `../lib` of its directory (as installed). The path is absolute, as LD_PRELOAD needs it once a
+/// child changes directory.
 ///
 /// # Errors
 ///
@@ -69,13 +71,16 @@ pub fn find() -> Result<PathBuf, NotFound> {
 
 fn named(path: PathBuf) -> Result<PathBuf, NotFound> {
     match shared_object(&path) {
-        Ok(true) => path.canonicalize().map_err(|error| NotFound::Named { path, why: error.to_string() }),
+        Ok(true) => {
+            path.canonicalize().map_err(|error| NotFound::Named { path, why: error.to_string() })
+        }
         Ok(false) => Err(NotFound::Named { path, why: "not a shared library".to_owned() }),
         Err(error) => Err(NotFound::Named { path, why: error.to_string() }),
     }
 }
 
-/// Whether a file is what the loader can load, as far as its first bytes say (elf(5): magic and e_type).
+/// Whether a file is what the loader can load, as far as its first bytes say (elf(5): magic and
+/// e_type).
 fn shared_object(path: &Path) -> io::Result<bool> {
     const TYPE: usize = 16;
     const SHARED: u8 = 3;
@@ -85,7 +90,8 @@ fn shared_object(path: &Path) -> io::Result<bool> {
     let mut header = Vec::new();
     File::open(path)?.take(TYPE as u64 + 2).read_to_end(&mut header)?;
     // Of a number below 256 the low byte has it, whichever comes first.
-    Ok(header.starts_with(b"\x7fELF") && header.get(TYPE..).is_some_and(|kind| kind.contains(&SHARED)))
+    Ok(header.starts_with(b"\x7fELF")
+        && header.get(TYPE..).is_some_and(|kind| kind.contains(&SHARED)))
 }
 
 fn beside(directory: &Path) -> [PathBuf; 3] {

@@ -11,8 +11,8 @@ pub enum Align {
 
 /// Lays `rows` out under `columns`, two spaces apart, without trailing space.
 ///
-/// Each row has one cell for each column. Control characters in cells, which may come from another program's name,
-/// are replaced.
+/// Each row has one cell for each column. Control characters in cells, which may come from another
+/// program's name, are replaced.
 pub fn layout(columns: &[(&str, Align)], rows: &[Vec<String>]) -> String {
     let header = columns.iter().map(|(title, _)| (*title).to_owned()).collect();
     let lines: Vec<Vec<String>> = std::iter::once(header)

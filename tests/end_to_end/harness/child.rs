@@ -1,4 +1,5 @@
-//! Children: started in a process group of their own, waited for with patience, gone when their handle is gone.
+//! Children: started in a process group of their own, waited for with patience, gone when their
+//! handle is gone.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -31,13 +32,15 @@ pub(crate) struct Finished {
 }
 
 impl Child {
-    /// Starts `command` with its standard input and output on pipes and its standard error in the file `errors`.
+    /// Starts `command` with its standard input and output on pipes and its standard error in the
+    /// file `errors`.
     pub(crate) fn start(command: &mut Command, errors: PathBuf) -> Self {
         use std::os::unix::process::CommandExt;
         let shown = format!("{command:?}");
         let sink = File::create(&errors).expect("a file for standard error");
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(sink).process_group(0);
-        let mut inner = command.spawn().unwrap_or_else(|error| panic!("cannot start {shown}: {error}"));
+        let mut inner =
+            command.spawn().unwrap_or_else(|error| panic!("cannot start {shown}: {error}"));
         let reader = BufReader::new(inner.stdout.take().expect("a pipe"));
         Self { inner, shown, errors, reader }
     }
@@ -90,7 +93,8 @@ impl Child {
         kill_process(self.group(), signal).expect("the child has not been waited for");
     }
 
-    /// Waits until a socket of this host listens on `port`, without connecting: some servers serve one client only.
+    /// Waits until a socket of this host listens on `port`, without connecting: some servers serve
+    /// one client only.
     pub(crate) fn wait_until_listening(&mut self, port: u16) {
         let deadline = Instant::now() + HANG_AFTER;
         while !is_listening(port) {
@@ -109,9 +113,12 @@ impl Child {
     pub(crate) fn finish(mut self) -> Finished {
         self.end_input();
         let mut stdout = String::new();
-        // Reading to the end before waiting: a full pipe would stop the program. A hang shows in the wait for output.
+        // Reading to the end before waiting: a full pipe would stop the program. A hang shows in
+        // the wait for output.
         loop {
-            if self.reader.buffer().is_empty() && !readable_within(self.reader.get_ref(), HANG_AFTER) {
+            if self.reader.buffer().is_empty()
+                && !readable_within(self.reader.get_ref(), HANG_AFTER)
+            {
                 self.fail("does not end");
             }
             let mut chunk = [0; 4096];
@@ -146,7 +153,8 @@ impl Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        // All of the group: servers leave children behind. It may be gone already; that is what is wanted.
+        // All of the group: servers leave children behind. It may be gone already; that is what is
+        // wanted.
         let _ = kill_process_group(self.group(), Signal::KILL);
         let _ = self.inner.wait();
     }

@@ -1,5 +1,5 @@
-//! What the scenarios share: a stage with its own addresses and registry, children that never outlive their test,
-//! and the library's counters.
+//! What the scenarios share: a stage with its own addresses and registry, children that never
+//! outlive their test, and the library's counters.
 
 mod child;
 mod stage;
@@ -12,7 +12,8 @@ pub(crate) use stats::Stats;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How long anything may take before the test says that it hangs. Far beyond what it takes on a loaded machine.
+/// How long anything may take before the test says that it hangs. Far beyond what it takes on a
+/// loaded machine.
 pub(crate) const HANG_AFTER: Duration = Duration::from_secs(60);
 
 /// Runs each scenario, a function of a [`Stage`], in every mode, as three tests.
@@ -55,9 +56,11 @@ pub(crate) fn installed(name: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("{name} is not installed: run scripts/deps test"))
 }
 
-/// A program that scripts/deps puts beside what is built, because distributions have another version of it.
+/// A program that scripts/deps puts beside what is built, because distributions have another
+/// version of it.
 pub(crate) fn installed_apart(place: &Path) -> PathBuf {
-    let programs = library_directory().parent().expect("the directory of all that is built").join("programs");
+    let programs =
+        library_directory().parent().expect("the directory of all that is built").join("programs");
     let path = programs.join(place);
     assert!(path.exists(), "{} is not there: run scripts/deps test", path.display());
     path
@@ -80,7 +83,8 @@ pub(crate) fn python() -> PathBuf {
 
 /// SHA-256 of a file, as sha256sum(1) prints it.
 pub(crate) fn sha256(file: &Path) -> String {
-    let output = std::process::Command::new("sha256sum").arg("--").arg(file).output().expect("sha256sum");
+    let output =
+        std::process::Command::new("sha256sum").arg("--").arg(file).output().expect("sha256sum");
     assert!(output.status.success(), "sha256sum {}", file.display());
     let text = String::from_utf8(output.stdout).expect("ASCII");
     text.trim_start_matches('\\').split(' ').next().unwrap_or_default().to_owned()

@@ -19,7 +19,8 @@ pub(crate) enum Mode {
     Plain,
     /// Under `seekwire run`, as a user would.
     Accelerated,
-    /// Under `seekwire run`; each connection goes to the ring at once and back to TCP after some bytes.
+    /// Under `seekwire run`; each connection goes to the ring at once and back to TCP after some
+    /// bytes.
     TakenBack,
 }
 
@@ -28,8 +29,8 @@ pub(crate) enum Mode {
 pub(crate) struct Stage {
     mode: Mode,
     directory: TempDir,
-    /// An address of 127.0.0.0/8 that no other scenario uses: programs that cannot ask the kernel for a port get one
-    /// that was free a moment ago, and here nobody else can take it.
+    /// An address of 127.0.0.0/8 that no other scenario uses: programs that cannot ask the kernel
+    /// for a port get one that was free a moment ago, and here nobody else can take it.
     pub(crate) address: Ipv4Addr,
     variables: BTreeMap<&'static str, String>,
     started: AtomicU32,
@@ -54,7 +55,11 @@ pub(crate) fn library_directory() -> &'static Path {
 /// Another program of the command, beside it.
 pub(crate) fn program(name: &str) -> PathBuf {
     let path = library_directory().join(name);
-    assert!(path.is_file(), "no {}: build the whole workspace first, or run make test", path.display());
+    assert!(
+        path.is_file(),
+        "no {}: build the whole workspace first, or run make test",
+        path.display()
+    );
     path
 }
 
@@ -69,13 +74,16 @@ pub(crate) fn example(name: &str) -> PathBuf {
     path
 }
 
-/// Plays `scenario` in `mode`, and checks afterwards that the ring was used just when it should have been.
+/// Plays `scenario` in `mode`, and checks afterwards that the ring was used just when it should
+/// have been.
 pub(crate) fn in_mode(mode: Mode, scenario: fn(&mut Stage)) {
     let mut stage = Stage::new(mode);
     scenario(&mut stage);
     let stats = stage.stats();
     match mode {
-        Mode::Plain => assert_eq!(stats.connections.tracked, 0, "a plain program loaded the library"),
+        Mode::Plain => {
+            assert_eq!(stats.connections.tracked, 0, "a plain program loaded the library")
+        }
         Mode::Accelerated => assert!(stats.ring() > 0, "nothing went through the ring: {stats:?}"),
         Mode::TakenBack => {
             assert!(stats.ring() > 0, "nothing went through the ring: {stats:?}");
@@ -161,7 +169,9 @@ impl Stage {
     pub(crate) fn accelerated_command(&self, program: impl AsRef<OsStr>) -> Command {
         let mut command = Command::new(seekwire());
         clean(&mut command);
-        command.env("SEEKWIRE_DIR", self.path("registry")).env("SEEKWIRE_STATS", self.path("stats"));
+        command
+            .env("SEEKWIRE_DIR", self.path("registry"))
+            .env("SEEKWIRE_STATS", self.path("stats"));
         command.envs(&self.variables);
         command.arg("run").arg("--").arg(program);
         command
@@ -186,7 +196,11 @@ impl Stage {
         let path = self.path(output);
         let compiler = std::env::var_os("CC").unwrap_or_else(|| "cc".into());
         let mut command = Command::new(compiler);
-        command.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&path).arg(source(name)).args(flags);
+        command
+            .args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"])
+            .arg(&path)
+            .arg(source(name))
+            .args(flags);
         self.run(&mut command).success();
         path
     }

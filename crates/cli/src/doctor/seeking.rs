@@ -1,4 +1,5 @@
-//! How bytes are taken out of the middle of a stream on this host, and how many can be skipped in place.
+//! How bytes are taken out of the middle of a stream on this host, and how many can be skipped in
+//! place.
 
 use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -32,7 +33,8 @@ impl Module {
         }
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let modules = Path::new("/lib/modules").join(release.trim()).join("modules.dep");
-        let is_there = has(&modules, &|text| text.lines().any(|line| line.contains("/tcp_seek.ko")));
+        let is_there =
+            has(&modules, &|text| text.lines().any(|line| line.contains("/tcp_seek.ko")));
         if is_there { Self::Installed } else { Self::Missing }
     }
 
@@ -64,7 +66,9 @@ fn judge(four: Option<Way>, six: Option<Way>, module: Module) -> Finding {
         Some(Way::Drain) | None => "by library memory",
     };
     let tcp = match six {
-        Some(six) if four != Some(six) => format!("{} on IPv4, {} on IPv6", name(four), name(Some(six))),
+        Some(six) if four != Some(six) => {
+            format!("{} on IPv4, {} on IPv6", name(four), name(Some(six)))
+        }
         _ => name(four).to_owned(),
     };
     let drains = four.is_none() || four == Some(Way::Drain) || six == Some(Way::Drain);
@@ -95,7 +99,8 @@ pub(super) fn room() -> Finding {
         let text = fs::read_to_string(net.join(file)).ok()?;
         text.split_whitespace().nth(field)?.parse::<u64>().ok()
     };
-    // Half of a buffer is for the kernel's own (tcp(7), tcp_adv_win_scale); SO_RCVBUF counts only the other half.
+    // Half of a buffer is for the kernel's own (tcp(7), tcp_adv_win_scale); SO_RCVBUF counts only
+    // the other half.
     let (Some(most), Some(asked)) = (number("ipv4/tcp_rmem", 2), number("core/rmem_max", 0)) else {
         return Finding::warn(CHECK, "unknown", "is /proc/sys mounted?");
     };

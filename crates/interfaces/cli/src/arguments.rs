@@ -10,7 +10,13 @@ use seekwire_tune::Goal;
 
 /// The part of the command `seekwire` that is for network interfaces
 #[derive(Debug, Parser)]
-#[command(name = "seekwire", bin_name = "seekwire", version, propagate_version = false, max_term_width = 100)]
+#[command(
+    name = "seekwire",
+    bin_name = "seekwire",
+    version,
+    propagate_version = false,
+    max_term_width = 100
+)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     pub(crate) command: Command,
@@ -37,10 +43,10 @@ pub(crate) enum Nic {
 
 /// Show the offloads, coalescing and rings of an interface, and what each means for messages
 ///
-/// Driver, speed, MTU and queues; every offload, on or off, and whether it can be changed; interrupt coalescing; ring
-/// sizes; flags of the driver. A feature is `off, wanted` while something that it needs is off. Says so when an
-/// earlier `apply` has changed the interface and it has not been restored; only the user who did that, usually root,
-/// can see it.
+/// Driver, speed, MTU and queues; every offload, on or off, and whether it can be changed;
+/// interrupt coalescing; ring sizes; flags of the driver. A feature is `off, wanted` while
+/// something that it needs is off. Says so when an earlier `apply` has changed the interface and it
+/// has not been restored; only the user who did that, usually root, can see it.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 JSON:
@@ -73,15 +79,17 @@ pub(crate) struct NicShow {
 
 /// Change the settings of an interface, for good or while a command runs
 ///
-/// Sets a profile, single keys, or both; keys come after the profile. A key is a feature as `seekwire nic show` names
-/// it or as ethtool(8) does (rx, tx, sg, tso, gso, gro, lro), or coalesce.NAME, ring.NAME or private.NAME. A feature
-/// brings what it needs: tso=on turns scatter-gather and checksums on, too. What the kernel or the driver refuses is
-/// reported, the rest is done.
+/// Sets a profile, single keys, or both; keys come after the profile. A key is a feature as
+/// `seekwire nic show` names it or as ethtool(8) does (rx, tx, sg, tso, gso, gro, lro), or
+/// coalesce.NAME, ring.NAME or private.NAME. A feature brings what it needs: tso=on turns
+/// scatter-gather and checksums on, too. What the kernel or the driver refuses is reported, the
+/// rest is done.
 ///
-/// The state before the first `apply` is saved before anything is changed; `seekwire nic restore` goes back to it,
-/// however often `apply` has been used since. With a COMMAND, or with --hold, the settings stay only while it runs: at
-/// its end, and at ^C, SIGTERM, SIGHUP and SIGQUIT, what was found is put back, under whatever name the interface has then. If
-/// seekwire itself is killed, `seekwire nic show` and `apply` say that there is something to restore. All settings are
+/// The state before the first `apply` is saved before anything is changed; `seekwire nic restore`
+/// goes back to it, however often `apply` has been used since. With a COMMAND, or with --hold, the
+/// settings stay only while it runs: at its end, and at ^C, SIGTERM, SIGHUP and SIGQUIT, what was
+/// found is put back, under whatever name the interface has then. If seekwire itself is killed,
+/// `seekwire nic show` and `apply` say that there is something to restore. All settings are
 /// lost when the host restarts or the interface is made anew.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -164,8 +172,8 @@ pub(crate) struct NicApply {
 
 /// Put an interface back into the state before it was first changed
 ///
-/// Goes back to what `seekwire nic apply` saved when it first changed the interface, and forgets it when all of it
-/// came back.
+/// Goes back to what `seekwire nic apply` saved when it first changed the interface, and forgets it
+/// when all of it came back.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 JSON:
@@ -189,18 +197,21 @@ pub(crate) struct NicRestore {
 
 /// Find out by measuring which settings of an interface are best for messages
 ///
-/// Tries the profiles, then what differs from the best one by a single offload or coalescing setting, against a peer
-/// that runs `seekwire nic serve` behind the interface. All are measured in turns, round by round; whatever seems worse
-/// than the best drops out. It ends when nothing else is left or what is left is equally good, or when the time is
-/// over. What is not better than the settings found is recommended in at most 1 % of all searches; if no difference
-/// can be told, it says so.
+/// Tries the profiles, then what differs from the best one by a single offload or coalescing
+/// setting, against a peer that runs `seekwire nic serve` behind the interface. All are measured in
+/// turns, round by round; whatever seems worse than the best drops out. It ends when nothing else
+/// is left or what is left is equally good, or when the time is over. What is not better than the
+/// settings found is recommended in at most 1 % of all searches; if no difference can be told, it
+/// says so.
 ///
-/// The settings found are put back at the end, at ^C, SIGTERM, SIGHUP and SIGQUIT, and if it fails; as with `seekwire nic
-/// apply` if it is killed. A link that a change of settings resets is waited for, about 40 seconds; a candidate that
-/// keeps it away for more than 20 is left out. --apply sets what is recommended, until `seekwire nic restore`. What
-/// makes it last beyond a restart of the host is printed, or written to a file, but never installed.
+/// The settings found are put back at the end, at ^C, SIGTERM, SIGHUP and SIGQUIT, and if it fails;
+/// as with `seekwire nic apply` if it is killed. A link that a change of settings resets is waited
+/// for, about 40 seconds; a candidate that keeps it away for more than 20 is left out. --apply sets
+/// what is recommended, until `seekwire nic restore`. What makes it last beyond a restart of the
+/// host is printed, or written to a file, but never installed.
 ///
-/// Both hosts should be as busy as they usually are, and the link too. Traffic of others is disturbed for the time.
+/// Both hosts should be as busy as they usually are, and the link too. Traffic of others is
+/// disturbed for the time.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Goals:
@@ -251,7 +262,8 @@ pub(crate) struct NicTune {
     #[arg(value_name = "IFACE")]
     pub(crate) interface: String,
 
-    /// Host, or host and port, where `seekwire nic serve` runs; it must be reached by the interface
+    /// Host, or host and port, where `seekwire nic serve` runs; it must be reached by the
+    /// interface
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) peer: String,
 
@@ -267,7 +279,8 @@ pub(crate) struct NicTune {
     #[arg(long = "size", value_name = "BYTES", value_parser = size)]
     pub(crate) sizes: Vec<usize>,
 
-    /// TCP congestion control of the measurements; cubic, or reno where there is no cubic, if not set
+    /// TCP congestion control of the measurements; cubic, or reno where there is no cubic, if not
+    /// set
     #[arg(long, value_name = "NAME")]
     pub(crate) congestion: Option<String>,
 
@@ -277,8 +290,8 @@ pub(crate) struct NicTune {
 
     /// Write what makes the settings last to a new file, instead of printing it
     ///
-    /// A systemd.link(5) file if the name ends in `.link`, else a shell script of ethtool(8) commands. Nothing is
-    /// written when there is nothing to recommend.
+    /// A systemd.link(5) file if the name ends in `.link`, else a shell script of ethtool(8)
+    /// commands. Nothing is written when there is nothing to recommend.
     #[arg(long, value_name = "FILE")]
     pub(crate) lasting: Option<PathBuf>,
 
@@ -300,10 +313,11 @@ pub(crate) struct NicTune {
 
 /// Be the peer against which other hosts measure
 ///
-/// Answers the requests and takes and sends the streams of `seekwire nic tune` until it is interrupted. Whoever
-/// reaches the port can use it, without a password; it moves bytes that mean nothing, one test at a time, and limits
-/// their number: messages of up to 16 MiB, tests of up to 60 seconds after a warm-up of as long, silence of up to two minutes. It needs no
-/// permission, and changes nothing.
+/// Answers the requests and takes and sends the streams of `seekwire nic tune` until it is
+/// interrupted. Whoever reaches the port can use it, without a password; it moves bytes that mean
+/// nothing, one test at a time, and limits their number: messages of up to 16 MiB, tests of up to
+/// 60 seconds after a warm-up of as long, silence of up to two minutes. It needs no permission, and
+/// changes nothing.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Output:
@@ -313,7 +327,8 @@ Output:
 Exit status:
   0 when it was interrupted, 1 when it cannot listen")]
 pub(crate) struct NicServe {
-    /// Where to listen: an address of this host, a port, or both; all addresses and port 7117 if not set
+    /// Where to listen: an address of this host, a port, or both; all addresses and port 7117 if
+    /// not set
     #[arg(long, value_name = "ADDR[:PORT]")]
     pub(crate) listen: Option<String>,
 
@@ -333,7 +348,8 @@ fn size(text: &str) -> Result<usize, String> {
 
 #[derive(Debug, Args)]
 pub(crate) struct NicState {
-    /// Directory of saved states; if not set that of the variable SEEKWIRE_NIC_STATE, else /run/seekwire/nic
+    /// Directory of saved states; if not set that of the variable SEEKWIRE_NIC_STATE, else
+    /// /run/seekwire/nic
     ///
     /// It must belong to the user who runs the command, and is closed to others.
     #[arg(long, value_name = "DIR")]

@@ -20,7 +20,8 @@ pub(crate) struct Signals(signal_hook::iterator::Signals);
 impl Signals {
     /// From now on they do not end this process.
     pub(crate) fn catch() -> Result<Self> {
-        let signals = signal_hook::iterator::Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM]);
+        let signals =
+            signal_hook::iterator::Signals::new([SIGCHLD, SIGHUP, SIGINT, SIGQUIT, SIGTERM]);
         Ok(Self(signals.context("cannot catch signals")?))
     }
 
@@ -44,7 +45,8 @@ impl Signals {
             }
             if let Some(status) = child.try_wait()? {
                 let code = status.code().and_then(|code| u8::try_from(code).ok());
-                let code = code.unwrap_or_else(|| status_of_signal(status.signal().unwrap_or_default()));
+                let code =
+                    code.unwrap_or_else(|| status_of_signal(status.signal().unwrap_or_default()));
                 return Ok(Some(ExitCode::from(code)));
             }
         }
@@ -79,7 +81,8 @@ impl Interrupt {
 
 /// Calls `end` from another thread when a signal comes.
 pub(crate) fn at_interrupt(end: impl FnOnce() + Send + 'static) -> Result<()> {
-    let mut signals = signal_hook::iterator::Signals::new(ENDING).context("cannot catch signals")?;
+    let mut signals =
+        signal_hook::iterator::Signals::new(ENDING).context("cannot catch signals")?;
     std::thread::Builder::new().spawn(move || {
         if signals.forever().next().is_some() {
             end();

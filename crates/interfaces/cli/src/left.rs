@@ -51,14 +51,20 @@ fn look(store: &Store) -> Result<Finding, Error> {
         }
     }
     let restore = |names: &[String]| {
-        names.iter().map(|name| format!("`seekwire nic restore {name}`")).collect::<Vec<_>>().join(", ")
+        names
+            .iter()
+            .map(|name| format!("`seekwire nic restore {name}`"))
+            .collect::<Vec<_>>()
+            .join(", ")
     };
     Ok(match (left.as_slice(), kept.as_slice()) {
         ([], []) if !unread.is_empty() => {
             Finding::ok(format!("no other has been changed; cannot be read: {}", unread.join(", ")))
         }
         ([], []) => Finding::ok("none has been changed"),
-        ([], kept) => Finding::ok(format!("changed: {}; {} puts it back", kept.join(", "), restore(kept))),
+        ([], kept) => {
+            Finding::ok(format!("changed: {}; {} puts it back", kept.join(", "), restore(kept)))
+        }
         (left, _) => Finding::warn(
             format!("left changed by a process that was killed: {}", left.join(", ")),
             format!("{} puts back the settings before", restore(left)),

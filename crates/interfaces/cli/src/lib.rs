@@ -67,7 +67,11 @@ fn apply(options: &NicApply) -> Result<ExitCode> {
     settings.extend(options.settings.iter().cloned());
     let plan = Plan::new(&now, &settings)?;
     if options.dry_run {
-        let text = if options.json { render::foreseen_json(&name, &plan)? } else { render::foreseen(&plan) };
+        let text = if options.json {
+            render::foreseen_json(&name, &plan)?
+        } else {
+            render::foreseen(&plan)
+        };
         io::stdout().lock().write_all(text.as_bytes())?;
         if now.default_route && !options.default_route {
             eprintln!("seekwire: {}", Error::DefaultRoute(name));
@@ -112,8 +116,9 @@ fn apply(options: &NicApply) -> Result<ExitCode> {
 /// Not all of what was found came back; this comes before whatever else the exit status could tell.
 fn put_back(session: Session<'_>, name: &str) -> Result<String> {
     let back = session.end();
-    let back =
-        back.with_context(|| format!("cannot put {name} back; `seekwire nic restore {name}` tries again"))?;
+    let back = back.with_context(|| {
+        format!("cannot put {name} back; `seekwire nic restore {name}` tries again")
+    })?;
     let Some(back) = back else { return Ok(name.to_owned()) };
     let now = back.interface.clone();
     if now != name {
@@ -129,8 +134,11 @@ fn put_back(session: Session<'_>, name: &str) -> Result<String> {
 }
 
 fn restore(options: &NicRestore) -> Result<ExitCode> {
-    let report = seekwire_nic::restore(&mut Kernel::open()?, &options.state.store(), &options.interface)?;
-    io::stdout().lock().write_all(rendered(&options.interface, &report, options.json)?.as_bytes())?;
+    let report =
+        seekwire_nic::restore(&mut Kernel::open()?, &options.state.store(), &options.interface)?;
+    io::stdout()
+        .lock()
+        .write_all(rendered(&options.interface, &report, options.json)?.as_bytes())?;
     Ok(status(&report))
 }
 
@@ -142,8 +150,8 @@ fn status(report: &Report) -> ExitCode {
     if report.is_complete() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) }
 }
 
-/// A process died that held the interface; or its saved state cannot be read, which matters only to who wants it. Who
-/// may not look is about to learn that they may not change anything either.
+/// A process died that held the interface; or its saved state cannot be read, which matters only to
+/// who wants it. Who may not look is about to learn that they may not change anything either.
 fn tell_of_left_behind(store: &Store, interface: &seekwire_nic::Interface) {
     match seekwire_nic::left_behind(store, interface) {
         Ok(None) | Err(Error::Closed(_)) => {}

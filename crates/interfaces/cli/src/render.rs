@@ -6,8 +6,12 @@ use seekwire_program::table::{self, Align};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-const COLUMNS: [(&str, Align); 4] =
-    [("KEY", Align::Left), ("BEFORE", Align::Left), ("AFTER", Align::Left), ("RESULT", Align::Left)];
+const COLUMNS: [(&str, Align); 4] = [
+    ("KEY", Align::Left),
+    ("BEFORE", Align::Left),
+    ("AFTER", Align::Left),
+    ("RESULT", Align::Left),
+];
 
 pub(crate) fn foreseen(plan: &Plan) -> String {
     let fate = |item: &Item| match (&item.fate, &item.needed_by) {
@@ -21,7 +25,10 @@ pub(crate) fn foreseen(plan: &Plan) -> String {
     let rows = plan.items.iter().map(|item| {
         vec![item.key.to_string(), shown(item.before.as_ref()), item.target.to_string(), fate(item)]
     });
-    table::layout(&COLUMNS, &rows.chain(along(&plan.along, "would change along")).collect::<Vec<_>>())
+    table::layout(
+        &COLUMNS,
+        &rows.chain(along(&plan.along, "would change along")).collect::<Vec<_>>(),
+    )
 }
 
 pub(crate) fn report(name: &str, report: &Report) -> String {

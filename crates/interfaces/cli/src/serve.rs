@@ -35,7 +35,9 @@ pub(crate) fn serve(options: &NicServe) -> Result<ExitCode> {
 /// On all addresses of both families, or of IPv4 where there is no IPv6.
 fn everywhere(port: u16) -> Result<Server, seekwire_gauge::Error> {
     Server::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).or_else(|error| match &error {
-        seekwire_gauge::Error::Listen { reason, .. } if reason.kind() == io::ErrorKind::AddrInUse => {
+        seekwire_gauge::Error::Listen { reason, .. }
+            if reason.kind() == io::ErrorKind::AddrInUse =>
+        {
             Err(error)
         }
         _ => Server::bind(SocketAddr::from(([0; 4], port))),

@@ -67,7 +67,9 @@ fn render(shown: &Shown) -> String {
     let mut text = format!("{}: {}\n", interface.name, summary(interface));
     if saved.is_some() {
         let name = &interface.name;
-        text.push_str(&format!("  changed; `seekwire nic restore {name}` puts back the state before\n"));
+        text.push_str(&format!(
+            "  changed; `seekwire nic restore {name}` puts back the state before\n"
+        ));
     }
     let mut section = |title: &'static str, rows: Vec<Vec<String>>| {
         if !rows.is_empty() {
@@ -81,7 +83,8 @@ fn render(shown: &Shown) -> String {
         interface.features.iter().partition(|feature| feature.changeable);
     section("OFFLOAD", changeable.into_iter().map(feature).collect());
     section("OFFLOAD, FIXED", fixed.into_iter().map(feature).collect());
-    let parameters = |prefix: &str, all: &[Parameter]| all.iter().map(|one| parameter(prefix, one)).collect();
+    let parameters =
+        |prefix: &str, all: &[Parameter]| all.iter().map(|one| parameter(prefix, one)).collect();
     section("COALESCING", parameters("coalesce.", &interface.coalescing));
     section("RING", parameters("ring.", &interface.rings));
     section("CHANNELS", parameters("", &interface.queues.channels));

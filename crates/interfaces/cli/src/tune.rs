@@ -84,7 +84,8 @@ pub(crate) fn tune(options: &NicTune) -> Result<ExitCode> {
     });
     let text = if options.json {
         let applied = applied.as_ref().map(|report| Reported { interface: &name, report });
-        serde_json::to_string_pretty(&Told { peer: &options.peer, outcome: &outcome, applied })? + "\n"
+        serde_json::to_string_pretty(&Told { peer: &options.peer, outcome: &outcome, applied })?
+            + "\n"
     } else {
         words::result(&outcome, applied.as_ref(), written)
     };
@@ -105,7 +106,8 @@ struct Told<'a> {
 
 /// The first address of the peer that is behind the interface.
 fn peer(kernel: &mut Kernel, options: &NicTune, name: &str) -> Result<SocketAddr> {
-    let addresses = endpoint(&options.peer).to_socket_addrs().with_context(|| options.peer.clone())?;
+    let addresses =
+        endpoint(&options.peer).to_socket_addrs().with_context(|| options.peer.clone())?;
     let mut way = Err(anyhow!("{} has no address", options.peer));
     for address in addresses {
         way = kernel.check_way(name, address.ip()).map(|()| address).map_err(Into::into);
@@ -120,11 +122,9 @@ fn peer(kernel: &mut Kernel, options: &NicTune, name: &str) -> Result<SocketAddr
 fn foresee(options: &NicTune, now: &seekwire_nic::Interface) -> Result<ExitCode> {
     let candidates = seekwire_tune::candidates(now);
     let text = if options.json {
-        let candidate =
-            |(name, changes): &(String, Vec<String>)| serde_json::json!({ "name": name, "changes": changes });
+        let candidate = |(name, changes): &(String, Vec<String>)| serde_json::json!({ "name": name, "changes": changes });
         let candidates: Vec<_> = candidates.iter().map(candidate).collect();
-        let foreseen =
-            serde_json::json!({ "interface": now.name, "goal": options.goal, "candidates": candidates });
+        let foreseen = serde_json::json!({ "interface": now.name, "goal": options.goal, "candidates": candidates });
         serde_json::to_string_pretty(&foreseen)? + "\n"
     } else {
         words::candidates(&candidates)
@@ -147,7 +147,8 @@ fn apply(
     let terms = Terms { hold: false, default_route: options.default_route };
     let mut session = Session::begin(kernel, store, name, terms)?;
     let changes = &outcome.candidates[outcome.recommended].changes;
-    let settings: Vec<Setting> = changes.iter().map(|change| change.parse()).collect::<Result<_, _>>()?;
+    let settings: Vec<Setting> =
+        changes.iter().map(|change| change.parse()).collect::<Result<_, _>>()?;
     let now = session.now()?;
     let report = session.apply(&Plan::new(&now, &settings)?)?;
     session.end()?;
@@ -161,7 +162,8 @@ fn check_writable(file: &Path) -> Result<()> {
     if file.symlink_metadata().is_ok() {
         bail!("{} exists already; name a new file", file.display());
     }
-    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory =
+        file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let found = directory.metadata().with_context(cannot)?;
     if !found.is_dir() || file.file_name().is_none() {
         return Err(anyhow!("name a file in a directory that is there").context(cannot()));

@@ -9,7 +9,11 @@ use seekwire_tune::{End, Figures, Interval, Outcome, Tried};
 use crate::render;
 
 /// Table, judgement, and what to do.
-pub(crate) fn result(outcome: &Outcome, applied: Option<&Report>, written: Option<&Path>) -> String {
+pub(crate) fn result(
+    outcome: &Outcome,
+    applied: Option<&Report>,
+    written: Option<&Path>,
+) -> String {
     let mut text = table(outcome);
     text.push('\n');
     text.push_str(&judgement(outcome));
@@ -30,13 +34,18 @@ pub(crate) fn result(outcome: &Outcome, applied: Option<&Report>, written: Optio
         }
     }
     match written {
-        Some(file) => text.push_str(&format!("\n{} makes it last, once it is installed.\n", file.display())),
+        Some(file) => {
+            text.push_str(&format!("\n{} makes it last, once it is installed.\n", file.display()))
+        }
         None => {
-            let indent = |line: &str| if line.is_empty() { "\n".to_owned() } else { format!("  {line}\n") };
+            let indent =
+                |line: &str| if line.is_empty() { "\n".to_owned() } else { format!("  {line}\n") };
             let indented = |lines: &str| lines.lines().map(indent).collect::<String>();
             text.push_str("\nTo make it last, run at every start of the host\n\n");
             text.push_str(&indented(&lasting.ethtool));
-            text.push_str(&format!("\nor have a file /etc/systemd/network/50-{name}.link with\n\n"));
+            text.push_str(&format!(
+                "\nor have a file /etc/systemd/network/50-{name}.link with\n\n"
+            ));
             text.push_str(&indented(&lasting.link));
         }
     }
@@ -55,8 +64,10 @@ pub(crate) fn candidates(candidates: &[(String, Vec<String>)]) -> String {
 /// On one line; without what was not measured.
 pub(crate) fn line(measured: &Figures) -> String {
     let names = ["one way ", "p99 ", "", ""];
-    let known =
-        names.iter().zip(figures(measured)).filter_map(|(name, figure)| Some(format!("{name}{}", figure?)));
+    let known = names
+        .iter()
+        .zip(figures(measured))
+        .filter_map(|(name, figure)| Some(format!("{name}{}", figure?)));
     known.collect::<Vec<_>>().join(", ")
 }
 
@@ -131,9 +142,14 @@ fn judgement(outcome: &Outcome) -> String {
     let tail = if outcome.recommended != 0 {
         format!("{} is {gain} times as good as what was found.\n", best.name)
     } else if outcome.best == 0 {
-        "nothing is better than what was found, as far as can be told. Leave it as it is.\n".to_owned()
+        "nothing is better than what was found, as far as can be told. Leave it as it is.\n"
+            .to_owned()
     } else {
-        let is = if gain.is_empty() { String::new() } else { format!(", which is {gain} times as good") };
+        let is = if gain.is_empty() {
+            String::new()
+        } else {
+            format!(", which is {gain} times as good")
+        };
         format!(
             "no difference can be told between what was found and {}{is}. \
              Leave it as it is, or give it more time (--time).\n",

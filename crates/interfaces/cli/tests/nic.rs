@@ -54,7 +54,10 @@ fn show_has_everything_in_words_and_in_json() {
         let (code, text, _) = run(state.path(), &["show", "near"]);
         assert_eq!(code, Some(0));
         assert!(text.starts_with("near: driver veth, "), "{text}");
-        assert!(text.contains("\n  tx-scatter-gather ") && text.contains("OFFLOAD, FIXED"), "{text}");
+        assert!(
+            text.contains("\n  tx-scatter-gather ") && text.contains("OFFLOAD, FIXED"),
+            "{text}"
+        );
         let (_, json, _) = run(state.path(), &["show", "--json"]);
         let shown: Value = serde_json::from_str(&json).unwrap();
         let names: Vec<_> =
@@ -70,7 +73,8 @@ fn a_dry_run_changes_and_saves_nothing() {
     with_pair(|_| {
         let state = tempfile::tempdir().unwrap();
         let before = near(state.path());
-        let (code, text, _) = run(state.path(), &["apply", "near", "--profile", "baseline", "--dry-run"]);
+        let (code, text, _) =
+            run(state.path(), &["apply", "near", "--profile", "baseline", "--dry-run"]);
         assert_eq!(code, Some(0));
         assert!(text.contains("would be changed") && text.contains("would change along"), "{text}");
         assert_eq!(near(state.path()), before);
@@ -86,7 +90,8 @@ fn what_is_applied_stays_until_it_is_restored() {
         let (code, text, errors) = run(state.path(), &["apply", "near", "--profile", "baseline"]);
         assert_eq!(code, Some(0), "{text}{errors}");
         assert!(text.contains("changed") && text.contains("seekwire nic restore near"), "{text}");
-        let (code, text, _) = run(state.path(), &["apply", "near", "--profile", "offload", "lro=on"]);
+        let (code, text, _) =
+            run(state.path(), &["apply", "near", "--profile", "offload", "lro=on"]);
         assert_eq!(code, Some(3), "{text}");
         assert!(text.contains("cannot be on"), "{text}");
         assert!(is_on(&near(state.path()), "tx-tcp-segmentation"));
@@ -103,7 +108,10 @@ fn what_is_so_already_leaves_nothing_to_restore() {
     with_pair(|_| {
         let state = tempfile::tempdir().unwrap();
         let (code, text, _) = run(state.path(), &["apply", "near", "tx=on"]);
-        assert!(code == Some(0) && text.contains("already so") && !text.contains("restore"), "{text}");
+        assert!(
+            code == Some(0) && text.contains("already so") && !text.contains("restore"),
+            "{text}"
+        );
         assert_eq!(run(state.path(), &["restore", "near"]).0, Some(1));
     });
 }
@@ -120,7 +128,8 @@ fn a_command_has_the_settings_and_its_exit_status_is_handed_on() {
         let during: Value = serde_json::from_str(&json).unwrap();
         assert!(!is_on(&during[0], "tx-scatter-gather") && is_on(&during[0], "rx-checksum"));
         assert_eq!(near(state.path()), before);
-        let (code, _, errors) = run(state.path(), &["apply", "near", "tx=off", "--", "/no/such/program"]);
+        let (code, _, errors) =
+            run(state.path(), &["apply", "near", "tx=off", "--", "/no/such/program"]);
         assert!(code == Some(1) && errors.contains("cannot run /no/such/program"), "{errors}");
         assert_eq!(near(state.path()), before);
     });
@@ -128,8 +137,10 @@ fn a_command_has_the_settings_and_its_exit_status_is_handed_on() {
 
 /// Starts `apply --hold` and waits until it holds.
 fn hold(state: &Path) -> Child {
-    let mut held =
-        command(state, &["apply", "near", "tx=off", "--hold"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut held = command(state, &["apply", "near", "tx=off", "--hold"])
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
     let mut errors = BufReader::new(held.stderr.take().unwrap());
     let mut line = String::new();
     while !line.contains("held until interrupted") {
@@ -162,10 +173,11 @@ fn a_signal_goes_to_the_command_and_everything_comes_back() {
         let state = tempfile::tempdir().unwrap();
         let before = near(state.path());
         let script = "trap 'echo ended; exit 9' TERM; echo ready; while :; do sleep 0.01; done";
-        let mut running = command(state.path(), &["apply", "near", "tx=off", "--", "sh", "-c", script])
-            .stdout(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut running =
+            command(state.path(), &["apply", "near", "tx=off", "--", "sh", "-c", script])
+                .stdout(Stdio::piped())
+                .spawn()
+                .unwrap();
         let mut output = BufReader::new(running.stdout.take().unwrap()).lines();
         assert_eq!(output.next().unwrap().unwrap(), "ready");
         kill_process(Pid::from_child(&running), Signal::TERM).unwrap();
@@ -232,7 +244,10 @@ fn after_a_kill_the_next_start_offers_to_restore() {
         held.wait().unwrap();
         let offer = format!("process {} changed it and ended without putting it back", held.id());
         let (_, text, errors) = run(state.path(), &["show", "near"]);
-        assert!(errors.contains(&offer) && errors.contains("seekwire nic restore near"), "{errors}");
+        assert!(
+            errors.contains(&offer) && errors.contains("seekwire nic restore near"),
+            "{errors}"
+        );
         assert!(text.contains("\n  changed; "), "{text}");
         // What comes on top does not lose the first state.
         let (code, _, errors) = run(state.path(), &["apply", "near", "gso=off"]);
@@ -246,7 +261,8 @@ fn after_a_kill_the_next_start_offers_to_restore() {
 fn coalescing_is_set_as_far_as_the_driver_goes_and_put_back() {
     with_pair(|_| {
         let state = tempfile::tempdir().unwrap();
-        let made = Command::new("ip").args(["tuntap", "add", "dev", "tap0", "mode", "tap"]).output();
+        let made =
+            Command::new("ip").args(["tuntap", "add", "dev", "tap0", "mode", "tap"]).output();
         match made {
             Ok(output) if output.status.success() => {}
             Ok(output) => return namespace::not_run(&String::from_utf8_lossy(&output.stderr)),
@@ -333,7 +349,11 @@ fn a_damaged_state_is_named_and_nothing_is_changed() {
         }
         let (code, json, _) = run(state.path(), &["show", "near", "--json"]);
         let shown: Value = serde_json::from_str(&json).unwrap();
-        assert!(code == Some(0) && is_on(&shown[0], "tx-checksum-ip-generic") && is_on(&shown[0], "rx-gro"));
+        assert!(
+            code == Some(0)
+                && is_on(&shown[0], "tx-checksum-ip-generic")
+                && is_on(&shown[0], "rx-gro")
+        );
     });
 }
 
@@ -358,7 +378,9 @@ fn without_the_capability_it_says_which() {
         let state = tempfile::tempdir().unwrap();
         assert_eq!(run(state.path(), &["apply", "near", "gro=on"]).0, Some(0));
         for words in [&["apply", "near", "tx=off"][..], &["restore", "near"]] {
-            let Some((code, _, errors)) = as_nobody(&mut command(state.path(), words)) else { return };
+            let Some((code, _, errors)) = as_nobody(&mut command(state.path(), words)) else {
+                return;
+            };
             assert!(code == Some(1) && errors.contains("CAP_NET_ADMIN"), "{errors}");
         }
     });
@@ -374,7 +396,8 @@ fn a_stranger_can_look_at_interfaces_and_cannot_hold_up_who_changes_them() {
         // In a directory that is closed, and in one that is not, where only the files are.
         let state = outside.path().join("states");
         stranger_looks(&state);
-        std::fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+        std::fs::set_permissions(&state, std::os::unix::fs::PermissionsExt::from_mode(0o755))
+            .unwrap();
         stranger_looks(&state);
     });
 }
@@ -385,7 +408,8 @@ fn stranger_looks(state: &Path) {
     let lock = entries.into_iter().find(|path| path.extension().unwrap() == "lock").unwrap();
     let held = as_nobody(Command::new("flock").arg("--nonblock").arg(&lock).arg("true"));
     assert!(held.is_some_and(|(code, ..)| code != Some(0)), "the lock is there for everybody");
-    let Some((code, json, errors)) = as_nobody(&mut command(state, &["show", "near", "--json"])) else {
+    let Some((code, json, errors)) = as_nobody(&mut command(state, &["show", "near", "--json"]))
+    else {
         return;
     };
     assert!(code == Some(0) && errors.contains("only its owner can see"), "{errors}");
@@ -425,8 +449,10 @@ fn the_directory_of_states_can_be_named_by_the_environment() {
         let state = outside.path().join("states");
         let apply = |state: &Path| {
             let mut command = Command::new(env!("CARGO_BIN_EXE_seekwire-nic"));
-            let output =
-                command.args(["nic", "apply", "near", "gro=on"]).env("SEEKWIRE_NIC_STATE", state).output();
+            let output = command
+                .args(["nic", "apply", "near", "gro=on"])
+                .env("SEEKWIRE_NIC_STATE", state)
+                .output();
             let Output { status, stderr, .. } = output.unwrap();
             (status.code(), String::from_utf8(stderr).unwrap())
         };
@@ -436,7 +462,9 @@ fn the_directory_of_states_can_be_named_by_the_environment() {
         std::fs::write(&file, "").unwrap();
         let (code, errors) = apply(&file);
         assert!(
-            code == Some(1) && errors.contains("not a directory") && errors.contains("SEEKWIRE_NIC_STATE")
+            code == Some(1)
+                && errors.contains("not a directory")
+                && errors.contains("SEEKWIRE_NIC_STATE")
         );
     });
 }

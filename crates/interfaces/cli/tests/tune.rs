@@ -82,21 +82,47 @@ fn it_measures_says_what_it_found_and_changes_nothing() {
     with_server(|testbed, server, state| {
         let before = near(testbed, state);
         for goal in ["latency", "mixed"] {
-            let words = ["tune", "near", "--peer", &server.address, "--goal", goal, "--time", "2", "--json"];
+            let words = [
+                "tune",
+                "near",
+                "--peer",
+                &server.address,
+                "--goal",
+                goal,
+                "--time",
+                "2",
+                "--json",
+            ];
             let (code, json, errors) = run(testbed, nic(state, &words));
             assert_eq!(code, Some(0), "{errors}");
-            assert!(errors.contains("trying: as found") && errors.contains("round 1: "), "{errors}");
+            assert!(
+                errors.contains("trying: as found") && errors.contains("round 1: "),
+                "{errors}"
+            );
             let told: Value = serde_json::from_str(&json).unwrap();
-            assert_eq!((&told["goal"], &told["peer"]), (&goal.into(), &server.address.as_str().into()));
+            assert_eq!(
+                (&told["goal"], &told["peer"]),
+                (&goal.into(), &server.address.as_str().into())
+            );
             assert_eq!(told["confidence"], 0.99);
-            assert!(told["applied"].is_null() && told["candidates"].as_array().unwrap().len() > 3, "{json}");
-            assert!(told["candidates"][0]["figures"]["latency_seconds"].as_f64().unwrap() > 0.0, "{json}");
+            assert!(
+                told["applied"].is_null() && told["candidates"].as_array().unwrap().len() > 3,
+                "{json}"
+            );
+            assert!(
+                told["candidates"][0]["figures"]["latency_seconds"].as_f64().unwrap() > 0.0,
+                "{json}"
+            );
             assert_eq!(near(testbed, state), before);
         }
-        let words = ["tune", "near", "--peer", &server.address, "--goal", "throughput", "--time", "1"];
+        let words =
+            ["tune", "near", "--peer", &server.address, "--goal", "throughput", "--time", "1"];
         let (code, text, errors) = run(testbed, nic(state, &words));
         assert_eq!(code, Some(0), "{errors}");
-        assert!(text.contains("AGAINST FOUND") && text.contains("at most 1 % of the cases"), "{text}");
+        assert!(
+            text.contains("AGAINST FOUND") && text.contains("at most 1 % of the cases"),
+            "{text}"
+        );
         assert!(text.contains("near, throughput, "), "{text}");
         assert_eq!(near(testbed, state), before);
     });
@@ -112,10 +138,14 @@ fn what_is_recommended_is_applied_and_what_makes_it_last_is_written() {
             assert!(testbed.end(side).run(|| ip.status()).unwrap().unwrap().success());
         }
         let before = near(testbed, state);
-        assert_eq!(run(testbed, nic(state, &["apply", "near", "--profile", "baseline"])).0, Some(0));
+        assert_eq!(
+            run(testbed, nic(state, &["apply", "near", "--profile", "baseline"])).0,
+            Some(0)
+        );
         let file = state.join("50-near.link");
         let file_name = file.to_str().unwrap();
-        let words = ["tune", "near", "--peer", &server.address, "--goal", "throughput", "--time", "12"];
+        let words =
+            ["tune", "near", "--peer", &server.address, "--goal", "throughput", "--time", "12"];
         let apply = ["--apply", "--lasting", file_name, "--json"];
         let (code, json, errors) = run(testbed, nic(state, &[&words[..], &apply].concat()));
         assert_eq!(code, Some(0), "{errors}");
@@ -125,7 +155,10 @@ fn what_is_recommended_is_applied_and_what_makes_it_last_is_written() {
         if recommended == 0 {
             // So much else has been going on that nothing could be told.
             assert_eq!(told["confidence"], 0.99);
-            assert!(told["applied"].is_null() && told["lasting"].is_null() && !file.exists(), "{json}");
+            assert!(
+                told["applied"].is_null() && told["lasting"].is_null() && !file.exists(),
+                "{json}"
+            );
             assert_eq!(value(&now, "tx-generic-segmentation"), false);
         } else {
             let candidate = &told["candidates"][recommended];
@@ -150,7 +183,8 @@ fn what_is_recommended_is_applied_and_what_makes_it_last_is_written() {
     });
 }
 
-/// Starts a long search and waits until some candidate has been measured that is not what was found.
+/// Starts a long search and waits until some candidate has been measured that is not what was
+/// found.
 fn searching(testbed: &Testbed, server: &Server, state: &Path) -> Child {
     let words = ["tune", "near", "--peer", &server.address, "--goal", "latency", "--time", "600"];
     searching_with(testbed, nic(state, &words))
@@ -194,7 +228,10 @@ fn ip(testbed: &Testbed, commands: &[&str]) {
     for words in commands {
         let mut ip = Command::new("ip");
         ip.args(words.split(' '));
-        assert!(testbed.end(Side::Near).run(|| ip.status()).unwrap().unwrap().success(), "ip {words}");
+        assert!(
+            testbed.end(Side::Near).run(|| ip.status()).unwrap().unwrap().success(),
+            "ip {words}"
+        );
     }
 }
 
@@ -226,9 +263,13 @@ fn nothing_follows_when_not_all_came_back() {
                 kill_process(Pid::from_child(&child), signal).unwrap();
             }
             let Output { status, stdout, stderr } = child.wait_with_output().unwrap();
-            let (text, errors) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+            let (text, errors) =
+                (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
             assert_eq!(status.code(), Some(1), "{errors}");
-            assert!(errors.lines().last().unwrap().contains("`seekwire nic restore br0`"), "{errors}");
+            assert!(
+                errors.lines().last().unwrap().contains("`seekwire nic restore br0`"),
+                "{errors}"
+            );
             assert_eq!(text.contains("AGAINST FOUND"), signal.is_none(), "{text}");
             assert!(
                 !text.contains("puts back the state before the first change") && !file.exists(),
@@ -247,7 +288,8 @@ fn where_nothing_can_be_written_is_said_before_anything_is_measured() {
         let link = state.join("nowhere");
         std::os::unix::fs::symlink("no-such-file", &link).unwrap();
         for file in [state.join("no-such-directory/50-near.link"), state.join(".."), link] {
-            let words = ["tune", "near", "--peer", &server.address, "--goal", "latency", "--time", "1"];
+            let words =
+                ["tune", "near", "--peer", &server.address, "--goal", "latency", "--time", "1"];
             let words = [&words[..], &["--lasting", file.to_str().unwrap()]].concat();
             let (code, text, errors) = run(testbed, nic(state, &words));
             assert!(code == Some(1) && !errors.contains("trying: "), "{text}{errors}");
@@ -259,10 +301,14 @@ fn where_nothing_can_be_written_is_said_before_anything_is_measured() {
 #[test]
 fn what_was_measured_is_told_though_it_cannot_be_written() {
     with_server(|testbed, server, state| {
-        assert_eq!(run(testbed, nic(state, &["apply", "near", "--profile", "baseline"])).0, Some(0));
+        assert_eq!(
+            run(testbed, nic(state, &["apply", "near", "--profile", "baseline"])).0,
+            Some(0)
+        );
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("50-near.link");
-        let words = ["tune", "near", "--peer", &server.address, "--goal", "throughput", "--time", "8"];
+        let words =
+            ["tune", "near", "--peer", &server.address, "--goal", "throughput", "--time", "8"];
         let words = [&words[..], &["--lasting", file.to_str().unwrap()]].concat();
         let mut command = nic(state, &words);
         let child = searching_with(testbed, {
@@ -307,7 +353,10 @@ fn a_peer_that_dies_ends_the_search_which_says_so_and_everything_comes_back() {
         let errors = String::from_utf8(stderr).unwrap();
         assert_eq!(status.code(), Some(1), "{errors}");
         let last = errors.lines().last().unwrap();
-        assert!(last.contains("seekwire nic serve") && last.ends_with("near is as it was found"), "{errors}");
+        assert!(
+            last.contains("seekwire nic serve") && last.ends_with("near is as it was found"),
+            "{errors}"
+        );
         assert_eq!(near(testbed, state), before);
     });
 }
@@ -338,7 +387,10 @@ fn a_dry_run_needs_no_peer_and_changes_nothing() {
         let before = near(testbed, state);
         let words = ["tune", "near", "--peer", "nobody.invalid", "--goal", "cpu", "--dry-run"];
         let (code, text, errors) = run(testbed, nic(state, &words));
-        assert!(code == Some(0) && text.contains("as found") && text.contains("baseline"), "{text}{errors}");
+        assert!(
+            code == Some(0) && text.contains("as found") && text.contains("baseline"),
+            "{text}{errors}"
+        );
         let (_, json, _) = run(testbed, nic(state, &[&words[..], &["--json"]].concat()));
         let foreseen: Value = serde_json::from_str(&json).unwrap();
         assert!(foreseen["candidates"][1]["changes"][0].as_str().unwrap().contains('='), "{json}");

@@ -43,7 +43,8 @@ impl Client {
         Self::connect_unless(address, &|| false)
     }
 
-    /// The same, until `interrupted` is true, which is looked at about every 100 ms. A name is looked up to the end.
+    /// The same, until `interrupted` is true, which is looked at about every 100 ms. A name is
+    /// looked up to the end.
     ///
     /// # Errors
     ///
@@ -54,9 +55,11 @@ impl Client {
     ) -> Result<Self, Error> {
         let unknown = |reason| Error::Address { address: address.to_string(), reason };
         let addresses = address.to_socket_addrs().map_err(unknown)?;
-        let mut connected = Err(unknown(io::Error::new(io::ErrorKind::NotFound, "it has no address")));
+        let mut connected =
+            Err(unknown(io::Error::new(io::ErrorKind::NotFound, "it has no address")));
         for address in addresses {
-            connected = socket::connect(address, None, interrupted).map(|control| (control, address));
+            connected =
+                socket::connect(address, None, interrupted).map(|control| (control, address));
             if matches!(connected, Ok(_) | Err(Error::Interrupted)) {
                 break;
             }
@@ -78,12 +81,14 @@ impl Client {
         self.peer
     }
 
-    /// Runs one test to its end, on a data connection of its own; connects first if it has lost the server.
+    /// Runs one test to its end, on a data connection of its own; connects first if it has lost the
+    /// server.
     ///
     /// # Errors
     ///
-    /// After [`Error::Test`], [`Error::Refused`] and [`Error::Busy`] the server is still connected; after others the
-    /// connection is closed, which ends the test at the server as well. Those of [`Client::connect`], if it connects.
+    /// After [`Error::Test`], [`Error::Refused`] and [`Error::Busy`] the server is still connected;
+    /// after others the connection is closed, which ends the test at the server as well. Those of
+    /// [`Client::connect`], if it connects.
     pub fn run(&mut self, test: &Test) -> Result<Reading, Error> {
         self.run_unless(test, &|| false)
     }
@@ -93,7 +98,11 @@ impl Client {
     /// # Errors
     ///
     /// Those of [`Client::run`]; [`Error::Interrupted`].
-    pub fn run_unless(&mut self, test: &Test, interrupted: &dyn Fn() -> bool) -> Result<Reading, Error> {
+    pub fn run_unless(
+        &mut self,
+        test: &Test,
+        interrupted: &dyn Fn() -> bool,
+    ) -> Result<Reading, Error> {
         test.check().map_err(Error::Test)?;
         let control = match self.control.take() {
             Some(control) => control,
@@ -110,9 +119,10 @@ impl Client {
         run
     }
 
-    /// The same, again and again while it fails for a reason that may pass ([`Error::is_passing`]): a link that was
-    /// reset comes back by and by, and so does a server that has not noticed yet that a client has gone. The last
-    /// attempt begins at most `patience` after the first one has failed.
+    /// The same, again and again while it fails for a reason that may pass ([`Error::is_passing`]):
+    /// a link that was reset comes back by and by, and so does a server that has not noticed yet
+    /// that a client has gone. The last attempt begins at most `patience` after the first one has
+    /// failed.
     ///
     /// # Errors
     ///
@@ -291,7 +301,12 @@ impl Span {
     }
 }
 
-fn check(account: &Account, flow: &Flow<'_, Caller<'_>>, kind: Kind, span: &Span) -> Result<(), Error> {
+fn check(
+    account: &Account,
+    flow: &Flow<'_, Caller<'_>>,
+    kind: Kind,
+    span: &Span,
+) -> Result<(), Error> {
     // What had not been sent at the mark cannot have come before it.
     let is_complete = account.since_mark >= flow.sent().saturating_sub(span.sent_before);
     let is_possible = account.load.is_plausible()
@@ -309,8 +324,9 @@ fn check(account: &Account, flow: &Flow<'_, Caller<'_>>, kind: Kind, span: &Span
 }
 
 fn answer(stream: &TcpStream, interrupted: Interrupted<'_>) -> Result<Answer, Error> {
-    lines::receive(stream, Instant::now() + ANSWER_LIMIT, Some(interrupted))?
-        .ok_or_else(|| Error::Gone(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection")))
+    lines::receive(stream, Instant::now() + ANSWER_LIMIT, Some(interrupted))?.ok_or_else(|| {
+        Error::Gone(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection"))
+    })
 }
 
 fn unexpected(answer: &Answer) -> Error {
@@ -322,8 +338,8 @@ fn unexpected(answer: &Answer) -> Error {
     }
 }
 
-/// Runs a test between two threads of this process, over connections to the listener. Both loads are those of the
-/// process, with both ends.
+/// Runs a test between two threads of this process, over connections to the listener. Both loads
+/// are those of the process, with both ends.
 ///
 /// # Errors
 ///

@@ -76,8 +76,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether the same may work soon: the other end is busy, or it or the way to it is gone, perhaps only for now.
-    /// Not where its host says that nobody listens.
+    /// Whether the same may work soon: the other end is busy, or it or the way to it is gone,
+    /// perhaps only for now. Not where its host says that nobody listens.
     #[must_use]
     pub fn is_passing(&self) -> bool {
         match self {

@@ -51,7 +51,8 @@ impl<'a, W: Watch> Flow<'a, W> {
         self.sent.load(Ordering::Relaxed)
     }
 
-    /// The server's part, until the client ends its direction or `stop` is set. The connection is ended, too.
+    /// The server's part, until the client ends its direction or `stop` is set. The connection is
+    /// ended, too.
     pub(crate) fn serve(&self, kind: Kind, stop: &AtomicBool) -> Result<(), Error> {
         let mut buffer = self.buffer(kind);
         let served = match kind {
@@ -65,7 +66,8 @@ impl<'a, W: Watch> Flow<'a, W> {
         served
     }
 
-    /// The client's part for some time, but one message at least. With `round_trips` each is recorded there.
+    /// The client's part for some time, but one message at least. With `round_trips` each is
+    /// recorded there.
     pub(crate) fn drive(
         &self,
         kind: Kind,
@@ -212,11 +214,15 @@ impl<'a, W: Watch> Flow<'a, W> {
 
 /// For times in nanoseconds, to three digits.
 pub(crate) fn histogram() -> Histogram<u64> {
-    Histogram::new_with_bounds(1, LONGEST, 3).unwrap_or_else(|_| unreachable!("the bounds are good"))
+    Histogram::new_with_bounds(1, LONGEST, 3)
+        .unwrap_or_else(|_| unreachable!("the bounds are good"))
 }
 
 fn ended_early() -> Error {
-    Error::Gone(io::Error::new(ErrorKind::UnexpectedEof, "its connection ended in the middle of the test"))
+    Error::Gone(io::Error::new(
+        ErrorKind::UnexpectedEof,
+        "its connection ended in the middle of the test",
+    ))
 }
 
 #[cfg(test)]

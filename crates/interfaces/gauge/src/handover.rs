@@ -31,7 +31,8 @@ impl<T> Handover<T> {
         let _ = rustix::io::write(&self.came, &1u64.to_ne_bytes());
     }
 
-    /// Waits for it as long as the client is there, whose control connection has nothing to say meanwhile.
+    /// Waits for it as long as the client is there, whose control connection has nothing to say
+    /// meanwhile.
     pub(crate) fn take(&self, control: &TcpStream) -> Result<T, Error> {
         let deadline = Instant::now() + ANSWER_LIMIT;
         loop {
@@ -43,16 +44,20 @@ impl<T> Handover<T> {
                 Ok(0) => return Err(Error::Silent(ANSWER_LIMIT.as_secs())),
                 Ok(_) => {}
                 Err(Errno::INTR) => continue,
-                Err(errno) => return Err(Error::host("cannot wait for a connection")(errno.into())),
+                Err(errno) => {
+                    return Err(Error::host("cannot wait for a connection")(errno.into()));
+                }
             }
-            if let Some(connection) = self.connection.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            if let Some(connection) =
+                self.connection.lock().unwrap_or_else(PoisonError::into_inner).take()
+            {
                 return Ok(connection);
             }
             return Err(match control.peek(&mut [0]) {
                 Ok(0) => io::Error::from(ErrorKind::UnexpectedEof).into(),
-                Ok(_) => {
-                    Error::Protocol("it asks for something else before its connection has come".to_owned())
-                }
+                Ok(_) => Error::Protocol(
+                    "it asks for something else before its connection has come".to_owned(),
+                ),
                 Err(error) => error.into(),
             });
         }

@@ -1,6 +1,6 @@
-//! Latency, throughput and CPU load of TCP between two hosts, after TCP_RR, TCP_STREAM and TCP_MAERTS of netperf (R.
-//! Jones, "Care and Feeding of Netperf", version 2.7): one end is a server that others can use, the other end decides
-//! what is measured.
+//! Latency, throughput and CPU load of TCP between two hosts, after TCP_RR, TCP_STREAM and
+//! TCP_MAERTS of netperf (R. Jones, "Care and Feeding of Netperf", version 2.7): one end is a
+//! server that others can use, the other end decides what is measured.
 //!
 //! ```text
 //! client    connect, run a test, get a reading
@@ -29,8 +29,9 @@
 //! # Ok::<(), seekwire_gauge::Error>(())
 //! ```
 //!
-//! The sockets are those of the kernel, blocking, with one thread for the bytes of a test at each end. There is no
-//! encryption and no password: whoever reaches the port may measure, within limits. The data mean nothing.
+//! The sockets are those of the kernel, blocking, with one thread for the bytes of a test at each
+//! end. There is no encryption and no password: whoever reaches the port may measure, within
+//! limits. The data mean nothing.
 
 #![forbid(unsafe_code)]
 
@@ -66,6 +67,6 @@ pub use test::{Kind, Test};
 /// The port of `seekwire nic serve` where none is named.
 pub const PORT: u16 = 7117;
 
-/// How long to wait for a link that its interface has reset: it is negotiated again, and a switch with the spanning
-/// tree protocol forwards nothing for twice 15 s (IEEE 802.1D, forward delay).
+/// How long to wait for a link that its interface has reset: it is negotiated again, and a switch
+/// with the spanning tree protocol forwards nothing for twice 15 s (IEEE 802.1D, forward delay).
 pub const LINK_RETURN: Duration = Duration::from_secs(40);

@@ -19,8 +19,8 @@ const MOST: usize = 4096;
 ///
 /// # Errors
 ///
-/// `TimedOut` at `deadline`, however slowly bytes trickle in; `InvalidData` for what is too long or not understood;
-/// `UnexpectedEof` for half a line; `Interrupted`.
+/// `TimedOut` at `deadline`, however slowly bytes trickle in; `InvalidData` for what is too long or
+/// not understood; `UnexpectedEof` for half a line; `Interrupted`.
 pub(crate) fn receive<T: DeserializeOwned>(
     mut stream: &TcpStream,
     deadline: Instant,
@@ -40,7 +40,11 @@ pub(crate) fn receive<T: DeserializeOwned>(
         stream.set_read_timeout(Some(slice))?;
         let seen = match stream.peek(&mut chunk) {
             Ok(seen) => seen,
-            Err(error) if [ErrorKind::Interrupted, ErrorKind::WouldBlock].contains(&error.kind()) => continue,
+            Err(error)
+                if [ErrorKind::Interrupted, ErrorKind::WouldBlock].contains(&error.kind()) =>
+            {
+                continue;
+            }
             Err(error) => return Err(error),
         };
         match seen {
@@ -57,7 +61,9 @@ pub(crate) fn receive<T: DeserializeOwned>(
         line.extend_from_slice(&chunk[..taken]);
         if end.is_some() {
             let understood = serde_json::from_slice(&line);
-            return understood.map(Some).map_err(|error| io::Error::new(ErrorKind::InvalidData, error));
+            return understood
+                .map(Some)
+                .map_err(|error| io::Error::new(ErrorKind::InvalidData, error));
         }
     }
 }
@@ -111,7 +117,11 @@ mod tests {
             let (near, mut far) = pair();
             far.write_all(&sent).unwrap();
             drop(far);
-            assert_eq!(receive::<String>(&near, soon(), None).unwrap_err().kind(), kind, "{sent:?}");
+            assert_eq!(
+                receive::<String>(&near, soon(), None).unwrap_err().kind(),
+                kind,
+                "{sent:?}"
+            );
         }
     }
 
@@ -128,7 +138,8 @@ mod tests {
     fn half_a_line_is_not_waited_for_longer_than_the_deadline() {
         let (near, mut far) = pair();
         far.write_all(b"\"half").unwrap();
-        let error = receive::<String>(&near, Instant::now() + Duration::from_millis(20), None).unwrap_err();
+        let error =
+            receive::<String>(&near, Instant::now() + Duration::from_millis(20), None).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
     }
 }

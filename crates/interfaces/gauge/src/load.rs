@@ -1,5 +1,6 @@
-//! What a test costs the CPUs of a host: getrusage(2) of the process, and `/proc/stat` (proc(5)) for what the kernel
-//! does outside of any process, which is where most of the work of an interface is done.
+//! What a test costs the CPUs of a host: getrusage(2) of the process, and `/proc/stat` (proc(5))
+//! for what the kernel does outside of any process, which is where most of the work of an interface
+//! is done.
 
 use std::fs;
 use std::time::Instant;
@@ -24,8 +25,9 @@ pub struct Load {
 
 /// What the CPUs of a host did, each part a fraction (0 to 1) of the time of all of them together.
 ///
-/// `idle` is measured by a clock, the others are counted in ticks of usually 10 ms, which a CPU that sleeps does not have:
-/// work that comes in short bursts between sleeps is in none of them. It is what is missing from 1.
+/// `idle` is measured by a clock, the others are counted in ticks of usually 10 ms, which a CPU
+/// that sleeps does not have: work that comes in short bursts between sleeps is in none of them. It
+/// is what is missing from 1.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Machine {
@@ -54,15 +56,20 @@ impl Load {
     pub(crate) fn is_plausible(&self) -> bool {
         let is_time = |seconds: f64| (0.0..1e9).contains(&seconds);
         let machine = self.machine.is_none_or(|machine| {
-            let parts = [machine.user, machine.system, machine.softirq, machine.idle, machine.stolen];
-            parts.iter().all(|part| (0.0..=1.0).contains(part)) && (1..=65_536).contains(&machine.cpus)
+            let parts =
+                [machine.user, machine.system, machine.softirq, machine.idle, machine.stolen];
+            parts.iter().all(|part| (0.0..=1.0).contains(part))
+                && (1..=65_536).contains(&machine.cpus)
         });
-        self.seconds > 0.0 && [self.seconds, self.user, self.system].into_iter().all(is_time) && machine
+        self.seconds > 0.0
+            && [self.seconds, self.user, self.system].into_iter().all(is_time)
+            && machine
     }
 }
 
 impl Machine {
-    /// The fraction of the time in which CPUs did something, in short bursts, too: what was neither idle nor stolen.
+    /// The fraction of the time in which CPUs did something, in short bursts, too: what was neither
+    /// idle nor stolen.
     #[must_use]
     pub fn busy(&self) -> f64 {
         (1.0 - self.idle - self.stolen).max(0.0)
@@ -71,18 +78,20 @@ impl Machine {
 
 /// A moment on this host; two of them bound a [`Load`].
 ///
-/// Any thread may take it, and any other one may use it: what is counted are the whole process and the whole host.
+/// Any thread may take it, and any other one may use it: what is counted are the whole process and
+/// the whole host.
 #[derive(Debug, Clone, Copy)]
 pub struct Moment {
-    /// When it was asked for, and when it had been taken: `/proc/stat` takes long to read where there are many CPUs.
+    /// When it was asked for, and when it had been taken: `/proc/stat` takes long to read where
+    /// there are many CPUs.
     reached: Usage,
     left: Usage,
     ticks: Option<Ticks>,
 }
 
 impl Moment {
-    /// Now. It reads `/proc/stat`, which takes some 10 µs for each CPU; where that cannot be read, loads from here on
-    /// have no [`Load::machine`].
+    /// Now. It reads `/proc/stat`, which takes some 10 µs for each CPU; where that cannot be read,
+    /// loads from here on have no [`Load::machine`].
     #[must_use]
     pub fn now() -> Self {
         let reached = Usage::now();
@@ -140,7 +149,8 @@ impl Ticks {
             *part = words.next()?.parse().ok()?;
         }
         let is_cpu = |line: &&str| {
-            line.strip_prefix("cpu").is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
+            line.strip_prefix("cpu")
+                .is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
         };
         Some(Self { parts, cpus: u32::try_from(text.lines().filter(is_cpu).count()).ok()? })
     }
@@ -148,7 +158,8 @@ impl Ticks {
     /// What happened in so many seconds.
     fn until(&self, end: &Self, seconds: f64) -> Option<Machine> {
         // Idle and iowait of a CPU may go backwards (proc(5)).
-        let passed: [u64; 8] = std::array::from_fn(|part| end.parts[part].saturating_sub(self.parts[part]));
+        let passed: [u64; 8] =
+            std::array::from_fn(|part| end.parts[part].saturating_sub(self.parts[part]));
         let counted: u64 = passed.iter().sum();
         let all = seconds * rustix::param::clock_ticks_per_second() as f64 * f64::from(end.cpus);
         let all = all.max(counted as f64);
@@ -180,8 +191,14 @@ mod tests {
         // 100 ticks in all, 10 of them stolen.
         let second = 1.0 / rustix::param::clock_ticks_per_second() as f64;
         let machine = before.until(&after, 50.0 * second).unwrap();
-        assert_eq!((machine.user, machine.system, machine.softirq, machine.idle), (0.2, 0.3, 0.1, 0.3));
-        assert!((machine.stolen, (machine.busy() - 0.6).abs() < 1e-12) == (0.1, true), "{machine:?}");
+        assert_eq!(
+            (machine.user, machine.system, machine.softirq, machine.idle),
+            (0.2, 0.3, 0.1, 0.3)
+        );
+        assert!(
+            (machine.stolen, (machine.busy() - 0.6).abs() < 1e-12) == (0.1, true),
+            "{machine:?}"
+        );
         // In twice the time as much again was done, but nothing of it at a tick.
         let machine = before.until(&after, 100.0 * second).unwrap();
         assert_eq!((machine.user, machine.softirq, machine.idle), (0.1, 0.05, 0.15));
@@ -219,7 +236,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_is_not_plausible() {
-        let machine = Machine { user: 0.5, system: 0.5, softirq: 0.0, idle: 0.0, stolen: 0.0, cpus: 2 };
+        let machine =
+            Machine { user: 0.5, system: 0.5, softirq: 0.0, idle: 0.0, stolen: 0.0, cpus: 2 };
         let good = Load { seconds: 1.0, user: 0.5, system: 0.0, machine: Some(machine) };
         assert!(good.is_plausible());
         for bad in [

@@ -9,7 +9,8 @@
 //! control   client: finish  server: done, or failed
 //! ```
 //!
-//! In place of any answer the server may say `refused`, or `busy`: the same may be asked again later.
+//! In place of any answer the server may say `refused`, or `busy`: the same may be asked again
+//! later.
 
 use serde::{Deserialize, Serialize};
 

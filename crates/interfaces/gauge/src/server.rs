@@ -36,7 +36,8 @@ pub struct Server {
 pub struct Stop(Arc<OwnedFd>);
 
 impl Stop {
-    /// The server closes all its connections, and `serve` returns; one that is called later returns at once.
+    /// The server closes all its connections, and `serve` returns; one that is called later returns
+    /// at once.
     pub fn stop(&self) {
         // It fails only where it has been said 2^64 times.
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
@@ -58,7 +59,8 @@ impl Server {
                 break;
             }
         }
-        let listener = bound.map_err(|reason| Error::Listen { address: address.to_string(), reason })?;
+        let listener =
+            bound.map_err(|reason| Error::Listen { address: address.to_string(), reason })?;
         Self::new(listener, Limits::default())
     }
 
@@ -74,7 +76,8 @@ impl Server {
             let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
             Ok((listener.local_addr()?, Stop(Arc::new(stop))))
         };
-        let (address, stop) = prepare().map_err(Error::host("cannot prepare the listening socket"))?;
+        let (address, stop) =
+            prepare().map_err(Error::host("cannot prepare the listening socket"))?;
         Ok(Self { listener, address, limits, stop })
     }
 
@@ -117,8 +120,8 @@ impl Server {
                 // Where there are too many, no descriptor or no thread, it is closed.
                 let Some(stranger) = Permit::of(&shared.strangers, STRANGERS) else { return };
                 let Ok(open) = Open::new(shared, stream) else { return };
-                let _ =
-                    thread::Builder::new().spawn_scoped(scope, move || greet(shared, open, peer, stranger));
+                let _ = thread::Builder::new()
+                    .spawn_scoped(scope, move || greet(shared, open, peer, stranger));
             });
             shared.end();
             accepted.map_err(Error::host("cannot accept connections"))
@@ -128,8 +131,10 @@ impl Server {
     fn accept(&self, take: impl Fn(TcpStream, SocketAddr)) -> io::Result<()> {
         let mut spare = self.spare();
         loop {
-            let mut fds =
-                [PollFd::new(&self.listener, PollFlags::IN), PollFd::new(&*self.stop.0, PollFlags::IN)];
+            let mut fds = [
+                PollFd::new(&self.listener, PollFlags::IN),
+                PollFd::new(&*self.stop.0, PollFlags::IN),
+            ];
             match poll(&mut fds, None) {
                 Err(rustix::io::Errno::INTR) => continue,
                 polled => polled?,
@@ -142,8 +147,8 @@ impl Server {
                 Err(error) => match Trouble::of(&error) {
                     Trouble::Connection => {}
                     Trouble::Scarcity => {
-                        // Nobody is to wait for an answer that does not come: with the spare descriptor he is let in
-                        // and out.
+                        // Nobody is to wait for an answer that does not come: with the spare
+                        // descriptor he is let in and out.
                         let is_out = spare.take().is_some() && self.listener.accept().is_ok();
                         spare = self.spare();
                         if !is_out {
@@ -186,9 +191,8 @@ impl Trouble {
         use rustix::io::Errno;
         match Errno::from_io_error(error) {
             Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => Self::Scarcity,
-            Some(Errno::BADF | Errno::FAULT | Errno::INVAL | Errno::NOTSOCK | Errno::OPNOTSUPP) | None => {
-                Self::Listener
-            }
+            Some(Errno::BADF | Errno::FAULT | Errno::INVAL | Errno::NOTSOCK | Errno::OPNOTSUPP)
+            | None => Self::Listener,
             Some(_) => Self::Connection,
         }
     }
@@ -203,7 +207,8 @@ fn greet(shared: &Shared<'_>, open: Open, peer: SocketAddr, stranger: Permit<'_>
     };
     let refuse = |reason: &str| answer(Answer::Refused { reason: reason.to_owned() }, reason);
     let prepared = open.stream.set_nodelay(true).and_then(|()| socket::limit(&open.stream));
-    let asked = prepared.and_then(|()| lines::receive(&open.stream, Instant::now() + INTRODUCTION, None));
+    let asked =
+        prepared.and_then(|()| lines::receive(&open.stream, Instant::now() + INTRODUCTION, None));
     drop(stranger);
     match asked {
         Ok(Some(Ask::Data { token })) => {
@@ -221,7 +226,10 @@ fn greet(shared: &Shared<'_>, open: Open, peer: SocketAddr, stranger: Permit<'_>
                     }
                 }
                 None => {
-                    let reason = format!("it has {} clients already; try again later", shared.limits.clients);
+                    let reason = format!(
+                        "it has {} clients already; try again later",
+                        shared.limits.clients
+                    );
                     answer(Answer::Busy { reason: reason.clone() }, &reason);
                 }
             }
@@ -234,6 +242,8 @@ fn greet(shared: &Shared<'_>, open: Open, peer: SocketAddr, stranger: Permit<'_>
         Ok(Some(_)) => refuse("this is not how one begins"),
         // Somebody who looked whether there is a server.
         Ok(None) => {}
-        Err(error) => refuse(&format!("this is not a client of {NAME}: {}", shown(&error.to_string()))),
+        Err(error) => {
+            refuse(&format!("this is not a client of {NAME}: {}", shown(&error.to_string())))
+        }
     }
 }

@@ -22,13 +22,19 @@ use crate::test::Test;
 use crate::watch::Closing;
 
 /// Serves tests until the client has had enough.
-pub(crate) fn serve(shared: &Shared<'_>, control: &TcpStream, peer: SocketAddr) -> Result<(), Error> {
+pub(crate) fn serve(
+    shared: &Shared<'_>,
+    control: &TcpStream,
+    peer: SocketAddr,
+) -> Result<(), Error> {
     lines::send(control, &Answer::Welcome { protocol: NAME.to_owned(), version: VERSION })?;
     loop {
         let asked = lines::receive(control, Instant::now() + shared.limits.idle, None);
         let test = match asked {
             Ok(Some(Ask::Test(test))) => test,
-            Ok(Some(_)) => return Err(give_up(control, Error::Protocol("it asks for no test".to_owned()))),
+            Ok(Some(_)) => {
+                return Err(give_up(control, Error::Protocol("it asks for no test".to_owned())));
+            }
             Ok(None) => return Ok(()),
             Err(error) => return Err(give_up(control, error.into())),
         };
@@ -122,7 +128,9 @@ fn converse(
             }
             Some(Ask::Finish) => break,
             Some(_) => {
-                return Err(Error::Protocol("it asks for something else in the middle of a test".to_owned()));
+                return Err(Error::Protocol(
+                    "it asks for something else in the middle of a test".to_owned(),
+                ));
             }
             None => return Err(std::io::Error::from(std::io::ErrorKind::UnexpectedEof).into()),
         }

@@ -1,4 +1,5 @@
-//! What the threads of one server share: its limits, whom it tells, its connections, and who waits for which.
+//! What the threads of one server share: its limits, whom it tells, its connections, and who waits
+//! for which.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,8 +19,8 @@ use crate::test::Test;
 pub struct Limits {
     /// Clients at once.
     pub clients: usize,
-    /// Tests at once. With more than one they disturb each other, and the CPU time of one is in the reading of
-    /// another. Each uses at most about 32 MiB.
+    /// Tests at once. With more than one they disturb each other, and the CPU time of one is in
+    /// the reading of another. Each uses at most about 32 MiB.
     pub tests: usize,
     /// How long a client may be without a test.
     pub idle: Duration,
@@ -70,7 +71,9 @@ pub enum Event<'a> {
 impl Display for Event<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Begun { peer, test } => write!(f, "{peer}: {}, {} bytes each: begun", test.kind, test.size),
+            Self::Begun { peer, test } => {
+                write!(f, "{peer}: {}, {} bytes each: begun", test.kind, test.size)
+            }
             Self::Tested { peer, test, bytes } => {
                 write!(f, "{peer}: {}, {} bytes each, {bytes} bytes in all", test.kind, test.size)
             }
@@ -126,8 +129,9 @@ pub(crate) struct Permit<'a>(&'a AtomicUsize);
 
 impl<'a> Permit<'a> {
     pub(crate) fn of(count: &'a AtomicUsize, most: usize) -> Option<Self> {
-        let taken =
-            count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| (now < most).then_some(now + 1));
+        let taken = count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |now| {
+            (now < most).then_some(now + 1)
+        });
         taken.ok().map(|_| Self(count))
     }
 }

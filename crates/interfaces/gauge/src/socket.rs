@@ -23,8 +23,8 @@ pub(crate) fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     Ok(socket.into())
 }
 
-/// Connections of the listener begin with the usual congestion control. One that has begun with BBR is paced for good,
-/// even when it gets another.
+/// Connections of the listener begin with the usual congestion control. One that has begun with BBR
+/// is paced for good, even when it gets another.
 pub(crate) fn prepare(listener: &TcpListener) -> io::Result<()> {
     Ok(set_congestion_of(listener, None)?)
 }
@@ -35,7 +35,8 @@ pub(crate) fn connect(
     congestion: Option<&str>,
     interrupted: Interrupted<'_>,
 ) -> Result<TcpStream, Error> {
-    let socket = new(address, SocketFlags::NONBLOCK).map_err(Error::host("cannot make a socket"))?;
+    let socket =
+        new(address, SocketFlags::NONBLOCK).map_err(Error::host("cannot make a socket"))?;
     set_congestion(&socket, congestion)?;
     let failed = |errno: Errno| Error::Connect { address, reason: errno.into() };
     match net::connect(&socket, &address) {
@@ -94,8 +95,9 @@ pub(crate) fn congestion(socket: impl AsFd) -> Result<String, Error> {
         .map_err(|errno| Error::host("cannot read the congestion control")(errno.into()))
 }
 
-/// From now on no call on it takes longer than [`ANSWER_LIMIT`], and it ends by itself when the other host has not been
-/// heard of for about as long: one that has lost its power or its link says no farewell.
+/// From now on no call on it takes longer than [`ANSWER_LIMIT`], and it ends by itself when the
+/// other host has not been heard of for about as long: one that has lost its power or its link says
+/// no farewell.
 pub(crate) fn limit(stream: &TcpStream) -> io::Result<()> {
     sockopt::set_socket_keepalive(stream, true)?;
     sockopt::set_tcp_keepidle(stream, ANSWER_LIMIT / 2)?;

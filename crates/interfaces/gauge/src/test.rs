@@ -9,7 +9,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// A request and a response of the same size, one after the other, without Nagle's delay: TCP_RR.
+    /// A request and a response of the same size, one after the other, without Nagle's delay:
+    /// TCP_RR.
     RequestResponse,
     /// From the client to the server, as fast as it goes: TCP_STREAM.
     Stream,
@@ -41,9 +42,9 @@ pub struct Test {
     /// How long to do the same before, without measuring; at most [`Test::MAX_TIME`].
     #[serde(with = "microseconds")]
     pub warm_up: Duration,
-    /// TCP congestion control of both ends, as in `net.ipv4.tcp_available_congestion_control`. None: cubic, or reno
-    /// where there is no cubic; not what the host is set to, because BBR's pacing timers would be measured instead of
-    /// the interface.
+    /// TCP congestion control of both ends, as in `net.ipv4.tcp_available_congestion_control`.
+    /// None: cubic, or reno where there is no cubic; not what the host is set to, because BBR's
+    /// pacing timers would be measured instead of the interface.
     pub congestion: Option<String>,
     /// Whether the receivers look at every byte. It costs CPU time.
     pub verify: bool,
@@ -68,7 +69,10 @@ impl Test {
         }
         let most = Self::MAX_TIME.as_secs();
         if self.time.is_zero() || self.time > Self::MAX_TIME {
-            return Err(format!("a test takes more than 0 and at most {most} s, not {:?}", self.time));
+            return Err(format!(
+                "a test takes more than 0 and at most {most} s, not {:?}",
+                self.time
+            ));
         }
         if self.warm_up > Self::MAX_TIME {
             return Err(format!("a warm-up takes at most {most} s, not {:?}", self.warm_up));
@@ -79,7 +83,9 @@ impl Test {
                 && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
         };
         match &self.congestion {
-            Some(name) if !is_name(name) => Err("the name of the congestion control is none".to_owned()),
+            Some(name) if !is_name(name) => {
+                Err("the name of the congestion control is none".to_owned())
+            }
             _ => Ok(()),
         }
     }
@@ -90,11 +96,16 @@ mod microseconds {
 
     use serde::{Deserialize, Deserializer, Serializer};
 
-    pub(super) fn serialize<S: Serializer>(time: &Duration, serializer: S) -> Result<S::Ok, S::Error> {
+    pub(super) fn serialize<S: Serializer>(
+        time: &Duration,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
         serializer.serialize_u64(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
     }
 
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Duration, D::Error> {
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Duration, D::Error> {
         u64::deserialize(deserializer).map(Duration::from_micros)
     }
 }
@@ -125,8 +136,10 @@ mod tests {
 
     #[test]
     fn a_test_survives_the_wire() {
-        let test =
-            Test { congestion: Some("reno".to_owned()), ..Test::new(Kind::StreamBack, 7, Test::MAX_TIME) };
+        let test = Test {
+            congestion: Some("reno".to_owned()),
+            ..Test::new(Kind::StreamBack, 7, Test::MAX_TIME)
+        };
         let line = serde_json::to_string(&test).unwrap();
         assert_eq!(serde_json::from_str::<Test>(&line).unwrap(), test);
         assert!(serde_json::from_str::<Test>(&line.replace("size", "length")).is_err());

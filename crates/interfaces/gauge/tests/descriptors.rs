@@ -1,4 +1,5 @@
-//! A server whose process has no descriptor left. A program of its own, because all of its threads share them.
+//! A server whose process has no descriptor left. A program of its own, because all of its threads
+//! share them.
 
 #![forbid(unsafe_code)]
 
@@ -42,8 +43,9 @@ fn one_without_descriptors_turns_clients_away_and_goes_on() {
         let stop = StopAtEnd(&server);
         // It serves by now, and all that this one needed is free again.
         end(TcpStream::connect(address).unwrap());
-        let clients: Vec<_> =
-            (0..3).map(|_| socket(AddressFamily::INET, SocketType::STREAM, None).unwrap()).collect();
+        let clients: Vec<_> = (0..3)
+            .map(|_| socket(AddressFamily::INET, SocketType::STREAM, None).unwrap())
+            .collect();
         let mut taken = Vec::new();
         while let Ok(one) = clients[0].try_clone() {
             taken.push(one);

@@ -43,13 +43,18 @@ fn serve(listener: &TcpListener, lie: Lie) {
     let load = format!(r#"{{"seconds":{seconds:?},"user":0.0,"system":0.0,"machine":null}}"#);
     say(
         &mut control,
-        &format!(r#"{{"done":{{"received":{received},"sent":0,"since_mark":{since},"load":{load}}}}}"#),
+        &format!(
+            r#"{{"done":{{"received":{received},"sent":0,"since_mark":{since},"load":{load}}}}}"#
+        ),
     );
 }
 
 fn measure(lie: Lie) -> Result<Reading, Error> {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let test = Test { warm_up: Duration::ZERO, ..Test::new(Kind::Stream, 1000, Duration::from_millis(50)) };
+    let test = Test {
+        warm_up: Duration::ZERO,
+        ..Test::new(Kind::Stream, 1000, Duration::from_millis(50))
+    };
     thread::scope(|scope| {
         scope.spawn(|| serve(&listener, lie));
         Client::connect(listener.local_addr().unwrap()).unwrap().run(&test)
@@ -69,7 +74,9 @@ fn what_the_other_end_has_counted_must_be_possible() {
     ];
     for (number, lie) in lies.into_iter().enumerate() {
         match measure(lie) {
-            Err(Error::Protocol(reason)) => assert!(reason.contains("cannot be"), "{number}: {reason}"),
+            Err(Error::Protocol(reason)) => {
+                assert!(reason.contains("cannot be"), "{number}: {reason}")
+            }
             Err(Error::Lost { .. }) if number == 4 => {}
             other => panic!("{number}: {other:?}"),
         }

@@ -86,7 +86,8 @@ impl Raw {
     fn begun(address: SocketAddr, test: &str) -> (Self, Self) {
         let mut control = Self::introduced(address);
         let ready = control.ask(test);
-        let token = ready.strip_prefix(r#"{"ready":{"token":""#).unwrap().split('"').next().unwrap();
+        let token =
+            ready.strip_prefix(r#"{"ready":{"token":""#).unwrap().split('"').next().unwrap();
         let mut data = Self::connect(address);
         assert_eq!(data.ask(&format!(r#"{{"data":{{"token":"{token}"}}}}"#)), "\"go\"\n");
         (control, data)
@@ -115,10 +116,17 @@ fn both_ends_count_the_same() {
                     assert_eq!(reading.sent, reading.received);
                     assert!(reading.one_way_quantile(0.5).unwrap() > 0.0);
                     let by_rate = reading.one_way_seconds().unwrap() * 2.0;
-                    assert!((by_rate * messages as f64 / reading.seconds - 1.0).abs() < 1e-9, "{reading:?}");
+                    assert!(
+                        (by_rate * messages as f64 / reading.seconds - 1.0).abs() < 1e-9,
+                        "{reading:?}"
+                    );
                 }
-                (Kind::Stream, None) => assert!(reading.received == 0 && reading.sent >= reading.bytes),
-                (Kind::StreamBack, None) => assert!(reading.sent == 0 && reading.received >= reading.bytes),
+                (Kind::Stream, None) => {
+                    assert!(reading.received == 0 && reading.sent >= reading.bytes)
+                }
+                (Kind::StreamBack, None) => {
+                    assert!(reading.sent == 0 && reading.received >= reading.bytes)
+                }
                 _ => panic!("{reading:?}"),
             }
             assert!(reading.bytes > 0, "{reading:?}");
@@ -145,7 +153,8 @@ fn one_client_runs_test_after_test() {
 fn the_congestion_control_is_that_which_is_named() {
     with_server(Limits::default(), |server, _| {
         let mut client = Client::connect(server.local_addr().to_string()).unwrap();
-        let reno = Test { congestion: Some("reno".to_owned()), ..Test::new(Kind::Stream, 100, SHORT) };
+        let reno =
+            Test { congestion: Some("reno".to_owned()), ..Test::new(Kind::Stream, 100, SHORT) };
         assert_eq!(client.run(&reno).unwrap().congestion, "reno");
         let unknown = Test { congestion: Some("no-such".to_owned()), ..reno.clone() };
         let error = client.run(&unknown).unwrap_err();
@@ -160,7 +169,9 @@ fn the_congestion_control_is_that_which_is_named() {
 fn a_client_asks_for_nothing_that_is_out_of_range() {
     with_server(Limits::default(), |server, _| {
         let mut client = Client::connect(server.local_addr()).unwrap();
-        for test in [Test::new(Kind::Stream, 0, SHORT), Test::new(Kind::Stream, 1, Duration::from_secs(61))] {
+        for test in
+            [Test::new(Kind::Stream, 0, SHORT), Test::new(Kind::Stream, 1, Duration::from_secs(61))]
+        {
             assert!(matches!(client.run(&test), Err(Error::Test(_))));
         }
         assert!(client.run(&Test::new(Kind::Stream, 1, SHORT)).is_ok());
@@ -221,7 +232,10 @@ fn a_stranger_is_refused() {
         for (said, reason) in [
             ("GET / HTTP/1.1\r\nHost: x\r\n\r", "not a client"),
             ("\u{1}\u{2}\u{3}", "not a client"),
-            (r#"{"hello":{"protocol":"seekwire-gauge","version":1}}"#, "version 2 of the protocol, not 1"),
+            (
+                r#"{"hello":{"protocol":"seekwire-gauge","version":1}}"#,
+                "version 2 of the protocol, not 1",
+            ),
             (r#"{"hello":{"protocol":"something","version":2}}"#, "how one begins"),
             (r#"{"data":{"token":""}}"#, "nobody has asked"),
             (r#"{"data":{"token":"00000000000000000000000000000000"}}"#, "nobody has asked"),
@@ -251,7 +265,11 @@ fn noise(mut state: u64) -> impl FnMut() -> u64 {
 fn noise_at_any_stage_leaves_the_server_usable() {
     with_server(Limits::default(), |server, _| {
         let mut random = noise(0x5eec);
-        let valid = [HELLO.to_owned(), test_line("request-response", "100", "1000"), "\"finish\"".to_owned()];
+        let valid = [
+            HELLO.to_owned(),
+            test_line("request-response", "100", "1000"),
+            "\"finish\"".to_owned(),
+        ];
         for round in 0..300 {
             let mut line = valid[random() as usize % valid.len()].clone().into_bytes();
             for _ in 0..=random() % 4 {
@@ -273,7 +291,10 @@ fn noise_at_any_stage_leaves_the_server_usable() {
             let mut rest = Vec::new();
             let _ = raw.0.read_to_end(&mut rest);
             let said = String::from_utf8(rest).unwrap();
-            assert!(said.lines().all(|line| line.starts_with('{') || line.starts_with('"')), "{said}");
+            assert!(
+                said.lines().all(|line| line.starts_with('{') || line.starts_with('"')),
+                "{said}"
+            );
         }
         let mut client = Client::connect(server.local_addr()).unwrap();
         assert!(client.run(&Test::new(Kind::RequestResponse, 100, SHORT)).is_ok());
@@ -284,7 +305,8 @@ fn noise_at_any_stage_leaves_the_server_usable() {
 fn clients_and_tests_are_limited() {
     let limits = Limits { clients: 2, tests: 1, ..Limits::default() };
     with_server(limits, |server, events| {
-        let (control, data) = Raw::begun(server.local_addr(), &test_line("stream-back", "1000", "60000000"));
+        let (control, data) =
+            Raw::begun(server.local_addr(), &test_line("stream-back", "1000", "60000000"));
         let mut second = Client::connect(server.local_addr()).unwrap();
         let error = second.run(&Test::new(Kind::Stream, 1, SHORT)).unwrap_err();
         assert!(matches!(&error, Error::Busy(text) if text.contains("measuring")), "{error}");
@@ -313,7 +335,11 @@ fn a_server_that_ends_is_noticed() {
         let error = with_server(Limits::default(), |server, events| {
             thread::scope(|scope| {
                 let running = scope.spawn(|| {
-                    Client::connect(server.local_addr()).unwrap().run(&Test::new(kind, 1000, Test::MAX_TIME))
+                    Client::connect(server.local_addr()).unwrap().run(&Test::new(
+                        kind,
+                        1000,
+                        Test::MAX_TIME,
+                    ))
                 });
                 wait_for(events, "begun");
                 server.stop().stop();
@@ -335,8 +361,10 @@ fn a_server_that_has_been_stopped_does_not_begin() {
 #[test]
 fn strangers_do_not_keep_others_out() {
     with_server(Limits::default(), |server, _| {
-        // As many as are heard at once, none of which says anything, and one more, whose connection is closed.
-        let mut silent: Vec<_> = (0..32).map(|_| TcpStream::connect(server.local_addr()).unwrap()).collect();
+        // As many as are heard at once, none of which says anything, and one more, whose connection
+        // is closed.
+        let mut silent: Vec<_> =
+            (0..32).map(|_| TcpStream::connect(server.local_addr()).unwrap()).collect();
         let mut one_more = TcpStream::connect(server.local_addr()).unwrap();
         assert_eq!(one_more.read(&mut [0]).unwrap(), 0);
         // They are told when their time is over.
@@ -448,7 +476,8 @@ fn who_persists_gets_a_turn_as_soon_as_there_is_one() {
     });
     // What does not pass is not waited for.
     let address = listener().local_addr().unwrap();
-    let ended = Client::of(address).persist(&Test::new(Kind::Stream, 1, SHORT), Test::MAX_TIME, &|| false);
+    let ended =
+        Client::of(address).persist(&Test::new(Kind::Stream, 1, SHORT), Test::MAX_TIME, &|| false);
     assert!(matches!(ended, Err(Error::Connect { .. })), "{ended:?}");
 }
 
@@ -493,7 +522,9 @@ fn nobody_who_answers_is_said_with_what_to_do() {
 
 #[test]
 fn another_server_is_not_taken_for_one() {
-    for said in ["HTTP/1.1 400 Bad Request\r\n", r#"{"welcome":{"protocol":"seekwire-gauge","version":9}}"#] {
+    for said in
+        ["HTTP/1.1 400 Bad Request\r\n", r#"{"welcome":{"protocol":"seekwire-gauge","version":9}}"#]
+    {
         let listener = listener();
         let address = listener.local_addr().unwrap();
         let other = thread::spawn(move || {

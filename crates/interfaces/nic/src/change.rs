@@ -58,7 +58,8 @@ pub enum Verdict {
 }
 
 impl Report {
-    /// Whether all is as it should be. What a profile names and the interface does not have does not count.
+    /// Whether all is as it should be. What a profile names and the interface does not have does
+    /// not count.
     #[must_use]
     pub fn is_complete(&self) -> bool {
         self.missing().next().is_none()
@@ -111,15 +112,17 @@ pub(crate) fn apply(kernel: &mut Kernel, before: &Interface, plan: &Plan) -> Res
     Ok(Report { interface: after.name.clone(), outcomes, along })
 }
 
-/// Makes the requests by `set`. Whatever is refused, for whatever reason, the rest is done: a driver may say of a
-/// single key that nobody may change it. Returns why, for each that was refused.
+/// Makes the requests by `set`. Whatever is refused, for whatever reason, the rest is done: a
+/// driver may say of a single key that nobody may change it. Returns why, for each that was
+/// refused.
 fn order(
     plan: &Plan,
     mut set: impl FnMut(Group, &[(&str, Value)]) -> Result<(), Refusal>,
 ) -> BTreeMap<&Key, String> {
     let mut refusals = BTreeMap::new();
     for (group, values) in plan.stages() {
-        let request: Vec<_> = values.iter().map(|(item, value)| (item.key.name.as_str(), *value)).collect();
+        let request: Vec<_> =
+            values.iter().map(|(item, value)| (item.key.name.as_str(), *value)).collect();
         let Err(refusal) = set(group, &request) else { continue };
         if let [(item, _)] = values[..] {
             refusals.insert(&item.key, refusal.reason);
@@ -178,6 +181,9 @@ mod tests {
         assert_eq!(done, ["ring.rx", "coalesce.rx-frames"]);
         let refused: Vec<String> = refusals.keys().map(ToString::to_string).collect();
         assert_eq!(refused, ["private.striding", "coalesce.rx-usecs"]);
-        assert!(refusals.values().all(|reason| reason == "Operation not permitted"), "{refusals:?}");
+        assert!(
+            refusals.values().all(|reason| reason == "Operation not permitted"),
+            "{refusals:?}"
+        );
     }
 }

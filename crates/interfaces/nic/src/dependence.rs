@@ -1,4 +1,5 @@
-//! Which features need which others, as the kernel enforces it (net/core/dev.c, `netdev_fix_features`).
+//! Which features need which others, as the kernel enforces it (net/core/dev.c,
+//! `netdev_fix_features`).
 
 use std::collections::BTreeMap;
 
@@ -29,7 +30,12 @@ pub(crate) fn needs(feature: &str) -> Needs {
 
 /// How many features have to be there one after the other before this one.
 pub(crate) fn depth(feature: &str) -> usize {
-    needs(feature).iter().flat_map(|group| group.iter()).map(|need| 1 + depth(need)).max().unwrap_or(0)
+    needs(feature)
+        .iter()
+        .flat_map(|group| group.iter())
+        .map(|need| 1 + depth(need))
+        .max()
+        .unwrap_or(0)
 }
 
 /// The group that a feature needs and of which none is on.
@@ -63,11 +69,18 @@ mod tests {
 
     #[test]
     fn a_need_that_goes_takes_the_others_along() {
-        let names =
-            ["tx-scatter-gather", "tx-checksum-ipv4", "tx-tcp-segmentation", "tx-tcp-mangleid-segmentation"];
+        let names = [
+            "tx-scatter-gather",
+            "tx-checksum-ipv4",
+            "tx-tcp-segmentation",
+            "tx-tcp-mangleid-segmentation",
+        ];
         let all = |off: &str| names.iter().map(|name| ((*name).to_owned(), *name != off)).collect();
         let left = |off| {
-            resolve(all(off)).into_iter().filter_map(|(name, on)| on.then_some(name)).collect::<Vec<_>>()
+            resolve(all(off))
+                .into_iter()
+                .filter_map(|(name, on)| on.then_some(name))
+                .collect::<Vec<_>>()
         };
         assert_eq!(left("").len(), 4);
         assert_eq!(left("tx-scatter-gather"), ["tx-checksum-ipv4"]);

@@ -36,7 +36,9 @@ pub enum Error {
     )]
     DefaultRoute(String),
     /// What is measured with this peer would say nothing about the interface.
-    #[error("{peer} is reached by {by}, not by {interface}: name that, or a peer behind {interface}")]
+    #[error(
+        "{peer} is reached by {by}, not by {interface}: name that, or a peer behind {interface}"
+    )]
     OtherWay {
         /// The address.
         peer: std::net::IpAddr,

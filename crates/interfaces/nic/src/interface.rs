@@ -5,14 +5,17 @@ use serde::Serialize;
 use crate::meaning;
 use crate::setting::{Group, Key, Value};
 
-/// An interface and all its settings, read at one moment. Its JSON is what `seekwire nic show --json` prints.
+/// An interface and all its settings, read at one moment. Its JSON is what `seekwire nic show
+/// --json` prints.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Interface {
     /// Its name now.
     pub name: String,
-    /// Its number in the network namespace: stays when it is renamed; when it is deleted, another gets it only by request.
+    /// Its number in the network namespace: stays when it is renamed; when it is deleted, another
+    /// gets it only by request.
     pub index: u32,
-    /// The address of the hardware (MAC), that which the device came with if it tells; none of what is not Ethernet.
+    /// The address of the hardware (MAC), that which the device came with if it tells; none of
+    /// what is not Ethernet.
     pub address: Option<String>,
     /// Whether `address` is the one that the device came with.
     #[serde(skip)]
@@ -30,7 +33,8 @@ pub struct Interface {
     pub duplex: Option<&'static str>,
     /// Whether it has been switched on.
     pub up: bool,
-    /// Whether traffic by a default route leaves through it, or through a bridge, bond or VLAN that it is below.
+    /// Whether traffic by a default route leaves through it, or through a bridge, bond or VLAN
+    /// that it is below.
     pub default_route: bool,
     /// How many queues it has.
     pub queues: Queues,
@@ -51,7 +55,8 @@ pub struct Queues {
     pub rx: u32,
     /// For sending.
     pub tx: u32,
-    /// Channels that the driver has set up, each an interrupt with its queues; empty where it does not say.
+    /// Channels that the driver has set up, each an interrupt with its queues; empty where it does
+    /// not say.
     pub channels: Vec<Parameter>,
 }
 
@@ -62,7 +67,8 @@ pub struct Feature {
     pub name: String,
     /// Whether it works now.
     pub active: bool,
-    /// Whether it was asked for. It is not active all the same while something that it needs is off.
+    /// Whether it was asked for. It is not active all the same while something that it needs is
+    /// off.
     pub wanted: bool,
     /// Whether it can be changed; false: fixed by the driver.
     pub changeable: bool,
@@ -98,7 +104,8 @@ impl Interface {
         self.features.iter().find(|feature| feature.name == name)
     }
 
-    /// What a key is set to now: for a feature, whether it works. None: the interface does not have it.
+    /// What a key is set to now: for a feature, whether it works. None: the interface does not have
+    /// it.
     #[must_use]
     pub fn value(&self, key: &Key) -> Option<Value> {
         if key.group == Group::Feature {
@@ -127,21 +134,29 @@ impl Interface {
             .features
             .iter()
             .map(|feature| (Key::feature(feature.name.clone()), Value::Switch(feature.active)));
-        let parameters = [Group::PrivateFlag, Group::Ring, Group::Coalescing].into_iter().flat_map(|group| {
-            self.parameters(group).iter().map(move |one| (Key::new(group, one.name.clone()), one.value))
-        });
+        let parameters =
+            [Group::PrivateFlag, Group::Ring, Group::Coalescing].into_iter().flat_map(|group| {
+                self.parameters(group)
+                    .iter()
+                    .map(move |one| (Key::new(group, one.name.clone()), one.value))
+            });
         features.chain(parameters)
     }
 }
 
-/// An interface as a good network adapter would be, for tests: 4 fixed features, coalescing, rings, a private flag.
+/// An interface as a good network adapter would be, for tests: 4 fixed features, coalescing, rings,
+/// a private flag.
 #[cfg(test)]
 pub(crate) fn sample() -> Interface {
     let feature = |(name, active, changeable): (&str, bool, bool)| {
         Feature::new(name.to_owned(), active, active, changeable)
     };
-    let parameter =
-        |(name, value): (&str, Value)| Parameter { name: name.to_owned(), value, maximum: None, meaning: "" };
+    let parameter = |(name, value): (&str, Value)| Parameter {
+        name: name.to_owned(),
+        value,
+        maximum: None,
+        meaning: "",
+    };
     Interface {
         name: "eth7".to_owned(),
         index: 7,

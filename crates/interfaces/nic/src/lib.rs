@@ -1,5 +1,5 @@
-//! The settings of network interfaces that matter for messages: offloads, coalescing, ring sizes. Read, changed, and put
-//! back.
+//! The settings of network interfaces that matter for messages: offloads, coalescing, ring sizes.
+//! Read, changed, and put back.
 //!
 //! ```text
 //! session     begin: lock, save; apply; end: put back          restore
@@ -30,8 +30,8 @@
 //! # Ok::<(), seekwire_nic::Error>(())
 //! ```
 //!
-//! It changes nothing but the interface that it is told to, and nothing that survives a restart of the host. It does not
-//! set addresses, routes, the MTU or the number of queues.
+//! It changes nothing but the interface that it is told to, and nothing that survives a restart of
+//! the host. It does not set addresses, routes, the MTU or the number of queues.
 
 #![forbid(unsafe_code)]
 

@@ -2,7 +2,10 @@
 
 /// Feature names as the kernel has them (net/ethtool/common.c, `netdev_features_strings`).
 const FEATURES: &[(&str, &str)] = &[
-    ("rx-checksum", "the interface checks TCP and UDP checksums: less CPU for each packet received"),
+    (
+        "rx-checksum",
+        "the interface checks TCP and UDP checksums: less CPU for each packet received",
+    ),
     (
         "tx-checksum-ip-generic",
         "the interface computes checksums: large messages need not be read once more by the CPU",
@@ -15,7 +18,10 @@ const FEATURES: &[(&str, &str)] = &[
         "tx-scatter-gather",
         "a packet may lie in several pieces of memory: no copy into one; segmentation needs it",
     ),
-    ("tx-scatter-gather-fraglist", "a packet may be a chain of buffers: no copy when one is forwarded"),
+    (
+        "tx-scatter-gather-fraglist",
+        "a packet may be a chain of buffers: no copy when one is forwarded",
+    ),
     (
         "tx-tcp-segmentation",
         "the interface cuts large sends into packets: less CPU for messages larger than a packet",
@@ -23,22 +29,34 @@ const FEATURES: &[(&str, &str)] = &[
     ("tx-tcp6-segmentation", "the interface cuts large sends into packets, over IPv6"),
     ("tx-tcp-ecn-segmentation", "the same for connections that use ECN"),
     ("tx-tcp-accecn-segmentation", "the same for connections that use accurate ECN"),
-    ("tx-tcp-mangleid-segmentation", "the same for packets whose IPv4 identification need not count up"),
+    (
+        "tx-tcp-mangleid-segmentation",
+        "the same for packets whose IPv4 identification need not count up",
+    ),
     (
         "tx-generic-segmentation",
         "the kernel cuts large sends into packets as late as it can: one pass through the stack",
     ),
-    ("rx-gro", "the kernel joins packets of a stream before TCP sees them: less CPU for large messages"),
+    (
+        "rx-gro",
+        "the kernel joins packets of a stream before TCP sees them: less CPU for large messages",
+    ),
     ("rx-gro-hw", "the interface joins packets of a stream so that they can be cut again"),
     ("rx-gro-list", "packets are joined as a list, for forwarding"),
     ("rx-udp-gro-forwarding", "UDP packets are joined also when they are forwarded"),
-    ("rx-lro", "the interface joins packets for good: high throughput, late small messages, no forwarding"),
+    (
+        "rx-lro",
+        "the interface joins packets for good: high throughput, late small messages, no forwarding",
+    ),
     ("tx-udp-segmentation", "the interface cuts large UDP sends (QUIC) into packets"),
     ("tx-sctp-segmentation", "large sends of SCTP are cut late"),
     ("tx-esp-segmentation", "large sends through IPsec are cut late"),
     ("tx-fcoe-segmentation", "storage traffic (FCoE) is cut by the interface"),
     ("tx-gre-segmentation", "large sends through GRE tunnels are cut by the interface"),
-    ("tx-gre-csum-segmentation", "large sends through GRE tunnels with checksums are cut by the interface"),
+    (
+        "tx-gre-csum-segmentation",
+        "large sends through GRE tunnels with checksums are cut by the interface",
+    ),
     ("tx-ipxip4-segmentation", "large sends through IPv4 tunnels are cut by the interface"),
     ("tx-ipxip6-segmentation", "large sends through IPv6 tunnels are cut by the interface"),
     ("tx-udp_tnl-segmentation", "large sends through VXLAN and Geneve are cut by the interface"),

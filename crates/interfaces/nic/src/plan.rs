@@ -1,5 +1,5 @@
-//! What has to be done so that an interface gets some settings: what is so already, what cannot be, what has to come
-//! first, and what will change along.
+//! What has to be done so that an interface gets some settings: what is so already, what cannot be,
+//! what has to come first, and what will change along.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -69,8 +69,8 @@ pub struct Along {
 pub(crate) type Stage<'a> = (Group, Vec<(&'a Item, Value)>);
 
 impl Plan {
-    /// Plans `settings`; where two name the same key, the later one counts. A feature that is to be on brings what it
-    /// needs.
+    /// Plans `settings`; where two name the same key, the later one counts. A feature that is to be
+    /// on brings what it needs.
     ///
     /// # Errors
     ///
@@ -101,11 +101,16 @@ impl Plan {
     pub fn back_to(interface: &Interface, saved: &Saved) -> Self {
         let mut items = Vec::new();
         for (name, then) in &saved.features {
-            let mut item = Item::new(interface, Key::feature(name.clone()), Value::Switch(then.active), true);
+            let mut item =
+                Item::new(interface, Key::feature(name.clone()), Value::Switch(then.active), true);
             if let Some(now) = interface.feature(name).filter(|now| now.changeable) {
                 let differs = now.wanted != then.wanted;
                 item.order = differs.then_some(Value::Switch(then.wanted));
-                item.fate = if differs || now.active != then.active { Fate::Change } else { Fate::AlreadySo };
+                item.fate = if differs || now.active != then.active {
+                    Fate::Change
+                } else {
+                    Fate::AlreadySo
+                };
             }
             items.push(item);
         }
@@ -122,8 +127,9 @@ impl Plan {
         self.items.iter().all(|item| item.fate != Fate::Change)
     }
 
-    /// The requests, in the order in which they must be made: what is to go off before what it needs, what is to go on
-    /// after; features after the flags and rings that may decide which there are.
+    /// The requests, in the order in which they must be made: what is to go off before what it
+    /// needs, what is to go on after; features after the flags and rings that may decide which
+    /// there are.
     pub(crate) fn stages(&self) -> Vec<Stage<'_>> {
         let mut stages: BTreeMap<(Group, isize), Vec<(&Item, Value)>> = BTreeMap::new();
         for item in &self.items {
@@ -162,8 +168,11 @@ impl Plan {
                 continue;
             }
             let changeable = |name: &&&str| interface.feature(name).is_some_and(|is| is.changeable);
-            let Some(need) = group.iter().filter(changeable).find(|name| self.target(name).is_none()) else {
-                match group.iter().filter(changeable).find(|name| self.target(name) == Some(false)) {
+            let Some(need) =
+                group.iter().filter(changeable).find(|name| self.target(name).is_none())
+            else {
+                match group.iter().filter(changeable).find(|name| self.target(name) == Some(false))
+                {
                     Some(off) if interface.feature(feature).is_some_and(|is| is.changeable) => {
                         return Err(Error::Conflict {
                             feature: feature.to_owned(),
@@ -181,7 +190,8 @@ impl Plan {
         Ok(())
     }
 
-    /// What the kernel will switch along. A driver may have rules of its own, which nobody can foresee.
+    /// What the kernel will switch along. A driver may have rules of its own, which nobody can
+    /// foresee.
     fn foresee(&self, interface: &Interface) -> Vec<Along> {
         let wanted = |later: bool| -> BTreeMap<String, bool> {
             let features = interface.features.iter();
@@ -192,7 +202,8 @@ impl Plan {
             features.map(|feature| (feature.name.clone(), value(feature))).collect()
         };
         let (now, later) = (dependence::resolve(wanted(false)), dependence::resolve(wanted(true)));
-        let planned: BTreeSet<&str> = self.items.iter().map(|item| item.key.name.as_str()).collect();
+        let planned: BTreeSet<&str> =
+            self.items.iter().map(|item| item.key.name.as_str()).collect();
         let others = interface.features.iter().filter(|feature| {
             let name = feature.name.as_str();
             !planned.contains(name) && now[name] == feature.active && later[name] != feature.active
@@ -214,7 +225,9 @@ impl Item {
             None => (target, Fate::Absent),
             Some(Value::Switch(_)) => (Value::Switch(target.number() != 0), Fate::Change),
             Some(Value::Number(_)) => match target {
-                Value::Switch(_) => (target, Fate::Unfit("it takes a number, not on or off".to_owned())),
+                Value::Switch(_) => {
+                    (target, Fate::Unfit("it takes a number, not on or off".to_owned()))
+                }
                 Value::Number(_) => (target, Fate::Change),
             },
         };
@@ -243,7 +256,8 @@ fn keys(key: &Key, value: Value, interface: &Interface) -> Vec<Key> {
     }
     let is_tso = |name: &str| name.starts_with("tx-tcp") && name.ends_with("-segmentation");
     // Packets with the same identification are never wanted by somebody who only says TSO.
-    let is_safe = |name: &str| value == Value::Switch(false) || name != "tx-tcp-mangleid-segmentation";
+    let is_safe =
+        |name: &str| value == Value::Switch(false) || name != "tx-tcp-mangleid-segmentation";
     let means: &dyn Fn(&str) -> bool = match key.name.as_str() {
         "rx" | "rx-checksumming" => &|name| name == "rx-checksum",
         "tx" | "tx-checksumming" => &|name| name.starts_with("tx-checksum-"),
@@ -290,10 +304,13 @@ mod tests {
     /// The interface after the kernel has done as foreseen.
     fn done(mut interface: Interface, plan: &Plan) -> Interface {
         let values = plan.items.iter().filter(|item| item.fate == Fate::Change);
-        let values: Vec<_> = values.map(|item| (item.key.name.clone(), item.target, true)).collect();
+        let values: Vec<_> =
+            values.map(|item| (item.key.name.clone(), item.target, true)).collect();
         let along = plan.along.iter().map(|along| (along.key.name.clone(), along.after, false));
         for (name, value, is_wanted) in values.into_iter().chain(along) {
-            if let Some(feature) = interface.features.iter_mut().find(|feature| feature.name == name) {
+            if let Some(feature) =
+                interface.features.iter_mut().find(|feature| feature.name == name)
+            {
                 feature.active = value.number() != 0;
                 feature.wanted = if is_wanted { feature.active } else { feature.wanted };
             }
@@ -329,16 +346,23 @@ mod tests {
         let off = Plan::new(&sample(), &Profile::Baseline.settings(&sample())).unwrap();
         let interface = done(sample(), &off);
         let plan = plan(&interface, &["tx-tcp-segmentation=on"]).unwrap();
-        let needed: Vec<_> = plan.items.iter().filter_map(|item| item.needed_by.as_deref()).collect();
+        let needed: Vec<_> =
+            plan.items.iter().filter_map(|item| item.needed_by.as_deref()).collect();
         assert_eq!(needed, ["tx-tcp-segmentation"; 2]);
-        assert_eq!(stages(&plan), "tx-scatter-gather=on tx-checksum-ip-generic=on; tx-tcp-segmentation=on");
+        assert_eq!(
+            stages(&plan),
+            "tx-scatter-gather=on tx-checksum-ip-generic=on; tx-tcp-segmentation=on"
+        );
     }
 
     #[test]
     fn what_will_go_along_is_foreseen() {
         let plan = plan(&sample(), &["sg=off"]).unwrap();
         let along: Vec<_> = plan.along.iter().map(|along| along.key.name.as_str()).collect();
-        assert_eq!(along, ["tx-generic-segmentation", "tx-tcp-segmentation", "tx-tcp6-segmentation"]);
+        assert_eq!(
+            along,
+            ["tx-generic-segmentation", "tx-tcp-segmentation", "tx-tcp6-segmentation"]
+        );
         // And comes back with it, because it is still wanted.
         let back = self::plan(&done(sample(), &plan), &["sg=on"]).unwrap();
         assert_eq!(back.along.iter().map(|along| &along.key).collect::<Vec<_>>().len(), 3);

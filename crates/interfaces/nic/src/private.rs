@@ -1,5 +1,6 @@
-//! A directory of files that only its owner can reach. Other users of the host may have been there first, with a
-//! symbolic link, a FIFO, a directory of their own: what is not what it should be is refused, and nothing is waited for.
+//! A directory of files that only its owner can reach. Other users of the host may have been there
+//! first, with a symbolic link, a FIFO, a directory of their own: what is not what it should be is
+//! refused, and nothing is waited for.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -28,15 +29,18 @@ impl Directory {
     ///
     /// # Errors
     ///
-    /// Of the kind [`io::ErrorKind::PermissionDenied`] for a directory that is closed to this process; others where it
-    /// belongs to a user who is not this one nor root, where others could write, and for what is not a directory.
+    /// Of the kind [`io::ErrorKind::PermissionDenied`] for a directory that is closed to this
+    /// process; others where it belongs to a user who is not this one nor root, where others could
+    /// write, and for what is not a directory.
     pub(crate) fn open(path: &Path) -> io::Result<Option<Self>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         // A slash at the end would follow a link.
         let path: PathBuf = path.components().collect();
         let descriptor = match rustix::fs::open(path, flags, Mode::empty()) {
             Err(Errno::NOENT) => return Ok(None),
-            Err(Errno::NOTDIR | Errno::LOOP) => return Err(io::Error::other("it is not a directory")),
+            Err(Errno::NOTDIR | Errno::LOOP) => {
+                return Err(io::Error::other("it is not a directory"));
+            }
             opened => opened?,
         };
         let found = rustix::fs::fstat(&descriptor)?;
@@ -44,13 +48,15 @@ impl Directory {
             return Err(belongs_to(&found));
         }
         if found.st_mode & WRITE_BY_OTHERS != 0 {
-            return Err(io::Error::other("others can write to it, so what is there cannot be trusted"));
+            return Err(io::Error::other(
+                "others can write to it, so what is there cannot be trusted",
+            ));
         }
         Ok(Some(Self { descriptor, owner: found.st_uid }))
     }
 
-    /// Opens it to write, and makes it if there is none: mode 0700. In one that others can look into, which may be there for
-    /// something else too, they see names, and can open nothing.
+    /// Opens it to write, and makes it if there is none: mode 0700. In one that others can look
+    /// into, which may be there for something else too, they see names, and can open nothing.
     ///
     /// # Errors
     ///
@@ -92,16 +98,17 @@ impl Directory {
         Ok(file)
     }
 
-    /// Puts a file there, whole and on the disk, in the place of one that is there already. Not for two at once.
+    /// Puts a file there, whole and on the disk, in the place of one that is there already. Not for
+    /// two at once.
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         let draft = format!(".{name}");
         self.remove(&draft)?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let flags =
+            OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mut file = File::from(rustix::fs::openat(&self.descriptor, &draft, flags, FILE)?);
-        let written = file
-            .write_all(bytes)
-            .and_then(|()| file.sync_all())
-            .and_then(|()| Ok(rustix::fs::renameat(&self.descriptor, &draft, &self.descriptor, name)?));
+        let written = file.write_all(bytes).and_then(|()| file.sync_all()).and_then(|()| {
+            Ok(rustix::fs::renameat(&self.descriptor, &draft, &self.descriptor, name)?)
+        });
         if written.is_err() {
             // That it could not be written is what counts.
             let _ = self.remove(&draft);
@@ -223,7 +230,9 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, path.join("fifo"), FileType::Fifo, FILE, 0).unwrap();
         symlink("/dev/zero", path.join("link")).unwrap();
         fs::create_dir(path.join("directory")).unwrap();
-        for (name, why) in [("fifo", "regular"), ("link", "symbolic link"), ("directory", "regular")] {
+        for (name, why) in
+            [("fifo", "regular"), ("link", "symbolic link"), ("directory", "regular")]
+        {
             assert!(said(directory.read(name, 9)).contains(why), "{name}");
             directory.lock_file(name).unwrap_err();
         }

@@ -1,4 +1,5 @@
-//! Named sets of settings: the steps in which the effect of offloads on messages is measured, and two for use.
+//! Named sets of settings: the steps in which the effect of offloads on messages is measured, and
+//! two for use.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,11 +7,12 @@ use std::str::FromStr;
 use crate::interface::Interface;
 use crate::setting::{Group, Key, Setting, Value};
 
-/// A set of settings. What a profile does not name stays as it is: ring sizes, because many drivers take the link down
-/// to change them, and everything that has no effect on TCP.
+/// A set of settings. What a profile does not name stays as it is: ring sizes, because many drivers
+/// take the link down to change them, and everything that has no effect on TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Profile {
-    /// No offload: checksums, scatter-gather, segmentation and joining are all done by the CPU, packet by packet.
+    /// No offload: checksums, scatter-gather, segmentation and joining are all done by the CPU,
+    /// packet by packet.
     Baseline,
     /// Checksums by the interface, nothing else.
     Checksum,
@@ -18,7 +20,8 @@ pub enum Profile {
     Offload,
     /// What is sent as with `offload`; what is received is handed up at once, packet by packet.
     LowLatency,
-    /// As `offload`, and received packets are joined (GRO) and may wait for each other as the load demands.
+    /// As `offload`, and received packets are joined (GRO) and may wait for each other as the load
+    /// demands.
     Throughput,
 }
 
@@ -39,7 +42,8 @@ impl Profile {
         }
     }
 
-    /// The settings that make the profile on this interface. What the interface does not have is not among them.
+    /// The settings that make the profile on this interface. What the interface does not have is
+    /// not among them.
     #[must_use]
     pub fn settings(self, interface: &Interface) -> Vec<Setting> {
         let (checksums, segmentation, joining) = match self {
@@ -107,7 +111,8 @@ impl FromStr for Profile {
 
     fn from_str(name: &str) -> Result<Self, String> {
         let known = Self::ALL.into_iter().find(|profile| profile.name() == name);
-        known.ok_or_else(|| format!("no profile `{name}`: {}", Self::ALL.map(Self::name).join(", ")))
+        known
+            .ok_or_else(|| format!("no profile `{name}`: {}", Self::ALL.map(Self::name).join(", ")))
     }
 }
 

@@ -1,15 +1,17 @@
 //! The state of an interface before it was first changed, in a file.
 //!
 //! One file for each interface, `netns-COOKIE-if-INDEX.json`, in `/run/seekwire/nic` or another
-//! [`private`](crate::private) directory. That one belongs to the host, not to a user, and is emptied when the host
-//! starts, as the settings of interfaces are lost then, too. Cookies are never given to another namespace; an index is
-//! given to another interface only if somebody asks for it, and survives a new name.
+//! [`private`](crate::private) directory. That one belongs to the host, not to a user, and is
+//! emptied when the host starts, as the settings of interfaces are lost then, too. Cookies are
+//! never given to another namespace; an index is given to another interface only if somebody asks
+//! for it, and survives a new name.
 //!
-//! A second one, `..-held.json`, is there while a session holds an interface that an earlier one has changed to stay: it goes
-//! back to that.
+//! A second one, `..-held.json`, is there while a session holds an interface that an earlier one
+//! has changed to stay: it goes back to that.
 //!
-//! A file is written whole, and on the disk, before anything is changed, and is never written over with another state:
-//! what it has is the state before the first change, until it has been restored.
+//! A file is written whole, and on the disk, before anything is changed, and is never written over
+//! with another state: what it has is the state before the first change, until it has been
+//! restored.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -38,7 +40,11 @@ const LARGEST: u64 = 1 << 20;
 
 sockopt_impl!(
     /// SO_NETNS_COOKIE (Linux 5.14), 64 bits: which network namespace a socket belongs to.
-    NamespaceCookie, GetOnly, libc::SOL_SOCKET, libc::SO_NETNS_COOKIE, u64
+    NamespaceCookie,
+    GetOnly,
+    libc::SOL_SOCKET,
+    libc::SO_NETNS_COOKIE,
+    u64
 );
 
 /// What can be changed about an interface, as it was.
@@ -99,7 +105,8 @@ impl Saved {
         }
     }
 
-    /// Whether it is the state of this device. Numbers are not given twice, unless somebody asks for one.
+    /// Whether it is the state of this device. Numbers are not given twice, unless somebody asks
+    /// for one.
     pub(crate) fn is_of(&self, interface: &Interface) -> bool {
         let is_same_address = self.address == interface.address;
         let is_permanent = self.has_permanent_address && interface.has_permanent_address;
@@ -134,19 +141,22 @@ pub struct Store {
     layer: &'static str,
 }
 
-/// While it lives, no other process changes the interface through this crate. The kernel lifts it when the process dies.
+/// While it lives, no other process changes the interface through this crate. The kernel lifts it
+/// when the process dies.
 #[derive(Debug)]
 pub(crate) struct Lock(File);
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // A child that another thread has forked and that has not come to its exec has the file open, too.
+        // A child that another thread has forked and that has not come to its exec has the file
+        // open, too.
         let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }
 }
 
 impl Default for Store {
-    /// In the directory that the environment variable [`Store::VARIABLE`] names, else in [`Store::DEFAULT`].
+    /// In the directory that the environment variable [`Store::VARIABLE`] names, else in
+    /// [`Store::DEFAULT`].
     fn default() -> Self {
         let named = std::env::var_os(Self::VARIABLE).filter(|directory| !directory.is_empty());
         Self::at(named.unwrap_or_else(|| Self::DEFAULT.into()))
@@ -175,9 +185,12 @@ impl Store {
     ///
     /// [`Error::State`]: the namespace has no cookie (Linux before 5.14).
     pub fn file(&self, interface: &Interface) -> Result<PathBuf, Error> {
-        let cookie = UnixDatagram::unbound().and_then(|socket| Ok(getsockopt(&socket, NamespaceCookie)?));
+        let cookie =
+            UnixDatagram::unbound().and_then(|socket| Ok(getsockopt(&socket, NamespaceCookie)?));
         let cookie = cookie.map_err(|error| self.failure(&self.directory, error))?;
-        Ok(self.directory.join(format!("{PREFIX}{cookie}-if-{}{}.json", interface.index, self.layer)))
+        Ok(self
+            .directory
+            .join(format!("{PREFIX}{cookie}-if-{}{}.json", interface.index, self.layer)))
     }
 
     /// The saved state of an interface, if there is one.
@@ -188,17 +201,24 @@ impl Store {
     pub fn load(&self, interface: &Interface) -> Result<Option<Saved>, Error> {
         let path = self.file(interface)?;
         let Some(directory) = self.open()? else { return Ok(None) };
-        let bytes = directory.read(name(&path), LARGEST).map_err(|error| self.closed(&path, error))?;
+        let bytes =
+            directory.read(name(&path), LARGEST).map_err(|error| self.closed(&path, error))?;
         let Some(bytes) = bytes else { return Ok(None) };
         // What is not text is not understood.
         let text = String::from_utf8(bytes).unwrap_or_default();
-        let saved = understand(&text, interface).map_err(|reason| Error::Damaged { path, reason })?;
+        let saved =
+            understand(&text, interface).map_err(|reason| Error::Damaged { path, reason })?;
         // Of an earlier start: the settings have gone with it.
         Ok(Some(saved).filter(|saved| saved.boot == boot()))
     }
 
     /// Writes a state; with `is_first`, only if there is none. For who has the lock.
-    pub(crate) fn write(&self, interface: &Interface, saved: &Saved, is_first: bool) -> Result<(), Error> {
+    pub(crate) fn write(
+        &self,
+        interface: &Interface,
+        saved: &Saved,
+        is_first: bool,
+    ) -> Result<(), Error> {
         let path = self.file(interface)?;
         let directory = self.make()?;
         let write = || -> io::Result<()> {
@@ -222,7 +242,8 @@ impl Store {
     pub(crate) fn lock(&self, interface: &Interface) -> Result<Lock, Error> {
         let path = self.file(interface)?.with_extension("lock");
         // Never removed, or two processes could lock two files of the same name.
-        let file = self.make()?.lock_file(name(&path)).map_err(|error| self.failure(&path, error))?;
+        let file =
+            self.make()?.lock_file(name(&path)).map_err(|error| self.failure(&path, error))?;
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Lock(file)),
             Err(rustix::io::Errno::WOULDBLOCK) => {
@@ -262,7 +283,10 @@ fn name(path: &Path) -> &str {
 fn understand(text: &str, interface: &Interface) -> Result<Saved, String> {
     let saved: Saved = serde_json::from_str(text).map_err(|error| error.to_string())?;
     if saved.layout != LAYOUT {
-        return Err(format!("layout {} instead of {LAYOUT}: written by another version", saved.layout));
+        return Err(format!(
+            "layout {} instead of {LAYOUT}: written by another version",
+            saved.layout
+        ));
     }
     if saved.index != interface.index {
         return Err(format!("it is of interface number {}, not {}", saved.index, interface.index));
@@ -312,7 +336,8 @@ mod tests {
         assert_eq!(file(), file());
         match seekwire_testbed::Testbed::new() {
             Ok(testbed) => {
-                let [near, far] = [Side::Near, Side::Far].map(|side| testbed.end(side).run(file).unwrap());
+                let [near, far] =
+                    [Side::Near, Side::Far].map(|side| testbed.end(side).run(file).unwrap());
                 assert!(near != far && near != file() && far != file(), "{near:?}, {far:?}");
             }
             Err(NoTestbed::NotPermitted { .. } | NoTestbed::Unsupported { .. }) => {}
@@ -392,7 +417,10 @@ mod tests {
             let error = store.load(&sample()).unwrap_err();
             assert!(matches!(error, Error::Damaged { .. }), "{text}");
             let error = error.to_string();
-            assert!(error.contains(reason) && error.contains("remove this file"), "{text}: {error}");
+            assert!(
+                error.contains(reason) && error.contains("remove this file"),
+                "{text}: {error}"
+            );
         }
         fs::write(&path, [0xff, 0xfe]).unwrap();
         assert!(matches!(store.load(&sample()), Err(Error::Damaged { .. })));

@@ -16,11 +16,11 @@ pub struct Terms {
     pub default_route: bool,
 }
 
-/// The right to change one interface, and the duty to put it back. The state before is on the disk as soon as there is a
-/// session. One process has a session with an interface at a time.
+/// The right to change one interface, and the duty to put it back. The state before is on the disk
+/// as soon as there is a session. One process has a session with an interface at a time.
 ///
-/// With [`Terms::hold`] dropping it restores what it found, in a panic, too; if the process is killed, the saved state
-/// stays, and [`left_behind`] tells the next one.
+/// With [`Terms::hold`] dropping it restores what it found, in a panic, too; if the process is
+/// killed, the saved state stays, and [`left_behind`] tells the next one.
 pub struct Session<'a> {
     kernel: &'a mut Kernel,
     found: Interface,
@@ -39,9 +39,15 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::NoSuchInterface`], [`Error::DefaultRoute`], [`Error::NotPermitted`], [`Error::Busy`],
-    /// [`Error::Damaged`], [`Error::State`], [`Error::Kernel`]. Nothing has been changed then.
-    pub fn begin(kernel: &'a mut Kernel, store: &'a Store, name: &str, terms: Terms) -> Result<Self, Error> {
+    /// [`Error::NoSuchInterface`], [`Error::DefaultRoute`], [`Error::NotPermitted`],
+    /// [`Error::Busy`], [`Error::Damaged`], [`Error::State`], [`Error::Kernel`]. Nothing has been
+    /// changed then.
+    pub fn begin(
+        kernel: &'a mut Kernel,
+        store: &'a Store,
+        name: &str,
+        terms: Terms,
+    ) -> Result<Self, Error> {
         let found = kernel.interface(name)?;
         if found.default_route && !terms.default_route {
             return Err(Error::DefaultRoute(found.name));
@@ -88,7 +94,8 @@ impl<'a> Session<'a> {
         &self.found
     }
 
-    /// Reads the interface anew, to plan from. It is the same one if it has been given another name.
+    /// Reads the interface anew, to plan from. It is the same one if it has been given another
+    /// name.
     ///
     /// # Errors
     ///
@@ -108,11 +115,13 @@ impl<'a> Session<'a> {
         change::apply(self.kernel, &before, plan)
     }
 
-    /// Ends the session: one that holds puts back what it found, any other leaves the interface as it is.
+    /// Ends the session: one that holds puts back what it found, any other leaves the interface as
+    /// it is.
     ///
     /// # Errors
     ///
-    /// As [`Session::apply`]; [`Error::State`]: the interface is restored, but the saved state cannot be removed.
+    /// As [`Session::apply`]; [`Error::State`]: the interface is restored, but the saved state
+    /// cannot be removed.
     pub fn end(mut self) -> Result<Option<Report>, Error> {
         self.finish()
     }
@@ -145,8 +154,9 @@ impl Drop for Session<'_> {
     }
 }
 
-/// Puts an interface back into the state before it was first changed, and forgets that state if all of it came back. Where
-/// a session was killed that held it on top of what stays, into what stays; another call goes on from there.
+/// Puts an interface back into the state before it was first changed, and forgets that state if all
+/// of it came back. Where a session was killed that held it on top of what stays, into what stays;
+/// another call goes on from there.
 ///
 /// # Errors
 ///
@@ -166,7 +176,9 @@ pub fn restore(kernel: &mut Kernel, store: &Store, name: &str) -> Result<Report,
     let _lock = store.lock(&found)?;
     let (saved, file) = match held.load(&found)? {
         Some(saved) => (saved, &held),
-        None => (store.load(&found)?.ok_or_else(|| Error::NothingSaved(found.name.clone()))?, store),
+        None => {
+            (store.load(&found)?.ok_or_else(|| Error::NothingSaved(found.name.clone()))?, store)
+        }
     };
     let report = back(kernel, &found.name, &saved)?;
     if report.is_complete() {
@@ -181,8 +193,8 @@ fn now(kernel: &mut Kernel, name: &str, saved: &Saved) -> Result<Interface, Erro
     if saved.is_of(&now) { Ok(now) } else { Err(Error::NoSuchInterface(name.to_owned())) }
 }
 
-/// What does not come back at once is tried a second time: one setting may have detached the device, which then refuses
-/// the next.
+/// What does not come back at once is tried a second time: one setting may have detached the
+/// device, which then refuses the next.
 fn back(kernel: &mut Kernel, name: &str, saved: &Saved) -> Result<Report, Error> {
     let mut once = || {
         let now = now(kernel, name, saved)?;
@@ -209,8 +221,7 @@ pub fn left_behind(store: &Store, interface: &Interface) -> Result<Option<u32>, 
         Ok(_) => Ok(Some(process)),
         Err(Error::Busy { .. }) => Ok(None),
         // Somebody who may not lock may still be told, if the process is not there.
-        Err(_) => {
-            Ok(Some(process).filter(|process| !std::path::Path::new(&format!("/proc/{process}")).exists()))
-        }
+        Err(_) => Ok(Some(process)
+            .filter(|process| !std::path::Path::new(&format!("/proc/{process}")).exists())),
     }
 }

@@ -33,12 +33,14 @@ impl Group {
     }
 }
 
-/// One thing that can be set. Written `tx-scatter-gather`, `coalesce.rx-usecs`, `ring.rx`, `private.NAME`.
+/// One thing that can be set. Written `tx-scatter-gather`, `coalesce.rx-usecs`, `ring.rx`,
+/// `private.NAME`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
     /// The set that it belongs to.
     pub group: Group,
-    /// Its name in that set: the kernel's for features and private flags, that of ethtool(8) for the others.
+    /// Its name in that set: the kernel's for features and private flags, that of ethtool(8) for
+    /// the others.
     pub name: String,
 }
 
@@ -96,14 +98,16 @@ impl fmt::Display for Value {
 
 /// A key as somebody asked for it, and the value that it shall have. Parsed from `KEY=VALUE`.
 ///
-/// The key may be one of ethtool(8)'s names for several features at once (`tso`); only the interface says which.
+/// The key may be one of ethtool(8)'s names for several features at once (`tso`); only the
+/// interface says which.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
     /// The key; its name may stand for several features.
     pub key: Key,
     /// What it shall become.
     pub value: Value,
-    /// Whether the interface must have it: true for what a person named, false for what belongs to a profile.
+    /// Whether the interface must have it: true for what a person named, false for what belongs to
+    /// a profile.
     pub required: bool,
 }
 
@@ -140,10 +144,15 @@ impl FromStr for Setting {
             .find_map(|group| Some(Key::new(group, name.strip_prefix(group.prefix())?)))
             .unwrap_or_else(|| Key::feature(name));
         let is_word = |c: char| c.is_ascii_graphic() && c != '.';
-        if key.name.is_empty() || key.group != Group::PrivateFlag && !key.name.chars().all(is_word) {
+        if key.name.is_empty() || key.group != Group::PrivateFlag && !key.name.chars().all(is_word)
+        {
             return Err(ParseError::Key(name.to_owned()));
         }
-        let unfit = |expected| ParseError::Value { key: key.to_string(), value: value.to_owned(), expected };
+        let unfit = |expected| ParseError::Value {
+            key: key.to_string(),
+            value: value.to_owned(),
+            expected,
+        };
         let switch = match value {
             "on" => Some(true),
             "off" => Some(false),
@@ -180,7 +189,11 @@ mod tests {
             ("coalesce.adaptive-rx=off", "coalesce.adaptive-rx", Value::Switch(false)),
             ("ring.rx = 4096", "ring.rx", Value::Number(4096)),
             ("private.rx_striding_rq=on", "private.rx_striding_rq", Value::Switch(true)),
-            ("private.link-down-on-close v1.0=on", "private.link-down-on-close v1.0", Value::Switch(true)),
+            (
+                "private.link-down-on-close v1.0=on",
+                "private.link-down-on-close v1.0",
+                Value::Switch(true),
+            ),
         ] {
             assert_eq!(parse(text), Ok((key.to_owned(), value)), "{text}");
         }

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use namespace::with_pair;
 use rustix::thread::{self, CapabilitySet, CapabilitySets};
 use seekwire_nic::{
-    Error, Interface, Kernel, Plan, Profile, Report, Session, Setting, Store, Terms, Value, Verdict,
-    left_behind, restore,
+    Error, Interface, Kernel, Plan, Profile, Report, Session, Setting, Store, Terms, Value,
+    Verdict, left_behind, restore,
 };
 use seekwire_testbed::Side;
 
@@ -47,9 +47,14 @@ fn an_interface_shows_its_switches() {
             all.iter().map(|(name, read)| (name.as_str(), &read.as_ref().unwrap().name)).collect();
         assert_eq!(names, [("lo", &"lo".to_owned()), ("near", &"near".to_owned())]);
         let near = kernel.interface("near").unwrap();
-        assert_eq!((near.driver.as_deref(), near.mtu, near.default_route), (Some("veth"), 1500, false));
+        assert_eq!(
+            (near.driver.as_deref(), near.mtu, near.default_route),
+            (Some("veth"), 1500, false)
+        );
         assert!(near.features.len() > 40, "{}", near.features.len());
-        for name in ["tx-scatter-gather", "tx-checksum-ip-generic", "tx-tcp-segmentation", "rx-checksum"] {
+        for name in
+            ["tx-scatter-gather", "tx-checksum-ip-generic", "tx-tcp-segmentation", "rx-checksum"]
+        {
             let feature = near.feature(name).unwrap();
             assert!(feature.changeable && feature.active && feature.wanted, "{feature:?}");
         }
@@ -70,14 +75,17 @@ fn the_way_to_a_peer_is_known() {
         let own = testbed.end(Side::Near).address().into();
         assert_eq!(kernel.interfaces_towards(own).unwrap(), ["lo"]);
         assert_eq!(kernel.interfaces_towards("::1".parse().unwrap()).unwrap(), ["lo"]);
-        let error = kernel.interfaces_towards("192.0.2.1".parse().unwrap()).unwrap_err().to_string();
+        let error =
+            kernel.interfaces_towards("192.0.2.1".parse().unwrap()).unwrap_err().to_string();
         assert!(error.contains("192.0.2.1") && error.contains("unreachable"), "{error}");
         kernel.check_way("near", far).unwrap();
         let error = kernel.check_way("lo", far).unwrap_err();
         assert!(matches!(&error, Error::OtherWay { by, .. } if by == "near"), "{error}");
         let error = kernel.check_way("near", own).unwrap_err();
         assert!(error.to_string().contains("reached by lo, not by near"), "{error}");
-        assert!(kernel.interface("near").unwrap().address.is_some_and(|address| address.len() == 17));
+        assert!(
+            kernel.interface("near").unwrap().address.is_some_and(|address| address.len() == 17)
+        );
         assert_eq!(kernel.interface("lo").unwrap().address, None);
     });
 }
@@ -105,7 +113,9 @@ fn every_profile_comes_true_and_the_first_state_comes_back() {
             session.end().unwrap();
         }
         let baseline = kernel.interface("near").unwrap();
-        for name in ["tx-scatter-gather", "tx-checksum-ip-generic", "tx-generic-segmentation", "rx-gro"] {
+        for name in
+            ["tx-scatter-gather", "tx-checksum-ip-generic", "tx-generic-segmentation", "rx-gro"]
+        {
             assert!(!is_on(&baseline, name), "{name}");
         }
         let report = restore(&mut kernel, &store, "near").unwrap();
@@ -123,9 +133,14 @@ fn the_kernel_switches_along_what_was_foreseen() {
         let (_directory, store) = store();
         let mut kernel = Kernel::open().unwrap();
         let mut session = Session::begin(&mut kernel, &store, "near", HOLD).unwrap();
-        for texts in
-            [&["sg=off"][..], &["sg=on"], &["tx=off"], &["tx=on"], &["sg=off", "tx=off"], &["tso=on"]]
-        {
+        for texts in [
+            &["sg=off"][..],
+            &["sg=on"],
+            &["tx=off"],
+            &["tx=on"],
+            &["sg=off", "tx=off"],
+            &["tso=on"],
+        ] {
             let now = session.now().unwrap();
             let plan = Plan::new(&now, &settings(texts)).unwrap();
             let report = session.apply(&plan).unwrap();
@@ -143,7 +158,8 @@ fn what_cannot_be_is_reported_and_the_rest_done() {
         let (_directory, store) = store();
         let mut kernel = Kernel::open().unwrap();
         let mut session = Session::begin(&mut kernel, &store, "near", HOLD).unwrap();
-        let report = apply(&mut session, &["lro=on", "warp=on", "gso=off", "rx=on", "coalesce.rx-usecs=1"]);
+        let report =
+            apply(&mut session, &["lro=on", "warp=on", "gso=off", "rx=on", "coalesce.rx-usecs=1"]);
         let verdicts: Vec<_> = report.outcomes.iter().map(|outcome| &outcome.result).collect();
         use Verdict::{Absent, AlreadySo, Changed, Fixed};
         assert_eq!(verdicts, [&Fixed, &Absent, &Changed, &AlreadySo, &Absent]);
@@ -255,7 +271,10 @@ fn a_refusal_for_lack_of_permission_is_that_of_a_key() {
         let denied = Verdict::Refused("Operation not permitted".to_owned());
         assert_eq!(report.outcomes[0].result, denied);
         let back = session.end().unwrap().unwrap();
-        assert!(!back.is_complete() && back.outcomes.iter().any(|one| one.result == denied), "{back:#?}");
+        assert!(
+            !back.is_complete() && back.outcomes.iter().any(|one| one.result == denied),
+            "{back:#?}"
+        );
         assert!(matches!(restore(&mut kernel, &store, "near"), Err(Error::NotPermitted(_))));
         thread::set_capabilities(None, all).unwrap();
         assert!(restore(&mut kernel, &store, "near").unwrap().is_complete());
@@ -280,7 +299,8 @@ fn interfaces_that_come_and_go_do_not_hide_the_others() {
             let mut kernel = Kernel::open().unwrap();
             // Until it has been there and not there often enough.
             let (mut seen, mut wrong) = ([0; 2], None);
-            while seen.iter().any(|count| *count < 20) && wrong.is_none() && !changing.is_finished() {
+            while seen.iter().any(|count| *count < 20) && wrong.is_none() && !changing.is_finished()
+            {
                 let all = kernel.interfaces();
                 let good = all.as_ref().ok().filter(|all| all.iter().all(|(_, read)| read.is_ok()));
                 match good.filter(|all| all.iter().any(|(name, _)| name == "near")) {
@@ -391,8 +411,11 @@ fn a_default_route_by_next_hops_of_their_own_is_one_too() {
         ip("nexthop add id 3 group 1");
         ip("nexthop add id 4 blackhole");
         ip("-6 nexthop add id 5 dev near");
-        let carriers = [("default nhid 1", "near"), ("default nhid 2", "br0"), ("default nhid 3", "near")];
-        for (route, carrier) in carriers.into_iter().chain([("default nhid 4", "none"), ("-6", "near")]) {
+        let carriers =
+            [("default nhid 1", "near"), ("default nhid 2", "br0"), ("default nhid 3", "near")];
+        for (route, carrier) in
+            carriers.into_iter().chain([("default nhid 4", "none"), ("-6", "near")])
+        {
             let route = |verb: &str| match route {
                 "-6" => ip(&format!("-6 route {verb} default nhid 5")),
                 route => ip(&format!("route {verb} {route}")),

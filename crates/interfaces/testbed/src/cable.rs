@@ -26,8 +26,8 @@ const LOOPBACK: u32 = 1;
 /// TC_H_ROOT and TC_LINKLAYER_ETHERNET of linux/pkt_sched.h.
 const ROOT: u32 = u32::MAX;
 const ETHERNET: u8 = 1;
-/// The bucket: a packet of the largest size that segmentation makes, with its headers, and something for the timer's
-/// delay.
+/// The bucket: a packet of the largest size that segmentation makes, with its headers, and
+/// something for the timer's delay.
 const BURST: u32 = 256 << 10;
 /// Bytes that wait at most; more are dropped.
 const QUEUE: u32 = 1 << 20;
@@ -40,8 +40,13 @@ const LIMIT: &str = "limit the rate of an interface";
 pub(crate) fn lay(near: &End, far: &End) -> Result<(), Error> {
     near.run(|| {
         let mut socket = NetlinkSocket::new();
-        let mut request = rt_link::Request::new().set_create().set_excl().op_newlink_do(&Ifinfomsg::new());
-        request.encode().push_ifname_bytes(near.interface.as_bytes()).nested_linkinfo().push_kind(c"veth");
+        let mut request =
+            rt_link::Request::new().set_create().set_excl().op_newlink_do(&Ifinfomsg::new());
+        request
+            .encode()
+            .push_ifname_bytes(near.interface.as_bytes())
+            .nested_linkinfo()
+            .push_kind(c"veth");
         order(&mut socket, &request).map_err(|source| error(LAY, "veth", source))?;
         // The bindings have no words for the other end, so the kernel has named it.
         let other = index("veth0").map_err(|source| error(LAY, "veth", source))?;
@@ -60,7 +65,8 @@ pub(crate) fn lay(near: &End, far: &End) -> Result<(), Error> {
 fn switch_on(end: &End) -> io::Result<()> {
     let mut socket = NetlinkSocket::new();
     let index = index(end.interface)?;
-    let header = Ifaddrmsg { ifa_family: IPV4, ifa_prefixlen: PREFIX, ifa_index: index, ..Ifaddrmsg::new() };
+    let header =
+        Ifaddrmsg { ifa_family: IPV4, ifa_prefixlen: PREFIX, ifa_index: index, ..Ifaddrmsg::new() };
     let mut request = rt_addr::Request::new().set_create().set_excl().op_newaddr_do(&header);
     request.encode().push_local(end.address.into()).push_address(end.address.into());
     order(&mut socket, &request)?;
@@ -90,7 +96,9 @@ pub(crate) fn limit(interface: &str, bits_per_second: u64) -> Result<(), Error> 
         };
         let mut request = tc::Request::new().set_create().set_replace().op_newqdisc_do(&header);
         let mut options = request.encode().nested_options_tbf();
-        options = options.push_parms(TcTbfQopt { rate, limit: QUEUE, ..TcTbfQopt::new() }).push_burst(BURST);
+        options = options
+            .push_parms(TcTbfQopt { rate, limit: QUEUE, ..TcTbfQopt::new() })
+            .push_burst(BURST);
         if bytes > u64::from(u32::MAX) {
             options = options.push_rate64(bytes);
         }

@@ -44,7 +44,11 @@ pub enum Error {
 
 impl Error {
     /// `capability` is what is missing when it is a matter of permission.
-    pub(crate) fn new(what: &'static str, capability: &'static str, source: impl Into<io::Error>) -> Self {
+    pub(crate) fn new(
+        what: &'static str,
+        capability: &'static str,
+        source: impl Into<io::Error>,
+    ) -> Self {
         let source = source.into();
         match source.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::PERM | Errno::ACCESS) => Self::NotPermitted { what, capability },
@@ -60,7 +64,10 @@ mod tests {
     #[test]
     fn a_missing_capability_is_named() {
         let error = Error::new("make it", "CAP_SYS_ADMIN", Errno::PERM).to_string();
-        assert!(error.contains("CAP_SYS_ADMIN") && error.contains("--cap-add SYS_ADMIN"), "{error}");
+        assert!(
+            error.contains("CAP_SYS_ADMIN") && error.contains("--cap-add SYS_ADMIN"),
+            "{error}"
+        );
         let error = Error::new("make it", "CAP_SYS_ADMIN", Errno::NOSPC);
         assert!(matches!(error, Error::System { .. }), "{error}");
     }

@@ -26,10 +26,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The namespaces have no names: the kernel removes them, with their interfaces, when the last handle and the last
-//! process in them are gone, however this process ends. Nothing outside them is changed, except that a quota makes a
-//! cgroup: below the one that this process is in, or, with cgroup v2, below the next one above that passes the cpu controller
-//! on.
+//! The namespaces have no names: the kernel removes them, with their interfaces, when the last
+//! handle and the last process in them are gone, however this process ends. Nothing outside them is
+//! changed, except that a quota makes a cgroup: below the one that this process is in, or, with
+//! cgroup v2, below the next one above that passes the cpu controller on.
 //!
 //! It does not start servers, wait for them or kill them: that is for who knows them.
 
@@ -114,8 +114,9 @@ impl End {
         self.interface
     }
 
-    /// Runs `work` in a thread of its own that is in the namespace: sockets that it makes and processes that it starts
-    /// are there, too, and stay there. A panic of `work` goes on in the caller.
+    /// Runs `work` in a thread of its own that is in the namespace: sockets that it makes and
+    /// processes that it starts are there, too, and stay there. A panic of `work` goes on in the
+    /// caller.
     ///
     /// # Errors
     ///
@@ -128,14 +129,15 @@ impl End {
     ///
     /// # Errors
     ///
-    /// Those of [`Command::spawn`]; of the kind [`io::ErrorKind::Other`] if the namespace cannot be entered.
+    /// Those of [`Command::spawn`]; of the kind [`io::ErrorKind::Other`] if the namespace cannot be
+    /// entered.
     pub fn spawn(&self, command: &mut Command) -> io::Result<Child> {
         self.run(|| command.spawn()).map_err(io::Error::other)?
     }
 
-    /// Makes what this end sends slower: at most so many bits per second (decimal), by a token bucket (tc-tbf(8)). Zero
-    /// takes the limit away. A limit sees the packets that the stack hands to the interface, so one of up to 64 KiB
-    /// counts once.
+    /// Makes what this end sends slower: at most so many bits per second (decimal), by a token
+    /// bucket (tc-tbf(8)). Zero takes the limit away. A limit sees the packets that the stack hands
+    /// to the interface, so one of up to 64 KiB counts once.
     ///
     /// # Errors
     ///

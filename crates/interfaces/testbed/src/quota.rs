@@ -1,5 +1,5 @@
-//! A share of the processors: cpu.max of cgroup v2, cpu.cfs_quota_us of v1 (Documentation/admin-guide/cgroup-v2.rst,
-//! Documentation/scheduler/sched-bwc.rst).
+//! A share of the processors: cpu.max of cgroup v2, cpu.cfs_quota_us of v1
+//! (Documentation/admin-guide/cgroup-v2.rst, Documentation/scheduler/sched-bwc.rst).
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -16,22 +16,23 @@ use crate::error::Error;
 
 /// Directories of ours; the process and a number of its own follow.
 const PREFIX: &str = "seekwire-quota-";
-/// Short, so that a process that has used up its share waits a few milliseconds, not a hundred; not shorter than the
-/// slices that the kernel deals out (5 ms).
+/// Short, so that a process that has used up its share waits a few milliseconds, not a hundred; not
+/// shorter than the slices that the kernel deals out (5 ms).
 const PERIOD_US: u64 = 10_000;
 /// The kernel takes no less (min_cfs_quota_period).
 const LEAST_QUOTA_US: u64 = 1_000;
 
-/// A cgroup whose processes together get a share of the time of one processor. Dropping it kills those that are still
-/// in it and removes it.
+/// A cgroup whose processes together get a share of the time of one processor. Dropping it kills
+/// those that are still in it and removes it.
 #[derive(Debug)]
 pub struct CpuQuota {
     group: Group,
 }
 
 impl CpuQuota {
-    /// A share in percent of one processor: 50 is half of one, 200 all of two. It is at least 10, which is a
-    /// millisecond of every ten. What an earlier process was killed before it could remove is removed, too.
+    /// A share in percent of one processor: 50 is half of one, 200 all of two. It is at least 10,
+    /// which is a millisecond of every ten. What an earlier process was killed before it could
+    /// remove is removed, too.
     ///
     /// # Errors
     ///
@@ -62,7 +63,8 @@ impl CpuQuota {
         done.map_err(|source| Error::NoQuota(format!("{}: {source}", group.path.display())))
     }
 
-    /// Puts a process into the group, with all its threads. Processes that it starts from now on are in it, too.
+    /// Puts a process into the group, with all its threads. Processes that it starts from now on
+    /// are in it, too.
     ///
     /// # Errors
     ///
@@ -78,8 +80,8 @@ impl CpuQuota {
         &self.group.path
     }
 
-    /// How often its processes were stopped because they had used up their share, and for how long in all, in
-    /// nanoseconds.
+    /// How often its processes were stopped because they had used up their share, and for how long
+    /// in all, in nanoseconds.
     ///
     /// # Errors
     ///
@@ -94,7 +96,9 @@ impl CpuQuota {
         let time = value("throttled_time ")
             .or_else(|| value("throttled_usec ").map(|microseconds| microseconds * 1000));
         let times = value("nr_throttled ");
-        times.zip(time).ok_or_else(|| Error::NoQuota(format!("{} is not understood", path.display())))
+        times
+            .zip(time)
+            .ok_or_else(|| Error::NoQuota(format!("{} is not understood", path.display())))
     }
 }
 
@@ -117,8 +121,9 @@ impl Hierarchy {
         let read = |path: &str| {
             fs::read_to_string(path).map_err(|source| Error::NoQuota(format!("{path}: {source}")))
         };
-        Self::find(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?)
-            .ok_or_else(|| Error::NoQuota("no cgroup with the cpu controller is mounted".to_owned()))
+        Self::find(&read("/proc/self/mountinfo")?, &read("/proc/self/cgroup")?).ok_or_else(|| {
+            Error::NoQuota("no cgroup with the cpu controller is mounted".to_owned())
+        })
     }
 
     /// From proc_pid_mountinfo(5) and cgroups(7), /proc/PID/cgroup.
@@ -140,9 +145,11 @@ impl Hierarchy {
                     return Some(Self { version: Version::One, parents: vec![group] });
                 }
                 "cgroup2" => {
-                    // A group with processes cannot pass controllers on, but one above it may do so already.
+                    // A group with processes cannot pass controllers on, but one above it may do so
+                    // already.
                     let group = member("")?;
-                    let parents = group.ancestors().take_while(|path| path.starts_with(mount.point));
+                    let parents =
+                        group.ancestors().take_while(|path| path.starts_with(mount.point));
                     let parents: Vec<PathBuf> =
                         parents.filter(|path| passes_cpu_on(path)).map(Path::to_owned).collect();
                     if !parents.is_empty() {
@@ -157,7 +164,8 @@ impl Hierarchy {
 
     /// Removes groups whose processes have died without doing so.
     fn sweep(&self) {
-        let entries = self.parents.iter().filter_map(|parent| fs::read_dir(parent).ok()).flatten().flatten();
+        let entries =
+            self.parents.iter().filter_map(|parent| fs::read_dir(parent).ok()).flatten().flatten();
         let ours = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(PREFIX));
         for path in ours.map(|entry| entry.path()) {
             // Somebody else may be sweeping, too.
@@ -220,7 +228,9 @@ impl Group {
                 let number = NUMBER.fetch_add(1, Ordering::Relaxed);
                 let path = parent.join(format!("{PREFIX}{}-{number}", std::process::id()));
                 match make(&path) {
-                    Ok(Some(lock)) => return Ok(Self { version: hierarchy.version, path, _lock: lock }),
+                    Ok(Some(lock)) => {
+                        return Ok(Self { version: hierarchy.version, path, _lock: lock });
+                    }
                     // Somebody sweeps, and this name is his.
                     Ok(None) => {}
                     Err(error) => {
@@ -281,11 +291,14 @@ impl Drop for Group {
 /// None: one who sweeps has come between the making and the locking.
 fn make(path: &Path) -> io::Result<Option<File>> {
     fs::create_dir(path)?;
-    let locked = File::open(path)
-        .and_then(|lock| Ok(flock(&lock, FlockOperation::NonBlockingLockExclusive).map(|()| lock)?));
+    let locked = File::open(path).and_then(|lock| {
+        Ok(flock(&lock, FlockOperation::NonBlockingLockExclusive).map(|()| lock)?)
+    });
     match locked {
         Ok(lock) => Ok(path.exists().then_some(lock)),
-        Err(error) if [ErrorKind::NotFound, ErrorKind::WouldBlock].contains(&error.kind()) => Ok(None),
+        Err(error) if [ErrorKind::NotFound, ErrorKind::WouldBlock].contains(&error.kind()) => {
+            Ok(None)
+        }
         Err(error) => Err(error),
     }
 }
@@ -302,7 +315,8 @@ mod tests {
 
     #[test]
     fn the_first_version_is_found_where_it_has_the_controller() {
-        let found = Hierarchy::find(V1, "4:cpu,cpuacct:/user.slice\n1:cpuset:/\n0::/user.slice\n").unwrap();
+        let found =
+            Hierarchy::find(V1, "4:cpu,cpuacct:/user.slice\n1:cpuset:/\n0::/user.slice\n").unwrap();
         let group = PathBuf::from("/sys/fs/cgroup/cpu,cpuacct/user.slice");
         assert_eq!(found, Hierarchy { version: Version::One, parents: vec![group] });
         let found = Hierarchy::find(V1, "4:cpu,cpuacct:/\n0::/\n").unwrap();
@@ -325,11 +339,15 @@ mod tests {
         fs::write(root.join("cgroup.subtree_control"), "cpuset cpu io\n").unwrap();
         fs::write(root.join("user.slice/cgroup.subtree_control"), "memory cpu\n").unwrap();
         fs::write(group.join("cgroup.subtree_control"), "memory\n").unwrap();
-        let mounts = format!("30 25 0:26 / {} rw - cgroup2 cgroup2 rw,nsdelegate\n", root.display());
+        let mounts =
+            format!("30 25 0:26 / {} rw - cgroup2 cgroup2 rw,nsdelegate\n", root.display());
         let found = Hierarchy::find(&mounts, "0::/user.slice/session.scope\n");
         fs::remove_dir_all(&root).unwrap();
         let found = found.unwrap();
-        assert_eq!(found, Hierarchy { version: Version::Two, parents: vec![root.join("user.slice"), root] });
+        assert_eq!(
+            found,
+            Hierarchy { version: Version::Two, parents: vec![root.join("user.slice"), root] }
+        );
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Real namespaces, a real cable, and real cgroups. Where this process may not make them, a test says so and does
-//! nothing.
+//! Real namespaces, a real cable, and real cgroups. Where this process may not make them, a test
+//! says so and does nothing.
 
 #![forbid(unsafe_code)]
 
@@ -75,17 +75,23 @@ fn programs_are_started_in_their_end() {
         assert_eq!(end.interface(), name);
         let mut child = end.spawn(Command::new("cat").stdin(Stdio::piped())).unwrap();
         assert!(seen.insert(namespace_of(&child.id().to_string())), "a namespace of its own");
-        let output =
-            end.run(|| Command::new("cat").arg("/proc/self/net/dev").output().unwrap().stdout).unwrap();
+        let output = end
+            .run(|| Command::new("cat").arg("/proc/self/net/dev").output().unwrap().stdout)
+            .unwrap();
         let devices = String::from_utf8(output).unwrap();
         assert!(devices.contains(&format!("{name}:")) && devices.contains("lo:"), "{devices}");
         assert_eq!(devices.lines().count(), 4, "{devices}");
         drop(child.stdin.take());
         child.wait().unwrap();
     }
-    let error = testbed.end(Side::Near).spawn(&mut Command::new("no-such-program-at-all")).unwrap_err();
+    let error =
+        testbed.end(Side::Near).spawn(&mut Command::new("no-such-program-at-all")).unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
-    assert_eq!(namespace_of("thread-self"), namespace_of("self"), "this thread has stayed where it was");
+    assert_eq!(
+        namespace_of("thread-self"),
+        namespace_of("self"),
+        "this thread has stayed where it was"
+    );
 }
 
 #[test]
@@ -121,9 +127,12 @@ fn bucket(testbed: &Testbed) -> Option<u64> {
 fn an_end_can_be_made_slow_and_fast_again() {
     let Some(testbed) = here(Testbed::new()) else { return };
     let near = testbed.end(Side::Near);
-    for (bits, bytes) in
-        [(0, None), (1_000_000_000, Some(125_000_000)), (100_000_000_000, Some(12_500_000_000)), (0, None)]
-    {
+    for (bits, bytes) in [
+        (0, None),
+        (1_000_000_000, Some(125_000_000)),
+        (100_000_000_000, Some(12_500_000_000)),
+        (0, None),
+    ] {
         match near.limit_rate(bits) {
             Ok(()) => assert_eq!(bucket(&testbed), bytes),
             Err(why @ Error::Unsupported { .. }) => return not_run(&why),
@@ -174,7 +183,8 @@ fn what_a_killed_process_left_is_removed_by_the_next() {
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let made = lines.find_map(|line| line.split_once("made ").map(|(_, made)| made.to_owned())).unwrap();
+    let made =
+        lines.find_map(|line| line.split_once("made ").map(|(_, made)| made.to_owned())).unwrap();
     let (sleeper, path) = made.split_once(' ').unwrap();
     let sleeper = Path::new("/proc").join(sleeper).join("exe");
     let _alive = CpuQuota::new(50.0).unwrap();
@@ -206,5 +216,8 @@ fn without_permission_it_says_what_is_missing() {
     // The build may be where others may not look, or this user may not become another one.
     let Ok(output) = output else { return not_run(&Error::NoQuota("no other user".to_owned())) };
     let text = String::from_utf8(output.stdout).unwrap();
-    assert!(text.contains("CAP_SYS_ADMIN") && text.contains("cannot limit processor time"), "{text}");
+    assert!(
+        text.contains("CAP_SYS_ADMIN") && text.contains("cannot limit processor time"),
+        "{text}"
+    );
 }

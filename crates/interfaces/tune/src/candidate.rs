@@ -7,8 +7,8 @@ use seekwire_nic::{Fate, Interface, Key, Outcome, Plan, Profile, Setting, Value,
 /// Most that are tried beside the first ones.
 pub(crate) const NEIGHBOURS: usize = 6;
 
-/// Offloads by themselves, as ethtool(8) has them. Checksums and scatter-gather make no difference without those that
-/// need them, and these are in the profiles.
+/// Offloads by themselves, as ethtool(8) has them. Checksums and scatter-gather make no difference
+/// without those that need them, and these are in the profiles.
 const SWITCHES: [&str; 3] = ["gro", "tso", "gso"];
 
 /// Times and flags by which an interface interrupts later; microseconds.
@@ -37,7 +37,11 @@ impl Candidate {
         let planned = plan.items.iter().filter(|item| item.fate == Fate::Change);
         let planned = planned.map(|item| (item.key.clone(), item.target));
         let along = plan.along.iter().map(|along| (along.key.clone(), along.after));
-        Some(Self { names: vec![name], changes: planned.chain(along).collect(), refused: Vec::new() })
+        Some(Self {
+            names: vec![name],
+            changes: planned.chain(along).collect(),
+            refused: Vec::new(),
+        })
     }
 
     /// All its names.
@@ -59,11 +63,16 @@ impl Candidate {
 
 /// What was found, first; then the profiles. What comes to the same is one candidate.
 pub(crate) fn first(found: &Interface) -> Vec<Candidate> {
-    let as_found =
-        Candidate { names: vec!["as found".to_owned()], changes: BTreeMap::new(), refused: Vec::new() };
+    let as_found = Candidate {
+        names: vec!["as found".to_owned()],
+        changes: BTreeMap::new(),
+        refused: Vec::new(),
+    };
     let mut candidates = vec![as_found];
     for profile in Profile::ALL {
-        if let Some(candidate) = Candidate::new(found, profile.to_string(), &profile.settings(found)) {
+        if let Some(candidate) =
+            Candidate::new(found, profile.to_string(), &profile.settings(found))
+        {
             match candidates.iter_mut().find(|known| known.changes == candidate.changes) {
                 Some(known) => known.names.extend(candidate.names),
                 None => candidates.push(candidate),
@@ -74,8 +83,13 @@ pub(crate) fn first(found: &Interface) -> Vec<Candidate> {
 }
 
 /// Those that differ from `base` by one setting, and from all `known` ones.
-pub(crate) fn neighbours(found: &Interface, base: &Candidate, known: &[Candidate]) -> Vec<Candidate> {
-    let switches = SWITCHES.iter().flat_map(|name| ["on", "off"].map(|value| format!("{name}={value}")));
+pub(crate) fn neighbours(
+    found: &Interface,
+    base: &Candidate,
+    known: &[Candidate],
+) -> Vec<Candidate> {
+    let switches =
+        SWITCHES.iter().flat_map(|name| ["on", "off"].map(|value| format!("{name}={value}")));
     let times = COALESCING
         .iter()
         .flat_map(|(name, values)| values.iter().map(move |value| format!("{name}={value}")));
@@ -94,8 +108,13 @@ pub(crate) fn neighbours(found: &Interface, base: &Candidate, known: &[Candidate
     neighbours
 }
 
-/// The settings that lead to `candidate` from any other one: each key that one of them changes gets a value.
-pub(crate) fn settings(found: &Interface, candidate: &Candidate, all: &[Candidate]) -> Vec<Setting> {
+/// The settings that lead to `candidate` from any other one: each key that one of them changes gets
+/// a value.
+pub(crate) fn settings(
+    found: &Interface,
+    candidate: &Candidate,
+    all: &[Candidate],
+) -> Vec<Setting> {
     let mut values: BTreeMap<Key, Value> = BTreeMap::new();
     for key in all.iter().flat_map(|other| other.changes.keys()) {
         values.extend(found.value(key).map(|value| (key.clone(), value)));
@@ -105,7 +124,8 @@ pub(crate) fn settings(found: &Interface, candidate: &Candidate, all: &[Candidat
 }
 
 fn restoring(values: &BTreeMap<Key, Value>) -> Vec<Setting> {
-    let setting = |(key, value): (&Key, &Value)| Setting { key: key.clone(), value: *value, required: false };
+    let setting =
+        |(key, value): (&Key, &Value)| Setting { key: key.clone(), value: *value, required: false };
     values.iter().map(setting).collect()
 }
 
@@ -167,7 +187,10 @@ pub(crate) mod tests {
         let found = sample();
         let candidates = first(&found);
         let names: Vec<_> = candidates.iter().map(Candidate::name).collect();
-        assert_eq!(names, ["as found = offload", "baseline", "checksum", "low-latency", "throughput"]);
+        assert_eq!(
+            names,
+            ["as found = offload", "baseline", "checksum", "low-latency", "throughput"]
+        );
         let throughput = &candidates[4];
         assert_eq!(texts(&restoring(&throughput.changes)), ["rx-gro=on", "coalesce.rx-usecs=50"]);
     }
@@ -182,7 +205,9 @@ pub(crate) mod tests {
             assert_eq!(settings.len(), keys);
             assert!(settings.iter().all(|setting| !setting.required));
             for (key, value) in &candidate.changes {
-                assert!(settings.iter().any(|setting| setting.key == *key && setting.value == *value));
+                assert!(
+                    settings.iter().any(|setting| setting.key == *key && setting.value == *value)
+                );
             }
         }
         let back = settings(&found, &candidates[0], &candidates);

@@ -9,8 +9,8 @@ pub enum Error {
     /// The peer cannot be reached or measured with.
     #[error(transparent)]
     Peer(seekwire_gauge::Error),
-    /// The peer could be measured with, and cannot any more, although the interface has the settings again that were
-    /// found.
+    /// The peer could be measured with, and cannot any more, although the interface has the
+    /// settings again that were found.
     #[error(
         "the peer cannot be measured with any more since `{after}` was tried, not within about {seconds} s after the \
          settings found were back: {reason}"

@@ -58,7 +58,8 @@ impl Goal {
         tests
     }
 
-    /// The one number by which candidates are compared; larger is better. None: something was not measured.
+    /// The one number by which candidates are compared; larger is better. None: something was not
+    /// measured.
     pub(crate) fn score(self, figures: &Figures) -> Option<f64> {
         let latency = figures.latency_seconds.map(|seconds| 1.0 / seconds);
         let cpu = figures.cpu_seconds_per_gigabyte.map(|seconds| 1.0 / seconds);
@@ -107,7 +108,8 @@ impl Figures {
         };
         let is_stream = |reading: &&Reading| reading.histogram.is_none();
         let streams: Vec<&Reading> = readings.iter().filter(is_stream).collect();
-        let bytes: f64 = streams.iter().map(|reading| reading.bytes_per_second * reading.local.seconds).sum();
+        let bytes: f64 =
+            streams.iter().map(|reading| reading.bytes_per_second * reading.local.seconds).sum();
         let cpu: f64 = streams.iter().map(|reading| cpu_seconds(&reading.local)).sum();
         Self {
             latency_seconds: geometric_mean(&all(Reading::one_way_seconds)),
@@ -126,7 +128,11 @@ impl Figures {
             values.sort_by(f64::total_cmp);
             let middle = values.len() / 2;
             let upper = *values.get(middle)?;
-            Some(if values.len().is_multiple_of(2) { (values[middle - 1] + upper) / 2.0 } else { upper })
+            Some(if values.len().is_multiple_of(2) {
+                (values[middle - 1] + upper) / 2.0
+            } else {
+                upper
+            })
         };
         Self {
             latency_seconds: median(|figures| figures.latency_seconds),
@@ -139,7 +145,8 @@ impl Figures {
 
 /// CPU time of the whole host; at least that of this process, which is counted more finely.
 fn cpu_seconds(load: &Load) -> f64 {
-    let machine = load.machine.map_or(0.0, |machine| machine.busy() * f64::from(machine.cpus) * load.seconds);
+    let machine =
+        load.machine.map_or(0.0, |machine| machine.busy() * f64::from(machine.cpus) * load.seconds);
     machine.max(load.user + load.system)
 }
 
@@ -160,9 +167,15 @@ mod tests {
         let kinds = |goal: Goal, sizes: &[usize]| -> Vec<(Kind, usize)> {
             goal.tests(sizes, slot).iter().map(|test| (test.kind, test.size)).collect()
         };
-        assert_eq!(kinds(Goal::Latency, &[]), [(Kind::RequestResponse, 64), (Kind::RequestResponse, 16384)]);
+        assert_eq!(
+            kinds(Goal::Latency, &[]),
+            [(Kind::RequestResponse, 64), (Kind::RequestResponse, 16384)]
+        );
         assert_eq!(kinds(Goal::Cpu, &[7]), [(Kind::Stream, 7), (Kind::StreamBack, 7)]);
-        assert_eq!(kinds(Goal::Throughput, &[]), [(Kind::Stream, 65536), (Kind::StreamBack, 65536)]);
+        assert_eq!(
+            kinds(Goal::Throughput, &[]),
+            [(Kind::Stream, 65536), (Kind::StreamBack, 65536)]
+        );
         assert_eq!(kinds(Goal::Mixed, &[]).len(), 4);
         assert!(Goal::Mixed.tests(&[], slot).iter().all(|test| test.time + test.warm_up == slot));
     }
@@ -204,7 +217,8 @@ mod tests {
 
     #[test]
     fn cpu_time_is_that_of_all_processors() {
-        let machine = Machine { user: 0.1, system: 0.2, softirq: 0.2, idle: 0.5, stolen: 0.0, cpus: 4 };
+        let machine =
+            Machine { user: 0.1, system: 0.2, softirq: 0.2, idle: 0.5, stolen: 0.0, cpus: 4 };
         let load = Load { seconds: 2.0, user: 0.5, system: 0.5, machine: Some(machine) };
         assert!((cpu_seconds(&load) - 4.0).abs() < 1e-9);
         assert_eq!(cpu_seconds(&Load { machine: None, ..load }), 1.0);

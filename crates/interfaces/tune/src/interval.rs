@@ -16,13 +16,15 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// How sure a search is of all its intervals at once: of every candidate against what was found, whenever it ends.
-    /// The chance that it recommends what is no better is less than what is missing to 1, as far as rounds do not
-    /// depend on each other and the logarithms of their ratios are about normal.
+    /// How sure a search is of all its intervals at once: of every candidate against what was
+    /// found, whenever it ends. The chance that it recommends what is no better is less than what
+    /// is missing to 1, as far as rounds do not depend on each other and the logarithms of their
+    /// ratios are about normal.
     pub const CONFIDENCE: f64 = 0.99;
 
-    /// Of pairs measured in the same rounds: Student's interval of the mean of the logarithms, so that what disturbed
-    /// a whole round cancels, with this quantile. None: fewer than two pairs, or a score that is not a positive number.
+    /// Of pairs measured in the same rounds: Student's interval of the mean of the logarithms, so
+    /// that what disturbed a whole round cancels, with this quantile. None: fewer than two pairs,
+    /// or a score that is not a positive number.
     pub(crate) fn of(pairs: &[(f64, f64)], quantile: f64) -> Option<Self> {
         let logs: Vec<f64> = pairs.iter().map(|(one, other)| (one / other).ln()).collect();
         let n = logs.len() as f64;
@@ -67,9 +69,13 @@ mod tests {
 
     #[test]
     fn what_disturbs_a_whole_round_cancels() {
-        let pairs: Vec<_> = [1.0, 50.0, 3.0, 0.1].iter().map(|load| (1.2 * load, load * 1.0)).collect();
+        let pairs: Vec<_> =
+            [1.0, 50.0, 3.0, 0.1].iter().map(|load| (1.2 * load, load * 1.0)).collect();
         let interval = Interval::of(&pairs, 9.925).unwrap();
-        assert!((interval.low - 1.2).abs() < 1e-9 && (interval.high - 1.2).abs() < 1e-9, "{interval:?}");
+        assert!(
+            (interval.low - 1.2).abs() < 1e-9 && (interval.high - 1.2).abs() < 1e-9,
+            "{interval:?}"
+        );
         assert!(interval.is_above());
     }
 

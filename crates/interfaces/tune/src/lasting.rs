@@ -1,4 +1,5 @@
-//! What makes settings last: they are lost when the host restarts, and whoever sets up its interfaces has to be told.
+//! What makes settings last: they are lost when the host restarts, and whoever sets up its
+//! interfaces has to be told.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +11,8 @@ use serde::Serialize;
 pub struct Lasting {
     /// Commands of ethtool(8), one on a line.
     pub ethtool: String,
-    /// A file for /etc/systemd/network, systemd.link(5). What such a file has no word for is in its comments, as
-    /// commands.
+    /// A file for /etc/systemd/network, systemd.link(5). What such a file has no word for is in
+    /// its comments, as commands.
     pub link: String,
 }
 
@@ -37,7 +38,11 @@ fn ethtool(interface: &Interface, changes: &BTreeMap<Key, Value>) -> String {
             .map(|(key, value)| format!(" {} {value}", quoted(&key.name)))
             .collect();
         if !words.is_empty() {
-            commands.push_str(&format!("ethtool {option} {}{}\n", quoted(&interface.name), words.concat()));
+            commands.push_str(&format!(
+                "ethtool {option} {}{}\n",
+                quoted(&interface.name),
+                words.concat()
+            ));
         }
     }
     commands
@@ -45,7 +50,8 @@ fn ethtool(interface: &Interface, changes: &BTreeMap<Key, Value>) -> String {
 
 /// For a shell. Names of interfaces and private flags may have anything in them.
 fn quoted(word: &str) -> String {
-    let is_plain = !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c));
+    let is_plain =
+        !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || "-_.:".contains(c));
     if is_plain { word.to_owned() } else { format!("'{}'", word.replace('\'', r"'\''")) }
 }
 
@@ -100,9 +106,12 @@ MACAddressPolicy=persistent
 
 fn link(interface: &Interface, changes: &BTreeMap<Key, Value>) -> String {
     let found_by = match &interface.address {
-        Some(address) if interface.has_permanent_address => format!("PermanentMACAddress={address}"),
+        Some(address) if interface.has_permanent_address => {
+            format!("PermanentMACAddress={address}")
+        }
         Some(address) if interface.kind.is_none() => format!("MACAddress={address}"),
-        // A virtual one has, when it is made, an address by chance or none of its own, but already its name.
+        // A virtual one has, when it is made, an address by chance or none of its own, but already
+        // its name.
         _ => format!("# The name that it is made with.\nOriginalName={}", interface.name),
     };
     // A VLAN, a bridge or a bond has the address of what it stands on.

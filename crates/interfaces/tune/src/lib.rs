@@ -1,5 +1,5 @@
-//! Which settings of a network interface are best for messages, found by measuring against a peer on another host that
-//! runs a server of `seekwire-gauge`.
+//! Which settings of a network interface are best for messages, found by measuring against a peer
+//! on another host that runs a server of `seekwire-gauge`.
 //!
 //! ```text
 //! search       sets, measures, and says what came of it
@@ -11,7 +11,8 @@
 //! lasting      what makes settings last
 //! ```
 //!
-//! It decides about the settings of this end only, for one peer, at the load that the host has while it measures.
+//! It decides about the settings of this end only, for one peer, at the load that the host has
+//! while it measures.
 
 #![forbid(unsafe_code)]
 

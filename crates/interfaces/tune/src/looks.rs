@@ -1,13 +1,15 @@
 //! When a race is looked at, and what chance of error each look may spend.
 //!
-//! Who looks at an interval of 99 % after every round, for every candidate, and stops when it suits him is wrong far
-//! more often than once in a hundred times. So the chance of error of the whole search is spread: equally over all
-//! comparisons with what was found (Bonferroni), and of each comparison over looks after fixed numbers of rounds, 1 /
-//! (k (k + 1)) for the k-th, of which the sum over all looks is 1 (alpha spending: K. K. G. Lan and D. L. DeMets,
-//! "Discrete Sequential Boundaries for Clinical Trials", Biometrika 70, 1983; here with the union bound, which needs no
-//! common distribution of the looks). Early looks get most, because they have the fewest degrees of freedom, where a
-//! little chance costs much width; looks become rarer, because soon the width shrinks no faster than the root of the
-//! rounds. All intervals of a search hold at once then, whenever it stops.
+//! Who looks at an interval of 99 % after every round, for every candidate, and stops when it suits
+//! him is wrong far more often than once in a hundred times. So the chance of error of the whole
+//! search is spread: equally over all comparisons with what was found (Bonferroni), and of each
+//! comparison over looks after fixed numbers of rounds, 1 / (k (k + 1)) for the k-th, of which the
+//! sum over all looks is 1 (alpha spending: K. K. G. Lan and D. L. DeMets, "Discrete Sequential
+//! Boundaries for Clinical Trials", Biometrika 70, 1983; here with the union bound, which needs no
+//! common distribution of the looks). Early looks get most, because they have the fewest degrees of
+//! freedom, where a little chance costs much width; looks become rarer, because soon the width
+//! shrinks no faster than the root of the rounds. All intervals of a search hold at once then,
+//! whenever it stops.
 
 use crate::interval::Interval;
 
@@ -16,7 +18,8 @@ use crate::interval::Interval;
 pub(crate) struct Look {
     /// Of the rounds in which both have run, so many first ones.
     pub(crate) rounds: usize,
-    /// Quantile of Student's distribution for an interval that holds with all others of the search.
+    /// Quantile of Student's distribution for an interval that holds with all others of the
+    /// search.
     pub(crate) of_all: f64,
     /// The same for an interval by itself.
     pub(crate) single: f64,
@@ -58,7 +61,8 @@ impl Looks {
     }
 }
 
-/// What Student's t with `degrees` degrees of freedom exceeds in absolute value with the chance `error`.
+/// What Student's t with `degrees` degrees of freedom exceeds in absolute value with the chance
+/// `error`.
 fn quantile(error: f64, degrees: usize) -> f64 {
     let mut range = [0.0, 2.0];
     while 1.0 - within(range[1], degrees) > error {
@@ -73,8 +77,8 @@ fn quantile(error: f64, degrees: usize) -> f64 {
     range[1]
 }
 
-/// The chance that Student's t is at most `t` in absolute value: M. Abramowitz and I. Stegun, "Handbook of Mathematical
-/// Functions", 26.7.3 and 26.7.4.
+/// The chance that Student's t is at most `t` in absolute value: M. Abramowitz and I. Stegun,
+/// "Handbook of Mathematical Functions", 26.7.3 and 26.7.4.
 fn within(t: f64, degrees: usize) -> f64 {
     let angle = (t / (degrees as f64).sqrt()).atan();
     let (sine, cosine) = angle.sin_cos();
@@ -124,8 +128,11 @@ mod tests {
             [3, 4, 11, 12, 49].map(|count| looks.last(count).map_or(0, |look| look.rounds)),
             [0, 4, 8, 12, 48]
         );
-        let spent: f64 =
-            looks.taken.iter().map(|look| 10.0 * (1.0 - within(look.of_all, look.rounds - 1))).sum();
+        let spent: f64 = looks
+            .taken
+            .iter()
+            .map(|look| 10.0 * (1.0 - within(look.of_all, look.rounds - 1)))
+            .sum();
         let promised = 1.0 - Interval::CONFIDENCE;
         assert!(spent < promised && spent > 0.85 * promised, "{spent}");
         assert!(looks.taken.iter().all(|look| look.of_all > look.single));

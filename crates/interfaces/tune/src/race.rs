@@ -1,10 +1,11 @@
-//! Which candidate is measured next, which is out, and when it is decided: a race, in which all run round by round and
-//! those leave that seem to be worse than the leader. After O. Maron and A. Moore, "Hoeffding Races", NIPS 1994,
-//! with the paired test of M. Birattari and others, "A Racing Algorithm for Configuring Metaheuristics", GECCO 2002.
+//! Which candidate is measured next, which is out, and when it is decided: a race, in which all run
+//! round by round and those leave that seem to be worse than the leader. After O. Maron and A.
+//! Moore, "Hoeffding Races", NIPS 1994, with the paired test of M. Birattari and others, "A Racing
+//! Algorithm for Configuring Metaheuristics", GECCO 2002.
 //!
-//! Two kinds of intervals: who leaves is decided by one that is as sure by itself as all together should be, because to
-//! lose a good candidate is a pity, but nothing false; that one is better than what was found is said by intervals that
-//! hold all at once.
+//! Two kinds of intervals: who leaves is decided by one that is as sure by itself as all together
+//! should be, because to lose a good candidate is a pity, but nothing false; that one is better
+//! than what was found is said by intervals that hold all at once.
 
 use crate::interval::Interval;
 use crate::looks::{Look, Looks};
@@ -41,8 +42,8 @@ impl Race {
         Self { looks, runners, round: 0, waiting: Vec::new(), is_decided: false, more }
     }
 
-    /// One more joins, from the next round on. None: there is no room, because what can be said of all at once depends
-    /// on how many they are.
+    /// One more joins, from the next round on. None: there is no room, because what can be said of
+    /// all at once depends on how many they are.
     pub(crate) fn add(&mut self) -> Option<usize> {
         self.more = self.more.checked_sub(1)?;
         self.is_decided = false;
@@ -65,8 +66,9 @@ impl Race {
             self.round += 1;
             self.waiting = running;
             self.waiting.insert(0, 0);
-            // Forwards and backwards, so that what drifts disturbs nobody more than others; what was found is the first
-            // of all, because others can only be blamed for what works with it.
+            // Forwards and backwards, so that what drifts disturbs nobody more than others; what
+            // was found is the first of all, because others can only be blamed for what works with
+            // it.
             if !self.round.is_multiple_of(2) {
                 self.waiting.reverse();
             }
@@ -107,8 +109,8 @@ impl Race {
         self.runners[candidate].has_failed
     }
 
-    /// How much better `candidate` is than candidate 0, sure with those of all others. None: they have not run together
-    /// often enough.
+    /// How much better `candidate` is than candidate 0, sure with those of all others. None: they
+    /// have not run together often enough.
     pub(crate) fn gain(&self, candidate: usize) -> Option<Interval> {
         self.interval(candidate, 0, |look| look.of_all)
     }
@@ -124,19 +126,22 @@ impl Race {
         Interval::of(&pairs[..look.rounds], quantile(look))
     }
 
-    /// The best so far: against candidate 0, of those that have run often enough and are not out. 0 where nobody has.
+    /// The best so far: against candidate 0, of those that have run often enough and are not out. 0
+    /// where nobody has.
     pub(crate) fn leader(&self) -> usize {
         let gains = self.running().into_iter().filter_map(|candidate| {
             let pairs = self.pairs(candidate, 0);
-            let mean = pairs.iter().map(|(one, found)| (one / found).ln()).sum::<f64>() / pairs.len() as f64;
+            let mean = pairs.iter().map(|(one, found)| (one / found).ln()).sum::<f64>()
+                / pairs.len() as f64;
             (pairs.len() >= Looks::rounds(0)).then_some((candidate, mean))
         });
         gains.fold((0, 0.0), |best, gain| if gain.1 > best.1 { gain } else { best }).0
     }
 
-    /// Whom to choose: of those that run, the one that gains most against candidate 0 for sure, because one that joined
-    /// late can lead by luck. If none of them does, one that has left: who joined late may have driven it out, and had no
-    /// time to become sure. The leader where nobody gains for sure.
+    /// Whom to choose: of those that run, the one that gains most against candidate 0 for sure,
+    /// because one that joined late can lead by luck. If none of them does, one that has left: who
+    /// joined late may have driven it out, and had no time to become sure. The leader where nobody
+    /// gains for sure.
     pub(crate) fn choice(&self) -> usize {
         let surest = |candidates: Vec<usize>| {
             let gains = candidates.into_iter().filter_map(|candidate| {
@@ -145,7 +150,8 @@ impl Race {
             });
             gains.max_by(|one, other| one.1.total_cmp(&other.1)).map(|(candidate, _)| candidate)
         };
-        let has_left = || (1..self.runners.len()).filter(|candidate| self.is_worse(*candidate)).collect();
+        let has_left =
+            || (1..self.runners.len()).filter(|candidate| self.is_worse(*candidate)).collect();
         surest(self.running()).or_else(|| surest(has_left())).unwrap_or_else(|| self.leader())
     }
 
@@ -161,7 +167,8 @@ impl Race {
 
     fn pairs(&self, one: usize, other: usize) -> Vec<(f64, f64)> {
         let others = &self.runners[other].scores;
-        let partner = |round: usize| others.iter().find(|(at, _)| *at == round).map(|(_, score)| *score);
+        let partner =
+            |round: usize| others.iter().find(|(at, _)| *at == round).map(|(_, score)| *score);
         let scores = self.runners[one].scores.iter();
         scores.filter_map(|(round, score)| Some((*score, partner(*round)?))).collect()
     }
@@ -170,7 +177,9 @@ impl Race {
         self.looks.reach(self.round);
         let leader = self.leader();
         let mut is_decided = true;
-        for candidate in self.running().into_iter().chain([0]).filter(|candidate| *candidate != leader) {
+        for candidate in
+            self.running().into_iter().chain([0]).filter(|candidate| *candidate != leader)
+        {
             match self.apart(leader, candidate) {
                 // It is compared with to the end, and beaten only for sure.
                 Some(interval) if interval.is_above() && candidate == 0 => {
@@ -201,7 +210,8 @@ mod tests {
 
     /// Noise of some per cent that has nothing to do with the candidate's quality.
     fn noise(candidate: usize, round: usize) -> f64 {
-        [1.0, 1.03, 0.96, 1.01, 0.99, 1.04, 0.97][(candidate * 3 + round * 5 + candidate * round) % 7]
+        [1.0, 1.03, 0.96, 1.01, 0.99, 1.04, 0.97]
+            [(candidate * 3 + round * 5 + candidate * round) % 7]
     }
 
     #[test]
@@ -222,7 +232,9 @@ mod tests {
     #[test]
     fn what_was_found_can_win() {
         let mut race = Race::new(3, 1);
-        run(&mut race, 100, |candidate, round| [100.0, 80.0, 60.0][candidate] * noise(candidate, round));
+        run(&mut race, 100, |candidate, round| {
+            [100.0, 80.0, 60.0][candidate] * noise(candidate, round)
+        });
         assert!(race.leader() == 0 && race.rounds() < 20);
         assert!(race.is_worse(1) && race.is_worse(2));
     }
@@ -237,7 +249,11 @@ mod tests {
     #[test]
     fn noise_alone_decides_nothing() {
         let mut race = Race::new(2, 1);
-        run(&mut race, 50, |candidate, round| if (candidate + round) % 2 == 0 { 150.0 } else { 100.0 });
+        run(
+            &mut race,
+            50,
+            |candidate, round| if (candidate + round) % 2 == 0 { 150.0 } else { 100.0 },
+        );
         assert_eq!(race.rounds(), 51);
         assert!(!race.gain(1).unwrap().is_above() && !race.is_worse(1));
     }
@@ -277,7 +293,11 @@ mod tests {
     #[test]
     fn the_leader_is_chosen_where_nobody_gains() {
         let mut race = Race::new(2, 1);
-        run(&mut race, 50, |candidate, round| if (candidate + round) % 2 == 0 { 150.0 } else { 100.0 });
+        run(
+            &mut race,
+            50,
+            |candidate, round| if (candidate + round) % 2 == 0 { 150.0 } else { 100.0 },
+        );
         assert_eq!(race.choice(), race.leader());
     }
 
@@ -312,10 +332,15 @@ mod tests {
         run(&mut race, 100, |candidate, round| [100.0, 120.0][candidate] * noise(candidate, round));
         assert_eq!(race.leader(), 1);
         let late = race.add().unwrap();
-        run(&mut race, 100, |candidate, round| [1000.0, 1200.0, 1500.0][candidate] * noise(candidate, round));
+        run(&mut race, 100, |candidate, round| {
+            [1000.0, 1200.0, 1500.0][candidate] * noise(candidate, round)
+        });
         assert_eq!(race.leader(), late);
         assert!(race.is_worse(1));
         let gain = race.gain(late).unwrap();
-        assert!(gain.low < 1.5 && gain.high > 1.5 && gain.rounds <= race.measured(late), "{gain:?}");
+        assert!(
+            gain.low < 1.5 && gain.high > 1.5 && gain.rounds <= race.measured(late),
+            "{gain:?}"
+        );
     }
 }

@@ -29,9 +29,9 @@ pub struct Options {
     pub sizes: Vec<usize>,
     /// As in [`Test::congestion`].
     pub congestion: Option<String>,
-    /// How long to wait for the link after a change, beyond what `time` allows if need be. A candidate that keeps it
-    /// away for half as long is left out; when it does not come back with what was found, the search ends.
-    /// [`seekwire_gauge::LINK_RETURN`] is enough for every link.
+    /// How long to wait for the link after a change, beyond what `time` allows if need be. A
+    /// candidate that keeps it away for half as long is left out; when it does not come back with
+    /// what was found, the search ends. [`seekwire_gauge::LINK_RETURN`] is enough for every link.
     pub patience: Duration,
 }
 
@@ -84,10 +84,11 @@ pub struct Outcome {
     pub confidence: f64,
     /// All that was tried; the first is what was found.
     pub candidates: Vec<Tried>,
-    /// Number of the candidate that did best: of those that have not left, that which gains most for sure; if none of
-    /// them does, one that has left and does.
+    /// Number of the candidate that did best: of those that have not left, that which gains most
+    /// for sure; if none of them does, one that has left and does.
     pub best: usize,
-    /// Number of the candidate to use: that which did best if it is better than what was found for sure, else 0.
+    /// Number of the candidate to use: that which did best if it is better than what was found for
+    /// sure, else 0.
     pub recommended: usize,
     /// What makes the recommended settings last; none: they are there already.
     pub lasting: Option<Lasting>,
@@ -120,8 +121,8 @@ pub enum End {
     Best,
     /// It cannot be told from the best one, or not yet.
     Open,
-    /// It left the race early because it seemed worse than the best one then, at 99 % by itself; what was found: the
-    /// best one is better for sure.
+    /// It left the race early because it seemed worse than the best one then, at 99 % by itself;
+    /// what was found: the best one is better for sure.
     Worse,
     /// It could not be measured.
     Failed,
@@ -133,13 +134,13 @@ pub fn candidates(found: &Interface) -> Vec<(String, Vec<String>)> {
     candidate::first(found).iter().map(|candidate| (candidate.name(), changes(candidate))).collect()
 }
 
-/// Searches for the best settings of the session's interface, which is left in the state of some candidate: the
-/// session should be one that holds.
+/// Searches for the best settings of the session's interface, which is left in the state of some
+/// candidate: the session should be one that holds.
 ///
 /// # Errors
 ///
-/// [`Error::Interrupted`] soon after `interrupted` is true, which is looked at about every 100 ms; [`Error::Lost`],
-/// [`Error::Peer`], [`Error::Interface`], [`Error::Nothing`].
+/// [`Error::Interrupted`] soon after `interrupted` is true, which is looked at about every 100 ms;
+/// [`Error::Lost`], [`Error::Peer`], [`Error::Interface`], [`Error::Nothing`].
 pub fn search(
     session: &mut Session<'_>,
     client: &mut Client,
@@ -219,7 +220,8 @@ impl Search {
             let readings = match self.measure(number, client, interrupted, tell) {
                 Ok(readings) => readings,
                 Err(error) => {
-                    // What has worked with nothing changed and does not with these settings is their fault.
+                    // What has worked with nothing changed and does not with these settings is
+                    // their fault.
                     if number == 0 || is_of_all(&error) {
                         return Err(self.lost(error));
                     }
@@ -243,7 +245,8 @@ impl Search {
         Ok(false)
     }
 
-    /// All tests with what is set. A candidate that keeps the link away has less time than what was found.
+    /// All tests with what is set. A candidate that keeps the link away has less time than what was
+    /// found.
     fn measure(
         &self,
         number: usize,
@@ -346,7 +349,9 @@ impl Search {
         match number {
             _ if number == best => End::Best,
             _ if self.race.has_failed(number) => End::Failed,
-            _ if self.race.is_worse(number) || number == 0 && self.race.is_better(best) => End::Worse,
+            _ if self.race.is_worse(number) || number == 0 && self.race.is_better(best) => {
+                End::Worse
+            }
             _ => End::Open,
         }
     }

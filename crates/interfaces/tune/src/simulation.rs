@@ -6,8 +6,8 @@ use crate::race::Race;
 /// Candidates that a search begins with, what was found among them.
 const FIRST: usize = 5;
 
-/// Numbers that follow from a seed (xorshift64*, S. Vigna, "An experimental exploration of Marsaglia's xorshift
-/// generators, scrambled", 2016).
+/// Numbers that follow from a seed (xorshift64*, S. Vigna, "An experimental exploration of
+/// Marsaglia's xorshift generators, scrambled", 2016).
 struct Random(u64);
 
 impl Random {
@@ -24,15 +24,17 @@ impl Random {
         (-2.0 * self.uniform().ln()).sqrt() * (std::f64::consts::TAU * self.uniform()).cos()
     }
 
-    /// A measurement of something worth 1: some per cent up and down, and as often as that something that takes the
-    /// processor or the link away for a while.
+    /// A measurement of something worth 1: some per cent up and down, and as often as that
+    /// something that takes the processor or the link away for a while.
     fn measurement(&mut self, disturbances: f64) -> f64 {
-        let disturbed = if self.uniform() < disturbances { 0.4 + 0.5 * self.uniform() } else { 1.0 };
+        let disturbed =
+            if self.uniform() < disturbances { 0.4 + 0.5 * self.uniform() } else { 1.0 };
         disturbed * (0.05 * self.normal()).exp()
     }
 }
 
-/// What a search recommends, which has time for so many measurements, where a candidate is worth `worth`.
+/// What a search recommends, which has time for so many measurements, where a candidate is worth
+/// `worth`.
 fn recommended(
     random: &mut Random,
     measurements: usize,
@@ -88,8 +90,9 @@ fn what_is_much_better_is_recommended_nearly_always() {
     for better in [2, FIRST + 3] {
         let worth = |candidate| if candidate == better { 1.3 } else { 1.0 };
         let searches = 200;
-        let found =
-            (0..searches).filter(|_| recommended(&mut random, PLANNED, 0.04, worth) == better).count();
+        let found = (0..searches)
+            .filter(|_| recommended(&mut random, PLANNED, 0.04, worth) == better)
+            .count();
         assert!(found * 10 >= searches * 8, "{better}: {found} of {searches}");
     }
 }

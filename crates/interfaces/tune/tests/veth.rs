@@ -84,14 +84,20 @@ fn a_search_measures_everything_and_leaves_what_it_found() {
             assert_eq!(before, after);
             assert!(outcome.candidates[0].name.starts_with("as found"), "{outcome:?}");
             assert!(outcome.candidates.len() >= 4 && outcome.candidates[0].changes.is_empty());
-            assert!(outcome.candidates[1..].iter().all(|tried| !tried.changes.is_empty()), "{outcome:?}");
+            assert!(
+                outcome.candidates[1..].iter().all(|tried| !tried.changes.is_empty()),
+                "{outcome:?}"
+            );
             let rounds: usize = outcome.candidates.iter().map(|tried| tried.rounds).sum();
             assert!(rounds > 0 && rounds <= measured.into_inner());
             assert_eq!(outcome.candidates[outcome.best].end, End::Best);
             // It recommends nothing that is not better for sure.
             let recommended = &outcome.candidates[outcome.recommended];
             assert_eq!(outcome.recommended == 0, outcome.lasting.is_none());
-            assert!(outcome.recommended == 0 || recommended.against_found.unwrap().low > 1.0, "{outcome:?}");
+            assert!(
+                outcome.recommended == 0 || recommended.against_found.unwrap().low > 1.0,
+                "{outcome:?}"
+            );
             serde_json::to_string(&outcome).unwrap();
         }
     });
@@ -151,7 +157,8 @@ fn with_restarts(
         let server: RefCell<Option<Box<dyn FnOnce()>>> = RefCell::new(Some(Box::new(end)));
         let mut end = || server.take().unwrap()();
         let mut start = || *server.borrow_mut() = Some(Box::new(serve(&testbed, address.port()).1));
-        let searched = hold(address, options, &|| false, &mut |told| progress(told, &mut end, &mut start));
+        let searched =
+            hold(address, options, &|| false, &mut |told| progress(told, &mut end, &mut start));
         if let Some(end) = server.take() {
             end();
         }
@@ -182,7 +189,10 @@ fn a_candidate_that_cannot_be_measured_is_left_out() {
     let outcome = outcome.unwrap();
     assert_eq!(before, after);
     assert_eq!(failed, [outcome.candidates[2].name.clone()]);
-    assert!(outcome.candidates[2].end == End::Failed && outcome.candidates[2].rounds == 0, "{outcome:?}");
+    assert!(
+        outcome.candidates[2].end == End::Failed && outcome.candidates[2].rounds == 0,
+        "{outcome:?}"
+    );
     assert!(outcome.candidates[3].rounds > 0 && outcome.recommended != 2, "{outcome:?}");
 }
 
@@ -236,20 +246,21 @@ fn a_link_that_comes_back_is_waited_for() {
     with_server(|address| {
         let options = options(Goal::Latency, Duration::from_secs(16));
         let (mut measured, mut waited, mut failed) = (0, 0, 0);
-        let (outcome, before, after) = hold(address, &options, &|| false, &mut |progress| match progress {
-            Progress::Measured { .. } => {
-                measured += 1;
-                if measured == 2 {
-                    link("down");
+        let (outcome, before, after) =
+            hold(address, &options, &|| false, &mut |progress| match progress {
+                Progress::Measured { .. } => {
+                    measured += 1;
+                    if measured == 2 {
+                        link("down");
+                    }
                 }
-            }
-            Progress::Waiting { .. } => {
-                waited += 1;
-                link("up");
-            }
-            Progress::Failed { .. } => failed += 1,
-            Progress::Trying(_) => {}
-        });
+                Progress::Waiting { .. } => {
+                    waited += 1;
+                    link("up");
+                }
+                Progress::Failed { .. } => failed += 1,
+                Progress::Trying(_) => {}
+            });
         let outcome = outcome.unwrap();
         assert_eq!((before, waited, failed), (after, 1, 0));
         assert!(outcome.candidates[2].rounds > 0, "{outcome:?}");
@@ -259,8 +270,10 @@ fn a_link_that_comes_back_is_waited_for() {
 #[test]
 fn a_candidate_that_keeps_the_link_away_is_left_out_alone() {
     with_server(|address| {
-        let options =
-            Options { patience: Duration::from_secs(4), ..options(Goal::Latency, Duration::from_secs(30)) };
+        let options = Options {
+            patience: Duration::from_secs(4),
+            ..options(Goal::Latency, Duration::from_secs(30))
+        };
         let asked = Cell::new(None);
         let interrupted = || {
             let count = asked.get().map(|count| count + 1);
@@ -296,19 +309,22 @@ fn a_candidate_that_keeps_the_link_away_is_left_out_alone() {
 #[test]
 fn a_link_that_stays_away_ends_the_search_and_what_was_found_comes_back() {
     with_server(|address| {
-        let options =
-            Options { patience: Duration::from_secs(1), ..options(Goal::Latency, Duration::from_secs(30)) };
+        let options = Options {
+            patience: Duration::from_secs(1),
+            ..options(Goal::Latency, Duration::from_secs(30))
+        };
         let (mut measured, mut names) = (0, Vec::new());
-        let (outcome, before, after) = hold(address, &options, &|| false, &mut |progress| match progress {
-            Progress::Measured { .. } => {
-                measured += 1;
-                if measured == 2 {
-                    link("down");
+        let (outcome, before, after) =
+            hold(address, &options, &|| false, &mut |progress| match progress {
+                Progress::Measured { .. } => {
+                    measured += 1;
+                    if measured == 2 {
+                        link("down");
+                    }
                 }
-            }
-            Progress::Waiting { .. } | Progress::Failed { .. } => {}
-            Progress::Trying(all) => names.clone_from(all),
-        });
+                Progress::Waiting { .. } | Progress::Failed { .. } => {}
+                Progress::Trying(all) => names.clone_from(all),
+            });
         let error = outcome.unwrap_err();
         assert!(matches!(&error, Error::Lost { after, .. } if *after == names[2]), "{error}");
         assert_eq!(before.features, after.features);

@@ -118,9 +118,10 @@ fn perform(order: &Order) -> Answer {
         | Call::Drain { .. }
         | Call::SpliceFrom { .. }
         | Call::Seek { .. } => transfer(order),
-        Call::Poll { .. } | Call::EpollCreate { .. } | Call::EpollControl { .. } | Call::EpollWait { .. } => {
-            wait_for(&order.call)
-        }
+        Call::Poll { .. }
+        | Call::EpollCreate { .. }
+        | Call::EpollControl { .. }
+        | Call::EpollWait { .. } => wait_for(&order.call),
         call => manage(call, order.port),
     }
 }
@@ -152,7 +153,12 @@ fn transfer(order: &Order) -> Answer {
                 let end = bytes.len().min(sent + length);
                 match message::send(fd, &bytes[sent..end], *flags, crate::program::SendWay::Send) {
                     (-1, errno) => {
-                        return Answer { value: sent as i64, errno, connection: whose, ..Answer::default() };
+                        return Answer {
+                            value: sent as i64,
+                            errno,
+                            connection: whose,
+                            ..Answer::default()
+                        };
                     }
                     (count, _) => sent += count as usize,
                 }
@@ -161,7 +167,12 @@ fn transfer(order: &Order) -> Answer {
         }
         Call::Sendfile { length, .. } => {
             let (file, _) = sys::memfd();
-            message::send(file as i32, &payload(order.step, *length), 0, crate::program::SendWay::Write);
+            message::send(
+                file as i32,
+                &payload(order.step, *length),
+                0,
+                crate::program::SendWay::Write,
+            );
             let done = sys::sendfile(fd, file as i32, *length);
             sys::close(file as i32, crate::program::CloseWay::Libc);
             plain(done)
@@ -181,12 +192,16 @@ fn transfer(order: &Order) -> Answer {
             let mut room = vec![0; *length];
             let (done, flags) = message::receive(fd, &mut room, *flags, *way);
             room.truncate(usize::try_from(done.0).unwrap_or(0));
-            Answer { bytes: room, ..seen(done, [("flags", (flags & !libc::MSG_CMSG_CLOEXEC).into())]) }
+            Answer {
+                bytes: room,
+                ..seen(done, [("flags", (flags & !libc::MSG_CMSG_CLOEXEC).into())])
+            }
         }
         Call::Drain { .. } => drain(fd),
         Call::Seek { length, flags, .. } => {
             let mut room = vec![0; *length];
-            let done = sys::seek(fd, &mut room, *flags).unwrap_or_else(|| seek_on_tcp(fd, &mut room, *flags));
+            let done = sys::seek(fd, &mut room, *flags)
+                .unwrap_or_else(|| seek_on_tcp(fd, &mut room, *flags));
             room.truncate(usize::try_from(done.0).unwrap_or(0));
             Answer { bytes: room, ..plain(done) }
         }
@@ -198,8 +213,9 @@ fn transfer(order: &Order) -> Answer {
 
 /// What seek_recv at offset 0 is in a plain run: all the bytes or none.
 fn seek_on_tcp(fd: i32, room: &mut [u8], flags: i32) -> Outcome {
-    let receive =
-        |room: &mut [u8], flags| message::receive(fd, room, flags, crate::program::ReceiveWay::Recv).0;
+    let receive = |room: &mut [u8], flags| {
+        message::receive(fd, room, flags, crate::program::ReceiveWay::Recv).0
+    };
     let there = receive(room, flags | libc::MSG_PEEK);
     if flags & libc::MSG_DONTWAIT != 0 && there.0 > 0 && there.0 < room.len() as i64 {
         return (-1, libc::EAGAIN);
@@ -232,21 +248,29 @@ fn drain(fd: i32) -> Answer {
 fn wait_for(call: &Call) -> Answer {
     match call {
         Call::Poll { entries, timeout, way } => {
-            let numbers: Vec<_> = entries.iter().map(|(slot, events)| (number(*slot), *events)).collect();
+            let numbers: Vec<_> =
+                entries.iter().map(|(slot, events)| (number(*slot), *events)).collect();
             let (done, ready) = readiness::poll(&numbers, *timeout, *way);
-            let ready = ready.iter().enumerate().map(|(at, bits)| (format!("{at}"), i64::from(*bits)));
+            let ready =
+                ready.iter().enumerate().map(|(at, bits)| (format!("{at}"), i64::from(*bits)));
             Answer { seen: ready.collect(), ..plain(done) }
         }
         Call::EpollCreate { slot } => keep(*slot, readiness::epoll_create()),
-        Call::EpollControl { epoll, operation, slot, events } => {
-            plain(readiness::epoll_control(number(*epoll), *operation, number(*slot), *events, *slot as u64))
-        }
+        Call::EpollControl { epoll, operation, slot, events } => plain(readiness::epoll_control(
+            number(*epoll),
+            *operation,
+            number(*slot),
+            *events,
+            *slot as u64,
+        )),
         Call::EpollWait { epoll, room, timeout, times } => {
             let mut all = BTreeSet::new();
             let mut last = (0, 0);
             for _ in 0..*times {
                 let (done, ready) = readiness::epoll_wait(number(*epoll), *room, *timeout);
-                all.extend(ready.into_iter().map(|(data, events)| (format!("{data}"), i64::from(events))));
+                all.extend(
+                    ready.into_iter().map(|(data, events)| (format!("{data}"), i64::from(events))),
+                );
                 last = done;
             }
             Answer { seen: all.into_iter().collect(), ..plain(last) }
@@ -263,7 +287,9 @@ fn manage(call: &Call, port: u16) -> Answer {
             Answer { connection: Some((0, port, 0)), ..keep(*slot, done) }
         }
         Call::Socket { slot, flags } => keep(*slot, sys::socket(*flags)),
-        Call::Connect { slot, .. } => about(number(*slot), plain(sys::connect(number(*slot), port))),
+        Call::Connect { slot, .. } => {
+            about(number(*slot), plain(sys::connect(number(*slot), port)))
+        }
         Call::Accept { slot, listener, flags } => {
             let answer = keep(*slot, sys::accept(number(*listener), *flags));
             let fd = answer.value as i32;
@@ -279,8 +305,12 @@ fn manage(call: &Call, port: u16) -> Answer {
         Call::SetOption { slot, level, name, value } => {
             plain(sys::set_option(number(*slot), *level, *name, *value))
         }
-        Call::GetOption { slot, level, name } => about(number(*slot), option(number(*slot), *level, *name)),
-        Call::Nonblocking { slot, on, way } => plain(sys::set_nonblocking(number(*slot), *on, *way)),
+        Call::GetOption { slot, level, name } => {
+            about(number(*slot), option(number(*slot), *level, *name))
+        }
+        Call::Nonblocking { slot, on, way } => {
+            plain(sys::set_nonblocking(number(*slot), *on, *way))
+        }
         Call::Ioctl { slot, request } => {
             let (done, value) = sys::ioctl(number(*slot), *request);
             about(number(*slot), seen(done, [("value", value.into())]))
@@ -295,7 +325,10 @@ fn manage(call: &Call, port: u16) -> Answer {
             let ((local, port), (remote, peer)) = (sys::name(fd, false), sys::name(fd, true));
             let same = |port: u16, far: bool| i64::from(raw::name(fd, far) == Some(port));
             let (port, peer) = (same(port, false), same(peer, true));
-            about(fd, seen(remote, [("local", port), ("remote", peer), ("local errno", local.1.into())]))
+            about(
+                fd,
+                seen(remote, [("local", port), ("remote", peer), ("local errno", local.1.into())]),
+            )
         }
         Call::Exec { there } => exec(*there),
         Call::Pass { slot, to } => plain(message::pass(wire::mailbox(*to)[1], number(*slot))),
@@ -346,8 +379,9 @@ fn open(what: Fresh) -> Outcome {
 
 fn option(fd: i32, level: i32, name: i32) -> Answer {
     let (done, value, length) = sys::option(fd, level, name);
-    let word =
-        |at: usize| i64::from(i32::from_ne_bytes([value[at], value[at + 1], value[at + 2], value[at + 3]]));
+    let word = |at: usize| {
+        i64::from(i32::from_ne_bytes([value[at], value[at + 1], value[at + 2], value[at + 3]]))
+    };
     if (level, name) == (libc::IPPROTO_TCP, libc::TCP_INFO) {
         return seen(done, [("state", value[0].into())]);
     }
@@ -361,7 +395,10 @@ fn exec(there: bool) -> Answer {
         threads: 1,
         directory: DIRECTORY.lock().expect("nobody panics").clone(),
         slots: (0..SLOTS).map(number).collect(),
-        signals: [SIGNALS.load(Ordering::Relaxed) & 1 != 0, SIGNALS.load(Ordering::Relaxed) & 2 != 0],
+        signals: [
+            SIGNALS.load(Ordering::Relaxed) & 1 != 0,
+            SIGNALS.load(Ordering::Relaxed) & 2 != 0,
+        ],
         files: FILES.load(Ordering::Relaxed),
     };
     let text = serde_json::to_string(&spec).unwrap_or_default();
@@ -378,7 +415,8 @@ fn left() -> Answer {
         if let Ok(target) = std::fs::read_link(format!("/proc/self/fd/{number}")) {
             let text = target.to_string_lossy().into_owned();
             let kind = text.split([':', '(', '-']).next().unwrap_or_default();
-            let kind = if kind.starts_with("/memfd") || !kind.starts_with('/') { kind } else { "file" };
+            let kind =
+                if kind.starts_with("/memfd") || !kind.starts_with('/') { kind } else { "file" };
             answer.seen.push((format!("{number} {kind}"), 0));
         }
     }

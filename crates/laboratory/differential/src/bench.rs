@@ -63,13 +63,18 @@ pub(crate) struct Bench {
 
 impl Bench {
     pub(crate) fn new(library: Option<PathBuf>) -> Result<Self> {
-        let beside = || Ok::<_, std::io::Error>(std::env::current_exe()?.with_file_name("libseekwire.so"));
+        let beside =
+            || Ok::<_, std::io::Error>(std::env::current_exe()?.with_file_name("libseekwire.so"));
         let library = library.map_or_else(beside, Ok)?;
         if !library.exists() {
-            bail!("{} is missing: build it with cargo build -p seekwire-preload", library.display());
+            bail!(
+                "{} is missing: build it with cargo build -p seekwire-preload",
+                library.display()
+            );
         }
         sys::process::adopt_orphans();
-        let directory = tempfile::Builder::new().prefix("seekwire-differential-").tempdir_in("/dev/shm")?;
+        let directory =
+            tempfile::Builder::new().prefix("seekwire-differential-").tempdir_in("/dev/shm")?;
         Ok(Self {
             library: fs::canonicalize(library)?,
             directory,
@@ -78,8 +83,15 @@ impl Bench {
         })
     }
 
-    fn run(&self, program: &Program, accelerated: bool, patience: Duration, verbose: bool) -> Result<Trace> {
-        let place = self.directory.path().join(self.runs.fetch_add(1, Ordering::Relaxed).to_string());
+    fn run(
+        &self,
+        program: &Program,
+        accelerated: bool,
+        patience: Duration,
+        verbose: bool,
+    ) -> Result<Trace> {
+        let place =
+            self.directory.path().join(self.runs.fetch_add(1, Ordering::Relaxed).to_string());
         let library = accelerated.then(|| self.library.clone());
         let trace = run(program, &Mode { library, patience, verbose }, &place);
         let _ = fs::remove_dir_all(place);
@@ -106,7 +118,8 @@ impl Bench {
         Ok(comparison.failure)
     }
 
-    /// Runs a failing program again, patiently. What a plain run shows, too, is no difference: TCP does so at times.
+    /// Runs a failing program again, patiently. What a plain run shows, too, is no difference: TCP
+    /// does so at times.
     pub(crate) fn confirm(&self, program: &Program) -> Result<Confirmed> {
         let runs = |accelerated| {
             (0..AGAIN)
@@ -133,7 +146,8 @@ impl Bench {
         let fails = |candidate: &Program| {
             Instant::now() < deadline
                 && (0..2).all(|_| {
-                    let found = self.try_once(candidate, BLOCKED_AFTER[0] * 2, false).ok().flatten();
+                    let found =
+                        self.try_once(candidate, BLOCKED_AFTER[0] * 2, false).ok().flatten();
                     found.is_some_and(|found| found.kind == failure.kind)
                 })
         };

@@ -62,8 +62,10 @@ fn matches(pattern: &str, text: &str) -> bool {
 
 fn expectations(file: Option<&Path>) -> Result<Vec<String>> {
     let Some(file) = file else { return Ok(Vec::new()) };
-    let text = fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
-    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let text =
+        fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
+    let lines =
+        text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     Ok(lines.map(str::to_owned).collect())
 }
 
@@ -90,7 +92,8 @@ struct Campaign<'a> {
     findings: Mutex<Findings>,
 }
 
-/// Runs programs until there are enough; false if one could tell the difference in a way that is not expected.
+/// Runs programs until there are enough; false if one could tell the difference in a way that is
+/// not expected.
 pub(crate) fn run_many(settings: &Settings) -> Result<bool> {
     let campaign = Campaign {
         settings,
@@ -131,7 +134,9 @@ impl Campaign<'_> {
 
     fn program(&self, seed: u64) -> Result<()> {
         let program = generate(seed);
-        let Some(failure) = self.bench.try_once(&program, BLOCKED_AFTER[0], false)? else { return Ok(()) };
+        let Some(failure) = self.bench.try_once(&program, BLOCKED_AFTER[0], false)? else {
+            return Ok(());
+        };
         if self.known(&failure.kind, seed) {
             return Ok(());
         }
@@ -161,7 +166,8 @@ impl Campaign<'_> {
         }
         let heading = format!("seed {seed}: {} ({} again)", failure.kind, Confirmed::share(count));
         println!("{heading}\n{}", failure.text);
-        let program = if self.settings.no_shrink { program } else { self.bench.smaller(&program, &failure) };
+        let program =
+            if self.settings.no_shrink { program } else { self.bench.smaller(&program, &failure) };
         let mut report = format!("{}\n{heading}\n{}", text(&program)?, failure.text);
         if let Some(out) = &self.settings.out {
             report += &format!("\n  in {}", write(out, seed, &failure.kind, &program)?.display());
@@ -185,7 +191,9 @@ impl Campaign<'_> {
         let findings = self.findings.into_inner().expect("nobody panics");
         let totals = self.bench.totals.into_inner().expect("nobody panics");
         print_table(&totals);
-        for (title, kinds) in [("", &findings.seen), ("too seldom to be sure: ", &findings.sometimes)] {
+        for (title, kinds) in
+            [("", &findings.seen), ("too seldom to be sure: ", &findings.sometimes)]
+        {
             for (kind, (seed, count)) in kinds {
                 println!("{title}{count} times, first with seed {seed}: {kind}");
             }
@@ -207,7 +215,11 @@ impl Campaign<'_> {
             self.began.elapsed().as_secs_f64()
         );
         if totals.compared() == 0 || totals.ring == 0 {
-            bail!("nothing was compared: {} calls, {} bytes on the ring", totals.compared(), totals.ring);
+            bail!(
+                "nothing was compared: {} calls, {} bytes on the ring",
+                totals.compared(),
+                totals.ring
+            );
         }
         Ok(findings.unexpected == 0)
     }
@@ -228,8 +240,10 @@ fn text(program: &Program) -> Result<String> {
 
 fn write(directory: &Path, seed: u64, kind: &str, program: &Program) -> Result<PathBuf> {
     fs::create_dir_all(directory)?;
-    let name: String =
-        kind.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' }).collect();
+    let name: String = kind
+        .chars()
+        .map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' })
+        .collect();
     let path = directory.join(format!("{name}-{seed}.json"));
     fs::write(&path, text(program)?)?;
     Ok(path)
@@ -245,8 +259,10 @@ pub(crate) fn replay(
     let bench = Bench::new(library)?;
     let mut well = true;
     for file in files {
-        let text = fs::read_to_string(file).with_context(|| format!("{} cannot be read", file.display()))?;
-        let program: Program = serde_json::from_str(&text).with_context(|| format!("{}", file.display()))?;
+        let text = fs::read_to_string(file)
+            .with_context(|| format!("{} cannot be read", file.display()))?;
+        let program: Program =
+            serde_json::from_str(&text).with_context(|| format!("{}", file.display()))?;
         let mut failures = Vec::new();
         for _ in 0..times {
             failures.extend(bench.try_once(&program, BLOCKED_AFTER[1], verbose)?);
@@ -293,7 +309,12 @@ mod tests {
 
     #[test]
     fn a_pattern_stands_for_what_it_says() {
-        assert!(matches("a*c", "abc") && matches("*", "") && matches("a*", "a") && matches("a*b*", "a--b"));
+        assert!(
+            matches("a*c", "abc")
+                && matches("*", "")
+                && matches("a*", "a")
+                && matches("a*b*", "a--b")
+        );
         assert!(!matches("a*c", "ab") && !matches("a", "ab") && !matches("*b", "a"));
     }
 }

@@ -1,4 +1,5 @@
-//! Circumstances under which differences are known: a failure's kind begins with them, so that `expected` can name them.
+//! Circumstances under which differences are known: a failure's kind begins with them, so that
+//! `expected` can name them.
 
 use crate::compare::{Failure, blocks};
 use crate::program::{Call, CloseWay, OptionValue, Program, Step};
@@ -30,11 +31,13 @@ pub(crate) fn of(program: &Program, plain: &Trace, failure: &Failure) -> &'stati
         "asleep for no bytes: "
     } else if is_raced_peek(plain, failure) {
         "somebody received what was peeked: "
-    } else if (failure.kind.contains(": EPIPE became ") || failure.kind == "Shutdown: ENOTCONN became 0")
+    } else if (failure.kind.contains(": EPIPE became ")
+        || failure.kind == "Shutdown: ENOTCONN became 0")
         && was_killed(plain, step)
     {
         "after a kill: "
-    } else if failure.kind.starts_with("EpollControl: 0 became") && is_set_from_before(plain, step) {
+    } else if failure.kind.starts_with("EpollControl: 0 became") && is_set_from_before(plain, step)
+    {
         "sought, and a set from before exec: "
     } else if failure.kind.starts_with("Poll") && was_closed_while_polled(plain, step) {
         "closed while it was polled: "
@@ -53,8 +56,8 @@ pub(crate) fn of(program: &Program, plain: &Trace, failure: &Failure) -> &'stati
     }
 }
 
-/// Whether, up to a step, a connection was given to another program while bytes were on their way: the peer, which would
-/// have to send them again, makes no call in lockstep.
+/// Whether, up to a step, a connection was given to another program while bytes were on their way:
+/// the peer, which would have to send them again, makes no call in lockstep.
 fn was_handed_over_unread(plain: &Trace, step: usize) -> bool {
     let mut executed = false;
     plain.events.iter().take(step.saturating_add(1)).any(|event| {
@@ -65,11 +68,14 @@ fn was_handed_over_unread(plain: &Trace, step: usize) -> bool {
             Call::EpollControl { operation: libc::EPOLL_CTL_ADD, .. } => executed,
             _ => false,
         };
-        gives && event.fate != Fate::Skipped && event.before.iter().any(|counters| counters.in_flight() > 0)
+        gives
+            && event.fate != Fate::Skipped
+            && event.before.iter().any(|counters| counters.in_flight() > 0)
     })
 }
 
-/// Whether, up to a step, bytes were sought, be it in vain, after sockets had come to be held by several processes, or before.
+/// Whether, up to a step, bytes were sought, be it in vain, after sockets had come to be held by
+/// several processes, or before.
 fn is_sought_and_shared(plain: &Trace, step: usize) -> bool {
     let any = |wanted: fn(&Call, i64) -> bool| {
         plain.events.iter().take(step.saturating_add(1)).any(|event| match &event.fate {
@@ -81,13 +87,17 @@ fn is_sought_and_shared(plain: &Trace, step: usize) -> bool {
         && any(|call, value| matches!(call, Call::Fork { .. } | Call::Pass { .. }) && value > 0)
 }
 
-/// Whether in a process that has sought, a step has to do with an epoll set that was there before its exec.
+/// Whether in a process that has sought, a step has to do with an epoll set that was there before
+/// its exec.
 fn is_set_from_before(plain: &Trace, step: usize) -> bool {
-    let Some(Call::EpollControl { epoll, .. }) = plain.events.get(step).map(|event| &event.step.call) else {
+    let Some(Call::EpollControl { epoll, .. }) =
+        plain.events.get(step).map(|event| &event.step.call)
+    else {
         return false;
     };
     let process = plain.events[step].step.by.process;
-    let own: Vec<_> = plain.events[..step].iter().filter(|event| event.step.by.process == process).collect();
+    let own: Vec<_> =
+        plain.events[..step].iter().filter(|event| event.step.by.process == process).collect();
     let last = |wanted: &dyn Fn(&Call) -> bool| {
         own.iter().rposition(|event| wanted(&event.step.call) && event.fate != Fate::Skipped)
     };
@@ -96,8 +106,8 @@ fn is_set_from_before(plain: &Trace, step: usize) -> bool {
     exec.is_some() && made <= exec && last(&|call| matches!(call, Call::Seek { .. })) > exec
 }
 
-/// Whether, in a step, a signal interrupts a call of which the number was closed, or stands for something else, meanwhile:
-/// the kernel begins the call again with what the number stands for now.
+/// Whether, in a step, a signal interrupts a call of which the number was closed, or stands for
+/// something else, meanwhile: the kernel begins the call again with what the number stands for now.
 fn begins_again_without_number(plain: &Trace, step: usize) -> bool {
     let Some(Call::Signal { to, .. }) = plain.events.get(step).map(|event| &event.step.call) else {
         return false;
@@ -122,7 +132,8 @@ fn begins_again_without_number(plain: &Trace, step: usize) -> bool {
     })
 }
 
-/// Whether, up to a step, a number was closed, or made to stand for something else, that another thread's poll slept on.
+/// Whether, up to a step, a number was closed, or made to stand for something else, that another
+/// thread's poll slept on.
 fn was_closed_while_polled(plain: &Trace, step: usize) -> bool {
     let events = &plain.events[..plain.events.len().min(step.saturating_add(1))];
     events.iter().enumerate().any(|(at, event)| {
@@ -146,27 +157,31 @@ fn was_closed_while_polled(plain: &Trace, step: usize) -> bool {
 fn is_kept_from_low_water(plain: &Trace, failure: &Failure) -> bool {
     let events = &plain.events[..plain.events.len().min(failure.step)];
     let sets = |event: &Event| {
-        matches!(event.step.call, Call::SetOption { level: libc::SOL_SOCKET, name: libc::SO_RCVLOWAT, .. })
+        matches!(
+            event.step.call,
+            Call::SetOption { level: libc::SOL_SOCKET, name: libc::SO_RCVLOWAT, .. }
+        )
     };
     failure.kind.starts_with("Receive")
         && failure.kind.ends_with(": n became blocked")
         && events.iter().any(sets)
-        && events.iter().any(|event| matches!(event.step.call, Call::Receive { .. }) && blocks(&event.fate))
+        && events
+            .iter()
+            .any(|event| matches!(event.step.call, Call::Receive { .. }) && blocks(&event.fate))
 }
 
 /// Whether, up to a step, a receive of no bytes has slept.
 fn sleeps_for_nothing(plain: &Trace, step: usize) -> bool {
-    plain
-        .events
-        .iter()
-        .take(step)
-        .any(|event| matches!(event.step.call, Call::Receive { length: 0, .. }) && blocks(&event.fate))
+    plain.events.iter().take(step).any(|event| {
+        matches!(event.step.call, Call::Receive { length: 0, .. }) && blocks(&event.fate)
+    })
 }
 
 /// Whether a peek that waits for all ends in a step, after somebody else has received.
 fn is_raced_peek(plain: &Trace, failure: &Failure) -> bool {
     let events = &plain.events[..plain.events.len().min(failure.step.saturating_add(1))];
-    let peeks = |event: &Event| event.step.call.flags() & PEEK_ALL == PEEK_ALL && blocks(&event.fate);
+    let peeks =
+        |event: &Event| event.step.call.flags() & PEEK_ALL == PEEK_ALL && blocks(&event.fate);
     let receives = |event: &Event| match event.step.call {
         Call::Receive { .. } | Call::Seek { .. } => event.step.call.flags() & libc::MSG_PEEK == 0,
         Call::SpliceFrom { .. } => true,
@@ -184,12 +199,13 @@ fn was_killed(plain: &Trace, step: usize) -> bool {
     plain.events.iter().take(step).any(|event| matches!(event.step.call, Call::Kill { .. }))
 }
 
-/// Whether what was sent last in a direction before a step, or what is sent in it for somebody who sleeps, was sent with MSG_MORE:
-/// TCP waits for more, for a while.
+/// Whether what was sent last in a direction before a step, or what is sent in it for somebody who
+/// sleeps, was sent with MSG_MORE: TCP waits for more, for a while.
 fn is_held_back(plain: &Trace, failure: &Failure) -> bool {
     let wakes = failure.kind.contains(" ended by Send");
     let before = &plain.events[..plain.events.len().min(failure.step.saturating_add(wakes.into()))];
-    let sends = |event: &&Event| matches!(event.step.call, Call::Send { .. } | Call::SendMany { .. });
+    let sends =
+        |event: &&Event| matches!(event.step.call, Call::Send { .. } | Call::SendMany { .. });
     let is_more = |event: &Event| event.step.call.flags() & libc::MSG_MORE != 0;
     if failure.kind.ends_with("ECONNRESET became n") {
         // A reset has taken them, whatever was sent since.
@@ -206,42 +222,55 @@ fn is_held_back(plain: &Trace, failure: &Failure) -> bool {
     })
 }
 
-/// Whether, up to a step, an end was shut down for reading for which more was on its way than it may have had room for.
+/// Whether, up to a step, an end was shut down for reading for which more was on its way than it
+/// may have had room for.
 fn was_shut_behind_much(plain: &Trace, step: usize) -> bool {
-    plain.events.iter().take(step.saturating_add(1)).any(|event| match (&event.step.call, &event.fate) {
-        (Call::Shutdown { how: libc::SHUT_RD | libc::SHUT_RDWR, .. }, Fate::Done(answer)) => plain
-            .streams
-            .direction(answer)
-            .and_then(|direction| event.before.get(direction ^ 1))
-            .is_some_and(|counters| counters.weight() >= MUCH),
-        _ => false,
+    plain.events.iter().take(step.saturating_add(1)).any(|event| {
+        match (&event.step.call, &event.fate) {
+            (Call::Shutdown { how: libc::SHUT_RD | libc::SHUT_RDWR, .. }, Fate::Done(answer)) => {
+                plain
+                    .streams
+                    .direction(answer)
+                    .and_then(|direction| event.before.get(direction ^ 1))
+                    .is_some_and(|counters| counters.weight() >= MUCH)
+            }
+            _ => false,
+        }
     })
 }
 
-/// Whether, up to a step, SO_RCVLOWAT was set, before or while a receive sleeps that wants less: the kernel wakes nobody before so
-/// much is there.
+/// Whether, up to a step, SO_RCVLOWAT was set, before or while a receive sleeps that wants less:
+/// the kernel wakes nobody before so much is there.
 fn was_to_want_more(plain: &Trace, step: usize) -> bool {
     let events = &plain.events[..plain.events.len().min(step.saturating_add(1))];
     let any = |wanted: fn(&Event) -> bool| events.iter().any(wanted);
     any(|event| {
-        matches!(event.step.call, Call::SetOption { level: libc::SOL_SOCKET, name: libc::SO_RCVLOWAT, .. })
+        matches!(
+            event.step.call,
+            Call::SetOption { level: libc::SOL_SOCKET, name: libc::SO_RCVLOWAT, .. }
+        )
     }) && any(|event| {
-        matches!(event.step.call, Call::Receive { .. } | Call::SpliceFrom { .. }) && blocks(&event.fate)
+        matches!(event.step.call, Call::Receive { .. } | Call::SpliceFrom { .. })
+            && blocks(&event.fate)
     })
 }
 
-/// Whether a time limit was over before it began, and a process that did not set it may have the socket: the kernel does not
-/// tell such a limit from none.
+/// Whether a time limit was over before it began, and a process that did not set it may have the
+/// socket: the kernel does not tell such a limit from none.
 fn has_shared_negative_limit(program: &Program) -> bool {
     let any = |wanted: fn(&Call) -> bool| program.steps.iter().any(|step| wanted(&step.call));
-    any(|call| matches!(call, Call::SetOption { value: OptionValue::Time { seconds: ..0, .. }, .. }))
-        && any(|call| matches!(call, Call::Fork { .. } | Call::Pass { .. }))
+    any(|call| {
+        matches!(call, Call::SetOption { value: OptionValue::Time { seconds: ..0, .. }, .. })
+    }) && any(|call| matches!(call, Call::Fork { .. } | Call::Pass { .. }))
 }
 
 /// Whether a process has handlers both with SA_RESTART and without it.
 fn has_handlers_of_both_kinds(program: &Program) -> bool {
     let any = |with: bool| {
-        program.steps.iter().any(|step| matches!(step.call, Call::Signal { restart, .. } if restart == with))
+        program
+            .steps
+            .iter()
+            .any(|step| matches!(step.call, Call::Signal { restart, .. } if restart == with))
     };
     any(true) && any(false)
 }

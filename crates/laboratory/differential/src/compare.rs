@@ -1,5 +1,6 @@
-//! Whether what an accelerated run shows is something that TCP allows. The plain run is the control; where the kernel is
-//! free, in how much a call moves and what follows from that, this says what else is allowed.
+//! Whether what an accelerated run shows is something that TCP allows. The plain run is the
+//! control; where the kernel is free, in how much a call moves and what follows from that, this
+//! says what else is allowed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +19,8 @@ pub(crate) struct Failure {
     pub(crate) text: String,
 }
 
-/// In flight, a send may be taken in part or not at all; below this, the kernel's smallest buffers take everything.
+/// In flight, a send may be taken in part or not at all; below this, the kernel's smallest buffers
+/// take everything.
 const ROOM: u64 = 16 << 10;
 
 /// How often a kind of call was compared.
@@ -58,7 +60,8 @@ pub(crate) fn compare(program: &Program, plain: &Trace, accelerated: &Trace) -> 
     let (failure, loose) = compare_runs(program, plain, accelerated, &mut calls);
     let circumstances = failure.as_ref().map(|failure| circumstances::of(program, plain, failure));
     let prefix = circumstances.unwrap_or_default();
-    let failure = failure.map(|failure| Failure { kind: format!("{prefix}{}", failure.kind), ..failure });
+    let failure =
+        failure.map(|failure| Failure { kind: format!("{prefix}{}", failure.kind), ..failure });
     Comparison { failure, loose, calls }
 }
 
@@ -95,7 +98,11 @@ fn compare_runs(
             diverged |= !same(&control.fate, &tried.fate)
                 || control.beside != tried.beside
                 || control.ended.len() != tried.ended.len()
-                || control.ended.iter().zip(&tried.ended).any(|(a, b)| a.0 != b.0 || !same(a.1, b.1));
+                || control
+                    .ended
+                    .iter()
+                    .zip(&tried.ended)
+                    .any(|(a, b)| a.0 != b.0 || !same(a.1, b.1));
             continue;
         }
         if !diverged && control.fate != Fate::Skipped {
@@ -137,7 +144,8 @@ fn compare_runs(
 
 /// What the bytes say, whatever the calls said.
 fn of_streams(program: &Program, plain: &Trace, accelerated: &Trace) -> Option<Failure> {
-    let whole = |kind: &str, text: String| Failure { kind: kind.to_owned(), step: usize::MAX, text };
+    let whole =
+        |kind: &str, text: String| Failure { kind: kind.to_owned(), step: usize::MAX, text };
     if let Some(text) = accelerated.streams.wrong().into_iter().next() {
         let plain = plain.streams.wrong();
         return Some(whole(
@@ -185,8 +193,8 @@ struct Freedom {
     balanced: bool,
     /// Bytes are under way: TCP may hold them back for a moment (Nagle, delayed acknowledgements).
     under_way: bool,
-    /// The connection has ended by a reset, or a send after the peer's end: what else is told of that end depends on the
-    /// moment at which it is noticed.
+    /// The connection has ended by a reset, or a send after the peer's end: what else is told of
+    /// that end depends on the moment at which it is noticed.
     dead: bool,
     /// Somewhere so many bytes are in flight that buffers may be full.
     crowded: bool,
@@ -196,11 +204,12 @@ struct Freedom {
 
 impl Freedom {
     fn of(call: &Call, control: &Event, tried: &Event) -> Self {
-        let crowded = |counters: &[Counters]| counters.iter().any(|counters| counters.weight() >= ROOM);
+        let crowded =
+            |counters: &[Counters]| counters.iter().any(|counters| counters.weight() >= ROOM);
         let large = match call {
-            Call::Send { length, .. } | Call::Sendfile { length, .. } | Call::SpliceTo { length, .. } => {
-                *length as u64 >= ROOM
-            }
+            Call::Send { length, .. }
+            | Call::Sendfile { length, .. }
+            | Call::SpliceTo { length, .. } => *length as u64 >= ROOM,
             Call::SendMany { length, count, .. } => (length * count) as u64 >= ROOM,
             _ => false,
         };
@@ -217,7 +226,8 @@ impl Freedom {
 /// What a connection's end is told by, apart from the end of the stream.
 const END: [i32; 2] = [libc::EPIPE, libc::ECONNRESET];
 
-/// So many sends after the peer's end may succeed: as many as can be on their way before its answer comes.
+/// So many sends after the peer's end may succeed: as many as can be on their way before its answer
+/// comes.
 const EXCUSED: u64 = 16;
 
 /// Which connections have ended, as the calls tell.
@@ -234,12 +244,14 @@ impl Ends {
     fn dead(&self, plain: &Trace, at: usize) -> bool {
         match plain.events[at].step.call {
             Call::Poll { .. } | Call::EpollWait { .. } => !self.dead.is_empty(),
-            _ => direction(plain, at).is_some_and(|direction| self.dead.contains_key(&(direction / 2))),
+            _ => direction(plain, at)
+                .is_some_and(|direction| self.dead.contains_key(&(direction / 2))),
         }
     }
 
-    /// The kernel of a process that is killed knows nothing of bytes that it had not received off the ring, and ends the
-    /// connection in order where TCP alone resets it; what came after its end is on the ring as well.
+    /// The kernel of a process that is killed knows nothing of bytes that it had not received off
+    /// the ring, and ends the connection in order where TCP alone resets it; what came after its
+    /// end is on the ring as well.
     fn killed(&mut self, plain: &Trace, at: usize) {
         let Call::Kill { process } = plain.events[at].step.call else { return };
         for (earlier, event) in plain.events[..at].iter().enumerate() {
@@ -253,7 +265,8 @@ impl Ends {
 
     fn learn(&mut self, plain: &Trace, accelerated: &Trace, at: usize) {
         for trace in [plain, accelerated] {
-            if let (Some(direction), Fate::Done(answer)) = (direction(trace, at), &trace.events[at].fate)
+            if let (Some(direction), Fate::Done(answer)) =
+                (direction(trace, at), &trace.events[at].fate)
                 && answer.value == -1
                 && (answer.errno == libc::ECONNRESET
                     || (answer.errno == libc::EPIPE && !trace.streams.is_shut(direction, at)))
@@ -265,7 +278,8 @@ impl Ends {
 
     /// A send succeeds though the peer is gone: it may not know that yet.
     fn excuses(&mut self, plain: &Trace, at: usize, tried: &Event) -> bool {
-        let Some(direction) = direction(plain, at).filter(|direction| !plain.streams.is_shut(*direction, at))
+        let Some(direction) =
+            direction(plain, at).filter(|direction| !plain.streams.is_shut(*direction, at))
         else {
             return false;
         };
@@ -279,7 +293,9 @@ impl Ends {
             }
             // The kernel looks at the bytes when it sends them.
             Call::Send { way: SendWay::BadAddress, .. } => u64::from(tried.errno == libc::EFAULT),
-            Call::Send { .. } | Call::Sendfile { .. } | Call::SpliceTo { .. } => u64::from(tried.value > 0),
+            Call::Send { .. } | Call::Sendfile { .. } | Call::SpliceTo { .. } => {
+                u64::from(tried.value > 0)
+            }
             _ => return false,
         };
         if !told(control) {
@@ -326,13 +342,13 @@ fn judge(call: &Call, control: &Fate, tried: &Fate, freedom: Freedom) -> Verdict
         }
         _ => false,
     };
-    let of_its_end = !matches!(call, Call::Poll { .. } | Call::EpollWait { .. } | Call::EpollControl { .. });
+    let of_its_end =
+        !matches!(call, Call::Poll { .. } | Call::EpollWait { .. } | Call::EpollControl { .. });
     if (freedom.dead || freedom.crowded) && of_its_end && told(control) && told(tried) {
         return Verdict::Allowed;
     }
     // recvmmsg tells the error before the bytes.
-    let late =
-        |fate: &Fate| matches!(fate, Fate::Done(answer) if answer.value == -1 && END.contains(&answer.errno));
+    let late = |fate: &Fate| matches!(fate, Fate::Done(answer) if answer.value == -1 && END.contains(&answer.errno));
     if freedom.dead
         && matches!(call, Call::Receive { way: ReceiveWay::Recvmmsg, .. })
         && late(control)
@@ -340,21 +356,28 @@ fn judge(call: &Call, control: &Fate, tried: &Fate, freedom: Freedom) -> Verdict
     {
         return Verdict::Allowed;
     }
-    // Of many sends in a row, those succeed that are made before the answer of a peer that is gone comes.
-    let cut =
-        |fate: &Fate| matches!(fate, Fate::Done(answer) if answer.value > 0 && END.contains(&answer.errno));
+    // Of many sends in a row, those succeed that are made before the answer of a peer that is gone
+    // comes.
+    let cut = |fate: &Fate| matches!(fate, Fate::Done(answer) if answer.value > 0 && END.contains(&answer.errno));
     let moved = |fate: &Fate| matches!(fate, Fate::Done(answer) if answer.value > 0);
-    if matches!(call, Call::SendMany { .. }) && (cut(control) || cut(tried)) && moved(control) && moved(tried)
+    if matches!(call, Call::SendMany { .. })
+        && (cut(control) || cut(tried))
+        && moved(control)
+        && moved(tried)
     {
         return Verdict::Allowed;
     }
     let allowed = match call {
-        Call::Send { .. } | Call::SendMany { .. } | Call::Sendfile { .. } | Call::SpliceTo { .. } => {
+        Call::Send { .. }
+        | Call::SendMany { .. }
+        | Call::Sendfile { .. }
+        | Call::SpliceTo { .. } => {
             // What does not fit into the other end's buffers is not refused there yet.
             freedom.crowded && !fails(control) && (!fails(tried) || told(tried))
         }
         Call::Receive { .. } | Call::SpliceFrom { .. } => {
-            let part = call.flags() & (libc::MSG_WAITALL | libc::MSG_OOB) == 0 && is_part(control, tried);
+            let part =
+                call.flags() & (libc::MSG_WAITALL | libc::MSG_OOB) == 0 && is_part(control, tried);
             (!freedom.balanced && !fails(control) && (!fails(tried) || told(tried)))
                 || part
                 // A reset takes with it what was not sent yet.
@@ -388,7 +411,9 @@ fn judge(call: &Call, control: &Fate, tried: &Fate, freedom: Freedom) -> Verdict
 /// Neither bytes, nor a reason to try again, nor asleep.
 fn fails(fate: &Fate) -> bool {
     match fate {
-        Fate::Done(answer) => answer.value == -1 && ![libc::EAGAIN, libc::EINTR].contains(&answer.errno),
+        Fate::Done(answer) => {
+            answer.value == -1 && ![libc::EAGAIN, libc::EINTR].contains(&answer.errno)
+        }
         Fate::Blocked => false,
         _ => true,
     }
@@ -405,13 +430,16 @@ fn end(fate: &Fate) -> Option<(i64, i32)> {
 fn is_part(control: &Fate, tried: &Fate) -> bool {
     match (control, tried) {
         (Fate::Done(control), Fate::Done(tried)) => {
-            0 < tried.value && tried.value < control.value && control.bytes.starts_with(&tried.bytes)
+            0 < tried.value
+                && tried.value < control.value
+                && control.bytes.starts_with(&tried.bytes)
         }
         _ => false,
     }
 }
 
-/// One run received the beginning of what the other did: somebody who sent while the call received was slower.
+/// One run received the beginning of what the other did: somebody who sent while the call received
+/// was slower.
 fn is_alike(control: &Fate, tried: &Fate) -> bool {
     match (control, tried) {
         (Fate::Done(control), Fate::Done(tried)) => {
@@ -440,8 +468,8 @@ fn is_sooner(control: &Fate, tried: &Fate) -> bool {
         && (!tried.bytes.is_empty() || control.seen.iter().all(sooner))
 }
 
-/// Calls that came to their end in this step in one run and not, or otherwise, in the other: whether that is allowed, and
-/// how they differ.
+/// Calls that came to their end in this step in one run and not, or otherwise, in the other:
+/// whether that is allowed, and how they differ.
 fn ended(
     plain: &Trace,
     control: &Event,
@@ -454,7 +482,8 @@ fn ended(
     all.extend(steps(&tried.ended));
     for step in all {
         let earlier = &plain.events[step / 2];
-        let call = if step % 2 == 0 { &earlier.step.call } else { &earlier.step.beside.as_ref()?.1 };
+        let call =
+            if step % 2 == 0 { &earlier.step.call } else { &earlier.step.beside.as_ref()?.1 };
         let get = |event: &Event| event.ended.get(&step).cloned().unwrap_or(Fate::Blocked);
         let (first, second) = (get(control), get(tried));
         let dead = [&first, &second].into_iter().any(|fate| match fate {
@@ -464,8 +493,9 @@ fn ended(
                 .is_some_and(|direction| ends.dead.contains_key(&(direction / 2))),
             _ => false,
         });
-        let dead =
-            dead || (matches!(call, Call::Poll { .. } | Call::EpollWait { .. }) && !ends.dead.is_empty());
+        let dead = dead
+            || (matches!(call, Call::Poll { .. } | Call::EpollWait { .. })
+                && !ends.dead.is_empty());
         let freedom = Freedom { balanced, dead, ..Freedom::of(call, control, tried) };
         // Woken by the first of several sends, a receive takes as many as came until it looks.
         let in_pieces = matches!(control.step.call, Call::SendMany { .. })
@@ -478,8 +508,10 @@ fn ended(
             Verdict::Different(how) => {
                 // Several that wait for the same: it is not said which gets what.
                 let rivals = |event: &Event| event.ended.len();
-                let allowed = rivals(control) > 0 && rivals(tried) > 0 && rivals(control) + rivals(tried) > 2
-                    || (rivals(control) == rivals(tried) && control.ended.keys().ne(tried.ended.keys()));
+                let allowed =
+                    rivals(control) > 0 && rivals(tried) > 0 && rivals(control) + rivals(tried) > 2
+                        || (rivals(control) == rivals(tried)
+                            && control.ended.keys().ne(tried.ended.keys()));
                 return Some((
                     allowed,
                     format!("{} ended by {}: {how}", call.name(), control.step.call.name()),
@@ -515,7 +547,9 @@ fn difference(control: &Fate, tried: &Fate) -> String {
     if first != second {
         return format!("{first} became {second}");
     }
-    let (Fate::Done(control), Fate::Done(tried)) = (control, tried) else { return "other".to_owned() };
+    let (Fate::Done(control), Fate::Done(tried)) = (control, tried) else {
+        return "other".to_owned();
+    };
     if control.value != tried.value {
         format!("{first} became another number")
     } else if control.bytes != tried.bytes {
@@ -564,7 +598,8 @@ fn show(fate: &Fate) -> String {
         text += &format!(" ({} bytes: {})", answer.bytes.len(), start.join(" "));
     }
     if !answer.seen.is_empty() {
-        let parts: Vec<_> = answer.seen.iter().map(|(name, value)| format!("{name}={value:#x}")).collect();
+        let parts: Vec<_> =
+            answer.seen.iter().map(|(name, value)| format!("{name}={value:#x}")).collect();
         text += &format!(" [{}]", parts.join(", "));
     }
     if answer.signals != [0; 3] {

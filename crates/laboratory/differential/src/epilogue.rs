@@ -1,4 +1,5 @@
-//! What follows every program: what is left of it, read to the end, and the end of each process, as the others see it.
+//! What follows every program: what is left of it, read to the end, and the end of each process, as
+//! the others see it.
 
 use std::collections::BTreeSet;
 
@@ -17,7 +18,8 @@ pub(crate) fn steps(program: &Program) -> Vec<Step> {
             steps.push(step(process, Call::Continue { process }));
         }
     }
-    let drain = |process: usize| slots.iter().map(move |slot| step(process, Call::Drain { slot: *slot }));
+    let drain =
+        |process: usize| slots.iter().map(move |slot| step(process, Call::Drain { slot: *slot }));
     // What one end has to retransmit comes while the other reads.
     for process in processes.clone().chain(processes.clone()) {
         steps.extend(drain(process));
@@ -37,7 +39,9 @@ pub(crate) fn steps(program: &Program) -> Vec<Step> {
 /// Slots in which a connection can be.
 fn receivers(program: &Program) -> BTreeSet<usize> {
     let made = |call: &Call| match call {
-        Call::Socket { slot, .. } | Call::Accept { slot, .. } | Call::Take { slot } => Some(*slot % SLOTS),
+        Call::Socket { slot, .. } | Call::Accept { slot, .. } | Call::Take { slot } => {
+            Some(*slot % SLOTS)
+        }
         Call::Dup { to, .. } => Some(*to % SLOTS),
         _ => None,
     };

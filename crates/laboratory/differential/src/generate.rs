@@ -1,11 +1,11 @@
-//! Random programs. What is made up is mostly sensible: the generator keeps in mind which slot has what, which threads are
-//! probably asleep, and which bytes are probably there.
+//! Random programs. What is made up is mostly sensible: the generator keeps in mind which slot has
+//! what, which threads are probably asleep, and which bytes are probably there.
 
 use fastrand::Rng;
 
 use crate::program::{
-    Actor, Call, CloseWay, DupWay, Entry, Fresh, NonblockingWay, OptionValue, PollWay, ProcessSpec, Program,
-    ReceiveWay, SendWay, Slot, Step,
+    Actor, Call, CloseWay, DupWay, Entry, Fresh, NonblockingWay, OptionValue, PollWay, ProcessSpec,
+    Program, ReceiveWay, SendWay, Slot, Step,
 };
 
 /// What a slot has.
@@ -132,7 +132,12 @@ impl Generator {
                 let value = OptionValue::ON;
                 self.push(
                     process,
-                    Call::SetOption { slot, level: libc::IPPROTO_TCP, name: libc::TCP_NODELAY, value },
+                    Call::SetOption {
+                        slot,
+                        level: libc::IPPROTO_TCP,
+                        name: libc::TCP_NODELAY,
+                        value,
+                    },
                 );
             }
         }
@@ -148,8 +153,11 @@ impl Generator {
     /// A thread that is probably not asleep.
     fn actor(&mut self) -> Option<Actor> {
         let mut idle = Vec::new();
-        for (at, process) in
-            self.processes.iter().enumerate().filter(|(_, process)| process.alive && !process.stopped)
+        for (at, process) in self
+            .processes
+            .iter()
+            .enumerate()
+            .filter(|(_, process)| process.alive && !process.stopped)
         {
             idle.extend(
                 (0..process.asleep.len())
@@ -169,7 +177,8 @@ impl Generator {
     /// A connection, mostly.
     fn end(&mut self, process: usize) -> Option<Slot> {
         if self.chance(3) {
-            return self.slot_with(process, |thing| thing != Thing::Nothing && thing != Thing::Listener);
+            return self
+                .slot_with(process, |thing| thing != Thing::Nothing && thing != Thing::Listener);
         }
         self.slot_with(process, |thing| matches!(thing, Thing::End(..)))
             .or_else(|| self.slot_with(process, |thing| thing == Thing::Closed))
@@ -206,14 +215,21 @@ impl Generator {
 
     /// Two threads of a process at the same moment: many sends, and what ends them.
     fn race(&mut self) {
-        let able = |process: &Process| process.alive && !process.stopped && process.asleep == [false, false];
+        let able = |process: &Process| {
+            process.alive && !process.stopped && process.asleep == [false, false]
+        };
         let Some(process) = self.processes.iter().position(able) else { return };
         let Some(slot) = self.end(process) else { return };
         let (length, count) = (self.random.usize(1..200), self.random.usize(1..100));
         self.reckon(process, slot, length * count, 0);
         let many = Call::SendMany { slot, length, count, flags: libc::MSG_NOSIGNAL };
         let other = match self.random.u32(..4) {
-            0 => Call::Receive { slot, length: 100, flags: libc::MSG_DONTWAIT, way: ReceiveWay::Recv },
+            0 => Call::Receive {
+                slot,
+                length: 100,
+                flags: libc::MSG_DONTWAIT,
+                way: ReceiveWay::Recv,
+            },
             1 => Call::Nonblocking { slot, on: true, way: NonblockingWay::Fcntl },
             _ => Call::Shutdown { slot, how: libc::SHUT_WR, way: Entry::Libc },
         };
@@ -221,10 +237,14 @@ impl Generator {
         self.program.steps.push(Step { by, call: many, beside: Some((beside, other)) });
     }
 
-    /// A thread sleeps in a receive, another one ends the connection, and the number comes back as another's.
+    /// A thread sleeps in a receive, another one ends the connection, and the number comes back as
+    /// another's.
     fn reuse(&mut self) {
-        let able = |process: &Process| process.alive && !process.stopped && process.asleep == [false, false];
-        let Some(process) = self.processes.iter().position(able).filter(|process| *process < 2) else {
+        let able = |process: &Process| {
+            process.alive && !process.stopped && process.asleep == [false, false]
+        };
+        let Some(process) = self.processes.iter().position(able).filter(|process| *process < 2)
+        else {
             return;
         };
         let Some(slot) = self.end(process) else { return };
@@ -248,7 +268,8 @@ impl Generator {
 
     /// What happens to a thread or a process, rather than by it.
     fn outside(&mut self) {
-        let living: Vec<_> = (0..self.processes.len()).filter(|at| self.processes[*at].alive).collect();
+        let living: Vec<_> =
+            (0..self.processes.len()).filter(|at| self.processes[*at].alive).collect();
         if living.is_empty() {
             return;
         }
@@ -287,7 +308,8 @@ impl Generator {
             620..690 => self.epoll(by)?,
             690..730 => {
                 let slot = self.end(process)?;
-                let how = self.one_of(&[libc::SHUT_WR, libc::SHUT_WR, libc::SHUT_RD, libc::SHUT_RDWR]);
+                let how =
+                    self.one_of(&[libc::SHUT_WR, libc::SHUT_WR, libc::SHUT_RD, libc::SHUT_RDWR]);
                 let way = self.one_of(&[Entry::Libc, Entry::Libc, Entry::Libc, Entry::Syscall]);
                 Call::Shutdown { slot, how, way }
             }
@@ -296,8 +318,13 @@ impl Generator {
             800..830 => {
                 let slot = self.free(process);
                 self.processes[process].slots[slot] = Thing::File;
-                let what =
-                    self.one_of(&[Fresh::File, Fresh::File, Fresh::Pipe, Fresh::Eventfd, Fresh::Memfd]);
+                let what = self.one_of(&[
+                    Fresh::File,
+                    Fresh::File,
+                    Fresh::Pipe,
+                    Fresh::Eventfd,
+                    Fresh::Memfd,
+                ]);
                 Call::Open { slot, what }
             }
             830..860 => {
@@ -308,17 +335,29 @@ impl Generator {
             860..910 => self.option(process)?,
             910..930 => {
                 let slot = self.end(process)?;
-                Call::Ioctl { slot, request: self.one_of(&[libc::FIONREAD, libc::FIONREAD, 0x8905]) }
+                Call::Ioctl {
+                    slot,
+                    request: self.one_of(&[libc::FIONREAD, libc::FIONREAD, 0x8905]),
+                }
             }
-            930..940 => Call::Fstat { slot: self.slot_with(process, |thing| thing != Thing::Nothing)? },
-            940..945 => Call::Rewind { slot: self.slot_with(process, |thing| thing == Thing::File)? },
+            930..940 => {
+                Call::Fstat { slot: self.slot_with(process, |thing| thing != Thing::Nothing)? }
+            }
+            940..945 => {
+                Call::Rewind { slot: self.slot_with(process, |thing| thing == Thing::File)? }
+            }
             945..955 => Call::Names { slot: self.end(process)? },
             955..970 => self.fork(process)?,
             970..972 => {
                 let slot = self.end(process)?;
-                let send = Call::Send { slot, length: 20, flags: libc::MSG_DONTWAIT, way: SendWay::Send };
-                let receive =
-                    Call::Receive { slot, length: 20, flags: libc::MSG_DONTWAIT, way: ReceiveWay::Recv };
+                let send =
+                    Call::Send { slot, length: 20, flags: libc::MSG_DONTWAIT, way: SendWay::Send };
+                let receive = Call::Receive {
+                    slot,
+                    length: 20,
+                    flags: libc::MSG_DONTWAIT,
+                    way: ReceiveWay::Recv,
+                };
                 let close = Call::Close { slot, way: CloseWay::Libc };
                 let action = self.one_of(&[None, Some(send), Some(receive), Some(close)]);
                 Call::Handler { action: action.map(Box::new) }
@@ -342,9 +381,9 @@ impl Generator {
             self.waiting[connection][1 - side] += sent;
             if sent > 0 {
                 // Somebody may have waited for them.
-                self.processes
-                    .iter_mut()
-                    .for_each(|process| process.asleep.iter_mut().for_each(|asleep| *asleep = false));
+                self.processes.iter_mut().for_each(|process| {
+                    process.asleep.iter_mut().for_each(|asleep| *asleep = false)
+                });
             }
             let here = &mut self.waiting[connection][side];
             *here = here.saturating_sub(received);
@@ -380,8 +419,15 @@ impl Generator {
                     SendWay::Sendmmsg,
                 ]);
                 let way = if self.chance(1) { SendWay::BadAddress } else { way };
-                let mut flags =
-                    self.one_of(&[0, 0, 0, 0, libc::MSG_DONTWAIT, libc::MSG_NOSIGNAL, libc::MSG_EOR]);
+                let mut flags = self.one_of(&[
+                    0,
+                    0,
+                    0,
+                    0,
+                    libc::MSG_DONTWAIT,
+                    libc::MSG_NOSIGNAL,
+                    libc::MSG_EOR,
+                ]);
                 if self.chance(1) {
                     flags |= self.one_of(&[
                         libc::MSG_OOB,
@@ -401,8 +447,11 @@ impl Generator {
         let process = by.process;
         let slot = self.end(process)?;
         let there = self.there(process, slot);
-        let length =
-            if there > 0 && self.random.bool() { self.random.usize(1..=there) } else { self.length() };
+        let length = if there > 0 && self.random.bool() {
+            self.random.usize(1..=there)
+        } else {
+            self.length()
+        };
         let mut flags = 0;
         for (flag, percent) in [
             (libc::MSG_PEEK, 15),
@@ -479,8 +528,13 @@ impl Generator {
             ]);
             entries.push((slot, events));
         }
-        let way =
-            self.one_of(&[PollWay::Poll, PollWay::Poll, PollWay::Ppoll, PollWay::Select, PollWay::Pselect]);
+        let way = self.one_of(&[
+            PollWay::Poll,
+            PollWay::Poll,
+            PollWay::Ppoll,
+            PollWay::Select,
+            PollWay::Pselect,
+        ]);
         Some(Call::Poll { entries, timeout: self.timeout(by), way })
     }
 
@@ -492,7 +546,8 @@ impl Generator {
             return Some(Call::EpollCreate { slot });
         };
         if self.chance(50) {
-            let slot = self.slot_with(process, |thing| !matches!(thing, Thing::Nothing | Thing::Epoll))?;
+            let slot =
+                self.slot_with(process, |thing| !matches!(thing, Thing::Nothing | Thing::Epoll))?;
             let operation = self.one_of(&[
                 libc::EPOLL_CTL_ADD,
                 libc::EPOLL_CTL_ADD,
@@ -501,10 +556,19 @@ impl Generator {
                 libc::EPOLL_CTL_MOD,
                 libc::EPOLL_CTL_DEL,
             ]);
-            let ready =
-                self.one_of(&[libc::EPOLLIN, libc::EPOLLIN, libc::EPOLLIN | libc::EPOLLOUT, libc::EPOLLOUT]);
+            let ready = self.one_of(&[
+                libc::EPOLLIN,
+                libc::EPOLLIN,
+                libc::EPOLLIN | libc::EPOLLOUT,
+                libc::EPOLLOUT,
+            ]);
             let mode = self.one_of(&[0, 0, libc::EPOLLET, libc::EPOLLONESHOT, libc::EPOLLRDHUP]);
-            return Some(Call::EpollControl { epoll, operation, slot, events: (ready | mode) as u32 });
+            return Some(Call::EpollControl {
+                epoll,
+                operation,
+                slot,
+                events: (ready | mode) as u32,
+            });
         }
         let room = self.one_of(&[1, 1, 2, 8]);
         let times = if room < 8 { 20 } else { 1 };
@@ -530,7 +594,8 @@ impl Generator {
 
     fn dup(&mut self, process: usize) -> Option<Call> {
         let slot = self.end(process)?;
-        let way = self.one_of(&[DupWay::Dup, DupWay::Dup2, DupWay::Dup3, DupWay::Fcntl, DupWay::Syscall]);
+        let way =
+            self.one_of(&[DupWay::Dup, DupWay::Dup2, DupWay::Dup3, DupWay::Fcntl, DupWay::Syscall]);
         let to = if matches!(way, DupWay::Dup2 | DupWay::Dup3) {
             self.slot_with(process, |thing| !matches!(thing, Thing::Nothing | Thing::Listener))?
         } else {
@@ -588,21 +653,24 @@ impl Generator {
     }
 
     fn fork(&mut self, process: usize) -> Option<Call> {
-        let child = (0..self.processes.len())
-            .find(|at| self.program.processes[*at].parent == Some(process) && !self.processes[*at].alive)?;
+        let child = (0..self.processes.len()).find(|at| {
+            self.program.processes[*at].parent == Some(process) && !self.processes[*at].alive
+        })?;
         self.processes[child].alive = true;
         self.processes[child].slots = self.processes[process].slots;
         Some(Call::Fork { child })
     }
 
-    /// Receives, mostly, what is there: in lockstep the peer does not send again what is handed over unread.
+    /// Receives, mostly, what is there: in lockstep the peer does not send again what is handed
+    /// over unread.
     fn empty(&mut self) {
         if self.chance(5) {
             return;
         }
         for other in 0..self.processes.len() {
             for slot in 0..crate::program::SLOTS {
-                if matches!(self.processes[other].slots[slot], Thing::End(..)) && self.processes[other].alive
+                if matches!(self.processes[other].slots[slot], Thing::End(..))
+                    && self.processes[other].alive
                 {
                     self.push(other, Call::Drain { slot });
                 }

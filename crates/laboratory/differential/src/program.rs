@@ -378,8 +378,8 @@ pub(crate) struct Answer {
     /// Handlers that ran, by signal, since the last answer: USR1, USR2, PIPE.
     #[serde(default)]
     pub(crate) signals: [u32; 3],
-    /// Not seen by the program, but needed to compare: which socket the number was, by the kernel's number for it, and its
-    /// ports, local and remote.
+    /// Not seen by the program, but needed to compare: which socket the number was, by the
+    /// kernel's number for it, and its ports, local and remote.
     #[serde(default)]
     pub(crate) connection: Option<(u64, u16, u16)>,
     /// Bytes that were received; travel beside this.
@@ -389,8 +389,8 @@ pub(crate) struct Answer {
 
 /// The byte at an offset of what a step sends: no two steps send the same bytes in the same place.
 pub(crate) fn payload_byte(step: u64, offset: usize) -> u8 {
-    let mut word =
-        step.wrapping_mul(0x9E37_79B9_7F4A_7C15) ^ (offset as u64).wrapping_mul(0xD134_2543_DE82_EF95);
+    let mut word = step.wrapping_mul(0x9E37_79B9_7F4A_7C15)
+        ^ (offset as u64).wrapping_mul(0xD134_2543_DE82_EF95);
     word ^= word >> 29;
     word = word.wrapping_mul(0xBF58_476D_1CE4_E5B9);
     (word >> 56) as u8

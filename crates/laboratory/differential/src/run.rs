@@ -1,4 +1,5 @@
-//! Runs a program in lockstep: a call is made when the one before has returned, or its thread is asleep in it.
+//! Runs a program in lockstep: a call is made when the one before has returned, or its thread is
+//! asleep in it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -136,12 +137,19 @@ impl Run<'_> {
                 let (answers, answers_write) = pipe()?;
                 let [read, write] = wire::control(at, thread);
                 ends[at].extend([(orders_read, read), (answers_write, write)]);
-                threads.push(Thread { orders, answers, id: 0, state: State::Absent, switches: None });
+                threads.push(Thread {
+                    orders,
+                    answers,
+                    id: 0,
+                    state: State::Absent,
+                    switches: None,
+                });
             }
             self.processes.push(Process { pid: 0, threads, stopped: false, port: 0 });
         }
-        let boxes: Vec<_> =
-            (0..count).map(|_| std::os::unix::net::UnixDatagram::pair()).collect::<Result<_, _>>()?;
+        let boxes: Vec<_> = (0..count)
+            .map(|_| std::os::unix::net::UnixDatagram::pair())
+            .collect::<Result<_, _>>()?;
         for (at, (inside, _)) in boxes.iter().enumerate() {
             ends[at].push((inside.try_clone()?.into(), wire::mailbox(at)[0]));
         }
@@ -238,8 +246,13 @@ impl Run<'_> {
     }
 
     fn go(&mut self) -> Result<()> {
-        let steps: Vec<Step> =
-            self.program.steps.iter().cloned().chain(crate::epilogue::steps(self.program)).collect();
+        let steps: Vec<Step> = self
+            .program
+            .steps
+            .iter()
+            .cloned()
+            .chain(crate::epilogue::steps(self.program))
+            .collect();
         for (at, step) in steps.into_iter().enumerate() {
             self.trace.events.push(Event {
                 before: self.trace.streams.counters(),
@@ -251,13 +264,19 @@ impl Run<'_> {
             self.step(at, &step)?;
             if self.mode.verbose {
                 let event = &self.trace.events[at];
-                eprintln!("{at}: {:?} {:?}\n     {}", step.by, step.call, crate::compare::show_event(event));
+                eprintln!(
+                    "{at}: {:?} {:?}\n     {}",
+                    step.by,
+                    step.call,
+                    crate::compare::show_event(event)
+                );
             }
         }
         Ok(())
     }
 
-    /// A thread that can make a call now; any of the process, if the one that is asked for does not exist.
+    /// A thread that can make a call now; any of the process, if the one that is asked for does not
+    /// exist.
     fn idle(&self, by: Actor) -> Option<usize> {
         let process = self.processes.get(by.process).filter(|process| !process.stopped)?;
         let is_idle = |thread: &usize| process.threads[*thread].state == State::Idle;
@@ -271,7 +290,9 @@ impl Run<'_> {
         match &step.call {
             Call::Signal { to, restart } => {
                 let signal = if *restart { libc::SIGUSR1 } else { libc::SIGUSR2 };
-                let Some(process) = self.processes.get(to.process).filter(|process| !process.stopped) else {
+                let Some(process) =
+                    self.processes.get(to.process).filter(|process| !process.stopped)
+                else {
                     return Ok(());
                 };
                 let Some(thread) = process.threads.get(to.thread) else { return Ok(()) };
@@ -305,7 +326,8 @@ impl Run<'_> {
             self.order(at, other, call, true)?;
         }
         self.wait_until_quiet(at)?;
-        if let (Call::Fork { child }, Fate::Done(answer)) = (&step.call, &self.trace.events[at].fate)
+        if let (Call::Fork { child }, Fate::Done(answer)) =
+            (&step.call, &self.trace.events[at].fate)
             && answer.value == 1
         {
             self.born(*child)?;
@@ -346,13 +368,18 @@ impl Run<'_> {
         threads[answering].id = threads[by.thread].id;
         threads[answering].state = State::Busy(at, beside);
         threads[answering].switches = None;
-        wire::write(threads[by.thread].orders.as_raw_fd(), &Order { step, call: call.clone(), port }, &[]);
+        wire::write(
+            threads[by.thread].orders.as_raw_fd(),
+            &Order { step, call: call.clone(), port },
+            &[],
+        );
         Ok(())
     }
 
     /// After exec there is one thread only, which has the process's number.
     fn only_thread(&mut self, at: usize, process: usize) {
-        let states: Vec<_> = self.processes[process].threads.iter().map(|thread| thread.state).collect();
+        let states: Vec<_> =
+            self.processes[process].threads.iter().map(|thread| thread.state).collect();
         for state in states {
             if let State::Busy(other, beside) = state {
                 self.record(at, other, beside, Fate::Replaced);
@@ -363,7 +390,8 @@ impl Run<'_> {
         }
     }
 
-    /// Whether a thread of a process is asleep in a call that began before a number was closed or replaced.
+    /// Whether a thread of a process is asleep in a call that began before a number was closed or
+    /// replaced.
     fn sleeps_on_closed(&self, process: usize) -> bool {
         let closes = |event: &Event| {
             event.step.by.process == process
@@ -456,12 +484,15 @@ impl Run<'_> {
                     None => self.died(at, process),
                     Some(('S', switches)) => {
                         naps += 1;
-                        let known = asleep.get(&(process, thread)).filter(|(before, _)| *before == switches);
+                        let known = asleep
+                            .get(&(process, thread))
+                            .filter(|(before, _)| *before == switches);
                         let since = known.map_or_else(Instant::now, |(_, since)| *since);
                         asleep.insert((process, thread), (switches, since));
-                        // Whom this step did not wake has been asleep for long enough. What the end of a process
-                        // means to others, the kernel may tell them when it is over.
-                        let before = self.processes[process].threads[thread].switches == Some(switches);
+                        // Whom this step did not wake has been asleep for long enough. What the end
+                        // of a process means to others, the kernel may tell them when it is over.
+                        let before =
+                            self.processes[process].threads[thread].switches == Some(switches);
                         quiet &= (before && !ends) || since.elapsed() >= self.mode.patience;
                     }
                     Some((state, _)) if "ZX".contains(state) => self.died(at, process),
@@ -489,7 +520,9 @@ impl Run<'_> {
     /// Threads that are in a call and could return.
     fn busy(&self) -> Vec<(usize, usize, i32)> {
         let mut busy = Vec::new();
-        for (at, process) in self.processes.iter().enumerate().filter(|(_, process)| !process.stopped) {
+        for (at, process) in
+            self.processes.iter().enumerate().filter(|(_, process)| !process.stopped)
+        {
             for (thread, state) in process.threads.iter().enumerate() {
                 if matches!(state.state, State::Busy(..)) {
                     busy.push((at, thread, state.answers.as_raw_fd()));
@@ -501,22 +534,27 @@ impl Run<'_> {
 
     /// Marks what this step has begun and not ended.
     fn blocked(&mut self, at: usize, fate: Fate) {
-        for (pid, thread) in self.processes.iter().flat_map(|p| p.threads.iter().map(move |t| (p.pid, t))) {
+        for (pid, thread) in
+            self.processes.iter().flat_map(|p| p.threads.iter().map(move |t| (p.pid, t)))
+        {
             if self.mode.verbose && matches!(thread.state, State::Busy(step, _) if step == at) {
-                let place =
-                    fs::read_to_string(format!("/proc/{pid}/task/{}/syscall", thread.id)).unwrap_or_default();
+                let place = fs::read_to_string(format!("/proc/{pid}/task/{}/syscall", thread.id))
+                    .unwrap_or_default();
                 eprintln!("asleep in system call {}", place.trim_end());
             }
             match thread.state {
                 State::Busy(step, false) if step == at => self.trace.events[at].fate = fate.clone(),
-                State::Busy(step, true) if step == at => self.trace.events[at].beside = Some(fate.clone()),
+                State::Busy(step, true) if step == at => {
+                    self.trace.events[at].beside = Some(fate.clone())
+                }
                 _ => {}
             }
         }
     }
 
     fn died(&mut self, at: usize, process: usize) {
-        let busy: Vec<_> = self.processes[process].threads.iter().map(|thread| thread.state).collect();
+        let busy: Vec<_> =
+            self.processes[process].threads.iter().map(|thread| thread.state).collect();
         for state in busy {
             if let State::Busy(step, beside) = state {
                 let told = self.trace.events[step].step.call == Call::Exit;

@@ -35,9 +35,10 @@ pub(crate) fn shrink(
             }
             piece /= 2;
         }
-        for plainer in
-            [Program { fall_back_after: None, ..best.clone() }, Program { small: false, ..best.clone() }]
-        {
+        for plainer in [
+            Program { fall_back_after: None, ..best.clone() },
+            Program { small: false, ..best.clone() },
+        ] {
             attempt(&mut best, plainer);
         }
         for at in 0..best.steps.len() {
@@ -67,12 +68,19 @@ fn simpler(call: &Call) -> Vec<Call> {
     match call {
         Call::Send { slot, length, flags, way } => {
             let with = |length, flags, way| Call::Send { slot: *slot, length, flags, way };
-            vec![with(1, *flags, *way), with(*length, 0, *way), with(*length, *flags, SendWay::Send)]
+            vec![
+                with(1, *flags, *way),
+                with(*length, 0, *way),
+                with(*length, *flags, SendWay::Send),
+            ]
         }
         Call::Receive { slot, length, flags, way } => {
             let with = |length, flags, way| Call::Receive { slot: *slot, length, flags, way };
-            let mut plainer =
-                vec![with(1, *flags, *way), with(100, *flags, *way), with(*length, *flags, ReceiveWay::Recv)];
+            let mut plainer = vec![
+                with(1, *flags, *way),
+                with(100, *flags, *way),
+                with(*length, *flags, ReceiveWay::Recv),
+            ];
             plainer.extend(
                 (0..32)
                     .map(|bit| 1 << bit)

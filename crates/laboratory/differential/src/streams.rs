@@ -21,7 +21,8 @@ impl Counters {
         self.sent.saturating_sub(self.received)
     }
 
-    /// Of what is in flight, to the kernel's buffers: small pieces take more of them than they have bytes.
+    /// Of what is in flight, to the kernel's buffers: small pieces take more of them than they have
+    /// bytes.
     pub(crate) fn weight(self) -> u64 {
         self.in_flight() + self.pieces * PIECE
     }
@@ -33,11 +34,13 @@ pub(crate) const MUCH: u64 = 64 << 10;
 #[derive(Debug, Default)]
 struct Direction {
     counters: Counters,
-    /// Steps that sent, in the order of their beginning, and how much of it was taken once that is known.
+    /// Steps that sent, in the order of their beginning, and how much of it was taken once that is
+    /// known.
     sends: Vec<(u64, usize, Option<usize>)>,
     /// From which byte on, and what was read there; empty: thrown away.
     reads: Vec<(u64, u64, Vec<u8>)>,
-    /// Bytes went by urgently, or two calls were under way at a time: order and number are not known.
+    /// Bytes went by urgently, or two calls were under way at a time: order and number are not
+    /// known.
     unsure: bool,
     /// The step in which the sending end was shut down by its own program.
     shut: Option<u64>,
@@ -51,8 +54,8 @@ struct Direction {
     end: Option<(i64, i32)>,
 }
 
-/// All connections of a run. A direction is two times the connection's number, in the order of their making, plus 1 for
-/// what the accepting end sends.
+/// All connections of a run. A direction is two times the connection's number, in the order of
+/// their making, plus 1 for what the accepting end sends.
 #[derive(Debug, Default)]
 pub(crate) struct Streams {
     directions: Vec<Direction>,
@@ -67,16 +70,19 @@ pub(crate) struct Streams {
 /// Bytes that a call would send if it is a sending one.
 fn sends(call: &Call) -> Option<usize> {
     match call {
-        Call::Send { length, .. } | Call::Sendfile { length, .. } | Call::SpliceTo { length, .. } => {
-            Some(*length)
-        }
+        Call::Send { length, .. }
+        | Call::Sendfile { length, .. }
+        | Call::SpliceTo { length, .. } => Some(*length),
         Call::SendMany { length, count, .. } => Some(length * count),
         _ => None,
     }
 }
 
 fn receives(call: &Call) -> bool {
-    matches!(call, Call::Receive { .. } | Call::Drain { .. } | Call::SpliceFrom { .. } | Call::Seek { .. })
+    matches!(
+        call,
+        Call::Receive { .. } | Call::Drain { .. } | Call::SpliceFrom { .. } | Call::Seek { .. }
+    )
 }
 
 impl Streams {
@@ -181,7 +187,8 @@ impl Streams {
         self.sockets.insert(cookie, connection * 2 + side);
     }
 
-    /// What is wrong with what was received: bytes that were never sent, lost, doubled or out of order.
+    /// What is wrong with what was received: bytes that were never sent, lost, doubled or out of
+    /// order.
     pub(crate) fn wrong(&self) -> Vec<String> {
         let mut wrong = Vec::new();
         let pending = self.under_way.values().any(|call| sends(call).is_some());
@@ -196,31 +203,38 @@ impl Streams {
             }
             for (step, from, bytes) in &direction.reads {
                 let from = *from as usize;
-                let there = expected.get(from..expected.len().min(from + bytes.len())).unwrap_or_default();
+                let there =
+                    expected.get(from..expected.len().min(from + bytes.len())).unwrap_or_default();
                 let more = bytes.len() - there.len();
                 if bytes[..there.len()] != *there {
-                    let first = bytes.iter().zip(there).position(|(got, want)| got != want).unwrap_or(0);
+                    let first =
+                        bytes.iter().zip(there).position(|(got, want)| got != want).unwrap_or(0);
                     wrong.push(format!(
                         "step {}: byte {} of direction {at} is another",
                         step / 2,
                         from + first
                     ));
                 } else if more > 0 && !pending {
-                    wrong.push(format!("step {}: {more} bytes of direction {at} that nobody sent", step / 2));
+                    wrong.push(format!(
+                        "step {}: {more} bytes of direction {at} that nobody sent",
+                        step / 2
+                    ));
                 }
             }
         }
         wrong
     }
 
-    /// Bytes of each direction that were sent and never came, though a receiver has read to the end, or until nothing more came.
+    /// Bytes of each direction that were sent and never came, though a receiver has read to the
+    /// end, or until nothing more came.
     pub(crate) fn lost(&self) -> Vec<u64> {
         let clean = |at: usize| {
             let direction = &self.directions[at];
-            // What comes for an end that was shut down both ways is thrown away, with a reset. One that is shut down for
-            // reading does not tell TCP when it has room again: what waits for that may come later than the last look.
-            let refused =
-                direction.refused && (self.directions[at ^ 1].shut.is_some() || direction.most >= MUCH);
+            // What comes for an end that was shut down both ways is thrown away, with a reset. One
+            // that is shut down for reading does not tell TCP when it has room again: what waits
+            // for that may come later than the last look.
+            let refused = direction.refused
+                && (self.directions[at ^ 1].shut.is_some() || direction.most >= MUCH);
             matches!(direction.end, Some((0, _) | (-1, libc::EAGAIN)))
                 && !refused
                 && !direction.reset

@@ -1,4 +1,5 @@
-//! What the coordinator and the threads of a program say to each other: over pipes, by system calls of their own.
+//! What the coordinator and the threads of a program say to each other: over pipes, by system calls
+//! of their own.
 
 use anyhow::{Result, bail};
 use serde::de::DeserializeOwned;
@@ -76,7 +77,8 @@ pub(crate) fn read<T: DeserializeOwned>(fd: i32) -> Result<(T, Vec<u8>)> {
         bail!("the other end of the pipe is gone");
     }
     let length = |at: usize| {
-        u32::from_ne_bytes([lengths[at], lengths[at + 1], lengths[at + 2], lengths[at + 3]]) as usize
+        u32::from_ne_bytes([lengths[at], lengths[at + 1], lengths[at + 2], lengths[at + 3]])
+            as usize
     };
     let mut text = vec![0; length(0)];
     let mut bytes = vec![0; length(4)];

@@ -54,12 +54,13 @@ pub struct All {
     pub site: Result<Site>,
 }
 
-/// Runs every experiment that can run here, one after the other, and writes the site of the results into
-/// `options.out/report`.
+/// Runs every experiment that can run here, one after the other, and writes the site of the results
+/// into `options.out/report`.
 ///
 /// # Errors
 ///
-/// If the user interrupts, or `options.out` cannot be written to. An experiment that fails does not end the run.
+/// If the user interrupts, or `options.out` cannot be written to. An experiment that fails does not
+/// end the run.
 pub fn run(options: &Options) -> Result<All> {
     run_these(experiments(), options)
 }
@@ -121,7 +122,8 @@ pub fn run_these(experiments: &[&dyn Experiment], options: &Options) -> Result<A
     })
 }
 
-/// What is left of `total`, of which `done` was to have taken as long as it was estimated to, but took `elapsed`.
+/// What is left of `total`, of which `done` was to have taken as long as it was estimated to, but
+/// took `elapsed`.
 fn remaining(elapsed: Duration, done: Duration, total: Duration) -> Duration {
     let pace = if done.is_zero() { 1.0 } else { elapsed.as_secs_f64() / done.as_secs_f64() };
     total.saturating_sub(done).mul_f64(pace)
@@ -148,6 +150,9 @@ mod tests {
         let text = r#"{"skipped": {"nic": "no permission"}, "failed": {"seek": "hung"}}"#;
         std::fs::write(directory.path().join(Journal::FILE), text).unwrap();
         let reasons = Journal::read(directory.path()).reasons();
-        assert_eq!((reasons["nic"].as_str(), reasons["seek"].as_str()), ("no permission", "failed: hung"));
+        assert_eq!(
+            (reasons["nic"].as_str(), reasons["seek"].as_str()),
+            ("no permission", "failed: hung")
+        );
     }
 }

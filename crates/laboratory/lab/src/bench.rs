@@ -10,12 +10,18 @@ use crate::launch::{Error, Mode, Program, Running, Traffic};
 use crate::record::{Better, Metric};
 use crate::schedule::Trial;
 
-pub(crate) const LATENCY: Metric = Metric { name: "round trip p50", unit: "µs", better: Better::Lower };
-pub(crate) const LATENCY_TAIL: Metric = Metric { name: "round trip p99", unit: "µs", better: Better::Lower };
-pub(crate) const BANDWIDTH: Metric = Metric { name: "bandwidth", unit: "GB/s", better: Better::Higher };
-pub(crate) const EFFORT: Metric = Metric { name: "processor time", unit: "s/GB", better: Better::Lower };
-pub(crate) const RATE: Metric = Metric { name: "message rate", unit: "M/s", better: Better::Higher };
-pub(crate) const CONNECTIONS: Metric = Metric { name: "connections", unit: "1/s", better: Better::Higher };
+pub(crate) const LATENCY: Metric =
+    Metric { name: "round trip p50", unit: "µs", better: Better::Lower };
+pub(crate) const LATENCY_TAIL: Metric =
+    Metric { name: "round trip p99", unit: "µs", better: Better::Lower };
+pub(crate) const BANDWIDTH: Metric =
+    Metric { name: "bandwidth", unit: "GB/s", better: Better::Higher };
+pub(crate) const EFFORT: Metric =
+    Metric { name: "processor time", unit: "s/GB", better: Better::Lower };
+pub(crate) const RATE: Metric =
+    Metric { name: "message rate", unit: "M/s", better: Better::Higher };
+pub(crate) const CONNECTIONS: Metric =
+    Metric { name: "connections", unit: "1/s", better: Better::Higher };
 
 /// What is done with messages; described at the head of `peer/streambench.c`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -131,8 +137,8 @@ impl Pair {
         self
     }
 
-    /// Runs a server and a client that does `tests` in order; every report goes to `report`, even if a later test
-    /// fails.
+    /// Runs a server and a client that does `tests` in order; every report goes to `report`, even
+    /// if a later test fails.
     pub(crate) fn run(
         &self,
         tests: &[Test],
@@ -164,7 +170,8 @@ impl Pair {
     /// Starts a server and waits until it listens.
     pub(crate) fn serve(&self) -> Result<Server, Error> {
         let directory = tempfile::Builder::new().prefix("seekwire-").tempdir();
-        let directory = directory.map_err(|error| Error::system("make a directory for a socket", error))?;
+        let directory =
+            directory.map_err(|error| Error::system("make a directory for a socket", error))?;
         let path = directory.path().join("socket");
         let program = match self.socket {
             Socket::Tcp => self.program("serve").args(["--tcp", "127.0.0.1:0"]),
@@ -173,7 +180,9 @@ impl Pair {
         let running = program.start()?;
         let ready = running.wait_for_line(|line| line.starts_with("ready "))?;
         let address = match self.socket {
-            Socket::Tcp => ["--tcp".to_owned(), format!("127.0.0.1:{}", ready.trim_start_matches("ready "))],
+            Socket::Tcp => {
+                ["--tcp".to_owned(), format!("127.0.0.1:{}", ready.trim_start_matches("ready "))]
+            }
             Socket::Unix => ["--unix".to_owned(), path.to_string_lossy().into_owned()],
         };
         Ok(Server { running, address, _directory: directory })
@@ -187,13 +196,18 @@ impl Pair {
             ["--test".to_owned(), format!("{}:{size}:{}", operation.name(), time.as_millis())]
         });
         // Generous: a slow machine must not look like a hang.
-        self.program("drive").args(&server.address).args(tests).timeout(time * 4 + Duration::from_secs(20))
+        self.program("drive")
+            .args(&server.address)
+            .args(tests)
+            .timeout(time * 4 + Duration::from_secs(20))
     }
 
     fn program(&self, action: &str) -> Program {
         let program = match &self.peer {
             Peer::Program(path) => Program::new(path, &self.mode).arg(action),
-            Peer::Role(path, api) => Program::new(path, &self.mode).args(["lab-peer", action, "--api", api]),
+            Peer::Role(path, api) => {
+                Program::new(path, &self.mode).args(["lab-peer", action, "--api", api])
+            }
         };
         let program = program.args(["--wait", self.wait]);
         self.environment.iter().fold(program, |program, (name, value)| program.env(name, value))
@@ -213,7 +227,9 @@ pub(crate) struct Server {
 pub(crate) fn parse(stdout: &str) -> Result<Vec<Report>> {
     let lines = stdout.lines().filter(|line| line.starts_with('{'));
     lines
-        .map(|line| serde_json::from_str(line).with_context(|| format!("not a report of a peer: {line}")))
+        .map(|line| {
+            serde_json::from_str(line).with_context(|| format!("not a report of a peer: {line}"))
+        })
         .collect()
 }
 

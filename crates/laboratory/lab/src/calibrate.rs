@@ -1,7 +1,9 @@
-//! At which size of messages it becomes cheaper to take them in place than to move everything into library memory.
+//! At which size of messages it becomes cheaper to take them in place than to move everything into
+//! library memory.
 //!
-//! The receiver of the papers' microbenchmark (eight messages are skipped, the ninth is received, then the eight), once
-//! each way, in alternation, over loopback TCP; its processor time is compared size by size.
+//! The receiver of the papers' microbenchmark (eight messages are skipped, the ninth is received,
+//! then the eight), once each way, in alternation, over loopback TCP; its processor time is
+//! compared size by size.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -48,10 +50,11 @@ pub struct Calibration {
 pub fn calibrate(file: Option<&Path>) -> Result<Calibration> {
     let path = match file {
         Some(file) => file.to_owned(),
-        None => tuning::path().context("neither XDG_CACHE_HOME nor HOME says where to keep the result")?,
+        None => tuning::path()
+            .context("neither XDG_CACHE_HOME nor HOME says where to keep the result")?,
     };
-    // Sender and receiver share a processor, as in the experiments: what is weighed is copies and system calls, not the
-    // way from cache to cache.
+    // Sender and receiver share a processor, as in the experiments: what is weighed is copies and
+    // system calls, not the way from cache to cache.
     let allowed = sched_getaffinity(None)?;
     let mut one = CpuSet::new();
     one.set((0..CpuSet::MAX_CPU).rfind(|&processor| allowed.is_set(processor)).unwrap_or(0));
@@ -80,11 +83,14 @@ fn compare(path: PathBuf) -> Result<Calibration> {
     let sizes: Vec<(usize, f64, f64)> = SIZES
         .into_iter()
         .zip(&times)
-        .filter_map(|(size, [bulk, place])| Some((size, stats::median(bulk)?, stats::median(place)?)))
+        .filter_map(|(size, [bulk, place])| {
+            Some((size, stats::median(bulk)?, stats::median(place)?))
+        })
         .collect();
     let switch = switch(&sizes);
     tuning::set_seek_switch(switch);
-    tuning::store(&path, switch).with_context(|| format!("{} cannot be written", path.display()))?;
+    tuning::store(&path, switch)
+        .with_context(|| format!("{} cannot be written", path.display()))?;
     Ok(Calibration { switch, sizes, path })
 }
 

@@ -1,7 +1,8 @@
 //! What papers say, and whether it is so here: claims that are judged by what was measured.
 //!
-//! A claim names the number that decides (its evidence, with an interval) and the criterion. The verdict follows from
-//! the two, every time a report is made; where the interval contains the criterion, nothing can be told.
+//! A claim names the number that decides (its evidence, with an interval) and the criterion. The
+//! verdict follows from the two, every time a report is made; where the interval contains the
+//! criterion, nothing can be told.
 
 use crate::outcome::{ResultFile, Table};
 use crate::plot::Figure;
@@ -101,7 +102,8 @@ pub struct Judgement {
 pub struct Comparison {
     /// Where the published numbers stand.
     pub source: &'static str,
-    /// The numbers as curves; the paper's is one series and ours another. `None` if they are too few to draw.
+    /// The numbers as curves; the paper's is one series and ours another. `None` if they are too
+    /// few to draw.
     pub figure: Option<Figure>,
     /// The numbers.
     pub table: Table,
@@ -157,7 +159,9 @@ impl Criterion {
             Self::Above(bound) => (low > bound, high <= bound),
             Self::AtMost(bound) => (high <= bound, low > bound),
             Self::Below(bound) => (high < bound, low >= bound),
-            Self::Between(least, most) => (low >= least && high <= most, high < least || low > most),
+            Self::Between(least, most) => {
+                (low >= least && high <= most, high < least || low > most)
+            }
             // An interval around the value never shows that there is no difference.
             Self::Differs(bound) => (low > bound || high < bound, false),
         };
@@ -176,14 +180,17 @@ impl std::fmt::Display for Criterion {
             Self::AtMost(bound) => write!(f, "at most {}", text::short(*bound)),
             Self::Above(bound) => write!(f, "more than {}", text::short(*bound)),
             Self::Below(bound) => write!(f, "less than {}", text::short(*bound)),
-            Self::Between(least, most) => write!(f, "{} to {}", text::short(*least), text::short(*most)),
+            Self::Between(least, most) => {
+                write!(f, "{} to {}", text::short(*least), text::short(*most))
+            }
             Self::Differs(bound) => write!(f, "other than {}", text::short(*bound)),
         }
     }
 }
 
 impl Verdict {
-    /// As readers see it: what papers measured is reproduced, what they expect is confirmed, goals are met.
+    /// As readers see it: what papers measured is reproduced, what they expect is confirmed, goals
+    /// are met.
     pub fn name(self, source: Source) -> &'static str {
         match (self, source) {
             (Self::Reproduced, Source::Paper(_)) => "reproduced",
@@ -199,8 +206,8 @@ impl Verdict {
 }
 
 impl Estimate {
-    /// A row's ratio to the baseline of its experiment: bootstrap over rounds, [widened](stats::Ratio::widened) for few
-    /// of them.
+    /// A row's ratio to the baseline of its experiment: bootstrap over rounds,
+    /// [widened](stats::Ratio::widened) for few of them.
     ///
     /// # Errors
     ///
@@ -218,8 +225,8 @@ impl Estimate {
         Self { value, low, high, rounds }.checked()
     }
 
-    /// The median of a row. Its standard error is taken from the quartiles, as in notched box plots (McGill, Tukey and
-    /// Larsen, "Variations of box plots", 1978); the interval is Student's.
+    /// The median of a row. Its standard error is taken from the quartiles, as in notched box plots
+    /// (McGill, Tukey and Larsen, "Variations of box plots", 1978); the interval is Student's.
     ///
     /// # Errors
     ///
@@ -238,20 +245,27 @@ impl Estimate {
         Self::mean(spread.median, error, spread.n)
     }
 
-    /// Ratio of the medians of any two rows, as independent numbers: their relative errors add up by squares.
+    /// Ratio of the medians of any two rows, as independent numbers: their relative errors add up
+    /// by squares.
     ///
     /// # Errors
     ///
     /// If one of them was not measured, or is not positive.
-    pub fn ratio_of_medians(result: &ResultFile, these: At<'_>, others: At<'_>) -> Result<Self, String> {
+    pub fn ratio_of_medians(
+        result: &ResultFile,
+        these: At<'_>,
+        others: At<'_>,
+    ) -> Result<Self, String> {
         let (this, other) = (Self::median(result, these)?, Self::median(result, others)?);
         let relative = |one: Self| (one.high - one.value) / one.value;
-        let (value, error) = (this.value / other.value, relative(this).hypot(relative(other)).exp());
+        let (value, error) =
+            (this.value / other.value, relative(this).hypot(relative(other)).exp());
         let rounds = this.rounds.min(other.rounds);
         Self { value, low: value / error, high: value * error, rounds }.checked()
     }
 
-    /// A mean with its standard error (Student's t). One round has no interval; nothing can be told from it.
+    /// A mean with its standard error (Student's t). One round has no interval; nothing can be told
+    /// from it.
     ///
     /// # Errors
     ///
@@ -281,7 +295,8 @@ impl Estimate {
     fn checked(self) -> Result<Self, String> {
         // Beyond, the steps of an axis cannot be computed.
         let fits = |number: f64| number.abs() < 1e100;
-        match self.low <= self.value && self.value <= self.high && fits(self.low) && fits(self.high) {
+        match self.low <= self.value && self.value <= self.high && fits(self.low) && fits(self.high)
+        {
             true => Ok(self),
             false => Err("result.json has an interval that cannot be".to_owned()),
         }
@@ -333,7 +348,11 @@ mod tests {
             (Criterion::Differs(0.0), -2.0, 1.0, Verdict::CannotBeTold),
         ];
         for (criterion, low, high, verdict) in cases {
-            assert_eq!(criterion.judge(&estimate(low, high)), verdict, "{criterion}: {low} to {high}");
+            assert_eq!(
+                criterion.judge(&estimate(low, high)),
+                verdict,
+                "{criterion}: {low} to {high}"
+            );
         }
     }
 
@@ -388,7 +407,8 @@ mod tests {
             let all = judge(pairs);
             assert_eq!((all.verdict, rounds(&all)), (Verdict::Reproduced, 5));
         }
-        // Of five rounds one of the two failed in three: the rest is far too few for so narrow an interval.
+        // Of five rounds one of the two failed in three: the rest is far too few for so narrow an
+        // interval.
         let two = judge(Some(2));
         assert_eq!((two.verdict, rounds(&two)), (Verdict::CannotBeTold, 2));
         let Estimate { low, high, .. } = two.estimate.unwrap();
@@ -431,8 +451,12 @@ mod tests {
     #[test]
     fn means_have_intervals_of_students_t() {
         let mean = Estimate::mean(50.0, 1.0, 10).unwrap();
-        assert!((mean.low - (50.0 - 2.262)).abs() < 1e-9 && (mean.high - 52.262).abs() < 1e-9, "{mean:?}");
-        let difference = mean.minus(Estimate { value: 10.0, low: 6.0, high: 14.0, rounds: 4 }).unwrap();
+        assert!(
+            (mean.low - (50.0 - 2.262)).abs() < 1e-9 && (mean.high - 52.262).abs() < 1e-9,
+            "{mean:?}"
+        );
+        let difference =
+            mean.minus(Estimate { value: 10.0, low: 6.0, high: 14.0, rounds: 4 }).unwrap();
         assert_eq!((difference.value, difference.rounds), (40.0, 4));
         assert!((difference.high - (40.0 + 2.262f64.hypot(4.0))).abs() < 1e-9, "{difference:?}");
         let single = Estimate::mean(50.0, 1.0, 1).unwrap();

@@ -24,7 +24,8 @@ pub(crate) struct Source {
 ///
 /// # Errors
 ///
-/// If there is no C compiler (`cc`, or `$CC`), if it refuses, or if there is no directory to keep the program in.
+/// If there is no C compiler (`cc`, or `$CC`), if it refuses, or if there is no directory to keep
+/// the program in.
 pub(crate) fn path(source: &Source) -> Result<PathBuf> {
     compile_into(&cache_directory(), source)
 }
@@ -38,13 +39,15 @@ fn cache_directory() -> PathBuf {
 }
 
 fn compile_into(directory: &Path, source: &Source) -> Result<PathBuf> {
-    let compiler = std::env::var_os("CC").filter(|name| !name.is_empty()).unwrap_or_else(|| "cc".into());
+    let compiler =
+        std::env::var_os("CC").filter(|name| !name.is_empty()).unwrap_or_else(|| "cc".into());
     let fingerprint = fingerprint(&compiler.to_string_lossy(), source);
     let program = directory.join(format!("{}-{fingerprint}", source.name));
     if program.is_file() {
         return Ok(program);
     }
-    fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    fs::create_dir_all(directory)
+        .with_context(|| format!("cannot make {}", directory.display()))?;
     // Compiled aside and renamed, so that nobody ever starts half a program.
     let work = tempfile::tempdir_in(directory)
         .with_context(|| format!("cannot write into {}", directory.display()))?;
@@ -64,7 +67,8 @@ fn compile_into(directory: &Path, source: &Source) -> Result<PathBuf> {
         ),
         error => anyhow::Error::new(error).context("cannot compile the test program"),
     })?;
-    fs::rename(&compiled, &program).with_context(|| format!("cannot write {}", program.display()))?;
+    fs::rename(&compiled, &program)
+        .with_context(|| format!("cannot write {}", program.display()))?;
     Ok(program)
 }
 
@@ -95,8 +99,12 @@ pub(crate) mod tests {
 
     #[test]
     fn compiled_once_and_then_found() {
-        let source =
-            Source { name: "nothing", text: "int main(void) { return 0; }", flags: &["-O1"], libraries: &[] };
+        let source = Source {
+            name: "nothing",
+            text: "int main(void) { return 0; }",
+            flags: &["-O1"],
+            libraries: &[],
+        };
         let cache = tempfile::tempdir().unwrap();
         let program = compile_into(cache.path(), &source).unwrap();
         let first = fs::metadata(&program).unwrap().modified().unwrap();

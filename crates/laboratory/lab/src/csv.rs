@@ -53,7 +53,8 @@ mod tests {
 
     #[test]
     fn awkward_fields_survive_the_round_trip() {
-        let fields = ["plain", "", "with, comma", "with \"quotes\"", "two\nlines", "GET 64 B \u{2192} 1"];
+        let fields =
+            ["plain", "", "with, comma", "with \"quotes\"", "two\nlines", "GET 64 B \u{2192} 1"];
         let mut text = String::new();
         push_record(&mut text, fields);
         push_record(&mut text, ["next"]);
@@ -62,6 +63,9 @@ mod tests {
 
     #[test]
     fn last_line_may_lack_its_newline() {
-        assert_eq!(parse("\"SET\",\"499999.97\"\r\n\"GET\",\"1\""), [["SET", "499999.97"], ["GET", "1"]]);
+        assert_eq!(
+            parse("\"SET\",\"499999.97\"\r\n\"GET\",\"1\""),
+            [["SET", "499999.97"], ["GET", "1"]]
+        );
     }
 }

@@ -56,8 +56,8 @@ const SCALE: Scale = Scale {
 ///
 /// # Errors
 ///
-/// If the results cannot be written, if a file arrived with a wrong checksum (after the report has been written), or if
-/// the user interrupts. Programs that are missing are rows of the table.
+/// If the results cannot be written, if a file arrived with a wrong checksum (after the report has
+/// been written), or if the user interrupts. Programs that are missing are rows of the table.
 pub fn run(options: &Options) -> Result<()> {
     interrupt::install();
     let begun = Instant::now();
@@ -70,11 +70,17 @@ pub fn run(options: &Options) -> Result<()> {
     let context = Context::new(&settings, Progress::new("demo"))?;
     let description = Description { name: NAME, about: ABOUT, paper_reference: None };
     let completed = experiment::measure(description, &destination, || {
-        programs::measure(&context, context.rounds(5, 5), SCALE, vec![search::demo::group(&context)])
+        programs::measure(
+            &context,
+            context.rounds(5, 5),
+            SCALE,
+            vec![search::demo::group(&context)],
+        )
     })?;
     drop(context);
 
-    let table = report::plain_text(&completed.result.rows, PLAIN, ACCELERATED, programs::is_headline);
+    let table =
+        report::plain_text(&completed.result.rows, PLAIN, ACCELERATED, programs::is_headline);
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "{table}")?;
     writeln!(

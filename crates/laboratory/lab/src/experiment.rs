@@ -61,7 +61,8 @@ pub trait Experiment: Sync {
         &[]
     }
 
-    /// Measures. What cannot be measured here is a sample with an error, not a failure of the experiment.
+    /// Measures. What cannot be measured here is a sample with an error, not a failure of the
+    /// experiment.
     ///
     /// # Errors
     ///
@@ -72,7 +73,8 @@ pub trait Experiment: Sync {
 /// How experiments are run.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Fewer sizes, fewer rounds, shorter runs: to see whether everything works, not to draw conclusions.
+    /// Fewer sizes, fewer rounds, shorter runs: to see whether everything works, not to draw
+    /// conclusions.
     pub quick: bool,
     /// Each experiment writes into a directory of its name below this one.
     pub out: PathBuf,
@@ -149,7 +151,8 @@ impl<'a> Context<'a> {
             }
             None => library::find().map_err(|error| error.to_string()),
         };
-        let registry = Registry::new().context("cannot make a directory for the registry of the children")?;
+        let registry =
+            Registry::new().context("cannot make a directory for the registry of the children")?;
         Ok(Self { options, progress, library, registry })
     }
 
@@ -188,7 +191,8 @@ impl<'a> Context<'a> {
         self.options.repetitions
     }
 
-    /// Bytes that a value of a message search moves at most: as the user wishes, else one of these two.
+    /// Bytes that a value of a message search moves at most: as the user wishes, else one of these
+    /// two.
     pub fn most_bytes(&self, quick: u64, thorough: u64) -> u64 {
         self.options.most_bytes.unwrap_or(self.pick(quick, thorough))
     }
@@ -212,7 +216,8 @@ impl<'a> Context<'a> {
         self.options.program()
     }
 
-    /// Parameters that every result names: rounds, thoroughness, and settings the accelerated programs inherited.
+    /// Parameters that every result names: rounds, thoroughness, and settings the accelerated
+    /// programs inherited.
     pub(crate) fn parameters(&self, rounds: usize) -> BTreeMap<String, Value> {
         let inherited: BTreeMap<String, Value> = std::env::vars()
             .filter(|(name, _)| name.starts_with("SEEKWIRE_"))
@@ -253,13 +258,14 @@ pub struct Completed {
     pub violation: Option<String>,
 }
 
-/// Runs the named experiments one after the other, and writes what they found into directories of their names.
+/// Runs the named experiments one after the other, and writes what they found into directories of
+/// their names.
 ///
 /// # Errors
 ///
-/// Unknown names, experiments that cannot run on this machine, and directories that cannot be written to are reported
-/// before anything runs. Afterwards the first experiment that fails ends the run; what earlier ones found has been written
-/// by then.
+/// Unknown names, experiments that cannot run on this machine, and directories that cannot be
+/// written to are reported before anything runs. Afterwards the first experiment that fails ends
+/// the run; what earlier ones found has been written by then.
 pub fn run<N: AsRef<str>>(names: &[N], options: &Options) -> Result<Vec<Completed>> {
     interrupt::install();
     let chosen: Vec<&dyn Experiment> =
@@ -271,7 +277,9 @@ pub fn run<N: AsRef<str>>(names: &[N], options: &Options) -> Result<Vec<Complete
     }
     let prepared: Vec<_> = chosen
         .into_iter()
-        .map(|experiment| Ok((experiment, Destination::prepare(&options.out.join(experiment.name()))?)))
+        .map(|experiment| {
+            Ok((experiment, Destination::prepare(&options.out.join(experiment.name()))?))
+        })
         .collect::<Result<_>>()?;
     if let Some(caution) = options.caution() {
         eprintln!("{caution}");
@@ -292,7 +300,11 @@ pub fn run_one(experiment: &dyn Experiment, options: &Options) -> Result<Complet
     run_into(experiment, options, &Destination::prepare(&options.out.join(experiment.name()))?)
 }
 
-fn run_into(experiment: &dyn Experiment, options: &Options, destination: &Destination) -> Result<Completed> {
+fn run_into(
+    experiment: &dyn Experiment,
+    options: &Options,
+    destination: &Destination,
+) -> Result<Completed> {
     let context = Context::new(options, Progress::new(experiment.name()))?;
     let completed = measure(Description::of(experiment), destination, || experiment.run(&context))?;
     for failure in record::failures(&completed.result.rows) {
@@ -327,7 +339,8 @@ pub(crate) fn measure(
     experiment: impl FnOnce() -> Result<Outcome>,
 ) -> Result<Completed> {
     let mut machine = Machine::describe();
-    let outcome = experiment().map_err(|error| error.context(format!("experiment {}", description.name)))?;
+    let outcome =
+        experiment().map_err(|error| error.context(format!("experiment {}", description.name)))?;
     machine.finish();
 
     let result = ResultFile {
@@ -338,10 +351,15 @@ pub(crate) fn measure(
         rows: outcome.samples.rows(outcome.baseline),
         tables: outcome.tables,
         summary: outcome.summary.iter().map(|key| (key.name.to_owned(), key.value)).collect(),
-        meanings: outcome.summary.iter().map(|key| (key.name.to_owned(), key.meaning.to_string())).collect(),
+        meanings: outcome
+            .summary
+            .iter()
+            .map(|key| (key.name.to_owned(), key.meaning.to_string()))
+            .collect(),
         figures: outcome.figures.into_iter().filter(|figure| !figure.is_empty()).collect(),
     };
-    // The mark of ownership goes first: if anything below fails, the next run may still take the directory over.
+    // The mark of ownership goes first: if anything below fails, the next run may still take the
+    // directory over.
     destination.write(RESULT, &(serde_json::to_string_pretty(&result)? + "\n"))?;
     destination.write(RAW, &outcome.samples.to_csv())?;
     destination.remove(PACKED_RAW)?;

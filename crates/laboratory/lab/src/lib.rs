@@ -23,8 +23,8 @@
 //! output, plot, machine, progress
 //! ```
 //!
-//! The laboratory measures the shipped artefacts from outside, in processes of their own. It contains no part of what
-//! it measures, except that [`peer`] uses the public Rust API.
+//! The laboratory measures the shipped artefacts from outside, in processes of their own. It
+//! contains no part of what it measures, except that [`peer`] uses the public Rust API.
 
 #![forbid(unsafe_code)]
 

@@ -10,7 +10,8 @@ use anyhow::{Result, anyhow, bail};
 use crate::record::{Better, Metric};
 
 /// Bandwidth of one processor copying chunks into a pool.
-pub(crate) const COPY: Metric = Metric { name: "single copy", unit: "GB/s", better: Better::Higher };
+pub(crate) const COPY: Metric =
+    Metric { name: "single copy", unit: "GB/s", better: Better::Higher };
 /// Bandwidth of one processor copying chunks into a pool and out again.
 pub(crate) const TWO_COPIES: Metric =
     Metric { name: "two copies, one processor", unit: "GB/s", better: Better::Higher };
@@ -51,8 +52,8 @@ pub(crate) fn single_copy(how: Copying, time: Duration) -> f64 {
 
 /// One processor copies a chunk into a pool and out again; GB/s.
 ///
-/// This is the limit for two processes that take turns on one processor: the second copy finds the data in its cache, so
-/// it may well be higher than that of two processors.
+/// This is the limit for two processes that take turns on one processor: the second copy finds the
+/// data in its cache, so it may well be higher than that of two processors.
 pub(crate) fn two_copies(how: Copying, time: Duration) -> f64 {
     let source = vec![1u8; how.chunk];
     let mut target = vec![1u8; how.chunk];
@@ -80,7 +81,8 @@ fn on_one_processor(how: Copying, time: Duration, mut copy: impl FnMut(&mut [u8]
 
 /// One processor copies chunks into a pool, another one copies them out; GB/s.
 ///
-/// This is the limit for two processes that run at the same time: every byte also crosses from one cache to the other.
+/// This is the limit for two processes that run at the same time: every byte also crosses from one
+/// cache to the other.
 ///
 /// # Errors
 ///
@@ -108,7 +110,8 @@ pub(crate) fn two_copy_pipeline(how: Copying, time: Duration) -> Result<f64> {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let source = vec![1u8; how.chunk];
-            let mut write = |slot| turn(slot, false, &mut |bytes| bytes.copy_from_slice(black_box(&source)));
+            let mut write =
+                |slot| turn(slot, false, &mut |bytes| bytes.copy_from_slice(black_box(&source)));
             while slots.iter().all(&mut write) {}
         });
         let reader = scope.spawn(|| {
@@ -136,7 +139,8 @@ pub(crate) fn two_copy_pipeline(how: Copying, time: Duration) -> Result<f64> {
     })
 }
 
-/// Time for a cache line to go from one processor to another and back; ns. The best of many batches: the limit.
+/// Time for a cache line to go from one processor to another and back; ns. The best of many
+/// batches: the limit.
 ///
 /// # Errors
 ///
@@ -188,7 +192,8 @@ pub(crate) fn cache_line_round_trip(time: Duration) -> Result<f64> {
     })
 }
 
-/// Spins, but not for ever: if the other thread shares this processor with somebody else, it is let run.
+/// Spins, but not for ever: if the other thread shares this processor with somebody else, it is let
+/// run.
 #[derive(Default)]
 struct Patience(u32);
 

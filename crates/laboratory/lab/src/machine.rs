@@ -91,7 +91,8 @@ fn load() -> Option<String> {
 fn caches() -> Vec<String> {
     (0..8)
         .map_while(|index| {
-            let read = |name| line(&format!("/sys/devices/system/cpu/cpu0/cache/index{index}/{name}"));
+            let read =
+                |name| line(&format!("/sys/devices/system/cpu/cpu0/cache/index{index}/{name}"));
             Some(format!("L{} {} {}", read("level")?, read("type")?, read("size")?))
         })
         .collect()

@@ -22,12 +22,13 @@ pub struct Outcome {
     pub baseline: &'static str,
     /// The few numbers that matter. What could not be measured is left out.
     pub summary: Vec<Key>,
-    /// What was computed from the readings and is not a ratio of two variants, in the order in which the report shows it.
+    /// What was computed from the readings and is not a ratio of two variants, in the order in
+    /// which the report shows it.
     pub tables: Vec<Table>,
     /// Plots, in the order in which the report shows them.
     pub figures: Vec<Figure>,
-    /// Something that must never happen, such as damaged data. It is written down like any other result, and then ends
-    /// the run with this error.
+    /// Something that must never happen, such as damaged data. It is written down like any other
+    /// result, and then ends the run with this error.
     pub violation: Option<String>,
 }
 
@@ -100,13 +101,13 @@ impl ResultFile {
     ///
     /// If there is none, with what went wrong when it was to be measured, if that is known.
     pub fn row(&self, at: At<'_>) -> Result<&Row, String> {
-        let found = self
-            .rows
-            .iter()
-            .find(|row| row.case == at.case && row.variant == at.variant && row.metric == at.metric);
+        let found = self.rows.iter().find(|row| {
+            row.case == at.case && row.variant == at.variant && row.metric == at.metric
+        });
         found.ok_or_else(|| {
             // A run that fails before it can measure anything names its case as it can.
-            let failed = self.rows.iter().filter(|row| row.variant == at.variant && row.spread.is_none());
+            let failed =
+                self.rows.iter().filter(|row| row.variant == at.variant && row.spread.is_none());
             match failed.filter_map(|row| row.error.as_deref()).next() {
                 Some(error) => format!("{at} was not measured: {error}"),
                 None => format!("{at} was not measured"),

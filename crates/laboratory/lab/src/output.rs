@@ -20,17 +20,22 @@ const LARGEST: u64 = 64 << 20;
 pub(crate) struct Destination(PathBuf);
 
 impl Destination {
-    /// Makes the directory, or takes over one that holds an earlier result. Checked before anything is measured.
+    /// Makes the directory, or takes over one that holds an earlier result. Checked before anything
+    /// is measured.
     pub(crate) fn prepare(directory: &Path) -> Result<Self> {
         Self::prepare_marked(directory, RESULT, is_result)
     }
 
     /// The same for a directory that is ours if its file `mark` is.
-    pub(crate) fn prepare_marked(directory: &Path, mark: &str, is_ours: fn(&Path) -> bool) -> Result<Self> {
+    pub(crate) fn prepare_marked(
+        directory: &Path,
+        mark: &str,
+        is_ours: fn(&Path) -> bool,
+    ) -> Result<Self> {
         fs::create_dir_all(directory)
             .with_context(|| format!("cannot make the directory {}", directory.display()))?;
-        let mut entries =
-            fs::read_dir(directory).with_context(|| format!("cannot look into {}", directory.display()))?;
+        let mut entries = fs::read_dir(directory)
+            .with_context(|| format!("cannot look into {}", directory.display()))?;
         if entries.next().is_some() && !is_ours(&directory.join(mark)) {
             bail!(
                 "{} holds files that are not from this laboratory; name another directory with --out",
@@ -83,7 +88,9 @@ pub(crate) fn copy_file(directory: &Path, name: &str, source: &mut impl Read) ->
     };
     write().map_err(|error| {
         let hint = match error.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; free some space and run it again",
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                "; free some space and run it again"
+            }
             ErrorKind::PermissionDenied => "; choose a directory of your own with --out",
             _ => "",
         };
@@ -96,7 +103,8 @@ pub(crate) fn copy_file(directory: &Path, name: &str, source: &mut impl Read) ->
 ///
 /// # Errors
 ///
-/// If it cannot be read, is larger than any result, or is something else than a file: a pipe would be waited for.
+/// If it cannot be read, is larger than any result, or is something else than a file: a pipe would
+/// be waited for.
 pub(crate) fn read_file(path: &Path) -> io::Result<String> {
     read_text(open_file(path)?)
 }
@@ -106,7 +114,9 @@ pub(crate) fn read_text(source: impl Read) -> io::Result<String> {
     let mut text = String::new();
     source.take(LARGEST + 1).read_to_string(&mut text)?;
     match text.len() as u64 > LARGEST {
-        true => Err(io::Error::new(ErrorKind::InvalidInput, format!("larger than {LARGEST} bytes"))),
+        true => {
+            Err(io::Error::new(ErrorKind::InvalidInput, format!("larger than {LARGEST} bytes")))
+        }
         false => Ok(text),
     }
 }

@@ -1,4 +1,5 @@
-//! Results that are kept in little room: the readings compressed, and a `result.json` without the rows that follow from them.
+//! Results that are kept in little room: the readings compressed, and a `result.json` without the
+//! rows that follow from them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -51,10 +52,13 @@ pub(crate) struct Kept {
 ///
 /// Why it cannot be read, for people.
 pub(crate) fn read(directory: &Path) -> Result<Kept, String> {
-    let text = output::read_file(&directory.join(RESULT)).map_err(|why| format!("{RESULT}: {why}"))?;
+    let text =
+        output::read_file(&directory.join(RESULT)).map_err(|why| format!("{RESULT}: {why}"))?;
     let damaged = |error: serde_json::Error| match error.classify() {
         serde_json::error::Category::Data => {
-            format!("{RESULT} is not of this version of the laboratory, or of something else: {error}")
+            format!(
+                "{RESULT} is not of this version of the laboratory, or of something else: {error}"
+            )
         }
         _ => format!("{RESULT} is damaged: {error}"),
     };
@@ -73,21 +77,24 @@ fn unpack(file: &Path) -> io::Result<String> {
     output::read_text(GzDecoder::new(output::open_file(file)?))
 }
 
-/// Packs the result in `directory`: compresses `raw.csv`, and leaves the rows out of `result.json`. One that is packed
-/// already stays as it is. Returns how many bytes both took before, and take now.
+/// Packs the result in `directory`: compresses `raw.csv`, and leaves the rows out of `result.json`.
+/// One that is packed already stays as it is. Returns how many bytes both took before, and take
+/// now.
 ///
 /// # Errors
 ///
-/// If the result cannot be read, its rows are not those of its readings (nothing is changed then), or the directory cannot
-/// be written to.
+/// If the result cannot be read, its rows are not those of its readings (nothing is changed then),
+/// or the directory cannot be written to.
 pub fn pack(directory: &Path) -> Result<(u64, u64)> {
     let Kept { mut result, raw } = read(directory).map_err(anyhow::Error::msg)?;
-    let size = |name| fs::metadata(directory.join(name)).map(|metadata| metadata.len()).unwrap_or(0);
+    let size =
+        |name| fs::metadata(directory.join(name)).map(|metadata| metadata.len()).unwrap_or(0);
     let before = size(RESULT) + size(RAW) + size(PACKED_RAW);
     if raw.is_some() {
         return Ok((before, before));
     }
-    let raw = output::read_file(&directory.join(RAW)).with_context(|| format!("cannot read {RAW}"))?;
+    let raw =
+        output::read_file(&directory.join(RAW)).with_context(|| format!("cannot read {RAW}"))?;
     let better = result.rows.iter().map(|row| (row.metric.clone(), row.better)).collect();
     let baseline = result.rows.iter().find_map(|row| row.baseline.clone()).unwrap_or_default();
     let rows_of_raw = RowsOfRaw { baseline, better };
@@ -101,7 +108,8 @@ pub fn pack(directory: &Path) -> Result<(u64, u64)> {
     }
     if rows != result.rows {
         let differs = rows.iter().zip(&result.rows).find(|(ours, theirs)| ours != theirs);
-        let name = |(row, _): (&Row, _)| format!(" ({}, {}, {})", row.case, row.variant, row.metric);
+        let name =
+            |(row, _): (&Row, _)| format!(" ({}, {}, {})", row.case, row.variant, row.metric);
         let row = differs.map_or_else(String::new, name);
         bail!("the rows of {RESULT} are not those that follow from {RAW}{row}; it stays as it is");
     }
@@ -121,7 +129,8 @@ mod tests {
     use super::*;
 
     fn recorded(name: &str) -> tempfile::TempDir {
-        let from = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/measurements").join(name);
+        let from =
+            Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/measurements").join(name);
         let to = tempfile::tempdir().unwrap();
         for entry in fs::read_dir(from).unwrap() {
             let entry = entry.unwrap();
@@ -135,7 +144,8 @@ mod tests {
         let directory = recorded(name);
         let Kept { result, raw } = read(directory.path()).unwrap();
         let raw = raw.expect("recorded results are packed");
-        fs::write(directory.path().join(RESULT), serde_json::to_string_pretty(&result).unwrap()).unwrap();
+        fs::write(directory.path().join(RESULT), serde_json::to_string_pretty(&result).unwrap())
+            .unwrap();
         fs::write(directory.path().join(RAW), &raw).unwrap();
         fs::remove_file(directory.path().join(PACKED_RAW)).unwrap();
         (directory, result, raw)
@@ -156,7 +166,8 @@ mod tests {
     #[test]
     fn a_result_that_is_not_of_its_readings_stays() {
         let (directory, result, raw) = unpacked("connections");
-        fs::write(directory.path().join(RAW), raw.lines().take(20).collect::<Vec<_>>().join("\n")).unwrap();
+        fs::write(directory.path().join(RAW), raw.lines().take(20).collect::<Vec<_>>().join("\n"))
+            .unwrap();
         let error = pack(directory.path()).unwrap_err().to_string();
         assert!(error.contains("64 B, TCP, connections"), "{error}");
         assert_eq!(read(directory.path()).unwrap().result, result);

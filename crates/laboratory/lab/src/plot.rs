@@ -1,7 +1,7 @@
 //! Figures as SVG, through `plotters`.
 //!
-//! The legend has a column of its own, so it never hides data. Text and axes are black on a white ground; a report may
-//! restyle both for a dark page.
+//! The legend has a column of its own, so it never hides data. Text and axes are black on a white
+//! ground; a report may restyle both for a dark page.
 
 use anyhow::{Result, anyhow, bail};
 use plotters::coord::combinators::LogCoord;
@@ -152,7 +152,8 @@ impl Figure {
     ///
     /// # Errors
     ///
-    /// If it holds more than can be seen, a number that has no place on any axis, or the drawing library cannot draw it.
+    /// If it holds more than can be seen, a number that has no place on any axis, or the drawing
+    /// library cannot draw it.
     pub fn to_svg(&self) -> Result<String> {
         self.check()?;
         let mut svg = String::new();
@@ -163,7 +164,8 @@ impl Figure {
                 self.ratios(&mut svg, label, &bars)
             }
             Chart::Published { label, bars } => {
-                let bars: Vec<(usize, &Bar)> = bars.iter().map(|(colour, bar)| (*colour, bar)).collect();
+                let bars: Vec<(usize, &Bar)> =
+                    bars.iter().map(|(colour, bar)| (*colour, bar)).collect();
                 self.ratios(&mut svg, label, &bars)
             }
         };
@@ -174,16 +176,21 @@ impl Figure {
     fn check(&self) -> Result<()> {
         let (names, numbers): (Vec<&str>, Vec<f64>) = match &self.chart {
             Chart::Curves { x, y, series } => {
-                let names = [&x.label, &y.label].into_iter().chain(series.iter().map(|series| &series.name));
+                let names = [&x.label, &y.label]
+                    .into_iter()
+                    .chain(series.iter().map(|series| &series.name));
                 let points = series.iter().flat_map(|series| &series.points);
                 let numbers = points.flat_map(|point| [point.x, point.y, point.low, point.high]);
                 (names.map(String::as_str).collect(), numbers.collect())
             }
             Chart::Ratios { label, bars } => of_bars(label, &mut bars.iter()),
-            Chart::Published { label, bars } => of_bars(label, &mut bars.iter().map(|(_, bar)| bar)),
+            Chart::Published { label, bars } => {
+                of_bars(label, &mut bars.iter().map(|(_, bar)| bar))
+            }
         };
         let is_long = |name: &&str| name.len() > LONGEST_NAME;
-        if names.len() > MOST_NAMES || numbers.len() > 4 * MOST_POINTS || names.iter().any(is_long) {
+        if names.len() > MOST_NAMES || numbers.len() > 4 * MOST_POINTS || names.iter().any(is_long)
+        {
             bail!("{} holds more than a plot can show", self.file);
         }
         if self.title.len() > LONGEST_NAME || self.file.len() > LONGEST_NAME {
@@ -195,22 +202,34 @@ impl Figure {
         Ok(())
     }
 
-    fn curves(&self, svg: &mut String, x: &Axis, y: &Axis, series: &[Series]) -> Result<(), DrawError> {
+    fn curves(
+        &self,
+        svg: &mut String,
+        x: &Axis,
+        y: &Axis,
+        series: &[Series],
+    ) -> Result<(), DrawError> {
         let root = SVGBackend::with_string(svg, SIZE).into_drawing_area();
         root.fill(&WHITE)?;
         let root = root.titled(&self.title, (FONT, 20))?;
         let (left, right) = root.split_horizontally(SIZE.0 - LEGEND_WIDTH);
 
         let reach = reach(series.iter().flat_map(|series| &series.points).map(|point| point.y));
-        let cut = |point: &Point| Point { low: point.low.max(-reach), high: point.high.min(reach), ..*point };
+        let cut = |point: &Point| Point {
+            low: point.low.max(-reach),
+            high: point.high.min(reach),
+            ..*point
+        };
         let series: Vec<Series> = series
             .iter()
             .map(|one| Series { points: one.points.iter().map(cut).collect(), ..one.clone() })
             .collect();
         let series = &series[..];
         let points = || series.iter().flat_map(|series| &series.points);
-        let across = Extent::of(x.scale, points().map(|point| point.x), points().map(|point| point.x));
-        let up = Extent::of(y.scale, points().map(|point| point.low), points().map(|point| point.high));
+        let across =
+            Extent::of(x.scale, points().map(|point| point.x), points().map(|point| point.x));
+        let up =
+            Extent::of(y.scale, points().map(|point| point.low), points().map(|point| point.high));
         match (across, up) {
             (Extent::Linear(across), Extent::Linear(up)) => draw(&left, across, up, x, y, series)?,
             (Extent::Linear(across), Extent::Log(up)) => draw(&left, across, up, x, y, series)?,
@@ -221,7 +240,12 @@ impl Figure {
         root.present()
     }
 
-    fn ratios(&self, svg: &mut String, label: &str, bars: &[(usize, &Bar)]) -> Result<(), DrawError> {
+    fn ratios(
+        &self,
+        svg: &mut String,
+        label: &str,
+        bars: &[(usize, &Bar)],
+    ) -> Result<(), DrawError> {
         let height = 110 + 26 * bars.len() as u32;
         let root = SVGBackend::with_string(svg, (SIZE.0, height)).into_drawing_area();
         root.fill(&WHITE)?;
@@ -231,7 +255,8 @@ impl Figure {
         let count = bars.len() as f64;
         let middle = |index: usize| count - 0.5 - index as f64;
         let reach = reach(bars.iter().map(|(_, bar)| bar.value));
-        let largest = bars.iter().map(|(_, bar)| bar.high.min(reach).max(bar.value)).fold(1.0, f64::max);
+        let largest =
+            bars.iter().map(|(_, bar)| bar.high.min(reach).max(bar.value)).fold(1.0, f64::max);
         let mut chart = ChartBuilder::on(&root)
             .margin(8)
             .margin_right(40)
@@ -249,7 +274,8 @@ impl Figure {
             // Named below: an axis would name the boundaries between bars.
             .y_labels(0)
             .draw()?;
-        let name_style = TextStyle::from((FONT, 14).into_font()).pos(Pos::new(HPos::Right, VPos::Center));
+        let name_style =
+            TextStyle::from((FONT, 14).into_font()).pos(Pos::new(HPos::Right, VPos::Center));
         for (index, (bar_colour, bar)) in bars.iter().enumerate() {
             let middle = middle(index);
             let corners = [(0.0, middle - 0.3), (bar.value, middle + 0.3)];
@@ -266,7 +292,10 @@ impl Figure {
     }
 }
 
-fn of_bars<'a>(label: &'a str, bars: &mut dyn Iterator<Item = &'a Bar>) -> (Vec<&'a str>, Vec<f64>) {
+fn of_bars<'a>(
+    label: &'a str,
+    bars: &mut dyn Iterator<Item = &'a Bar>,
+) -> (Vec<&'a str>, Vec<f64>) {
     let (mut names, mut numbers) = (vec![label], Vec::new());
     for bar in bars {
         names.push(&bar.name);
@@ -275,8 +304,8 @@ fn of_bars<'a>(label: &'a str, bars: &mut dyn Iterator<Item = &'a Bar>) -> (Vec<
     (names, numbers)
 }
 
-/// How far from zero bars of spread are drawn, for numbers of this size: two rounds can give an interval beside which the
-/// numbers themselves could not be seen. What is longer ends there.
+/// How far from zero bars of spread are drawn, for numbers of this size: two rounds can give an
+/// interval beside which the numbers themselves could not be seen. What is longer ends there.
 fn reach(values: impl Iterator<Item = f64>) -> f64 {
     let largest = values.map(f64::abs).fold(0.0, f64::max);
     if largest > 0.0 { 8.0 * largest } else { f64::INFINITY }
@@ -291,7 +320,8 @@ enum Extent {
     Log(Logarithmic),
 }
 
-/// A logarithmic axis on which no point is named twice: `plotters` ends one power and begins the next with the same one.
+/// A logarithmic axis on which no point is named twice: `plotters` ends one power and begins the
+/// next with the same one.
 struct Logarithmic(LogCoord<f64>);
 
 impl Ranged for Logarithmic {
@@ -339,7 +369,9 @@ impl Scale {
     fn show(self, value: f64) -> String {
         match self {
             Self::Sizes if value >= 1.0 => text::size(value.round() as u64),
-            Self::Linear | Self::Signed | Self::Log10 | Self::Log2 | Self::Sizes => text::short(value),
+            Self::Linear | Self::Signed | Self::Log10 | Self::Log2 | Self::Sizes => {
+                text::short(value)
+            }
         }
     }
 }
@@ -382,10 +414,15 @@ where
     }
     for series in series {
         let colour = colour(series.colour);
-        chart
-            .draw_series(LineSeries::new(series.points.iter().map(|p| (p.x, p.y)), colour.stroke_width(2)))?;
+        chart.draw_series(LineSeries::new(
+            series.points.iter().map(|p| (p.x, p.y)),
+            colour.stroke_width(2),
+        ))?;
         chart.draw_series(
-            series.points.iter().map(|p| ErrorBar::new_vertical(p.x, p.low, p.y, p.high, colour.filled(), 7)),
+            series
+                .points
+                .iter()
+                .map(|p| ErrorBar::new_vertical(p.x, p.low, p.y, p.high, colour.filled(), 7)),
         )?;
     }
     Ok(())
@@ -438,10 +475,14 @@ mod tests {
         let curves = curves(Scale::Linear, points).to_svg().unwrap();
         let bar = Bar { name: "pairs".to_owned(), value: 2.0, low: 0.1, high: 1e12 };
         let chart = Chart::Ratios { label: "ratio".to_owned(), bars: vec![bar] };
-        let ratios = Figure { file: "r".to_owned(), title: "Ratios".to_owned(), chart }.to_svg().unwrap();
+        let ratios =
+            Figure { file: "r".to_owned(), title: "Ratios".to_owned(), chart }.to_svg().unwrap();
         for svg in [curves, ratios] {
             let numbers: Vec<f64> = svg.lines().filter_map(|line| line.parse().ok()).collect();
-            assert!(!numbers.is_empty() && numbers.iter().all(|number| *number < 30.0), "{numbers:?}");
+            assert!(
+                !numbers.is_empty() && numbers.iter().all(|number| *number < 30.0),
+                "{numbers:?}"
+            );
         }
     }
 
@@ -463,7 +504,9 @@ mod tests {
     fn curves_are_labelled_and_escaped() {
         for scale in [Scale::Linear, Scale::Log10, Scale::Log2] {
             let svg = curves(scale, points()).to_svg().unwrap();
-            for text in ["bandwidth (GB/s)", "message size (bytes)", "TCP &lt;loopback&gt;", "64 KiB"] {
+            for text in
+                ["bandwidth (GB/s)", "message size (bytes)", "TCP &lt;loopback&gt;", "64 KiB"]
+            {
                 assert!(svg.contains(text), "{text} is missing with {scale:?}");
             }
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{scale:?}");
@@ -489,8 +532,10 @@ mod tests {
     #[test]
     fn published_bars_have_a_colour_of_their_own() {
         let bar = |name: &str| Bar { name: name.to_owned(), value: 2.0, low: 1.0, high: 3.0 };
-        let chart =
-            Chart::Published { label: "ratio".to_owned(), bars: vec![(6, bar("paper")), (0, bar("here"))] };
+        let chart = Chart::Published {
+            label: "ratio".to_owned(),
+            bars: vec![(6, bar("paper")), (0, bar("here"))],
+        };
         let figure = Figure { file: "p.svg".to_owned(), title: "Published".to_owned(), chart };
         assert!(!figure.is_empty());
         let svg = figure.to_svg().unwrap();
@@ -507,7 +552,9 @@ mod tests {
             high: 1.9,
         });
         let chart = Chart::Ratios { label: "accelerated / plain".to_owned(), bars: bars.to_vec() };
-        let svg = Figure { file: "r.svg".to_owned(), title: "Ratios".to_owned(), chart }.to_svg().unwrap();
+        let svg = Figure { file: "r.svg".to_owned(), title: "Ratios".to_owned(), chart }
+            .to_svg()
+            .unwrap();
         assert!(svg.contains("GET 64 B") && svg.contains("SET 16 KiB"), "{svg}");
     }
 }

@@ -18,7 +18,8 @@ impl Progress {
         let lines = !std::io::stderr().is_terminal();
         let bar = if lines { ProgressBar::hidden() } else { ProgressBar::no_length() };
         let template = "{prefix:.bold} [{bar:30}] {pos}/{len} {eta} {wide_msg}";
-        let style = ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
+        let style =
+            ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar());
         bar.set_style(style.progress_chars("=> "));
         bar.set_prefix(title.to_owned());
         if !lines {

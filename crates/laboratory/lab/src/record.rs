@@ -47,7 +47,8 @@ pub struct Sample {
     pub position: usize,
     /// The reading, in the metric's unit, or what went wrong.
     pub outcome: Result<f64, String>,
-    /// Bytes the run moved by carrier, as counted by the accelerated client; `None` for plain runs.
+    /// Bytes the run moved by carrier, as counted by the accelerated client; `None` for plain
+    /// runs.
     pub traffic: Option<Traffic>,
 }
 
@@ -103,14 +104,17 @@ pub struct Row {
     pub better: Better,
     /// Median and spread over the rounds; `None` if every run failed.
     pub spread: Option<Spread>,
-    /// This variant over the baseline variant, with its 95 % interval; `None` for the baseline itself.
+    /// This variant over the baseline variant, with its 95 % interval; `None` for the baseline
+    /// itself.
     pub ratio: Option<Ratio>,
     /// The variant that `ratio` divides by.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub baseline: Option<String>,
-    /// Median per run of bytes that went through shared memory, both ways, as counted by the client.
+    /// Median per run of bytes that went through shared memory, both ways, as counted by the
+    /// client.
     pub ring_bytes: Option<u64>,
-    /// Median per run of bytes that went through the kernel's TCP, both ways, as counted by the client.
+    /// Median per run of bytes that went through the kernel's TCP, both ways, as counted by the
+    /// client.
     pub tcp_bytes: Option<u64>,
     /// Number of runs that failed.
     pub failures: usize,
@@ -119,9 +123,11 @@ pub struct Row {
 }
 
 impl Samples {
-    /// One row for each (case, variant, metric), in order of first appearance, compared with variant `baseline`.
+    /// One row for each (case, variant, metric), in order of first appearance, compared with
+    /// variant `baseline`.
     ///
-    /// A failed run that could not say what it would have measured makes a row of its own without a metric.
+    /// A failed run that could not say what it would have measured makes a row of its own without a
+    /// metric.
     pub fn rows(&self, baseline: &str) -> Vec<Row> {
         rows(&self.0.iter().map(Reading::of).collect::<Vec<_>>(), baseline)
     }
@@ -137,7 +143,10 @@ impl Samples {
     }
 
     /// Round and reading of each.
-    fn outcomes<'a>(&'a self, selector: Selector<'a>) -> impl Iterator<Item = (usize, Option<f64>)> {
+    fn outcomes<'a>(
+        &'a self,
+        selector: Selector<'a>,
+    ) -> impl Iterator<Item = (usize, Option<f64>)> {
         let outcome = |sample: &Sample| (sample.round, sample.outcome.as_ref().ok().copied());
         self.0.iter().filter(move |sample| selector.matches(sample)).map(outcome)
     }
@@ -149,7 +158,11 @@ impl Samples {
 
     /// Readings of one kind of samples.
     pub fn values(&self, selector: Selector<'_>) -> Vec<f64> {
-        self.0.iter().filter(|s| selector.matches(s)).filter_map(|s| s.outcome.clone().ok()).collect()
+        self.0
+            .iter()
+            .filter(|s| selector.matches(s))
+            .filter_map(|s| s.outcome.clone().ok())
+            .collect()
     }
 
     /// The raw data as CSV with a header line.
@@ -170,7 +183,8 @@ impl Samples {
         ];
         csv::push_record(&mut text, header);
         for sample in &self.0 {
-            let number = |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
+            let number =
+                |value: Option<f64>| value.map(|value| value.to_string()).unwrap_or_default();
             let bytes = |of: fn(&Traffic) -> u64| {
                 sample.traffic.as_ref().map(|t| of(t).to_string()).unwrap_or_default()
             };
@@ -206,7 +220,9 @@ pub struct Selector<'a> {
 
 impl Selector<'_> {
     fn matches(&self, sample: &Sample) -> bool {
-        sample.case == self.case && sample.variant == self.variant && sample.metric == Some(self.metric)
+        sample.case == self.case
+            && sample.variant == self.variant
+            && sample.metric == Some(self.metric)
     }
 }
 
@@ -241,8 +257,12 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// A record as [`Samples::to_csv`] writes it, or the name of the field that is not as it should be.
-    fn of_record(record: &'a [String], better: &BTreeMap<String, Better>) -> Result<Self, &'static str> {
+    /// A record as [`Samples::to_csv`] writes it, or the name of the field that is not as it should
+    /// be.
+    fn of_record(
+        record: &'a [String],
+        better: &BTreeMap<String, Better>,
+    ) -> Result<Self, &'static str> {
         fn number<T: FromStr>(text: &str, name: &'static str) -> Result<Option<T>, &'static str> {
             if text.is_empty() { Ok(None) } else { text.parse().map(Some).map_err(|_| name) }
         }
@@ -298,7 +318,8 @@ fn rows(readings: &[Reading<'_>], baseline: &str) -> Vec<Row> {
     order
         .into_iter()
         .map(|key| {
-            let other = (key.1 != baseline).then(|| groups.get(&(key.0, baseline, key.2))).flatten();
+            let other =
+                (key.1 != baseline).then(|| groups.get(&(key.0, baseline, key.2))).flatten();
             row(&groups[&key], other.map(Vec::as_slice), baseline)
         })
         .collect()
@@ -380,7 +401,11 @@ mod tests {
         assert_eq!((rows[0].variant.as_str(), rows[0].ratio), ("plain", None));
         assert_eq!(rows[0].spread.unwrap().median, 3.0);
         let accelerated = &rows[1];
-        assert_eq!(accelerated.ratio.unwrap().value, 2.0, "round 3 has no partner and must not count");
+        assert_eq!(
+            accelerated.ratio.unwrap().value,
+            2.0,
+            "round 3 has no partner and must not count"
+        );
         assert_eq!((accelerated.failures, accelerated.error.as_deref()), (1, Some("hung")));
         assert_eq!((accelerated.ring_bytes, accelerated.tcp_bytes), (Some(100), Some(7)));
     }

@@ -1,6 +1,7 @@
 //! Alternation: every round runs every variant once, in an order that changes from round to round.
 //!
-//! What drifts (temperature, other load) then hits all variants alike, and none always follows the same other one.
+//! What drifts (temperature, other load) then hits all variants alike, and none always follows the
+//! same other one.
 
 use anyhow::Result;
 
@@ -83,8 +84,8 @@ impl Trial {
 
 /// Runs each variant of each group once to warm up and then `rounds` times.
 ///
-/// A failure becomes a sample with an error. A variant that fails in its warm-up, or twice later, is given up, so that a
-/// program that hangs cannot hold up everything else.
+/// A failure becomes a sample with an error. A variant that fails in its warm-up, or twice later,
+/// is given up, so that a program that hangs cannot hold up everything else.
 ///
 /// # Errors
 ///
@@ -94,10 +95,16 @@ pub fn alternate(groups: &mut [Group<'_>], rounds: usize, progress: &Progress) -
     progress.expect((rounds + 1) * groups.iter().map(|group| group.variants.len()).sum::<usize>());
     for round in 0..=rounds {
         for (index, group) in groups.iter_mut().enumerate() {
-            for (position, pick) in order(group.variants.len(), round, index).into_iter().enumerate() {
+            for (position, pick) in
+                order(group.variants.len(), round, index).into_iter().enumerate()
+            {
                 let Group { name, variants } = &mut *group;
                 let variant = &mut variants[pick];
-                let what = if round == 0 { "warm-up".to_owned() } else { format!("round {round}/{rounds}") };
+                let what = if round == 0 {
+                    "warm-up".to_owned()
+                } else {
+                    format!("round {round}/{rounds}")
+                };
                 progress.step(&format!("{what}: {name}, {}", variant.name));
                 if variant.failures < FAILURES {
                     run(name, variant, round, position, &mut samples)?;
@@ -141,8 +148,8 @@ fn run(
     Ok(())
 }
 
-/// Order of `count` variants in a round: blocks of `count` rounds share a shuffled order and rotate it, so that each
-/// variant takes each position equally often.
+/// Order of `count` variants in a round: blocks of `count` rounds share a shuffled order and rotate
+/// it, so that each variant takes each position equally often.
 pub(crate) fn order(count: usize, round: usize, group: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     let length = count.max(1);
@@ -179,7 +186,8 @@ mod tests {
         });
         let mut groups = [Group::new("group", vec![variant])];
         let samples = alternate(&mut groups, 3, &Progress::silent()).unwrap();
-        let values: Vec<_> = samples.0.iter().map(|sample| sample.outcome.clone().unwrap()).collect();
+        let values: Vec<_> =
+            samples.0.iter().map(|sample| sample.outcome.clone().unwrap()).collect();
         assert_eq!(values, [2.0, 3.0, 4.0]);
     }
 
@@ -203,13 +211,17 @@ mod tests {
         assert_eq!((broken, flaky), (1, 1 + FAILURES));
         let rows = samples.rows("broken");
         let error = rows.iter().find(|row| row.variant == "broken").unwrap();
-        assert_eq!((error.case.as_str(), error.error.as_deref()), ("group", Some("no such program")));
+        assert_eq!(
+            (error.case.as_str(), error.error.as_deref()),
+            ("group", Some("no such program"))
+        );
         assert!(rows.iter().any(|row| row.variant == "flaky" && row.spread.is_some()));
     }
 
     #[test]
     fn unavailable_variant_says_why() {
-        let mut groups = [Group::new("group", vec![Variant::unavailable("accelerated", "no library")])];
+        let mut groups =
+            [Group::new("group", vec![Variant::unavailable("accelerated", "no library")])];
         let samples = alternate(&mut groups, 2, &Progress::silent()).unwrap();
         assert_eq!(samples.0[0].outcome, Err("no library".to_owned()));
     }

@@ -1,7 +1,7 @@
 //! Robust statistics: medians, spread, and bootstrap intervals for ratios of medians.
 //!
-//! Everything here is deterministic: the resampling uses its own seeded generator, so the same raw data always
-//! give the same report.
+//! Everything here is deterministic: the resampling uses its own seeded generator, so the same raw
+//! data always give the same report.
 
 use serde::{Deserialize, Serialize};
 
@@ -65,7 +65,8 @@ fn sorted(samples: &[f64]) -> Vec<f64> {
     sorted
 }
 
-/// Quantile `p` of an ascending slice, by linear interpolation between the closest ranks (Hyndman and Fan, type 7).
+/// Quantile `p` of an ascending slice, by linear interpolation between the closest ranks (Hyndman
+/// and Fan, type 7).
 fn quantile(ascending: &[f64], p: f64) -> Option<f64> {
     let last = ascending.len().checked_sub(1)?;
     let rank = p * last as f64;
@@ -82,7 +83,8 @@ pub struct Mean {
     pub n: usize,
     /// Arithmetic mean.
     pub value: f64,
-    /// Standard deviation of the samples over the square root of their number; `None` of a single one.
+    /// Standard deviation of the samples over the square root of their number; `None` of a single
+    /// one.
     pub standard_error: Option<f64>,
 }
 
@@ -98,13 +100,13 @@ impl Mean {
     }
 }
 
-/// The 97.5 % quantile of Student's t distribution: half the width of a 95 % interval, in standard errors. Infinite
-/// for no degree of freedom.
+/// The 97.5 % quantile of Student's t distribution: half the width of a 95 % interval, in standard
+/// errors. Infinite for no degree of freedom.
 pub fn student_t(degrees_of_freedom: usize) -> f64 {
     const QUANTILES: [f64; 30] = [
-        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145,
-        2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048,
-        2.045, 2.042,
+        12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160,
+        2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056,
+        2.052, 2.048, 2.045, 2.042,
     ];
     match degrees_of_freedom {
         0 => f64::INFINITY,
@@ -123,8 +125,8 @@ pub struct Ratio {
     pub low: f64,
     /// Upper end of the interval.
     pub high: f64,
-    /// Rounds in which both were measured, which may be fewer than those of either; `None` if a file of an earlier version
-    /// does not say.
+    /// Rounds in which both were measured, which may be fewer than those of either; `None` if a
+    /// file of an earlier version does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pairs: Option<usize>,
 }
@@ -135,24 +137,25 @@ impl Ratio {
         self.pairs.map_or(self.low < self.high, |pairs| pairs >= FEWEST_ROUNDS)
     }
 
-    /// The same with the interval that `rounds` justify: percentiles of a bootstrap are too narrow for few of them
-    /// (Hesterberg, "What teachers should know about the bootstrap", 2015). Fewer than [`FEWEST_ROUNDS`] have none that
-    /// could be wider.
+    /// The same with the interval that `rounds` justify: percentiles of a bootstrap are too narrow
+    /// for few of them (Hesterberg, "What teachers should know about the bootstrap", 2015). Fewer
+    /// than [`FEWEST_ROUNDS`] have none that could be wider.
     pub fn widened(self, rounds: usize) -> Self {
         let factor = match rounds {
             ..FEWEST_ROUNDS => 1.0,
             _ => (rounds as f64 / (rounds - 1) as f64).sqrt() * student_t(rounds - 1) / NORMAL,
         };
         // A ratio and its inverse are to have the same interval.
-        let [low, high] = [self.low, self.high].map(|end| self.value * (end / self.value).powf(factor));
+        let [low, high] =
+            [self.low, self.high].map(|end| self.value * (end / self.value).powf(factor));
         Self { low, high, ..self }
     }
 }
 
 /// Ratio of the medians of `pairs` (numerator, denominator), one pair per round.
 ///
-/// The interval is a percentile bootstrap that resamples whole rounds: what disturbed both members of a round
-/// cancels. `None` without pairs, or if the denominators' median is not positive.
+/// The interval is a percentile bootstrap that resamples whole rounds: what disturbed both members
+/// of a round cancels. `None` without pairs, or if the denominators' median is not positive.
 pub fn ratio_of_medians(pairs: &[(f64, f64)]) -> Option<Ratio> {
     let value = ratio(pairs)?;
     let mut generator = Generator::new(SEED);
@@ -175,7 +178,8 @@ fn ratio(pairs: &[(f64, f64)]) -> Option<f64> {
     (denominator > 0.0).then_some(median(&numerators)? / denominator)
 }
 
-/// Small seeded generator (xorshift64*, Vigna 2016): enough for shuffling and resampling, not for secrets.
+/// Small seeded generator (xorshift64*, Vigna 2016): enough for shuffling and resampling, not for
+/// secrets.
 #[derive(Clone, Debug)]
 pub struct Generator(u64);
 
@@ -259,7 +263,8 @@ mod tests {
 
     #[test]
     fn ratios_of_earlier_files_do_not_say_how_many_pairs() {
-        let ratio: Ratio = serde_json::from_str(r#"{"value": 2.0, "low": 1.5, "high": 2.5}"#).unwrap();
+        let ratio: Ratio =
+            serde_json::from_str(r#"{"value": 2.0, "low": 1.5, "high": 2.5}"#).unwrap();
         assert_eq!(ratio, Ratio { value: 2.0, low: 1.5, high: 2.5, pairs: None });
         assert!(ratio.has_interval() && !Ratio { low: 2.0, high: 2.0, ..ratio }.has_interval());
     }

@@ -14,7 +14,8 @@ const SOURCE: Source = Source {
     libraries: &[],
 };
 
-/// Path of the compiled program; compiled at most once per process, and kept in the user's cache directory.
+/// Path of the compiled program; compiled at most once per process, and kept in the user's cache
+/// directory.
 ///
 /// # Errors
 ///

@@ -1,5 +1,6 @@
 #![forbid(unsafe_code)]
-//! Experiments whose processes are this very command: tiny runs, from the command line to the files.
+//! Experiments whose processes are this very command: tiny runs, from the command line to the
+//! files.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -23,8 +24,18 @@ struct Ran {
 fn run(name: &str) -> Ran {
     let out = tempfile::tempdir().unwrap();
     let path = out.path().to_str().unwrap();
-    let output =
-        seekwire(&["lab", "run", name, "--quick", "--rounds", "2", "--repetitions", "1", "--out", path]);
+    let output = seekwire(&[
+        "lab",
+        "run",
+        name,
+        "--quick",
+        "--rounds",
+        "2",
+        "--repetitions",
+        "1",
+        "--out",
+        path,
+    ]);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let directory = out.path().join(name);
     let result = fs::read_to_string(directory.join("result.json")).unwrap();
@@ -113,18 +124,31 @@ fn seek_compares_each_way_with_both_baselines() {
             "best_reduction_percent_ring",
             "worst_reduction_percent_ring_standard_error",
         ],
-        &["tcp-seek-pool.svg", "tcp-seek-bulk.svg", "ring-seek-pool.svg", "ring-seek-borrowed-pool.svg"],
+        &[
+            "tcp-seek-pool.svg",
+            "tcp-seek-bulk.svg",
+            "ring-seek-pool.svg",
+            "ring-seek-borrowed-pool.svg",
+        ],
     );
     let variants = ran.variants();
     assert!(["pool", "bulk", "seek"].iter().all(|name| variants.contains(*name)), "{variants:?}");
-    let connections = ran.result["parameters"]["connections per value, by size"].as_object().unwrap();
-    assert!(connections.values().all(|count| count == 1), "--repetitions was not heeded: {connections:?}");
+    let connections =
+        ran.result["parameters"]["connections per value, by size"].as_object().unwrap();
+    assert!(
+        connections.values().all(|count| count == 1),
+        "--repetitions was not heeded: {connections:?}"
+    );
 }
 
 #[test]
 fn seek_fragments_varies_the_senders_writes() {
     run("seek-fragments").is_complete(
-        &["worst_reduction_percent", "worst_vs_bulk_percent", "reduction_percent_64KiB_smallest_pieces"],
+        &[
+            "worst_reduction_percent",
+            "worst_vs_bulk_percent",
+            "reduction_percent_64KiB_smallest_pieces",
+        ],
         &["seek-pool.svg", "seek-bulk.svg", "cpu-65536.svg"],
     );
 }

@@ -59,8 +59,10 @@ fn zeromq_cannot_run_where_its_programs_were_not_built() {
     assert!(error.contains("libzmq3-dev") && error.lines().count() == 1, "{error}");
     assert!(!out.exists(), "nothing may have run");
 
-    let zeromq =
-        *seekwire_lab::experiments().iter().find(|experiment| experiment.name() == "zeromq").unwrap();
+    let zeromq = *seekwire_lab::experiments()
+        .iter()
+        .find(|experiment| experiment.name() == "zeromq")
+        .unwrap();
     let all = seekwire_lab::all::run_these(&[zeromq], &options).unwrap();
     let [(name, why)] = &all.skipped[..] else { panic!("{all:?}") };
     assert!(name == "zeromq" && error.ends_with(why.as_str()), "{name}: {why}");
@@ -119,7 +121,12 @@ fn accelerated_runs_preload_the_library_and_read_its_counters() {
     let work = tempfile::tempdir().unwrap();
     let (code, library) = (work.path().join("fake.c"), work.path().join("libseekwire.so"));
     fs::write(&code, source).unwrap();
-    Program::new("cc", &Mode::Plain).args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&code).run().unwrap();
+    Program::new("cc", &Mode::Plain)
+        .args(["-shared", "-fPIC", "-o"])
+        .arg(&library)
+        .arg(&code)
+        .run()
+        .unwrap();
 
     let options = Options { library: Some(library), ..Options::default() };
     let context = Context::new(&options, Progress::silent()).unwrap();
@@ -174,7 +181,11 @@ impl Experiment for Lengths {
             samples,
             baseline: "short",
             summary: Vec::from_iter(Key::measured("long_vs_short", "twice", ratio)),
-            figures: vec![Figure { file: "lengths.svg".to_owned(), title: "Lengths".to_owned(), chart }],
+            figures: vec![Figure {
+                file: "lengths.svg".to_owned(),
+                title: "Lengths".to_owned(),
+                chart,
+            }],
             tables: Vec::new(),
             violation: None,
         })

@@ -1,4 +1,5 @@
-//! `seekwire lab run nic` between namespaces that it makes itself, and between two hosts, which are namespaces, too.
+//! `seekwire lab run nic` between namespaces that it makes itself, and between two hosts, which are
+//! namespaces, too.
 
 #![forbid(unsafe_code)]
 
@@ -36,8 +37,9 @@ fn result(out: &Path) -> Value {
 /// The readings of a step, if it was measured.
 fn spread<'a>(result: &'a Value, case: &str, step: &str, metric: &str) -> Option<&'a Value> {
     let rows = result["rows"].as_array().unwrap();
-    let found =
-        rows.iter().find(|row| row["case"] == case && row["variant"] == step && row["metric"] == metric)?;
+    let found = rows
+        .iter()
+        .find(|row| row["case"] == case && row["variant"] == step && row["metric"] == metric)?;
     Some(&found["spread"])
 }
 
@@ -91,12 +93,17 @@ fn namespaces_are_measured_in_all_steps_and_compared_with_the_thesis() {
                     ("stream, weak receiver", &["throughput", "CPU of the receiver, of its share"]),
                     (
                         "stream, weak receiver, slow link",
-                        &["throughput", "throughput, of the link", "CPU of the receiver, of its share"],
+                        &[
+                            "throughput",
+                            "throughput, of the link",
+                            "CPU of the receiver, of its share",
+                        ],
                     ),
                 ];
                 for (setting, metrics) in cases {
                     for metric in metrics {
-                        let spread = spread(&result, &format!("{setting}, {size}"), step, metric).unwrap();
+                        let spread =
+                            spread(&result, &format!("{setting}, {size}"), step, metric).unwrap();
                         assert_eq!(
                             spread["n"], result["parameters"]["rounds"],
                             "{setting}, {size}, {step}, {metric}"
@@ -123,13 +130,24 @@ fn namespaces_are_measured_in_all_steps_and_compared_with_the_thesis() {
         // Ours of four steps, and the thesis' of three.
         let latency = &result["tables"][1];
         let last = latency["rows"].as_array().unwrap().last().unwrap().as_array().unwrap();
-        assert_eq!((last.len(), &last[5], &last[7]), (8, &859.55.into(), &727.87.into()), "{last:?}");
-        for key in ["offload_throughput_ratio_weak_cpu_64k", "offload_cpu_ratio_64k", "latency_64k_ratio"] {
-            assert!(result["summary"][key].is_number() && printed.contains(key), "{key}: {printed}");
+        assert_eq!(
+            (last.len(), &last[5], &last[7]),
+            (8, &859.55.into(), &727.87.into()),
+            "{last:?}"
+        );
+        for key in
+            ["offload_throughput_ratio_weak_cpu_64k", "offload_cpu_ratio_64k", "latency_64k_ratio"]
+        {
+            assert!(
+                result["summary"][key].is_number() && printed.contains(key),
+                "{key}: {printed}"
+            );
         }
-        let has_iperf3 = spread(&result, "throughput beside iperf3, 64 KiB", "iperf3", "throughput");
+        let has_iperf3 =
+            spread(&result, "throughput beside iperf3, 64 KiB", "iperf3", "throughput");
         assert_eq!(result["summary"]["iperf3_agreement"].is_number(), has_iperf3.is_some());
-        // As fast as the thesis' link over that of what its weak hosts take with everything off, headers added.
+        // As fast as the thesis' link over that of what its weak hosts take with everything off,
+        // headers added.
         assert!(result["parameters"]["slow link of the weak receiver (b/s)"].as_u64().unwrap() > 0);
         for plot in [
             "latency",
@@ -145,14 +163,17 @@ fn namespaces_are_measured_in_all_steps_and_compared_with_the_thesis() {
             let svg = fs::read_to_string(out.path().join(format!("nic/{plot}.svg"))).unwrap();
             assert!(svg.contains("+ GRO") && !svg.contains("NaN"), "{plot}");
         }
-        assert!(fs::read_to_string(out.path().join("nic/report.html")).unwrap().contains("Findings"));
+        assert!(
+            fs::read_to_string(out.path().join("nic/report.html")).unwrap().contains("Findings")
+        );
     });
 }
 
 /// What a table says of a step.
 fn cells<'a>(result: &'a Value, title: &str, step: &str, host: &str) -> &'a [Value] {
     let tables = result["tables"].as_array().unwrap();
-    let table = tables.iter().find(|table| table["title"].as_str().unwrap().starts_with(title)).unwrap();
+    let table =
+        tables.iter().find(|table| table["title"].as_str().unwrap().starts_with(title)).unwrap();
     let rows = table["rows"].as_array().unwrap();
     rows.iter().find(|row| row[0] == step && row[1] == host).unwrap().as_array().unwrap()
 }
@@ -183,8 +204,13 @@ fn with_a_peer_only_the_interface_here_is_set_and_it_is_put_back() {
         assert_eq!(near(), before);
         let result = result(out.path());
         for step in STEPS {
-            assert!(spread(&result, "request/response, 1 KiB", step, "one-way latency").is_some(), "{step}");
-            for end in ["CPU load, this host", "CPU load, other host", "CPU load, other host, softirq"] {
+            assert!(
+                spread(&result, "request/response, 1 KiB", step, "one-way latency").is_some(),
+                "{step}"
+            );
+            for end in
+                ["CPU load, this host", "CPU load, other host", "CPU load, other host, softirq"]
+            {
                 assert!(spread(&result, "stream, 64 KiB", step, end).is_some(), "{step}, {end}");
             }
             for host in ["this one", "the other"] {
@@ -198,7 +224,10 @@ fn with_a_peer_only_the_interface_here_is_set_and_it_is_put_back() {
             near().speed_mbps.unwrap()
         );
         let titles = titles(&result);
-        assert!(titles.iter().any(|title| title.contains("CPU load over a link of 10 Gb/s")), "{titles:?}");
+        assert!(
+            titles.iter().any(|title| title.contains("CPU load over a link of 10 Gb/s")),
+            "{titles:?}"
+        );
         let text = fs::read_to_string(out.path().join("nic/result.json")).unwrap();
         assert!(!text.contains("over a link of 1 Gb/s") && !text.contains("no link limits"));
         assert_eq!(spread(&result, "stream, weak receiver, 64 KiB", STEPS[0], "throughput"), None);
@@ -209,7 +238,8 @@ fn with_a_peer_only_the_interface_here_is_set_and_it_is_put_back() {
         for signal in [Signal::INT, Signal::QUIT] {
             let mut running =
                 command(out.path(), &["--peer", &address]).stderr(Stdio::piped()).spawn().unwrap();
-            let mut lines = BufReader::new(running.stderr.take().unwrap()).lines().map(Result::unwrap);
+            let mut lines =
+                BufReader::new(running.stderr.take().unwrap()).lines().map(Result::unwrap);
             assert!(lines.any(|line| line.contains("round 1/")), "it ended early");
             kill_process(Pid::from_child(&running), signal).unwrap();
             let rest: Vec<String> = lines.collect();
@@ -234,7 +264,9 @@ fn with_a_peer_only_the_interface_here_is_set_and_it_is_put_back() {
                 let case = "stream, weak receiver, 64 KiB";
                 for step in STEPS {
                     assert!(spread(&result, case, step, "throughput").is_some(), "{step}");
-                    assert!(spread(&result, case, step, "CPU of the receiver, of its share").is_some());
+                    assert!(
+                        spread(&result, case, step, "CPU of the receiver, of its share").is_some()
+                    );
                 }
                 assert!(result["summary"]["offload_throughput_ratio_weak_cpu_64k"].is_number());
                 assert_eq!(result["parameters"]["weak peer"], weak_address);
@@ -244,15 +276,19 @@ fn with_a_peer_only_the_interface_here_is_set_and_it_is_put_back() {
         }
         weak.kill().unwrap();
         weak.wait().unwrap();
-        let output =
-            command(out.path(), &["--peer", &address, "--weak-peer", &weak_address]).output().unwrap();
+        let output = command(out.path(), &["--peer", &address, "--weak-peer", &weak_address])
+            .output()
+            .unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && errors.contains("--weak-peer"), "{errors}");
 
         // What is measured would have nothing to do with that interface.
         let output = command(out.path(), &["--peer", &address, "--iface", "lo"]).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && errors.contains("reached by near, not by lo"), "{errors}");
+        assert!(
+            !output.status.success() && errors.contains("reached by near, not by lo"),
+            "{errors}"
+        );
 
         testbed.end(Side::Near).add_default_route().unwrap();
         let output = command(out.path(), &["--peer", &address]).output().unwrap();
@@ -260,7 +296,8 @@ fn with_a_peer_only_the_interface_here_is_set_and_it_is_put_back() {
         assert!(!output.status.success() && errors.contains("--default-route"), "{errors}");
         server.kill().unwrap();
         server.wait().unwrap();
-        let output = command(out.path(), &["--peer", &address, "--default-route"]).output().unwrap();
+        let output =
+            command(out.path(), &["--peer", &address, "--default-route"]).output().unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(!output.status.success() && errors.contains("seekwire nic serve"), "{errors}");
     });

@@ -1,4 +1,5 @@
-//! The site of a directory of results, from the results that this project keeps and from what others may put there.
+//! The site of a directory of results, from the results that this project keeps and from what
+//! others may put there.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -50,7 +51,10 @@ fn verdicts(page: &str) -> Vec<(String, String)> {
         .split("<tr>")
         .skip(2)
         .map(|row| {
-            (between(row, "class=\"wide\">", "<br>"), between(row, "<strong class=\"badge ", "</strong>"))
+            (
+                between(row, "class=\"wide\">", "<br>"),
+                between(row, "<strong class=\"badge ", "</strong>"),
+            )
         })
         .collect()
 }
@@ -62,7 +66,9 @@ fn every_recorded_result_has_a_page_with_its_verdicts() {
     assert_eq!(site.problems, []);
     assert_eq!(site.experiments, fs::read_dir(recorded()).unwrap().count());
     let index = read(&site.index);
-    for name in ["sockets", "ring-size", "pairs", "connections", "seek", "seek-module", "mailbox", "demo"] {
+    for name in
+        ["sockets", "ring-size", "pairs", "connections", "seek", "seek-module", "mailbox", "demo"]
+    {
         assert!(index.contains(&format!("href=\"{name}.html\"")), "{name} is not linked");
         let page = read(out.path().join(format!("{name}.html")));
         assert!(page.contains(&format!("href=\"data/{name}/raw.csv\"")), "{name}");
@@ -148,7 +154,9 @@ fn what_cannot_be_read_is_named_and_the_rest_goes_on() {
         .collect();
     assert_eq!(names, ["damaged", "foreign", "infinite", "lost", "older"]);
     let index = read(&site.index);
-    for words in ["damaged", "missing field", "of this version", "No such file", "seekwire lab run older"] {
+    for words in
+        ["damaged", "missing field", "of this version", "No such file", "seekwire lab run older"]
+    {
         assert!(index.contains(words), "{words}: {index}");
     }
     let unknown = read(path("report/unknown.html"));
@@ -161,11 +169,13 @@ fn what_strangers_wrote_is_text() {
     let name = "a<b>\"'& ü";
     let experiment = directory.path().join(name);
     copy("connections", &experiment);
-    let mut result: serde_json::Value = serde_json::from_str(&read(experiment.join("result.json"))).unwrap();
+    let mut result: serde_json::Value =
+        serde_json::from_str(&read(experiment.join("result.json"))).unwrap();
     result["commit"] = "<script>alert(1)</script>".into();
     result["rows"][0]["error"] = "</td><script>alert(2)</script>".into();
     let evil = "</text></svg><script>alert(3)</script>\" onload=\"alert(4)";
-    let bar = |value: f64| serde_json::json!({ "name": evil, "value": value, "low": 1.0, "high": 3.0 });
+    let bar =
+        |value: f64| serde_json::json!({ "name": evil, "value": value, "low": 1.0, "high": 3.0 });
     let figure = |value| serde_json::json!({ "file": evil, "title": evil, "chart": { "ratios": { "label": evil, "bars": [bar(value)] } } });
     result["figures"] = serde_json::json!([figure(2.0)]);
     fs::write(experiment.join("result.json"), result.to_string()).unwrap();
@@ -228,7 +238,8 @@ fn numbers_beyond_all_axes_are_refused() {
     let results = tempfile::tempdir().unwrap();
     let directory = results.path().join("pairs");
     copy("pairs", &directory);
-    let mut result: serde_json::Value = serde_json::from_str(&read(directory.join("result.json"))).unwrap();
+    let mut result: serde_json::Value =
+        serde_json::from_str(&read(directory.join("result.json"))).unwrap();
     for row in result["rows"].as_array_mut().unwrap() {
         if !row["ratio"].is_null() {
             row["ratio"] = serde_json::json!({"value": 1.7e308, "low": 1.7e308, "high": 1.7e308});
@@ -237,7 +248,9 @@ fn numbers_beyond_all_axes_are_refused() {
     fs::write(directory.join("result.json"), result.to_string()).unwrap();
     seekwire_lab::report(results.path(), None).unwrap();
     assert!(
-        !verdicts(&read(results.path().join("report/pairs.html"))).iter().any(|one| one.1.contains("met"))
+        !verdicts(&read(results.path().join("report/pairs.html")))
+            .iter()
+            .any(|one| one.1.contains("met"))
     );
 }
 
@@ -318,8 +331,11 @@ fn a_run_of_everything_goes_on_after_a_failure() {
     let out = tempfile::tempdir().unwrap();
     let options = Options { quick: true, out: out.path().to_owned(), ..Options::default() };
     let known = |name, fails, unavailable| Known { name, fails, unavailable };
-    let (broken, absent, good) =
-        (known("pairs", true, false), known("sockets", false, true), known("connections", false, false));
+    let (broken, absent, good) = (
+        known("pairs", true, false),
+        known("sockets", false, true),
+        known("connections", false, false),
+    );
     let all = seekwire_lab::all::run_these(&[&broken, &absent, &good], &options).unwrap();
     assert_eq!(all.completed.len(), 1);
     assert_eq!(all.skipped, [("sockets".to_owned(), "no such device".to_owned())]);
@@ -331,7 +347,8 @@ fn a_run_of_everything_goes_on_after_a_failure() {
     }
 
     // An earlier result is still shown, and called that.
-    let all = seekwire_lab::all::run_these(&[&known("connections", true, false)], &options).unwrap();
+    let all =
+        seekwire_lab::all::run_these(&[&known("connections", true, false)], &options).unwrap();
     assert_eq!(all.failed.len(), 1);
     let note = "No new result of the last run (failed: experiment connections: it went wrong)";
     assert!(read(all.site.unwrap().index).contains(note));
@@ -346,13 +363,13 @@ fn plots_are_drawn_from_the_result() {
     let results = tempfile::tempdir().unwrap();
     let directory = results.path().join("connections");
     copy("connections", &directory);
-    let whole: serde_json::Value = serde_json::from_str(&read(directory.join("result.json"))).unwrap();
+    let whole: serde_json::Value =
+        serde_json::from_str(&read(directory.join("result.json"))).unwrap();
     let point = |x: f64, y: f64| serde_json::json!({ "x": x, "y": y, "low": y, "high": 2.0 * y });
     let curve = |name: &str, points: Vec<serde_json::Value>| {
         let axis = |scale: &str| serde_json::json!({ "label": "an axis", "scale": scale });
         let series = serde_json::json!([{ "name": name, "colour": 0, "points": points }]);
-        let chart =
-            serde_json::json!({ "curves": { "x": axis("sizes"), "y": axis("log10"), "series": series } });
+        let chart = serde_json::json!({ "curves": { "x": axis("sizes"), "y": axis("log10"), "series": series } });
         serde_json::json!({ "file": "a.svg", "title": "A plot", "chart": chart })
     };
     let plots_of = |figures: Vec<serde_json::Value>| {

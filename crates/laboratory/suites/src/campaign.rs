@@ -40,7 +40,8 @@ pub(crate) fn run(suites: &Path, settings: &Settings) -> Result<bool> {
     let library = library(settings)?;
     let cache = cache(settings)?;
     let isolated = scripts.join("isolated");
-    let stage = Stage { library: &library, cache: &cache, isolated: &isolated, fast: settings.fast };
+    let stage =
+        Stage { library: &library, cache: &cache, isolated: &isolated, fast: settings.fast };
     let circumstances = circumstances(&library)?;
     let out = std::path::absolute(&settings.out)?;
 
@@ -55,7 +56,9 @@ pub(crate) fn run(suites: &Path, settings: &Settings) -> Result<bool> {
             ours += failures(suite, record).len();
         }
     }
-    println!("suites: {passed} tests passed, {ours} failed accelerated only, {not_run} suites not run");
+    println!(
+        "suites: {passed} tests passed, {ours} failed accelerated only, {not_run} suites not run"
+    );
     Ok(ours == 0)
 }
 
@@ -65,7 +68,12 @@ pub(crate) fn failures(suite: &Suite, record: &Record) -> Vec<String> {
         .differences
         .iter()
         .filter(|one| one.is_ours())
-        .map(|one| format!("{}: fails in {} of {} runs, plain in none", one.test, one.accelerated, one.runs))
+        .map(|one| {
+            format!(
+                "{}: fails in {} of {} runs, plain in none",
+                one.test, one.accelerated, one.runs
+            )
+        })
         .collect();
     let ran = !matches!(record.end, End::NotRun(_));
     if ran && !suite.ring && record.counters.connections.attached > 0 {
@@ -118,7 +126,8 @@ fn cache(settings: &Settings) -> Result<PathBuf> {
 
 fn circumstances(library: &Path) -> Result<Circumstances> {
     let output = |program: &str, arguments: &[&str]| -> Result<String> {
-        let output = Command::new(program).args(arguments).output().with_context(|| program.to_owned())?;
+        let output =
+            Command::new(program).args(arguments).output().with_context(|| program.to_owned())?;
         if !output.status.success() {
             bail!("{program} {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         }
@@ -176,7 +185,8 @@ fn run_one(
         record.store(out)?;
         return Ok(vec![record]);
     }
-    let version = std::fs::read_to_string(stage.cache_of(suite).join("version")).unwrap_or_default();
+    let version =
+        std::fs::read_to_string(stage.cache_of(suite).join("version")).unwrap_or_default();
     record.version = version.lines().collect::<Vec<_>>().join(", ");
 
     let mut records: Vec<Record> = Vec::new();
@@ -263,7 +273,8 @@ fn install(suite: &Suite, scripts: &Path) -> Result<Option<String>> {
     if suite.packages.is_empty() {
         return Ok(None);
     }
-    let output = Command::new(scripts.join("deps")).arg("packages").args(&suite.packages).output()?;
+    let output =
+        Command::new(scripts.join("deps")).arg("packages").args(&suite.packages).output()?;
     if output.status.success() {
         return Ok(None);
     }

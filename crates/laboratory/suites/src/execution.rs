@@ -68,7 +68,13 @@ impl Stage<'_> {
     }
 
     /// Runs the tests of `suite`; `only` these, where it can tell them apart.
-    pub(crate) fn tests(&self, suite: &Suite, mode: Mode, only: &[&str], log: &Path) -> Result<Seen> {
+    pub(crate) fn tests(
+        &self,
+        suite: &Suite,
+        mode: Mode,
+        only: &[&str],
+        log: &Path,
+    ) -> Result<Seen> {
         let directory = tempfile::Builder::new().prefix("seekwire-").tempdir()?;
         let place = |name: &str| directory.path().join(name);
         for name in ["work", "counters"] {
@@ -78,8 +84,8 @@ impl Stage<'_> {
         File::create(&results)?;
         fs::write(place("only"), only.iter().map(|test| format!("{test}\n")).collect::<String>())?;
 
-        // What the script leaves behind ends with its process namespace. The script is not its first process, to which
-        // signals and children without parents come in another way.
+        // What the script leaves behind ends with its process namespace. The script is not its
+        // first process, to which signals and children without parents come in another way.
         let mut command = Command::new("unshare");
         command.args(["--pid", "--fork", "--kill-child", "--mount-proc"]);
         command.arg(self.isolated).arg("env");
@@ -162,7 +168,8 @@ fn wait(child: &mut Child, limit: Duration, tell: impl Fn(Duration)) -> Result<O
     }
 }
 
-/// What a suite has written of its tests. A test that is named twice has passed if it did so each time.
+/// What a suite has written of its tests. A test that is named twice has passed if it did so each
+/// time.
 fn read(results: &Path) -> Result<Outcomes> {
     let mut outcomes = Outcomes::new();
     for line in BufReader::new(File::open(results)?).split(b'\n') {
@@ -209,8 +216,11 @@ mod tests {
     fn a_test_that_is_named_twice_passed_if_it_always_did() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("results");
-        fs::write(&path, "passed\ta\nfailed\ta\npassed\ta\npassed\tb\nnoise\nskipped\tc\npassed\tc\n")
-            .unwrap();
+        fs::write(
+            &path,
+            "passed\ta\nfailed\ta\npassed\ta\npassed\tb\nnoise\nskipped\tc\npassed\tc\n",
+        )
+        .unwrap();
         let outcomes = read(&path).unwrap();
         assert_eq!(outcomes["a"], Outcome::Failed);
         assert_eq!(outcomes["b"], Outcome::Passed);

@@ -1,5 +1,5 @@
-//! Other projects' test suites, each run on plain TCP and accelerated, and compared: a test that passes plain and fails
-//! accelerated is a defect of Seekwire.
+//! Other projects' test suites, each run on plain TCP and accelerated, and compared: a test that
+//! passes plain and fails accelerated is a defect of Seekwire.
 
 #![forbid(unsafe_code)]
 
@@ -34,7 +34,8 @@ enum Command {
     List,
     /// Runs suites; fails if a test that passes plain fails accelerated
     Run(campaign::Settings),
-    /// Writes the document of what has been run, there too, and where it is kept if every suite has been run
+    /// Writes the document of what has been run, there too, and where it is kept if every suite has
+    /// been run
     Report {
         /// Where `run` has put its results
         #[arg(long, default_value = "out/suites")]
@@ -64,7 +65,11 @@ fn main() -> Result<ExitCode> {
             if missing.is_empty() {
                 std::fs::write(&document, text)?;
             } else {
-                println!("{} stays as it is: no results of {}", document.display(), missing.join(", "));
+                println!(
+                    "{} stays as it is: no results of {}",
+                    document.display(),
+                    missing.join(", ")
+                );
             }
             true
         }

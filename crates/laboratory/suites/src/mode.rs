@@ -6,7 +6,9 @@ use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 /// A way to run a suite.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
+)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Mode {
     /// Without the library

@@ -97,6 +97,8 @@ pub(crate) fn load(out: &Path) -> Result<Vec<Record>> {
             records.push(serde_json::from_str(&text).with_context(|| path.display().to_string())?);
         }
     }
-    records.sort_by(|one: &Record, other: &Record| (&one.suite, one.mode).cmp(&(&other.suite, other.mode)));
+    records.sort_by(|one: &Record, other: &Record| {
+        (&one.suite, one.mode).cmp(&(&other.suite, other.mode))
+    });
     Ok(records)
 }

@@ -32,7 +32,8 @@ pub(crate) fn document(suites: &[Suite], records: &[Record]) -> String {
     text
 }
 
-/// The suites of which there is no record: a document without them would lose what is known of them.
+/// The suites of which there is no record: a document without them would lose what is known of
+/// them.
 pub(crate) fn missing(suites: &[Suite], records: &[Record]) -> Vec<String> {
     let is_missing = |suite: &&Suite| records.iter().all(|record| record.suite != suite.name);
     suites.iter().filter(is_missing).map(|suite| suite.name.clone()).collect()
@@ -41,10 +42,11 @@ pub(crate) fn missing(suites: &[Suite], records: &[Record]) -> Vec<String> {
 fn under_what(text: &mut String, records: &[Record]) {
     let mut all: Vec<(&Circumstances, Vec<&str>)> = Vec::new();
     for record in records {
-        let at = all.iter().position(|(one, _)| **one == record.circumstances).unwrap_or_else(|| {
-            all.push((&record.circumstances, Vec::new()));
-            all.len() - 1
-        });
+        let at =
+            all.iter().position(|(one, _)| **one == record.circumstances).unwrap_or_else(|| {
+                all.push((&record.circumstances, Vec::new()));
+                all.len() - 1
+            });
         let suites = &mut all[at].1;
         if suites.last() != Some(&record.suite.as_str()) {
             suites.push(&record.suite);
@@ -74,8 +76,11 @@ fn row(text: &mut String, suites: &[Suite], record: &Record) {
     };
     let (attached, bytes, differ) = if record.mode.is_accelerated() {
         let connections = record.counters.connections;
-        let none =
-            if record.counters.ring() == 0 && suite.is_some_and(|suite| suite.ring) { " (none)" } else { "" };
+        let none = if record.counters.ring() == 0 && suite.is_some_and(|suite| suite.ring) {
+            " (none)"
+        } else {
+            ""
+        };
         (
             format!("{} of {}", connections.attached, connections.tracked),
             format!("{}{none}", record.counters.ring()),
@@ -98,11 +103,21 @@ fn row(text: &mut String, suites: &[Suite], record: &Record) {
 fn details(text: &mut String, suites: &[Suite], records: &[Record]) {
     text.push_str("\n## What they are\n\n");
     for suite in suites {
-        let Some(record) = records.iter().find(|record| record.suite == suite.name) else { continue };
+        let Some(record) = records.iter().find(|record| record.suite == suite.name) else {
+            continue;
+        };
         let part = if record.fast { " Its fast part only." } else { "" };
-        let version =
-            if record.version.is_empty() { String::new() } else { format!(" ({})", record.version) };
-        let _ = writeln!(text, "- **{}**: {}{version}.{part}", suite.name, suite.about.trim_end_matches('.'));
+        let version = if record.version.is_empty() {
+            String::new()
+        } else {
+            format!(" ({})", record.version)
+        };
+        let _ = writeln!(
+            text,
+            "- **{}**: {}{version}.{part}",
+            suite.name,
+            suite.about.trim_end_matches('.')
+        );
     }
     text.push_str("\n## Differences\n\n");
     let mut any = false;
@@ -193,7 +208,8 @@ mod tests {
         });
         let directory = tempfile::tempdir().unwrap();
         for name in ["one", "two"] {
-            std::fs::write(directory.path().join(name), "#!/bin/sh\n# about: Tests of one\n").unwrap();
+            std::fs::write(directory.path().join(name), "#!/bin/sh\n# about: Tests of one\n")
+                .unwrap();
         }
         let suites = crate::suite::all(directory.path()).unwrap();
         let records = [record(Mode::Plain, Outcome::Passed), accelerated];
@@ -201,7 +217,10 @@ mod tests {
         let text = document(&suites, &records);
         assert!(text.contains("| one | plain | 1 | 0 | 0 |"), "{text}");
         assert!(text.contains("|  | early | 0 | 1 | 0 | 0 of 0 | 0 (none) | 1 |"), "{text}");
-        assert!(text.contains("- one, early: t\\|x: fails in 4 of 4 runs, plain in none."), "{text}");
+        assert!(
+            text.contains("- one, early: t\\|x: fails in 4 of 4 runs, plain in none."),
+            "{text}"
+        );
         assert!(text.contains("at commit abc (release build), Linux: one."), "{text}");
         assert!(text.contains("at commit def (release build), Linux: one."), "{text}");
         let text = document(&suites, &records[..1]);

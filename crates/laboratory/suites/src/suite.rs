@@ -1,4 +1,5 @@
-//! A suite: a script that fetches and runs another project's tests, with what its first comment says of it.
+//! A suite: a script that fetches and runs another project's tests, with what its first comment
+//! says of it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,8 @@ pub(crate) struct Suite {
     pub(crate) fast: bool,
     /// Debian packages that it needs.
     pub(crate) packages: Vec<String>,
-    /// Whether connections are to come to the ring; not so for programs that do not load the library.
+    /// Whether connections are to come to the ring; not so for programs that do not load the
+    /// library.
     pub(crate) ring: bool,
 }
 
@@ -43,7 +45,9 @@ impl Suite {
             let value = value.trim();
             match key {
                 "about" => suite.about = value.to_owned(),
-                "limit" => suite.limit = Duration::from_secs(value.parse().context("limit: seconds")?),
+                "limit" => {
+                    suite.limit = Duration::from_secs(value.parse().context("limit: seconds")?)
+                }
                 "fast" => suite.fast = true,
                 "debian" => suite.packages.extend(value.split_whitespace().map(str::to_owned)),
                 "ring" => suite.ring = value != "none",
@@ -60,8 +64,8 @@ impl Suite {
 /// The suites below `directory`, by name.
 pub(crate) fn all(directory: &Path) -> Result<Vec<Suite>> {
     let mut suites = Vec::new();
-    let entries =
-        fs::read_dir(directory).with_context(|| format!("the suites in {}", directory.display()))?;
+    let entries = fs::read_dir(directory)
+        .with_context(|| format!("the suites in {}", directory.display()))?;
     for entry in entries {
         let path = entry?.path();
         if !path.is_file() {
@@ -69,8 +73,9 @@ pub(crate) fn all(directory: &Path) -> Result<Vec<Suite>> {
         }
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let script = std::path::absolute(&path)?;
-        let parsed =
-            fs::read_to_string(&path).map_err(Into::into).and_then(|text| Suite::parse(name, script, &text));
+        let parsed = fs::read_to_string(&path)
+            .map_err(Into::into)
+            .and_then(|text| Suite::parse(name, script, &text));
         suites.push(parsed.with_context(|| path.display().to_string())?);
     }
     suites.sort_by(|one, other| one.name.cmp(&other.name));

@@ -25,7 +25,8 @@ impl Difference {
     }
 }
 
-/// Tests that passed plain and did not accelerated. Those that were never come to because the suite died are among them.
+/// Tests that passed plain and did not accelerated. Those that were never come to because the suite
+/// died are among them.
 pub(crate) fn suspects<'a>(plain: &'a Outcomes, accelerated: &Outcomes) -> Vec<&'a str> {
     plain
         .iter()
@@ -37,7 +38,11 @@ pub(crate) fn suspects<'a>(plain: &'a Outcomes, accelerated: &Outcomes) -> Vec<&
 }
 
 /// What the repeats of `suspects` say.
-pub(crate) fn judge(suspects: &[&str], plain: &[Outcomes], accelerated: &[Outcomes]) -> Vec<Difference> {
+pub(crate) fn judge(
+    suspects: &[&str],
+    plain: &[Outcomes],
+    accelerated: &[Outcomes],
+) -> Vec<Difference> {
     let bad = |runs: &[Outcomes], test: &str| {
         runs.iter().filter(|run| run.get(test) != Some(&Outcome::Passed)).count()
     };
@@ -64,7 +69,8 @@ mod tests {
     #[test]
     fn what_passes_plain_and_not_accelerated_is_suspect() {
         use Outcome::{Failed, Passed, Skipped};
-        let plain = outcomes(&[("a", Passed), ("b", Passed), ("c", Failed), ("d", Passed), ("e", Passed)]);
+        let plain =
+            outcomes(&[("a", Passed), ("b", Passed), ("c", Failed), ("d", Passed), ("e", Passed)]);
         let accelerated = outcomes(&[("a", Passed), ("b", Failed), ("c", Failed), ("d", Skipped)]);
         assert_eq!(suspects(&plain, &accelerated), ["b", "d", "e"]);
     }
@@ -77,7 +83,8 @@ mod tests {
         let plain = [good.clone(), good.clone(), good];
         let accelerated = [bad.clone(), bad.clone(), bad];
         let judged = judge(&["a", "b", "c"], &plain, &accelerated);
-        let ours: Vec<_> = judged.iter().filter(|one| one.is_ours()).map(|one| one.test.as_str()).collect();
+        let ours: Vec<_> =
+            judged.iter().filter(|one| one.is_ours()).map(|one| one.test.as_str()).collect();
         assert_eq!(ours, ["a"]);
         assert_eq!((judged[1].accelerated, judged[1].plain, judged[1].runs), (1, 0, 4));
     }

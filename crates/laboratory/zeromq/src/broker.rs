@@ -6,8 +6,8 @@
 //!   broker to client    [empty, reply]                 service to broker    [empty, client, reply]
 //! ```
 //!
-//! The routing identity of a service is its name. It introduces itself with a message for client "", and a client
-//! takes its leave with a message for service "".
+//! The routing identity of a service is its name. It introduces itself with a message for client
+//! "", and a client takes its leave with a message for service "".
 
 use std::thread;
 use std::time::Instant;
@@ -70,7 +70,8 @@ pub(crate) fn service(order: &Member) -> Result<()> {
     }
 }
 
-/// Clients, each in a thread and with a connection of its own, that ask one service after the other.
+/// Clients, each in a thread and with a connection of its own, that ask one service after the
+/// other.
 pub(crate) fn clients(order: &Member) -> Result<()> {
     let context = Context::new();
     let brokers: Vec<Socket> = (0..order.clients)
@@ -83,8 +84,10 @@ pub(crate) fn clients(order: &Member) -> Result<()> {
         })
         .collect::<Result<_>>()?;
     let (latencies, rate) = thread::scope(|scope| {
-        let clients: Vec<_> =
-            brokers.into_iter().map(|broker| scope.spawn(move || ask_all(order, &broker))).collect();
+        let clients: Vec<_> = brokers
+            .into_iter()
+            .map(|broker| scope.spawn(move || ask_all(order, &broker)))
+            .collect();
         join(clients)
     })?;
     report(&Modelled::of(rate, &latencies, None)?)

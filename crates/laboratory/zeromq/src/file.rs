@@ -1,5 +1,6 @@
-//! Transfer of files between two DEALER sockets: the sender announces a file with its length and checksum, and
-//! sends it in chunks; the receiver writes it to the disk, says so, reads it back and verifies it.
+//! Transfer of files between two DEALER sockets: the sender announces a file with its length and
+//! checksum, and sends it in chunks; the receiver writes it to the disk, says so, reads it back and
+//! verifies it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -7,7 +8,9 @@ use std::path::Path;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
-use seekwire_lab::messaging::{CHUNK, Header, Hub, Member, Modelled, ready, report, transfer, verify};
+use seekwire_lab::messaging::{
+    CHUNK, Header, Hub, Member, Modelled, ready, report, transfer, verify,
+};
 use zmq::{Context, DEALER, Message, Socket};
 
 use crate::frames::{bind, connect};
@@ -29,7 +32,8 @@ pub(crate) fn receiver(order: &Hub) -> Result<()> {
             return Ok(());
         }
         let header: Header = serde_json::from_slice(&header)?;
-        let mut file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        let mut file =
+            File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
         let mut left = header.length;
         while left > 0 {
             sender.recv(&mut part, 0)?;
@@ -42,7 +46,8 @@ pub(crate) fn receiver(order: &Hub) -> Result<()> {
     }
 }
 
-/// Sends the small file and then the large one, again and again, and measures until they are stored.
+/// Sends the small file and then the large one, again and again, and measures until they are
+/// stored.
 pub(crate) fn sender(order: &Member) -> Result<()> {
     let context = Context::new();
     let receiver = context.socket(DEALER)?;

@@ -6,7 +6,9 @@ use zmq::{Message, SNDMORE, Socket};
 /// Listens on `address`, and returns where that is: the system chooses ports.
 pub(crate) fn bind(socket: &Socket, address: &str) -> Result<String> {
     socket.bind(address).with_context(|| format!("cannot listen on {address}"))?;
-    socket.get_last_endpoint()?.map_err(|_| anyhow!("libzmq named its address in no known encoding"))
+    socket
+        .get_last_endpoint()?
+        .map_err(|_| anyhow!("libzmq named its address in no known encoding"))
 }
 
 /// Connects to what [`bind`] returned elsewhere.
@@ -26,11 +28,16 @@ pub(crate) fn receive(socket: &Socket) -> Result<Vec<Message>> {
 /// The same, if there are so many frames.
 pub(crate) fn receive_exactly<const N: usize>(socket: &Socket) -> Result<[Message; N]> {
     let frames = receive(socket)?;
-    frames.try_into().map_err(|frames: Vec<_>| anyhow!("{} frames came instead of {N}", frames.len()))
+    frames
+        .try_into()
+        .map_err(|frames: Vec<_>| anyhow!("{} frames came instead of {N}", frames.len()))
 }
 
 /// Sends `frames` as one message.
-pub(crate) fn send<F: Into<Message>>(socket: &Socket, frames: impl IntoIterator<Item = F>) -> Result<()> {
+pub(crate) fn send<F: Into<Message>>(
+    socket: &Socket,
+    frames: impl IntoIterator<Item = F>,
+) -> Result<()> {
     let mut frames = frames.into_iter().peekable();
     while let Some(frame) = frames.next() {
         socket.send(frame, if frames.peek().is_some() { SNDMORE } else { 0 })?;

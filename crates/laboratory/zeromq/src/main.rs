@@ -5,8 +5,9 @@
 //! seekwire-zeromq hub ORDER | member ORDER                         the models of messaging
 //! ```
 //!
-//! It is a program of its own because `seekwire` does not depend on libzmq. Orders and reports are those of
-//! [`seekwire_lab::messaging`]; they come from the laboratory and go there, so there is no help.
+//! It is a program of its own because `seekwire` does not depend on libzmq. Orders and reports are
+//! those of [`seekwire_lab::messaging`]; they come from the laboratory and go there, so there is no
+//! help.
 
 #![forbid(unsafe_code)]
 
@@ -34,7 +35,8 @@ fn main() -> ExitCode {
 
 fn run() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let role = arguments.next().context("started by `seekwire lab run`; it has no use of its own")?;
+    let role =
+        arguments.next().context("started by `seekwire lab run`; it has no use of its own")?;
     let order = arguments.next().with_context(|| format!("{role} lacks its order"))?;
     match role.as_str() {
         "serve" => two_ends::serve(&order),

@@ -1,25 +1,29 @@
 //! Publish and subscribe: PUB and SUB, with the topic as the first frame.
 //!
-//! A publisher drops what a subscriber has no room for. So that nothing is lost, subscribers tell what has arrived,
-//! by a second connection, and the publisher keeps a window. It is an XPUB socket, which is a PUB socket that shows
-//! subscriptions: the publisher begins when it has seen all.
+//! A publisher drops what a subscriber has no room for. So that nothing is lost, subscribers tell
+//! what has arrived, by a second connection, and the publisher keeps a window. It is an XPUB
+//! socket, which is a PUB socket that shows subscriptions: the publisher begins when it has seen
+//! all.
 
 use std::time::Instant;
 
 use anyhow::{Result, bail, ensure};
 use seekwire_lab::messaging::{
-    Contents, Hub, Member, Modelled, SHARE, TOPICS, Violation, ready, renumber, repeat, report, subscribed,
+    Contents, Hub, Member, Modelled, SHARE, TOPICS, Violation, ready, renumber, repeat, report,
+    subscribed,
 };
 use zmq::{Context, PULL, PUSH, SUB, Socket, XPUB};
 
 use crate::frames::{bind, connect, receive_exactly, send};
 
-/// Messages that may be on their way to a subscriber, and after how many of them it says that they have arrived.
+/// Messages that may be on their way to a subscriber, and after how many of them it says that they
+/// have arrived.
 const WINDOW: u64 = 1000;
 const STEP: u64 = 250;
 
-/// Topics beside those of messages: that only every [`STEP`]th arrival need be told from now on, the end with the
-/// number of messages of each topic, and one that is subscribed to last, with the number of the subscriber.
+/// Topics beside those of messages: that only every [`STEP`]th arrival need be told from now on,
+/// the end with the number of messages of each topic, and one that is subscribed to last, with the
+/// number of the subscriber.
 const QUICKLY: &str = "quickly";
 const END: &str = "end";
 const READY: &str = "ready/";
@@ -72,25 +76,30 @@ fn subscribers(order: &Hub, topic: usize) -> impl Iterator<Item = usize> {
     (0..order.members).filter(move |&rank| subscribed(rank, topic))
 }
 
-/// Publishes on all topics in turn: first one message after the other has arrived everywhere, then as many as it can.
+/// Publishes on all topics in turn: first one message after the other has arrived everywhere, then
+/// as many as it can.
 pub(crate) fn publisher(order: &Hub) -> Result<()> {
     let context = Context::new();
     let (out, arrivals) = (context.socket(XPUB)?, context.socket(PULL)?);
-    // The window is the limit. libzmq's own would drop messages for which there is room: it learns of room only
-    // when half of the messages have been taken, and a sender looks for such news once in a millisecond.
+    // The window is the limit. libzmq's own would drop messages for which there is room: it learns
+    // of room only when half of the messages have been taken, and a sender looks for such news once
+    // in a millisecond.
     out.set_sndhwm(0)?;
     ready(&format!("{} {}", bind(&out, &order.address)?, bind(&arrivals, &order.address)?));
     let mut there = 0;
     while there < order.members {
         // A byte that says whether it is a subscription, and the topic.
         let subscription = out.recv_bytes(0)?;
-        there += usize::from(subscription.get(1..).is_some_and(|topic| topic.starts_with(READY.as_bytes())));
+        there += usize::from(
+            subscription.get(1..).is_some_and(|topic| topic.starts_with(READY.as_bytes())),
+        );
     }
     let (sent, arrived) = (vec![0; order.members], vec![0; order.members]);
     let contents = Contents::new(order.size);
     // The bodies are those of the topics' numbers.
     let messages = std::array::from_fn(|topic| contents.message(topic as u64));
-    let mut publisher = Publisher { order, out, arrivals, messages, published: [0; TOPICS], sent, arrived };
+    let mut publisher =
+        Publisher { order, out, arrivals, messages, published: [0; TOPICS], sent, arrived };
 
     let topics: Vec<usize> =
         (0..TOPICS).filter(|&topic| subscribers(order, topic).next().is_some()).collect();
@@ -119,7 +128,8 @@ pub(crate) fn publisher(order: &Hub) -> Result<()> {
     report(&Modelled::of(deliveries as f64 / began.elapsed().as_secs_f64(), &latencies, None)?)
 }
 
-/// Receives what it has subscribed to, and checks that it is that and nothing else, in order and complete.
+/// Receives what it has subscribed to, and checks that it is that and nothing else, in order and
+/// complete.
 pub(crate) fn subscriber(order: &Member) -> Result<()> {
     let context = Context::new();
     let (publisher, arrivals) = (context.socket(SUB)?, context.socket(PUSH)?);
@@ -130,10 +140,12 @@ pub(crate) fn subscriber(order: &Member) -> Result<()> {
     connect(&publisher, messages_from)?;
     let topics: Vec<usize> = (0..TOPICS).filter(|&topic| subscribed(order.rank, topic)).collect();
     let names = topics.iter().map(|&topic| name(topic));
-    for topic in names.chain([QUICKLY.to_owned(), END.to_owned(), format!("{READY}{}", order.rank)]) {
+    for topic in names.chain([QUICKLY.to_owned(), END.to_owned(), format!("{READY}{}", order.rank)])
+    {
         publisher.set_subscribe(topic.as_bytes())?;
     }
-    let tell = |messages: u64| send(&arrivals, [order.rank.to_string().as_str(), &messages.to_string()]);
+    let tell =
+        |messages: u64| send(&arrivals, [order.rank.to_string().as_str(), &messages.to_string()]);
     let contents = Contents::new(order.size);
     let mut received = [0u64; TOPICS];
     let (mut step, mut untold) = (1, 0);
@@ -146,7 +158,10 @@ pub(crate) fn subscriber(order: &Member) -> Result<()> {
             let published: [u64; TOPICS] = serde_json::from_slice(&message)?;
             for topic in topics {
                 let (got, sent) = (received[topic], published[topic]);
-                ensure!(got == sent, Violation(format!("{got} of {sent} messages of topic {topic} came")));
+                ensure!(
+                    got == sent,
+                    Violation(format!("{got} of {sent} messages of topic {topic} came"))
+                );
             }
             return tell(untold);
         } else {

@@ -1,10 +1,12 @@
-//! Scatter and gather, as in a cluster (MPI 4.1, sections 6.5 and 6.6): ROUTER at the root, which addresses each
-//! worker by its rank, and DEALER at the workers.
+//! Scatter and gather, as in a cluster (MPI 4.1, sections 6.5 and 6.6): ROUTER at the root, which
+//! addresses each worker by its rank, and DEALER at the workers.
 
 use std::time::Instant;
 
 use anyhow::Result;
-use seekwire_lab::messaging::{Hub, Journey, Member, Modelled, Violation, answer, ready, repeat, report};
+use seekwire_lab::messaging::{
+    Hub, Journey, Member, Modelled, Violation, answer, ready, repeat, report,
+};
 use zmq::{Context, DEALER, Message, ROUTER};
 
 use crate::frames::{bind, connect, receive_exactly, send};
@@ -21,7 +23,8 @@ pub(crate) fn root(order: &Hub) -> Result<()> {
     let ranks: Vec<Vec<u8>> = (0..order.members).map(identity).collect();
 
     let mut journeys: Vec<Journey> = ranks.iter().map(|_| Journey::new(order.size)).collect();
-    let mut blocks: Vec<Message> = journeys.iter().map(|journey| Message::from(journey.first())).collect();
+    let mut blocks: Vec<Message> =
+        journeys.iter().map(|journey| Message::from(journey.first())).collect();
     let (latencies, rate) = repeat(order.time(), |turn| {
         let of_block = |rank: usize| turn.part(rank, order.members);
         for (rank, (journey, block)) in journeys.iter_mut().zip(&mut blocks).enumerate() {
@@ -36,7 +39,9 @@ pub(crate) fn root(order: &Hub) -> Result<()> {
             let [from, result] = receive_exactly(&workers)?;
             let rank = ranks.iter().position(|rank| **rank == *from);
             let Some(place) = rank.and_then(|rank| blocks.get_mut(rank)) else {
-                return Err(Violation(format!("a result came from {from:?}, who is no worker")).into());
+                return Err(
+                    Violation(format!("a result came from {from:?}, who is no worker")).into()
+                );
             };
             *place = result;
         }

@@ -1,5 +1,5 @@
-//! Request and reply, push and pull between two ends, with libzmq's default options, as its perf tools have them
-//! (<https://github.com/zeromq/libzmq/tree/v4.3.4/perf>).
+//! Request and reply, push and pull between two ends, with libzmq's default options, as its perf
+//! tools have them (<https://github.com/zeromq/libzmq/tree/v4.3.4/perf>).
 
 use anyhow::{Result, anyhow, ensure};
 use seekwire_lab::messaging::{self, Ask, Drive, Kind, Reading, Test};
@@ -75,7 +75,11 @@ fn serve_on(context: &zmq::Context, control: &Socket, address: &str) -> Result<(
         };
         tests += 1;
         // The system chooses ports; names are up to us.
-        let own = if address.starts_with("tcp:") { address.to_owned() } else { format!("{address}-{tests}") };
+        let own = if address.starts_with("tcp:") {
+            address.to_owned()
+        } else {
+            format!("{address}-{tests}")
+        };
         let socket = |kind| -> Result<Socket> {
             let socket = context.socket(kind)?;
             let bound = bind(&socket, &own)?;
@@ -83,8 +87,12 @@ fn serve_on(context: &zmq::Context, control: &Socket, address: &str) -> Result<(
             Ok(socket)
         };
         let measured = match test.kind {
-            Kind::RequestReply => messaging::reply(&mut Rep(socket(zmq::REP)?, Message::new()), test.size)?,
-            Kind::PushPull => messaging::pull(&mut Pull(socket(zmq::PULL)?, Message::new()), test.size)?,
+            Kind::RequestReply => {
+                messaging::reply(&mut Rep(socket(zmq::REP)?, Message::new()), test.size)?
+            }
+            Kind::PushPull => {
+                messaging::pull(&mut Pull(socket(zmq::PULL)?, Message::new()), test.size)?
+            }
         };
         let finish: Ask = serde_json::from_slice(&control.recv_bytes(0)?)?;
         ensure!(finish == Ask::Finish, "{finish:?} came instead of the end");
@@ -127,8 +135,8 @@ fn drive_in(context: &zmq::Context, address: &str, tests: &[Test]) -> Result<()>
             connect(&socket, &data)?;
             Ok(socket)
         };
-        // The socket is closed when the other end has everything: over ipc:// libzmq 4.3.4 sometimes loses what is
-        // left, however long it may linger.
+        // The socket is closed when the other end has everything: over ipc:// libzmq 4.3.4
+        // sometimes loses what is left, however long it may linger.
         let (mine, theirs) = match test.kind {
             Kind::RequestReply => {
                 let mut end = Req(socket(zmq::REQ)?, Message::new());

@@ -64,7 +64,9 @@ impl Config {
     /// Reads the environment. What cannot be understood is left at its default, with a complaint.
     #[must_use]
     pub fn from_env() -> Self {
-        Self::from_lookup(|name| env::var_os(name).map(|value| value.to_string_lossy().into_owned()))
+        Self::from_lookup(|name| {
+            env::var_os(name).map(|value| value.to_string_lossy().into_owned())
+        })
     }
 
     /// Where a process finds others that has the variables which `lookup` gives.
@@ -81,7 +83,8 @@ impl Config {
         let default = Geometry::default();
         let segments = count.unwrap_or(default.segments() as u32);
         let geometry = Geometry::new(
-            // One for each segment, so that all of them can be in use, and as many for what lies in the ring itself.
+            // One for each segment, so that all of them can be in use, and as many for what lies
+            // in the ring itself.
             (default.cells() as u32).max(segments.saturating_mul(2)),
             size.unwrap_or(default.segment_size() as u32),
             segments,
@@ -91,22 +94,26 @@ impl Config {
             default
         });
         let threshold = number(&lookup, "SEEKWIRE_THRESHOLD", &mut complaints).unwrap_or(THRESHOLD);
-        let seek_memory = number(&lookup, "SEEKWIRE_SEEK_MEMORY", &mut complaints).unwrap_or(SEEK_MEMORY);
+        let seek_memory =
+            number(&lookup, "SEEKWIRE_SEEK_MEMORY", &mut complaints).unwrap_or(SEEK_MEMORY);
         let seek_switch = number(&lookup, "SEEKWIRE_SEEK_SWITCH", &mut complaints);
-        let seek_way = match lookup("SEEKWIRE_SEEK_WAY").map(|name| (name.trim().parse().ok(), name)) {
-            None => Way::Module,
-            Some((Some(way), _)) => way,
-            Some((None, name)) => {
-                let names = Way::ALL.map(Way::name).join(", ");
-                complaints.push(format!("SEEKWIRE_SEEK_WAY={name}: none of {names}, ignored"));
-                Way::Module
-            }
-        };
+        let seek_way =
+            match lookup("SEEKWIRE_SEEK_WAY").map(|name| (name.trim().parse().ok(), name)) {
+                None => Way::Module,
+                Some((Some(way), _)) => way,
+                Some((None, name)) => {
+                    let names = Way::ALL.map(Way::name).join(", ");
+                    complaints.push(format!("SEEKWIRE_SEEK_WAY={name}: none of {names}, ignored"));
+                    Way::Module
+                }
+            };
         let fall_back_after = number(&lookup, "SEEKWIRE_FALLBACK_AFTER", &mut complaints);
         Self {
             enabled: lookup("SEEKWIRE").is_none_or(|value| value != "off"),
             dir: directory(&lookup),
-            spin: spin.map_or(SpinPolicy::default(), |us: u64| SpinPolicy::Fixed(us.saturating_mul(1000))),
+            spin: spin.map_or(SpinPolicy::default(), |us: u64| {
+                SpinPolicy::Fixed(us.saturating_mul(1000))
+            }),
             geometry,
             threshold: threshold.max(1),
             seek_memory,
@@ -192,7 +199,10 @@ mod tests {
 
     #[test]
     fn the_runtime_directory_comes_before_shared_memory() {
-        assert_eq!(config(&[("XDG_RUNTIME_DIR", "/run/user/7")]).dir, PathBuf::from("/run/user/7/seekwire"));
+        assert_eq!(
+            config(&[("XDG_RUNTIME_DIR", "/run/user/7")]).dir,
+            PathBuf::from("/run/user/7/seekwire")
+        );
         assert!(config(&[("XDG_RUNTIME_DIR", "relative")]).dir.starts_with("/dev/shm"));
     }
 }

@@ -1,8 +1,9 @@
 //! fork() while another thread negotiates.
 //!
-//! The child has copies of all locks, and none of the threads that would release them: what another thread of the
-//! parent held or was making at that moment (the rendezvous, the registry) the child would wait for for ever. So a
-//! fork waits until nobody is at it, which takes microseconds, and nobody begins meanwhile.
+//! The child has copies of all locks, and none of the threads that would release them: what another
+//! thread of the parent held or was making at that moment (the rendezvous, the registry) the child
+//! would wait for for ever. So a fork waits until nobody is at it, which takes microseconds, and
+//! nobody begins meanwhile.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
@@ -16,8 +17,8 @@ use crate::held_file;
 static INSIDE: AtomicU32 = AtomicU32::new(0);
 const FORKING: u32 = 1 << 31;
 
-/// A thread that does not come out in this time is stopped, or waits for a lock that the program has taken for this
-/// very fork: then the fork goes on.
+/// A thread that does not come out in this time is stopped, or waits for a lock that the program
+/// has taken for this very fork: then the fork goes on.
 const STRAGGLER_LIMIT: Duration = Duration::from_secs(1);
 
 thread_local! {
@@ -73,8 +74,8 @@ impl<T> DerefMut for Locked<'_, T> {
     }
 }
 
-/// Takes a lock that is only ever held for microseconds, or gives up: a signal handler may have interrupted the very
-/// thread that holds it.
+/// Takes a lock that is only ever held for microseconds, or gives up: a signal handler may have
+/// interrupted the very thread that holds it.
 pub(crate) fn patient_lock<T>(mutex: &Mutex<T>) -> Option<Locked<'_, T>> {
     const LOCK_LIMIT: Duration = Duration::from_secs(1);
     let inside = enter();

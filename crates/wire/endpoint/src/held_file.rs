@@ -1,5 +1,5 @@
-//! The files that calls sleep on, by numbers of the library's own: once the application has closed its number, the child
-//! of a fork finds them here alone.
+//! The files that calls sleep on, by numbers of the library's own: once the application has closed
+//! its number, the child of a fork finds them here alone.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -13,8 +13,8 @@ pub(crate) struct HeldFile {
     placed: Mutex<Option<Placed>>,
 }
 
-/// Those of which the application has closed the number: a child that is forked has no calls that sleep on them, and finds them
-/// here alone.
+/// Those of which the application has closed the number: a child that is forked has no calls that
+/// sleep on them, and finds them here alone.
 static NUMBERLESS: Mutex<Vec<Arc<HeldFile>>> = Mutex::new(Vec::new());
 
 impl HeldFile {
@@ -54,7 +54,8 @@ pub(crate) fn close_numberless() {
     files.iter().for_each(|file| file.close());
 }
 
-/// For who may be a signal handler that has interrupted somebody who is at it, and then does without.
+/// For who may be a signal handler that has interrupted somebody who is at it, and then does
+/// without.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     const LOOKS: u32 = 10_000;
     (0..LOOKS).find_map(|_| {

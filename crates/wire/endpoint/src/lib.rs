@@ -1,6 +1,6 @@
 #![forbid(unsafe_code)]
-//! One TCP socket of this process and its way to shared memory: the machine under the `seekwire` crate, under
-//! libseekwire.so and under the command.
+//! One TCP socket of this process and its way to shared memory: the machine under the `seekwire`
+//! crate, under libseekwire.so and under the command.
 //!
 //! ```text
 //!   connection   one TCP socket: which carrier moves the bytes now, and how it got there
@@ -32,14 +32,14 @@ pub mod tuning;
 
 pub use config::Config;
 pub use connection::{
-    Connection, Holding, Interest, Lent, Patience, Piece, Pieces, Plain, Readiness, RecvFlags, Reserved,
-    SendFlags, Settings, Status, Totals, Until,
+    Connection, Holding, Interest, Lent, Patience, Piece, Pieces, Plain, Readiness, RecvFlags,
+    Reserved, SendFlags, Settings, Status, Totals, Until,
 };
 pub use seekwire_protocol::{Carrier, Reason, Role};
 pub use seekwire_transport::seek::{At, SeekFlags};
 
-/// Takes this process off the registry and closes its rendezvous: for the end of a program. What the
-/// operating system does not clean up by itself when a process is killed, others sweep.
+/// Takes this process off the registry and closes its rendezvous: for the end of a program. What
+/// the operating system does not clean up by itself when a process is killed, others sweep.
 pub fn leave() {
     rendezvous::leave(|| {
         if let Ok(registry) = registry::Registry::of_process() {

@@ -1,7 +1,8 @@
 //! Whether the process at the other end of a conversation holds the other end of the connection.
 //!
-//! Who enters itself into the registry, or sends an offer, may be anybody of this user. The kernel knows which socket is at the other
-//! end ([`diag`]), and by a [`proof`] of its own a process shows that it has that one open.
+//! Who enters itself into the registry, or sends an offer, may be anybody of this user. The kernel
+//! knows which socket is at the other end ([`diag`]), and by a [`proof`] of its own a process shows
+//! that it has that one open.
 
 use std::net::SocketAddr;
 
@@ -20,7 +21,8 @@ pub(crate) fn own(socket: Fd) -> Result<Placed, Reason> {
     proof::of(socket).map_err(|error| impossible(&error))
 }
 
-/// The socket at the other end, if it can be one of this user's programs that is there; `tuple` is this end's view.
+/// The socket at the other end, if it can be one of this user's programs that is there; `tuple` is
+/// this end's view.
 ///
 /// # Errors
 /// What keeps the connection on TCP.
@@ -61,7 +63,9 @@ fn verify_holder(
     let known = sender.filter(|sender| sender.user == host::user());
     let known = known.and_then(|sender| Some((sender, sender.identity?)));
     let Some((sender, identity)) = known else {
-        tracing::warn!("{tuple}: stays on TCP, the kernel does not say which process offers memory");
+        tracing::warn!(
+            "{tuple}: stays on TCP, the kernel does not say which process offers memory"
+        );
         return Err(Reason::Unproven);
     };
     match proof::holds(proof.as_fd(), socket, other.inode, identity) {
@@ -69,7 +73,10 @@ fn verify_holder(
         // It was closed meanwhile, and with it left the epoll set.
         Ok(false) if other_end(tuple).is_err() => Err(Reason::NoPeer),
         Ok(false) => {
-            tracing::warn!("{tuple}: process {} does not prove that it holds the other end", sender.pid);
+            tracing::warn!(
+                "{tuple}: process {} does not prove that it holds the other end",
+                sender.pid
+            );
             Err(Reason::Unproven)
         }
         Err(error) => Err(impossible(&error)),
@@ -105,9 +112,11 @@ mod tests {
             namespace: seekwire_transport::sys::socket::namespace(Fd::from(&b)).unwrap(),
         };
         let pid = thread::process_id();
-        let pidfd =
-            rustix::process::pidfd_open(rustix::process::getpid(), rustix::process::PidfdFlags::empty())
-                .unwrap();
+        let pidfd = rustix::process::pidfd_open(
+            rustix::process::getpid(),
+            rustix::process::PidfdFlags::empty(),
+        )
+        .unwrap();
         let identity = proof::identity(Some(pidfd.as_fd()), pid);
         let sender = Sender { user: host::user(), pid, identity };
         let verify = |other, proof| verify_holder(other, Fd::from(&b), &tuple, proof, Some(sender));

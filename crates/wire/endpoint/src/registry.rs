@@ -1,15 +1,15 @@
 //! Who holds which connection: a table in shared memory, one per user.
 //!
-//! Both ends enter a connection once it has seen some traffic. The connecting side finds the accepting
-//! process by the mirrored 4-tuple; `seekwire status` reads the byte counts. An entry is a hint and no
-//! more: a stale or a false one leads to an offer that is refused or not answered, because each end proves
-//! to the other that it holds just that connection before memory is shared.
+//! Both ends enter a connection once it has seen some traffic. The connecting side finds the
+//! accepting process by the mirrored 4-tuple; `seekwire status` reads the byte counts. An entry is
+//! a hint and no more: a stale or a false one leads to an offer that is refused or not answered,
+//! because each end proves to the other that it holds just that connection before memory is shared.
 //!
-//! The table is a file that processes of one user map and write, in a directory of mode 0700. Whoever
-//! can write it is that user, who could stop the program outright.
+//! The table is a file that processes of one user map and write, in a directory of mode 0700.
+//! Whoever can write it is that user, who could stop the program outright.
 //!
-//! The first page holds a magic word and, from byte 64 on, one bit per slot that was ever in use, so that nobody has
-//! to touch the pages of the others.
+//! The first page holds a magic word and, from byte 64 on, one bit per slot that was ever in use,
+//! so that nobody has to touch the pages of the others.
 //!
 //! Slot (32 words of 8 bytes): state and pid | token | local address x2 | peer address x2 | ports |
 //! namespace | rendezvous nonce | signal | role, carriers, reason | 4 byte counts | program x4
@@ -53,8 +53,9 @@ const ATTRIBUTES: usize = 10;
 const COUNTS: usize = 11;
 const PROGRAM: usize = 15;
 
-/// State of a slot, in the low half of its first word; the high half is the process. While it is claimed, the bits between
-/// are the first ones of the rendezvous nonce: the slot's own word of it may not be written yet.
+/// State of a slot, in the low half of its first word; the high half is the process. While it is
+/// claimed, the bits between are the first ones of the rendezvous nonce: the slot's own word of it
+/// may not be written yet.
 const CLAIMED: u64 = 1;
 const LIVE: u64 = 2;
 const STATES: u64 = 3;
@@ -134,7 +135,8 @@ pub(crate) struct Holder {
     pub(crate) rendezvous: PathBuf,
 }
 
-/// Builds with another layout have another file: their connections do not meet, and neither is in the way of the other.
+/// Builds with another layout have another file: their connections do not meet, and neither is in
+/// the way of the other.
 fn file_name() -> String {
     format!("registry-{LAYOUT}")
 }
@@ -152,7 +154,9 @@ impl Registry {
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
         let directory = |source| OpenError::Directory { path: dir.to_owned(), source };
         match fs::DirBuilder::new().mode(0o700).create(dir) {
-            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(directory(error)),
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                return Err(directory(error));
+            }
             _ => {}
         }
         let found = fs::symlink_metadata(dir).map_err(directory)?;
@@ -202,7 +206,10 @@ impl Registry {
     /// Every connection that is entered now.
     #[must_use]
     pub fn entries(&self) -> Vec<Entry> {
-        (0..SLOTS).filter(|index| self.is_used(*index)).filter_map(|index| self.entry(index)).collect()
+        (0..SLOTS)
+            .filter(|index| self.is_used(*index))
+            .filter_map(|index| self.entry(index))
+            .collect()
     }
 
     /// The word of the bitmap that has the slot's bit.
@@ -252,8 +259,9 @@ impl Registry {
     }
 
     fn tuple(&self, index: u32) -> FourTuple {
-        let address =
-            |word| u128::from(self.load(index, word)) << 64 | u128::from(self.load(index, word + 1));
+        let address = |word| {
+            u128::from(self.load(index, word)) << 64 | u128::from(self.load(index, word + 1))
+        };
         let ports = self.load(index, PORTS);
         FourTuple {
             local: Endpoint::from_parts(address(LOCAL), (ports >> 16) as u16),
@@ -272,11 +280,13 @@ impl Registry {
         Self::window(tuple).find_map(|index| {
             let state = self.word(index, STATE).load(Ordering::Acquire);
             let role = Role::from_code(self.load(index, ATTRIBUTES) & 0xff);
-            if state & 0xffff_ffff != LIVE || role != Role::Accepted || self.tuple(index) != *tuple {
+            if state & 0xffff_ffff != LIVE || role != Role::Accepted || self.tuple(index) != *tuple
+            {
                 return None;
             }
             let token = self.load(index, TOKEN);
-            let rendezvous = rendezvous_path(&self.dir, (state >> 32) as u32, self.load(index, NONCE));
+            let rendezvous =
+                rendezvous_path(&self.dir, (state >> 32) as u32, self.load(index, NONCE));
             Some(Holder { slot: SlotRef { index, token }, rendezvous })
         })
     }
@@ -294,14 +304,19 @@ impl Registry {
             state.compare_exchange(from, claimed, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
         let index = Self::window(tuple).find(|index| claim(*index, 0)).or_else(|| {
-            Self::window(tuple).find(|index| self.is_stale(*index).is_some_and(|was| claim(*index, was)))
+            Self::window(tuple)
+                .find(|index| self.is_stale(*index).is_some_and(|was| claim(*index, was)))
         })?;
         let token = host::random();
         for (word, address) in [(LOCAL, tuple.local.address()), (PEER, tuple.peer.address())] {
             self.store(index, word, (address >> 64) as u64);
             self.store(index, word + 1, address as u64);
         }
-        self.store(index, PORTS, u64::from(tuple.local.port()) << 16 | u64::from(tuple.peer.port()));
+        self.store(
+            index,
+            PORTS,
+            u64::from(tuple.local.port()) << 16 | u64::from(tuple.peer.port()),
+        );
         self.store(index, NAMESPACE, tuple.namespace);
         self.store(index, TOKEN, token);
         self.store(index, NONCE, nonce);
@@ -319,8 +334,8 @@ impl Registry {
         Some(slot)
     }
 
-    /// The state of a slot whose process does not listen any more. Asking the rendezvous works across
-    /// pid namespaces, where a process id would not.
+    /// The state of a slot whose process does not listen any more. Asking the rendezvous works
+    /// across pid namespaces, where a process id would not.
     fn is_stale(&self, index: u32) -> Option<u64> {
         let state = self.word(index, STATE).load(Ordering::Acquire);
         let path = rendezvous_path(&self.dir, (state >> 32) as u32, self.load(index, NONCE));
@@ -408,7 +423,13 @@ impl Slot {
         self.registry.store(self.slot.index, SIGNAL, 0);
     }
 
-    pub(crate) fn show_carriers(&self, role: Role, tx: Carrier, rx: Carrier, reason: Option<Reason>) {
+    pub(crate) fn show_carriers(
+        &self,
+        role: Role,
+        tx: Carrier,
+        rx: Carrier,
+        reason: Option<Reason>,
+    ) {
         let reason = reason.map_or(0, |reason| reason as u64);
         let attributes = role as u64 | (tx as u64) << 8 | (rx as u64) << 16 | reason << 24;
         self.registry.store(self.slot.index, ATTRIBUTES, attributes);
@@ -452,7 +473,9 @@ fn program() -> &'static [u64; 4] {
         for (to, from) in bytes[..31].iter_mut().zip(name.trim_ascii_end()) {
             *to = *from;
         }
-        std::array::from_fn(|word| u64::from_le_bytes(std::array::from_fn(|byte| bytes[word * 8 + byte])))
+        std::array::from_fn(|word| {
+            u64::from_le_bytes(std::array::from_fn(|byte| bytes[word * 8 + byte]))
+        })
     })
 }
 
@@ -478,7 +501,10 @@ mod tests {
         let connected = registry.enter(&tuple(10), Role::Connected, 5).unwrap();
         let holder = registry.find_acceptor(&tuple(9)).unwrap();
         assert_eq!(holder.slot, slot.slot());
-        assert!(registry.find_acceptor(&tuple(10)).is_none(), "a connecting end is not offered anything");
+        assert!(
+            registry.find_acceptor(&tuple(10)).is_none(),
+            "a connecting end is not offered anything"
+        );
         assert!(!slot.is_signalled());
         registry.signal(holder.slot);
         assert!(slot.is_signalled());
@@ -487,7 +513,10 @@ mod tests {
         slot.show_received(3, 4);
         let entry = registry.entries().into_iter().find(|e| e.role == Role::Accepted).unwrap();
         assert_eq!((entry.tx_tcp, entry.tx_ring, entry.rx_tcp, entry.rx_ring), (1, 2, 3, 4));
-        assert_eq!((entry.tx, entry.rx, entry.reason), (Carrier::Ring, Carrier::Tcp, Some(Reason::Exec)));
+        assert_eq!(
+            (entry.tx, entry.rx, entry.reason),
+            (Carrier::Ring, Carrier::Tcp, Some(Reason::Exec))
+        );
         assert!(entry.alive && entry.pid == std::process::id() && !entry.program.is_empty());
         drop((slot, connected));
         assert!(registry.find_acceptor(&tuple(9)).is_none());
@@ -511,14 +540,18 @@ mod tests {
         for _ in 0..WINDOW {
             std::mem::forget(registry.enter(&tuple(9), Role::Accepted, 77).unwrap());
         }
-        assert!(registry.enter(&tuple(9), Role::Accepted, 5).is_some(), "nobody listens at nonce 77");
+        assert!(
+            registry.enter(&tuple(9), Role::Accepted, 5).is_some(),
+            "nobody listens at nonce 77"
+        );
     }
 
     #[test]
     fn who_clears_up_frees_what_a_dead_process_has_entered_or_was_about_to() {
         let dir = tempfile::tempdir().unwrap();
         let registry = registry(&dir.path().join("r"));
-        let [dead, also_dead] = [0, 1].map(|_| registry.enter(&tuple(9), Role::Accepted, 0x77).unwrap());
+        let [dead, also_dead] =
+            [0, 1].map(|_| registry.enter(&tuple(9), Role::Accepted, 0x77).unwrap());
         // Killed before it was done.
         registry.store(dead.slot().index, STATE, claim_of(dead.pid, 0x77));
         let other = registry.enter(&tuple(9), Role::Accepted, 0x78).unwrap();

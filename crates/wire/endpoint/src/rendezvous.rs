@@ -1,9 +1,11 @@
-//! Where processes send each other offers: one UNIX datagram socket per process, beside the registry.
+//! Where processes send each other offers: one UNIX datagram socket per process, beside the
+//! registry.
 //!
-//! Nobody waits at it. A datagram is announced by the signal word of the slot it is meant for, which
-//! its connection looks at during its own calls; whoever comes first takes all datagrams out and leaves
-//! those for other connections here. Each of these has a box from the moment in which it enters the registry to that in
-//! which it attaches or ends; a datagram for which there is none has come too late, and goes at once.
+//! Nobody waits at it. A datagram is announced by the signal word of the slot it is meant for,
+//! which its connection looks at during its own calls; whoever comes first takes all datagrams out
+//! and leaves those for other connections here. Each of these has a box from the moment in which it
+//! enters the registry to that in which it attaches or ends; a datagram for which there is none has
+//! come too late, and goes at once.
 
 use std::collections::HashMap;
 use std::fs;
@@ -61,8 +63,8 @@ fn lock() -> Option<Locked<'static, Option<Rendezvous>>> {
     patient_lock(&RENDEZVOUS)
 }
 
-/// Makes sure that this process has a rendezvous in `dir` and returns its nonce. `clear_up` frees what a process that is
-/// gone held, of which the process id and the nonce are left.
+/// Makes sure that this process has a rendezvous in `dir` and returns its nonce. `clear_up` frees
+/// what a process that is gone held, of which the process id and the nonce are left.
 ///
 /// # Errors
 /// Why not: only [`Reason::NoRegistry`] is so for good.
@@ -72,7 +74,8 @@ pub(crate) fn nonce(dir: &Path, clear_up: impl Fn(u32, u64)) -> Result<u64, Reas
     if let Some(rendezvous) = guard.as_ref().filter(|r| r.pid == pid) {
         return Ok(rendezvous.nonce);
     }
-    // A child does not remove what is its parent's; dropping the inherited socket only closes it here.
+    // A child does not remove what is its parent's; dropping the inherited socket only closes it
+    // here.
     *guard = None;
     sweep(dir, clear_up);
     let nonce = host::random();
@@ -93,7 +96,9 @@ pub(crate) fn nonce(dir: &Path, clear_up: impl Fn(u32, u64)) -> Result<u64, Reas
 fn sweep(dir: &Path, clear_up: impl Fn(u32, u64)) {
     let Ok(files) = file::names(dir) else { return };
     for path in files.into_iter().map(|name| dir.join(name)) {
-        if path.extension().is_some_and(|extension| extension == "sock") && unix::is_abandoned(&path) {
+        if path.extension().is_some_and(|extension| extension == "sock")
+            && unix::is_abandoned(&path)
+        {
             // First: without the file nobody would know that they are to be freed.
             if let Some((pid, nonce)) = rendezvous_of(&path) {
                 clear_up(pid, nonce);
@@ -113,7 +118,9 @@ pub(crate) fn expect(slot: SlotRef) {
 /// Takes the datagrams for one slot.
 pub(crate) fn datagrams(slot: SlotRef) -> Vec<Received> {
     let mut guard = lock();
-    let Some(rendezvous) = guard.as_mut().and_then(|guard| guard.as_mut()) else { return Vec::new() };
+    let Some(rendezvous) = guard.as_mut().and_then(|guard| guard.as_mut()) else {
+        return Vec::new();
+    };
     let late = rendezvous.take_out();
     let mine = rendezvous.boxes.get_mut(&key(slot)).map(std::mem::take).unwrap_or_default();
     drop(guard);
@@ -122,7 +129,8 @@ pub(crate) fn datagrams(slot: SlotRef) -> Vec<Received> {
 }
 
 impl Rendezvous {
-    /// Takes out whatever has arrived. Returns what nobody waits for, to be dropped when the lock is no longer held.
+    /// Takes out whatever has arrived. Returns what nobody waits for, to be dropped when the lock
+    /// is no longer held.
     #[must_use]
     fn take_out(&mut self) -> Vec<Received> {
         let mut late = Vec::new();
@@ -137,14 +145,18 @@ impl Rendezvous {
                     }
                     match Datagram::decode(&bytes[..delivery.len]) {
                         Ok(datagram) => {
-                            let received = Received { datagram, descriptors: delivery.descriptors, sender };
+                            let received =
+                                Received { datagram, descriptors: delivery.descriptors, sender };
                             match self.boxes.get_mut(&key(datagram.target)) {
                                 Some(kept) if kept.len() < KEPT => kept.push(received),
                                 _ => late.push(received),
                             }
                         }
                         Err(error) => {
-                            tracing::warn!("process {} sent no offer of ours: {error:?}", sender.pid)
+                            tracing::warn!(
+                                "process {} sent no offer of ours: {error:?}",
+                                sender.pid
+                            )
                         }
                     }
                 }
@@ -167,7 +179,8 @@ pub(crate) enum Sent {
     Full,
     /// Nobody listens there.
     Nobody,
-    /// It could not be sent now, whoever listens: the kernel lacks memory, or too many descriptors are on their way.
+    /// It could not be sent now, whoever listens: the kernel lacks memory, or too many descriptors
+    /// are on their way.
     Failed,
 }
 
@@ -188,10 +201,14 @@ pub(crate) fn send(to: &Path, datagram: &Datagram, descriptors: &[BorrowedFd<'_>
     }
 }
 
-/// The slot's connection needs no datagrams any more: those that have come are dropped, and so are those to come.
+/// The slot's connection needs no datagrams any more: those that have come are dropped, and so are
+/// those to come.
 pub(crate) fn forget(slot: SlotRef) {
     let mut guard = lock();
-    let kept = guard.as_mut().and_then(|guard| guard.as_mut()).and_then(|own| own.boxes.remove(&key(slot)));
+    let kept = guard
+        .as_mut()
+        .and_then(|guard| guard.as_mut())
+        .and_then(|own| own.boxes.remove(&key(slot)));
     drop(guard);
     drop(kept);
 }

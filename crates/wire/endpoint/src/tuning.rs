@@ -1,9 +1,11 @@
-//! What was measured on this machine: at which average size of messages it becomes cheaper to take them in place than to
-//! move everything that has arrived into library memory ([`seekwire_transport::seek::cost`]).
+//! What was measured on this machine: at which average size of messages it becomes cheaper to take
+//! them in place than to move everything that has arrived into library memory
+//! ([`seekwire_transport::seek::cost`]).
 //!
-//! Kept in a file of the user's, `$XDG_CACHE_HOME/seekwire/tuning` (else `~/.cache/seekwire/tuning`), written by
-//! `seekwire calibrate` and read by the first seek of a process. Lines of `name=value`. A file of another host or kernel,
-//! or of somebody else, does not count; without one the built-in default does.
+//! Kept in a file of the user's, `$XDG_CACHE_HOME/seekwire/tuning` (else
+//! `~/.cache/seekwire/tuning`), written by `seekwire calibrate` and read by the first seek of a
+//! process. Lines of `name=value`. A file of another host or kernel, or of somebody else, does not
+//! count; without one the built-in default does.
 
 use std::env;
 use std::io;
@@ -33,7 +35,8 @@ pub enum Origin {
 /// The file, if there is a place for it.
 #[must_use]
 pub fn path() -> Option<PathBuf> {
-    let absolute = |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let absolute =
+        |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let cache = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
     Some(cache.join("seekwire/tuning"))
 }
@@ -71,8 +74,12 @@ pub fn store(path: &Path, seek_switch: u32) -> io::Result<()> {
     // Whoever reads finds the old file or the new one.
     let new = path.with_extension(format!("new-{}", std::process::id()));
     let text = format!("host={}\nseek_switch={}\n", host::fingerprint(), seek_switch.min(MOST));
-    let mut file =
-        std::fs::OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    let mut file = std::fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(&new)?;
     io::Write::write_all(&mut file, text.as_bytes())?;
     std::fs::rename(&new, path)
 }
@@ -80,7 +87,8 @@ pub fn store(path: &Path, seek_switch: u32) -> io::Result<()> {
 /// What is written there, if it is of this host and user.
 fn load(path: &Path) -> Option<u32> {
     let text = host::read_own_file(path)?;
-    let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+    let value =
+        |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
     (value("host")? == host::fingerprint()).then_some(())?;
     value("seek_switch")?.parse().ok().filter(|bytes| *bytes <= MOST)
 }

@@ -5,7 +5,9 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
-use seekwire_endpoint::{At, Connection, Interest, Reason, RecvFlags, Role, SeekFlags, SendFlags, Until};
+use seekwire_endpoint::{
+    At, Connection, Interest, Reason, RecvFlags, Role, SeekFlags, SendFlags, Until,
+};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::Fd;
 
@@ -45,7 +47,10 @@ impl End {
                 bracket.received(n);
                 n
             }
-            None => self.connection.recv(&mut [IoSliceMut::new(&mut bytes)], RecvFlags::default()).unwrap(),
+            None => self
+                .connection
+                .recv(&mut [IoSliceMut::new(&mut bytes)], RecvFlags::default())
+                .unwrap(),
         };
         bytes.truncate(n);
         bytes
@@ -231,7 +236,8 @@ fn a_ring_without_room_can_be_left() {
 fn a_hand_over_that_nobody_answers_loses_nothing_for_this_end() {
     let (client, server) = pair();
     client.send(b"unread");
-    let result = server.connection.hand_over(Reason::Exec, Until::after(Some(Duration::ZERO)), || ());
+    let result =
+        server.connection.hand_over(Reason::Exec, Until::after(Some(Duration::ZERO)), || ());
     assert_eq!(result, Ok(()));
     assert_eq!(server.recv(100), b"unread");
     client.send(b"more");
@@ -256,7 +262,10 @@ fn what_a_seek_leaves_of_a_socket_that_was_handed_over_is_there_for_the_new_hold
     for len in [200, 59] {
         let mut buf = vec![0; len];
         let all = SeekFlags::default();
-        assert_eq!(to.connection.seek(&mut [IoSliceMut::new(&mut buf)], At::Offset(0), all, false), Ok(len));
+        assert_eq!(
+            to.connection.seek(&mut [IoSliceMut::new(&mut buf)], At::Offset(0), all, false),
+            Ok(len)
+        );
         assert!(buf[..] == bytes[taken..taken + len]);
         taken += len;
     }
@@ -264,7 +273,8 @@ fn what_a_seek_leaves_of_a_socket_that_was_handed_over_is_there_for_the_new_hold
     assert!(to.rest() == bytes[taken..]);
 }
 
-/// The new holder finds the socket as if nobody had looked ahead, and sets what he wants; this end goes on all the same.
+/// The new holder finds the socket as if nobody had looked ahead, and sets what he wants; this end
+/// goes on all the same.
 #[test]
 fn a_socket_that_is_handed_over_is_sought_in_right_before_and_after() {
     const PIECE: usize = 20_000;
@@ -277,7 +287,10 @@ fn a_socket_that_is_handed_over_is_sought_in_right_before_and_after() {
         let mut buf = vec![0; PIECE];
         let at = At::Offset(offset as u64);
         let flags = SeekFlags::PEEK;
-        assert_eq!(to.connection.seek(&mut [IoSliceMut::new(&mut buf)], at, flags, false), Ok(PIECE));
+        assert_eq!(
+            to.connection.seek(&mut [IoSliceMut::new(&mut buf)], at, flags, false),
+            Ok(PIECE)
+        );
         assert!(buf.into_iter().eq((offset..offset + PIECE).map(byte)), "wrong bytes at {offset}");
     };
     let found_by_other = || {

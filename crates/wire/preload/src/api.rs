@@ -22,7 +22,8 @@ pub(crate) struct SeekwireStatus {
     rx_ring: u64,
 }
 
-const _: () = assert!(size_of::<SeekwireStatus>() == 48 && offset_of!(SeekwireStatus, tx_tcp) == 16);
+const _: () =
+    assert!(size_of::<SeekwireStatus>() == 48 && offset_of!(SeekwireStatus, tx_tcp) == 16);
 
 /// Whether `fd` is a TCP socket; the error of the C API if not.
 pub(crate) fn check(fd: c_int) -> Result<(), Errno> {
@@ -30,13 +31,14 @@ pub(crate) fn check(fd: c_int) -> Result<(), Errno> {
         let mut value: c_int = 0;
         let mut len = size_of::<c_int>() as libc::socklen_t;
         // SAFETY: a live integer and its size.
-        let result =
-            unsafe { libc::getsockopt(fd, libc::SOL_SOCKET, name, (&raw mut value).cast(), &raw mut len) };
+        let result = unsafe {
+            libc::getsockopt(fd, libc::SOL_SOCKET, name, (&raw mut value).cast(), &raw mut len)
+        };
         if result == 0 { Ok(value) } else { Err(Errno::from_raw_os_error(crate::ffi::errno())) }
     };
     keeping_errno(|| {
-        let is_tcp =
-            option(libc::SO_PROTOCOL)? == libc::IPPROTO_TCP && option(libc::SO_TYPE)? == libc::SOCK_STREAM;
+        let is_tcp = option(libc::SO_PROTOCOL)? == libc::IPPROTO_TCP
+            && option(libc::SO_TYPE)? == libc::SOCK_STREAM;
         if is_tcp { Ok(()) } else { Err(Errno::INVAL) }
     })
 }

@@ -16,8 +16,8 @@ pub(crate) const MAX_BYTES: usize = 0x7fff_f000;
 /// Above all memory that a process can have, on every 64-bit processor of today.
 const MEMORY_END: usize = 1 << 56;
 
-/// Whether there can be memory at all where a buffer is said to be. Where not, the kernel says EFAULT before it
-/// moves anything.
+/// Whether there can be memory at all where a buffer is said to be. Where not, the kernel says
+/// EFAULT before it moves anything.
 pub(crate) fn is_possible(base: *const c_void, len: usize) -> bool {
     base.addr().checked_add(len).is_some_and(|end| end <= MEMORY_END)
 }
@@ -54,7 +54,8 @@ impl Buffers {
         Ok(Buffers::Vector(iov, count))
     }
 
-    /// Number of bytes that a call moves: what is too long in all is cut down, as the kernel does it.
+    /// Number of bytes that a call moves: what is too long in all is cut down, as the kernel does
+    /// it.
     ///
     /// # Safety
     ///
@@ -64,8 +65,8 @@ impl Buffers {
         unsafe { self.asked() }.map(|len| len.min(MAX_BYTES))
     }
 
-    /// Number of bytes. A negative length anywhere is EINVAL, and only then memory that cannot be EFAULT, as
-    /// with the kernel.
+    /// Number of bytes. A negative length anywhere is EINVAL, and only then memory that cannot be
+    /// EFAULT, as with the kernel.
     ///
     /// # Safety
     ///
@@ -93,7 +94,8 @@ impl Buffers {
     ///
     /// # Safety
     ///
-    /// They must be what the C function demands of its caller: readable, and not written to during the call.
+    /// They must be what the C function demands of its caller: readable, and not written to during
+    /// the call.
     #[inline]
     pub(crate) unsafe fn lend<T>(
         self,
@@ -123,9 +125,9 @@ impl Buffers {
     ///
     /// # Safety
     ///
-    /// They must be what the C function demands of its caller: writable, and not used by others during
-    /// the call. What they hold is bytes of the application's own memory, which to Rust are initialized:
-    /// it knows nothing else of them.
+    /// They must be what the C function demands of its caller: writable, and not used by others
+    /// during the call. What they hold is bytes of the application's own memory, which to Rust are
+    /// initialized: it knows nothing else of them.
     #[inline]
     pub(crate) unsafe fn lend_mut<T>(
         self,
@@ -168,12 +170,13 @@ impl Buffers {
             Buffers::Vector(..) => {
                 // SAFETY: as the caller says.
                 let pieces = unsafe { self.pieces(pointers::writable, extent)? };
-                // SAFETY: as above, piece by piece. Pieces that overlap are an error of the application;
-                // their bytes come out in an order that nobody relies on, as with the kernel.
-                let mut slices: Pieces<_> = pieces
-                    .iter()
-                    .map(|piece| IoSliceMut::new(unsafe { slice::from_raw_parts_mut(piece.0, piece.1) }))
-                    .collect();
+                let slice = |piece: &(_, _)| {
+                    // SAFETY: as above, piece by piece. Pieces that overlap are an error of the
+                    // application; their bytes come out in an order that nobody relies on, as with
+                    // the kernel.
+                    IoSliceMut::new(unsafe { slice::from_raw_parts_mut(piece.0, piece.1) })
+                };
+                let mut slices: Pieces<_> = pieces.iter().map(slice).collect();
                 work(&mut slices)
             }
         }
@@ -182,7 +185,11 @@ impl Buffers {
     /// # Safety
     ///
     /// The array of a vector must be readable.
-    unsafe fn pieces(self, reach: Reach, extent: Extent) -> Result<Pieces<(*mut u8, usize)>, Errno> {
+    unsafe fn pieces(
+        self,
+        reach: Reach,
+        extent: Extent,
+    ) -> Result<Pieces<(*mut u8, usize)>, Errno> {
         // SAFETY: as the caller says.
         let mut room = unsafe { self.len()? };
         let Buffers::Vector(iov, count) = self else { return Ok(Pieces::new()) };
@@ -214,13 +221,16 @@ impl Buffers {
     ///
     /// The array of a vector must be readable.
     pub(crate) unsafe fn begins_nowhere(self) -> bool {
-        let is_nowhere = |base: *mut c_void| check(base, 1, pointers::readable, Extent::Whole).is_err();
+        let is_nowhere =
+            |base: *mut c_void| check(base, 1, pointers::readable, Extent::Whole).is_err();
         match self {
             Buffers::Flat(base, len) => len > 0 && is_nowhere(base),
             Buffers::Vector(iov, count) => {
                 // SAFETY: as the caller says.
                 let mut pieces = (0..count).map(|at| unsafe { *iov.add(at) });
-                pieces.find(|piece| piece.iov_len > 0).is_some_and(|piece| is_nowhere(piece.iov_base))
+                pieces
+                    .find(|piece| piece.iov_len > 0)
+                    .is_some_and(|piece| is_nowhere(piece.iov_base))
             }
         }
     }
@@ -240,7 +250,12 @@ type Reach = fn(*const c_void, usize) -> usize;
 
 /// A buffer that a slice can have.
 #[inline]
-fn check(base: *mut c_void, len: usize, reach: Reach, extent: Extent) -> Result<(*mut u8, usize), Errno> {
+fn check(
+    base: *mut c_void,
+    len: usize,
+    reach: Reach,
+    extent: Extent,
+) -> Result<(*mut u8, usize), Errno> {
     if pointers::is_likely(base, len) {
         return Ok((base.cast(), len));
     }

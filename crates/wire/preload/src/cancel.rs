@@ -1,9 +1,9 @@
 //! pthread_cancel of a thread that sleeps for the ring.
 //!
-//! Sleeping in read, send and the like is a cancellation point. In libc it is so because libc makes the
-//! system call; a thread that sleeps for the ring is woken by
-//! [`Connection::interrupt`](seekwire_endpoint::Connection::interrupt) instead, and asks libc to cancel it once it
-//! is outside the library's own frames.
+//! Sleeping in read, send and the like is a cancellation point. In libc it is so because libc makes
+//! the system call; a thread that sleeps for the ring is woken by
+//! [`Connection::interrupt`](seekwire_endpoint::Connection::interrupt) instead, and asks libc to
+//! cancel it once it is outside the library's own frames.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,8 +20,9 @@ static USED: AtomicBool = AtomicBool::new(false);
 /// Whether the program has threads that may be cancelled at any instruction.
 static ASYNCHRONOUS: AtomicBool = AtomicBool::new(false);
 
-/// Makes a call in which the thread is cancelled at cancellation points only: unwound at any instruction, the library would
-/// leave its locks held, and the frames in which panics stop cannot be unwound at all.
+/// Makes a call in which the thread is cancelled at cancellation points only: unwound at any
+/// instruction, the library would leave its locks held, and the frames in which panics stop cannot
+/// be unwound at all.
 #[inline]
 pub(crate) fn deferred<T>(call: impl FnOnce() -> T) -> T {
     if ASYNCHRONOUS.load(Ordering::Relaxed) { defer(call) } else { call() }
@@ -45,7 +46,10 @@ fn defer<T>(call: impl FnOnce() -> T) -> T {
 ///
 /// As the manual page says.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn pthread_setcanceltype(kind: c_int, before: *mut c_int) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn pthread_setcanceltype(
+    kind: c_int,
+    before: *mut c_int,
+) -> c_int {
     const ASYNCHRONOUSLY: c_int = 1;
     if kind == ASYNCHRONOUSLY {
         ASYNCHRONOUS.store(true, Ordering::SeqCst);
@@ -81,9 +85,9 @@ pub(crate) unsafe extern "C-unwind" fn pthread_cancel(thread: pthread_t) -> c_in
     result
 }
 
-/// Interrupts the calls of `thread` until it has left them. One that has passed [`point`] before it was
-/// cancelled, but does not sleep yet, is caught by the next round; one that has switched cancellation off
-/// is given up after some.
+/// Interrupts the calls of `thread` until it has left them. One that has passed [`point`] before it
+/// was cancelled, but does not sleep yet, is caught by the next round; one that has switched
+/// cancellation off is given up after some.
 fn wake(thread: pthread_t) {
     const ROUNDS: usize = 100;
     for _ in 0..ROUNDS {
@@ -91,8 +95,9 @@ fn wake(thread: pthread_t) {
         for (_, object) in
             table::entries().filter(|(_, object)| hazard::is_used_by(thread, &raw const **object))
         {
-            let sleeps_with_us =
-                |socket: &&Socket| socket.connection.is_attached() || socket.connection.is_seeking();
+            let sleeps_with_us = |socket: &&Socket| {
+                socket.connection.is_attached() || socket.connection.is_seeking()
+            };
             if let Some(socket) = object.as_socket().filter(sleeps_with_us) {
                 socket.connection.interrupt();
                 used = true;

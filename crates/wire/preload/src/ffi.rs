@@ -1,5 +1,5 @@
-//! The border between C and Rust: panics stop here, and errno says what the kernel's own call would have
-//! said.
+//! The border between C and Rust: panics stop here, and errno says what the kernel's own call would
+//! have said.
 
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,12 +7,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use seekwire_transport::Errno;
 
-/// Runs `work`; a panic is logged once per process and gives `None`, upon which the caller makes the real
-/// call.
+/// Runs `work`; a panic is logged once per process and gives `None`, upon which the caller makes
+/// the real call.
 ///
 /// Functions of libc that are cancellation points, such as opening a file, do not cancel the thread
-/// inside: `pthread_cancel` unwinds the stack, and that kind of unwinding cannot be caught. The thread is
-/// cancelled later, at the border's other side.
+/// inside: `pthread_cancel` unwinds the stack, and that kind of unwinding cannot be caught. The
+/// thread is cancelled later, at the border's other side.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
     uncancelled(|| guarded_raw(work))
 }
@@ -29,8 +29,8 @@ pub(crate) fn uncancelled<T>(work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// As [`guarded`], without the cost of asking libc not to cancel: for work on an object that makes raw system
-/// calls only, also to close what it has opened.
+/// As [`guarded`], without the cost of asking libc not to cancel: for work on an object that makes
+/// raw system calls only, also to close what it has opened.
 #[inline]
 pub(crate) fn guarded_raw<T>(work: impl FnOnce() -> T) -> Option<T> {
     match catch_unwind(AssertUnwindSafe(work)) {
@@ -64,8 +64,8 @@ pub(crate) fn hush_panics() {
 /// The calling thread's errno.
 #[inline]
 pub(crate) fn errno() -> c_int {
-    // SAFETY: __errno_location returns a valid pointer to this thread's errno for as long as the thread
-    // lives.
+    // SAFETY: __errno_location returns a valid pointer to this thread's errno for as long as the
+    // thread lives.
     unsafe { *libc::__errno_location() }
 }
 

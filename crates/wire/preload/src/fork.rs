@@ -1,8 +1,10 @@
-//! fork(): the child finds every lock free, and every connection knows that somebody else may hold it.
+//! fork(): the child finds every lock free, and every connection knows that somebody else may hold
+//! it.
 //!
-//! From the first to the last of it this thread holds all locks, so no handler of a signal may run in it: one that
-//! closed a socket would wait for itself. Nor may this thread wait for a lock while handlers cannot run, since whoever holds it may
-//! be waiting for one (a garbage collector that stops all threads by a signal).
+//! From the first to the last of it this thread holds all locks, so no handler of a signal may run
+//! in it: one that closed a socket would wait for itself. Nor may this thread wait for a lock while
+//! handlers cannot run, since whoever holds it may be waiting for one (a garbage collector that
+//! stops all threads by a signal).
 
 use std::mem::MaybeUninit;
 use std::ptr;
@@ -22,8 +24,11 @@ use crate::{hazard, process, stats};
 
 /// To be called once.
 pub(crate) fn start() {
-    // SAFETY: three functions that live as long as the library, which is never unloaded before exit.
-    unsafe { libc::pthread_atfork(Some(before_fork), Some(after_fork_parent), Some(after_fork_child)) };
+    // SAFETY: three functions that live as long as the library, which is never unloaded before
+    // exit.
+    unsafe {
+        libc::pthread_atfork(Some(before_fork), Some(after_fork_parent), Some(after_fork_child))
+    };
 }
 
 /// A fork under way.
@@ -42,7 +47,10 @@ impl Fork {
     const NONE: Self = Self { objects: Vec::new(), mask: None, arrival: None };
 
     fn connected(&self) -> impl Iterator<Item = &Socket> {
-        self.objects.iter().filter_map(|object| object.as_socket()).filter(|socket| !socket.is_listening())
+        self.objects
+            .iter()
+            .filter_map(|object| object.as_socket())
+            .filter(|socket| !socket.is_listening())
     }
 }
 
@@ -60,7 +68,8 @@ fn locks(objects: &[Arc<Object>]) -> Vec<&RawLock> {
 extern "C" fn before_fork() {
     guarded(|| {
         let mut fork = hold_all();
-        // First: what is said to a plain connection or an attached one must not reach it in the middle of the change.
+        // First: what is said to a plain connection or an attached one must not reach it in the
+        // middle of the change.
         seekwire_endpoint::fork::before_fork();
         fork.connected().for_each(|socket| socket.connection.before_fork());
         fork.objects.iter().filter_map(|object| object.as_set()).for_each(Set::before_fork);
@@ -88,7 +97,10 @@ extern "C" fn after_fork_child() {
                 socket.after_fork_child();
             }
         });
-        fork.objects.iter().filter_map(|object| object.as_set()).for_each(|set| set.after_fork_child());
+        fork.objects
+            .iter()
+            .filter_map(|object| object.as_set())
+            .for_each(|set| set.after_fork_child());
         stats::after_fork_child();
         if let Some(arrival) = fork.arrival.take() {
             arrival.has_come();
@@ -113,7 +125,8 @@ fn after_fork(work: impl FnOnce(&mut Fork)) {
 
 /// Takes all locks, with signals blocked.
 fn hold_all() -> Guard<'static, Fork> {
-    // Where there are enough threads one of many locks is always taken; then they are waited for after all.
+    // Where there are enough threads one of many locks is always taken; then they are waited for
+    // after all.
     const TRIES: u32 = 8;
     for _ in 0..TRIES {
         let mask = block_signals();
@@ -161,7 +174,9 @@ fn try_hold_all() -> Result<Guard<'static, Fork>, Taken> {
     let mut fork = FORK.try_lock().ok_or(Taken::Fork)?;
     fork.objects.clear();
     for (fd, object) in table::entries() {
-        let Some(numbers) = object.numbers().try_lock() else { return Err(Taken::Numbers(object.share())) };
+        let Some(numbers) = object.numbers().try_lock() else {
+            return Err(Taken::Numbers(object.share()));
+        };
         if numbers.any() == Some(fd) {
             fork.objects.push(object.share());
         }
@@ -177,11 +192,18 @@ fn try_hold_all() -> Result<Guard<'static, Fork>, Taken> {
 /// Blocks whatever may have a handler that runs unasked; returns what was blocked before.
 fn block_signals() -> sigset_t {
     /// These come from what the thread itself does: blocked, they would end the process.
-    const OWN: [c_int; 7] =
-        [libc::SIGSEGV, libc::SIGBUS, libc::SIGFPE, libc::SIGILL, libc::SIGTRAP, libc::SIGSYS, libc::SIGABRT];
+    const OWN: [c_int; 7] = [
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGILL,
+        libc::SIGTRAP,
+        libc::SIGSYS,
+        libc::SIGABRT,
+    ];
     let (mut all, mut before) = (MaybeUninit::uninit(), MaybeUninit::uninit());
-    // SAFETY: the first call makes `all` a valid set; the last reads it, and writes the second one, which cannot fail with
-    // SIG_BLOCK.
+    // SAFETY: the first call makes `all` a valid set; the last reads it, and writes the second one,
+    // which cannot fail with SIG_BLOCK.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
         for signal in OWN {
@@ -197,8 +219,9 @@ fn set_mask(mask: &sigset_t) {
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, ptr::null_mut()) };
 }
 
-/// By which a parent learns that no child came into being, whichever function of libc has called fork() and failed: a pipe of which
-/// a child would hold the other end until it has said that it is there.
+/// By which a parent learns that no child came into being, whichever function of libc has called
+/// fork() and failed: a pipe of which a child would hold the other end until it has said that it is
+/// there.
 struct Arrival {
     read: Placed,
     write: Placed,

@@ -1,22 +1,24 @@
 //! Hazard pointers: how a call uses the object of an fd while another thread closes that fd.
 //!
-//! A lookup must cost a few nanoseconds, and two threads that use the two directions of one socket must
-//! not fight over a reference count. So a thread announces the object it is about to use in a slot of its
-//! own and looks again whether the table still names it; whoever took the object out of the table frees
-//! it only when no slot names it.
+//! A lookup must cost a few nanoseconds, and two threads that use the two directions of one socket
+//! must not fight over a reference count. So a thread announces the object it is about to use in a
+//! slot of its own and looks again whether the table still names it; whoever took the object out of
+//! the table frees it only when no slot names it.
 //!
-//! The announcement has to be visible before the second look. Instead of a fence in every lookup, the
-//! freeing side makes all threads of the process pass one, with membarrier(2) [1]. Where the kernel or a
-//! sandbox refuses that, lookups fence.
+//! The announcement has to be visible before the second look. Instead of a fence in every lookup,
+//! the freeing side makes all threads of the process pass one, with membarrier(2) [1]. Where the
+//! kernel or a sandbox refuses that, lookups fence.
 //!
-//! [1] M. Michael, "Hazard pointers: safe memory reclamation for lock-free objects", IEEE TPDS 15(6), 2004; the
-//! asymmetric fence is that of liburcu and folly.
+//! [1] M. Michael, "Hazard pointers: safe memory reclamation for lock-free objects", IEEE TPDS
+//! 15(6), 2004; the asymmetric fence is that of liburcu and folly.
 
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::ops::Deref;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence};
+use std::sync::atomic::{
+    AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence,
+};
 use std::sync::{Arc, OnceLock};
 
 use seekwire_transport::sys::call;
@@ -24,14 +26,14 @@ use std::time::{Duration, Instant};
 
 use crate::table::Object;
 
-/// Slots for objects in use. More than one, because a signal handler can interrupt a call and because
-/// poll looks at several fds.
+/// Slots for objects in use. More than one, because a signal handler can interrupt a call and
+/// because poll looks at several fds.
 const USED: usize = 8;
 /// Slots that are held only while a reference count is raised.
 const BRIEF: usize = 8;
 
-/// The announcements of one thread. Records are never freed; a thread that ends leaves its own to the
-/// next one.
+/// The announcements of one thread. Records are never freed; a thread that ends leaves its own to
+/// the next one.
 #[repr(align(128))]
 struct Record {
     slots: [AtomicPtr<Object>; USED + BRIEF],
@@ -54,8 +56,9 @@ thread_local! {
     static RECORD: Cell<*const Record> = const { Cell::new(ptr::null()) };
 }
 
-/// Its destructor gives the thread's record to others when the thread ends. Not that of a thread-local value, whose
-/// registration takes memory from malloc, which a signal handler may have interrupted.
+/// Its destructor gives the thread's record to others when the thread ends. Not that of a
+/// thread-local value, whose registration takes memory from malloc, which a signal handler may have
+/// interrupted.
 static KEY: OnceLock<libc::pthread_key_t> = OnceLock::new();
 
 extern "C" fn leave(record: *mut c_void) {
@@ -66,12 +69,14 @@ extern "C" fn leave(record: *mut c_void) {
     }
 }
 
-/// Asks the kernel for the asymmetric fence. To be called once, before there are threads if possible.
+/// Asks the kernel for the asymmetric fence. To be called once, before there are threads if
+/// possible.
 pub(crate) fn start() {
     const REGISTER_PRIVATE_EXPEDITED: usize = 1 << 4;
     KEY.get_or_init(|| {
         let mut key = 0;
-        // SAFETY: writes to a live key; the destructor lives as long as the library, which is never unloaded.
+        // SAFETY: writes to a live key; the destructor lives as long as the library, which is never
+        // unloaded.
         unsafe { libc::pthread_key_create(&raw mut key, Some(leave)) };
         key
     });
@@ -87,8 +92,9 @@ fn membarrier(command: usize) -> bool {
 fn heavy_fence() -> bool {
     const PRIVATE_EXPEDITED: usize = 1 << 3;
     if ASYMMETRIC.load(Ordering::Relaxed) && !membarrier(PRIVATE_EXPEDITED) {
-        // Registered and yet refused: a sandbox was entered since. Lookups fence from now on. Those under
-        // way did not, and nothing tells when they are over, so what is retired by now is never freed.
+        // Registered and yet refused: a sandbox was entered since. Lookups fence from now on. Those
+        // under way did not, and nothing tells when they are over, so what is retired by now is
+        // never freed.
         ASYMMETRIC.store(false, Ordering::SeqCst);
         RETIRED.store(ptr::null_mut(), Ordering::SeqCst);
         return false;
@@ -149,7 +155,8 @@ fn adopt(record: &'static Record) -> &'static Record {
     record.thread.store(unsafe { libc::pthread_self() }, Ordering::Release);
     RECORD.set(record);
     if let Some(key) = KEY.get() {
-        // SAFETY: a key of this library's. Should it fail, the record stays taken, which wastes it and nothing else.
+        // SAFETY: a key of this library's. Should it fail, the record stays taken, which wastes it
+        // and nothing else.
         unsafe { libc::pthread_setspecific(*key, ptr::from_ref(record).cast()) };
     }
     record
@@ -168,8 +175,8 @@ impl Hazard {
     pub(crate) fn share(&self) -> Arc<Object> {
         match self {
             Hazard::Announced(_, object) => {
-                // SAFETY: the pointer came from Arc::into_raw, and the reference that the table held is
-                // not dropped while it is announced.
+                // SAFETY: the pointer came from Arc::into_raw, and the reference that the table
+                // held is not dropped while it is announced.
                 unsafe {
                     Arc::increment_strong_count(*object);
                     Arc::from_raw(*object)
@@ -186,8 +193,8 @@ impl Deref for Hazard {
     #[inline]
     fn deref(&self) -> &Object {
         match self {
-            // SAFETY: `protect` saw the object in the table after it was announced, so it was not retired
-            // before the announcement and is not freed until the slot is cleared in `drop`.
+            // SAFETY: `protect` saw the object in the table after it was announced, so it was not
+            // retired before the announcement and is not freed until the slot is cleared in `drop`.
             Hazard::Announced(_, object) => unsafe { &**object },
             Hazard::Counted(object) => object,
         }
@@ -207,7 +214,8 @@ impl Drop for Hazard {
 #[inline]
 pub(crate) fn protect(cell: &AtomicPtr<Object>) -> Option<Hazard> {
     let record = record();
-    // Only this thread and its signal handlers write here, and a handler leaves the slots as it found them.
+    // Only this thread and its signal handlers write here, and a handler leaves the slots as it
+    // found them.
     let index = record.slots.iter().position(|slot| slot.load(Ordering::Relaxed).is_null())?;
     let slot = &record.slots[index];
     let mut object = cell.load(Ordering::Acquire);
@@ -228,7 +236,8 @@ pub(crate) fn protect(cell: &AtomicPtr<Object>) -> Option<Hazard> {
     if index < USED { Some(hazard) } else { Some(Hazard::Counted(hazard.share())) }
 }
 
-/// Takes over the last reference of the table to an object; it is dropped when no thread can be using it.
+/// Takes over the last reference of the table to an object; it is dropped when no thread can be
+/// using it.
 ///
 /// Does not allocate and takes no lock: close is called by signal handlers.
 pub(crate) fn retire(object: Arc<Object>) {
@@ -264,14 +273,16 @@ pub(crate) fn reclaim() {
         return;
     }
     while !object.is_null() {
-        // SAFETY: the list that was swapped out belongs to this call; each node holds one reference.
+        // SAFETY: the list that was swapped out belongs to this call; each node holds one
+        // reference.
         let next = unsafe { (*object).next_retired.load(Ordering::Relaxed) };
         if announced(object) {
             push_retired(object);
             WAITING.fetch_add(1, Ordering::Relaxed);
         } else {
-            // SAFETY: the reference that `retire` took over. No slot names the object, and none will,
-            // because a lookup that announces it from now on finds that the table has no more of it.
+            // SAFETY: the reference that `retire` took over. No slot names the object, and none
+            // will, because a lookup that announces it from now on finds that the table has no more
+            // of it.
             drop(unsafe { Arc::from_raw(object) });
         }
         object = next;
@@ -291,8 +302,8 @@ pub(crate) fn is_used_by(thread: libc::pthread_t, object: *const Object) -> bool
     false
 }
 
-/// Waits until no more calls of other threads are on `object` than sleep there. Not for ever: one may have been
-/// interrupted by a signal handler that waits for this very thread.
+/// Waits until no more calls of other threads are on `object` than sleep there. Not for ever: one
+/// may have been interrupted by a signal handler that waits for this very thread.
 pub(crate) fn wait_for_others(object: *const Object, asleep: impl Fn() -> usize) {
     const STRAGGLER_LIMIT: Duration = Duration::from_millis(100);
     if !heavy_fence() {
@@ -314,8 +325,11 @@ fn number_of_others(object: *const Object) -> usize {
     // SAFETY: records are never freed.
     while let Some(record) = unsafe { at.as_ref() } {
         if !ptr::eq(record, own) {
-            number +=
-                record.slots.iter().filter(|slot| ptr::eq(slot.load(Ordering::Acquire), object)).count();
+            number += record
+                .slots
+                .iter()
+                .filter(|slot| ptr::eq(slot.load(Ordering::Acquire), object))
+                .count();
         }
         at = record.next.load(Ordering::Relaxed);
     }

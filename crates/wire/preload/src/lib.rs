@@ -20,13 +20,13 @@
 //!   pointers   what the application passes may lead nowhere
 //! ```
 //!
-//! The fd of the application is always the real socket, so whatever is not handled here simply reaches
-//! the kernel; where that would pass by bytes on the ring, the connection goes back to TCP first. System
-//! calls by number through libc's `syscall` are led to the functions of their names; those that a program makes by
-//! instructions of its own are not seen.
+//! The fd of the application is always the real socket, so whatever is not handled here simply
+//! reaches the kernel; where that would pass by bytes on the ring, the connection goes back to TCP
+//! first. System calls by number through libc's `syscall` are led to the functions of their names;
+//! those that a program makes by instructions of its own are not seen.
 //!
-//! Symbols carry no version: the linker does not take a map of versions beside the list of exports that
-//! rustc gives it.
+//! Symbols carry no version: the linker does not take a map of versions beside the list of exports
+//! that rustc gives it.
 
 mod api;
 mod buffers;

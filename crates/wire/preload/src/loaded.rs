@@ -1,18 +1,20 @@
 //! Functions of objects that are outside the global scope.
 //!
-//! What is opened with RTLD_LOCAL binds to the functions of this library, which is in the global scope, before those
-//! of its own and of what it needs, which are not: `dlsym(RTLD_NEXT)` does not find them.
+//! What is opened with RTLD_LOCAL binds to the functions of this library, which is in the global
+//! scope, before those of its own and of what it needs, which are not: `dlsym(RTLD_NEXT)` does not
+//! find them.
 
 use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr;
 
 use crate::ffi::{guarded, keeping_errno};
 
-/// The function `name` that the object that has called this library would have without it; or else that of the first
-/// object that has one. Null where none has.
+/// The function `name` that the object that has called this library would have without it; or else
+/// that of the first object that has one. Null where none has.
 ///
-/// It is there for as long as that object is open: whoever kept it might call what has been unmapped. Not for signal
-/// handlers, since it waits for the dynamic linker, as every `dlsym` does; no lock of the library's may be held.
+/// It is there for as long as that object is open: whoever kept it might call what has been
+/// unmapped. Not for signal handlers, since it waits for the dynamic linker, as every `dlsym` does;
+/// no lock of the library's may be held.
 #[cold]
 pub(crate) fn function(name: &CStr) -> *mut c_void {
     let find = || {
@@ -27,12 +29,12 @@ pub(crate) fn function(name: &CStr) -> *mut c_void {
     keeping_errno(|| guarded(find)).unwrap_or(ptr::null_mut())
 }
 
-/// The function `name` in the object of the file `file`, or in what that needs; null if it is not loaded, or what is
-/// found is a copy of this library.
+/// The function `name` in the object of the file `file`, or in what that needs; null if it is not
+/// loaded, or what is found is a copy of this library.
 fn function_in(file: &CStr, name: &CStr) -> *mut c_void {
-    // SAFETY: they take C strings, and the handle while it is open. Nothing is loaded, so no code of the program's
-    // runs; in dlclose it does if another thread closed the object meanwhile, for the last time but for this: what it
-    // would have run there.
+    // SAFETY: they take C strings, and the handle while it is open. Nothing is loaded, so no code
+    // of the program's runs; in dlclose it does if another thread closed the object meanwhile, for
+    // the last time but for this: what it would have run there.
     unsafe {
         let handle = libc::dlopen(file.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY);
         if handle.is_null() {
@@ -67,8 +69,8 @@ fn object_of(address: *const c_void) -> libc::Dl_info {
 /// The file of the object at `address`, which this thread is about to return to.
 fn file_of(address: *const c_void) -> Option<CString> {
     let file = object_of(address).dli_fname;
-    // SAFETY: a C string of the dynamic linker's, which is there for as long as the object is open. Whoever closed it
-    // now could not have this call return.
+    // SAFETY: a C string of the dynamic linker's, which is there for as long as the object is open.
+    // Whoever closed it now could not have this call return.
     let file = (!file.is_null()).then(|| unsafe { CStr::from_ptr(file) });
     file.filter(|file| is_path(file)).map(CStr::to_owned)
 }
@@ -78,12 +80,16 @@ fn is_path(file: &CStr) -> bool {
     file.to_bytes().contains(&b'/')
 }
 
-/// The files of all objects that are loaded. They are opened later: the linker's lock that is held meanwhile is one
-/// that dlopen takes after others.
+/// The files of all objects that are loaded. They are opened later: the linker's lock that is held
+/// meanwhile is one that dlopen takes after others.
 fn files() -> Vec<CString> {
-    unsafe extern "C" fn note(info: *mut libc::dl_phdr_info, _: usize, files: *mut c_void) -> c_int {
-        // SAFETY: what the linker says of an object, with a C string, and the list below, which nobody else uses
-        // meanwhile.
+    unsafe extern "C" fn note(
+        info: *mut libc::dl_phdr_info,
+        _: usize,
+        files: *mut c_void,
+    ) -> c_int {
+        // SAFETY: what the linker says of an object, with a C string, and the list below, which
+        // nobody else uses meanwhile.
         let (name, files) = unsafe { ((*info).dlpi_name, &mut *files.cast::<Vec<CString>>()) };
         // SAFETY: as above.
         let name = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) });
@@ -96,8 +102,8 @@ fn files() -> Vec<CString> {
     files
 }
 
-/// Where this library returns to; null if that is not known. A function whose last call is a jump is not seen: then
-/// it is where that returns to.
+/// Where this library returns to; null if that is not known. A function whose last call is a jump
+/// is not seen: then it is where that returns to.
 fn caller() -> *const c_void {
     /// _Unwind_Reason_Code
     const GO_ON: c_int = 0;
@@ -122,7 +128,8 @@ fn caller() -> *const c_void {
     }
 
     unsafe extern "C" fn step(context: *mut Context, search: *mut c_void) -> c_int {
-        // SAFETY: the unwinder's own context, and the value below, which nobody else uses meanwhile.
+        // SAFETY: the unwinder's own context, and the value below, which nobody else uses
+        // meanwhile.
         let (at, search) = unsafe { (_Unwind_GetIP(context), &mut *search.cast::<Search>()) };
         let at = ptr::without_provenance(at);
         if object_of(at).dli_fbase == search.ours {
@@ -134,8 +141,9 @@ fn caller() -> *const c_void {
 
     let ours = object_of(caller as *const c_void).dli_fbase;
     let mut search = Search { ours, found: ptr::null() };
-    // SAFETY: `step` has the type that the unwinder calls, gets a value that outlives the call, and does not unwind.
-    // All frames that are gone through are this library's, which are built to be unwound.
+    // SAFETY: `step` has the type that the unwinder calls, gets a value that outlives the call, and
+    // does not unwind. All frames that are gone through are this library's, which are built to be
+    // unwound.
     unsafe { _Unwind_Backtrace(step, (&raw mut search).cast()) };
     search.found
 }

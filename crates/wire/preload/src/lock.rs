@@ -1,11 +1,11 @@
 //! A mutual-exclusion lock that fork can hold.
 //!
-//! `std::sync::Mutex` gives its lock back only through a guard. A fork handler must take every lock of
-//! the library in the parent and release it again in both processes, in another function than the one
-//! that took it.
+//! `std::sync::Mutex` gives its lock back only through a guard. A fork handler must take every lock
+//! of the library in the parent and release it again in both processes, in another function than
+//! the one that took it.
 //!
-//! Each thread counts what it holds: a signal handler that has interrupted a holder must not wait for the lock
-//! ([`crate::postponed`]).
+//! Each thread counts what it holds: a signal handler that has interrupted a holder must not wait
+//! for the lock ([`crate::postponed`]).
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -60,7 +60,8 @@ impl RawLock {
     /// Waits until the lock is free, and leaves it so.
     pub(crate) fn wait_until_free(&self) {
         while self.0.load(Ordering::Acquire) != FREE {
-            let marked = self.0.compare_exchange(HELD, AWAITED, Ordering::Relaxed, Ordering::Relaxed);
+            let marked =
+                self.0.compare_exchange(HELD, AWAITED, Ordering::Relaxed, Ordering::Relaxed);
             if marked != Err(FREE) {
                 // Any return is followed by another look.
                 let _ = futex::wait(&self.0, futex::Flags::PRIVATE, AWAITED, None);
@@ -103,7 +104,8 @@ impl<T> Lock<T> {
         Guard { lock: self }
     }
 
-    /// Takes the lock as [`Lock::lock`], but in a signal handler gives up on one that the thread may hold that it interrupted.
+    /// Takes the lock as [`Lock::lock`], but in a signal handler gives up on one that the thread
+    /// may hold that it interrupted.
     pub(crate) fn lock_in_handler(&self) -> Option<Guard<'_, T>> {
         const TRIES: u32 = 1000;
         if !postponed::is_due_later() {
@@ -123,12 +125,13 @@ impl<T> Lock<T> {
         self.raw.try_acquire().then(|| Guard { lock: self })
     }
 
-    /// The guard of a lock that is held already: by way of [`Lock::raw`], or because its guard was forgotten.
+    /// The guard of a lock that is held already: by way of [`Lock::raw`], or because its guard was
+    /// forgotten.
     ///
     /// # Safety
     ///
-    /// It must be held by this thread, or by the thread of the parent process that forked, and have no
-    /// other guard.
+    /// It must be held by this thread, or by the thread of the parent process that forked, and have
+    /// no other guard.
     pub(crate) unsafe fn adopt(&self) -> Guard<'_, T> {
         Guard { lock: self }
     }

@@ -9,8 +9,8 @@ use seekwire_transport::sys::signal::without_signals;
 use tracing::level_filters::LevelFilter;
 pub(crate) use tracing::{debug, warn};
 
-/// Writes go to the kernel directly: the library's own fds are none of the application's. A line is one write, so no
-/// lock is needed, which a fork could find held by another thread.
+/// Writes go to the kernel directly: the library's own fds are none of the application's. A line is
+/// one write, so no lock is needed, which a fork could find held by another thread.
 struct Sink(Placed);
 
 impl Write for &Sink {
@@ -23,8 +23,8 @@ impl Write for &Sink {
     }
 }
 
-/// Installs the subscriber if SEEKWIRE_LOG asks for one. It is `stderr` or a file, and optionally `:` and
-/// a level (error, warn, info, debug, trace; info if there is none).
+/// Installs the subscriber if SEEKWIRE_LOG asks for one. It is `stderr` or a file, and optionally
+/// `:` and a level (error, warn, info, debug, trace; info if there is none).
 pub(crate) fn start() {
     let Ok(wanted) = std::env::var("SEEKWIRE_LOG") else { return };
     let (target, level) = parse(&wanted);

@@ -1,12 +1,13 @@
 //! Memory of the library's own.
 //!
-//! The program may call socket functions in a signal handler that has interrupted its malloc, or ours. So nothing here calls the
-//! C library's, and nothing waits: somebody who finds an arena in use, perhaps by the very thread that the handler has
-//! interrupted, takes the next one, and fresh pages if all are in use. What is freed is pushed onto a list that anybody may take
-//! as a whole.
+//! The program may call socket functions in a signal handler that has interrupted its malloc, or
+//! ours. So nothing here calls the C library's, and nothing waits: somebody who finds an arena in
+//! use, perhaps by the very thread that the handler has interrupted, takes the next one, and fresh
+//! pages if all are in use. What is freed is pushed onto a list that anybody may take as a whole.
 //!
-//! Who cannot have memory in Rust ends the program, which may have got by without more. So there is a reserve, for the connections
-//! that are tracked already; while the kernel gives nothing, no others are ([`is_scarce`]).
+//! Who cannot have memory in Rust ends the program, which may have got by without more. So there is
+//! a reserve, for the connections that are tracked already; while the kernel gives nothing, no
+//! others are ([`is_scarce`]).
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::{Cell, UnsafeCell};
@@ -16,14 +17,16 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 #[global_allocator]
-static MEMORY: Memory = Memory { arenas: [const { Arena::new() }; ARENAS], reserve: Reserve::new() };
+static MEMORY: Memory =
+    Memory { arenas: [const { Arena::new() }; ARENAS], reserve: Reserve::new() };
 
 const ARENAS: usize = 8;
 /// Blocks of 16 bytes, 32, 64 and so on.
 const CLASSES: usize = 14;
 const SMALLEST: usize = 16;
 const LARGEST: usize = SMALLEST << (CLASSES - 1);
-/// What is larger is mapped and unmapped by itself; up to [`LARGEST`] there is something in the reserve.
+/// What is larger is mapped and unmapped by itself; up to [`LARGEST`] there is something in the
+/// reserve.
 const SMALL: usize = 32 << 10;
 const PAGE: usize = 4096;
 /// What an arena maps at once.
@@ -181,7 +184,8 @@ impl Memory {
         None
     }
 
-    /// A mapping of its own; what was freed of the reserve, or more of that, when there can be none.
+    /// A mapping of its own; what was freed of the reserve, or more of that, when there can be
+    /// none.
     fn large(&self, class: usize, len: usize) -> *mut u8 {
         let pages = map(len);
         if !pages.is_null() {
@@ -237,7 +241,8 @@ impl Memory {
     }
 }
 
-// SAFETY: blocks are of the size of their class, aligned to it, and belong to one owner at a time; so do mappings.
+// SAFETY: blocks are of the size of their class, aligned to it, and belong to one owner at a time;
+// so do mappings.
 unsafe impl GlobalAlloc for Memory {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         match class(&layout) {
@@ -250,7 +255,9 @@ unsafe impl GlobalAlloc for Memory {
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         match class(&layout) {
-            Some(class) if SMALLEST << class <= SMALL || self.reserve.holds(block) => self.give(block, class),
+            Some(class) if SMALLEST << class <= SMALL || self.reserve.holds(block) => {
+                self.give(block, class)
+            }
             // SAFETY: mapped by `alloc` with this size.
             _ => drop(unsafe { munmap(block.cast(), layout.size()) }),
         }

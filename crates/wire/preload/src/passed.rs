@@ -1,8 +1,8 @@
 //! Connections that another program is about to hold: passed in a message, or kept across exec.
 //!
-//! One with holes, or with bytes in the library's memory, cannot be handed over: the new holder would find bytes that
-//! were taken, and miss others. Where the program asks for just that, it gets EBUSY; where it may not even know, the
-//! log tells.
+//! One with holes, or with bytes in the library's memory, cannot be handed over: the new holder
+//! would find bytes that were taken, and miss others. Where the program asks for just that, it gets
+//! EBUSY; where it may not even know, the log tells.
 
 use std::ffi::c_int;
 use std::mem;
@@ -66,7 +66,10 @@ unsafe fn prepare_control(header: &msghdr) -> Result<(), Errno> {
 /// # Safety
 ///
 /// `header` must be valid as sendmsg demands.
-unsafe fn each_right(header: &msghdr, mut work: impl FnMut(c_int) -> Result<(), Errno>) -> Result<(), Errno> {
+unsafe fn each_right(
+    header: &msghdr,
+    mut work: impl FnMut(c_int) -> Result<(), Errno>,
+) -> Result<(), Errno> {
     // SAFETY: the macros of cmsg(3) stay within msg_controllen bytes of msg_control; the payload of
     // SCM_RIGHTS is an array of fds, which need not be aligned.
     unsafe {
@@ -127,7 +130,8 @@ pub(crate) fn to_tcp(socket: &SocketRef, why: Reason) -> Result<(), Errno> {
 }
 
 pub(crate) fn to_tcp_until(socket: &SocketRef, why: Reason, until: Until) -> Result<(), Errno> {
-    // A peer that did not answer once is not waited for again. What seeks may have come to have holes meanwhile.
+    // A peer that did not answer once is not waited for again. What seeks may have come to have
+    // holes meanwhile.
     let first = socket.hand_over();
     let result = keeping_errno(|| match first || socket.connection.is_seeking() {
         true => socket.to_tcp(why, until.at_most(socket.connection.patience())),
@@ -149,7 +153,8 @@ pub(crate) fn to_tcp_until(socket: &SocketRef, why: Reason, until: Until) -> Res
     Ok(())
 }
 
-/// Has connections of this process do what their peers ask of them: somebody is about to wait for these peers.
+/// Has connections of this process do what their peers ask of them: somebody is about to wait for
+/// these peers.
 pub(crate) fn serve_peers() {
     for (fd, object) in table::entries() {
         let asked = object.as_socket().is_some_and(|socket| socket.connection.is_asked());
@@ -172,8 +177,9 @@ fn refuse(socket: &SocketRef) -> Result<(), Errno> {
 
 /// Before exec, when the connections that the new program gets are on TCP.
 ///
-/// The epoll sets that it gets have its own data again. Of connections that it does not get, the kernel closes the numbers
-/// without a word on the ring, so the peer's sends go where they are refused from then on.
+/// The epoll sets that it gets have its own data again. Of connections that it does not get, the
+/// kernel closes the numbers without a word on the ring, so the peer's sends go where they are
+/// refused from then on.
 pub(crate) fn prepare_end() {
     for (fd, object) in table::entries() {
         drop(object);
@@ -208,14 +214,16 @@ pub(crate) fn prepare_exec() {
             && survives_exec(fd)
             && to_tcp_until(&socket, Reason::Exec, until).is_err()
         {
-            // The new program may never use it; if it does, the log has told, and what comes from now on is there.
+            // The new program may never use it; if it does, the log has told, and what comes from
+            // now on is there.
             let _ = keeping_errno(|| socket.fall_back(Reason::Bypassed));
         }
     }
 }
 
 fn survives_exec(fd: c_int) -> bool {
-    // SAFETY: F_GETFD takes no argument. Not interposed to any effect: only other commands are looked at.
+    // SAFETY: F_GETFD takes no argument. Not interposed to any effect: only other commands are
+    // looked at.
     let flags = keeping_errno(|| unsafe { crate::real::fcntl(fd, libc::F_GETFD, 0) });
     flags >= 0 && flags & libc::FD_CLOEXEC == 0
 }

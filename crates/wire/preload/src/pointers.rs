@@ -1,10 +1,12 @@
-//! Whether the application's pointers lead to memory, where the library reads or writes what is behind them.
+//! Whether the application's pointers lead to memory, where the library reads or writes what is
+//! behind them.
 //!
-//! The kernel answers a bad pointer with EFAULT; a program that was never told so must not die of one. What describes
-//! a call (lists for poll, sets for select, msghdr, iovec, addresses) is looked at by [`can_read`] and [`can_write`],
-//! which ask the kernel page by page, and remember for each thread what they were told last: the same list in the next call
-//! costs a few comparisons. Buffers of bytes are only [likely](is_likely), because to ask costs as much as the message;
-//! those that are not are asked for.
+//! The kernel answers a bad pointer with EFAULT; a program that was never told so must not die of
+//! one. What describes a call (lists for poll, sets for select, msghdr, iovec, addresses) is looked
+//! at by [`can_read`] and [`can_write`], which ask the kernel page by page, and remember for each
+//! thread what they were told last: the same list in the next call costs a few comparisons. Buffers
+//! of bytes are only [likely](is_likely), because to ask costs as much as the message; those that
+//! are not are asked for.
 
 use std::cell::Cell;
 use std::ffi::{c_int, c_void};
@@ -16,9 +18,10 @@ use seekwire_transport::sys::call;
 /// The smallest of all processors: pages that are larger are asked for more than once.
 const PAGE: usize = 4096;
 
-/// Where the kernel puts memory of a program that does not insist on another place: not below mmap_min_addr, not above
-/// what page tables of four levels reach.
-const LIKELY: std::ops::Range<usize> = 0x1_0000..1 << if cfg!(target_arch = "x86_64") { 47 } else { 48 };
+/// Where the kernel puts memory of a program that does not insist on another place: not below
+/// mmap_min_addr, not above what page tables of four levels reach.
+const LIKELY: std::ops::Range<usize> =
+    0x1_0000..1 << if cfg!(target_arch = "x86_64") { 47 } else { 48 };
 
 /// Whether there may be memory. No system call.
 #[inline]
@@ -41,8 +44,8 @@ pub(crate) fn can_write<T>(at: *const T, count: usize) -> bool {
     writable(at.cast(), len) == len
 }
 
-/// Whether a call may go on with this mask of signals: none, or one that can be read. The kernel looks at it before
-/// anything else.
+/// Whether a call may go on with this mask of signals: none, or one that can be read. The kernel
+/// looks at it before anything else.
 pub(crate) fn is_mask(mask: *const sigset_t) -> bool {
     mask.is_null() || can_read(mask.cast::<u64>(), 1)
 }
@@ -108,19 +111,21 @@ fn asks_to_read(at: usize) -> bool {
     const HOW: c_int = -1;
     // The null pointer means nothing to read.
     let place = (at & !7).max(8);
-    // SAFETY: the kernel reads there, if it can, and changes nothing since there is no such way to change a mask.
+    // SAFETY: the kernel reads there, if it can, and changes nothing since there is no such way to
+    // change a mask.
     let result = unsafe { call(libc::SYS_rt_sigprocmask, [HOW as usize, place, 0, 8, 0, 0]) };
     result != Err(Errno::FAULT)
 }
 
-/// By a call that adds nothing to a number there, atomically. Whoever should wait for that number may be woken, as can
-/// always happen to him.
+/// By a call that adds nothing to a number there, atomically. Whoever should wait for that number
+/// may be woken, as can always happen to him.
 fn asks_to_write(at: usize) -> bool {
     const ADD_NOTHING: c_int = libc::FUTEX_OP_ADD << 28;
     let nobody = 0u32;
     let place = (&raw const nobody).expose_provenance();
     let how = (libc::FUTEX_WAKE_OP | libc::FUTEX_PRIVATE_FLAG) as usize;
     // SAFETY: the kernel adds nothing there, if it can, and looks for waiters, to wake none.
-    let result = unsafe { call(libc::SYS_futex, [place, how, 0, 0, at & !3, ADD_NOTHING as usize]) };
+    let result =
+        unsafe { call(libc::SYS_futex, [place, how, 0, 0, at & !3, ADD_NOTHING as usize]) };
     result != Err(Errno::FAULT)
 }

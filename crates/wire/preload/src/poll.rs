@@ -1,17 +1,18 @@
-//! Waiting on a list of fds of which some are connections that are attached or seeking: the engine of poll, ppoll, select and
-//! pselect.
+//! Waiting on a list of fds of which some are connections that are attached or seeking: the engine
+//! of poll, ppoll, select and pselect.
 //!
 //! First user space is asked, and the kernel too unless every fd is an attached connection, so that
 //! nobody starves. Then, if that pays, the caller stays awake for a moment. Then every attached
-//! connection is armed, and the thread sleeps on the application's fds and on the doorbells together.
+//! connection is armed, and the thread sleeps on the application's fds and on the doorbells
+//! together.
 
 use std::ffi::{c_int, c_short};
 use std::ptr;
 use std::time::Duration;
 
 use libc::{
-    POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRBAND, POLLWRNORM,
-    pollfd, sigset_t,
+    POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDHUP, POLLRDNORM, POLLWRBAND,
+    POLLWRNORM, pollfd, sigset_t,
 };
 use seekwire_endpoint::{Carrier, Connection, Holding, Interest, Plain};
 use seekwire_transport::Errno;
@@ -35,8 +36,8 @@ const LOOKS_PER_QUESTION: u32 = 128;
 /// So often a call asks the kernel, if each time there was news of the other side.
 const MOST_QUESTIONS: u32 = 4;
 
-/// So often doorbells wake a call that ring on for others, perhaps for nobody: a set that is not waited on. From then on it hears only
-/// that one is rung anew.
+/// So often doorbells wake a call that ring on for others, perhaps for nobody: a set that is not
+/// waited on. From then on it hears only that one is rung anew.
 const MOST_LEFT: u32 = 100;
 
 /// How long to sleep where not all can be slept on.
@@ -111,8 +112,9 @@ impl Sleep<'_> {
     }
 }
 
-/// Waits until something in `fds` is ready; to select (`is_of_select`), a number that is closed while it sleeps is another thing
-/// than one that was closed before. `kernel` makes the application's own call.
+/// Waits until something in `fds` is ready; to select (`is_of_select`), a number that is closed
+/// while it sleeps is another thing than one that was closed before. `kernel` makes the
+/// application's own call.
 pub(crate) fn wait(
     fds: &mut [pollfd],
     mut timeout: Timeout,
@@ -228,7 +230,8 @@ fn wait_for_ours<'a>(
         let mut short = ours.is_in_doubt(fds).then_some(Connection::DOUBT);
         for (at, socket) in &ours.sockets {
             let doorbell = socket.connection.doorbell_for(interest(&fds[*at]));
-            let heard = doorbell.and_then(|doorbell| guarded_raw(|| sleep.hear(doorbell)).flatten());
+            let heard =
+                doorbell.and_then(|doorbell| guarded_raw(|| sleep.hear(doorbell)).flatten());
             short = if doorbell.is_some() && heard.is_none() { Some(SHORT) } else { short };
             asked.push(pollfd { fd: heard.map_or(-1, Fd::raw), events: POLLIN, revents: 0 });
         }
@@ -241,8 +244,11 @@ fn wait_for_ours<'a>(
                 continue;
             }
             sleep.signals = Some(HeldBack::new());
-            sleep.holdings =
-                ours.sockets.iter().filter_map(|(_, socket)| socket.connection.hold_file()).collect();
+            sleep.holdings = ours
+                .sockets
+                .iter()
+                .filter_map(|(_, socket)| socket.connection.hold_file())
+                .collect();
         }
         let asleep: SmallVec<[_; 8]> =
             ours.sockets.iter().map(|(_, socket)| socket.connection.fall_asleep()).collect();
@@ -255,7 +261,9 @@ fn wait_for_ours<'a>(
             let left = timeout.left_at_most(Some(SHORT)).map(timespec);
             let limit = left.as_ref().map_or(ptr::null(), ptr::from_ref);
             // SAFETY: as above.
-            result = unsafe { real::ppoll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, limit, blocked) };
+            result = unsafe {
+                real::ppoll(asked.as_mut_ptr(), asked.len() as libc::nfds_t, limit, blocked)
+            };
         }
         let error = errno();
         drop(asleep);
@@ -279,15 +287,15 @@ fn wait_for_ours<'a>(
             }
         }
         guarded_raw(|| ours.retransmit(fds, &mut asked));
-        // The kernel has looked at one after the other, and at the doorbells last: what came before what it tells is there
-        // when it is asked again.
+        // The kernel has looked at one after the other, and at the doorbells last: what came before
+        // what it tells is there when it is asked again.
         slept = true;
     }
 }
 
 impl Ours<'_> {
-    /// Fills in what user space knows; returns whether something is new. Whatever came before something that is filled
-    /// in is filled in, too.
+    /// Fills in what user space knows; returns whether something is new. Whatever came before
+    /// something that is filled in is filled in, too.
     fn add_ready(&self, fds: &mut [pollfd]) -> bool {
         let mut any = false;
         loop {
@@ -323,7 +331,8 @@ impl Ours<'_> {
         news
     }
 
-    /// Adds what the kernel knows, and what user space knows of before. False: the kernel refused, and errno is set.
+    /// Adds what the kernel knows, and what user space knows of before. False: the kernel refused,
+    /// and errno is set.
     fn ask_kernel(&self, fds: &mut [pollfd]) -> bool {
         for _ in 0..MOST_QUESTIONS {
             let mut asked = self.masked(fds);
@@ -344,13 +353,17 @@ impl Ours<'_> {
             guarded_raw(|| self.retransmit(fds, &mut asked));
             guarded_raw(|| self.hear_of_ends(&asked));
             merge(fds, &asked);
-            // To TCP there is room once both directions have ended, which it may know before the peer's memory says so.
-            for &(at, _) in self.sockets.iter().filter(|(at, _)| asked[*at].revents & POLLHUP != 0) {
+            // To TCP there is room once both directions have ended, which it may know before the
+            // peer's memory says so.
+            for &(at, _) in self.sockets.iter().filter(|(at, _)| asked[*at].revents & POLLHUP != 0)
+            {
                 fds[at].revents |= fds[at].events & WRITE & !POLLWRBAND;
             }
             let news = guarded_raw(|| self.add_ready(fds)).unwrap_or(false);
-            // Where the peer has gone meanwhile, the kernel knows of the room that was kept from it.
-            let same = self.masked(fds).iter().zip(&asked).all(|(now, then)| now.events == then.events);
+            // Where the peer has gone meanwhile, the kernel knows of the room that was kept from
+            // it.
+            let same =
+                self.masked(fds).iter().zip(&asked).all(|(now, then)| now.events == then.events);
             if !news && same {
                 break;
             }
@@ -364,8 +377,8 @@ impl Ours<'_> {
         self.sets.iter().filter(is_said).fold(false, |any, (_, set)| set.silence() || any)
     }
 
-    /// Whether the kernel has nothing to add: not at the end of a stream, not about what only it knows, and not about a
-    /// direction that is on TCP and not known to be ready.
+    /// Whether the kernel has nothing to add: not at the end of a stream, not about what only it
+    /// knows, and not about a direction that is on TCP and not known to be ready.
     fn tell_all(&self, fds: &[pollfd]) -> bool {
         self.sockets.iter().all(|&(at, socket)| {
             let open = fds[at].events & !fds[at].revents;
@@ -387,8 +400,8 @@ impl Ours<'_> {
         self.sockets.iter().any(socket_ready) || self.sets.iter().any(|(_, set)| set.is_ready())
     }
 
-    /// Looks at the connections for a while, if by the experience of the first that is likely to pay, and
-    /// at the other fds now and then.
+    /// Looks at the connections for a while, if by the experience of the first that is likely to
+    /// pay, and at the other fds now and then.
     fn stay_awake(&self, fds: &[pollfd], all_attached: bool) -> Awake {
         let worthy = |(_, socket): &&(usize, &SocketRef)| socket.connection.worth_spinning();
         let Some((_, first)) = self.sockets.iter().find(worthy) else { return Awake::InVain };
@@ -411,7 +424,8 @@ impl Ours<'_> {
 
     /// Whether perhaps nobody will tell of what it waits for.
     fn is_in_doubt(&self, fds: &[pollfd]) -> bool {
-        let socket = |&(at, socket): &(usize, &SocketRef)| socket.connection.is_in_doubt(interest(&fds[at]));
+        let socket =
+            |&(at, socket): &(usize, &SocketRef)| socket.connection.is_in_doubt(interest(&fds[at]));
         self.sockets.iter().any(socket) || self.sets.iter().any(|(_, set)| set.is_in_doubt())
     }
 
@@ -424,8 +438,8 @@ impl Ours<'_> {
         self.sockets.iter().map(arm).collect()
     }
 
-    /// The kernel polls no more fds than RLIMIT_NOFILE allows: the doorbells take the places of their sockets, where bytes come by
-    /// the ring. The sockets are looked at after a short sleep.
+    /// The kernel polls no more fds than RLIMIT_NOFILE allows: the doorbells take the places of
+    /// their sockets, where bytes come by the ring. The sockets are looked at after a short sleep.
     fn crowd(&self, count: usize, asked: &mut Asked) {
         for (nth, (at, socket)) in self.sockets.iter().enumerate() {
             if socket.connection.carriers().1 == Carrier::Ring
@@ -437,14 +451,15 @@ impl Ours<'_> {
         asked.truncate(count);
     }
 
-    /// Where the kernel was about to end a connection when it was asked, an error is there, and the room that comes with it
-    /// is not yet: it frees what was to be sent first. A wait for the kernel hears of that afterwards, but the peer's doorbell
-    /// rings before.
+    /// Where the kernel was about to end a connection when it was asked, an error is there, and the
+    /// room that comes with it is not yet: it frees what was to be sent first. A wait for the
+    /// kernel hears of that afterwards, but the peer's doorbell rings before.
     fn await_end(&self, fds: &[pollfd], asked: &mut Asked) {
         const LOOKS: u32 = 10_000;
         let half_told = |asked: &Asked| {
             self.sockets.iter().any(|&(at, _)| {
-                fds[at].events & POLLOUT != 0 && asked[at].revents & (POLLERR | POLLHUP | POLLOUT) == POLLERR
+                fds[at].events & POLLOUT != 0
+                    && asked[at].revents & (POLLERR | POLLHUP | POLLOUT) == POLLERR
             })
         };
         for _ in 0..LOOKS {
@@ -464,20 +479,21 @@ impl Ours<'_> {
         }
     }
 
-    /// Uses the room that the kernel has found for what is to be retransmitted, which comes before what the application has
-    /// to send.
+    /// Uses the room that the kernel has found for what is to be retransmitted, which comes before
+    /// what the application has to send.
     fn retransmit(&self, fds: &[pollfd], asked: &mut Asked) {
         for &(at, socket) in &self.sockets {
             if asked[at].revents & WRITE != 0 && socket.connection.retransmits() {
                 socket.connection.attend();
             }
-            let kept = if socket.connection.retransmits() { WRITE } else { WRITE & !fds[at].events };
+            let kept =
+                if socket.connection.retransmits() { WRITE } else { WRITE & !fds[at].events };
             asked[at].revents &= !kept;
         }
     }
 
-    /// The list for the kernel: where sends travel on the ring, room in the TCP socket means nothing; where
-    /// something is to be retransmitted, it is wanted in any case.
+    /// The list for the kernel: where sends travel on the ring, room in the TCP socket means
+    /// nothing; where something is to be retransmitted, it is wanted in any case.
     fn masked(&self, fds: &[pollfd]) -> Asked {
         let mut asked: Asked = fds.iter().map(|entry| pollfd { revents: 0, ..*entry }).collect();
         for &(at, socket) in &self.sockets {
@@ -545,7 +561,8 @@ pub(crate) fn state(fd: Fd, events: c_short) -> u32 {
     if keeping_errno(|| look(&mut asked)) { asked[0].revents as u32 } else { 0 }
 }
 
-/// poll without sleeping, and not a cancellation point. False: the kernel refused, and errno is set.
+/// poll without sleeping, and not a cancellation point. False: the kernel refused, and errno is
+/// set.
 pub(crate) fn look(asked: &mut [pollfd]) -> bool {
     let before = errno();
     let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };

@@ -1,7 +1,8 @@
 //! What a signal handler leaves to the thread that it interrupted.
 //!
-//! A handler may use a socket, and close it, while that thread holds locks of the library, which it gives back only after the
-//! handler has returned. So the handler waits for none of them: what needs them is done as soon as the thread holds none.
+//! A handler may use a socket, and close it, while that thread holds locks of the library, which it
+//! gives back only after the handler has returned. So the handler waits for none of them: what
+//! needs them is done as soon as the thread holds none.
 
 use std::ffi::c_int;
 use std::ptr;
@@ -51,8 +52,8 @@ pub(crate) fn end_hold() {
     }
 }
 
-/// Whether this thread holds locks: asked where no code of the library itself holds any, by a signal handler that has interrupted
-/// such code.
+/// Whether this thread holds locks: asked where no code of the library itself holds any, by a
+/// signal handler that has interrupted such code.
 #[inline]
 pub(crate) fn is_due_later() -> bool {
     HELD.with(|held| held.load(Ordering::Relaxed)) > 0
@@ -88,7 +89,8 @@ fn finish() {
         guarded(|| {
             let mut next = CLOSED.swap(ptr::null_mut(), Ordering::Acquire);
             while !next.is_null() {
-                // SAFETY: the list that was swapped out belongs to this call, and all in it came from boxes.
+                // SAFETY: the list that was swapped out belongs to this call, and all in it came
+                // from boxes.
                 let closed = unsafe { Box::from_raw(next) };
                 next = closed.next;
                 socket::leave(closed.fd, closed.object, closed.last);

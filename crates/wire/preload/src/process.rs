@@ -19,8 +19,8 @@ static PID: AtomicI32 = AtomicI32::new(0);
 /// A byte that the kernel clears in a child which gets a copy of the memory, and only there.
 static MARK: AtomicPtr<AtomicU8> = AtomicPtr::new(ptr::null_mut());
 
-/// Runs before main, and before the constructors of the program's other libraries or after them: nothing
-/// relies on which.
+/// Runs before main, and before the constructors of the program's other libraries or after them:
+/// nothing relies on which.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn() = {
@@ -40,8 +40,8 @@ static DESTRUCTOR: extern "C" fn() = {
     destructor
 };
 
-/// Whether sockets are tracked as soon as they are made. Switched off, every function is libc's, because nothing is found in the
-/// table but what the program itself seeks in.
+/// Whether sockets are tracked as soon as they are made. Switched off, every function is libc's,
+/// because nothing is found in the table but what the program itself seeks in.
 #[inline]
 pub(crate) fn is_on() -> bool {
     if !STARTED.is_completed() {
@@ -69,8 +69,8 @@ fn start() {
     });
 }
 
-/// Another copy of this library, linked into the program itself, comes before this one, which was preloaded: two would
-/// each take the other for the C library.
+/// Another copy of this library, linked into the program itself, comes before this one, which was
+/// preloaded: two would each take the other for the C library.
 #[unsafe(no_mangle)]
 pub(crate) extern "C" fn seekwire_stand_back() {
     // What this one has begun is over first.
@@ -99,15 +99,16 @@ pub(crate) fn prepare() {
             set_mark();
             fork::start();
             // Handlers run in the reverse order, so that the program's come before this one.
-            // SAFETY: a function that is never unloaded, which takes what is given with it, and ignores it.
+            // SAFETY: a function that is never unloaded, which takes what is given with it, and
+            // ignores it.
             unsafe { __cxa_at_quick_exit(quick_end, ptr::null_mut()) };
             READY.store(true, Ordering::Release);
         });
     });
 }
 
-/// Where the library's own fds begin: above what the application may use, where the hard limit leaves
-/// room, but not so high that the kernel's table of fds grows large.
+/// Where the library's own fds begin: above what the application may use, where the hard limit
+/// leaves room, but not so high that the kernel's table of fds grows large.
 fn floor() -> c_int {
     const HIGHEST: u64 = 16384;
     let (soft, hard) = limit::descriptor_limit();
@@ -126,8 +127,8 @@ pub(crate) enum Kind {
     Stranger,
 }
 
-/// Asked only where the table would change, because the answer costs a system call: nothing in memory
-/// tells a child of vfork from its parent.
+/// Asked only where the table would change, because the answer costs a system call: nothing in
+/// memory tells a child of vfork from its parent.
 pub(crate) fn kind() -> Kind {
     if getpid() == PID.load(Ordering::Relaxed) {
         return Kind::Own;
@@ -149,11 +150,15 @@ fn getpid() -> c_int {
 
 fn mark() -> rustix::io::Result<*mut AtomicU8> {
     const LEN: usize = 4096;
-    // SAFETY: a new private mapping at an address of the kernel's choice; only its treatment at fork is
-    // changed.
+    // SAFETY: a new private mapping at an address of the kernel's choice; only its treatment at
+    // fork is changed.
     unsafe {
-        let page =
-            mmap_anonymous(ptr::null_mut(), LEN, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)?;
+        let page = mmap_anonymous(
+            ptr::null_mut(),
+            LEN,
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::PRIVATE,
+        )?;
         madvise(page, LEN, Advice::LinuxWipeOnFork)?;
         Ok(page.cast())
     }
@@ -175,7 +180,8 @@ pub(crate) fn after_fork_child() {
 /// The process ends, or becomes another program.
 pub(crate) fn end() {
     static ENDED: AtomicBool = AtomicBool::new(false);
-    if READY.load(Ordering::Acquire) && kind() == Kind::Own && !ENDED.swap(true, Ordering::Relaxed) {
+    if READY.load(Ordering::Acquire) && kind() == Kind::Own && !ENDED.swap(true, Ordering::Relaxed)
+    {
         guarded(|| {
             stats::write();
             for (_, object) in table::entries() {

@@ -1,15 +1,16 @@
 //! The functions of libc that ours stand before.
 //!
-//! Each is looked up once, at its first call, with `dlsym(RTLD_NEXT)`: that works before main and inside
-//! constructors of other libraries, and costs a program nothing for functions that it does not call.
+//! Each is looked up once, at its first call, with `dlsym(RTLD_NEXT)`: that works before main and
+//! inside constructors of other libraries, and costs a program nothing for functions that it does
+//! not call.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_ulong, c_ushort, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{
-    DIR, FILE, aiocb, epoll_event, fd_set, iovec, mmsghdr, mode_t, msghdr, nfds_t, off_t, pid_t, pollfd,
-    posix_spawn_file_actions_t, posix_spawnattr_t, sa_family_t, sigevent, sigset_t, size_t, sockaddr,
-    sockaddr_in, socklen_t, ssize_t, termios, timespec, timeval, winsize,
+    DIR, FILE, aiocb, epoll_event, fd_set, iovec, mmsghdr, mode_t, msghdr, nfds_t, off_t, pid_t,
+    pollfd, posix_spawn_file_actions_t, posix_spawnattr_t, sa_family_t, sigevent, sigset_t, size_t,
+    sockaddr, sockaddr_in, socklen_t, ssize_t, termios, timespec, timeval, winsize,
 };
 use seekwire_transport::Errno;
 
@@ -22,7 +23,8 @@ struct Next {
 }
 
 /// The version of the oldest functions of the C library.
-const FIRST_VERSION: &CStr = if cfg!(target_arch = "x86_64") { c"GLIBC_2.2.5" } else { c"GLIBC_2.17" };
+const FIRST_VERSION: &CStr =
+    if cfg!(target_arch = "x86_64") { c"GLIBC_2.2.5" } else { c"GLIBC_2.17" };
 
 impl Next {
     const fn new(name: &'static CStr) -> Next {
@@ -37,8 +39,8 @@ impl Next {
 
     #[cold]
     fn look_up(&self) -> *mut c_void {
-        // SAFETY: they take a handle and C strings that are static. Storing what it returns twice is
-        // harmless.
+        // SAFETY: they take a handle and C strings that are static. Storing what it returns twice
+        // is harmless.
         let address = ffi::keeping_errno(|| unsafe {
             let address = libc::dlsym(libc::RTLD_NEXT, self.name.as_ptr());
             if !address.is_null() {
@@ -57,7 +59,8 @@ pub(crate) fn let_next_copy_stand_back() {
     static NEXT: Next = Next::new(c"seekwire_stand_back");
     let address = NEXT.get();
     if !address.is_null() {
-        // SAFETY: the function of that name takes and returns nothing, in every version of this library.
+        // SAFETY: the function of that name takes and returns nothing, in every version of this
+        // library.
         unsafe {
             let function: unsafe extern "C" fn() = std::mem::transmute(address);
             function();
@@ -426,8 +429,9 @@ real! {
     fn forkpty(controller: *mut c_int, name: *mut c_char, settings: *const termios, size: *const winsize) -> pid_t;
 }
 
-// Those of liburing, which a program may have in objects alone that it opens with RTLD_LOCAL, and more than once. What
-// is found there is not kept, since such an object may be closed. These functions return the number of an error.
+// Those of liburing, which a program may have in objects alone that it opens with RTLD_LOCAL, and
+// more than once. What is found there is not kept, since such an object may be closed. These
+// functions return the number of an error.
 real! {
     |name| loaded::function(name), -libc::ENOSYS;
     fn io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int;

@@ -57,8 +57,8 @@ impl Numbers {
 }
 
 impl SocketRef {
-    /// A call that a signal interrupted begins again, as the kernel would have it: by its number. False: that is for the
-    /// kernel alone to know now, if anybody.
+    /// A call that a signal interrupted begins again, as the kernel would have it: by its number.
+    /// False: that is for the kernel alone to know now, if anybody.
     ///
     /// # Errors
     /// EBADF when the number stands for another object of the library's.
@@ -77,7 +77,8 @@ impl SocketRef {
     }
 }
 
-/// A call that has begun. One with a time limit is never started again after a signal, whatever has been set since it began.
+/// A call that has begun. One with a time limit is never started again after a signal, whatever has
+/// been set since it began.
 pub(crate) struct Begun {
     timeout: fn(&Settings) -> Option<Duration>,
     is_limited: bool,
@@ -101,7 +102,8 @@ impl Begun {
     pub(crate) fn was_limited(&self, socket: &Socket) -> bool {
         let is_as_it_was = || socket.limits_set.load(Ordering::Relaxed) == self.limits_set;
         // What another process had set before, the call has found out.
-        self.is_limited || ((self.timeout)(socket.connection.settings()).is_some() && is_as_it_was())
+        self.is_limited
+            || ((self.timeout)(socket.connection.settings()).is_some() && is_as_it_was())
     }
 }
 
@@ -117,9 +119,11 @@ pub(crate) struct Registration {
     pub(crate) data: u64,
     /// Index of the watch in the set, once the connection is attached.
     pub(crate) watch: Option<u32>,
-    /// Index of the watch if the application has taken the socket out of the set and the kernel was not told.
+    /// Index of the watch if the application has taken the socket out of the set and the kernel
+    /// was not told.
     pub(crate) parked: Option<u32>,
-    /// The number was closed while others stand for the socket, and this one is in the set instead.
+    /// The number was closed while others stand for the socket, and this one is in the set
+    /// instead.
     pub(crate) stand_in: Option<Placed>,
     /// Another program may be about to get the set, so it is left to the kernel alone.
     pub(crate) is_bare: bool,
@@ -128,7 +132,16 @@ pub(crate) struct Registration {
 impl Registration {
     pub(crate) fn new(set: Weak<Object>, fd: c_int, event: epoll_event) -> Registration {
         let (events, data) = (event.events, event.u64);
-        Registration { set, fd, events, data, watch: None, parked: None, stand_in: None, is_bare: false }
+        Registration {
+            set,
+            fd,
+            events,
+            data,
+            watch: None,
+            parked: None,
+            stand_in: None,
+            is_bare: false,
+        }
     }
 
     /// The number by which it is in the kernel's set.
@@ -141,7 +154,8 @@ impl Registration {
 pub(crate) const WATCHED: u8 = 1;
 /// Sends travel on the ring, so the kernel's EPOLLOUT means nothing.
 pub(crate) const TX_ON_RING: u8 = 2;
-/// Bytes wait for room in the kernel's socket: its EPOLLOUT is wanted, whatever the application wants.
+/// Bytes wait for room in the kernel's socket: its EPOLLOUT is wanted, whatever the application
+/// wants.
 pub(crate) const RETRANSMITS: u8 = 4;
 /// It has the doorbell that the peer rings; it has one that tells of library memory, too.
 pub(crate) const ATTACHED: u8 = 8;
@@ -162,7 +176,8 @@ pub(crate) struct Socket {
     registered: AtomicUsize,
     /// What the epoll sets were last told about the connection.
     shown: AtomicU8,
-    /// Counts the sends that found no room: after one of them, room is news to an edge-triggered epoll set.
+    /// Counts the sends that found no room: after one of them, room is news to an edge-triggered
+    /// epoll set.
     starved: AtomicU64,
     /// Counts the shutdowns of this end, which are news to an edge-triggered epoll set.
     shutdowns: AtomicU64,
@@ -221,7 +236,8 @@ impl Socket {
     #[inline]
     pub(crate) fn to_show(&self) -> u8 {
         let (attached, seeks) = (self.connection.is_attached(), self.connection.is_seeking());
-        let mut show = if attached || seeks { WATCHED } else { self.shown.load(Ordering::Relaxed) & WATCHED };
+        let mut show =
+            if attached || seeks { WATCHED } else { self.shown.load(Ordering::Relaxed) & WATCHED };
         if show == 0 {
             return 0;
         }
@@ -333,8 +349,8 @@ impl Socket {
         self.handed_over.store(false, Ordering::Relaxed);
     }
 
-    /// What user space alone knows to be ready. As in the kernel, less than SO_RCVLOWAT bytes are nothing
-    /// to read.
+    /// What user space alone knows to be ready. As in the kernel, less than SO_RCVLOWAT bytes are
+    /// nothing to read.
     #[inline]
     pub(crate) fn readiness(&self) -> Readiness {
         self.readiness_for(Interest::default())
@@ -408,8 +424,9 @@ impl SocketRef {
         }
     }
 
-    /// As [`Self::enter`] for a call that receives: by the library also if the connection seeks, because
-    /// the kernel's socket then does not have all that comes next, and has what was taken before.
+    /// As [`Self::enter`] for a call that receives: by the library also if the connection seeks,
+    /// because the kernel's socket then does not have all that comes next, and has what was taken
+    /// before.
     #[inline]
     pub(crate) fn enter_to_receive(&self) -> Way<'_> {
         if self.connection.is_attached() || self.connection.is_seeking() {
@@ -429,8 +446,9 @@ impl SocketRef {
         }
     }
 
-    /// Brings the epoll sets that hold this socket up to date with the state of its connection. To be
-    /// called after anything that may have attached it, or may have moved its sends to the other carrier.
+    /// Brings the epoll sets that hold this socket up to date with the state of its connection. To
+    /// be called after anything that may have attached it, or may have moved its sends to the other
+    /// carrier.
     #[inline]
     pub(crate) fn update_sets(&self) {
         if self.registered.load(Ordering::Acquire) != 0
@@ -448,8 +466,8 @@ impl SocketRef {
     #[cold]
     pub(crate) fn untrack_stale(&self) {
         let fd = self.connection.fd().raw();
-        let is_it =
-            table::socket(fd).is_some_and(|entered| std::ptr::eq(&raw const *entered, &raw const **self));
+        let is_it = table::socket(fd)
+            .is_some_and(|entered| std::ptr::eq(&raw const *entered, &raw const **self));
         if is_it {
             ffi::keeping_errno(|| untrack_unseen(fd));
         }
@@ -463,7 +481,8 @@ impl SocketRef {
         self.note_starved();
     }
 
-    /// Moves the connection to TCP for good. The bytes that the peer has put on the ring by now come first.
+    /// Moves the connection to TCP for good. The bytes that the peer has put on the ring by now
+    /// come first.
     pub(crate) fn fall_back(&self, why: Reason) -> Result<(), Errno> {
         let result = ffi::guarded(|| self.connection.fall_back(why)).unwrap_or(Err(Errno::IO));
         self.update_sets();
@@ -509,8 +528,8 @@ pub(crate) fn enter(fd: c_int, object: Arc<Object>) {
     }
 }
 
-/// The kernel has just handed out `fd` for something that the library takes no part in: what the table has there was
-/// closed by a way that the library cannot see.
+/// The kernel has just handed out `fd` for something that the library takes no part in: what the
+/// table has there was closed by a way that the library cannot see.
 #[inline]
 pub(crate) fn fresh(fd: c_int) -> c_int {
     if table::is_entered(fd) {
@@ -584,7 +603,9 @@ pub(crate) fn leave(fd: c_int, object: Arc<Object>, last: Last) {
                 socket.connection.leave_number();
                 // One that lives on in another program does not end with this number.
                 match last {
-                    Last::Closing if !socket.handed_over.load(Ordering::Relaxed) => socket.connection.close(),
+                    Last::Closing if !socket.handed_over.load(Ordering::Relaxed) => {
+                        socket.connection.close()
+                    }
                     Last::Gone => socket.connection.was_closed(),
                     Last::Closing | Last::Kept => {}
                 }
@@ -603,8 +624,8 @@ pub(crate) fn leave(fd: c_int, object: Arc<Object>, last: Last) {
     }
 }
 
-/// Waits until no other thread can be about to use the number that is closed next: each has left its call, or sleeps, and
-/// has the file by another number when it wakes.
+/// Waits until no other thread can be about to use the number that is closed next: each has left
+/// its call, or sleeps, and has the file by another number when it wakes.
 fn await_users(object: &Arc<Object>, socket: &Socket, gone: bool) {
     let connection = &socket.connection;
     if !(connection.is_attached() || connection.is_seeking()) || thread::is_only_one() {

@@ -114,7 +114,8 @@ pub(crate) fn write() {
     let mut sums = CLOSED.lock_in_handler().map_or(Sums::ZERO, |sums| sums.clone());
     sums.add_live();
     if sums.tracked == 0 {
-        // Helpers such as shells would only replace or bury the counters of the program that is meant.
+        // Helpers such as shells would only replace or bury the counters of the program that is
+        // meant.
         return;
     }
     if let Err(error) = write_whole(&place(target), &sums.json()) {
@@ -122,7 +123,8 @@ pub(crate) fn write() {
     }
 }
 
-/// Writes a file so that whoever reads it, at any time, finds all of the old text or all of the new.
+/// Writes a file so that whoever reads it, at any time, finds all of the old text or all of the
+/// new.
 fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
     if std::fs::symlink_metadata(path).is_ok_and(|found| !found.is_file()) {
         // A pipe, a terminal, or a link to one: it is to stay what it is.
@@ -130,7 +132,8 @@ fn write_whole(path: &Path, text: &str) -> std::io::Result<()> {
     }
     let mut draft = path.to_owned().into_os_string();
     draft.push(format!(".{}", std::process::id()));
-    let written = file::write(draft.as_ref(), text.as_bytes()).and_then(|()| std::fs::rename(&draft, path));
+    let written =
+        file::write(draft.as_ref(), text.as_bytes()).and_then(|()| std::fs::rename(&draft, path));
     if written.is_err() {
         let _ = std::fs::remove_file(&draft);
     }

@@ -1,8 +1,10 @@
-//! At which numbers streams of the C library stand (FILE): what it does with their numbers goes past this library.
+//! At which numbers streams of the C library stand (FILE): what it does with their numbers goes
+//! past this library.
 //!
-//! A program can put a socket where a stream already is, as inetd does with the standard streams: by dup2, or by closing the
-//! number and having the kernel give it to the next socket. Nothing tells when libc then reads or writes, so such a socket
-//! belongs to libc from the beginning. A signal handler may ask, so there is no lock.
+//! A program can put a socket where a stream already is, as inetd does with the standard streams:
+//! by dup2, or by closing the number and having the kernel give it to the next socket. Nothing
+//! tells when libc then reads or writes, so such a socket belongs to libc from the beginning. A
+//! signal handler may ask, so there is no lock.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,7 +1,7 @@
 //! From fd numbers to objects.
 //!
-//! Two levels, so that a process pays only for the range of numbers that it uses. An entry holds one
-//! reference to its object; entries for duplicates of an fd share the object.
+//! Two levels, so that a process pays only for the range of numbers that it uses. An entry holds
+//! one reference to its object; entries for duplicates of an fd share the object.
 
 use std::ffi::c_int;
 use std::ops::Deref;
@@ -42,7 +42,10 @@ enum Kind {
 
 impl Object {
     pub(crate) fn socket(socket: Socket) -> Arc<Object> {
-        Arc::new(Object { next_retired: AtomicPtr::new(ptr::null_mut()), kind: Kind::Socket(socket) })
+        Arc::new(Object {
+            next_retired: AtomicPtr::new(ptr::null_mut()),
+            kind: Kind::Socket(socket),
+        })
     }
 
     pub(crate) fn set(set: Set) -> Arc<Object> {
@@ -136,7 +139,11 @@ macro_rules! typed {
 
 typed!(
     /// A tracked socket.
-    SocketRef, SharedSocket, Socket, as_socket, c_int
+    SocketRef,
+    SharedSocket,
+    Socket,
+    as_socket,
+    c_int
 );
 impl SocketRef {
     /// The number by which it was looked up.
@@ -147,12 +154,18 @@ impl SocketRef {
 
 typed!(
     /// An epoll set.
-    SetRef, SharedSet, Set, as_set
+    SetRef,
+    SharedSet,
+    Set,
+    as_set
 );
 
 typed!(
     /// An io_uring.
-    UringRef, SharedUring, Uring, as_uring
+    UringRef,
+    SharedUring,
+    Uring,
+    as_uring
 );
 
 #[inline]
@@ -221,8 +234,8 @@ pub(crate) fn set(fd: c_int) -> Option<SetRef> {
     object.as_set().is_some().then(|| SetRef(object))
 }
 
-/// Enters `object` for `fd`, and gives back what stood there: an fd that was closed where the library
-/// could not see it. A number beyond the table is left alone.
+/// Enters `object` for `fd`, and gives back what stood there: an fd that was closed where the
+/// library could not see it. A number beyond the table is left alone.
 pub(crate) fn insert(fd: c_int, object: Arc<Object>) -> Option<Arc<Object>> {
     let number = fd as usize;
     let root = ROOT.get(number / LEAF)?;
@@ -265,8 +278,8 @@ pub(crate) fn remove(fd: c_int) -> Option<Arc<Object>> {
 }
 
 fn reference(object: *mut Object) -> Option<Arc<Object>> {
-    // SAFETY: entries hold pointers from Arc::into_raw, each with one reference, and the swap gave this
-    // one to us.
+    // SAFETY: entries hold pointers from Arc::into_raw, each with one reference, and the swap gave
+    // this one to us.
     (!object.is_null()).then(|| unsafe { Arc::from_raw(object) })
 }
 

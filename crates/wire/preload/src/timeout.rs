@@ -64,7 +64,9 @@ impl Timeout {
     pub(crate) fn left_milliseconds(&mut self) -> c_int {
         match self.left() {
             None => -1,
-            Some(left) => c_int::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX),
+            Some(left) => {
+                c_int::try_from(left.as_nanos().div_ceil(1_000_000)).unwrap_or(c_int::MAX)
+            }
         }
     }
 

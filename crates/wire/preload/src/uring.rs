@@ -1,15 +1,17 @@
 //! io_uring(7): what a program submits there concerns the library like the calls of the same names.
 //!
-//! A program that makes a ring by libc's syscall() tells the library by that. Its entries lie in memory that this process shares
-//! with the kernel: they are looked at when they are submitted, before the kernel sees them. Registrations with an epoll
-//! set are made as by epoll_ctl, and what the kernel is left to do is nothing; closing is noted; a socket that is
-//! used, or could be, by the kernel alone goes back to TCP before.
+//! A program that makes a ring by libc's syscall() tells the library by that. Its entries lie in
+//! memory that this process shares with the kernel: they are looked at when they are submitted,
+//! before the kernel sees them. Registrations with an epoll set are made as by epoll_ctl, and what
+//! the kernel is left to do is nothing; closing is noted; a socket that is used, or could be, by
+//! the kernel alone goes back to TCP before.
 //!
-//! Where the kernel would look for entries by itself (IORING_SETUP_SQPOLL), it is not asked to, and the program is told at any
-//! time that it has to wake the kernel, which brings it here.
+//! Where the kernel would look for entries by itself (IORING_SETUP_SQPOLL), it is not asked to, and
+//! the program is told at any time that it has to wake the kernel, which brings it here.
 //!
-//! Rings that were made without a call to libc, and those of kinds that are not known here, are not understood. What the
-//! program does by them is not seen, so nothing is accelerated in a process that has one.
+//! Rings that were made without a call to libc, and those of kinds that are not known here, are not
+//! understood. What the program does by them is not seen, so nothing is accelerated in a process
+//! that has one.
 
 use std::ffi::{c_int, c_long, c_void};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
@@ -88,7 +90,8 @@ const SETUP_SQE128: u32 = 1 << 10;
 const SETUP_NO_MMAP: u32 = 1 << 14;
 const SETUP_REGISTERED_FD_ONLY: u32 = 1 << 15;
 const SETUP_NO_SQARRAY: u32 = 1 << 16;
-/// Up to IORING_SETUP_HYBRID_IOPOLL, but for the two by which the memory or the number is not the kernel's to give.
+/// Up to IORING_SETUP_HYBRID_IOPOLL, but for the two by which the memory or the number is not the
+/// kernel's to give.
 const SETUP_KNOWN: u32 = ((1 << 18) - 1) & !(SETUP_NO_MMAP | SETUP_REGISTERED_FD_ONLY);
 
 const ENTER_GETEVENTS: u32 = 1 << 0;
@@ -125,13 +128,15 @@ mod operation {
     /// None of the kernel's.
     pub(super) const NONE: u8 = 255;
 
-    /// Whether a socket is used by this operation if its fd names one: READV, WRITEV, READ_FIXED, WRITE_FIXED, POLL_ADD,
-    /// SENDMSG, RECVMSG, CONNECT, READ, WRITE, SEND, RECV, SPLICE, TEE, SHUTDOWN, URING_CMD, SEND_ZC, SENDMSG_ZC,
-    /// READ_MULTISHOT, RECV_ZC, READV_FIXED, WRITEV_FIXED.
+    /// Whether a socket is used by this operation if its fd names one: READV, WRITEV, READ_FIXED,
+    /// WRITE_FIXED, POLL_ADD, SENDMSG, RECVMSG, CONNECT, READ, WRITE, SEND, RECV, SPLICE, TEE,
+    /// SHUTDOWN, URING_CMD, SEND_ZC, SENDMSG_ZC, READ_MULTISHOT, RECV_ZC, READV_FIXED,
+    /// WRITEV_FIXED.
     pub(super) fn uses_fd(operation: u8) -> bool {
         matches!(
             operation,
-            1 | 2 | 4 | 5 | 6 | 9 | 10 | 16 | 22 | 23 | 26 | 27 | 30 | 33 | 34 | 46..=49 | 58 | 60 | 61
+            1 | 2 | 4 | 5 | 6 | 9 | 10 | 16 | 22 | 23 | 26 | 27 | 30 | 33 | 34 | 46
+                ..=49 | 58 | 60 | 61
         )
     }
 }
@@ -142,7 +147,8 @@ struct Mapping {
     len: usize,
 }
 
-// SAFETY: the mapping belongs to this value; the kernel and the program change it, so it is read by atomics and by copying.
+// SAFETY: the mapping belongs to this value; the kernel and the program change it, so it is read by
+// atomics and by copying.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -151,7 +157,8 @@ impl Mapping {
     fn new(fd: BorrowedFd<'_>, len: usize, offset: u64) -> Option<Mapping> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice.
-        let base = unsafe { mmap(ptr::null_mut(), len, access, MapFlags::SHARED, fd, offset) }.ok()?;
+        let base =
+            unsafe { mmap(ptr::null_mut(), len, access, MapFlags::SHARED, fd, offset) }.ok()?;
         Some(Mapping { base: NonNull::new(base.cast())?, len })
     }
 
@@ -201,11 +208,16 @@ impl Uring {
         let has_array = params.flags & SETUP_NO_SQARRAY == 0;
         let entry_size = if params.flags & SETUP_SQE128 == 0 { 64 } else { 128 };
         let array_end = if has_array { at.array as usize + entries * 4 } else { 0 };
-        let last = [at.head, at.tail, at.mask, at.flags].into_iter().max().unwrap_or(0) as usize + 4;
+        let last =
+            [at.head, at.tail, at.mask, at.flags].into_iter().max().unwrap_or(0) as usize + 4;
         let uring = Uring {
             numbers: Lock::new(Numbers::new(fd)),
             ring: Mapping::new(ring, array_end.max(last).next_multiple_of(PAGE), OFFSET_RING)?,
-            entries: Mapping::new(ring, (entries * entry_size).next_multiple_of(PAGE), OFFSET_ENTRIES)?,
+            entries: Mapping::new(
+                ring,
+                (entries * entry_size).next_multiple_of(PAGE),
+                OFFSET_ENTRIES,
+            )?,
             at,
             has_array,
             entry_size,
@@ -231,7 +243,8 @@ impl Uring {
         self.word(self.at.tail).load(Ordering::Acquire).wrapping_sub(head)
     }
 
-    /// Does what the first `count` entries that wait mean to the library, and changes those that the kernel is to see otherwise.
+    /// Does what the first `count` entries that wait mean to the library, and changes those that
+    /// the kernel is to see otherwise.
     fn prepare(&self, count: u32) -> Changed {
         let head = self.word(self.at.head).load(Ordering::Acquire);
         let mask = self.word(self.at.mask).load(Ordering::Relaxed);
@@ -246,7 +259,8 @@ impl Uring {
                 continue;
             }
             let place = self.entries.entry(index as usize * self.entry_size);
-            // SAFETY: inside the mapping; the program has written it, and leaves it alone until it is submitted.
+            // SAFETY: inside the mapping; the program has written it, and leaves it alone until it
+            // is submitted.
             let entry = unsafe { place.read() };
             if let Some(other) = prepare(&entry) {
                 // SAFETY: as above.
@@ -271,7 +285,9 @@ fn prepare(entry: &Entry) -> Option<Entry> {
             let result = unsafe { calls::epoll_ctl(entry.fd, entry.len as c_int, fd, event) };
             match result {
                 0 => Some(nothing(entry)),
-                _ if errno() == libc::ENOENT => empty_set().map(|epfd| Entry { fd: epfd, ..*entry }),
+                _ if errno() == libc::ENOENT => {
+                    empty_set().map(|epfd| Entry { fd: epfd, ..*entry })
+                }
                 // The kernel finds the same.
                 _ => None,
             }
@@ -287,7 +303,8 @@ fn prepare(entry: &Entry) -> Option<Entry> {
             None
         }
         operation::EPOLL_WAIT if table::set(entry.fd).is_some() => {
-            // It would find the library's own events in the set. A program that uses it has to do without on most kernels.
+            // It would find the library's own events in the set. A program that uses it has to do
+            // without on most kernels.
             Some(Entry { operation: operation::NONE, ..nothing(entry) })
         }
         other => {
@@ -427,7 +444,8 @@ pub(crate) unsafe fn enter(arguments: [usize; 6], next: Next) -> c_long {
         submit = uring.waiting();
         flags &= !(ENTER_SQ_WAKEUP | ENTER_SQ_WAIT);
     }
-    let changed = if submit == 0 { Changed::new() } else { keeping_errno(|| uring.prepare(submit)) };
+    let changed =
+        if submit == 0 { Changed::new() } else { keeping_errno(|| uring.prepare(submit)) };
     let result = if changed.is_empty() {
         enter(submit, least, flags, argument, size)
     } else {
@@ -470,14 +488,16 @@ pub(crate) unsafe fn register(arguments: [usize; 6], next: Next) -> c_long {
         _ => {}
     });
     if what as u32 == REGISTER_RING_FDS {
-        // Calls would name the ring by another number, which only saves time. Kernels before 5.18 refuse it in the same way.
+        // Calls would name the ring by another number, which only saves time. Kernels before 5.18
+        // refuse it in the same way.
         return fail::<c_int>(Errno::INVAL).into();
     }
     // SAFETY: the caller's own arguments.
     unsafe { next(libc::SYS_io_uring_register, arguments) }
 }
 
-/// There is a ring that is not understood: whatever is accelerated goes back to TCP, and nothing is from now on.
+/// There is a ring that is not understood: whatever is accelerated goes back to TCP, and nothing is
+/// from now on.
 #[cold]
 fn give_up() {
     if permission::is_forbidden() {
@@ -510,8 +530,8 @@ pub(crate) fn look() {
 /// To be called when the process starts.
 pub(crate) fn start() {
     permission::look_before(|| {
-        /// Connections that came to shared memory, and at how many to look again. A look costs the more, the more there
-        /// are, so all of them get by with a few steps for each.
+        /// Connections that came to shared memory, and at how many to look again. A look costs the
+        /// more, the more there are, so all of them get by with a few steps for each.
         static CONNECTIONS: AtomicU32 = AtomicU32::new(0);
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let connections = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
@@ -520,11 +540,15 @@ pub(crate) fn start() {
         }
         NEXT.store(connections + (connections / 8).max(1), Ordering::Relaxed);
         if has_unknown() {
-            log::warn!("this program has an io_uring that is not understood: its connections stay on TCP");
+            log::warn!(
+                "this program has an io_uring that is not understood: its connections stay on TCP"
+            );
             permission::forbid();
             // A connection that is about to be attached is asked for, and must not be waited for.
             for fd in table::numbers() {
-                if let Some(socket) = table::socket(fd).filter(|socket| socket.connection.is_attached()) {
+                if let Some(socket) =
+                    table::socket(fd).filter(|socket| socket.connection.is_attached())
+                {
                     let _ = socket.connection.fall_back(Reason::Bypassed);
                 }
             }

@@ -1,4 +1,5 @@
-//! Nothing of what the kernel offers for TCP sockets is forgotten: each number of its headers is in the library's table.
+//! Nothing of what the kernel offers for TCP sockets is forgotten: each number of its headers is in
+//! the library's table.
 
 use std::collections::HashSet;
 use std::fs;
@@ -60,13 +61,18 @@ fn every_option_of_the_headers_is_decided() {
     let mut missing = Vec::new();
     for (level, header, prefixes) in headers {
         for (name, number) in defined(header, prefixes) {
-            let is_there = |row: &options::Row| row.0 == level && row.1.contains(&(number, name.as_str()));
+            let is_there =
+                |row: &options::Row| row.0 == level && row.1.contains(&(number, name.as_str()));
             if !options::OPTIONS.iter().any(is_there) {
                 missing.push(format!("{header}: {name} {number}"));
             }
         }
     }
-    assert!(missing.is_empty(), "say in calls/options.rs what these do, and why:\n{}", missing.join("\n"));
+    assert!(
+        missing.is_empty(),
+        "say in calls/options.rs what these do, and why:\n{}",
+        missing.join("\n")
+    );
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Nothing of what the C library exports is forgotten: each function is one of libseekwire.so's, or is named in
-//! tests/tables/functions with the reason why it need not be.
+//! Nothing of what the C library exports is forgotten: each function is one of libseekwire.so's, or
+//! is named in tests/tables/functions with the reason why it need not be.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::CStr;
@@ -14,8 +14,14 @@ use object::{Endianness, SymbolIndex};
 const TABLE: &str = include_str!("tables/functions");
 
 /// The C library's parts beside libc.so.6, where they are files of their own.
-const PARTS: [&str; 6] =
-    ["libpthread.so.0", "librt.so.1", "libresolv.so.2", "libanl.so.1", "libutil.so.1", "libdl.so.2"];
+const PARTS: [&str; 6] = [
+    "libpthread.so.0",
+    "librt.so.1",
+    "libresolv.so.2",
+    "libanl.so.1",
+    "libutil.so.1",
+    "libdl.so.2",
+];
 
 /// The version by whose names the table was made.
 const WRITTEN_FOR: (u32, u32) = (2, 36);
@@ -79,17 +85,25 @@ fn functions(library: &Path) -> BTreeSet<String> {
         let versions = sections.versions(endian, data)?;
         let mut names = BTreeSet::new();
         for (at, symbol) in symbols.iter().enumerate() {
-            if symbol.st_shndx(endian) == SHN_UNDEF || !matches!(symbol.st_type(), STT_FUNC | STT_GNU_IFUNC) {
+            if symbol.st_shndx(endian) == SHN_UNDEF
+                || !matches!(symbol.st_type(), STT_FUNC | STT_GNU_IFUNC)
+            {
                 continue;
             }
-            // Those of the C library's own parts among themselves have a version that nobody else uses.
+            // Those of the C library's own parts among themselves have a version that nobody else
+            // uses.
             if let Some(versions) = &versions {
                 let index = versions.version_index(endian, SymbolIndex(at)).index();
-                if versions.version(index)?.is_some_and(|version| version.name() == b"GLIBC_PRIVATE") {
+                if versions
+                    .version(index)?
+                    .is_some_and(|version| version.name() == b"GLIBC_PRIVATE")
+                {
                     continue;
                 }
             }
-            names.insert(String::from_utf8_lossy(symbol.name(endian, symbols.strings())?).into_owned());
+            names.insert(
+                String::from_utf8_lossy(symbol.name(endian, symbols.strings())?).into_owned(),
+            );
         }
         Ok::<_, object::Error>(names)
     };
@@ -102,7 +116,10 @@ fn functions(library: &Path) -> BTreeSet<String> {
 fn libc_file() -> PathBuf {
     let maps = fs::read_to_string("/proc/self/maps").expect("the kernel tells what is mapped");
     let files = maps.lines().filter_map(|line| line.split_whitespace().nth(5));
-    files.map(PathBuf::from).find(|file| file.ends_with("libc.so.6")).expect("this is a program for glibc")
+    files
+        .map(PathBuf::from)
+        .find(|file| file.ends_with("libc.so.6"))
+        .expect("this is a program for glibc")
 }
 
 fn exported() -> BTreeSet<String> {
@@ -135,7 +152,9 @@ fn every_function_of_the_c_library_is_decided() {
     let (table, ours) = (table(), interposed());
     let undecided: Vec<_> = exported()
         .into_iter()
-        .filter(|name| !ours.contains(name) && !table.iter().any(|entry| matches(entry.pattern, name)))
+        .filter(|name| {
+            !ours.contains(name) && !table.iter().any(|entry| matches(entry.pattern, name))
+        })
         .collect();
     assert!(
         undecided.is_empty(),
@@ -151,19 +170,28 @@ fn nothing_is_decided_twice_or_in_vain() {
     let (table, ours, theirs) = (table(), interposed(), exported());
     let both: Vec<_> = ours
         .iter()
-        .filter(|name| theirs.contains(*name) && table.iter().any(|entry| matches(entry.pattern, name)))
+        .filter(|name| {
+            theirs.contains(*name) && table.iter().any(|entry| matches(entry.pattern, name))
+        })
         .map(String::as_str)
         .collect();
-    assert!(both.is_empty(), "interposed, so take them out of tests/tables/functions:\n{}", lines(both));
+    assert!(
+        both.is_empty(),
+        "interposed, so take them out of tests/tables/functions:\n{}",
+        lines(both)
+    );
     let mut count = BTreeMap::new();
     table.iter().for_each(|entry| *count.entry(entry.pattern).or_insert(0) += 1);
     let twice = count.iter().filter(|(_, count)| **count > 1).map(|(pattern, _)| *pattern);
     assert_eq!(lines(twice), "", "named twice in tests/tables/functions");
 
     // SAFETY: returns a C string that is static.
-    let here = version(unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) }.to_str().expect("a version"));
+    let here = version(
+        unsafe { CStr::from_ptr(libc::gnu_get_libc_version()) }.to_str().expect("a version"),
+    );
     if !cfg!(target_arch = "x86_64") || here < WRITTEN_FOR {
-        // Older functions are those of this processor, and newer C libraries keep all that there was.
+        // Older functions are those of this processor, and newer C libraries keep all that there
+        // was.
         return;
     }
     let gone = table.iter().filter(|entry| {
@@ -235,12 +263,14 @@ fn functions_with_descriptors_are_decided_by_their_names() {
         "wordexp.h",
     ];
     let source = Path::new(env!("CARGO_TARGET_TMPDIR")).join("declarations.c");
-    let includes =
-        headers.map(|header| format!("#if __has_include(<{header}>)\n#include <{header}>\n#endif\n"));
+    let includes = headers
+        .map(|header| format!("#if __has_include(<{header}>)\n#include <{header}>\n#endif\n"));
     fs::write(&source, format!("#define _GNU_SOURCE\n{}", includes.concat())).unwrap();
-    let output = Command::new("cc").args(["-E", "-P", "-O0"]).arg(&source).output().expect("cc runs");
+    let output =
+        Command::new("cc").args(["-E", "-P", "-O0"]).arg(&source).output().expect("cc runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let text = String::from_utf8_lossy(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    let text =
+        String::from_utf8_lossy(&output.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
     let (mut seen, mut by_pattern) = (0, BTreeSet::new());
     for declaration in text.split([';', '}']) {
         let Some((head, parameters)) = declaration.split_once('(') else { continue };

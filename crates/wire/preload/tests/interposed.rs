@@ -1,5 +1,5 @@
-//! C programs that print what they observe, each run plain and in several accelerated ways: the outcome
-//! must be the same.
+//! C programs that print what they observe, each run plain and in several accelerated ways: the
+//! outcome must be the same.
 
 mod common;
 
@@ -53,7 +53,8 @@ fn counted(directory: &Path, counter: &str) -> u64 {
         .map(|path| fs::read_to_string(path).unwrap());
     texts
         .map(|text| {
-            let (_, rest) = text.split_once(&format!("\"{counter}\":")).expect("the counter is there");
+            let (_, rest) =
+                text.split_once(&format!("\"{counter}\":")).expect("the counter is there");
             let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
             digits.parse::<u64>().expect("it is a number")
         })
@@ -86,7 +87,10 @@ fn same_outcome_of(name: &str, program: &Path, directory: &Path) {
         let directory = directory.join(mode.name);
         fs::create_dir_all(&directory).unwrap();
         let output = run(program, Some(mode), &directory);
-        if output.status != plain.status || output.stdout != plain.stdout || output.stderr != plain.stderr {
+        if output.status != plain.status
+            || output.stdout != plain.stdout
+            || output.stderr != plain.stderr
+        {
             failures.push(format!(
                 "{name}, {}: {:?}, signal {:?}\n{}{}",
                 mode.name,
@@ -109,8 +113,10 @@ fn same_outcome_of(name: &str, program: &Path, directory: &Path) {
 /// The first lines that differ.
 fn difference(expected: &[u8], found: &[u8]) -> String {
     let (expected, found) = (String::from_utf8_lossy(expected), String::from_utf8_lossy(found));
-    let mut lines =
-        expected.lines().chain(std::iter::repeat("(nothing)")).zip(found.lines().chain(["(nothing)"]));
+    let mut lines = expected
+        .lines()
+        .chain(std::iter::repeat("(nothing)"))
+        .zip(found.lines().chain(["(nothing)"]));
     match lines.find(|(expected, found)| expected != found) {
         Some((expected, found)) => format!("  plain:  {expected}\n  now:    {found}\n"),
         None => String::new(),
@@ -124,10 +130,18 @@ fn api() {
     fs::create_dir_all(&directory).unwrap();
     let library = library();
     let place = library.parent().unwrap().to_str().expect("a path that is text");
-    let program =
-        compile("api", &directory, &["-Wl,--no-as-needed", "-L", place, "-Wl,-rpath", place, "-lseekwire"]);
+    let program = compile(
+        "api",
+        &directory,
+        &["-Wl,--no-as-needed", "-L", place, "-Wl,-rpath", place, "-lseekwire"],
+    );
     let output = run(&program, None, &directory);
-    assert!(output.status.success(), "{:?}\n{}", output.status, String::from_utf8_lossy(&output.stdout));
+    assert!(
+        output.status.success(),
+        "{:?}\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stdout)
+    );
 }
 
 /// A library that makes rings by instructions of its own.
@@ -139,7 +153,8 @@ fn late() {
     same_outcome_of("late", &program, &directory);
 }
 
-/// A plugin that has a liburing in it, and one that needs one, neither of which the program knows of.
+/// A plugin that has a liburing in it, and one that needs one, neither of which the program knows
+/// of.
 #[test]
 fn a_liburing_that_only_a_plugin_has() {
     let directory = emptied("plugins");
@@ -193,7 +208,8 @@ fn counters_are_replaced_at_once() {
     assert_eq!(left, None);
 }
 
-/// Files of the library's own that may not grow, or that nobody reads, are no reason for a signal to the program.
+/// Files of the library's own that may not grow, or that nobody reads, are no reason for a signal
+/// to the program.
 #[test]
 fn limits_on_files_and_a_log_that_nobody_reads_end_no_program() {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("limits");
@@ -204,7 +220,10 @@ fn limits_on_files_and_a_log_that_nobody_reads_end_no_program() {
     let shell = |script: &str, registry: &str| {
         let mut command = Command::new("sh");
         command.args(["-c", script]).env("PROGRAM", &program).env("LIBRARY", library());
-        command.env("SEEKWIRE_DIR", directory.join(registry)).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .env("SEEKWIRE_DIR", directory.join(registry))
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut child = command.spawn().expect("sh runs");
         drop(child.stderr.take());
         child.wait_with_output().unwrap()

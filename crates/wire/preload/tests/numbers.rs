@@ -1,6 +1,6 @@
-//! Nothing of what the kernel does by a number is forgotten: each system call that a program can make by syscall(), each request of
-//! ioctl() and each command of fcntl() in the headers is followed by the library, or is named in a table with the reason why
-//! it need not be.
+//! Nothing of what the kernel does by a number is forgotten: each system call that a program can
+//! make by syscall(), each request of ioctl() and each command of fcntl() in the headers is
+//! followed by the library, or is named in a table with the reason why it need not be.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -47,7 +47,8 @@ fn defined(headers: &[&str], prefixes: &[&str]) -> BTreeSet<String> {
     names
 }
 
-/// The words of a file of the library, but those of its comments, and those of its own calls, which are written `libc::WORD`.
+/// The words of a file of the library, but those of its comments, and those of its own calls, which
+/// are written `libc::WORD`.
 fn words(source: &str) -> BTreeSet<&str> {
     let lines = source.lines().filter(|line| !line.trim_start().starts_with("//"));
     let pieces = lines.flat_map(|line| line.split("libc::").enumerate());

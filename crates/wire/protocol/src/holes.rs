@@ -5,13 +5,14 @@
 //!              |consumed|....live....|taken|...live...|taken|..live..
 //! ```
 //!
-//! An ordinary receive goes on at the head and skips holes. Holes that touch are one; a hole at the head
-//! vanishes, because the head moves behind it. Offsets count from the head, the bytes of holes included.
+//! An ordinary receive goes on at the head and skips holes. Holes that touch are one; a hole at the
+//! head vanishes, because the head moves behind it. Offsets count from the head, the bytes of holes
+//! included.
 
 use crate::span::Span;
 
-/// The most holes that a stream may have at a time: a bound on the memory and time that one connection
-/// can cost.
+/// The most holes that a stream may have at a time: a bound on the memory and time that one
+/// connection can cost.
 pub const MAX_HOLES: usize = 1024;
 
 /// The holes of one direction of a connection.
@@ -43,7 +44,8 @@ impl Holes {
         Self { head, holes: Vec::new() }
     }
 
-    /// Reads back what [`Self::head`] and [`Self::spans`] gave; `None` if it cannot come from there.
+    /// Reads back what [`Self::head`] and [`Self::spans`] gave; `None` if it cannot come from
+    /// there.
     #[must_use]
     pub fn from_parts(head: u64, spans: impl IntoIterator<Item = Span>) -> Option<Self> {
         let holes: Vec<Span> = spans.into_iter().take(MAX_HOLES + 1).collect();
@@ -92,8 +94,8 @@ impl Holes {
         Ok(Span { start, end: span.end.min(bound) })
     }
 
-    /// Behind which the first byte from `position` on lies that was neither received nor taken: itself, if it
-    /// was not.
+    /// Behind which the first byte from `position` on lies that was neither received nor taken:
+    /// itself, if it was not.
     #[must_use]
     pub fn taken_until(&self, position: u64) -> u64 {
         if position < self.head {
@@ -178,7 +180,8 @@ impl Holes {
         }
     }
 
-    /// The live bytes up to the first hole, at most `most`: what an ordinary receive takes in one piece.
+    /// The live bytes up to the first hole, at most `most`: what an ordinary receive takes in one
+    /// piece.
     #[must_use]
     pub fn front(&self, most: u64) -> Span {
         let bound = self.holes.first().map_or(u64::MAX, |hole| hole.start);

@@ -1,4 +1,5 @@
-//! The datagrams and messages by which the connecting and the accepting process agree on shared memory.
+//! The datagrams and messages by which the connecting and the accepting process agree on shared
+//! memory.
 //!
 //! Fixed little-endian layout, so that a process of another build can at least refuse it cleanly:
 //!
@@ -9,8 +10,9 @@
 //!  32  local address 16, port 2    50  peer address 16, port 2    68  namespace u64
 //! ```
 //!
-//! Descriptors go along (SCM_RIGHTS): with an offer the writer's proof that it holds the socket and one end of a channel, by which
-//! the rest is said; with "granted" the writer's memory, its doorbell and its proof; with "joined" memory and doorbell.
+//! Descriptors go along (SCM_RIGHTS): with an offer the writer's proof that it holds the socket and
+//! one end of a channel, by which the rest is said; with "granted" the writer's memory, its
+//! doorbell and its proof; with "joined" memory and doorbell.
 
 use crate::{Endpoint, FourTuple, Reason};
 
@@ -155,8 +157,10 @@ mod tests {
             Just(Message::Joined),
             proptest::sample::select(Reason::ALL).prop_map(Message::Refused)
         ];
-        let slot = || (any::<u32>(), any::<u64>()).prop_map(|(index, token)| SlotRef { index, token });
-        let endpoint = || (any::<u128>(), any::<u16>()).prop_map(|(a, p)| Endpoint::from_parts(a, p));
+        let slot =
+            || (any::<u32>(), any::<u64>()).prop_map(|(index, token)| SlotRef { index, token });
+        let endpoint =
+            || (any::<u128>(), any::<u16>()).prop_map(|(a, p)| Endpoint::from_parts(a, p));
         (message, slot(), slot(), endpoint(), endpoint(), any::<u64>()).prop_map(
             |(message, target, reply, local, peer, namespace)| Datagram {
                 message,
@@ -186,10 +190,14 @@ mod tests {
 
     #[test]
     fn another_layout_is_named() {
-        let tuple =
-            FourTuple { local: Endpoint::from_parts(1, 2), peer: Endpoint::from_parts(3, 4), namespace: 5 };
+        let tuple = FourTuple {
+            local: Endpoint::from_parts(1, 2),
+            peer: Endpoint::from_parts(3, 4),
+            namespace: 5,
+        };
         let slot = SlotRef { index: 0, token: 0 };
-        let mut bytes = Datagram { message: Message::Offer, target: slot, reply: slot, tuple }.encode();
+        let mut bytes =
+            Datagram { message: Message::Offer, target: slot, reply: slot, tuple }.encode();
         bytes[4] = 9;
         assert_eq!(Datagram::decode(&bytes), Err(DecodeError::OtherLayout(9)));
     }

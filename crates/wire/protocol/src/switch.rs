@@ -9,12 +9,12 @@
 //!   tcp :  bytes 0..5000                     bytes 5000..7200
 //! ```
 //!
-//! While the receiver is on TCP, the record at the head of the ring bounds what it may take from the
-//! kernel. Only a read that began while the ring was empty is unbounded, and only while it lasts does
-//! the sender have to hold back TCP bytes of a later span: the receiver announces such a read
-//! (`unbounded read`), and the sender, having gone through the ring and back, waits for its end unless
-//! the receiver has already taken the `RingAt` record. Such a read never blocks, so neither does that
-//! wait for long.
+//! While the receiver is on TCP, the record at the head of the ring bounds what it may take from
+//! the kernel. Only a read that began while the ring was empty is unbounded, and only while it
+//! lasts does the sender have to hold back TCP bytes of a later span: the receiver announces such a
+//! read (`unbounded read`), and the sender, having gone through the ring and back, waits for its
+//! end unless the receiver has already taken the `RingAt` record. Such a read never blocks, so
+//! neither does that wait for long.
 
 use crate::Carrier;
 use crate::record::Record;
@@ -77,9 +77,9 @@ impl TxSwitch {
         self.tcp_bytes += n;
     }
 
-    /// Whether bytes may be given to the kernel: the receiver has taken the records up to `consumed`,
-    /// and `unbounded_read` says whether it is inside an unbounded read. Both must have been read
-    /// after the latest record was published, with a full fence between.
+    /// Whether bytes may be given to the kernel: the receiver has taken the records up to
+    /// `consumed`, and `unbounded_read` says whether it is inside an unbounded read. Both must have
+    /// been read after the latest record was published, with a full fence between.
     #[must_use]
     pub fn may_use_tcp(&self, consumed: u64, unbounded_read: bool) -> bool {
         consumed >= self.ring_since || !unbounded_read
@@ -149,7 +149,9 @@ impl RxSwitch {
     pub fn step(&mut self, head: RxHead) -> RxStep {
         match (self.carrier, head) {
             (Carrier::Tcp, RxHead::Empty) => RxStep::TcpUnbounded,
-            (Carrier::Tcp, RxHead::RingAt(x)) if x > self.tcp_bytes => RxStep::Tcp(x - self.tcp_bytes),
+            (Carrier::Tcp, RxHead::RingAt(x)) if x > self.tcp_bytes => {
+                RxStep::Tcp(x - self.tcp_bytes)
+            }
             (Carrier::Tcp, RxHead::RingAt(x)) if x == self.tcp_bytes => {
                 self.carrier = Carrier::Ring;
                 RxStep::Advance

@@ -122,5 +122,8 @@ fn what_no_stream_can_have_is_not_read_back() {
     assert!(Holes::from_parts(10, [span(12, 12)]).is_none(), "an empty hole");
     assert!(Holes::from_parts(10, [span(12, 14), span(14, 15)]).is_none(), "two holes that touch");
     assert!(Holes::from_parts(10, [span(20, 22), span(15, 16)]).is_none(), "out of order");
-    assert!(Holes::from_parts(0, (0..2000).map(|n| span(2 * n + 1, 2 * n + 2))).is_none(), "too many");
+    assert!(
+        Holes::from_parts(0, (0..2000).map(|n| span(2 * n + 1, 2 * n + 2))).is_none(),
+        "too many"
+    );
 }

@@ -1,5 +1,5 @@
-//! The carrier switch under random schedules of both ends: the bytes that come out are the bytes that
-//! went in, in order, none lost, none twice.
+//! The carrier switch under random schedules of both ends: the bytes that come out are the bytes
+//! that went in, in order, none lost, none twice.
 
 use std::collections::VecDeque;
 
@@ -8,8 +8,8 @@ use proptest::strategy::ValueTree;
 use seekwire_protocol::Carrier;
 use seekwire_protocol::switch::{RxHead, RxStep, RxSwitch, TxConditions, TxStep, TxSwitch};
 
-/// One step of one end. The receiver's unbounded read is two steps, because the sender may run between
-/// its look at the ring and its read.
+/// One step of one end. The receiver's unbounded read is two steps, because the sender may run
+/// between its look at the ring and its read.
 #[derive(Clone, Copy, Debug)]
 enum Operation {
     /// Send up to this many bytes on whatever carrier the switch says.
@@ -248,7 +248,8 @@ fn the_schedules_do_use_both_carriers() {
     let mut runner = proptest::test_runner::TestRunner::deterministic();
     let mut used = [0u64; 2];
     for _ in 0..200 {
-        let operations = proptest::collection::vec(operation(), 400).new_tree(&mut runner).unwrap().current();
+        let operations =
+            proptest::collection::vec(operation(), 400).new_tree(&mut runner).unwrap().current();
         let mut world = World::default();
         operations.into_iter().for_each(|operation| world.step(operation));
         used[0] += world.carriers_used[0];

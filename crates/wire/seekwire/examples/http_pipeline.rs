@@ -1,6 +1,7 @@
-//! Pipelined HTTP/1.1, received by several threads at once: the application that Douglas and Pai name for seekable
-//! sockets. All requests go out on one connection; the answers come in order, and each thread takes others of them out of
-//! the stream, by position, and hashes them. No answer waits for the one before it to be worked on.
+//! Pipelined HTTP/1.1, received by several threads at once: the application that Douglas and Pai
+//! name for seekable sockets. All requests go out on one connection; the answers come in order, and
+//! each thread takes others of them out of the stream, by position, and hashes them. No answer
+//! waits for the one before it to be worked on.
 //!
 //! ```text
 //! cargo run --release --example http_pipeline 127.0.0.1:8080 4 /a /b /c
@@ -78,11 +79,14 @@ fn by_seeking(stream: &SeekStream, count: usize, threads: usize) -> io::Result<V
             Ok(())
         };
         let working: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
-        working
-            .into_iter()
-            .try_for_each(|thread| thread.join().map_err(|_| io::Error::other("a thread panicked"))?)
+        working.into_iter().try_for_each(|thread| {
+            thread.join().map_err(|_| io::Error::other("a thread panicked"))?
+        })
     })?;
-    answers.into_iter().map(|answer| answer.ok_or_else(|| io::ErrorKind::UnexpectedEof.into())).collect()
+    answers
+        .into_iter()
+        .map(|answer| answer.ok_or_else(|| io::ErrorKind::UnexpectedEof.into()))
+        .collect()
 }
 
 /// Reads the head of the next answer: its number, its status, and where its body lies.
@@ -106,7 +110,9 @@ fn claim(
         arrived = stream.seek_recv_vectored(&mut [IoSliceMut::new(&mut room)], at, flags)?;
         match parse(&room[..arrived])? {
             Some(head) => break head,
-            None if arrived == 0 || arrived == MOST_HEAD => return Err(io::ErrorKind::UnexpectedEof.into()),
+            None if arrived == 0 || arrived == MOST_HEAD => {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
             None => {}
         }
     };
@@ -155,7 +161,8 @@ fn more(stream: &mut TcpStream, read: &mut Vec<u8>) -> io::Result<()> {
     }
 }
 
-/// Status, length of the head and length of the body of an answer (RFC 9112); `None` while the head is not complete.
+/// Status, length of the head and length of the body of an answer (RFC 9112); `None` while the head
+/// is not complete.
 fn parse(bytes: &[u8]) -> io::Result<Option<(u16, usize, usize)>> {
     let Some(end) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { return Ok(None) };
     let invalid = |what: &str| io::Error::new(io::ErrorKind::InvalidData, what.to_owned());

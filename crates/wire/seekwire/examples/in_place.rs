@@ -1,5 +1,5 @@
-//! Sending and receiving without a copy: numbers are written into the segment that the other end reads,
-//! and summed where they lie.
+//! Sending and receiving without a copy: numbers are written into the segment that the other end
+//! reads, and summed where they lie.
 //!
 //! ```text
 //! cargo run --release --example in_place
@@ -46,7 +46,11 @@ fn consume(stream: &Stream) -> io::Result<u64> {
         if bytes.is_empty() {
             return Ok(sum);
         }
-        sum += bytes.as_atomic().iter().map(|byte| u64::from(byte.load(Ordering::Relaxed))).sum::<u64>();
+        sum += bytes
+            .as_atomic()
+            .iter()
+            .map(|byte| u64::from(byte.load(Ordering::Relaxed)))
+            .sum::<u64>();
         let len = bytes.len();
         bytes.consume(len)?;
     }

@@ -1,5 +1,5 @@
-//! Work and urgent orders over one connection: the worker takes the orders first, whatever has come before them, and
-//! the results come back into buffers that were posted for them.
+//! Work and urgent orders over one connection: the worker takes the orders first, whatever has come
+//! before them, and the results come back into buffers that were posted for them.
 //!
 //! ```text
 //! cargo run --release --example mailbox
@@ -22,10 +22,12 @@ fn main() -> Result<(), Failure> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let office = TcpStream::connect(listener.local_addr()?)?;
     let (worker, _) = listener.accept()?;
-    let worker = std::thread::spawn(move || work(&Mailbox::from_tcp(worker).map_err(RecvError::Io)?));
+    let worker =
+        std::thread::spawn(move || work(&Mailbox::from_tcp(worker).map_err(RecvError::Io)?));
 
     let office = Mailbox::from_tcp(office)?;
-    let results: Vec<_> = (0..BLOCKS).map(|n| office.post(Selector::exact(BLOCK | n), vec![0; 8])).collect();
+    let results: Vec<_> =
+        (0..BLOCKS).map(|n| office.post(Selector::exact(BLOCK | n), vec![0; 8])).collect();
     for n in 0..BLOCKS {
         office.send(BLOCK | n, &vec![n as u8; 100_000])?;
     }
@@ -35,7 +37,10 @@ fn main() -> Result<(), Failure> {
     for (n, ticket) in results.into_iter().enumerate() {
         match office.wait(ticket) {
             Ok(result) => {
-                println!("office: block {n} sums up to {}", u64::from_le_bytes(result.bytes().try_into()?))
+                println!(
+                    "office: block {n} sums up to {}",
+                    u64::from_le_bytes(result.bytes().try_into()?)
+                )
             }
             Err(RecvError::Closed) => println!("office: block {n} was not asked for"),
             Err(error) => return Err(error.into()),

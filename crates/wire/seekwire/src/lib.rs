@@ -8,10 +8,11 @@
 //!   mailbox            messages over a stream, received in any order
 //! ```
 //!
-//! A [`Stream`] is a real, connected kernel TCP socket. When the other end is another Seekwire stream,
-//! or any program under `seekwire run`, on the same host and of the same user, the bytes leave TCP after
-//! the first few calls and travel through shared memory; against any other peer it stays plain TCP, to
-//! the byte. Nothing here starts a thread: each end takes part in the upgrade inside its own calls.
+//! A [`Stream`] is a real, connected kernel TCP socket. When the other end is another Seekwire
+//! stream, or any program under `seekwire run`, on the same host and of the same user, the bytes
+//! leave TCP after the first few calls and travel through shared memory; against any other peer it
+//! stays plain TCP, to the byte. Nothing here starts a thread: each end takes part in the upgrade
+//! inside its own calls.
 //!
 //! ```no_run
 //! use std::io::{Read, Write};

@@ -1,33 +1,37 @@
-//! What every stream can do that can be received out of order (Douglas and Pai, "Seekable sockets").
+//! What every stream can do that can be received out of order (Douglas and Pai, "Seekable
+//! sockets").
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::time::Duration;
 
 pub use seekwire_transport::seek::{At, Extent, SeekFlags, Way};
 
-/// A connected stream from which bytes can be taken out of the middle. Libraries that keep their messages in
-/// the stream until they are asked for are built on this; programs find simpler methods on
-/// [`crate::SeekStream`] and [`crate::Stream`].
+/// A connected stream from which bytes can be taken out of the middle. Libraries that keep their
+/// messages in the stream until they are asked for are built on this; programs find simpler methods
+/// on [`crate::SeekStream`] and [`crate::Stream`].
 ///
 /// Any thread may call any method. No `try_` method waits, whatever O_NONBLOCK says.
 ///
-/// A program with an event loop of its own tries until `WouldBlock`, calls [`SeekSocket::make_room`], tries once more, and
-/// then waits for the descriptor to become readable: bytes in library memory do not show there, and bytes that fill the
-/// kernel's memory would keep further ones away.
+/// A program with an event loop of its own tries until `WouldBlock`, calls
+/// [`SeekSocket::make_room`], tries once more, and then waits for the descriptor to become
+/// readable: bytes in library memory do not show there, and bytes that fill the kernel's memory
+/// would keep further ones away.
 pub trait SeekSocket: Send + Sync {
-    /// Takes the bytes that begin at `at`, as many as `into` has room for, all or none; fewer only where the
-    /// stream ends, 0 behind its end, or if `flags` say so. Returns how many it put into `into`.
+    /// Takes the bytes that begin at `at`, as many as `into` has room for, all or none; fewer only
+    /// where the stream ends, 0 behind its end, or if `flags` say so. Returns how many it put into
+    /// `into`.
     ///
     /// # Errors
-    /// `WouldBlock` when they have not all arrived; ENXIO when some were taken before; ENOBUFS when there would
-    /// be too many holes; EINVAL when there can be no such position; those of recv(2).
+    /// `WouldBlock` when they have not all arrived; ENXIO when some were taken before; ENOBUFS when
+    /// there would be too many holes; EINVAL when there can be no such position; those of recv(2).
     fn try_seek(&self, at: At, into: &mut [IoSliceMut<'_>], flags: SeekFlags) -> io::Result<usize>;
 
-    /// Sleeps until the `len` bytes that begin at `at` may have arrived, or cannot come any more; may return
-    /// early. Makes room for them in library memory, if that is what keeps them away.
+    /// Sleeps until the `len` bytes that begin at `at` may have arrived, or cannot come any more;
+    /// may return early. Makes room for them in library memory, if that is what keeps them away.
     ///
     /// # Errors
-    /// ENOBUFS when they can only come after something is taken out; `WouldBlock` when the time is over; EINTR.
+    /// ENOBUFS when they can only come after something is taken out; `WouldBlock` when the time is
+    /// over; EINTR.
     fn wait_seek(&self, at: At, len: u64, timeout: Option<Duration>) -> io::Result<()>;
 
     /// Sends bytes from the front of `from` and returns how many.
@@ -36,14 +40,15 @@ pub trait SeekSocket: Send + Sync {
     /// `WouldBlock` when there is no room; those of send(2), without SIGPIPE.
     fn try_send(&self, from: &[IoSlice<'_>]) -> io::Result<usize>;
 
-    /// Moves what has arrived into library memory, oldest first, so that the peer can go on sending.
+    /// Moves what has arrived into library memory, oldest first, so that the peer can go on
+    /// sending.
     ///
     /// # Errors
     /// ENOBUFS when the memory that it may use is full; those of recv(2).
     fn make_room(&self) -> io::Result<()>;
 
-    /// Sleeps until there is room to send, or more has arrived than [`SeekSocket::make_room`] has moved, or the
-    /// stream has ended; may return early.
+    /// Sleeps until there is room to send, or more has arrived than [`SeekSocket::make_room`] has
+    /// moved, or the stream has ended; may return early.
     ///
     /// # Errors
     /// `WouldBlock` when the time is over; EINTR.

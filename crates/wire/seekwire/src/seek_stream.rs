@@ -21,12 +21,14 @@ const MEMORY: usize = 64 << 20;
 
 /// A TCP connection whose bytes can be received in any order.
 ///
-/// Offsets count from the first byte that was neither received nor taken; what was taken leaves a hole, which
-/// counts, too, and which an ordinary read skips. Works with any peer and needs no library on its side.
+/// Offsets count from the first byte that was neither received nor taken; what was taken leaves a
+/// hole, which counts, too, and which an ordinary read skips. Works with any peer and needs no
+/// library on its side.
 ///
-/// Any thread may call any method. All receives have to go through this object. A stream that blocks has its socket's
-/// SO_RCVLOWAT and SO_RCVTIMEO for itself until [`SeekStream::get_ref`] or [`SeekStream::set_nonblocking`] is called:
-/// whoever polls the socket, or changes these options, gets at it by them.
+/// Any thread may call any method. All receives have to go through this object. A stream that
+/// blocks has its socket's SO_RCVLOWAT and SO_RCVTIMEO for itself until [`SeekStream::get_ref`] or
+/// [`SeekStream::set_nonblocking`] is called: whoever polls the socket, or changes these options,
+/// gets at it by them.
 ///
 /// ```no_run
 /// # fn main() -> std::io::Result<()> {
@@ -53,7 +55,8 @@ impl SeekStream {
         Self::with_memory(stream, MEMORY)
     }
 
-    /// As [`SeekStream::new`], with at most `bytes` of memory for bytes that have to make room for others.
+    /// As [`SeekStream::new`], with at most `bytes` of memory for bytes that have to make room for
+    /// others.
     #[must_use]
     pub fn with_memory(stream: TcpStream, bytes: usize) -> Self {
         tuning::apply();
@@ -71,12 +74,12 @@ impl SeekStream {
         }
     }
 
-    /// Takes the bytes from `offset` on, as many as `buf` has room for; waits until they are there unless the
-    /// stream does not block. Fewer come only where the stream ends, 0 behind its end.
+    /// Takes the bytes from `offset` on, as many as `buf` has room for; waits until they are there
+    /// unless the stream does not block. Fewer come only where the stream ends, 0 behind its end.
     ///
     /// # Errors
-    /// `WouldBlock`; ENXIO when some were taken before; ENOBUFS when they can only arrive after others are taken
-    /// out, or when there would be too many holes; those of recv(2).
+    /// `WouldBlock`; ENXIO when some were taken before; ENOBUFS when they can only arrive after
+    /// others are taken out, or when there would be too many holes; those of recv(2).
     pub fn seek_recv(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), SeekFlags::TAKE)
     }
@@ -98,7 +101,8 @@ impl SeekStream {
         self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), flags)
     }
 
-    /// As [`SeekStream::seek_recv`], into several buffers, from an offset or an absolute position, as `flags` say.
+    /// As [`SeekStream::seek_recv`], into several buffers, from an offset or an absolute position,
+    /// as `flags` say.
     ///
     /// # Errors
     /// Those of [`SeekStream::seek_recv`].
@@ -130,8 +134,8 @@ impl SeekStream {
         Ok(self.seek.way()?)
     }
 
-    /// Bytes that were moved into memory of the library so far, and so were copied twice: those of small messages, and
-    /// what had to make room.
+    /// Bytes that were moved into memory of the library so far, and so were copied twice: those of
+    /// small messages, and what had to make room.
     ///
     /// # Errors
     /// As [`SeekStream::way`].

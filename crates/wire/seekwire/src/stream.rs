@@ -7,17 +7,20 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-use seekwire_endpoint::{Config, Connection, Interest, Lent, RecvFlags, Reserved, SendFlags, Status};
+use seekwire_endpoint::{
+    Config, Connection, Interest, Lent, RecvFlags, Reserved, SendFlags, Status,
+};
 use seekwire_protocol::{Carrier, Role};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::poll::Deadline;
 use seekwire_transport::sys::socket::{self, KernelRecv, KernelSend};
 use seekwire_transport::sys::{Fd, poll};
 
-/// A TCP stream whose bytes travel through shared memory while both ends are on one host and know how.
+/// A TCP stream whose bytes travel through shared memory while both ends are on one host and know
+/// how.
 ///
-/// Reading and writing work on `&Stream` too: threads may share it. Closed when dropped; bytes that were
-/// received and not read are then answered with a reset, as TCP does.
+/// Reading and writing work on `&Stream` too: threads may share it. Closed when dropped; bytes that
+/// were received and not read are then answered with a reset, as TCP does.
 #[derive(Debug)]
 pub struct Stream {
     connection: Connection,
@@ -36,15 +39,16 @@ impl Stream {
         Self::from_std(TcpStream::connect(address)?, Role::Connected)
     }
 
-    /// Takes over a connected socket through which nothing was sent or received yet; `role` says which
-    /// call made it, connect(2) or accept(2).
+    /// Takes over a connected socket through which nothing was sent or received yet; `role` says
+    /// which call made it, connect(2) or accept(2).
     ///
     /// # Errors
     /// Those of fcntl(2).
     pub fn from_std(socket: TcpStream, role: Role) -> io::Result<Self> {
         let connection = Connection::new(Fd::from(&socket), role);
         connection.settings().set_nonblocking(socket::is_nonblocking(connection.fd())?);
-        // For a status after the end. A connection attempt may still be under way: then a later call asks.
+        // For a status after the end. A connection attempt may still be under way: then a later
+        // call asks.
         let _ = connection.names();
         Ok(Self { connection, socket })
     }
@@ -126,7 +130,8 @@ impl Stream {
         self.receive(&mut [IoSliceMut::new(into)], RecvFlags { peek: true, ..RecvFlags::default() })
     }
 
-    /// Waits until a read would give something, or the end of the stream; false when the time is over.
+    /// Waits until a read would give something, or the end of the stream; false when the time is
+    /// over.
     ///
     /// # Errors
     /// Those of poll(2).
@@ -150,9 +155,10 @@ impl Stream {
         }
     }
 
-    /// Asks for the ring now instead of after the usual number of calls, and waits until this end's sends
-    /// travel on it, at most `timeout`. The other end takes part inside its own calls: one that does
-    /// nothing with the connection meanwhile does not answer. True when sends travel on the ring.
+    /// Asks for the ring now instead of after the usual number of calls, and waits until this end's
+    /// sends travel on it, at most `timeout`. The other end takes part inside its own calls: one
+    /// that does nothing with the connection meanwhile does not answer. True when sends travel on
+    /// the ring.
     ///
     /// # Errors
     /// ENOTCONN when the connection is gone.
@@ -238,8 +244,8 @@ impl Stream {
     }
 
     /// A buffer of `len` bytes, at most [`Stream::max_reserve`], to write in place and then
-    /// [`Reservation::commit`]. On the ring it is the segment itself, so nothing is copied; on TCP it is a
-    /// private buffer. What it holds at first is unspecified.
+    /// [`Reservation::commit`]. On the ring it is the segment itself, so nothing is copied; on TCP
+    /// it is a private buffer. What it holds at first is unspecified.
     ///
     /// # Errors
     /// [`io::ErrorKind::WouldBlock`] when the stream does not block and no segment is free;
@@ -255,9 +261,9 @@ impl Stream {
         Ok(Reservation { stream: self, place, len })
     }
 
-    /// The next contiguous bytes of the stream, where they are: on the ring nothing is copied. Waits for
-    /// some; none at all is the end of the stream. While they are borrowed, other readers of this end
-    /// wait.
+    /// The next contiguous bytes of the stream, where they are: on the ring nothing is copied.
+    /// Waits for some; none at all is the end of the stream. While they are borrowed, other readers
+    /// of this end wait.
     ///
     /// # Errors
     /// As [`Read::read`].
@@ -299,7 +305,8 @@ impl Reservation<'_> {
     /// Sends the first `len` bytes of the buffer, waiting as a write does.
     ///
     /// # Errors
-    /// As [`Write::write_all`]; [`io::ErrorKind::InvalidInput`] when `len` is more than was reserved.
+    /// As [`Write::write_all`]; [`io::ErrorKind::InvalidInput`] when `len` is more than was
+    /// reserved.
     pub fn commit(self, len: usize) -> io::Result<()> {
         if len > self.len {
             return Err(Errno::INVAL.into());
@@ -345,8 +352,8 @@ enum Source<'s> {
 }
 
 impl Borrowed<'_> {
-    /// The bytes. They are atomics because the peer owns the memory and, should it misbehave, may change
-    /// them while they are looked at.
+    /// The bytes. They are atomics because the peer owns the memory and, should it misbehave, may
+    /// change them while they are looked at.
     #[must_use]
     pub fn as_atomic(&self) -> &[AtomicU8] {
         match &self.from {

@@ -14,10 +14,10 @@ use crate::Stream;
 use crate::seek::{At, Extent, SeekFlags, SeekSocket};
 
 impl Stream {
-    /// Takes the bytes from `offset` on, as many as `buf` has room for; waits until they are there unless the stream
-    /// does not block. Fewer come only where the stream ends, 0 behind its end. Offsets count from the first
-    /// byte that was neither received nor taken; what was taken leaves a hole, which counts, too, and which an
-    /// ordinary read skips.
+    /// Takes the bytes from `offset` on, as many as `buf` has room for; waits until they are there
+    /// unless the stream does not block. Fewer come only where the stream ends, 0 behind its end.
+    /// Offsets count from the first byte that was neither received nor taken; what was taken leaves
+    /// a hole, which counts, too, and which an ordinary read skips.
     ///
     /// ```no_run
     /// let stream = seekwire::Stream::connect("127.0.0.1:4000")?;
@@ -27,9 +27,9 @@ impl Stream {
     /// ```
     ///
     /// # Errors
-    /// `WouldBlock`; ENXIO when some were taken before; ENOBUFS when they can only arrive after others are taken
-    /// out, or when there would be too many holes; EBUSY when another process, forked from this one or its parent,
-    /// goes on with the stream; those of recv(2).
+    /// `WouldBlock`; ENXIO when some were taken before; ENOBUFS when they can only arrive after
+    /// others are taken out, or when there would be too many holes; EBUSY when another process,
+    /// forked from this one or its parent, goes on with the stream; those of recv(2).
     pub fn seek_recv(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), SeekFlags::TAKE)
     }
@@ -51,7 +51,8 @@ impl Stream {
         self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), flags)
     }
 
-    /// As [`Stream::seek_recv`], into several buffers, from an offset or an absolute position, as `flags` say.
+    /// As [`Stream::seek_recv`], into several buffers, from an offset or an absolute position, as
+    /// `flags` say.
     ///
     /// # Errors
     /// Those of [`Stream::seek_recv`].
@@ -69,15 +70,19 @@ impl Stream {
         }
     }
 
-    /// Takes `len` bytes that begin at `at` without copying them: on the ring they stay in the sender's segments until
-    /// the loan is dropped, and keep those from it. What does not lie in a segment is copied, and
-    /// so is what lies in library memory already: also all messages of a program that asks for less than some KiB at a time.
-    /// Waits as [`Stream::seek_recv`] does; fewer bytes only where the stream ends.
+    /// Takes `len` bytes that begin at `at` without copying them: on the ring they stay in the
+    /// sender's segments until the loan is dropped, and keep those from it. What does not lie in a
+    /// segment is copied, and so is what lies in library memory already: also all messages of a
+    /// program that asks for less than some KiB at a time. Waits as [`Stream::seek_recv`] does;
+    /// fewer bytes only where the stream ends.
     ///
     /// # Errors
     /// Those of [`Stream::seek_recv`].
     pub fn seek_borrow(&self, mut at: At, len: usize) -> io::Result<SeekLoan<'_>> {
-        Ok(SeekLoan { stream: self, lent: self.connection().seek_lend_pieces(&mut at, len, false)? })
+        Ok(SeekLoan {
+            stream: self,
+            lent: self.connection().seek_lend_pieces(&mut at, len, false)?,
+        })
     }
 
     /// What was taken out of the middle and not yet passed by the head, in order.
@@ -105,7 +110,8 @@ impl SeekSocket for Stream {
             bracket.sent(n);
             return Ok(n);
         }
-        let flags = SendFlags { no_signal: true, dont_wait: true, patient: true, ..SendFlags::default() };
+        let flags =
+            SendFlags { no_signal: true, dont_wait: true, patient: true, ..SendFlags::default() };
         Ok(connection.send(from, flags)?)
     }
 
@@ -125,8 +131,8 @@ impl SeekSocket for Stream {
     }
 }
 
-/// Bytes that were taken out of a stream and, on the ring, still lie where the sender put them. Dropped, their memory
-/// goes back.
+/// Bytes that were taken out of a stream and, on the ring, still lie where the sender put them.
+/// Dropped, their memory goes back.
 #[derive(Debug)]
 pub struct SeekLoan<'s> {
     stream: &'s Stream,
@@ -136,8 +142,8 @@ pub struct SeekLoan<'s> {
 /// One piece of a loan.
 #[derive(Clone, Copy, Debug)]
 pub enum LentBytes<'l> {
-    /// In the peer's memory. They are atomics because the peer, should it misbehave, may change them while they are
-    /// looked at.
+    /// In the peer's memory. They are atomics because the peer, should it misbehave, may change
+    /// them while they are looked at.
     Shared(&'l [AtomicU8]),
     /// A copy.
     Own(&'l [u8]),

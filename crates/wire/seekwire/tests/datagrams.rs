@@ -13,8 +13,8 @@ use seekwire_protocol::offer::{Datagram, Message, SlotRef};
 use seekwire_protocol::{Endpoint, FourTuple};
 use seekwire_transport::sys::unix;
 
-/// Rounds, each of two connections that end in the middle of negotiating, and of so many datagrams besides that nobody ever waited
-/// for.
+/// Rounds, each of two connections that end in the middle of negotiating, and of so many datagrams
+/// besides that nobody ever waited for.
 const ROUNDS: usize = 960;
 const STRAY: usize = 5;
 
@@ -54,7 +54,11 @@ fn end_before_the_answer_is_seen(listener: &Listener) {
 fn send_stray_datagram(from: &unix::DatagramSocket, number: u32, descriptor: impl AsFd) {
     let own = format!("{}-", std::process::id());
     let is_own = |path: &PathBuf| path.file_name().unwrap().to_string_lossy().starts_with(&own);
-    let to = fs::read_dir(&Config::get().dir).unwrap().map(|file| file.unwrap().path()).find(is_own).unwrap();
+    let to = fs::read_dir(&Config::get().dir)
+        .unwrap()
+        .map(|file| file.unwrap().path())
+        .find(is_own)
+        .unwrap();
     let nowhere = Endpoint::from_parts(0, 0);
     let datagram = Datagram {
         message: Message::Offer,

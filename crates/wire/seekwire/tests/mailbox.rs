@@ -1,10 +1,13 @@
-//! Mailboxes over TCP: what one thread does, what several do, both ends at once, and peers that misbehave.
+//! Mailboxes over TCP: what one thread does, what several do, both ends at once, and peers that
+//! misbehave.
 
 use std::io::{IoSlice, Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use seekwire::mailbox::{Envelope, Limits, Mailbox, PeerMisbehaved, RecvError, Selector, SendError};
+use seekwire::mailbox::{
+    Envelope, Limits, Mailbox, PeerMisbehaved, RecvError, Selector, SendError,
+};
 use seekwire::{SeekSocket as _, SeekStream};
 use seekwire_protocol::message::{HELLO, Header};
 
@@ -113,7 +116,8 @@ fn calls_that_do_not_wait_say_so() {
     assert!(right.probe(Selector::ANY).unwrap().is_none());
     let ticket = right.post(exact(5), vec![0; 16]);
     assert!(right.test(ticket).unwrap().is_none());
-    left.send_vectored(6, &[IoSlice::new(b"in "), IoSlice::new(b""), IoSlice::new(b"pieces")]).unwrap();
+    left.send_vectored(6, &[IoSlice::new(b"in "), IoSlice::new(b""), IoSlice::new(b"pieces")])
+        .unwrap();
     let envelope = right.probe_wait(exact(6)).unwrap();
     assert_eq!(envelope, Envelope { tag: 6, len: 9, sequence: 0 });
     assert_eq!(right.probe(Selector::ANY).unwrap(), Some(envelope));
@@ -151,8 +155,10 @@ fn posted_receives_get_messages_in_the_order_of_posting() {
 fn a_message_that_is_larger_than_all_buffers_needs_no_memory() {
     const LEN: usize = 32 << 20;
     let (left, right) = streams();
-    let (left, right) =
-        (Mailbox::from_tcp(left).unwrap(), Mailbox::new(SeekStream::with_memory(right, 1 << 20)).unwrap());
+    let (left, right) = (
+        Mailbox::from_tcp(left).unwrap(),
+        Mailbox::new(SeekStream::with_memory(right, 1 << 20)).unwrap(),
+    );
     let sent = body(9, LEN);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -309,7 +315,8 @@ fn threads_wake_each_other_when_messages_come_one_at_a_time() {
     });
 }
 
-/// A receiver that wants what is behind more messages than it has memory for is told so, and goes on.
+/// A receiver that wants what is behind more messages than it has memory for is told so, and goes
+/// on.
 #[test]
 fn a_tag_that_is_never_asked_for_fills_the_memory_and_no_more() {
     const LEN: usize = 50_000;
@@ -453,7 +460,10 @@ fn senders_that_nobody_receives_from_are_told_when_the_memory_is_full() {
                             sent += u64::from(begun);
                             full += 1;
                             let envelope = end.recv_any(&mut buffer).unwrap();
-                            assert_eq!((envelope.tag, u64::from(envelope.sequence)), (received, received));
+                            assert_eq!(
+                                (envelope.tag, u64::from(envelope.sequence)),
+                                (received, received)
+                            );
                             assert!(buffer == body(received, LEN));
                             received += 1;
                         }
@@ -510,7 +520,8 @@ fn cancelling_wakes_the_thread_that_waits() {
     std::thread::scope(|scope| {
         let leader = scope.spawn(|| right.recv_vec(exact(2)));
         let waiting = scope.spawn(|| right.wait(ticket));
-        // One of both sleeps in the stream; if it is the one that waits for the ticket, closing wakes it.
+        // One of both sleeps in the stream; if it is the one that waits for the ticket, closing
+        // wakes it.
         assert!(right.cancel(ticket).is_some());
         right.close();
         let error = waiting.join().unwrap().unwrap_err();
@@ -540,7 +551,8 @@ fn messages_that_wait_outlive_their_sender() {
     assert!(matches!(right.probe(Selector::ANY).unwrap_err(), RecvError::Closed));
 }
 
-/// An end that only sends has the peer's greeting unread; dropping it must not reset the connection.
+/// An end that only sends has the peer's greeting unread; dropping it must not reset the
+/// connection.
 #[test]
 fn what_was_sent_arrives_although_the_sender_is_dropped() {
     for _ in 0..20 {
@@ -632,10 +644,16 @@ fn a_message_that_is_cut_off_is_not_received() {
     let mut buffer = vec![0; 1_000_000];
     let (_left, right) = after(&bytes);
     let error = right.recv(exact(1), &mut buffer).unwrap_err();
-    assert!(matches!(error, RecvError::Misbehaved(PeerMisbehaved::CutOff { missing: 995_000 })), "{error}");
+    assert!(
+        matches!(error, RecvError::Misbehaved(PeerMisbehaved::CutOff { missing: 995_000 })),
+        "{error}"
+    );
     let (_left, right) = after(&bytes);
     let ticket = right.post(exact(1), buffer);
-    assert!(matches!(right.wait(ticket).unwrap_err(), RecvError::Misbehaved(PeerMisbehaved::CutOff { .. })));
+    assert!(matches!(
+        right.wait(ticket).unwrap_err(),
+        RecvError::Misbehaved(PeerMisbehaved::CutOff { .. })
+    ));
     assert_eq!(right.cancel(ticket).unwrap().len(), 1_000_000);
     let (_left, right) = after(&bytes);
     assert!(right.try_recv(exact(1), &mut [0; 1_000_000]).is_err());

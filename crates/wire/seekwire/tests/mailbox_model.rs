@@ -1,4 +1,5 @@
-//! Mailboxes against MPI's matching as two plain lists that are searched from the front, every byte checked.
+//! Mailboxes against MPI's matching as two plain lists that are searched from the front, every byte
+//! checked.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{TcpListener, TcpStream};
@@ -150,7 +151,10 @@ fn step_by_step(operations: Vec<Operation>) -> Result<(), TestCaseError> {
                     }
                     (Ok(Some(envelope)), Some(at)) => {
                         let message = model.unexpected.remove(at);
-                        prop_assert_eq!((envelope.tag, envelope.sequence), (message.tag, message.sequence));
+                        prop_assert_eq!(
+                            (envelope.tag, envelope.sequence),
+                            (message.tag, message.sequence)
+                        );
                         prop_assert!(buffer[..envelope.len] == message.body());
                     }
                     (result, at) => prop_assert!(false, "{result:?}, {at:?}"),
@@ -160,13 +164,17 @@ fn step_by_step(operations: Vec<Operation>) -> Result<(), TestCaseError> {
                 if let Some(at) = model.find(selector) {
                     let (envelope, received) = right.recv_vec(selector).unwrap();
                     let message = model.unexpected.remove(at);
-                    prop_assert_eq!((envelope.tag, envelope.sequence), (message.tag, message.sequence));
+                    prop_assert_eq!(
+                        (envelope.tag, envelope.sequence),
+                        (message.tag, message.sequence)
+                    );
                     prop_assert!(received == message.body());
                 }
             }
             Operation::Probe(selector) => {
                 let envelope = right.probe(selector).unwrap();
-                let found = envelope.map(|e| Message { tag: e.tag, len: e.len, sequence: e.sequence });
+                let found =
+                    envelope.map(|e| Message { tag: e.tag, len: e.len, sequence: e.sequence });
                 prop_assert_eq!(found, model.find(selector).map(|at| model.unexpected[at]));
             }
             Operation::Post { selector, room } => {
@@ -189,7 +197,8 @@ fn step_by_step(operations: Vec<Operation>) -> Result<(), TestCaseError> {
                 }
             }
             Operation::Cancel(which) if !model.posted.is_empty() => {
-                // Whether a message that nobody has looked at yet has been matched is not said anywhere.
+                // Whether a message that nobody has looked at yet has been matched is not said
+                // anywhere.
                 prop_assert_eq!(right.probe(NEVER).unwrap(), None);
                 let which = usize::from(which) % model.posted.len();
                 let posted = model.posted[which];
@@ -250,8 +259,9 @@ impl Reluctant {
     }
 
     fn random(&self, below: usize) -> usize {
-        let next =
-            |x: u64| Some(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407));
+        let next = |x: u64| {
+            Some(x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407))
+        };
         let before = self.random.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).unwrap();
         (before >> 33) as usize % below
     }
@@ -318,8 +328,7 @@ fn want() -> impl Strategy<Value = Want> {
 }
 
 fn script() -> impl Strategy<Value = Vec<(u64, usize)>> {
-    let len =
-        prop_oneof![6 => 0usize..100, 2 => 0usize..5000, 2 => 0usize..200_000, 1 => 500_000usize..1_500_000];
+    let len = prop_oneof![6 => 0usize..100, 2 => 0usize..5000, 2 => 0usize..200_000, 1 => 500_000usize..1_500_000];
     prop::collection::vec((0u64..6, len), 1..200)
 }
 
@@ -330,8 +339,11 @@ fn side_by_side<S: SeekSocket>(
     (left, right): (Mailbox<S>, Mailbox<S>),
 ) -> Result<(), TestCaseError> {
     const ROOM: usize = 1_500_000;
-    let messages: Vec<Message> =
-        script.iter().zip(0..).map(|(&(tag, len), sequence)| Message { tag, len, sequence }).collect();
+    let messages: Vec<Message> = script
+        .iter()
+        .zip(0..)
+        .map(|(&(tag, len), sequence)| Message { tag, len, sequence })
+        .collect();
     std::thread::scope(|scope| {
         // Dropped when something is wrong, so that the sender ends, too.
         let right = right;
@@ -360,7 +372,9 @@ fn side_by_side<S: SeekSocket>(
                     }
                     let which = usize::from(which) % model.posted.len();
                     let posted = model.posted.remove(which);
-                    let Fate::Got(message) = posted.fate else { unreachable!("only those are posted") };
+                    let Fate::Got(message) = posted.fate else {
+                        unreachable!("only those are posted")
+                    };
                     loop {
                         match right.wait(posted.ticket) {
                             Ok(completed) => break check(&completed, message, ROOM)?,
@@ -381,7 +395,10 @@ fn side_by_side<S: SeekSocket>(
                     Ok(None) => break,
                     Ok(Some(envelope)) => {
                         let message = model.unexpected.remove(at);
-                        prop_assert_eq!((envelope.tag, envelope.sequence), (message.tag, message.sequence));
+                        prop_assert_eq!(
+                            (envelope.tag, envelope.sequence),
+                            (message.tag, message.sequence)
+                        );
                         prop_assert!(buffer[..envelope.len] == message.body());
                         break;
                     }
@@ -465,7 +482,8 @@ proptest! {
     }
 }
 
-/// Threads that want the same messages and give up in the middle of them at times: every message is received once.
+/// Threads that want the same messages and give up in the middle of them at times: every message is
+/// received once.
 #[test]
 fn what_one_receive_gives_up_another_one_gets() {
     const COUNT: usize = 120;
@@ -485,7 +503,10 @@ fn what_one_receive_gives_up_another_one_gets() {
                     let mut received = Vec::new();
                     let selector = Selector::exact(n % 2);
                     let retry = |error: RecvError| {
-                        assert!(matches!(error, RecvError::Full { .. } | RecvError::Io(_)), "{error}");
+                        assert!(
+                            matches!(error, RecvError::Full { .. } | RecvError::Io(_)),
+                            "{error}"
+                        );
                     };
                     while received.len() < COUNT / 4 {
                         let (envelope, bytes) = if n < 2 {

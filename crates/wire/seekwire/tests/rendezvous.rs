@@ -17,12 +17,14 @@ fn call(streams: &[Stream]) -> usize {
     streams.iter().filter(|stream| stream.upgrade(Duration::ZERO).unwrap()).count()
 }
 
-/// The connecting process: for every line that it reads it makes a call on each connection, and says how many are on the ring.
+/// The connecting process: for every line that it reads it makes a call on each connection, and
+/// says how many are on the ring.
 #[test]
 fn the_connecting_process() {
     let Ok(port) = std::env::var(PORT) else { return };
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port.parse().unwrap()));
-    let streams: Vec<Stream> = (0..CONNECTIONS).map(|_| Stream::connect(address).unwrap()).collect();
+    let streams: Vec<Stream> =
+        (0..CONNECTIONS).map(|_| Stream::connect(address).unwrap()).collect();
     for line in std::io::stdin().lines() {
         line.unwrap();
         println!("on the ring: {}", call(&streams));

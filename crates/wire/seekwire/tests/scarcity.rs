@@ -29,7 +29,8 @@ fn negotiate(ends: &[Stream; 2]) -> bool {
 fn rendezvous_of(pid: u32) -> PathBuf {
     let start = format!("{pid}-");
     let files = fs::read_dir(&Config::get().dir).unwrap().map(|file| file.unwrap().path());
-    let mut found = files.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(&start));
+    let mut found =
+        files.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with(&start));
     found.next().expect("it has a rendezvous")
 }
 

@@ -1,4 +1,5 @@
-//! `SeekStream` as a program uses it: the scenario of the papers, threads, and the ends of a stream.
+//! `SeekStream` as a program uses it: the scenario of the papers, threads, and the ends of a
+//! stream.
 
 use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -100,7 +101,8 @@ fn what_does_not_block_says_so_and_a_timeout_ends_a_wait() {
     assert_eq!(&buf, b"0123");
 }
 
-/// While nobody else polls the socket the mark stays as the last sleep needed it; not where it would be in the way.
+/// While nobody else polls the socket the mark stays as the last sleep needed it; not where it
+/// would be in the way.
 #[test]
 fn the_low_water_mark_goes_back_before_anybody_else_polls() {
     let (mut sender, stream) = pair();
@@ -108,7 +110,8 @@ fn the_low_water_mark_goes_back_before_anybody_else_polls() {
     let socket = stream.get_ref().try_clone().unwrap();
     let stream = SeekStream::new(socket.try_clone().unwrap());
     let mark = || receive_low_water(Fd::from(&socket)).unwrap();
-    // False where the sleep was over, or had become one for whatever comes, before anybody looked: the machine is slow.
+    // False where the sleep was over, or had become one for whatever comes, before anybody looked:
+    // the machine is slow.
     let has_slept = || {
         std::thread::scope(|scope| {
             let seeker = scope.spawn(|| {

@@ -1,4 +1,5 @@
-//! Two streams of this process: the upgrade, the data path and the end, as a user of the API sees them.
+//! Two streams of this process: the upgrade, the data path and the end, as a user of the API sees
+//! them.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -65,7 +66,10 @@ fn a_conversation_leaves_tcp_by_itself_and_loses_nothing() {
     let theirs = echo.join().unwrap();
     for status in [mine, theirs] {
         assert_eq!((status.tx, status.rx), (Carrier::Ring, Carrier::Ring), "{status:?}");
-        assert!(status.totals.tx_tcp > 0 && status.totals.tx_ring > status.totals.tx_tcp, "{status:?}");
+        assert!(
+            status.totals.tx_tcp > 0 && status.totals.tx_ring > status.totals.tx_tcp,
+            "{status:?}"
+        );
     }
     assert_eq!(mine.totals.tx_ring, theirs.totals.rx_ring);
     assert_eq!(mine.totals.tx_tcp, theirs.totals.rx_tcp);
@@ -330,8 +334,9 @@ fn a_thousand_connections_at_once() {
     let (soft, hard) = seekwire_transport::sys::limit::descriptor_limit();
     seekwire_transport::sys::limit::set_descriptor_limit(hard).unwrap();
     assert!(hard >= 8000, "the hard limit on descriptors is {hard}, and {soft} the soft one");
-    let mut pairs: Vec<(Stream, Stream)> =
-        (0..1000).map(|_| (Stream::connect(address).unwrap(), listener.accept().unwrap().0)).collect();
+    let mut pairs: Vec<(Stream, Stream)> = (0..1000)
+        .map(|_| (Stream::connect(address).unwrap(), listener.accept().unwrap().0))
+        .collect();
     for round in 0..20u8 {
         for (client, server) in &mut pairs {
             client.write_all(&[round; 100]).unwrap();
@@ -358,5 +363,7 @@ fn ipv6_and_the_hosts_own_names() {
         assert!(server.upgrade(LONG).unwrap());
     });
     let std = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    assert!(Stream::from_std(std, seekwire::Role::Connected).unwrap().peer_addr().unwrap().is_ipv6());
+    assert!(
+        Stream::from_std(std, seekwire::Role::Connected).unwrap().peer_addr().unwrap().is_ipv6()
+    );
 }

@@ -1,4 +1,5 @@
-//! Seeking on a connection whose carriers change: against a model of the stream, every byte compared.
+//! Seeking on a connection whose carriers change: against a model of the stream, every byte
+//! compared.
 
 use std::io::{IoSlice, IoSliceMut, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
@@ -74,7 +75,15 @@ impl Ends {
         let (b, _) = listener.accept().unwrap();
         let from = Connection::new(Fd::from(&a), Role::Connected);
         let to = Connection::new(Fd::from(&b), Role::Accepted);
-        Self { _sockets: (a, b), from, to, gone: Vec::new(), ended: false, pieces: Vec::new(), crossed: 0 }
+        Self {
+            _sockets: (a, b),
+            from,
+            to,
+            gone: Vec::new(),
+            ended: false,
+            pieces: Vec::new(),
+            crossed: 0,
+        }
     }
 
     fn head(&self) -> usize {
@@ -98,8 +107,9 @@ impl Ends {
         };
         self.crossed += u32::from(before != self.from.tx_on_ring());
         self.gone.resize(self.gone.len() + sent, false);
-        // Loopback delivers within the sender's system call, but for what waits for an acknowledgement. What lies on
-        // the other carrier cannot be seen before all in front of it was received.
+        // Loopback delivers within the sender's system call, but for what waits for an
+        // acknowledgement. What lies on the other carrier cannot be seen before all in front of it
+        // was received.
         let last = At::Position(self.gone.len() as u64 - 1);
         let mut one = [0];
         let look = SeekFlags::PEEK;
@@ -122,8 +132,12 @@ impl Ends {
             }
             Operation::Seek { offset, len, flags } => {
                 let mut buf = vec![0; len];
-                let result =
-                    self.to.seek(&mut [IoSliceMut::new(&mut buf)], At::Offset(offset as u64), flags, true);
+                let result = self.to.seek(
+                    &mut [IoSliceMut::new(&mut buf)],
+                    At::Offset(offset as u64),
+                    flags,
+                    true,
+                );
                 let begin = head + offset;
                 let start = begin + flags.skip as usize;
                 let hole = (begin..(start + len).min(self.gone.len())).find(|at| self.gone[*at]);
@@ -163,7 +177,9 @@ impl Ends {
             }
             Operation::Lend { offset, len } => {
                 let start = head + offset;
-                if start + len > self.gone.len() || self.gone[start..start + len].iter().any(|gone| *gone) {
+                if start + len > self.gone.len()
+                    || self.gone[start..start + len].iter().any(|gone| *gone)
+                {
                     return;
                 }
                 let mut at = start;
@@ -219,7 +235,8 @@ impl Ends {
                     let end = At::Position(self.gone.len() as u64);
                     let look = SeekFlags::PEEK;
                     let mut one = [0];
-                    while self.to.seek(&mut [IoSliceMut::new(&mut one)], end, look, true) == Err(Errno::AGAIN)
+                    while self.to.seek(&mut [IoSliceMut::new(&mut one)], end, look, true)
+                        == Err(Errno::AGAIN)
                     {
                         std::thread::yield_now();
                     }
@@ -257,7 +274,8 @@ impl Ends {
 
 #[test]
 fn every_carrier_agrees_with_the_model() {
-    let mut runner = TestRunner::new(Config { cases: 250, failure_persistence: None, ..Config::default() });
+    let mut runner =
+        TestRunner::new(Config { cases: 250, failure_persistence: None, ..Config::default() });
     let attached = AtomicU64::new(0);
     let crossed = AtomicU64::new(0);
     let outcome = runner.run(&prop::collection::vec(operation(), 1..150), |operations| {
@@ -278,7 +296,9 @@ fn every_carrier_agrees_with_the_model() {
     outcome.unwrap();
     let (attached, crossed) = (attached.into_inner(), crossed.into_inner());
     let operations = OPERATIONS.load(Ordering::Relaxed);
-    eprintln!("{operations} operations, {attached} connections attached, {crossed} changes of carrier");
+    eprintln!(
+        "{operations} operations, {attached} connections attached, {crossed} changes of carrier"
+    );
     assert!(operations > 10_000 && attached > 50 && crossed > 50);
 }
 
@@ -309,7 +329,11 @@ fn the_papers_scenario() {
         assert_eq!(server.seek_recv(&mut buf, 5000).unwrap(), 5000);
         assert_eq!(buf, message(b'B'));
         assert_eq!(server.holes().unwrap().len(), 1);
-        assert_eq!(server.try_seek_recv(&mut buf, 2000).unwrap_err().raw_os_error(), Some(6), "ENXIO");
+        assert_eq!(
+            server.try_seek_recv(&mut buf, 2000).unwrap_err().raw_os_error(),
+            Some(6),
+            "ENXIO"
+        );
         for byte in *b"AC" {
             (&server).read_exact(&mut buf).unwrap();
             assert_eq!(buf, message(byte));
@@ -333,7 +357,8 @@ fn what_is_borrowed_lies_in_the_ring() {
     assert!(copy.iter().all(|byte| *byte == 1));
 }
 
-/// Also what was waited for; only the end of the message, which lies between the descriptors, is copied.
+/// Also what was waited for; only the end of the message, which lies between the descriptors, is
+/// copied.
 #[test]
 fn what_is_borrowed_before_it_comes_lies_in_the_ring() {
     for sent_before in [0, 10_000] {
@@ -347,7 +372,10 @@ fn what_is_borrowed_before_it_comes_lies_in_the_ring() {
                 ids.send(std::fs::read_link("/proc/thread-self").unwrap()).unwrap();
                 let loan = server.seek_borrow(At::Offset(10_000), len).unwrap();
                 let shared = |piece: &LentBytes<'_>| matches!(piece, LentBytes::Shared(_));
-                assert_eq!(loan.pieces().filter(shared).map(|piece| piece.len()).sum::<usize>(), 64 << 10);
+                assert_eq!(
+                    loan.pieces().filter(shared).map(|piece| piece.len()).sum::<usize>(),
+                    64 << 10
+                );
                 let mut copy = vec![0; len];
                 assert_eq!((loan.copy_to(&mut copy), loan.len()), (len, len));
                 assert!(copy.iter().all(|byte| *byte == 2));
@@ -382,7 +410,8 @@ fn a_reader_and_seekers_wait_at_once() {
                         assert!(buf.iter().all(|byte| *byte == n));
                     });
                 }
-                // As long as the others have not begun, it may be asleep in the kernel; nothing is lost either way.
+                // As long as the others have not begun, it may be asleep in the kernel; nothing is
+                // lost either way.
                 let reader = scope.spawn(move || {
                     let mut buf = vec![0; 100];
                     let n = (&mut &*server).read(&mut buf).unwrap();
@@ -440,7 +469,10 @@ fn holes_in_what_came_by_tcp_do_not_keep_from_the_ring() {
     client.write_all(&[2; 1000]).unwrap();
     let mut rest = vec![0; 31_000];
     (&server).read_exact(&mut rest).unwrap();
-    assert!(rest[..30_000].iter().all(|byte| *byte == 1) && rest[30_000..].iter().all(|byte| *byte == 2));
+    assert!(
+        rest[..30_000].iter().all(|byte| *byte == 1)
+            && rest[30_000..].iter().all(|byte| *byte == 2)
+    );
     assert_eq!(server.status().unwrap().totals.rx_ring, 1000);
 }
 
@@ -470,7 +502,8 @@ fn until_asleep(thread: &std::path::Path) {
     }
 }
 
-/// Several sleep for ranges of which later ones come first; nothing else is sent until they have them.
+/// Several sleep for ranges of which later ones come first; nothing else is sent until they have
+/// them.
 #[test]
 fn a_waiter_for_more_does_not_hold_up_one_for_less() {
     for upgrade in [false, true] {
@@ -529,7 +562,8 @@ fn a_reset_behind_some_bytes_is_said_by_the_next_receive() {
     }
 }
 
-/// The doorbell that rings for bytes at the head also wakes one who needs others, and goes on sleeping.
+/// The doorbell that rings for bytes at the head also wakes one who needs others, and goes on
+/// sleeping.
 #[test]
 fn who_sleeps_for_the_middle_does_not_silence_the_doorbell_for_who_watches_the_head() {
     let (mut client, server) = pair(true);

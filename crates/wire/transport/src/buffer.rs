@@ -1,8 +1,9 @@
 //! Memory to receive into.
 //!
-//! A kernel copies with `rep movsb`, which on AMD's Zen is five times slower when the destination lies 1 to 15 bytes behind
-//! the source, counted within their pages. What a socket holds begins near the start of a page more often than not; so does
-//! memory from an allocator. A buffer here begins in the middle of one.
+//! A kernel copies with `rep movsb`, which on AMD's Zen is five times slower when the destination
+//! lies 1 to 15 bytes behind the source, counted within their pages. What a socket holds begins
+//! near the start of a page more often than not; so does memory from an allocator. A buffer here
+//! begins in the middle of one.
 
 use std::ops::{Deref, DerefMut};
 
@@ -40,7 +41,8 @@ impl Buffer {
     }
 }
 
-/// So many bytes, for a caller that gets by without: who has none in Rust otherwise ends the program.
+/// So many bytes, for a caller that gets by without: who has none in Rust otherwise ends the
+/// program.
 ///
 /// # Errors
 /// ENOBUFS when there is no memory.

@@ -98,8 +98,8 @@ impl<'a, 'b> Scatter<'a, 'b> {
         self.filled
     }
 
-    /// Lets `piece(at, into)` fill the next `len` bytes, at most [`Self::remaining`], piece by piece;
-    /// `at` counts from the first of these bytes.
+    /// Lets `piece(at, into)` fill the next `len` bytes, at most [`Self::remaining`], piece by
+    /// piece; `at` counts from the first of these bytes.
     #[inline]
     pub fn fill(&mut self, len: usize, mut piece: impl FnMut(usize, &mut [u8])) {
         let mut done = 0;

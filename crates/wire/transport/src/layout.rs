@@ -9,111 +9,125 @@
 //! |        |           | unbounded read, recall                                        |
 //! | 0x100  | sender    | space arm and the two marks it waits for; what was recalled   |
 //! | 0x140  | sender    | private: lock, position, switch, free list, arm bookkeeping   |
-//! | 0x1c0  | receiver  | private: lock, position, switch, arm bookkeeping, SO_RCVLOWAT  |
+//! | 0x1c0  | receiver  | private: lock, position, switch, arm bookkeeping, SO_RCVLOWAT |
 //! | 0x240  | processes | private: who holds this end                                   |
-//! | 0x2c0  | sender    | private: where the free list begins, the run of sends, recalls, |
-//! |        |           | where the full ring was left, what is kept                     |
+//! | 0x2c0  | sender    | private: where the free list begins, the run of sends,        |
+//! |        |           | recalls, where the full ring was left, what is kept           |
 //! | 0x400  | sender    | private: list of free segments, state of each segment         |
 //! |        | receiver  | ring that returns the peer's segments                         |
 //! | page   | sender    | descriptor ring                                               |
-//! | page   | sender    | private: bytes by TCP that are kept, to be sent again          |
+//! | page   | sender    | private: bytes by TCP that are kept, to be sent again         |
 //! | page   | sender    | segments                                                      |
 //!
-//! "Sender" and "receiver" are the two halves of the one end that owns the memory. "Private" words are
-//! there, and not on the heap, because processes that fork share an end; the peer may look at them and
-//! learns nothing, and this end never reads them back from anyone but itself. Each line is a cache line
-//! of its own, so that what one core polls is not what another one writes.
+//! "Sender" and "receiver" are the two halves of the one end that owns the memory. "Private" words
+//! are there, and not on the heap, because processes that fork share an end; the peer may look at
+//! them and learns nothing, and this end never reads them back from anyone but itself. Each line is
+//! a cache line of its own, so that what one core polls is not what another one writes.
+// The table says what the words are.
+#![allow(missing_docs)]
 
 use seekwire_protocol::offer::LAYOUT;
 use seekwire_protocol::record::{CELL, MAX_CELLS};
 
-pub(crate) const MAGIC_WORD: usize = 0x000;
-pub(crate) const LAYOUT_WORD: usize = 0x008;
-pub(crate) const SEGMENTS_WORD: usize = 0x010;
+pub const MAGIC_WORD: usize = 0x000;
+pub const LAYOUT_WORD: usize = 0x008;
+pub const SEGMENTS_WORD: usize = 0x010;
 
-pub(crate) const PUBLISHED: usize = 0x040;
-pub(crate) const PUBLISHED_BYTES: usize = 0x048;
+pub const PUBLISHED: usize = 0x040;
+pub const PUBLISHED_BYTES: usize = 0x048;
 
-pub(crate) const CONSUMED: usize = 0x080;
-pub(crate) const RETURNED: usize = 0x088;
-pub(crate) const CONSUMED_BYTES: usize = 0x090;
+pub const CONSUMED: usize = 0x080;
+pub const RETURNED: usize = 0x088;
+pub const CONSUMED_BYTES: usize = 0x090;
 
-pub(crate) const CONTROL: usize = 0x0c0;
-pub(crate) const ARM_DATA: usize = 0x0c8;
-pub(crate) const UNBOUNDED_READ: usize = 0x0d0;
-pub(crate) const PROCESSOR: usize = 0x0d8;
-pub(crate) const RECALL_FROM: usize = 0x0e0;
-pub(crate) const WANT_PUBLISHED: usize = 0x0e8;
-/// With [`RECALL_FROM`]: bytes received by TCP, times 2, plus 1 if the next byte comes from the ring.
-pub(crate) const RECALL_TCP: usize = 0x0f0;
+pub const CONTROL: usize = 0x0c0;
+pub const ARM_DATA: usize = 0x0c8;
+pub const UNBOUNDED_READ: usize = 0x0d0;
+pub const PROCESSOR: usize = 0x0d8;
+pub const RECALL_FROM: usize = 0x0e0;
+pub const WANT_PUBLISHED: usize = 0x0e8;
+/// With [`RECALL_FROM`]: bytes received by TCP, times 2, plus 1 if the next byte comes from the
+/// ring.
+pub const RECALL_TCP: usize = 0x0f0;
 
-pub(crate) const ARM_SPACE: usize = 0x100;
-pub(crate) const WANT_CONSUMED: usize = 0x108;
-pub(crate) const WANT_RETURNED: usize = 0x110;
-pub(crate) const RECALLED: usize = 0x118;
+pub const ARM_SPACE: usize = 0x100;
+pub const WANT_CONSUMED: usize = 0x108;
+pub const WANT_RETURNED: usize = 0x110;
+pub const RECALLED: usize = 0x118;
 /// With [`RECALLED`]: bytes by TCP up to this position are sent again, too; 0 when none are.
-pub(crate) const VOID_UNTIL: usize = 0x120;
-/// Values of [`RECALLED`]; 0 is no answer yet.
-pub(crate) const TAKEN: u64 = 1;
-pub(crate) const REFUSED: u64 = 2;
-pub(crate) const AT_WORK: u64 = 3;
+pub const VOID_UNTIL: usize = 0x120;
 
-pub(crate) const TX_LOCK: usize = 0x140;
-pub(crate) const TX_POSITION: usize = 0x148;
-pub(crate) const TX_CARRIER: usize = 0x150;
-pub(crate) const TX_TCP_BYTES: usize = 0x158;
-pub(crate) const TX_RING_SINCE: usize = 0x160;
-pub(crate) const FREE_COUNT: usize = 0x168;
-pub(crate) const FREE_FIRST: usize = 0x2c0;
-pub(crate) const RUN_BYTES: usize = 0x2c8;
-pub(crate) const RUN_MARK: usize = 0x2d0;
-pub(crate) const LEFT_AT: usize = 0x2d8;
-pub(crate) const RETRANSMIT_FROM: usize = 0x2e0;
-pub(crate) const RETRANSMIT_BYTES: usize = 0x2e8;
-/// The peer's consumed position, plus 1, when the full ring was left; 0 when it was not, or was entered again.
-pub(crate) const OVERFLOWED_AT: usize = 0x2f0;
-/// The position in the stream of TCP, plus 1, from which on bytes are kept; 0 when none are.
-pub(crate) const KEPT_FROM: usize = 0x2f8;
-/// With [`RETRANSMIT_FROM`]: the carrier of the next byte to retransmit, and its position in the stream of TCP.
-pub(crate) const RETRANSMIT_CARRIER: usize = 0x300;
-pub(crate) const RETRANSMIT_TCP: usize = 0x308;
-/// Not 0 once calls that the library does not see through give bytes to the kernel: how many, nobody counts.
-pub(crate) const TX_UNCOUNTED: usize = 0x310;
-pub(crate) const PULLED: usize = 0x170;
-pub(crate) const RUNG_DATA: usize = 0x178;
-pub(crate) const CONSUMED_SEEN: usize = 0x180;
-pub(crate) const ALLOTTED: usize = 0x188;
-pub(crate) const SPACE_WAITERS: usize = 0x190;
-pub(crate) const SPACE_SEQUENCE: usize = 0x198;
-pub(crate) const TX_SHUT: usize = 0x1a0;
-pub(crate) const TX_SWITCHING: usize = 0x1a8;
-pub(crate) const RESERVED_COUNT: usize = 0x1b0;
+pub const TX_LOCK: usize = 0x140;
+pub const TX_POSITION: usize = 0x148;
+pub const TX_CARRIER: usize = 0x150;
+pub const TX_TCP_BYTES: usize = 0x158;
+pub const TX_RING_SINCE: usize = 0x160;
+pub const FREE_COUNT: usize = 0x168;
+pub const PULLED: usize = 0x170;
+pub const RUNG_DATA: usize = 0x178;
 
-pub(crate) const RX_LOCK: usize = 0x1c0;
-pub(crate) const RX_POSITION: usize = 0x1c8;
-pub(crate) const RX_OFFSET: usize = 0x1d0;
-pub(crate) const RX_CARRIER: usize = 0x1d8;
-pub(crate) const RX_TCP_BYTES: usize = 0x1e0;
-pub(crate) const RUNG_SPACE: usize = 0x1e8;
-pub(crate) const DATA_WAITERS: usize = 0x1f0;
-pub(crate) const DATA_SEQUENCE: usize = 0x1f8;
-pub(crate) const RETURNING: usize = 0x200;
-/// Added to [`RX_CARRIER`] while a wish for what is on the ring stands, and nobody waits for the answer.
-pub(crate) const RX_STANDING: u64 = 2;
+pub const CONSUMED_SEEN: usize = 0x180;
+pub const ALLOTTED: usize = 0x188;
+pub const SPACE_WAITERS: usize = 0x190;
+pub const SPACE_SEQUENCE: usize = 0x198;
+pub const TX_SHUT: usize = 0x1a0;
+pub const TX_SWITCHING: usize = 0x1a8;
+pub const RESERVED_COUNT: usize = 0x1b0;
+
+pub const RX_LOCK: usize = 0x1c0;
+pub const RX_POSITION: usize = 0x1c8;
+pub const RX_OFFSET: usize = 0x1d0;
+pub const RX_CARRIER: usize = 0x1d8;
+pub const RX_TCP_BYTES: usize = 0x1e0;
+pub const RUNG_SPACE: usize = 0x1e8;
+pub const DATA_WAITERS: usize = 0x1f0;
+pub const DATA_SEQUENCE: usize = 0x1f8;
+
+pub const RETURNING: usize = 0x200;
 /// Bytes to come by TCP that are to be thrown away.
-pub(crate) const RX_VOID: usize = 0x208;
+pub const RX_VOID: usize = 0x208;
 /// SO_RCVLOWAT, once a process has set it that shares this end.
-pub(crate) const LOW_WATER: usize = 0x210;
+pub const LOW_WATER: usize = 0x210;
 /// Not 0 once a process that shares this end has shut it down for reading.
-pub(crate) const RX_SHUT: usize = 0x218;
+pub const RX_SHUT: usize = 0x218;
 
-pub(crate) const HOLDERS: usize = 0x240;
-pub(crate) const HOLDER_SLOTS: usize = 8;
-pub(crate) const FORKS_PENDING: usize = HOLDERS + HOLDER_SLOTS * 8;
+pub const HOLDERS: usize = 0x240;
 
-/// Bytes by TCP that can be kept: more than the kernel's buffers take by default of what nobody receives, 4 to 5 MiB. Pages are only
-/// taken when they are used.
-pub(crate) const KEPT_BYTES: usize = if cfg!(loom) {
+pub const FREE_FIRST: usize = 0x2c0;
+pub const RUN_BYTES: usize = 0x2c8;
+pub const RUN_MARK: usize = 0x2d0;
+pub const LEFT_AT: usize = 0x2d8;
+pub const RETRANSMIT_FROM: usize = 0x2e0;
+pub const RETRANSMIT_BYTES: usize = 0x2e8;
+/// The peer's consumed position, plus 1, when the full ring was left; 0 when it was not, or was
+/// entered again.
+pub const OVERFLOWED_AT: usize = 0x2f0;
+/// The position in the stream of TCP, plus 1, from which on bytes are kept; 0 when none are.
+pub const KEPT_FROM: usize = 0x2f8;
+
+/// With [`RETRANSMIT_FROM`]: the carrier of the next byte to retransmit, and its position in the
+/// stream of TCP.
+pub const RETRANSMIT_CARRIER: usize = 0x300;
+pub const RETRANSMIT_TCP: usize = 0x308;
+/// Not 0 once calls that the library does not see through give bytes to the kernel: how many,
+/// nobody counts.
+pub const TX_UNCOUNTED: usize = 0x310;
+
+/// Values of [`RECALLED`]; 0 is no answer yet.
+pub const TAKEN: u64 = 1;
+pub const REFUSED: u64 = 2;
+pub const AT_WORK: u64 = 3;
+
+/// Added to [`RX_CARRIER`] while a wish for what is on the ring stands, and nobody waits for the
+/// answer.
+pub const RX_STANDING: u64 = 2;
+
+pub const HOLDER_SLOTS: usize = 8;
+pub const FORKS_PENDING: usize = HOLDERS + HOLDER_SLOTS * 8;
+
+/// Bytes by TCP that can be kept: more than the kernel's buffers take by default of what nobody
+/// receives, 4 to 5 MiB. Pages are only taken when they are used.
+pub const KEPT_BYTES: usize = if cfg!(loom) {
     64
 } else if cfg!(miri) {
     64 << 10
@@ -121,35 +135,38 @@ pub(crate) const KEPT_BYTES: usize = if cfg!(loom) {
     8 << 20
 };
 
-const TABLES: usize = 0x400;
+pub const TABLES: usize = 0x400;
 const PAGE: usize = 4096;
 const MAX_SEGMENTS: usize = 1024;
 const MAGIC: u64 = u64::from_le_bytes(*b"SEEKWIRE");
 
-/// How many bytes of the record at `position` were taken, as [`RX_OFFSET`] says: the low half of the position
-/// that it is of, and the number.
+/// How many bytes of the record at `position` were taken, as [`RX_OFFSET`] says: the low half of
+/// the position that it is of, and the number.
 #[inline]
 pub(crate) fn offset_at(word: u64, position: u64) -> usize {
     if word >> 32 == position & 0xffff_ffff { (word & 0xffff_ffff) as usize } else { 0 }
 }
 
 /// Bits of the control word.
-pub(crate) mod control {
+/// Bits of [`CONTROL`].
+pub mod control {
     /// This end looks at its ring: the peer may use it.
-    pub(crate) const READY: u64 = 1;
+    pub const READY: u64 = 1;
     /// This end wants TCP only from now on.
-    pub(crate) const TCP_ONLY: u64 = 2;
+    pub const TCP_ONLY: u64 = 2;
     /// This end has closed the connection.
-    pub(crate) const CLOSED: u64 = 4;
+    pub const CLOSED: u64 = 4;
     /// This end takes nothing more off its ring: the peer shall send it again by TCP.
-    pub(crate) const RECALL: u64 = 8;
-    /// TCP has ended for this end, and the peer has not said so: perhaps somebody has closed the peer's socket unseen.
-    pub(crate) const SAW_END: u64 = 16;
-    /// With [`RECALL`], or just before it is said again: nobody waits for the answer. There is nobody either to throw away
-    /// what comes by TCP before its turn.
-    pub(crate) const STANDING: u64 = 32;
-    /// It is shut down both ways: TCP takes nothing more for it, and resets the connection if something comes.
-    pub(crate) const REFUSES: u64 = 64;
+    pub const RECALL: u64 = 8;
+    /// TCP has ended for this end, and the peer has not said so: perhaps somebody has closed the
+    /// peer's socket unseen.
+    pub const SAW_END: u64 = 16;
+    /// With [`RECALL`], or just before it is said again: nobody waits for the answer. There is
+    /// nobody either to throw away what comes by TCP before its turn.
+    pub const STANDING: u64 = 32;
+    /// It is shut down both ways: TCP takes nothing more for it, and resets the connection if
+    /// something comes.
+    pub const REFUSES: u64 = 64;
 
     const _: () = assert!(
         (READY | TCP_ONLY | CLOSED | RECALL | SAW_END | STANDING | REFUSES).count_ones() == 7,
@@ -189,7 +206,11 @@ impl Geometry {
             && (8..=MAX_SEGMENTS as u32).contains(&segments)
             && segment_size.is_multiple_of(PAGE as u32)
             && (PAGE as u32..=1 << 20).contains(&segment_size);
-        if possible && geometry.bytes() <= Self::MAX_BYTES { Ok(geometry) } else { Err(GeometryError) }
+        if possible && geometry.bytes() <= Self::MAX_BYTES {
+            Ok(geometry)
+        } else {
+            Err(GeometryError)
+        }
     }
 
     /// A geometry that no end may have, so small that every order of events can be tried.
@@ -238,8 +259,8 @@ impl Geometry {
         self.segment_at(0) + self.segments() * self.segment_size()
     }
 
-    /// The entry for the `count`th returned segment in memory of this geometry, when the segments are
-    /// those of an end of geometry `of`, which has as many entries as segments.
+    /// The entry for the `count`th returned segment in memory of this geometry, when the segments
+    /// are those of an end of geometry `of`, which has as many entries as segments.
     #[inline]
     pub(crate) fn return_at(self, count: u64, of: Self) -> usize {
         self.state_at(self.segments()) + (count as usize & (of.segments() - 1)) * 8
@@ -282,7 +303,8 @@ impl Geometry {
         (self.ring_at() + self.cells() * CELL).next_multiple_of(PAGE)
     }
 
-    /// Where `len` kept bytes lie from a position on: an offset and a length each, before and after the wrap.
+    /// Where `len` kept bytes lie from a position on: an offset and a length each, before and after
+    /// the wrap.
     pub(crate) fn kept_at(self, position: u64, len: usize) -> ((usize, usize), (usize, usize)) {
         let at = (position % KEPT_BYTES as u64) as usize;
         let first = len.min(KEPT_BYTES - at);

@@ -1,4 +1,5 @@
-//! What moves the bytes: the queue pair in shared memory, kernel TCP, and the system calls under both.
+//! What moves the bytes: the queue pair in shared memory, kernel TCP, and the system calls under
+//! both.
 //!
 //! ```text
 //!   ring      the queue pair with its doorbells: telling the peer, and waiting

@@ -1,20 +1,20 @@
 //! A lock in shared memory that survives the death of its holder.
 //!
-//! Threads of one process and processes that forked share an end of a connection; each direction has
-//! one lock. The word holds the thread id of the holder, so that a waiter can see whether the holder
-//! is still alive; taking a free lock is one compare-and-swap and giving it back one exchange. A lock is
-//! held while bytes are copied, or one system call that does not block moves them: no doorbell is rung
-//! and nobody sleeps under it. There are two exceptions, both of the receiving half, which make only
-//! other receivers of this end wait. A hand-over to TCP rings the peer and keeps the lock until that has
-//! answered or the time for it is over: what is received meanwhile must not come again. And bytes that
-//! are lent in place keep it until they are consumed. So a waiter sleeps, and now and then suspects that
-//! the holder is dead.
+//! Threads of one process and processes that forked share an end of a connection; each direction
+//! has one lock. The word holds the thread id of the holder, so that a waiter can see whether the
+//! holder is still alive; taking a free lock is one compare-and-swap and giving it back one
+//! exchange. A lock is held while bytes are copied, or one system call that does not block moves
+//! them: no doorbell is rung and nobody sleeps under it. There are two exceptions, both of the
+//! receiving half, which make only other receivers of this end wait. A hand-over to TCP rings the
+//! peer and keeps the lock until that has answered or the time for it is over: what is received
+//! meanwhile must not come again. And bytes that are lent in place keep it until they are consumed.
+//! So a waiter sleeps, and now and then suspects that the holder is dead.
 //!
-//! A signal handler may interrupt the holder and want the same lock, which cannot be given back before the
-//! handler returns: it is told so instead of waiting for itself.
+//! A signal handler may interrupt the holder and want the same lock, which cannot be given back
+//! before the handler returns: it is told so instead of waiting for itself.
 //!
-//! Weakness: a holder's thread id that was given to a new thread at once keeps the lock looking held,
-//! until that thread ends; to that thread it looks like its own.
+//! Weakness: a holder's thread id that was given to a new thread at once keeps the lock looking
+//! held, until that thread ends; to that thread it looks like its own.
 
 use crate::mem::OwnMemory;
 use crate::sync::Ordering;
@@ -22,7 +22,7 @@ use crate::sys::futex::Futex;
 use crate::sys::thread;
 
 /// Set in the word while somebody sleeps on it.
-const WAITERS: u64 = 1 << 31;
+pub const WAITERS: u64 = 1 << 31;
 const HOLDER: u64 = WAITERS - 1;
 /// How often a waiter looks before it sleeps: mostly the lock is held for some hundred nanoseconds.
 const LOOKS: u32 = if cfg!(loom) { 1 } else { 100 };
@@ -32,8 +32,8 @@ const LOOKS: u32 = if cfg!(loom) { 1 } else { 100 };
 pub enum Acquired {
     /// From nobody, or from a holder that gave it back.
     Clean,
-    /// From a holder that died, as EOWNERDEAD says of a robust mutex (pthread_mutex_lock(3)): what it protects may be half
-    /// done.
+    /// From a holder that died, as EOWNERDEAD says of a robust mutex (pthread_mutex_lock(3)): what
+    /// it protects may be half done.
     OwnerDied,
 }
 
@@ -44,7 +44,8 @@ pub struct Held<'m, O: OwnMemory + Futex> {
     offset: usize,
 }
 
-/// Takes the lock at `offset`; `None` when this very thread has it, and was interrupted by a signal.
+/// Takes the lock at `offset`; `None` when this very thread has it, and was interrupted by a
+/// signal.
 #[inline]
 pub fn acquire<O: OwnMemory + Futex>(memory: &O, offset: usize) -> Option<(Held<'_, O>, Acquired)> {
     let me = u64::from(thread::id());
@@ -73,15 +74,21 @@ fn contend<O: OwnMemory + Futex>(memory: &O, offset: usize, me: u64) -> Option<A
     }
     loop {
         let seen = word.load(Ordering::Relaxed);
-        // Whoever slept once keeps the waiters' bit when it takes the lock: there may be others asleep.
+        // Whoever slept once keeps the waiters' bit when it takes the lock: there may be others
+        // asleep.
         if seen & HOLDER == 0 {
-            if word.compare_exchange(seen, me | WAITERS, Ordering::SeqCst, Ordering::Relaxed).is_ok() {
+            if word
+                .compare_exchange(seen, me | WAITERS, Ordering::SeqCst, Ordering::Relaxed)
+                .is_ok()
+            {
                 return Some(Acquired::Clean);
             }
             continue;
         }
         if seen & WAITERS == 0
-            && word.compare_exchange(seen, seen | WAITERS, Ordering::Relaxed, Ordering::Relaxed).is_err()
+            && word
+                .compare_exchange(seen, seen | WAITERS, Ordering::Relaxed, Ordering::Relaxed)
+                .is_err()
         {
             continue;
         }
@@ -90,7 +97,9 @@ fn contend<O: OwnMemory + Futex>(memory: &O, offset: usize, me: u64) -> Option<A
         if !woken
             && still == seen | WAITERS
             && !thread::is_alive((seen & HOLDER) as u32)
-            && word.compare_exchange(still, me | WAITERS, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+            && word
+                .compare_exchange(still, me | WAITERS, Ordering::SeqCst, Ordering::Relaxed)
+                .is_ok()
         {
             return Some(Acquired::OwnerDied);
         }

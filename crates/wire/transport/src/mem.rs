@@ -8,9 +8,9 @@
 //! | [`Peer`]  | reads        | one process (the peer) writes    | what the peer tells us       |
 //! | [`Common`]| writes       | write (same user, or own forks)  | registry, fork bookkeeping   |
 //!
-//! Every access is range-checked here, so no value found in shared memory can lead outside a mapping.
-//! Words are atomics. Payload is copied by memcpy while the other process may change it: the copy may
-//! then hold any bytes, which is what a stream from a hostile peer may hold anyway.
+//! Every access is range-checked here, so no value found in shared memory can lead outside a
+//! mapping. Words are atomics. Payload is copied by memcpy while the other process may change it:
+//! the copy may then hold any bytes, which is what a stream from a hostile peer may hold anyway.
 
 use std::io;
 use std::ptr::NonNull;
@@ -32,8 +32,8 @@ struct Mapping {
     len: usize,
 }
 
-// SAFETY: the mapping belongs to this value alone and stays where it is until it is dropped; all access
-// goes through atomics or raw copies that tolerate concurrent change.
+// SAFETY: the mapping belongs to this value alone and stays where it is until it is dropped; all
+// access goes through atomics or raw copies that tolerate concurrent change.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
@@ -41,20 +41,26 @@ unsafe impl Sync for Mapping {}
 impl Mapping {
     fn new(fd: Option<BorrowedFd<'_>>, len: usize, prot: ProtFlags) -> io::Result<Self> {
         let base = match fd {
-            // SAFETY: the kernel chooses the address of a new mapping; no existing memory is touched.
-            Some(fd) => unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, fd, 0) },
+            // SAFETY: the kernel chooses the address of a new mapping; no existing memory is
+            // touched.
+            Some(fd) => unsafe {
+                rustix::mm::mmap(std::ptr::null_mut(), len, prot, MapFlags::SHARED, fd, 0)
+            },
             // SAFETY: as above.
-            None => unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, prot, MapFlags::SHARED) },
+            None => unsafe {
+                rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, prot, MapFlags::SHARED)
+            },
         }?;
-        let base = NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
+        let base =
+            NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mapped at address 0"))?;
         Ok(Self { base, len })
     }
 
     /// Address of `len` bytes at `offset`.
     ///
     /// # Panics
-    /// When the range is not inside the mapping: callers check what they read before they use it, so
-    /// this is a fault of this crate.
+    /// When the range is not inside the mapping: callers check what they read before they use it,
+    /// so this is a fault of this crate.
     #[inline]
     fn at(&self, offset: usize, len: usize) -> *mut u8 {
         assert!(offset <= self.len && len <= self.len - offset, "outside the mapping");
@@ -73,8 +79,8 @@ impl Mapping {
     #[inline]
     fn read(&self, offset: usize, into: &mut [u8]) {
         let from = self.at(offset, into.len());
-        // SAFETY: `from` is readable for this length, `into` is private memory that cannot overlap a
-        // mapping of ours. The peer may write meanwhile: then the bytes are arbitrary, no more.
+        // SAFETY: `from` is readable for this length, `into` is private memory that cannot overlap
+        // a mapping of ours. The peer may write meanwhile: then the bytes are arbitrary, no more.
         unsafe { std::ptr::copy_nonoverlapping(from, into.as_mut_ptr(), into.len()) }
     }
 }
@@ -117,19 +123,24 @@ pub struct Own {
     claims: Claims,
 }
 
-/// The seals that make it safe for the peer to map a writer's memory, and for the writer to share it:
-/// it can neither shrink (SIGBUS) nor be written through another mapping.
+/// The seals that make it safe for the peer to map a writer's memory, and for the writer to share
+/// it: it can neither shrink (SIGBUS) nor be written through another mapping.
 pub const SEALS: SealFlags =
     SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::FUTURE_WRITE).union(SealFlags::SEAL);
 
 impl Own {
-    /// Makes and seals `len` bytes of zeroed memory whose last `claimable` x `unit` bytes, from `base`
-    /// on, can be lent out as slices by [`Own::claim`]. The descriptor is for the peer.
+    /// Makes and seals `len` bytes of zeroed memory whose last `claimable` x `unit` bytes, from
+    /// `base` on, can be lent out as slices by [`Own::claim`]. The descriptor is for the peer.
     ///
     /// # Errors
-    /// Those of memfd_create(2), ftruncate(2), mmap(2), fcntl(2) F_ADD_SEALS; EMFILE when there is no room above
-    /// the library's floor.
-    pub fn create(len: usize, base: usize, unit: usize, claimable: usize) -> io::Result<(Self, Placed)> {
+    /// Those of memfd_create(2), ftruncate(2), mmap(2), fcntl(2) F_ADD_SEALS; EMFILE when there is
+    /// no room above the library's floor.
+    pub fn create(
+        len: usize,
+        base: usize,
+        unit: usize,
+        claimable: usize,
+    ) -> io::Result<(Self, Placed)> {
         assert!(base + unit * claimable <= len, "claimable area outside the memory");
         let flags = MemfdFlags::CLOEXEC.union(MemfdFlags::ALLOW_SEALING);
         let fd = Placed::new(rustix::fs::memfd_create(c"seekwire", flags)?)?;
@@ -205,7 +216,8 @@ impl Drop for Claim<'_> {
 impl OwnMemory for Own {
     #[inline]
     fn word(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: aligned and inside the mapping, which outlives the borrow; only atomics touch words.
+        // SAFETY: aligned and inside the mapping, which outlives the borrow; only atomics touch
+        // words.
         unsafe { AtomicU64::from_ptr(self.mapping.word(offset)) }
     }
 
@@ -220,8 +232,8 @@ impl OwnMemory for Own {
             );
         }
         let to = self.mapping.at(offset, from.len());
-        // SAFETY: `to` is writable for this length and not lent out; `from` cannot overlap a mapping
-        // of ours because those are never handed out as slices except by `claim`.
+        // SAFETY: `to` is writable for this length and not lent out; `from` cannot overlap a
+        // mapping of ours because those are never handed out as slices except by `claim`.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) }
     }
 }
@@ -277,8 +289,8 @@ impl Peer {
     /// A view of bytes that the peer may change at any time, which atomics make sound.
     #[must_use]
     pub fn bytes(&self, offset: usize, len: usize) -> &[AtomicU8] {
-        // SAFETY: inside the mapping, which outlives the borrow; AtomicU8 has the layout of u8 and is
-        // only loaded from by callers of a read-only view (a store would fault, not corrupt).
+        // SAFETY: inside the mapping, which outlives the borrow; AtomicU8 has the layout of u8 and
+        // is only loaded from by callers of a read-only view (a store would fault, not corrupt).
         unsafe { std::slice::from_raw_parts(self.mapping.at(offset, len).cast(), len) }
     }
 }
@@ -287,8 +299,8 @@ impl Peer {
 impl PeerMemory for Peer {
     #[inline]
     fn load(&self, offset: usize, order: Ordering) -> u64 {
-        // SAFETY: aligned and inside the mapping, which outlives the borrow; the page is readable and
-        // a load does not write.
+        // SAFETY: aligned and inside the mapping, which outlives the borrow; the page is readable
+        // and a load does not write.
         unsafe { AtomicU64::from_ptr(self.mapping.word(offset)) }.load(order)
     }
 
@@ -374,7 +386,8 @@ mod tests {
         claim[..2].copy_from_slice(b"ab");
         assert!(own.claim(0).is_none());
         assert!(own.claim(1).is_none());
-        let write = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| own.write(4096, b"x")));
+        let write =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| own.write(4096, b"x")));
         assert!(write.is_err());
         drop(claim);
         assert!(own.claim(0).is_some_and(|c| &c[..2] == b"ab"));

@@ -1,4 +1,5 @@
-//! The queue pair with its doorbells: who holds a half of it tells the peer what he did, and who waits sleeps.
+//! The queue pair with its doorbells: who holds a half of it tells the peer what he did, and who
+//! waits sleeps.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -11,7 +12,8 @@ use crate::sys::Fd;
 use crate::sys::doorbell::{Doorbell, Ear};
 use crate::sys::poll::{self, Deadline, Events};
 
-/// One end of a queue pair with its doorbells: its own, which it sleeps on, and its peer's, which it rings.
+/// One end of a queue pair with its doorbells: its own, which it sleeps on, and its peer's, which
+/// it rings.
 #[derive(Debug)]
 pub struct Ring {
     /// The rings.
@@ -27,7 +29,8 @@ pub struct Ring {
 pub struct Wait {
     /// What the ring is armed for: data (`read`), space (`write`), or both.
     pub want: Events,
-    /// The peer need not ring for data before it has published so many bytes in all, if nobody else waits for data.
+    /// The peer need not ring for data before it has published so many bytes in all, if nobody
+    /// else waits for data.
     pub published: u64,
     /// The socket beside the ring; -1 for none.
     pub socket: Fd,
@@ -72,9 +75,9 @@ impl Calls {
     }
 }
 
-/// The sending half of a ring, held longer than [`Ring::send_with`] does. Letting it go tells the peer what was published: the
-/// lock is given back first, and then the doorbell is rung if somebody waits at the other end, so that nobody waits for a
-/// lock whose holder is in a system call.
+/// The sending half of a ring, held longer than [`Ring::send_with`] does. Letting it go tells the
+/// peer what was published: the lock is given back first, and then the doorbell is rung if somebody
+/// waits at the other end, so that nobody waits for a lock whose holder is in a system call.
 #[derive(Debug)]
 pub struct Sending<'r> {
     // In the order in which they are dropped.
@@ -82,8 +85,8 @@ pub struct Sending<'r> {
     due: Due<'r>,
 }
 
-/// The receiving half of a ring, held longer than [`Ring::receive_with`] does. Letting it go tells the peer what was given back,
-/// as with [`Sending`].
+/// The receiving half of a ring, held longer than [`Ring::receive_with`] does. Letting it go tells
+/// the peer what was given back, as with [`Sending`].
 #[derive(Debug)]
 pub struct Receiving<'r> {
     rx: Rx<'r, Own, Peer>,
@@ -130,7 +133,8 @@ impl Drop for Sending<'_> {
 }
 
 impl Receiving<'_> {
-    /// Who holds it is about to sleep although the ring is not empty: the peer is to hear of whatever room there is.
+    /// Who holds it is about to sleep although the ring is not empty: the peer is to hear of
+    /// whatever room there is.
     pub fn before_sleep(&self) {
         self.is_before_sleep.set(true);
     }
@@ -153,8 +157,11 @@ impl<'r> Deref for Receiving<'r> {
 
 impl Drop for Receiving<'_> {
     fn drop(&mut self) {
-        let is_due =
-            if self.is_before_sleep.get() { self.rx.announce_before_sleep() } else { self.rx.announce() };
+        let is_due = if self.is_before_sleep.get() {
+            self.rx.announce_before_sleep()
+        } else {
+            self.rx.announce()
+        };
         if is_due {
             self.due.calls.peer();
         }
@@ -162,8 +169,8 @@ impl Drop for Receiving<'_> {
 }
 
 impl Ring {
-    /// Calls `send` with the sending half; `None` in a signal handler that interrupted its holder. What was published is
-    /// announced, the lock is given back, and only then a doorbell is rung.
+    /// Calls `send` with the sending half; `None` in a signal handler that interrupted its holder.
+    /// What was published is announced, the lock is given back, and only then a doorbell is rung.
     #[inline]
     pub fn send_with<R>(&self, send: impl FnOnce(&Tx<'_, Own, Peer>, &Calls) -> R) -> Option<R> {
         let tx = self.queue.try_tx()?;
@@ -178,9 +185,13 @@ impl Ring {
         Some(result)
     }
 
-    /// Calls `receive` with the receiving half, as [`Self::send_with`] does for what was given back.
+    /// Calls `receive` with the receiving half, as [`Self::send_with`] does for what was given
+    /// back.
     #[inline]
-    pub fn receive_with<R>(&self, receive: impl FnOnce(&Rx<'_, Own, Peer>, &Calls) -> R) -> Option<R> {
+    pub fn receive_with<R>(
+        &self,
+        receive: impl FnOnce(&Rx<'_, Own, Peer>, &Calls) -> R,
+    ) -> Option<R> {
         let rx = self.queue.try_rx()?;
         let calls = Calls::default();
         let result = receive(&rx, &calls);
@@ -217,8 +228,8 @@ impl Ring {
         }
     }
 
-    /// Asks the peer to ring for data, for space, or both; to be undone by [`Ring::disarm`]. Whoever
-    /// sleeps after this has to look again first.
+    /// Asks the peer to ring for data, for space, or both; to be undone by [`Ring::disarm`].
+    /// Whoever sleeps after this has to look again first.
     pub fn arm(&self, want: Events) {
         if want.read {
             self.queue.arm_data();
@@ -228,8 +239,8 @@ impl Ring {
         }
     }
 
-    /// Undoes [`Ring::arm`], and wakes those of this end that still sleep and whose turn it is: the doorbell
-    /// may have been silenced for them.
+    /// Undoes [`Ring::arm`], and wakes those of this end that still sleep and whose turn it is: the
+    /// doorbell may have been silenced for them.
     pub fn disarm(&self, want: Events) {
         let q = &self.queue;
         if want.read {
@@ -245,7 +256,8 @@ impl Ring {
 
     /// Gives a reserved segment back unused, and wakes those of this end that wait for room.
     pub fn cancel(&self, segment: usize) {
-        // A signal handler that interrupted a send of this thread cannot: the segment stays reserved.
+        // A signal handler that interrupted a send of this thread cannot: the segment stays
+        // reserved.
         if let Some(tx) = self.sending() {
             tx.cancel(segment);
             drop(tx);
@@ -253,9 +265,10 @@ impl Ring {
         }
     }
 
-    /// Sleeps until `ready`, armed for what `wait` wants, or until something happens to the socket: what came is returned.
-    /// `are_called` tells whether others who sleep on the same doorbell have a reason to wake that the ring does not know,
-    /// true before the doorbell is rung for it, and until they have come round: so long the doorbell is left rung.
+    /// Sleeps until `ready`, armed for what `wait` wants, or until something happens to the socket:
+    /// what came is returned. `are_called` tells whether others who sleep on the same doorbell have
+    /// a reason to wake that the ring does not know, true before the doorbell is rung for it, and
+    /// until they have come round: so long the doorbell is left rung.
     ///
     /// # Errors
     /// ETIMEDOUT, EINTR; those of poll(2).
@@ -319,18 +332,19 @@ impl Ring {
         result
     }
 
-    /// Silences the doorbell for a waiter that it woke, unless it rang for those who wait for the other
-    /// thing: they share the doorbell, and once silent it would let them sleep on.
+    /// Silences the doorbell for a waiter that it woke, unless it rang for those who wait for the
+    /// other thing: they share the doorbell, and once silent it would let them sleep on.
     fn answer(&self, want: Events, are_called: &impl Fn() -> bool) {
         let may_leave = self.doorbell.times_left() < MOST_LEFT;
-        // What lies on the ring is not all that it rings for: bytes of others may have been moved to library memory.
+        // What lies on the ring is not all that it rings for: bytes of others may have been moved
+        // to library memory.
         let others = self.queue.number_of_readers() > u64::from(want.read);
         if !(self.is_for_others(want) || are_called() || (others && may_leave)) {
             self.silence(want, are_called);
             return;
         }
-        // They are awake already and take a moment to come round. Only if one of them died, or is a loop
-        // that is busy elsewhere, does it take long.
+        // They are awake already and take a moment to come round. Only if one of them died, or is a
+        // loop that is busy elsewhere, does it take long.
         self.doorbell.leave();
         if may_leave {
             std::thread::yield_now();

@@ -1,9 +1,11 @@
-//! Waiting awake: worth it only when the other end answers within microseconds and a processor is idle.
+//! Waiting awake: worth it only when the other end answers within microseconds and a processor is
+//! idle.
 //!
-//! Sleeping and being woken costs some microseconds, tens of them in a virtual machine; looking at a cache
-//! line costs none while it does not change. So a waiter looks for a bounded time first, and learns: waits
-//! that were in vain are tried ever more rarely. Nothing is spun while threads outnumber processors, or when the peer runs
-//! on this very processor: then waiting awake only keeps the answer away.
+//! Sleeping and being woken costs some microseconds, tens of them in a virtual machine; looking at
+//! a cache line costs none while it does not change. So a waiter looks for a bounded time first,
+//! and learns: waits that were in vain are tried ever more rarely. Nothing is spun while threads
+//! outnumber processors, or when the peer runs on this very processor: then waiting awake only
+//! keeps the answer away.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -39,8 +41,8 @@ pub struct Spinner {
 }
 
 impl Spinner {
-    /// Waits awake until `ready` or the policy's time is over; returns whether it is ready. Returns at
-    /// once when spinning is not worth it now.
+    /// Waits awake until `ready` or the policy's time is over; returns whether it is ready. Returns
+    /// at once when spinning is not worth it now.
     pub fn spin(&self, policy: SpinPolicy, mut ready: impl FnMut() -> bool) -> bool {
         let Some(limit) = self.limit(policy) else { return false };
         let begin = host::nanoseconds();

@@ -58,8 +58,9 @@ enum Operation {
 }
 
 fn length() -> impl Strategy<Value = usize> {
-    let borders =
-        [0, 1, 7, 8, 55, 56, 57, 64, 119, 120, 121, 1015, 1016, 1017, 4095, 4096, 4097, 8192, 12289];
+    let borders = [
+        0, 1, 7, 8, 55, 56, 57, 64, 119, 120, 121, 1015, 1016, 1017, 4095, 4096, 4097, 8192, 12289,
+    ];
     prop_oneof![
         6 => proptest::sample::select(borders.to_vec()),
         3 => 0usize..200,
@@ -165,7 +166,8 @@ impl Model<'_> {
         let mut bufs: Vec<Vec<u8>> = lens.iter().map(|len| vec![0; *len]).collect();
         let there = direction.in_flight();
         let result = loop {
-            let mut slices: Vec<IoSliceMut<'_>> = bufs.iter_mut().map(|buf| IoSliceMut::new(buf)).collect();
+            let mut slices: Vec<IoSliceMut<'_>> =
+                bufs.iter_mut().map(|buf| IoSliceMut::new(buf)).collect();
             let result = if peek { carrier.peek(&mut slices) } else { carrier.recv(&mut slices) };
             let early = result == Err(Errno::AGAIN) && (there > 0 || direction.shut);
             if self.exact || !early {
@@ -174,7 +176,9 @@ impl Model<'_> {
             carrier.wait(READ, patience()).unwrap();
         };
         match result {
-            Err(Errno::AGAIN) => assert!(there == 0 && !direction.shut, "EAGAIN with {there} bytes there"),
+            Err(Errno::AGAIN) => {
+                assert!(there == 0 && !direction.shut, "EAGAIN with {there} bytes there")
+            }
             Ok(n) => {
                 assert!(there > 0 || direction.shut, "{n} bytes or an end out of nothing");
                 assert!(n <= room.min(there), "{n} of {there} into {room}");
@@ -345,7 +349,8 @@ fn ping_pong(ends: Both<'_>, rounds: u32) {
     });
 }
 
-/// Several threads send, several receive, on the same two ends: no byte is lost and none comes twice.
+/// Several threads send, several receive, on the same two ends: no byte is lost and none comes
+/// twice.
 fn crowd(ends: Both<'_>, each: usize) {
     const SENDERS: usize = 3;
     const RECEIVERS: usize = 3;
@@ -502,8 +507,8 @@ fn room_is_announced_when_half_of_it_is_back() {
     });
 }
 
-/// One waits for data, the other for room, on the doorbell of one end. Whoever wakes first must not silence
-/// it for the other.
+/// One waits for data, the other for room, on the doorbell of one end. Whoever wakes first must not
+/// silence it for the other.
 #[test]
 fn a_reader_and_a_writer_of_one_end_do_not_take_each_others_wake_ups() {
     for _ in 0..200 {

@@ -1,5 +1,6 @@
-//! A holder of the lock dies before every single access to shared memory, one after the other; whoever goes
-//! on finds a whole stream. (Real processes die in `killed.rs`; here no instant is left to chance.)
+//! A holder of the lock dies before every single access to shared memory, one after the other;
+//! whoever goes on finds a whole stream. (Real processes die in `killed.rs`; here no instant is
+//! left to chance.)
 #![cfg(not(loom))]
 
 mod common;
@@ -15,7 +16,7 @@ use common::report;
 use seekwire_protocol::Carrier;
 use seekwire_protocol::switch::RxStep;
 use seekwire_transport::iov::{Gather, Scatter};
-use seekwire_transport::layout::Geometry;
+use seekwire_transport::layout::{Geometry, TX_POSITION};
 use seekwire_transport::mem::OwnMemory;
 use seekwire_transport::queue::{self, QueuePair};
 use seekwire_transport::sys::futex::Futex;
@@ -74,8 +75,8 @@ impl Futex for Mortal {
 
 type End = QueuePair<Mortal, Shared>;
 
-/// A connection whose TCP is a queue of bytes. The first end of each pair is the one that dies, the second
-/// one another holder of the same end.
+/// A connection whose TCP is a queue of bytes. The first end of each pair is the one that dies, the
+/// second one another holder of the same end.
 struct World {
     a: [End; 2],
     b: [End; 2],
@@ -134,9 +135,12 @@ impl World {
             let mut bytes = vec![0; most - (self.received.len() - before)];
             let rx = self.b[holder].rx();
             let got = match rx.step().unwrap() {
-                RxStep::Ring => rx.pull(&mut Scatter::new(&mut [IoSliceMut::new(&mut bytes)])).unwrap(),
+                RxStep::Ring => {
+                    rx.pull(&mut Scatter::new(&mut [IoSliceMut::new(&mut bytes)])).unwrap()
+                }
                 step @ (RxStep::Tcp(_) | RxStep::TcpUnbounded) => {
-                    let bound = if let RxStep::Tcp(bound) = step { bound as usize } else { usize::MAX };
+                    let bound =
+                        if let RxStep::Tcp(bound) = step { bound as usize } else { usize::MAX };
                     let got = bytes.len().min(bound).min(self.tcp.len());
                     bytes.iter_mut().zip(self.tcp.drain(..got)).for_each(|(to, from)| *to = from);
                     rx.received_by_tcp(got);
@@ -153,7 +157,8 @@ impl World {
         }
     }
 
-    /// The other holders go on for some laps of the ring, and every segment comes back but for so many.
+    /// The other holders go on for some laps of the ring, and every segment comes back but for so
+    /// many.
     fn go_on(&mut self, lost_segments: usize) {
         for round in 0..20 {
             self.send(1, [10, 2000, 700, 4096][round % 4]);
@@ -194,8 +199,8 @@ fn dies(memory: &Mortal, accesses: i64, life: impl FnOnce()) -> bool {
 
 type Act<'a> = &'a dyn Fn(&End, &[u8]);
 
-/// A sender does something and dies before each of its accesses in turn. The receiver may then see one of
-/// `outcomes` of the `len` bytes that were to be sent.
+/// A sender does something and dies before each of its accesses in turn. The receiver may then see
+/// one of `outcomes` of the `len` bytes that were to be sent.
 fn sender_dies(
     name: &str,
     prepare: impl Fn(&mut World),
@@ -215,14 +220,18 @@ fn sender_dies(
         world.go_on(lost_segments);
         let arrived = world.received.len() - world.sent.len();
         let outcome = outcomes.iter().position(|n| *n == arrived);
-        let outcome = outcome.unwrap_or_else(|| panic!("{name}: {arrived} bytes after {accesses} accesses"));
+        let outcome =
+            outcome.unwrap_or_else(|| panic!("{name}: {arrived} bytes after {accesses} accesses"));
         seen[outcome] += 1;
         world.sent.splice(before..before, message[..arrived].iter().copied());
         world.is_counted();
         assert!(world.received == world.sent, "{name}: wrong bytes after {accesses} accesses");
         if !died {
             assert_eq!(arrived, len, "{name}");
-            assert!(accesses > 5 && seen.iter().all(|count| *count > 0), "{name}: {accesses}, {seen:?}");
+            assert!(
+                accesses > 5 && seen.iter().all(|count| *count > 0),
+                "{name}: {accesses}, {seen:?}"
+            );
             return accesses;
         }
     }
@@ -259,7 +268,6 @@ fn segments_returned(world: &mut World) {
 /// Near the end of a lap, with records that are not read.
 fn before_the_end_of_a_lap(world: &mut World) {
     on_the_ring(world);
-    const TX_POSITION: usize = 0x148;
     while world.a[0].own().word(TX_POSITION).load(Ordering::Relaxed) % 64 < 60 {
         world.send(0, 40);
         world.receive(0, 10);
@@ -270,11 +278,14 @@ fn before_the_end_of_a_lap(world: &mut World) {
 fn a_sender_may_die_at_any_instant() {
     let mut instants = 0;
     instants += sender_dies("inline", on_the_ring, 40, &[0, 40], 0, &push);
-    instants += sender_dies("inline, unread before it", before_the_end_of_a_lap, 40, &[0, 40], 0, &push);
-    instants += sender_dies("over the end of a lap", before_the_end_of_a_lap, 900, &[0, 900], 0, &push);
+    instants +=
+        sender_dies("inline, unread before it", before_the_end_of_a_lap, 40, &[0, 40], 0, &push);
+    instants +=
+        sender_dies("over the end of a lap", before_the_end_of_a_lap, 900, &[0, 900], 0, &push);
     instants += sender_dies("segment", on_the_ring, 3000, &[0, 3000], 0, &push);
     instants += sender_dies("returned segments", segments_returned, 3000, &[0, 3000], 0, &push);
-    instants += sender_dies("several records", segments_returned, 9000, &[0, 4096, 8192, 9000], 0, &push);
+    instants +=
+        sender_dies("several records", segments_returned, 9000, &[0, 4096, 8192, 9000], 0, &push);
     instants += sender_dies("in place", segments_returned, 500, &[0, 500], 1, &|end, bytes| {
         let segment = end.tx().reserve().unwrap();
         end.own().write(geometry().bytes() - (8 - segment) * 4096, bytes);
@@ -316,9 +327,14 @@ fn the_end_is_said_even_if_the_sender_dies_of_it() {
     }
 }
 
-/// A receiver does something and dies before each of its accesses in turn. Of the bytes that it was taking
-/// some may be lost with it, from the front; none comes twice, and what follows is whole.
-fn receiver_dies(name: &str, prepare: impl Fn(&mut World), taken: usize, act: impl Fn(&End)) -> i64 {
+/// A receiver does something and dies before each of its accesses in turn. Of the bytes that it was
+/// taking some may be lost with it, from the front; none comes twice, and what follows is whole.
+fn receiver_dies(
+    name: &str,
+    prepare: impl Fn(&mut World),
+    taken: usize,
+    act: impl Fn(&End),
+) -> i64 {
     for accesses in 0.. {
         let mut world = World::new();
         prepare(&mut world);
@@ -360,10 +376,14 @@ fn a_receiver_may_die_at_any_instant() {
     };
     let mut instants = 0;
     instants += receiver_dies("inline", waiting(&[40, 50], 0), 40, |end| pull(end, 40));
-    instants += receiver_dies("the rest of a record", waiting(&[300, 50], 100), 200, |end| pull(end, 200));
-    instants += receiver_dies("part of a record", waiting(&[300, 50], 100), 100, |end| pull(end, 100));
+    instants +=
+        receiver_dies("the rest of a record", waiting(&[300, 50], 100), 200, |end| pull(end, 200));
+    instants +=
+        receiver_dies("part of a record", waiting(&[300, 50], 100), 100, |end| pull(end, 100));
     instants += receiver_dies("segment", waiting(&[4096, 50], 0), 4096, |end| pull(end, 4096));
-    instants += receiver_dies("the rest of a segment", waiting(&[4096, 50], 9), 4087, |end| pull(end, 4087));
+    instants += receiver_dies("the rest of a segment", waiting(&[4096, 50], 9), 4087, |end| {
+        pull(end, 4087)
+    });
     let many: &[usize] = &[10, 4096, 700, 20, 4096, 33];
     instants += receiver_dies("several records", waiting(many, 5), 8000, |end| pull(end, 8000));
     instants += receiver_dies("thrown away", waiting(many, 5), 8000, |end| {

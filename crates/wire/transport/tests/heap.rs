@@ -1,5 +1,5 @@
-//! The queue pair and its lock over memory on the heap, by several threads: what miri can run, for its eyes
-//! on data races, weak memory and undefined behaviour.
+//! The queue pair and its lock over memory on the heap, by several threads: what miri can run, for
+//! its eyes on data races, weak memory and undefined behaviour.
 #![cfg(not(loom))]
 
 #[path = "common/heap.rs"]
@@ -12,7 +12,7 @@ use heap::{End, Heap, Shared, pair};
 use seekwire_protocol::Carrier;
 use seekwire_protocol::switch::RxStep;
 use seekwire_transport::iov::{Gather, Scatter};
-use seekwire_transport::layout::Geometry;
+use seekwire_transport::layout::{Geometry, TX_LOCK, TX_POSITION};
 use seekwire_transport::lock;
 use seekwire_transport::mem::OwnMemory;
 
@@ -105,20 +105,21 @@ fn several_threads_send_and_receive() {
 
 #[test]
 fn the_lock_keeps_threads_apart() {
-    const LOCK: usize = 0x140;
-    const COUNT: usize = 0x148;
     let memory = Shared(std::sync::Arc::new(Heap::new(smallest())));
     thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..MESSAGES {
-                    let _held = lock::acquire(&memory, LOCK);
-                    let count = memory.word(COUNT);
+                    let _held = lock::acquire(&memory, TX_LOCK);
+                    let count = memory.word(TX_POSITION);
                     let value = count.load(std::sync::atomic::Ordering::Relaxed);
                     count.store(value + 1, std::sync::atomic::Ordering::Relaxed);
                 }
             });
         }
     });
-    assert_eq!(memory.word(COUNT).load(std::sync::atomic::Ordering::Relaxed), 4 * MESSAGES as u64);
+    assert_eq!(
+        memory.word(TX_POSITION).load(std::sync::atomic::Ordering::Relaxed),
+        4 * MESSAGES as u64
+    );
 }

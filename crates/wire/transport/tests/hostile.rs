@@ -12,7 +12,7 @@ use proptest::test_runner::{Config, TestRunner};
 use seekwire_protocol::Carrier;
 use seekwire_protocol::switch::RxStep;
 use seekwire_transport::iov::Gather;
-use seekwire_transport::layout::Geometry;
+use seekwire_transport::layout::{CONTROL, Geometry, RECALL_FROM, control};
 use seekwire_transport::mem::OwnMemory;
 use seekwire_transport::queue::{Answer, Violation};
 
@@ -91,7 +91,9 @@ fn no_peer_can_break_an_honest_end() {
             .unwrap();
     }
     let (played, noticed) = (played.into_inner(), noticed.into_inner());
-    report(&format!("hostile: {played} operations; a violation was noticed in {noticed} sequences of 800"));
+    report(&format!(
+        "hostile: {played} operations; a violation was noticed in {noticed} sequences of 800"
+    ));
     assert!(noticed > 200, "the peer was not hostile enough");
 }
 
@@ -123,15 +125,14 @@ fn bytes_that_nobody_counted_are_not_overtaken_and_no_violation() {
     }
 }
 
-/// A peer that asks for its bytes back names where from: the middle of a record is not a record, whatever
-/// the application sent.
+/// A peer that asks for its bytes back names where from: the middle of a record is not a record,
+/// whatever the application sent.
 #[test]
 fn bytes_are_taken_back_from_a_record_or_not_at_all() {
-    const CONTROL: usize = 0xc0;
-    const RECALL: u64 = 8;
-    const RECALL_FROM: usize = 0xe0;
     let (inline, segment) = (1 << 32, 2 << 32);
-    for (header, word) in [(1 << 40 | segment, u64::MAX), (1 << 40 | segment, 8), (1016 << 40 | inline, 0)] {
+    for (header, word) in
+        [(1 << 40 | segment, u64::MAX), (1 << 40 | segment, 8), (1016 << 40 | inline, 0)]
+    {
         let geometry = Geometry::new(64, 4096, 8).unwrap();
         let ((a, a_fd), (b, b_fd)) = (memory(geometry), memory(geometry));
         let (a, b) = (joined(a, geometry, &b_fd), joined(b, geometry, &a_fd));
@@ -150,7 +151,7 @@ fn bytes_are_taken_back_from_a_record_or_not_at_all() {
             assert_eq!(rx.discard(1000), Ok(message.len()));
         }
         b.own().word(RECALL_FROM).store(position << 32, Ordering::SeqCst);
-        b.own().word(CONTROL).fetch_or(RECALL, Ordering::SeqCst);
+        b.own().word(CONTROL).fetch_or(control::RECALL, Ordering::SeqCst);
         assert_eq!(a.tx().recall(), Err(Violation));
     }
 }

@@ -1,4 +1,5 @@
-//! A process that shares an end is killed, at any time, and the other one goes on with a whole stream.
+//! A process that shares an end is killed, at any time, and the other one goes on with a whole
+//! stream.
 #![cfg(not(loom))]
 
 mod common;
@@ -8,12 +9,10 @@ use std::sync::atomic::Ordering;
 
 use common::{Random, joined, memory, report};
 use seekwire_transport::iov::{Gather, Scatter};
-use seekwire_transport::layout::Geometry;
+use seekwire_transport::layout::{Geometry, RX_LOCK, TX_LOCK};
 use seekwire_transport::mem::{Common, Own, OwnMemory, Peer};
 use seekwire_transport::queue::QueuePair;
 
-const TX_LOCK: usize = 0x140;
-const RX_LOCK: usize = 0x1c0;
 const ROUNDS: usize = 60;
 
 type End = QueuePair<Own, Peer>;
@@ -23,8 +22,8 @@ struct Child(libc::pid_t);
 
 impl Child {
     fn forked(mut body: impl FnMut()) -> Self {
-        // SAFETY: the child only runs `body`, which touches shared memory and memory of its own, allocates
-        // nothing and takes no lock of this process, and it never returns.
+        // SAFETY: the child only runs `body`, which touches shared memory and memory of its own,
+        // allocates nothing and takes no lock of this process, and it never returns.
         match unsafe { libc::fork() } {
             -1 => panic!("fork: {}", std::io::Error::last_os_error()),
             0 => loop {
@@ -38,8 +37,8 @@ impl Child {
     fn check(&self) {
         let mut status = std::mem::MaybeUninit::<libc::siginfo_t>::zeroed();
         let how = libc::WEXITED | libc::WNOWAIT | libc::WNOHANG;
-        // SAFETY: a plain system call about a child of this process; `status` is writable, and zeroed, as
-        // it stays while the child lives.
+        // SAFETY: a plain system call about a child of this process; `status` is writable, and
+        // zeroed, as it stays while the child lives.
         let ended = unsafe {
             libc::waitid(libc::P_PID, self.0 as u32, status.as_mut_ptr(), how);
             status.assume_init().si_pid() != 0
@@ -53,7 +52,12 @@ impl Child {
         // SAFETY: plain system calls about a child of this process; `status` is writable.
         let waited = unsafe {
             libc::kill(self.0, libc::SIGKILL);
-            libc::waitid(libc::P_PID, self.0 as u32, status.as_mut_ptr(), libc::WEXITED | libc::WNOWAIT)
+            libc::waitid(
+                libc::P_PID,
+                self.0 as u32,
+                status.as_mut_ptr(),
+                libc::WEXITED | libc::WNOWAIT,
+            )
         };
         assert_eq!(waited, 0);
     }
@@ -78,7 +82,8 @@ fn ends() -> (End, End) {
     (a, b)
 }
 
-/// Messages are one record each: who wrote it, its number, its length, and bytes that follow from those.
+/// Messages are one record each: who wrote it, its number, its length, and bytes that follow from
+/// those.
 const LENGTHS: [usize; 6] = [16, 56, 300, 1016, 1017, 4000];
 
 fn message(writer: u32, number: u32, into: &mut [u8; 4096]) -> &[u8] {
@@ -135,7 +140,10 @@ impl Reader {
             let next = self.next.entry(writer).or_default();
             assert_eq!(number, *next, "of writer {writer}");
             *next += 1;
-            assert!(self.pending[..len] == *message(writer, number, &mut [0; 4096]), "message {number}");
+            assert!(
+                self.pending[..len] == *message(writer, number, &mut [0; 4096]),
+                "message {number}"
+            );
             self.pending.drain(..len);
             self.messages += 1;
         }
@@ -178,13 +186,17 @@ fn a_sender_is_killed_and_another_goes_on() {
         }
         assert!(reader.pending.is_empty(), "half a message");
         assert_eq!(reader.next[&0], mine);
-        let (told, seen) = (told.word(0).load(Ordering::SeqCst) as u32, reader.next.get(&round).copied());
+        let (told, seen) =
+            (told.word(0).load(Ordering::SeqCst) as u32, reader.next.get(&round).copied());
         let seen = seen.unwrap_or(0);
         assert!(seen == told || seen == told + 1, "{told} messages were sent, {seen} arrived");
     }
     let all: Vec<_> = (0..9).map_while(|_| a.tx().reserve().ok()).collect();
     assert_eq!(all.len(), 8, "segments were lost");
-    report(&format!("killed: {ROUNDS} senders, {held} of them under the lock; {} messages", reader.messages));
+    report(&format!(
+        "killed: {ROUNDS} senders, {held} of them under the lock; {} messages",
+        reader.messages
+    ));
 }
 
 #[test]

@@ -9,14 +9,11 @@ use heap::{Heap, Shared};
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
 use loom::thread;
-use seekwire_transport::layout::Geometry;
+use seekwire_transport::layout::{Geometry, TX_LOCK};
 use seekwire_transport::lock::acquire;
 
-/// Any word will do.
-const LOCK: usize = 0x140;
-
-/// Caught: the lock taken or given back relaxed (a race on what it protects); the waiters' bit dropped by
-/// somebody who had slept, or no wake-up at the end (a deadlock).
+/// Caught: the lock taken or given back relaxed (a race on what it protects); the waiters' bit
+/// dropped by somebody who had slept, or no wake-up at the end (a deadlock).
 #[test]
 fn one_at_a_time_and_nobody_is_forgotten() {
     let mut builder = loom::model::Builder::new();
@@ -25,7 +22,7 @@ fn one_at_a_time_and_nobody_is_forgotten() {
         let memory = Shared(Arc::new(Heap::new(Geometry::tiny(4, 64, 1))));
         let counted = Arc::new(UnsafeCell::new(0));
         let count = |memory: &Shared, counted: &UnsafeCell<u32>| {
-            let _held = acquire(memory, LOCK);
+            let _held = acquire(memory, TX_LOCK);
             // SAFETY: under the lock; loom reports it if not.
             counted.with_mut(|counted| unsafe { *counted += 1 });
         };

@@ -1,4 +1,5 @@
-//! Every order of events, within a bound on preemptions, of one end that sends and one that receives.
+//! Every order of events, within a bound on preemptions, of one end that sends and one that
+//! receives.
 //!
 //! Each model says which weakening of the code it was seen to catch.
 #![cfg(loom)]
@@ -74,8 +75,8 @@ fn try_recv<const N: usize>(end: &End) -> Option<[u8; N]> {
 /// Publishing and consuming, across the end of a lap, with a ring that is full in between.
 ///
 /// Caught: the header stored relaxed (`Tx::publish`); the consumed position stored relaxed
-/// (`Rx::advance`) or loaded relaxed (`Tx::look_at_consumed`); no descriptor kept free for the header
-/// that is cleared (`Tx::place_leaving`).
+/// (`Rx::advance`) or loaded relaxed (`Tx::look_at_consumed`); no descriptor kept free for the
+/// header that is cleared (`Tx::place_leaving`).
 #[test]
 fn messages_arrive_whole_and_in_order_across_laps() {
     explore(3, || {
@@ -110,8 +111,8 @@ fn messages_arrive_whole_and_in_order_across_laps() {
 fn payload_of_an_earlier_lap_is_never_a_header() {
     explore(4, || {
         let (a, b) = pair(Geometry::tiny(8, 64, 2));
-        // After the switch in descriptor 0, this takes 1 and 2; its words 7 is the header of 2, and 2 of
-        // the next lap is position 10: inline, one byte.
+        // After the switch in descriptor 0, this takes 1 and 2; its words 7 is the header of 2, and
+        // 2 of the next lap is position 10: inline, one byte.
         let forged = 1u64 << 40 | 1 << 32 | 10;
         let mut message = [9; 64];
         message[56..].copy_from_slice(&forged.to_ne_bytes());
@@ -132,7 +133,10 @@ fn payload_of_an_earlier_lap_is_never_a_header() {
             let rx = b.rx();
             if let RxStep::Ring = rx.step().unwrap() {
                 received += rx.pull(&mut Scatter::new(&mut [IoSliceMut::new(&mut bytes)])).unwrap();
-                assert!(bytes[..received].iter().all(|byte| *byte == 99), "bytes of nobody: {bytes:?}");
+                assert!(
+                    bytes[..received].iter().all(|byte| *byte == 99),
+                    "bytes of nobody: {bytes:?}"
+                );
             }
         }
         let a = sender.join().unwrap();
@@ -209,8 +213,8 @@ fn recv_asleep(end: &End, doorbell: &Doorbell) -> [u8; 8] {
 
 /// SYNC POINT "data": the receiver is never asleep on a message. A lost wake-up is a deadlock.
 ///
-/// Caught: no fence in `sync::store_fenced`; `has_record` looked at before arming; the arm looked at
-/// before publishing.
+/// Caught: no fence in `sync::store_fenced`; `has_record` looked at before arming; the arm looked
+/// at before publishing.
 #[test]
 fn nobody_sleeps_on_data() {
     explore(5, || {
@@ -229,8 +233,8 @@ fn nobody_sleeps_on_data() {
     });
 }
 
-/// SYNC POINT "data", for a receiver that needs more than the next message: it is not rung for each, and never asleep
-/// when all that it needs is there.
+/// SYNC POINT "data", for a receiver that needs more than the next message: it is not rung for
+/// each, and never asleep when all that it needs is there.
 ///
 /// Caught: a byte more wanted than is needed (`Tx::is_enough`).
 #[test]
@@ -260,8 +264,8 @@ fn nobody_sleeps_on_enough_data() {
 
 /// One waiter leaves while another one of the same end arms.
 ///
-/// Caught: `QueuePair::disarm` storing 0 instead of exchanging its number for it; the arm stored, not
-/// exchanged, in `sync::store_fenced`.
+/// Caught: `QueuePair::disarm` storing 0 instead of exchanging its number for it; the arm stored,
+/// not exchanged, in `sync::store_fenced`.
 #[test]
 fn a_waiter_that_leaves_does_not_disarm_another() {
     explore(4, || {
@@ -313,8 +317,8 @@ fn nobody_sleeps_on_space() {
                     }
                 };
                 assert_eq!(message, [number; 8]);
-                // Once for each message, and never again: another call would make good what this one
-                // missed.
+                // Once for each message, and never again: another call would make good what this
+                // one missed.
                 if b.rx().announce() {
                     rung.ring();
                 }
@@ -332,18 +336,19 @@ fn nobody_sleeps_on_space() {
     });
 }
 
-/// SYNC POINT "unbounded read": bytes that went by TCP after a span on the ring are not taken by a read
-/// that began before it.
+/// SYNC POINT "unbounded read": bytes that went by TCP after a span on the ring are not taken by a
+/// read that began before it.
 ///
-/// Caught: no fence in `sync::store_fenced`; no fence in `Tx::may_use_tcp`; the ring looked at before the
-/// read is announced; the end of the read stored relaxed.
+/// Caught: no fence in `sync::store_fenced`; no fence in `Tx::may_use_tcp`; the ring looked at
+/// before the read is announced; the end of the read stored relaxed.
 #[test]
 fn an_unbounded_read_takes_nothing_of_a_later_span() {
     explore(5, || {
         let (a, b) = pair(Geometry::tiny(8, 64, 2));
         // What lies in TCP; the first span is empty.
         let tcp = Arc::new(AtomicU64::new(0));
-        // Held by reads that began in that span; loom reports one that the sender does not wait for.
+        // Held by reads that began in that span; loom reports one that the sender does not wait
+        // for.
         let first_span = Arc::new(UnsafeCell::new(()));
         let (kernel, first_span_over) = (tcp.clone(), first_span.clone());
         let sender = thread::spawn(move || {
@@ -364,7 +369,10 @@ fn an_unbounded_read_takes_nothing_of_a_later_span() {
             let rx = b.rx();
             match rx.step().unwrap() {
                 RxStep::Ring => {
-                    assert_eq!(rx.pull(&mut Scatter::new(&mut [IoSliceMut::new(&mut bytes)])), Ok(8));
+                    assert_eq!(
+                        rx.pull(&mut Scatter::new(&mut [IoSliceMut::new(&mut bytes)])),
+                        Ok(8)
+                    );
                     received.push(u64::from(bytes[0]));
                 }
                 RxStep::TcpUnbounded => {
@@ -391,12 +399,12 @@ fn an_unbounded_read_takes_nothing_of_a_later_span() {
     });
 }
 
-/// SYNC POINT "recall": a receiver that gives up asking and the sender that is asked agree on whether the
-/// bytes on the ring are sent again, and every byte is taken once, in order, whatever the sender is about to
-/// do: here to send one more, on the ring or by TCP.
+/// SYNC POINT "recall": a receiver that gives up asking and the sender that is asked agree on
+/// whether the bytes on the ring are sent again, and every byte is taken once, in order, whatever
+/// the sender is about to do: here to send one more, on the ring or by TCP.
 ///
-/// Caught: the wish not looked at again after the work is announced (`Tx::recall`); no fence in `Rx::withdraw`, or
-/// the peer's word looked at before the wish is gone.
+/// Caught: the wish not looked at again after the work is announced (`Tx::recall`); no fence in
+/// `Rx::withdraw`, or the peer's word looked at before the wish is gone.
 #[test]
 fn what_is_taken_back_comes_by_tcp_and_the_rest_by_the_ring() {
     explore(4, || {
@@ -462,11 +470,11 @@ fn retransmit<'a>(end: &'a End, kernel: &Mutex<Vec<u8>>) -> (Tx<'a, Shared, Shar
     }
 }
 
-/// SYNC POINT "recall": a wish that stands is met by the sender's next call, and a receiver that takes some of it off the
-/// ring meanwhile has these bytes, and nobody else.
+/// SYNC POINT "recall": a wish that stands is met by the sender's next call, and a receiver that
+/// takes some of it off the ring meanwhile has these bytes, and nobody else.
 ///
-/// Caught: a send by TCP while the receiver looks (`QueuePair::is_asked_again_soon`); the half let go without asking again; a
-/// sender that is at work taken for one that has refused (`Rx::resume`).
+/// Caught: a send by TCP while the receiver looks (`QueuePair::is_asked_again_soon`); the half let
+/// go without asking again; a sender that is at work taken for one that has refused (`Rx::resume`).
 #[test]
 fn a_wish_that_stands_is_met_whoever_takes_the_half_meanwhile() {
     explore(3, || {
@@ -502,10 +510,11 @@ fn a_wish_that_stands_is_met_whoever_takes_the_half_meanwhile() {
     });
 }
 
-/// SYNC POINT "recall": what lies in the kernel before its turn is sent again only to a receiver that knows it, and throws
-/// it away.
+/// SYNC POINT "recall": what lies in the kernel before its turn is sent again only to a receiver
+/// that knows it, and throws it away.
 ///
-/// Caught: no fence in `Rx::keep_asking`; the wish looked at before the work is announced (`Tx::recall`).
+/// Caught: no fence in `Rx::keep_asking`; the wish looked at before the work is announced
+/// (`Tx::recall`).
 #[test]
 fn nothing_is_sent_twice_to_who_waits_for_no_answer() {
     explore(3, || {
@@ -535,7 +544,8 @@ fn nothing_is_sent_twice_to_who_waits_for_no_answer() {
     });
 }
 
-/// SYNC POINT "data": a send beside a shutdown by another thread is before the end of the stream, or refused.
+/// SYNC POINT "data": a send beside a shutdown by another thread is before the end of the stream,
+/// or refused.
 ///
 /// Caught: the shutdown looked for before the lock is taken only.
 #[test]

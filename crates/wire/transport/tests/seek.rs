@@ -1,5 +1,5 @@
-//! Every way of receiving out of the middle, against a simple model: the stream as the sender wrote it and one flag
-//! per byte. Every byte that comes out is compared.
+//! Every way of receiving out of the middle, against a simple model: the stream as the sender wrote
+//! it and one flag per byte. Every byte that comes out is compared.
 
 mod common;
 
@@ -82,7 +82,11 @@ impl Pair {
                 let listener = TcpListener::bind("127.0.0.1:0").unwrap();
                 let sender = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
                 sender.set_nodelay(true).unwrap();
-                Self::Tcp { carrier: Tcp(Fd::from(&sender)), sender, receiver: listener.accept().unwrap().0 }
+                Self::Tcp {
+                    carrier: Tcp(Fd::from(&sender)),
+                    sender,
+                    receiver: listener.accept().unwrap().0,
+                }
             }
             Kind::Ring(geometry) => {
                 let pair = ring_pair(geometry, geometry);
@@ -165,8 +169,12 @@ impl Model<'_> {
         let head = self.head();
         match *operation {
             Operation::Send(len) => {
-                let live = self.gone.len() - self.gone.iter().rposition(|gone| *gone).map_or(0, |at| at + 1);
-                if self.ended || live + len > IN_FLIGHT || self.gone.len() + len - head > 2 * IN_FLIGHT {
+                let live = self.gone.len()
+                    - self.gone.iter().rposition(|gone| *gone).map_or(0, |at| at + 1);
+                if self.ended
+                    || live + len > IN_FLIGHT
+                    || self.gone.len() + len - head > 2 * IN_FLIGHT
+                {
                     return;
                 }
                 let bytes = self.pattern.bytes(self.gone.len() as u64, len);
@@ -261,7 +269,9 @@ impl Model<'_> {
                     self.sender.shutdown().unwrap();
                     let end = At::Position(self.gone.len() as u64);
                     let look = SeekFlags::PEEK;
-                    while seek.try_seek(end, &mut [IoSliceMut::new(&mut [0])], look) == Err(Errno::AGAIN) {
+                    while seek.try_seek(end, &mut [IoSliceMut::new(&mut [0])], look)
+                        == Err(Errno::AGAIN)
+                    {
                         std::thread::yield_now();
                     }
                 }
@@ -270,7 +280,8 @@ impl Model<'_> {
         self.check();
     }
 
-    /// Loopback delivers within the sender's system call, but for what waits for an acknowledgement.
+    /// Loopback delivers within the sender's system call, but for what waits for an
+    /// acknowledgement.
     fn arrive(&self) {
         while (self.receiver.seek().extent().unwrap().arrived as usize) < self.gone.len() {
             std::thread::yield_now();
@@ -288,7 +299,8 @@ impl Model<'_> {
         assert_eq!(gone, self.gone);
     }
 
-    /// Gives back what was lent, takes the rest, and proves that the sender has all of its room again.
+    /// Gives back what was lent, takes the rest, and proves that the sender has all of its room
+    /// again.
     fn finish(&mut self, kind: Kind) {
         while !self.loans.is_empty() {
             self.step(&Operation::TakeBack);
@@ -306,7 +318,9 @@ impl Model<'_> {
         while sent < room {
             match self.sender.send(&[IoSlice::new(&bytes[sent..])]) {
                 Ok(n) => sent += n,
-                Err(error) => panic!("{error} after {sent} of {room} bytes: a segment did not come back"),
+                Err(error) => {
+                    panic!("{error} after {sent} of {room} bytes: a segment did not come back")
+                }
             }
         }
         let n = self.receiver.seek().try_recv(&mut [IoSliceMut::new(&mut bytes)], false).unwrap();
@@ -335,14 +349,16 @@ fn play(kind: Kind, switch: u32, operations: &[Operation], seed: u64) {
 }
 
 fn agrees(kind: Kind, cases: u32) {
-    let mut runner = TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
+    let mut runner =
+        TestRunner::new(Config { cases, failure_persistence: None, ..Config::default() });
     let before = OPERATIONS.load(Ordering::Relaxed);
     let switches = prop_oneof![Just(0u32), Just(cost::DEFAULT_SWITCH), Just(u32::MAX)];
     let operations = prop::collection::vec(operation(), 1..120);
-    let outcome = runner.run(&(switches, operations, any::<u64>()), |(switch, operations, seed)| {
-        play(kind, switch, &operations, seed);
-        Ok(())
-    });
+    let outcome =
+        runner.run(&(switches, operations, any::<u64>()), |(switch, operations, seed)| {
+            play(kind, switch, &operations, seed);
+            Ok(())
+        });
     outcome.unwrap();
     let operations = OPERATIONS.load(Ordering::Relaxed) - before;
     report(&format!("{kind:?}: {operations} operations"));
@@ -406,8 +422,8 @@ fn send_all(sender: &(dyn Carrier + Sync), mut bytes: &[u8]) {
     }
 }
 
-/// A range that lies further behind the head than the kernel or the ring would ever store: what lies before it moves
-/// into library memory, and the sender goes on.
+/// A range that lies further behind the head than the kernel or the ring would ever store: what
+/// lies before it moves into library memory, and the sender goes on.
 #[test]
 fn a_range_beyond_the_receive_buffer_arrives() {
     for kind in kinds() {
@@ -435,7 +451,8 @@ fn a_range_beyond_the_receive_buffer_arrives() {
     }
 }
 
-/// Without memory to move it to, what lies before the range keeps it away: that is an error, not a hang.
+/// Without memory to move it to, what lies before the range keeps it away: that is an error, not a
+/// hang.
 #[test]
 fn a_range_that_cannot_arrive_is_an_error() {
     for kind in kinds() {
@@ -471,7 +488,8 @@ fn what_was_taken_from_the_middle_is_room_for_the_sender() {
     let pair = Pair::new(kind);
     let (sender, receiver) = pair.ends(kind, 0);
     let seek = receiver.seek();
-    let fill = |byte| (0..).take_while(|_| sender.send(&[IoSlice::new(&[byte; 4096])]).is_ok()).count();
+    let fill =
+        |byte| (0..).take_while(|_| sender.send(&[IoSlice::new(&[byte; 4096])]).is_ok()).count();
     assert_eq!(fill(1), 8);
     let mut buf = vec![0; 4096];
     for taken in [3u64, 5] {
@@ -481,7 +499,10 @@ fn what_was_taken_from_the_middle_is_room_for_the_sender() {
     assert_eq!(fill(2), 2, "the two segments came back while the head stayed where it was");
     let mut rest = vec![0; 8 * 4096];
     assert_eq!(seek.try_recv(&mut [IoSliceMut::new(&mut rest)], false), Ok(8 * 4096));
-    assert!(rest[..6 * 4096].iter().all(|byte| *byte == 1) && rest[6 * 4096..].iter().all(|byte| *byte == 2));
+    assert!(
+        rest[..6 * 4096].iter().all(|byte| *byte == 1)
+            && rest[6 * 4096..].iter().all(|byte| *byte == 2)
+    );
     assert_eq!(fill(3), 8);
 }
 
@@ -534,7 +555,8 @@ fn a_wait_ends_when_its_time_is_over_or_the_stream() {
     }
 }
 
-/// No more memory, and all that is needed to reach the range waits in the kernel's: an older kernel cannot look at it.
+/// No more memory, and all that is needed to reach the range waits in the kernel's: an older kernel
+/// cannot look at it.
 #[test]
 fn a_range_behind_what_memory_holds_is_an_error() {
     let kind = Kind::Tcp(Way::Drain);
@@ -545,7 +567,8 @@ fn a_range_behind_what_memory_holds_is_an_error() {
     let mut buf = [0; 10];
     let until = Deadline::after(Some(Duration::from_secs(10)));
     for attempts in [1, 2] {
-        let result = seek.seek(At::Offset(10_000), &mut [IoSliceMut::new(&mut buf)], TAKE, &|| Ok(until));
+        let result =
+            seek.seek(At::Offset(10_000), &mut [IoSliceMut::new(&mut buf)], TAKE, &|| Ok(until));
         assert_eq!(result, Err(Errno::NOBUFS), "attempt {attempts}");
     }
     assert_eq!(
@@ -623,7 +646,11 @@ fn the_end_is_found_when_memory_is_full() {
             let early = seek.try_seek(at, &mut [IoSliceMut::new(&mut buf)], TAKE);
             // What an older kernel has cannot be looked at behind what has no place.
             let never = memory > 0 && matches!(kind, Kind::Tcp(Way::Drain));
-            assert_eq!(early, Err(if never { Errno::NOBUFS } else { Errno::AGAIN }), "{kind:?}, {memory}");
+            assert_eq!(
+                early,
+                Err(if never { Errno::NOBUFS } else { Errno::AGAIN }),
+                "{kind:?}, {memory}"
+            );
             sender.shutdown().unwrap();
             if let Pair::Tcp { receiver, .. } = &pair {
                 let hangup = Events { hangup: true, ..Events::default() };
@@ -634,7 +661,9 @@ fn the_end_is_found_when_memory_is_full() {
             let late = seek.try_seek(at, &mut [IoSliceMut::new(&mut buf)], TAKE);
             assert_eq!(late, Ok(memory - before), "{kind:?}, {memory}");
             let end =
-                seek.seek(At::Position(5000), &mut [IoSliceMut::new(&mut buf)], TAKE, &|| Ok(patience()));
+                seek.seek(At::Position(5000), &mut [IoSliceMut::new(&mut buf)], TAKE, &|| {
+                    Ok(patience())
+                });
             assert_eq!(end, Ok(0), "{kind:?}, {memory}");
         }
     }
@@ -667,7 +696,8 @@ fn until_asleep(thread: &Path) {
     }
 }
 
-/// One sleeps for a range that is far from complete when another one begins to wait for bytes that come before.
+/// One sleeps for a range that is far from complete when another one begins to wait for bytes that
+/// come before.
 #[test]
 fn a_waiter_for_more_does_not_hold_up_one_for_less() {
     for kind in kinds() {

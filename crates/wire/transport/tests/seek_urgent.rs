@@ -1,5 +1,5 @@
-//! Urgent data is not part of the stream, unless a later urgent byte overtakes it (tcp(7), RFC 6093): whatever is sought,
-//! each byte of the stream comes once, in its place.
+//! Urgent data is not part of the stream, unless a later urgent byte overtakes it (tcp(7), RFC
+//! 6093): whatever is sought, each byte of the stream comes once, in its place.
 
 use std::collections::BTreeMap;
 use std::io::{IoSliceMut, Write as _};
@@ -77,7 +77,8 @@ impl Model {
     fn step(&mut self, operation: &Operation) {
         match *operation {
             Operation::Send(len) => {
-                let bytes: Vec<u8> = (self.sent..self.sent + len).map(|at| (at % 251) as u8).collect();
+                let bytes: Vec<u8> =
+                    (self.sent..self.sent + len).map(|at| (at % 251) as u8).collect();
                 self.sender.write_all(&bytes).unwrap();
                 self.sent += len;
             }
@@ -90,7 +91,9 @@ impl Model {
                 let mut buf = vec![0; len];
                 let into = &mut [IoSliceMut::new(&mut buf)];
                 match self.seek.try_seek(At::Offset(offset as u64), into, flags) {
-                    Ok(n) => (0..n).for_each(|at| self.got(position + at as u64, buf[at], flags.peek)),
+                    Ok(n) => {
+                        (0..n).for_each(|at| self.got(position + at as u64, buf[at], flags.peek))
+                    }
                     Err(error) => assert!(matches!(error, Errno::AGAIN | Errno::NXIO), "{error:?}"),
                 }
             }
@@ -154,7 +157,11 @@ fn an_offset_beyond_all_that_can_be_there_has_not_arrived() {
         let Some(mut model) = Model::new(way) else { continue };
         model.step(&Operation::Send(10));
         let seek = |model: &Model, offset| {
-            model.seek.try_seek(At::Offset(offset), &mut [IoSliceMut::new(&mut [0; 5])], SeekFlags::TAKE)
+            model.seek.try_seek(
+                At::Offset(offset),
+                &mut [IoSliceMut::new(&mut [0; 5])],
+                SeekFlags::TAKE,
+            )
         };
         let far = [1 << 30, (1 << 31) - 1, 1 << 31, 1 << 32, 1 << 40, i64::MAX as u64];
         for offset in far {
@@ -172,13 +179,20 @@ fn who_waits_for_bytes_behind_an_urgent_one_gets_them() {
     for way in [Way::Peek, Way::Drain] {
         let Some(mut model) = Model::new(way) else { continue };
         cost::set_switch(0);
-        [Operation::Send(10), Operation::Urgent, Operation::Send(60)].iter().for_each(|now| model.step(now));
+        [Operation::Send(10), Operation::Urgent, Operation::Send(60)]
+            .iter()
+            .for_each(|now| model.step(now));
         std::thread::scope(|scope| {
             let seek = &model.seek;
             let waiter = scope.spawn(move || {
                 let mut buf = [0; 20];
                 let until = || Ok(Deadline::after(Some(Duration::from_secs(60))));
-                let n = seek.seek(At::Offset(60), &mut [IoSliceMut::new(&mut buf)], SeekFlags::TAKE, &until);
+                let n = seek.seek(
+                    At::Offset(60),
+                    &mut [IoSliceMut::new(&mut buf)],
+                    SeekFlags::TAKE,
+                    &until,
+                );
                 assert_eq!(n, Ok(20));
                 buf
             });

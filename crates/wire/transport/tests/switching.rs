@@ -1,4 +1,5 @@
-//! The two halves of the queue pair and the switch between carriers, by one thread, over real memory.
+//! The two halves of the queue pair and the switch between carriers, by one thread, over real
+//! memory.
 
 mod common;
 

@@ -39,11 +39,17 @@ impl Kernel {
         Ok(features.unwrap_or_default())
     }
 
-    /// Asks for features. Success says only that it was heard: what the kernel made of it is to be read.
-    pub(super) fn set_features(&mut self, index: u32, values: &[(&str, Value)]) -> Result<(), Refusal> {
+    /// Asks for features. Success says only that it was heard: what the kernel made of it is to be
+    /// read.
+    pub(super) fn set_features(
+        &mut self,
+        index: u32,
+        values: &[(&str, Value)],
+    ) -> Result<(), Refusal> {
         let mut request = request!(op_features_set_do, FEATURES_SET);
         let message = request.encode();
-        let message = message.nested_header().push_dev_index(index).push_flags(OMIT_REPLY).end_nested();
+        let message =
+            message.nested_header().push_dev_index(index).push_flags(OMIT_REPLY).end_nested();
         let mut bits = message.nested_wanted().nested_bits();
         for (name, value) in values {
             let bit = bits.nested_bit().push_name_bytes(name.as_bytes());
@@ -58,7 +64,8 @@ impl Kernel {
 pub(super) fn names(answer: &IterableStrset<'_>) -> Vec<String> {
     let mut names = Vec::new();
     let Ok(sets) = answer.get_stringsets() else { return names };
-    // Not by the bindings' own iterator over `Strings`: it ends at the first attribute of another kind.
+    // Not by the bindings' own iterator over `Strings`: it ends at the first attribute of another
+    // kind.
     let strings = sets.get_stringset().flatten().filter_map(|attribute| match attribute {
         Ok(Stringset::Strings(strings)) => Some(strings),
         _ => None,

@@ -47,7 +47,10 @@ pub(super) struct Link {
 }
 
 impl Link {
-    fn understand(header: &Ifinfomsg, attributes: &IterableLinkAttrs<'_>) -> Result<Self, ErrorContext> {
+    fn understand(
+        header: &Ifinfomsg,
+        attributes: &IterableLinkAttrs<'_>,
+    ) -> Result<Self, ErrorContext> {
         let kind = attributes.get_linkinfo().ok().and_then(|info| info.get_kind().ok()).map(text);
         let device = attributes
             .get_parent_dev_bus_name()
@@ -85,7 +88,8 @@ impl Link {
     }
 }
 
-/// As people write the address of an Ethernet interface; none of another kind, and none of loopback, which has zeros.
+/// As people write the address of an Ethernet interface; none of another kind, and none of
+/// loopback, which has zeros.
 fn mac(bytes: &[u8]) -> Option<String> {
     let text = bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(":");
     (bytes.len() == 6 && bytes != [0; 6]).then_some(text)
@@ -129,7 +133,8 @@ impl Kernel {
             }
             Which::Name(name) => drop(attributes.push_alt_ifname_bytes(name.as_bytes())),
         }
-        let link = self.ask(&request, |(header, attributes)| Link::understand(&header, &attributes))?;
+        let link =
+            self.ask(&request, |(header, attributes)| Link::understand(&header, &attributes))?;
         link.ok_or_else(|| std::io::Error::from(rustix::io::Errno::NODEV).into())
     }
 

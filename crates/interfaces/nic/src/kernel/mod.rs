@@ -24,8 +24,9 @@ mod command {
     pub(super) const COALESCE_SET: u8 = 20;
 }
 
-/// A request of netlink-bindings with the kernel's number. The bindings number the messages of both directions in one
-/// row, so that a question gets the number of another one's answer, or of a command.
+/// A request of netlink-bindings with the kernel's number. The bindings number the messages of both
+/// directions in one row, so that a question gets the number of another one's answer, or of a
+/// command.
 macro_rules! request {
     ($operation:ident, $command:ident) => {{
         let mut request = ethtool::Request::new().$operation();
@@ -53,12 +54,14 @@ use crate::interface::Interface;
 use crate::setting::{Group, Value};
 use link::Which;
 
-/// ETHTOOL_FLAG_COMPACT_BITSETS: words instead of a list with names. Lists of all features do not fit into one reply.
+/// ETHTOOL_FLAG_COMPACT_BITSETS: words instead of a list with names. Lists of all features do not
+/// fit into one reply.
 const COMPACT: u32 = 1;
 /// ETHTOOL_FLAG_OMIT_REPLY.
 const OMIT_REPLY: u32 = 2;
 
-/// The way to the kernel, for the network namespace of the thread that opened it. Not for several threads at once.
+/// The way to the kernel, for the network namespace of the thread that opened it. Not for several
+/// threads at once.
 pub struct Kernel {
     socket: NetlinkSocket,
 }
@@ -76,7 +79,9 @@ pub(crate) struct Refusal {
 
 impl From<ReplyError> for Refusal {
     fn from(error: ReplyError) -> Self {
-        let said = error.ext_ack().and_then(|ack| Some(ack.get_msg().ok()?.to_string_lossy().into_owned()));
+        let said = error
+            .ext_ack()
+            .and_then(|ack| Some(ack.get_msg().ok()?.to_string_lossy().into_owned()));
         let refusal = Self::from_io(error.as_io_error());
         match said {
             Some(said) => Self { reason: format!("{said} ({})", refusal.reason), ..refusal },
@@ -148,21 +153,25 @@ impl Kernel {
         Ok(kernel)
     }
 
-    /// Reads all interfaces of the namespace, in order of their numbers, each with its name. One that goes in the
-    /// meantime is left out; one that cannot be read does not keep the others from it.
+    /// Reads all interfaces of the namespace, in order of their numbers, each with its name. One
+    /// that goes in the meantime is left out; one that cannot be read does not keep the others from
+    /// it.
     ///
     /// # Errors
     ///
     /// [`Error::Kernel`]: there is no list.
     pub fn interfaces(&mut self) -> Result<Vec<Read>, Error> {
-        let links =
-            self.links().map_err(|refusal| refusal.on("all interfaces", "reading the list", false))?;
-        let read = links.into_iter().map(|link| (self.interface_at(link.index, &link.name), link.name));
+        let links = self
+            .links()
+            .map_err(|refusal| refusal.on("all interfaces", "reading the list", false))?;
+        let read =
+            links.into_iter().map(|link| (self.interface_at(link.index, &link.name), link.name));
         let read = read.map(|(interface, name)| (name, interface));
         Ok(read.filter(|(_, read)| !matches!(read, Err(Error::NoSuchInterface(_)))).collect())
     }
 
-    /// Reads everything about an interface. `name` may be an alternative name; the answer has the real one.
+    /// Reads everything about an interface. `name` may be an alternative name; the answer has the
+    /// real one.
     ///
     /// # Errors
     ///
@@ -171,13 +180,14 @@ impl Kernel {
         self.find(Which::Name(name), name)
     }
 
-    /// The same as [`Kernel::interface_at`], but a device that its driver has detached, as for a reset, is waited for:
-    /// it is back in seconds.
+    /// The same as [`Kernel::interface_at`], but a device that its driver has detached, as for a
+    /// reset, is waited for: it is back in seconds.
     pub(crate) fn interface_back_at(&mut self, index: u32, name: &str) -> Result<Interface, Error> {
         attached(RESET, || self.interface_at(index, name))
     }
 
-    /// Reads everything about the interface of that number, whatever it is called now; `name` is for errors.
+    /// Reads everything about the interface of that number, whatever it is called now; `name` is
+    /// for errors.
     pub(crate) fn interface_at(&mut self, index: u32, name: &str) -> Result<Interface, Error> {
         self.find(Which::Index(index), name)
     }
@@ -215,7 +225,12 @@ impl Kernel {
     }
 
     /// Sets values of one group, in one request.
-    pub(crate) fn set(&mut self, index: u32, group: Group, values: &[(&str, Value)]) -> Result<(), Refusal> {
+    pub(crate) fn set(
+        &mut self,
+        index: u32,
+        group: Group,
+        values: &[(&str, Value)],
+    ) -> Result<(), Refusal> {
         match group {
             Group::Feature => self.set_features(index, values),
             Group::PrivateFlag => self.set_private_flags(index, values),
@@ -265,7 +280,8 @@ impl Kernel {
 /// The names of the bits that are set in a compact bitset.
 fn set_bits(bits: &[u8]) -> Vec<bool> {
     // Words of 32 bits in the host's order.
-    let words = bits.chunks_exact(4).map(|word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
+    let words =
+        bits.chunks_exact(4).map(|word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]]));
     words.flat_map(|word| (0..32).map(move |bit| word & (1 << bit) != 0)).collect()
 }
 
@@ -289,9 +305,15 @@ mod tests {
         assert_eq!(attached(RESET, || answers.pop().unwrap()).unwrap(), 7);
         assert!(answers.is_empty());
         let mut answers = vec![Ok(7), Err(Error::NoSuchInterface("eth7".to_owned()))];
-        assert!(matches!(attached(RESET, || answers.pop().unwrap()), Err(Error::NoSuchInterface(_))));
+        assert!(matches!(
+            attached(RESET, || answers.pop().unwrap()),
+            Err(Error::NoSuchInterface(_))
+        ));
         let mut answers = vec![Ok(7), detached()];
-        assert!(matches!(attached(Duration::ZERO, || answers.pop().unwrap()), Err(Error::Detached(_))));
+        assert!(matches!(
+            attached(Duration::ZERO, || answers.pop().unwrap()),
+            Err(Error::Detached(_))
+        ));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Next hops that routes share (ip-nexthop(8)): objects of their own, which a route names by a number. The bindings do
-//! not have their messages (linux/nexthop.h).
+//! Next hops that routes share (ip-nexthop(8)): objects of their own, which a route names by a
+//! number. The bindings do not have their messages (linux/nexthop.h).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,8 +57,9 @@ fn understand(message: &[u8]) -> Option<(u32, NextHop)> {
     let hop = match (find_attr(attributes, GROUP), number(OIF)) {
         // `struct nexthop_grp`: the number, weights.
         (Some(group), _) => {
-            let members =
-                group.chunks_exact(8).map(|one| u32::from_ne_bytes([one[0], one[1], one[2], one[3]]));
+            let members = group
+                .chunks_exact(8)
+                .map(|one| u32::from_ne_bytes([one[0], one[1], one[2], one[3]]));
             NextHop::Group(members.collect())
         }
         (None, Some(interface)) => NextHop::Interface(interface),
@@ -68,7 +69,8 @@ fn understand(message: &[u8]) -> Option<(u32, NextHop)> {
 }
 
 impl Kernel {
-    /// The interfaces to which these next hops lead. None: one of them is not known, so that it may be any.
+    /// The interfaces to which these next hops lead. None: one of them is not known, so that it may
+    /// be any.
     pub(super) fn behind_next_hops(
         &mut self,
         hops: &BTreeSet<u32>,
@@ -126,7 +128,8 @@ mod tests {
     fn nonsense_is_no_next_hop() {
         assert_eq!(understand(&[]), None);
         assert_eq!(understand(&[0; HEADER]), None);
-        let id = [&[0; HEADER][..], &8u16.to_ne_bytes(), &ID.to_ne_bytes(), &5u32.to_ne_bytes()].concat();
+        let id = [&[0; HEADER][..], &8u16.to_ne_bytes(), &ID.to_ne_bytes(), &5u32.to_ne_bytes()]
+            .concat();
         assert_eq!(understand(&id), Some((5, NextHop::Nowhere)));
         assert_eq!(understand(&id[..id.len() - 1]), None);
     }

@@ -1,4 +1,5 @@
-//! Numbers and switches other than offloads: ETHTOOL_MSG_COALESCE, _RINGS, _CHANNELS and _PRIVFLAGS.
+//! Numbers and switches other than offloads: ETHTOOL_MSG_COALESCE, _RINGS, _CHANNELS and
+//! _PRIVFLAGS.
 
 use netlink_bindings::ethtool::{
     self, IterableChannels, IterableCoalesce, IterableRings, PushCoalesce, PushRings,
@@ -21,8 +22,9 @@ fn switch(raw: u8) -> Value {
     Value::Switch(raw != 0)
 }
 
-/// A function that reads every parameter that an answer has, and one that adds a parameter to a request. The names are
-/// those of ethtool(8); an attribute that the driver does not support is not in the answer.
+/// A function that reads every parameter that an answer has, and one that adds a parameter to a
+/// request. The names are those of ethtool(8); an attribute that the driver does not support is not
+/// in the answer.
 macro_rules! parameters {
     ($read:ident $answer:ident, $write:ident $request:ident;
      $($name:literal $get:ident $push:ident $value:ident $(max $maximum:ident)?, $meaning:literal;)*) => {
@@ -119,7 +121,12 @@ fn read_channels(answer: &IterableChannels<'_>) -> Vec<Parameter> {
     add("combined", answer.get_combined_count(), answer.get_combined_max().ok(), meaning);
     add("rx", answer.get_rx_count(), answer.get_rx_max().ok(), "interrupts for receiving only");
     add("tx", answer.get_tx_count(), answer.get_tx_max().ok(), "interrupts for sending only");
-    add("other", answer.get_other_count(), answer.get_other_max().ok(), "interrupts for events of the link");
+    add(
+        "other",
+        answer.get_other_count(),
+        answer.get_other_max().ok(),
+        "interrupts for events of the link",
+    );
     found
 }
 
@@ -145,7 +152,9 @@ impl Kernel {
     pub(super) fn private_flags(&mut self, index: u32) -> Result<Option<Vec<Parameter>>, Refusal> {
         let mut request = request!(op_privflags_get_do, PRIVFLAGS_GET);
         request.encode().nested_header().push_dev_index(index).push_flags(COMPACT);
-        let Some(bits) = self.ask(&request, |answer| Ok(set_bits(answer.get_flags()?.get_value()?)))? else {
+        let Some(bits) =
+            self.ask(&request, |answer| Ok(set_bits(answer.get_flags()?.get_value()?)))?
+        else {
             return Ok(None);
         };
         let mut request = request!(op_strset_get_do, STRSET_GET);
@@ -162,7 +171,11 @@ impl Kernel {
         Ok(Some(named.map(flag).collect()))
     }
 
-    pub(super) fn set_coalescing(&mut self, index: u32, values: &[(&str, Value)]) -> Result<(), Refusal> {
+    pub(super) fn set_coalescing(
+        &mut self,
+        index: u32,
+        values: &[(&str, Value)],
+    ) -> Result<(), Refusal> {
         let mut request = request!(op_coalesce_set_do, COALESCE_SET);
         let mut message = request.encode().nested_header().push_dev_index(index).end_nested();
         for (name, value) in values {
@@ -172,7 +185,11 @@ impl Kernel {
         self.order(&request)
     }
 
-    pub(super) fn set_rings(&mut self, index: u32, values: &[(&str, Value)]) -> Result<(), Refusal> {
+    pub(super) fn set_rings(
+        &mut self,
+        index: u32,
+        values: &[(&str, Value)],
+    ) -> Result<(), Refusal> {
         let mut request = request!(op_rings_set_do, RINGS_SET);
         let mut message = request.encode().nested_header().push_dev_index(index).end_nested();
         for (name, value) in values {
@@ -182,7 +199,11 @@ impl Kernel {
         self.order(&request)
     }
 
-    pub(super) fn set_private_flags(&mut self, index: u32, values: &[(&str, Value)]) -> Result<(), Refusal> {
+    pub(super) fn set_private_flags(
+        &mut self,
+        index: u32,
+        values: &[(&str, Value)],
+    ) -> Result<(), Refusal> {
         let mut request = request!(op_privflags_set_do, PRIVFLAGS_SET);
         let message = request.encode().nested_header().push_dev_index(index).end_nested();
         let mut bits = message.nested_flags().nested_bits();

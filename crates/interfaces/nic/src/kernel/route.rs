@@ -15,7 +15,8 @@ const UNICAST: u8 = 1;
 const FAMILIES: [u8; 2] = [2, 10];
 
 impl Kernel {
-    /// Whether a default route of any table leaves through the interface, or through one that is stacked on it.
+    /// Whether a default route of any table leaves through the interface, or through one that is
+    /// stacked on it.
     pub(super) fn carries_default_route(&mut self, index: u32) -> Result<bool, Refusal> {
         let (mut carriers, mut hops) = (BTreeSet::new(), BTreeSet::new());
         for family in FAMILIES {
@@ -26,7 +27,9 @@ impl Kernel {
                 let (header, route) = match reply {
                     Ok(reply) => reply,
                     // A kernel without IPv6.
-                    Err(error) if error.as_io_error().kind() == std::io::ErrorKind::Unsupported => break,
+                    Err(error) if error.as_io_error().kind() == std::io::ErrorKind::Unsupported => {
+                        break;
+                    }
                     Err(error) => return Err(error.into()),
                 };
                 if header.rtm_dst_len != 0 || header.rtm_type != UNICAST {
@@ -50,8 +53,8 @@ impl Kernel {
         Ok(below(carriers, &self.links()?).contains(&index))
     }
 
-    /// The names of the interfaces by which packets to `peer` leave: that of the route first, then what it is stacked
-    /// on.
+    /// The names of the interfaces by which packets to `peer` leave: that of the route first, then
+    /// what it is stacked on.
     ///
     /// # Errors
     ///
@@ -64,7 +67,8 @@ impl Kernel {
         self.towards(peer).map_err(refused)
     }
 
-    /// Fails if packets to `peer` leave by another interface than `interface`, or by none that it is part of.
+    /// Fails if packets to `peer` leave by another interface than `interface`, or by none that it
+    /// is part of.
     ///
     /// # Errors
     ///
@@ -111,7 +115,8 @@ fn below(mut carriers: BTreeSet<u32>, links: &[Link]) -> BTreeSet<u32> {
     }
 }
 
-/// The interfaces of RTA_MULTIPATH: `struct rtnexthop`s (linux/rtnetlink.h), each followed by its attributes.
+/// The interfaces of RTA_MULTIPATH: `struct rtnexthop`s (linux/rtnetlink.h), each followed by its
+/// attributes.
 fn next_hops(mut hops: &[u8]) -> Vec<u32> {
     let mut found = Vec::new();
     while let [low, high, _flags, _weight, a, b, c, d, ..] = *hops {

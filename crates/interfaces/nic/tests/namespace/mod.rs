@@ -4,12 +4,14 @@ use std::io::Write;
 
 use seekwire_testbed::{Error, Side, Testbed};
 
-/// Runs `test` in the near end of a testbed; programs that it starts are there, too. Where none can be made, it says so
-/// and does nothing.
+/// Runs `test` in the near end of a testbed; programs that it starts are there, too. Where none can
+/// be made, it says so and does nothing.
 pub(crate) fn with_pair(test: impl FnOnce(&Testbed) + Send) {
     match Testbed::new() {
         Ok(testbed) => testbed.end(Side::Near).run(|| test(&testbed)).unwrap(),
-        Err(why @ (Error::NotPermitted { .. } | Error::Unsupported { .. })) => not_run(&why.to_string()),
+        Err(why @ (Error::NotPermitted { .. } | Error::Unsupported { .. })) => {
+            not_run(&why.to_string())
+        }
         Err(why) => panic!("{why}"),
     }
 }

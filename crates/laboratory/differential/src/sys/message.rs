@@ -11,8 +11,10 @@ const NOWHERE: usize = 8;
 /// Three parts of a buffer, of which one may be empty.
 fn parts(start: *mut u8, length: usize) -> [libc::iovec; 3] {
     let (first, second) = (length / 3, length / 2 - length / 3);
-    let at =
-        |offset: usize, length| libc::iovec { iov_base: start.wrapping_add(offset).cast(), iov_len: length };
+    let at = |offset: usize, length| libc::iovec {
+        iov_base: start.wrapping_add(offset).cast(),
+        iov_len: length,
+    };
     [at(0, first), at(first, second), at(first + second, length - first - second)]
 }
 
@@ -27,8 +29,8 @@ fn header(parts: &mut [libc::iovec]) -> libc::msghdr {
 pub(crate) fn send(fd: i32, bytes: &[u8], flags: i32, way: SendWay) -> Outcome {
     let (start, length) = (bytes.as_ptr(), bytes.len());
     let mut parts = parts(start.cast_mut(), length);
-    // SAFETY: buffers live as long as the calls, and their lengths are given; none is written to. The address at which
-    // nothing is mapped is what the kernel says EFAULT to.
+    // SAFETY: buffers live as long as the calls, and their lengths are given; none is written to.
+    // The address at which nothing is mapped is what the kernel says EFAULT to.
     unsafe {
         match way {
             SendWay::Send => outcome(libc::send(fd, start.cast(), length, flags) as i64),
@@ -43,7 +45,9 @@ pub(crate) fn send(fd: i32, bytes: &[u8], flags: i32, way: SendWay) -> Outcome {
                 let done = outcome(libc::sendmmsg(fd, &raw mut message, 1, flags as _).into());
                 if done.0 == 1 { (message.msg_len.into(), 0) } else { done }
             }
-            SendWay::BadAddress => outcome(libc::send(fd, NOWHERE as *const _, length.max(1), flags) as i64),
+            SendWay::BadAddress => {
+                outcome(libc::send(fd, NOWHERE as *const _, length.max(1), flags) as i64)
+            }
         }
     }
 }
@@ -59,8 +63,14 @@ pub(crate) fn receive(fd: i32, room: &mut [u8], flags: i32, way: ReceiveWay) -> 
             ReceiveWay::Recvfrom => {
                 let mut address: libc::sockaddr_in = zeroed();
                 let mut size = size_of::<libc::sockaddr_in>() as libc::socklen_t;
-                libc::recvfrom(fd, start.cast(), length, flags, (&raw mut address).cast(), &raw mut size)
-                    as i64
+                libc::recvfrom(
+                    fd,
+                    start.cast(),
+                    length,
+                    flags,
+                    (&raw mut address).cast(),
+                    &raw mut size,
+                ) as i64
             }
             ReceiveWay::Read => libc::read(fd, start.cast(), length) as i64,
             ReceiveWay::Readv => libc::readv(fd, parts.as_ptr(), parts.len() as i32) as i64,
@@ -71,12 +81,16 @@ pub(crate) fn receive(fd: i32, room: &mut [u8], flags: i32, way: ReceiveWay) -> 
             }
             ReceiveWay::Recvmmsg => {
                 let mut message = libc::mmsghdr { msg_hdr: header(&mut parts), msg_len: 0 };
-                let done =
-                    outcome(libc::recvmmsg(fd, &raw mut message, 1, flags as _, std::ptr::null_mut()).into());
+                let done = outcome(
+                    libc::recvmmsg(fd, &raw mut message, 1, flags as _, std::ptr::null_mut())
+                        .into(),
+                );
                 let value = if done.0 == 1 { (message.msg_len.into(), 0) } else { done };
                 return (value, message.msg_hdr.msg_flags);
             }
-            ReceiveWay::BadAddress => libc::recv(fd, NOWHERE as *mut _, length.max(1), flags) as i64,
+            ReceiveWay::BadAddress => {
+                libc::recv(fd, NOWHERE as *mut _, length.max(1), flags) as i64
+            }
         };
         (outcome(done), 0)
     }
@@ -88,7 +102,8 @@ pub(crate) fn pass(over: i32, fd: i32) -> Outcome {
     let mut part = [libc::iovec { iov_base: byte.as_mut_ptr().cast(), iov_len: 1 }];
     let mut control = [0_u64; 8];
     let mut header = header(&mut part);
-    // SAFETY: CMSG_SPACE and CMSG_LEN compute; the room for control messages is larger than one descriptor needs.
+    // SAFETY: CMSG_SPACE and CMSG_LEN compute; the room for control messages is larger than one
+    // descriptor needs.
     unsafe {
         header.msg_control = control.as_mut_ptr().cast();
         header.msg_controllen = libc::CMSG_SPACE(size_of::<i32>() as u32) as _;
@@ -109,7 +124,8 @@ pub(crate) fn take(from: i32) -> Outcome {
     let mut header = header(&mut part);
     header.msg_control = control.as_mut_ptr().cast();
     header.msg_controllen = size_of_val(&control) as _;
-    // SAFETY: the lengths of all rooms are given; a control message is looked at only where the kernel says there is one.
+    // SAFETY: the lengths of all rooms are given; a control message is looked at only where the
+    // kernel says there is one.
     unsafe {
         let done = outcome(libc::recvmsg(from, &raw mut header, libc::MSG_DONTWAIT) as i64);
         let message = libc::CMSG_FIRSTHDR(&header);

@@ -1,5 +1,5 @@
-//! The calls that are compared: by the C library's names, so that a preloaded library stands in front of them, and, where
-//! a program would go past it, by a system call of their own.
+//! The calls that are compared: by the C library's names, so that a preloaded library stands in
+//! front of them, and, where a program would go past it, by a system call of their own.
 
 pub(crate) mod message;
 pub(crate) mod process;
@@ -17,7 +17,8 @@ use crate::program::{CloseWay, DupWay, Entry, NonblockingWay, OptionValue};
 pub(crate) type Outcome = (i64, i32);
 
 pub(crate) fn outcome(value: i64) -> Outcome {
-    let errno = if value == -1 { io::Error::last_os_error().raw_os_error().unwrap_or(0) } else { 0 };
+    let errno =
+        if value == -1 { io::Error::last_os_error().raw_os_error().unwrap_or(0) } else { 0 };
     (value, errno)
 }
 
@@ -43,8 +44,9 @@ pub(crate) fn listen() -> (Outcome, u16) {
     let fd = made.0 as c_int;
     let address = loopback(0);
     // SAFETY: the address lives as long as the calls, and its length is given.
-    let done =
-        unsafe { libc::bind(fd, (&raw const address).cast(), ADDRESS) == 0 && libc::listen(fd, 64) == 0 };
+    let done = unsafe {
+        libc::bind(fd, (&raw const address).cast(), ADDRESS) == 0 && libc::listen(fd, 64) == 0
+    };
     if done { (made, raw::name(fd, false).unwrap_or(0)) } else { (outcome(-1), 0) }
 }
 
@@ -121,7 +123,10 @@ pub(crate) fn dup(fd: i32, onto: i32, way: DupWay) -> Outcome {
 pub(crate) fn open(path: &str) -> Outcome {
     let path = CString::new(path).unwrap_or_default();
     // SAFETY: the path ends in a zero and lives as long as the call.
-    outcome(unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC, 0o600) }.into())
+    outcome(
+        unsafe { libc::open(path.as_ptr(), libc::O_RDWR | libc::O_CREAT | libc::O_TRUNC, 0o600) }
+            .into(),
+    )
 }
 
 /// Both ends of a pipe that does not block.
@@ -187,7 +192,9 @@ pub(crate) fn set_option(fd: i32, level: i32, name: i32, value: OptionValue) -> 
     fn set<T>(fd: i32, level: i32, name: i32, value: &T) -> Outcome {
         let length = size_of::<T>() as libc::socklen_t;
         // SAFETY: the value lives as long as the call, and its length is given.
-        outcome(unsafe { libc::setsockopt(fd, level, name, (&raw const *value).cast(), length) }.into())
+        outcome(
+            unsafe { libc::setsockopt(fd, level, name, (&raw const *value).cast(), length) }.into(),
+        )
     }
     match value {
         OptionValue::Int(value) => set(fd, level, name, &value),
@@ -203,7 +210,8 @@ pub(crate) fn option(fd: i32, level: i32, name: i32) -> (Outcome, [u8; 16], u32)
     let mut value = [0_u8; 16];
     let mut length = value.len() as libc::socklen_t;
     // SAFETY: the length of the room is given.
-    let done = unsafe { libc::getsockopt(fd, level, name, value.as_mut_ptr().cast(), &raw mut length) };
+    let done =
+        unsafe { libc::getsockopt(fd, level, name, value.as_mut_ptr().cast(), &raw mut length) };
     (outcome(done.into()), value, length)
 }
 
@@ -215,7 +223,9 @@ pub(crate) fn sendfile(to: i32, from: i32, count: usize) -> Outcome {
 
 pub(crate) fn splice(from: i32, to: i32, count: usize, flags: u32) -> Outcome {
     // SAFETY: there are no offsets; no other memory is passed.
-    outcome(unsafe { libc::splice(from, std::ptr::null_mut(), to, std::ptr::null_mut(), count, flags) } as i64)
+    outcome(unsafe {
+        libc::splice(from, std::ptr::null_mut(), to, std::ptr::null_mut(), count, flags)
+    } as i64)
 }
 
 /// The library's `seek_recv`, where there is one.

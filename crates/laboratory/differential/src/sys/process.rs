@@ -10,7 +10,8 @@ use super::{Outcome, outcome};
 
 /// Forks; 0 in the child.
 pub(crate) fn fork() -> Outcome {
-    // SAFETY: the child goes on in one thread. In lockstep no other thread is inside of anything but a system call.
+    // SAFETY: the child goes on in one thread. In lockstep no other thread is inside of anything
+    // but a system call.
     outcome(unsafe { libc::fork() }.into())
 }
 
@@ -51,7 +52,9 @@ pub(crate) fn kill(pid: i32, signal: i32) {
 
 pub(crate) fn kill_thread(pid: i32, thread: i32, signal: i32) {
     // SAFETY: no memory is passed.
-    unsafe { libc::syscall(libc::SYS_tgkill, i64::from(pid), i64::from(thread), i64::from(signal)) };
+    unsafe {
+        libc::syscall(libc::SYS_tgkill, i64::from(pid), i64::from(thread), i64::from(signal))
+    };
 }
 
 /// Grandchildren come to this process, which waits for them.
@@ -104,12 +107,19 @@ pub(crate) fn give(command: &mut Command, descriptors: Vec<(OwnedFd, i32)>) {
 
 /// Which of these are readable, after at most so many microseconds.
 pub(crate) fn readable(descriptors: &[i32], microseconds: i64) -> Vec<bool> {
-    let mut polled: Vec<libc::pollfd> =
-        descriptors.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
+    let mut polled: Vec<libc::pollfd> = descriptors
+        .iter()
+        .map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 })
+        .collect();
     let time = libc::timespec { tv_sec: 0, tv_nsec: microseconds * 1000 };
     // SAFETY: the number of entries is given, and the time lives as long as the call.
     unsafe {
-        libc::ppoll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, &raw const time, std::ptr::null())
+        libc::ppoll(
+            polled.as_mut_ptr(),
+            polled.len() as libc::nfds_t,
+            &raw const time,
+            std::ptr::null(),
+        )
     };
     polled.iter().map(|entry| entry.revents & libc::POLLIN != 0).collect()
 }

@@ -10,7 +10,8 @@ pub(crate) fn call(number: i64, arguments: [i64; 6]) -> Outcome {
     let [first, second, third, fourth, fifth, sixth] = arguments;
     let value: i64;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the kernel's calling convention; callers pass pointers to live memory of the length that the call takes.
+    // SAFETY: the kernel's calling convention; callers pass pointers to live memory of the length
+    // that the call takes.
     unsafe {
         asm!("syscall", inlateout("rax") number => value, in("rdi") first, in("rsi") second, in("rdx") third,
             in("r10") fourth, in("r8") fifth, in("r9") sixth, lateout("rcx") _, lateout("r11") _, options(nostack));
@@ -41,7 +42,8 @@ pub(crate) fn cookie(fd: i32) -> Option<u64> {
     let mut cookie = 0_u64;
     let mut length = size_of::<u64>() as libc::socklen_t;
     let places = [(&raw mut cookie) as i64, (&raw mut length) as i64];
-    let arguments = [fd.into(), libc::SOL_SOCKET.into(), libc::SO_COOKIE.into(), places[0], places[1], 0];
+    let arguments =
+        [fd.into(), libc::SOL_SOCKET.into(), libc::SO_COOKIE.into(), places[0], places[1], 0];
     (call(libc::SYS_getsockopt, arguments).0 == 0).then_some(cookie)
 }
 
@@ -50,7 +52,10 @@ pub(crate) fn read_all(fd: i32, room: &mut [u8]) -> bool {
     let mut done = 0;
     while done < room.len() {
         let rest = &mut room[done..];
-        match call(libc::SYS_read, [fd.into(), rest.as_mut_ptr() as i64, rest.len() as i64, 0, 0, 0]) {
+        match call(
+            libc::SYS_read,
+            [fd.into(), rest.as_mut_ptr() as i64, rest.len() as i64, 0, 0, 0],
+        ) {
             (-1, libc::EINTR) => {}
             (count, _) if count > 0 => done += count as usize,
             _ => return false,

@@ -7,7 +7,10 @@ use crate::program::PollWay;
 
 /// Milliseconds as the calls want them; negative: without end.
 fn timespec(timeout: i32) -> libc::timespec {
-    libc::timespec { tv_sec: (timeout / 1000).into(), tv_nsec: i64::from(timeout % 1000) * 1_000_000 }
+    libc::timespec {
+        tv_sec: (timeout / 1000).into(),
+        tv_nsec: i64::from(timeout % 1000) * 1_000_000,
+    }
 }
 
 /// Waits for descriptors; what each is ready for, in the bits of poll.
@@ -15,8 +18,10 @@ pub(crate) fn poll(entries: &[(i32, i16)], timeout: i32, way: PollWay) -> (Outco
     if matches!(way, PollWay::Select | PollWay::Pselect) {
         return select(entries, timeout, way);
     }
-    let mut polled: Vec<libc::pollfd> =
-        entries.iter().map(|(fd, events)| libc::pollfd { fd: *fd, events: *events, revents: 0 }).collect();
+    let mut polled: Vec<libc::pollfd> = entries
+        .iter()
+        .map(|(fd, events)| libc::pollfd { fd: *fd, events: *events, revents: 0 })
+        .collect();
     let count = polled.len() as libc::nfds_t;
     let time = timespec(timeout);
     let limit = if timeout < 0 { std::ptr::null() } else { &raw const time };
@@ -74,7 +79,13 @@ pub(crate) fn epoll_create() -> Outcome {
     outcome(unsafe { libc::epoll_create1(0) }.into())
 }
 
-pub(crate) fn epoll_control(epoll: i32, operation: i32, fd: i32, events: u32, data: u64) -> Outcome {
+pub(crate) fn epoll_control(
+    epoll: i32,
+    operation: i32,
+    fd: i32,
+    events: u32,
+    data: u64,
+) -> Outcome {
     let mut event = libc::epoll_event { events, u64: data };
     // SAFETY: the event lives as long as the call.
     outcome(unsafe { libc::epoll_ctl(epoll, operation, fd, &raw mut event) }.into())
@@ -84,7 +95,9 @@ pub(crate) fn epoll_control(epoll: i32, operation: i32, fd: i32, events: u32, da
 pub(crate) fn epoll_wait(epoll: i32, room: usize, timeout: i32) -> (Outcome, Vec<(u64, u32)>) {
     let mut events = vec![libc::epoll_event { events: 0, u64: 0 }; room];
     // SAFETY: the number of events that there is room for is given.
-    let done = outcome(unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), room as i32, timeout) }.into());
+    let done = outcome(
+        unsafe { libc::epoll_wait(epoll, events.as_mut_ptr(), room as i32, timeout) }.into(),
+    );
     let count = usize::try_from(done.0).unwrap_or(0);
     (done, events[..count].iter().map(|event| (event.u64, event.events)).collect())
 }

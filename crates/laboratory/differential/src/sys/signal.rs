@@ -32,7 +32,8 @@ extern "C" fn count(signal: i32) {
 
 /// SIGUSR1 restarts calls, SIGUSR2 does not; those that are wanted.
 pub(crate) fn install(wanted: [bool; 2]) {
-    let all = [(libc::SIGUSR1, libc::SA_RESTART), (libc::SIGUSR2, 0), (libc::SIGPIPE, libc::SA_RESTART)];
+    let all =
+        [(libc::SIGUSR1, libc::SA_RESTART), (libc::SIGUSR2, 0), (libc::SIGPIPE, libc::SA_RESTART)];
     for ((signal, flags), _) in
         all.into_iter().zip([wanted[0], wanted[1], true]).filter(|(_, wanted)| *wanted)
     {
@@ -40,15 +41,16 @@ pub(crate) fn install(wanted: [bool; 2]) {
         let mut action: libc::sigaction = unsafe { zeroed() };
         action.sa_sigaction = count as extern "C" fn(i32) as usize;
         action.sa_flags = flags;
-        // SAFETY: the action lives as long as the call; the handler touches its thread's counters only.
+        // SAFETY: the action lives as long as the call; the handler touches its thread's counters
+        // only.
         unsafe { libc::sigaction(signal, &raw const action, std::ptr::null_mut()) };
     }
     // SAFETY: children are nobody's to wait for.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_IGN) };
 }
 
-/// Lets the handlers call a function, too. In lockstep a signal comes while its thread is asleep in a call, so that the
-/// function may do what a handler otherwise may not.
+/// Lets the handlers call a function, too. In lockstep a signal comes while its thread is asleep in
+/// a call, so that the function may do what a handler otherwise may not.
 pub(crate) fn handle_with(action: fn()) {
     ACTION.store(action as *mut (), Ordering::Relaxed);
 }

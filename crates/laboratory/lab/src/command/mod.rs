@@ -18,7 +18,8 @@ use crate::{experiment, text};
 /// The commands and options of this program.
 #[must_use]
 pub fn definitions() -> clap::Command {
-    Arguments::command().mut_subcommand("lab", |lab| lab.mut_subcommand("run", particular::under_headings))
+    Arguments::command()
+        .mut_subcommand("lab", |lab| lab.mut_subcommand("run", particular::under_headings))
 }
 
 /// Does what the arguments of this process say.
@@ -35,8 +36,9 @@ pub fn main() -> ExitCode {
 /// Ends the process where the words cannot be understood, or ask for help.
 fn parse(words: Vec<OsString>) -> Arguments {
     let text: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
-    let definitions = definitions()
-        .mut_subcommand("lab", |lab| lab.mut_subcommand("run", |run| particular::for_words(run, &text)));
+    let definitions = definitions().mut_subcommand("lab", |lab| {
+        lab.mut_subcommand("run", |run| particular::for_words(run, &text))
+    });
     refuse_strange_options(&definitions, &words);
     let matches = definitions.get_matches_from(words);
     Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
@@ -44,7 +46,9 @@ fn parse(words: Vec<OsString>) -> Arguments {
 
 /// Before anything else is said of these options, as that another one must come with them.
 fn refuse_strange_options(definitions: &clap::Command, words: &[OsString]) {
-    let Ok(matches) = definitions.clone().ignore_errors(true).try_get_matches_from(words) else { return };
+    let Ok(matches) = definitions.clone().ignore_errors(true).try_get_matches_from(words) else {
+        return;
+    };
     let asked = matches.subcommand_matches("lab").and_then(|lab| lab.subcommand_matches("run"));
     let mut definitions = definitions.clone();
     definitions.build();
@@ -58,7 +62,11 @@ fn refuse_strange_options(definitions: &clap::Command, words: &[OsString]) {
 
 fn demo(options: &arguments::Demo) -> Result<ExitCode> {
     let rounds = options.rounds as usize;
-    crate::demo::run(&crate::demo::Options { out: options.out.clone(), rounds, ..Default::default() })?;
+    crate::demo::run(&crate::demo::Options {
+        out: options.out.clone(),
+        rounds,
+        ..Default::default()
+    })?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -135,7 +143,13 @@ fn pack(options: &arguments::LabPack) -> Result<()> {
     for directory in &options.directories {
         let packed = crate::pack(directory).with_context(|| directory.display().to_string());
         let (before, after) = packed?;
-        writeln!(out, "{}: {} kB, was {}", directory.display(), after.div_ceil(1000), before.div_ceil(1000))?;
+        writeln!(
+            out,
+            "{}: {} kB, was {}",
+            directory.display(),
+            after.div_ceil(1000),
+            before.div_ceil(1000)
+        )?;
     }
     Ok(())
 }

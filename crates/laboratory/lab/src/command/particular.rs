@@ -9,7 +9,8 @@ use crate::experiments;
 /// Names of the experiments that have an option; none if all have it.
 fn owners(option: &Arg) -> Vec<&'static str> {
     let long = option.get_long();
-    let has_it = experiments().iter().filter(|one| one.own_options().iter().any(|name| long == Some(name)));
+    let has_it =
+        experiments().iter().filter(|one| one.own_options().iter().any(|name| long == Some(name)));
     has_it.map(|experiment| experiment.name()).collect()
 }
 
@@ -26,7 +27,8 @@ pub(super) fn under_headings(run: Command) -> Command {
 pub(super) fn for_words(run: Command, words: &[&str]) -> Command {
     run.mut_args(|option| {
         let owners = owners(&option);
-        let is_wanted = owners.is_empty() || words.iter().any(|word| *word == ALL || owners.contains(word));
+        let is_wanted =
+            owners.is_empty() || words.iter().any(|word| *word == ALL || owners.contains(word));
         option.hide(!is_wanted)
     })
 }
@@ -38,7 +40,8 @@ pub(super) fn help(run: &Command, experiment: &str) -> String {
     if own.is_empty() {
         return String::new();
     }
-    let shown = Command::new("run").disable_help_flag(true).max_term_width(100).help_template("{all-args}");
+    let shown =
+        Command::new("run").disable_help_flag(true).max_term_width(100).help_template("{all-args}");
     shown.args(own).render_long_help().to_string()
 }
 

@@ -1,5 +1,5 @@
-//! Medians by message size, a column and a curve for each variant, and those of "Network hardware for business
-//! messaging" beside them.
+//! Medians by message size, a column and a curve for each variant, and those of "Network hardware
+//! for business messaging" beside them.
 
 use serde_json::Value;
 
@@ -11,8 +11,25 @@ use crate::stats::Spread;
 use crate::text;
 
 /// Message sizes of all tables of the thesis: 1 B to 64 KiB in powers of two.
-pub(super) const SIZES: [u64; 17] =
-    [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1 << 10, 2 << 10, 4 << 10, 8 << 10, 16 << 10, 32 << 10, 64 << 10];
+pub(super) const SIZES: [u64; 17] = [
+    1,
+    2,
+    4,
+    8,
+    16,
+    32,
+    64,
+    128,
+    256,
+    512,
+    1 << 10,
+    2 << 10,
+    4 << 10,
+    8 << 10,
+    16 << 10,
+    32 << 10,
+    64 << 10,
+];
 
 /// Mark of a cell that a note tells about.
 const DOUBT: &str = "*";
@@ -75,9 +92,14 @@ pub(super) fn tables(views: &[View<'_>], rows: &[Row], sizes: &[u64]) -> Vec<Tab
     views.iter().filter(|view| view.is_measured(rows)).map(|view| view.table(rows, sizes)).collect()
 }
 
-/// The same as curves, where a view has a figure: one for each variant and one for each of the thesis' columns.
+/// The same as curves, where a view has a figure: one for each variant and one for each of the
+/// thesis' columns.
 pub(super) fn figures(views: &[View<'_>], rows: &[Row]) -> Vec<Figure> {
-    views.iter().filter(|view| view.is_measured(rows)).filter_map(|view| view.figure(rows)).collect()
+    views
+        .iter()
+        .filter(|view| view.is_measured(rows))
+        .filter_map(|view| view.figure(rows))
+        .collect()
 }
 
 /// The parts of each cell as a sum; a table for each of `all` of which something was measured.
@@ -85,9 +107,16 @@ pub(super) fn parts(all: &[Parts<'_>], rows: &[Row], sizes: &[u64]) -> Vec<Table
     let table = |parts: &Parts<'_>| {
         let cell = |variant: &str, size: u64| -> Option<String> {
             let case = (parts.case)(size);
-            let median = |(_, metric): &(&str, Metric)| Some(spread(rows, &case, variant, *metric)?.median);
+            let median =
+                |(_, metric): &(&str, Metric)| Some(spread(rows, &case, variant, *metric)?.median);
             let medians: Option<Vec<f64>> = parts.metrics.iter().map(median).collect();
-            Some(medians?.iter().map(|median| format!("{median:.0}")).collect::<Vec<_>>().join(" + "))
+            Some(
+                medians?
+                    .iter()
+                    .map(|median| format!("{median:.0}"))
+                    .collect::<Vec<_>>()
+                    .join(" + "),
+            )
         };
         let line = |&size: &u64| -> Vec<Value> {
             let cells = parts.variants.iter().map(|variant| cell(variant, size).into());
@@ -96,13 +125,19 @@ pub(super) fn parts(all: &[Parts<'_>], rows: &[Row], sizes: &[u64]) -> Vec<Table
         let names: Vec<&str> = parts.metrics.iter().map(|(name, _)| *name).collect();
         Table {
             title: parts.title.to_owned(),
-            note: format!("{}: {}. Medians of the rounds, each by itself.", parts.note, names.join(" + ")),
+            note: format!(
+                "{}: {}. Medians of the rounds, each by itself.",
+                parts.note,
+                names.join(" + ")
+            ),
             columns: heads(parts.variants).collect(),
             rows: sizes.iter().map(line).collect(),
         }
     };
     let tables = all.iter().map(table);
-    tables.filter(|table| table.rows.iter().any(|row| row[1..].iter().any(Value::is_string))).collect()
+    tables
+        .filter(|table| table.rows.iter().any(|row| row[1..].iter().any(Value::is_string)))
+        .collect()
 }
 
 /// The head of the column of sizes, and those of variants.
@@ -112,7 +147,9 @@ fn heads(variants: &[&str]) -> impl Iterator<Item = String> {
 
 /// Where the readings of a kind lie.
 pub(super) fn spread(rows: &[Row], case: &str, variant: &str, metric: Metric) -> Option<Spread> {
-    rows.iter().find(|row| row.case == case && row.variant == variant && row.metric == metric.name)?.spread
+    rows.iter()
+        .find(|row| row.case == case && row.variant == variant && row.metric == metric.name)?
+        .spread
 }
 
 impl View<'_> {
@@ -121,9 +158,9 @@ impl View<'_> {
     }
 
     pub(super) fn is_measured(&self, rows: &[Row]) -> bool {
-        SIZES
-            .iter()
-            .any(|&size| self.variants.iter().any(|variant| self.found(rows, variant, size).is_some()))
+        SIZES.iter().any(|&size| {
+            self.variants.iter().any(|variant| self.found(rows, variant, size).is_some())
+        })
     }
 
     pub(super) fn table(&self, rows: &[Row], sizes: &[u64]) -> Table {
@@ -133,7 +170,8 @@ impl View<'_> {
                 .iter()
                 .map(|variant| self.found(rows, variant, size).map(|spread| spread.median).into());
             let index = SIZES.iter().position(|other| *other == size);
-            let theirs = self.thesis.iter().map(|column| index.map(|index| column.cell(index)).into());
+            let theirs =
+                self.thesis.iter().map(|column| index.map(|index| column.cell(index)).into());
             std::iter::once(text::size(size).into()).chain(ours).chain(theirs).collect()
         };
         let doubts = self.thesis.iter().filter_map(|column| column.doubt);
@@ -156,14 +194,21 @@ impl View<'_> {
                 let spread = self.found(rows, variant, size)?;
                 Some(Point { x: size as f64, y: spread.median, low: spread.min, high: spread.max })
             };
-            Series { name: (*variant).to_owned(), colour, points: SIZES.iter().filter_map(point).collect() }
+            Series {
+                name: (*variant).to_owned(),
+                colour,
+                points: SIZES.iter().filter_map(point).collect(),
+            }
         });
         let theirs = self.thesis.iter().enumerate().map(|(index, column)| {
             let point = |(&size, &y): (&u64, &f64)| Point { x: size as f64, y, low: y, high: y };
             let points = SIZES.iter().zip(&column.values).map(point).collect();
             Series { name: column.title(), colour: self.variants.len() + index, points }
         });
-        let y = Axis { label: format!("{} ({})", self.metric.name, self.metric.unit), scale: self.scale };
+        let y = Axis {
+            label: format!("{} ({})", self.metric.name, self.metric.unit),
+            scale: self.scale,
+        };
         let chart = Chart::Curves { x: message_size(), y, series: ours.chain(theirs).collect() };
         Some(Figure { file, title: self.title.to_owned(), chart })
     }

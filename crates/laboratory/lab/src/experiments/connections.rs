@@ -64,7 +64,8 @@ impl Experiment for Connections {
         let variant = |name, accelerated| {
             program_variant(context, name, Socket::Tcp, accelerated, tests.clone(), |pair| pair)
         };
-        let mut groups = [Group::new("64 B", vec![variant(TCP, false), variant(ACCELERATED, true)])];
+        let mut groups =
+            [Group::new("64 B", vec![variant(TCP, false), variant(ACCELERATED, true)])];
         let samples = alternate(&mut groups, rounds, context.progress())?;
 
         let select = |variant| Selector { case: "64 B", variant, metric: CONNECTIONS };

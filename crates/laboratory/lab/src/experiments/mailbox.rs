@@ -77,11 +77,15 @@ impl Experiment for Mailbox {
         let mut cases: Vec<Case> = Vec::new();
         for &size in &SIZES {
             for &tags in tags {
-                let mut unexpected: Vec<u64> = shares.iter().map(|share| share * tags / 100).collect();
+                let mut unexpected: Vec<u64> =
+                    shares.iter().map(|share| share * tags / 100).collect();
                 unexpected.dedup();
                 cases.extend(unexpected.into_iter().map(|skip| {
-                    let plan =
-                        Plan { tags: Some(tags), messages: messages(size), ..Plan::search(size, skip) };
+                    let plan = Plan {
+                        tags: Some(tags),
+                        messages: messages(size),
+                        ..Plan::search(size, skip)
+                    };
                     let x = 100.0 * skip as f64 / tags as f64;
                     Case { plan, modes: MODES.to_vec(), x, repetitions: effort.repetitions(plan) }
                 }));
@@ -109,8 +113,10 @@ impl Experiment for Mailbox {
             let numbers = vec![Value::from(case.repetitions), Value::from(case.plan.messages)];
             (case.plan.describe(), Value::from(numbers))
         };
-        parameters
-            .insert("connections per value, messages of each".to_owned(), cases.iter().map(work).collect());
+        parameters.insert(
+            "connections per value, messages of each".to_owned(),
+            cases.iter().map(work).collect(),
+        );
         let median = |size, tags, skip, metric| {
             let plan = Plan { tags: Some(tags), ..Plan::search(size, skip) };
             let case = format!("{}, {}", Carrier::Tcp.name(), plan.describe());
@@ -129,10 +135,15 @@ impl Experiment for Mailbox {
                 "processor time of the receiver for a message of 64 KiB, 64 tags, all expected, µs; lower is better",
                 median(64 << 10, 64, 0, CPU_MESSAGES),
             ),
-            ("cpu_64KiB_unexpected_us", "the same, all unexpected", median(64 << 10, 64, 64, CPU_MESSAGES)),
+            (
+                "cpu_64KiB_unexpected_us",
+                "the same, all unexpected",
+                median(64 << 10, 64, 64, CPU_MESSAGES),
+            ),
         ];
         summary.extend(
-            keys.into_iter().filter_map(|(name, meaning, value)| Key::measured(name, meaning, value)),
+            keys.into_iter()
+                .filter_map(|(name, meaning, value)| Key::measured(name, meaning, value)),
         );
         Ok(Outcome {
             parameters,
@@ -161,12 +172,13 @@ fn curves(
     tags: &[u64],
 ) -> Figure {
     let curve = |(colour, &tags): (usize, &u64)| {
-        let of_tags = cases.iter().filter(|case| case.plan.size == size && case.plan.tags == Some(tags));
+        let of_tags =
+            cases.iter().filter(|case| case.plan.size == size && case.plan.tags == Some(tags));
         let points = of_tags.filter_map(|case| {
             let name = case.name(mode.carrier);
-            let row = rows
-                .iter()
-                .find(|row| row.case == name && row.variant == mode.name && row.metric == metric.name)?;
+            let row = rows.iter().find(|row| {
+                row.case == name && row.variant == mode.name && row.metric == metric.name
+            })?;
             let spread = row.spread?;
             Some(Point { x: case.x, y: spread.median, low: spread.min, high: spread.max })
         });
@@ -177,7 +189,11 @@ fn curves(
     Figure {
         file: format!("{carrier}-{what}-{size}.svg").to_lowercase(),
         title: format!("Mailbox over {carrier}, messages of {}: {}", text::size(size), metric.name),
-        chart: Chart::Curves { x: share(), y, series: tags.iter().enumerate().map(curve).collect() },
+        chart: Chart::Curves {
+            x: share(),
+            y,
+            series: tags.iter().enumerate().map(curve).collect(),
+        },
     }
 }
 
@@ -185,12 +201,15 @@ fn curves(
 fn saved(reductions: &[Reduction], mode: Mode, size: u64, tags: &[u64]) -> Figure {
     let curve = |&tags: &u64| {
         let belongs = |reduction: &&Reduction| {
-            reduction.mode == mode && reduction.plan.size == size && reduction.plan.tags == Some(tags)
+            reduction.mode == mode
+                && reduction.plan.size == size
+                && reduction.plan.tags == Some(tags)
         };
         (tags_name(tags), reductions.iter().filter(belongs).collect())
     };
     let carrier = mode.carrier.name();
-    let title = format!("Mailbox over {carrier}, messages of {}, against {ASIDE}", text::size(size));
+    let title =
+        format!("Mailbox over {carrier}, messages of {}, against {ASIDE}", text::size(size));
     let file = format!("{carrier}-saved-{size}.svg").to_lowercase();
     reduction::figure(file, title, share(), ASIDE, tags.iter().map(curve).collect())
 }
@@ -200,9 +219,9 @@ fn tags_name(tags: u64) -> String {
 }
 
 fn summary(reductions: &[Reduction]) -> Vec<Key> {
-    let of_mailbox = reductions
-        .iter()
-        .filter(|reduction| reduction.mode.name == MAILBOX && reduction.mode.carrier == Carrier::Tcp);
+    let of_mailbox = reductions.iter().filter(|reduction| {
+        reduction.mode.name == MAILBOX && reduction.mode.carrier == Carrier::Tcp
+    });
     let (best, worst) = extremes(of_mailbox).unzip();
     [
         names!("best_reduction_percent_tcp").with_point(

@@ -57,7 +57,8 @@ fn sweep(operations: &[Operation], sizes: &[u64], time: Duration) -> Vec<Test> {
     operations.iter().flat_map(tests).collect()
 }
 
-/// A variant in which two processes of the C program exchange messages; `adjust` sets what is special about it.
+/// A variant in which two processes of the C program exchange messages; `adjust` sets what is
+/// special about it.
 fn program_variant<'a>(
     context: &Context<'_>,
     name: impl Into<String>,

@@ -1,5 +1,5 @@
-//! `models`: the models of messaging that "Network hardware for business messaging" names as the uses of
-//! middleware, each as real programs.
+//! `models`: the models of messaging that "Network hardware for business messaging" names as the
+//! uses of middleware, each as real programs.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -80,7 +80,15 @@ impl Case {
 
     fn hub(&self, milliseconds: u64) -> Hub {
         let Self { model, members, clients, size } = *self;
-        Hub { model, address: String::new(), members, clients, size, milliseconds, directory: PathBuf::new() }
+        Hub {
+            model,
+            address: String::new(),
+            members,
+            clients,
+            size,
+            milliseconds,
+            directory: PathBuf::new(),
+        }
     }
 }
 
@@ -179,7 +187,8 @@ impl Experiment for Models {
 
         let rows = samples.rows(WAYS[0].name);
         let mut parameters = context.parameters(rounds);
-        let mut note = |name: &str, value: serde_json::Value| parameters.insert(name.to_owned(), value);
+        let mut note =
+            |name: &str, value: serde_json::Value| parameters.insert(name.to_owned(), value);
         note("milliseconds for rates and latencies, each", milliseconds.into());
         note("bytes of the file", bytes.into());
         note("services", SERVICES.to_vec().into());
@@ -243,11 +252,14 @@ fn run(
 }
 
 fn figure(file: &str, title: &str, label: &str, better: Better, rows: &[Row]) -> Figure {
-    let bars = rows.iter().filter(|row| row.better == better && row.metric != TAIL.name).filter_map(|row| {
-        let ratio = row.ratio?;
-        let name = format!("{}: {}", row.case, row.variant);
-        Some(Bar { name, value: ratio.value, low: ratio.low, high: ratio.high })
-    });
+    let bars = rows
+        .iter()
+        .filter(|row| row.better == better && row.metric != TAIL.name)
+        .filter_map(|row| {
+            let ratio = row.ratio?;
+            let name = format!("{}: {}", row.case, row.variant);
+            Some(Bar { name, value: ratio.value, low: ratio.low, high: ratio.high })
+        });
     let chart = Chart::Ratios { label: label.to_owned(), bars: bars.collect() };
     Figure { file: file.to_owned(), title: title.to_owned(), chart }
 }
@@ -255,12 +267,15 @@ fn figure(file: &str, title: &str, label: &str, better: Better, rows: &[Row]) ->
 fn summary(samples: &Samples) -> Vec<Key> {
     let ratio = |case: &Case, this: usize, that: usize| {
         let name = case.name();
-        let select = |way: usize| Selector { case: &name, variant: WAYS[way].name, metric: case.rate().0 };
+        let select =
+            |way: usize| Selector { case: &name, variant: WAYS[way].name, metric: case.rate().0 };
         samples.ratio(select(this), select(that)).map(|ratio| ratio.value)
     };
     let [broker, _, _, publish, file, _, scatter] = &CASES;
-    const ZEROMQ: &str = "rate of unmodified libzmq programs on the ring over that by TCP; higher is better";
-    const MAILBOX: &str = "rate of programs over mailboxes on the ring over that by TCP; higher is better";
+    const ZEROMQ: &str =
+        "rate of unmodified libzmq programs on the ring over that by TCP; higher is better";
+    const MAILBOX: &str =
+        "rate of programs over mailboxes on the ring over that by TCP; higher is better";
     let keys = [
         ("zeromq_ring_vs_tcp_broker", ZEROMQ, ratio(broker, 1, 0)),
         ("zeromq_ring_vs_tcp_publish", ZEROMQ, ratio(publish, 1, 0)),
@@ -271,7 +286,9 @@ fn summary(samples: &Samples) -> Vec<Key> {
         ("mailbox_ring_vs_tcp_file", MAILBOX, ratio(file, 3, 2)),
         ("mailbox_ring_vs_tcp_scatter", MAILBOX, ratio(scatter, 3, 2)),
     ];
-    keys.into_iter().filter_map(|(name, meaning, value)| Key::measured(name, meaning, value)).collect()
+    keys.into_iter()
+        .filter_map(|(name, meaning, value)| Key::measured(name, meaning, value))
+        .collect()
 }
 
 #[cfg(test)]

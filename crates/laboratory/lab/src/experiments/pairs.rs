@@ -57,7 +57,8 @@ impl Experiment for Pairs {
         let mut groups: Vec<Group<'_>> = COUNTS
             .iter()
             .map(|&count| {
-                let variant = |name, socket, mode: Result<Mode>| variant(name, socket, mode, count, &tests);
+                let variant =
+                    |name, socket, mode: Result<Mode>| variant(name, socket, mode, count, &tests);
                 let variants = vec![
                     variant(TCP, Socket::Tcp, Ok(Mode::Plain)),
                     variant(UNIX, Socket::Unix, Ok(Mode::Plain)),
@@ -74,7 +75,8 @@ impl Experiment for Pairs {
             let select = |variant| Selector { case: &case, variant, metric: BANDWIDTH };
             samples.ratio(select(ACCELERATED), select(TCP)).map(|ratio| ratio.value)
         };
-        const MEANING: &str = "aggregate bandwidth, accelerated over TCP loopback; higher is better";
+        const MEANING: &str =
+            "aggregate bandwidth, accelerated over TCP loopback; higher is better";
         let summary = [
             Key::measured("pairs1_vs_tcp", MEANING, ratio(1)),
             Key::measured("pairs2_vs_tcp", MEANING, ratio(2)),
@@ -85,7 +87,8 @@ impl Experiment for Pairs {
         let x = Axis { label: "pairs of processes".to_owned(), scale: Scale::Log2 };
         let variants = [TCP, UNIX, ACCELERATED];
         let title = "Aggregate bandwidth of 64 KiB messages";
-        let figures = vec![curves("bandwidth.svg", title, x, Scale::Linear, BANDWIDTH, &rows, &variants)];
+        let figures =
+            vec![curves("bandwidth.svg", title, x, Scale::Linear, BANDWIDTH, &rows, &variants)];
         let mut parameters = context.parameters(rounds);
         parameters.insert("milliseconds".to_owned(), (time.as_millis() as u64).into());
         parameters.insert("message size".to_owned(), MESSAGE.into());
@@ -105,9 +108,15 @@ pub(super) fn case(count: usize) -> String {
     if count == 1 { "1 pair".to_owned() } else { format!("{count} pairs") }
 }
 
-fn variant<'a>(name: &str, socket: Socket, mode: Result<Mode>, count: usize, tests: &[Test]) -> Variant<'a> {
-    let pair =
-        streambench::path().and_then(|path| Ok(Pair::new(Peer::Program(path.to_owned()), socket, mode?)));
+fn variant<'a>(
+    name: &str,
+    socket: Socket,
+    mode: Result<Mode>,
+    count: usize,
+    tests: &[Test],
+) -> Variant<'a> {
+    let pair = streambench::path()
+        .and_then(|path| Ok(Pair::new(Peer::Program(path.to_owned()), socket, mode?)));
     match pair {
         Ok(pair) => {
             let tests = tests.to_vec();
@@ -134,8 +143,10 @@ fn together(pair: &Pair, count: usize, tests: &[Test], trial: &mut Trial) -> Res
     for client in clients {
         let finished = client.wait()?;
         trial.count(finished.traffic);
-        let report =
-            bench::parse(&finished.stdout)?.into_iter().next().context("a client reported nothing")?;
+        let report = bench::parse(&finished.stdout)?
+            .into_iter()
+            .next()
+            .context("a client reported nothing")?;
         let bandwidth = report.readings().into_iter().find(|(metric, _)| *metric == BANDWIDTH);
         total += bandwidth.context("a client did not measure bandwidth")?.1;
     }

@@ -61,8 +61,8 @@ impl Experiment for RingSize {
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {
         let rounds = context.rounds(3, 15);
         let time = Duration::from_millis(context.pick(40, 60));
-        let segments: &[u64] =
-            context.pick(&[16 << 10, 64 << 10], &[4 << 10, 16 << 10, 32 << 10, 64 << 10, 256 << 10]);
+        let segments: &[u64] = context
+            .pick(&[16 << 10, 64 << 10], &[4 << 10, 16 << 10, 32 << 10, 64 << 10, 256 << 10]);
         let pools: &[u64] = context.pick(
             &[256 << 10, 1 << 20, 4 << 20],
             &[128 << 10, 256 << 10, 512 << 10, 1 << 20, 2 << 20, 4 << 20, 8 << 20],
@@ -76,8 +76,10 @@ impl Experiment for RingSize {
             .filter(|&(segment, pool)| is_possible(segment, pool))
             .collect();
         let default = Geometry::default();
-        let default_name =
-            geometry(default.segment_size() as u64, (default.segment_size() * default.segments()) as u64);
+        let default_name = geometry(
+            default.segment_size() as u64,
+            (default.segment_size() * default.segments()) as u64,
+        );
         let mut groups = vec![Group::new(
             &default_name,
             vec![
@@ -91,7 +93,8 @@ impl Experiment for RingSize {
             let other = pair().map(|pair| {
                 pair.env("SEEKWIRE_SEGMENT_SIZE", segment).env("SEEKWIRE_SEGMENTS", pool / segment)
             });
-            let variants = vec![variant(&name, DEFAULT, pair(), &tests), variant(&name, THIS, other, &tests)];
+            let variants =
+                vec![variant(&name, DEFAULT, pair(), &tests), variant(&name, THIS, other, &tests)];
             Group::new(name, variants)
         }));
         let samples = alternate(&mut groups, rounds, context.progress())?;
@@ -100,7 +103,13 @@ impl Experiment for RingSize {
         let points = relative(&samples, &geometries);
         let figures = vec![
             figure("bandwidth.svg", "Bandwidth of 64 KiB messages", BANDWIDTH, segments, &points),
-            figure("latency.svg", "Round trip of 64 KiB messages, median", LATENCY, segments, &points),
+            figure(
+                "latency.svg",
+                "Round trip of 64 KiB messages, median",
+                LATENCY,
+                segments,
+                &points,
+            ),
         ];
 
         let mut parameters = context.parameters(rounds);
@@ -172,8 +181,10 @@ fn relative(samples: &Samples, geometries: &[(u64, u64)]) -> Vec<Relative> {
                 samples.0.iter().filter(of).filter_map(value).collect()
             };
             let (this, default) = (values(THIS), values(DEFAULT));
-            let ratios: Vec<f64> =
-                this.iter().filter_map(|(round, value)| Some(value / default.get(round)?)).collect();
+            let ratios: Vec<f64> = this
+                .iter()
+                .filter_map(|(round, value)| Some(value / default.get(round)?))
+                .collect();
             if let Some(spread) = Spread::of(&ratios) {
                 points.push(Relative { segment, pool, metric: metric.name, spread });
             }
@@ -182,7 +193,13 @@ fn relative(samples: &Samples, geometries: &[(u64, u64)]) -> Vec<Relative> {
     points
 }
 
-fn figure(file: &str, title: &str, metric: Metric, segments: &[u64], points: &[Relative]) -> Figure {
+fn figure(
+    file: &str,
+    title: &str,
+    metric: Metric,
+    segments: &[u64],
+    points: &[Relative],
+) -> Figure {
     let curve = |(colour, &segment): (usize, &u64)| {
         let of = |point: &&Relative| point.segment == segment && point.metric == metric.name;
         let point = |point: &Relative| Point {
@@ -216,7 +233,9 @@ fn summary(samples: &Samples, points: &[Relative]) -> Vec<Key> {
     let medians: Vec<f64> = samples
         .0
         .iter()
-        .filter(|s| s.variant == DEFAULT && s.metric.is_some_and(|metric| metric.name == BANDWIDTH.name))
+        .filter(|s| {
+            s.variant == DEFAULT && s.metric.is_some_and(|metric| metric.name == BANDWIDTH.name)
+        })
         .filter_map(|sample| sample.outcome.clone().ok())
         .collect();
     let keys = [
@@ -231,7 +250,13 @@ fn summary(samples: &Samples, points: &[Relative]) -> Vec<Key> {
             "its bandwidth over that of the default; 1 means that the default is as good",
             best.map(|best| best.spread.median),
         ),
-        ("default_bandwidth_gbps", "bandwidth of the default geometry, GB/s", stats::median(&medians)),
+        (
+            "default_bandwidth_gbps",
+            "bandwidth of the default geometry, GB/s",
+            stats::median(&medians),
+        ),
     ];
-    keys.into_iter().filter_map(|(name, meaning, value)| Key::measured(name, meaning, value)).collect()
+    keys.into_iter()
+        .filter_map(|(name, meaning, value)| Key::measured(name, meaning, value))
+        .collect()
 }

@@ -18,7 +18,11 @@ impl Names {
         let point = |reduction: &Reduction| {
             [
                 (self.bytes, "its message size, bytes", Some(reduction.plan.size as f64)),
-                (self.skipped, "its N, messages skipped or unexpected", Some(reduction.plan.skip as f64)),
+                (
+                    self.skipped,
+                    "its N, messages skipped or unexpected",
+                    Some(reduction.plan.skip as f64),
+                ),
                 (self.tags, "its number of tags", reduction.plan.tags.map(|tags| tags as f64)),
             ]
         };

@@ -1,5 +1,5 @@
-//! `seek`: what it saves a receiver to take messages out of the middle of a stream; the experiment of "Seekable
-//! sockets".
+//! `seek`: what it saves a receiver to take messages out of the middle of a stream; the experiment
+//! of "Seekable sockets".
 
 use std::time::Duration;
 
@@ -113,10 +113,17 @@ impl Experiment for Seek {
         let skips: &[u64] = context.pick(&[2, 16], &[2, 4, 8, 16]);
         let case = |size, skip| {
             let plan = Plan::search(size, skip);
-            Case { plan, modes: MODES.to_vec(), x: size as f64, repetitions: effort.repetitions(plan) }
+            Case {
+                plan,
+                modes: MODES.to_vec(),
+                x: size as f64,
+                repetitions: effort.repetitions(plan),
+            }
         };
-        let cases: Vec<Case> =
-            sizes.iter().flat_map(|&size| skips.iter().map(move |&skip| case(size, skip))).collect();
+        let cases: Vec<Case> = sizes
+            .iter()
+            .flat_map(|&size| skips.iter().map(move |&skip| case(size, skip)))
+            .collect();
         let samples = search::measure(context, &cases, rounds)?;
 
         let reductions = reduction::reductions(&samples, &cases, &BASELINES, &[CPU, CPU_MESSAGES]);
@@ -127,7 +134,10 @@ impl Experiment for Seek {
         parameters.insert("messages per connection".to_owned(), MESSAGES.into());
         parameters.insert(
             "connections per value, by size".to_owned(),
-            cases.iter().map(|case| (case.plan.size.to_string(), Value::from(case.repetitions))).collect(),
+            cases
+                .iter()
+                .map(|case| (case.plan.size.to_string(), Value::from(case.repetitions)))
+                .collect(),
         );
         parameters.insert("processor of sender and receiver".to_owned(), processor().into());
         let (figures, mut tables) = plots(&reductions, skips);
@@ -144,15 +154,16 @@ impl Experiment for Seek {
     }
 }
 
-/// What counts: everything from opening to closing, as in the paper. On the ring and with libfabric, which set up
-/// memory when a connection is opened, only the messages.
+/// What counts: everything from opening to closing, as in the paper. On the ring and with
+/// libfabric, which set up memory when a connection is opened, only the messages.
 fn counts(reduction: &Reduction) -> bool {
     let Mode { way, carrier, .. } = reduction.mode;
     let wanted = if carrier == Carrier::Ring || way == Way::Fabric { CPU_MESSAGES } else { CPU };
     reduction.metric == wanted
 }
 
-/// The paper's plot: one for each way, carrier and baseline, with one curve for each N; those of seeks as tables, too.
+/// The paper's plot: one for each way, carrier and baseline, with one curve for each N; those of
+/// seeks as tables, too.
 fn plots(reductions: &[Reduction], skips: &[u64]) -> (Vec<Figure>, Vec<Table>) {
     let (mut figures, mut tables) = (Vec::new(), Vec::new());
     for (index, baseline) in BASELINES.into_iter().enumerate() {
@@ -164,7 +175,8 @@ fn plots(reductions: &[Reduction], skips: &[u64]) -> (Vec<Figure>, Vec<Table>) {
                     && reduction.plan.skip == skip
             };
             let curve = |&skip: &u64| {
-                let points: Vec<_> = reductions.iter().filter(|reduction| belongs(reduction, skip)).collect();
+                let points: Vec<_> =
+                    reductions.iter().filter(|reduction| belongs(reduction, skip)).collect();
                 (format!("N = {skip}"), points)
             };
             let x = Axis { label: "message size (bytes)".to_owned(), scale: Scale::Log10 };
@@ -192,8 +204,10 @@ fn summary(reductions: &[Reduction]) -> Vec<Key> {
     };
     // Of the ways over TCP, the one that chooses by itself.
     let tcp = |baseline| of(Carrier::Tcp, baseline).filter(|reduction| reduction.mode.name == SEEK);
-    let (pool, bulk, ring) = (extremes(tcp(POOL)), extremes(tcp(BULK)), extremes(of(Carrier::Ring, POOL)));
-    let example = tcp(POOL).find(|reduction| (reduction.plan.size, reduction.plan.skip) == (1000, 16));
+    let (pool, bulk, ring) =
+        (extremes(tcp(POOL)), extremes(tcp(BULK)), extremes(of(Carrier::Ring, POOL)));
+    let example =
+        tcp(POOL).find(|reduction| (reduction.plan.size, reduction.plan.skip) == (1000, 16));
     [
         names!("best_reduction_percent_tcp").with_point(
             "processor time that seeks over TCP save the receiver against the paper's baseline, from opening to closing, %, \

@@ -1,4 +1,5 @@
-//! `seek-fragments`: what it changes when messages come in pieces; the question that the paper of 2019 leaves open.
+//! `seek-fragments`: what it changes when messages come in pieces; the question that the paper of
+//! 2019 leaves open.
 
 use std::time::Duration;
 
@@ -29,16 +30,17 @@ const MODES: [Mode; 4] = [
 /// N.
 const SKIP: u64 = 8;
 
-/// Pieces that a connection is to bring at most. A receiver that sleeps for what has not all come stops the sender: that
-/// takes a tenth of a millisecond for each. The second is for those who are in a hurry.
+/// Pieces that a connection is to bring at most. A receiver that sleeps for what has not all come
+/// stops the sender: that takes a tenth of a millisecond for each. The second is for those who are
+/// in a hurry.
 const PIECES: u64 = 50_000;
 const QUICK_PIECES: u64 = 10_000;
 
 /// Bytes that come in the time of a piece.
 const PIECE_TIME: u64 = 20_000;
 
-/// Messages of a connection that is to bring at most so many pieces: as many as in the paper, or whole groups, two of
-/// them at least.
+/// Messages of a connection that is to bring at most so many pieces: as many as in the paper, or
+/// whole groups, two of them at least.
 fn messages(size: u64, piece: u64, most_pieces: u64) -> u64 {
     let group = SKIP + 1;
     let most = most_pieces / size.div_ceil(piece);
@@ -94,8 +96,10 @@ impl Experiment for SeekFragments {
             let repetitions = effort.repetitions(Plan { messages, ..Plan::search(weight, SKIP) });
             Case { plan, modes: MODES.to_vec(), x: piece as f64, repetitions }
         };
-        let cases: Vec<Case> =
-            sizes.iter().flat_map(|&size| pieces.iter().map(move |&piece| case(size, piece))).collect();
+        let cases: Vec<Case> = sizes
+            .iter()
+            .flat_map(|&size| pieces.iter().map(move |&piece| case(size, piece)))
+            .collect();
         let samples = search::measure(context, &cases, rounds)?;
 
         let reductions = reduction::reductions(&samples, &cases, &BASELINES, &[CPU]);
@@ -108,15 +112,19 @@ impl Experiment for SeekFragments {
             let numbers = vec![Value::from(case.repetitions), Value::from(case.plan.messages)];
             (case.plan.describe(), Value::from(numbers))
         };
-        parameters
-            .insert("connections per value, messages of each".to_owned(), cases.iter().map(work).collect());
+        parameters.insert(
+            "connections per value, messages of each".to_owned(),
+            cases.iter().map(work).collect(),
+        );
         let rows = samples.rows(POOL);
         let mut figures: Vec<Figure> =
             BASELINES.into_iter().map(|baseline| figure(&reductions, baseline, sizes)).collect();
         figures.extend(sizes.iter().map(|&size| {
             let of_size: Vec<_> = rows
                 .iter()
-                .filter(|row| cases.iter().any(|c| c.plan.size == size && c.name(Carrier::Tcp) == row.case))
+                .filter(|row| {
+                    cases.iter().any(|c| c.plan.size == size && c.name(Carrier::Tcp) == row.case)
+                })
                 .cloned()
                 .collect();
             let title = format!("Receiver CPU, messages of {}", text::size(size));
@@ -149,16 +157,28 @@ fn axis() -> Axis {
 /// Savings of seeks over the size of pieces, one curve for each message size.
 fn figure(reductions: &[Reduction], baseline: &str, sizes: &[u64]) -> Figure {
     let curve = |&size: &u64| {
-        let points = seeks(reductions, baseline).filter(|reduction| reduction.plan.size == size).collect();
+        let points =
+            seeks(reductions, baseline).filter(|reduction| reduction.plan.size == size).collect();
         (format!("messages of {}", text::size(size)), points)
     };
     let curves = sizes.iter().map(curve).collect();
     let title = format!("seek over TCP, against {baseline}, N = {SKIP}");
-    reduction::figure(format!("seek-{baseline}.svg").replace(", ", "-"), title, axis(), baseline, curves)
+    reduction::figure(
+        format!("seek-{baseline}.svg").replace(", ", "-"),
+        title,
+        axis(),
+        baseline,
+        curves,
+    )
 }
 
-fn seeks<'a>(reductions: &'a [Reduction], baseline: &str) -> impl Iterator<Item = &'a Reduction> + Clone {
-    reductions.iter().filter(move |reduction| reduction.mode.name == SEEK && reduction.baseline == baseline)
+fn seeks<'a>(
+    reductions: &'a [Reduction],
+    baseline: &str,
+) -> impl Iterator<Item = &'a Reduction> + Clone {
+    reductions
+        .iter()
+        .filter(move |reduction| reduction.mode.name == SEEK && reduction.baseline == baseline)
 }
 
 fn summary(reductions: &[Reduction], sizes: &[u64], pieces: &[u64]) -> Vec<Key> {

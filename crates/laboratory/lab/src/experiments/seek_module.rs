@@ -1,4 +1,5 @@
-//! `seek-module`: the experiment of "Seekable sockets" where the kernel seeks by itself, as in the paper.
+//! `seek-module`: the experiment of "Seekable sockets" where the kernel seeks by itself, as in the
+//! paper.
 
 use std::time::Duration;
 
@@ -18,7 +19,9 @@ use crate::plot::{Axis, Figure, Scale};
 use crate::search::plan::MESSAGES;
 use crate::search::receiver::processor;
 use crate::search::reduction::{self, Reduction, extremes};
-use crate::search::{self, CPU, Carrier, Case, Effort, INSTRUCTIONS, Mode, Plan, Way, counts_instructions};
+use crate::search::{
+    self, CPU, Carrier, Case, Effort, INSTRUCTIONS, Mode, Plan, Way, counts_instructions,
+};
 
 pub(super) struct SeekModule;
 
@@ -34,8 +37,8 @@ const MODES: [Mode; 5] = [
     Mode::new("drain", Way::Drain, Carrier::Tcp),
 ];
 
-/// Bytes behind each value at least, where instructions are counted by an emulator, which is slow: that many are enough for
-/// messages that are not small.
+/// Bytes behind each value at least, where instructions are counted by an emulator, which is slow:
+/// that many are enough for messages that are not small.
 const LEAST: u64 = 32 << 20;
 
 const NO_MODULE: &str = "the kernel module tcp_seek is not loaded (docs/kernel.md); `make kernel-lab` counts \
@@ -100,18 +103,22 @@ impl Experiment for SeekModule {
             &[10, 100, 1000, 1460, 4 << 10, 16 << 10, 64 << 10, 256 << 10],
         );
         let skips: &[u64] = context.pick(&[2, 16], &[2, 4, 8, 16]);
-        let messages = |size: u64| if counted { (LEAST / size).clamp(100, MESSAGES) } else { MESSAGES };
+        let messages =
+            |size: u64| if counted { (LEAST / size).clamp(100, MESSAGES) } else { MESSAGES };
         let case = |size, skip| {
             let plan = Plan { messages: messages(size), ..Plan::search(size, skip) };
-            // Enough for what differs from one connection to the next: when sender and receiver take turns.
+            // Enough for what differs from one connection to the next: when sender and receiver
+            // take turns.
             let repetitions = match context.repetitions() {
                 None if counted => (LEAST / (plan.size * plan.messages)).clamp(1, 10),
                 _ => effort.repetitions(plan),
             };
             Case { plan, modes: MODES.to_vec(), x: size as f64, repetitions }
         };
-        let cases: Vec<Case> =
-            sizes.iter().flat_map(|&size| skips.iter().map(move |&skip| case(size, skip))).collect();
+        let cases: Vec<Case> = sizes
+            .iter()
+            .flat_map(|&size| skips.iter().map(move |&skip| case(size, skip)))
+            .collect();
         let samples = search::measure(context, &cases, rounds)?;
 
         let has_instructions = samples.0.iter().any(|sample| sample.metric == Some(INSTRUCTIONS));
@@ -123,11 +130,17 @@ impl Experiment for SeekModule {
         parameters.insert("messages skipped".to_owned(), skips.into());
         parameters.insert(
             "messages per connection, by size".to_owned(),
-            cases.iter().map(|case| (case.plan.size.to_string(), Value::from(case.plan.messages))).collect(),
+            cases
+                .iter()
+                .map(|case| (case.plan.size.to_string(), Value::from(case.plan.messages)))
+                .collect(),
         );
         parameters.insert(
             "connections per value, by size".to_owned(),
-            cases.iter().map(|case| (case.plan.size.to_string(), Value::from(case.repetitions))).collect(),
+            cases
+                .iter()
+                .map(|case| (case.plan.size.to_string(), Value::from(case.repetitions)))
+                .collect(),
         );
         parameters.insert("processor of sender and receiver".to_owned(), processor().into());
         let (figures, mut tables) = plots(&reductions, skips);
@@ -151,18 +164,22 @@ fn has_module() -> Result<bool> {
     Ok(KernelCursor::by(SeekWay::Module, Fd::from(&socket)).is_ok())
 }
 
-/// The paper's plot: one for each way and baseline, with one curve for each N, and the numbers as a table.
+/// The paper's plot: one for each way and baseline, with one curve for each N, and the numbers as a
+/// table.
 fn plots(reductions: &[Reduction], skips: &[u64]) -> (Vec<Figure>, Vec<Table>) {
     let (mut figures, mut tables) = (Vec::new(), Vec::new());
     for baseline in BASELINES {
         for mode in MODES.into_iter().filter(|mode| mode.way.of_tcp().is_some()) {
             let of = |skip| -> Vec<&Reduction> {
                 let belongs = |reduction: &&Reduction| {
-                    reduction.mode == mode && reduction.baseline == baseline && reduction.plan.skip == skip
+                    reduction.mode == mode
+                        && reduction.baseline == baseline
+                        && reduction.plan.skip == skip
                 };
                 reductions.iter().filter(belongs).collect()
             };
-            let curves: Vec<_> = skips.iter().map(|&skip| (format!("N = {skip}"), of(skip))).collect();
+            let curves: Vec<_> =
+                skips.iter().map(|&skip| (format!("N = {skip}"), of(skip))).collect();
             if curves.iter().all(|(_, points)| points.is_empty()) {
                 continue;
             }
@@ -183,9 +200,9 @@ fn plots(reductions: &[Reduction], skips: &[u64]) -> (Vec<Figure>, Vec<Table>) {
 
 fn summary(reductions: &[Reduction], has_instructions: bool) -> Vec<Key> {
     let of = |baseline: &'static str| {
-        reductions
-            .iter()
-            .filter(move |reduction| reduction.mode.name == MODULE && reduction.baseline == baseline)
+        reductions.iter().filter(move |reduction| {
+            reduction.mode.name == MODULE && reduction.baseline == baseline
+        })
     };
     let (pool, bulk) = (extremes(of(POOL)), extremes(of(BULK)));
     let (best, worst) = (pool.map(|(best, _)| best), pool.map(|(_, worst)| worst));

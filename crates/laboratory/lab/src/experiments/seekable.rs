@@ -1,5 +1,6 @@
-//! What the papers on receiving out of order found, beside what is measured here: Douglas and Pai, "Seekable sockets: a
-//! mechanism to reduce copy overheads in TCP-based messaging", and Melnyk et al. on direct message search (2019).
+//! What the papers on receiving out of order found, beside what is measured here: Douglas and Pai,
+//! "Seekable sockets: a mechanism to reduce copy overheads in TCP-based messaging", and Melnyk et
+//! al. on direct message search (2019).
 
 use serde_json::Value;
 
@@ -18,7 +19,8 @@ const DIRECT_SEARCH: &str = "Melnyk et al., direct message search (2019), sectio
 const FRAGMENTS: &str = "Melnyk et al., direct message search (2019), section 7";
 const LIBRARY: &str = "Douglas and Pai, “Seekable sockets”, sections 1 and 4";
 
-/// Percent of the receiver's processor time that both papers save at best, and what the second one calls the range.
+/// Percent of the receiver's processor time that both papers save at best, and what the second one
+/// calls the range.
 const BEST: f64 = 40.0;
 const BEST_2019: f64 = 36.0;
 
@@ -36,15 +38,20 @@ struct Saved {
 fn saved(result: &ResultFile, way: &str, baseline: &str, metrics: &[&str]) -> Vec<Saved> {
     let mut found = Vec::new();
     for table in &result.tables {
-        let column =
-            |names: &[&str]| table.columns.iter().position(|column| names.contains(&column.as_str()));
-        let text = |row: &[Value], names: &[&str]| Some(row.get(column(names)?)?.as_str()?.to_owned());
+        let column = |names: &[&str]| {
+            table.columns.iter().position(|column| names.contains(&column.as_str()))
+        };
+        let text =
+            |row: &[Value], names: &[&str]| Some(row.get(column(names)?)?.as_str()?.to_owned());
         let number = |row: &[Value], name: &str| row.get(column(&[name])?)?.as_f64();
         for row in &table.rows {
             let is = |names: &[&str], wanted: &[&str]| {
                 text(row, names).is_some_and(|text| wanted.contains(&text.as_str()))
             };
-            if !(is(&["carrier"], &["TCP"]) && is(&["way"], &[way]) && is(&["baseline"], &[baseline])) {
+            if !(is(&["carrier"], &["TCP"])
+                && is(&["way"], &[way])
+                && is(&["baseline"], &[baseline]))
+            {
                 continue;
             }
             // Earlier files call the column after what was saved.
@@ -91,7 +98,10 @@ fn sizes(savings: &[Saved]) -> Vec<u64> {
 fn ends(savings: &[Saved]) -> Result<(u64, u64), String> {
     let sizes = sizes(savings);
     let (first, last) = (sizes.first(), sizes.last());
-    first.zip(last).map(|(first, last)| (*first, *last)).ok_or_else(|| "no savings were measured".to_owned())
+    first
+        .zip(last)
+        .map(|(first, last)| (*first, *last))
+        .ok_or_else(|| "no savings were measured".to_owned())
 }
 
 fn best(result: &ResultFile) -> Evidence {
@@ -210,7 +220,8 @@ pub(super) fn search(result: &ResultFile) -> Vec<Comparison> {
     let savings = searches(result);
     let all = sizes(&savings);
     let (Some(&smallest), Some(&largest)) = (all.first(), all.last()) else { return Vec::new() };
-    let flat = |y: f64| [smallest, largest].map(|x| Point { x: x as f64, y, low: y, high: y }).to_vec();
+    let flat =
+        |y: f64| [smallest, largest].map(|x| Point { x: x as f64, y, low: y, high: y }).to_vec();
     let mut series = vec![
         Series { name: "Douglas and Pai, best".to_owned(), colour: 6, points: flat(BEST) },
         Series { name: "2019, best (from)".to_owned(), colour: 7, points: flat(BEST_2019) },
@@ -233,7 +244,11 @@ pub(super) fn search(result: &ResultFile) -> Vec<Comparison> {
     };
     let title = "Saved by seeking, against the pool";
     let rows = vec![
-        vec!["where most is saved, %".into(), "40; 36 to 40 (2019)".into(), shown(best(result)).into()],
+        vec![
+            "where most is saved, %".into(),
+            "40; 36 to 40 (2019)".into(),
+            shown(best(result)).into(),
+        ],
         vec![
             format!("{}, N = 2, %", text::size(smallest)).into(),
             "below 0 (10 B)".into(),

@@ -4,8 +4,12 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::{ACCELERATED, TCP, UNIX, curves, message_size, pair_variant, program_variant, sweep, yasmin};
-use crate::bench::{BANDWIDTH, EFFORT, LATENCY, LATENCY_TAIL, Operation, Pair, Peer, RATE, Socket, Test};
+use super::{
+    ACCELERATED, TCP, UNIX, curves, message_size, pair_variant, program_variant, sweep, yasmin,
+};
+use crate::bench::{
+    BANDWIDTH, EFFORT, LATENCY, LATENCY_TAIL, Operation, Pair, Peer, RATE, Socket, Test,
+};
 use crate::claim::{Claim, Comparison};
 use crate::experiment::{Context, Experiment};
 use crate::limits::{self, CACHE_LINE, COPY, Copying, PIPELINE, TWO_COPIES};
@@ -77,8 +81,9 @@ impl Experiment for Sockets {
 
         let rows = samples.rows(TCP);
         let all = [TCP, UNIX, ACCELERATED, API, IN_PLACE, TCP_POLLED, SPINNING, SLEEPING];
-        let figure =
-            |file, title, scale, metric| curves(file, title, message_size(), scale, metric, &rows, &all);
+        let figure = |file, title, scale, metric| {
+            curves(file, title, message_size(), scale, metric, &rows, &all)
+        };
         let figures = vec![
             figure("bandwidth.svg", "One-way bandwidth", Scale::Linear, BANDWIDTH),
             figure("latency.svg", "Round trip, median", Scale::Log10, LATENCY),
@@ -104,7 +109,8 @@ impl Experiment for Sockets {
 }
 
 fn variants<'a>(context: &Context<'_>, sizes: &[u64], time: Duration) -> Vec<Variant<'a>> {
-    let everything = sweep(&[Operation::Pingpong, Operation::Bandwidth, Operation::Rate], sizes, time);
+    let everything =
+        sweep(&[Operation::Pingpong, Operation::Bandwidth, Operation::Rate], sizes, time);
     // Who waits, and how, matters for round trips of small messages.
     let small: Vec<u64> =
         sizes.iter().copied().filter(|&size| size <= 64 << 10 && size.ilog2() % 2 == 0).collect();
@@ -114,7 +120,9 @@ fn variants<'a>(context: &Context<'_>, sizes: &[u64], time: Duration) -> Vec<Var
     };
     let with_spin = |name, spin: &'static str| {
         let tests = round_trips.clone();
-        program_variant(context, name, Socket::Tcp, true, tests, |pair| pair.env("SEEKWIRE_SPIN_US", spin))
+        program_variant(context, name, Socket::Tcp, true, tests, |pair| {
+            pair.env("SEEKWIRE_SPIN_US", spin)
+        })
     };
     vec![
         program(TCP, Socket::Tcp, false, &everything),
@@ -134,9 +142,11 @@ fn variants<'a>(context: &Context<'_>, sizes: &[u64], time: Duration) -> Vec<Var
 /// A variant in which the peers use an API of Seekwire themselves, without the library preloaded.
 fn role<'a>(context: &Context<'_>, name: &str, api: &'static str, tests: Vec<Test>) -> Variant<'a> {
     match context.peer() {
-        Ok(path) => {
-            pair_variant(name, Pair::new(Peer::Role(path, api), Socket::Tcp, context.linked()), tests)
-        }
+        Ok(path) => pair_variant(
+            name,
+            Pair::new(Peer::Role(path, api), Socket::Tcp, context.linked()),
+            tests,
+        ),
         Err(error) => Variant::unavailable(name, format!("{error:#}")),
     }
 }
@@ -145,7 +155,8 @@ fn role<'a>(context: &Context<'_>, name: &str, api: &'static str, tests: Vec<Tes
 fn copyings() -> impl Iterator<Item = (Copying, String)> {
     CHUNKS.into_iter().flat_map(|chunk| {
         POOLS.into_iter().map(move |pool| {
-            let name = format!("{} chunks, pool of {}", text::size(chunk as u64), text::size(pool as u64));
+            let name =
+                format!("{} chunks, pool of {}", text::size(chunk as u64), text::size(pool as u64));
             (Copying { chunk, pool }, name)
         })
     })
@@ -166,10 +177,13 @@ fn summary(samples: &Samples) -> Vec<Key> {
         let select = |variant| Selector { case, variant, metric };
         samples.ratio(select(numerator), select(denominator)).map(|ratio| ratio.value)
     };
-    let median = |case: &str, variant: &str, metric| samples.median(Selector { case, variant, metric });
-    // The best of all is the limit: small pools make the two wait for each other, large ones leave the cache.
-    let best =
-        |metric| copyings().filter_map(|(_, case)| median(&case, LIMIT, metric)).max_by(f64::total_cmp);
+    let median =
+        |case: &str, variant: &str, metric| samples.median(Selector { case, variant, metric });
+    // The best of all is the limit: small pools make the two wait for each other, large ones leave
+    // the cache.
+    let best = |metric| {
+        copyings().filter_map(|(_, case)| median(&case, LIMIT, metric)).max_by(f64::total_cmp)
+    };
     let bulk = median("64 KiB", ACCELERATED, BANDWIDTH);
     let limit = best(PIPELINE).into_iter().chain(best(TWO_COPIES)).max_by(f64::total_cmp);
     let of_limit = bulk.zip(limit).map(|(bulk, limit)| bulk / limit);
@@ -252,5 +266,7 @@ fn summary(samples: &Samples) -> Vec<Key> {
             median("cache line", LIMIT, CACHE_LINE),
         ),
     ];
-    keys.into_iter().filter_map(|(name, meaning, value)| Key::measured(name, meaning, value)).collect()
+    keys.into_iter()
+        .filter_map(|(name, meaning, value)| Key::measured(name, meaning, value))
+        .collect()
 }

@@ -1,6 +1,6 @@
-//! What "YASMIN: Efficient Intra-Node Communication Using Generic Sockets" (Rozis, Gerangelos and Koziris) measured,
-//! beside what is measured here. Its network path leads through the Xen hypervisor's control domain, ours over TCP
-//! loopback.
+//! What "YASMIN: Efficient Intra-Node Communication Using Generic Sockets" (Rozis, Gerangelos and
+//! Koziris) measured, beside what is measured here. Its network path leads through the Xen
+//! hypervisor's control domain, ours over TCP loopback.
 
 use crate::bench::{BANDWIDTH, LATENCY};
 use crate::claim::{At, Claim, Comparison, Criterion, Estimate, Source};
@@ -52,9 +52,11 @@ fn bulk_over_unix(result: &ResultFile) -> Evidence {
 fn bulk_over_memory(result: &ResultFile) -> Evidence {
     // The chunks and the pool that suit this machine best.
     let median = |case: &str| {
-        Estimate::median(result, At { case, variant: LIMIT, metric: TWO_COPIES.name }).map(|e| e.value)
+        Estimate::median(result, At { case, variant: LIMIT, metric: TWO_COPIES.name })
+            .map(|e| e.value)
     };
-    let rows = result.rows.iter().filter(|row| row.variant == LIMIT && row.metric == TWO_COPIES.name);
+    let rows =
+        result.rows.iter().filter(|row| row.variant == LIMIT && row.metric == TWO_COPIES.name);
     let best = rows
         .filter_map(|row| Some((row.case.as_str(), median(&row.case).ok()?)))
         .max_by(|(_, a), (_, b)| a.total_cmp(b));
@@ -135,9 +137,12 @@ fn beside(title: &str, source: &'static str, numbers: &[(&str, f64, Evidence)]) 
     let mut bars = Vec::new();
     let mut rows = Vec::new();
     for (what, published, ours) in numbers {
-        let bar = |who: &str, value, low, high| Bar { name: format!("{what}, {who}"), value, low, high };
+        let bar =
+            |who: &str, value, low, high| Bar { name: format!("{what}, {who}"), value, low, high };
         bars.push((6, bar("YASMIN", *published, *published, *published)));
-        bars.extend(ours.as_ref().ok().map(|ours| (0, bar("here", ours.value, ours.low, ours.high))));
+        bars.extend(
+            ours.as_ref().ok().map(|ours| (0, bar("here", ours.value, ours.low, ours.high))),
+        );
         let ours = ours.as_ref().map_or_else(|why| why.clone(), Estimate::to_string);
         rows.push(vec![(*what).into(), (*published).into(), ours.into()]);
     }
@@ -210,8 +215,10 @@ pub(super) const RING_SIZE: &[Claim] = &[
 pub(super) fn ring_size(result: &ResultFile) -> Vec<Comparison> {
     const MIB: f64 = (1 << 20) as f64;
     let published = [(0.5 * MIB, RING_512_KIB / (OF_UNIX * UNIX_SOCKETS)), (2.0 * MIB, 1.0)];
-    let sizes = [(MIB / 8.0, "128 KiB"), (MIB / 4.0, "256 KiB"), (MIB / 2.0, "512 KiB"), (MIB, "1 MiB")];
-    let sizes = sizes.into_iter().chain([(2.0 * MIB, "2 MiB"), (4.0 * MIB, "4 MiB"), (8.0 * MIB, "8 MiB")]);
+    let sizes =
+        [(MIB / 8.0, "128 KiB"), (MIB / 4.0, "256 KiB"), (MIB / 2.0, "512 KiB"), (MIB, "1 MiB")];
+    let sizes =
+        sizes.into_iter().chain([(2.0 * MIB, "2 MiB"), (4.0 * MIB, "4 MiB"), (8.0 * MIB, "8 MiB")]);
     let mut points = Vec::new();
     let mut rows = Vec::new();
     for (pool, name) in sizes {
@@ -221,7 +228,12 @@ pub(super) fn ring_size(result: &ResultFile) -> Vec<Comparison> {
             Estimate::ratio(result, At { case: &case, variant: THIS, metric: BANDWIDTH.name }).ok()
         });
         let theirs = published.iter().find(|(size, _)| *size == pool).map(|(_, ratio)| *ratio);
-        points.extend(ours.map(|ours| Point { x: pool, y: ours.value, low: ours.low, high: ours.high }));
+        points.extend(ours.map(|ours| Point {
+            x: pool,
+            y: ours.value,
+            low: ours.low,
+            high: ours.high,
+        }));
         if ours.is_some() || theirs.is_some() {
             rows.push(vec![name.into(), theirs.into(), ours.map(|ours| ours.to_string()).into()]);
         }
@@ -238,11 +250,21 @@ pub(super) fn ring_size(result: &ResultFile) -> Vec<Comparison> {
     };
     let x = Axis { label: "size of ring or pool (bytes)".to_owned(), scale: Scale::Sizes };
     let label = "bandwidth over that of 2 MiB (95 %)";
-    vec![Comparison { source: FIGURE_6, figure: curves(title, x, label, &published, points), table }]
+    vec![Comparison {
+        source: FIGURE_6,
+        figure: curves(title, x, label, &published, points),
+        table,
+    }]
 }
 
 /// Published points as a curve of their own; `None` without ours.
-fn curves(title: &str, x: Axis, y: &str, published: &[(f64, f64)], ours: Vec<Point>) -> Option<Figure> {
+fn curves(
+    title: &str,
+    x: Axis,
+    y: &str,
+    published: &[(f64, f64)],
+    ours: Vec<Point>,
+) -> Option<Figure> {
     let published = published.iter().map(|&(x, y)| Point { x, y, low: y, high: y }).collect();
     let series = |name: &str, colour, points| Series { name: name.to_owned(), colour, points };
     (!ours.is_empty()).then(|| Figure {
@@ -302,7 +324,8 @@ pub(super) fn pairs(result: &ResultFile) -> Vec<Comparison> {
         let one = bandwidth("1 pair", ACCELERATED);
         Estimate::ratio_of_medians(result, bandwidth(&case, ACCELERATED), one).ok()
     };
-    let published: Vec<(f64, f64)> = PAIRS.iter().map(|(pairs, rate)| (*pairs, rate / PAIRS[0].1)).collect();
+    let published: Vec<(f64, f64)> =
+        PAIRS.iter().map(|(pairs, rate)| (*pairs, rate / PAIRS[0].1)).collect();
     let mut points = Vec::new();
     let mut rows = Vec::new();
     for count in [1, 2, 4, 8] {
@@ -331,12 +354,17 @@ pub(super) fn pairs(result: &ResultFile) -> Vec<Comparison> {
 }
 
 fn iperf3(result: &ResultFile) -> Evidence {
-    let at = At { case: programs::iperf3::FORWARD, variant: programs::ACCELERATED, metric: BANDWIDTH.name };
+    let at = At {
+        case: programs::iperf3::FORWARD,
+        variant: programs::ACCELERATED,
+        metric: BANDWIDTH.name,
+    };
     Estimate::ratio(result, at)
 }
 
 fn sockperf(result: &ResultFile) -> Evidence {
-    let at = At { case: programs::sockperf::CASE, variant: programs::ACCELERATED, metric: LATENCY.name };
+    let at =
+        At { case: programs::sockperf::CASE, variant: programs::ACCELERATED, metric: LATENCY.name };
     Estimate::ratio(result, at)
 }
 

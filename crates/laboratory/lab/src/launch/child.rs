@@ -46,10 +46,12 @@ pub struct Finished {
 impl Running {
     pub(super) fn start(program: &Program) -> Result<Self, Error> {
         let name = program.name();
-        let cannot = |what: &str, source: std::io::Error| Error::system(format!("{what} {name}"), source);
+        let cannot =
+            |what: &str, source: std::io::Error| Error::system(format!("{what} {name}"), source);
 
         let mut command = Command::new(&program.program);
-        let counters = program.mode.apply(&mut command).map_err(|source| cannot("prepare", source))?;
+        let counters =
+            program.mode.apply(&mut command).map_err(|source| cannot("prepare", source))?;
         command
             .args(&program.arguments)
             .envs(program.environment.iter().map(|(name, value)| (name, value)))
@@ -79,7 +81,16 @@ impl Running {
         };
         let stdout = Lines::collect(child.stdout.take().expect("stdout is piped"));
         let stderr = Lines::collect(child.stderr.take().expect("stderr is piped"));
-        Ok(Self { name, child, pidfd, stdout, stderr, counters, timeout: program.timeout, reaped: false })
+        Ok(Self {
+            name,
+            child,
+            pidfd,
+            stdout,
+            stderr,
+            counters,
+            timeout: program.timeout,
+            reaped: false,
+        })
     }
 
     /// Its process number, which is the number of its process group too.
@@ -93,7 +104,8 @@ impl Running {
         self
     }
 
-    /// Waits until the child has printed a line that satisfies `wanted` on standard output, and returns that line.
+    /// Waits until the child has printed a line that satisfies `wanted` on standard output, and
+    /// returns that line.
     ///
     /// # Errors
     ///
@@ -120,7 +132,8 @@ impl Running {
             if TcpStream::connect_timeout(&address, self.timeout).is_ok() {
                 return Ok(());
             }
-            // Nobody tells when a socket starts to listen; meanwhile the child's end is watched, not the clock alone.
+            // Nobody tells when a socket starts to listen; meanwhile the child's end is watched,
+            // not the clock alone.
             if self.poll_exit(Instant::now() + Duration::from_millis(2))? {
                 return Err(self.not_ready(false));
             }
@@ -176,7 +189,8 @@ impl Running {
         Ok(finished)
     }
 
-    /// Ends a server: asks it with SIGTERM, and kills it if that does not help. Its exit status does not matter.
+    /// Ends a server: asks it with SIGTERM, and kills it if that does not help. Its exit status
+    /// does not matter.
     ///
     /// # Errors
     ///
@@ -188,8 +202,8 @@ impl Running {
         Ok(self.collect()?.1)
     }
 
-    /// How the child ended, and its last words, if it has ended by itself: the likely reason for what went wrong around
-    /// it. `None` while it runs.
+    /// How the child ended, and its last words, if it has ended by itself: the likely reason for
+    /// what went wrong around it. `None` while it runs.
     pub fn obituary(&self) -> Option<String> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         let status = rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), options).ok()??;
@@ -216,7 +230,9 @@ impl Running {
                 Ok(0) => return Ok(false),
                 Ok(_) => return Ok(true),
                 Err(rustix::io::Errno::INTR) => {}
-                Err(source) => return Err(Error::system(format!("wait for {}", self.name), source)),
+                Err(source) => {
+                    return Err(Error::system(format!("wait for {}", self.name), source));
+                }
             }
         }
     }
@@ -227,8 +243,10 @@ impl Running {
         let cpu = self.cpu();
         let status = self.kill_and_reap();
         let (stdout, stderr) = (self.stdout.finish(), self.stderr.finish());
-        let traffic = self.counters.as_ref().and_then(|directory| mode::read_traffic(directory.path()));
-        let status = status.map_err(|source| Error::system(format!("wait for {}", self.name), source))?;
+        let traffic =
+            self.counters.as_ref().and_then(|directory| mode::read_traffic(directory.path()));
+        let status =
+            status.map_err(|source| Error::system(format!("wait for {}", self.name), source))?;
         Ok((status, Finished { stdout, stderr, cpu, traffic }))
     }
 
@@ -258,12 +276,17 @@ fn reap(child: &mut Child) -> std::io::Result<ExitStatus> {
     child.wait()
 }
 
-/// Fields 14 and 15 of /proc/PID/stat (proc_pid_stat(5)): time in user and kernel mode, in clock ticks.
+/// Fields 14 and 15 of /proc/PID/stat (proc_pid_stat(5)): time in user and kernel mode, in clock
+/// ticks.
 fn cpu(pid: u32) -> Duration {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     // The second field, the program's name in parentheses, may contain anything.
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
-    let ticks: u64 =
-        fields.split_whitespace().skip(11).take(2).filter_map(|field| field.parse::<u64>().ok()).sum();
+    let ticks: u64 = fields
+        .split_whitespace()
+        .skip(11)
+        .take(2)
+        .filter_map(|field| field.parse::<u64>().ok())
+        .sum();
     Duration::from_secs_f64(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
 }

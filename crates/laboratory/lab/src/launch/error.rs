@@ -67,12 +67,13 @@ impl Error {
         Self::System { what: what.into(), source: source.into() }
     }
 
-    /// What the child had printed on standard output before things went wrong; empty if nothing is known.
+    /// What the child had printed on standard output before things went wrong; empty if nothing is
+    /// known.
     pub fn stdout(&self) -> &str {
         match self {
-            Self::TimedOut { stdout, .. } | Self::Failed { stdout, .. } | Self::EndedEarly { stdout, .. } => {
-                stdout
-            }
+            Self::TimedOut { stdout, .. }
+            | Self::Failed { stdout, .. }
+            | Self::EndedEarly { stdout, .. } => stdout,
             Self::NotInstalled { .. } | Self::Interrupted | Self::System { .. } => "",
         }
     }

@@ -55,7 +55,8 @@ impl Lines {
         Self { shared, reader: Some(reader) }
     }
 
-    /// The first whole line that satisfies `wanted`, of those printed before as well as after the call.
+    /// The first whole line that satisfies `wanted`, of those printed before as well as after the
+    /// call.
     pub(super) fn wait_for(&self, wanted: impl Fn(&str) -> bool, deadline: Instant) -> Awaited {
         let mut state = self.shared.lock();
         let mut seen = 0;

@@ -1,8 +1,9 @@
 //! Children of the laboratory: started plain or accelerated, watched, and never left behind.
 //!
-//! A child leads a process group of its own. The group is killed when its handle is dropped (so on errors and panics
-//! too), when its time is up, and by [`interrupt`] on ^C. Nothing here sleeps to wait for something: a child is
-//! ready when it says so in a line or accepts a connection, and gone when its pidfd says so.
+//! A child leads a process group of its own. The group is killed when its handle is dropped (so on
+//! errors and panics too), when its time is up, and by [`interrupt`] on ^C. Nothing here sleeps to
+//! wait for something: a child is ready when it says so in a line or accepts a connection, and gone
+//! when its pidfd says so.
 
 mod child;
 mod error;
@@ -68,7 +69,8 @@ impl Program {
     ///
     /// # Errors
     ///
-    /// [`Error::NotInstalled`] if there is no such program, [`Error::System`] if it cannot be started.
+    /// [`Error::NotInstalled`] if there is no such program, [`Error::System`] if it cannot be
+    /// started.
     pub fn start(self) -> Result<Running, Error> {
         Running::start(&self)
     }
@@ -90,13 +92,15 @@ impl Program {
 
 /// A TCP port of 127.0.0.1 that was free a moment ago.
 ///
-/// Somebody else may take it before the child binds it, so a server that fails to start deserves a second port.
+/// Somebody else may take it before the child binds it, so a server that fails to start deserves a
+/// second port.
 ///
 /// # Errors
 ///
 /// [`Error::System`] if no port can be bound at all.
 pub fn free_port() -> Result<u16, Error> {
-    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
+    let port =
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|listener| listener.local_addr());
     port.map(|address| address.port())
         .map_err(|source| Error::system("find a free port on 127.0.0.1", source))
 }
@@ -165,7 +169,10 @@ mod tests {
     #[test]
     fn readiness_line_is_returned_and_its_absence_explained() {
         let running = shell("echo starting; echo listening on 4711; cat").start().unwrap();
-        assert_eq!(running.wait_for_line(|line| line.contains("listening")).unwrap(), "listening on 4711");
+        assert_eq!(
+            running.wait_for_line(|line| line.contains("listening")).unwrap(),
+            "listening on 4711"
+        );
         let running = shell("echo cannot bind >&2; exit 1").start().unwrap();
         let error = running.wait_for_line(|line| line.contains("listening")).unwrap_err();
         assert!(error.to_string().contains("cannot bind"), "{error}");

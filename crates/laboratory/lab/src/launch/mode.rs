@@ -35,8 +35,8 @@ pub enum Mode {
     },
 }
 
-/// The directory where the children of one experiment find each other (SEEKWIRE_DIR): one of their own, so that they
-/// disturb nobody else. It is removed with the last handle.
+/// The directory where the children of one experiment find each other (SEEKWIRE_DIR): one of their
+/// own, so that they disturb nobody else. It is removed with the last handle.
 #[derive(Clone, Debug)]
 pub struct Registry(Arc<TempDir>);
 
@@ -47,7 +47,8 @@ impl Registry {
     ///
     /// If the directory cannot be made.
     pub fn new() -> io::Result<Self> {
-        // Nobody uses a registry that others can get at. The name is short because socket addresses are.
+        // Nobody uses a registry that others can get at. The name is short because socket addresses
+        // are.
         let directory = tempfile::Builder::new()
             .prefix("seekwire-")
             .permissions(Permissions::from_mode(0o700))
@@ -100,7 +101,8 @@ struct Bytes {
 }
 
 impl Mode {
-    /// Prepares the environment of `command`; the directory is where the child will leave its counters.
+    /// Prepares the environment of `command`; the directory is where the child will leave its
+    /// counters.
     pub(super) fn apply(&self, command: &mut Command) -> io::Result<Option<TempDir>> {
         let inherited = std::env::var_os("LD_PRELOAD").unwrap_or_default();
         for (name, _) in std::env::vars_os().filter(|(name, _)| is_ours(name)) {
@@ -147,7 +149,8 @@ fn set_preload(command: &mut Command, preload: OsString) {
     }
 }
 
-/// Adds up the counters that a process and its children left in `directory`; `None` if they left none.
+/// Adds up the counters that a process and its children left in `directory`; `None` if they left
+/// none.
 pub(super) fn read_traffic(directory: &Path) -> Option<Traffic> {
     let mut total: Option<Traffic> = None;
     for entry in fs::read_dir(directory).ok()?.flatten() {
@@ -178,12 +181,14 @@ mod tests {
     #[test]
     fn accelerated_child_gets_a_registry_and_counters_of_its_own() {
         let registry = Registry::new().unwrap();
-        let mode = Mode::Accelerated { library: "/opt/libseekwire.so".into(), registry: registry.clone() };
+        let mode =
+            Mode::Accelerated { library: "/opt/libseekwire.so".into(), registry: registry.clone() };
         let mut command = Command::new("true");
         let counters = mode.apply(&mut command).unwrap().unwrap();
         let environment = environment(&command);
-        let get =
-            |name: &str| environment.iter().find(|entry| entry.0 == name).and_then(|entry| entry.1.clone());
+        let get = |name: &str| {
+            environment.iter().find(|entry| entry.0 == name).and_then(|entry| entry.1.clone())
+        };
         assert!(get("LD_PRELOAD").unwrap().starts_with("/opt/libseekwire.so"));
         assert_eq!(get("SEEKWIRE_DIR").unwrap(), registry.path().to_string_lossy());
         assert_eq!(get("SEEKWIRE_STATS").unwrap(), counters.path().to_string_lossy());
@@ -193,7 +198,8 @@ mod tests {
     fn counters_of_all_processes_are_added() {
         let directory = tempfile::tempdir().unwrap();
         assert_eq!(read_traffic(directory.path()), None);
-        let counters = r#"{"pid":1,"program":"x","bytes":{"tx_tcp":1,"tx_ring":20,"rx_tcp":3,"rx_ring":40}}"#;
+        let counters =
+            r#"{"pid":1,"program":"x","bytes":{"tx_tcp":1,"tx_ring":20,"rx_tcp":3,"rx_ring":40}}"#;
         fs::write(directory.path().join("x.1.json"), counters).unwrap();
         fs::write(directory.path().join("x.2.json"), counters).unwrap();
         fs::write(directory.path().join("x.3.json"), "{\"pid\":").unwrap();

@@ -26,8 +26,9 @@ const NUMBER: usize = size_of::<u64>();
 /// Number of bodies; a prime, so that no other period hides behind it.
 const PERIOD: usize = 251;
 
-/// Contents of numbered messages of one size: the number, little-endian, as far as it fits, and then a body, whose
-/// bytes differ from one body to the next. Mostly a message has the body of its number.
+/// Contents of numbered messages of one size: the number, little-endian, as far as it fits, and
+/// then a body, whose bytes differ from one body to the next. Mostly a message has the body of its
+/// number.
 #[derive(Clone, Debug)]
 pub struct Contents {
     size: usize,
@@ -61,7 +62,8 @@ impl Contents {
         renumber(message, number);
     }
 
-    /// Whether `received` has the size and the number of message `number`. This takes the same time for all sizes.
+    /// Whether `received` has the size and the number of message `number`. This takes the same time
+    /// for all sizes.
     ///
     /// # Errors
     ///
@@ -69,7 +71,10 @@ impl Contents {
     pub fn check_number(&self, number: u64, received: &[u8]) -> Result<(), Violation> {
         if received.len() != self.size {
             let got = received.len();
-            return Err(Violation(format!("message {number} of {} bytes came with {got}", self.size)));
+            return Err(Violation(format!(
+                "message {number} of {} bytes came with {got}",
+                self.size
+            )));
         }
         let head = &received[..head_of(received)];
         if head != &number.to_le_bytes()[..head.len()] {
@@ -108,12 +113,13 @@ pub fn renumber(message: &mut [u8], number: u64) {
     message[..split].copy_from_slice(&number.to_le_bytes()[..split]);
 }
 
-/// A message that goes there and back, turn after turn. What counts is timed together with nothing that takes longer
-/// for larger messages.
+/// A message that goes there and back, turn after turn. What counts is timed together with nothing
+/// that takes longer for larger messages.
 ///
-/// In a warm-up contents are new in each turn, and compared in full. After that, as in libzmq's remote_lat, what came
-/// back goes out again: it gets a new number, and that and the length are checked. Whatever damages the body of one of
-/// these messages is in all later ones, too, so that the last one tells.
+/// In a warm-up contents are new in each turn, and compared in full. After that, as in libzmq's
+/// remote_lat, what came back goes out again: it gets a new number, and that and the length are
+/// checked. Whatever damages the body of one of these messages is in all later ones, too, so that
+/// the last one tells.
 #[derive(Debug)]
 pub struct Journey {
     contents: Contents,
@@ -133,7 +139,8 @@ impl Journey {
         self.contents.message(self.body)
     }
 
-    /// Prepares a message for its turn: the first one, or what came back last and has [arrived](Self::arrive).
+    /// Prepares a message for its turn: the first one, or what came back last and has
+    /// [arrived](Self::arrive).
     pub fn depart(&mut self, turn: Turn, message: &mut [u8]) {
         if turn.warm_up {
             self.body = turn.number;
@@ -153,7 +160,8 @@ impl Journey {
         if turn.warm_up { self.contents.check_body(self.body, message) } else { Ok(()) }
     }
 
-    /// The same of what service or worker `by` has made of it, which is turned back into what went out.
+    /// The same of what service or worker `by` has made of it, which is turned back into what went
+    /// out.
     ///
     /// # Errors
     ///
@@ -209,7 +217,11 @@ mod tests {
             assert_eq!(contents.check_body(250, &sent[3]), Ok(()));
             for other in [0, 1, 2, 4] {
                 assert!(contents.check_number(250, &sent[other]).is_err(), "{size} {other}");
-                assert_eq!(contents.check_body(250, &sent[other]).is_err(), size > NUMBER, "{size} {other}");
+                assert_eq!(
+                    contents.check_body(250, &sent[other]).is_err(),
+                    size > NUMBER,
+                    "{size} {other}"
+                );
             }
         }
     }
@@ -232,7 +244,10 @@ mod tests {
         let contents = Contents::new(20);
         let mut message = contents.message(5);
         renumber(&mut message, 6);
-        assert_eq!((contents.check_number(6, &message), contents.check_body(5, &message)), (Ok(()), Ok(())));
+        assert_eq!(
+            (contents.check_number(6, &message), contents.check_body(5, &message)),
+            (Ok(()), Ok(()))
+        );
         assert!(contents.check_body(6, &message).is_err());
     }
 

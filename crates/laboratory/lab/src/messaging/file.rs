@@ -41,13 +41,16 @@ impl Header {
 /// [`Violation`], if it is not; those of reading it.
 pub fn verify(header: &Header, path: &Path) -> Result<()> {
     let arrived = Header::of(path)?;
-    ensure!(arrived == *header, Violation(format!("a file arrived as {arrived:?} instead of {header:?}")));
+    ensure!(
+        arrived == *header,
+        Violation(format!("a file arrived as {arrived:?} instead of {header:?}"))
+    );
     Ok(())
 }
 
-/// Sends the first bytes of the file to send, as many as messages have, and then the whole file, each again and again.
-/// `send` sends a file and says how long it took until it was stored. Returns these times of the small file, and the bytes
-/// per second of the whole one.
+/// Sends the first bytes of the file to send, as many as messages have, and then the whole file,
+/// each again and again. `send` sends a file and says how long it took until it was stored. Returns
+/// these times of the small file, and the bytes per second of the whole one.
 ///
 /// # Errors
 ///
@@ -70,7 +73,8 @@ pub fn transfer(
 }
 
 fn small_file(order: &Member) -> Result<NamedTempFile> {
-    let whole = File::open(&order.file).with_context(|| format!("cannot open {}", order.file.display()))?;
+    let whole =
+        File::open(&order.file).with_context(|| format!("cannot open {}", order.file.display()))?;
     let mut small = NamedTempFile::new()?;
     std::io::copy(&mut whole.take(order.size as u64), &mut small)?;
     Ok(small)
@@ -86,8 +90,16 @@ mod tests {
         std::fs::write(file.path(), "abcdef").unwrap();
         let (address, path) = (String::new(), file.path().to_owned());
         let model = crate::messaging::Model::File;
-        let order =
-            Member { model, address, rank: 0, clients: 0, members: 1, size: 4, milliseconds: 1, file: path };
+        let order = Member {
+            model,
+            address,
+            rank: 0,
+            clients: 0,
+            members: 1,
+            size: 4,
+            milliseconds: 1,
+            file: path,
+        };
         let mut sent = Vec::new();
         let (latencies, rate) = transfer(&order, |path, header| {
             verify(header, path)?;
@@ -96,7 +108,11 @@ mod tests {
         })
         .unwrap();
         assert!(latencies.count() > 0 && sent.contains(&"abcd".to_owned()));
-        assert_eq!(sent[sent.len() - 3..], ["abcd", "abcdef", "abcdef"], "two of them make the time");
+        assert_eq!(
+            sent[sent.len() - 3..],
+            ["abcd", "abcdef", "abcdef"],
+            "two of them make the time"
+        );
         assert!((rate - 6.0 / 500e-6).abs() < 1e-6, "{rate}");
     }
 

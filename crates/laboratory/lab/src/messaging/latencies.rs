@@ -65,18 +65,22 @@ impl Turn {
     }
 }
 
-/// Turns of the warm-up, and of what counts, at least. On a busy machine a short time is over after a few, and the ends of
-/// a connection have hardly found each other.
+/// Turns of the warm-up, and of what counts, at least. On a busy machine a short time is over after
+/// a few, and the ends of a connection have hardly found each other.
 const FEWEST_TURNS: u64 = 100;
 
-/// Does `turn` again and again for `time`, after a warm-up of half of it, in which the ends of connections find
-/// each other; both take longer if they would have fewer than a hundred turns. Each turn returns how long it took. Returns these times, and how many turns there were per second,
-/// with what they did outside of these times.
+/// Does `turn` again and again for `time`, after a warm-up of half of it, in which the ends of
+/// connections find each other; both take longer if they would have fewer than a hundred turns.
+/// Each turn returns how long it took. Returns these times, and how many turns there were per
+/// second, with what they did outside of these times.
 ///
 /// # Errors
 ///
 /// Those of `turn`.
-pub fn repeat(time: Duration, mut turn: impl FnMut(Turn) -> Result<Duration>) -> Result<(Latencies, f64)> {
+pub fn repeat(
+    time: Duration,
+    mut turn: impl FnMut(Turn) -> Result<Duration>,
+) -> Result<(Latencies, f64)> {
     let (began, mut warm_up) = (Instant::now(), 0);
     while warm_up < FEWEST_TURNS || began.elapsed() < time / 2 {
         turn(Turn { number: warm_up, warm_up: true })?;
@@ -98,7 +102,9 @@ pub fn repeat(time: Duration, mut turn: impl FnMut(Turn) -> Result<Duration>) ->
 /// # Errors
 ///
 /// That of the first client that failed.
-pub fn join(clients: Vec<ScopedJoinHandle<'_, Result<(Latencies, f64)>>>) -> Result<(Latencies, f64)> {
+pub fn join(
+    clients: Vec<ScopedJoinHandle<'_, Result<(Latencies, f64)>>>,
+) -> Result<(Latencies, f64)> {
     let (mut all, mut sum) = (Latencies::new()?, 0.0);
     for client in clients {
         let (latencies, rate) = client.join().map_err(|_| anyhow!("a client panicked"))??;
@@ -150,7 +156,11 @@ mod tests {
         };
         let (latencies, rate) = repeat(Duration::from_nanos(1), turn).unwrap();
         assert!(numbers.iter().copied().eq(0..numbers.len() as u64));
-        assert_eq!((warm_up, latencies.count()), (FEWEST_TURNS, FEWEST_TURNS), "however short the time is");
+        assert_eq!(
+            (warm_up, latencies.count()),
+            (FEWEST_TURNS, FEWEST_TURNS),
+            "however short the time is"
+        );
         assert_eq!(numbers.len() as u64, 2 * FEWEST_TURNS);
         assert!(rate > 0.0);
         assert_eq!(latencies.quantile(1.0), Some(700));

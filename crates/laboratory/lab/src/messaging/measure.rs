@@ -1,12 +1,14 @@
-//! Request and reply, and push and pull, as libzmq's perf tools measure them: local_lat and remote_lat, local_thr
-//! and remote_thr of <https://github.com/zeromq/libzmq/tree/v4.3.4/perf>, which the thesis "Network hardware for
-//! business messaging" used. There are a warm-up and a histogram besides, and a time instead of a number of
-//! messages: a message that is one byte longer than the others ends the warm-up, and another one ends the test.
+//! Request and reply, and push and pull, as libzmq's perf tools measure them: local_lat and
+//! remote_lat, local_thr and remote_thr of <https://github.com/zeromq/libzmq/tree/v4.3.4/perf>, which the thesis "Network hardware for
+//! business messaging" used. There are a warm-up and a histogram besides, and a time instead of a
+//! number of messages: a message that is one byte longer than the others ends the warm-up, and
+//! another one ends the test.
 //!
-//! What is timed is messaging and what takes the same time for all sizes: a message gets its number, and its length and
-//! number are checked. Round trips are those of one message, which neither end copies, as there: see [`Journey`]. Bytes
-//! that are pushed are prepared; the library copies them, as zmq_send(3) does, while remote_thr sends memory that
-//! nobody has written to. Before the warm-up whole messages are checked, and after that one of [`SHARE`].
+//! What is timed is messaging and what takes the same time for all sizes: a message gets its
+//! number, and its length and number are checked. Round trips are those of one message, which
+//! neither end copies, as there: see [`Journey`]. Bytes that are pushed are prepared; the library
+//! copies them, as zmq_send(3) does, while remote_thr sends memory that nobody has written to.
+//! Before the warm-up whole messages are checked, and after that one of [`SHARE`].
 
 use std::time::{Duration, Instant};
 
@@ -110,7 +112,8 @@ pub fn request(end: &mut impl Request, size: usize, time: Duration) -> Result<Me
     let deadline = began + time;
     loop {
         exchange(CHECKED + latencies.count(), false)?;
-        // The clock is asked once for each round trip, whose beginning is the end of the one before.
+        // The clock is asked once for each round trip, whose beginning is the end of the one
+        // before.
         let ended = Instant::now();
         latencies.add(ended - began);
         if ended >= deadline {
@@ -127,7 +130,8 @@ pub fn request(end: &mut impl Request, size: usize, time: Duration) -> Result<Me
     Ok(Measured { messages, load, p50_ns, p99_ns })
 }
 
-/// Replies to [`request`] with messages of `size` bytes; everything it does counts, the warm-up too.
+/// Replies to [`request`] with messages of `size` bytes; everything it does counts, the warm-up
+/// too.
 ///
 /// # Errors
 ///
@@ -201,7 +205,12 @@ pub fn pull(end: &mut impl Pull, size: usize) -> Result<Measured> {
 }
 
 /// Receives messages, the first of which is number `first`, and returns how many there were.
-fn receive_until_mark(end: &mut impl Pull, contents: &Contents, size: usize, first: u64) -> Result<u64> {
+fn receive_until_mark(
+    end: &mut impl Pull,
+    contents: &Contents,
+    size: usize,
+    first: u64,
+) -> Result<u64> {
     let mut number = first;
     loop {
         let message = end.pull()?;
@@ -283,7 +292,13 @@ mod tests {
 
     fn pair() -> (Channels, Channels) {
         let ((out, there), (back, arrivals)) = (channel(), channel());
-        let end = |out, arrivals| Channels { out, arrivals, message: Vec::new(), received: 0, damage: None };
+        let end = |out, arrivals| Channels {
+            out,
+            arrivals,
+            message: Vec::new(),
+            received: 0,
+            damage: None,
+        };
         (end(out, arrivals), end(back, there))
     }
 

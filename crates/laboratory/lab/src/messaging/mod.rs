@@ -1,10 +1,10 @@
-//! What the messaging programs have in common, whichever library moves their messages: what they are told, what they
-//! report, how they measure, and how they check what they receive.
+//! What the messaging programs have in common, whichever library moves their messages: what they
+//! are told, what they report, how they measure, and how they check what they receive.
 //!
-//! The programs over [`seekwire::mailbox::Mailbox`] are roles of [`crate::peer`]; those over libzmq are a program
-//! of their own, `seekwire-zeromq`, which takes the same roles and orders. A role is told what to do by one
-//! argument, a JSON object. It prints `ready ADDRESS ...` when others may connect to it, and reports one JSON
-//! object per line.
+//! The programs over [`seekwire::mailbox::Mailbox`] are roles of [`crate::peer`]; those over libzmq
+//! are a program of their own, `seekwire-zeromq`, which takes the same roles and orders. A role is
+//! told what to do by one argument, a JSON object. It prints `ready ADDRESS ...` when others may
+//! connect to it, and reports one JSON object per line.
 
 mod contents;
 mod file;
@@ -55,7 +55,8 @@ pub fn ready(address: &str) {
     println!("ready {address}");
 }
 
-/// Tells the laboratory about `error`: on standard error, and as a [`Check`] if a message was not what it should be.
+/// Tells the laboratory about `error`: on standard error, and as a [`Check`] if a message was not
+/// what it should be.
 pub fn complain(program: &str, error: &anyhow::Error) {
     eprintln!("{program}: {error:#}");
     if let Some(violation) = error.downcast_ref::<Violation>() {

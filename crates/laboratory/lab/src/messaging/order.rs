@@ -83,7 +83,9 @@ impl Reading {
         let (sent, received) = (sender.messages, receiver.messages);
         if test.kind == Kind::PushPull && sent != received {
             let size = test.size;
-            return Err(Violation(format!("{sent} messages of {size} bytes were sent, {received} came")));
+            return Err(Violation(format!(
+                "{sent} messages of {size} bytes were sent, {received} came"
+            )));
         }
         Ok(Self { test, sender, receiver, traffic: None })
     }
@@ -131,7 +133,8 @@ pub struct Check {
     pub violation: String,
 }
 
-/// The models of messaging that the thesis "Network hardware for business messaging" names as the uses of middleware.
+/// The models of messaging that the thesis "Network hardware for business messaging" names as the
+/// uses of middleware.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Model {
@@ -145,8 +148,8 @@ pub enum Model {
     Scatter,
 }
 
-/// The order of the program of a model to which all others connect: the broker, the publisher, the receiver of
-/// files, the root.
+/// The order of the program of a model to which all others connect: the broker, the publisher, the
+/// receiver of files, the root.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hub {
     /// The model.
@@ -167,8 +170,8 @@ pub struct Hub {
     pub directory: PathBuf,
 }
 
-/// The order of a program that connects to a hub: a service, a subscriber, a sender of files, a worker, and the
-/// clients of a broker.
+/// The order of a program that connects to a hub: a service, a subscriber, a sender of files, a
+/// worker, and the clients of a broker.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Member {
     /// The model.
@@ -213,8 +216,8 @@ pub const SERVICES: [&str; 3] = ["quote", "order", "audit"];
 /// Bytes of a message that [`answer`] looks at, so that its work is the same for all sizes.
 const WORKED_ON: usize = 8;
 
-/// What service (worker) `which` makes of a request (block): it moves each of the first bytes by a distance that is its
-/// own, so that replies of one cannot be taken for those of another.
+/// What service (worker) `which` makes of a request (block): it moves each of the first bytes by a
+/// distance that is its own, so that replies of one cannot be taken for those of another.
 pub fn answer(which: usize, message: &mut [u8]) {
     let distance = which as u8 + 1;
     message.iter_mut().take(WORKED_ON).for_each(|byte| *byte = byte.wrapping_add(distance));
@@ -258,8 +261,9 @@ mod tests {
 
     #[test]
     fn every_topic_has_its_subscribers() {
-        let count =
-            |subscribers: usize, topic| (0..subscribers).filter(|&rank| subscribed(rank, topic)).count();
+        let count = |subscribers: usize, topic| {
+            (0..subscribers).filter(|&rank| subscribed(rank, topic)).count()
+        };
         assert_eq!([0, 1, 2, 3].map(|topic| count(4, topic)), [2; 4]);
         assert_eq!([0, 1, 2, 3].map(|topic| count(1, topic)), [1, 1, 0, 0]);
     }

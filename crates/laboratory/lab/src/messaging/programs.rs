@@ -58,7 +58,10 @@ pub(crate) struct Programs<'a, 'h> {
 }
 
 impl<'a, 'h> Programs<'a, 'h> {
-    pub(crate) fn new(context: &'a Context<'a>, hosts: Result<&'a Hosts<'h>, String>) -> Result<Self> {
+    pub(crate) fn new(
+        context: &'a Context<'a>,
+        hosts: Result<&'a Hosts<'h>, String>,
+    ) -> Result<Self> {
         let zeromq = over_zeromq(&context.peer()?);
         Ok(Self { context, zeromq, hosts, violations: RefCell::default() })
     }
@@ -72,7 +75,12 @@ impl<'a, 'h> Programs<'a, 'h> {
     }
 
     /// Does `tests` between two ends.
-    pub(crate) fn two_ends(&self, way: Way, tests: Vec<Test>, trial: &mut Trial) -> Result<Vec<Reading>> {
+    pub(crate) fn two_ends(
+        &self,
+        way: Way,
+        tests: Vec<Test>,
+        trial: &mut Trial,
+    ) -> Result<Vec<Reading>> {
         let place = tempfile::tempdir().context("cannot make a directory for a socket")?;
         let finished = match way.over {
             Over::Inproc => {
@@ -83,9 +91,11 @@ impl<'a, 'h> Programs<'a, 'h> {
             }
             _ => {
                 let (near, far) = self.ends(way)?;
-                let server = start(far, self.program(way, "serve", &address(way, far, place.path()))?)?;
+                let server =
+                    start(far, self.program(way, "serve", &address(way, far, place.path()))?)?;
                 let order = Drive { address: ready(&server)?, tests };
-                let client = start(near, self.program(way, "request", &serde_json::to_string(&order)?)?)?;
+                let client =
+                    start(near, self.program(way, "request", &serde_json::to_string(&order)?)?)?;
                 self.collect(client, vec![server])?
             }
         };
@@ -96,7 +106,13 @@ impl<'a, 'h> Programs<'a, 'h> {
     }
 
     /// Runs a model.
-    pub(crate) fn model(&self, way: Way, hub: &Hub, file: &Path, trial: &mut Trial) -> Result<Modelled> {
+    pub(crate) fn model(
+        &self,
+        way: Way,
+        hub: &Hub,
+        file: &Path,
+        trial: &mut Trial,
+    ) -> Result<Modelled> {
         let place = tempfile::tempdir().context("cannot make a directory for a socket")?;
         let (near, far) = self.ends(way)?;
         let hub = Hub {
@@ -108,7 +124,8 @@ impl<'a, 'h> Programs<'a, 'h> {
         let Hub { model, members, clients, size, milliseconds, .. } = hub;
         let address = ready(&center)?;
         let file = file.to_owned();
-        let member = Member { model, address, rank: 0, clients: 0, members, size, milliseconds, file };
+        let member =
+            Member { model, address, rank: 0, clients: 0, members, size, milliseconds, file };
         let member = |rank, clients| -> Result<Running> {
             let order = Member { rank, clients, ..member.clone() };
             start(near, self.program(way, "member", &serde_json::to_string(&order)?)?)
@@ -139,7 +156,9 @@ impl<'a, 'h> Programs<'a, 'h> {
             _ => Mode::Plain,
         };
         let program = match way.library {
-            Library::Zeromq => Program::new(self.zeromq.as_ref().map_err(|why| anyhow!("{why}"))?, &mode),
+            Library::Zeromq => {
+                Program::new(self.zeromq.as_ref().map_err(|why| anyhow!("{why}"))?, &mode)
+            }
             Library::Mailbox => {
                 let carrier = if way.over == Over::Ring { "ring" } else { "tcp" };
                 Program::new(self.context.peer()?, &mode).args(["lab-peer", "mailbox", carrier])
@@ -152,7 +171,9 @@ impl<'a, 'h> Programs<'a, 'h> {
     fn ends(&self, way: Way) -> Result<(Option<&'a End>, Option<&'a End>)> {
         let Over::Cable(step) = way.over else { return Ok((None, None)) };
         let hosts = *self.hosts.as_ref().map_err(|why| anyhow!("{why}"))?;
-        let Place::Namespaces(testbed) = *hosts.place() else { bail!("the two hosts are not namespaces") };
+        let Place::Namespaces(testbed) = *hosts.place() else {
+            bail!("the two hosts are not namespaces")
+        };
         hosts.set(step)?;
         Ok((Some(testbed.end(Side::Near)), Some(testbed.end(Side::Far))))
     }
@@ -207,15 +228,16 @@ impl<'a, 'h> Programs<'a, 'h> {
         // A warm-up may be over before the ends have found each other.
         if way.over == Over::Ring && !trial.is_warm_up() {
             let Traffic { ring, tcp } = total.context("nobody counted the bytes of the ring")?;
-            // A sender that does not block leaves a ring that is full of small messages until the receiver has caught up.
+            // A sender that does not block leaves a ring that is full of small messages until the
+            // receiver has caught up.
             ensure!(ring > tcp / 100, "{ring} bytes went through the ring and {tcp} by TCP");
         }
         Ok(())
     }
 }
 
-/// The programs over libzmq that belong to `command`: beside it (as in a build directory) or in `../lib/seekwire`
-/// of its directory (as installed).
+/// The programs over libzmq that belong to `command`: beside it (as in a build directory) or in
+/// `../lib/seekwire` of its directory (as installed).
 pub(crate) fn over_zeromq(command: &Path) -> Result<PathBuf, String> {
     let beside = command.parent().unwrap_or(Path::new("."));
     let candidates = ["", "../lib/seekwire"].map(|place| beside.join(place).join(ZEROMQ));
@@ -252,7 +274,9 @@ fn ready(program: &Running) -> Result<String> {
 
 fn parse<T: Serialize + DeserializeOwned>(stdout: &str) -> Result<Vec<T>> {
     let lines = stdout.lines().filter(|line| line.starts_with('{'));
-    lines.map(|line| serde_json::from_str(line).with_context(|| format!("not a report: {line}"))).collect()
+    lines
+        .map(|line| serde_json::from_str(line).with_context(|| format!("not a report: {line}")))
+        .collect()
 }
 
 #[cfg(test)]
@@ -266,7 +290,10 @@ mod tests {
         std::fs::create_dir_all(prefix.path().join("bin")).unwrap();
         std::fs::create_dir_all(prefix.path().join("lib/seekwire")).unwrap();
         let missing = over_zeromq(&command).unwrap_err();
-        assert!(missing.starts_with("not installed: ") && missing.contains("libzmq3-dev"), "{missing}");
+        assert!(
+            missing.starts_with("not installed: ") && missing.contains("libzmq3-dev"),
+            "{missing}"
+        );
         std::fs::write(prefix.path().join("lib/seekwire").join(ZEROMQ), "").unwrap();
         assert!(over_zeromq(&command).unwrap().ends_with("lib/seekwire/seekwire-zeromq"));
         std::fs::write(prefix.path().join("bin").join(ZEROMQ), "").unwrap();
@@ -276,7 +303,8 @@ mod tests {
     #[test]
     fn reports_stand_among_other_lines() {
         let modelled = Modelled { rate: 2.5, p50_ns: 3, p99_ns: 4, traffic: None };
-        let printed = format!("ready tcp://127.0.0.1:1\n{}\n", serde_json::to_string(&modelled).unwrap());
+        let printed =
+            format!("ready tcp://127.0.0.1:1\n{}\n", serde_json::to_string(&modelled).unwrap());
         assert_eq!(parse::<Modelled>(&printed).unwrap(), [modelled]);
         assert!(parse::<Modelled>("{\"rate\":").is_err());
     }

@@ -1,8 +1,8 @@
-//! The processes at both ends, which stay for all tests: a client, a server, and a server that has little processor
-//! time.
+//! The processes at both ends, which stay for all tests: a client, a server, and a server that has
+//! little processor time.
 //!
-//! In namespaces each end has a processor, as hosts have: else the scheduler would put both ends now on one, now on
-//! two, and latencies would be of two kinds.
+//! In namespaces each end has a processor, as hosts have: else the scheduler would put both ends
+//! now on one, now on two, and latencies would be of two kinds.
 
 use std::cell::RefCell;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -51,7 +51,11 @@ struct Server {
 
 impl<'a, 'h> Ends<'a, 'h> {
     /// Starts them. A weak server that cannot be had is told of when it is needed.
-    pub(crate) fn start(context: &Context<'_>, hosts: &'a Hosts<'h>, weak_cpu: f64) -> Result<Self> {
+    pub(crate) fn start(
+        context: &Context<'_>,
+        hosts: &'a Hosts<'h>,
+        weak_cpu: f64,
+    ) -> Result<Self> {
         let client = Program::new(context.peer()?, &Mode::Plain).args(["lab-peer", "gauge-drive"]);
         let client = client.timeout(TEST_LIMIT);
         let (client, strong, weak) = match hosts.place() {
@@ -113,7 +117,8 @@ pub(super) fn start(
     testbed.end(side).run(|| {
         // Children inherit it. Where it cannot be had, the scheduler decides.
         if let Ok(allowed) = sched_getaffinity(None) {
-            let mut processors = (0..CpuSet::MAX_CPU).filter(|&processor| allowed.is_set(processor));
+            let mut processors =
+                (0..CpuSet::MAX_CPU).filter(|&processor| allowed.is_set(processor));
             let own = match side {
                 Side::Near => processors.next(),
                 Side::Far => processors.next_back(),
@@ -133,7 +138,8 @@ impl Client {
         let head = format!("{{\"turn\":{},", order.turn);
         self.running.send_line(&serde_json::to_string(&order)?)?;
         let line = self.running.wait_for_line(|line| line.starts_with(&head))?;
-        let done: Done = serde_json::from_str(&line).with_context(|| format!("not a report: {line}"))?;
+        let done: Done =
+            serde_json::from_str(&line).with_context(|| format!("not a report: {line}"))?;
         done.outcome.map_err(|error| anyhow!("{error}"))
     }
 }
@@ -145,7 +151,11 @@ impl Server {
         let server = server.arg(any.to_string()).timeout(TEST_LIMIT);
         let running = start(testbed, Side::Far, server)??;
         let ready = running.wait_for_line(|line| line.starts_with("ready "))?;
-        let port = ready.trim_start_matches("ready ").parse().context("the server names no port")?;
-        Ok(Self { running: Some(running), address: (testbed.end(Side::Far).address(), port).into() })
+        let port =
+            ready.trim_start_matches("ready ").parse().context("the server names no port")?;
+        Ok(Self {
+            running: Some(running),
+            address: (testbed.end(Side::Far).address(), port).into(),
+        })
     }
 }

@@ -12,8 +12,8 @@ use super::Options;
 use super::step::Step;
 use crate::launch::interrupt::{self, Obligation};
 
-/// The congestion control of programs that choose none, in namespaces of ours: BBR's pacing timers would be measured
-/// instead of the interface.
+/// The congestion control of programs that choose none, in namespaces of ours: BBR's pacing timers
+/// would be measured instead of the interface.
 const CONGESTION: [&str; 2] = ["cubic", "reno"];
 
 /// The two hosts, as long as they are ours to set.
@@ -35,7 +35,8 @@ pub(crate) struct Peer {
     /// As the user names it.
     pub(crate) name: String,
     pub(crate) address: SocketAddr,
-    /// A second server there, or on a host that has little processor time, and behind the same interface.
+    /// A second server there, or on a host that has little processor time, and behind the same
+    /// interface.
     pub(crate) weak: Option<SocketAddr>,
     /// That of this host.
     pub(crate) interface: String,
@@ -44,12 +45,17 @@ pub(crate) struct Peer {
 }
 
 impl Hosts<'_> {
-    /// Does `work` while there are two hosts; what was changed on a real one is put back at its end.
+    /// Does `work` while there are two hosts; what was changed on a real one is put back at its
+    /// end.
     ///
     /// # Errors
     ///
-    /// No namespaces can be made, or the interface may not be changed; what `work` says; what could not be put back.
-    pub(crate) fn with<T>(options: &Options, work: impl FnOnce(&Hosts<'_>) -> Result<T>) -> Result<T> {
+    /// No namespaces can be made, or the interface may not be changed; what `work` says; what could
+    /// not be put back.
+    pub(crate) fn with<T>(
+        options: &Options,
+        work: impl FnOnce(&Hosts<'_>) -> Result<T>,
+    ) -> Result<T> {
         match &options.peer {
             Some(peer) => Self::with_peer(peer, options, work),
             None => Self::with_namespaces(work),
@@ -58,7 +64,8 @@ impl Hosts<'_> {
 
     fn with_namespaces<T>(work: impl FnOnce(&Hosts<'_>) -> Result<T>) -> Result<T> {
         let testbed = Testbed::new()?;
-        let state = tempfile::tempdir().context("cannot make a directory for the state of interfaces")?;
+        let state =
+            tempfile::tempdir().context("cannot make a directory for the state of interfaces")?;
         let store = Store::at(state.path());
         for side in [Side::Near, Side::Far] {
             testbed.end(side).run(choose_congestion)?;
@@ -72,7 +79,11 @@ impl Hosts<'_> {
         work(&Hosts { place: Place::Namespaces(&testbed), set: RefCell::new(Box::new(set)) })
     }
 
-    fn with_peer<T>(peer: &str, options: &Options, work: impl FnOnce(&Hosts<'_>) -> Result<T>) -> Result<T> {
+    fn with_peer<T>(
+        peer: &str,
+        options: &Options,
+        work: impl FnOnce(&Hosts<'_>) -> Result<T>,
+    ) -> Result<T> {
         let mut kernel = Kernel::open()?;
         let (interface, address) = find_way(&mut kernel, peer, options.interface.as_deref())?;
         // Before anything is changed.
@@ -90,7 +101,8 @@ impl Hosts<'_> {
         let _obligation = Obligation::new();
         let session = RefCell::new(Session::begin(&mut kernel, &store, &interface, terms)?);
         let speed_mbps = session.borrow_mut().now()?.speed_mbps;
-        let peer = Peer { name: peer.to_owned(), address, weak, interface: interface.clone(), speed_mbps };
+        let peer =
+            Peer { name: peer.to_owned(), address, weak, interface: interface.clone(), speed_mbps };
         let worked = {
             let set = |step| apply(&mut session.borrow_mut(), &interface, step);
             work(&Hosts { place: Place::Peer(&peer), set: RefCell::new(Box::new(set)) })
@@ -98,7 +110,9 @@ impl Hosts<'_> {
         let not_back = match session.into_inner().end() {
             Ok(back) if back.as_ref().is_none_or(Report::is_complete) => return worked,
             Ok(_) => {
-                anyhow!("not all settings of {interface} came back; try `seekwire nic restore {interface}`")
+                anyhow!(
+                    "not all settings of {interface} came back; try `seekwire nic restore {interface}`"
+                )
             }
             Err(error) => anyhow::Error::new(error).context(format!(
                 "{interface} is not as it was found; try `seekwire nic restore {interface}`"
@@ -128,7 +142,8 @@ impl Hosts<'_> {
     }
 }
 
-/// Only what this namespace starts with; the host keeps its own. Where it is forbidden, programs use what they find.
+/// Only what this namespace starts with; the host keeps its own. Where it is forbidden, programs
+/// use what they find.
 fn choose_congestion() {
     let path = "/proc/sys/net/ipv4/tcp_congestion_control";
     let _ = CONGESTION.iter().any(|name| fs::write(path, name).is_ok());
@@ -158,7 +173,9 @@ fn apply(session: &mut Session<'_>, interface: &str, step: Step) -> Result<()> {
         .outcomes
         .iter()
         .filter_map(|outcome| match &outcome.result {
-            Verdict::Refused(reason) => Some(format!("{}={}: {reason}", outcome.key, outcome.target)),
+            Verdict::Refused(reason) => {
+                Some(format!("{}={}: {reason}", outcome.key, outcome.target))
+            }
             Verdict::Fixed => Some(format!("{} cannot be {}", outcome.key, outcome.target)),
             _ => None,
         })
@@ -166,13 +183,18 @@ fn apply(session: &mut Session<'_>, interface: &str, step: Step) -> Result<()> {
     bail!("{interface} does not do \"{}\": {}", step.name(), reasons.join("; "))
 }
 
-/// The interface that is to be set, and the first address of the peer that is behind it; where none is named, the
-/// first one through which the peer is reached.
-fn find_way(kernel: &mut Kernel, peer: &str, interface: Option<&str>) -> Result<(String, SocketAddr)> {
+/// The interface that is to be set, and the first address of the peer that is behind it; where none
+/// is named, the first one through which the peer is reached.
+fn find_way(
+    kernel: &mut Kernel,
+    peer: &str,
+    interface: Option<&str>,
+) -> Result<(String, SocketAddr)> {
     let Some(interface) = interface else {
         let address = resolve("--peer", peer)?[0];
         let found = kernel.interfaces_towards(address.ip())?.into_iter().next();
-        let unknown = || format!("cannot tell which interface leads to {address}; name it with --iface");
+        let unknown =
+            || format!("cannot tell which interface leads to {address}; name it with --iface");
         return Ok((found.with_context(unknown)?, address));
     };
     // It may go by another name.
@@ -180,7 +202,8 @@ fn find_way(kernel: &mut Kernel, peer: &str, interface: Option<&str>) -> Result<
     Ok((interface.clone(), behind(kernel, &interface, "--peer", peer)?))
 }
 
-/// The first address of `peer` that packets leave to by `interface`: settings of another one would not matter.
+/// The first address of `peer` that packets leave to by `interface`: settings of another one would
+/// not matter.
 fn behind(kernel: &mut Kernel, interface: &str, option: &str, peer: &str) -> Result<SocketAddr> {
     let mut failure = None;
     for address in resolve(option, peer)? {
@@ -220,7 +243,10 @@ mod tests {
             resolve("--peer", "127.0.0.1").unwrap(),
             [SocketAddr::from(([127, 0, 0, 1], seekwire_gauge::PORT))]
         );
-        assert_eq!(resolve("--peer", "127.0.0.1:80").unwrap(), [SocketAddr::from(([127, 0, 0, 1], 80))]);
+        assert_eq!(
+            resolve("--peer", "127.0.0.1:80").unwrap(),
+            [SocketAddr::from(([127, 0, 0, 1], 80))]
+        );
         assert_eq!(resolve("--peer", "[::1]:80").unwrap(), ["[::1]:80".parse().unwrap()]);
         let error = resolve("--peer", "no such host.invalid").unwrap_err().to_string();
         assert!(error.contains("--peer"), "{error}");
@@ -235,7 +261,8 @@ mod tests {
                 for end in [Side::Near, Side::Far].map(|side| testbed.end(side)) {
                     let read = || Kernel::open()?.interface(end.interface());
                     let interface = end.run(read)??;
-                    let is_on = |name: &str| interface.feature(name).is_some_and(|feature| feature.active);
+                    let is_on =
+                        |name: &str| interface.feature(name).is_some_and(|feature| feature.active);
                     let found = ["rx-checksum", "tx-tcp-segmentation", "rx-gro"].map(is_on);
                     let checksums = step != Step::Off;
                     let segmentation = [Step::Segmentation, Step::Joining].contains(&step);

@@ -1,4 +1,5 @@
-//! Two hosts, real or made of network namespaces, with interfaces whose offloads are switched between runs.
+//! Two hosts, real or made of network namespaces, with interfaces whose offloads are switched
+//! between runs.
 //!
 //! ```text
 //!   step      which offloads are on, in steps from none to all
@@ -22,15 +23,19 @@ use crate::record::{Better, Metric};
 /// How network tests find their hosts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// The other host, `HOST` or `HOST:PORT`, where `seekwire nic serve` runs; `None`: two network namespaces.
+    /// The other host, `HOST` or `HOST:PORT`, where `seekwire nic serve` runs; `None`: two network
+    /// namespaces.
     pub peer: Option<String>,
-    /// A second `seekwire nic serve`, which has little processor time; without it a peer has no weak receiver.
+    /// A second `seekwire nic serve`, which has little processor time; without it a peer has no
+    /// weak receiver.
     pub weak_peer: Option<String>,
-    /// The interface whose settings are changed, if it is not to be the one that leads to the peer.
+    /// The interface whose settings are changed, if it is not to be the one that leads to the
+    /// peer.
     pub interface: Option<String>,
     /// Whether this may be an interface that carries the default route.
     pub default_route: bool,
-    /// What the receiver of a weak host gets, in percent of one processor; with `weak_peer`, what it has been given.
+    /// What the receiver of a weak host gets, in percent of one processor; with `weak_peer`, what
+    /// it has been given.
     pub weak_cpu: f64,
 }
 
@@ -41,7 +46,8 @@ impl Default for Options {
 }
 
 /// Rate of requests, turned into a time: 1 / (2 × rate).
-pub(crate) const LATENCY: Metric = Metric { name: "one-way latency", unit: "µs", better: Better::Lower };
+pub(crate) const LATENCY: Metric =
+    Metric { name: "one-way latency", unit: "µs", better: Better::Lower };
 pub(crate) const ROUND_TRIP: [Metric; 3] = [
     Metric { name: "round trip p50", unit: "µs", better: Better::Lower },
     Metric { name: "round trip p99", unit: "µs", better: Better::Lower },
@@ -50,21 +56,29 @@ pub(crate) const ROUND_TRIP: [Metric; 3] = [
 /// Half of the median round trip.
 pub(crate) const ONE_WAY: Metric =
     Metric { name: "one-way latency, p50", unit: "µs", better: Better::Lower };
-pub(crate) const THROUGHPUT: Metric = Metric { name: "throughput", unit: "Mb/s", better: Better::Higher };
-/// Of the processors of both hosts, or of the one that both ends are on; 100 % is one of them. More than its parts,
-/// which are counted at ticks.
+pub(crate) const THROUGHPUT: Metric =
+    Metric { name: "throughput", unit: "Mb/s", better: Better::Higher };
+/// Of the processors of both hosts, or of the one that both ends are on; 100 % is one of them. More
+/// than its parts, which are counted at ticks.
 pub(crate) const CPU: Metric = Metric { name: "CPU load", unit: "%", better: Better::Lower };
-pub(crate) const CPU_USER: Metric = Metric { name: "CPU load, user", unit: "%", better: Better::Lower };
-pub(crate) const CPU_SYSTEM: Metric = Metric { name: "CPU load, system", unit: "%", better: Better::Lower };
-pub(crate) const CPU_SOFTIRQ: Metric = Metric { name: "CPU load, softirq", unit: "%", better: Better::Lower };
+pub(crate) const CPU_USER: Metric =
+    Metric { name: "CPU load, user", unit: "%", better: Better::Lower };
+pub(crate) const CPU_SYSTEM: Metric =
+    Metric { name: "CPU load, system", unit: "%", better: Better::Lower };
+pub(crate) const CPU_SOFTIRQ: Metric =
+    Metric { name: "CPU load, softirq", unit: "%", better: Better::Lower };
 /// What [`CPU`] consists of, by name.
 pub(crate) const CPU_PARTS: [(&str, Metric); 3] =
     [("user", CPU_USER), ("system", CPU_SYSTEM), ("softirq", CPU_SOFTIRQ)];
 /// What of [`CPU`] is in none of its parts: work between two ticks, and what nobody is charged for.
-pub(crate) const CPU_REST: Metric = Metric { name: "CPU load, in no tick", unit: "%", better: Better::Lower };
+pub(crate) const CPU_REST: Metric =
+    Metric { name: "CPU load, in no tick", unit: "%", better: Better::Lower };
 /// Of the host that has less left, in percent of all its processors.
-pub(crate) const BUSIEST: Metric =
-    Metric { name: "CPU load of the busier host", unit: "% of its processors", better: Better::Lower };
+pub(crate) const BUSIEST: Metric = Metric {
+    name: "CPU load of the busier host",
+    unit: "% of its processors",
+    better: Better::Lower,
+};
 /// [`CPU`] and its parts of this host and of the other one, where there are two.
 pub(crate) const OF_HOST: [[Metric; 5]; 2] = [
     of_host([
@@ -83,8 +97,10 @@ pub(crate) const OF_HOST: [[Metric; 5]; 2] = [
     ]),
 ];
 /// Of one process (getrusage).
-pub(crate) const CLIENT: Metric = Metric { name: "CPU of the client", unit: "%", better: Better::Lower };
-pub(crate) const SERVER: Metric = Metric { name: "CPU of the server", unit: "%", better: Better::Lower };
+pub(crate) const CLIENT: Metric =
+    Metric { name: "CPU of the client", unit: "%", better: Better::Lower };
+pub(crate) const SERVER: Metric =
+    Metric { name: "CPU of the server", unit: "%", better: Better::Lower };
 /// The same in user mode and in the kernel.
 pub(crate) const OF_CLIENT: [Metric; 2] = [
     Metric { name: "CPU of the client, user", unit: "%", better: Better::Lower },
@@ -134,7 +150,8 @@ impl Measured {
         self.bytes as f64 * 8.0 / self.seconds
     }
 
-    /// As metrics. `hosts` is their number: where both ends are on one, either sees the load of both.
+    /// As metrics. `hosts` is their number: where both ends are on one, either sees the load of
+    /// both.
     pub(crate) fn readings(&self, hosts: usize) -> Vec<(Metric, f64)> {
         let mut readings = Vec::new();
         let is_stream = self.round_trip_us[0].is_none();
@@ -210,8 +227,14 @@ mod tests {
     use super::*;
 
     fn measured(round_trip_us: [Option<f64>; 3]) -> Measured {
-        let machine =
-            seekwire_gauge::Machine { user: 0.1, system: 0.3, softirq: 0.1, idle: 0.5, stolen: 0.0, cpus: 2 };
+        let machine = seekwire_gauge::Machine {
+            user: 0.1,
+            system: 0.3,
+            softirq: 0.1,
+            idle: 0.5,
+            stolen: 0.0,
+            cpus: 2,
+        };
         let load = Load { seconds: 2.0, user: 0.2, system: 0.4, machine: Some(machine) };
         Measured {
             seconds: 2.0,
@@ -269,7 +292,8 @@ mod tests {
 
     #[test]
     fn what_is_said_is_understood() {
-        let test = Test::new(seekwire_gauge::Kind::Stream, 64, std::time::Duration::from_millis(10));
+        let test =
+            Test::new(seekwire_gauge::Kind::Stream, 64, std::time::Duration::from_millis(10));
         let order = Order { turn: 7, server: "198.18.0.2:5".parse().unwrap(), test };
         let text = serde_json::to_string(&order).unwrap();
         assert_eq!(serde_json::from_str::<Order>(&text).unwrap().test, order.test);

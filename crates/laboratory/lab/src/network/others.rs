@@ -38,15 +38,18 @@ impl Tool {
             Self::Iperf3 => {
                 let port = port(testbed)?;
                 let server = ["--server", "--one-off", "--forceflush", "--port", &port];
-                let client = ["--json", "--congestion", "cubic", "--length", &size, "--time", &seconds];
+                let client =
+                    ["--json", "--congestion", "cubic", "--length", &size, "--time", &seconds];
                 let address = testbed.end(Side::Far).address().to_string();
                 let ready = |line: &str| line.starts_with("Server listening");
                 let to = ["--client", &address, "--port", &port];
-                let printed = self.run(testbed, &server, Some(&ready), &[&to[..], &client[..]].concat())?;
+                let printed =
+                    self.run(testbed, &server, Some(&ready), &[&to[..], &client[..]].concat())?;
                 received(&printed)
             }
             Self::Qperf => {
-                let bytes = self.qperf(testbed, &["--msg_size", &size, "--time", &seconds], "tcp_bw")?;
+                let bytes =
+                    self.qperf(testbed, &["--msg_size", &size, "--time", &seconds], "tcp_bw")?;
                 Ok(bytes * 8.0 / 1e6)
             }
             Self::Sockperf => Err(anyhow!("it has no stream")),
@@ -94,7 +97,8 @@ impl Tool {
         client: &[&str],
     ) -> Result<String> {
         let start = |side: Side, arguments: &[&str]| -> Result<Running> {
-            let program = Program::new(self.name(), &Mode::Plain).args(arguments).timeout(TEST_LIMIT);
+            let program =
+                Program::new(self.name(), &Mode::Plain).args(arguments).timeout(TEST_LIMIT);
             super::ends::start(testbed, side, program)?.map_err(|error| self.explain(error))
         };
         let server = start(Side::Far, server)?;
@@ -167,7 +171,9 @@ mod tests {
         let text = "sockperf: ====> avg-latency=12.345 (std-dev=1.5, mean-ad=0.3)\n";
         assert_eq!(latency(text).unwrap(), 12.345);
         for nothing in ["", "{}", "no number ="] {
-            assert!(received(nothing).is_err() && value(nothing).is_err() && latency(nothing).is_err());
+            assert!(
+                received(nothing).is_err() && value(nothing).is_err() && latency(nothing).is_err()
+            );
         }
     }
 
@@ -175,7 +181,9 @@ mod tests {
     fn they_measure_between_namespaces_again_and_again() {
         let testbed = match Testbed::new() {
             Ok(testbed) => testbed,
-            Err(why @ seekwire_testbed::Error::NotPermitted { .. }) => return eprintln!("not run: {why}"),
+            Err(why @ seekwire_testbed::Error::NotPermitted { .. }) => {
+                return eprintln!("not run: {why}");
+            }
             Err(why) => panic!("{why}"),
         };
         for tool in [Tool::Iperf3, Tool::Qperf, Tool::Sockperf] {
@@ -186,7 +194,9 @@ mod tests {
                 };
                 match measured {
                     Ok(value) => assert!(value > 0.0, "{tool:?}"),
-                    Err(error) => assert!(error.to_string().contains("is not installed"), "{error:#}"),
+                    Err(error) => {
+                        assert!(error.to_string().contains("is not installed"), "{error:#}")
+                    }
                 }
             }
         }

@@ -1,5 +1,5 @@
-//! Offloads in steps, as in "Network hardware for business messaging", section 4: everything off, checksums, then
-//! segmentation. Joining (GRO) came to the kernel later, in Linux 2.6.29.
+//! Offloads in steps, as in "Network hardware for business messaging", section 4: everything off,
+//! checksums, then segmentation. Joining (GRO) came to the kernel later, in Linux 2.6.29.
 
 use seekwire_nic::{Interface, Profile, Setting};
 
@@ -15,7 +15,8 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    pub(crate) const ALL: [Self; 4] = [Self::Off, Self::Checksums, Self::Segmentation, Self::Joining];
+    pub(crate) const ALL: [Self; 4] =
+        [Self::Off, Self::Checksums, Self::Segmentation, Self::Joining];
 
     /// As in tables and legends.
     pub(crate) const fn name(self) -> &'static str {

@@ -49,8 +49,8 @@ impl Stream for seekwire::Stream {
 
 /// Messages that are written where the receiver will read them.
 ///
-/// The sender writes every byte and the receiver loads one byte of every cache line: the least that a program does which
-/// makes and uses its messages in place.
+/// The sender writes every byte and the receiver loads one byte of every cache line: the least that
+/// a program does which makes and uses its messages in place.
 #[derive(Debug)]
 pub(super) struct InPlace {
     stream: seekwire::Stream,

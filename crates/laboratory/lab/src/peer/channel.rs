@@ -5,7 +5,8 @@ use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 
 use crate::launch::Traffic;
 
-/// A connection over which messages travel. Message contents do not matter, their number of bytes does.
+/// A connection over which messages travel. Message contents do not matter, their number of bytes
+/// does.
 pub(super) trait Channel: Sized {
     /// Accepts connections.
     type Listener;

@@ -17,14 +17,19 @@ use crate::launch::Traffic;
 const WARM_UP_ROUND_TRIPS: usize = 200;
 
 /// Runs `tests` in order, each on a connection of its own, and prints one report per line.
-pub(super) fn all<C: Channel>(address: SocketAddr, tests: &[Test], reports: &mut impl Write) -> Result<()> {
+pub(super) fn all<C: Channel>(
+    address: SocketAddr,
+    tests: &[Test],
+    reports: &mut impl Write,
+) -> Result<()> {
     for test in tests {
         let report = match test.operation {
             Operation::Pingpong => pingpong::<C>(address, test),
             Operation::Bandwidth | Operation::Rate => one_way::<C>(address, test),
             Operation::Short => short::<C>(address, test),
         };
-        let report = report.with_context(|| format!("{} of {} bytes", test.operation.name(), test.size))?;
+        let report =
+            report.with_context(|| format!("{} of {} bytes", test.operation.name(), test.size))?;
         writeln!(reports, "{}", serde_json::to_string(&report)?)?;
         reports.flush()?;
     }
@@ -71,7 +76,8 @@ fn pingpong<C: Channel>(address: SocketAddr, test: &Test) -> Result<Report> {
 
 fn one_way<C: Channel>(address: SocketAddr, test: &Test) -> Result<Report> {
     let size = test.size as usize;
-    // Enough messages to open windows and to get past any threshold, but not so many that small ones take long.
+    // Enough messages to open windows and to get past any threshold, but not so many that small
+    // ones take long.
     let warm_up = ((2 << 20) / test.size).clamp(16, 2000);
     // The clock is read once in a while: reading it costs as much as a small message.
     let batch = ((16 << 10) / test.size).clamp(1, 256);
@@ -123,7 +129,8 @@ fn short<C: Channel>(address: SocketAddr, test: &Test) -> Result<Report> {
 }
 
 fn begin<C: Channel>(address: SocketAddr, test: &Test, warm_up: u64) -> Result<C> {
-    let mut channel = C::connect(address).with_context(|| format!("cannot connect to {address}"))?;
+    let mut channel =
+        C::connect(address).with_context(|| format!("cannot connect to {address}"))?;
     let request = Request { operation: test.operation, size: test.size as usize, warm_up };
     channel.send(&request.encode())?;
     Ok(channel)
@@ -145,8 +152,8 @@ fn check(received: u64, sent: u64) -> Result<()> {
     Ok(())
 }
 
-/// The report of a test; `cpu_ns` is the processor time of this end and of the other one. `traffic` is asked for before
-/// the connection ends, because an ended one does not say any more.
+/// The report of a test; `cpu_ns` is the processor time of this end and of the other one. `traffic`
+/// is asked for before the connection ends, because an ended one does not say any more.
 fn report(
     test: &Test,
     messages: u64,
@@ -182,7 +189,8 @@ mod tests {
     /// Runs every operation with small and large messages, against a server in another thread.
     fn run_everything<C: Channel<Listener: Sync>>() -> Vec<Report> {
         let (listener, address) = C::listen((Ipv4Addr::LOCALHOST, 0).into()).unwrap();
-        let operations = [Operation::Pingpong, Operation::Bandwidth, Operation::Rate, Operation::Short];
+        let operations =
+            [Operation::Pingpong, Operation::Bandwidth, Operation::Rate, Operation::Short];
         let tests: Vec<Test> = operations
             .into_iter()
             .flat_map(|operation| {

@@ -1,4 +1,5 @@
-//! Ends of network tests: a server of `seekwire-gauge`, and a client that runs the tests on its standard input.
+//! Ends of network tests: a server of `seekwire-gauge`, and a client that runs the tests on its
+//! standard input.
 
 use std::io::{self, BufRead, Write};
 use std::net::SocketAddr;
@@ -10,7 +11,8 @@ use crate::network::{Done, Measured, Order};
 
 /// Serves at `address` until its standard input ends, and says at which port.
 pub(super) fn serve(address: Option<String>, announce: &mut impl Write) -> Result<()> {
-    let address: SocketAddr = address.and_then(|address| address.parse().ok()).context("say ADDRESS:PORT")?;
+    let address: SocketAddr =
+        address.and_then(|address| address.parse().ok()).context("say ADDRESS:PORT")?;
     let server = Server::bind(address)?;
     writeln!(announce, "ready {}", server.local_addr().port())?;
     announce.flush()?;
@@ -21,7 +23,10 @@ pub(super) fn serve(address: Option<String>, announce: &mut impl Write) -> Resul
         stop.stop();
     });
     server.serve(|event| {
-        if matches!(event, seekwire_gauge::Event::Failed { .. } | seekwire_gauge::Event::Refused { .. }) {
+        if matches!(
+            event,
+            seekwire_gauge::Event::Failed { .. } | seekwire_gauge::Event::Refused { .. }
+        ) {
             eprintln!("{event}");
         }
     })?;
@@ -32,7 +37,8 @@ pub(super) fn serve(address: Option<String>, announce: &mut impl Write) -> Resul
 pub(super) fn drive(orders: impl BufRead, reports: &mut impl Write) -> Result<()> {
     for line in orders.lines() {
         let order: Order = serde_json::from_str(&line?).context("not an order")?;
-        let done = Done { turn: order.turn, outcome: run(&order).map_err(|error| error.to_string()) };
+        let done =
+            Done { turn: order.turn, outcome: run(&order).map_err(|error| error.to_string()) };
         writeln!(reports, "{}", serde_json::to_string(&done)?)?;
         reports.flush()?;
     }
@@ -40,9 +46,10 @@ pub(super) fn drive(orders: impl BufRead, reports: &mut impl Write) -> Result<()
 }
 
 fn run(order: &Order) -> Result<Measured, seekwire_gauge::Error> {
-    // A connection for each test: a server does not wait for long pauses to end. The interface has perhaps been changed
-    // just now, and its link is still to come back. ^C kills this process.
-    let reading = Client::of(order.server).persist(&order.test, seekwire_gauge::LINK_RETURN, &|| false)?;
+    // A connection for each test: a server does not wait for long pauses to end. The interface has
+    // perhaps been changed just now, and its link is still to come back. ^C kills this process.
+    let reading =
+        Client::of(order.server).persist(&order.test, seekwire_gauge::LINK_RETURN, &|| false)?;
     let quantile = |quantile: f64| {
         let histogram = reading.histogram.as_ref();
         histogram.map(|histogram| histogram.value_at_quantile(quantile) as f64 / 1e3)

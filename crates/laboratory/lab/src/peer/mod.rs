@@ -1,20 +1,22 @@
 //! The `lab-peer` role: a client or server that uses the Rust API instead of plain sockets.
 //!
-//! It speaks the protocol, takes the options and prints the reports of `peer/streambench.c`, with one option more:
+//! It speaks the protocol, takes the options and prints the reports of `peer/streambench.c`, with
+//! one option more:
 //!
 //! ```text
 //! lab-peer serve --tcp ADDRESS:PORT [--api std|stream|in-place]
 //! lab-peer drive --tcp ADDRESS:PORT [--api std|stream|in-place] --test OPERATION:SIZE:MILLISECONDS ...
 //! ```
 //!
-//! `lab-peer gauge-serve ADDRESS:PORT` and `lab-peer gauge-drive` are the ends of network tests, whose orders are JSON,
-//! too.
+//! `lab-peer gauge-serve ADDRESS:PORT` and `lab-peer gauge-drive` are the ends of network tests,
+//! whose orders are JSON, too.
 //!
-//! `lab-peer search-send` and `lab-peer search-receive` are the ends of a message search; their orders are JSON.
-//! `lab-peer mailbox` plays the messaging programs (see [`crate::messaging`]) over mailboxes.
+//! `lab-peer search-send` and `lab-peer search-receive` are the ends of a message search; their
+//! orders are JSON. `lab-peer mailbox` plays the messaging programs (see [`crate::messaging`]) over
+//! mailboxes.
 //!
-//! `stream` copies messages into and out of a Seekwire stream, `in-place` writes and reads them where they are, and
-//! `std` (the default) uses `std::net`, which shows what Rust itself costs.
+//! `stream` copies messages into and out of a Seekwire stream, `in-place` writes and reads them
+//! where they are, and `std` (the default) uses `std::net`, which shows what Rust itself costs.
 
 mod accelerated;
 mod channel;
@@ -36,7 +38,8 @@ use options::{Action, Api, Options};
 
 /// Plays the role with the arguments that follow `lab-peer`.
 ///
-/// Meant to be called by the binary that runs the experiments, in a child process. Complaints go to standard error.
+/// Meant to be called by the binary that runs the experiments, in a child process. Complaints go to
+/// standard error.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match run(arguments) {
         Ok(()) => ExitCode::SUCCESS,
@@ -62,7 +65,9 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
             let address = arguments.nth(1).and_then(|address| address.into_string().ok());
             return gauge::serve(address, &mut std::io::stdout());
         }
-        Some("gauge-drive") => return gauge::drive(std::io::stdin().lock(), &mut std::io::stdout()),
+        Some("gauge-drive") => {
+            return gauge::drive(std::io::stdin().lock(), &mut std::io::stdout());
+        }
         Some("mailbox") => return messaging::play(arguments.skip(1)),
         _ => {}
     }

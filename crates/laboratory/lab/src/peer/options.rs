@@ -35,7 +35,8 @@ pub(super) enum Api {
 
 impl Options {
     pub(super) fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Self> {
-        let mut arguments = arguments.into_iter().map(|argument| argument.to_string_lossy().into_owned());
+        let mut arguments =
+            arguments.into_iter().map(|argument| argument.to_string_lossy().into_owned());
         let mut action = match arguments.next().as_deref() {
             Some("serve") => Action::Serve,
             Some("drive") => Action::Drive(Vec::new()),
@@ -47,7 +48,9 @@ impl Options {
             match (name.as_str(), &mut action) {
                 ("--tcp", _) => {
                     address = Some(
-                        value.parse().with_context(|| format!("'{value}' is not an address with a port"))?,
+                        value
+                            .parse()
+                            .with_context(|| format!("'{value}' is not an address with a port"))?,
                     );
                 }
                 ("--api", _) => {
@@ -75,7 +78,11 @@ fn test(text: &str) -> Result<Test> {
         let operation = operations.into_iter().find(|operation| operation.name() == name)?;
         let size: u64 = parts.next()?.parse().ok()?;
         let time = Duration::from_millis(parts.next()?.parse().ok()?);
-        (parts.next().is_none() && (1..=MAX_SIZE).contains(&size)).then_some(Test { operation, size, time })
+        (parts.next().is_none() && (1..=MAX_SIZE).contains(&size)).then_some(Test {
+            operation,
+            size,
+            time,
+        })
     })();
     parsed.with_context(|| format!("'{text}' is not OPERATION:SIZE:MILLISECONDS"))
 }
@@ -90,7 +97,8 @@ mod tests {
 
     #[test]
     fn what_the_laboratory_says_is_understood() {
-        let options = parse("drive --api std --wait block --tcp 127.0.0.1:80 --test rate:64:50").unwrap();
+        let options =
+            parse("drive --api std --wait block --tcp 127.0.0.1:80 --test rate:64:50").unwrap();
         let test = Test { operation: Operation::Rate, size: 64, time: Duration::from_millis(50) };
         assert_eq!(options.action, Action::Drive(vec![test]));
         assert_eq!(options.address.port(), 80);

@@ -14,7 +14,8 @@ const BULK_RECEIVE: usize = 64 << 10;
 
 /// Serves connections to `address`; the chosen port is announced on `announce`.
 pub(super) fn listen<C: Channel>(address: SocketAddr, announce: &mut impl Write) -> Result<()> {
-    let (listener, address) = C::listen(address).with_context(|| format!("cannot listen on {address}"))?;
+    let (listener, address) =
+        C::listen(address).with_context(|| format!("cannot listen on {address}"))?;
     writeln!(announce, "ready {}", address.port())?;
     announce.flush()?;
     loop {
@@ -82,7 +83,11 @@ fn one_way<C: Channel>(channel: &mut C, request: Request) -> Result<()> {
 fn acknowledge<C: Channel>(channel: &mut C, bytes: u64, cpu_ns: u64) -> io::Result<()> {
     match channel.send(&Acknowledgement { bytes, cpu_ns }.encode()) {
         // The client has what it wanted and is gone.
-        Err(error) if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) => Ok(()),
+        Err(error)
+            if matches!(error.kind(), ErrorKind::BrokenPipe | ErrorKind::ConnectionReset) =>
+        {
+            Ok(())
+        }
         result => result,
     }
 }

@@ -97,8 +97,12 @@ mod tests {
 
     #[test]
     fn strangers_are_refused() {
-        assert_eq!(Request::decode(b"GET / HTTP/1.1\r\nHost: x\r\n"[..24].try_into().unwrap()), None);
-        let too_large = Request { operation: Operation::Rate, size: MAX_SIZE as usize + 1, warm_up: 0 };
+        assert_eq!(
+            Request::decode(b"GET / HTTP/1.1\r\nHost: x\r\n"[..24].try_into().unwrap()),
+            None
+        );
+        let too_large =
+            Request { operation: Operation::Rate, size: MAX_SIZE as usize + 1, warm_up: 0 };
         assert_eq!(Request::decode(&too_large.encode()), None);
     }
 }

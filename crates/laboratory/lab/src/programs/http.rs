@@ -1,4 +1,5 @@
-//! A large file, served by Python's `http.server` and fetched by `curl`; what arrives must be what was served.
+//! A large file, served by Python's `http.server` and fetched by `curl`; what arrives must be what
+//! was served.
 
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -30,11 +31,16 @@ struct Document {
     checksum: String,
 }
 
-pub(super) fn group<'a>(context: &Context<'_>, size: u64, corrupted: &Rc<Cell<usize>>) -> Group<'a> {
+pub(super) fn group<'a>(
+    context: &Context<'_>,
+    size: u64,
+    corrupted: &Rc<Cell<usize>>,
+) -> Group<'a> {
     let servers = PerMode::new();
     let document = Shared::new();
     compare(context, CASE, |mode| {
-        let (server, document, corrupted) = (servers.of(&mode), document.clone(), corrupted.clone());
+        let (server, document, corrupted) =
+            (servers.of(&mode), document.clone(), corrupted.clone());
         move |trial: &mut Trial| {
             let document = document.get(|| Document::make(size))?;
             run(trial, &server, &mode, document, &corrupted)
@@ -71,7 +77,9 @@ fn run(
     let (size, checksum) = checksum(&fetched)?;
     if checksum != document.checksum {
         corrupted.set(corrupted.get() + 1);
-        bail!("the file that arrived is not the one that was served: {size} bytes, SHA-256 {checksum}");
+        bail!(
+            "the file that arrived is not the one that was served: {size} bytes, SHA-256 {checksum}"
+        );
     }
     let seconds: f64 = finished.stdout.trim().parse().context("curl did not report its time")?;
     ensure!(seconds > 0.0, "curl reported a time of zero");
@@ -85,8 +93,9 @@ fn start(mode: &Mode, directory: &Path) -> Result<Listening> {
             .args(["-m", "http.server", &port.to_string(), "--bind", "127.0.0.1", "--directory"])
             .arg(directory)
     };
-    let ready =
-        |process: &Running, port| process.wait_for_port(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+    let ready = |process: &Running, port| {
+        process.wait_for_port(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+    };
     listen(program, ready).map_err(|error| with_package(error, "python3"))
 }
 
@@ -112,13 +121,14 @@ impl Document {
             }
             Ok(hexadecimal(&hash.finalize()))
         };
-        let checksum =
-            write().with_context(|| format!("cannot make a file of {size} bytes in {}", path.display()))?;
+        let checksum = write()
+            .with_context(|| format!("cannot make a file of {size} bytes in {}", path.display()))?;
         Ok(Self { directory, checksum })
     }
 }
 
-/// A directory with room for the file and its copy: in memory if possible, so that no disk is measured.
+/// A directory with room for the file and its copy: in memory if possible, so that no disk is
+/// measured.
 fn directory(size: u64) -> Result<TempDir> {
     let shared_memory = PathBuf::from("/dev/shm");
     let room = rustix::fs::statvfs(&shared_memory).map_or(0, |stat| stat.f_bavail * stat.f_frsize);

@@ -65,8 +65,9 @@ fn start(mode: &Mode) -> Result<Listening> {
             "--forceflush",
         ])
     };
-    let ready =
-        |process: &Running, _| process.wait_for_line(|line| line.starts_with("Server listening")).map(|_| ());
+    let ready = |process: &Running, _| {
+        process.wait_for_line(|line| line.starts_with("Server listening")).map(|_| ())
+    };
     listen(program, ready).map_err(|error| with_package(error, PACKAGE))
 }
 

@@ -1,7 +1,8 @@
 //! Real, unmodified programs as pairs of server and client, plain and accelerated.
 //!
-//! In accelerated runs both ends are accelerated. A server is started once per mode, when it is first needed, and serves
-//! all rounds; each round has a client process of its own, whose counters say which carrier its bytes took.
+//! In accelerated runs both ends are accelerated. A server is started once per mode, when it is
+//! first needed, and serves all rounds; each round has a client process of its own, whose counters
+//! say which carrier its bytes took.
 
 mod http;
 pub(crate) mod iperf3;
@@ -80,7 +81,8 @@ pub(crate) fn measure(
         samples,
         baseline: PLAIN,
         tables: Vec::new(),
-        violation: (corrupted > 0).then(|| format!("{corrupted} files arrived with a wrong checksum")),
+        violation: (corrupted > 0)
+            .then(|| format!("{corrupted} files arrived with a wrong checksum")),
     })
 }
 
@@ -101,7 +103,8 @@ fn headlines(rows: &[Row], better: Better) -> impl Iterator<Item = (&Row, Ratio)
 
 fn figures(rows: &[Row]) -> Vec<Figure> {
     let figure = |file: &str, title: &str, better, metric: Option<Metric>, label: &str| {
-        let belongs = |(row, _): &(&Row, Ratio)| metric.is_none_or(|metric| row.metric == metric.name);
+        let belongs =
+            |(row, _): &(&Row, Ratio)| metric.is_none_or(|metric| row.metric == metric.name);
         let bar = |(row, ratio): (&Row, Ratio)| Bar {
             name: row.case.clone(),
             value: ratio.value,
@@ -143,7 +146,8 @@ fn summary(rows: &[Row]) -> Vec<Key> {
         all.filter(|(row, _)| wanted(&row.case)).map(|(_, ratio)| ratio.value).collect()
     };
     let one = |case: &str| ratios(&|name| name == case).first().copied();
-    let clients50 = ratios(&|case| case.starts_with("redis") && case.contains("50 clients, pipeline 1,"));
+    let clients50 =
+        ratios(&|case| case.starts_with("redis") && case.contains("50 clients, pipeline 1,"));
     let pipeline16 = ratios(&|case| case.starts_with("redis") && case.contains("pipeline 16,"));
     let lowest = |ratios: &[f64]| ratios.iter().copied().min_by(f64::total_cmp);
     let keys = [
@@ -163,14 +167,22 @@ fn summary(rows: &[Row]) -> Vec<Key> {
              second, accelerated over plain; higher is better",
             geometric_mean(&clients50),
         ),
-        ("redis_clients50_lowest", "the lowest of these ratios; higher is better", lowest(&clients50)),
+        (
+            "redis_clients50_lowest",
+            "the lowest of these ratios; higher is better",
+            lowest(&clients50),
+        ),
         (
             "redis_pipeline16_ratio",
             "redis-benchmark with pipelines of 16: geometric mean over GET, SET, sizes and numbers of clients; higher is \
              better",
             geometric_mean(&pipeline16),
         ),
-        ("redis_pipeline16_lowest", "the lowest of these ratios; higher is better", lowest(&pipeline16)),
+        (
+            "redis_pipeline16_lowest",
+            "the lowest of these ratios; higher is better",
+            lowest(&pipeline16),
+        ),
         (
             "http_ratio",
             "a file served by Python and fetched by curl: bandwidth, accelerated over plain; higher is better",
@@ -188,7 +200,9 @@ fn summary(rows: &[Row]) -> Vec<Key> {
             one(search::demo::CASE),
         ),
     ];
-    keys.into_iter().filter_map(|(name, meaning, value)| Key::measured(name, meaning, value)).collect()
+    keys.into_iter()
+        .filter_map(|(name, meaning, value)| Key::measured(name, meaning, value))
+        .collect()
 }
 
 fn geometric_mean(ratios: &[f64]) -> Option<f64> {
@@ -197,7 +211,11 @@ fn geometric_mean(ratios: &[f64]) -> Option<f64> {
 }
 
 /// The two variants of a case; `run` makes what runs it in a mode.
-fn compare<'a, F>(context: &Context<'_>, case: impl Into<String>, mut run: impl FnMut(Mode) -> F) -> Group<'a>
+fn compare<'a, F>(
+    context: &Context<'_>,
+    case: impl Into<String>,
+    mut run: impl FnMut(Mode) -> F,
+) -> Group<'a>
 where
     F: FnMut(&mut Trial) -> Result<()> + 'a,
 {
@@ -255,8 +273,13 @@ struct Listening {
 }
 
 impl Listening {
-    /// Runs a client of this server to its end; if that fails because the server has died, the error says so.
-    fn serve(&self, client: Program, explain: impl FnOnce(Error) -> anyhow::Error) -> Result<Finished> {
+    /// Runs a client of this server to its end; if that fails because the server has died, the
+    /// error says so.
+    fn serve(
+        &self,
+        client: Program,
+        explain: impl FnOnce(Error) -> anyhow::Error,
+    ) -> Result<Finished> {
         client.run().map_err(|error| match self.process.obituary() {
             Some(obituary) => anyhow!("the server {obituary} ({error})"),
             None => explain(error),
@@ -264,7 +287,8 @@ impl Listening {
     }
 }
 
-/// Starts a server on a free port. Ports are free only until somebody takes them, so a failure gets another try.
+/// Starts a server on a free port. Ports are free only until somebody takes them, so a failure gets
+/// another try.
 fn listen(
     program: impl Fn(u16) -> Program,
     ready: impl Fn(&Running, u16) -> Result<(), Error>,
@@ -287,7 +311,8 @@ fn listen(
 struct Work(Rc<Cell<Option<f64>>>);
 
 impl Work {
-    /// Notes the rate (units of work per second) that a warm-up run reached; the plain one has the last word.
+    /// Notes the rate (units of work per second) that a warm-up run reached; the plain one has the
+    /// last word.
     fn learn(&self, mode: &Mode, rate: f64) {
         if matches!(mode, Mode::Plain) || self.0.get().is_none() {
             self.0.set(Some(rate));
@@ -306,7 +331,9 @@ impl Work {
 /// Says how to get a program that is missing.
 fn with_package(error: Error, package: &str) -> anyhow::Error {
     match error {
-        Error::NotInstalled { program } => anyhow!("{program} is not installed (Debian package: {package})"),
+        Error::NotInstalled { program } => {
+            anyhow!("{program} is not installed (Debian package: {package})")
+        }
         error => error.into(),
     }
 }

@@ -1,5 +1,5 @@
-//! `redis-server` and `redis-benchmark`: GET and SET of small and large values, few and many clients, with and without
-//! pipelining.
+//! `redis-server` and `redis-benchmark`: GET and SET of small and large values, few and many
+//! clients, with and without pipelining.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -8,7 +8,8 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::{
-    LATENCY, LATENCY_TAIL, Listening, PerMode, REQUESTS, Shared, Work, compare, listen, with_package,
+    LATENCY, LATENCY_TAIL, Listening, PerMode, REQUESTS, Shared, Work, compare, listen,
+    with_package,
 };
 use crate::experiment::Context;
 use crate::launch::{Mode, Program, Running};
@@ -37,8 +38,12 @@ impl Case {
     /// Ends in the size, so that "pipeline 1," and "pipeline 16," tell apart.
     fn name(self) -> String {
         let Self { get, size, clients, pipeline } = self;
-        let (command, plural) = (if get { "GET" } else { "SET" }, if clients == 1 { "" } else { "s" });
-        format!("redis {command}, {clients} client{plural}, pipeline {pipeline}, {}", text::size(size))
+        let (command, plural) =
+            (if get { "GET" } else { "SET" }, if clients == 1 { "" } else { "s" });
+        format!(
+            "redis {command}, {clients} client{plural}, pipeline {pipeline}, {}",
+            text::size(size)
+        )
     }
 
     /// Requests of the first run: some ten milliseconds.
@@ -79,8 +84,8 @@ fn run(
     time: Duration,
 ) -> Result<()> {
     let server = server.get(|| start(mode))?;
-    // In whole rounds: what redis-benchmark finishes beyond its number can make it say that all clients had
-    // disconnected (redis pull request 4575).
+    // In whole rounds: what redis-benchmark finishes beyond its number can make it say that all
+    // clients had disconnected (redis pull request 4575).
     let round = u64::from(case.clients) * u64::from(case.pipeline);
     let requests = work.amount(trial, time, case.first_requests()).next_multiple_of(round);
     let mut control = Control::connect(server.port)?;
@@ -108,12 +113,11 @@ fn run(
 
 fn start(mode: &Mode) -> Result<Listening> {
     // Nothing is written to disk, so that only the network is measured.
-    let program =
-        |port: u16| {
-            Program::new("redis-server", mode)
-                .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
-                .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
-        };
+    let program = |port: u16| {
+        Program::new("redis-server", mode)
+            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
+            .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
+    };
     let ready = |process: &Running, _| {
         process.wait_for_line(|line| line.contains("Ready to accept connections")).map(|_| ())
     };
@@ -132,13 +136,15 @@ impl Figures {
     /// Reads the last record by the names in the header, because versions differ in their columns.
     fn parse(output: &str) -> Result<Self> {
         let records = csv::parse(output);
-        let header = records.iter().position(|record| record.first().is_some_and(|name| name == "test"));
+        let header =
+            records.iter().position(|record| record.first().is_some_and(|name| name == "test"));
         let header = header.context("redis-benchmark printed no header")?;
         let values = records.get(header + 1).context("redis-benchmark printed no result")?;
         let field = |name: &str| {
             let column = records[header].iter().position(|title| title == name);
-            let value =
-                column.and_then(|column| values.get(column)).with_context(|| format!("no column {name}"))?;
+            let value = column
+                .and_then(|column| values.get(column))
+                .with_context(|| format!("no column {name}"))?;
             value.parse::<f64>().with_context(|| format!("column {name} holds '{value}'"))
         };
         Ok(Self {
@@ -154,7 +160,8 @@ struct Control(BufReader<TcpStream>);
 
 impl Control {
     fn connect(port: u16) -> Result<Self> {
-        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).context("cannot reach redis-server")?;
+        let stream =
+            TcpStream::connect((Ipv4Addr::LOCALHOST, port)).context("cannot reach redis-server")?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
         Ok(Self(BufReader::new(stream)))
     }

@@ -53,7 +53,8 @@ fn start(mode: &Mode) -> Result<Listening> {
         ])
     };
     // The line about the thread is the last one before it waits for clients.
-    let ready = |process: &Running, _| process.wait_for_line(|line| line.contains("[tid ")).map(|_| ());
+    let ready =
+        |process: &Running, _| process.wait_for_line(|line| line.contains("[tid ")).map(|_| ());
     listen(program, ready).map_err(|error| with_package(error, PACKAGE))
 }
 
@@ -73,8 +74,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_found() {
-        let report =
-            "sockperf: ---> percentile 99.000 =   74.129\nsockperf: ---> percentile 50.000 =   53.999\n";
+        let report = "sockperf: ---> percentile 99.000 =   74.129\nsockperf: ---> percentile 50.000 =   53.999\n";
         assert_eq!(percentile(report, "50.000").unwrap(), 53.999);
         assert_eq!(percentile(report, "99.000").unwrap(), 74.129);
         assert!(percentile(report, "9.000").is_err());

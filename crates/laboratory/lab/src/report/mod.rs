@@ -107,8 +107,12 @@ fn push_failures(page: &mut String, rows: &[Row]) {
 }
 
 fn push_table(page: &mut String, table: &Table) {
-    let _ =
-        write!(page, "<h2>{}</h2>\n<p class=\"soft\">{}</p>\n", escape(&table.title), escape(&table.note));
+    let _ = write!(
+        page,
+        "<h2>{}</h2>\n<p class=\"soft\">{}</p>\n",
+        escape(&table.title),
+        escape(&table.note)
+    );
     open_table(page, &table.columns);
     let is_of_numbers =
         |column: usize| table.rows.iter().any(|row| row.get(column).is_some_and(Value::is_number));
@@ -224,7 +228,10 @@ fn push_setting(page: &mut String, result: &ResultFile) {
         ("Caches".to_owned(), machine.caches.join(", ")),
         ("Frequency governor".to_owned(), known(&machine.governor)),
         ("Virtualised".to_owned(), if machine.virtualised { "yes" } else { "no" }.to_owned()),
-        ("Memory".to_owned(), machine.memory.map_or_else(|| "unknown".to_owned(), text::about_bytes)),
+        (
+            "Memory".to_owned(),
+            machine.memory.map_or_else(|| "unknown".to_owned(), text::about_bytes),
+        ),
         ("Kernel".to_owned(), known(&machine.kernel)),
         ("System".to_owned(), known(&machine.system)),
         ("TCP congestion control".to_owned(), known(&machine.congestion_control)),
@@ -232,7 +239,9 @@ fn push_setting(page: &mut String, result: &ResultFile) {
         ("Load average after".to_owned(), known(&machine.load_after)),
     ];
     entries.extend(result.parameters.iter().map(|(name, value)| (name.clone(), value.to_string())));
-    page.push_str("<h2>Machine and parameters</h2>\n<div class=\"scroll\" tabindex=\"0\"><table><tbody>\n");
+    page.push_str(
+        "<h2>Machine and parameters</h2>\n<div class=\"scroll\" tabindex=\"0\"><table><tbody>\n",
+    );
     for (name, value) in entries {
         let _ = writeln!(
             page,
@@ -322,16 +331,24 @@ pub(crate) mod tests {
             meanings: BTreeMap::new(),
             figures: Vec::new(),
         };
-        let key = Key { name: "short_connections_ratio", value: 0.99, meaning: "accelerated / plain".into() };
-        let figures =
-            [("A figure".to_owned(), "<?xml version=\"1.0\"?><svg viewBox=\"0 0 1 1\"></svg>".to_owned())];
+        let key = Key {
+            name: "short_connections_ratio",
+            value: 0.99,
+            meaning: "accelerated / plain".into(),
+        };
+        let figures = [(
+            "A figure".to_owned(),
+            "<?xml version=\"1.0\"?><svg viewBox=\"0 0 1 1\"></svg>".to_owned(),
+        )];
         html(&description, &result, &[key], &figures)
     }
 
     #[test]
     fn page_needs_nothing_else() {
         let page = page();
-        for forbidden in ["<script", "<link", "src=", "href=", "url(", "@import", "http://", "https://"] {
+        for forbidden in
+            ["<script", "<link", "src=", "href=", "url(", "@import", "http://", "https://"]
+        {
             assert!(!page.contains(forbidden), "{forbidden}");
         }
         assert!(page.contains("<figure><svg"));
@@ -352,12 +369,16 @@ pub(crate) mod tests {
         assert!(page.contains("<h2>Saved</h2>") && page.contains("a &lt; b"));
         let row = "<td>seek</td><td class=\"number\">12.35</td><td class=\"number\">10</td>";
         assert!(page.contains(row), "{page}");
-        assert!(page.contains("<td>peek</td><td class=\"number\">9.1*</td>"), "a marked number is one, too");
+        assert!(
+            page.contains("<td>peek</td><td class=\"number\">9.1*</td>"),
+            "a marked number is one, too"
+        );
     }
 
     #[test]
     fn ratios_are_judged_by_their_interval() {
-        let mut row = row("accelerated", Some(Ratio { value: 1.1, low: 0.9, high: 1.3, pairs: Some(3) }));
+        let mut row =
+            row("accelerated", Some(Ratio { value: 1.1, low: 0.9, high: 1.3, pairs: Some(3) }));
         assert_eq!(verdict(&row), "");
         row.ratio = Some(Ratio { value: 0.5, low: 0.4, high: 0.6, pairs: Some(3) });
         assert_eq!(verdict(&row), "worse");

@@ -6,8 +6,8 @@ use crate::text;
 /// Columns of the table.
 const COLUMNS: usize = 7;
 
-/// One line for each case and metric, comparing `baseline` with `variant`; of the metrics only those that `wanted`
-/// selects. Lines with failures refer to the reasons below the table.
+/// One line for each case and metric, comparing `baseline` with `variant`; of the metrics only
+/// those that `wanted` selects. Lines with failures refer to the reasons below the table.
 pub(crate) fn plain_text(
     rows: &[Row],
     baseline: &str,
@@ -26,7 +26,8 @@ pub(crate) fn plain_text(
     let mut lines = vec![titles.map(str::to_owned)];
     for (case, metric) in lines_of(rows, &wanted) {
         let of = |variant: &str| {
-            rows.iter().find(|row| row.case == case && row.metric == metric && row.variant == variant)
+            rows.iter()
+                .find(|row| row.case == case && row.metric == metric && row.variant == variant)
         };
         let (theirs, ours) = (of(baseline), of(variant));
         let unit = theirs.or(ours).map_or_else(String::new, |row| match row.better {
@@ -48,17 +49,24 @@ pub(crate) fn plain_text(
     }
     let mut table = align(&lines);
     for (index, failure) in failures.iter().enumerate() {
-        table.push_str(&format!("[{}] {}: {}\n", index + 1, failure.variants().join(", "), failure.error));
+        table.push_str(&format!(
+            "[{}] {}: {}\n",
+            index + 1,
+            failure.variants().join(", "),
+            failure.error
+        ));
     }
     table
 }
 
-/// The (case, metric) of each line: what has been measured, and cases of which nothing could be measured.
+/// The (case, metric) of each line: what has been measured, and cases of which nothing could be
+/// measured.
 fn lines_of<'a>(rows: &'a [Row], wanted: &impl Fn(&Row) -> bool) -> Vec<(&'a str, &'a str)> {
     let mut lines: Vec<(&str, &str)> = Vec::new();
     for row in rows {
         let line = (row.case.as_str(), row.metric.as_str());
-        let has_readings = || rows.iter().any(|other| other.case == row.case && other.spread.is_some());
+        let has_readings =
+            || rows.iter().any(|other| other.case == row.case && other.spread.is_some());
         let shown = if row.spread.is_some() { wanted(row) } else { !has_readings() };
         if shown && !lines.contains(&line) {
             lines.push(line);
@@ -80,7 +88,8 @@ fn spread(row: Option<&Row>) -> String {
 
 /// Columns as wide as their widest cell; the first two to the left, the others to the right.
 fn align(lines: &[[String; COLUMNS]]) -> String {
-    let width = |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
+    let width =
+        |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0);
     let widths: [usize; COLUMNS] = std::array::from_fn(width);
     let mut text = String::new();
     for line in lines {
@@ -101,7 +110,14 @@ mod tests {
 
     fn failed(case: &str, variant: &str, error: &str) -> Row {
         let (case, error) = (case.to_owned(), Some(error.to_owned()));
-        Row { case, error, metric: String::new(), unit: String::new(), spread: None, ..row(variant, None) }
+        Row {
+            case,
+            error,
+            metric: String::new(),
+            unit: String::new(),
+            spread: None,
+            ..row(variant, None)
+        }
     }
 
     #[test]

@@ -45,10 +45,12 @@ fn path() -> Result<&'static Path> {
     static PATH: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let path = PATH.get_or_init(|| {
         let compiled = compiled::path(&SOURCE);
-        compiled.context("libfabric is not installed (Debian package: libfabric-dev)").map_err(|error| {
-            // The compiler's own words would fill a page.
-            error.to_string()
-        })
+        compiled.context("libfabric is not installed (Debian package: libfabric-dev)").map_err(
+            |error| {
+                // The compiler's own words would fill a page.
+                error.to_string()
+            },
+        )
     });
     path.as_deref().map_err(|why| anyhow!("{why}"))
 }

@@ -1,5 +1,5 @@
-//! Message search: messages are received in another order than they came in, and what that costs the receiver is
-//! measured (Douglas and Pai, "Seekable sockets", section 4).
+//! Message search: messages are received in another order than they came in, and what that costs
+//! the receiver is measured (Douglas and Pai, "Seekable sockets", section 4).
 //!
 //! ```text
 //!   plan        who sends what, and in which order it is received
@@ -9,7 +9,8 @@
 //!   reduction   processor time saved against a baseline, from neighbours in time
 //! ```
 //!
-//! The processes themselves are in `peer/search` and, for a messaging library, in `peer/fabricbench.c`.
+//! The processes themselves are in `peer/search` and, for a messaging library, in
+//! `peer/fabricbench.c`.
 
 pub(crate) mod demo;
 pub(crate) mod fabric;
@@ -25,8 +26,10 @@ use serde_json::Value;
 
 use crate::record::{Better, Metric, Samples};
 
-/// User and system time of the receiver from the opening of a connection to its closing, by message.
-pub(crate) const CPU: Metric = Metric { name: "receiver CPU", unit: "µs/message", better: Better::Lower };
+/// User and system time of the receiver from the opening of a connection to its closing, by
+/// message.
+pub(crate) const CPU: Metric =
+    Metric { name: "receiver CPU", unit: "µs/message", better: Better::Lower };
 /// The same without the opening and the closing.
 pub(crate) const CPU_MESSAGES: Metric =
     Metric { name: "receiver CPU, messages only", unit: "µs/message", better: Better::Lower };
@@ -34,7 +37,8 @@ pub(crate) const CPU_MESSAGES: Metric =
 pub(crate) const CPU_SYSTEM: Metric =
     Metric { name: "receiver CPU, system", unit: "µs/message", better: Better::Lower };
 /// Messages by time, from the first to the last.
-pub(crate) const RATE: Metric = Metric { name: "message rate", unit: "1/s", better: Better::Higher };
+pub(crate) const RATE: Metric =
+    Metric { name: "message rate", unit: "1/s", better: Better::Higher };
 /// Instructions of user and kernel, by message.
 pub(crate) const INSTRUCTIONS: Metric =
     Metric { name: "receiver instructions", unit: "1/message", better: Better::Lower };
@@ -42,13 +46,14 @@ pub(crate) const INSTRUCTIONS: Metric =
 pub(crate) const SYSTEM_CALLS: Metric =
     Metric { name: "receiver system calls", unit: "1/message", better: Better::Lower };
 /// Copied bytes by byte of a message: by the kernel to this process, and in this process.
-pub(crate) const COPIES: Metric = Metric { name: "copies of each byte", unit: "", better: Better::Lower };
+pub(crate) const COPIES: Metric =
+    Metric { name: "copies of each byte", unit: "", better: Better::Lower };
 /// SO_RCVBUF as the kernel reports it, which is twice what was asked for.
 pub(crate) const RECEIVE_BUFFER: Metric =
     Metric { name: "receive buffer", unit: "B", better: Better::Higher };
 
-/// Set in a virtual machine whose clock goes on by a nanosecond with each instruction: then processor time is a number of
-/// instructions, and says nothing of time.
+/// Set in a virtual machine whose clock goes on by a nanosecond with each instruction: then
+/// processor time is a number of instructions, and says nothing of time.
 pub(crate) const INSTRUCTION_CLOCK: &str = "SEEKWIRE_LAB_INSTRUCTION_CLOCK";
 
 /// Whether processor time is a number of instructions here.
@@ -63,14 +68,18 @@ pub(crate) fn parameters(samples: &Samples) -> [(String, Value); 2] {
         true => {
             "set to hold what is skipped (metric: receive buffer); where that is missing, left to the kernel"
         }
-        false => "left to the kernel, because so large a one is not allowed here (net.core.rmem_max)",
+        false => {
+            "left to the kernel, because so large a one is not allowed here (net.core.rmem_max)"
+        }
     };
     let instructions = match has(INSTRUCTIONS) {
         true if counts_instructions() => {
             "counted, user and kernel: executed instructions under QEMU (TCG, -icount shift=0), not time"
         }
         true => "counted, user and kernel",
-        false => "not counted: no such counters here (hardware, hypervisor, or perf_event_paranoid)",
+        false => {
+            "not counted: no such counters here (hardware, hypervisor, or perf_event_paranoid)"
+        }
     };
     [
         ("receive buffer of TCP".to_owned(), receive_buffer.into()),

@@ -1,5 +1,5 @@
-//! Who sends what, in which order it is received, and what is reported about it: the language between the laboratory
-//! and its `lab-peer` processes, one JSON value per line.
+//! Who sends what, in which order it is received, and what is reported about it: the language
+//! between the laboratory and its `lab-peer` processes, one JSON value per line.
 
 use std::net::SocketAddr;
 
@@ -32,11 +32,13 @@ impl Carrier {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Way {
-    /// Each message before it is received into a pool, and copied out of there when it is asked for.
+    /// Each message before it is received into a pool, and copied out of there when it is asked
+    /// for.
     Pool,
     /// The same, after the wanted message has arrived, too (SO_RCVLOWAT).
     Awaited,
-    /// Whatever has arrived is read at once into memory of the library, and every message copied out of there.
+    /// Whatever has arrived is read at once into memory of the library, and every message copied
+    /// out of there.
     Bulk,
     /// It is taken out of the middle of the stream; the others stay where they are.
     Seek,
@@ -87,10 +89,11 @@ pub(crate) struct Plan {
     pub(crate) size: u64,
     /// N: messages that are skipped before the one that is wanted, and received after it.
     pub(crate) skip: u64,
-    /// The sender's write(2)s are of at most this many bytes, each leaving at once; `None`: one for each message.
+    /// The sender's write(2)s are of at most this many bytes, each leaving at once; `None`: one
+    /// for each message.
     pub(crate) piece: Option<u64>,
-    /// `None`: the messages are nothing but bytes. Else both ends are mailboxes, and tags 0, 1, .. of so many come over
-    /// and over; [`Plan::skip`] of each lap, the first ones, come unexpected.
+    /// `None`: the messages are nothing but bytes. Else both ends are mailboxes, and tags 0, 1, ..
+    /// of so many come over and over; [`Plan::skip`] of each lap, the first ones, come unexpected.
     pub(crate) tags: Option<u64>,
     /// Messages of a connection.
     pub(crate) messages: u64,
@@ -113,15 +116,17 @@ impl Plan {
         }
     }
 
-    /// What to ask of SO_RCVBUF, which the kernel doubles for its own overhead: what is skipped has to fit, with some
-    /// room, but a sender that runs far ahead only fills the caches with what nobody wants yet. The kernel merges what
-    /// comes into buffers of up to 17 pieces of 32 KiB, and frees them only as a whole.
+    /// What to ask of SO_RCVBUF, which the kernel doubles for its own overhead: what is skipped has
+    /// to fit, with some room, but a sender that runs far ahead only fills the caches with what
+    /// nobody wants yet. The kernel merges what comes into buffers of up to 17 pieces of 32 KiB,
+    /// and frees them only as a whole.
     pub(crate) fn receive_buffer(self) -> u64 {
         const LEAST: u64 = 512 << 10;
         (self.group_bytes() * 5 / 4).max(LEAST)
     }
 
-    /// For tables: `64 KiB, N = 16`, and the pieces if there are any; or `64 KiB, 4 of 16 tags unexpected`.
+    /// For tables: `64 KiB, N = 16`, and the pieces if there are any; or `64 KiB, 4 of 16 tags
+    /// unexpected`.
     pub(crate) fn describe(self) -> String {
         if let Some(tags) = self.tags {
             return format!("{}, {} of {tags} tags unexpected", text::size(self.size), self.skip);
@@ -180,7 +185,8 @@ pub(crate) struct Account {
     /// Of a thousand messages, opening and closing left out; `None` where they cannot be counted.
     #[serde(default)]
     pub(crate) system_calls: Option<u64>,
-    /// Bytes of messages that were copied, by the kernel and in this process; `None` where that is not known.
+    /// Bytes of messages that were copied, by the kernel and in this process; `None` where that is
+    /// not known.
     #[serde(default)]
     pub(crate) copied: Option<u64>,
     /// SO_RCVBUF; `None`: left to the kernel, because so large a buffer may not be asked for.
@@ -220,7 +226,13 @@ mod tests {
 
     #[test]
     fn accounts_add_up_and_missing_counters_stay_missing() {
-        let one = Account { turn: 1, messages: 10, user_ns: 5, instructions: Some(7), ..Account::default() };
+        let one = Account {
+            turn: 1,
+            messages: 10,
+            user_ns: 5,
+            instructions: Some(7),
+            ..Account::default()
+        };
         let mut sum = Account::default();
         sum.add(one);
         sum.add(Account { turn: 2, ..one });

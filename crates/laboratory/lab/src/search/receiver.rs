@@ -37,7 +37,8 @@ impl Pair {
             }
             way => {
                 let carrier = mode.carrier;
-                let send = role(context, plan, "search-send", &Send { carrier, processor: sending })?;
+                let send =
+                    role(context, plan, "search-send", &Send { carrier, processor: sending })?;
                 let receive = move |port| {
                     let sender = ([127, 0, 0, 1], port).into();
                     let order = Receive { way, carrier, sender, plan, processor: receiving };
@@ -52,7 +53,8 @@ impl Pair {
         };
         let sender = send.start()?;
         let ready = sender.wait_for_line(|line| line.starts_with("ready "))?;
-        let port = ready.trim_start_matches("ready ").parse().context("the sender names no port")?;
+        let port =
+            ready.trim_start_matches("ready ").parse().context("the sender names no port")?;
         let receiver = receive(port)?.start()?;
         Ok(Self { carrier: mode.carrier, sender, receiver, turns: 0 })
     }
@@ -68,24 +70,34 @@ impl Pair {
             let receiver: &Running = receiver;
             receiver.wait_for_line(|line| line.starts_with(&head))
         });
-        let line = done.map_err(|error| match (self.receiver.obituary(), self.sender.obituary()) {
-            (None, Some(obituary)) => anyhow!("the sender {obituary} ({error})"),
-            _ => error.into(),
-        })?;
+        let line =
+            done.map_err(|error| match (self.receiver.obituary(), self.sender.obituary()) {
+                (None, Some(obituary)) => anyhow!("the sender {obituary} ({error})"),
+                _ => error.into(),
+            })?;
         let account: Account =
             serde_json::from_str(&line).with_context(|| format!("not an account: {line}"))?;
         if let (Carrier::Ring, Some(traffic)) = (self.carrier, account.traffic) {
-            ensure!(traffic.ring > traffic.tcp, "the bytes went through TCP, not through shared memory");
+            ensure!(
+                traffic.ring > traffic.tcp,
+                "the bytes went through TCP, not through shared memory"
+            );
         }
         Ok(account)
     }
 }
 
-fn role(context: &Context<'_>, plan: Plan, name: &str, order: &impl serde::Serialize) -> Result<Program> {
-    // What is skipped has to fit, as it has to fit into a receive buffer; and who waits sleeps, because it is processor
-    // time that is measured.
-    let segments =
-        (2 * plan.group_bytes() / SEGMENT).clamp(*SEGMENTS.start(), *SEGMENTS.end()).next_power_of_two();
+fn role(
+    context: &Context<'_>,
+    plan: Plan,
+    name: &str,
+    order: &impl serde::Serialize,
+) -> Result<Program> {
+    // What is skipped has to fit, as it has to fit into a receive buffer; and who waits sleeps,
+    // because it is processor time that is measured.
+    let segments = (2 * plan.group_bytes() / SEGMENT)
+        .clamp(*SEGMENTS.start(), *SEGMENTS.end())
+        .next_power_of_two();
     Ok(Program::new(context.peer()?, &context.linked())
         .args(["lab-peer", name])
         .arg(serde_json::to_string(order)?)
@@ -100,9 +112,9 @@ pub(super) fn patience(plan: Plan) -> Duration {
     Duration::from_secs(30 + plan.size / 5000)
 }
 
-/// The processor of sender and receiver. They share one: what is copied would else come out of another processor's cache,
-/// which on some machines costs ten times what the copy does, and on virtual ones differs from moment to moment. In the
-/// paper it came from a network interface.
+/// The processor of sender and receiver. They share one: what is copied would else come out of
+/// another processor's cache, which on some machines costs ten times what the copy does, and on
+/// virtual ones differs from moment to moment. In the paper it came from a network interface.
 pub(crate) fn processor() -> Option<usize> {
     let allowed = rustix::thread::sched_getaffinity(None).ok()?;
     (0..rustix::thread::CpuSet::MAX_CPU).rfind(|&processor| allowed.is_set(processor))

@@ -1,7 +1,7 @@
 //! Processor time saved against a baseline, in percent.
 //!
-//! Each round gives one reduction, of two values that were measured in turns; the mean of these and its standard error
-//! are what the paper plots.
+//! Each round gives one reduction, of two values that were measured in turns; the mean of these and
+//! its standard error are what the paper plots.
 
 use serde_json::Value;
 
@@ -44,7 +44,14 @@ pub(crate) fn reductions(
                     let percent: Vec<f64> =
                         pairs.iter().map(|(this, other)| 100.0 * (1.0 - this / other)).collect();
                     if let Some(percent) = Mean::of(&percent) {
-                        found.push(Reduction { plan: case.plan, x: case.x, mode, baseline, metric, percent });
+                        found.push(Reduction {
+                            plan: case.plan,
+                            x: case.x,
+                            mode,
+                            baseline,
+                            metric,
+                            percent,
+                        });
                     }
                 }
             }
@@ -164,7 +171,10 @@ pub(crate) fn extremes<'a>(
 }
 
 /// Those of one carrier.
-pub(crate) fn on(reductions: &[Reduction], carrier: Carrier) -> impl Iterator<Item = &Reduction> + Clone {
+pub(crate) fn on(
+    reductions: &[Reduction],
+    carrier: Carrier,
+) -> impl Iterator<Item = &Reduction> + Clone {
     reductions.iter().filter(move |reduction| reduction.mode.carrier == carrier)
 }
 

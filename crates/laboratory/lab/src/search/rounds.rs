@@ -1,8 +1,9 @@
 //! Cases times modes, for several rounds.
 //!
-//! A value is the processor time of many connections. Those of the different modes are not made one value after the
-//! other but in turns of a few connections each, so that what is compared lies as close together in time as possible: on a
-//! virtual machine the speed of a processor changes from one second to the next.
+//! A value is the processor time of many connections. Those of the different modes are not made one
+//! value after the other but in turns of a few connections each, so that what is compared lies as
+//! close together in time as possible: on a virtual machine the speed of a processor changes from
+//! one second to the next.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -27,8 +28,8 @@ const TURNS: u64 = 10;
 /// Failed values after which a mode is given up in a case.
 const FAILURES: usize = 2;
 
-/// Bytes that warm a receiver up, and the memory that its messages come in: what a virtual machine has never touched
-/// costs more than any copy. The second is for those who are in a hurry.
+/// Bytes that warm a receiver up, and the memory that its messages come in: what a virtual machine
+/// has never touched costs more than any copy. The second is for those who are in a hurry.
 const WARM_UP: u64 = 64 << 20;
 const QUICK_WARM_UP: u64 = 16 << 20;
 
@@ -49,8 +50,8 @@ impl Case {
         format!("{}, {}", carrier.name(), self.plan.describe())
     }
 
-    /// Connections that `mode` makes in a turn, of those of the case. Opening takes libfabric as long as hundreds of
-    /// messages; it is the messages that are compared.
+    /// Connections that `mode` makes in a turn, of those of the case. Opening takes libfabric as
+    /// long as hundreds of messages; it is the messages that are compared.
     fn in_turn(mode: Mode, repetitions: u64) -> u64 {
         if mode.way == Way::Fabric { 1 } else { repetitions }
     }
@@ -77,12 +78,14 @@ impl Case {
 pub(crate) struct Effort {
     /// As in the paper, or as the user wishes.
     pub(crate) repetitions: u64,
-    /// A value moves at most so many bytes, but takes one connection at least; `None`: whatever it takes.
+    /// A value moves at most so many bytes, but takes one connection at least; `None`: whatever it
+    /// takes.
     pub(crate) most_bytes: Option<u64>,
 }
 
 impl Effort {
-    /// As the user wishes; else `quick` connections of at most 64 MB in all, or the paper's 100 of at most 4 GB.
+    /// As the user wishes; else `quick` connections of at most 64 MB in all, or the paper's 100 of
+    /// at most 4 GB.
     pub(crate) fn of(context: &Context<'_>, quick: u64) -> Self {
         match context.repetitions() {
             Some(repetitions) => Self { repetitions: repetitions.max(1), most_bytes: None },
@@ -131,9 +134,13 @@ pub(crate) fn measure(context: &Context<'_>, cases: &[Case], rounds: usize) -> R
                 .modes
                 .iter()
                 .copied()
-                .filter(|&mode| failures.get(&key(mode)).is_none_or(|&failures| failures < FAILURES))
+                .filter(|&mode| {
+                    failures.get(&key(mode)).is_none_or(|&failures| failures < FAILURES)
+                })
                 .collect();
-            for (position, (mode, outcome)) in values(context, case, &modes, round)?.into_iter().enumerate() {
+            for (position, (mode, outcome)) in
+                values(context, case, &modes, round)?.into_iter().enumerate()
+            {
                 if outcome.is_err() {
                     *failures.entry(key(mode)).or_default() += 1;
                 }
@@ -148,9 +155,14 @@ pub(crate) fn measure(context: &Context<'_>, cases: &[Case], rounds: usize) -> R
 type Value = Result<Account, String>;
 
 /// One value of each mode.
-fn values(context: &Context<'_>, case: &Case, modes: &[Mode], round: usize) -> Result<Vec<(Mode, Value)>> {
-    let warm_up =
-        (context.pick(QUICK_WARM_UP, WARM_UP) / case.plan.size).clamp(case.plan.skip + 1, case.plan.messages);
+fn values(
+    context: &Context<'_>,
+    case: &Case,
+    modes: &[Mode],
+    round: usize,
+) -> Result<Vec<(Mode, Value)>> {
+    let warm_up = (context.pick(QUICK_WARM_UP, WARM_UP) / case.plan.size)
+        .clamp(case.plan.skip + 1, case.plan.messages);
     let mut pairs: Vec<Result<(Pair, Account)>> = Vec::new();
     for &mode in modes {
         let started = Pair::start(context, mode, case.plan).and_then(|mut pair| {
@@ -183,7 +195,14 @@ fn values(context: &Context<'_>, case: &Case, modes: &[Mode], round: usize) -> R
     Ok(modes.iter().copied().zip(pairs.into_iter().map(outcome)).collect())
 }
 
-fn record(samples: &mut Samples, case: &Case, mode: Mode, round: usize, position: usize, value: Value) {
+fn record(
+    samples: &mut Samples,
+    case: &Case,
+    mode: Mode,
+    round: usize,
+    position: usize,
+    value: Value,
+) {
     let sample = |metric, outcome, traffic| Sample {
         case: case.name(mode.carrier),
         x: Some(case.x),
@@ -196,8 +215,9 @@ fn record(samples: &mut Samples, case: &Case, mode: Mode, round: usize, position
     };
     match value {
         Ok(account) => {
-            let copies =
-                account.copied.map(|bytes| bytes as f64 / (account.messages * case.plan.size) as f64);
+            let copies = account
+                .copied
+                .map(|bytes| bytes as f64 / (account.messages * case.plan.size) as f64);
             let copies = copies.map(|copies| (COPIES, copies));
             for (metric, value) in readings(&account).into_iter().chain(copies) {
                 samples.0.push(sample(Some(metric), Ok(value), account.traffic));

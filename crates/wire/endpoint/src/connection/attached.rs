@@ -24,8 +24,8 @@ use crate::Config;
 
 /// The ring is as it should be.
 const SOUND: u8 = 0;
-/// The peer died or closed: what is in the ring can be read, sends go to the kernel, which knows the
-/// right error and signal.
+/// The peer died or closed: what is in the ring can be read, sends go to the kernel, which knows
+/// the right error and signal.
 const PEER_GONE: u8 = 1;
 /// The peer's memory said something impossible; the connection was reset.
 const VIOLATED: u8 = 2;
@@ -47,7 +47,8 @@ impl Link {
     }
 
     pub(super) fn peer_is_gone(&self) {
-        let _ = self.broken.compare_exchange(SOUND, PEER_GONE, Ordering::Relaxed, Ordering::Relaxed);
+        let _ =
+            self.broken.compare_exchange(SOUND, PEER_GONE, Ordering::Relaxed, Ordering::Relaxed);
     }
 
     /// The error that was to be told after what came ahead of it.
@@ -89,7 +90,8 @@ enum Tried {
 pub(super) enum Try {
     /// So many bytes; 0 is the end of the stream, or a zero-length request.
     Moved(usize),
-    /// Nothing more for this call, which has received something: what is left to say is the next call's.
+    /// Nothing more for this call, which has received something: what is left to say is the next
+    /// call's.
     Over,
     /// Nothing now; wait for the ring or for the kernel's socket.
     Wait(Carrier),
@@ -100,12 +102,13 @@ pub(super) enum Try {
 impl Connection {
     // ---- sending ------------------------------------------------------------------------------
 
-    /// Sends from an attached connection as send(2) does: waits until everything is sent unless told
-    /// not to, and returns how many bytes were.
+    /// Sends from an attached connection as send(2) does: waits until everything is sent unless
+    /// told not to, and returns how many bytes were.
     ///
     /// # Errors
-    /// Those of send(2). EINTR and EAGAIN only when nothing was sent; EAGAIN, even where calls wait, in a signal
-    /// handler that interrupted a send on this connection. ENOTCONN when it is not attached.
+    /// Those of send(2). EINTR and EAGAIN only when nothing was sent; EAGAIN, even where calls
+    /// wait, in a signal handler that interrupted a send on this connection. ENOTCONN when it is
+    /// not attached.
     pub fn send(&self, bufs: &[IoSlice<'_>], flags: SendFlags) -> Result<usize, Errno> {
         let link = self.attached().ok_or(Errno::NOTCONN)?;
         let mut gather = Gather::new(bufs);
@@ -131,7 +134,10 @@ impl Connection {
                 Err(error) => return stop(error),
             };
             if limit.forbids(self, flags.dont_wait) {
-                if sent == 0 && carrier == Some(Carrier::Ring) && self.overflow_if_due(link, flags.patient)? {
+                if sent == 0
+                    && carrier == Some(Carrier::Ring)
+                    && self.overflow_if_due(link, flags.patient)?
+                {
                     continue;
                 }
                 return stop(Errno::AGAIN);
@@ -146,7 +152,8 @@ impl Connection {
         }
     }
 
-    /// One try. `begun` says that this call has sent something already: then an error is no more than its end.
+    /// One try. `begun` says that this call has sent something already: then an error is no more
+    /// than its end.
     #[inline]
     pub(super) fn try_send(
         &self,
@@ -157,7 +164,8 @@ impl Connection {
     ) -> Result<Sent, Errno> {
         let q = &link.ring.queue;
         let tried = link.ring.send_with(|tx, calls| {
-            // Under the lock: a shutdown that another thread makes is before all of this send, or after it.
+            // Under the lock: a shutdown that another thread makes is before all of this send, or
+            // after it.
             let is_done = q.peer_is_done();
             if is_done && self.is_stale(link) {
                 return Tried::Tcp(Err(Errno::STALE));
@@ -224,8 +232,8 @@ impl Connection {
         }
     }
 
-    /// After the peer has gone or this direction was shut down, the kernel's socket gives the error and
-    /// the signal that the application expects.
+    /// After the peer has gone or this direction was shut down, the kernel's socket gives the error
+    /// and the signal that the application expects.
     #[cold]
     fn send_to_nobody(
         &self,
@@ -241,7 +249,8 @@ impl Connection {
             return Err(Errno::PIPE);
         }
         if link.ring.queue.is_shut() {
-            // The kernel may not know yet: what is to be retransmitted goes before the end, or the shutdown is under way.
+            // The kernel may not know yet: what is to be retransmitted goes before the end, or the
+            // shutdown is under way.
             if !self.has_error() {
                 if !flags.no_signal {
                     thread::raise_broken_pipe();
@@ -320,17 +329,19 @@ impl Connection {
 
     // ---- receiving ----------------------------------------------------------------------------
 
-    /// Receives on an attached connection as recv(2) does: waits for SO_RCVLOWAT bytes (or all, with
-    /// `wait_all`) unless told not to, and returns how many came; 0 is the end of the stream.
+    /// Receives on an attached connection as recv(2) does: waits for SO_RCVLOWAT bytes (or all,
+    /// with `wait_all`) unless told not to, and returns how many came; 0 is the end of the stream.
     ///
     /// # Errors
-    /// Those of recv(2). EINTR and EAGAIN only when nothing was received; EAGAIN, even where calls wait, in a
-    /// signal handler that interrupted a receive on this connection. ENOTCONN when it is not attached.
+    /// Those of recv(2). EINTR and EAGAIN only when nothing was received; EAGAIN, even where calls
+    /// wait, in a signal handler that interrupted a receive on this connection. ENOTCONN when it is
+    /// not attached.
     pub fn recv(&self, bufs: &mut [IoSliceMut<'_>], flags: RecvFlags) -> Result<usize, Errno> {
         self.recv_message(bufs, flags, None)
     }
 
-    /// As [`Connection::recv`]; `control` takes what the kernel tells of bytes that came by TCP and were taken.
+    /// As [`Connection::recv`]; `control` takes what the kernel tells of bytes that came by TCP and
+    /// were taken.
     ///
     /// # Errors
     /// As for [`Connection::recv`].
@@ -358,7 +369,8 @@ impl Connection {
         let mut enough = self.enough(room, flags);
         // Before a call sleeps it need not ask the kernel's socket: poll does.
         let mut asks_kernel = flags.dont_wait || self.settings.is_nonblocking();
-        if enough > 1 && link.ring.queue.unread() < enough && !limit.forbids(self, flags.dont_wait) {
+        if enough > 1 && link.ring.queue.unread() < enough && !limit.forbids(self, flags.dont_wait)
+        {
             call.hold_signals();
         }
         loop {
@@ -403,8 +415,8 @@ impl Connection {
         }
     }
 
-    /// Whether what comes next can be received at once, by the other carrier: to a program that watches edges, less than it
-    /// asked for means that there is no more.
+    /// Whether what comes next can be received at once, by the other carrier: to a program that
+    /// watches edges, less than it asked for means that there is no more.
     #[inline]
     fn goes_on_elsewhere(&self, link: &Link) -> bool {
         link.ring.queue.has_record()
@@ -413,8 +425,9 @@ impl Connection {
                 || socket::unread(self.fd()).is_ok_and(|bytes| bytes > 0))
     }
 
-    /// What the kernel's socket, without a byte that could be received, has to say to a call that has received something
-    /// already. Takes nothing from it: an error, which it tells once, is the next call's. So are the end, and an urgent byte.
+    /// What the kernel's socket, without a byte that could be received, has to say to a call that
+    /// has received something already. Takes nothing from it: an error, which it tells once, is the
+    /// next call's. So are the end, and an urgent byte.
     fn behind_bytes(&self, carrier: Carrier) -> Try {
         let news = Events { read: true, hangup: true, ..Events::default() };
         let has_news = poll::look(self.fd(), news)
@@ -428,7 +441,8 @@ impl Connection {
         if flags.wait_all { room } else { room.min(self.recv_low_water()) }
     }
 
-    /// One try. With `asks_kernel` an empty ring is believed only when the kernel's socket has not ended.
+    /// One try. With `asks_kernel` an empty ring is believed only when the kernel's socket has not
+    /// ended.
     #[inline]
     pub(super) fn try_recv(
         &self,
@@ -496,18 +510,23 @@ impl Connection {
                     };
                     return Ok(Try::Moved(n));
                 }
-                // TCP may have reset the connection before the peer ended it, where something came for an end that is shut.
+                // TCP may have reset the connection before the peer ended it, where something came
+                // for an end that is shut.
                 Next::End if scatter.filled() == 0 && link.ring.queue.refuses() => {
                     return self.end_of_shut().map(Try::Moved).map_err(Failure::Kernel);
                 }
                 Next::End => return Ok(Try::Moved(0)),
-                Next::Tcp(bound) => return self.recv_by_tcp(link, (rx, calls), scatter, flags, bound),
+                Next::Tcp(bound) => {
+                    return self.recv_by_tcp(link, (rx, calls), scatter, flags, bound);
+                }
                 Next::TcpUnbounded(announced) => {
                     let read = self.recv_by_tcp(link, (rx, calls), scatter, flags, u64::MAX);
                     drop(announced);
                     match read {
                         Ok(Try::Moved(0) | Try::Over) if rx.has_more() => {}
-                        Ok(Try::Moved(0)) => return self.end_of_stream(link).map_err(Failure::Kernel),
+                        Ok(Try::Moved(0)) => {
+                            return self.end_of_stream(link).map_err(Failure::Kernel);
+                        }
                         read => return read,
                     }
                 }
@@ -560,10 +579,12 @@ impl Connection {
         how.set(KernelRecv::PEEK, flags.peek);
         how.set(KernelRecv::TRUNC, flags.truncate);
         let mut moved = 0;
-        // One buffer after the other, as long as they fill up: the bytes behind a peek are not looked for.
+        // One buffer after the other, as long as they fill up: the bytes behind a peek are not
+        // looked for.
         loop {
             let left = bound - moved as u64;
-            let (room, control) = scatter.next_room_and_control(usize::try_from(left).unwrap_or(usize::MAX));
+            let (room, control) =
+                scatter.next_room_and_control(usize::try_from(left).unwrap_or(usize::MAX));
             let wanted = room.len();
             let received = match control {
                 None => socket::recv(self.fd(), room, how),
@@ -575,8 +596,8 @@ impl Connection {
                 Ok(n) => {
                     if !flags.peek {
                         rx.received_by_tcp(n);
-                        // What the peer put on the ring after these bytes can be read from now on, and it
-                        // rang for that before: waiters have to hear of it again.
+                        // What the peer put on the ring after these bytes can be read from now on,
+                        // and it rang for that before: waiters have to hear of it again.
                         if n as u64 == left && link.ring.queue.has_readers() {
                             calls.own();
                         }
@@ -598,11 +619,16 @@ impl Connection {
 
     // ---- the rest -----------------------------------------------------------------------------
 
-    /// The peer broke the protocol: the connection is reset, and both directions say so from now on.
+    /// The peer broke the protocol: the connection is reset, and both directions say so from now
+    /// on.
     #[cold]
     pub(super) fn violated(&self, link: &Link, violation: Violation) -> Errno {
         if link.broken.swap(VIOLATED, Ordering::Relaxed) != VIOLATED {
-            tracing::error!("fd {}: process {}: {violation}; reset", self.fd().raw(), link.peer_pid);
+            tracing::error!(
+                "fd {}: process {}: {violation}; reset",
+                self.fd().raw(),
+                link.peer_pid
+            );
             self.set_reason(Some(Reason::PeerViolation));
             socket::reset(self.fd());
             link.ring.doorbell.ring();
@@ -629,7 +655,8 @@ impl Connection {
             return Ok(q.unread() + socket::unread(self.fd()).unwrap_or(0));
         };
         let step = rx.step();
-        // Those of the carrier whose turn it is, and of the other one if nothing is missing in between.
+        // Those of the carrier whose turn it is, and of the other one if nothing is missing in
+        // between.
         let void = usize::try_from(rx.void_left()).unwrap_or(usize::MAX);
         let tcp = socket::unread(self.fd()).unwrap_or(0).saturating_sub(void);
         let unread = match step {
@@ -645,8 +672,8 @@ impl Connection {
         }
     }
 
-    /// SIOCOUTQ: bytes sent that the peer's kernel has not acknowledged. What lies on the ring has arrived, as bytes
-    /// in the peer's receive queue have.
+    /// SIOCOUTQ: bytes sent that the peer's kernel has not acknowledged. What lies on the ring has
+    /// arrived, as bytes in the peer's receive queue have.
     ///
     /// # Errors
     /// Those of ioctl(2).

@@ -1,9 +1,9 @@
-//! Back to TCP, for good: when the peer wants it, and when the socket is handed to somebody who does not
-//! know of the ring.
+//! Back to TCP, for good: when the peer wants it, and when the socket is handed to somebody who
+//! does not know of the ring.
 //!
-//! What the peer had put on the ring and this end has not received is then sent again by TCP. The sender
-//! has to retransmit it from the moment it is asked, and does so before it sends anything else, while it waits for anything,
-//! and before it closes, ends, or hands the socket over itself.
+//! What the peer had put on the ring and this end has not received is then sent again by TCP. The
+//! sender has to retransmit it from the moment it is asked, and does so before it sends anything
+//! else, while it waits for anything, and before it closes, ends, or hands the socket over itself.
 
 use std::io::IoSlice;
 use std::net::Shutdown;
@@ -21,11 +21,11 @@ use seekwire_transport::sys::{Fd, thread};
 
 use super::{Connection, Link};
 
-/// How long a peer may take to answer; one that waits on the connection answers at once. One that does not sends the bytes
-/// again in its next call, whenever that is.
+/// How long a peer may take to answer; one that waits on the connection answers at once. One that
+/// does not sends the bytes again in its next call, whenever that is.
 const ANSWER_LIMIT: Duration = Duration::from_millis(100);
-/// The same where bytes lie in the kernel before their turn. Long, because the others are lost for the new holder if nobody
-/// throws these away.
+/// The same where bytes lie in the kernel before their turn. Long, because the others are lost for
+/// the new holder if nobody throws these away.
 const OUT_OF_TURN: Duration = Duration::from_secs(5);
 /// How long a peer that has begun the recall may take. It does not sleep over it.
 const AT_WORK: Duration = Duration::from_secs(2);
@@ -70,7 +70,9 @@ impl Connection {
         let was_on_ring = q.tx_on_ring();
         let was_retransmitting = !was_on_ring && q.to_retransmit() > 0;
         let carrier = tx.carrier();
-        if carrier == Ok(Carrier::Tcp) && (was_on_ring || (!was_retransmitting && q.to_retransmit() > 0)) {
+        if carrier == Ok(Carrier::Tcp)
+            && (was_on_ring || (!was_retransmitting && q.to_retransmit() > 0))
+        {
             self.has_left_ring(link, tx, calls);
         }
         if carrier == Ok(Carrier::Ring) && !was_on_ring {
@@ -89,7 +91,8 @@ impl Connection {
     }
 
     /// Lets the peer's wish for TCP take effect on this end's sends, and retransmits. Called while
-    /// waiting, so that an end that has nothing to send does not keep the peer from what it wants TCP for.
+    /// waiting, so that an end that has nothing to send does not keep the peer from what it wants
+    /// TCP for.
     pub fn attend(&self) {
         let Some(link) = self.attached() else { return };
         let q = &link.ring.queue;
@@ -121,15 +124,16 @@ impl Connection {
         self.attached().is_some_and(|link| link.ring.queue.wants_attention())
     }
 
-    /// Whether bytes wait for room in the kernel's socket; see [`super::Readiness::retransmits`]. No system call.
+    /// Whether bytes wait for room in the kernel's socket; see [`super::Readiness::retransmits`].
+    /// No system call.
     #[inline]
     #[must_use]
     pub fn retransmits(&self) -> bool {
         self.attached().is_some_and(|link| link.ring.queue.to_retransmit() > 0)
     }
 
-    /// Gives the kernel what is to be retransmitted; false when it has no room for all of it. An end of this direction that
-    /// was asked for meanwhile follows it.
+    /// Gives the kernel what is to be retransmitted; false when it has no room for all of it. An
+    /// end of this direction that was asked for meanwhile follows it.
     pub(super) fn retransmit(&self, link: &Link, tx: &Tx<'_, Own, Peer>) -> Result<bool, Errno> {
         let q = &link.ring.queue;
         if q.to_retransmit() == 0 {
@@ -161,16 +165,19 @@ impl Connection {
         Ok(true)
     }
 
-    /// Waits until everything to be retransmitted is with the kernel, unless this end's close resets the connection:
-    /// before the socket is closed or the process ends. Gives up on a peer that takes nothing for ten seconds,
-    /// or not all within two minutes.
+    /// Waits until everything to be retransmitted is with the kernel, unless this end's close
+    /// resets the connection: before the socket is closed or the process ends. Gives up on a peer
+    /// that takes nothing for ten seconds, or not all within two minutes.
     pub fn finish_retransmission(&self) {
         if let Some(link) = self.attached() {
             let fd = self.fd();
             // What the peer has asked for is to be retransmitted from now on.
             self.attend();
-            // RFC 1122, 4.2.2.13: what was not received resets, and then what was not sent is lost with TCP, too.
-            self.retransmit_all(link, || socket::resets_on_close(fd) || socket::unread(fd).unwrap_or(0) > 0);
+            // RFC 1122, 4.2.2.13: what was not received resets, and then what was not sent is lost
+            // with TCP, too.
+            self.retransmit_all(link, || {
+                socket::resets_on_close(fd) || socket::unread(fd).unwrap_or(0) > 0
+            });
         }
     }
 
@@ -205,13 +212,14 @@ impl Connection {
     /// How long a hand-over should wait.
     #[must_use]
     pub fn patience(&self) -> Duration {
-        let out_of_turn = |link: &Link| link.ring.queue.rx_on_ring() && link.ring.queue.peer_has_left_ring();
+        let out_of_turn =
+            |link: &Link| link.ring.queue.rx_on_ring() && link.ring.queue.peer_has_left_ring();
         if self.attached().is_some_and(out_of_turn) { OUT_OF_TURN } else { ANSWER_LIMIT }
     }
 
-    /// Both directions go back to TCP, for good. This end's sends do so at once; the peer is asked to, and
-    /// does at its next send. For reasons that hand the socket to somebody who does not know of the ring,
-    /// this is [`Connection::hand_over`].
+    /// Both directions go back to TCP, for good. This end's sends do so at once; the peer is asked
+    /// to, and does at its next send. For reasons that hand the socket to somebody who does not
+    /// know of the ring, this is [`Connection::hand_over`].
     ///
     /// # Errors
     /// Those of [`Connection::hand_over`].
@@ -230,17 +238,19 @@ impl Connection {
         Ok(())
     }
 
-    /// Both directions go back to TCP, for good, and nothing that comes by TCP from now on belongs after
-    /// something on the ring: what was not received yet is sent again. Waits until the peer has agreed, which
-    /// it does in its next call on the connection, or at once if it waits in one; until what this end has to retransmit is
-    /// with the kernel; and until bytes may be given to the kernel by somebody else. A peer that does not make a call
-    /// until then sends the bytes again when it does. Other connections of this process may be such peers: `meanwhile`
+    /// Both directions go back to TCP, for good, and nothing that comes by TCP from now on belongs
+    /// after something on the ring: what was not received yet is sent again. Waits until the peer
+    /// has agreed, which it does in its next call on the connection, or at once if it waits in one;
+    /// until what this end has to retransmit is with the kernel; and until bytes may be given to
+    /// the kernel by somebody else. A peer that does not make a call until then sends the bytes
+    /// again when it does. Other connections of this process may be such peers: `meanwhile`
     /// has them [attend](Self::attend).
     ///
     /// # Errors
-    /// EBUSY when bytes were taken out of the middle of what is to come, or moved to library memory; EAGAIN when
-    /// the peer cannot send the bytes again because it is gone, has ended its direction or has sent others by TCP: handing
-    /// the socket over would lose bytes. Receive them first.
+    /// EBUSY when bytes were taken out of the middle of what is to come, or moved to library
+    /// memory; EAGAIN when the peer cannot send the bytes again because it is gone, has ended its
+    /// direction or has sent others by TCP: handing the socket over would lose bytes. Receive them
+    /// first.
     pub fn hand_over(&self, why: Reason, until: Until, meanwhile: impl Fn()) -> Result<(), Errno> {
         self.set_shared();
         let _in_order = self.hand_over_seeking()?;
@@ -273,8 +283,8 @@ impl Connection {
         handed_over
     }
 
-    /// Waits until nothing can come by the ring any more: the peer has recalled what this end has not
-    /// received, or will, or there was nothing.
+    /// Waits until nothing can come by the ring any more: the peer has recalled what this end has
+    /// not received, or will, or there was nothing.
     fn have_sent_again(
         &self,
         link: &Link,
@@ -292,13 +302,15 @@ impl Connection {
                 Ok(Answer::Pending | Answer::AtWork) => {}
                 Err(violation) => return violated(violation),
             }
-            // A send that began before the wish is over, and the ring is empty; or nobody is there to answer.
+            // A send that began before the wish is over, and the ring is empty; or nobody is there
+            // to answer.
             if (!q.peer_is_sending() && !q.has_record()) || link.peer_is_dead() {
                 break false;
             }
             let is_over = until.is_over();
             if is_over || looks.is_due() {
-                // The peer may wait for the same of this end, or be another connection of this process.
+                // The peer may wait for the same of this end, or be another connection of this
+                // process.
                 self.attend();
                 meanwhile();
             }
@@ -321,7 +333,8 @@ impl Connection {
                     return Ok(());
                 }
                 Ok(Answer::Refused) => break,
-                // A peer that dies over it, or is at it for ever, has perhaps sent some of the bytes again.
+                // A peer that dies over it, or is at it for ever, has perhaps sent some of the
+                // bytes again.
                 Ok(Answer::AtWork) if at_work.is_over() || link.peer_is_dead() => {
                     return violated(seekwire_transport::queue::Violation);
                 }
@@ -358,7 +371,8 @@ impl Connection {
         Ok(true)
     }
 
-    /// As [`Self::discard_void`], for all of it: the kernel has it, and needs nobody's help to bring it here.
+    /// As [`Self::discard_void`], for all of it: the kernel has it, and needs nobody's help to
+    /// bring it here.
     fn have_discarded(&self, rx: &Rx<'_, Own, Peer>, until: Deadline) -> Result<(), Errno> {
         let read = Events::READ;
         while !self.discard_void(rx)? {
@@ -370,9 +384,9 @@ impl Connection {
         Ok(())
     }
 
-    /// Waits the microseconds until bytes may be given to the kernel's socket without overtaking what
-    /// went by the ring: for a call that the caller makes on it itself, after [`Connection::fall_back`]. From now on what
-    /// is on the ring cannot be sent again.
+    /// Waits the microseconds until bytes may be given to the kernel's socket without overtaking
+    /// what went by the ring: for a call that the caller makes on it itself, after
+    /// [`Connection::fall_back`]. From now on what is on the ring cannot be sent again.
     pub fn stay_on_tcp(&self) {
         let Some(link) = self.attached() else { return };
         let Ok(tx) = self.tx(link) else { return };
@@ -380,8 +394,9 @@ impl Connection {
         self.wait_for_unbounded_read(&tx, Deadline::after(Some(AT_WORK)));
         let q = &link.ring.queue;
         if q.is_shut() && q.to_retransmit() == 0 {
-            // A shutdown of another thread may have ended the ring, and is about to end TCP: what the kernel took until
-            // then would come behind the end of the stream. An error means that the connection has ended anyhow.
+            // A shutdown of another thread may have ended the ring, and is about to end TCP: what
+            // the kernel took until then would come behind the end of the stream. An error means
+            // that the connection has ended anyhow.
             let _ = socket::shutdown(self.fd(), Shutdown::Write);
         }
     }

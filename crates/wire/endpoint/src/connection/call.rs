@@ -1,12 +1,14 @@
 //! One call of the application's, and how it holds the file while it sleeps.
 //!
-//! A system call that sleeps holds the file, not the number: another thread may close the number, and the kernel may give
-//! it to a new connection, which is no business of the call. So a call that sleeps here does so on a descriptor of the
-//! library's own, a duplicate that all sleeping calls of the connection share; and while one of them is under way, the end
-//! of the connection waits, as in the kernel. Where there is one thread only, nobody can close the number meanwhile.
+//! A system call that sleeps holds the file, not the number: another thread may close the number,
+//! and the kernel may give it to a new connection, which is no business of the call. So a call that
+//! sleeps here does so on a descriptor of the library's own, a duplicate that all sleeping calls of
+//! the connection share; and while one of them is under way, the end of the connection waits, as in
+//! the kernel. Where there is one thread only, nobody can close the number meanwhile.
 //!
-//! A signal ends a system call wherever in the call it comes, once the call can be seen to have begun: since it sleeps, or
-//! has moved something. So before either, signals are held back, and come in by the sleeps of the call alone.
+//! A signal ends a system call wherever in the call it comes, once the call can be seen to have
+//! begun: since it sleeps, or has moved something. So before either, signals are held back, and
+//! come in by the sleeps of the call alone.
 
 use std::cell::{Cell, OnceCell};
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
@@ -113,7 +115,8 @@ impl Connection {
         }
     }
 
-    /// Calls that sleep hold the file: to be said once, where numbers are closed while calls use them.
+    /// Calls that sleep hold the file: to be said once, where numbers are closed while calls use
+    /// them.
     pub fn hold_in_sleep(&self) {
         self.number.holds_in_sleep.store(true, Ordering::Relaxed);
     }
@@ -125,8 +128,9 @@ impl Connection {
         Asleep(self)
     }
 
-    /// The caller is about to sleep, and its call holds the file until the result is dropped: if the number is closed
-    /// meanwhile, [`Connection::fd`] is another one. `None` where nobody else can close it.
+    /// The caller is about to sleep, and its call holds the file until the result is dropped: if
+    /// the number is closed meanwhile, [`Connection::fd`] is another one. `None` where nobody else
+    /// can close it.
     #[must_use]
     pub fn hold_file(&self) -> Option<Holding<'_>> {
         let holds = self.number.holds_in_sleep.load(Ordering::Relaxed)
@@ -135,15 +139,15 @@ impl Connection {
         holds.then_some(Holding(self))
     }
 
-    /// How many threads sleep in calls on the connection: they use its number no more before they have asked for it
-    /// again ([`Connection::divert`]).
+    /// How many threads sleep in calls on the connection: they use its number no more before they
+    /// have asked for it again ([`Connection::divert`]).
     #[must_use]
     pub fn sleepers(&self) -> usize {
         self.number.asleep.load(Ordering::SeqCst) as usize
     }
 
-    /// The number is about to be closed: calls that hold the file use it by their own from now on. True if they did not
-    /// before; somebody who was awake may then use the old one still.
+    /// The number is about to be closed: calls that hold the file use it by their own from now on.
+    /// True if they did not before; somebody who was awake may then use the old one still.
     pub fn divert(&self) -> bool {
         let _inside = fork::enter();
         let Some(mut hold) = self.hold() else { return false };
@@ -210,7 +214,8 @@ impl Connection {
         let is_closing = std::mem::take(&mut hold.is_closing);
         drop(hold);
         if is_closing {
-            // A fork meanwhile finds it among the numberless; to close it may take as long as SO_LINGER says.
+            // A fork meanwhile finds it among the numberless; to close it may take as long as
+            // SO_LINGER says.
             drop(inside);
             self.end();
             file.close();
@@ -242,11 +247,12 @@ impl Call<'_> {
         self.connection.interrupts() != self.interrupts
     }
 
-    /// Another wait begins. Whether those before were in vain: what the peer's memory says lets nobody sleep, and nothing comes of
-    /// it. The end of the time is noticed in a sleep alone.
+    /// Another wait begins. Whether those before were in vain: what the peer's memory says lets
+    /// nobody sleep, and nothing comes of it. The end of the time is noticed in a sleep alone.
     ///
     /// # Errors
-    /// EINTR if a signal has come since they are held back, even if there is no need to wait any more, as in the kernel.
+    /// EINTR if a signal has come since they are held back, even if there is no need to wait any
+    /// more, as in the kernel.
     pub(super) fn begin_wait(&self) -> Result<bool, Errno> {
         if let Some(signals) = self.signals.get() {
             signals.let_in()?;
@@ -261,7 +267,8 @@ impl Call<'_> {
         self.waits.set(0);
     }
 
-    /// The first byte that was not received is this one. Whether the waits before were in vain all the same.
+    /// The first byte that was not received is this one. Whether the waits before were in vain all
+    /// the same.
     pub(super) fn is_in_vain_at(&self, front: u64) -> bool {
         if self.front.replace(Some(front)) != Some(front) {
             self.moved();
@@ -274,7 +281,8 @@ impl Call<'_> {
         self.holds.get().is_some()
     }
 
-    /// The call is about to move a part of what it was asked for, and to wait for the rest: a signal from now on ends it.
+    /// The call is about to move a part of what it was asked for, and to wait for the rest: a
+    /// signal from now on ends it.
     #[cold]
     pub(super) fn hold_signals(&self) {
         self.signals.get_or_init(HeldBack::new);

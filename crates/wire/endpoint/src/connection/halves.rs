@@ -1,8 +1,9 @@
 //! Taking a half of the ring: from nobody, from a process that died with it, or not at all.
 //!
-//! A signal handler may interrupt a call on a connection and make another call of that kind on it. The first call
-//! cannot go on before the handler returns, so the second one can neither move bytes nor wait: it fails with EAGAIN,
-//! also where calls wait. (EINTR would be tried again for ever, a deadlock would be worse.)
+//! A signal handler may interrupt a call on a connection and make another call of that kind on it.
+//! The first call cannot go on before the handler returns, so the second one can neither move bytes
+//! nor wait: it fails with EAGAIN, also where calls wait. (EINTR would be tried again for ever, a
+//! deadlock would be worse.)
 
 use seekwire_transport::Errno;
 use seekwire_transport::mem::{Own, Peer};
@@ -19,8 +20,9 @@ impl Connection {
         link.ring.sending().ok_or(Errno::AGAIN)
     }
 
-    /// Takes the receiving half. A holder that died may have received bytes by TCP that it did not count: where
-    /// the ring goes on, the next ones would be waited for in vain. The kernel has counted them.
+    /// Takes the receiving half. A holder that died may have received bytes by TCP that it did not
+    /// count: where the ring goes on, the next ones would be waited for in vain. The kernel has
+    /// counted them.
     #[inline]
     pub(super) fn rx<'l>(&self, link: &'l Link) -> Result<Receiving<'l>, Errno> {
         let rx = link.ring.receiving().ok_or(Errno::AGAIN)?;
@@ -40,7 +42,9 @@ impl Connection {
     fn recount(&self, rx: &Rx<'_, Own, Peer>) {
         match socket::bytes_taken(self.fd()) {
             Ok(bytes) => rx.recount_tcp(bytes),
-            Err(error) => tracing::warn!("fd {}: bytes by TCP not counted anew: {error}", self.fd().raw()),
+            Err(error) => {
+                tracing::warn!("fd {}: bytes by TCP not counted anew: {error}", self.fd().raw())
+            }
         }
     }
 }
@@ -52,14 +56,14 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use seekwire_protocol::Role;
+    use seekwire_transport::layout::RX_LOCK;
     use seekwire_transport::mem::OwnMemory;
     use seekwire_transport::sys::Fd;
     use seekwire_transport::sys::socket::{self, KernelRecv, KernelSend};
 
     use crate::connection::{Connection, RecvFlags, SendFlags};
 
-    /// The word of the receiving half's lock, and a thread id that no thread ever has: they end at 2^22.
-    const RX_LOCK: usize = 0x1c0;
+    /// A thread id that no thread ever has: they end at 2^22.
     const DEAD: u64 = 0x3fff_ffff;
 
     /// Both ends of an attached connection; the first one has sent `first` by TCP before.
@@ -67,8 +71,10 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (b, _) = listener.accept().unwrap();
-        let (from, to) =
-            (Connection::new(Fd::from(&a), Role::Connected), Connection::new(Fd::from(&b), Role::Accepted));
+        let (from, to) = (
+            Connection::new(Fd::from(&a), Role::Connected),
+            Connection::new(Fd::from(&b), Role::Accepted),
+        );
         let bracket = from.enter_plain().unwrap();
         let sent = socket::send(from.fd(), &[IoSlice::new(first)], KernelSend::empty()).unwrap();
         bracket.sent(sent);
@@ -121,7 +127,8 @@ mod tests {
         let sent = socket::send(from.fd(), &[IoSlice::new(b"too late")], KernelSend::NOSIGNAL);
         assert_eq!(sent, Err(seekwire_transport::Errno::PIPE));
         let mut bytes = [0; 64];
-        let received = [(); 2].map(|()| to.recv(&mut [IoSliceMut::new(&mut bytes)], RecvFlags::default()));
+        let received =
+            [(); 2].map(|()| to.recv(&mut [IoSliceMut::new(&mut bytes)], RecvFlags::default()));
         assert_eq!(received, [Ok(11), Ok(0)]);
     }
 }

@@ -34,8 +34,9 @@ impl Holders {
     fn new(pid: u32) -> Self {
         let free = |line: &usize| {
             let in_use = table().map(|table| table.word(line * LINE));
-            in_use
-                .is_some_and(|word| word.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok())
+            in_use.is_some_and(|word| {
+                word.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+            })
         };
         let Some(line) = (0..LINES).find(free) else { return Self::Unknown };
         let holders = Self::Line(line);
@@ -61,8 +62,9 @@ impl Holders {
     }
 
     fn add(&self, pid: u32) -> bool {
-        PIDS.filter_map(|word| self.word(word))
-            .any(|word| word.compare_exchange(0, pid.into(), Ordering::AcqRel, Ordering::Relaxed).is_ok())
+        PIDS.filter_map(|word| self.word(word)).any(|word| {
+            word.compare_exchange(0, pid.into(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        })
     }
 
     fn fork_pending(&self) {
@@ -88,7 +90,8 @@ impl Holders {
     }
 
     fn is_alone(&self, pid: u32) -> bool {
-        let others = || PIDS.map(|word| self.get(word) as u32).filter(|other| *other != 0 && *other != pid);
+        let others =
+            || PIDS.map(|word| self.get(word) as u32).filter(|other| *other != 0 && *other != pid);
         matches!(self, Self::Line(_)) && self.get(1) == 0 && !others().any(thread::process_is_alive)
     }
 
@@ -117,7 +120,8 @@ impl Connection {
         self.attached().is_some_and(|link| link.ring.queue.is_only_holder(thread::process_id()))
     }
 
-    /// Another process may have the socket, or is about to get it: what the kernel is told for it need not last.
+    /// Another process may have the socket, or is about to get it: what the kernel is told for it
+    /// need not last.
     pub fn set_shared(&self) {
         self.is_shared.store(true, Ordering::Relaxed);
     }
@@ -132,8 +136,8 @@ impl Connection {
         }
     }
 
-    /// No child came into being, though it was announced by [`Connection::before_fork`] and nothing was done since. (That
-    /// one did is for the child to say.)
+    /// No child came into being, though it was announced by [`Connection::before_fork`] and nothing
+    /// was done since. (That one did is for the child to say.)
     pub fn fork_failed(&self) {
         match (self.attached(), self.holders.get()) {
             (Some(link), _) => link.ring.queue.fork_failed(),

@@ -35,7 +35,8 @@ fn placed(fd: impl Into<OwnedFd>) -> Placed {
     Placed::new(fd.into()).unwrap()
 }
 
-/// What somebody may show who does not hold `held`, the end that is meant; `other` is the end that the deceived has.
+/// What somebody may show who does not hold `held`, the end that is meant; `other` is the end that
+/// the deceived has.
 fn false_proofs(held: &TcpStream, other: &TcpStream) -> Vec<Placed> {
     let (stranger, _) = pair();
     let of_another_process = epoll::create(CreateFlags::CLOEXEC).unwrap();
@@ -83,7 +84,11 @@ fn who_enters_itself_for_anothers_connection_is_sent_no_memory_and_gets_no_byte(
     let answer = |proof: &Placed| {
         let Received { datagram, mut descriptors, .. } = offer_to(slot.slot(), &from);
         let channel = Channel::from_peer(descriptors.pop().unwrap());
-        assert_eq!(descriptors.len(), 1, "an offer has a proof and a channel with it, and no memory");
+        assert_eq!(
+            descriptors.len(),
+            1,
+            "an offer has a proof and a channel with it, and no memory"
+        );
         let granted = Datagram {
             message: Message::Granted,
             target: datagram.reply,
@@ -91,7 +96,9 @@ fn who_enters_itself_for_anothers_connection_is_sent_no_memory_and_gets_no_byte(
             tuple: datagram.tuple.mirrored(),
         };
         let (memory, doorbell) = super::negotiate::memory_and_doorbell();
-        channel.send(&granted.encode(), &[memory.as_fd(), doorbell.as_fd(), proof.as_fd()]).unwrap();
+        channel
+            .send(&granted.encode(), &[memory.as_fd(), doorbell.as_fd(), proof.as_fd()])
+            .unwrap();
         registry.signal(datagram.reply);
         from.hurry();
         channel
@@ -121,9 +128,12 @@ fn a_strangers_offer_is_refused() {
     let path = rendezvous_path(registry.dir(), thread::process_id(), nonce);
     let offer = |proof: &Placed| {
         let (channel, theirs) = Channel::pair().unwrap();
-        let datagram = Datagram { message: Message::Offer, target, reply, tuple: tuple_of(&client) };
+        let datagram =
+            Datagram { message: Message::Offer, target, reply, tuple: tuple_of(&client) };
         // Other tests of this process may have filled the queue.
-        while rendezvous::send(&path, &datagram, &[proof.as_fd(), theirs.as_fd()]) != rendezvous::Sent::Yes {
+        while rendezvous::send(&path, &datagram, &[proof.as_fd(), theirs.as_fd()])
+            != rendezvous::Sent::Yes
+        {
             rendezvous::datagrams(reply);
         }
         registry.signal(target);

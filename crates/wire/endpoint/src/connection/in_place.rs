@@ -76,9 +76,10 @@ impl Reserved<'_> {
     fn copy(self, len: usize) -> Result<(), Errno> {
         let mut rest = &self.bytes()[..len];
         while !rest.is_empty() {
-            let n = self
-                .connection
-                .send(&[IoSlice::new(rest)], SendFlags { no_signal: true, ..SendFlags::default() })?;
+            let n = self.connection.send(
+                &[IoSlice::new(rest)],
+                SendFlags { no_signal: true, ..SendFlags::default() },
+            )?;
             rest = &rest[n..];
         }
         Ok(())
@@ -120,8 +121,8 @@ impl Lent<'_> {
 }
 
 impl Connection {
-    /// Sets a segment aside; `None` while sends travel by TCP. Waits for one unless the socket does not
-    /// block.
+    /// Sets a segment aside; `None` while sends travel by TCP. Waits for one unless the socket does
+    /// not block.
     ///
     /// # Errors
     /// EAGAIN when the socket does not block; as [`Connection::send`].
@@ -153,14 +154,17 @@ impl Connection {
         }
     }
 
-    /// Bytes at the head of the ring; `None` when the next byte does not come from there, or there is
-    /// none now.
+    /// Bytes at the head of the ring; `None` when the next byte does not come from there, or there
+    /// is none now.
     ///
     /// # Errors
-    /// ECONNRESET when the peer has violated the protocol; EAGAIN when this thread was interrupted in a receive.
+    /// ECONNRESET when the peer has violated the protocol; EAGAIN when this thread was interrupted
+    /// in a receive.
     pub fn lend(&self) -> Result<Option<Lent<'_>>, Errno> {
         let Some(link) = self.attached() else { return Ok(None) };
-        if !link.is_sound() && self.totals().reason == Some(seekwire_protocol::Reason::PeerViolation) {
+        if !link.is_sound()
+            && self.totals().reason == Some(seekwire_protocol::Reason::PeerViolation)
+        {
             return Err(Errno::CONNRESET);
         }
         let rx = self.rx(link)?;

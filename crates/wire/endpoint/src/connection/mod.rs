@@ -6,10 +6,11 @@
 //!     alone; calls are counted
 //! ```
 //!
-//! In the plain phase the caller makes the system calls itself, inside a bracket ([`Connection::enter_plain`]);
-//! when the last bracket is left after both ends agreed, the connection is attached, and from then on every
-//! call goes through [`Connection::recv`] and [`Connection::send`]. Nobody can therefore be asleep in a
-//! system call that a byte on the ring would not end.
+//! In the plain phase the caller makes the system calls itself, inside a bracket
+//! ([`Connection::enter_plain`]); when the last bracket is left after both ends agreed, the
+//! connection is attached, and from then on every call goes through [`Connection::recv`] and
+//! [`Connection::send`]. Nobody can therefore be asleep in a system call that a byte on the ring
+//! would not end.
 
 mod attached;
 mod back;
@@ -68,14 +69,15 @@ pub struct Interest {
 /// What user space alone knows to be ready.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 pub struct Readiness {
-    /// The ring has something for the next receive. If not, the kernel's POLLIN on the socket decides.
+    /// The ring has something for the next receive. If not, the kernel's POLLIN on the socket
+    /// decides.
     pub read: bool,
     /// The ring has room for the next send.
     pub write: bool,
     /// Sends travel on the ring: the kernel's POLLOUT on the socket means nothing.
     pub tx_on_ring: bool,
-    /// Bytes wait for room in the kernel's socket: whoever waits for anything has to ask it for POLLOUT, and
-    /// to call [`Connection::attend`] when it comes.
+    /// Bytes wait for room in the kernel's socket: whoever waits for anything has to ask it for
+    /// POLLOUT, and to call [`Connection::attend`] when it comes.
     pub retransmits: bool,
     /// The stream has ended: the kernel may have POLLHUP, POLLRDHUP or POLLERR to add.
     pub end: bool,
@@ -103,7 +105,8 @@ pub struct SendFlags {
     pub no_signal: bool,
     /// MSG_MORE: more follows soon; only TCP cares.
     pub more: bool,
-    /// The caller also receives while it waits for room, so a full ring is no reason to go on by TCP.
+    /// The caller also receives while it waits for room, so a full ring is no reason to go on by
+    /// TCP.
     pub patient: bool,
 }
 
@@ -143,22 +146,28 @@ pub struct Status {
 
 /// One TCP socket of this process. Every method may be called by any thread.
 ///
-/// - The socket: [`new`](Self::new), [`fd`](Self::fd), [`role`](Self::role), [`settings`](Self::settings) and
-///   SO_RCVLOWAT, [`names`](Self::names), [`take_error`](Self::take_error).
+/// - The socket: [`new`](Self::new), [`fd`](Self::fd), [`role`](Self::role),
+///   [`settings`](Self::settings) and SO_RCVLOWAT, [`names`](Self::names),
+///   [`take_error`](Self::take_error).
 /// - Before it is attached: the brackets of [`enter_plain`](Self::enter_plain).
-/// - Moving bytes once it is attached ([`is_attached`](Self::is_attached)): [`send`](Self::send), [`recv`](Self::recv)
-///   and [`recv_message`](Self::recv_message); in place [`reserve`](Self::reserve) and [`lend`](Self::lend); how many
-///   there are, [`unread`](Self::unread) and [`unsent`](Self::unsent).
-/// - Out of order, attached or not: [`seek`](Self::seek), [`seek_lend`](Self::seek_lend), [`wait_seek`](Self::wait_seek),
-///   [`extent`](Self::extent).
-/// - Waiting: [`wait`](Self::wait); for poll, select and epoll [`readiness`](Self::readiness), [`arm`](Self::arm),
-///   [`disarm`](Self::disarm), [`doorbell`](Self::doorbell); [`interrupt`](Self::interrupt) ends the waits of others.
-/// - Back to TCP: [`fall_back`](Self::fall_back), [`hand_over`](Self::hand_over), and [`attend`](Self::attend) to what the
-///   peer asks for.
-/// - Other processes and numbers: [`before_fork`](Self::before_fork), [`after_fork_child`](Self::after_fork_child),
-///   [`divert`](Self::divert), [`hold_file`](Self::hold_file).
-/// - What it does and why: [`status`](Self::status), [`totals`](Self::totals), [`carriers`](Self::carriers).
-/// - Its end: [`shutdown`](Self::shutdown), [`close`](Self::close), [`was_closed`](Self::was_closed).
+/// - Moving bytes once it is attached ([`is_attached`](Self::is_attached)): [`send`](Self::send),
+///   [`recv`](Self::recv) and [`recv_message`](Self::recv_message); in place
+///   [`reserve`](Self::reserve) and [`lend`](Self::lend); how many there are,
+///   [`unread`](Self::unread) and [`unsent`](Self::unsent).
+/// - Out of order, attached or not: [`seek`](Self::seek), [`seek_lend`](Self::seek_lend),
+///   [`wait_seek`](Self::wait_seek), [`extent`](Self::extent).
+/// - Waiting: [`wait`](Self::wait); for poll, select and epoll [`readiness`](Self::readiness),
+///   [`arm`](Self::arm), [`disarm`](Self::disarm), [`doorbell`](Self::doorbell);
+///   [`interrupt`](Self::interrupt) ends the waits of others.
+/// - Back to TCP: [`fall_back`](Self::fall_back), [`hand_over`](Self::hand_over), and
+///   [`attend`](Self::attend) to what the peer asks for.
+/// - Other processes and numbers: [`before_fork`](Self::before_fork),
+///   [`after_fork_child`](Self::after_fork_child), [`divert`](Self::divert),
+///   [`hold_file`](Self::hold_file).
+/// - What it does and why: [`status`](Self::status), [`totals`](Self::totals),
+///   [`carriers`](Self::carriers).
+/// - Its end: [`shutdown`](Self::shutdown), [`close`](Self::close),
+///   [`was_closed`](Self::was_closed).
 #[derive(Debug)]
 pub struct Connection {
     number: Number,
@@ -198,7 +207,8 @@ struct Link {
     watch: peer::Watch,
     /// The end of the stream was told in order.
     has_ended: AtomicBool,
-    /// An error that the kernel has told, and will not tell again, before what came ahead of it was received; 0 is none.
+    /// An error that the kernel has told, and will not tell again, before what came ahead of it
+    /// was received; 0 is none.
     untold: AtomicI32,
     /// The socket, whatever its number comes to stand for.
     identity: OnceLock<Option<(u64, u64)>>,
@@ -238,15 +248,16 @@ impl Connection {
         if self.gate.is_attached() { self.link.get() } else { None }
     }
 
-    /// Whether shared memory carries, or can carry, this connection: the caller must not make system
-    /// calls on the socket that move bytes.
+    /// Whether shared memory carries, or can carry, this connection: the caller must not make
+    /// system calls on the socket that move bytes.
     #[inline]
     #[must_use]
     pub fn is_attached(&self) -> bool {
         self.gate.is_attached()
     }
 
-    /// Whether it has memory and descriptors of its own, beside the socket: once it is attached, or about to be.
+    /// Whether it has memory and descriptors of its own, beside the socket: once it is attached, or
+    /// about to be.
     #[must_use]
     pub fn holds_descriptors(&self) -> bool {
         self.link.get().is_some() || self.is_negotiating()
@@ -278,14 +289,15 @@ impl Connection {
         }
     }
 
-    /// What the next byte sent travels on, and what the next byte received comes from. No system call.
+    /// What the next byte sent travels on, and what the next byte received comes from. No system
+    /// call.
     #[must_use]
     pub fn carriers(&self) -> (Carrier, Carrier) {
         self.attached().map_or_else(Default::default, |link| link.ring.queue.carriers())
     }
 
-    /// Whether the next byte sent travels on the ring. Once nobody is there to receive it, it does not: the
-    /// kernel's socket then has the error to tell.
+    /// Whether the next byte sent travels on the ring. Once nobody is there to receive it, it does
+    /// not: the kernel's socket then has the error to tell.
     #[inline]
     #[must_use]
     pub fn tx_on_ring(&self) -> bool {
@@ -309,8 +321,8 @@ impl Connection {
         }
     }
 
-    /// This end's address and the other one's, also after the end of the connection if they were asked for
-    /// before.
+    /// This end's address and the other one's, also after the end of the connection if they were
+    /// asked for before.
     ///
     /// # Errors
     /// ENOTCONN before the connection is established; EBADF.
@@ -341,7 +353,8 @@ impl Connection {
     /// Those of shutdown(2).
     pub fn shutdown(&self, how: Shutdown) -> Result<(), Errno> {
         let (read, write) = (how != Shutdown::Write, how != Shutdown::Read);
-        // On the ring nothing comes to its end any more where TCP has ended with an error; the kernel says so.
+        // On the ring nothing comes to its end any more where TCP has ended with an error; the
+        // kernel says so.
         if let Some(link) = self.attached()
             && socket::names(self.fd()) == Err(Errno::NOTCONN)
         {
@@ -354,7 +367,8 @@ impl Connection {
                 link.ring.queue.set_receive_shut();
             }
         }
-        // In a bracket, as a call that sends: the end of the stream counts when the connection attaches.
+        // In a bracket, as a call that sends: the end of the stream counts when the connection
+        // attaches.
         let bracket = self.enter_plain();
         let mut now = Some(how);
         if let Some(link) = self.attached() {
@@ -365,8 +379,9 @@ impl Connection {
                 if link.ring.queue.to_retransmit() > 0 {
                     now = read.then_some(Shutdown::Read);
                 }
-                // Those who wait for room; of those who look once more, one that arms after this sees the end. Who waits for
-                // bytes sleeps on, as in the kernel: a signal that comes while he is awake would not end his call.
+                // Those who wait for room; of those who look once more, one that arms after this
+                // sees the end. Who waits for bytes sleeps on, as in the kernel: a signal that
+                // comes while he is awake would not end his call.
                 fence(Ordering::SeqCst);
                 let queue = &link.ring.queue;
                 if queue.has_writers() || queue.to_retransmit() > 0 || !queue.tx_on_ring() {
@@ -380,8 +395,9 @@ impl Connection {
         let result = now.map_or(Ok(()), |how| socket::shutdown(self.fd(), how));
         if let Some(link) = self.attached() {
             let q = &link.ring.queue;
-            // TCP resets a connection on which something comes for an end that is shut down both ways: the peer's next
-            // send goes there. Not while TCP has to bring what is to be retransmitted.
+            // TCP resets a connection on which something comes for an end that is shut down both
+            // ways: the peer's next send goes there. Not while TCP has to bring what is to be
+            // retransmitted.
             if result.is_ok() && self.is_receive_shut() && q.is_shut() && q.to_retransmit() == 0 {
                 q.set_refuses();
                 link.ring.peer_doorbell.ring();
@@ -397,8 +413,8 @@ impl Connection {
             || self.attached().is_some_and(|link| link.ring.queue.is_receive_shut())
     }
 
-    /// The caller is about to close its last descriptor of the socket in this process. A call that sleeps on it goes on,
-    /// and the connection ends with that.
+    /// The caller is about to close its last descriptor of the socket in this process. A call that
+    /// sleeps on it goes on, and the connection ends with that.
     pub fn close(&self) {
         if !self.leave_to_holders() {
             self.end();
@@ -425,8 +441,8 @@ impl Connection {
         }
     }
 
-    /// The last descriptor of the socket in this process was closed unseen: the number is another file's, or nobody's. Makes
-    /// no system call on it.
+    /// The last descriptor of the socket in this process was closed unseen: the number is another
+    /// file's, or nobody's. Makes no system call on it.
     pub fn was_closed(&self) {
         if let Some(slot) = self.slot.get() {
             crate::rendezvous::forget(slot.slot());
@@ -474,8 +490,8 @@ impl Link {
     }
 
     /// The last holder closes. Unread data must reach the peer as a reset, as with TCP (RFC 1122,
-    /// 4.2.2.13), and so must a linger time of zero; else the stream ends in order, unless TCP has ended before: then the
-    /// kernel has told the peer how.
+    /// 4.2.2.13), and so must a linger time of zero; else the stream ends in order, unless TCP has
+    /// ended before: then the kernel has told the peer how.
     fn close(&self, fd: Fd) {
         let unread = self.ring.queue.unread() > 0 || socket::unread(fd).unwrap_or(0) > 0;
         if unread || socket::resets_on_close(fd) {

@@ -13,13 +13,14 @@
 //!       signals the slot
 //! ```
 //!
-//! An offer goes to whoever the registry names, which may be anybody of this user. So it has no memory with it, only one end of a
-//! channel by which the rest is said: nobody else reads there than the two processes that have proved to each other that they
-//! hold the two ends. What one of them says in another's name, and what somebody else passes on, proves nothing, because the
+//! An offer goes to whoever the registry names, which may be anybody of this user. So it has no
+//! memory with it, only one end of a channel by which the rest is said: nobody else reads there
+//! than the two processes that have proved to each other that they hold the two ends. What one of
+//! them says in another's name, and what somebody else passes on, proves nothing, because the
 //! kernel says who sends it.
 //!
-//! Either end uses the ring for its sends only once the other has said "ready" in shared memory, that
-//! is, once no call of the other's can be asleep in the kernel without knowing of the ring.
+//! Either end uses the ring for its sends only once the other has said "ready" in shared memory,
+//! that is, once no call of the other's can be asleep in the kernel without knowing of the ring.
 
 use std::os::fd::{AsFd, BorrowedFd};
 
@@ -48,8 +49,8 @@ pub(super) struct Negotiation {
     tuple: Option<FourTuple>,
     looks: u32,
     pending: Option<Pending>,
-    /// Agreed on, when this process had forked meanwhile: the child receives from the kernel alone. Until this end is
-    /// ready the other one sends by TCP.
+    /// Agreed on, when this process had forked meanwhile: the child receives from the kernel
+    /// alone. Until this end is ready the other one sends by TCP.
     granted: Option<Box<Link>>,
     /// An acceptor has looked before, and there was no offer.
     waited: bool,
@@ -90,7 +91,8 @@ impl Side {
         }
         let geometry = Config::get().geometry;
         let base = geometry.bytes() - geometry.segments() * geometry.segment_size();
-        let memory = Own::create(geometry.bytes(), base, geometry.segment_size(), geometry.segments());
+        let memory =
+            Own::create(geometry.bytes(), base, geometry.segment_size(), geometry.segments());
         let (own, descriptor) = memory.map_err(|error| {
             tracing::warn!("no shared memory: {error}");
             if error.raw_os_error() == Some(seekwire_transport::Errno::MFILE.raw_os_error()) {
@@ -130,7 +132,9 @@ impl Side {
 /// The descriptors that came with a message, if all did.
 fn all<const N: usize>(descriptors: Vec<Placed>) -> Result<[Placed; N], Reason> {
     descriptors.try_into().map_err(|_| {
-        tracing::warn!("no room for what the other end sent; raise the limit on open files (ulimit -n)");
+        tracing::warn!(
+            "no room for what the other end sent; raise the limit on open files (ulimit -n)"
+        );
         Reason::FdLimit
     })
 }
@@ -177,7 +181,8 @@ impl Connection {
         })
     }
 
-    /// Says no to offers that came although nothing is to be tried any more: whoever waits for an answer waits in vain.
+    /// Says no to offers that came although nothing is to be tried any more: whoever waits for an
+    /// answer waits in vain.
     fn decline(&self) {
         let (Some(slot), Ok(registry)) = (self.slot(), Registry::of_process()) else { return };
         if !slot.is_signalled() {
@@ -212,7 +217,8 @@ impl Connection {
             slot.clear_signal();
             self.listen(negotiation, registry, &tuple)?;
             for received in rendezvous::datagrams(slot.slot()) {
-                let is_offer = received.datagram.message == Message::Offer && self.role == Role::Accepted;
+                let is_offer =
+                    received.datagram.message == Message::Offer && self.role == Role::Accepted;
                 if is_offer && received.datagram.tuple == tuple.mirrored() {
                     self.consider(negotiation, registry, &tuple, received)?;
                 }
@@ -296,13 +302,16 @@ impl Connection {
             tracing::warn!("no channel: {error}");
             Reason::FdLimit
         })?;
-        let datagram = Datagram { message: Message::Offer, target: acceptor.slot, reply, tuple: *tuple };
-        let sent = rendezvous::send(&acceptor.rendezvous, &datagram, &[proof.as_fd(), theirs.as_fd()]);
+        let datagram =
+            Datagram { message: Message::Offer, target: acceptor.slot, reply, tuple: *tuple };
+        let sent =
+            rendezvous::send(&acceptor.rendezvous, &datagram, &[proof.as_fd(), theirs.as_fd()]);
         // Also when there was no room: somebody has to come and empty it.
         registry.signal(acceptor.slot);
         match sent {
             Sent::Yes => {
-                negotiation.pending = Some(Pending { channel, peer: acceptor.slot, said: Said::Offer });
+                negotiation.pending =
+                    Some(Pending { channel, peer: acceptor.slot, said: Said::Offer });
                 Ok(true)
             }
             Sent::Full => Ok(false),
@@ -324,8 +333,9 @@ impl Connection {
         let result = all(descriptors).and_then(|[proof, channel]| {
             let channel = Channel::from_peer(channel);
             let granted = self.grant(tuple, &proof, sender);
-            let message =
-                granted.as_ref().map_or_else(|reason| Message::Refused(*reason), |_| Message::Granted);
+            let message = granted
+                .as_ref()
+                .map_or_else(|reason| Message::Refused(*reason), |_| Message::Granted);
             let datagram = answer(&offer, message).encode();
             match granted {
                 Ok((side, own_proof)) => {
@@ -355,7 +365,12 @@ impl Connection {
     }
 
     /// This end's memory and its proof, for an offerer that holds the other end.
-    fn grant(&self, tuple: &FourTuple, proof: &Placed, offerer: Sender) -> Result<(Side, Placed), Reason> {
+    fn grant(
+        &self,
+        tuple: &FourTuple,
+        proof: &Placed,
+        offerer: Sender,
+    ) -> Result<(Side, Placed), Reason> {
         proof::verify(self.fd(), tuple, proof, Some(offerer))?;
         if !self.is_sole_holder() {
             return Err(Reason::Shared);
@@ -384,7 +399,8 @@ impl Connection {
             }
         };
         let datagram = bytes.get(..delivery.len).and_then(|bytes| Datagram::decode(bytes).ok());
-        let message = datagram.filter(|said| said.tuple == tuple.mirrored()).map(|said| said.message);
+        let message =
+            datagram.filter(|said| said.tuple == tuple.mirrored()).map(|said| said.message);
         match (message, pending.said) {
             (Some(Message::Granted), Said::Offer) => {
                 let joined = self.accept(tuple, &pending.channel, pending.peer, delivery);
@@ -441,8 +457,8 @@ impl Connection {
         }
     }
 
-    /// The plain phase is over, and this caller ended it: nobody is inside a system call any more, and nobody uses the
-    /// ring yet.
+    /// The plain phase is over, and this caller ended it: nobody is inside a system call any more,
+    /// and nobody uses the ring yet.
     pub(super) fn begin_attached(&self, link: &Link) {
         let queue = &link.ring.queue;
         let _ = link.identity.set(socket::identity(self.fd()));
@@ -511,22 +527,22 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use seekwire_protocol::Carrier;
+    use seekwire_transport::layout::RX_LOCK;
+    use seekwire_transport::lock::WAITERS;
     use seekwire_transport::mem::OwnMemory;
     use seekwire_transport::sys::Fd;
 
     use super::*;
-
-    /// The word of the receiving half's lock, and the bit in it that says that somebody waits.
-    const RX_LOCK: usize = 0x1c0;
-    const WAITERS: u64 = 1 << 31;
 
     /// Both ends of a connection.
     fn ends() -> ((TcpStream, Connection), (TcpStream, Connection)) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (b, _) = listener.accept().unwrap();
-        let (from, to) =
-            (Connection::new(Fd::from(&a), Role::Connected), Connection::new(Fd::from(&b), Role::Accepted));
+        let (from, to) = (
+            Connection::new(Fd::from(&a), Role::Connected),
+            Connection::new(Fd::from(&b), Role::Accepted),
+        );
         ((a, from), (b, to))
     }
 
@@ -633,7 +649,10 @@ mod tests {
         std::thread::scope(|scope| {
             let last = scope.spawn(|| drop(bracket));
             while queue.own().word(RX_LOCK).load(Ordering::Relaxed) & WAITERS == 0 {
-                assert!(!to.is_attached(), "others may use the ring, and TCP's bytes are not counted yet");
+                assert!(
+                    !to.is_attached(),
+                    "others may use the ring, and TCP's bytes are not counted yet"
+                );
                 std::thread::yield_now();
             }
             drop(half);

@@ -1,5 +1,5 @@
-//! What the next bytes of an attached connection come from: the part of the receiving half's protocol that receives
-//! in order and seeks have in common.
+//! What the next bytes of an attached connection come from: the part of the receiving half's
+//! protocol that receives in order and seeks have in common.
 
 use seekwire_protocol::switch::RxStep;
 use seekwire_transport::mem::{Own, Peer};
@@ -24,9 +24,9 @@ pub(super) enum Next<'r, 'q> {
     End,
 }
 
-/// A read from the kernel without a bound: the sender keeps to TCP until this is dropped. The end that it finds is not
-/// that of the stream if the ring has a record afterwards: the sender may have entered it, and shut TCP down, since the
-/// ring was looked at.
+/// A read from the kernel without a bound: the sender keeps to TCP until this is dropped. The end
+/// that it finds is not that of the stream if the ring has a record afterwards: the sender may have
+/// entered it, and shut TCP down, since the ring was looked at.
 pub(super) struct UnboundedRead<'r, 'q>(&'r Rx<'q, Own, Peer>);
 
 impl Drop for UnboundedRead<'_, '_> {

@@ -15,8 +15,8 @@ use super::settings::Limit;
 use super::{Connection, Link, RecvFlags};
 
 impl Connection {
-    /// A receive of no bytes, for which TCP waits until anything wakes it, even where there is no room for a byte. An error is
-    /// told before the wait; one that ends it is the next call's.
+    /// A receive of no bytes, for which TCP waits until anything wakes it, even where there is no
+    /// room for a byte. An error is told before the wait; one that ends it is the next call's.
     ///
     /// # Errors
     /// As for [`Connection::recv`].
@@ -32,7 +32,9 @@ impl Connection {
             let look = RecvFlags { dont_wait: flags.dont_wait, ..look };
             return match self.recv(&mut [IoSliceMut::new(&mut [0])], look) {
                 Err(Errno::INTR) => Ok(0),
-                Err(Errno::AGAIN) if !flags.dont_wait && self.settings.receives_for_a_time() => Ok(0),
+                Err(Errno::AGAIN) if !flags.dont_wait && self.settings.receives_for_a_time() => {
+                    Ok(0)
+                }
                 looked => looked.map(|_| 0),
             };
         };
@@ -128,7 +130,8 @@ impl Connection {
         }
     }
 
-    /// Whether an urgent byte follows what was seen by TCP: the kernel returns what comes before it, however much is wanted.
+    /// Whether an urgent byte follows what was seen by TCP: the kernel returns what comes before
+    /// it, however much is wanted.
     fn is_at_mark(&self, link: &Link, seen: usize) -> Result<bool, Errno> {
         // FIONREAD counts up to an urgent byte.
         Ok(link.ring.queue.carriers().1 == Carrier::Tcp
@@ -142,10 +145,12 @@ impl Connection {
         const LITTLE: usize = 16 << 10;
         let mut by_tcp = Vec::new();
         let looked = rx.peek_across(&mut Scatter::new(bufs), || {
-            // A buffer may be larger than all that the kernel can hold. Where memory is short, less is seen.
+            // A buffer may be larger than all that the kernel can hold. Where memory is short, less
+            // is seen.
             let len = room.min(socket::unread(self.fd()).unwrap_or(0));
             by_tcp = zeros(len).or_else(|_| zeros(len.min(LITTLE))).unwrap_or_default();
-            // An error is that of a receive that comes so far: the kernel tells it once, to who finds nothing before it.
+            // An error is that of a receive that comes so far: the kernel tells it once, to who
+            // finds nothing before it.
             if !by_tcp.is_empty() {
                 let n = socket::recv(self.fd(), &mut by_tcp, KernelRecv::PEEK).unwrap_or(0);
                 by_tcp.truncate(n);
@@ -161,6 +166,8 @@ impl Connection {
         let q = &link.ring.queue;
         let hangup = Events { hangup: true, ..Events::default() };
         let looked = poll::look(self.fd(), hangup);
-        q.peer_is_shut() || q.peer_has_closed() || looked.is_ok_and(|events| events.hangup || events.dead)
+        q.peer_is_shut()
+            || q.peer_has_closed()
+            || looked.is_ok_and(|events| events.hangup || events.dead)
     }
 }

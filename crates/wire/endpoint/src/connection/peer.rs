@@ -1,9 +1,10 @@
 //! A peer that takes nothing: whether it is slow, or dead.
 //!
-//! What lies on the ring of a process that was killed is of no use, but a send has no way to know: nobody writes into
-//! the memory any more. The kernel knows, because it ended the connection. So a sender whose records are not taken asks
-//! it now and then; and once the peer's direction has ended, when the kernel has nothing more to tell of its own accord,
-//! the sender goes on by TCP, where a peer that is gone answers with a reset (RFC 9293, 3.10.7.1).
+//! What lies on the ring of a process that was killed is of no use, but a send has no way to know:
+//! nobody writes into the memory any more. The kernel knows, because it ended the connection. So a
+//! sender whose records are not taken asks it now and then; and once the peer's direction has
+//! ended, when the kernel has nothing more to tell of its own accord, the sender goes on by TCP,
+//! where a peer that is gone answers with a reset (RFC 9293, 3.10.7.1).
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -22,7 +23,8 @@ use super::{Connection, Interest, Link};
 
 /// Sends of which the peer has taken nothing before the kernel is asked.
 const SENDS: u32 = 8;
-/// Bytes that a receiver may leave unread before it has to wait for its turn: about what TCP takes by default.
+/// Bytes that a receiver may leave unread before it has to wait for its turn: about what TCP takes
+/// by default.
 pub(super) const AMPLE: usize = 256 << 10;
 /// A receiver that takes nothing from the ring for so long stands still.
 pub(super) const STANDSTILL: Duration = Duration::from_millis(50);
@@ -31,23 +33,26 @@ const LOOKS: u32 = 1000;
 /// How long a receiver may be inside a read that does not block; it may be stopped there.
 const INSIDE: Duration = Duration::from_secs(60);
 
-/// What a sender has seen of the peer's taking. In a cache line of its own: it changes with every send, and receivers read
-/// what lies beside it.
+/// What a sender has seen of the peer's taking. In a cache line of its own: it changes with every
+/// send, and receivers read what lies beside it.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(super) struct Watch {
     sends: AtomicU32,
     /// The position up to which the peer had taken then.
     taken: AtomicU64,
-    /// The position up to which the peer had taken when the ring was found full, and since when, in nanoseconds.
+    /// The position up to which the peer had taken when the ring was found full, and since when,
+    /// in nanoseconds.
     full_at: AtomicU64,
     full_since: AtomicU64,
-    /// Since when a receiver that is inside a read keeps this end from TCP, in nanoseconds; 0 when none does.
+    /// Since when a receiver that is inside a read keeps this end from TCP, in nanoseconds; 0 when
+    /// none does.
     pub(super) held_up_since: AtomicU64,
 }
 
-/// For how long something has lasted that began at this reading of the clock. It begins now if that is 0, or if the clock was
-/// set back since: this process is a child that has another one than its parent.
+/// For how long something has lasted that began at this reading of the clock. It begins now if that
+/// is 0, or if the clock was set back since: this process is a child that has another one than its
+/// parent.
 fn lasts(since: &AtomicU64) -> Duration {
     let begin = since.load(Ordering::Relaxed);
     if begin != 0
@@ -84,19 +89,23 @@ impl Link {
         lasts(since) >= STANDSTILL
     }
 
-    /// Whether whoever held the peer's end has left it or is dying, or dead: a process closes its sockets before it is gone.
+    /// Whether whoever held the peer's end has left it or is dying, or dead: a process closes its
+    /// sockets before it is gone.
     fn peer_is_ending(&self) -> bool {
-        self.peer_pid != 0 && !self.ring.queue.peer_has_holder(|pid| !thread::process_is_ending(pid))
+        self.peer_pid != 0
+            && !self.ring.queue.peer_has_holder(|pid| !thread::process_is_ending(pid))
     }
 
-    /// Whether nobody who is alive holds the peer's end. Processes of another pid namespace are not known.
+    /// Whether nobody who is alive holds the peer's end. Processes of another pid namespace are not
+    /// known.
     pub(super) fn peer_is_dead(&self) -> bool {
         self.peer_pid != 0 && !self.ring.queue.peer_has_holder(thread::process_is_alive)
     }
 }
 
 impl Connection {
-    /// Leaves a ring on which there is no room, or from which nothing is taken: TCP has room of its own.
+    /// Leaves a ring on which there is no room, or from which nothing is taken: TCP has room of its
+    /// own.
     #[cold]
     pub(super) fn overflow(&self, link: &Link) -> Result<(), Errno> {
         let tx = self.tx(link)?;
@@ -117,9 +126,9 @@ impl Connection {
         }
     }
 
-    /// Whether bytes may be given to the kernel: the receiver may be inside a read that does not block, for some
-    /// microseconds. It is waited for that long; a receiver that is stopped there keeps a sender from TCP, and one that
-    /// stays there for [`INSIDE`] breaks the protocol.
+    /// Whether bytes may be given to the kernel: the receiver may be inside a read that does not
+    /// block, for some microseconds. It is waited for that long; a receiver that is stopped there
+    /// keeps a sender from TCP, and one that stays there for [`INSIDE`] breaks the protocol.
     pub(super) fn may_use_tcp(&self, link: &Link, tx: &Tx<'_, Own, Peer>) -> Result<bool, Errno> {
         for _ in 0..LOOKS {
             if tx.may_use_tcp() {
@@ -137,9 +146,9 @@ impl Connection {
         Ok(false)
     }
 
-    /// TCP has ended, and the ring says nothing of it. Where a process was killed that had not received all, its
-    /// kernel knows nothing of what lay on the ring and ended the connection in order; with TCP alone it would have
-    /// reset it (RFC 1122, 4.2.2.13).
+    /// TCP has ended, and the ring says nothing of it. Where a process was killed that had not
+    /// received all, its kernel knows nothing of what lay on the ring and ended the connection in
+    /// order; with TCP alone it would have reset it (RFC 1122, 4.2.2.13).
     #[cold]
     pub(super) fn end_of_stream(&self, link: &Link) -> Result<Try, Errno> {
         let q = &link.ring.queue;
@@ -148,7 +157,8 @@ impl Connection {
         let in_order = !has_ended || q.peer_is_shut() || q.peer_has_closed();
         if !in_order {
             q.set_saw_end();
-            // Perhaps nobody is there to take what is sent, of which only TCP tells. An error is that of the next send.
+            // Perhaps nobody is there to take what is sent, of which only TCP tells. An error is
+            // that of the next send.
             let _ = self.overflow(link);
         }
         if in_order || q.unsent() == 0 || !link.peer_is_ending() {
@@ -156,7 +166,8 @@ impl Connection {
             return Ok(Try::Moved(0));
         }
         self.reset_by_killed(link);
-        // As in the kernel, where the end that was told stands before any error that comes later; EPIPE is for who sends.
+        // As in the kernel, where the end that was told stands before any error that comes later;
+        // EPIPE is for who sends.
         let told = |error: &Errno| *error != Errno::PIPE && !link.has_ended.load(Ordering::Relaxed);
         socket::take_error(self.fd()).filter(told).map_or(Ok(Try::Moved(0)), Err)
     }
@@ -193,8 +204,9 @@ impl Connection {
         link.ring.doorbell.ring();
     }
 
-    /// TCP has ended, as a sender finds, and so has the peer's process, which had not received all: the connection is reset, as
-    /// in [`Self::end_of_stream`]. Not while there is something to receive.
+    /// TCP has ended, as a sender finds, and so has the peer's process, which had not received all:
+    /// the connection is reset, as in [`Self::end_of_stream`]. Not while there is something to
+    /// receive.
     fn is_reset_by_killed(&self, link: &Link) -> bool {
         let q = &link.ring.queue;
         let is_killed = !(q.peer_is_shut() || q.peer_has_closed())
@@ -210,8 +222,8 @@ impl Connection {
         is_killed
     }
 
-    /// What a receive gives on an end that was shut down for reading, when nothing is left: the end, unless TCP has reset
-    /// the connection, which is told once.
+    /// What a receive gives on an end that was shut down for reading, when nothing is left: the
+    /// end, unless TCP has reset the connection, which is told once.
     #[cold]
     pub(super) fn end_of_shut(&self) -> Result<usize, Errno> {
         let is_reset = || self.attached().is_some_and(|link| self.is_reset_by_killed(link));
@@ -228,14 +240,17 @@ impl Connection {
         }
     }
 
-    /// Leaves a ring on which there is no room, if that is due: at once if what lies there is little, less than TCP has room
-    /// for from the start; else when nothing was taken for a while, since TCP's room grows with what is sent. A receiver that
-    /// is merely slow has the ring to itself, and so has one whose sender is `patient` ([`super::SendFlags`]), unless TCP has
+    /// Leaves a ring on which there is no room, if that is due: at once if what lies there is
+    /// little, less than TCP has room for from the start; else when nothing was taken for a while,
+    /// since TCP's room grows with what is sent. A receiver that is merely slow has the ring to
+    /// itself, and so has one whose sender is `patient` ([`super::SendFlags`]), unless TCP has
     /// something to say of it. Returns whether the next send goes by TCP.
     #[cold]
     pub(super) fn overflow_if_due(&self, link: &Link, patient: bool) -> Result<bool, Errno> {
         let is_little = link.ring.queue.unsent() < AMPLE;
-        if (!patient && is_little) || (link.has_stood_full() && (!patient || self.is_for_tcp_to_say(link))) {
+        if (!patient && is_little)
+            || (link.has_stood_full() && (!patient || self.is_for_tcp_to_say(link)))
+        {
             let is_reset = self.has_hung_up() && self.is_reset_by_killed(link);
             if !is_reset {
                 self.overflow(link)?;
@@ -256,16 +271,17 @@ impl Connection {
         poll::look(self.fd(), hangup).is_ok_and(|events| events.hangup || events.dead)
     }
 
-    /// Whether a sleep until there is room has to be a short one ([`Connection::DOUBT`]): the ring is full, and
-    /// perhaps to be left.
+    /// Whether a sleep until there is room has to be a short one ([`Connection::DOUBT`]): the ring
+    /// is full, and perhaps to be left.
     #[must_use]
     pub fn is_starved(&self, want: Interest) -> bool {
         let full = |link: &&Link| link.tx_on_ring() && !link.ring.queue.has_room();
         want.write && self.attached().filter(full).is_some()
     }
 
-    /// Whether the kernel may be silent about bytes that somebody waits for: it wakes nobody for fewer than SO_RCVLOWAT of its own,
-    /// and knows nothing of those that lie on the ring before them or behind them.
+    /// Whether the kernel may be silent about bytes that somebody waits for: it wakes nobody for
+    /// fewer than SO_RCVLOWAT of its own, and knows nothing of those that lie on the ring before
+    /// them or behind them.
     #[must_use]
     pub fn is_deaf(&self) -> bool {
         let may_be_split = |link: &&Link| {
@@ -275,17 +291,20 @@ impl Connection {
         self.recv_low_water() > 1 && self.attached().filter(may_be_split).is_some()
     }
 
-    /// Whether a sleep has to be a short one ([`Connection::DOUBT`]), since nobody may wake who sleeps.
+    /// Whether a sleep has to be a short one ([`Connection::DOUBT`]), since nobody may wake who
+    /// sleeps.
     #[must_use]
     pub fn is_in_doubt(&self, want: Interest) -> bool {
         self.is_starved(want) || (want.read && self.is_deaf())
     }
 
-    /// How long to wait for a receiver until it is looked whether TCP has something to say of it, or of its bytes.
+    /// How long to wait for a receiver until it is looked whether TCP has something to say of it,
+    /// or of its bytes.
     pub const DOUBT: Duration = Duration::from_millis(100);
 
-    /// Whether the number does not stand for the socket any more: somebody has closed it by a system call that nobody saw,
-    /// and the kernel may have handed it out again. Closed by a call that was seen, it is not asked about.
+    /// Whether the number does not stand for the socket any more: somebody has closed it by a
+    /// system call that nobody saw, and the kernel may have handed it out again. Closed by a call
+    /// that was seen, it is not asked about.
     #[cold]
     pub(super) fn is_stale(&self, link: &Link) -> bool {
         let Some(identity) = link.identity.get() else { return false };
@@ -303,8 +322,11 @@ impl Connection {
         let hangup = Events { hangup: true, ..Events::default() };
         match poll::look(self.fd(), hangup) {
             Ok(events) if events.dead => link.peer_is_gone(),
-            // A reset is all that TCP can still say of it, and says it to who sends. An error is the next send's.
-            Ok(events) if events.hangup && !self.is_reset_by_killed(link) => drop(self.overflow(link)),
+            // A reset is all that TCP can still say of it, and says it to who sends. An error is
+            // the next send's.
+            Ok(events) if events.hangup && !self.is_reset_by_killed(link) => {
+                let _ = self.overflow(link);
+            }
             _ => {}
         }
     }

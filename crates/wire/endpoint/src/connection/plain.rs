@@ -6,8 +6,8 @@ use super::Connection;
 use crate::fork;
 use crate::registry::Slot;
 
-/// Phase and number of callers inside a bracket, in one word so that the change of phase and the last
-/// caller's leaving cannot miss each other; and what went by meanwhile.
+/// Phase and number of callers inside a bracket, in one word so that the change of phase and the
+/// last caller's leaving cannot miss each other; and what went by meanwhile.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     word: AtomicU32,
@@ -48,12 +48,15 @@ impl Gate {
         Err(self.leave(who))
     }
 
-    /// Whether nobody is inside any more and the connection waits for that, or no receiver is and a seek does.
+    /// Whether nobody is inside any more and the connection waits for that, or no receiver is and a
+    /// seek does.
     #[inline]
     fn leave(&self, who: u32) -> bool {
         let before = self.word.fetch_sub(who, Ordering::AcqRel);
         before & !SEEKING == ATTACHING | who
-            || (who == RECEIVER && before & SEEKING != 0 && before & RECEIVERS == RECEIVER & RECEIVERS)
+            || (who == RECEIVER
+                && before & SEEKING != 0
+                && before & RECEIVERS == RECEIVER & RECEIVERS)
     }
 
     /// Whether receives go through the engine.
@@ -139,9 +142,9 @@ pub struct Plain<'c> {
 }
 
 impl Connection {
-    /// Enters the bracket that every system call on a plain socket needs that moves bytes, or sleeps
-    /// until some can be moved. `None` once the connection is attached. May be held by several threads,
-    /// and while asleep; the connection is not upgraded meanwhile.
+    /// Enters the bracket that every system call on a plain socket needs that moves bytes, or
+    /// sleeps until some can be moved. `None` once the connection is attached. May be held by
+    /// several threads, and while asleep; the connection is not upgraded meanwhile.
     #[inline]
     #[must_use]
     pub fn enter_plain(&self) -> Option<Plain<'_>> {
@@ -154,7 +157,8 @@ impl Connection {
         self.enter_as(CALLER)
     }
 
-    /// As [`Connection::enter_plain`], for a call that receives; `None` also once bytes are received out of order.
+    /// As [`Connection::enter_plain`], for a call that receives; `None` also once bytes are
+    /// received out of order.
     #[inline]
     #[must_use]
     pub fn enter_plain_to_receive(&self) -> Option<Plain<'_>> {
@@ -180,8 +184,8 @@ impl Connection {
         }
     }
 
-    /// As [`Connection::enter_plain`] where there is nothing else to do; `None` also where there is. Makes no
-    /// system call and cannot fail.
+    /// As [`Connection::enter_plain`] where there is nothing else to do; `None` also where there
+    /// is. Makes no system call and cannot fail.
     #[inline]
     #[must_use]
     pub fn enter_plain_at_once(&self) -> Option<Plain<'_>> {
@@ -220,8 +224,8 @@ impl Connection {
         self.slot.get().is_some_and(Slot::is_signalled)
     }
 
-    /// Whether there is a reason to negotiate. Looked at before every call, so the usual answer is two
-    /// loads away.
+    /// Whether there is a reason to negotiate. Looked at before every call, so the usual answer is
+    /// two loads away.
     #[inline]
     fn is_due(&self) -> bool {
         let threshold = self.first_look();
@@ -253,8 +257,9 @@ impl Connection {
         let Some(link) = self.link.get() else { return };
         // A process that is forked finds all of it done, or nothing.
         let _inside = fork::enter();
-        // Others use the ring as soon as the gate says so: until the ring knows where TCP stands they wait for its
-        // halves, which are taken before. A signal handler that interrupted this leaves it to whom it interrupted.
+        // Others use the ring as soon as the gate says so: until the ring knows where TCP stands
+        // they wait for its halves, which are taken before. A signal handler that interrupted this
+        // leaves it to whom it interrupted.
         let (Ok(rx), Ok(tx)) = (self.rx(link), self.tx(link)) else { return };
         self.read_settings();
         if self.gate.try_attach() {

@@ -1,4 +1,5 @@
-//! Peers, and others of the same end, that let nobody sleep, though nothing comes of it: time passes for who waits all the same.
+//! Peers, and others of the same end, that let nobody sleep, though nothing comes of it: time
+//! passes for who waits all the same.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{TcpListener, TcpStream};
@@ -6,6 +7,7 @@ use std::time::Duration;
 
 use seekwire_protocol::Role;
 use seekwire_protocol::record::Record;
+use seekwire_transport::layout::{CONTROL, PUBLISHED, TX_POSITION, UNBOUNDED_READ, control};
 use seekwire_transport::mem::OwnMemory;
 use seekwire_transport::seek::{At, SeekFlags};
 use seekwire_transport::sys::Fd;
@@ -17,15 +19,11 @@ use seekwire_transport::Errno;
 
 const SHORT: Duration = Duration::from_millis(20);
 
-/// Words of the layout, and where the ring of the default geometry begins.
-const PUBLISHED: usize = 0x040;
-const CONTROL: usize = 0x0c0;
-const UNBOUNDED_READ: usize = 0x0d0;
-const TX_POSITION: usize = 0x148;
+/// Where the ring of the default geometry begins.
 const RING: usize = 0x3000;
 const CELLS: u64 = 512;
 /// It wants TCP, and something that stands, but not now.
-const TCP_ONLY_AND_STANDING: u64 = 2 | 32;
+const TCP_ONLY_AND_STANDING: u64 = control::TCP_ONLY | control::STANDING;
 
 /// Two ends that are attached, and whose calls wait for a short time.
 fn attached() -> ([TcpStream; 2], Connection, Connection) {
@@ -34,8 +32,10 @@ fn attached() -> ([TcpStream; 2], Connection, Connection) {
     let (b, _) = listener.accept().unwrap();
     b.set_read_timeout(Some(SHORT)).unwrap();
     b.set_write_timeout(Some(SHORT)).unwrap();
-    let (from, to) =
-        (Connection::new(Fd::from(&a), Role::Connected), Connection::new(Fd::from(&b), Role::Accepted));
+    let (from, to) = (
+        Connection::new(Fd::from(&a), Role::Connected),
+        Connection::new(Fd::from(&b), Role::Accepted),
+    );
     while !(from.is_attached() && to.is_attached()) {
         to.hurry();
         from.hurry();
@@ -71,7 +71,7 @@ fn wants_attention(liar: &Connection) {
 
 fn stays_inside(liar: &Connection) {
     set(liar, UNBOUNDED_READ, 1);
-    set(liar, CONTROL, get(liar, CONTROL) | TCP_ONLY_AND_STANDING & 2);
+    set(liar, CONTROL, get(liar, CONTROL) | control::TCP_ONLY);
 }
 
 #[test]
@@ -95,9 +95,13 @@ fn the_time_of_a_call_ends_whatever_the_peer_says() {
         {
             assert!(sent > 0);
         }
-        let sought = to.seek(&mut [IoSliceMut::new(&mut some)], At::Offset(10), SeekFlags::TAKE, false);
+        let sought =
+            to.seek(&mut [IoSliceMut::new(&mut some)], At::Offset(10), SeekFlags::TAKE, false);
         assert_eq!(sought, Err(Errno::AGAIN));
-        assert_eq!(to.recv(&mut [IoSliceMut::new(&mut [0; 10])], RecvFlags::default()), Err(Errno::AGAIN));
+        assert_eq!(
+            to.recv(&mut [IoSliceMut::new(&mut [0; 10])], RecvFlags::default()),
+            Err(Errno::AGAIN)
+        );
     }
 }
 
@@ -112,9 +116,11 @@ fn the_time_of_a_send_ends_though_others_have_yet_to_receive() {
         assert!(!to.arm(read).read);
         assert_eq!(from.send(&[IoSlice::new(b"unread")], flags), Ok(6));
         let bytes = vec![1; size];
-        while to.send(&[IoSlice::new(&bytes)], flags).map_err(|error| assert_eq!(error, Errno::AGAIN)).is_ok()
-        {
-        }
+        while to
+            .send(&[IoSlice::new(&bytes)], flags)
+            .map_err(|error| assert_eq!(error, Errno::AGAIN))
+            .is_ok()
+        {}
         to.disarm(read);
     }
 }

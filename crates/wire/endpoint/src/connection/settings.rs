@@ -1,9 +1,11 @@
 //! How long a call may wait, which is the socket's to say, not this process's.
 //!
-//! O_NONBLOCK, SO_RCVTIMEO, SO_SNDTIMEO and SO_RCVLOWAT belong to what a descriptor stands for; another process that has
-//! the socket from a fork may set them. The kernel looks at them when a call begins. What this process last knew is good
-//! enough for a call that finds what it wants; before it sleeps for the first time, or says that it would have to, the kernel is
-//! asked. SO_RCVLOWAT says what a call finds: it is in the memory of the end, which processes share that have it from a fork.
+//! O_NONBLOCK, SO_RCVTIMEO, SO_SNDTIMEO and SO_RCVLOWAT belong to what a descriptor stands for;
+//! another process that has the socket from a fork may set them. The kernel looks at them when a
+//! call begins. What this process last knew is good enough for a call that finds what it wants;
+//! before it sleeps for the first time, or says that it would have to, the kernel is
+//! asked. SO_RCVLOWAT says what a call finds: it is in the memory of the end, which processes share
+//! that have it from a fork.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -112,7 +114,11 @@ impl Connection {
     #[must_use]
     pub fn recv_low_water(&self) -> usize {
         let set = self.link.get().map_or(0, |link| link.ring.queue.low_water());
-        if set > 0 { set as usize } else { self.settings.low_water.load(Ordering::Relaxed) as usize }
+        if set > 0 {
+            set as usize
+        } else {
+            self.settings.low_water.load(Ordering::Relaxed) as usize
+        }
     }
 
     /// SO_RCVLOWAT, for which the kernel is asked.
@@ -200,8 +206,8 @@ impl Limit {
             })
     }
 
-    /// To be asked before a sleep; `None` if the call has to look again at what it knows now: it may not wait, or not
-    /// for so much.
+    /// To be asked before a sleep; `None` if the call has to look again at what it knows now: it
+    /// may not wait, or not for so much.
     pub(super) fn until(&self, connection: &Connection) -> Option<Deadline> {
         if self.until.get().is_none() {
             let wanted = connection.recv_low_water();
@@ -221,7 +227,8 @@ impl Limit {
         self.until.get()
     }
 
-    /// As [`Limit::until`], for a call that asks for all that it wants in any case, and then whether that is forbidden.
+    /// As [`Limit::until`], for a call that asks for all that it wants in any case, and then
+    /// whether that is forbidden.
     pub(super) fn once(&self, connection: &Connection) -> Deadline {
         let now = || Deadline::after(Some(Duration::ZERO));
         self.until(connection).or_else(|| self.until(connection)).unwrap_or_else(now)

@@ -1,4 +1,5 @@
-//! Waiting for an attached connection: one call's own waiting, and what poll, select and epoll need.
+//! Waiting for an attached connection: one call's own waiting, and what poll, select and epoll
+//! need.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
@@ -20,13 +21,14 @@ use crate::Config;
 
 const MOMENT: Duration = Duration::from_millis(1);
 
-/// Waits awake on behalf of a caller that watches several connections, and learns whether it is worth it.
+/// Waits awake on behalf of a caller that watches several connections, and learns whether it is
+/// worth it.
 #[derive(Debug, Default)]
 pub struct Patience(Spinner);
 
 impl Patience {
-    /// Waits awake until `ready`, for as long as the configuration and the machine's load allow; returns
-    /// whether it is ready. Returns at once when it is not worth it.
+    /// Waits awake until `ready`, for as long as the configuration and the machine's load allow;
+    /// returns whether it is ready. Returns at once when it is not worth it.
     pub fn spin(&self, ready: impl FnMut() -> bool) -> bool {
         self.0.spin(Config::get().spin, ready)
     }
@@ -81,8 +83,9 @@ impl Drop for Counted<'_> {
 impl Connection {
     // ---- one call's own waiting ---------------------------------------------------------------
 
-    /// Sleeps until the next receive may find something. With a `mark`, until the peer has published
-    /// something since it was taken. Returns whether it was the kernel's socket that ended the sleep.
+    /// Sleeps until the next receive may find something. With a `mark`, until the peer has
+    /// published something since it was taken. Returns whether it was the kernel's socket that
+    /// ended the sleep.
     pub(super) fn wait_to_receive(
         &self,
         link: &Link,
@@ -92,8 +95,10 @@ impl Connection {
         call: &Call<'_>,
     ) -> Result<bool, Errno> {
         let q = &link.ring.queue;
-        let ready =
-            || mark.map_or_else(|| q.has_record(), |mark| q.published_mark() != mark) || self.is_seeking();
+        let ready = || {
+            mark.map_or_else(|| q.has_record(), |mark| q.published_mark() != mark)
+                || self.is_seeking()
+        };
         let wait = ToReceive { carrier, limit, published: 0, among: Some(&self.waiters.unaware) };
         self.wait_until(link, &wait, call, ready)
     }
@@ -116,7 +121,10 @@ impl Connection {
             return self.wait_a_moment(limit, call, Some(of_socket)).map(|()| true);
         }
         let ready = || {
-            ready() || call.is_interrupted() || q.wants_attention() || (q.to_retransmit() > 0) != retransmits
+            ready()
+                || call.is_interrupted()
+                || q.wants_attention()
+                || (q.to_retransmit() > 0) != retransmits
         };
         if carrier == Carrier::Ring && link.rx_spinner.spin(link.policy(), ready) {
             return Ok(false);
@@ -132,8 +140,8 @@ impl Connection {
         Ok(slept.is_none_or(|events| events.read || events.dead))
     }
 
-    /// Sleeps once by `sleep`, which is told until when and on which descriptor; `None` if it is only time to look again,
-    /// since no doorbell may ring for what comes.
+    /// Sleeps once by `sleep`, which is told until when and on which descriptor; `None` if it is
+    /// only time to look again, since no doorbell may ring for what comes.
     fn sleep_for_data(
         &self,
         call: &Call<'_>,
@@ -155,7 +163,8 @@ impl Connection {
         }
     }
 
-    /// Sleeps until the peer has published something since `mark`, or more has come by TCP than when `ear` forgot.
+    /// Sleeps until the peer has published something since `mark`, or more has come by TCP than
+    /// when `ear` forgot.
     pub(super) fn wait_to_see(
         &self,
         link: &Link,
@@ -171,11 +180,15 @@ impl Connection {
         }
         let Some(until) = limit.until(self) else { return Ok(()) };
         let ready = || {
-            q.published_mark() != mark || self.is_seeking() || call.is_interrupted() || q.wants_attention()
+            q.published_mark() != mark
+                || self.is_seeking()
+                || call.is_interrupted()
+                || q.wants_attention()
         };
         let _counted = Counted::among(&self.waiters.unaware);
-        let sleep =
-            |until, _| link.ring.sleep(&Wait::for_data(ear.fd(), until), ready, || self.others_are_called());
+        let sleep = |until, _| {
+            link.ring.sleep(&Wait::for_data(ear.fd(), until), ready, || self.others_are_called())
+        };
         self.sleep_for_data(call, until, sleep).map(drop)
     }
 
@@ -188,7 +201,11 @@ impl Connection {
         call: &Call<'_>,
     ) -> Result<(), Errno> {
         if call.begin_wait()? {
-            return self.wait_a_moment(limit, call, (carrier == Carrier::Tcp).then_some(Events::WRITE));
+            return self.wait_a_moment(
+                limit,
+                call,
+                (carrier == Carrier::Tcp).then_some(Events::WRITE),
+            );
         }
         let waited = match carrier {
             Carrier::Tcp => {
@@ -196,7 +213,8 @@ impl Connection {
                 let Some(until) = limit.until(self) else { return Ok(()) };
                 self.not_stale(link, call)?;
                 let sleep = call.sleep(until);
-                let slept = poll::wait(link.ring.doorbell.fd(), sleep.fd, Events::WRITE, sleep.until);
+                let slept =
+                    poll::wait(link.ring.doorbell.fd(), sleep.fd, Events::WRITE, sleep.until);
                 drop(sleep);
                 match slept {
                     Ok((rung, _)) => {
@@ -217,7 +235,8 @@ impl Connection {
             .map_err(|error| if error == Errno::TIMEDOUT { Errno::AGAIN } else { error })
     }
 
-    /// Sleeps for so short a time that to try again is no burden, or until the socket has what is wanted of it.
+    /// Sleeps for so short a time that to try again is no burden, or until the socket has what is
+    /// wanted of it.
     pub(super) fn wait_a_moment(
         &self,
         limit: &Limit,
@@ -243,8 +262,8 @@ impl Connection {
         self.waiters.interrupts.load(Ordering::Acquire)
     }
 
-    /// Makes every receive and send of this process that sleeps on the connection return: with what it
-    /// has moved, or ECANCELED.
+    /// Makes every receive and send of this process that sleeps on the connection return: with what
+    /// it has moved, or ECANCELED.
     pub fn interrupt(&self) {
         self.waiters.interrupts.fetch_add(1, Ordering::AcqRel);
         self.ring_own_doorbell();
@@ -294,15 +313,16 @@ impl Connection {
 
     // ---- poll, select, epoll -------------------------------------------------------------------
 
-    /// What the ring knows to be ready. What it does not know, the kernel's poll on the socket does:
-    /// its POLLIN, POLLRDHUP, POLLHUP and POLLERR always count, its POLLOUT unless `tx_on_ring`.
+    /// What the ring knows to be ready. What it does not know, the kernel's poll on the socket
+    /// does: its POLLIN, POLLRDHUP, POLLHUP and POLLERR always count, its POLLOUT unless
+    /// `tx_on_ring`.
     #[must_use]
     pub fn readiness(&self) -> Readiness {
         self.readiness_for(Interest::default())
     }
 
-    /// As [`Connection::readiness`], for somebody who wants to know whether there is room to send: a ring without room
-    /// is left, and TCP's counts.
+    /// As [`Connection::readiness`], for somebody who wants to know whether there is room to send:
+    /// a ring without room is left, and TCP's counts.
     #[must_use]
     pub fn readiness_for(&self, want: Interest) -> Readiness {
         if want.write
@@ -314,7 +334,9 @@ impl Connection {
             let _ = self.overflow_if_due(link, false);
         }
         let drained = self.has_drained();
-        let Some(link) = self.attached() else { return Readiness { read: drained, ..Readiness::default() } };
+        let Some(link) = self.attached() else {
+            return Readiness { read: drained, ..Readiness::default() };
+        };
         let q = &link.ring.queue;
         if !link.is_sound() {
             return Readiness { read: true, write: true, end: true, ..Readiness::default() };
@@ -323,7 +345,8 @@ impl Connection {
             self.attend();
         }
         let tx_on_ring = link.tx_on_ring();
-        let read = drained || q.has_data() || (q.has_record() && self.has_data_after_switches(link));
+        let read =
+            drained || q.has_data() || (q.has_record() && self.has_data_after_switches(link));
         let end = q.peer_has_closed() || (read && !drained && q.has_end());
         Readiness {
             read,
@@ -334,14 +357,15 @@ impl Connection {
         }
     }
 
-    /// Whether nothing comes any more but what lies on the ring, since the peer sends nothing more or this end was shut down
-    /// for reading: the kernel may have POLLIN, POLLHUP, POLLRDHUP or POLLERR to add.
+    /// Whether nothing comes any more but what lies on the ring, since the peer sends nothing more
+    /// or this end was shut down for reading: the kernel may have POLLIN, POLLHUP, POLLRDHUP or
+    /// POLLERR to add.
     #[must_use]
     pub fn has_end_to_tell(&self) -> bool {
         self.is_receive_shut()
-            || self
-                .attached()
-                .is_some_and(|link| link.ring.queue.peer_is_shut() || link.ring.queue.peer_has_closed())
+            || self.attached().is_some_and(|link| {
+                link.ring.queue.peer_is_shut() || link.ring.queue.peer_has_closed()
+            })
     }
 
     /// Takes switches off the head of the ring to see what comes after them.
@@ -360,9 +384,10 @@ impl Connection {
         }
     }
 
-    /// From now on the peer rings the doorbell when it publishes (`read`), or when it has freed half of what
-    /// is missing (`write`); to be undone by [`Connection::disarm`], once each. What is ready already is
-    /// returned: then do not sleep, unless only news counts (edge-triggered epoll).
+    /// From now on the peer rings the doorbell when it publishes (`read`), or when it has freed
+    /// half of what is missing (`write`); to be undone by [`Connection::disarm`], once each. What
+    /// is ready already is returned: then do not sleep, unless only news counts (edge-triggered
+    /// epoll).
     pub fn arm(&self, want: Interest) -> Readiness {
         if let Some(link) = self.attached() {
             self.attend();
@@ -378,18 +403,23 @@ impl Connection {
         }
     }
 
-    /// The doorbell's descriptor, readable once it was rung; `None` before the connection is attached or seeking. It is
-    /// another one once the connection seeks, then also readable while the next byte is in library memory.
+    /// The doorbell's descriptor, readable once it was rung; `None` before the connection is
+    /// attached or seeking. It is another one once the connection seeks, then also readable while
+    /// the next byte is in library memory.
     #[must_use]
     pub fn doorbell(&self) -> Option<Fd> {
         self.seek_doorbell().or_else(|| self.attached().map(|link| link.ring.doorbell.fd()))
     }
 
-    /// As [`Connection::doorbell`], for somebody who wants nothing else than this: only who wants to read is called by bytes in
-    /// library memory.
+    /// As [`Connection::doorbell`], for somebody who wants nothing else than this: only who wants
+    /// to read is called by bytes in library memory.
     #[must_use]
     pub fn doorbell_for(&self, want: Interest) -> Option<Fd> {
-        if want.read { self.doorbell() } else { self.attached().map(|link| link.ring.doorbell.fd()) }
+        if want.read {
+            self.doorbell()
+        } else {
+            self.attached().map(|link| link.ring.doorbell.fd())
+        }
     }
 
     /// Silences the doorbell. Not needed where it is watched edge-triggered.
@@ -402,11 +432,12 @@ impl Connection {
         }
     }
 
-    /// Whether somebody of this end who sleeps on the ring's doorbell was called for what the peer's rings do not tell of,
-    /// and has yet to come round: one who began before the first seek, one who waits for the next byte while that is
-    /// in library memory, one who waits for bytes in the middle when others moved some. Each of them counts
-    /// or is entered before it looks for the last time, and each reason is noted before the doorbell is rung, so whoever
-    /// silences the doorbell afterwards sees both, and leaves it rung or rings it again: nobody sleeps on.
+    /// Whether somebody of this end who sleeps on the ring's doorbell was called for what the
+    /// peer's rings do not tell of, and has yet to come round: one who began before the first seek,
+    /// one who waits for the next byte while that is in library memory, one who waits for bytes in
+    /// the middle when others moved some. Each of them counts or is entered before it looks for the
+    /// last time, and each reason is noted before the doorbell is rung, so whoever silences the
+    /// doorbell afterwards sees both, and leaves it rung or rings it again: nobody sleeps on.
     pub(super) fn others_are_called(&self) -> bool {
         self.seeking.get().is_some_and(|seeking| {
             self.waiters.unaware.load(Ordering::SeqCst) > 0
@@ -445,13 +476,15 @@ impl Connection {
         self.attached().is_some_and(|link| link.ring.queue.peer_has_sent_by_tcp())
     }
 
-    /// Changes whenever the kernel has received bytes or the end of the stream. `None` if it does not say.
+    /// Changes whenever the kernel has received bytes or the end of the stream. `None` if it does
+    /// not say.
     #[must_use]
     pub fn kernel_mark(&self) -> Option<u64> {
         socket::received(self.fd()).ok()
     }
 
-    /// Whether waiting awake for this peer can be of use: it runs on another processor. No system call.
+    /// Whether waiting awake for this peer can be of use: it runs on another processor. No system
+    /// call.
     #[must_use]
     pub fn worth_spinning(&self) -> bool {
         self.attached().is_some_and(|link| link.policy() != SpinPolicy::Fixed(0))
@@ -480,9 +513,9 @@ impl Connection {
             }
             let begun = self.readiness();
             let seeks = self.is_seeking();
-            let _counted = want
-                .read
-                .then(|| Counted::among(if seeks { &self.waiters.watchers } else { &self.waiters.unaware }));
+            let _counted = want.read.then(|| {
+                Counted::among(if seeks { &self.waiters.watchers } else { &self.waiters.unaware })
+            });
             let ready = || {
                 let now = self.readiness();
                 (want.read && now.read)
@@ -505,7 +538,8 @@ impl Connection {
             let slept = if in_vain {
                 poll::wait(Fd::new(-1), sleep.fd, of_socket, sleep.until).map(|(_, events)| events)
             } else {
-                let wait = Wait { want: wanted, of_socket, ..Wait::for_data(sleep.fd, sleep.until) };
+                let wait =
+                    Wait { want: wanted, of_socket, ..Wait::for_data(sleep.fd, sleep.until) };
                 link.ring.sleep(&wait, ready, || self.others_are_called())
             };
             drop(sleep);
@@ -519,7 +553,8 @@ impl Connection {
                 slept => slept?,
             };
             let now = self.readiness();
-            let by_kernel = events.read || events.dead || (events.write && want.write && !now.retransmits);
+            let by_kernel =
+                events.read || events.dead || (events.write && want.write && !now.retransmits);
             if by_kernel || (want.read && now.read) || (want.write && now.write) {
                 return Ok(());
             }
@@ -528,7 +563,8 @@ impl Connection {
 }
 
 impl Connection {
-    /// Sleeps until there is room to send, or something to receive that is not in library memory yet.
+    /// Sleeps until there is room to send, or something to receive that is not in library memory
+    /// yet.
     ///
     /// # Errors
     /// ETIMEDOUT, EINTR; those of ioctl(2).
@@ -569,7 +605,11 @@ impl Link {
     fn policy(&self) -> SpinPolicy {
         let here = thread::processor();
         self.ring.queue.note_processor(here);
-        if self.ring.queue.peer_processor() == Some(here) { SpinPolicy::Fixed(0) } else { Config::get().spin }
+        if self.ring.queue.peer_processor() == Some(here) {
+            SpinPolicy::Fixed(0)
+        } else {
+            Config::get().spin
+        }
     }
 }
 

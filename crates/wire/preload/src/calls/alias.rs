@@ -1,9 +1,12 @@
-//! Functions of libc that reach a socket by other names, or from inside libc: names with two underscores, sockatmark, and
-//! asynchronous I/O, whose threads read and write by libc's own functions.
+//! Functions of libc that reach a socket by other names, or from inside libc: names with two
+//! underscores, sockatmark, and asynchronous I/O, whose threads read and write by libc's own
+//! functions.
 
 use std::ffi::{c_int, c_void};
 
-use libc::{aiocb, fd_set, nfds_t, pollfd, sigevent, size_t, sockaddr, socklen_t, ssize_t, timeval};
+use libc::{
+    aiocb, fd_set, nfds_t, pollfd, sigevent, size_t, sockaddr, socklen_t, ssize_t, timeval,
+};
 
 use super::descriptor::{SIOCATMARK, hand_to_libc};
 use super::{descriptor, interpose, open, poll, receive, select, send};

@@ -1,11 +1,11 @@
-//! Control messages of recvmsg: what the kernel tells of bytes that came by TCP, and how much is left unread (TCP_INQ), which
-//! is known of both carriers.
+//! Control messages of recvmsg: what the kernel tells of bytes that came by TCP, and how much is
+//! left unread (TCP_INQ), which is known of both carriers.
 
 use std::ffi::{c_int, c_uint};
 
 use libc::{
-    CMSG_DATA, CMSG_FIRSTHDR, CMSG_LEN, CMSG_NXTHDR, CMSG_SPACE, IPPROTO_TCP, MSG_CTRUNC, POLLRDHUP, TCP_INQ,
-    cmsghdr, msghdr, pollfd,
+    CMSG_DATA, CMSG_FIRSTHDR, CMSG_LEN, CMSG_NXTHDR, CMSG_SPACE, IPPROTO_TCP, MSG_CTRUNC,
+    POLLRDHUP, TCP_INQ, cmsghdr, msghdr, pollfd,
 };
 use seekwire_transport::sys::socket::Control;
 
@@ -55,18 +55,20 @@ impl Messages {
         if let Some(control) = &self.from_kernel {
             let messages = control.messages();
             told = Told { len: messages.len(), flags: control.flags() & MSG_CTRUNC };
-            // SAFETY: the kernel was given no more room than there is, which nobody else uses during the call.
+            // SAFETY: the kernel was given no more room than there is, which nobody else uses
+            // during the call.
             unsafe { std::ptr::copy_nonoverlapping(messages.as_ptr(), self.place, messages.len()) };
         }
         if self.tells_unread { self.put_unread(unread(socket, came), told) } else { told }
     }
 
-    /// As the kernel's put_cmsg: what does not fit is cut off. A number that the kernel gave, which knows of one carrier
-    /// only, is replaced.
+    /// As the kernel's put_cmsg: what does not fit is cut off. A number that the kernel gave, which
+    /// knows of one carrier only, is replaced.
     fn put_unread(&self, unread: c_int, told: Told) -> Told {
         const BYTES: c_uint = size_of::<c_int>() as c_uint;
         const HEAD: usize = size_of::<cmsghdr>();
-        // SAFETY: the macros of cmsg(3) stay within the room, of which `told.len` bytes are messages; it may begin anywhere.
+        // SAFETY: the macros of cmsg(3) stay within the room, of which `told.len` bytes are
+        // messages; it may begin anywhere.
         unsafe {
             let whole = CMSG_LEN(BYTES) as usize;
             let mut header: msghdr = std::mem::zeroed();
@@ -106,7 +108,8 @@ fn unread(socket: &SocketRef, came: bool) -> c_int {
     c_int::try_from(bytes + end).unwrap_or(c_int::MAX)
 }
 
-/// Whether the end of the stream has arrived, be there bytes before it or not: TCP tells in any case.
+/// Whether the end of the stream has arrived, be there bytes before it or not: TCP tells in any
+/// case.
 pub(super) fn has_ended(socket: &SocketRef) -> bool {
     let mut entry = pollfd { fd: socket.connection.fd().raw(), events: POLLRDHUP, revents: 0 };
     // SAFETY: one live entry.

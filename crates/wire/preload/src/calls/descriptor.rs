@@ -74,7 +74,12 @@ fn duplicate_over(from: c_int, to: c_int, kernel: impl Fn() -> c_int) -> c_int {
 }
 
 /// fcntl and fcntl64.
-fn control(entry: Option<&Entry>, command: c_int, argument: usize, kernel: impl Fn() -> c_int) -> c_int {
+fn control(
+    entry: Option<&Entry>,
+    command: c_int,
+    argument: usize,
+    kernel: impl Fn() -> c_int,
+) -> c_int {
     let result = kernel();
     if result < 0 {
         return result;
@@ -113,13 +118,16 @@ fn tell(
     kernel: impl Fn() -> c_int,
     ask: impl FnOnce() -> Result<usize, Errno>,
 ) -> c_int {
-    if !(socket.connection.is_attached() || socket.connection.is_seeking()) || !pointers::can_write(into, 1) {
+    if !(socket.connection.is_attached() || socket.connection.is_seeking())
+        || !pointers::can_write(into, 1)
+    {
         return kernel();
     }
     match guarded(ask) {
         Some(Ok(bytes)) => {
             let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
-            // SAFETY: it can be written to; the kernel does not ask that it be aligned, and CPython's is not.
+            // SAFETY: it can be written to; the kernel does not ask that it be aligned, and
+            // CPython's is not.
             unsafe { into.write_unaligned(bytes) };
             0
         }
@@ -128,8 +136,8 @@ fn tell(
     }
 }
 
-/// A thread is about to have numbers of its own: the table, which all threads share, cannot say any more what a number stands
-/// for, so that the process does without the library from now on.
+/// A thread is about to have numbers of its own: the table, which all threads share, cannot say any
+/// more what a number stands for, so that the process does without the library from now on.
 ///
 /// # Errors
 ///
@@ -139,14 +147,16 @@ pub(super) fn before_numbers_part() -> Result<(), Errno> {
         return Ok(());
     }
     process::stand_back();
-    table::numbers().filter(|&fd| table::is_entered(fd)).try_for_each(|fd| match table::socket(fd) {
-        Some(socket) if socket.is_listening() => {
-            drop(socket);
-            keeping_errno(|| socket::untrack(fd, Last::Kept));
-            Ok(())
+    table::numbers().filter(|&fd| table::is_entered(fd)).try_for_each(|fd| {
+        match table::socket(fd) {
+            Some(socket) if socket.is_listening() => {
+                drop(socket);
+                keeping_errno(|| socket::untrack(fd, Last::Kept));
+                Ok(())
+            }
+            Some(_) => hand_to_libc(fd),
+            None => Ok(()),
         }
-        Some(_) => hand_to_libc(fd),
-        None => Ok(()),
     })
 }
 
@@ -229,7 +239,8 @@ interpose! {
     };
 }
 
-/// fdopen(3) and the like: the number stays open, and libc uses it behind the library's back from now on.
+/// fdopen(3) and the like: the number stays open, and libc uses it behind the library's back from
+/// now on.
 ///
 /// # Errors
 ///

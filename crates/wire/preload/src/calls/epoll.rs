@@ -34,7 +34,8 @@ fn wait_into(
     mut left: Timeout,
     sleep: impl Fn(&mut Timeout, Option<&HeldBack>) -> c_int,
 ) -> c_int {
-    let Some(wanted) = usize::try_from(max).ok().map(|max| max.saturating_mul(size_of::<epoll_event>()))
+    let Some(wanted) =
+        usize::try_from(max).ok().map(|max| max.saturating_mul(size_of::<epoll_event>()))
     else {
         return sleep(&mut left, None);
     };

@@ -1,10 +1,11 @@
-//! exec and posix_spawn: a new program knows nothing of the rings, so connections it inherits go back to
-//! TCP first.
+//! exec and posix_spawn: a new program knows nothing of the rings, so connections it inherits go
+//! back to TCP first.
 //!
-//! The functions of libc that take a list of arguments instead of an array call execve inside libc, where
-//! this library does not see it. Stable Rust cannot define such a function, but it can define one in
-//! assembly that finds the list in memory: both calling conventions pass the first arguments in registers
-//! and the others on the stack, in order, so pushing the registers makes one array of all of them.
+//! The functions of libc that take a list of arguments instead of an array call execve inside libc,
+//! where this library does not see it. Stable Rust cannot define such a function, but it can define
+//! one in assembly that finds the list in memory: both calling conventions pass the first arguments
+//! in registers and the others on the stack, in order, so pushing the registers makes one array of
+//! all of them.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -52,8 +53,8 @@ unsafe extern "C" {
 
 /// The environment of the calling program.
 fn environment() -> Strings {
-    // SAFETY: reads one pointer; that nobody changes the environment meanwhile is up to the program, as
-    // for execv itself.
+    // SAFETY: reads one pointer; that nobody changes the environment meanwhile is up to the
+    // program, as for execv itself.
     unsafe { environ }
 }
 
@@ -204,7 +205,8 @@ unsafe extern "C-unwind" fn execle_array(arguments: Strings) -> c_int {
     }
 }
 
-/// Defines a function of C that takes a list of pointers, as a call of `$array` with that list as an array.
+/// Defines a function of C that takes a list of pointers, as a call of `$array` with that list as
+/// an array.
 macro_rules! list_of_pointers {
     ($(#[$meta:meta])* $name:ident => $array:ident) => {
         $(#[$meta])*

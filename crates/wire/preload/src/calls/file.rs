@@ -78,7 +78,8 @@ fn send_file(
     sent as ssize_t
 }
 
-/// Sends `len` bytes of `file` from `begin` on, as far as there is room; returns how many, and why not more.
+/// Sends `len` bytes of `file` from `begin` on, as far as there is room; returns how many, and why
+/// not more.
 ///
 /// What is read is taken from the file by position, so what finds no room is simply not taken.
 fn copy(
@@ -101,8 +102,9 @@ fn copy(
         };
         let (base, room) = (piece.as_mut_ptr().cast(), read);
         // SAFETY: the call of an application that had read the piece itself.
-        let result =
-            transmit(socket, Buffers::Flat(base, room), 0, || unsafe { real::send(out, base, room, 0) });
+        let result = transmit(socket, Buffers::Flat(base, room), 0, || unsafe {
+            real::send(out, base, room, 0)
+        });
         let Ok(bytes) = usize::try_from(result) else {
             return (sent, Some(Errno::from_raw_os_error(errno())));
         };
@@ -116,8 +118,9 @@ fn copy(
 
 /// splice from a tracked socket to a pipe.
 ///
-/// The kernel's socket does not have the bytes that came by the ring, and of those that it has, some may
-/// belong behind them, or were taken. So the bytes of an attached or seeking connection are copied.
+/// The kernel's socket does not have the bytes that came by the ring, and of those that it has,
+/// some may belong behind them, or were taken. So the bytes of an attached or seeking connection
+/// are copied.
 fn splice_out(
     socket: &SocketRef,
     from: c_int,
@@ -184,8 +187,8 @@ fn receive_file(
     splice_out(socket, from, pipe, len, if waits { 0 } else { libc::SPLICE_F_NONBLOCK }, kernel)
 }
 
-/// How many bytes `pipe` takes without waiting, after having waited for some; 0 if it is no pipe that can
-/// be written to.
+/// How many bytes `pipe` takes without waiting, after having waited for some; 0 if it is no pipe
+/// that can be written to.
 fn room_in(pipe: c_int, wait: bool) -> Result<usize, Errno> {
     let mut entry = libc::pollfd { fd: pipe, events: libc::POLLOUT, revents: 0 };
     // SAFETY: one live entry.
@@ -206,8 +209,8 @@ fn room_in(pipe: c_int, wait: bool) -> Result<usize, Errno> {
     Ok(if queued == 0 { usize::try_from(capacity).unwrap_or(0) } else { libc::PIPE_BUF })
 }
 
-/// splice from a pipe to a tracked socket, sendfile from something that cannot be read twice, sendmsg with control
-/// messages.
+/// splice from a pipe to a tracked socket, sendfile from something that cannot be read twice,
+/// sendmsg with control messages.
 pub(super) fn splice_in(socket: &SocketRef, kernel: impl Fn() -> ssize_t) -> ssize_t {
     socket.send_by_tcp(Reason::UnknownOption);
     match socket.enter() {

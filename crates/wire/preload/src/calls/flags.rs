@@ -1,15 +1,16 @@
 //! Flags of calls that move bytes: which of them TCP looks at.
 //!
-//! tcp_recvmsg and tcp_sendmsg ignore every bit that is not named here (Linux 6.18; tests/c/flags.c tries all 32 of
-//! them in both directions), so a call with such bits is one without them. Only urgent data and the error queue
-//! are the kernel's alone.
+//! tcp_recvmsg and tcp_sendmsg ignore every bit that is not named here (Linux 6.18; tests/c/flags.c
+//! tries all 32 of them in both directions), so a call with such bits is one without them. Only
+//! urgent data and the error queue are the kernel's alone.
 
 use std::ffi::c_int;
 use std::sync::OnceLock;
 
 use libc::{
-    MSG_CMSG_CLOEXEC, MSG_DONTWAIT, MSG_ERRQUEUE, MSG_FASTOPEN, MSG_MORE, MSG_NOSIGNAL, MSG_OOB, MSG_PEEK,
-    MSG_TRUNC, MSG_WAITALL, RWF_APPEND, RWF_DSYNC, RWF_HIPRI, RWF_NOAPPEND, RWF_NOWAIT, RWF_SYNC, off_t,
+    MSG_CMSG_CLOEXEC, MSG_DONTWAIT, MSG_ERRQUEUE, MSG_FASTOPEN, MSG_MORE, MSG_NOSIGNAL, MSG_OOB,
+    MSG_PEEK, MSG_TRUNC, MSG_WAITALL, RWF_APPEND, RWF_DSYNC, RWF_HIPRI, RWF_NOAPPEND, RWF_NOWAIT,
+    RWF_SYNC, off_t,
 };
 use seekwire_endpoint::{RecvFlags, SendFlags};
 
@@ -32,7 +33,8 @@ pub(super) enum About<F> {
     Stream(F),
     /// The urgent byte, which only TCP has.
     Urgent,
-    /// Nothing that the stream has a part in: the error queue, or what the kernel refuses before it moves a byte.
+    /// Nothing that the stream has a part in: the error queue, or what the kernel refuses before it
+    /// moves a byte.
     Other,
 }
 
@@ -91,7 +93,10 @@ pub(super) fn of_file(offset: off_t, flags: c_int) -> Option<c_int> {
         return Some(0);
     }
     let both = RWF_APPEND | RWF_NOAPPEND;
-    if offset != -1 || flags & !(RWF_IGNORED | RWF_NOWAIT | RWF_NOSIGNAL) != 0 || flags & both == both {
+    if offset != -1
+        || flags & !(RWF_IGNORED | RWF_NOWAIT | RWF_NOSIGNAL) != 0
+        || flags & both == both
+    {
         return None;
     }
     let recent = flags & (RWF_NOAPPEND | RWF_NOSIGNAL);
@@ -111,8 +116,8 @@ fn known() -> c_int {
             let mut ends: [c_int; 2] = [-1; 2];
             let mut byte = 0u8;
             let into = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-            // SAFETY: live variables of the sizes that the calls expect; the numbers that are closed are this
-            // function's own, by raw calls because nobody has to hear of them.
+            // SAFETY: live variables of the sizes that the calls expect; the numbers that are
+            // closed are this function's own, by raw calls because nobody has to hear of them.
             unsafe {
                 let flags = (libc::O_CLOEXEC | libc::O_NONBLOCK) as usize;
                 let place = ends.as_mut_ptr().expose_provenance();
@@ -122,11 +127,14 @@ fn known() -> c_int {
                 let takes = |flag: &c_int| {
                     let into = (&raw const into).expose_provenance();
                     // The offset -1, in two halves.
-                    let arguments = [ends[0] as usize, into, 1, usize::MAX, usize::MAX, *flag as usize];
+                    let arguments =
+                        [ends[0] as usize, into, 1, usize::MAX, usize::MAX, *flag as usize];
                     call(libc::SYS_preadv2, arguments) == Err(Errno::AGAIN)
                 };
-                let known =
-                    [RWF_NOAPPEND, RWF_NOSIGNAL].into_iter().filter(takes).fold(0, |all, flag| all | flag);
+                let known = [RWF_NOAPPEND, RWF_NOSIGNAL]
+                    .into_iter()
+                    .filter(takes)
+                    .fold(0, |all, flag| all | flag);
                 for end in ends {
                     let _ = call(libc::SYS_close, [end as usize, 0, 0, 0, 0, 0]);
                 }

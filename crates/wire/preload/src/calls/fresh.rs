@@ -1,8 +1,9 @@
 //! The functions of libc that hand out a new fd of something that is no TCP socket.
 //!
-//! Nothing is done with what they make. But the kernel reuses numbers: if a number is still in the table, what stood behind it
-//! was closed where the library could not see it, by a system call of the program's own, and the entry must go before the
-//! program uses the number for something else. Those that make TCP sockets, duplicates and epoll sets enter them instead.
+//! Nothing is done with what they make. But the kernel reuses numbers: if a number is still in the
+//! table, what stood behind it was closed where the library could not see it, by a system call of
+//! the program's own, and the entry must go before the program uses the number for something else.
+//! Those that make TCP sockets, duplicates and epoll sets enter them instead.
 
 use std::ffi::{c_char, c_int, c_uint, c_ushort, c_void};
 
@@ -26,7 +27,8 @@ pub(super) unsafe fn fresh_pair(result: c_int, fds: *const c_int) -> c_int {
     result
 }
 
-/// A number, and where `errors` is not null, another one for what a command writes to its standard error.
+/// A number, and where `errors` is not null, another one for what a command writes to its standard
+/// error.
 fn connected(result: c_int, errors: *const c_int) -> c_int {
     if result >= 0 && !errors.is_null() {
         // SAFETY: libc has just written there.

@@ -1,7 +1,7 @@
 //! The functions of liburing that make a ring.
 //!
-//! They make the system call by an instruction, which nobody sees; so what it gives is looked at when they return, and not only when
-//! the next connection comes to shared memory.
+//! They make the system call by an instruction, which nobody sees; so what it gives is looked at
+//! when they return, and not only when the next connection comes to shared memory.
 
 use std::ffi::{c_int, c_uint, c_void};
 

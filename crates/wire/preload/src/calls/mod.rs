@@ -1,8 +1,8 @@
 //! The interposed functions, one file per family.
 //!
-//! All have one shape: look the fd up; if the library takes part in it, its object answers; else libc
-//! does. [`interpose`] writes that shape. The functions can be unwound through, because pthread_cancel
-//! does that to a call that sleeps in libc; panics of our own are stopped before, by
+//! All have one shape: look the fd up; if the library takes part in it, its object answers; else
+//! libc does. [`interpose`] writes that shape. The functions can be unwound through, because
+//! pthread_cancel does that to a call that sleeps in libc; panics of our own are stopped before, by
 //! [`crate::ffi::guarded`].
 
 mod alias;
@@ -31,8 +31,8 @@ pub(crate) use open::socket;
 pub(crate) use option::read_inherited;
 pub(crate) use system::start;
 
-/// Defines functions of libc: `fn name(arguments) -> result = lookup => |object, kernel| answer;` where
-/// `kernel` makes the same call in libc.
+/// Defines functions of libc: `fn name(arguments) -> result = lookup => |object, kernel| answer;`
+/// where `kernel` makes the same call in libc.
 macro_rules! interpose {
     ($($(#[$meta:meta])* fn $name:ident($($arg:ident: $ty:ty),* $(,)?) -> $ret:ty = $lookup:expr => |$object:ident, $kernel:ident| $body:expr;)*) => {$(
         $(#[$meta])*

@@ -4,7 +4,8 @@ use std::ffi::{c_int, c_uint};
 use std::net::Shutdown;
 
 use libc::{
-    AF_INET, AF_INET6, AF_UNSPEC, SO_PROTOCOL, SOCK_NONBLOCK, SOCK_STREAM, SOL_SOCKET, sockaddr, socklen_t,
+    AF_INET, AF_INET6, AF_UNSPEC, SO_PROTOCOL, SOCK_NONBLOCK, SOCK_STREAM, SOL_SOCKET, sockaddr,
+    socklen_t,
 };
 use seekwire_endpoint::{Reason, Role};
 use seekwire_transport::Errno;
@@ -36,7 +37,9 @@ fn accepted(listener: Option<&SocketRef>, fd: c_int, flags: c_int) -> c_int {
         && (listener.is_seekable() || !streams::stands_at(fd))
     {
         keeping_errno(|| {
-            guarded(|| socket::track(fd, Role::Accepted, flags & SOCK_NONBLOCK != 0, Some(listener)));
+            guarded(|| {
+                socket::track(fd, Role::Accepted, flags & SOCK_NONBLOCK != 0, Some(listener))
+            });
             if listener.is_seekable()
                 && let Some(socket) = table::socket(fd)
             {
@@ -49,7 +52,8 @@ fn accepted(listener: Option<&SocketRef>, fd: c_int, flags: c_int) -> c_int {
     fd
 }
 
-/// The listener behind `fd`. One that this process has not made, such as systemd's, is asked once what it is.
+/// The listener behind `fd`. One that this process has not made, such as systemd's, is asked once
+/// what it is.
 fn listener(fd: c_int) -> Option<SocketRef> {
     if let Some(socket) = table::socket(fd) {
         return socket.is_listening().then_some(socket);
@@ -83,7 +87,11 @@ fn option(fd: c_int, name: c_int) -> Option<c_int> {
 ///
 /// As the manual page says.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn socket(
+    domain: c_int,
+    kind: c_int,
+    protocol: c_int,
+) -> c_int {
     cancel::deferred(|| open(domain, kind, protocol))
 }
 
@@ -193,7 +201,11 @@ enum Known {
 }
 
 fn known(fd: c_int) -> Option<Known> {
-    if table::get(fd).is_some() { Some(Known::Tracked) } else { is_placed(Fd::new(fd)).then_some(Known::Own) }
+    if table::get(fd).is_some() {
+        Some(Known::Tracked)
+    } else {
+        is_placed(Fd::new(fd)).then_some(Known::Own)
+    }
 }
 
 /// close_range(2): all but the fds of this library.
@@ -202,7 +214,11 @@ fn known(fd: c_int) -> Option<Known> {
 ///
 /// As the manual page says.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+pub(crate) unsafe extern "C-unwind" fn close_range(
+    first: c_uint,
+    last: c_uint,
+    flags: c_int,
+) -> c_int {
     cancel::deferred(|| close_all(first, last, flags))
 }
 
@@ -216,7 +232,8 @@ fn close_all(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     }
     // SAFETY: three integers.
     let close = |first, last| unsafe { real::close_range(first, last, flags) };
-    let (Ok(low), high) = (c_int::try_from(first), c_int::try_from(last).unwrap_or(c_int::MAX)) else {
+    let (Ok(low), high) = (c_int::try_from(first), c_int::try_from(last).unwrap_or(c_int::MAX))
+    else {
         return close(first, last);
     };
     // The library's fds are closed by exec in any case.

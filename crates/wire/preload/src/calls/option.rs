@@ -1,12 +1,12 @@
-//! setsockopt, and getsockopt where it receives. What else that tells is true as it is: the kernel's socket has every
-//! option.
+//! setsockopt, and getsockopt where it receives. What else that tells is true as it is: the
+//! kernel's socket has every option.
 
 use std::ffi::{c_int, c_void};
 use std::time::Duration;
 
 use libc::{
-    IPPROTO_TCP, SO_ERROR, SO_PEEK_OFF, SO_RCVLOWAT, SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET, TCP_INQ, TCP_ULP,
-    TCP_ZEROCOPY_RECEIVE, socklen_t, timeval,
+    IPPROTO_TCP, SO_ERROR, SO_PEEK_OFF, SO_RCVLOWAT, SO_RCVTIMEO, SO_SNDTIMEO, SOL_SOCKET, TCP_INQ,
+    TCP_ULP, TCP_ZEROCOPY_RECEIVE, socklen_t, timeval,
 };
 use seekwire_endpoint::{Reason, Settings};
 use seekwire_transport::Errno;
@@ -28,7 +28,13 @@ const SO_SNDTIMEO_NEW: c_int = 67;
 /// # Safety
 ///
 /// `value` must be readable for `len` bytes, which the kernel has accepted for this option.
-unsafe fn remember(socket: &Socket, level: c_int, name: c_int, value: *const c_void, len: socklen_t) {
+unsafe fn remember(
+    socket: &Socket,
+    level: c_int,
+    name: c_int,
+    value: *const c_void,
+    len: socklen_t,
+) {
     let len = len as usize;
     match name {
         TCP_INQ if level == IPPROTO_TCP && len >= size_of::<c_int>() => {
@@ -36,7 +42,9 @@ unsafe fn remember(socket: &Socket, level: c_int, name: c_int, value: *const c_v
             socket.set_tells_unread(unsafe { value.cast::<c_int>().read_unaligned() } != 0);
         }
         _ if level != SOL_SOCKET => {}
-        SO_RCVTIMEO | SO_SNDTIMEO | SO_RCVTIMEO_NEW | SO_SNDTIMEO_NEW if len >= size_of::<timeval>() => {
+        SO_RCVTIMEO | SO_SNDTIMEO | SO_RCVTIMEO_NEW | SO_SNDTIMEO_NEW
+            if len >= size_of::<timeval>() =>
+        {
             // SAFETY: as above.
             let value = unsafe { value.cast::<timeval>().read_unaligned() };
             let limit = duration(value);
@@ -54,8 +62,8 @@ unsafe fn remember(socket: &Socket, level: c_int, name: c_int, value: *const c_v
     }
 }
 
-/// Zero means none. Where the time was over before it began, the kernel gives up at once, each time; it does not tell that
-/// from none when it is asked.
+/// Zero means none. Where the time was over before it began, the kernel gives up at once, each
+/// time; it does not tell that from none when it is asked.
 fn duration(value: timeval) -> Option<Duration> {
     let Ok(seconds) = u64::try_from(value.tv_sec) else { return Some(Settings::AT_ONCE) };
     let limit = Duration::from_secs(seconds)
@@ -68,15 +76,16 @@ fn low_water(value: c_int) -> usize {
     usize::try_from(value).map_or(c_int::MAX as usize, |value| value.max(1))
 }
 
-/// Options of a socket that this process did not make; those of a listener are inherited by what it accepts.
+/// Options of a socket that this process did not make; those of a listener are inherited by what it
+/// accepts.
 pub(crate) fn read_inherited(socket: &Socket, fd: c_int) {
     keeping_errno(|| {
         let names = [SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVLOWAT].map(|name| (SOL_SOCKET, name));
         for (level, name) in names.into_iter().chain([(IPPROTO_TCP, TCP_INQ)]) {
             let mut value = [0u64; 2];
             let mut len = size_of_val(&value) as socklen_t;
-            // SAFETY: room for the largest of them, and its size; the kernel sets `len` to what it has
-            // written.
+            // SAFETY: room for the largest of them, and its size; the kernel sets `len` to what it
+            // has written.
             unsafe {
                 if real::getsockopt(fd, level, name, value.as_mut_ptr().cast(), &raw mut len) == 0 {
                     remember(socket, level, name, value.as_ptr().cast(), len);
@@ -180,7 +189,8 @@ struct Mapped {
     reserved: u32,
 }
 
-/// The answer that nothing can be mapped, and that so many bytes are to be received in the usual way.
+/// The answer that nothing can be mapped, and that so many bytes are to be received in the usual
+/// way.
 fn nothing_mapped(socket: &SocketRef, place: *mut u8, len: *mut socklen_t) -> Result<(), Errno> {
     if !pointers::can_write(len, 1) {
         return Err(Errno::FAULT);

@@ -1,6 +1,8 @@
-//! What the numbers of setsockopt, ioctl and fcntl do to a connection whose bytes the kernel does not carry.
+//! What the numbers of setsockopt, ioctl and fcntl do to a connection whose bytes the kernel does
+//! not carry.
 //!
-//! tests/coverage.rs holds this table to the headers of the kernel: none of their numbers may be missing.
+//! tests/coverage.rs holds this table to the headers of the kernel: none of their numbers may be
+//! missing.
 
 use std::ffi::c_int;
 
@@ -11,9 +13,11 @@ pub(crate) enum Effect {
     Harmless,
     /// The library acts by it, too, or answers instead of the kernel.
     Followed,
-    /// The connection goes back to TCP, and what the kernel has to tell with received bytes comes through.
+    /// The connection goes back to TCP, and what the kernel has to tell with received bytes comes
+    /// through.
     Tcp,
-    /// The kernel's socket must have every byte: the peer recalls what lies on the ring, and the socket is let go.
+    /// The kernel's socket must have every byte: the peer recalls what lies on the ring, and the
+    /// socket is let go.
     LetGo,
 }
 
@@ -40,8 +44,18 @@ pub(crate) const OPTIONS: &[Row] = &[
         Followed,
         "the connection waits by them",
     ),
-    (SOCKET, &[(13, "SO_LINGER")], Followed, "the kernel is asked for it when the connection is closed"),
-    (SOCKET, &[(42, "SO_PEEK_OFF")], Tcp, "where MSG_PEEK begins; refused while the library sets it itself"),
+    (
+        SOCKET,
+        &[(13, "SO_LINGER")],
+        Followed,
+        "the kernel is asked for it when the connection is closed",
+    ),
+    (
+        SOCKET,
+        &[(42, "SO_PEEK_OFF")],
+        Tcp,
+        "where MSG_PEEK begins; refused while the library sets it itself",
+    ),
     (
         SOCKET,
         &[
@@ -71,7 +85,12 @@ pub(crate) const OPTIONS: &[Row] = &[
     ),
     (SOCKET, &[(80, "SO_DEVMEM_DONTNEED")], Tcp, "bytes in the memory of a device"),
     (SOCKET, &[(10, "SO_OOBINLINE")], Tcp, "where the urgent byte is, which only TCP has"),
-    (SOCKET, &[(45, "SO_SELECT_ERR_QUEUE")], Tcp, "which events poll reports of the kernel's error queue"),
+    (
+        SOCKET,
+        &[(45, "SO_SELECT_ERR_QUEUE")],
+        Tcp,
+        "which events poll reports of the kernel's error queue",
+    ),
     (
         SOCKET,
         &[
@@ -229,7 +248,12 @@ pub(crate) const OPTIONS: &[Row] = &[
         Harmless,
         "when and in which segments the kernel sends; the stream of bytes is the same",
     ),
-    (TCP, &[(11, "TCP_INFO"), (26, "TCP_CC_INFO")], Harmless, "only told: what the kernel's socket does"),
+    (
+        TCP,
+        &[(11, "TCP_INFO"), (26, "TCP_CC_INFO")],
+        Harmless,
+        "only told: what the kernel's socket does",
+    ),
     (
         IP,
         &[

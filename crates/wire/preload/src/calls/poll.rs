@@ -17,15 +17,18 @@ fn list<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
     let count = usize::try_from(count)
         .ok()
         .filter(|&count| 0 < count && count <= isize::MAX as usize / size_of::<pollfd>())?;
-    // The kernel refuses more than the limit on descriptors, whatever is ready; few are not worth asking.
+    // The kernel refuses more than the limit on descriptors, whatever is ready; few are not worth
+    // asking.
     if count > 16 && count as u64 > limit::descriptor_limit().0 {
         return None;
     }
-    // The kernel copies the list, so it may lie anywhere where there is memory; one that cannot be written to it refuses.
+    // The kernel copies the list, so it may lie anywhere where there is memory; one that cannot be
+    // written to it refuses.
     if table::is_unused() || !pointers::can_write(fds, count) {
         return None;
     }
-    // SAFETY: there is memory; the application passes `count` entries, which nobody else uses during the call.
+    // SAFETY: there is memory; the application passes `count` entries, which nobody else uses
+    // during the call.
     Some(unsafe { slice::from_raw_parts_mut(fds, count) })
 }
 

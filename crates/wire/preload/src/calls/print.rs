@@ -1,8 +1,9 @@
-//! dprintf, vdprintf and backtrace_symbols_fd: libc writes to the fd itself, behind the library's back.
+//! dprintf, vdprintf and backtrace_symbols_fd: libc writes to the fd itself, behind the library's
+//! back.
 //!
 //! dprintf takes a variable list of arguments, which stable Rust can neither take nor hand on. The
-//! functions of that name here are a few lines of assembly that keep every register an argument can be
-//! in, have the fd looked at, and go on into libc's.
+//! functions of that name here are a few lines of assembly that keep every register an argument can
+//! be in, have the fd looked at, and go on into libc's.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -38,8 +39,8 @@ unsafe extern "C" fn before_dprintf_chk(fd: c_int) -> *mut c_void {
     real::address_of_dprintf_chk()
 }
 
-/// Defines a variadic function of libc that calls `$before` with its first argument and goes on where
-/// that says.
+/// Defines a variadic function of libc that calls `$before` with its first argument and goes on
+/// where that says.
 macro_rules! go_on {
     ($(#[$meta:meta])* $name:ident after $before:ident) => {
         $(#[$meta])*

@@ -4,8 +4,8 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::io::IoSliceMut;
 
 use libc::{
-    MSG_DONTWAIT, MSG_ERRQUEUE, MSG_WAITFORONE, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t,
-    ssize_t, timespec,
+    MSG_DONTWAIT, MSG_ERRQUEUE, MSG_WAITFORONE, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr,
+    socklen_t, ssize_t, timespec,
 };
 use seekwire_endpoint::{Plain, Reason, RecvFlags};
 use seekwire_transport::Errno;
@@ -110,19 +110,30 @@ fn from_connection(
     }
     if ours.truncate {
         // The buffers are left alone, and may be anywhere.
-        return if ours.peek { count_only(socket, wanted, ours) } else { discard(socket, wanted, ours) };
+        return if ours.peek {
+            count_only(socket, wanted, ours)
+        } else {
+            discard(socket, wanted, ours)
+        };
     }
     // SAFETY: the application passes buffers that may be written.
-    match unsafe { into.lend_mut(|slices| Ok(socket.connection.recv_message(slices, ours, control))) } {
+    match unsafe {
+        into.lend_mut(|slices| Ok(socket.connection.recv_message(slices, ours, control)))
+    } {
         Ok(result) => result,
         Err(Errno::FAULT) => as_far_as_reachable(socket, into, ours),
         Err(error) => Err(error),
     }
 }
 
-/// The kernel notices a bad pointer when it has a byte for it, and then takes none of what it copied at once.
+/// The kernel notices a bad pointer when it has a byte for it, and then takes none of what it
+/// copied at once.
 #[cold]
-fn as_far_as_reachable(socket: &SocketRef, into: Buffers, flags: RecvFlags) -> Result<usize, Errno> {
+fn as_far_as_reachable(
+    socket: &SocketRef,
+    into: Buffers,
+    flags: RecvFlags,
+) -> Result<usize, Errno> {
     if look(socket, flags, 1)? == 0 {
         return Ok(0);
     }
@@ -170,7 +181,8 @@ fn discard(socket: &SocketRef, wanted: usize, flags: RecvFlags) -> Result<usize,
     let mut done = 0;
     while done < wanted {
         let piece = nowhere.len().min(wanted - done);
-        let flags = RecvFlags { dont_wait: flags.dont_wait || done > 0 && !flags.wait_all, ..flags };
+        let flags =
+            RecvFlags { dont_wait: flags.dont_wait || done > 0 && !flags.wait_all, ..flags };
         match socket.connection.recv(&mut [IoSliceMut::new(&mut nowhere[..piece])], flags) {
             Ok(0) => break,
             Ok(bytes) => {
@@ -234,7 +246,8 @@ unsafe fn receive_message(
         kernel()
     };
     let mut control = Messages::asked_for(socket, &header);
-    let result = receive_with(socket, into, flags, control.as_mut().and_then(Messages::room), kernel);
+    let result =
+        receive_with(socket, into, flags, control.as_mut().and_then(Messages::room), kernel);
     if result < 0 || by_kernel.get() {
         return result;
     }
@@ -270,8 +283,8 @@ unsafe fn receive_messages(
         return kernel();
     }
     // SAFETY: null, or can be read.
-    let limit =
-        unsafe { timeout.as_ref() }.map(|timeout| Timeout::from_parts(timeout.tv_sec, timeout.tv_nsec));
+    let limit = unsafe { timeout.as_ref() }
+        .map(|timeout| Timeout::from_parts(timeout.tv_sec, timeout.tv_nsec));
     if limit.as_ref().is_some_and(Option::is_none) {
         return kernel();
     }
@@ -283,7 +296,8 @@ unsafe fn receive_messages(
     for at in 0..number.min(libc::UIO_MAXIOV as c_uint) as usize {
         let held = socket.connection.fd();
         if flags & MSG_ERRQUEUE == 0 && poll::state(held, 0) & libc::POLLERR as u32 != 0 {
-            // An error is told before the bytes, and after some of them it is kept for the next call.
+            // An error is told before the bytes, and after some of them it is kept for the next
+            // call.
             if done > 0 {
                 break;
             }
@@ -294,8 +308,9 @@ unsafe fn receive_messages(
         let message = messages.wrapping_add(at);
         let header: *mut msghdr = message.cast();
         // SAFETY: the application's own message, or nothing, which gives EFAULT.
-        let result =
-            unsafe { receive_message(socket, header, flags_now, || real::recvmsg(fd, header, flags_now)) };
+        let result = unsafe {
+            receive_message(socket, header, flags_now, || real::recvmsg(fd, header, flags_now))
+        };
         if result < 0 {
             break;
         }

@@ -1,5 +1,6 @@
-//! Remote procedure calls of the C library over a socket of the program's own. Only programs that were built long ago have them
-//! from there; later ones have libraries for it, whose calls are seen.
+//! Remote procedure calls of the C library over a socket of the program's own. Only programs that
+//! were built long ago have them from there; later ones have libraries for it, whose calls are
+//! seen.
 
 use std::ffi::{c_int, c_uint, c_ulong, c_void};
 

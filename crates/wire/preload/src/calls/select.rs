@@ -4,8 +4,8 @@ use std::ffi::{c_int, c_short, c_ulong};
 use std::{ptr, slice};
 
 use libc::{
-    POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDBAND, POLLRDNORM, POLLWRBAND, POLLWRNORM,
-    fd_set, pollfd, sigset_t, timespec, timeval,
+    POLLERR, POLLHUP, POLLIN, POLLNVAL, POLLOUT, POLLPRI, POLLRDBAND, POLLRDNORM, POLLWRBAND,
+    POLLWRNORM, fd_set, pollfd, sigset_t, timespec, timeval,
 };
 use seekwire_transport::Errno;
 use smallvec::SmallVec;
@@ -30,8 +30,8 @@ const EXCEPT_ANSWERS: c_short = EXCEPT | POLLNVAL;
 const ANSWERS: [(c_short, c_short); 3] =
     [(READ, READ_ANSWERS), (WRITE, WRITE_ANSWERS), (EXCEPT, EXCEPT_ANSWERS)];
 
-/// The three sets of select, each of them possibly missing. They may be longer than `fd_set`: programs
-/// with many fds make their own, so only the first `count` bits are looked at.
+/// The three sets of select, each of them possibly missing. They may be longer than `fd_set`:
+/// programs with many fds make their own, so only the first `count` bits are looked at.
 struct Sets<'a> {
     read: &'a mut [c_ulong],
     write: &'a mut [c_ulong],
@@ -42,7 +42,12 @@ type List = SmallVec<[pollfd; 16]>;
 
 impl Sets<'_> {
     /// `None` if the kernel is to answer by itself.
-    fn new<'a>(count: c_int, read: *mut fd_set, write: *mut fd_set, except: *mut fd_set) -> Option<Sets<'a>> {
+    fn new<'a>(
+        count: c_int,
+        read: *mut fd_set,
+        write: *mut fd_set,
+        except: *mut fd_set,
+    ) -> Option<Sets<'a>> {
         if table::is_unused() {
             return None;
         }
@@ -54,8 +59,8 @@ impl Sets<'_> {
         }
         let set = |set: *mut fd_set| match set.is_null() {
             true => &mut [][..],
-            // SAFETY: there is memory; the application passes sets of at least `count` bits, which the kernel
-            // reads and writes by words.
+            // SAFETY: there is memory; the application passes sets of at least `count` bits, which
+            // the kernel reads and writes by words.
             false => unsafe { slice::from_raw_parts_mut(set.cast::<c_ulong>(), words) },
         };
         Some(Sets { read: set(read), write: set(write), except: set(except) })
@@ -70,7 +75,8 @@ impl Sets<'_> {
             let asks = |set: &[c_ulong], events| {
                 if set.get(word).is_some_and(|word| word & bit != 0) { events } else { 0 }
             };
-            let events = asks(self.read, READ) | asks(self.write, WRITE) | asks(self.except, EXCEPT);
+            let events =
+                asks(self.read, READ) | asks(self.write, WRITE) | asks(self.except, EXCEPT);
             if events != 0 {
                 list.push(pollfd { fd, events, revents: 0 });
                 tracked |= table::get(fd).is_some();
@@ -129,7 +135,8 @@ fn select_ours(
             Answer::Poll(_, false) if list.iter().any(|entry| entry.revents & POLLNVAL != 0) => {
                 return fail(Errno::BADF);
             }
-            // The end of a connection is nothing to who waits for exceptions, of which none comes any more.
+            // The end of a connection is nothing to who waits for exceptions, of which none comes
+            // any more.
             Answer::Poll(1.., _) if !list.iter().any(is_answered) => {
                 list.retain(|entry| entry.revents == 0);
             }

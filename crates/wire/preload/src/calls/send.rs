@@ -73,7 +73,11 @@ pub(crate) fn transmit(
 
 /// Sends inside the bracket of a plain connection.
 #[inline]
-pub(super) fn by_kernel(socket: &SocketRef, plain: Plain<'_>, kernel: impl Fn() -> ssize_t) -> ssize_t {
+pub(super) fn by_kernel(
+    socket: &SocketRef,
+    plain: Plain<'_>,
+    kernel: impl Fn() -> ssize_t,
+) -> ssize_t {
     let result = kernel();
     if result > 0 {
         plain.sent(result as usize);
@@ -104,7 +108,8 @@ fn to_ring(socket: &SocketRef, from: Buffers, ours: SendFlags) -> Result<Option<
     result.map(Some)
 }
 
-/// Whether the kernel refuses a call because of the address, though it means nothing to a connected TCP socket.
+/// Whether the kernel refuses a call because of the address, though it means nothing to a connected
+/// TCP socket.
 fn is_bad_address(address: *const sockaddr, len: socklen_t, may_be_longer: bool) -> bool {
     const LONGEST: usize = size_of::<libc::sockaddr_storage>();
     if address.is_null() || len == 0 {
@@ -173,7 +178,8 @@ unsafe fn send_messages(
         let message = messages.wrapping_add(at);
         let header: *const msghdr = message.cast();
         // SAFETY: the application's own message, or nothing, which gives EFAULT.
-        let result = unsafe { send_message(socket, header, flags, || real::sendmsg(fd, header, flags)) };
+        let result =
+            unsafe { send_message(socket, header, flags, || real::sendmsg(fd, header, flags)) };
         if result < 0 {
             break;
         }

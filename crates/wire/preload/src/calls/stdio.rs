@@ -1,5 +1,6 @@
-//! Streams of the C library (FILE): where one is opened over a socket, libc uses it behind the library's back; where one is opened
-//! or closed at any other number, that is remembered ([`crate::streams`]).
+//! Streams of the C library (FILE): where one is opened over a socket, libc uses it behind the
+//! library's back; where one is opened or closed at any other number, that is remembered
+//! ([`crate::streams`]).
 
 use std::ffi::{c_char, c_int};
 
@@ -35,7 +36,8 @@ fn attached(fd: c_int, kernel: impl FnOnce() -> *mut FILE) -> *mut FILE {
     file
 }
 
-/// freopen: libc opens the new file at the number of the old one, if that has one, and closes the stream if it fails.
+/// freopen: libc opens the new file at the number of the old one, if that has one, and closes the
+/// stream if it fails.
 ///
 /// # Safety
 ///

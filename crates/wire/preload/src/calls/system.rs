@@ -1,7 +1,8 @@
-//! syscall(2): system calls that a program makes by number, such as libuv's close, lead to the functions for their names.
+//! syscall(2): system calls that a program makes by number, such as libuv's close, lead to the
+//! functions for their names.
 //!
-//! Those that no tracked socket has to do with are made as they are: by a jump, so that also those which return twice, or need
-//! the stack as it is, find what they would find without this library.
+//! Those that no tracked socket has to do with are made as they are: by a jump, so that also those
+//! which return twice, or need the stack as it is, find what they would find without this library.
 
 use std::ffi::{c_int, c_long, c_void};
 use std::ptr;
@@ -17,8 +18,9 @@ use crate::ffi::{fail, set_errno, uncancelled};
 use crate::socket::fresh;
 use crate::{pointers, process, real, table, uring};
 
-/// What makes a system call: the C library's function, or the next library's, once the process has started; until then
-/// our own, since looking up theirs may take memory, whose allocator may be the caller.
+/// What makes a system call: the C library's function, or the next library's, once the process has
+/// started; until then our own, since looking up theirs may take memory, whose allocator may be the
+/// caller.
 static NEXT: AtomicPtr<c_void> = AtomicPtr::new(make as *const () as *mut c_void);
 
 /// One bit per number: set if [`dispatch`] is to be asked.
@@ -41,8 +43,8 @@ pub(crate) fn start() {
     }
 }
 
-/// syscall(2). Variadic in C: its arguments are integers or pointers, which on x86-64 and aarch64 travel as those of a function
-/// with seven parameters.
+/// syscall(2). Variadic in C: its arguments are integers or pointers, which on x86-64 and aarch64
+/// travel as those of a function with seven parameters.
 ///
 /// # Safety
 ///
@@ -213,7 +215,8 @@ fn known(fd: usize) -> bool {
     table::is_entered(fd as c_int)
 }
 
-/// Whether there is something at an address that a function of libc may look at itself; or nothing is meant to be.
+/// Whether there is something at an address that a function of libc may look at itself; or nothing
+/// is meant to be.
 fn can_be_read<T>(place: usize) -> bool {
     place == 0 || pointers::can_read(place as *const T, 1)
 }
@@ -326,7 +329,11 @@ dispatch! {
 /// # Safety
 ///
 /// As for io_submit.
-unsafe fn submit(count: usize, requests: *const *const Request, kernel: impl Fn() -> c_long) -> c_long {
+unsafe fn submit(
+    count: usize,
+    requests: *const *const Request,
+    kernel: impl Fn() -> c_long,
+) -> c_long {
     let count = if pointers::can_read(requests, count) { count } else { 0 };
     for at in 0..count {
         // SAFETY: so many pointers can be read.

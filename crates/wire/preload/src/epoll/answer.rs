@@ -11,12 +11,13 @@ use super::tag::{Subject, Tag};
 use super::turns::Ready;
 use super::watch::{ALWAYS, ONE_SHOT, WRITE};
 
-/// A walk through the kernel's ready list by one question after another. What the library changes in the set goes to the end
-/// of the list, behind what is told again: then another walk begins.
+/// A walk through the kernel's ready list by one question after another. What the library changes
+/// in the set goes to the end of the list, behind what is told again: then another walk begins.
 pub(super) struct Lap {
     number: u64,
     changes: u64,
-    /// The application's own events before this place are of earlier walks; those of them that this one told, too.
+    /// The application's own events before this place are of earlier walks; those of them that
+    /// this one told, too.
     begin: usize,
     repeated: SmallVec<[usize; 8]>,
 }
@@ -24,7 +25,12 @@ pub(super) struct Lap {
 impl Lap {
     pub(super) fn new(state: &mut State, into: &Events) -> Lap {
         state.laps += 1;
-        Lap { number: state.laps, changes: state.changes, begin: into.len(), repeated: SmallVec::new() }
+        Lap {
+            number: state.laps,
+            changes: state.changes,
+            begin: into.len(),
+            repeated: SmallVec::new(),
+        }
     }
 
     /// Whether something went to the end of the list since.
@@ -52,7 +58,8 @@ pub(super) struct Told {
 }
 
 impl State {
-    /// Replaces the library's own among `count` events that the kernel has put at the tail of `into`.
+    /// Replaces the library's own among `count` events that the kernel has put at the tail of
+    /// `into`.
     pub(super) fn translate(
         &mut self,
         round: u64,
@@ -67,12 +74,13 @@ impl State {
         let mut told = Told::default();
         let mut woken = Ready::new();
         for at in 0..count {
-            // SAFETY: the kernel has written `count` events there. `into` grows by at most one for each
-            // that was read, so it does not overtake the reader.
+            // SAFETY: the kernel has written `count` events there. `into` grows by at most one for
+            // each that was read, so it does not overtake the reader.
             let event = unsafe { tail.add(at).read() };
             let tag = Tag::decode(event.u64);
-            let known =
-                tag.filter(|tag| self.at(tag.watch).is_some_and(|watch| watch.generation == tag.generation));
+            let known = tag.filter(|tag| {
+                self.at(tag.watch).is_some_and(|watch| watch.generation == tag.generation)
+            });
             let Some(tag) = known else {
                 let event = match tag {
                     None => event,
@@ -130,7 +138,8 @@ impl State {
                         events &= !WRITE;
                         self.refresh(tag.watch, epfd);
                     } else if watch.retransmits {
-                        // What is to be retransmitted comes before what the application has to send.
+                        // What is to be retransmitted comes before what the application has to
+                        // send.
                         events &= if retransmits { !WRITE } else { watch.events | ALWAYS };
                         if events == 0 && watch.events & ONE_SHOT != 0 && !watch.disabled {
                             // The shot was not the application's.

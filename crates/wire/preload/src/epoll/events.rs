@@ -46,7 +46,8 @@ impl Events {
         }
     }
 
-    /// Where among the first `before` events the one with `data` is; looked for from `from` on, round.
+    /// Where among the first `before` events the one with `data` is; looked for from `from` on,
+    /// round.
     pub(super) fn find(&self, data: u64, before: usize, from: usize) -> Option<usize> {
         // SAFETY: an event that `push` has written, as `before` is not more than `len`.
         let is_it = |&at: &usize| unsafe { (*self.base.add(at)).u64 == data };

@@ -1,8 +1,9 @@
 //! Sets that several processes use, of which the kernel alone tells.
 //!
-//! Connections go back to TCP when they come into such a set, and what was not received yet is sent again. A peer does that
-//! in its next call, which may be long in coming, and one that seeks has bytes in this process's memory: until
-//! nothing is there any more that the kernel does not know of, every wait looks for itself.
+//! Connections go back to TCP when they come into such a set, and what was not received yet is sent
+//! again. A peer does that in its next call, which may be long in coming, and one that seeks has
+//! bytes in this process's memory: until nothing is there any more that the kernel does not know
+//! of, every wait looks for itself.
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -69,14 +70,17 @@ pub(crate) fn control(
     let is_it = |registration: &Registration| registration.fd == fd && set.is(&registration.set);
     let mut registrations = socket.registrations().lock();
     let known = registrations.iter().position(is_it);
-    let stand_in =
-        known.and_then(|index| registrations[index].stand_in.as_ref()).map(|stand_in| stand_in.fd().raw());
+    let stand_in = known
+        .and_then(|index| registrations[index].stand_in.as_ref())
+        .map(|stand_in| stand_in.fd().raw());
     let result = match (op, asked, stand_in) {
         (EPOLL_CTL_ADD, _, Some(_)) => fail(Errno::EXIST),
         (EPOLL_CTL_MOD, Some(asked), Some(number)) => {
             super::returned(tag::control(epfd, Op::Modify, number, asked.events, asked.u64))
         }
-        (EPOLL_CTL_DEL, _, Some(number)) => super::returned(tag::control(epfd, Op::Delete, number, 0, 0)),
+        (EPOLL_CTL_DEL, _, Some(number)) => {
+            super::returned(tag::control(epfd, Op::Delete, number, 0, 0))
+        }
         _ => kernel(),
     };
     if result != 0 || socket.is_listening() {
@@ -147,7 +151,8 @@ impl State {
     fn report_kernels(&self, count: usize, into: &mut Events) {
         let (tail, before) = (into.tail(), into.len());
         for at in 0..count {
-            // SAFETY: the kernel has written so many events there, and `into` does not overtake the reader.
+            // SAFETY: the kernel has written so many events there, and `into` does not overtake the
+            // reader.
             let event = unsafe { tail.add(at).read() };
             let event = match Tag::decode(event.u64) {
                 None => Some(event),
@@ -163,7 +168,8 @@ impl State {
     }
 }
 
-/// Whether the number is this process's, and stands for the socket: another process may have put it into the set.
+/// Whether the number is this process's, and stands for the socket: another process may have put it
+/// into the set.
 fn is_of(number: c_int, socket: &Socket) -> bool {
     // SAFETY: a number that is closed meanwhile gives EBADF, or another inode.
     let [number, own] =
@@ -172,7 +178,8 @@ fn is_of(number: c_int, socket: &Socket) -> bool {
     inode(number).is_ok_and(|of_number| inode(own) == Ok(of_number))
 }
 
-/// A wait for such a set. Nobody rings for what another thread leaves there meanwhile, so it looks every so often.
+/// A wait for such a set. Nobody rings for what another thread leaves there meanwhile, so it looks
+/// every so often.
 pub(super) fn wait(
     set: &Set,
     epfd: c_int,
@@ -215,8 +222,8 @@ pub(super) fn wait(
     }
 }
 
-/// Reports what is ready if the kernel does not know of all of it. Who comes first where there is no room for both takes
-/// turns.
+/// Reports what is ready if the kernel does not know of all of it. Who comes first where there is
+/// no room for both takes turns.
 fn look(set: &Set, epfd: c_int, into: &mut Events) {
     let mut state = set.state.lock();
     if !state.has_left() {
@@ -228,7 +235,8 @@ fn look(set: &Set, epfd: c_int, into: &mut Events) {
         state.report_left(epfd, into);
     }
     drop(state);
-    let count = if into.room() > 0 { ask_kernel(epfd, into, into.room()).max(0) as usize } else { 0 };
+    let count =
+        if into.room() > 0 { ask_kernel(epfd, into, into.room()).max(0) as usize } else { 0 };
     let mut state = set.state.lock();
     state.report_kernels(count, into);
     if !is_first {

@@ -1,18 +1,18 @@
 //! Epoll sets that hold connections which are attached or seeking.
 //!
-//! The application's epoll fd stays a real one, and everything the library does not know is in it as
-//! usual. When a connection attaches, or seeks, its registration is changed to carry a [tag](tag) instead of the
-//! application's data, and the connection's doorbell is added with another tag. What comes back from the
-//! kernel is translated.
+//! The application's epoll fd stays a real one, and everything the library does not know is in it
+//! as usual. When a connection attaches, or seeks, its registration is changed to carry a
+//! [tag](tag) instead of the application's data, and the connection's doorbell is added with
+//! another tag. What comes back from the kernel is translated.
 //!
 //! Each such connection in a set is a [`Watch`], in one of two states. A *hot* one is looked at in
-//! user space by every wait, and the peer does not ring for it. An *armed* one is not looked at: the peer
-//! rings its doorbell, which makes it hot again. So a wait costs as much as there are active connections, and
-//! a busy program makes hardly any system call.
+//! user space by every wait, and the peer does not ring for it. An *armed* one is not looked at:
+//! the peer rings its doorbell, which makes it hot again. So a wait costs as much as there are
+//! active connections, and a busy program makes hardly any system call.
 //!
 //! Invariant, kept under the lock of the set: while a thread sleeps on the set in the kernel, or
-//! something else could (the set is itself watched), no watch is hot. Therefore nobody sleeps through
-//! what happens on a connection.
+//! something else could (the set is itself watched), no watch is hot. Therefore nobody sleeps
+//! through what happens on a connection.
 //!
 //! Lock order: registrations of a socket, then state of a set.
 
@@ -113,8 +113,8 @@ impl Set {
         }
     }
 
-    /// Prepares for somebody who is about to sleep until the set becomes readable; true if it should not
-    /// sleep.
+    /// Prepares for somebody who is about to sleep until the set becomes readable; true if it
+    /// should not sleep.
     pub(crate) fn arm(&self) -> bool {
         self.number().is_some_and(|epfd| {
             self.state.lock_in_handler().is_none_or(|mut state| {
@@ -124,9 +124,12 @@ impl Set {
         })
     }
 
-    /// Whether perhaps nobody will tell of what it was prepared for: the sleep is to be a short one.
+    /// Whether perhaps nobody will tell of what it was prepared for: the sleep is to be a short
+    /// one.
     pub(crate) fn is_in_doubt(&self) -> bool {
-        self.state.lock_in_handler().is_none_or(|mut state| !state.in_doubt.is_empty() || state.has_left())
+        self.state
+            .lock_in_handler()
+            .is_none_or(|mut state| !state.in_doubt.is_empty() || state.has_left())
     }
 
     /// Whether an event is ready that the kernel does not know of.
@@ -134,8 +137,9 @@ impl Set {
         self.state.lock_in_handler().is_none_or(|state| state.is_ready())
     }
 
-    /// The kernel says that the set is readable. If it may mean a doorbell by that which rang for something that is gone by now, the
-    /// doorbell is silenced, and the kernel is to be asked again: true.
+    /// The kernel says that the set is readable. If it may mean a doorbell by that which rang for
+    /// something that is gone by now, the doorbell is silenced, and the kernel is to be asked
+    /// again: true.
     pub(crate) fn silence(&self) -> bool {
         let Some(epfd) = self.number() else { return false };
         self.state.lock_in_handler().is_some_and(|mut state| {
@@ -182,15 +186,18 @@ pub(crate) fn control(
         return fail(Errno::INVAL);
     }
     let mut registrations = socket.registrations().lock();
-    let mut known =
-        registrations.iter().position(|registration| registration.fd == fd && set.is(&registration.set));
+    let mut known = registrations
+        .iter()
+        .position(|registration| registration.fd == fd && set.is(&registration.set));
     // To the application, a parked socket is not in the set.
     if let Some(index) = known
         && let Some(watch) = registrations[index].parked
     {
         let mut state = set.state.lock();
         match (op, asked) {
-            (libc::EPOLL_CTL_ADD, Some(asked)) if state.is_parked(watch, fd) && !is_exclusive(asked) => {
+            (libc::EPOLL_CTL_ADD, Some(asked))
+                if state.is_parked(watch, fd) && !is_exclusive(asked) =>
+            {
                 if let Err(error) = state.change(watch, epfd, asked.events, asked.u64) {
                     return fail(error);
                 }
@@ -277,7 +284,9 @@ pub(crate) fn control(
                 set.watches.store(state.len(), Ordering::Release);
             }
             match registration.stand_in {
-                Some(stand_in) => returned(tag::control(epfd, tag::Op::Delete, stand_in.fd().raw(), 0, 0)),
+                Some(stand_in) => {
+                    returned(tag::control(epfd, tag::Op::Delete, stand_in.fd().raw(), 0, 0))
+                }
                 None => kernel(),
             }
         }
@@ -304,8 +313,8 @@ fn found(set: &SetRef, socket: &SocketRef, fd: c_int, event: epoll_event) {
     socket.count_registrations(registrations.len());
 }
 
-/// Tells the epoll sets which of these sockets they hold, by number. A set that is not tracked cannot be told: somebody may
-/// sleep on it in the kernel.
+/// Tells the epoll sets which of these sockets they hold, by number. A set that is not tracked
+/// cannot be told: somebody may sleep on it in the kernel.
 pub(crate) fn find(wanted: impl Fn(c_int) -> Option<SocketRef>) {
     for (epfd, object) in table::entries() {
         drop(object);
@@ -346,15 +355,18 @@ fn is_fired(epfd: c_int, registration: &Registration) -> bool {
     registration.events & ONE_SHOT != 0 && registrations(epfd).iter().any(is_it)
 }
 
-/// A line of an epoll set: `tfd: 5 events: 19 data: 5 pos:0 ino:1234 sdev:8`, all but the first and the position in hexadecimal.
+/// A line of an epoll set: `tfd: 5 events: 19 data: 5 pos:0 ino:1234 sdev:8`, all but the first and
+/// the position in hexadecimal.
 fn registration(line: &str) -> Option<InKernel> {
     let mut words = line.split_whitespace();
-    let mut after = |name: &str| words.next().filter(|&word| word == name).and_then(|_| words.next());
+    let mut after =
+        |name: &str| words.next().filter(|&word| word == name).and_then(|_| words.next());
     let number = after("tfd:")?.parse().ok()?;
     let events = u32::from_str_radix(after("events:")?, 16).ok()?;
     let data = u64::from_str_radix(after("data:")?, 16).ok()?;
-    let inode =
-        words.find_map(|word| word.strip_prefix("ino:")).and_then(|word| u64::from_str_radix(word, 16).ok());
+    let inode = words
+        .find_map(|word| word.strip_prefix("ino:"))
+        .and_then(|word| u64::from_str_radix(word, 16).ok());
     Some(InKernel { number, event: epoll_event { events, u64: data }, inode: inode? })
 }
 
@@ -436,7 +448,8 @@ fn give_back(set: &Set, registration: &Registration, watch: u32, reach: Reach) {
     set.watches.store(state.len(), Ordering::Release);
 }
 
-/// Likewise one that the application has taken out already, for good: another process may put it back.
+/// Likewise one that the application has taken out already, for good: another process may put it
+/// back.
 fn drop_parked(set: &Set, registration: &Registration, watch: u32, reach: Reach) {
     let epfd = set.number().filter(|_| reach != Reach::Nothing);
     let mut state = set.state.lock();
@@ -451,9 +464,10 @@ fn drop_parked(set: &Set, registration: &Registration, watch: u32, reach: Reach)
 
 /// The number `fd` of `socket` is about to be closed; `None`: all of them.
 ///
-/// The kernel drops registrations only with the last reference to the socket in any process. Those that stay while other
-/// numbers of this process stand for the socket go on by a number of the library's own, since the kernel does not change
-/// one whose number is closed; others get the application's data back.
+/// The kernel drops registrations only with the last reference to the socket in any process. Those
+/// that stay while other numbers of this process stand for the socket go on by a number of the
+/// library's own, since the kernel does not change one whose number is closed; others get the
+/// application's data back.
 pub(crate) fn forget(socket: &Socket, fd: Option<c_int>, last: Last) {
     let mut registrations = socket.registrations().lock();
     registrations.retain_mut(|registration| {
@@ -473,7 +487,8 @@ pub(crate) fn forget(socket: &Socket, fd: Option<c_int>, last: Last) {
         if let Some(watch) = registration.parked {
             drop_parked(&set, registration, watch, reach);
         }
-        let lives_on = fd.is_some() && last == Last::Closing && own && registration.parked.is_none();
+        let lives_on =
+            fd.is_some() && last == Last::Closing && own && registration.parked.is_none();
         let Some(watch) = registration.watch else {
             if lives_on {
                 // It stays the kernel's alone.
@@ -499,8 +514,8 @@ pub(crate) fn forget(socket: &Socket, fd: Option<c_int>, last: Last) {
     socket.count_registrations(registrations.len());
 }
 
-/// Another program is about to get the sets that hold `socket`: the kernel has them as the application asked until
-/// [`cover`]. The sets of another process stay as they are.
+/// Another program is about to get the sets that hold `socket`: the kernel has them as the
+/// application asked until [`cover`]. The sets of another process stay as they are.
 pub(crate) fn lay_bare(socket: &Socket) {
     let mut registrations = socket.registrations().lock();
     registrations.retain_mut(|registration| {
@@ -522,7 +537,8 @@ pub(crate) fn lay_bare(socket: &Socket) {
     socket.count_registrations(registrations.len());
 }
 
-/// No other program has come: what is worth watching in the sets that hold `socket` is watched again.
+/// No other program has come: what is worth watching in the sets that hold `socket` is watched
+/// again.
 pub(crate) fn cover(socket: &SocketRef) {
     let mut registrations = socket.registrations().lock();
     let mut was_bare = false;

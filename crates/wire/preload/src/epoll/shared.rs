@@ -1,8 +1,9 @@
 //! Sets that a fork has left to several processes.
 //!
-//! The kernel tells of an event to whoever waits first, but each process keeps to itself what it knows of the connections in
-//! a set. So one process has the set: the one that forked, until it closes the set or ends; then the first one that uses it.
-//! When another one uses it beside, the connections in it go back to TCP for good, of which the kernel alone tells.
+//! The kernel tells of an event to whoever waits first, but each process keeps to itself what it
+//! knows of the connections in a set. So one process has the set: the one that forked, until it
+//! closes the set or ends; then the first one that uses it. When another one uses it beside, the
+//! connections in it go back to TCP for good, of which the kernel alone tells.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -92,7 +93,12 @@ impl Set {
     /// The last number of this process is closed.
     pub(super) fn give_up(&self) {
         if let Some(Some(sharing)) = self.sharing.get() {
-            let _ = sharing.user().compare_exchange(process::id(), 0, Ordering::SeqCst, Ordering::SeqCst);
+            let _ = sharing.user().compare_exchange(
+                process::id(),
+                0,
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            );
         }
     }
 
@@ -107,7 +113,10 @@ impl Set {
             return Owner::Own;
         }
         if (user == 0 || !thread::process_is_alive(user as u32))
-            && sharing.user().compare_exchange(user, own, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+            && sharing
+                .user()
+                .compare_exchange(user, own, Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok()
         {
             sharing.asleep().store(0, Ordering::SeqCst);
             return Owner::Inherited;
@@ -120,8 +129,8 @@ impl Set {
     }
 }
 
-/// Wakes whoever sleeps on the set, until the one that has it knows that others use it: events of what it has put there mean
-/// nothing to those.
+/// Wakes whoever sleeps on the set, until the one that has it knows that others use it: events of
+/// what it has put there mean nothing to those.
 fn wake(sharing: &Sharing, epfd: c_int) -> io::Result<()> {
     let alarm = Placed::new(eventfd(1, EventfdFlags::CLOEXEC)?)?;
     tag::control(epfd, Op::Add, alarm.fd().raw(), READ, Tag::NOTHING.encode()?)?;
@@ -187,22 +196,30 @@ fn leave_to_kernel(set: &SetRef, epfd: c_int) {
     }
 }
 
-/// Has the kernel's set as the application asked for it, as far as this process has the numbers; the library's own is taken
-/// out. Returns numbers of the sockets that are in it, or were; their registrations are true then. What was put there by a
-/// number that this process does not have is told by one that it has, if the process `is_heir`.
+/// Has the kernel's set as the application asked for it, as far as this process has the numbers;
+/// the library's own is taken out. Returns numbers of the sockets that are in it, or were; their
+/// registrations are true then. What was put there by a number that this process does not have is
+/// told by one that it has, if the process `is_heir`.
 fn lay_bare(set: &SetRef, epfd: c_int, is_heir: bool) -> Vec<c_int> {
     let noted = |tag| set.sharing.get()?.as_ref()?.noted(tag);
     let in_kernel: Vec<_> = super::registrations(epfd)
         .into_iter()
         .map(|entry| (entry, Tag::decode(entry.event.u64)))
         .filter(|(_, tag)| tag.is_none_or(|tag| tag.subject == Subject::Socket))
-        .map(|(entry, tag)| Place { entry, tag, note: tag.and_then(noted), is_found: Cell::new(false) })
+        .map(|(entry, tag)| Place {
+            entry,
+            tag,
+            note: tag.and_then(noted),
+            is_found: Cell::new(false),
+        })
         .collect();
     // Other processes may have put files of their own there by the same number.
     let find = |fd| in_kernel.iter().find(|place| place.entry.number == fd && place.is_of(fd));
     let mut concerned = Vec::new();
     for fd in table::numbers() {
-        let Some(socket) = table::socket(fd).filter(|socket| !socket.is_listening()) else { continue };
+        let Some(socket) = table::socket(fd).filter(|socket| !socket.is_listening()) else {
+            continue;
+        };
         let mut registrations = socket.registrations().lock();
         let (mut is_concerned, mut is_known) = (false, false);
         registrations.retain_mut(|registration| {
@@ -211,7 +228,8 @@ fn lay_bare(set: &SetRef, epfd: c_int, is_heir: bool) -> Vec<c_int> {
             }
             is_concerned = true;
             let own = take_out(set, epfd, registration);
-            let event = find(registration.number()).and_then(|place| place.lay_bare(epfd, Some(own)));
+            let event =
+                find(registration.number()).and_then(|place| place.lay_bare(epfd, Some(own)));
             if let Some(event) = event {
                 (registration.events, registration.data) = (event.events, event.u64);
                 is_known |= registration.fd == fd;
@@ -223,7 +241,11 @@ fn lay_bare(set: &SetRef, epfd: c_int, is_heir: bool) -> Vec<c_int> {
             && let Some(place) = find(fd)
             && let Some(event) = place.lay_bare(epfd, None)
         {
-            registrations.push(Registration::new(Arc::downgrade(&set.share().into_object()), fd, event));
+            registrations.push(Registration::new(
+                Arc::downgrade(&set.share().into_object()),
+                fd,
+                event,
+            ));
             is_concerned = true;
         }
         socket.count_registrations(registrations.len());
@@ -236,7 +258,8 @@ fn lay_bare(set: &SetRef, epfd: c_int, is_heir: bool) -> Vec<c_int> {
             set.state.lock().retire(tag);
         }
         let Some(note) = place.note.filter(|note| !note.parked) else { continue };
-        let Some(socket) = table::numbers().find(|&fd| place.is_of(fd)).and_then(table::socket) else {
+        let Some(socket) = table::numbers().find(|&fd| place.is_of(fd)).and_then(table::socket)
+        else {
             continue;
         };
         let event = epoll_event { events: note.events, u64: note.data };
@@ -289,13 +312,15 @@ struct Place {
 
 impl Place {
     fn is_of(&self, fd: c_int) -> bool {
-        // SAFETY: a number of the application; one that is closed meanwhile gives EBADF, or another inode.
+        // SAFETY: a number of the application; one that is closed meanwhile gives EBADF, or another
+        // inode.
         let fd = unsafe { BorrowedFd::borrow_raw(fd) };
         rustix::fs::fstat(fd).is_ok_and(|status| status.st_ino == self.entry.inode)
     }
 
-    /// Has it there as the application asked for it, by what is written down or else by what this process knows (`own`).
-    /// `None` if it is not there for the application, or is of a socket that this process does not have.
+    /// Has it there as the application asked for it, by what is written down or else by what this
+    /// process knows (`own`). `None` if it is not there for the application, or is of a socket that
+    /// this process does not have.
     fn lay_bare(&self, epfd: c_int, own: Option<Note>) -> Option<epoll_event> {
         self.is_found.set(true);
         if self.tag.is_none() {

@@ -1,7 +1,9 @@
-//! What the processes that have a set know in common: who has it, and what the application asked for where the kernel's set
-//! has a [tag](super::tag) instead, so that whoever inherits the set can tell of it.
+//! What the processes that have a set know in common: who has it, and what the application asked
+//! for where the kernel's set has a [tag](super::tag) instead, so that whoever inherits the set can
+//! tell of it.
 //!
-//! One process writes the notes, the one that has the set. A note is two words; the first is 0 while the second changes.
+//! One process writes the notes, the one that has the set. A note is two words; the first is 0
+//! while the second changes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -134,7 +136,8 @@ mod tests {
             (sharing.asleep().load(Ordering::SeqCst), sharing.user().load(Ordering::SeqCst)),
             (3, process::id())
         );
-        let note = Note { events: u32::MAX, data: u64::MAX, generation: 31, parked: true, fired: false };
+        let note =
+            Note { events: u32::MAX, data: u64::MAX, generation: 31, parked: true, fired: false };
         let tag = |watch, generation| Tag { watch, generation, subject: Subject::Socket };
         for index in [0, 7, LEAST_NOTES as u32 - 1] {
             assert_eq!(sharing.noted(tag(index, 31)), None);

@@ -41,8 +41,8 @@ pub(super) struct State {
     pub(super) passes: u64,
     /// From the first fork on.
     pub(super) sharing: Option<Arc<Sharing>>,
-    /// Connections that the kernel alone is to tell of, and that still have something to be received on the ring: see
-    /// [`super::left`].
+    /// Connections that the kernel alone is to tell of, and that still have something to be
+    /// received on the ring: see [`super::left`].
     pub(super) left: Vec<Watch>,
     pub(super) is_left_first: bool,
 }
@@ -89,7 +89,8 @@ impl State {
         }
     }
 
-    /// A watch that leaves the queue of those to be looked at: what it was late with, its doorbell tells.
+    /// A watch that leaves the queue of those to be looked at: what it was late with, its doorbell
+    /// tells.
     pub(super) fn cool(&mut self, index: u32) {
         if let Some(watch) = self.watches.get_mut(index as usize).and_then(Option::as_mut) {
             watch.hot = false;
@@ -137,7 +138,11 @@ impl State {
             self.free.push(index);
             return Err(error);
         }
-        let told = if disabled { watch.tell(epfd, index, ONE_SHOT) } else { watch.tell_kernel(epfd, index) };
+        let told = if disabled {
+            watch.tell(epfd, index, ONE_SHOT)
+        } else {
+            watch.tell_kernel(epfd, index)
+        };
         if let Err(error) = told {
             self.free.push(index);
             return Err(error);
@@ -181,9 +186,9 @@ impl State {
         self.at(index).ok_or(Errno::NOENT)?.replace(epfd, index, fd)
     }
 
-    /// EPOLL_CTL_DEL, kept from the kernel: many programs take a socket out for every message and put it
-    /// back for the next, and the kernel has nothing to say about one whose bytes travel on the ring.
-    /// False if it has to be told.
+    /// EPOLL_CTL_DEL, kept from the kernel: many programs take a socket out for every message and
+    /// put it back for the next, and the kernel has nothing to say about one whose bytes travel on
+    /// the ring. False if it has to be told.
     pub(super) fn park(&mut self, index: u32) -> bool {
         let Some(watch) = self.at(index) else { return false };
         if !watch.is_lenient() || watch.sibling != index {
@@ -210,14 +215,14 @@ impl State {
         }
     }
 
-    /// Whether the watch of `fd` still exists, parked; one that was taken out may have left its index to
-    /// another.
+    /// Whether the watch of `fd` still exists, parked; one that was taken out may have left its
+    /// index to another.
     pub(super) fn is_parked(&mut self, index: u32, fd: c_int) -> bool {
         self.at(index).is_some_and(|watch| watch.parked && watch.fd == fd)
     }
 
-    /// Keeps EPOLLOUT from the kernel exactly while sends travel on the ring, and asks for it exactly while
-    /// something is to be retransmitted besides.
+    /// Keeps EPOLLOUT from the kernel exactly while sends travel on the ring, and asks for it
+    /// exactly while something is to be retransmitted besides.
     pub(super) fn refresh(&mut self, index: u32, epfd: c_int) {
         let Some(watch) = self.at(index) else { return };
         if !watch.is_stale() {
@@ -237,7 +242,8 @@ impl State {
         self.heat(index);
     }
 
-    /// Before a watch is taken out: to the kernel, its socket is in the set as the application asked.
+    /// Before a watch is taken out: to the kernel, its socket is in the set as the application
+    /// asked.
     pub(super) fn give_back(&mut self, index: u32, epfd: c_int, registration: &Registration) {
         let is_fired = self.at(index).is_some_and(|watch| watch.disabled);
         let events = if is_fired { ONE_SHOT } else { registration.events & !EXCLUSIVE };
@@ -263,16 +269,20 @@ impl State {
         }
     }
 
-    /// What the application asked for where the kernel speaks of what another process has put there.
+    /// What the application asked for where the kernel speaks of what another process has put
+    /// there.
     pub(super) fn as_noted(&self, tag: Tag, events: u32) -> Option<epoll_event> {
         let note = self.sharing.as_ref()?.noted(tag).filter(|note| !note.parked && !note.fired)?;
         let events = events & (note.events | ALWAYS);
-        (tag.subject == Subject::Socket && events != 0).then_some(epoll_event { events, u64: note.data })
+        (tag.subject == Subject::Socket && events != 0)
+            .then_some(epoll_event { events, u64: note.data })
     }
 
     /// Takes a watch out; with `epfd`, its doorbell too.
     pub(super) fn remove(&mut self, index: u32, epfd: Option<c_int>) {
-        let Some(mut watch) = self.watches.get_mut(index as usize).and_then(Option::take) else { return };
+        let Some(mut watch) = self.watches.get_mut(index as usize).and_then(Option::take) else {
+            return;
+        };
         watch.disarm();
         let mut before = watch.sibling;
         while let Some(sibling) = self.at(before) {
@@ -306,8 +316,8 @@ impl State {
         self.free.push(index);
     }
 
-    /// The kernel has an entry of this tag that nobody can take out: no watch is to get it again. The caller has taken
-    /// out all watches.
+    /// The kernel has an entry of this tag that nobody can take out: no watch is to get it again.
+    /// The caller has taken out all watches.
     pub(super) fn retire(&mut self, tag: Tag) {
         let index = tag.watch as usize;
         if index >= MAX_WATCHES {
@@ -335,8 +345,8 @@ impl State {
         self.rounds
     }
 
-    /// Arms a watch; true if there is something to report. The look can leave a full ring, whose room is the kernel's to
-    /// tell from then on.
+    /// Arms a watch; true if there is something to report. The look can leave a full ring, whose
+    /// room is the kernel's to tell from then on.
     pub(super) fn arm_watch(&mut self, index: u32, epfd: c_int) -> bool {
         let Some(watch) = self.at(index) else { return false };
         let ready = watch.arm();
@@ -349,8 +359,8 @@ impl State {
 
     /// Notes a watch that is to be looked at again soon; true if it was not known as one.
     fn note_doubt(&mut self, index: u32) -> bool {
-        let is_new =
-            self.at(index).is_some_and(|watch| watch.is_in_doubt()) && !self.in_doubt.contains(&index);
+        let is_new = self.at(index).is_some_and(|watch| watch.is_in_doubt())
+            && !self.in_doubt.contains(&index);
         if is_new {
             self.in_doubt.push(index);
         }
@@ -380,18 +390,20 @@ impl State {
         false
     }
 
-    /// Arms every hot watch for those who sleep in the kernel, and wakes one of them for each that has
-    /// something to report, and one if nobody would look again at what nobody may tell of.
+    /// Arms every hot watch for those who sleep in the kernel, and wakes one of them for each that
+    /// has something to report, and one if nobody would look again at what nobody may tell of.
     pub(super) fn hand_over(&mut self, epfd: c_int) {
         let has_new_doubt = self.arm_all(epfd);
         // Those who sleep until the set becomes readable are not counted.
         let calls = if self.sleepers == 0 { has_new_doubt } else { self.watchful == 0 };
-        if calls && let Some(watch) = self.in_doubt.last().copied().and_then(|index| self.at(index)) {
+        if calls && let Some(watch) = self.in_doubt.last().copied().and_then(|index| self.at(index))
+        {
             watch.socket.connection.ring_own_doorbell();
         }
     }
 
-    /// Arms every hot watch, and rings for each that has something to report; true if nobody may tell of one.
+    /// Arms every hot watch, and rings for each that has something to report; true if nobody may
+    /// tell of one.
     pub(super) fn arm_all(&mut self, epfd: c_int) -> bool {
         let mut has_new_doubt = false;
         while let Some(index) = self.hot.pop_front() {
@@ -416,8 +428,8 @@ impl State {
             })
     }
 
-    /// Silences the doorbells that ring while no connection has anything to report; those connections are to be looked at. And has the
-    /// kernel speak of no more than is wanted.
+    /// Silences the doorbells that ring while no connection has anything to report; those
+    /// connections are to be looked at. And has the kernel speak of no more than is wanted.
     pub(super) fn silence(&mut self, epfd: c_int) -> bool {
         let is_ready = |watch: &Watch| !watch.parked && watch.look() != 0;
         if self.watches.iter().flatten().any(is_ready) {
@@ -425,7 +437,9 @@ impl State {
         }
         let owned = self.watches.iter().flatten().filter(|watch| watch.owns_doorbell);
         let mut doorbells: Vec<_> = owned
-            .filter_map(|watch| Some(pollfd { fd: watch.doorbell?.raw(), events: POLLIN, revents: 0 }))
+            .filter_map(|watch| {
+                Some(pollfd { fd: watch.doorbell?.raw(), events: POLLIN, revents: 0 })
+            })
             .collect();
         if !poll::look(&mut doorbells) {
             return false;
@@ -433,7 +447,10 @@ impl State {
         doorbells.retain(|doorbell| doorbell.revents != 0);
         for index in 0..self.watches.len() as u32 {
             let Some(watch) = self.at(index) else { continue };
-            if doorbells.iter().any(|doorbell| watch.doorbell.is_some_and(|own| own.raw() == doorbell.fd)) {
+            if doorbells
+                .iter()
+                .any(|doorbell| watch.doorbell.is_some_and(|own| own.raw() == doorbell.fd))
+            {
                 watch.socket.connection.quiet_doorbell();
                 watch.disarm();
                 self.heat(index);
@@ -443,8 +460,8 @@ impl State {
         !doorbells.is_empty() || asked
     }
 
-    /// Takes out of the kernel's set what is parked, shots that were fired without it, and what it was asked for the sake of a
-    /// later change; true if there was any.
+    /// Takes out of the kernel's set what is parked, shots that were fired without it, and what it
+    /// was asked for the sake of a later change; true if there was any.
     fn ask_no_more(&mut self, epfd: c_int) -> bool {
         let mut any = false;
         for index in 0..self.watches.len() as u32 {
@@ -462,7 +479,8 @@ impl State {
         any
     }
 
-    /// Whether the peer of a hot watch runs on another processor, so that waiting awake for it can pay.
+    /// Whether the peer of a hot watch runs on another processor, so that waiting awake for it can
+    /// pay.
     pub(super) fn is_worth_spinning(&self) -> bool {
         self.hot
             .iter()

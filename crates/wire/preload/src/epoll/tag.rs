@@ -1,8 +1,8 @@
 //! The data of the library's own registrations in an application's epoll set.
 //!
-//! Applications put pointers, fd numbers, or a generation above an fd number there. A tag is an address
-//! inside a range that this library has reserved, so it is no pointer of the application, and its lower
-//! half is larger than any fd number.
+//! Applications put pointers, fd numbers, or a generation above an fd number there. A tag is an
+//! address inside a range that this library has reserved, so it is no pointer of the application,
+//! and its lower half is larger than any fd number.
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
@@ -28,7 +28,8 @@ static BASE: AtomicU64 = AtomicU64::new(0);
 #[derive(Copy, Clone, Eq, PartialEq, Debug)]
 pub(super) struct Tag {
     pub(super) watch: u32,
-    /// Low bits of the watch's generation: an event can be older than the watch that has its index now.
+    /// Low bits of the watch's generation: an event can be older than the watch that has its index
+    /// now.
     pub(super) generation: u8,
     pub(super) subject: Subject,
 }
@@ -88,8 +89,8 @@ fn reserve() -> Answer<u64> {
     const ABOVE_FDS: u64 = 1 << 28;
     let mut misfits = Vec::new();
     let found = loop {
-        // SAFETY: a new private mapping without access rights, at an address of the kernel's choice,
-        // disturbs nothing.
+        // SAFETY: a new private mapping without access rights, at an address of the kernel's
+        // choice, disturbs nothing.
         let address = unsafe {
             mmap_anonymous(
                 std::ptr::null_mut(),
@@ -131,10 +132,10 @@ pub(super) enum Op {
 
 /// epoll_ctl without libc, so that errno stays as it is.
 pub(super) fn control(epfd: c_int, op: Op, fd: c_int, events: u32, data: u64) -> Answer<()> {
-    // SAFETY: both numbers are open fds of the application or of the connection as long as the caller
-    // holds the lock of the socket's registrations: closing them goes through `forget`, which takes it. A
-    // number that was closed behind the library's back gives EBADF, or touches a registration that
-    // carries a tag nobody has any more.
+    // SAFETY: both numbers are open fds of the application or of the connection as long as the
+    // caller holds the lock of the socket's registrations: closing them goes through `forget`,
+    // which takes it. A number that was closed behind the library's back gives EBADF, or touches a
+    // registration that carries a tag nobody has any more.
     let (epfd, fd) = unsafe { (BorrowedFd::borrow_raw(epfd), BorrowedFd::borrow_raw(fd)) };
     let events = EventFlags::from_bits_retain(events);
     match op {

@@ -16,10 +16,11 @@ pub(super) const IDLE_LOOKS: u8 = 16;
 pub(super) type Ready = SmallVec<[u32; 16]>;
 
 impl State {
-    /// The hot watches that are ready and not reported yet, those first that were reported longest ago.
+    /// The hot watches that are ready and not reported yet, those first that were reported longest
+    /// ago.
     ///
-    /// Whatever came before something that is found is found, too: those that were looked at before it, and had
-    /// nothing, are looked at again.
+    /// Whatever came before something that is found is found, too: those that were looked at before
+    /// it, and had nothing, are looked at again.
     pub(super) fn ready(&mut self, round: u64, epfd: c_int) -> Ready {
         let mut ready = Ready::new();
         self.passes += 1;
@@ -29,7 +30,8 @@ impl State {
         for _ in 0..self.hot.len() {
             let Some(index) = self.hot.pop_front() else { break };
             if self.at(index).is_some_and(|watch| watch.is_stale()) {
-                // The peer is gone, its wish for TCP was met, or all is retransmitted: room is the kernel's to tell.
+                // The peer is gone, its wish for TCP was met, or all is retransmitted: room is the
+                // kernel's to tell.
                 self.refresh(index, epfd);
             }
             let Some(watch) = self.at(index) else { continue };
@@ -106,7 +108,8 @@ impl State {
         if self.at(index).is_some_and(|watch| watch.is_stale()) {
             self.refresh(index, epfd);
         }
-        let Some(watch) = self.at(index).filter(|watch| !watch.parked && watch.reported.0 != round) else {
+        let Some(watch) = self.at(index).filter(|watch| !watch.parked && watch.reported.0 != round)
+        else {
             return;
         };
         let events = watch.take(false);
@@ -132,7 +135,8 @@ impl State {
         self.sleepers + self.asking > 0
     }
 
-    /// Gives those that are ready places in the kernel's ready list, in this order, behind all that is there.
+    /// Gives those that are ready places in the kernel's ready list, in this order, behind all that
+    /// is there.
     pub(super) fn queue(&mut self, ready: &Ready, epfd: c_int) {
         for &index in ready {
             if !self.at(index).is_some_and(|watch| watch.hot) {
@@ -156,15 +160,17 @@ impl State {
         let watches = &self.watches;
         let again = |index: &u32| {
             watches[*index as usize].as_ref().is_some_and(|watch| {
-                watch.reported.0 == round && watch.events & (EDGE | ONE_SHOT) == 0 && watch.look() != 0
+                watch.reported.0 == round
+                    && watch.events & (EDGE | ONE_SHOT) == 0
+                    && watch.look() != 0
             })
         };
         let again = self.hot.iter().copied().filter(again).collect();
         self.queue(&again, epfd);
     }
 
-    /// The kernel's list is at its end. Those whose places were lost, to another process that shares the set for
-    /// instance, are looked at again; returns whether there are any.
+    /// The kernel's list is at its end. Those whose places were lost, to another process that
+    /// shares the set for instance, are looked at again; returns whether there are any.
     pub(super) fn recall(&mut self) -> bool {
         let lost = self.queued > 0;
         if lost {
@@ -177,8 +183,8 @@ impl State {
         lost
     }
 
-    /// The end of a wait: who was reported goes behind those who were not, and who has had nothing for long is
-    /// armed.
+    /// The end of a wait: who was reported goes behind those who were not, and who has had nothing
+    /// for long is armed.
     pub(super) fn take_turns(&mut self, round: u64, epfd: c_int) {
         let mut reported = Ready::new();
         for _ in 0..self.hot.len() {

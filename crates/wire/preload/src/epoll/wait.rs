@@ -1,10 +1,11 @@
 //! Waiting on an epoll set.
 //!
-//! What is ready comes from two sides: the kernel's ready list, and the looks at hot connections. A wait that
-//! reports anything asks both, the kernel after the looks and the connections once more after the kernel, until
-//! neither has news: so whatever was ready before something that is reported is reported too. Where there is no
-//! room for all, the connections that are ready ring their own doorbells and stand in the kernel's list with the
-//! rest: it reports one after the other.
+//! What is ready comes from two sides: the kernel's ready list, and the looks at hot connections. A
+//! wait that reports anything asks both, the kernel after the looks and the connections once more
+//! after the kernel, until neither has news: so whatever was ready before something that is
+//! reported is reported too. Where there is no room for all, the connections that are ready ring
+//! their own doorbells and stand in the kernel's list with the rest: it reports one after the
+//! other.
 
 use std::ffi::c_int;
 
@@ -38,12 +39,13 @@ enum Found {
     Events(usize),
     /// The kernel refused; errno is set.
     Failed,
-    /// Every connection is armed and this thread is counted among the sleepers; whether for a short time, because perhaps
-    /// nobody will tell of one.
+    /// Every connection is armed and this thread is counted among the sleepers; whether for a short
+    /// time, because perhaps nobody will tell of one.
     Nothing(bool),
 }
 
-/// epoll_wait and its relatives. `sleep` makes the application's own call, with the time that is left.
+/// epoll_wait and its relatives. `sleep` makes the application's own call, with the time that is
+/// left.
 pub(crate) fn wait(
     set: &SetRef,
     epfd: c_int,
@@ -95,7 +97,8 @@ struct Sleeping<'a> {
 }
 
 impl<'a> Sleeping<'a> {
-    /// Awake, with what the kernel said still to be told to the state: nobody else sees it in between.
+    /// Awake, with what the kernel said still to be told to the state: nobody else sees it in
+    /// between.
     fn end(self) -> (&'a Set, Guard<'a, State>) {
         let set = self.set;
         let mut state = set.state.lock();
@@ -147,8 +150,9 @@ fn look(set: &Set, epfd: c_int, events: *mut epoll_event, max: usize, only_look:
     }
 }
 
-/// Reports what is ready, as far as there is room. The kernel is not asked when no connection is ready, unless
-/// `ask`. `None` if it refused and there is nothing else to report; errno is set then.
+/// Reports what is ready, as far as there is room. The kernel is not asked when no connection is
+/// ready, unless `ask`. `None` if it refused and there is nothing else to report; errno is set
+/// then.
 fn gather<'a>(
     set: &'a Set,
     epfd: c_int,
@@ -184,7 +188,8 @@ fn gather<'a>(
         state.queue(&ready, epfd);
         ready.clear();
     }
-    // So many of the kernel's answers are to come that have to go back to the end of its list before the next is taken.
+    // So many of the kernel's answers are to come that have to go back to the end of its list
+    // before the next is taken.
     let mut queued = state.queued();
     let mut exhausted = 0;
     let (mut lap, mut laps) = (Lap::new(&mut state, into), 1);
@@ -245,7 +250,8 @@ fn gather<'a>(
 /// What else is ready after the kernel has answered.
 fn next(state: &mut State, round: u64, epfd: c_int, into: &Events) -> Ready {
     if into.len() == 0 && state.is_somebody_between() {
-        // That a doorbell was rung for an armed connection is known to another thread, which has not told yet.
+        // That a doorbell was rung for an armed connection is known to another thread, which has
+        // not told yet.
         state.heat_all();
     }
     state.ready(round, epfd)
@@ -274,7 +280,8 @@ enum Awake {
     InVain,
 }
 
-/// Looks at the hot connections for a while, if that is likely to pay, and at the others now and then.
+/// Looks at the hot connections for a while, if that is likely to pay, and at the others now and
+/// then.
 fn stay_awake(set: &Set, epfd: c_int) -> Awake {
     let mut looks = 0u32;
     let mut asked = false;
@@ -298,9 +305,9 @@ fn has_events(epfd: c_int) -> bool {
     kernel::look(Fd::new(epfd), read).is_ok_and(|events| events.read || events.dead)
 }
 
-/// Whether what was just reported should go behind others in the kernel's list, after a wait that had no room left. One
-/// that has room for a single event finds out at its next look, which saves those a system call that have a single
-/// connection.
+/// Whether what was just reported should go behind others in the kernel's list, after a wait that
+/// had no room left. One that has room for a single event finds out at its next look, which saves
+/// those a system call that have a single connection.
 fn has_more(epfd: c_int, reported: &Events) -> bool {
     reported.len() > 1 && has_events(epfd)
 }
@@ -309,7 +316,8 @@ fn has_more(epfd: c_int, reported: &Events) -> bool {
 pub(super) fn ask_kernel(epfd: c_int, events: &mut Events, room: usize) -> isize {
     let mask = std::ptr::null::<libc::sigset_t>();
     let before = ffi::errno();
-    // SAFETY: `events` has at least `room` places, by the contract of `Events`; a null mask is allowed.
+    // SAFETY: `events` has at least `room` places, by the contract of `Events`; a null mask is
+    // allowed.
     let count = unsafe {
         let room = room.min(events.room()).min(c_int::MAX as usize);
         let place = events.tail().expose_provenance();
@@ -334,7 +342,8 @@ fn translate(
     state.translate(round, &mut lap, epfd, count, &mut events);
     if count == max && events.len() > 0 && events.room() > 0 {
         // What was of no use took the places of others.
-        state = gather(set, epfd, state, round, &mut events, true).unwrap_or_else(|| set.state.lock());
+        state =
+            gather(set, epfd, state, round, &mut events, true).unwrap_or_else(|| set.state.lock());
     } else if count == max {
         let more;
         (state, more) = asking(set, state, || has_more(epfd, &events));

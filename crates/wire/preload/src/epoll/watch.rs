@@ -4,8 +4,8 @@ use std::ffi::{c_int, c_short};
 use std::sync::atomic::{Ordering, fence};
 
 use libc::{
-    EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLPRI, EPOLLRDHUP,
-    EPOLLRDNORM, EPOLLWRNORM, POLLIN, POLLRDHUP,
+    EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLPRI,
+    EPOLLRDHUP, EPOLLRDNORM, EPOLLWRNORM, POLLIN, POLLRDHUP,
 };
 use seekwire_endpoint::{Carrier, Interest};
 use seekwire_transport::Errno;
@@ -22,7 +22,8 @@ pub(super) const WRITE: u32 = (EPOLLOUT | EPOLLWRNORM) as u32;
 pub(super) const RDHUP: u32 = EPOLLRDHUP as u32;
 pub(super) const EDGE: u32 = EPOLLET as u32;
 pub(super) const ONE_SHOT: u32 = EPOLLONESHOT as u32;
-/// One or more of the sets that have it are woken; a set whose doorbell rings, like the others, is one of them.
+/// One or more of the sets that have it are woken; a set whose doorbell rings, like the others, is
+/// one of them.
 pub(super) const EXCLUSIVE: u32 = EPOLLEXCLUSIVE as u32;
 /// What the kernel reports whether it was asked to or not.
 pub(super) const ALWAYS: u32 = (EPOLLERR | EPOLLHUP) as u32;
@@ -35,7 +36,8 @@ pub(super) struct Watch {
     pub(super) events: u32,
     pub(super) data: u64,
     pub(super) generation: u8,
-    /// Next watch of the same connection in this set, by a duplicate of its fd: a ring, of one almost always.
+    /// Next watch of the same connection in this set, by a duplicate of its fd: a ring, of one
+    /// almost always.
     pub(super) sibling: u32,
     /// The doorbell, which those of one connection share, carries the tag of this one.
     pub(super) owns_doorbell: bool,
@@ -60,13 +62,13 @@ pub(super) struct Watch {
     pub(super) starved: u64,
     /// The ends of the stream that the kernel knew of when one was reported last.
     pub(super) ended: u32,
-    /// Edge-triggered: the ends and errors that the kernel has told, and what had arrived there when it last told something
-    /// to read, and how often this end had shut itself down.
+    /// Edge-triggered: the ends and errors that the kernel has told, and what had arrived there
+    /// when it last told something to read, and how often this end had shut itself down.
     pub(super) known: u32,
     pub(super) arrived: Option<u64>,
     pub(super) shutdowns: u64,
-    /// Edge-triggered: the kernel may tell again what was told, because the registration was changed, or because what has
-    /// arrived there was reported with what lies on the ring.
+    /// Edge-triggered: the kernel may tell again what was told, because the registration was
+    /// changed, or because what has arrived there was reported with what lies on the ring.
     pub(super) may_repeat: bool,
     /// The registration was changed, and nothing was reported since.
     pub(super) is_unmarked: bool,
@@ -74,14 +76,17 @@ pub(super) struct Watch {
     pub(super) idle: u8,
     /// EPOLLOUT is kept from the kernel.
     pub(super) masked: bool,
-    /// EPOLLOUT is asked of the kernel for the library's own sake: see [`seekwire_endpoint::Readiness::retransmits`].
+    /// EPOLLOUT is asked of the kernel for the library's own sake: see
+    /// [`seekwire_endpoint::Readiness::retransmits`].
     pub(super) retransmits: bool,
-    /// What the kernel was last asked to report; level-triggered, it may be more than the application wants.
+    /// What the kernel was last asked to report; level-triggered, it may be more than the
+    /// application wants.
     pub(super) told: u32,
     /// The application has taken the socket out of the set, and the kernel has not been told: see
     /// [`State::park`].
     pub(super) parked: bool,
-    /// The walks through the kernel's ready list that told of the socket last, and of the doorbell.
+    /// The walks through the kernel's ready list that told of the socket last, and of the
+    /// doorbell.
     pub(super) told_of: [u64; 2],
     /// The wait that reported this watch last, and at which place: one wait reports a watch once.
     pub(super) reported: (u64, usize),
@@ -89,8 +94,14 @@ pub(super) struct Watch {
 
 impl Watch {
     /// Of `registration`, not known to the kernel yet.
-    pub(super) fn new(socket: Attached, registration: &Registration, index: u32, generation: u8) -> Watch {
-        let (masked, retransmits) = (socket.connection.tx_on_ring(), socket.connection.retransmits());
+    pub(super) fn new(
+        socket: Attached,
+        registration: &Registration,
+        index: u32,
+        generation: u8,
+    ) -> Watch {
+        let (masked, retransmits) =
+            (socket.connection.tx_on_ring(), socket.connection.retransmits());
         Watch {
             socket,
             fd: registration.number(),
@@ -179,8 +190,8 @@ impl Watch {
         Look { events, is_news, is_full, ended, mark, starved }
     }
 
-    /// As [`Watch::look`], for somebody who reports what is found; beside what the kernel has to report of it,
-    /// what is no news as well, as the kernel does.
+    /// As [`Watch::look`], for somebody who reports what is found; beside what the kernel has to
+    /// report of it, what is no news as well, as the kernel does.
     pub(super) fn take(&mut self, beside_kernel: bool) -> u32 {
         if self.disabled {
             return 0;
@@ -219,8 +230,8 @@ impl Watch {
         }
     }
 
-    /// What the kernel has to add to what user space knows, for one event tells all: of a direction that is on TCP, and of
-    /// the end.
+    /// What the kernel has to add to what user space knows, for one event tells all: of a direction
+    /// that is on TCP, and of the end.
     fn ask_kernel(&mut self, ended: bool) -> u32 {
         let connection = &self.socket.connection;
         let mut open = if connection.carriers().1 == Carrier::Tcp { self.events & READ } else { 0 };
@@ -333,7 +344,8 @@ impl Watch {
     }
 
     pub(super) fn is_stale(&self) -> bool {
-        (self.masked, self.retransmits) != self.state() || self.socket.connection.doorbell() != self.doorbell
+        (self.masked, self.retransmits) != self.state()
+            || self.socket.connection.doorbell() != self.doorbell
     }
 
     /// Whether events beyond [`Watch::wanted`] do no harm: they are dropped when they come.
@@ -341,8 +353,8 @@ impl Watch {
         self.events & (EDGE | ONE_SHOT) == 0
     }
 
-    /// Makes the kernel's registration of the application's fd that of this watch, unless it covers what
-    /// is wanted.
+    /// Makes the kernel's registration of the application's fd that of this watch, unless it covers
+    /// what is wanted.
     pub(super) fn tell_kernel(&mut self, epfd: c_int, index: u32) -> Answer<()> {
         let wanted = self.wanted();
         if self.is_lenient() && self.told & wanted == wanted && self.told & (EDGE | ONE_SHOT) == 0 {
@@ -354,7 +366,8 @@ impl Watch {
 
     /// Puts the socket, which is in the set by the number of this watch, there by another.
     pub(super) fn replace(&mut self, epfd: c_int, index: u32, fd: c_int) -> Answer<()> {
-        let data = Tag { watch: index, generation: self.generation, subject: Subject::Socket }.encode()?;
+        let data =
+            Tag { watch: index, generation: self.generation, subject: Subject::Socket }.encode()?;
         let events = if self.disabled { ONE_SHOT } else { self.told };
         tag::control(epfd, Op::Add, fd, events, data)?;
         self.may_repeat = self.told & EDGE != 0;
@@ -363,15 +376,18 @@ impl Watch {
         Ok(())
     }
 
-    /// Takes EPOLLEXCLUSIVE from the registration of the application's fd, which the kernel would not change.
+    /// Takes EPOLLEXCLUSIVE from the registration of the application's fd, which the kernel would
+    /// not change.
     pub(super) fn join_others(&self, epfd: c_int, index: u32) -> Answer<()> {
-        let data = Tag { watch: index, generation: self.generation, subject: Subject::Socket }.encode()?;
+        let data =
+            Tag { watch: index, generation: self.generation, subject: Subject::Socket }.encode()?;
         tag::control(epfd, Op::Delete, self.fd, 0, 0)?;
         tag::control(epfd, Op::Add, self.fd, EDGE, data)
     }
 
     pub(super) fn tell(&mut self, epfd: c_int, index: u32, events: u32) -> Answer<()> {
-        let data = Tag { watch: index, generation: self.generation, subject: Subject::Socket }.encode()?;
+        let data =
+            Tag { watch: index, generation: self.generation, subject: Subject::Socket }.encode()?;
         tag::control(epfd, Op::Modify, self.fd, events, data)?;
         self.told = events;
         (self.may_repeat, self.is_unmarked) = (events & EDGE != 0, events & EDGE != 0);
@@ -387,7 +403,8 @@ impl Watch {
         self.remove_doorbell(epfd);
         if let Some(doorbell) = now.filter(|_| self.owns_doorbell) {
             let data =
-                Tag { watch: index, generation: self.generation, subject: Subject::Doorbell }.encode()?;
+                Tag { watch: index, generation: self.generation, subject: Subject::Doorbell }
+                    .encode()?;
             match tag::control(epfd, Op::Add, doorbell.raw(), READ | EDGE, data) {
                 // Another process has left it there.
                 Err(Errno::EXIST) => {}

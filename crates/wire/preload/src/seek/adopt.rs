@@ -1,8 +1,9 @@
-//! Sockets that the library did not track before: made by a raw system call, inherited over exec, or made while the library
-//! was switched off.
+//! Sockets that the library did not track before: made by a raw system call, inherited over exec,
+//! or made while the library was switched off.
 //!
-//! They are tracked from the first seek on, and never accelerated: somebody may have used them behind the library's back.
-//! Other numbers of the same socket, and the epoll sets that it is in, are found in /proc (proc_pid_fdinfo(5)).
+//! They are tracked from the first seek on, and never accelerated: somebody may have used them
+//! behind the library's back. Other numbers of the same socket, and the epoll sets that it is in,
+//! are found in /proc (proc_pid_fdinfo(5)).
 
 use std::ffi::c_int;
 use std::fs;
@@ -19,7 +20,8 @@ use crate::process::{self, Kind};
 use crate::table::{self, SocketRef};
 use crate::{epoll, real, socket};
 
-/// Tracks the connected socket `fd`, and by all of its numbers: what is received by another one must know of the holes, too.
+/// Tracks the connected socket `fd`, and by all of its numbers: what is received by another one
+/// must know of the holes, too.
 pub(super) fn adopt(fd: c_int) -> Result<SocketRef, Errno> {
     /// Two threads must not make two objects of one socket.
     static ADOPTING: Lock<()> = Lock::new(());
@@ -61,15 +63,19 @@ fn track(fd: c_int) {
     }
 }
 
-/// The numbers of this process that stand for the same socket as `fd`, as far as /proc can tell: itself first.
+/// The numbers of this process that stand for the same socket as `fd`, as far as /proc can tell:
+/// itself first.
 fn same_socket(fd: c_int) -> Vec<c_int> {
     const NUMBERS: &str = "/proc/self/fd";
-    let target = |number: c_int| fs::read_link(PathBuf::from(NUMBERS).join(number.to_string())).ok();
+    let target =
+        |number: c_int| fs::read_link(PathBuf::from(NUMBERS).join(number.to_string())).ok();
     let mut same = vec![fd];
     if let (Some(this), Ok(names)) = (target(fd), file::names(NUMBERS.as_ref())) {
         // It names the socket by its inode.
         let numbers = names.iter().filter_map(|name| name.to_str()?.parse::<c_int>().ok());
-        same.extend(numbers.filter(|&number| number != fd && target(number).as_ref() == Some(&this)));
+        same.extend(
+            numbers.filter(|&number| number != fd && target(number).as_ref() == Some(&this)),
+        );
     }
     same
 }

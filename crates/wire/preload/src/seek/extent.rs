@@ -33,8 +33,8 @@ const _: () = assert!(size_of::<SeekExtent>() == 32 && size_of::<SeekSpan>() == 
 ///
 /// # Safety
 ///
-/// `into` must be null or point to a struct whose first member holds its size; `holes` must be null or have room for
-/// `count` of them.
+/// `into` must be null or point to a struct whose first member holds its size; `holes` must be null
+/// or have room for `count` of them.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C-unwind" fn seek_avail(
     fd: c_int,
@@ -62,7 +62,8 @@ pub(crate) unsafe extern "C-unwind" fn seek_avail(
             // SAFETY: not null, and the caller has room for `count` of them.
             unsafe { holes.add(at).write(SeekSpan { start: hole.start, end: hole.end }) };
         }
-        let behind = extent.holes.first().map_or(extent.arrived, |hole| hole.start.min(extent.arrived));
+        let behind =
+            extent.holes.first().map_or(extent.arrived, |hole| hole.start.min(extent.arrived));
         // SAFETY: not null, and large enough.
         let into = unsafe { &mut *into };
         *into = SeekExtent {

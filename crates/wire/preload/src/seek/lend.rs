@@ -106,8 +106,13 @@ fn join(socket: &SocketRef, pieces: &mut Vec<Piece>, first: usize) {
     pieces.push(Piece::Copy(bytes));
 }
 
-/// Takes bytes and lends them, none of the pieces empty. What is made again after a signal means the same bytes as at first.
-pub(super) fn lend(socket: &SocketRef, len: usize, request: &mut Request) -> Result<Vec<Piece>, Errno> {
+/// Takes bytes and lends them, none of the pieces empty. What is made again after a signal means
+/// the same bytes as at first.
+pub(super) fn lend(
+    socket: &SocketRef,
+    len: usize,
+    request: &mut Request,
+) -> Result<Vec<Piece>, Errno> {
     let len = request.most(len)?;
     if len == 0 {
         return Ok(Vec::new());
@@ -181,7 +186,8 @@ fn return_loans(socket: &SocketRef, pieces: &[iovec]) -> Result<(), Errno> {
     let mut loans = socket.loans().lock();
     let mut found = Vec::with_capacity(pieces.len());
     for piece in pieces.iter().filter(|piece| piece.iov_len > 0) {
-        let is_it = |held: &Held| (held.address, held.len) == (piece.iov_base.addr(), piece.iov_len);
+        let is_it =
+            |held: &Held| (held.address, held.len) == (piece.iov_base.addr(), piece.iov_len);
         found.push(loans.iter().position(is_it).ok_or(Errno::INVAL)?);
     }
     found.sort_unstable();

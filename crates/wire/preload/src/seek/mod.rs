@@ -1,5 +1,5 @@
-//! Receiving out of the middle of a stream (Douglas and Pai, "Seekable sockets"), as include/seekwire.h
-//! declares it.
+//! Receiving out of the middle of a stream (Douglas and Pai, "Seekable sockets"), as
+//! include/seekwire.h declares it.
 //!
 //! ```text
 //!   receive    seek_recv, seek_recvmsg     lend       seek_recv_borrow, seek_recv_return
@@ -40,9 +40,13 @@ const SEEK_POSITION: c_int = 0x0080_0000;
 
 /// Nothing that recvmsg(2) takes or gives.
 const _: () = {
-    let known = MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC | MSG_WAITALL | libc::MSG_OOB | libc::MSG_CMSG_CLOEXEC;
-    let others =
-        libc::MSG_ERRQUEUE | libc::MSG_NOSIGNAL | libc::MSG_MORE | libc::MSG_FASTOPEN | libc::MSG_WAITFORONE;
+    let known =
+        MSG_DONTWAIT | MSG_PEEK | MSG_TRUNC | MSG_WAITALL | libc::MSG_OOB | libc::MSG_CMSG_CLOEXEC;
+    let others = libc::MSG_ERRQUEUE
+        | libc::MSG_NOSIGNAL
+        | libc::MSG_MORE
+        | libc::MSG_FASTOPEN
+        | libc::MSG_WAITFORONE;
     assert!((SEEK_PARTIAL | SEEK_POSITION) & (known | others | libc::MSG_CTRUNC) == 0);
 };
 
@@ -77,8 +81,8 @@ impl Request {
         })
     }
 
-    /// How many of `len` bytes to ask for. No call moves more than the kernel's do, and a range that is taken whole
-    /// cannot be cut.
+    /// How many of `len` bytes to ask for. No call moves more than the kernel's do, and a range
+    /// that is taken whole cannot be cut.
     fn most(&self, len: usize) -> Result<usize, Errno> {
         match len {
             _ if len > isize::MAX as usize => Err(Errno::INVAL),
@@ -88,15 +92,16 @@ impl Request {
     }
 }
 
-/// Makes a call on the connection behind `fd`, as a receive is made: it starts again after a signal whose handler
-/// says so, and is a cancellation point.
+/// Makes a call on the connection behind `fd`, as a receive is made: it starts again after a signal
+/// whose handler says so, and is a cancellation point.
 fn answer(fd: c_int, mut call: impl FnMut(&SocketRef) -> Result<usize, Errno>) -> ssize_t {
     let socket = match find(fd) {
         Ok(socket) => socket,
         Err(error) => return fail(error),
     };
     if !socket.connection.is_seeking() {
-        // The epoll sets that it is in hear of it now, not when the call is over, which may be long.
+        // The epoll sets that it is in hear of it now, not when the call is over, which may be
+        // long.
         keeping_errno(|| guarded(|| socket.connection.begin_to_seek()));
         socket.update_sets();
     }
@@ -140,7 +145,8 @@ fn ask_whether_connected(fd: c_int) -> Result<(), Errno> {
     let result = unsafe { libc::getpeername(fd, address.as_mut_ptr().cast(), &raw mut len) };
     match if result == 0 { 0 } else { errno() } {
         0 => Ok(()),
-        // One whose connection has ended has no peer either, but what had arrived can still be received.
+        // One whose connection has ended has no peer either, but what had arrived can still be
+        // received.
         libc::ENOTCONN if unread(Fd::new(fd)).is_ok_and(|unread| unread > 0) => Ok(()),
         error => Err(Errno::from_raw_os_error(error)),
     }

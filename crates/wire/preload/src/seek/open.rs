@@ -8,7 +8,8 @@ use crate::calls::socket;
 use crate::ffi::{fail, guarded_raw};
 use crate::socket::Socket;
 
-/// A type that socket(2) of every Linux refuses: the kernel's own end below it, and only four bits are looked at.
+/// A type that socket(2) of every Linux refuses: the kernel's own end below it, and only four bits
+/// are looked at.
 pub(crate) const SOCK_SEEK_STREAM: c_int = 0xf;
 
 /// Makes a TCP socket that is received from out of order.

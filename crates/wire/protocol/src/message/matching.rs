@@ -1,8 +1,8 @@
 //! Tag matching: which message belongs to which receive.
 //!
-//! The rule is MPI's (MPI 4.1, section 3.5): a message goes to the earliest posted receive that it matches,
-//! a receive takes the earliest unexpected message that it matches, so messages of one sender that match
-//! the same receive never overtake each other.
+//! The rule is MPI's (MPI 4.1, section 3.5): a message goes to the earliest posted receive that it
+//! matches, a receive takes the earliest unexpected message that it matches, so messages of one
+//! sender that match the same receive never overtake each other.
 
 use std::hash::{Hash, Hasher};
 
@@ -61,9 +61,10 @@ pub struct Labelled<M> {
 
 /// Posted receives of kind `R` and unexpected messages of kind `M`.
 ///
-/// Receives of one tag and messages of one tag are found without a search, and so is the earliest message;
-/// receives of several tags are searched in the order in which they were posted, and search the messages in the
-/// order of their arrival. Nothing is allocated once the numbers waiting have been reached before.
+/// Receives of one tag and messages of one tag are found without a search, and so is the earliest
+/// message; receives of several tags are searched in the order in which they were posted, and
+/// search the messages in the order of their arrival. Nothing is allocated once the numbers waiting
+/// have been reached before.
 #[derive(Debug)]
 pub struct Matching<R, M> {
     /// Receives that match one tag, by that tag.
@@ -77,7 +78,12 @@ pub struct Matching<R, M> {
 
 impl<R, M> Default for Matching<R, M> {
     fn default() -> Self {
-        Self { exact: Queue::default(), wild: Queue::default(), unexpected: Queue::default(), next: 0 }
+        Self {
+            exact: Queue::default(),
+            wild: Queue::default(),
+            unexpected: Queue::default(),
+            next: 0,
+        }
     }
 }
 
@@ -112,14 +118,17 @@ impl<R, M> Matching<R, M> {
     }
 
     fn find_posted(&self, tag: u64) -> Option<Ticket> {
-        let exact = self.exact.first_of(tag).map(|(slot, number)| Ticket { number, slot, exact: true });
+        let exact =
+            self.exact.first_of(tag).map(|(slot, number)| Ticket { number, slot, exact: true });
         let wild = self
             .wild
             .iter()
             .find(|(_, _, _, (selector, _))| selector.matches(tag))
             .map(|(slot, number, ..)| Ticket { number, slot, exact: false });
         match (exact, wild) {
-            (Some(exact), Some(wild)) => Some(if exact.number < wild.number { exact } else { wild }),
+            (Some(exact), Some(wild)) => {
+                Some(if exact.number < wild.number { exact } else { wild })
+            }
             (exact, wild) => exact.or(wild),
         }
     }
@@ -172,11 +181,16 @@ impl<R, M> Matching<R, M> {
         match selector.mask {
             u64::MAX => self.unexpected.first_of(selector.tag).map(|(slot, _)| slot),
             0 => self.unexpected.first().map(|(slot, _)| slot),
-            _ => self.unexpected.iter().find(|(_, _, tag, _)| selector.matches(*tag)).map(|(slot, ..)| slot),
+            _ => self
+                .unexpected
+                .iter()
+                .find(|(_, _, tag, _)| selector.matches(*tag))
+                .map(|(slot, ..)| slot),
         }
     }
 
-    /// Shows the unexpected messages, earliest first, until `each` returns `false`; it may change them.
+    /// Shows the unexpected messages, earliest first, until `each` returns `false`; it may change
+    /// them.
     pub fn for_unexpected(&mut self, mut each: impl FnMut(&mut M) -> bool) {
         let mut next = self.unexpected.first().map(|(slot, _)| slot);
         while let Some(slot) = next {
@@ -201,9 +215,11 @@ impl<R, M> Matching<R, M> {
         self.exact.len() + self.wild.len()
     }
 
-    /// All receives that wait, earliest first: for an end of the stream that none of them will survive.
+    /// All receives that wait, earliest first: for an end of the stream that none of them will
+    /// survive.
     pub fn drain_posted(&mut self) -> Vec<(Ticket, R)> {
-        let exact = self.exact.iter().map(|(slot, number, ..)| Ticket { number, slot, exact: true });
+        let exact =
+            self.exact.iter().map(|(slot, number, ..)| Ticket { number, slot, exact: true });
         let wild = self.wild.iter().map(|(slot, number, ..)| Ticket { number, slot, exact: false });
         let mut tickets: Vec<Ticket> = exact.chain(wild).collect();
         tickets.sort_unstable();

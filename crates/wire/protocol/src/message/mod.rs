@@ -6,8 +6,9 @@
 //!     u32      u32        u64, little-endian
 //! ```
 //!
-//! Each end begins with [`HELLO`], so that a program that speaks something else is found out at once, and
-//! counts its messages in the sequence, so that a receiver that has lost its place is, too.
+//! Each end begins with [`HELLO`], so that a program that speaks something else is found out at
+//! once, and counts its messages in the sequence, so that a receiver that has lost its place is,
+//! too.
 
 mod matching;
 mod queue;
@@ -103,6 +104,9 @@ mod tests {
         let header = Header { len: 100, sequence: 7, tag: 1 };
         let found = Header::decode(header.encode(), 8, 100);
         assert_eq!(found, Err(HeaderError::Sequence { found: 7, expected: 8 }));
-        assert_eq!(Header::decode(header.encode(), 7, 99), Err(HeaderError::TooLong { len: 100, most: 99 }));
+        assert_eq!(
+            Header::decode(header.encode(), 7, 99),
+            Err(HeaderError::TooLong { len: 100, most: 99 })
+        );
     }
 }

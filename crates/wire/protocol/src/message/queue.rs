@@ -1,5 +1,5 @@
-//! Entries in an order, those of equal key chained besides: the first of all and the first of a key are found
-//! without a search, and a queue that has grown to its size allocates nothing more.
+//! Entries in an order, those of equal key chained besides: the first of all and the first of a key
+//! are found without a search, and a queue that has grown to its size allocates nothing more.
 
 use std::collections::{HashMap, hash_map};
 
@@ -53,7 +53,12 @@ const EMPTY: Ends = Ends { first: NONE, last: NONE };
 
 impl Ends {
     /// Between which neighbours a number belongs.
-    fn place<T>(self, entries: &[Entry<T>], number: u64, links: impl Fn(&Entry<T>) -> Links) -> Links {
+    fn place<T>(
+        self,
+        entries: &[Entry<T>],
+        number: u64,
+        links: impl Fn(&Entry<T>) -> Links,
+    ) -> Links {
         if entries.get(self.last as usize).is_none_or(|last| last.number < number) {
             return Links { before: self.last, after: NONE };
         }
@@ -97,8 +102,8 @@ impl<T> Queue<T> {
         self.entries.len() - self.free.len()
     }
 
-    /// Adds an entry. Numbers are unique; what has a lower one than others are in the queue is searched for its
-    /// place from the front.
+    /// Adds an entry. Numbers are unique; what has a lower one than others are in the queue is
+    /// searched for its place from the front.
     pub(super) fn insert(&mut self, number: u64, key: u64, value: T) -> Slot {
         let Self { entries, free, all, chains } = self;
         let chain = chains.entry(key).or_insert(EMPTY);
@@ -145,7 +150,9 @@ impl<T> Queue<T> {
 
     /// Whether the entry of this number is still where it was put.
     pub(super) fn holds(&self, slot: Slot, number: u64) -> bool {
-        self.entries.get(slot.0 as usize).is_some_and(|entry| entry.value.is_some() && entry.number == number)
+        self.entries
+            .get(slot.0 as usize)
+            .is_some_and(|entry| entry.value.is_some() && entry.number == number)
     }
 
     /// The first one of all, with its number.

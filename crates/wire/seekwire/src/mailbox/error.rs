@@ -4,7 +4,8 @@ use std::io;
 
 use seekwire_protocol::message::{HELLO, HeaderError, Ticket};
 
-/// What a peer may not do. Nothing more is received from it; messages that came before can still be had.
+/// What a peer may not do. Nothing more is received from it; messages that came before can still be
+/// had.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 pub enum PeerMisbehaved {
     /// It is not a mailbox.
@@ -28,15 +29,17 @@ pub enum PeerMisbehaved {
 #[derive(Debug, thiserror::Error)]
 pub enum RecvError {
     /// The message is longer than the buffer. It stays; nothing was written.
-    #[error("a message of {needed} bytes does not fit into a buffer of {room}: receive it into a larger one")]
+    #[error(
+        "a message of {needed} bytes does not fit into a buffer of {room}: receive it into a larger one"
+    )]
     TooSmall {
         /// Bytes of the message.
         needed: usize,
         /// Bytes of the buffer.
         room: usize,
     },
-    /// Messages that nobody has asked for fill the memory for them, and what was asked for is behind them. Nothing
-    /// is lost, and it goes on as soon as some of them are received.
+    /// Messages that nobody has asked for fill the memory for them, and what was asked for is
+    /// behind them. Nothing is lost, and it goes on as soon as some of them are received.
     #[error(
         "{messages} messages of {bytes} bytes that nobody has asked for are in the way: \
          receive some of them, for example with recv_any, and try again"
@@ -74,8 +77,8 @@ pub enum SendError {
         /// The limit.
         most: u32,
     },
-    /// Both ends wait for each other: the peer does not receive, and messages that nobody has asked for fill the
-    /// memory for them at this end.
+    /// Both ends wait for each other: the peer does not receive, and messages that nobody has asked
+    /// for fill the memory for them at this end.
     #[error(
         "the peer does not receive, and {messages} messages that nobody has asked for fill the memory of this \
          end: receive some of them{}", if *begun { " (this message goes out by itself)" } else { ", then send again" }
@@ -83,8 +86,8 @@ pub enum SendError {
     Full {
         /// How many wait.
         messages: usize,
-        /// The peer has the first bytes of the message. The others are kept, and go out as soon as there is room, in
-        /// the course of other calls: do not send it again.
+        /// The peer has the first bytes of the message. The others are kept, and go out as soon as
+        /// there is room, in the course of other calls: do not send it again.
         begun: bool,
     },
     /// This end has finished or was closed.

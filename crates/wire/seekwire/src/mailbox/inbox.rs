@@ -1,4 +1,5 @@
-//! The receiving side: finds messages in the stream and gives them to those who want them. Nothing in here sleeps.
+//! The receiving side: finds messages in the stream and gives them to those who want them. Nothing
+//! in here sleeps.
 
 use std::collections::{HashMap, hash_map};
 
@@ -132,12 +133,15 @@ impl Inbox {
         let len = header.len as usize;
         let receive = self.claim(header.tag, len);
         let fresh = matches!(mine, Mine::Fresh(selector) if selector.matches(header.tag));
-        if receive.is_none() && !fresh && self.matching.unexpected_count() >= self.limits.unexpected {
+        if receive.is_none() && !fresh && self.matching.unexpected_count() >= self.limits.unexpected
+        {
             return Err(self.full());
         }
         let message = self.matching.label(header.tag, self.scanner.pass(found));
         match (receive, mine) {
-            (Some((ticket, _)), Mine::Waiting(own)) if ticket == own => return Ok(Step::Mine(message)),
+            (Some((ticket, _)), Mine::Waiting(own)) if ticket == own => {
+                return Ok(Step::Mine(message));
+            }
             (None, _) if fresh => return Ok(Step::Mine(message)),
             (Some((ticket, receive)), _) => self.deliver(stream, ticket, receive, message),
             (None, _) => self.keep(message),
@@ -180,7 +184,8 @@ impl Inbox {
         self.waiting.wake_all();
     }
 
-    /// The first receive that a message belongs to and fits into. Those that it does not fit into have failed.
+    /// The first receive that a message belongs to and fits into. Those that it does not fit into
+    /// have failed.
     fn claim(&mut self, tag: u64, len: usize) -> Option<(Ticket, Receive)> {
         loop {
             let (ticket, receive) = self.matching.claim(tag)?;
@@ -249,7 +254,8 @@ impl Inbox {
         self.matching.keep(message);
     }
 
-    /// A message that a receive could not get: for the next one that it belongs to, or back in its place.
+    /// A message that a receive could not get: for the next one that it belongs to, or back in its
+    /// place.
     pub(super) fn give_back(&mut self, stream: &impl SeekSocket, message: Labelled<Parcel>) {
         match self.claim(message.tag, message.message.len) {
             Some((ticket, receive)) => self.deliver(stream, ticket, receive, message),
@@ -265,7 +271,9 @@ impl Inbox {
     ) -> Result<Option<Labelled<Parcel>>, RecvError> {
         match self.matching.probe(selector) {
             None => Ok(None),
-            Some((_, parcel)) if parcel.len > room => Err(RecvError::TooSmall { needed: parcel.len, room }),
+            Some((_, parcel)) if parcel.len > room => {
+                Err(RecvError::TooSmall { needed: parcel.len, room })
+            }
             Some((_, parcel)) => {
                 self.unexpected_bytes -= parcel.len as u64;
                 Ok(self.matching.take(selector))
@@ -294,7 +302,8 @@ impl Inbox {
         }
     }
 
-    /// Moves unexpected messages into memory, earliest first, so that holes join. Returns whether there were any.
+    /// Moves unexpected messages into memory, earliest first, so that holes join. Returns whether
+    /// there were any.
     fn move_out(&mut self, stream: &impl SeekSocket) -> bool {
         let Self { matching, reader, limits, .. } = self;
         let mut used = 0;
@@ -341,7 +350,12 @@ impl Inbox {
     }
 
     /// Posts a receive: of an unexpected message, or of one that comes.
-    pub(super) fn post(&mut self, stream: &impl SeekSocket, selector: Selector, buffer: Vec<u8>) -> Ticket {
+    pub(super) fn post(
+        &mut self,
+        stream: &impl SeekSocket,
+        selector: Selector,
+        buffer: Vec<u8>,
+    ) -> Ticket {
         let failure = match self.take(selector, buffer.len()) {
             Ok(Some(message)) => {
                 let ticket = self.matching.ticket();

@@ -1,5 +1,5 @@
-//! Messages over a stream, received in any order (the rules of MPI 4.1, section 3.5; the messaging library that
-//! Douglas and Pai, "Seekable sockets", name as the use of seeks).
+//! Messages over a stream, received in any order (the rules of MPI 4.1, section 3.5; the messaging
+//! library that Douglas and Pai, "Seekable sockets", name as the use of seeks).
 //!
 //! ```text
 //!   mod        the mailbox: how it begins and ends
@@ -80,12 +80,14 @@ impl Completed {
 /// What a mailbox puts up with.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct Limits {
-    /// Bytes of the longest message, either way. A peer that announces a longer one has misbehaved.
+    /// Bytes of the longest message, either way. A peer that announces a longer one has
+    /// misbehaved.
     pub message: u32,
     /// Messages that nobody has asked for; about 150 bytes of memory each. With more of them it is
     /// [`RecvError::Full`].
     pub unexpected: usize,
-    /// Bytes of memory for messages that are moved out of the stream because it has too many holes.
+    /// Bytes of memory for messages that are moved out of the stream because it has too many
+    /// holes.
     pub memory: usize,
 }
 
@@ -119,22 +121,25 @@ impl Hangup for Stream {
 
 /// Sends and receives messages, each with a tag, over a stream whose other end is a mailbox, too.
 ///
-/// **Order.** A message goes to the earliest receive that matches it; a receive takes the earliest message that it
-/// matches. Thus messages that match the same receive never overtake each other, whatever their sizes, and no message
-/// is passed over for ever by receives that match it: [`Mailbox::recv_any`] takes the earliest of all.
+/// **Order.** A message goes to the earliest receive that matches it; a receive takes the earliest
+/// message that it matches. Thus messages that match the same receive never overtake each other,
+/// whatever their sizes, and no message is passed over for ever by receives that match it:
+/// [`Mailbox::recv_any`] takes the earliest of all.
 ///
-/// **Memory.** A message that is asked for goes from the stream straight into the receiver's buffer. One that nobody
-/// has asked for stays in the stream, and only its envelope is remembered; when the stream's buffer is full of them,
-/// they are moved into the stream's library memory, oldest first, up to its limit. Then a receive that would need yet
-/// another message is told [`RecvError::Full`], and the peer cannot send any more until something is received: a tag
+/// **Memory.** A message that is asked for goes from the stream straight into the receiver's
+/// buffer. One that nobody has asked for stays in the stream, and only its envelope is remembered;
+/// when the stream's buffer is full of them, they are moved into the stream's library memory,
+/// oldest first, up to its limit. Then a receive that would need yet another message is told
+/// [`RecvError::Full`], and the peer cannot send any more until something is received: a tag
 /// that nobody ever asks for ends there. Nothing is lost then, and nothing has to be opened anew.
 ///
-/// **Threads.** Any thread may call any method; several may wait for different messages at a time. Those who wait
-/// also do the work of those who do not: posted receives make progress in any call that receives, or that has no room
-/// to send, and in no others, because a mailbox has no thread of its own.
+/// **Threads.** Any thread may call any method; several may wait for different messages at a time.
+/// Those who wait also do the work of those who do not: posted receives make progress in any call
+/// that receives, or that has no room to send, and in no others, because a mailbox has no thread of
+/// its own.
 ///
-/// **Cost.** Headers and small messages are found by looking at up to 64 KiB of the stream at a time; large messages
-/// cost a look at the header and one or two receives.
+/// **Cost.** Headers and small messages are found by looking at up to 64 KiB of the stream at a
+/// time; large messages cost a look at the header and one or two receives.
 ///
 /// ```
 /// use seekwire::mailbox::{Mailbox, Selector};
@@ -176,8 +181,8 @@ impl Mailbox<SeekStream> {
 }
 
 impl<S: SeekSocket> Mailbox<S> {
-    /// Over a stream, from the first byte that was not received on, and greets the other end. Nobody else may send
-    /// or receive on the stream from now on.
+    /// Over a stream, from the first byte that was not received on, and greets the other end.
+    /// Nobody else may send or receive on the stream from now on.
     ///
     /// # Errors
     /// Those of [`SeekSocket::extent`].
@@ -210,9 +215,10 @@ impl<S: SeekSocket> Mailbox<S> {
 }
 
 impl<S: Hangup> Mailbox<S> {
-    /// Says that no more messages come: the peer gets [`RecvError::Closed`] once it has received those that were sent.
-    /// Receiving goes on; [`RecvError::Closed`] says that the peer has finished, too. An end that is dropped before may
-    /// lose what it has sent, if the peer sends something to it meanwhile: TCP resets such connections.
+    /// Says that no more messages come: the peer gets [`RecvError::Closed`] once it has received
+    /// those that were sent. Receiving goes on; [`RecvError::Closed`] says that the peer has
+    /// finished, too. An end that is dropped before may lose what it has sent, if the peer sends
+    /// something to it meanwhile: TCP resets such connections.
     ///
     /// # Errors
     /// As [`Mailbox::send`].
@@ -221,8 +227,8 @@ impl<S: Hangup> Mailbox<S> {
         Ok(self.stream.hang_up(Shutdown::Write)?)
     }
 
-    /// Ends both directions now. Threads that wait get [`RecvError::Closed`] or [`SendError::Io`]; messages that had
-    /// been found by then can still be received.
+    /// Ends both directions now. Threads that wait get [`RecvError::Closed`] or [`SendError::Io`];
+    /// messages that had been found by then can still be received.
     pub fn close(&self) {
         self.outbox().finished = true;
         // An error says that the connection has ended already.
@@ -232,8 +238,9 @@ impl<S: Hangup> Mailbox<S> {
 }
 
 impl<S: SeekSocket> Drop for Mailbox<S> {
-    /// Takes everything out of the stream: bytes that are left in it, even those of the peer's greeting, would reset
-    /// the connection (RFC 1122, 4.2.2.13), and the peer might lose what was sent to it last.
+    /// Takes everything out of the stream: bytes that are left in it, even those of the peer's
+    /// greeting, would reset the connection (RFC 1122, 4.2.2.13), and the peer might lose what was
+    /// sent to it last.
     fn drop(&mut self) {
         Session::new(self).flush(&self.stream);
         // There is nobody to tell.

@@ -23,7 +23,15 @@ pub(super) struct Parcel {
 impl Parcel {
     pub(super) fn new(header: Header, is_small: bool, at: u64) -> Self {
         let len = header.len as usize;
-        Self { sequence: header.sequence, len, is_small, at, header: HEADER, owned: Vec::new(), done: 0 }
+        Self {
+            sequence: header.sequence,
+            len,
+            is_small,
+            at,
+            header: HEADER,
+            owned: Vec::new(),
+            done: 0,
+        }
     }
 
     /// What of it is in the stream.

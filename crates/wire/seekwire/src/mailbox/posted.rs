@@ -1,4 +1,5 @@
-//! Receives that are posted before their messages come, and completed by whichever thread finds these.
+//! Receives that are posted before their messages come, and completed by whichever thread finds
+//! these.
 
 use std::ops::ControlFlow;
 
@@ -12,9 +13,10 @@ use super::{Completed, Mailbox};
 use crate::seek::SeekSocket;
 
 impl<S: SeekSocket> Mailbox<S> {
-    /// Posts a receive of a message of at most `buffer.len()` bytes that `selector` matches. Messages go to receives
-    /// in the order in which these were posted. The message is moved into `buffer` in the course of any later call of
-    /// any thread; there is no thread behind a mailbox. No system call unless the message has come already.
+    /// Posts a receive of a message of at most `buffer.len()` bytes that `selector` matches.
+    /// Messages go to receives in the order in which these were posted. The message is moved into
+    /// `buffer` in the course of any later call of any thread; there is no thread behind a mailbox.
+    /// No system call unless the message has come already.
     ///
     /// Never fails: [`Mailbox::wait`] and [`Mailbox::test`] tell how it went.
     pub fn post(&self, selector: Selector, buffer: Vec<u8>) -> Ticket {
@@ -38,7 +40,8 @@ impl<S: SeekSocket> Mailbox<S> {
         }
     }
 
-    /// As [`Mailbox::wait`], but does not wait: `None` when the message has not come, or not with all its bytes.
+    /// As [`Mailbox::wait`], but does not wait: `None` when the message has not come, or not with
+    /// all its bytes.
     ///
     /// # Errors
     /// Those of [`Mailbox::wait`].
@@ -50,8 +53,9 @@ impl<S: SeekSocket> Mailbox<S> {
         }
     }
 
-    /// Takes a posted receive back, or the buffer of one that has failed. `None` when it has its message or the
-    /// beginning of it, so that [`Mailbox::wait`] will give it out, and when the ticket is not known.
+    /// Takes a posted receive back, or the buffer of one that has failed. `None` when it has its
+    /// message or the beginning of it, so that [`Mailbox::wait`] will give it out, and when the
+    /// ticket is not known.
     pub fn cancel(&self, ticket: Ticket) -> Option<Vec<u8>> {
         match Session::new(self).cancel(ticket)? {
             Receive::Buffer(buffer) => Some(buffer),

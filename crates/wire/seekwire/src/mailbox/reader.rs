@@ -1,4 +1,5 @@
-//! Taking messages out of the stream: large ones straight into the receiver's buffer, small ones from a view.
+//! Taking messages out of the stream: large ones straight into the receiver's buffer, small ones
+//! from a view.
 
 use std::io::{self, IoSliceMut};
 
@@ -13,8 +14,8 @@ use super::view::View;
 use crate::Errno;
 use crate::seek::{At, SeekFlags, SeekSocket};
 
-/// Up to how many bytes, header included, a message is small: it is copied from a view, because a call of its own
-/// would cost more than the copies.
+/// Up to how many bytes, header included, a message is small: it is copied from a view, because a
+/// call of its own would cost more than the copies.
 pub(super) const SMALL: usize = 2048;
 /// Spent bytes are taken out of the stream when there are so many.
 const FLUSH: u64 = 64 << 10;
@@ -85,7 +86,12 @@ impl Reader {
     }
 
     /// Looks at what has arrived from `at` on, at least at `need` bytes: [`View::refill`].
-    pub(super) fn look(&mut self, stream: &impl SeekSocket, at: u64, need: usize) -> io::Result<usize> {
+    pub(super) fn look(
+        &mut self,
+        stream: &impl SeekSocket,
+        at: u64,
+        need: usize,
+    ) -> io::Result<usize> {
         self.front.refill(stream, at, need, self.sizes.is_below(cost::switch()))
     }
 
@@ -95,8 +101,8 @@ impl Reader {
         self.sizes.note(total);
     }
 
-    /// Moves what has arrived of a message into the receiver's buffer, of which `into` may be a first part; all or
-    /// nothing unless `partial`.
+    /// Moves what has arrived of a message into the receiver's buffer, of which `into` may be a
+    /// first part; all or nothing unless `partial`.
     pub(super) fn fill(
         &mut self,
         stream: &impl SeekSocket,
@@ -123,7 +129,10 @@ impl Reader {
                 Ok(_) => return Err(cut_off(parcel.span().len())),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     let rest = parcel.span();
-                    return Ok(Fill::Wait(Wait { least: 1, ..Wait::all(rest.start, rest.len().min(PIECE)) }));
+                    return Ok(Fill::Wait(Wait {
+                        least: 1,
+                        ..Wait::all(rest.start, rest.len().min(PIECE))
+                    }));
                 }
                 Err(error) if is(&error, Errno::NOBUFS) => return Ok(Fill::Crowded),
                 Err(error) => return Err(End::Failed(Failed::from(&error))),
@@ -133,7 +142,12 @@ impl Reader {
     }
 
     /// A small message, from a view.
-    fn copy(&mut self, stream: &impl SeekSocket, parcel: &mut Parcel, into: &mut [u8]) -> Result<Fill, End> {
+    fn copy(
+        &mut self,
+        stream: &impl SeekSocket,
+        parcel: &mut Parcel,
+        into: &mut [u8],
+    ) -> Result<Fill, End> {
         let Span { start: at, end } = parcel.span();
         let total = HEADER + parcel.len;
         let bytes = match self.front.get(at, total) {
@@ -156,8 +170,8 @@ impl Reader {
         Ok(Fill::Done)
     }
 
-    /// Takes bytes of a message, together with its header and the spent bytes before it, so that there is one
-    /// hole.
+    /// Takes bytes of a message, together with its header and the spent bytes before it, so that
+    /// there is one hole.
     fn take(
         &mut self,
         stream: &impl SeekSocket,
@@ -183,7 +197,8 @@ impl Reader {
         Ok(taken)
     }
 
-    /// Moves a message that has arrived into memory. `false`: it has not arrived, or there would be a hole more.
+    /// Moves a message that has arrived into memory. `false`: it has not arrived, or there would be
+    /// a hole more.
     pub(super) fn move_out(&mut self, stream: &impl SeekSocket, parcel: &mut Parcel) -> bool {
         let mut body = vec![0; parcel.len];
         let taken = self.take(stream, parcel, &mut body, false);
@@ -207,7 +222,8 @@ impl Reader {
         self.spent.add(span);
         if self.spent.bytes() >= self.flush_at {
             self.flush(stream);
-            // What cannot be taken out now stays spent; what is wrong with the stream is seen elsewhere.
+            // What cannot be taken out now stays spent; what is wrong with the stream is seen
+            // elsewhere.
             self.flush_at = self.spent.bytes() + FLUSH;
         }
     }

@@ -50,10 +50,11 @@ impl Target<'_> {
 }
 
 impl<S: SeekSocket> Mailbox<S> {
-    /// Receives the earliest message that `selector` matches into the front of `buffer`; waits for it. Receives that
-    /// were posted before, or in which other threads waited before, come first.
+    /// Receives the earliest message that `selector` matches into the front of `buffer`; waits for
+    /// it. Receives that were posted before, or in which other threads waited before, come first.
     ///
-    /// A large message goes from the stream straight into `buffer`, as it comes, however large it is.
+    /// A large message goes from the stream straight into `buffer`, as it comes, however large it
+    /// is.
     ///
     /// # Errors
     /// [`RecvError::TooSmall`]: the message stays where it is. [`RecvError::Full`]: it cannot come before others are
@@ -72,27 +73,35 @@ impl<S: SeekSocket> Mailbox<S> {
         self.recv(Selector::ANY, buffer)
     }
 
-    /// As [`Mailbox::recv`], into memory of the message's length. It grows as bytes arrive, so that the peer cannot
-    /// make this end use more memory than it sends.
+    /// As [`Mailbox::recv`], into memory of the message's length. It grows as bytes arrive, so that
+    /// the peer cannot make this end use more memory than it sends.
     ///
     /// # Errors
     /// Those of [`Mailbox::recv`], without [`RecvError::TooSmall`].
     pub fn recv_vec(&self, selector: Selector) -> Result<(Envelope, Vec<u8>), RecvError> {
         let mut bytes = Vec::new();
-        let envelope = self.receive(selector, Target::Vec(&mut bytes), true)?.ok_or(RecvError::Closed)?;
+        let envelope =
+            self.receive(selector, Target::Vec(&mut bytes), true)?.ok_or(RecvError::Closed)?;
         Ok((envelope, bytes))
     }
 
-    /// As [`Mailbox::recv`], but does not wait: `None` when no such message has arrived with all of its bytes.
+    /// As [`Mailbox::recv`], but does not wait: `None` when no such message has arrived with all of
+    /// its bytes.
     ///
     /// # Errors
-    /// Those of [`Mailbox::recv`]. A message that is larger than the stream's buffers and memory never arrives with all of its bytes:
-    /// [`RecvError::Full`] or an ENOBUFS in [`RecvError::Io`], and [`Mailbox::recv`] or [`Mailbox::post`] get it.
-    pub fn try_recv(&self, selector: Selector, buffer: &mut [u8]) -> Result<Option<Envelope>, RecvError> {
+    /// Those of [`Mailbox::recv`]. A message that is larger than the stream's buffers and memory
+    /// never arrives with all of its bytes: [`RecvError::Full`] or an ENOBUFS in [`RecvError::Io`],
+    /// and [`Mailbox::recv`] or [`Mailbox::post`] get it.
+    pub fn try_recv(
+        &self,
+        selector: Selector,
+        buffer: &mut [u8],
+    ) -> Result<Option<Envelope>, RecvError> {
         self.receive(selector, Target::Slice(buffer), false)
     }
 
-    /// What [`Mailbox::recv`] would receive, if its header has arrived. It stays, and another thread may take it.
+    /// What [`Mailbox::recv`] would receive, if its header has arrived. It stays, and another
+    /// thread may take it.
     ///
     /// # Errors
     /// As [`Mailbox::recv`], without [`RecvError::TooSmall`].
@@ -125,7 +134,9 @@ impl<S: SeekSocket> Mailbox<S> {
         waits: bool,
     ) -> Result<Option<Envelope>, RecvError> {
         let mut session = Session::new(self);
-        let Some(mut message) = session.find(selector, target.room(), waits)? else { return Ok(None) };
+        let Some(mut message) = session.find(selector, target.room(), waits)? else {
+            return Ok(None);
+        };
         let parcel = &mut message.message;
         let why = loop {
             let filled = session.fill(&self.stream, parcel, target.space(parcel), waits);

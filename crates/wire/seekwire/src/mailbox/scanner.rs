@@ -74,7 +74,11 @@ impl Scanner {
         }
     }
 
-    fn greet(&mut self, stream: &impl SeekSocket, reader: &mut Reader) -> Result<Result<(), Wait>, End> {
+    fn greet(
+        &mut self,
+        stream: &impl SeekSocket,
+        reader: &mut Reader,
+    ) -> Result<Result<(), Wait>, End> {
         let looked = self.arrived(stream, reader, HELLO.len());
         let seen = reader.front.from(self.next);
         let seen = &seen[..seen.len().min(HELLO.len())];

@@ -50,14 +50,16 @@ impl<S: SeekSocket> Drop for Turn<'_, S> {
 }
 
 impl<S: SeekSocket> Mailbox<S> {
-    /// Sends a message. Waits while there is no room, and receives meanwhile: what is posted into its buffers, the
-    /// rest into library memory, so that two ends that send to each other do not wait for ever. Threads take turns.
+    /// Sends a message. Waits while there is no room, and receives meanwhile: what is posted into
+    /// its buffers, the rest into library memory, so that two ends that send to each other do not
+    /// wait for ever. Threads take turns.
     ///
     /// One system call for a message that fits into the stream's buffers.
     ///
     /// # Errors
-    /// [`SendError::TooLong`]; [`SendError::Full`] when the peer does not receive and this end cannot, either;
-    /// [`SendError::Finished`], [`SendError::Misbehaved`]; [`SendError::Io`] when the peer is gone.
+    /// [`SendError::TooLong`]; [`SendError::Full`] when the peer does not receive and this end
+    /// cannot, either; [`SendError::Finished`], [`SendError::Misbehaved`]; [`SendError::Io`] when
+    /// the peer is gone.
     pub fn send(&self, tag: u64, bytes: &[u8]) -> Result<(), SendError> {
         let header = self.header(tag, bytes.len())?;
         let mut turn = self.turn()?;
@@ -114,8 +116,8 @@ impl<S: SeekSocket> Mailbox<S> {
         Ok(Turn { mailbox: self, sequence: outbox.sequence, rest })
     }
 
-    /// Sends what is left of a message that was begun, as far as there is room now. Returns whether there is more
-    /// and nobody else is at it.
+    /// Sends what is left of a message that was begun, as far as there is room now. Returns whether
+    /// there is more and nobody else is at it.
     pub(super) fn send_rest(&self) -> bool {
         let mut outbox = self.outbox();
         if outbox.busy || outbox.rest.is_empty() {
@@ -152,10 +154,13 @@ impl<S: SeekSocket> Mailbox<S> {
             return Err(why.clone().into());
         }
         // A leader makes room itself when it is needed.
-        if !session.is_led() && (received.is_ok() || matches!(received, Err(RecvError::Full { .. }))) {
-            session
-                .make_room()
-                .map_err(|_| SendError::Full { messages: session.unexpected_count(), begun: false })?;
+        if !session.is_led()
+            && (received.is_ok() || matches!(received, Err(RecvError::Full { .. })))
+        {
+            session.make_room().map_err(|_| SendError::Full {
+                messages: session.unexpected_count(),
+                begun: false,
+            })?;
         }
         drop(session);
         match self.stream.wait_send(None) {

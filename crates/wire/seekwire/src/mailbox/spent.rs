@@ -1,5 +1,5 @@
-//! Bytes of the stream that were copied from a view and that nobody needs any more. They are taken out of the
-//! stream many at a time.
+//! Bytes of the stream that were copied from a view and that nobody needs any more. They are taken
+//! out of the stream many at a time.
 
 use std::collections::BTreeMap;
 

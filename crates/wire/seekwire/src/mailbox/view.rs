@@ -1,5 +1,5 @@
-//! A copy of some bytes of the stream, which stay in it: headers and small messages are found in there instead of
-//! with a call each.
+//! A copy of some bytes of the stream, which stay in it: headers and small messages are found in
+//! there instead of with a call each.
 
 use std::io::{self, IoSliceMut};
 
@@ -10,8 +10,8 @@ const MOST: usize = 64 << 10;
 /// The fewest: a header.
 const LEAST: usize = seekwire_protocol::message::HEADER;
 
-/// Bytes from one thing of use to the next that are still close together: a small message, and a share of the one that
-/// is cut off at the end.
+/// Bytes from one thing of use to the next that are still close together: a small message, and a
+/// share of the one that is cut off at the end.
 const FAR: usize = super::reader::SMALL * 5 / 4;
 
 #[derive(Debug)]
@@ -48,9 +48,10 @@ impl View {
         self.uses += 1;
     }
 
-    /// Looks at what has arrived from `at` on, at `least` bytes or more, and returns how many there are; fewer only
-    /// where the stream ends. It looks at more each time as long as what is of use in there lies close together, and at
-    /// no more than it must when it does not. `bulk` as in [`SeekFlags`]. With `WouldBlock` the view has what there is.
+    /// Looks at what has arrived from `at` on, at `least` bytes or more, and returns how many there
+    /// are; fewer only where the stream ends. It looks at more each time as long as what is of use
+    /// in there lies close together, and at no more than it must when it does not. `bulk` as in
+    /// [`SeekFlags`]. With `WouldBlock` the view has what there is.
     pub(super) fn refill(
         &mut self,
         stream: &impl SeekSocket,
@@ -87,6 +88,10 @@ impl View {
         bulk: bool,
     ) -> io::Result<usize> {
         let into = &mut [IoSliceMut::new(&mut self.bytes[..size])];
-        stream.try_seek(At::Position(self.start), into, SeekFlags { partial, bulk, ..SeekFlags::PEEK })
+        stream.try_seek(
+            At::Position(self.start),
+            into,
+            SeekFlags { partial, bulk, ..SeekFlags::PEEK },
+        )
     }
 }

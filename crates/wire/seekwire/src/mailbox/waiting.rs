@@ -1,6 +1,6 @@
-//! Who waits for the stream, and how the others are woken: one thread, the leader, sleeps in the stream, all others
-//! on a condition variable each. What the leader finds for others it gives to them, and when it leaves, another one
-//! leads. The lock is never held while anybody sleeps.
+//! Who waits for the stream, and how the others are woken: one thread, the leader, sleeps in the
+//! stream, all others on a condition variable each. What the leader finds for others it gives to
+//! them, and when it leaves, another one leads. The lock is never held while anybody sleeps.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -158,16 +158,19 @@ impl<'a, S: SeekSocket> Session<'a, S> {
         }
         self.waiting.leader = true;
         self.inbox = None;
-        let waited =
-            if unsent { stream.wait_send(None) } else { stream.wait_seek(At::Position(wait.at), len, None) };
+        let waited = if unsent {
+            stream.wait_send(None)
+        } else {
+            stream.wait_seek(At::Position(wait.at), len, None)
+        };
         self.inbox = Some(self.mailbox.inbox.lock().unwrap_or_else(PoisonError::into_inner));
         self.waiting.leader = false;
         self.waiting.wake_if(|on| matches!(on, On::Bytes));
         self.waited(wait.at, waited)
     }
 
-    /// For calls that found nothing and do not wait: if the stream is full of other messages, these would find
-    /// nothing for ever.
+    /// For calls that found nothing and do not wait: if the stream is full of other messages, these
+    /// would find nothing for ever.
     pub(super) fn nudge(&mut self, wait: Wait) -> Result<(), RecvError> {
         self.waiting.polls = self.waiting.polls.wrapping_add(1);
         if self.waiting.leader || !self.waiting.polls.is_multiple_of(POLLS) {
@@ -190,7 +193,11 @@ impl<'a, S: SeekSocket> Session<'a, S> {
                 let stream = self.stream();
                 let again = self.waiting.starved.replace(at) == Some(at);
                 if !self.flush(stream) && again {
-                    return Err(if self.unexpected_count() > 0 { self.full() } else { error.into() });
+                    return Err(if self.unexpected_count() > 0 {
+                        self.full()
+                    } else {
+                        error.into()
+                    });
                 }
             }
             // Another thread has taken these bytes meanwhile.

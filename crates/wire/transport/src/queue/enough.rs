@@ -1,8 +1,8 @@
-//! Waiting for more than the next record: a receiver that needs so many bytes is not woken for each message on the way
-//! there, as SO_RCVLOWAT does it for TCP.
+//! Waiting for more than the next record: a receiver that needs so many bytes is not woken for each
+//! message on the way there, as SO_RCVLOWAT does it for TCP.
 //!
-//! It leaves the number of bytes beside its arm, and the sender, having published, rings only when it has published as
-//! many, or can publish no more.
+//! It leaves the number of bytes beside its arm, and the sender, having published, rings only when
+//! it has published as many, or can publish no more.
 
 use seekwire_protocol::Carrier;
 
@@ -12,8 +12,8 @@ use crate::mem::PeerMemory;
 use crate::sync::Ordering;
 
 impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
-    /// Whether the peer has no room for another record, as it says: then more comes only after something is taken
-    /// off the ring.
+    /// Whether the peer has no room for another record, as it says: then more comes only after
+    /// something is taken off the ring.
     #[must_use]
     pub fn peer_is_full(&self) -> bool {
         let g = self.peer_geometry;
@@ -23,15 +23,15 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         used > super::tx::most_used(g) as u64 || segments >= g.segments() as u64
     }
 
-    /// Bytes that the peer has published in all when there are `bytes` more than those that were taken off the ring in
-    /// order.
+    /// Bytes that the peer has published in all when there are `bytes` more than those that were
+    /// taken off the ring in order.
     #[must_use]
     pub fn published_with(&self, bytes: u64) -> u64 {
         self.get(layout::CONSUMED_BYTES).saturating_add(bytes)
     }
 
-    /// Whether the peer has published this many bytes in all, or it cannot be expected to: it is full, or has ended, or
-    /// goes on by TCP.
+    /// Whether the peer has published this many bytes in all, or it cannot be expected to: it is
+    /// full, or has ended, or goes on by TCP.
     #[must_use]
     pub fn peer_has_published(&self, bytes: u64) -> bool {
         self.peer.load(layout::PUBLISHED_BYTES, Ordering::Acquire) >= bytes
@@ -41,9 +41,10 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
                 && self.peer.load(layout::TX_CARRIER, Ordering::Acquire) != Carrier::Ring as u64)
     }
 
-    /// As [`Self::arm_data`], for a waiter who needs nothing before the peer has published this many bytes in all, or
-    /// has no room for more, or ends; 0 for any bytes at all. Returns whether something is there that others may wait
-    /// for, although the peer did not ring: they armed meanwhile.
+    /// As [`Self::arm_data`], for a waiter who needs nothing before the peer has published this
+    /// many bytes in all, or has no room for more, or ends; 0 for any bytes at all. Returns whether
+    /// something is there that others may wait for, although the peer did not ring: they armed
+    /// meanwhile.
     pub fn arm_data_for(&self, published: u64) -> bool {
         self.own.word(layout::DATA_WAITERS).fetch_add(1, Ordering::SeqCst);
         self.rearm_data_for(published)

@@ -1,9 +1,11 @@
-//! Bytes that went by TCP after a ring was left on which others lie, kept until the receiver has them.
+//! Bytes that went by TCP after a ring was left on which others lie, kept until the receiver has
+//! them.
 //!
-//! They lie in the kernel behind bytes on the ring that the receiver has not taken. Should the receiver want the latter
-//! back by TCP ([`super::back`]), those in the kernel would come first: so the receiver throws them away, and all is sent
-//! again in order. They are kept in this end's own memory, which a fork shares, in a ring of bytes by their position in
-//! the stream of TCP. When there are more than it holds, they are kept no longer, and can then not be sent again.
+//! They lie in the kernel behind bytes on the ring that the receiver has not taken. Should the
+//! receiver want the latter back by TCP ([`super::back`]), those in the kernel would come first: so
+//! the receiver throws them away, and all is sent again in order. They are kept in this end's own
+//! memory, which a fork shares, in a ring of bytes by their position in the stream of TCP. When
+//! there are more than it holds, they are kept no longer, and can then not be sent again.
 
 use super::{Memory, QueuePair, Tx};
 use crate::layout;
@@ -43,8 +45,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         self.queue.set(layout::KEPT_FROM, 0);
     }
 
-    /// Keeps bytes that the kernel took, before they are counted; a call may give them piece by piece, `before` being
-    /// the number of those that it gave already.
+    /// Keeps bytes that the kernel took, before they are counted; a call may give them piece by
+    /// piece, `before` being the number of those that it gave already.
     pub fn keep(&self, before: usize, bytes: &[u8]) {
         let q = self.queue;
         let Some(from) = q.kept_from() else { return };
@@ -52,7 +54,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
             return self.keep_no_more();
         }
         let at = q.get(layout::TX_TCP_BYTES) + before as u64;
-        // What the receiver says that it has is of no more use. It can only harm itself by saying more.
+        // What the receiver says that it has is of no more use. It can only harm itself by saying
+        // more.
         let from = from.max(q.peer.load(layout::RX_TCP_BYTES, Ordering::Acquire)).min(at);
         if at - from + bytes.len() as u64 > layout::KEPT_BYTES as u64 {
             return self.keep_no_more();

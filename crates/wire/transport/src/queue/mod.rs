@@ -10,15 +10,16 @@
 //!   +----------------------------+               +----------------------------+
 //! ```
 //!
-//! Sending: [`Tx`] writes a record (small payload inline, larger in a segment: the most recently freed one,
-//! so that many quiet connections share the caches; the longest free one within a long run of sends), clears the header of the
-//! descriptor after it, and publishes by writing the record's header last. Receiving: [`Rx`] looks at
-//! the one header at its position; nothing else has to change hands for a small message. What was
-//! consumed goes back by position (descriptors) and by number (segments, in any order).
+//! Sending: [`Tx`] writes a record (small payload inline, larger in a segment: the most recently
+//! freed one, so that many quiet connections share the caches; the longest free one within a long
+//! run of sends), clears the header of the descriptor after it, and publishes by writing the
+//! record's header last. Receiving: [`Rx`] looks at the one header at its position; nothing else
+//! has to change hands for a small message. What was consumed goes back by position (descriptors)
+//! and by number (segments, in any order).
 //!
-//! Sleeping: a waiter arms (a new number in its arm word), fences, looks again, and sleeps on its doorbell;
-//! the other end, having published, fences, and rings only for an arm number that it has not rung for
-//! (SYNC POINT "data" and "space" below). Nobody writes into the other's memory.
+//! Sleeping: a waiter arms (a new number in its arm word), fences, looks again, and sleeps on its
+//! doorbell; the other end, having published, fences, and rings only for an arm number that it has
+//! not rung for (SYNC POINT "data" and "space" below). Nobody writes into the other's memory.
 //!
 //! Trust: every word of the peer's is loaded once and range-checked; [`Violation`] is what a caller
 //! answers with a reset.
@@ -78,8 +79,8 @@ pub struct Start {
     pub is_shut: bool,
 }
 
-/// Writes the header and the free stack of a new end into its zeroed memory, before it is shown to a
-/// peer.
+/// Writes the header and the free stack of a new end into its zeroed memory, before it is shown to
+/// a peer.
 pub fn format(own: &impl OwnMemory, geometry: Geometry) {
     let words = geometry.encode();
     for (index, segment) in (0..geometry.segments()).rev().enumerate() {
@@ -91,8 +92,8 @@ pub fn format(own: &impl OwnMemory, geometry: Geometry) {
     own.word(layout::MAGIC_WORD).store(words[0], Ordering::Release);
 }
 
-/// Enters a process among the holders of an end, which the peer may see before the two are joined. False when there is no
-/// place left.
+/// Enters a process among the holders of an end, which the peer may see before the two are joined.
+/// False when there is no place left.
 pub fn add_holder(own: &impl OwnMemory, pid: u32) -> bool {
     (0..layout::HOLDER_SLOTS).any(|slot| {
         let word = own.word(layout::HOLDERS + slot * 8);
@@ -186,15 +187,15 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.own.word(offset).store(value, Ordering::Relaxed);
     }
 
-    /// How many bytes of the record at `position` the receiver has taken. Kept together with the position
-    /// it is of, so that moving on is one store.
+    /// How many bytes of the record at `position` the receiver has taken. Kept together with the
+    /// position it is of, so that moving on is one store.
     #[inline]
     fn offset_in(&self, position: u64) -> usize {
         layout::offset_at(self.get(layout::RX_OFFSET), position)
     }
 
-    /// Stores a word so that whoever takes over after the death of this process finds it only together
-    /// with everything that was stored before it.
+    /// Stores a word so that whoever takes over after the death of this process finds it only
+    /// together with everything that was stored before it.
     #[inline]
     fn set_in_order(&self, offset: usize, value: u64) {
         self.own.word(offset).store(value, Ordering::Release);
@@ -212,8 +213,8 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.own.word(layout::CONTROL).fetch_or(control::TCP_ONLY, Ordering::SeqCst);
     }
 
-    /// Marks the sending direction as shut down without saying so in the ring, for who cannot take the half:
-    /// the end of TCP tells the peer.
+    /// Marks the sending direction as shut down without saying so in the ring, for who cannot take
+    /// the half: the end of TCP tells the peer.
     pub fn set_shut(&self) {
         self.own.word(layout::TX_SHUT).store(1, Ordering::Release);
     }
@@ -281,10 +282,12 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.get(layout::CONTROL) & control::REFUSES != 0
     }
 
-    /// Whether the peer takes nothing more: it has closed the connection, or shut it down both ways.
+    /// Whether the peer takes nothing more: it has closed the connection, or shut it down both
+    /// ways.
     #[must_use]
     pub fn peer_refuses(&self) -> bool {
-        self.peer.load(layout::CONTROL, Ordering::Acquire) & (control::CLOSED | control::REFUSES) != 0
+        self.peer.load(layout::CONTROL, Ordering::Acquire) & (control::CLOSED | control::REFUSES)
+            != 0
     }
 
     /// Whether the peer takes nothing more, or believes that this end has closed.
@@ -310,10 +313,10 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.peer.load(layout::CONTROL, Ordering::SeqCst) & control::TCP_ONLY != 0
     }
 
-    /// Whether a sender of the peer's may have looked at this end's wish for TCP before it was expressed,
-    /// and be about to publish. Once this is false after [`Self::set_tcp_only`], nothing more comes by the
-    /// ring: the peer takes its lock first and looks then, both in one sequentially consistent order with
-    /// the wish and this load.
+    /// Whether a sender of the peer's may have looked at this end's wish for TCP before it was
+    /// expressed, and be about to publish. Once this is false after [`Self::set_tcp_only`], nothing
+    /// more comes by the ring: the peer takes its lock first and looks then, both in one
+    /// sequentially consistent order with the wish and this load.
     #[must_use]
     pub fn peer_is_sending(&self) -> bool {
         self.peer.load(layout::TX_LOCK, Ordering::SeqCst) != 0
@@ -355,7 +358,8 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         let mut position = self.get(layout::RX_POSITION);
         let mut head = self.look_at(position);
         if head == Head::Record(Record::Pad) {
-            position += (self.peer_geometry.cells() - self.peer_geometry.lap_offset(position)) as u64;
+            position +=
+                (self.peer_geometry.cells() - self.peer_geometry.lap_offset(position)) as u64;
             head = self.look_at(position);
         }
         match head {
@@ -366,20 +370,24 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         }
     }
 
-    /// Whether the receiver has bytes, or the end of the stream, before it on the ring. No is certain
-    /// only under the lock: a switch may have to be taken off the ring first.
+    /// Whether the receiver has bytes, or the end of the stream, before it on the ring. No is
+    /// certain only under the lock: a switch may have to be taken off the ring first.
     #[inline]
     #[must_use]
     pub fn has_data(&self) -> bool {
         let head = self.look_at(self.get(layout::RX_POSITION));
-        let data = matches!(head, Head::Record(Record::Inline { .. } | Record::Segment { .. } | Record::Fin));
+        let data = matches!(
+            head,
+            Head::Record(Record::Inline { .. } | Record::Segment { .. } | Record::Fin)
+        );
         data && self.rx_on_ring()
     }
 
     /// Whether the end of the stream is what lies before the receiver.
     #[must_use]
     pub fn has_end(&self) -> bool {
-        self.rx_on_ring() && self.look_at(self.get(layout::RX_POSITION)) == Head::Record(Record::Fin)
+        self.rx_on_ring()
+            && self.look_at(self.get(layout::RX_POSITION)) == Head::Record(Record::Fin)
     }
 
     /// Whether the peer has shut its sending direction down.
@@ -388,20 +396,22 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.peer.load(layout::TX_SHUT, Ordering::Acquire) != 0
     }
 
-    /// Whether the sender has room for another record of any kind. A hint when taken without the lock.
+    /// Whether the sender has room for another record of any kind. A hint when taken without the
+    /// lock.
     #[inline]
     #[must_use]
     pub fn has_room(&self) -> bool {
         let position = self.get(layout::TX_POSITION);
         let consumed = self.peer.load(layout::CONSUMED, Ordering::Acquire);
-        let segments =
-            self.get(layout::ALLOTTED).wrapping_sub(self.peer.load(layout::RETURNED, Ordering::Acquire));
+        let segments = self
+            .get(layout::ALLOTTED)
+            .wrapping_sub(self.peer.load(layout::RETURNED, Ordering::Acquire));
         position.wrapping_sub(consumed) <= tx::most_used(self.geometry) as u64
             && segments < self.geometry.segments() as u64
     }
 
-    /// Whether nobody can see a part of so many bytes before all of them are published: they make one record, or there is
-    /// room for all. A hint when taken without the lock.
+    /// Whether nobody can see a part of so many bytes before all of them are published: they make
+    /// one record, or there is room for all. A hint when taken without the lock.
     #[inline]
     #[must_use]
     pub fn fits(&self, bytes: usize) -> bool {
@@ -410,22 +420,25 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
 
     fn has_room_for(&self, bytes: usize) -> bool {
         let used = self.get(layout::TX_POSITION).wrapping_sub(self.consumed_mark());
-        let out =
-            self.get(layout::ALLOTTED).wrapping_sub(self.peer.load(layout::RETURNED, Ordering::Acquire));
+        let out = self
+            .get(layout::ALLOTTED)
+            .wrapping_sub(self.peer.load(layout::RETURNED, Ordering::Acquire));
         let records = bytes.div_ceil(self.geometry.segment_size()) as u64;
         used.saturating_add(records) <= tx::most_used(self.geometry) as u64
             && out.saturating_add(records) <= self.geometry.segments() as u64
     }
 
-    /// Whether half of the ring is free, and half of the segments that the application has not reserved. A hint when
-    /// taken without the lock.
+    /// Whether half of the ring is free, and half of the segments that the application has not
+    /// reserved. A hint when taken without the lock.
     #[must_use]
     pub fn has_ample_room(&self) -> bool {
         let used = self.get(layout::TX_POSITION).wrapping_sub(self.consumed_mark());
-        let out =
-            self.get(layout::ALLOTTED).wrapping_sub(self.peer.load(layout::RETURNED, Ordering::Acquire));
+        let out = self
+            .get(layout::ALLOTTED)
+            .wrapping_sub(self.peer.load(layout::RETURNED, Ordering::Acquire));
         used <= (self.geometry.cells() / 2) as u64
-            && out.saturating_sub(self.get(layout::RESERVED_COUNT)) <= (self.geometry.segments() / 2) as u64
+            && out.saturating_sub(self.get(layout::RESERVED_COUNT))
+                <= (self.geometry.segments() / 2) as u64
     }
 
     /// Changes whenever the peer has taken a record off the ring.
@@ -469,15 +482,17 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.peer.load(layout::PUBLISHED, Ordering::Acquire)
     }
 
-    /// Changes whenever the peer publishes bytes or the end of the stream, and with no other record.
+    /// Changes whenever the peer publishes bytes or the end of the stream, and with no other
+    /// record.
     #[inline]
     #[must_use]
     pub fn data_mark(&self) -> u64 {
-        self.peer.load(layout::PUBLISHED_BYTES, Ordering::Acquire) << 1 | u64::from(self.peer_is_shut())
+        self.peer.load(layout::PUBLISHED_BYTES, Ordering::Acquire) << 1
+            | u64::from(self.peer_is_shut())
     }
 
-    /// Whether the peer has given bytes to the kernel that this end has not received from there. A hint when taken without
-    /// the lock.
+    /// Whether the peer has given bytes to the kernel that this end has not received from there. A
+    /// hint when taken without the lock.
     #[inline]
     #[must_use]
     pub fn peer_has_sent_by_tcp(&self) -> bool {
@@ -490,12 +505,14 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         let published = self.peer.load(layout::PUBLISHED_BYTES, Ordering::Acquire);
         let most = self.peer_geometry.cells() * seekwire_protocol::record::CELL
             + self.peer_geometry.segments() * self.peer_geometry.segment_size();
-        let unread = (published.saturating_sub(self.get(layout::CONSUMED_BYTES)) as usize).min(most);
+        let unread =
+            (published.saturating_sub(self.get(layout::CONSUMED_BYTES)) as usize).min(most);
         // The peer counts bytes after it has published them: what is readable must not look empty.
         unread.max(self.front_bytes())
     }
 
-    /// Bytes in the ring that the peer has not taken, or that were recalled and wait for the kernel.
+    /// Bytes in the ring that the peer has not taken, or that were recalled and wait for the
+    /// kernel.
     #[must_use]
     pub fn unsent(&self) -> usize {
         let consumed = self.peer.load(layout::CONSUMED_BYTES, Ordering::Acquire);
@@ -569,8 +586,8 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.disarm(layout::ARM_DATA, layout::DATA_WAITERS);
     }
 
-    /// Asks the peer to ring when half of what is missing has come back. Returns whether there is room
-    /// already. To be undone by [`Self::disarm_space`], once each.
+    /// Asks the peer to ring when half of what is missing has come back. Returns whether there is
+    /// room already. To be undone by [`Self::disarm_space`], once each.
     pub fn arm_space(&self) -> bool {
         self.own.word(layout::SPACE_WAITERS).fetch_add(1, Ordering::Relaxed);
         self.rearm_space()
@@ -599,11 +616,17 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     }
 
     fn disarm(&self, arm: usize, waiters: usize) {
-        // Somebody may arm meanwhile, and must stay armed. A waiter is counted before it arms: either its
-        // number is seen here, and then it is counted among the others, or the number has changed.
+        // Somebody may arm meanwhile, and must stay armed. A waiter is counted before it arms:
+        // either its number is seen here, and then it is counted among the others, or the number
+        // has changed.
         let number = self.own.word(arm).load(Ordering::Acquire);
         if self.own.word(waiters).fetch_sub(1, Ordering::Relaxed) == 1 {
-            let _ = self.own.word(arm).compare_exchange(number, 0, Ordering::Relaxed, Ordering::Relaxed);
+            let _ = self.own.word(arm).compare_exchange(
+                number,
+                0,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
         }
     }
 
@@ -657,7 +680,8 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         let _ = pending.fetch_update(Ordering::AcqRel, Ordering::Relaxed, lower);
     }
 
-    /// Whether a process that the peer says holds its end can do so, by its number, or is about to be forked.
+    /// Whether a process that the peer says holds its end can do so, by its number, or is about to
+    /// be forked.
     #[must_use]
     pub fn peer_has_holder(&self, can_hold: impl Fn(u32) -> bool) -> bool {
         let holders = || (0..layout::HOLDER_SLOTS).map(|slot| layout::HOLDERS + slot * 8);

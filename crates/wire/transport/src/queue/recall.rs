@@ -1,10 +1,11 @@
 //! Recall: the sender leaves the ring and sends again by TCP what the receiver has not taken.
 //!
-//! The receiver promises to take nothing more, says how far it came, and asks ([`Rx::ask_recall`]). The
-//! sender, in its next call, has to retransmit the bytes from there on, and answers ([`Tx::recall`]). They stay where
-//! they are in its memory, so a fork has to retransmit them as well, and are given to the kernel as it has room, before
-//! any other ([`Tx::to_retransmit`], [`Tx::retransmitted`]). A receiver that waits no longer withdraws ([`Rx::withdraw`]):
-//! whoever of the two comes first, both know it. Or it leaves its wish standing ([`Rx::keep_asking`]).
+//! The receiver promises to take nothing more, says how far it came, and asks ([`Rx::ask_recall`]).
+//! The sender, in its next call, has to retransmit the bytes from there on, and answers
+//! ([`Tx::recall`]). They stay where they are in its memory, so a fork has to retransmit them as
+//! well, and are given to the kernel as it has room, before any other ([`Tx::to_retransmit`],
+//! [`Tx::retransmitted`]). A receiver that waits no longer withdraws ([`Rx::withdraw`]): whoever of
+//! the two comes first, both know it. Or it leaves its wish standing ([`Rx::keep_asking`]).
 
 use std::time::Duration;
 
@@ -63,8 +64,14 @@ fn ask_recall(own: &impl OwnMemory) {
     let get = |offset| own.word(offset).load(Ordering::Relaxed);
     let set = |offset, value| own.word(offset).store(value, Ordering::Relaxed);
     let position = get(layout::RX_POSITION);
-    set(layout::RECALL_TCP, get(layout::RX_TCP_BYTES) << 1 | get(layout::RX_CARRIER) & Carrier::Ring as u64);
-    set(layout::RECALL_FROM, position << 32 | layout::offset_at(get(layout::RX_OFFSET), position) as u64);
+    set(
+        layout::RECALL_TCP,
+        get(layout::RX_TCP_BYTES) << 1 | get(layout::RX_CARRIER) & Carrier::Ring as u64,
+    );
+    set(
+        layout::RECALL_FROM,
+        position << 32 | layout::offset_at(get(layout::RX_OFFSET), position) as u64,
+    );
     own.word(layout::CONTROL).fetch_or(control::RECALL | control::TCP_ONLY, Ordering::SeqCst);
 }
 
@@ -76,14 +83,15 @@ pub(super) fn ask_standing(own: &impl OwnMemory) {
 }
 
 impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
-    /// Whether the peer has left its ring: what it sent by TCP since lies in the kernel, before its turn.
+    /// Whether the peer has left its ring: what it sent by TCP since lies in the kernel, before its
+    /// turn.
     #[must_use]
     pub fn peer_has_left_ring(&self) -> bool {
         self.peer.load(layout::TX_CARRIER, Ordering::Relaxed) != Carrier::Ring as u64
     }
 
-    /// Whether the peer wants what it has not taken off the ring to be sent again by TCP, and was not
-    /// answered yet.
+    /// Whether the peer wants what it has not taken off the ring to be sent again by TCP, and was
+    /// not answered yet.
     #[must_use]
     pub fn is_recall_asked(&self) -> bool {
         self.peer.load(layout::CONTROL, Ordering::Acquire) & control::RECALL != 0
@@ -106,8 +114,9 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
 }
 
 impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
-    /// Recalls what the peer has asked for. The ring is the carrier of the next byte while the peer has withdrawn a wish
-    /// only for as long as it looks at the ring: it asks again for what is sent now.
+    /// Recalls what the peer has asked for. The ring is the carrier of the next byte while the peer
+    /// has withdrawn a wish only for as long as it looks at the ring: it asks again for what is
+    /// sent now.
     ///
     /// # Errors
     /// [`Violation`].
@@ -117,7 +126,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         let q = self.queue;
         for _ in 0..LOOKS {
             self.recall()?;
-            // Loaded once: between two loads it could ask again, unseen by the first and not in force for the second.
+            // Loaded once: between two loads it could ask again, unseen by the first and not in
+            // force for the second.
             let wish = q.peer.load(layout::CONTROL, Ordering::SeqCst);
             if q.get(layout::RECALLED) != 0 || wish & control::STANDING == 0 {
                 break;
@@ -130,9 +140,10 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         Ok(Carrier::Tcp)
     }
 
-    /// When the peer has asked for it: leaves the ring for good, has to retransmit the bytes on it that the peer has not
-    /// taken, and tells it so; or tells it that they cannot be sent again, because this end's direction was
-    /// shut down or others went by TCP after them, perhaps uncounted.
+    /// When the peer has asked for it: leaves the ring for good, has to retransmit the bytes on it
+    /// that the peer has not taken, and tells it so; or tells it that they cannot be sent again,
+    /// because this end's direction was shut down or others went by TCP after them, perhaps
+    /// uncounted.
     ///
     /// # Errors
     /// [`Violation`].
@@ -172,7 +183,9 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         let (position, offset) = self.locate(from).ok_or(Violation)?;
         // Of bytes that nobody counted the peer may have received any number.
         let is_counted = q.get(layout::TX_UNCOUNTED) == 0;
-        if position < q.get(layout::CONSUMED_SEEN) || (is_counted && by >> 1 > q.get(layout::TX_TCP_BYTES)) {
+        if position < q.get(layout::CONSUMED_SEEN)
+            || (is_counted && by >> 1 > q.get(layout::TX_TCP_BYTES))
+        {
             return Err(Violation);
         }
         let begin = Place { carrier: Carrier::from_code(by & 1), position, offset, tcp: by >> 1 };
@@ -213,14 +226,21 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         Ok(true)
     }
 
-    /// The first bytes from `place` on, of one record or by TCP up to the next one, and where they begin and end;
-    /// `until` is the end of the stream of TCP. `None` at the end.
-    fn span(&self, mut place: Place, until: u64) -> Result<Option<(Span, Place, Place)>, Violation> {
+    /// The first bytes from `place` on, of one record or by TCP up to the next one, and where they
+    /// begin and end; `until` is the end of the stream of TCP. `None` at the end.
+    fn span(
+        &self,
+        mut place: Place,
+        until: u64,
+    ) -> Result<Option<(Span, Place, Place)>, Violation> {
         let q = self.queue;
         let end = q.get(layout::TX_POSITION);
         loop {
-            let rest =
-                if place.position < end { Some(self.rest(place.position, place.offset)?) } else { None };
+            let rest = if place.position < end {
+                Some(self.rest(place.position, place.offset)?)
+            } else {
+                None
+            };
             let bound = match &rest {
                 Some(Rest { record: Record::RingAt, at, .. }) => q.get(*at + HEADER),
                 _ => until,
@@ -257,7 +277,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         q.set_in_order(layout::RETRANSMIT_FROM, place.position << 32 | place.offset as u64);
     }
 
-    /// The next bytes to retransmit from `place` on. Those by TCP only if they are to be sent again.
+    /// The next bytes to retransmit from `place` on. Those by TCP only if they are to be sent
+    /// again.
     fn next_to_retransmit(&self, mut place: Place) -> Result<Option<(Span, Place)>, Violation> {
         let void = self.queue.get(layout::VOID_UNTIL);
         let until = if void > 0 { void } else { place.tcp };
@@ -273,8 +294,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         Ok(None)
     }
 
-    /// The next bytes to retransmit, at most those of one record, or some of them, instead of what was in `into`;
-    /// none when all are retransmitted.
+    /// The next bytes to retransmit, at most those of one record, or some of them, instead of what
+    /// was in `into`; none when all are retransmitted.
     ///
     /// # Errors
     /// [`Violation`].
@@ -313,7 +334,10 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
                 Place { tcp: place.tcp + n as u64, ..place }
             });
         }
-        q.set_in_order(layout::RETRANSMIT_BYTES, q.get(layout::RETRANSMIT_BYTES).saturating_sub(n as u64));
+        q.set_in_order(
+            layout::RETRANSMIT_BYTES,
+            q.get(layout::RETRANSMIT_BYTES).saturating_sub(n as u64),
+        );
     }
 
     /// Nobody is there any more to retransmit to.
@@ -327,7 +351,9 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         if q.to_retransmit() > 0 {
             let mut bytes = 0;
             let mut place = self.place_to_retransmit();
-            while let Some(Ok(Some((span, next)))) = place.map(|place| self.next_to_retransmit(place)) {
+            while let Some(Ok(Some((span, next)))) =
+                place.map(|place| self.next_to_retransmit(place))
+            {
                 bytes += match span {
                     Span::Ring(_, len) => len as u64,
                     Span::Tcp(from, to) => to - from,
@@ -337,14 +363,15 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
             q.set(layout::RETRANSMIT_BYTES, bytes);
         }
         if q.get(layout::RECALLED) == layout::AT_WORK {
-            // With nothing to retransmit the peer is answered by the next call: nothing was sent by TCP meanwhile.
+            // With nothing to retransmit the peer is answered by the next call: nothing was sent by
+            // TCP meanwhile.
             let answer = if q.to_retransmit() > 0 { layout::TAKEN } else { 0 };
             q.own.word(layout::RECALLED).store(answer, Ordering::SeqCst);
         }
     }
 
-    /// The whole position, and the offset in its record, of a word with the low halves of both. `None`
-    /// when it is not on the ring.
+    /// The whole position, and the offset in its record, of a word with the low halves of both.
+    /// `None` when it is not on the ring.
     fn locate(&self, word: u64) -> Option<(u64, usize)> {
         let q = self.queue;
         let end = q.get(layout::TX_POSITION);
@@ -353,8 +380,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         (behind <= q.geometry.cells() as u64).then_some((position, word as u32 as usize))
     }
 
-    /// What is left of the record at `position` from byte `offset` on. The peer has said where to begin: in
-    /// the middle of a record, payload is taken for a header.
+    /// What is left of the record at `position` from byte `offset` on. The peer has said where to
+    /// begin: in the middle of a record, payload is taken for a header.
     fn rest(&self, position: u64, offset: usize) -> Result<Rest, Violation> {
         let q = self.queue;
         let g = q.geometry;
@@ -423,7 +450,8 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         Ok(Answer::Taken)
     }
 
-    /// Bytes that come by TCP next and are to be thrown away: they come again. [`Self::voided`] counts them.
+    /// Bytes that come by TCP next and are to be thrown away: they come again. [`Self::voided`]
+    /// counts them.
     #[inline]
     #[must_use]
     pub fn void_left(&self) -> u64 {
@@ -436,7 +464,8 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         self.queue.set(layout::RX_VOID, self.void_left().saturating_sub(n as u64));
     }
 
-    /// Gives up asking. The peer may have taken the bytes back after all; while it is at work, call again.
+    /// Gives up asking. The peer may have taken the bytes back after all; while it is at work, call
+    /// again.
     ///
     /// # Errors
     /// [`Violation`].
@@ -452,14 +481,16 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         Ok(if self.answer()? == Answer::Taken { Answer::Taken } else { Answer::Refused })
     }
 
-    /// Waits for the answer no more, but goes on asking: the peer may answer whenever it makes its next call. Who takes this half
-    /// until then has what is on the ring, and asks for the rest again when it lets go. While the peer is at work, call again.
+    /// Waits for the answer no more, but goes on asking: the peer may answer whenever it makes its
+    /// next call. Who takes this half until then has what is on the ring, and asks for the rest
+    /// again when it lets go. While the peer is at work, call again.
     ///
     /// # Errors
     /// [`Violation`].
     pub fn keep_asking(&self) -> Result<Answer, Violation> {
         let q = self.queue;
-        // SYNC POINT "recall", receiver: as in `Rx::withdraw`, a peer that has not seen it by then is at work.
+        // SYNC POINT "recall", receiver: as in `Rx::withdraw`, a peer that has not seen it by then
+        // is at work.
         q.own.word(layout::CONTROL).fetch_or(control::STANDING, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         match q.peer.load(layout::RECALLED, Ordering::SeqCst) {
@@ -478,8 +509,9 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         self.asks.set(false);
     }
 
-    /// Comes to terms with a wish that stands, or that somebody left behind who died: withdraws it for as long as this half is
-    /// held, unless it was met. False if the peer does not come to an end with it; it is at work for microseconds.
+    /// Comes to terms with a wish that stands, or that somebody left behind who died: withdraws it
+    /// for as long as this half is held, unless it was met. False if the peer does not come to an
+    /// end with it; it is at work for microseconds.
     pub(super) fn resume(&self) -> bool {
         const LOOKS: u32 = if cfg!(loom) { 8 } else { 1000 };
         const NAPS: u32 = if cfg!(loom) { 0 } else { 2000 };

@@ -1,5 +1,5 @@
-//! Counting anew after a death. Bytes are counted once per call, after they have moved; a call that does not
-//! return leaves counts behind that say less than what happened.
+//! Counting anew after a death. Bytes are counted once per call, after they have moved; a call that
+//! does not return leaves counts behind that say less than what happened.
 
 use seekwire_protocol::record::{Head, Record};
 
@@ -9,15 +9,18 @@ use crate::mem::PeerMemory;
 use crate::sync::Ordering;
 use crate::sys::thread::relax;
 
-/// How often the peer's words are looked at until it leaves them alone. It holds its lock for less than a
-/// microsecond; should it never be seen without, the counts stay as they are.
+/// How often the peer's words are looked at until it leaves them alone. It holds its lock for less
+/// than a microsecond; should it never be seen without, the counts stay as they are.
 const LOOKS: u32 = 1000;
 
 impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
-    /// Published is what the peer has taken and what lies in the ring. For the holder of the sending half.
+    /// Published is what the peer has taken and what lies in the ring. For the holder of the
+    /// sending half.
     pub(super) fn recount_published(&self) {
         let words = [layout::CONSUMED, layout::RX_OFFSET, layout::CONSUMED_BYTES];
-        let Some([consumed, begun, taken]) = self.peer_at_rest(words, layout::RX_LOCK) else { return };
+        let Some([consumed, begun, taken]) = self.peer_at_rest(words, layout::RX_LOCK) else {
+            return;
+        };
         // What was recalled is in the ring and does not count.
         if self.get(layout::RECALLED) != 0 {
             return;
@@ -26,15 +29,19 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         let there = data_bytes(self.geometry, load, consumed, self.get(layout::TX_POSITION));
         if let Some(there) = there {
             let left = there.saturating_sub(layout::offset_at(begun, consumed) as u64);
-            self.own.word(layout::PUBLISHED_BYTES).store(taken.saturating_add(left), Ordering::Release);
+            self.own
+                .word(layout::PUBLISHED_BYTES)
+                .store(taken.saturating_add(left), Ordering::Release);
         }
     }
 
-    /// Consumed is what the peer has published but for what lies in the ring. For the holder of the receiving
-    /// half.
+    /// Consumed is what the peer has published but for what lies in the ring. For the holder of the
+    /// receiving half.
     pub(super) fn recount_consumed(&self) {
         let words = [layout::TX_POSITION, layout::PUBLISHED_BYTES, layout::RECALLED];
-        let Some([end, published, taken_back]) = self.peer_at_rest(words, layout::TX_LOCK) else { return };
+        let Some([end, published, taken_back]) = self.peer_at_rest(words, layout::TX_LOCK) else {
+            return;
+        };
         if taken_back != 0 {
             return;
         }
@@ -42,7 +49,9 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         let load = |offset| self.peer.load(offset, Ordering::Relaxed);
         if let Some(there) = data_bytes(self.peer_geometry, load, position, end) {
             let left = there.saturating_sub(self.offset_in(position) as u64);
-            self.own.word(layout::CONSUMED_BYTES).store(published.saturating_sub(left), Ordering::Release);
+            self.own
+                .word(layout::CONSUMED_BYTES)
+                .store(published.saturating_sub(left), Ordering::Release);
         }
     }
 
@@ -61,8 +70,8 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     }
 }
 
-/// Bytes of data in the records between two positions of a ring; `None` when they do not follow each other
-/// from the one to the other.
+/// Bytes of data in the records between two positions of a ring; `None` when they do not follow
+/// each other from the one to the other.
 fn data_bytes(g: Geometry, load: impl Fn(usize) -> u64, from: u64, to: u64) -> Option<u64> {
     if to.checked_sub(from)? > g.cells() as u64 {
         return None;
@@ -70,7 +79,9 @@ fn data_bytes(g: Geometry, load: impl Fn(usize) -> u64, from: u64, to: u64) -> O
     let (mut position, mut bytes) = (from, 0);
     while position < to {
         let word = load(g.cell_at(position));
-        let Head::Record(record) = Record::decode(word, position, g.segment_size()) else { return None };
+        let Head::Record(record) = Record::decode(word, position, g.segment_size()) else {
+            return None;
+        };
         if let Record::Inline { len } | Record::Segment { len } = record {
             bytes += len as u64;
         }

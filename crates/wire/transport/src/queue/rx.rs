@@ -35,8 +35,8 @@ pub struct Front {
     pub len: usize,
 }
 
-/// A segment whose last bytes are being taken: noted before the position moves, so that the death of a
-/// receiver does not keep it from the sender.
+/// A segment whose last bytes are being taken: noted before the position moves, so that the death
+/// of a receiver does not keep it from the sender.
 struct Returning {
     /// Of its record, the low half.
     position: u32,
@@ -61,7 +61,8 @@ impl Returning {
 pub(super) struct Located {
     pub(super) record: Record,
     pub(super) position: u64,
-    /// Where its payload begins in the peer's memory, how long it is, and in which segment it lies.
+    /// Where its payload begins in the peer's memory, how long it is, and in which segment it
+    /// lies.
     pub(super) payload: usize,
     pub(super) len: usize,
     pub(super) segment: Option<u16>,
@@ -86,7 +87,9 @@ impl<O: Memory, P> Drop for Rx<'_, O, P> {
 impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     pub(super) fn new(queue: &'q QueuePair<O, P>, held: Held<'q, O>, acquired: Acquired) -> Self {
         let mut rx = Self { queue, _held: held, acquired, asks: Cell::new(false), stuck: false };
-        if acquired == Acquired::OwnerDied || queue.get(layout::RX_CARRIER) & layout::RX_STANDING != 0 {
+        if acquired == Acquired::OwnerDied
+            || queue.get(layout::RX_CARRIER) & layout::RX_STANDING != 0
+        {
             rx.stuck = !rx.resume();
         }
         if acquired == Acquired::OwnerDied {
@@ -95,14 +98,15 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         rx
     }
 
-    /// Puts in order what a receiver left behind that died under the lock. Its position says what it had
-    /// taken; what it was copying is read by whoever goes on.
+    /// Puts in order what a receiver left behind that died under the lock. Its position says what
+    /// it had taken; what it was copying is read by whoever goes on.
     fn recover(&self) {
         let q = self.queue;
         q.set(layout::UNBOUNDED_READ, 0);
         let returning = Returning::decode(q.get(layout::RETURNING));
         let due = returning.filter(|r| {
-            r.position != q.get(layout::RX_POSITION) as u32 && r.count == q.get(layout::RETURNED) as u16
+            r.position != q.get(layout::RX_POSITION) as u32
+                && r.count == q.get(layout::RETURNED) as u16
         });
         if let Some(due) = due {
             self.give_back(due.segment.into());
@@ -133,7 +137,9 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
             let head = match located {
                 None => RxHead::Empty,
                 Some(l) => {
-                    let word = q.peer.load(q.peer_geometry.cell_at(l.position) + HEADER, Ordering::Relaxed);
+                    let word = q
+                        .peer
+                        .load(q.peer_geometry.cell_at(l.position) + HEADER, Ordering::Relaxed);
                     RxHead::from_record(l.record, word).ok_or(Violation)?
                 }
             };
@@ -283,8 +289,9 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         Ok(into.filled() - begin)
     }
 
-    /// As [`Self::peek`], on into what comes by TCP between the records and behind them: `by_tcp` looks at what the
-    /// kernel has of it, from its front on. What it has by then was sent before a switch that is not seen here.
+    /// As [`Self::peek`], on into what comes by TCP between the records and behind them: `by_tcp`
+    /// looks at what the kernel has of it, from its front on. What it has by then was sent before a
+    /// switch that is not seen here.
     ///
     /// # Errors
     /// [`Violation`].
@@ -358,7 +365,8 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     pub fn announce(&self) -> bool {
         let q = self.queue;
         let position = q.get(layout::RX_POSITION);
-        // SYNC POINT "space", receiver: give back, fence, look at the arm; see `QueuePair::rearm_space`.
+        // SYNC POINT "space", receiver: give back, fence, look at the arm; see
+        // `QueuePair::rearm_space`.
         store_fenced(q.own.word(layout::CONSUMED), position);
         let armed = q.peer.load(layout::ARM_SPACE, Ordering::SeqCst);
         if armed == 0 || armed == q.get(layout::RUNG_SPACE) {
@@ -412,12 +420,13 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
                 let segment = segment.ok_or(Violation)?;
                 (g.segment_at(segment.into()), len, Some(segment))
             }
-            // A pad ends its lap; one that begins a lap would let a hostile sender lead us in circles.
+            // A pad ends its lap; one that begins a lap would let a hostile sender lead us in
+            // circles.
             Record::Pad if g.lap_offset(position) == 0 => return Err(Violation),
             _ => (cell, 0, None),
         };
-        // The length of a record that was begun is read again, and a hostile sender may have shortened
-        // it meanwhile.
+        // The length of a record that was begun is read again, and a hostile sender may have
+        // shortened it meanwhile.
         if len > 0 && q.offset_in(position) >= len {
             return Err(Violation);
         }

@@ -1,10 +1,11 @@
-//! Looking ahead on the ring, and giving segments back out of its middle (Douglas and Pai, "Seekable sockets": a hole
-//! frees its space in the buffer).
+//! Looking ahead on the ring, and giving segments back out of its middle (Douglas and Pai,
+//! "Seekable sockets": a hole frees its space in the buffer).
 //!
-//! All offsets count from the first byte that was not taken off the ring in order, the front. A segment goes back as
-//! soon as all of its bytes were taken, wherever it lies; its descriptor stays until the front passes it. What was
-//! given back early is told from what was not without a table: a record of which nothing was received in order, and
-//! whose bytes were all taken, was ([`Rx::release`]), so [`Rx::skip`] does not give it back again.
+//! All offsets count from the first byte that was not taken off the ring in order, the front. A
+//! segment goes back as soon as all of its bytes were taken, wherever it lies; its descriptor stays
+//! until the front passes it. What was given back early is told from what was not without a table:
+//! a record of which nothing was received in order, and whose bytes were all taken, was
+//! ([`Rx::release`]), so [`Rx::skip`] does not give it back again.
 
 use seekwire_protocol::record::Record;
 use seekwire_protocol::span::Span;
@@ -37,8 +38,8 @@ struct Rest {
 }
 
 impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
-    /// Shows the records of data from the front on, until `visit` has seen enough; then `None`. Else what comes
-    /// behind the last of them, and how many bytes lie before it.
+    /// Shows the records of data from the front on, until `visit` has seen enough; then `None`.
+    /// Else what comes behind the last of them, and how many bytes lie before it.
     fn walk(&self, mut visit: impl FnMut(&Rest) -> bool) -> Result<Option<(Look, u64)>, Violation> {
         let q = self.queue;
         let begin = q.get(layout::RX_POSITION);
@@ -69,13 +70,19 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
     ///
     /// # Errors
     /// [`Violation`].
-    pub fn look(&self, ahead: u64, most: u64, into: &mut Scatter<'_, '_>) -> Result<Look, Violation> {
+    pub fn look(
+        &self,
+        ahead: u64,
+        most: u64,
+        into: &mut Scatter<'_, '_>,
+    ) -> Result<Look, Violation> {
         let wanted = Span { start: ahead, end: ahead.saturating_add(most) };
         let peer = &self.queue.peer;
         let stopped = self.walk(|rest| {
             let here = rest.span.intersection(wanted);
             if !here.is_empty() {
-                let at = rest.located.payload + rest.begun + (here.start - rest.span.start) as usize;
+                let at =
+                    rest.located.payload + rest.begun + (here.start - rest.span.start) as usize;
                 into.fill(here.len() as usize, |done, piece| peer.read(at + done, piece));
             }
             rest.span.end < wanted.end
@@ -87,13 +94,20 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
     ///
     /// # Errors
     /// [`Violation`].
-    pub fn parts(&self, ahead: u64, most: u64, mut visit: impl FnMut(Part)) -> Result<Look, Violation> {
+    pub fn parts(
+        &self,
+        ahead: u64,
+        most: u64,
+        mut visit: impl FnMut(Part),
+    ) -> Result<Look, Violation> {
         let wanted = Span { start: ahead, end: ahead.saturating_add(most) };
         let stopped = self.walk(|rest| {
             let here = rest.span.intersection(wanted);
             if !here.is_empty() {
                 visit(Part {
-                    offset: rest.located.payload + rest.begun + (here.start - rest.span.start) as usize,
+                    offset: rest.located.payload
+                        + rest.begun
+                        + (here.start - rest.span.start) as usize,
                     len: here.len() as usize,
                     segment: rest.located.segment.map(|segment| (segment, rest.span)),
                 });
@@ -103,7 +117,8 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         Ok(stopped.map_or(Look::Done, |(look, _)| look))
     }
 
-    /// The bytes of `span` were just taken: gives back the segments of which all bytes were, as `is_taken` says.
+    /// The bytes of `span` were just taken: gives back the segments of which all bytes were, as
+    /// `is_taken` says.
     ///
     /// # Errors
     /// [`Violation`].
@@ -121,9 +136,9 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         .map(drop)
     }
 
-    /// Takes up to `max` bytes at the front off the ring without copying them. `was_released`: all of them were taken
-    /// and [`Rx::release`]d before. `is_lent` tells whether some bytes of a span are lent: then its segment is not
-    /// given back.
+    /// Takes up to `max` bytes at the front off the ring without copying them. `was_released`: all
+    /// of them were taken and [`Rx::release`]d before. `is_lent` tells whether some bytes of a span
+    /// are lent: then its segment is not given back.
     ///
     /// # Errors
     /// [`Violation`].
@@ -165,8 +180,8 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         Ok(self.walk(|_| true)?.unwrap_or((Look::Missing, 0)))
     }
 
-    /// As [`Rx::announce`], for a receiver that is about to sleep although the ring is not empty: the peer hears
-    /// of whatever room there is.
+    /// As [`Rx::announce`], for a receiver that is about to sleep although the ring is not empty:
+    /// the peer hears of whatever room there is.
     #[must_use]
     pub fn announce_before_sleep(&self) -> bool {
         let q = self.queue;

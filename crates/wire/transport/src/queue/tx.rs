@@ -11,12 +11,12 @@ use crate::lock::{Acquired, Held};
 use crate::mem::PeerMemory;
 use crate::sync::{Ordering, store_fenced};
 
-/// Free descriptors that let a record of any kind in: one that does not fit into the rest of the lap
-/// wastes that rest, the header after it must be free to be cleared, and there is the end.
+/// Free descriptors that let a record of any kind in: one that does not fit into the rest of the
+/// lap wastes that rest, the header after it must be free to be cleared, and there is the end.
 const ANY_RECORD: usize = 2 * MAX_CELLS + END_RECORD;
 
-/// Free descriptors that only the last record may use, the end of the stream or the switch to TCP, so that
-/// it can always be said.
+/// Free descriptors that only the last record may use, the end of the stream or the switch to TCP,
+/// so that it can always be said.
 const END_RECORD: usize = 1;
 
 /// Descriptors that may be in use when there is room for any record.
@@ -24,13 +24,13 @@ pub(super) fn most_used(geometry: Geometry) -> usize {
     geometry.cells().saturating_sub(ANY_RECORD)
 }
 
-/// States of a segment. 0: free, and never used or cancelled. Up to here: published; the position of its
-/// record, plus 1.
+/// States of a segment. 0: free, and never used or cancelled. Up to here: published; the position
+/// of its record, plus 1.
 const LAST_PUBLISHED: u64 = RESERVED - 1;
 /// Allotted but not published.
 const RESERVED: u64 = 1 << 62;
-/// Free again; with the count of returned segments up to this one. One store says both, so that the death
-/// of a sender comes before or after it.
+/// Free again; with the count of returned segments up to this one. One store says both, so that the
+/// death of a sender comes before or after it.
 const RETURNED: u64 = 1 << 63;
 
 fn is_published(state: u64) -> bool {
@@ -66,13 +66,13 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
 
     // ---- the switch ---------------------------------------------------------------------------
 
-    /// Makes the switch between carriers that is due and says where the next byte goes. When the peer has
-    /// asked for its unread bytes to be sent again, they are to be retransmitted from now on ([`Tx::to_retransmit`]), and go by TCP
-    /// before any other.
+    /// Makes the switch between carriers that is due and says where the next byte goes. When the
+    /// peer has asked for its unread bytes to be sent again, they are to be retransmitted from now
+    /// on ([`Tx::to_retransmit`]), and go by TCP before any other.
     ///
     /// # Errors
-    /// [`Full::NoRoom`] when the record that announces a switch to the ring has no room; there is always
-    /// room to leave it.
+    /// [`Full::NoRoom`] when the record that announces a switch to the ring has no room; there is
+    /// always room to leave it.
     #[inline]
     pub fn carrier(&self) -> Result<Carrier, Full> {
         let q = self.queue;
@@ -86,8 +86,8 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     #[cold]
     fn leave_or_enter(&self, tcp_only: bool) -> Result<Carrier, Full> {
         let q = self.queue;
-        // The wish to have bytes back comes together with the one for TCP, or after it: nothing goes by
-        // TCP before the bytes that the peer wants back.
+        // The wish to have bytes back comes together with the one for TCP, or after it: nothing
+        // goes by TCP before the bytes that the peer wants back.
         if tcp_only && self.meet_wish()? == Carrier::Ring {
             return Ok(Carrier::Ring);
         }
@@ -97,9 +97,9 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         self.switch(TxConditions { ready: q.peer_is_ready() && self.may_enter(), tcp_only })
     }
 
-    /// Leaves the ring because it is full, or because nothing is taken off it: TCP has room of its own, and tells
-    /// what the ring cannot, such as the death of a peer or the end of its patience. The ring is entered again once
-    /// the receiver takes from it and half of it is free.
+    /// Leaves the ring because it is full, or because nothing is taken off it: TCP has room of its
+    /// own, and tells what the ring cannot, such as the death of a peer or the end of its patience.
+    /// The ring is entered again once the receiver takes from it and half of it is free.
     ///
     /// # Errors
     /// [`Full::Violation`]; there is always room for the record.
@@ -138,7 +138,8 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
             self.begin_to_keep();
         }
         // The last record on the ring, as the end would be: nobody enters it again.
-        let position = self.place_leaving(1, if carrier == Carrier::Tcp { 0 } else { END_RECORD })?;
+        let position =
+            self.place_leaving(1, if carrier == Carrier::Tcp { 0 } else { END_RECORD })?;
         // Should we die after the record was published, whoever recovers finishes the switch.
         q.set_in_order(layout::TX_SWITCHING, (position + 1) << 1 | carrier as u64);
         self.publish_word(record, word, position);
@@ -160,8 +161,8 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         self.queue.set_tx_switch(*switch);
     }
 
-    /// Whether bytes may be given to the kernel now, when the carrier is TCP. If not, the receiver is
-    /// inside a read that does not block: try again.
+    /// Whether bytes may be given to the kernel now, when the carrier is TCP. If not, the receiver
+    /// is inside a read that does not block: try again.
     #[must_use]
     pub fn may_use_tcp(&self) -> bool {
         let q = self.queue;
@@ -182,8 +183,8 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         q.set(layout::TX_TCP_BYTES, q.get(layout::TX_TCP_BYTES) + n as u64);
     }
 
-    /// Marks the direction as shut down, and says so in the ring if it is the carrier. The first call
-    /// counts.
+    /// Marks the direction as shut down, and says so in the ring if it is the carrier. The first
+    /// call counts.
     ///
     /// # Errors
     /// [`Full::Violation`]; there is always room for the record.
@@ -216,8 +217,11 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     pub fn push(&self, from: &mut Gather<'_>) -> Result<usize, Violation> {
         let mut done = 0;
         while from.remaining() > 0 {
-            let record =
-                if from.remaining() <= INLINE_MAX { self.push_inline(from) } else { self.push_segment(from) };
+            let record = if from.remaining() <= INLINE_MAX {
+                self.push_inline(from)
+            } else {
+                self.push_segment(from)
+            };
             match record {
                 Ok(n) => done += n,
                 Err(Full::NoRoom) => break,
@@ -291,8 +295,8 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         Ok(())
     }
 
-    /// Gives a reserved segment back unused. Others of this end may wait for it, of whom the receiver knows
-    /// nothing: see [`Ring::cancel`](crate::ring::Ring::cancel).
+    /// Gives a reserved segment back unused. Others of this end may wait for it, of whom the
+    /// receiver knows nothing: see [`Ring::cancel`](crate::ring::Ring::cancel).
     pub fn cancel(&self, segment: usize) {
         let q = self.queue;
         q.set(layout::RESERVED_COUNT, q.get(layout::RESERVED_COUNT) - 1);
@@ -336,7 +340,11 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
             return Err(Full::Violation(Violation));
         }
         q.set(layout::CONSUMED_SEEN, consumed);
-        if position - consumed + need > q.geometry.cells() as u64 { Err(Full::NoRoom) } else { Ok(()) }
+        if position - consumed + need > q.geometry.cells() as u64 {
+            Err(Full::NoRoom)
+        } else {
+            Ok(())
+        }
     }
 
     /// Makes the record at `position` visible: what it says has been written already.
@@ -348,8 +356,8 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
             other => other.cells(),
         };
         let next = position + cells as u64;
-        // The receiver polls the next header as soon as it has this record: it must not find payload
-        // of an earlier lap there, which the application chose.
+        // The receiver polls the next header as soon as it has this record: it must not find
+        // payload of an earlier lap there, which the application chose.
         q.set(q.geometry.cell_at(next), 0);
         q.own.word(q.geometry.cell_at(position)).store(record.encode(position), Ordering::Release);
         q.set_in_order(layout::TX_POSITION, next);
@@ -401,10 +409,10 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     }
 
     /// Counts a segment, and says whether this end has sent a quarter of its pool without receiving
-    /// anything. Then segments take turns: one that has just come back lies in the other processor's
-    /// cache, and to take it from there costs more than to let the whole pool pass through the shared
-    /// cache (docs/experiments/ring-size.md). Until then the most recently freed one is taken, so that a
-    /// connection that converses touches few pages and little cache.
+    /// anything. Then segments take turns: one that has just come back lies in the other
+    /// processor's cache, and to take it from there costs more than to let the whole pool pass
+    /// through the shared cache (docs/experiments/ring-size.md). Until then the most recently freed
+    /// one is taken, so that a connection that converses touches few pages and little cache.
     fn is_long_run(&self) -> bool {
         let q = self.queue;
         // Both only grow, so the sum changes whenever something is received by either carrier.
@@ -443,8 +451,9 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         q.set(layout::FREE_COUNT, count + 1);
     }
 
-    /// Puts in order what a sender left behind that died under the lock. What it had published counts;
-    /// a record without its header does not. The free list is built anew from the segments' states.
+    /// Puts in order what a sender left behind that died under the lock. What it had published
+    /// counts; a record without its header does not. The free list is built anew from the segments'
+    /// states.
     fn recover(&self) {
         let position = self.recover_position();
         self.recover_switch(position);
@@ -485,8 +494,8 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
             _ => q.set(layout::TX_SWITCHING, 0),
         }
         if !q.tx_on_ring() {
-            // How many bytes it had given to the kernel is not known for sure, and so not where a switch
-            // to the ring would have to say that they end.
+            // How many bytes it had given to the kernel is not known for sure, and so not where a
+            // switch to the ring would have to say that they end.
             q.set_tcp_only();
         }
     }

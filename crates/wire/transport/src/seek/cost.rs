@@ -1,19 +1,20 @@
 //! Which way is cheaper: a system call for each message, or a second copy of its bytes.
 //!
-//! Taking a message in place costs a system call or three; moving everything that has arrived into library memory
-//! costs one for many messages, and each byte is then copied twice. Which is cheaper depends on the size of the
-//! messages and on the machine.
+//! Taking a message in place costs a system call or three; moving everything that has arrived into
+//! library memory costs one for many messages, and each byte is then copied twice. Which is cheaper
+//! depends on the size of the messages and on the machine.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use seekwire_protocol::record::INLINE_MAX;
 
-/// Average size of what a program asks for, in bytes, below which bytes are moved in bulk, where nothing was
-/// measured.
+/// Average size of what a program asks for, in bytes, below which bytes are moved in bulk, where
+/// nothing was measured.
 pub const DEFAULT_SWITCH: u32 = 12 << 10;
 
-/// At most that on the ring. What lies in the descriptors themselves is moved, so that they come free, and what is little
-/// more than that: a second copy of it costs less than to give its segment back by itself.
+/// At most that on the ring. What lies in the descriptors themselves is moved, so that they come
+/// free, and what is little more than that: a second copy of it costs less than to give its segment
+/// back by itself.
 const SWITCH_ON_RING: u32 = 2 << 10;
 const _: () = assert!(SWITCH_ON_RING > INLINE_MAX as u32);
 

@@ -28,7 +28,8 @@ const ENOUGH: usize = 16 << 10;
 pub(super) struct Drained {
     /// In order of position, without overlap.
     chunks: VecDeque<Chunk>,
-    /// Freed chunks, no more than were in use at once since there was none: the next burst needs as many.
+    /// Freed chunks, no more than were in use at once since there was none: the next burst needs
+    /// as many.
     spare: Vec<Buffer>,
     peak: usize,
     /// Bytes of memory in use, and how many may be.
@@ -118,7 +119,8 @@ impl Drained {
         }
     }
 
-    /// Adds bytes that begin at `position`, behind all that is here. Nothing fails where [`Self::has_room`].
+    /// Adds bytes that begin at `position`, behind all that is here. Nothing fails where
+    /// [`Self::has_room`].
     pub(super) fn put(&mut self, mut position: u64, mut bytes: &[u8]) -> Result<(), Errno> {
         while !bytes.is_empty() {
             let room = self.room_for(position, bytes.len())?;

@@ -1,11 +1,13 @@
 //! The kernel's TCP socket as a source.
 //!
-//! With the module `tcp_seek` the kernel takes bytes out of the middle, and gives their memory back, by itself.
+//! With the module `tcp_seek` the kernel takes bytes out of the middle, and gives their memory
+//! back, by itself.
 //!
-//! Without it, bytes in the middle are copied from the socket's receive queue straight into the caller's buffer by
-//! MSG_PEEK at SO_PEEK_OFF (Linux 6.9, commit 05ea491641d3) and thrown away by MSG_TRUNC when the front
-//! reaches them. An older kernel looks only at the front: the bytes before go to library memory first. So do those before
-//! an urgent byte, which SO_PEEK_OFF counts and the stream does not.
+//! Without it, bytes in the middle are copied from the socket's receive queue straight into the
+//! caller's buffer by MSG_PEEK at SO_PEEK_OFF (Linux 6.9, commit 05ea491641d3) and thrown away by
+//! MSG_TRUNC when the front reaches them. An older kernel looks only at the front: the bytes before
+//! go to library memory first. So do those before an urgent byte, which SO_PEEK_OFF counts and the
+//! stream does not.
 
 use std::fmt;
 use std::io::IoSliceMut;
@@ -84,7 +86,9 @@ impl KernelCursor {
     #[must_use]
     pub fn new(fd: Fd, first: Way) -> Self {
         let ways = Way::ALL.into_iter().skip_while(|&way| way != first);
-        ways.into_iter().find_map(|way| Self::by(way, fd).ok()).unwrap_or(Self::starting(Way::Drain, 0))
+        ways.into_iter()
+            .find_map(|way| Self::by(way, fd).ok())
+            .unwrap_or(Self::starting(Way::Drain, 0))
     }
 
     /// By this way.
@@ -104,8 +108,8 @@ impl KernelCursor {
         Self { way, offset: None, is_shared: false, unbroken: 0, front }
     }
 
-    /// From now on somebody else may have the socket, by a number of another process: he sets what he needs, and finds it
-    /// as if nobody looked ahead.
+    /// From now on somebody else may have the socket, by a number of another process: he sets what
+    /// he needs, and finds it as if nobody looked ahead.
     pub fn share(&mut self, fd: Fd) {
         if !self.is_shared {
             self.is_shared = true;
@@ -128,7 +132,8 @@ impl KernelCursor {
         self.way
     }
 
-    /// Whether what was taken is gone from the kernel: it neither counts as unread nor has to be thrown away.
+    /// Whether what was taken is gone from the kernel: it neither counts as unread nor has to be
+    /// thrown away.
     #[must_use]
     pub fn leaves_holes(&self) -> bool {
         self.way == Way::Module
@@ -149,7 +154,8 @@ impl KernelCursor {
 
 /// Hands a socket to the module and returns its position of the front.
 fn attach(fd: Fd) -> Result<u64, Errno> {
-    /// Asked for once: the kernel starts a program each time to look for a module that is not there.
+    /// Asked for once: the kernel starts a program each time to look for a module that is not
+    /// there.
     static ABSENT: AtomicBool = AtomicBool::new(false);
     if ABSENT.load(Ordering::Relaxed) {
         return Err(Errno::NOENT);
@@ -178,8 +184,14 @@ pub struct KernelSource<'c> {
 }
 
 impl KernelSource<'_> {
-    /// Copies bytes from `ahead` on, as one recv(2) does. `None`: not before those in front of them are received.
-    fn look_once(&mut self, ahead: u64, most: u64, into: &mut Scatter<'_, '_>) -> Result<Option<u64>, Errno> {
+    /// Copies bytes from `ahead` on, as one recv(2) does. `None`: not before those in front of them
+    /// are received.
+    fn look_once(
+        &mut self,
+        ahead: u64,
+        most: u64,
+        into: &mut Scatter<'_, '_>,
+    ) -> Result<Option<u64>, Errno> {
         let most = usize::try_from(most).unwrap_or(usize::MAX);
         let n = match self.cursor.way {
             Way::Module => seek::look(self.fd, self.cursor.position(ahead), into.next_room(most))?,
@@ -199,11 +211,12 @@ impl KernelSource<'_> {
         Ok(Some(n as u64))
     }
 
-    /// How many of these bytes have arrived with no urgent one before them. An urgent byte is not part of the stream, but
-    /// counts for SO_PEEK_OFF: behind it every look would be one too short.
+    /// How many of these bytes have arrived with no urgent one before them. An urgent byte is not
+    /// part of the stream, but counts for SO_PEEK_OFF: behind it every look would be one too short.
     fn unbroken(&mut self, ahead: u64, most: usize) -> Result<usize, Errno> {
         if self.cursor.is_shared || self.cursor.unbroken < ahead.saturating_add(most as u64) {
-            // FIONREAD ends at the mark (tcp(7)), and no mark is ever set among bytes that have arrived.
+            // FIONREAD ends at the mark (tcp(7)), and no mark is ever set among bytes that have
+            // arrived.
             self.cursor.unbroken = socket::unread(self.fd)? as u64;
         }
         let there = self.cursor.unbroken.saturating_sub(ahead);
@@ -224,7 +237,8 @@ impl KernelSource<'_> {
         n
     }
 
-    /// Whether the module could have given these bytes, and lacks memory to move what lies before them.
+    /// Whether the module could have given these bytes, and lacks memory to move what lies before
+    /// them.
     fn has_arrived(&self, ahead: u64, n: u64) -> Result<bool, Errno> {
         Ok(seek::state(self.fd)?.arrived >= self.cursor.position(ahead).saturating_add(n))
     }
@@ -304,8 +318,11 @@ impl Source for KernelSource<'_> {
                 Ok(Some(Take::Taken(n as u64)))
             }
             Err(Errno::AGAIN) => Ok(Some(Take::Missing)),
-            // No memory of the host's TCP, in which case they have to be received, or too many holes: cut says so.
-            Err(Errno::NOBUFS) if self.has_arrived(ahead, if partial { most.min(1) } else { most })? => {
+            // No memory of the host's TCP, in which case they have to be received, or too many
+            // holes: cut says so.
+            Err(Errno::NOBUFS)
+                if self.has_arrived(ahead, if partial { most.min(1) } else { most })? =>
+            {
                 Ok(None)
             }
             Err(Errno::NOBUFS) => Ok(Some(Take::Missing)),

@@ -8,7 +8,8 @@ use std::time::Duration;
 use crate::Errno;
 use crate::sys::thread;
 
-/// How often a waiter looks before it lets others have its processor, and before it sleeps between two looks.
+/// How often a waiter looks before it lets others have its processor, and before it sleeps between
+/// two looks.
 const LOOKS: u32 = 100;
 const TURNS: u32 = 1000;
 const NAP: Duration = Duration::from_micros(50);
@@ -16,7 +17,8 @@ const NAP: Duration = Duration::from_micros(50);
 /// A lock that a signal handler, having interrupted its holder, does not wait for.
 #[derive(Debug, Default)]
 pub struct SeekLock<T> {
-    /// Thread id of the holder. This is the lock: whoever has it is known from the first instant to the last.
+    /// Thread id of the holder. This is the lock: whoever has it is known from the first instant
+    /// to the last.
     holder: AtomicU32,
     /// Locked by the holder alone.
     state: Mutex<T>,
@@ -57,7 +59,9 @@ impl<T> SeekLock<T> {
     #[cold]
     fn contend(&self, me: u32) -> Result<(), Errno> {
         let mut looks = 0;
-        while let Err(holder) = self.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed) {
+        while let Err(holder) =
+            self.holder.compare_exchange(0, me, Ordering::Acquire, Ordering::Relaxed)
+        {
             if holder == me {
                 return Err(Errno::AGAIN);
             }

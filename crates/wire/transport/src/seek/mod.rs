@@ -1,5 +1,5 @@
-//! Receiving out of the middle of a stream (Douglas and Pai, "Seekable sockets"; Melnyk, "Direct message
-//! search").
+//! Receiving out of the middle of a stream (Douglas and Pai, "Seekable sockets"; Melnyk, "Direct
+//! message search").
 //!
 //! ```text
 //!      SeekTcp                a socket that knows nothing of a ring
@@ -16,7 +16,8 @@
 //! | peek | SO_PEEK_OFF and MSG_PEEK (Linux 6.9) | freed when the head reaches them, or before a wait |
 //! | drain | received into library memory first | of the kernel's, at once |
 //!
-//! All but the ring are ways of the kernel's socket. What the kernel cannot hold goes to library memory by each of them.
+//! All but the ring are ways of the kernel's socket. What the kernel cannot hold goes to library
+//! memory by each of them.
 //!
 //! Offsets count from the first byte that was neither received nor taken, holes included.
 //! `tests/seek.rs` holds every way to the same rules.
@@ -75,10 +76,12 @@ pub struct SeekFlags {
     pub peek: bool,
     /// Take what has arrived of them, at least one byte, up to the next hole.
     pub partial: bool,
-    /// The first so many bytes are not wanted: they are taken with the others, but go nowhere. Nothing is taken where the
-    /// stream ends before the others, or, if there are none, before all of these.
+    /// The first so many bytes are not wanted: they are taken with the others, but go nowhere.
+    /// Nothing is taken where the stream ends before the others, or, if there are none, before all
+    /// of these.
     pub skip: u64,
-    /// More will be asked for in small pieces: whatever has arrived is best moved to library memory at once.
+    /// More will be asked for in small pieces: whatever has arrived is best moved to library
+    /// memory at once.
     pub bulk: bool,
 }
 
@@ -89,7 +92,8 @@ impl SeekFlags {
     pub const PEEK: Self = Self { peek: true, ..Self::TAKE };
 }
 
-/// Attempts until the bytes are there. What one attempt has copied, the next one need not copy again.
+/// Attempts until the bytes are there. What one attempt has copied, the next one need not copy
+/// again.
 ///
 /// # Errors
 /// Those of the closures, but EAGAIN of `attempt`.

@@ -25,8 +25,8 @@ pub struct Loan {
 }
 
 impl Loan {
-    /// Of a part that counts from the position `front` on. `None` for one that lies in the ring itself, which cannot be
-    /// lent.
+    /// Of a part that counts from the position `front` on. `None` for one that lies in the ring
+    /// itself, which cannot be lent.
     #[must_use]
     pub fn new(part: Part, front: u64) -> Option<Self> {
         let (segment, record) = part.segment?;
@@ -51,7 +51,8 @@ impl Loans {
         self.0.push(loan);
     }
 
-    /// Takes one off. Returns the segment to give back if it was the last of its record, and all of that was taken.
+    /// Takes one off. Returns the segment to give back if it was the last of its record, and all of
+    /// that was taken.
     ///
     /// # Errors
     /// EINVAL when there is no such loan.
@@ -103,7 +104,11 @@ impl<'r, 'q, O: Memory, P: PeerMemory> RingSource<'r, 'q, O, P> {
     ///
     /// # Errors
     /// [`Violation`].
-    pub fn receive_small(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Violation> {
+    pub fn receive_small(
+        &mut self,
+        into: &mut Scatter<'_, '_>,
+        most: u64,
+    ) -> Result<usize, Violation> {
         let n = into.at_most(most, |into| self.rx.pull_inline(into))?;
         self.front += n as u64;
         Ok(n)

@@ -1,5 +1,5 @@
-//! Who sleeps until which bytes have arrived, each on a doorbell of its own: of several that share one, the first to wake
-//! would silence it for the others.
+//! Who sleeps until which bytes have arrived, each on a doorbell of its own: of several that share
+//! one, the first to wake would silence it for the others.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -15,7 +15,8 @@ const SPARE: usize = 2;
 /// Those who sleep for one stream. For one caller at a time.
 #[derive(Debug, Default)]
 pub struct Sleepers {
-    /// One more may sleep on the ring's doorbell, for the bytes before this position; when it wakes, so do the others.
+    /// One more may sleep on the ring's doorbell, for the bytes before this position; when it
+    /// wakes, so do the others.
     leader: Option<u64>,
     asleep: Vec<Sleeper>,
     spare: Vec<Arc<Doorbell>>,
@@ -46,8 +47,8 @@ impl Sleepers {
         let doorbell = match self.spare.pop() {
             Some(doorbell) => doorbell,
             None => {
-                let doorbell =
-                    Doorbell::new().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
+                let doorbell = Doorbell::new()
+                    .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
                 Arc::new(doorbell)
             }
         };
@@ -68,7 +69,8 @@ impl Sleepers {
 
     /// Wakes those who wait for bytes before `end`.
     pub fn wake(&mut self, end: u64) {
-        for sleeper in self.asleep.iter_mut().filter(|sleeper| sleeper.end <= end && !sleeper.rung) {
+        for sleeper in self.asleep.iter_mut().filter(|sleeper| sleeper.end <= end && !sleeper.rung)
+        {
             sleeper.rung = true;
             sleeper.doorbell.ring();
         }
@@ -80,15 +82,15 @@ impl Sleepers {
         self.asleep.iter().map(|sleeper| sleeper.end).filter(|end| *end > front).min()
     }
 
-    /// Whether somebody sleeps on the ring's doorbell; and whether that is for bytes behind `end`, so that it has to look
-    /// again for who needs only those before.
+    /// Whether somebody sleeps on the ring's doorbell; and whether that is for bytes behind `end`,
+    /// so that it has to look again for who needs only those before.
     #[must_use]
     pub fn leader(&self, end: u64) -> Option<bool> {
         self.leader.map(|led| end < led)
     }
 
-    /// The caller is about to sleep on the ring's doorbell, for the bytes before `end`, with the front at `front`. Returns
-    /// the position that it has to wake for: others may need less.
+    /// The caller is about to sleep on the ring's doorbell, for the bytes before `end`, with the
+    /// front at `front`. Returns the position that it has to wake for: others may need less.
     pub fn lead(&mut self, end: u64, front: u64) -> u64 {
         let end = self.least(front).map_or(end, |least| least.min(end));
         self.leader = Some(end);
@@ -101,7 +103,8 @@ impl Sleepers {
         self.wake(u64::MAX);
     }
 
-    /// Those who slept are threads of another process: this one was forked from it. Returns whether there were any.
+    /// Those who slept are threads of another process: this one was forked from it. Returns whether
+    /// there were any.
     pub fn forget(&mut self) -> bool {
         // Their doorbells are shared with them.
         let others = std::mem::take(self);
@@ -128,8 +131,8 @@ impl Sleep {
         self.since
     }
 
-    /// Sleeps until it is woken, or something happens to the socket, if there is one: what is wanted of it is
-    /// `of_socket`, and what came is returned. Not to be called with a lock held.
+    /// Sleeps until it is woken, or something happens to the socket, if there is one: what is
+    /// wanted of it is `of_socket`, and what came is returned. Not to be called with a lock held.
     ///
     /// # Errors
     /// ETIMEDOUT, EINTR.

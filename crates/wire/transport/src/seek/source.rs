@@ -14,7 +14,8 @@ pub enum Look {
     Missing,
     /// The stream ends before the rest of them.
     Ended,
-    /// The rest of them cannot be looked at before this many bytes, counted from the front, are received.
+    /// The rest of them cannot be looked at before this many bytes, counted from the front, are
+    /// received.
     Behind(u64),
 }
 
@@ -36,8 +37,8 @@ pub trait Source {
     /// EAGAIN when there is nothing; those of recv(2).
     fn receive(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Errno>;
 
-    /// As [`Source::receive`], but the first bytes go to `skip`, up to `most` behind them into `into`. `None`: that does not
-    /// go in one step.
+    /// As [`Source::receive`], but the first bytes go to `skip`, up to `most` behind them into
+    /// `into`. `None`: that does not go in one step.
     ///
     /// # Errors
     /// Those of [`Source::receive`].
@@ -50,8 +51,8 @@ pub trait Source {
         Ok(None)
     }
 
-    /// Whether what lies at the front lies there in small pieces, which cost less to move once than to walk past again and
-    /// again.
+    /// Whether what lies at the front lies there in small pieces, which cost less to move once than
+    /// to walk past again and again.
     ///
     /// # Errors
     /// Those of recv(2), not EAGAIN.
@@ -67,15 +68,16 @@ pub trait Source {
         Ok(0)
     }
 
-    /// Copies up to `most` bytes that begin `ahead` bytes behind the front; they stay. `into` holds those that
-    /// were there, whatever is returned.
+    /// Copies up to `most` bytes that begin `ahead` bytes behind the front; they stay. `into` holds
+    /// those that were there, whatever is returned.
     ///
     /// # Errors
     /// Those of recv(2), not EAGAIN.
     fn look(&mut self, ahead: u64, most: u64, into: &mut Scatter<'_, '_>) -> Result<Look, Errno>;
 
-    /// Copies `most` bytes that begin `ahead` bytes behind the front and takes them out of the source, all or none, with
-    /// `partial` as many as have arrived. `None`: it cannot do both in one step, and nothing has changed.
+    /// Copies `most` bytes that begin `ahead` bytes behind the front and takes them out of the
+    /// source, all or none, with `partial` as many as have arrived. `None`: it cannot do both in
+    /// one step, and nothing has changed.
     ///
     /// # Errors
     /// ENOBUFS when there would be too many holes; those of recv(2), not EAGAIN.
@@ -89,8 +91,8 @@ pub trait Source {
         Ok(None)
     }
 
-    /// The bytes of `span`, counted from the front, have arrived, were copied, and are about to be taken. Whoever keeps
-    /// holes of its own makes this one.
+    /// The bytes of `span`, counted from the front, have arrived, were copied, and are about to be
+    /// taken. Whoever keeps holes of its own makes this one.
     ///
     /// # Errors
     /// As [`Source::take`]; then nothing has changed.
@@ -98,15 +100,15 @@ pub trait Source {
         Ok(())
     }
 
-    /// Throws bytes at the front away, at most `n`, all of which were taken. Returns how many; 0 when they are
-    /// not there.
+    /// Throws bytes at the front away, at most `n`, all of which were taken. Returns how many; 0
+    /// when they are not there.
     ///
     /// # Errors
     /// Those of recv(2).
     fn discard(&mut self, n: u64) -> Result<u64, Errno>;
 
-    /// The bytes of `span`, counted from the front, were just taken: their memory may go back. `is_taken` tells
-    /// whether all of a span, counted alike, is.
+    /// The bytes of `span`, counted from the front, were just taken: their memory may go back.
+    /// `is_taken` tells whether all of a span, counted alike, is.
     ///
     /// # Errors
     /// Those of recv(2).
@@ -132,14 +134,16 @@ pub trait Source {
     /// Those of recv(2), ioctl(2), not EAGAIN.
     fn has_ended(&mut self) -> Result<bool, Errno> {
         match self.receive(&mut Scatter::new(&mut []), 0) {
-            // It also is the answer where bytes are. They stay, so those that came before are still there.
+            // It also is the answer where bytes are. They stay, so those that came before are still
+            // there.
             Ok(_) => Ok(self.arrived()? == 0),
             Err(Errno::AGAIN) => Ok(false),
             Err(error) => Err(error),
         }
     }
 
-    /// Whether there is nothing to receive but an error, which is told once: behind bytes it is the next call's.
+    /// Whether there is nothing to receive but an error, which is told once: behind bytes it is the
+    /// next call's.
     ///
     /// # Errors
     /// Those of poll(2).
@@ -147,9 +151,11 @@ pub trait Source {
         Ok(false)
     }
 
-    /// Average size of what is asked for, in bytes, below which it is best moved to library memory in bulk.
+    /// Average size of what is asked for, in bytes, below which it is best moved to library memory
+    /// in bulk.
     fn bulk_below(&self) -> u32;
 
-    /// Whether what was taken at the front is best thrown away at once, because that costs no system call.
+    /// Whether what was taken at the front is best thrown away at once, because that costs no
+    /// system call.
     fn discards_cheaply(&self) -> bool;
 }

@@ -13,11 +13,12 @@ use crate::iov::Scatter;
 use crate::sys::poll::Deadline;
 use crate::sys::{Fd, socket};
 
-/// What was taken is thrown away before a sleep if it is this much, in bytes; less, and the kernel goes without. The
-/// least receive buffer that is usual holds twice that.
+/// What was taken is thrown away before a sleep if it is this much, in bytes; less, and the kernel
+/// goes without. The least receive buffer that is usual holds twice that.
 const HELD: u64 = 64 << 10;
 
-/// A connected TCP socket that can be received from out of order, as long as all receives go through here.
+/// A connected TCP socket that can be received from out of order, as long as all receives go
+/// through here.
 #[derive(Debug)]
 pub struct SeekTcp {
     fd: Fd,
@@ -32,9 +33,9 @@ struct State {
 }
 
 impl SeekTcp {
-    /// For the connected socket `fd`, whose next byte gets position `head`. At most `memory` bytes are used for
-    /// what keeps other bytes away, and for what is moved in bulk. By the best way that the kernel offers, from `first`
-    /// on.
+    /// For the connected socket `fd`, whose next byte gets position `head`. At most `memory` bytes
+    /// are used for what keeps other bytes away, and for what is moved in bulk. By the best way
+    /// that the kernel offers, from `first` on.
     #[must_use]
     pub fn new(first: Way, fd: Fd, head: u64, memory: usize) -> Self {
         Self::with(KernelCursor::new(fd, first), fd, head, memory)
@@ -49,7 +50,8 @@ impl SeekTcp {
     }
 
     fn with(cursor: KernelCursor, fd: Fd, head: u64, memory: usize) -> Self {
-        let state = State { engine: Engine::new(head, memory), cursor, waits: KernelWaits::default() };
+        let state =
+            State { engine: Engine::new(head, memory), cursor, waits: KernelWaits::default() };
         Self { fd, state: SeekLock::new(state) }
     }
 
@@ -95,8 +97,8 @@ impl SeekTcp {
         result
     }
 
-    /// Of a socket that nobody else polls: SO_RCVLOWAT may stay as the last sleep needed it, until somebody is told to
-    /// wait elsewhere (EAGAIN), or [`SeekTcp::share`] is called.
+    /// Of a socket that nobody else polls: SO_RCVLOWAT may stay as the last sleep needed it, until
+    /// somebody is told to wait elsewhere (EAGAIN), or [`SeekTcp::share`] is called.
     #[must_use]
     pub fn private(self) -> Self {
         if let Ok(mut state) = self.state.lock() {
@@ -132,8 +134,8 @@ impl SeekTcp {
         result
     }
 
-    /// Sleeps until the attempt may succeed. Returns whether the kernel says that it will: if it fails nevertheless, the
-    /// kernel keeps something away, and `again` says so to the next call.
+    /// Sleeps until the attempt may succeed. Returns whether the kernel says that it will: if it
+    /// fails nevertheless, the kernel keeps something away, and `again` says so to the next call.
     fn wait_for(&self, attempt: &Attempt, until: Deadline, again: bool) -> Result<bool, Errno> {
         let mut state = self.state.lock()?;
         if state.engine.needs(attempt) == 0 || (again && self.make_way(&mut state, attempt)?) {
@@ -161,11 +163,13 @@ impl SeekTcp {
         Ok(is_told)
     }
 
-    /// The kernel says that there is something to receive, because no more can come (tcp(7)): what was taken goes first,
-    /// then all that has arrived. Returns whether another attempt is worthwhile.
+    /// The kernel says that there is something to receive, because no more can come (tcp(7)): what
+    /// was taken goes first, then all that has arrived. Returns whether another attempt is
+    /// worthwhile.
     fn make_way(&self, state: &mut SeekGuard<'_, State>, attempt: &Attempt) -> Result<bool, Errno> {
         let reach = state.engine.reach(state.cursor.leaves_holes());
-        if (socket::unread(self.fd)? as u64) >= reach.bytes_before(state.engine.needed_end(attempt)) {
+        if (socket::unread(self.fd)? as u64) >= reach.bytes_before(state.engine.needed_end(attempt))
+        {
             return Ok(true);
         }
         let taken = state.engine.taken_at_front();
@@ -178,12 +182,18 @@ impl SeekTcp {
 
 impl SeekTcp {
     /// Takes the bytes that begin at `at`, as many as `into` has room for, all or none; fewer only
-    /// where the stream ends, 0 behind its end, or if `flags` say so. Returns how many it put into `into`.
+    /// where the stream ends, 0 behind its end, or if `flags` say so. Returns how many it put into
+    /// `into`.
     ///
     /// # Errors
-    /// EAGAIN when they have not all arrived; ENXIO when some were taken before; ENOBUFS when there would
-    /// be too many holes; EINVAL when there can be no such position; those of recv(2).
-    pub fn try_seek(&self, at: At, into: &mut [IoSliceMut<'_>], flags: SeekFlags) -> Result<usize, Errno> {
+    /// EAGAIN when they have not all arrived; ENXIO when some were taken before; ENOBUFS when there
+    /// would be too many holes; EINVAL when there can be no such position; those of recv(2).
+    pub fn try_seek(
+        &self,
+        at: At,
+        into: &mut [IoSliceMut<'_>],
+        flags: SeekFlags,
+    ) -> Result<usize, Errno> {
         let mut scatter = Scatter::new(into);
         self.try_with_engine(|engine, source| {
             let attempt = engine.begin(at, scatter.remaining() as u64, flags)?;
@@ -191,8 +201,8 @@ impl SeekTcp {
         })
     }
 
-    /// As [`SeekTcp::try_seek`], but waits; `until` is asked for before it does. Makes room for the bytes, if that is
-    /// what keeps them away.
+    /// As [`SeekTcp::try_seek`], but waits; `until` is asked for before it does. Makes room for the
+    /// bytes, if that is what keeps them away.
     ///
     /// # Errors
     /// Those of [`SeekTcp::try_seek`] but EAGAIN; those of [`SeekTcp::wait`].
@@ -231,8 +241,8 @@ impl SeekTcp {
         )
     }
 
-    /// Fills `into` with the bytes at the head, holes skipped; 0 is the end of the stream. With `peek` they
-    /// stay.
+    /// Fills `into` with the bytes at the head, holes skipped; 0 is the end of the stream. With
+    /// `peek` they stay.
     ///
     /// # Errors
     /// EAGAIN when there is nothing yet; those of recv(2).

@@ -1,14 +1,15 @@
 //! Who sleeps for which bytes of the kernel's socket.
 //!
-//! A sleeper asks the kernel to wake it when all that it needs is there, by SO_RCVLOWAT, so that it is woken once and
-//! not for every segment. The kernel says "readable" earlier when its memory is nearly full or the window nearly shut
-//! (tcp(7), `tcp_epollin_ready`): nothing more comes until something is taken out, and that is how a range that cannot
-//! arrive is found out. Whoever moves bytes away from the front of the socket sets the mark anew, and rings for those
-//! whose bytes it has moved.
+//! A sleeper asks the kernel to wake it when all that it needs is there, by SO_RCVLOWAT, so that it
+//! is woken once and not for every segment. The kernel says "readable" earlier when its memory is
+//! nearly full or the window nearly shut (tcp(7), `tcp_epollin_ready`): nothing more comes until
+//! something is taken out, and that is how a range that cannot arrive is found out. Whoever moves
+//! bytes away from the front of the socket sets the mark anew, and rings for those whose bytes it
+//! has moved.
 //!
-//! The mark goes back to what the application set when the last sleeper wakes. Where nobody else polls the socket that
-//! can wait until somebody is told to: the next sleeper then mostly finds the mark that it needs, and each system call
-//! saved counts against the copy that a seek saves.
+//! The mark goes back to what the application set when the last sleeper wakes. Where nobody else
+//! polls the socket that can wait until somebody is told to: the next sleeper then mostly finds the
+//! mark that it needs, and each system call saved counts against the copy that a seek saves.
 
 use std::time::Duration;
 
@@ -33,16 +34,18 @@ pub struct KernelWaits {
     pace: Pace,
 }
 
-/// How the bytes come. A sender may be stopped without the receiver's kernel knowing: its small writes have become one
-/// segment for which the window has no room, though there is some (RFC 1122, 4.2.3.4), or it has little in flight and waits
-/// for an acknowledgement that is put off (4.2.3.2), while nobody receives what has come. Only receiving it helps.
+/// How the bytes come. A sender may be stopped without the receiver's kernel knowing: its small
+/// writes have become one segment for which the window has no room, though there is some (RFC 1122,
+/// 4.2.3.4), or it has little in flight and waits for an acknowledgement that is put off (4.2.3.2),
+/// while nobody receives what has come. Only receiving it helps.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 enum Pace {
     /// No sleep is long.
     #[default]
     Flowing,
-    /// A sleep was so long that the sender may have been stopped: the next ones soon look what has come. That takes
-    /// timers, which cost too much while all is well: until so many sleeps in a row had no use for them.
+    /// A sleep was so long that the sender may have been stopped: the next ones soon look what has
+    /// come. That takes timers, which cost too much while all is well: until so many sleeps in a
+    /// row had no use for them.
     Halting(u8),
     /// Nothing is there, and nothing comes: a sleep is until something does.
     Idle,
@@ -91,8 +94,8 @@ impl KernelWaits {
         self.restore(fd);
     }
 
-    /// The application has set so many bytes, and will say so when it sets others: the socket is never asked, which would
-    /// give a mark of a sleeper's of any process for the application's.
+    /// The application has set so many bytes, and will say so when it sets others: the socket is
+    /// never asked, which would give a mark of a sleeper's of any process for the application's.
     pub fn wanted(&mut self, bytes: u32) {
         if self.application != Some(bytes) {
             self.application = Some(bytes);
@@ -101,7 +104,8 @@ impl KernelWaits {
         self.is_told = true;
     }
 
-    /// Somebody else is about to get the socket: he finds it as the application wants it, though some may sleep.
+    /// Somebody else is about to get the socket: he finds it as the application wants it, though
+    /// some may sleep.
     pub fn lower(&mut self, fd: Fd) {
         if self.now.is_none() || self.now != self.application {
             self.set(fd, self.application.unwrap_or(1));
@@ -130,10 +134,12 @@ impl KernelWaits {
         Ok(KernelSleep { sleep, pace: self.pace })
     }
 
-    /// The sleeper is awake. Returns whether the kernel says that all is there that it needs, or that no more can come.
+    /// The sleeper is awake. Returns whether the kernel says that all is there that it needs, or
+    /// that no more can come.
     pub fn end(&mut self, fd: Fd, reach: Reach<'_>, sleep: KernelSleep, woken: Woken) -> bool {
         let KernelSleep { sleep, pace } = sleep;
-        let was_least = self.sleepers.least(reach.front()).is_none_or(|least| least >= sleep.position());
+        let was_least =
+            self.sleepers.least(reach.front()).is_none_or(|least| least >= sleep.position());
         self.pace = pace.next(sleep.since().elapsed(), woken);
         self.sleepers.end(sleep);
         if !(self.is_private && self.sleepers.is_empty()) {
@@ -204,20 +210,28 @@ impl KernelSleep {
         self.sleep.position()
     }
 
-    /// Sleeps until the socket has something, or the sleeper is woken. Not to be called with a lock held.
+    /// Sleeps until the socket has something, or the sleeper is woken. Not to be called with a lock
+    /// held.
     ///
     /// # Errors
     /// ETIMEDOUT, EINTR.
     pub fn sleep(&self, fd: Fd, until: Deadline) -> Result<Woken, Errno> {
         let read = Events { read: true, hangup: true, ..Events::default() };
-        let end = if matches!(self.pace, Pace::Halting(_)) { until.at_most(STOPPED_AFTER) } else { until };
+        let end = if matches!(self.pace, Pace::Halting(_)) {
+            until.at_most(STOPPED_AFTER)
+        } else {
+            until
+        };
         match self.sleep.sleep(fd, read, end) {
             Err(Errno::TIMEDOUT) if !until.is_over() => {
                 Ok(Woken { has_data: socket::unread(fd)? > 0, is_late: true })
             }
             events => {
                 let events = events?;
-                Ok(Woken { has_data: events.read && !events.hangup && !events.dead, is_late: false })
+                Ok(Woken {
+                    has_data: events.read && !events.hangup && !events.dead,
+                    is_late: false,
+                })
             }
         }
     }
@@ -239,6 +253,10 @@ mod tests {
         assert_eq!(Pace::Halting(3).next(short, woken), Pace::Halting(2));
         assert_eq!(Pace::Halting(1).next(short, woken), Pace::Flowing);
         assert_eq!(Pace::Halting(3).next(short, nothing), Pace::Idle);
-        assert_eq!(Pace::Idle.next(long, woken), Pace::Halting(IN_A_ROW), "there may be more to come");
+        assert_eq!(
+            Pace::Idle.next(long, woken),
+            Pace::Halting(IN_A_ROW),
+            "there may be more to come"
+        );
     }
 }

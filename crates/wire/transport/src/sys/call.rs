@@ -1,6 +1,7 @@
 //! System calls by number, for those that rustix does not have.
 //!
-//! Not by libc's syscall(): that is the preload library's, which looks after numbers that the application calls by it.
+//! Not by libc's syscall(): that is the preload library's, which looks after numbers that the
+//! application calls by it.
 
 use crate::Errno;
 
@@ -24,7 +25,8 @@ pub unsafe fn call(number: libc::c_long, arguments: [usize; 6]) -> Result<usize,
 #[inline]
 unsafe fn make(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     let result;
-    // SAFETY: the kernel's convention: it keeps all registers but rcx and r11. What it does to memory is the caller's matter.
+    // SAFETY: the kernel's convention: it keeps all registers but rcx and r11. What it does to
+    // memory is the caller's matter.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -47,7 +49,8 @@ unsafe fn make(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
 #[inline]
 unsafe fn make(number: libc::c_long, [a, b, c, d, e, f]: [usize; 6]) -> isize {
     let result;
-    // SAFETY: the kernel's convention: it keeps all registers but x0. What it does to memory is the caller's matter.
+    // SAFETY: the kernel's convention: it keeps all registers but x0. What it does to memory is the
+    // caller's matter.
     unsafe {
         std::arch::asm!(
             "svc #0",

@@ -34,15 +34,16 @@ const USER: usize = ANSWER_ID + ID + 12;
 const INODE: usize = USER + 4;
 const TCP_LISTEN: u8 = 10;
 
-/// The socket whose own view of its connection is `local` and `peer`, in the network namespace of this process, which must be
-/// the one with the cookie `namespace`; `None` if nobody holds it.
+/// The socket whose own view of its connection is `local` and `peer`, in the network namespace of
+/// this process, which must be the one with the cookie `namespace`; `None` if nobody holds it.
 ///
 /// # Errors
-/// Those of socket(2), sendto(2) and recv(2); EXDEV when this process is in another network namespace; what the kernel answers
-/// where it has no sock_diag.
+/// Those of socket(2), sendto(2) and recv(2); EXDEV when this process is in another network
+/// namespace; what the kernel answers where it has no sock_diag.
 pub fn find(local: SocketAddr, peer: SocketAddr, namespace: u64) -> io::Result<Option<Socket>> {
     let flags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
-    let kernel = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::SOCK_DIAG))?;
+    let kernel =
+        socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, Some(netlink::SOCK_DIAG))?;
     let kernel = Opened::from(kernel);
     if socket::namespace(Fd::from(&kernel.as_fd()))? != namespace {
         return Err(Errno::XDEV.into());
@@ -55,7 +56,8 @@ pub fn find(local: SocketAddr, peer: SocketAddr, namespace: u64) -> io::Result<O
     match read(&answer[..len.min(answer.len())]) {
         Ok((state, found, socket)) => {
             // With no such connection the kernel finds the listening socket.
-            let is_it = state != TCP_LISTEN && found == mapped(asked, local.is_ipv4()) && socket.inode != 0;
+            let is_it =
+                state != TCP_LISTEN && found == mapped(asked, local.is_ipv4()) && socket.inode != 0;
             Ok(is_it.then_some(socket))
         }
         Err(Errno::NOENT) => Ok(None),
@@ -90,7 +92,11 @@ fn mapped(id: Id, is_ipv4: bool) -> Id {
         let [a, b, c, d, ..] = address;
         Ipv4Addr::new(a, b, c, d).to_ipv6_mapped().octets()
     };
-    if is_ipv4 { Id { source: mapped(id.source), destination: mapped(id.destination), ..id } } else { id }
+    if is_ipv4 {
+        Id { source: mapped(id.source), destination: mapped(id.destination), ..id }
+    } else {
+        id
+    }
 }
 
 fn request(id: &Id, of: SocketAddr) -> [u8; REQUEST] {
@@ -181,7 +187,11 @@ mod tests {
             let (_listener, from, to) = ends(address);
             for (end, other) in [(&from, &to), (&to, &from)] {
                 let inode = rustix::fs::fstat(other).unwrap().st_ino;
-                assert_eq!(find_other_end(end), Some(Socket { inode, user: host::user() }), "{address}");
+                assert_eq!(
+                    find_other_end(end),
+                    Some(Socket { inode, user: host::user() }),
+                    "{address}"
+                );
             }
         }
     }
@@ -194,7 +204,10 @@ mod tests {
         let stranger: SocketAddr = "127.0.0.1:9".parse().unwrap();
         let namespace = socket::namespace(Fd::from(&from)).unwrap();
         assert_eq!(find(listener.local_addr().unwrap(), stranger, namespace).unwrap(), None);
-        assert!(find(stranger, stranger, namespace + 1).is_err(), "of another namespace nothing is known");
+        assert!(
+            find(stranger, stranger, namespace + 1).is_err(),
+            "of another namespace nothing is known"
+        );
     }
 
     #[test]

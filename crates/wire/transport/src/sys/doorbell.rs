@@ -71,8 +71,8 @@ impl Doorbell {
         let _ = rustix::io::read(self.fd.as_fd(), &mut count);
     }
 
-    /// Leaves the system call that silences it for the time when somebody wants to sleep again: between
-    /// being woken and answering every microsecond counts.
+    /// Leaves the system call that silences it for the time when somebody wants to sleep again:
+    /// between being woken and answering every microsecond counts.
     #[inline]
     pub fn quiet_later(&self) {
         self.heard.store(true, Ordering::Relaxed);
@@ -130,7 +130,8 @@ impl Doorbells {
     }
 }
 
-/// Hears that something comes to a descriptor, also where something is already: a doorbell that is rung, a socket with bytes.
+/// Hears that something comes to a descriptor, also where something is already: a doorbell that is
+/// rung, a socket with bytes.
 #[derive(Debug)]
 pub struct Ear {
     set: Placed,
@@ -140,7 +141,8 @@ impl Ear {
     /// Of one descriptor.
     ///
     /// # Errors
-    /// Those of epoll_create1(2) and epoll_ctl(2), and EMFILE when there is no room above the library's floor.
+    /// Those of epoll_create1(2) and epoll_ctl(2), and EMFILE when there is no room above the
+    /// library's floor.
     pub fn new(fd: Fd) -> io::Result<Self> {
         let set = Placed::new(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
         let edges = epoll::EventFlags::IN | epoll::EventFlags::RDHUP | epoll::EventFlags::ET;
@@ -150,8 +152,10 @@ impl Ear {
 
     /// Forgets what was heard so far.
     pub fn forget(&self) {
-        let mut events =
-            [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }];
+        let mut events = [epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        }];
         let _ = epoll::wait(&self.set, &mut events[..], Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
     }
 
@@ -166,5 +170,6 @@ impl Ear {
 fn is_eventfd(fd: BorrowedFd<'_>) -> bool {
     use rustix::fd::AsRawFd;
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    rustix::fs::readlink(path, Vec::new()).is_ok_and(|name| name.as_bytes() == b"anon_inode:[eventfd]")
+    rustix::fs::readlink(path, Vec::new())
+        .is_ok_and(|name| name.as_bytes() == b"anon_inode:[eventfd]")
 }

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-/// A file descriptor that somebody else owns and may close at any time, as with every use of a number
-/// in C: a call on a closed one fails with EBADF.
+/// A file descriptor that somebody else owns and may close at any time, as with every use of a
+/// number in C: a call on a closed one fails with EBADF.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 pub struct Fd(i32);
 
@@ -29,8 +29,9 @@ impl Fd {
     pub(crate) fn borrow(&self) -> BorrowedFd<'_> {
         // BorrowedFd forbids -1 alone; any other number that is not open gives EBADF.
         let raw = if self.0 == -1 { i32::MAX } else { self.0 };
-        // SAFETY: not -1. The descriptor may be closed by its owner meanwhile; this crate then gets an
-        // error or another file's data, as any C program would, but no memory is touched through it.
+        // SAFETY: not -1. The descriptor may be closed by its owner meanwhile; this crate then gets
+        // an error or another file's data, as any C program would, but no memory is touched through
+        // it.
         unsafe { BorrowedFd::borrow_raw(raw) }
     }
 }
@@ -49,9 +50,9 @@ static PLACED: [AtomicU64; NUMBERS / 64] = [const { AtomicU64::new(0) }; NUMBERS
 /// Numbers that can be told apart from the application's: Linux's default for fs.nr_open.
 const NUMBERS: usize = 1 << 20;
 
-/// From now on the library's own descriptors get numbers from `floor` on, even above the soft limit, so
-/// that the application's stay as low and as many as they would be without it (select() cannot handle
-/// numbers over 1023, and an application may rely on EMFILE).
+/// From now on the library's own descriptors get numbers from `floor` on, even above the soft
+/// limit, so that the application's stay as low and as many as they would be without it (select()
+/// cannot handle numbers over 1023, and an application may rely on EMFILE).
 pub fn set_floor(floor: i32) {
     FLOOR.store(floor, Ordering::Relaxed);
 }
@@ -61,7 +62,9 @@ pub fn set_floor(floor: i32) {
 #[must_use]
 pub fn is_placed(fd: Fd) -> bool {
     let Ok(number) = usize::try_from(fd.raw()) else { return false };
-    PLACED.get(number / 64).is_some_and(|word| word.load(Ordering::Relaxed) >> (number % 64) & 1 != 0)
+    PLACED
+        .get(number / 64)
+        .is_some_and(|word| word.load(Ordering::Relaxed) >> (number % 64) & 1 != 0)
 }
 
 /// The library's own descriptors within a range of numbers, ascending.
@@ -76,8 +79,9 @@ pub fn placed_in(first: i32, last: i32) -> impl Iterator<Item = Fd> {
 
 /// A descriptor that the library has opened, wherever the kernel put it.
 ///
-/// It is closed by the system call itself. libc's close() is the preload library's, to which the number may still
-/// be a socket that the application has closed unseen; and it would be entered again, perhaps under a lock.
+/// It is closed by the system call itself. libc's close() is the preload library's, to which the
+/// number may still be a socket that the application has closed unseen; and it would be entered
+/// again, perhaps under a lock.
 #[derive(Debug)]
 pub struct Opened(ManuallyDrop<OwnedFd>);
 
@@ -102,8 +106,9 @@ impl Drop for Opened {
 
 /// A descriptor of the library's own, out of the application's way.
 ///
-/// The kernel hands out the lowest free number, which may be one that another thread of the application has just
-/// closed and believes to be closed: whatever is opened is to be moved at once.
+/// The kernel hands out the lowest free number, which may be one that another thread of the
+/// application has just closed and believes to be closed: whatever is opened is to be moved at
+/// once.
 #[derive(Debug)]
 pub struct Placed(Opened);
 
@@ -162,8 +167,8 @@ impl AsFd for Placed {
     }
 }
 
-/// The kernel compares a number with the soft limit only when it hands it out, so the limit is lifted
-/// for that moment and the application never sees another one.
+/// The kernel compares a number with the soft limit only when it hands it out, so the limit is
+/// lifted for that moment and the application never sees another one.
 fn duplicate_above(fd: BorrowedFd<'_>, floor: i32) -> io::Result<Opened> {
     static LIMIT: Mutex<()> = Mutex::new(());
     let error = match rustix::io::fcntl_dupfd_cloexec(fd, floor) {

@@ -1,5 +1,5 @@
-//! Files that the library opens for itself: by system calls of its own, so that neither opening nor closing one comes
-//! to the preload library. No cancellation points, as [`std::fs`] has.
+//! Files that the library opens for itself: by system calls of its own, so that neither opening nor
+//! closing one comes to the preload library. No cancellation points, as [`std::fs`] has.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -22,9 +22,9 @@ pub fn open(path: &Path, flags: OFlags, mode: u32) -> io::Result<Opened> {
     Ok(fd.into())
 }
 
-/// Opens a file of this user's alone for reading and writing, made if need be and at least `len` bytes long, all of which
-/// have their place on the disk: whoever touches a mapped byte that finds none when the disk is full gets SIGBUS. A symbolic
-/// link is an error.
+/// Opens a file of this user's alone for reading and writing, made if need be and at least `len`
+/// bytes long, all of which have their place on the disk: whoever touches a mapped byte that finds
+/// none when the disk is full gets SIGBUS. A symbolic link is an error.
 ///
 /// # Errors
 /// Those of open(2) and fallocate(2).
@@ -52,17 +52,19 @@ pub fn open_long(path: &Path, len: u64) -> io::Result<Opened> {
     Ok(file)
 }
 
-/// Where a file system writes changes to another place, which takes room again each time, a new file is to be left out.
+/// Where a file system writes changes to another place, which takes room again each time, a new
+/// file is to be left out.
 fn stay_in_place(file: &Opened) {
     use rustix::fs::{IFlags, fstatfs, ioctl_getflags, ioctl_setflags};
     const BTRFS: i64 = 0x9123_683e;
     if fstatfs(file).is_ok_and(|about| about.f_type == BTRFS) {
-        let _ = ioctl_getflags(file).and_then(|flags| ioctl_setflags(file, flags.union(IFlags::NOCOW)));
+        let _ =
+            ioctl_getflags(file).and_then(|flags| ioctl_setflags(file, flags.union(IFlags::NOCOW)));
     }
 }
 
-/// Has each page of a file take its place on the disk, as if it were written to, and leaves what is there as it is: others may
-/// use it meanwhile.
+/// Has each page of a file take its place on the disk, as if it were written to, and leaves what is
+/// there as it is: others may use it meanwhile.
 fn write_to_all(file: &Opened, len: usize) -> Result<(), Errno> {
     use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
     let access = ProtFlags::READ.union(ProtFlags::WRITE);
@@ -126,7 +128,8 @@ pub fn names(directory: &Path) -> io::Result<Vec<OsString>> {
 pub fn write(path: &Path, mut bytes: &[u8]) -> io::Result<()> {
     let file = open(path, OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::TRUNC), 0o666)?;
     while !bytes.is_empty() {
-        let n = without_signals(|| Ok(rustix::io::retry_on_intr(|| rustix::io::write(&file, bytes))?))?;
+        let n =
+            without_signals(|| Ok(rustix::io::retry_on_intr(|| rustix::io::write(&file, bytes))?))?;
         bytes = &bytes[n..];
     }
     Ok(())
@@ -160,7 +163,10 @@ mod tests {
         std::fs::File::create(&path).unwrap().set_len(LEN).unwrap();
         for _ in 0..2 {
             let found = rustix::fs::fstat(open_long(&path, LEN).unwrap()).unwrap();
-            assert!(found.st_size as u64 == LEN && found.st_blocks as u64 * 512 >= LEN, "{found:?}");
+            assert!(
+                found.st_size as u64 == LEN && found.st_blocks as u64 * 512 >= LEN,
+                "{found:?}"
+            );
             std::fs::remove_file(&path).unwrap();
         }
     }

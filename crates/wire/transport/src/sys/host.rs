@@ -22,12 +22,13 @@ pub fn user() -> u32 {
 #[must_use]
 pub fn fingerprint() -> String {
     let name = rustix::system::uname();
-    let [node, release] = [name.nodename(), name.release()].map(|part| part.to_string_lossy().into_owned());
+    let [node, release] =
+        [name.nodename(), name.release()].map(|part| part.to_string_lossy().into_owned());
     format!("{node} {release} {}", processors())
 }
 
-/// A small text file that belongs to the user and that nobody else may write. No cancellation point, as
-/// [`std::fs`] would be.
+/// A small text file that belongs to the user and that nobody else may write. No cancellation
+/// point, as [`std::fs`] would be.
 #[must_use]
 pub fn read_own_file(path: &std::path::Path) -> Option<String> {
     use rustix::fs::OFlags;
@@ -55,7 +56,8 @@ pub fn random() -> u64 {
     }
 }
 
-/// Whether a call failed because descriptors, memory or room on a disk were used up: it may succeed another time.
+/// Whether a call failed because descriptors, memory or room on a disk were used up: it may succeed
+/// another time.
 #[must_use]
 pub fn is_scarcity(error: &std::io::Error) -> bool {
     use crate::Errno;
@@ -76,8 +78,8 @@ pub fn is_scarcity(error: &std::io::Error) -> bool {
 const READING: u64 = 10_000_000;
 
 /// Whether there is a processor to spare for somebody who waits awake: no more threads are runnable
-/// than there are processors, and this process may use more than one. A reading is a few microseconds of
-/// work and counts for 10 ms.
+/// than there are processors, and this process may use more than one. A reading is a few
+/// microseconds of work and counts for 10 ms.
 #[must_use]
 pub fn has_idle_processor() -> bool {
     static TAKEN: AtomicU64 = AtomicU64::new(0);
@@ -96,19 +98,24 @@ pub fn has_idle_processor() -> bool {
 /// Processors of the whole machine that are in use.
 fn online() -> usize {
     static ONLINE: OnceLock<usize> = OnceLock::new();
-    // SAFETY: sysconf has no preconditions.
-    *ONLINE.get_or_init(|| usize::try_from(unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) }).unwrap_or(1))
+    *ONLINE.get_or_init(|| {
+        // SAFETY: sysconf has no preconditions.
+        let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
+        usize::try_from(online).unwrap_or(1)
+    })
 }
 
-/// The number before the slash in the fourth field of /proc/loadavg (proc(5)). Read without libc, whose
-/// open() and read() are points at which a thread can be cancelled, and from a descriptor that stays open:
-/// a new one would take, for a moment, the number that the application has just closed and relies on.
+/// The number before the slash in the fourth field of /proc/loadavg (proc(5)). Read without libc,
+/// whose open() and read() are points at which a thread can be cancelled, and from a descriptor
+/// that stays open: a new one would take, for a moment, the number that the application has just
+/// closed and relies on.
 fn runnable_threads() -> Option<usize> {
     use rustix::fs::{Mode, OFlags};
     static LOAD: OnceLock<Option<Placed>> = OnceLock::new();
     let open = || {
         let file =
-            rustix::fs::open(c"/proc/loadavg", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()?;
+            rustix::fs::open(c"/proc/loadavg", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())
+                .ok()?;
         Placed::new(file).ok()
     };
     let file = LOAD.get_or_init(open).as_ref()?;
@@ -118,8 +125,9 @@ fn runnable_threads() -> Option<usize> {
     text.split_ascii_whitespace().nth(3)?.split('/').next()?.parse().ok()
 }
 
-/// A clock that goes on whatever the time of day is set to, in nanoseconds. Only in a process that has been moved to another
-/// time namespace (time_namespaces(7)), as a child can be, is it ahead of earlier readings, or behind them.
+/// A clock that goes on whatever the time of day is set to, in nanoseconds. Only in a process that
+/// has been moved to another time namespace (time_namespaces(7)), as a child can be, is it ahead of
+/// earlier readings, or behind them.
 #[inline]
 #[must_use]
 pub fn nanoseconds() -> u64 {
@@ -127,7 +135,8 @@ pub fn nanoseconds() -> u64 {
     (now.tv_sec as u64).wrapping_mul(1_000_000_000).wrapping_add(now.tv_nsec as u64)
 }
 
-/// How long it is since this reading of [`nanoseconds`]; `None` when the clock was set back meanwhile.
+/// How long it is since this reading of [`nanoseconds`]; `None` when the clock was set back
+/// meanwhile.
 #[must_use]
 pub fn since(reading: u64) -> Option<Duration> {
     nanoseconds().checked_sub(reading).map(Duration::from_nanos)

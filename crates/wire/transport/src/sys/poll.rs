@@ -10,12 +10,18 @@ pub use super::wait::{Deadline, Events};
 use super::{call, select};
 use crate::Errno;
 
-/// Sleeps until the doorbell rings, the socket has one of the wanted events (or dies), or the time is over.
-/// Returns whether the doorbell rang, and the socket's events. Each of the descriptors may be absent (-1).
+/// Sleeps until the doorbell rings, the socket has one of the wanted events (or dies), or the time
+/// is over. Returns whether the doorbell rang, and the socket's events. Each of the descriptors may
+/// be absent (-1).
 ///
 /// # Errors
 /// EINTR when a signal handler ran; ETIMEDOUT; those of poll(2).
-pub fn wait(doorbell: Fd, socket: Fd, want: Events, until: Deadline) -> Result<(bool, Events), Errno> {
+pub fn wait(
+    doorbell: Fd,
+    socket: Fd,
+    want: Events,
+    until: Deadline,
+) -> Result<(bool, Events), Errno> {
     let flags = flags(want);
     let mut fds = [
         PollFd::from_borrowed_fd(doorbell.borrow(), PollFlags::IN),
@@ -46,9 +52,11 @@ fn sleep(
 ) -> Result<usize, Errno> {
     let Some(blocked) = blocked else { return poll(watched, timeout.as_ref()) };
     let timeout = timeout.as_mut().map_or(0, |time| (&raw mut *time).expose_provenance());
-    let places = [watched.as_mut_ptr().expose_provenance(), (&raw const *blocked).expose_provenance()];
-    // SAFETY: `PollFd` has the layout of struct pollfd, which the kernel reads and writes; it writes the rest of the time into
-    // the copy that is this function's, and reads a set of 8 bytes.
+    let places =
+        [watched.as_mut_ptr().expose_provenance(), (&raw const *blocked).expose_provenance()];
+    // SAFETY: `PollFd` has the layout of struct pollfd, which the kernel reads and writes; it
+    // writes the rest of the time into the copy that is this function's, and reads a set of 8
+    // bytes.
     unsafe { call(libc::SYS_ppoll, [places[0], watched.len(), timeout, places[1], 8, 0]) }
 }
 
@@ -60,7 +68,12 @@ pub fn look(socket: Fd, want: Events) -> Result<Events, Errno> {
     let mut fds = [PollFd::from_borrowed_fd(socket.borrow(), flags(want))];
     match poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })) {
         Err(Errno::INVAL) => {
-            return match select::wait(Fd::new(-1), socket, want, Deadline::after(Some(Duration::ZERO))) {
+            return match select::wait(
+                Fd::new(-1),
+                socket,
+                want,
+                Deadline::after(Some(Duration::ZERO)),
+            ) {
                 Err(Errno::TIMEDOUT) => Ok(Events::default()),
                 result => result.map(|(_, events)| events),
             };

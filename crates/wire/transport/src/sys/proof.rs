@@ -1,10 +1,12 @@
-//! Proof that a process holds a socket, which it can show to another one without giving the socket away.
+//! Proof that a process holds a socket, which it can show to another one without giving the socket
+//! away.
 //!
-//! It is an epoll set with the socket in it. Only a process that has the socket open can put it there, and only such a one can
-//! change the number that is kept with it, which says whose proof it is: passed on, it proves nothing. An epoll set does
-//! not keep a socket open, so a proof that nobody has looked at yet does not delay the end of a connection. What is in a
-//! set the kernel tells in fdinfo (proc_pid_fdinfo(5)), of a set that this process has been sent as of any other, and
-//! whatever pid namespace the sender is in.
+//! It is an epoll set with the socket in it. Only a process that has the socket open can put it
+//! there, and only such a one can change the number that is kept with it, which says whose proof it
+//! is: passed on, it proves nothing. An epoll set does not keep a socket open, so a proof that
+//! nobody has looked at yet does not delay the end of a connection. What is in a set the kernel
+//! tells in fdinfo (proc_pid_fdinfo(5)), of a set that this process has been sent as of any other,
+//! and whatever pid namespace the sender is in.
 
 use std::io;
 
@@ -25,7 +27,8 @@ struct Inode {
 /// Proof that this process holds `socket`.
 ///
 /// # Errors
-/// Those of epoll_create1(2), epoll_ctl(2) and pidfd_open(2), and EMFILE when there is no room above the library's floor.
+/// Those of epoll_create1(2), epoll_ctl(2) and pidfd_open(2), and EMFILE when there is no room
+/// above the library's floor.
 pub fn of(socket: Fd) -> io::Result<Placed> {
     let set = Placed::new(epoll::create(CreateFlags::CLOEXEC)?)?;
     let pidfd = Opened::from(pidfd_open(getpid(), PidfdFlags::empty())?);
@@ -35,8 +38,8 @@ pub fn of(socket: Fd) -> io::Result<Placed> {
     Ok(set)
 }
 
-/// Whether `proof` is one of the process with that identity, for the socket with that inode number. `socket` is any
-/// socket of this process.
+/// Whether `proof` is one of the process with that identity, for the socket with that inode number.
+/// `socket` is any socket of this process.
 ///
 /// # Errors
 /// Those of open(2) and read(2) on what /proc says of descriptors.
@@ -45,7 +48,8 @@ pub fn holds(proof: BorrowedFd<'_>, socket: Fd, number: u64, identity: u64) -> i
     // As the kernel keeps it: linux/kdev_t.h.
     let device = u64::from(rustix::fs::major(device)) << 20 | u64::from(rustix::fs::minor(device));
     let path = format!("/proc/thread-self/fdinfo/{}", proof.as_raw_fd());
-    let info = Opened::from(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
+    let info =
+        Opened::from(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?);
     // An honest one says less.
     let mut text = [0; 1024];
     let len = rustix::io::read(info.as_fd(), &mut text)?;
@@ -63,13 +67,16 @@ fn target(line: &str) -> Option<(u64, Inode)> {
     Some((field("data:")?, Inode { device: field("sdev:")?, number: field("ino:")? }))
 }
 
-/// What tells a process from all others: the number of its inode in pidfs, which no other process gets (Linux 6.9), or else
-/// its id, which means nothing in another pid namespace. Marked, so that neither is ever taken for the other.
+/// What tells a process from all others: the number of its inode in pidfs, which no other process
+/// gets (Linux 6.9), or else its id, which means nothing in another pid namespace. Marked, so that
+/// neither is ever taken for the other.
 #[must_use]
 pub fn identity(pidfd: Option<BorrowedFd<'_>>, pid: u32) -> Option<u64> {
     const PIDFS: u64 = 0x5049_4446;
     const IS_ID: u64 = 1 << 63;
-    let pidfs = |fd: &BorrowedFd<'_>| rustix::fs::fstatfs(fd).is_ok_and(|about| about.f_type as u64 == PIDFS);
+    let pidfs = |fd: &BorrowedFd<'_>| {
+        rustix::fs::fstatfs(fd).is_ok_and(|about| about.f_type as u64 == PIDFS)
+    };
     match pidfd.filter(pidfs) {
         Some(pidfd) => rustix::fs::fstat(pidfd).ok().map(|about| about.st_ino & !IS_ID),
         None => (pid != 0).then_some(u64::from(pid) | IS_ID),
@@ -102,7 +109,8 @@ mod tests {
         let other = UdpSocket::bind("127.0.0.1:0").unwrap();
         let proof = of(Fd::from(&listener)).unwrap();
         let me = myself().identity.unwrap();
-        let holds = |number, identity| holds(proof.as_fd(), Fd::from(&other), number, identity).unwrap();
+        let holds =
+            |number, identity| holds(proof.as_fd(), Fd::from(&other), number, identity).unwrap();
         assert!(holds(inode(&listener), me));
         assert!(!holds(inode(&other), me));
         assert!(!holds(inode(&listener), me + 1));

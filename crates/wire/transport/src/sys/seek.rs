@@ -1,5 +1,5 @@
-//! The kernel module `tcp_seek`, by which the kernel takes bytes out of the middle of a TCP stream: what
-//! kernel/uapi/tcp_seek.h says.
+//! The kernel module `tcp_seek`, by which the kernel takes bytes out of the middle of a TCP stream:
+//! what kernel/uapi/tcp_seek.h says.
 
 use std::mem::{offset_of, size_of};
 
@@ -56,7 +56,9 @@ struct Extent {
 
 const _: () = {
     assert!(size_of::<Recv>() == 88 && size_of::<Extent>() == 48);
-    assert!(offset_of!(Recv, flags) == 4 && offset_of!(Recv, at) == 8 && offset_of!(Recv, buf) == 16);
+    assert!(
+        offset_of!(Recv, flags) == 4 && offset_of!(Recv, at) == 8 && offset_of!(Recv, buf) == 16
+    );
     assert!(offset_of!(Recv, len) == 24 && offset_of!(Recv, timeout) == 32);
     assert!(offset_of!(Recv, received) == 40 && offset_of!(Recv, position) == 48);
     assert!(offset_of!(Recv, head) == 56 && offset_of!(Recv, contiguous) == 64);
@@ -71,7 +73,8 @@ const _: () = {
 /// What a socket of the module has.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub struct State {
-    /// Position of the first byte that was neither received nor taken; 0 is the first one after [`attach`].
+    /// Position of the first byte that was neither received nor taken; 0 is the first one after
+    /// [`attach`].
     pub head: u64,
     /// Position behind the last byte that has arrived.
     pub arrived: u64,
@@ -79,11 +82,12 @@ pub struct State {
     pub holes: u32,
 }
 
-/// Hands the connected socket to the module (TCP_ULP). May load it, for a process that is allowed to.
+/// Hands the connected socket to the module (TCP_ULP). May load it, for a process that is allowed
+/// to.
 ///
 /// # Errors
-/// ENOENT when there is no such module; EEXIST when the socket has it, or another one; EBUSY, ENOTCONN as
-/// kernel/README.md says.
+/// ENOENT when there is no such module; EEXIST when the socket has it, or another one; EBUSY,
+/// ENOTCONN as kernel/README.md says.
 pub fn attach(fd: Fd) -> Result<(), Errno> {
     setsockopt_bytes(fd, libc::IPPROTO_TCP, libc::TCP_ULP, NAME)
 }
@@ -98,8 +102,8 @@ pub fn state(fd: Fd) -> Result<State, Errno> {
     Ok(State { head: extent.head, arrived: extent.arrived, holes: extent.holes })
 }
 
-/// Copies bytes that begin at `position`, as many as have arrived, and leaves them there; does not wait. 0 is the end
-/// of the stream.
+/// Copies bytes that begin at `position`, as many as have arrived, and leaves them there; does not
+/// wait. 0 is the end of the stream.
 ///
 /// # Errors
 /// EAGAIN when not one has arrived; ENXIO when the first one was taken; those of recv(2).
@@ -107,12 +111,12 @@ pub fn look(fd: Fd, position: u64, into: &mut [u8]) -> Result<usize, Errno> {
     receive(fd, position, Goal::Memory(into), PEEK | PARTIAL)
 }
 
-/// Takes the bytes that begin at `position`, all that `into` has room for or none, fewer only where the stream ends; or,
-/// with `partial`, as many as have arrived. Does not wait.
+/// Takes the bytes that begin at `position`, all that `into` has room for or none, fewer only where
+/// the stream ends; or, with `partial`, as many as have arrived. Does not wait.
 ///
 /// # Errors
-/// EAGAIN when not all have arrived; ENOBUFS when they cannot before others are taken, or there would be too many
-/// holes; ENXIO when some were taken; those of recv(2).
+/// EAGAIN when not all have arrived; ENOBUFS when they cannot before others are taken, or there
+/// would be too many holes; ENXIO when some were taken; those of recv(2).
 pub fn take(fd: Fd, position: u64, into: &mut [u8], partial: bool) -> Result<usize, Errno> {
     receive(fd, position, Goal::Memory(into), if partial { PARTIAL } else { 0 })
 }

@@ -1,6 +1,6 @@
-//! Sleeping where poll(2) is refused: it takes no more descriptors than RLIMIT_NOFILE allows numbers, which a program that
-//! wants no more of them sets to 0. select(2) has no such rule, but tells less: what it cannot say of a socket is looked for again
-//! and again.
+//! Sleeping where poll(2) is refused: it takes no more descriptors than RLIMIT_NOFILE allows
+//! numbers, which a program that wants no more of them sets to 0. select(2) has no such rule, but
+//! tells less: what it cannot say of a socket is looked for again and again.
 
 use std::time::Duration;
 
@@ -15,7 +15,12 @@ const LOOK: Duration = Duration::from_millis(100);
 const BITS: usize = u64::BITS as usize;
 
 /// As [`super::poll::wait`].
-pub(super) fn wait(doorbell: Fd, socket: Fd, want: Events, until: Deadline) -> Result<(bool, Events), Errno> {
+pub(super) fn wait(
+    doorbell: Fd,
+    socket: Fd,
+    want: Events,
+    until: Deadline,
+) -> Result<(bool, Events), Errno> {
     loop {
         let [mut readable, mut writable] = [Set::default(), Set::default()];
         readable.add(doorbell);
@@ -31,8 +36,12 @@ pub(super) fn wait(doorbell: Fd, socket: Fd, want: Events, until: Deadline) -> R
         let rang = readable.has(doorbell);
         let ends = if unseen { socket::ends(socket) } else { Ends::default() };
         let hangup = want.hangup && ends.peers;
-        let events =
-            Events { read: readable.has(socket), write: writable.has(socket), hangup, dead: ends.both };
+        let events = Events {
+            read: readable.has(socket),
+            write: writable.has(socket),
+            hangup,
+            dead: ends.both,
+        };
         if rang || events != Events::default() {
             return Ok((rang, events));
         }
@@ -64,12 +73,15 @@ fn select(readable: &mut Set, writable: &mut Set, until: Deadline) -> Result<(),
     let words = readable.0.len().max(writable.0.len());
     readable.0.resize(words, 0);
     writable.0.resize(words, 0);
-    let time = until.left().map(|time| [time.as_secs().min(i64::MAX as u64), time.subsec_nanos().into()]);
+    let time =
+        until.left().map(|time| [time.as_secs().min(i64::MAX as u64), time.subsec_nanos().into()]);
     let place = time.as_ref().map_or(0, |time| time.as_ptr().expose_provenance());
-    let blocked = until.blocked().map(|set| [(&raw const *set).expose_provenance(), size_of::<u64>()]);
+    let blocked =
+        until.blocked().map(|set| [(&raw const *set).expose_provenance(), size_of::<u64>()]);
     let blocked = blocked.as_ref().map_or(0, |set| set.as_ptr().expose_provenance());
     let sets = [&mut readable.0, &mut writable.0].map(|set| set.as_mut_ptr().expose_provenance());
-    // SAFETY: the kernel reads and writes sets of as many bits, and reads a timespec of two words and a set of signals with its
-    // size, if there are any.
-    unsafe { call(libc::SYS_pselect6, [words * BITS, sets[0], sets[1], 0, place, blocked]) }.map(drop)
+    // SAFETY: the kernel reads and writes sets of as many bits, and reads a timespec of two words
+    // and a set of signals with its size, if there are any.
+    unsafe { call(libc::SYS_pselect6, [words * BITS, sets[0], sets[1], 0, place, blocked]) }
+        .map(drop)
 }

@@ -1,6 +1,6 @@
-//! Signals: those that come while a call is under way, and those that a system call of the library's own would send to the
-//! program: SIGXFSZ where a file would grow beyond RLIMIT_FSIZE, SIGPIPE where nobody reads any more. Both end a program that
-//! knows of neither file nor pipe.
+//! Signals: those that come while a call is under way, and those that a system call of the
+//! library's own would send to the program: SIGXFSZ where a file would grow beyond RLIMIT_FSIZE,
+//! SIGPIPE where nobody reads any more. Both end a program that knows of neither file nor pipe.
 
 use std::cell::Cell;
 use std::io;
@@ -13,8 +13,8 @@ const fn bit(signal: i32) -> u64 {
     1 << (signal - 1)
 }
 
-/// A thread's own faults kill where they have to wait; glibc's own (to cancel a thread, to change the user of all) end
-/// no call; and two cannot be blocked.
+/// A thread's own faults kill where they have to wait; glibc's own (to cancel a thread, to change
+/// the user of all) end no call; and two cannot be blocked.
 const NEVER_HELD: u64 = bit(libc::SIGKILL)
     | bit(libc::SIGSTOP)
     | bit(libc::SIGSEGV)
@@ -33,10 +33,12 @@ thread_local! {
 
 /// Signals of this thread wait until this is dropped.
 ///
-/// A system call that a signal interrupts ends with EINTR, or with what it has moved, wherever in the call the signal comes.
-/// A call that sleeps several times, and is awake in this library in between, has them wait, and lets them in by its
-/// sleeps alone ([`Deadline::letting_in`](super::poll::Deadline::letting_in)): a handler that ran in between would be lost to
-/// the next sleep. Within another one, as when a receive goes on in another way, those of the outer one are let in.
+/// A system call that a signal interrupts ends with EINTR, or with what it has moved, wherever in
+/// the call the signal comes. A call that sleeps several times, and is awake in this library in
+/// between, has them wait, and lets them in by its sleeps alone
+/// ([`Deadline::letting_in`](super::poll::Deadline::letting_in)): a handler that ran in between
+/// would be lost to the next sleep. Within another one, as when a receive goes on in another way,
+/// those of the outer one are let in.
 #[derive(Debug)]
 pub struct HeldBack {
     /// What the thread blocks when this is dropped.
@@ -72,8 +74,10 @@ impl HeldBack {
     /// EINTR when a handler ran.
     pub fn let_in(&self) -> Result<(), Errno> {
         let at_once = [0u64; 2];
-        let places = [at_once.as_ptr().expose_provenance(), (&raw const self.mask).expose_provenance()];
-        // SAFETY: no descriptors; the kernel reads a timespec of 16 bytes, which is zero and so is not written to, and a set of 8.
+        let places =
+            [at_once.as_ptr().expose_provenance(), (&raw const self.mask).expose_provenance()];
+        // SAFETY: no descriptors; the kernel reads a timespec of 16 bytes, which is zero and so is
+        // not written to, and a set of 8.
         let looked = unsafe { call(libc::SYS_ppoll, [0, 0, places[0], places[1], 8, 0]) };
         looked.map(drop)
     }
@@ -122,7 +126,9 @@ fn change(how: i32, set: u64) -> u64 {
 fn pending() -> u64 {
     let mut set = 0u64;
     // SAFETY: the kernel writes a set of 8 bytes.
-    let _ = unsafe { call(libc::SYS_rt_sigpending, [(&raw mut set).expose_provenance(), 8, 0, 0, 0, 0]) };
+    let _ = unsafe {
+        call(libc::SYS_rt_sigpending, [(&raw mut set).expose_provenance(), 8, 0, 0, 0, 0])
+    };
     set
 }
 
@@ -163,7 +169,8 @@ mod tests {
     fn a_signal_that_comes_between_two_sleeps_ends_the_next() {
         extern "C" fn handler(_: libc::c_int) {}
         // SAFETY: the handler does nothing; nobody else uses the signal.
-        let before = unsafe { libc::signal(libc::SIGUSR2, handler as *const () as libc::sighandler_t) };
+        let before =
+            unsafe { libc::signal(libc::SIGUSR2, handler as *const () as libc::sighandler_t) };
         let none = Fd::new(-1);
         let mask = change(libc::SIG_BLOCK, 0);
         let held = HeldBack::new();

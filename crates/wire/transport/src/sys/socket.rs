@@ -30,9 +30,14 @@ pub fn recv(fd: Fd, into: &mut [u8], flags: KernelRecv) -> Result<usize, Errno> 
 ///
 /// # Errors
 /// Those of recvmsg(2); EAGAIN when there is nothing.
-pub fn recv_vectored(fd: Fd, into: &mut [IoSliceMut<'_>], flags: KernelRecv) -> Result<usize, Errno> {
+pub fn recv_vectored(
+    fd: Fd,
+    into: &mut [IoSliceMut<'_>],
+    flags: KernelRecv,
+) -> Result<usize, Errno> {
     let mut control = RecvAncillaryBuffer::default();
-    rustix::net::recvmsg(fd.borrow(), into, &mut control, flags.union(KernelRecv::DONTWAIT)).map(|r| r.bytes)
+    rustix::net::recvmsg(fd.borrow(), into, &mut control, flags.union(KernelRecv::DONTWAIT))
+        .map(|r| r.bytes)
 }
 
 /// Room for control messages, and what the kernel put there with the bytes that were received last.
@@ -99,7 +104,8 @@ pub fn recv_message(
 /// sendmsg(2) without waiting.
 ///
 /// # Errors
-/// Those of sendmsg(2); EAGAIN when there is no room. EPIPE comes with SIGPIPE unless NOSIGNAL is set.
+/// Those of sendmsg(2); EAGAIN when there is no room. EPIPE comes with SIGPIPE unless NOSIGNAL is
+/// set.
 #[inline]
 pub fn send(fd: Fd, from: &[IoSlice<'_>], flags: KernelSend) -> Result<usize, Errno> {
     let flags = flags.union(KernelSend::DONTWAIT);
@@ -161,12 +167,13 @@ pub struct KernelCounts {
     pub sent: RangeInclusive<u64>,
     /// Whether this end has shut its sending direction down.
     pub shut: bool,
-    /// Whether both directions have ended and the kernel has forgotten the connection: then nobody can say whether the ends
-    /// are among the bytes.
+    /// Whether both directions have ended and the kernel has forgotten the connection: then nobody
+    /// can say whether the ends are among the bytes.
     pub over: bool,
 }
 
-/// The kernel's own account of the bytes that have passed through a socket (RFC 4898 octet counters).
+/// The kernel's own account of the bytes that have passed through a socket (RFC 4898 octet
+/// counters).
 ///
 /// # Errors
 /// Those of getsockopt(2) TCP_INFO and of the queue ioctls.
@@ -195,7 +202,8 @@ pub fn received(fd: Fd) -> Result<u64, Errno> {
     tcp_info(fd).map(|info| info.received)
 }
 
-/// The bytes that readers have taken from a socket so far. For a caller that keeps others from reading.
+/// The bytes that readers have taken from a socket so far. For a caller that keeps others from
+/// reading.
 ///
 /// # Errors
 /// Those of [`kernel_counts`]; ENOTCONN when TCP is over; EAGAIN when bytes arrive all the time.
@@ -214,7 +222,8 @@ pub fn bytes_taken(fd: Fd) -> Result<u64, Errno> {
     Err(Errno::AGAIN)
 }
 
-/// The state of a connection, and bytes including those that stand for the end of a direction (FIN).
+/// The state of a connection, and bytes including those that stand for the end of a direction
+/// (FIN).
 struct Info {
     state: u8,
     received: u64,
@@ -222,8 +231,8 @@ struct Info {
 }
 
 impl Info {
-    /// Whether the kernel has forgotten the connection. linux/tcp_states.h: all but ESTABLISHED, FIN_WAIT1,
-    /// FIN_WAIT2, CLOSE_WAIT, LAST_ACK, CLOSING.
+    /// Whether the kernel has forgotten the connection. linux/tcp_states.h: all but ESTABLISHED,
+    /// FIN_WAIT1, FIN_WAIT2, CLOSE_WAIT, LAST_ACK, CLOSING.
     fn is_over(&self) -> bool {
         !matches!(self.state, 1 | 4 | 5 | 8 | 9 | 11)
     }
@@ -262,7 +271,8 @@ pub fn ends(fd: Fd) -> Ends {
 
 /// tcpi_state, tcpi_bytes_received and tcpi_bytes_acked.
 fn tcp_info(fd: Fd) -> Result<Info, Errno> {
-    // linux/tcp.h, struct tcp_info: the state is its first byte, the counters are 64-bit fields at these offsets.
+    // linux/tcp.h, struct tcp_info: the state is its first byte, the counters are 64-bit fields at
+    // these offsets.
     const BYTES_ACKED: usize = 120;
     const BYTES_RECEIVED: usize = 128;
     let mut info = [0u64; 40];
@@ -274,11 +284,16 @@ fn tcp_info(fd: Fd) -> Result<Info, Errno> {
     Ok(Info { state, received: info[BYTES_RECEIVED / 8], acked: info[BYTES_ACKED / 8] })
 }
 
-pub(super) fn getsockopt<T: Copy>(fd: Fd, level: i32, name: i32, value: &mut T) -> Result<usize, Errno> {
+pub(super) fn getsockopt<T: Copy>(
+    fd: Fd,
+    level: i32,
+    name: i32,
+    value: &mut T,
+) -> Result<usize, Errno> {
     let mut len = size_of::<T>() as libc::socklen_t;
     // SAFETY: `value` and `len` are valid for writing, and the kernel writes at most `len` bytes of
-    // plain data. At the level of tcp_seek it also writes to the memory that `value` names: only sys::seek uses that
-    // level, and names a slice that it holds.
+    // plain data. At the level of tcp_seek it also writes to the memory that `value` names: only
+    // sys::seek uses that level, and names a slice that it holds.
     unsafe {
         let value = std::ptr::from_mut(value).expose_provenance();
         let len = (&raw mut len).expose_provenance();
@@ -327,8 +342,8 @@ pub fn unsent(fd: Fd) -> Result<usize, Errno> {
     ioctl_int(fd, libc::TIOCOUTQ)
 }
 
-/// Has the kernel send what it holds back for more that was announced (MSG_MORE), unless the application has corked the
-/// socket.
+/// Has the kernel send what it holds back for more that was announced (MSG_MORE), unless the
+/// application has corked the socket.
 pub fn push(fd: Fd) {
     let mut corked: libc::c_int = 0;
     if ioctl_int(fd, SIOCOUTQNSD).is_ok_and(|bytes| bytes > 0)
@@ -421,8 +436,8 @@ pub fn forget_peek_offset(fd: Fd) -> Result<(), Errno> {
 /// Those of recv(2).
 pub fn discard(fd: Fd, len: usize) -> Result<usize, Errno> {
     let flags = libc::MSG_TRUNC | libc::MSG_DONTWAIT;
-    // SAFETY: with MSG_TRUNC a TCP socket writes nothing to the buffer, and a null one makes any other
-    // kind of socket fail with EFAULT instead of writing.
+    // SAFETY: with MSG_TRUNC a TCP socket writes nothing to the buffer, and a null one makes any
+    // other kind of socket fail with EFAULT instead of writing.
     unsafe { call(libc::SYS_recvfrom, [number(fd), 0, len, flags as usize, 0, 0]) }
 }
 
@@ -446,14 +461,17 @@ pub fn take_error(fd: Fd) -> Option<Errno> {
     (error != 0).then(|| Errno::from_raw_os_error(error))
 }
 
-/// Sends RST now (connect(2) to AF_UNSPEC disconnects). The descriptor stays open, and tells what one tells whose peer
-/// has reset the connection: ECONNRESET once, then the end of the stream and EPIPE.
+/// Sends RST now (connect(2) to AF_UNSPEC disconnects). The descriptor stays open, and tells what
+/// one tells whose peer has reset the connection: ECONNRESET once, then the end of the stream and
+/// EPIPE.
 pub fn reset(fd: Fd) {
     let address = libc::sockaddr { sa_family: AddressFamily::UNSPEC.as_raw(), sa_data: [0; 14] };
     let place = (&raw const address).expose_provenance();
-    // SAFETY: `address` is a valid sockaddr of the given length. A failure means that the connection
-    // is gone already.
-    let _ = unsafe { call(libc::SYS_connect, [number(fd), place, size_of::<libc::sockaddr>(), 0, 0, 0]) };
+    // SAFETY: `address` is a valid sockaddr of the given length. A failure means that the
+    // connection is gone already.
+    let _ = unsafe {
+        call(libc::SYS_connect, [number(fd), place, size_of::<libc::sockaddr>(), 0, 0, 0])
+    };
     // It could be connected anew else. That it is not connected does not keep the kernel from it.
     let _ = shutdown(fd, Shutdown::Both);
 }

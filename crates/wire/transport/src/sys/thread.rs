@@ -39,8 +39,8 @@ fn first_id(id: &Cell<u32>) -> u32 {
         // A thread that is being torn down has no cached id any more, and needs none.
         let _ = ID.try_with(|id| id.set(0));
     }
-    // Not a Once: a child forked while another thread is inside would wait for it for ever. To register
-    // twice does no harm.
+    // Not a Once: a child forked while another thread is inside would wait for it for ever. To
+    // register twice does no harm.
     static REGISTERED: AtomicBool = AtomicBool::new(false);
     if !REGISTERED.load(Ordering::Acquire) {
         // SAFETY: `forget` is a function of this library, which is never unloaded while it has
@@ -53,7 +53,8 @@ fn first_id(id: &Cell<u32>) -> u32 {
     new
 }
 
-/// Whether the process has never had another thread than this one, as far as the C library knows (2.32 and newer).
+/// Whether the process has never had another thread than this one, as far as the C library knows
+/// (2.32 and newer).
 #[cfg(not(loom))]
 #[must_use]
 pub fn is_only_one() -> bool {
@@ -61,11 +62,12 @@ pub fn is_only_one() -> bool {
     let mut place = KNOWN.load(Ordering::Relaxed);
     if place == std::ptr::dangling_mut() {
         // SAFETY: a name that ends with 0.
-        place = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) }.cast();
+        place =
+            unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) }.cast();
         KNOWN.store(place, Ordering::Relaxed);
     }
-    // SAFETY: null, or a variable of the C library, which is never unloaded, and writes to it only where there is one
-    // thread, or when that ends by this thread's own doing.
+    // SAFETY: null, or a variable of the C library, which is never unloaded, and writes to it only
+    // where there is one thread, or when that ends by this thread's own doing.
     !place.is_null() && unsafe { place.read_volatile() } != 0
 }
 
@@ -88,16 +90,16 @@ fn exists(id: u32) -> bool {
     pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }
 
-/// If the thread is dead and only waits for its parent to ask how it died: how many threads its process
-/// has, itself included. That wait may take for ever, since the parent may be waiting for the lock that
-/// it held. Without /proc nobody is dead in this way.
+/// If the thread is dead and only waits for its parent to ask how it died: how many threads its
+/// process has, itself included. That wait may take for ever, since the parent may be waiting for
+/// the lock that it held. Without /proc nobody is dead in this way.
 fn zombie(id: u32) -> Option<u32> {
     let stat = stat(id)?;
     stat.is_dead.then_some(stat.threads)
 }
 
-/// Whether a process is dead, or on its way out and past the point of running code of its own: it may be closing its
-/// descriptors now. Not true for a process of another pid namespace.
+/// Whether a process is dead, or on its way out and past the point of running code of its own: it
+/// may be closing its descriptors now. Not true for a process of another pid namespace.
 #[must_use]
 pub fn process_is_ending(pid: u32) -> bool {
     // linux/sched.h
@@ -105,7 +107,9 @@ pub fn process_is_ending(pid: u32) -> bool {
     if !exists(pid) {
         return true;
     }
-    stat(pid).is_some_and(|stat| if stat.is_dead { stat.threads <= 1 } else { stat.flags & PF_EXITING != 0 })
+    stat(pid).is_some_and(|stat| {
+        if stat.is_dead { stat.threads <= 1 } else { stat.flags & PF_EXITING != 0 }
+    })
 }
 
 /// What proc_pid_stat(5) says of a thread.
@@ -120,8 +124,8 @@ fn stat(id: u32) -> Option<Stat> {
     let stat = super::file::open(format!("/proc/{id}/stat").as_ref(), OFlags::RDONLY, 0).ok()?;
     let mut text = [0; 512];
     let n = rustix::io::read(&stat, &mut text).ok()?;
-    // The name is in brackets and may hold any character; the state follows it, six fields later the flags, and 11
-    // after that the number of threads.
+    // The name is in brackets and may hold any character; the state follows it, six fields later
+    // the flags, and 11 after that the number of threads.
     let name_end = text[..n].iter().rposition(|byte| *byte == b')')?;
     let mut fields = text[name_end + 1..n].split(|byte| *byte == b' ').skip(1);
     let is_dead = matches!(fields.next()?, b"Z" | b"X");
@@ -159,9 +163,16 @@ pub fn nap(time: Duration) {
 /// SIGPIPE to this thread, as a send in the kernel raises it.
 pub fn raise_broken_pipe() {
     let mut info = [0u8; size_of::<libc::siginfo_t>()];
-    // sigaction(2): si_signo, si_errno, si_code, and on 64-bit machines after a gap si_pid and si_uid.
-    let fields =
-        [libc::SIGPIPE, 0, libc::SI_USER, 0, process_id() as i32, rustix::process::getuid().as_raw() as i32];
+    // sigaction(2): si_signo, si_errno, si_code, and on 64-bit machines after a gap si_pid and
+    // si_uid.
+    let fields = [
+        libc::SIGPIPE,
+        0,
+        libc::SI_USER,
+        0,
+        process_id() as i32,
+        rustix::process::getuid().as_raw() as i32,
+    ];
     for (place, field) in info.chunks_exact_mut(4).zip(fields) {
         place.copy_from_slice(&field.to_ne_bytes());
     }

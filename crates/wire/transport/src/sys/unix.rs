@@ -7,8 +7,8 @@ use std::path::Path;
 use libc::{SCM_CREDENTIALS, SCM_RIGHTS, SOL_SOCKET, cmsghdr, msghdr, ucred};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::net::{
-    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags,
-    SocketType, sockopt,
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, sockopt,
 };
 
 use super::fd::{Fd, Opened, Placed};
@@ -77,12 +77,23 @@ impl DatagramSocket {
     /// Sends a datagram with descriptors to the mailbox at `path`, without waiting.
     ///
     /// # Errors
-    /// ECONNREFUSED or ENOENT when nobody listens there, EAGAIN when its queue is full; others, such as ETOOMANYREFS, say nothing
-    /// of who listens.
-    pub fn send(&self, path: &Path, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    /// ECONNREFUSED or ENOENT when nobody listens there, EAGAIN when its queue is full; others,
+    /// such as ETOOMANYREFS, say nothing of who listens.
+    pub fn send(
+        &self,
+        path: &Path,
+        bytes: &[u8],
+        descriptors: &[BorrowedFd<'_>],
+    ) -> io::Result<()> {
         let address = SocketAddrUnix::new(path)?;
         with_rights(descriptors, |control, flags| {
-            rustix::net::sendmsg_addr(self.0.as_fd(), &address, &[IoSlice::new(bytes)], control, flags)
+            rustix::net::sendmsg_addr(
+                self.0.as_fd(),
+                &address,
+                &[IoSlice::new(bytes)],
+                control,
+                flags,
+            )
         })
     }
 }
@@ -101,7 +112,8 @@ impl Channel {
         Ok((Self(here), there?))
     }
 
-    /// The end that a peer sent. Should it be anything else, sending on it fails, or nothing ever comes.
+    /// The end that a peer sent. Should it be anything else, sending on it fails, or nothing ever
+    /// comes.
     #[must_use]
     pub fn from_peer(end: Placed) -> Self {
         Self(end)
@@ -160,7 +172,8 @@ fn ask_for_senders(socket: &Placed) -> io::Result<()> {
 /// Room for what is asked for: in words, because a header must be aligned.
 const CONTROL_WORDS: usize = 32;
 
-/// recvmsg(2), without waiting. By hand, because rustix leaves out SCM_PIDFD, and takes a pid for one that is never 0.
+/// recvmsg(2), without waiting. By hand, because rustix leaves out SCM_PIDFD, and takes a pid for
+/// one that is never 0.
 fn receive(socket: &Placed, into: &mut [u8]) -> io::Result<Option<Delivery>> {
     let mut control = [0u64; CONTROL_WORDS];
     let mut part = libc::iovec { iov_base: into.as_mut_ptr().cast(), iov_len: into.len() };
@@ -173,7 +186,8 @@ fn receive(socket: &Placed, into: &mut [u8]) -> io::Result<Option<Delivery>> {
     let flags = libc::MSG_CMSG_CLOEXEC | libc::MSG_DONTWAIT;
     let number = socket.as_fd().as_raw_fd() as usize;
     let arguments = [number, (&raw mut message).addr(), flags as usize, 0, 0, 0];
-    // SAFETY: all that the message names is live and as long as it says; exposed for the kernel to write to.
+    // SAFETY: all that the message names is live and as long as it says; exposed for the kernel to
+    // write to.
     let received = unsafe {
         (&raw mut message).expose_provenance();
         call(libc::SYS_recvmsg, arguments)
@@ -184,14 +198,15 @@ fn receive(socket: &Placed, into: &mut [u8]) -> io::Result<Option<Delivery>> {
         Err(error) => return Err(error.into()),
     };
     let (mut descriptors, mut credentials, mut pidfd) = (Vec::new(), None, None);
-    // SAFETY: the kernel has written whole headers into the buffer and set its length; the macros stay inside. A descriptor that
-    // came is this process's, and named nowhere else.
+    // SAFETY: the kernel has written whole headers into the buffer and set its length; the macros
+    // stay inside. A descriptor that came is this process's, and named nowhere else.
     unsafe {
         let mut header: *const cmsghdr = libc::CMSG_FIRSTHDR(&raw const message);
         while let Some(about) = header.as_ref() {
             let data = libc::CMSG_DATA(header);
             let bytes = about.cmsg_len.saturating_sub(data.addr() - header.addr());
-            let numbers = || (0..bytes / 4).map(|index| data.cast::<i32>().add(index).read_unaligned());
+            let numbers =
+                || (0..bytes / 4).map(|index| data.cast::<i32>().add(index).read_unaligned());
             match (about.cmsg_level, about.cmsg_type) {
                 (SOL_SOCKET, SCM_RIGHTS) => {
                     let placed = numbers().map(|number| Placed::new(OwnedFd::from_raw_fd(number)));
@@ -213,13 +228,17 @@ fn receive(socket: &Placed, into: &mut [u8]) -> io::Result<Option<Delivery>> {
     }
     let sender = credentials.map(|by| {
         let pid = by.pid.unsigned_abs();
-        Sender { user: by.uid, pid, identity: proof::identity(pidfd.as_ref().map(AsFd::as_fd), pid) }
+        Sender {
+            user: by.uid,
+            pid,
+            identity: proof::identity(pidfd.as_ref().map(AsFd::as_fd), pid),
+        }
     });
     Ok(Some(Delivery { len, descriptors, sender }))
 }
 
-/// Whether it is certain that nobody listens at `path`: the socket of a process that is gone refuses. Who cannot ask, for
-/// lack of a descriptor or of memory, does not know.
+/// Whether it is certain that nobody listens at `path`: the socket of a process that is gone
+/// refuses. Who cannot ask, for lack of a descriptor or of memory, does not know.
 #[must_use]
 pub fn is_abandoned(path: &Path) -> bool {
     let Ok(address) = SocketAddrUnix::new(path) else { return false };

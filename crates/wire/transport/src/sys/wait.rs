@@ -22,7 +22,8 @@ impl Deadline {
         Self { end: timeout.and_then(|t| Instant::now().checked_add(t)), ..Self::NEVER }
     }
 
-    /// The same, but signals that are held back come in, and end a sleep, also those that have come before it.
+    /// The same, but signals that are held back come in, and end a sleep, also those that have come
+    /// before it.
     #[must_use]
     pub fn letting_in(self, signals: &HeldBack) -> Self {
         Self { blocked: Some(*signals.mask()), ..self }

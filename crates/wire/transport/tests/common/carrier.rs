@@ -1,4 +1,5 @@
-//! The two ways of moving bytes, behind one trait. A carrier never waits: it says EAGAIN, and [`Carrier::wait`] sleeps.
+//! The two ways of moving bytes, behind one trait. A carrier never waits: it says EAGAIN, and
+//! [`Carrier::wait`] sleeps.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::Shutdown;
@@ -15,11 +16,12 @@ use seekwire_transport::sys::socket::{self, KernelRecv as RecvFlags, KernelSend 
 
 /// A two-way stream of bytes. Any thread may call any method.
 pub(crate) trait Carrier {
-    /// Takes bytes from the front of `from` and returns how many, at least 1 unless `from` is empty.
+    /// Takes bytes from the front of `from` and returns how many, at least 1 unless `from` is
+    /// empty.
     ///
     /// # Errors
-    /// EAGAIN when there is no room; EPIPE after [`Carrier::shutdown`]; ECONNRESET or EPIPE when the
-    /// peer is gone.
+    /// EAGAIN when there is no room; EPIPE after [`Carrier::shutdown`]; ECONNRESET or EPIPE when
+    /// the peer is gone.
     fn send(&self, from: &[IoSlice<'_>]) -> Result<usize, Errno>;
 
     /// Fills `into` from the front and returns how many bytes that was; 0 is the end of the stream.
@@ -130,7 +132,8 @@ impl Carrier for Ring {
 
     fn wait(&self, want: Events, until: Deadline) -> Result<(), Errno> {
         let q = &self.queue;
-        let ready = || (want.read && q.has_record()) || (want.write && q.has_room()) || q.peer_has_closed();
+        let ready =
+            || (want.read && q.has_record()) || (want.write && q.has_room()) || q.peer_has_closed();
         let wait = Wait { want, ..Wait::for_space(Fd::new(-1), until) };
         self.sleep(&wait, ready, || false).map(drop)
     }

@@ -1,5 +1,5 @@
-//! Memory of an end on the heap: for loom, which must see every access; for miri, which has no mmap of
-//! files; and for trying a death before every single access.
+//! Memory of an end on the heap: for loom, which must see every access; for miri, which has no mmap
+//! of files; and for trying a death before every single access.
 
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU64, Ordering};
@@ -10,13 +10,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::{Arc, Condvar, Mutex};
 
-use seekwire_transport::layout::Geometry;
+use seekwire_transport::layout::{Geometry, TABLES};
 use seekwire_transport::mem::{OwnMemory, PeerMemory};
 use seekwire_transport::queue::{self, QueuePair};
 use seekwire_transport::sys::futex::Futex;
 
-/// A word; and, where it is used as payload, what tells loom: payload that is read and written, or written
-/// twice, without order between is reported.
+/// A word; and, where it is used as payload, what tells loom: payload that is read and written, or
+/// written twice, without order between is reported.
 #[derive(Debug)]
 struct Word {
     value: AtomicU64,
@@ -53,16 +53,16 @@ pub(crate) struct Heap {
 }
 
 impl Heap {
-    /// The areas that are used in memory of this geometry, when the peer has as many segments; all of
-    /// it would be too much for loom.
+    /// The areas that are used in memory of this geometry, when the peer has as many segments; all
+    /// of it would be too much for loom.
     pub(crate) fn new(geometry: Geometry) -> Self {
-        const TABLES: usize = 0x400;
         /// Before the segments; all of it under loom.
         const KEPT: usize = 64;
         let segments = geometry.segments() * geometry.segment_size();
         let states_end = TABLES + geometry.segments() * 16;
         let ring = (states_end + 8192).next_multiple_of(4096);
-        let area = |from: usize, bytes: usize| (from, (0..bytes / 8).map(|_| Word::new()).collect());
+        let area =
+            |from: usize, bytes: usize| (from, (0..bytes / 8).map(|_| Word::new()).collect());
         Self {
             areas: vec![
                 area(0, TABLES),
@@ -77,8 +77,9 @@ impl Heap {
 
     fn at(&self, offset: usize) -> &Word {
         assert!(offset.is_multiple_of(8), "unaligned word");
-        let within =
-            |(from, words): &'_ &(usize, Vec<Word>)| (*from..from + words.len() * 8).contains(&offset);
+        let within = |(from, words): &'_ &(usize, Vec<Word>)| {
+            (*from..from + words.len() * 8).contains(&offset)
+        };
         let (from, words) = self.areas.iter().find(within).expect("outside the memory");
         &words[(offset - from) / 8]
     }
@@ -96,7 +97,8 @@ impl OwnMemory for Heap {
             let (word, skip) = (self.at(at / 8 * 8), at % 8);
             let n = (8 - skip).min(from.len());
             word.is_written();
-            let mut bytes = if n == 8 { [0; 8] } else { word.value.load(Ordering::Relaxed).to_ne_bytes() };
+            let mut bytes =
+                if n == 8 { [0; 8] } else { word.value.load(Ordering::Relaxed).to_ne_bytes() };
             bytes[skip..skip + n].copy_from_slice(&from[..n]);
             word.value.store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
             from = &from[n..];
@@ -185,8 +187,10 @@ pub(crate) fn pair(geometry: Geometry) -> (End, End) {
         Shared(Arc::new(heap))
     };
     let (a, b) = (memory(), memory());
-    let ends =
-        (QueuePair::new(a.clone(), geometry, b.clone(), geometry), QueuePair::new(b, geometry, a, geometry));
+    let ends = (
+        QueuePair::new(a.clone(), geometry, b.clone(), geometry),
+        QueuePair::new(b, geometry, a, geometry),
+    );
     ends.0.set_ready();
     ends.1.set_ready();
     ends

@@ -1,5 +1,5 @@
-//! Two honest ends that change between the ring and a model of TCP as they like: the bytes that come out
-//! are the bytes that went in. Played by a property test and by a fuzz target.
+//! Two honest ends that change between the ring and a model of TCP as they like: the bytes that
+//! come out are the bytes that went in. Played by a property test and by a fuzz target.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -29,8 +29,8 @@ pub(crate) enum Operation {
     Borrow(bool, u16),
     /// For good, for both directions.
     TcpOnly(bool),
-    /// Promise to take nothing more off the ring and ask for it by TCP; then see whether that came about,
-    /// or give it up.
+    /// Promise to take nothing more off the ring and ask for it by TCP; then see whether that came
+    /// about, or give it up.
     AskBack(bool),
     HandOver(bool),
     Withdraw(bool),
@@ -67,8 +67,9 @@ struct World {
     moved: [u64; 3],
 }
 
-/// Plays the operations, then reads everything to its end. Returns how many bytes went by TCP, by the ring,
-/// by TCP after they had been recalled from the ring, and by TCP in vain, to be sent again.
+/// Plays the operations, then reads everything to its end. Returns how many bytes went by TCP, by
+/// the ring, by TCP after they had been recalled from the ring, and by TCP in vain, to be sent
+/// again.
 pub(crate) fn play(geometries: (Geometry, Geometry), operations: &[Operation]) -> [u64; 4] {
     let (a, b) = geometries;
     let ((a_own, a_fd), (b_own, b_fd)) = (memory(a), memory(b));
@@ -119,7 +120,9 @@ impl World {
             Operation::InPlace(end, len) => self.in_place(end.into(), len.into()),
             Operation::Recv(end, len) => drop(self.receive(end.into(), len.into(), Take::Pull)),
             Operation::Peek(end, len) => drop(self.receive(end.into(), len.into(), Take::Peek)),
-            Operation::Discard(end, len) => drop(self.receive(end.into(), len.into(), Take::Discard)),
+            Operation::Discard(end, len) => {
+                let _ = self.receive(end.into(), len.into(), Take::Discard);
+            }
             Operation::Borrow(end, len) => drop(self.receive(end.into(), len.into(), Take::Borrow)),
             Operation::TcpOnly(end) => self.ends[usize::from(end)].set_tcp_only(),
             Operation::AskBack(end) => {
@@ -160,8 +163,8 @@ impl World {
         }
     }
 
-    /// Looks whether the peer has recalled what was asked for; if it has not, only a receiver that gives
-    /// up, or was refused, takes anything off the ring again.
+    /// Looks whether the peer has recalled what was asked for; if it has not, only a receiver that
+    /// gives up, or was refused, takes anything off the ring again.
     fn hand_over(&mut self, end: usize, gives_up: bool) {
         let direction = &mut self.directions[1 - end];
         if !direction.asked {
@@ -319,7 +322,10 @@ impl World {
                 if step == RxStep::TcpUnbounded {
                     rx.end_unbounded_read();
                 }
-                assert!(n > 0 || len == 0 || bound == usize::MAX, "the ring spoke of bytes that TCP lost");
+                assert!(
+                    n > 0 || len == 0 || bound == usize::MAX,
+                    "the ring spoke of bytes that TCP lost"
+                );
                 there = n > 0 || len == 0 || !direction.tcp_ended;
                 n
             }

@@ -1,5 +1,5 @@
-//! An honest end against a peer that writes anything anywhere in its own memory, between operations and
-//! in the middle of them. Played by a property test and by a fuzz target.
+//! An honest end against a peer that writes anything anywhere in its own memory, between operations
+//! and in the middle of them. Played by a property test and by a fuzz target.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -10,15 +10,19 @@ use seekwire_protocol::span::Span;
 use seekwire_protocol::switch::RxStep;
 use seekwire_transport::Errno;
 use seekwire_transport::iov::{Gather, Scatter};
-use seekwire_transport::layout::Geometry;
+use seekwire_transport::layout::{
+    ARM_DATA, ARM_SPACE, CONSUMED, CONSUMED_BYTES, CONSUMED_SEEN, CONTROL, FREE_COUNT, FREE_FIRST,
+    Geometry, PROCESSOR, PUBLISHED, PUBLISHED_BYTES, RECALL_FROM, RECALLED, RETURNED, TABLES,
+    TX_POSITION, UNBOUNDED_READ, WANT_CONSUMED, WANT_RETURNED,
+};
 use seekwire_transport::mem::{Own, OwnMemory, Peer, PeerMemory};
 use seekwire_transport::queue::{self, Full, QueuePair, Rx, Violation};
 use seekwire_transport::seek::{At, Engine, Loan, Loans, Look, RingSource, SeekFlags, Source};
 
 use super::{joined, memory};
 
-/// One step of the honest end, of a peer that behaves, or of one that does not. Numbers are taken modulo
-/// what makes sense.
+/// One step of the honest end, of a peer that behaves, or of one that does not. Numbers are taken
+/// modulo what makes sense.
 #[derive(Clone, Debug)]
 #[cfg_attr(fuzzing, derive(arbitrary::Arbitrary))]
 pub(crate) enum Operation {
@@ -80,7 +84,8 @@ pub(crate) enum Operation {
     /// The peer writes a word: anywhere, or where it is known to be looked at.
     Word(u32, u64),
     Known(u8, u64),
-    /// It writes a header that looks right where the honest end looks next, or some descriptors later.
+    /// It writes a header that looks right where the honest end looks next, or some descriptors
+    /// later.
     Header(u8, u8, u32),
     /// It says that it returned so many segments more, this one first.
     Returned(u8, u64),
@@ -90,16 +95,22 @@ pub(crate) enum Operation {
 }
 
 /// Words of the layout that the honest end looks at.
-const KNOWN: [usize; 14] =
-    [0x40, 0x48, 0x80, 0x88, 0x90, 0xc0, 0xc8, 0xd0, 0xd8, 0x100, 0x108, 0x110, 0xe0, 0x118];
-const CONSUMED: usize = 0x80;
-const RETURNED: usize = 0x88;
-/// And words that it keeps for itself.
-const TX_POSITION: usize = 0x148;
-const FREE_COUNT: usize = 0x168;
-const FREE_FIRST: usize = 0x2c0;
-const CONSUMED_SEEN: usize = 0x180;
-const TABLES: usize = 0x400;
+const KNOWN: [usize; 14] = [
+    PUBLISHED,
+    PUBLISHED_BYTES,
+    CONSUMED,
+    RETURNED,
+    CONSUMED_BYTES,
+    CONTROL,
+    ARM_DATA,
+    UNBOUNDED_READ,
+    PROCESSOR,
+    ARM_SPACE,
+    WANT_CONSUMED,
+    WANT_RETURNED,
+    RECALL_FROM,
+    RECALLED,
+];
 
 /// More looks at the peer's memory than any operation has reason for.
 const MOST_LOOKS: u64 = 300_000;
@@ -219,7 +230,8 @@ impl Source for Inflow<'_, '_> {
     }
 }
 
-/// Plays the operations and returns how often the honest end noticed a violation. Panics when it breaks.
+/// Plays the operations and returns how often the honest end noticed a violation. Panics when it
+/// breaks.
 pub(crate) fn play(ends: (Geometry, Geometry), operations: &[Operation]) -> u64 {
     let (geometry, peer_geometry) = ends;
     let ((own, own_fd), (peer, peer_fd)) = (memory(geometry), memory(peer_geometry));
@@ -262,10 +274,16 @@ impl World {
         assert!(free.len() + self.reserved.len() <= segments, "{} segments are free", free.len());
         let mut seen = vec![false; segments];
         for segment in free.into_iter().map(|s| s as usize).chain(self.reserved.iter().copied()) {
-            assert!(!std::mem::replace(&mut seen[segment], true), "segment {segment} is free twice");
+            assert!(
+                !std::mem::replace(&mut seen[segment], true),
+                "segment {segment} is free twice"
+            );
         }
         let used = word(TX_POSITION).checked_sub(word(CONSUMED_SEEN));
-        assert!(used.is_some_and(|used| used < self.geometry.cells() as u64), "{used:?} descriptors in use");
+        assert!(
+            used.is_some_and(|used| used < self.geometry.cells() as u64),
+            "{used:?} descriptors in use"
+        );
     }
 
     fn noted<T>(&mut self, result: Result<T, Violation>) -> Option<T> {
@@ -299,7 +317,8 @@ impl World {
                 let q = &self.honest;
                 let most = self.peer_geometry.bytes();
                 assert!(q.unread() <= most, "more unread than there is memory");
-                let _ = (q.unsent(), q.has_record(), q.has_room(), q.is_tcp_only(), q.peer_is_ready());
+                let _ =
+                    (q.unsent(), q.has_record(), q.has_room(), q.is_tcp_only(), q.peer_is_ready());
                 let _ = (q.peer_has_closed(), q.peer_processor(), q.published_mark(), q.carriers());
                 let _ = (q.peer_is_full(), q.peer_has_published(q.published_with(1)));
             }
@@ -308,20 +327,32 @@ impl World {
                 let mut bufs = [IoSliceMut::new(&mut bytes)];
                 let mut into = Scatter::new(&mut bufs);
                 let before = engine.head();
-                let n = if *peek { engine.peek(inflow, &mut into) } else { engine.recv(inflow, &mut into) }?;
+                let n = if *peek {
+                    engine.peek(inflow, &mut into)
+                } else {
+                    engine.recv(inflow, &mut into)
+                }?;
                 assert!(n == into.filled() && n <= usize::from(*len));
                 assert!(*peek || engine.head() >= before + n as u64);
                 Ok(())
             }),
-            Operation::Seek { offset, skip, len, peek, partial, bulk } => self.sought(|engine, inflow| {
-                let mut bytes = vec![0; usize::from(*len)];
-                let mut bufs = [IoSliceMut::new(&mut bytes)];
-                let flags = SeekFlags { peek: *peek, partial: *partial, skip: u64::from(*skip), bulk: *bulk };
-                let attempt = engine.begin(At::Offset((*offset).into()), (*len).into(), flags)?;
-                let n = engine.attempt(inflow, attempt, &mut Scatter::new(&mut bufs))?;
-                assert!(n <= usize::from(*len));
-                Ok(())
-            }),
+            Operation::Seek { offset, skip, len, peek, partial, bulk } => {
+                self.sought(|engine, inflow| {
+                    let mut bytes = vec![0; usize::from(*len)];
+                    let mut bufs = [IoSliceMut::new(&mut bytes)];
+                    let flags = SeekFlags {
+                        peek: *peek,
+                        partial: *partial,
+                        skip: u64::from(*skip),
+                        bulk: *bulk,
+                    };
+                    let attempt =
+                        engine.begin(At::Offset((*offset).into()), (*len).into(), flags)?;
+                    let n = engine.attempt(inflow, attempt, &mut Scatter::new(&mut bufs))?;
+                    assert!(n <= usize::from(*len));
+                    Ok(())
+                })
+            }
             Operation::Lend { offset, len } => self.lend((*offset).into(), (*len).into()),
             Operation::GiveBack(which) => {
                 if !self.lent.is_empty() {
@@ -337,7 +368,12 @@ impl World {
                 let most = self.peer_geometry.bytes();
                 self.sought(|engine, inflow| {
                     let extent = engine.extent(inflow)?;
-                    assert!(extent.holes.iter().all(|hole| hole.start > extent.head && !hole.is_empty()));
+                    assert!(
+                        extent
+                            .holes
+                            .iter()
+                            .all(|hole| hole.start > extent.head && !hole.is_empty())
+                    );
                     let unread = engine.unread(inflow)?;
                     assert!(unread <= (MEMORY + most) as u64, "{unread} unread bytes");
                     Ok(())
@@ -345,7 +381,8 @@ impl World {
             }
             Operation::Look { ahead, len } => {
                 let mut parts = Vec::new();
-                let seen = self.honest.rx().parts((*ahead).into(), (*len).into(), |part| parts.push(part));
+                let seen =
+                    self.honest.rx().parts((*ahead).into(), (*len).into(), |part| parts.push(part));
                 self.noted(seen);
                 for part in parts {
                     assert!(part.len > 0);
@@ -449,17 +486,21 @@ impl World {
                 }
             }
             Operation::Word(offset, value) => {
-                // Not what the peer keeps for itself: its own code trusts that, and is not under test.
+                // Not what the peer keeps for itself: its own code trusts that, and is not under
+                // test.
                 let offset = *offset as usize % self.peer_geometry.bytes() / 8 * 8;
                 if !(0x140..TABLES + self.peer_geometry.segments() * 16).contains(&offset) {
                     self.write(offset, *value);
                 }
             }
-            Operation::Known(which, value) => self.write(KNOWN[usize::from(*which) % KNOWN.len()], *value),
+            Operation::Known(which, value) => {
+                self.write(KNOWN[usize::from(*which) % KNOWN.len()], *value)
+            }
             Operation::Header(kind, after, len) => {
                 let position = self.peer_position + u64::from(*after % 4);
-                let word =
-                    u64::from(*len & 0xff_ffff) << 40 | u64::from(*kind % 9) << 32 | position & 0xffff_ffff;
+                let word = u64::from(*len & 0xff_ffff) << 40
+                    | u64::from(*kind % 9) << 32
+                    | position & 0xffff_ffff;
                 let cells = self.peer_geometry.cells();
                 let ring = self.ring_at();
                 self.write(ring + position as usize % cells * 64, word);
@@ -539,7 +580,8 @@ impl World {
     }
 
     fn send(&mut self, lens: &[u16]) {
-        let bytes: Vec<Vec<u8>> = lens.iter().take(4).map(|len| vec![3; usize::from(*len)]).collect();
+        let bytes: Vec<Vec<u8>> =
+            lens.iter().take(4).map(|len| vec![3; usize::from(*len)]).collect();
         let slices: Vec<IoSlice<'_>> = bytes.iter().map(|bytes| IoSlice::new(bytes)).collect();
         let tx = self.honest.tx();
         let result = tx.carrier().and_then(|_| Ok(tx.push(&mut Gather::new(&slices))?));
@@ -551,11 +593,16 @@ impl World {
     fn receive(
         &mut self,
         len: u16,
-        take: impl FnOnce(&queue::Rx<'_, Own, Restless>, &mut Scatter<'_, '_>) -> Result<usize, Violation>,
+        take: impl FnOnce(
+            &queue::Rx<'_, Own, Restless>,
+            &mut Scatter<'_, '_>,
+        ) -> Result<usize, Violation>,
     ) {
         let mut bytes = vec![0; usize::from(len)];
         let rx = self.honest.rx();
-        let result = rx.step().and_then(|_| take(&rx, &mut Scatter::new(&mut [IoSliceMut::new(&mut bytes)])));
+        let result = rx
+            .step()
+            .and_then(|_| take(&rx, &mut Scatter::new(&mut [IoSliceMut::new(&mut bytes)])));
         let _ = rx.announce();
         drop(rx);
         if let Some(n) = self.noted(result) {

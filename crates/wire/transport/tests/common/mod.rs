@@ -1,4 +1,5 @@
-//! What several test programs share: pairs of ends, and a stream of bytes that every test can tell apart.
+//! What several test programs share: pairs of ends, and a stream of bytes that every test can tell
+//! apart.
 #![allow(dead_code, reason = "each test program uses its own part")]
 
 pub(crate) mod carrier;
@@ -21,7 +22,8 @@ use seekwire_transport::sys::fd::Placed;
 pub(crate) fn memory(geometry: Geometry) -> (Own, Placed) {
     let segments = geometry.segments() * geometry.segment_size();
     let base = geometry.bytes() - segments;
-    let created = Own::create(geometry.bytes(), base, geometry.segment_size(), geometry.segments()).unwrap();
+    let created =
+        Own::create(geometry.bytes(), base, geometry.segment_size(), geometry.segments()).unwrap();
     queue::format(&created.0, geometry);
     created
 }
@@ -61,7 +63,8 @@ pub(crate) fn geometries() -> Vec<(Geometry, Geometry)> {
     ]
 }
 
-/// Bytes that repeat with a prime period, so that no lap of a ring finds the same ones in its place.
+/// Bytes that repeat with a prime period, so that no lap of a ring finds the same ones in its
+/// place.
 #[derive(Clone, Debug)]
 pub(crate) struct Pattern(Vec<u8>);
 

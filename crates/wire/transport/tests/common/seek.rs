@@ -1,4 +1,5 @@
-//! A stream that can be received out of order, by two means: the kernel's socket, and a ring on which every byte travels.
+//! A stream that can be received out of order, by two means: the kernel's socket, and a ring on
+//! which every byte travels.
 
 use std::cell::Cell;
 use std::io::IoSliceMut;
@@ -11,8 +12,8 @@ use seekwire_transport::iov::Scatter;
 use seekwire_transport::queue::Violation;
 use seekwire_transport::ring::{Receiving, Ring, Wait};
 use seekwire_transport::seek::{
-    At, Attempt, Engine, Extent, Loan, Loans, Look, RingSource, SeekFlags, SeekLock, SeekTcp, Sleepers,
-    Source, cost, until_there,
+    At, Attempt, Engine, Extent, Loan, Loans, Look, RingSource, SeekFlags, SeekLock, SeekTcp,
+    Sleepers, Source, cost, until_there,
 };
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::poll::{Deadline, Events};
@@ -20,15 +21,21 @@ use seekwire_transport::sys::poll::{Deadline, Events};
 /// A stream that can be received out of order. Any thread may call any method.
 pub(crate) trait Seek {
     /// Takes the bytes that begin at `at`, as many as `into` has room for, all or none; fewer only
-    /// where the stream ends, 0 behind its end, or if `flags` say so. Returns how many it put into `into`.
+    /// where the stream ends, 0 behind its end, or if `flags` say so. Returns how many it put into
+    /// `into`.
     ///
     /// # Errors
-    /// EAGAIN when they have not all arrived; ENXIO when some were taken before; ENOBUFS when there would
-    /// be too many holes; EINVAL when there can be no such position; those of recv(2).
-    fn try_seek(&self, at: At, into: &mut [IoSliceMut<'_>], flags: SeekFlags) -> Result<usize, Errno>;
+    /// EAGAIN when they have not all arrived; ENXIO when some were taken before; ENOBUFS when there
+    /// would be too many holes; EINVAL when there can be no such position; those of recv(2).
+    fn try_seek(
+        &self,
+        at: At,
+        into: &mut [IoSliceMut<'_>],
+        flags: SeekFlags,
+    ) -> Result<usize, Errno>;
 
-    /// As [`Seek::try_seek`], but waits; `until` is asked for before it does. Makes room for the bytes, if that is
-    /// what keeps them away.
+    /// As [`Seek::try_seek`], but waits; `until` is asked for before it does. Makes room for the
+    /// bytes, if that is what keeps them away.
     ///
     /// # Errors
     /// Those of [`Seek::try_seek`] but EAGAIN; those of [`Seek::wait`].
@@ -40,8 +47,8 @@ pub(crate) trait Seek {
         until: &dyn Fn() -> Result<Deadline, Errno>,
     ) -> Result<usize, Errno>;
 
-    /// Fills `into` with the bytes at the head, holes skipped; 0 is the end of the stream. With `peek` they
-    /// stay.
+    /// Fills `into` with the bytes at the head, holes skipped; 0 is the end of the stream. With
+    /// `peek` they stay.
     ///
     /// # Errors
     /// EAGAIN when there is nothing yet; those of recv(2).
@@ -69,7 +76,12 @@ pub(crate) trait Seek {
 }
 
 impl Seek for SeekTcp {
-    fn try_seek(&self, at: At, into: &mut [IoSliceMut<'_>], flags: SeekFlags) -> Result<usize, Errno> {
+    fn try_seek(
+        &self,
+        at: At,
+        into: &mut [IoSliceMut<'_>],
+        flags: SeekFlags,
+    ) -> Result<usize, Errno> {
         self.try_seek(at, into, flags)
     }
 
@@ -100,12 +112,14 @@ impl Seek for SeekTcp {
     }
 }
 
-/// One end of a queue pair that can be received from out of order, as long as all receives go through here.
+/// One end of a queue pair that can be received from out of order, as long as all receives go
+/// through here.
 #[derive(Debug)]
 pub(crate) struct SeekRing<'r> {
     ring: &'r Ring,
     state: SeekLock<State>,
-    /// Changes when bytes have left the ring: those that somebody waits for may be in library memory.
+    /// Changes when bytes have left the ring: those that somebody waits for may be in library
+    /// memory.
     moves: AtomicU32,
 }
 
@@ -117,12 +131,15 @@ struct State {
 }
 
 impl<'r> SeekRing<'r> {
-    /// The bytes on the ring begin at position 0. At most `memory` bytes are used for what keeps other bytes away,
-    /// and for what is moved in bulk.
+    /// The bytes on the ring begin at position 0. At most `memory` bytes are used for what keeps
+    /// other bytes away, and for what is moved in bulk.
     #[must_use]
     pub(crate) fn new(ring: &'r Ring, memory: usize) -> Self {
-        let state =
-            State { engine: Engine::new(0, memory), loans: Loans::default(), sleepers: Sleepers::default() };
+        let state = State {
+            engine: Engine::new(0, memory),
+            loans: Loans::default(),
+            sleepers: Sleepers::default(),
+        };
         Self { ring, state: SeekLock::new(state), moves: AtomicU32::new(0) }
     }
 
@@ -159,8 +176,8 @@ impl<'r> SeekRing<'r> {
     }
 
     /// Lends `len` bytes that begin at `at`: they count as taken, and stay where they are until
-    /// [`SeekRing::recall`]. At most those up to the first ones that lie in the ring itself; 0 means that all of
-    /// them do, or that the stream ends.
+    /// [`SeekRing::recall`]. At most those up to the first ones that lie in the ring itself; 0
+    /// means that all of them do, or that the stream ends.
     ///
     /// # Errors
     /// As [`Seek::try_seek`].
@@ -180,8 +197,11 @@ impl<'r> SeekRing<'r> {
             into[begin..].iter().for_each(|loan| loans.add(*loan));
             Ok(into[begin..].iter().map(|loan| loan.len as u64).sum())
         })?;
-        let mut whole =
-            WholeRing { ring: self.ring, rx: &rx, source: RingSource::new(&rx, loans, engine.front()) };
+        let mut whole = WholeRing {
+            ring: self.ring,
+            rx: &rx,
+            source: RingSource::new(&rx, loans, engine.front()),
+        };
         engine.discard_taken(&mut whole)?;
         Ok(lent as usize)
     }
@@ -200,9 +220,13 @@ impl<'r> SeekRing<'r> {
         let mut state = self.state.lock()?;
         let State { engine, loans, .. } = &mut *state;
         let rx = self.ring.receiving().ok_or(Errno::AGAIN)?;
-        // A segment in which the front stands goes back when it is passed, or by its last loan: by one of them.
-        let mut whole =
-            WholeRing { ring: self.ring, rx: &rx, source: RingSource::new(&rx, loans, engine.front()) };
+        // A segment in which the front stands goes back when it is passed, or by its last loan: by
+        // one of them.
+        let mut whole = WholeRing {
+            ring: self.ring,
+            rx: &rx,
+            source: RingSource::new(&rx, loans, engine.front()),
+        };
         engine.discard_taken(&mut whole)?;
         if let Some(segment) = loans.end(engine, loan)? {
             rx.give_back_lent(segment);
@@ -227,7 +251,8 @@ impl<'r> SeekRing<'r> {
                 if engine.drain(source)? {
                     return Ok(true);
                 }
-                // Nothing lies on the ring that could make room: what is lent, or set aside by the peer.
+                // Nothing lies on the ring that could make room: what is lent, or set aside by the
+                // peer.
                 if lent > 0 {
                     return Err(Errno::NOBUFS);
                 }
@@ -259,7 +284,8 @@ impl<'r> SeekRing<'r> {
                 || self.moves.load(Ordering::Acquire) != moves
                 || q.peer_has_closed()
         };
-        let alone = Wait { published, of_socket: Events::default(), ..Wait::for_data(Fd::new(-1), until) };
+        let alone =
+            Wait { published, of_socket: Events::default(), ..Wait::for_data(Fd::new(-1), until) };
         let slept = self.ring.sleep(&alone, ready, || false);
         let mut state = self.state.lock()?;
         state.sleepers.end_lead();
@@ -358,7 +384,12 @@ fn reset(_: Violation) -> Errno {
 }
 
 impl Seek for SeekRing<'_> {
-    fn try_seek(&self, at: At, into: &mut [IoSliceMut<'_>], flags: SeekFlags) -> Result<usize, Errno> {
+    fn try_seek(
+        &self,
+        at: At,
+        into: &mut [IoSliceMut<'_>],
+        flags: SeekFlags,
+    ) -> Result<usize, Errno> {
         let mut scatter = Scatter::new(into);
         self.with_engine(|engine, source| {
             let attempt = engine.begin(at, scatter.remaining() as u64, flags)?;

@@ -1,7 +1,7 @@
 //! What the thesis says of offloads, judged by a result of `nic`.
 //!
-//! "Everything on" is what the kernel can do today, with GRO, which the thesis had not; the findings have the same
-//! without it.
+//! "Everything on" is what the kernel can do today, with GRO, which the thesis had not; the
+//! findings have the same without it.
 
 use super::link::gigabit;
 use super::others::{self, RATIO};
@@ -14,27 +14,41 @@ use crate::outcome::ResultFile;
 use crate::record::Metric;
 
 const LATENCIES: &str = "“Network hardware for business messaging”, table 4.1.1 and graph 4.1.1";
-const FAST: &str = "“Network hardware for business messaging”, tables 4.2.1 to 4.2.3, graphs 4.2.1 and 4.2.2";
-const WEAK: &str = "“Network hardware for business messaging”, tables 4.2.4 to 4.2.6 and graph 4.2.3";
+const FAST: &str =
+    "“Network hardware for business messaging”, tables 4.2.1 to 4.2.3, graphs 4.2.1 and 4.2.2";
+const WEAK: &str =
+    "“Network hardware for business messaging”, tables 4.2.4 to 4.2.6 and graph 4.2.3";
 
 /// Percent of what the link carries, from which on it is full.
 const FULL: f64 = 95.0;
-/// Percent of what a host has, from which on it is what limits: its processes are throttled for a part of each period.
+/// Percent of what a host has, from which on it is what limits: its processes are throttled for a
+/// part of each period.
 const LIMITED: f64 = 80.0;
 
 /// Everything on over everything off.
-fn offloads(result: &ResultFile, setting: Setting, metric: Metric, size: u64) -> Result<Estimate, String> {
+fn offloads(
+    result: &ResultFile,
+    setting: Setting,
+    metric: Metric,
+    size: u64,
+) -> Result<Estimate, String> {
     let case = setting.case(size);
     Estimate::ratio(result, At { case: &case, variant: Step::Joining.name(), metric: metric.name })
 }
 
-fn median(result: &ResultFile, setting: Setting, metric: Metric, step: Step) -> Result<f64, String> {
+fn median(
+    result: &ResultFile,
+    setting: Setting,
+    metric: Metric,
+    step: Step,
+) -> Result<f64, String> {
     let case = setting.case(LARGE as u64);
     let at = At { case: &case, variant: step.name(), metric: metric.name };
     Ok(Estimate::median(result, at)?.value)
 }
 
-/// CPU load of a stream over the link. Processors that are busy all the time, with whatever, say nothing.
+/// CPU load of a stream over the link. Processors that are busy all the time, with whatever, say
+/// nothing.
 fn load(result: &ResultFile) -> Result<Estimate, String> {
     gigabit(result)?;
     for step in [Step::Off, Step::Joining] {
@@ -48,11 +62,14 @@ fn load(result: &ResultFile) -> Result<Estimate, String> {
     offloads(result, Setting::Link, CPU, LARGE as u64)
 }
 
-/// CPU load of the receiver that is slower than its link with everything off, and faster with everything on.
+/// CPU load of the receiver that is slower than its link with everything off, and faster with
+/// everything on.
 fn weak_load(result: &ResultFile) -> Result<Estimate, String> {
     let share = median(result, Setting::Slow, SHARE, Step::Off)?;
     if share < LIMITED {
-        return Err(format!("with everything off the receiver used only {share:.0} % of its share"));
+        return Err(format!(
+            "with everything off the receiver used only {share:.0} % of its share"
+        ));
     }
     let fullness = median(result, Setting::Slow, FULLNESS, Step::Joining)?;
     if fullness < FULL {
@@ -145,7 +162,10 @@ pub(super) const CLAIMS: &[Claim] = &[
         unit: "",
         evidence: |result| {
             let case = others::case(Tool::Iperf3, THROUGHPUT, LARGE as u64);
-            Estimate::median(result, At { case: &case, variant: Tool::Iperf3.name(), metric: RATIO.name })
+            Estimate::median(
+                result,
+                At { case: &case, variant: Tool::Iperf3.name(), metric: RATIO.name },
+            )
         },
         criterion: Criterion::Between(0.9, 1.1),
         otherwise: "one of the two measures something else",
@@ -215,9 +235,15 @@ mod tests {
         ];
         for title in ["CPU load of fast hosts", "throughput of fast hosts"] {
             for link in [Link::made(), peer(Some(1000))] {
-                assert_eq!(judge(title, &result(&link, &readings)).verdict, Verdict::Reproduced, "{title}");
+                assert_eq!(
+                    judge(title, &result(&link, &readings)).verdict,
+                    Verdict::Reproduced,
+                    "{title}"
+                );
             }
-            for (link, why) in [(peer(Some(25_000)), "the link had 25 Gb/s"), (peer(None), "not known")] {
+            for (link, why) in
+                [(peer(Some(25_000)), "the link had 25 Gb/s"), (peer(None), "not known")]
+            {
                 let judgement = judge(title, &result(&link, &readings));
                 assert_eq!(judgement.verdict, Verdict::NotMeasured, "{title}");
                 assert!(judgement.why.contains(why), "{}", judgement.why);
@@ -230,7 +256,10 @@ mod tests {
         let cores = Machine::describe().cores as f64;
         // Both together more than all of this one, but neither is full.
         let load = |busiest| {
-            [(Setting::Link, CPU, [150.0 * cores, 100.0 * cores]), (Setting::Link, BUSIEST, busiest)]
+            [
+                (Setting::Link, CPU, [150.0 * cores, 100.0 * cores]),
+                (Setting::Link, BUSIEST, busiest),
+            ]
         };
         let link = peer(Some(1000));
         let judgement = judge("CPU load of fast hosts", &result(&link, &load([75.0, 50.0])));

@@ -1,4 +1,5 @@
-//! What the thesis measured beside a result, like for like: everything off, and all offloads but GRO, which it had not.
+//! What the thesis measured beside a result, like for like: everything off, and all offloads but
+//! GRO, which it had not.
 
 use super::tables::{
     FAST_CPU_OF_THESIS, FAST_THROUGHPUT_OF_THESIS, LATENCY_OF_THESIS, WEAK_CPU_OF_THESIS,
@@ -109,8 +110,9 @@ const fn ends<T: Copy>([off, _, segmentation]: [T; 3]) -> [T; 2] {
 
 /// Each graph of which something was measured.
 pub(super) fn with_the_thesis(result: &ResultFile) -> Vec<Comparison> {
-    let measured =
-        |size: &u64| result.rows.iter().any(|row| row.case.ends_with(&format!(", {}", text::size(*size))));
+    let measured = |size: &u64| {
+        result.rows.iter().any(|row| row.case.ends_with(&format!(", {}", text::size(*size))))
+    };
     let sizes: Vec<u64> = SIZES.into_iter().filter(measured).collect();
     let compare = |Graph { source, view }: &Graph| Comparison {
         source,

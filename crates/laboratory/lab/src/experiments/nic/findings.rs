@@ -58,10 +58,12 @@ pub(super) fn find(samples: &Samples, sizes: &[u64], link: &Link) -> Vec<Finding
     };
     let mut findings = Vec::new();
     for Question { what, setting, metric, thesis, size, mut key, judge } in questions(sizes, link) {
-        let steps = [(ALL_ON, "everything on"), (OF_THE_THESIS, "everything but GRO, as in the thesis,")];
+        let steps =
+            [(ALL_ON, "everything on"), (OF_THE_THESIS, "everything but GRO, as in the thesis,")];
         for (step, name) in steps {
             let Some(here) = ratio(setting, metric, step, size) else { continue };
-            let what = format!("{what}, messages of {}: {name} over everything off", text::size(size));
+            let what =
+                format!("{what}, messages of {}: {name} over everything off", text::size(size));
             let key = if step == ALL_ON { key.take() } else { None };
             let (thesis, verdict) = (Some(thesis), judged(here, judge));
             findings.push(Finding { what, here: Some(here), from: None, thesis, verdict, key });
@@ -70,8 +72,18 @@ pub(super) fn find(samples: &Samples, sizes: &[u64], link: &Link) -> Vec<Finding
 
     let starts = [
         ("One-way latency".to_owned(), Setting::Latency, LATENCY, thesis::LATENCY),
-        ("Throughput to a weak receiver".to_owned(), Setting::Weak, THROUGHPUT, thesis::WEAK_THROUGHPUT),
-        ("CPU load of a weak receiver over a slow link".to_owned(), Setting::Slow, SHARE, thesis::WEAK_CPU),
+        (
+            "Throughput to a weak receiver".to_owned(),
+            Setting::Weak,
+            THROUGHPUT,
+            thesis::WEAK_THROUGHPUT,
+        ),
+        (
+            "CPU load of a weak receiver over a slow link".to_owned(),
+            Setting::Slow,
+            SHARE,
+            thesis::WEAK_CPU,
+        ),
         (format!("CPU load over {}", link.name()), Setting::Link, CPU, thesis::FAST_CPU),
     ];
     for (what, setting, metric, theirs) in starts {
@@ -83,7 +95,9 @@ pub(super) fn find(samples: &Samples, sizes: &[u64], link: &Link) -> Vec<Finding
         let from = matters_from(&ratios, metric.better);
         let thesis = theirs_from(&theirs, metric.better);
         findings.push(Finding {
-            what: format!("{what}: smallest message from which on offloads help at every size (bytes)"),
+            what: format!(
+                "{what}: smallest message from which on offloads help at every size (bytes)"
+            ),
             here: None,
             from: Some(from),
             thesis: thesis.map(|size| size as f64),
@@ -98,9 +112,10 @@ pub(super) fn find(samples: &Samples, sizes: &[u64], link: &Link) -> Vec<Finding
 fn questions(sizes: &[u64], link: &Link) -> Vec<Question> {
     let (first, last) = (sizes[0], *sizes.last().expect("there are sizes"));
     let over = link.name();
-    let question = |what: &str, setting, metric, thesis: f64, key: Option<(&'static str, String)>, judge| {
-        Question { what: what.to_owned(), setting, metric, thesis, size: last, key, judge }
-    };
+    let question =
+        |what: &str, setting, metric, thesis: f64, key: Option<(&'static str, String)>, judge| {
+            Question { what: what.to_owned(), setting, metric, thesis, size: last, key, judge }
+        };
     let lower = |here| direction(here, Better::Lower);
     vec![
         question(
@@ -202,8 +217,12 @@ fn widened(ratio: Ratio) -> Ratio {
 fn comparisons(samples: &Samples) -> Vec<Finding> {
     let compare = |size: u64, metric: Metric, tool: Tool, key| {
         let here = agreement(samples, &others::case(tool, metric, size), tool)?;
-        let what =
-            format!("{}, messages of {}: seekwire over {}", metric.name, text::size(size), tool.name());
+        let what = format!(
+            "{}, messages of {}: seekwire over {}",
+            metric.name,
+            text::size(size),
+            tool.name()
+        );
         let verdict = judged(here, |here| equal(here, AGREEMENT));
         Some(Finding { what, here: Some(here), from: None, thesis: None, verdict, key })
     };
@@ -211,8 +230,10 @@ fn comparisons(samples: &Samples) -> Vec<Finding> {
                    agreement";
     let key = Some(("iperf3_agreement", meaning.to_owned()));
     let large = [(Tool::Iperf3, key), (Tool::Qperf, None)];
-    let small = SMALL.into_iter().filter_map(|(size, tool)| compare(size as u64, LATENCY, tool, None));
-    let large = large.into_iter().filter_map(|(tool, key)| compare(LARGE as u64, THROUGHPUT, tool, key));
+    let small =
+        SMALL.into_iter().filter_map(|(size, tool)| compare(size as u64, LATENCY, tool, None));
+    let large =
+        large.into_iter().filter_map(|(tool, key)| compare(LARGE as u64, THROUGHPUT, tool, key));
     large.chain(small).collect()
 }
 
@@ -241,7 +262,8 @@ fn is_better(ratio: f64, better: Better, least: f64) -> bool {
     }
 }
 
-/// The smallest size from which on each ratio is on the better side of 1, and has its whole interval there.
+/// The smallest size from which on each ratio is on the better side of 1, and has its whole
+/// interval there.
 fn matters_from(ratios: &[(u64, Option<Ratio>)], better: Better) -> Option<u64> {
     let helps = |ratio: &Option<Ratio>| {
         ratio.is_some_and(|ratio| {
@@ -295,7 +317,9 @@ fn equal(here: Ratio, within: f64) -> String {
         Ratio { low, high, .. } if low >= 1.0 - within && high <= 1.0 + within => {
             "yes, with the whole interval"
         }
-        Ratio { value, .. } if (value - 1.0).abs() <= within => "yes, but the interval reaches beyond",
+        Ratio { value, .. } if (value - 1.0).abs() <= within => {
+            "yes, but the interval reaches beyond"
+        }
         Ratio { low, high, .. } if low > 1.0 + within || high < 1.0 - within => "no",
         _ => "no, but the interval reaches there",
     };
@@ -358,7 +382,8 @@ mod tests {
 
     #[test]
     fn the_thesis_is_read_as_it_reads_itself() {
-        // "From 1500 B on" for the latency is 16 KiB in its table, where the difference is more than 2 %.
+        // "From 1500 B on" for the latency is 16 KiB in its table, where the difference is more
+        // than 2 %.
         assert_eq!(theirs_from(&thesis::LATENCY, Better::Lower), Some(16 << 10));
         assert_eq!(theirs_from(&thesis::WEAK_THROUGHPUT, Better::Higher), Some(2 << 10));
         assert!((last_of(&thesis::WEAK_THROUGHPUT) - 1.6565).abs() < 1e-3);
@@ -397,7 +422,8 @@ mod tests {
     fn keys_come_from_samples_of_the_same_round() {
         let mut samples = Samples::default();
         for round in 1..=3 {
-            let (weak, others) = (Setting::Weak.case(65536), others::case(Tool::Iperf3, THROUGHPUT, 65536));
+            let (weak, others) =
+                (Setting::Weak.case(65536), others::case(Tool::Iperf3, THROUGHPUT, 65536));
             samples.0.push(sample(weak.clone(), Step::Off.name(), THROUGHPUT, round, 500.0));
             samples.0.push(sample(weak.clone(), OF_THE_THESIS.name(), THROUGHPUT, round, 900.0));
             samples.0.push(sample(weak, ALL_ON.name(), THROUGHPUT, round, 1000.0));
@@ -413,7 +439,10 @@ mod tests {
         let rows = table(&found).rows;
         assert_eq!(rows.len(), found.len());
         // Like for like: the thesis had no GRO.
-        let like = rows.iter().find(|row| row[0].as_str().unwrap().contains("everything but GRO")).unwrap();
+        let like = rows
+            .iter()
+            .find(|row| row[0].as_str().unwrap().contains("everything but GRO"))
+            .unwrap();
         assert_eq!(like[1], 1.8);
         assert!((like[4].as_f64().unwrap() - 1.6565).abs() < 1e-3, "{like:?}");
     }
@@ -429,7 +458,10 @@ mod tests {
         let here = find(&samples, &[65536], &Link::made())[0].here.unwrap();
         let row = samples.rows(Step::Off.name()).into_iter().find_map(|row| row.ratio).unwrap();
         // Three rounds: Student's t has 4.303 where the normal distribution has 1.96.
-        assert!(here.high > 2.0 * (row.high / row.value).powf(2.0) && here.low < 1.7, "{here:?}, {row:?}");
+        assert!(
+            here.high > 2.0 * (row.high / row.value).powf(2.0) && here.low < 1.7,
+            "{here:?}, {row:?}"
+        );
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! The link between the hosts: how titles and notes name it, and what of it a result keeps for those who judge it.
+//! The link between the hosts: how titles and notes name it, and what of it a result keeps for
+//! those who judge it.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,8 @@ use crate::outcome::ResultFile;
 /// Rate of the link between the thesis' hosts, and of ours where it is made, in bits per second.
 pub(super) const RATE: u64 = 1_000_000_000;
 
-/// The parameter that has the speed of the link of the streams in Mb/s, or says that it is not known.
+/// The parameter that has the speed of the link of the streams in Mb/s, or says that it is not
+/// known.
 const SPEED: &str = "speed of the link of the streams (Mb/s)";
 
 /// What streams to a strong receiver go through.
@@ -93,8 +95,14 @@ mod tests {
 
     #[test]
     fn links_are_named_by_what_they_are() {
-        let names =
-            [Link::made(), peer(Some(25_000)), peer(Some(2500)), peer(Some(100)), peer(None), peer(Some(0))];
+        let names = [
+            Link::made(),
+            peer(Some(25_000)),
+            peer(Some(2500)),
+            peer(Some(100)),
+            peer(None),
+            peer(Some(0)),
+        ];
         assert_eq!(
             names.map(|link| link.name),
             [

@@ -1,5 +1,5 @@
-//! `nic`: what the offloads of network interfaces do for messages, after "Network hardware for business messaging",
-//! sections 4.1 and 4.2.
+//! `nic`: what the offloads of network interfaces do for messages, after "Network hardware for
+//! business messaging", sections 4.1 and 4.2.
 
 mod claims;
 mod compare;
@@ -35,18 +35,22 @@ pub(super) struct Nic;
 
 const QUICK_SIZES: [u64; 6] = [1, 64, 1 << 10, 4 << 10, 16 << 10, 64 << 10];
 
-/// From here on a slow link is little work: CPU time that is counted in ticks of 10 ms takes longer to be told.
+/// From here on a slow link is little work: CPU time that is counted in ticks of 10 ms takes longer
+/// to be told.
 const LIGHT: u64 = 4 << 10;
 
 /// Messages of which the ends of tables are made, and with which streams are compared.
 const LARGE: usize = 64 << 10;
 
 /// What the weak receiver has, all of it: 100 %.
-const SHARE: Metric = Metric { name: "CPU of the receiver, of its share", unit: "%", better: Better::Lower };
+const SHARE: Metric =
+    Metric { name: "CPU of the receiver, of its share", unit: "%", better: Better::Lower };
 /// Of what the slow link carries of messages.
-const FULLNESS: Metric = Metric { name: "throughput, of the link", unit: "%", better: Better::Higher };
+const FULLNESS: Metric =
+    Metric { name: "throughput, of the link", unit: "%", better: Better::Higher };
 
-/// What is left of a packet of 1514 bytes for the message: Ethernet, IP and TCP with time stamps take the rest.
+/// What is left of a packet of 1514 bytes for the message: Ethernet, IP and TCP with time stamps
+/// take the rest.
 const PAYLOAD: f64 = 1448.0 / 1514.0;
 
 /// The link of the thesis' weak hosts carries so much more than these do with everything off.
@@ -169,7 +173,9 @@ fn measure(context: &Context<'_>, options: &Options, ends: &Ends<'_, '_>) -> Res
             calibrate(context, ends, times).map_err(|error| format!("{error:#}"))
         }
         (Place::Namespaces(_), Err(why)) => Err(why.to_owned()),
-        (Place::Peer(_), _) => Err("a link to another host is not made slower from here".to_owned()),
+        (Place::Peer(_), _) => {
+            Err("a link to another host is not made slower from here".to_owned())
+        }
     };
     interrupt::check()?;
     settings.extend(slow_link.is_ok().then_some(Setting::Slow));
@@ -203,7 +209,10 @@ fn measure(context: &Context<'_>, options: &Options, ends: &Ends<'_, '_>) -> Res
         Place::Namespaces(testbed) => {
             samples.0.extend(others::measure(context, testbed, ends, rounds)?.0);
             note("hosts", "two network namespaces of this host, joined by a veth pair".into());
-            note("link of the streams (b/s), by a token bucket (tbf) at the sender", link::RATE.into());
+            note(
+                "link of the streams (b/s), by a token bucket (tbf) at the sender",
+                link::RATE.into(),
+            );
             for (name, value) in others::notes(rounds, context) {
                 note(name, value.into());
             }
@@ -231,7 +240,10 @@ fn measure(context: &Context<'_>, options: &Options, ends: &Ends<'_, '_>) -> Res
     note("milliseconds of each stream", milliseconds(times.link));
     note("milliseconds of each stream, messages of 4 KiB and more", milliseconds(times.light));
     note("milliseconds of each stream to the weak receiver", milliseconds(times.weak));
-    note("milliseconds of each stream to the weak receiver over the slow link", milliseconds(times.slow));
+    note(
+        "milliseconds of each stream to the weak receiver over the slow link",
+        milliseconds(times.slow),
+    );
     note("TCP congestion control", "cubic, or reno where there is none".into());
 
     let found = findings::find(&samples, sizes, &link);
@@ -280,9 +292,13 @@ impl Stage<'_, '_, '_> {
             Setting::Slow => self.slow_link,
             Setting::Latency | Setting::Weak => 0,
         };
-        let measured =
-            self.over(rate, host, &Test { warm_up: time / 4, ..Test::new(kind, size as usize, time) })?;
-        let mut record = |metric, value| trial.record(setting.case(size), Some(size as f64), metric, value);
+        let measured = self.over(
+            rate,
+            host,
+            &Test { warm_up: time / 4, ..Test::new(kind, size as usize, time) },
+        )?;
+        let mut record =
+            |metric, value| trial.record(setting.case(size), Some(size as f64), metric, value);
         for (metric, value) in measured.readings(self.ends.hosts().count()) {
             record(metric, value);
         }
@@ -295,9 +311,12 @@ impl Stage<'_, '_, '_> {
         Ok(())
     }
 
-    /// One test, in namespaces over a link of this rate in bits per second; 0 is no limit. A real link is what it is.
+    /// One test, in namespaces over a link of this rate in bits per second; 0 is no limit. A real
+    /// link is what it is.
     fn over(&self, rate: u64, host: Host, test: &Test) -> Result<Measured> {
-        let Place::Namespaces(testbed) = self.ends.hosts().place() else { return self.ends.run(host, test) };
+        let Place::Namespaces(testbed) = self.ends.hosts().place() else {
+            return self.ends.run(host, test);
+        };
         if rate == 0 {
             return self.ends.run(host, test);
         }
@@ -309,7 +328,8 @@ impl Stage<'_, '_, '_> {
     }
 }
 
-/// The rate of a link that carries [`SLOW_LINK`] times what the weak receiver takes with everything off.
+/// The rate of a link that carries [`SLOW_LINK`] times what the weak receiver takes with everything
+/// off.
 fn calibrate(context: &Context<'_>, ends: &Ends<'_, '_>, times: Times) -> Result<u64> {
     context.progress().note("how much the weak receiver takes");
     ends.hosts().set(Step::Off)?;

@@ -1,4 +1,5 @@
-//! Our own program and those of others, in turns, with all offloads on and neither a slow link nor a weak host.
+//! Our own program and those of others, in turns, with all offloads on and neither a slow link nor
+//! a weak host.
 
 use std::time::Duration;
 
@@ -22,13 +23,15 @@ pub(super) const OWN: &str = "seekwire";
 /// Bytes of messages, and the program whose latency is compared; sockperf's have 14 at least.
 pub(super) const SMALL: [(usize, Tool); 2] = [(1, Tool::Qperf), (64, Tool::Sockperf)];
 
-/// Pairs of ours and of another program for each round. Tests of the same kind differ by a third from one to the next,
-/// however long they are: within one of them the rate hardly changes. So many short ones tell more than a few long ones.
+/// Pairs of ours and of another program for each round. Tests of the same kind differ by a third
+/// from one to the next, however long they are: within one of them the rate hardly changes. So many
+/// short ones tell more than a few long ones.
 const STREAMS: usize = 8;
 const LATENCIES: usize = 3;
 
 /// What was measured by us over what another program measured next to it.
-pub(super) const RATIO: Metric = Metric { name: "seekwire over it", unit: "", better: Better::Higher };
+pub(super) const RATIO: Metric =
+    Metric { name: "seekwire over it", unit: "", better: Better::Higher };
 
 /// The case of a comparison.
 pub(super) fn case(tool: Tool, metric: Metric, size: u64) -> String {

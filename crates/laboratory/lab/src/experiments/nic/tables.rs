@@ -10,7 +10,8 @@ use super::{FULLNESS, LARGE, SHARE, Setting, Times};
 use crate::experiments::by_size::{self, Column, Parts, View};
 use crate::network::step::Step;
 use crate::network::{
-    CPU, CPU_PARTS, CPU_REST, EFFORT, LATENCY, OF_CLIENT, OF_HOST, OF_SERVER, ONE_WAY, ROUND_TRIP, THROUGHPUT,
+    CPU, CPU_PARTS, CPU_REST, EFFORT, LATENCY, OF_CLIENT, OF_HOST, OF_SERVER, ONE_WAY, ROUND_TRIP,
+    THROUGHPUT,
 };
 use crate::outcome::Table;
 use crate::plot::Scale;
@@ -69,7 +70,8 @@ pub(super) struct Words {
 impl Words {
     pub(super) fn new(link: &Link, times: Times) -> Self {
         let (over, elsewhere) = (link.name(), link.elsewhere());
-        let step = |time: Duration| format!("{:.1} %", 100.0 * TICK.as_secs_f64() / time.as_secs_f64());
+        let step =
+            |time: Duration| format!("{:.1} %", 100.0 * TICK.as_secs_f64() / time.as_secs_f64());
         let ticks = format!(
             "The CPU time of a host is counted in ticks of {} ms: in steps of {} of a processor with messages of less \
              than 4 KiB, of {} with larger ones.",
@@ -108,7 +110,10 @@ impl Words {
             parts_note: format!(
                 "{ticks} Percent of one processor, both ends together, as far as ticks see it"
             ),
-            cpu_time: format!("Where the CPU time goes: messages of {}, {over}", text::size(LARGE as u64)),
+            cpu_time: format!(
+                "Where the CPU time goes: messages of {}, {over}",
+                text::size(LARGE as u64)
+            ),
         }
     }
 }
@@ -133,7 +138,8 @@ pub(super) fn views(words: &Words) -> Vec<View<'_>> {
     let weak: fn(u64) -> String = |size| Setting::Weak.case(size);
     let slow: fn(u64) -> String = |size| Setting::Slow.case(size);
     let round_trip = "µs, from the histogram of all round trips. The thesis has only means.";
-    let share: &[Column] = if words.weak_share_is_that_of_the_thesis { &WEAK_CPU_OF_THESIS } else { &[] };
+    let share: &[Column] =
+        if words.weak_share_is_that_of_the_thesis { &WEAK_CPU_OF_THESIS } else { &[] };
     vec![
         view(
             "latency.svg",
@@ -144,8 +150,24 @@ pub(super) fn views(words: &Words) -> Vec<View<'_>> {
             Scale::Log10,
             &LATENCY_OF_THESIS,
         ),
-        view("round-trip-p50.svg", "Round trip, p50", round_trip, latency, ROUND_TRIP[0], Scale::Log10, &[]),
-        view("round-trip-p99.svg", "Round trip, p99", round_trip, latency, ROUND_TRIP[1], Scale::Log10, &[]),
+        view(
+            "round-trip-p50.svg",
+            "Round trip, p50",
+            round_trip,
+            latency,
+            ROUND_TRIP[0],
+            Scale::Log10,
+            &[],
+        ),
+        view(
+            "round-trip-p99.svg",
+            "Round trip, p99",
+            round_trip,
+            latency,
+            ROUND_TRIP[1],
+            Scale::Log10,
+            &[],
+        ),
         view(
             "round-trip-p999.svg",
             "Round trip, p99.9",
@@ -235,7 +257,8 @@ fn median(rows: &[Row], case: &str, step: &str, metric: Metric) -> Option<f64> {
 pub(super) fn one_way(rows: &[Row], sizes: &[u64]) -> Option<Table> {
     let cells = |&size: &u64| -> Vec<Value> {
         let case = Setting::Latency.case(size);
-        let both = |step: &&str| [LATENCY, ONE_WAY].map(|metric| median(rows, &case, step, metric).into());
+        let both =
+            |step: &&str| [LATENCY, ONE_WAY].map(|metric| median(rows, &case, step, metric).into());
         std::iter::once(text::size(size).into()).chain(STEPS.iter().flat_map(both)).collect()
     };
     let heads = |step: &&str| [format!("{step}: 1 / (2 × rate)"), format!("{step}: p50 / 2")];

@@ -1,4 +1,5 @@
-//! What the thesis says of ZeroMQ, and what is expected of the ring, judged by a result of `zeromq`.
+//! What the thesis says of ZeroMQ, and what is expected of the ring, judged by a result of
+//! `zeromq`.
 
 use super::{APART, IPC, RATE, RING, TCP, THROUGHPUT, case};
 use crate::claim::{At, Claim, Criterion, Estimate, Source};
@@ -8,11 +9,19 @@ use crate::outcome::ResultFile;
 use crate::record::Metric;
 
 const LATENCIES: &str = "“Network hardware for business messaging”, table 4.1.2 and graph 4.1.2";
-const THROUGHPUTS: &str = "“Network hardware for business messaging”, tables 4.2.7 and 4.2.8, graph 4.2.4";
+const THROUGHPUTS: &str =
+    "“Network hardware for business messaging”, tables 4.2.7 and 4.2.8, graph 4.2.4";
 
 type Evidence = Result<Estimate, String>;
 
-fn compare(result: &ResultFile, kind: Kind, size: u64, metric: Metric, this: &str, that: &str) -> Evidence {
+fn compare(
+    result: &ResultFile,
+    kind: Kind,
+    size: u64,
+    metric: Metric,
+    this: &str,
+    that: &str,
+) -> Evidence {
     let case = case(kind, size);
     let of = |variant| At { case: &case, variant, metric: metric.name };
     // In the same rounds, where that is the baseline.

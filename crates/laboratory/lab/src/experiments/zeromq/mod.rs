@@ -1,5 +1,6 @@
-//! `zeromq`: messages of the real libzmq over everything that it has, over the ring, and between two hosts with their
-//! offloads in steps, after "Network hardware for business messaging", sections 4.1 and 4.2.
+//! `zeromq`: messages of the real libzmq over everything that it has, over the ring, and between
+//! two hosts with their offloads in steps, after "Network hardware for business messaging",
+//! sections 4.1 and 4.2.
 
 mod claims;
 mod tables;
@@ -60,13 +61,15 @@ const RATE: Metric = Metric { name: "message rate", unit: "1/s", better: Better:
 const THROUGHPUT: Metric = Metric { name: "throughput", unit: "MB/s", better: Better::Higher };
 /// [`network::CPU`] for each message.
 const EFFORT: Metric = Metric { name: "CPU time of a message", unit: "µs", better: Better::Lower };
-/// CPU time of processes, user and system together and apart; 100 % is one processor. The load of the whole machine, on
-/// which both ends are and which does softirqs for both, is [`network::CPU`] and its parts.
+/// CPU time of processes, user and system together and apart; 100 % is one processor. The load of
+/// the whole machine, on which both ends are and which does softirqs for both, is [`network::CPU`]
+/// and its parts.
 const SENDER: [Metric; 3] =
     cpu(["CPU of the sender", "CPU of the sender, user", "CPU of the sender, system"]);
 const RECEIVER: [Metric; 3] =
     cpu(["CPU of the receiver", "CPU of the receiver, user", "CPU of the receiver, system"]);
-const BOTH: [Metric; 3] = cpu(["CPU of both ends", "CPU of both ends, user", "CPU of both ends, system"]);
+const BOTH: [Metric; 3] =
+    cpu(["CPU of both ends", "CPU of both ends, user", "CPU of both ends, system"]);
 
 const fn cpu([both, user, system]: [&'static str; 3]) -> [Metric; 3] {
     const fn metric(name: &'static str) -> Metric {
@@ -131,7 +134,9 @@ impl Experiment for Zeromq {
         });
         match with_hosts {
             // Everything else goes on.
-            Err(error) if !made => measure(context, &Programs::new(context, Err(format!("{error:#}")))?),
+            Err(error) if !made => {
+                measure(context, &Programs::new(context, Err(format!("{error:#}")))?)
+            }
             outcome => outcome,
         }
     }
@@ -146,7 +151,9 @@ fn measure(context: &Context<'_>, programs: &Programs<'_, '_>) -> Result<Outcome
         .iter()
         .map(|&size| {
             let variant = |way: Way| {
-                Variant::new(way.name, move |trial: &mut Trial| run(programs, way, size, milliseconds, trial))
+                Variant::new(way.name, move |trial: &mut Trial| {
+                    run(programs, way, size, milliseconds, trial)
+                })
             };
             Group::new(text::size(size), ways().map(variant).collect())
         })
@@ -181,10 +188,19 @@ fn congestion_control() -> String {
 }
 
 /// Both tests of messages of one size.
-fn run(programs: &Programs<'_, '_>, way: Way, size: u64, milliseconds: u64, trial: &mut Trial) -> Result<()> {
+fn run(
+    programs: &Programs<'_, '_>,
+    way: Way,
+    size: u64,
+    milliseconds: u64,
+    trial: &mut Trial,
+) -> Result<()> {
     let milliseconds = if trial.is_warm_up() { milliseconds / 4 } else { milliseconds };
-    let tests =
-        [Kind::RequestReply, Kind::PushPull].map(|kind| Test { kind, size: size as usize, milliseconds });
+    let tests = [Kind::RequestReply, Kind::PushPull].map(|kind| Test {
+        kind,
+        size: size as usize,
+        milliseconds,
+    });
     for reading in programs.two_ends(way, tests.into(), trial)? {
         for (metric, value) in readings(&reading, way.over == Over::Inproc) {
             trial.record(case(reading.test.kind, size), Some(size as f64), metric, value);
@@ -268,7 +284,9 @@ fn summary(samples: &Samples) -> Vec<Key> {
             ratio(Kind::PushPull, 64 * KIB, THROUGHPUT, offloads, off),
         ),
     ];
-    keys.into_iter().filter_map(|(name, meaning, value)| Key::measured(name, meaning, value)).collect()
+    keys.into_iter()
+        .filter_map(|(name, meaning, value)| Key::measured(name, meaning, value))
+        .collect()
 }
 
 #[cfg(test)]
@@ -279,9 +297,11 @@ mod tests {
     use crate::messaging::Measured;
     use crate::network::{CPU, CPU_SOFTIRQ, CPU_SYSTEM, CPU_USER};
 
-    /// Of a host with two processors, whose sender works half of the time and whose receiver a quarter of it.
+    /// Of a host with two processors, whose sender works half of the time and whose receiver a
+    /// quarter of it.
     fn reading(kind: Kind) -> Reading {
-        let machine = Machine { user: 0.3, system: 0.1, softirq: 0.05, idle: 0.5, stolen: 0.0, cpus: 2 };
+        let machine =
+            Machine { user: 0.3, system: 0.1, softirq: 0.05, idle: 0.5, stolen: 0.0, cpus: 2 };
         let load = |user, system| Load { seconds: 0.1, user, system, machine: Some(machine) };
         let measured = |load| Measured {
             messages: 1000,
@@ -295,14 +315,20 @@ mod tests {
 
     fn values(readings: &[(Metric, f64)], metrics: &[Metric]) -> Vec<Option<f64>> {
         let value = |wanted: &Metric| readings.iter().find(|(metric, _)| metric == wanted);
-        metrics.iter().map(|metric| value(metric).map(|(_, value)| (value * 1e6).round() / 1e6)).collect()
+        metrics
+            .iter()
+            .map(|metric| value(metric).map(|(_, value)| (value * 1e6).round() / 1e6))
+            .collect()
     }
 
     #[test]
     fn latency_is_half_a_round_trip() {
         let readings = readings(&reading(Kind::RequestReply), false);
         let [p50, p99] = QUANTILES;
-        assert_eq!(values(&readings, &[LATENCY, p50, p99, RATE]), [Some(50.0), Some(45.0), None, None]);
+        assert_eq!(
+            values(&readings, &[LATENCY, p50, p99, RATE]),
+            [Some(50.0), Some(45.0), None, None]
+        );
     }
 
     #[test]

@@ -150,15 +150,23 @@ pub(super) const VIEWS: [View<'static>; 12] = [
     },
 ];
 
-/// User, system and softirq of the machine, which are of both ends, and user and system of each end, whose processes
-/// are no more than that.
+/// User, system and softirq of the machine, which are of both ends, and user and system of each
+/// end, whose processes are no more than that.
 pub(super) const PARTS: [Parts<'static>; 6] = [
     machine("One host: CPU load of both ends by part, REQ/REP", REQUEST_REPLY, HERE_NAMES),
     machine("One host: CPU load of both ends by part, PUSH/PULL", PUSH_PULL, HERE_NAMES),
     machine("Two hosts: CPU load of both ends by part, REQ/REP", REQUEST_REPLY, APART_NAMES),
     machine("Two hosts: CPU load of both ends by part, PUSH/PULL", PUSH_PULL, APART_NAMES),
-    processes("One host: CPU time of the sender and the receiver, PUSH/PULL", PUSH_PULL, HERE_NAMES),
-    processes("Two hosts: CPU time of the sender and the receiver, PUSH/PULL", PUSH_PULL, APART_NAMES),
+    processes(
+        "One host: CPU time of the sender and the receiver, PUSH/PULL",
+        PUSH_PULL,
+        HERE_NAMES,
+    ),
+    processes(
+        "Two hosts: CPU time of the sender and the receiver, PUSH/PULL",
+        PUSH_PULL,
+        APART_NAMES,
+    ),
 ];
 
 const fn machine(
@@ -230,7 +238,11 @@ mod tests {
     fn parts_are_shown_where_all_of_them_are_known() {
         let tables = parts(&PARTS, &rows(), &[64, 128]);
         assert_eq!(tables.len(), 1, "what was not measured has no table");
-        assert!(tables[0].note.ends_with("user + system + softirq. Medians of the rounds, each by itself."));
+        assert!(
+            tables[0]
+                .note
+                .ends_with("user + system + softirq. Medians of the rounds, each by itself.")
+        );
         let row = ["64 B".into(), Value::Null, "50 + 30 + 0".into(), Value::Null, Value::Null];
         assert_eq!(
             tables[0].rows,
@@ -246,7 +258,14 @@ mod tests {
         assert_eq!(tables[0].columns[5..], ["thesis: everything off", "thesis: + TSO, SG"]);
         assert_eq!(
             tables[0].rows[0][1..],
-            [100.0.into(), Value::Null, Value::Null, Value::Null, 40.5.into(), (485.66 / 8.0).into()]
+            [
+                100.0.into(),
+                Value::Null,
+                Value::Null,
+                Value::Null,
+                40.5.into(),
+                (485.66 / 8.0).into()
+            ]
         );
         assert_eq!(tables[0].rows[1][5..], [Value::from("49.12*"), (590.33 / 8.0).into()]);
         assert!(tables[0].note.contains("* As printed, but") && tables[0].note.contains("not 393"));

@@ -1,9 +1,10 @@
-//! What was measured in "Network hardware for business messaging", sections 4.1 and 4.2, with libzmq's perf tools
-//! between two hosts and 1 Gb/s Ethernet between them: a dual-core Athlon 64 X2 3800+ and a Pentium 4, Linux
-//! 2.6.26.
+//! What was measured in "Network hardware for business messaging", sections 4.1 and 4.2, with
+//! libzmq's perf tools between two hosts and 1 Gb/s Ethernet between them: a dual-core Athlon 64 X2
+//! 3800+ and a Pentium 4, Linux 2.6.26.
 //!
-//! Headings say MB/s where Mb/s is meant, as the rates of messages beside them show. Of messages of 128 B with
-//! everything off the throughput and the rate contradict each other; both are as printed.
+//! Headings say MB/s where Mb/s is meant, as the rates of messages beside them show. Of messages of
+//! 128 B with everything off the throughput and the rate contradict each other; both are as
+//! printed.
 
 use crate::experiments::by_size::{Column, SIZES};
 
@@ -29,12 +30,12 @@ const WHY: &str = "As printed, but the throughput and the rate of these messages
 /// One-way latency in µs, by local_lat and remote_lat: table 4.1.2, graph 4.1.2.
 pub(super) const LATENCY: Columns = columns([
     [
-        60.32, 62.22, 59.32, 64.78, 60.29, 60.28, 65.36, 65.09, 70.45, 73.35, 76.15, 95.15, 123.95, 185.55,
-        300.23, 537.11, 1012.7,
+        60.32, 62.22, 59.32, 64.78, 60.29, 60.28, 65.36, 65.09, 70.45, 73.35, 76.15, 95.15, 123.95,
+        185.55, 300.23, 537.11, 1012.7,
     ],
     [
-        61.26, 60.88, 63.19, 63.66, 61.43, 61.19, 64.77, 68.84, 68.48, 73.36, 75.24, 94.73, 119.18, 170.51,
-        247.81, 399.34, 715.33,
+        61.26, 60.88, 63.19, 63.66, 61.43, 61.19, 64.77, 68.84, 68.48, 73.36, 75.24, 94.73, 119.18,
+        170.51, 247.81, 399.34, 715.33,
     ],
 ]);
 
@@ -52,12 +53,12 @@ pub(super) const THROUGHPUT: Columns = {
 /// Throughput in Mb/s, by local_thr and remote_thr: tables 4.2.7 and 4.2.8, graph 4.2.4.
 const MEGABITS: Columns = doubted(columns([
     [
-        20.33, 41.33, 75.33, 149.66, 218.33, 246.0, 324.0, 393.0, 448.33, 497.33, 511.66, 517.33, 528.0,
-        514.0, 522.33, 588.66, 549.66,
+        20.33, 41.33, 75.33, 149.66, 218.33, 246.0, 324.0, 393.0, 448.33, 497.33, 511.66, 517.33,
+        528.0, 514.0, 522.33, 588.66, 549.66,
     ],
     [
-        24.33, 33.0, 66.66, 132.0, 290.0, 283.33, 485.66, 590.33, 612.66, 652.33, 674.0, 698.66, 706.33,
-        710.66, 734.33, 750.0, 763.0,
+        24.33, 33.0, 66.66, 132.0, 290.0, 283.33, 485.66, 590.33, 612.66, 652.33, 674.0, 698.66,
+        706.33, 710.66, 734.33, 750.0, 763.0,
     ],
 ]));
 
@@ -106,12 +107,12 @@ pub(super) const RATE: Columns = doubted(columns([
 /// CPU load of the receiving host in %, 100 % for each processor: the same tables.
 pub(super) const CPU: Columns = columns([
     [
-        84.9, 80.46, 79.5, 77.98, 85.54, 83.47, 97.47, 94.06, 94.88, 104.8, 104.12, 108.48, 97.96, 79.02,
-        70.64, 101.93, 97.48,
+        84.9, 80.46, 79.5, 77.98, 85.54, 83.47, 97.47, 94.06, 94.88, 104.8, 104.12, 108.48, 97.96,
+        79.02, 70.64, 101.93, 97.48,
     ],
     [
-        53.94, 72.69, 108.67, 73.02, 82.18, 99.49, 120.6, 123.54, 114.82, 109.89, 109.08, 108.6, 112.48,
-        114.4, 106.89, 104.5, 102.7,
+        53.94, 72.69, 108.67, 73.02, 82.18, 99.49, 120.6, 123.54, 114.82, 109.89, 109.08, 108.6,
+        112.48, 114.4, 106.89, 104.5, 102.7,
     ],
 ]);
 
@@ -125,11 +126,17 @@ mod tests {
         for (throughput, rate) in MEGABITS.into_iter().zip(RATE) {
             let doubt = throughput.doubt.map(|(power, _)| power);
             assert_eq!(doubt, rate.doubt.map(|(power, _)| power));
-            for (power, (throughput, rate)) in throughput.values.into_iter().zip(rate.values).enumerate() {
+            for (power, (throughput, rate)) in
+                throughput.values.into_iter().zip(rate.values).enumerate()
+            {
                 let doubted = doubt == Some(power);
                 let bits = rate * f64::from(8u32 << power) / 1e6;
                 // The tool prints whole megabits, so small ones are coarse.
-                assert_eq!((bits - throughput).abs() < 1.0, !doubted, "{power}: {throughput} Mb/s, {rate}/s");
+                assert_eq!(
+                    (bits - throughput).abs() < 1.0,
+                    !doubted,
+                    "{power}: {throughput} Mb/s, {rate}/s"
+                );
             }
         }
     }

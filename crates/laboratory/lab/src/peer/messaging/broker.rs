@@ -6,10 +6,10 @@
 //!      ...                          +--------+                            ...
 //! ```
 //!
-//! Everybody introduces itself to the broker, the services by name; the broker tells the clients which tag stands
-//! for which service. After that it only swaps the two ends of a message: what client `c` sends with tag `s` goes
-//! to service `s` with tag `c`, and back the other way round. The broker has a thread for each connection, and
-//! mailboxes are shared by threads.
+//! Everybody introduces itself to the broker, the services by name; the broker tells the clients
+//! which tag stands for which service. After that it only swaps the two ends of a message: what
+//! client `c` sends with tag `s` goes to service `s` with tag `c`, and back the other way round.
+//! The broker has a thread for each connection, and mailboxes are shared by threads.
 
 use std::thread;
 use std::time::Instant;
@@ -71,7 +71,8 @@ pub(super) fn broker<S: Line>(order: &Hub) -> Result<()> {
     })
 }
 
-/// Sends what comes from `from`, which is number `number` on its side, to those on the other side that the tags name.
+/// Sends what comes from `from`, which is number `number` on its side, to those on the other side
+/// that the tags name.
 fn pass_on<S: Line>(number: usize, from: &Mailbox<S>, to: &[Mailbox<S>]) -> Result<()> {
     loop {
         let (envelope, message) = match from.recv_vec(Selector::ANY) {
@@ -99,7 +100,8 @@ pub(super) fn service<S: Line>(order: &Member) -> Result<()> {
     Ok(broker.finish()?)
 }
 
-/// Clients, each in a thread and with a connection of its own, that ask one service after the other.
+/// Clients, each in a thread and with a connection of its own, that ask one service after the
+/// other.
 pub(super) fn clients<S: Line>(order: &Member) -> Result<()> {
     let mailboxes: Vec<Mailbox<S>> = (0..order.clients)
         .map(|_| {

@@ -1,5 +1,5 @@
-//! Transfer of files. The sender announces a file with its length and checksum, and sends it in chunks; the
-//! receiver writes it to the disk, says so, reads it back and verifies it.
+//! Transfer of files. The sender announces a file with its length and checksum, and sends it in
+//! chunks; the receiver writes it to the disk, says so, reads it back and verifies it.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -31,7 +31,8 @@ pub(super) fn receiver<S: Line>(order: &Hub) -> Result<()> {
             Err(RecvError::Closed) => break,
             received => serde_json::from_slice(&received?.1)?,
         };
-        let mut file = File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+        let mut file =
+            File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
         let mut left = header.length;
         while left > 0 {
             let length = sender.recv(Selector::exact(PART), &mut part)?.len;
@@ -45,7 +46,8 @@ pub(super) fn receiver<S: Line>(order: &Hub) -> Result<()> {
     Ok(sender.finish()?)
 }
 
-/// Sends the small file and then the large one, again and again, and measures until they are stored.
+/// Sends the small file and then the large one, again and again, and measures until they are
+/// stored.
 pub(super) fn sender<S: Line>(order: &Member) -> Result<()> {
     let receiver = S::connect(&order.address)?;
     let (latencies, rate) = transfer(order, |path, header| {

@@ -27,7 +27,8 @@ impl Line for SeekStream {
     type Listener = TcpListener;
 
     fn listen(address: &str) -> Result<(TcpListener, SocketAddr)> {
-        let listener = TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
+        let listener =
+            TcpListener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
         let address = listener.local_addr()?;
         Ok((listener, address))
     }
@@ -37,7 +38,8 @@ impl Line for SeekStream {
     }
 
     fn connect(address: &str) -> Result<Mailbox<Self>> {
-        let stream = TcpStream::connect(address).with_context(|| format!("cannot connect to {address}"))?;
+        let stream =
+            TcpStream::connect(address).with_context(|| format!("cannot connect to {address}"))?;
         Ok(Mailbox::from_tcp(stream)?)
     }
 
@@ -50,7 +52,8 @@ impl Line for Stream {
     type Listener = Listener;
 
     fn listen(address: &str) -> Result<(Listener, SocketAddr)> {
-        let listener = Listener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
+        let listener =
+            Listener::bind(address).with_context(|| format!("cannot listen on {address}"))?;
         let address = listener.local_addr()?;
         Ok((listener, address))
     }
@@ -77,7 +80,9 @@ fn on_the_ring(stream: Stream) -> Result<Mailbox<Stream>> {
 }
 
 /// What went through several of them, if that is known.
-pub(super) fn traffic<'a, S: Line>(mailboxes: impl IntoIterator<Item = &'a Mailbox<S>>) -> Option<Traffic> {
+pub(super) fn traffic<'a, S: Line>(
+    mailboxes: impl IntoIterator<Item = &'a Mailbox<S>>,
+) -> Option<Traffic> {
     let mut total: Option<Traffic> = None;
     for traffic in mailboxes.into_iter().filter_map(S::traffic) {
         *total.get_or_insert_default() += traffic;

@@ -22,8 +22,11 @@ use line::Line;
 
 /// Plays the role with the arguments that follow `lab-peer mailbox`.
 pub(super) fn play(arguments: impl Iterator<Item = OsString>) -> Result<()> {
-    let arguments: Vec<String> = arguments.map(|argument| argument.to_string_lossy().into_owned()).collect();
-    let [carrier, role, order] = &arguments[..] else { bail!("say tcp or ring, a role and its order") };
+    let arguments: Vec<String> =
+        arguments.map(|argument| argument.to_string_lossy().into_owned()).collect();
+    let [carrier, role, order] = &arguments[..] else {
+        bail!("say tcp or ring, a role and its order")
+    };
     match carrier.as_str() {
         "tcp" => play_over::<SeekStream>(role, order),
         "ring" => play_over::<seekwire::Stream>(role, order),

@@ -1,7 +1,8 @@
 //! Publish and subscribe: the topic is the tag.
 //!
-//! The publisher has a mailbox for each subscriber, and sends a message to those that have subscribed to its topic. A
-//! subscriber that falls behind makes the publisher wait; nothing is dropped.
+//! The publisher has a mailbox for each subscriber, and sends a message to those that have
+//! subscribed to its topic. A subscriber that falls behind makes the publisher wait; nothing is
+//! dropped.
 
 use std::time::Instant;
 
@@ -10,12 +11,13 @@ use seekwire::mailbox::{Mailbox, Selector};
 
 use super::line::{self, Line};
 use crate::messaging::{
-    Contents, Hub, Member, Modelled, SHARE, TOPICS, Violation, ready, renumber, repeat, report, subscribed,
+    Contents, Hub, Member, Modelled, SHARE, TOPICS, Violation, ready, renumber, repeat, report,
+    subscribed,
 };
 
-/// Tags above those of topics. To the publisher: subscriptions, and that a message (the last message) has arrived.
-/// To the subscribers: that no more arrivals need to be told, and the end, with the number of messages of each
-/// topic.
+/// Tags above those of topics. To the publisher: subscriptions, and that a message (the last
+/// message) has arrived. To the subscribers: that no more arrivals need to be told, and the end,
+/// with the number of messages of each topic.
 const SUBSCRIBE: u64 = 1 << 32;
 const ARRIVED: u64 = SUBSCRIBE + 1;
 const QUICKLY: u64 = SUBSCRIBE + 2;
@@ -26,7 +28,8 @@ struct Subscriber<S: Line> {
     topics: Vec<usize>,
 }
 
-/// Publishes on all topics in turn: first one message after the other has arrived everywhere, then as many as it can.
+/// Publishes on all topics in turn: first one message after the other has arrived everywhere, then
+/// as many as it can.
 pub(super) fn publisher<S: Line>(order: &Hub) -> Result<()> {
     let (listener, address) = S::listen(&order.address)?;
     ready(&address.to_string());
@@ -37,11 +40,13 @@ pub(super) fn publisher<S: Line>(order: &Hub) -> Result<()> {
             Ok(Subscriber { topics: serde_json::from_slice(&topics)?, mailbox })
         })
         .collect::<Result<_>>()?;
-    let of_topic =
-        |topic: usize| subscribers.iter().filter(move |subscriber| subscriber.topics.contains(&topic));
+    let of_topic = |topic: usize| {
+        subscribers.iter().filter(move |subscriber| subscriber.topics.contains(&topic))
+    };
     let contents = Contents::new(order.size);
     // The bodies are those of the topics' numbers.
-    let mut messages: [Vec<u8>; TOPICS] = std::array::from_fn(|topic| contents.message(topic as u64));
+    let mut messages: [Vec<u8>; TOPICS] =
+        std::array::from_fn(|topic| contents.message(topic as u64));
     let mut published = [0u64; TOPICS];
     let mut deliveries = 0;
     let mut publish = |topic: usize, deliveries: &mut u64| -> Result<()> {
@@ -54,9 +59,11 @@ pub(super) fn publisher<S: Line>(order: &Hub) -> Result<()> {
         }
         Ok(())
     };
-    let arrived = |subscriber: &Subscriber<S>| subscriber.mailbox.recv(Selector::exact(ARRIVED), &mut []);
+    let arrived =
+        |subscriber: &Subscriber<S>| subscriber.mailbox.recv(Selector::exact(ARRIVED), &mut []);
 
-    let topics: Vec<usize> = (0..TOPICS).filter(|&topic| of_topic(topic).next().is_some()).collect();
+    let topics: Vec<usize> =
+        (0..TOPICS).filter(|&topic| of_topic(topic).next().is_some()).collect();
     let (latencies, _) = repeat(order.time(), |turn| {
         let topic = topics[turn.number as usize % topics.len()];
         let began = Instant::now();
@@ -82,7 +89,8 @@ pub(super) fn publisher<S: Line>(order: &Hub) -> Result<()> {
     report(&Modelled::of(rate, &latencies, traffic)?)
 }
 
-/// Receives what it has subscribed to, and checks that it is that and nothing else, in order and complete.
+/// Receives what it has subscribed to, and checks that it is that and nothing else, in order and
+/// complete.
 pub(super) fn subscriber<S: Line>(order: &Member) -> Result<()> {
     let publisher = S::connect(&order.address)?;
     let topics: Vec<usize> = (0..TOPICS).filter(|&topic| subscribed(order.rank, topic)).collect();

@@ -1,5 +1,5 @@
-//! Scatter and gather, as in a cluster (MPI 4.1, sections 6.5 and 6.6): the root sends a block of an array to each
-//! worker, and puts their results together.
+//! Scatter and gather, as in a cluster (MPI 4.1, sections 6.5 and 6.6): the root sends a block of
+//! an array to each worker, and puts their results together.
 
 use std::time::Instant;
 
@@ -54,7 +54,8 @@ pub(super) fn root<S: Line>(order: &Hub) -> Result<()> {
             block.length = worker.recv(Selector::exact(RESULT), &mut block.result)?.len;
         }
         let time = began.elapsed();
-        for ((rank, _), Block { journey, bytes, result, length }) in workers.iter().zip(&mut blocks) {
+        for ((rank, _), Block { journey, bytes, result, length }) in workers.iter().zip(&mut blocks)
+        {
             journey.answered(of_block(*rank), *rank, &mut result[..*length])?;
             std::mem::swap(bytes, result);
         }
@@ -62,7 +63,11 @@ pub(super) fn root<S: Line>(order: &Hub) -> Result<()> {
     })?;
     blocks.iter().try_for_each(|block| block.journey.end(&block.bytes))?;
     workers.iter().try_for_each(|(_, worker)| worker.finish())?;
-    report(&Modelled::of(rate, &latencies, line::traffic(workers.iter().map(|(_, worker)| worker)))?)
+    report(&Modelled::of(
+        rate,
+        &latencies,
+        line::traffic(workers.iter().map(|(_, worker)| worker)),
+    )?)
 }
 
 /// Works on blocks until the root finishes.

@@ -10,7 +10,8 @@ use crate::messaging::{self, Ask, Drive, Kind, Reading};
 const DATA: u64 = 0;
 const CONTROL: u64 = 1;
 
-/// An end, the buffer that it receives into, and the one that holds its next request, with its length.
+/// An end, the buffer that it receives into, and the one that holds its next request, with its
+/// length.
 struct End<'a, S: Line> {
     mailbox: &'a Mailbox<S>,
     received: Vec<u8>,
@@ -75,8 +76,9 @@ pub(super) fn serve<S: Line>(address: &str) -> Result<()> {
     let (listener, address) = S::listen(address)?;
     messaging::ready(&address.to_string());
     let mailbox = S::accept(&listener)?;
-    let hear =
-        || -> Result<Ask> { Ok(serde_json::from_slice(&mailbox.recv_vec(Selector::exact(CONTROL))?.1)?) };
+    let hear = || -> Result<Ask> {
+        Ok(serde_json::from_slice(&mailbox.recv_vec(Selector::exact(CONTROL))?.1)?)
+    };
     while let Ask::Begin(test) = hear()? {
         mailbox.send(CONTROL, b"")?;
         let mut end = End::new(&mailbox, test.size);

@@ -39,7 +39,8 @@ impl Request {
     }
 
     fn decode(bytes: &[u8; Self::LENGTH]) -> Option<Self> {
-        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|index| bytes[8 * at + index]));
+        let word =
+            |at: usize| u64::from_le_bytes(std::array::from_fn(|index| bytes[8 * at + index]));
         let request = Self { size: word(1), messages: word(2), piece: word(3), tags: word(4) };
         let valid = word(0) == MAGIC && (1..=1 << 30).contains(&request.size) && request.piece > 0;
         valid.then_some(request)
@@ -73,8 +74,9 @@ impl Connection for TcpStream {
 
     fn accept(listener: &TcpListener) -> io::Result<Self> {
         let (socket, _) = listener.accept()?;
-        // What waits in the sender's socket is sent when an acknowledgement comes, and on loopback that is in the receiver's
-        // system call and time: it should be little, and need no timers (BBR paces).
+        // What waits in the sender's socket is sent when an acknowledgement comes, and on loopback
+        // that is in the receiver's system call and time: it should be little, and need no timers
+        // (BBR paces).
         sockopt::set_socket_send_buffer_size(&socket, SEND_BUFFER)?;
         let _ = sockopt::set_tcp_congestion(&socket, "reno");
         Ok(socket)
@@ -146,11 +148,12 @@ pub(super) struct Target {
 }
 
 impl Target {
-    /// Connections to `sender` with receive buffers of `receive_buffer` bytes, if the kernel allows them. A buffer that
-    /// is too small would be worse than the kernel's own choice.
+    /// Connections to `sender` with receive buffers of `receive_buffer` bytes, if the kernel allows
+    /// them. A buffer that is too small would be worse than the kernel's own choice.
     pub(super) fn new(sender: SocketAddr, receive_buffer: u64) -> Result<Self> {
         let trial = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None)?;
-        let granted = ask(&trial, receive_buffer).is_ok_and(|granted| granted >= 2 * receive_buffer);
+        let granted =
+            ask(&trial, receive_buffer).is_ok_and(|granted| granted >= 2 * receive_buffer);
         Ok(Self { sender, receive_buffer: granted.then_some(receive_buffer) })
     }
 

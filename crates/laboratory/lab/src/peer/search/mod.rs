@@ -1,8 +1,8 @@
 //! Sender and receiver of the message search (see [`crate::search`]).
 //!
-//! The sender serves one connection after the other: it is told size and number of messages, says one byte when it is
-//! ready, and sends them, as far ahead as the buffers allow. The receiver does as many connections as each line of its
-//! standard input says, and prints what they cost.
+//! The sender serves one connection after the other: it is told size and number of messages, says
+//! one byte when it is ready, and sends them, as far ahead as the buffers allow. The receiver does
+//! as many connections as each line of its standard input says, and prints what they cost.
 
 mod connection;
 mod receive;
@@ -40,7 +40,8 @@ fn stay_on(processor: Option<usize>) -> Result<()> {
     if let Some(processor) = processor {
         let mut set = CpuSet::new();
         set.set(processor);
-        sched_setaffinity(None, &set).with_context(|| format!("cannot stay on processor {processor}"))?;
+        sched_setaffinity(None, &set)
+            .with_context(|| format!("cannot stay on processor {processor}"))?;
     }
     Ok(())
 }

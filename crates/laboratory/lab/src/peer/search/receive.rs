@@ -10,13 +10,18 @@ use crate::search::{Account, Receive};
 use anyhow::{Context as _, Result};
 
 /// Does what each line of `orders` says, until there are no more.
-pub(super) fn take_turns(order: &Receive, orders: impl BufRead, report: &mut impl Write) -> Result<()> {
+pub(super) fn take_turns(
+    order: &Receive,
+    orders: impl BufRead,
+    report: &mut impl Write,
+) -> Result<()> {
     let target = Target::new(order.sender, order.plan.receive_buffer())?;
     let mut search = ways::search(order.way, order.carrier, order.plan, target)?;
     let mut counter = Instructions::new();
     for line in orders.lines() {
         let line = line?;
-        let turn: Turn = serde_json::from_str(&line).with_context(|| format!("not a turn: {line}"))?;
+        let turn: Turn =
+            serde_json::from_str(&line).with_context(|| format!("not a turn: {line}"))?;
         let account = take_turn(search.as_mut(), order, turn, counter.as_mut())?;
         writeln!(report, "{}", serde_json::to_string(&account)?)?;
         report.flush()?;
@@ -33,8 +38,11 @@ fn take_turn(
     let piece = order.plan.piece.unwrap_or(order.plan.size);
     let tags = order.plan.tags.unwrap_or(0);
     let request = Request { size: order.plan.size, messages: turn.messages, piece, tags };
-    let mut account =
-        Account { turn: turn.turn, messages: turn.messages * turn.repetitions, ..Account::default() };
+    let mut account = Account {
+        turn: turn.turn,
+        messages: turn.messages * turn.repetitions,
+        ..Account::default()
+    };
     let mut counted = None;
     if let Some(counter) = counter {
         counted = counter.read().map(|before| (counter, before));
@@ -50,7 +58,8 @@ fn take_turn(
         if let Some(calls) = &mut calls {
             account.system_calls = calls.read().ok().map(|calls| 1000 * calls / turn.messages);
         }
-        account.copied = search.copied(turn.messages).map(|bytes| account.copied.unwrap_or(0) + bytes);
+        account.copied =
+            search.copied(turn.messages).map(|bytes| account.copied.unwrap_or(0) + bytes);
         let traffic = search.close()?;
         let closed = Usage::now()?;
 
@@ -64,6 +73,7 @@ fn take_turn(
             *account.traffic.get_or_insert_default() += traffic;
         }
     }
-    account.instructions = counted.and_then(|(counter, before)| Some(counter.read()?.saturating_sub(before)));
+    account.instructions =
+        counted.and_then(|(counter, before)| Some(counter.read()?.saturating_sub(before)));
     Ok(account)
 }

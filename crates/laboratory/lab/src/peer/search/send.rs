@@ -67,7 +67,11 @@ fn send_tagged<C: Connection>(connection: &mut C, request: Request) -> Result<()
     connection.write_all(&HELLO)?;
     let mut message = vec![1u8; HEADER + request.size as usize];
     for number in 0..request.messages {
-        let header = Header { len: request.size as u32, sequence: number as u32, tag: number % request.tags };
+        let header = Header {
+            len: request.size as u32,
+            sequence: number as u32,
+            tag: number % request.tags,
+        };
         message[..HEADER].copy_from_slice(&header.encode());
         stamp(&mut message[HEADER..], number);
         connection.write_all(&message)?;

@@ -16,7 +16,8 @@ use crate::search::Plan;
 /// Memory into which [`Aside`] reads what has arrived.
 const BULK: usize = 256 << 10;
 
-/// The laps of a connection: number of the first message, tags in it, and how many of these come unexpected.
+/// The laps of a connection: number of the first message, tags in it, and how many of these come
+/// unexpected.
 fn laps(plan: Plan, messages: u64) -> impl Iterator<Item = (u64, u64, u64)> {
     let tags = plan.tags.unwrap_or(1);
     (0..messages).step_by(tags as usize).map(move |first| {
@@ -25,7 +26,8 @@ fn laps(plan: Plan, messages: u64) -> impl Iterator<Item = (u64, u64, u64)> {
     })
 }
 
-/// A mailbox. What is expected is posted before it comes; what is not is asked for when all of it is known to be there.
+/// A mailbox. What is expected is posted before it comes; what is not is asked for when all of it
+/// is known to be there.
 pub(super) struct Mailboxes<S: SeekSocket> {
     plan: Plan,
     target: Target,
@@ -86,8 +88,8 @@ impl<S: SeekSocket + Seekable> Search for Mailboxes<S> {
     }
 }
 
-/// What libraries do: whatever has arrived is read at once, and messages that nobody waits for are copied aside. Large
-/// ones that somebody waits for go straight to their buffer.
+/// What libraries do: whatever has arrived is read at once, and messages that nobody waits for are
+/// copied aside. Large ones that somebody waits for go straight to their buffer.
 pub(super) struct Aside<C> {
     plan: Plan,
     slot: Slot<BufReader<C>>,
@@ -126,11 +128,13 @@ impl<C: Connection> Aside<C> {
             let header = self.header()?;
             let connection = self.slot.get()?;
             if header.tag == tag {
-                let message = nth.and_then(|nth| self.expected.get_mut(nth)).unwrap_or(&mut self.message);
+                let message =
+                    nth.and_then(|nth| self.expected.get_mut(nth)).unwrap_or(&mut self.message);
                 connection.read_exact(message)?;
                 return Ok(Ends::of(message));
             }
-            let mut unexpected = self.spare.pop().unwrap_or_else(|| vec![1; self.plan.size as usize]);
+            let mut unexpected =
+                self.spare.pop().unwrap_or_else(|| vec![1; self.plan.size as usize]);
             connection.read_exact(&mut unexpected)?;
             self.aside.entry(header.tag).or_default().push_back(unexpected);
         }

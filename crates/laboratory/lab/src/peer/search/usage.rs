@@ -25,12 +25,17 @@ impl Usage {
         let time = |time: TimeVal| {
             Duration::from_secs(time.tv_sec() as u64) + Duration::from_micros(time.tv_usec() as u64)
         };
-        Ok(Self { user: time(usage.user_time()), system: time(usage.system_time()), clock: Instant::now() })
+        Ok(Self {
+            user: time(usage.user_time()),
+            system: time(usage.system_time()),
+            clock: Instant::now(),
+        })
     }
 
     /// Nanoseconds of user and system time since `earlier`.
     pub(super) fn since(self, earlier: Self) -> (u64, u64) {
-        let nanoseconds = |now: Duration, then: Duration| now.saturating_sub(then).as_nanos() as u64;
+        let nanoseconds =
+            |now: Duration, then: Duration| now.saturating_sub(then).as_nanos() as u64;
         (nanoseconds(self.user, earlier.user), nanoseconds(self.system, earlier.system))
     }
 
@@ -49,12 +54,14 @@ pub(super) enum Instructions {
 }
 
 impl Instructions {
-    /// `None` where the processor, the hypervisor or the administrator (perf_event_paranoid) does not let them be counted.
+    /// `None` where the processor, the hypervisor or the administrator (perf_event_paranoid) does
+    /// not let them be counted.
     pub(super) fn new() -> Option<Self> {
         if counts_instructions() {
             return Some(Self::Clock);
         }
-        let mut counter = Builder::new(Hardware::INSTRUCTIONS).exclude_kernel(false).build().ok()?;
+        let mut counter =
+            Builder::new(Hardware::INSTRUCTIONS).exclude_kernel(false).build().ok()?;
         counter.enable().ok()?;
         Some(Self::Counter(counter))
     }
@@ -71,10 +78,11 @@ impl Instructions {
     }
 }
 
-/// System calls of this thread, while it lasts, which slows each of them down; `None` without tracefs, or for those who may
-/// not read it.
+/// System calls of this thread, while it lasts, which slows each of them down; `None` without
+/// tracefs, or for those who may not read it.
 pub(super) fn system_calls() -> Option<Counter> {
-    let id = std::fs::read_to_string("/sys/kernel/tracing/events/raw_syscalls/sys_enter/id").ok()?;
+    let id =
+        std::fs::read_to_string("/sys/kernel/tracing/events/raw_syscalls/sys_enter/id").ok()?;
     let event = Tracepoint::with_id(id.trim().parse().ok()?);
     let mut counter = Builder::new(event).exclude_kernel(false).build().ok()?;
     counter.enable().ok()?;

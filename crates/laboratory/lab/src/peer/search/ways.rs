@@ -1,7 +1,8 @@
 //! The ways to get at a message that lies behind others.
 //!
-//! All of them look at the same bytes of each message: its ends, which carry its number. Whatever memory a way needs
-//! besides its connection is there, and has been touched, before anything is measured.
+//! All of them look at the same bytes of each message: its ends, which carry its number. Whatever
+//! memory a way needs besides its connection is there, and has been touched, before anything is
+//! measured.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -21,7 +22,8 @@ use crate::search::{Carrier, Plan, Way};
 /// Memory into which [`Bulk`] reads, at least.
 const BULK: usize = 256 << 10;
 
-/// Writes its number into a message: into both ends if it is long enough, else into as much of it as there is.
+/// Writes its number into a message: into both ends if it is long enough, else into as much of it
+/// as there is.
 pub(super) fn stamp(message: &mut [u8], number: u64) {
     let number = number.to_le_bytes();
     let length = message.len();
@@ -82,12 +84,14 @@ pub(super) trait Search {
     /// Receives all messages of the connection.
     fn receive(&mut self, messages: u64) -> Result<()>;
 
-    /// Bytes of the connection's messages that were copied to receive all of them: by the kernel, and in this process.
+    /// Bytes of the connection's messages that were copied to receive all of them: by the kernel,
+    /// and in this process.
     fn copied(&self, _messages: u64) -> Option<u64> {
         None
     }
 
-    /// Makes sure that nothing more has come, and closes the connection. Which carriers the bytes took, where known.
+    /// Makes sure that nothing more has come, and closes the connection. Which carriers the bytes
+    /// took, where known.
     fn close(&mut self) -> Result<Option<Traffic>>;
 }
 
@@ -100,8 +104,8 @@ trait Pick {
     fn skipped(&mut self, index: usize, skip: usize) -> io::Result<Ends>;
 }
 
-/// Receives all messages of a connection: group after group, of each the last message first. What is left at the end
-/// makes a smaller group.
+/// Receives all messages of a connection: group after group, of each the last message first. What
+/// is left at the end makes a smaller group.
 fn all_groups(pick: &mut impl Pick, plan: Plan, messages: u64) -> Result<()> {
     let mut first = 0;
     while first < messages {
@@ -118,12 +122,20 @@ fn all_groups(pick: &mut impl Pick, plan: Plan, messages: u64) -> Result<()> {
 /// Whether what was found is message `number`.
 pub(super) fn check(plan: Plan, found: Ends, number: u64) -> Result<()> {
     let expected = Ends::expected(plan.size as usize, number);
-    ensure!(found == expected, "message {number} is not what was sent: {found:?}, not {expected:?}");
+    ensure!(
+        found == expected,
+        "message {number} is not what was sent: {found:?}, not {expected:?}"
+    );
     Ok(())
 }
 
 /// The receiver of a way on a carrier.
-pub(super) fn search(way: Way, carrier: Carrier, plan: Plan, target: Target) -> Result<Box<dyn Search>> {
+pub(super) fn search(
+    way: Way,
+    carrier: Carrier,
+    plan: Plan,
+    target: Target,
+) -> Result<Box<dyn Search>> {
     Ok(match (way, carrier) {
         (Way::Pool, Carrier::Tcp) => Box::new(Pool::<TcpStream>::new(plan, target)),
         (Way::Pool, Carrier::Ring) => Box::new(Pool::<seekwire::Stream>::new(plan, target)),
@@ -173,7 +185,8 @@ impl<C: Read> Slot<C> {
     }
 }
 
-/// Memory to receive into that was used before. All ways have it at the same place in its page: see [`Buffer`].
+/// Memory to receive into that was used before. All ways have it at the same place in its page: see
+/// [`Buffer`].
 pub(super) fn touched(len: usize) -> Buffer {
     let mut buffer = Buffer::new(len);
     buffer.fill(1);
@@ -222,7 +235,10 @@ impl<C: Connection> Pick for Pool<C> {
     fn wanted(&mut self, skip: usize) -> io::Result<Ends> {
         let connection = self.slot.get()?;
         let size = self.message.len();
-        self.pool.chunks_exact_mut(size).take(skip).try_for_each(|message| connection.read_exact(message))?;
+        self.pool
+            .chunks_exact_mut(size)
+            .take(skip)
+            .try_for_each(|message| connection.read_exact(message))?;
         connection.read_exact(&mut self.message)?;
         Ok(Ends::of(&self.message))
     }
@@ -234,8 +250,8 @@ impl<C: Connection> Pick for Pool<C> {
     }
 }
 
-/// As [`Pool`], but sleeps until the whole group has arrived. What a seek saves against this it saves by copying less,
-/// not by waking up less often.
+/// As [`Pool`], but sleeps until the whole group has arrived. What a seek saves against this it
+/// saves by copying less, not by waking up less often.
 struct Awaited {
     pool: Pool<TcpStream>,
     plan: Plan,
@@ -275,7 +291,8 @@ impl Pick for Awaited {
     }
 }
 
-/// Whatever has arrived is read at once into a buffer that holds two groups, or [`BULK`] if that is more.
+/// Whatever has arrived is read at once into a buffer that holds two groups, or [`BULK`] if that is
+/// more.
 struct Bulk<C> {
     plan: Plan,
     slot: Slot<C>,
@@ -420,8 +437,8 @@ impl Seekable for seekwire::Stream {
     }
 }
 
-/// The message that is wanted is taken out of the middle of the stream; those before it are received afterwards, as the
-/// stream's next bytes.
+/// The message that is wanted is taken out of the middle of the stream; those before it are
+/// received afterwards, as the stream's next bytes.
 struct Seek<S> {
     plan: Plan,
     slot: Slot<S>,
@@ -536,9 +553,12 @@ mod tests {
     #[test]
     fn all_ways_receive_all_messages() {
         for way in [Way::Pool, Way::Awaited, Way::Bulk, Way::Seek, Way::Mailbox, Way::Aside] {
-            for (size, skip, messages, piece) in
-                [(10, 2, 50, 10), (1000, 16, 40, 1000), (70_000, 4, 23, 4096), (300_000, 3, 1, 300_000)]
-            {
+            for (size, skip, messages, piece) in [
+                (10, 2, 50, 10),
+                (1000, 16, 40, 1000),
+                (70_000, 4, 23, 4096),
+                (300_000, 3, 1, 300_000),
+            ] {
                 let tags = if matches!(way, Way::Mailbox | Way::Aside) { skip + 3 } else { 0 };
                 let listener = TcpListener::bind("127.0.0.1:0").unwrap();
                 let address = listener.local_addr().unwrap();

@@ -13,7 +13,8 @@ use crate::{demo, text};
 
 pub(super) fn html(found: &Found) -> String {
     let mut page = head("Seekwire: experiments");
-    let readable = || found.entries.iter().filter_map(|entry| Some((entry, entry.contents.as_ref().ok()?)));
+    let readable =
+        || found.entries.iter().filter_map(|entry| Some((entry, entry.contents.as_ref().ok()?)));
     push_navigation(
         &mut page,
         &readable().map(|(entry, _)| Some((entry.page(), entry.name.clone()))).collect::<Vec<_>>(),
@@ -74,9 +75,13 @@ fn push_card(page: &mut String, entry: &Entry, contents: &Contents) {
         Some(experiment) => experiment.question(),
         None => "Of an experiment that this program does not know.",
     };
-    let overall = verdict::judge(experiment.map_or(&[], |experiment| experiment.claims()), &contents.result);
-    let quick =
-        if contents.result.is_quick() { " <span class=\"badge unknown\">quick run</span>" } else { "" };
+    let overall =
+        verdict::judge(experiment.map_or(&[], |experiment| experiment.claims()), &contents.result);
+    let quick = if contents.result.is_quick() {
+        " <span class=\"badge unknown\">quick run</span>"
+    } else {
+        ""
+    };
     let _ = writeln!(
         page,
         "<section class=\"card\">\n<h2><a href=\"{}\">{}</a></h2>\n<p>{}</p>\n\
@@ -102,7 +107,8 @@ fn push_card(page: &mut String, entry: &Entry, contents: &Contents) {
     if !measured.is_empty() {
         open_table(page, &["Claim", "Verdict", "Here (95 %)", "Wanted"]);
         for (claim, judgement, estimate) in measured {
-            let unit = if claim.unit.is_empty() { String::new() } else { format!(" {}", claim.unit) };
+            let unit =
+                if claim.unit.is_empty() { String::new() } else { format!(" {}", claim.unit) };
             let _ = writeln!(
                 page,
                 "<tr><th scope=\"row\">{}</th><td>{}</td><td class=\"number\">{estimate}{}</td><td>{}</td></tr>",
@@ -113,7 +119,11 @@ fn push_card(page: &mut String, entry: &Entry, contents: &Contents) {
             );
         }
         close_table(page);
-    } else if overall.judgements.iter().any(|(_, judgement)| judgement.verdict == Verdict::NotMeasured) {
+    } else if overall
+        .judgements
+        .iter()
+        .any(|(_, judgement)| judgement.verdict == Verdict::NotMeasured)
+    {
         page.push_str("<ul>\n");
         for (claim, judgement) in &overall.judgements {
             let _ = writeln!(page, "<li>{}: {}</li>", escape(claim.title), escape(&judgement.why));
@@ -146,7 +156,8 @@ fn push_missing(page: &mut String, found: &Found) {
             Err(_) => entry.name == name,
         })
     };
-    let missing: Vec<_> = experiments().iter().filter(|experiment| !is_there(experiment.name())).collect();
+    let missing: Vec<_> =
+        experiments().iter().filter(|experiment| !is_there(experiment.name())).collect();
     if missing.is_empty() {
         return;
     }

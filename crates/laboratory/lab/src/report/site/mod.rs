@@ -1,4 +1,5 @@
-//! All experiments of a directory as one site: pages that need no server, no script and nothing from elsewhere.
+//! All experiments of a directory as one site: pages that need no server, no script and nothing
+//! from elsewhere.
 //!
 //! ```text
 //! read      what the directories hold, whoever wrote it
@@ -43,17 +44,19 @@ pub struct Site {
     pub problems: Vec<(String, String)>,
 }
 
-/// Joins the results of the directories below `directory` into one site in `out`, or in `directory/report`.
+/// Joins the results of the directories below `directory` into one site in `out`, or in
+/// `directory/report`.
 ///
-/// A result that cannot be read is named on the first page with the reason; the rest goes on. What the site shows it
-/// brings along: raw data and results are copied.
+/// A result that cannot be read is named on the first page with the reason; the rest goes on. What
+/// the site shows it brings along: raw data and results are copied.
 ///
 /// # Errors
 ///
 /// If there is no result at all, or `out` cannot be written to or holds something else.
 pub fn write(directory: &Path, out: Option<&Path>) -> Result<Site> {
     let run = format!("run `seekwire lab run all --quick --out {}` first", directory.display());
-    let found = read::read(directory).with_context(|| format!("{run}, or name another directory"))?;
+    let found =
+        read::read(directory).with_context(|| format!("{run}, or name another directory"))?;
     if found.entries.is_empty() {
         bail!("no results of experiments below {}: {run}", directory.display());
     }
@@ -62,12 +65,16 @@ pub fn write(directory: &Path, out: Option<&Path>) -> Result<Site> {
         None => own_directory(directory.join("report"))?,
     };
     let destination = Destination::prepare_marked(&out, INDEX, is_site)?;
-    // The mark of ownership goes first: if anything below fails, the next report may still take the directory over.
-    destination
-        .write(INDEX, &(head("Seekwire: experiments") + "<p>Being written.</p>\n</body>\n</html>\n"))?;
+    // The mark of ownership goes first: if anything below fails, the next report may still take the
+    // directory over.
+    destination.write(
+        INDEX,
+        &(head("Seekwire: experiments") + "<p>Being written.</p>\n</body>\n</html>\n"),
+    )?;
     for (position, entry) in found.entries.iter().enumerate() {
         let Ok(contents) = &entry.contents else { continue };
-        let neighbour = |entry: Option<&Entry>| entry.map(|entry| (entry.page(), entry.name.clone()));
+        let neighbour =
+            |entry: Option<&Entry>| entry.map(|entry| (entry.page(), entry.name.clone()));
         let is_page = |entry: &&Entry| entry.contents.is_ok();
         let previous = neighbour(found.entries[..position].iter().rfind(is_page));
         let next = neighbour(found.entries[position + 1..].iter().find(is_page));
@@ -84,7 +91,11 @@ pub fn write(directory: &Path, out: Option<&Path>) -> Result<Site> {
 }
 
 /// Copies what a page links to; the links, with what they lead to.
-fn copy_data(out: &Path, entry: &Entry, contents: &Contents) -> Result<Vec<(String, &'static str)>> {
+fn copy_data(
+    out: &Path,
+    entry: &Entry,
+    contents: &Contents,
+) -> Result<Vec<(String, &'static str)>> {
     let files = [(RAW, "every single reading"), (RESULT, "everything on this page")];
     let mut links = Vec::new();
     if let Some(raw) = &contents.raw {
@@ -108,11 +119,13 @@ fn copy_data(out: &Path, entry: &Entry, contents: &Contents) -> Result<Vec<(Stri
     Ok(links)
 }
 
-/// Makes a directory of the site. Who wrote the results may have put a link there that leads out of it.
+/// Makes a directory of the site. Who wrote the results may have put a link there that leads out of
+/// it.
 fn own_directory(path: PathBuf) -> Result<PathBuf> {
-    fs::create_dir_all(&path).with_context(|| format!("cannot make the directory {}", path.display()))?;
-    let metadata =
-        fs::symlink_metadata(&path).with_context(|| format!("cannot look at {}", path.display()))?;
+    fs::create_dir_all(&path)
+        .with_context(|| format!("cannot make the directory {}", path.display()))?;
+    let metadata = fs::symlink_metadata(&path)
+        .with_context(|| format!("cannot look at {}", path.display()))?;
     if !metadata.is_dir() {
         bail!("{} is a link; remove it, or name another directory with --out", path.display());
     }
@@ -147,7 +160,11 @@ fn push_navigation(page: &mut String, links: &[Option<(String, String)>]) {
 /// A plot, which has its title in it; `caption` is HTML.
 fn push_figure(page: &mut String, title: &str, svg: &str, caption: &str) {
     let title = escape(title);
-    let svg = inline(svg).replacen("<svg ", &format!("<svg role=\"img\" aria-label=\"Plot: {title}\" "), 1);
+    let svg = inline(svg).replacen(
+        "<svg ",
+        &format!("<svg role=\"img\" aria-label=\"Plot: {title}\" "),
+        1,
+    );
     let _ = write!(page, "<figure tabindex=\"0\">{svg}");
     if !caption.is_empty() {
         let _ = write!(page, "<figcaption class=\"soft\">{caption}</figcaption>");

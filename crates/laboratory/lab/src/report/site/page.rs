@@ -68,7 +68,9 @@ pub(super) fn html(
     if !overall.judgements.is_empty() {
         verdict::push_claims(&mut page, &overall);
     }
-    for comparison in experiment.map(|experiment| experiment.comparisons(result)).unwrap_or_default() {
+    for comparison in
+        experiment.map(|experiment| experiment.comparisons(result)).unwrap_or_default()
+    {
         push_comparison(&mut page, &comparison);
     }
     let meaning = |key: &str| result.meanings.get(key).map_or("", String::as_str);
@@ -90,7 +92,12 @@ pub(super) fn html(
     push_setting(&mut page, result);
     page.push_str("<h2>Data</h2>\n<ul>\n");
     for (address, what) in raw {
-        let _ = writeln!(page, "<li><a href=\"{}\">{}</a>: {what}</li>", escape(address), escape(address));
+        let _ = writeln!(
+            page,
+            "<li><a href=\"{}\">{}</a>: {what}</li>",
+            escape(address),
+            escape(address)
+        );
     }
     page.push_str("</ul>\n</main>\n</body>\n</html>\n");
     page
@@ -127,7 +134,11 @@ fn push_plots(page: &mut String, figures: &[Figure]) {
         match figure.to_svg() {
             Ok(svg) => push_figure(page, &figure.title, &svg, ""),
             Err(why) => {
-                let _ = writeln!(page, "<p class=\"error\">No plot: {}</p>", escape(&format!("{why:#}")));
+                let _ = writeln!(
+                    page,
+                    "<p class=\"error\">No plot: {}</p>",
+                    escape(&format!("{why:#}"))
+                );
             }
         }
     }

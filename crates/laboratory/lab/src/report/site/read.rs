@@ -1,4 +1,5 @@
-//! What the directories of results hold. Anybody may have written it: what cannot be read is an entry with the reason.
+//! What the directories of results hold. Anybody may have written it: what cannot be read is an
+//! entry with the reason.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -53,7 +54,8 @@ impl Entry {
 impl Contents {
     /// The experiment that it is a result of, if this program knows it.
     pub(super) fn experiment(&self) -> Option<&'static dyn Experiment> {
-        let name = if self.result.experiment == demo::NAME { "programs" } else { &self.result.experiment };
+        let name =
+            if self.result.experiment == demo::NAME { "programs" } else { &self.result.experiment };
         experiments().iter().copied().find(|experiment| experiment.name() == name)
     }
 }
@@ -63,7 +65,9 @@ pub(super) fn read(directory: &Path) -> Result<Found> {
     let mut reasons = BTreeMap::new();
     let mut add = |place: &Path| {
         let when = modified(&place.join(Journal::FILE));
-        reasons.extend(Journal::read(place).reasons().into_iter().map(|(name, why)| (name, (why, when))));
+        reasons.extend(
+            Journal::read(place).reasons().into_iter().map(|(name, why)| (name, (why, when))),
+        );
     };
     let mut places = Vec::new();
     for child in children(directory)? {
@@ -91,7 +95,8 @@ pub(super) fn read(directory: &Path) -> Result<Found> {
             let contents = contents(&directory).map(|contents| {
                 let reason = reasons.get(&contents.result.experiment);
                 let is_older = |when| modified(&directory.join(RESULT)) <= when;
-                let outdated = reason.filter(|(_, when)| is_older(*when)).map(|(why, _)| why.clone());
+                let outdated =
+                    reason.filter(|(_, when)| is_older(*when)).map(|(why, _)| why.clone());
                 Contents { outdated, ..contents }
             });
             Entry { name, slug, directory, contents }
@@ -121,7 +126,8 @@ fn children(directory: &Path) -> Result<Vec<PathBuf>> {
     let mut children = Vec::new();
     for entry in fs::read_dir(directory).with_context(cannot)? {
         let path = entry.with_context(cannot)?.path();
-        let is_hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
+        let is_hidden =
+            path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
         if !is_hidden && path.is_dir() {
             children.push(path);
         }
@@ -141,7 +147,8 @@ fn holds_result(directory: &Path) -> bool {
 
 /// A name that is safe in files and addresses, and that no other page has.
 fn slug(name: &str, taken: &mut BTreeSet<String>) -> String {
-    let is_safe = |character: char| character.is_ascii_alphanumeric() || character == '-' || character == '_';
+    let is_safe =
+        |character: char| character.is_ascii_alphanumeric() || character == '-' || character == '_';
     let safe: String = name.chars().map(|c| if is_safe(c) { c } else { '_' }).take(80).collect();
     let mut slug = safe.clone();
     let mut number = 1;

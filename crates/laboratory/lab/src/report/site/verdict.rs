@@ -17,7 +17,8 @@ pub(super) struct Overall {
     pub(super) judgements: Vec<(&'static Claim, Judgement)>,
 }
 
-/// Judges `claims` by `result`. The line is about what papers measured, else about what they expect, else about goals.
+/// Judges `claims` by `result`. The line is about what papers measured, else about what they
+/// expect, else about goals.
 pub(super) fn judge(claims: &'static [Claim], result: &ResultFile) -> Overall {
     let judgements: Vec<(&Claim, Judgement)> =
         claims.iter().map(|claim| (claim, claim.judge(result))).collect();
@@ -29,13 +30,15 @@ pub(super) fn judge(claims: &'static [Claim], result: &ResultFile) -> Overall {
     let first = claims.iter().min_by_key(|claim| rank(claim));
     let counted = || judgements.iter().filter(|(claim, _)| Some(rank(claim)) == first.map(rank));
     let source = first.map_or(Source::Goal, |claim| claim.source);
-    let [done, not_done] = [Verdict::Reproduced, Verdict::NotReproduced].map(|verdict| verdict.name(source));
+    let [done, not_done] =
+        [Verdict::Reproduced, Verdict::NotReproduced].map(|verdict| verdict.name(source));
 
     let of = |verdict| counted().filter(move |(_, judgement)| judgement.verdict == verdict);
     let names = |verdict| of(verdict).map(|(claim, _)| claim.title).collect::<Vec<_>>().join(", ");
     let count = |verdict| of(verdict).count();
     let [yes, no, unknown, missing] =
-        [Verdict::Reproduced, Verdict::NotReproduced, Verdict::CannotBeTold, Verdict::NotMeasured].map(count);
+        [Verdict::Reproduced, Verdict::NotReproduced, Verdict::CannotBeTold, Verdict::NotMeasured]
+            .map(count);
     let (class, verdict) = match (yes, no, unknown) {
         (0, 0, 0) if missing == 0 => ("unknown", "nothing is claimed".to_owned()),
         (0, 0, 0) => ("unknown", "not measured".to_owned()),

@@ -1,8 +1,9 @@
 //! Which process goes on with a connection after a fork: the one that receives first.
 //!
-//! Each process has a copy of what is known of the stream. Whoever changes the stream counts that in memory that all of them
-//! share, under a lock; a copy from which somebody else has gone on can be told by that for ever, whatever forks come later.
-//! Nobody has to give anything back when it ends.
+//! Each process has a copy of what is known of the stream. Whoever changes the stream counts that
+//! in memory that all of them share, under a lock; a copy from which somebody else has gone on can
+//! be told by that for ever, whatever forks come later. Nobody has to give anything back when it
+//! ends.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -58,13 +59,20 @@ impl Claim {
         let me = u64::from(thread::process_id());
         let mut until = None;
         let mut looks = 0;
-        while let Err(holder) = self.holder().compare_exchange(0, me, Ordering::AcqRel, Ordering::Acquire) {
+        while let Err(holder) =
+            self.holder().compare_exchange(0, me, Ordering::AcqRel, Ordering::Acquire)
+        {
             looks += 1;
             if looks % LOOKS == 0 {
                 if holder != me && !thread::process_is_alive(holder as u32) {
                     // What it was about to do may have been done.
                     self.changes().fetch_add(1, Ordering::AcqRel);
-                    let _ = self.holder().compare_exchange(holder, 0, Ordering::AcqRel, Ordering::Relaxed);
+                    let _ = self.holder().compare_exchange(
+                        holder,
+                        0,
+                        Ordering::AcqRel,
+                        Ordering::Relaxed,
+                    );
                     return Err(Errno::BUSY);
                 }
                 if until.get_or_insert_with(|| Deadline::after(Some(CLAIM_LIMIT))).is_over() {
@@ -88,7 +96,8 @@ impl Held<'_> {
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
-        let _ = self.claim.holder().compare_exchange(self.me, 0, Ordering::AcqRel, Ordering::Relaxed);
+        let _ =
+            self.claim.holder().compare_exchange(self.me, 0, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
@@ -107,7 +116,11 @@ mod tests {
         assert_eq!(claim.hold(older).map(drop), Err(Errno::BUSY));
         younger += parent;
         assert!(!claim.is_current(older) && claim.is_current(younger) && claim.is_current(parent));
-        assert_eq!(claim.hold(older).map(drop), Err(Errno::BUSY), "a second fork makes no copy newer");
+        assert_eq!(
+            claim.hold(older).map(drop),
+            Err(Errno::BUSY),
+            "a second fork makes no copy newer"
+        );
         younger = claim.hold(younger).unwrap().changed();
         assert_eq!(claim.hold(parent).map(drop), Err(Errno::BUSY));
         assert!(claim.hold(younger).is_ok());

@@ -1,4 +1,5 @@
-//! What becomes of holes and library memory when the socket is handed over, closed, or copied by a fork.
+//! What becomes of holes and library memory when the socket is handed over, closed, or copied by a
+//! fork.
 
 use std::sync::atomic::Ordering;
 
@@ -11,26 +12,37 @@ use super::source::Inflow;
 use crate::connection::Connection;
 
 impl Connection {
-    /// Whether a holder who does not know of holes can go on with the socket; if so, it may. Nobody makes a hole as
-    /// long as what is returned is held.
-    pub(in crate::connection) fn hand_over_seeking(&self) -> Result<Option<impl Sized + '_>, Errno> {
+    /// Whether a holder who does not know of holes can go on with the socket; if so, it may. Nobody
+    /// makes a hole as long as what is returned is held.
+    pub(in crate::connection) fn hand_over_seeking(
+        &self,
+    ) -> Result<Option<impl Sized + '_>, Errno> {
         let Some(seeking) = self.seeking.get() else { return Ok(None) };
         let mut guard = self.lock(seeking)?;
         let state = guard.as_mut().ok_or(Errno::IO)?;
         self.with_state(seeking, state, false, |state, place, front| {
             state.waits.lower(self.fd());
-            if state.engine.has_drained() || !state.engine.is_in_order() || state.loans.count() > 0 {
+            if state.engine.has_drained() || !state.engine.is_in_order() || state.loans.count() > 0
+            {
                 return Err(Errno::BUSY);
             }
             let State { engine, cursor, loans, violation, .. } = state;
-            let mut source =
-                Inflow { connection: self, place, cursor, loans, front, asks_kernel: false, violation };
+            let mut source = Inflow {
+                connection: self,
+                place,
+                cursor,
+                loans,
+                front,
+                asks_kernel: false,
+                violation,
+            };
             engine.discard_taken(&mut source)
         })?;
         Ok(Some(guard))
     }
 
-    /// The last holder closes: what was taken is no longer unread, and what is in library memory is.
+    /// The last holder closes: what was taken is no longer unread, and what is in library memory
+    /// is.
     pub(in crate::connection) fn close_seeking(&self) {
         if let Some(seeking) = self.seeking.get() {
             let unread = self.with_engine(seeking, false, |engine, source| {

@@ -1,4 +1,5 @@
-//! Bytes that are taken and stay where they are, in the sender's segments, until they are given back.
+//! Bytes that are taken and stay where they are, in the sender's segments, until they are given
+//! back.
 
 use std::io::IoSliceMut;
 use std::sync::atomic::AtomicU8;
@@ -75,9 +76,9 @@ enum Lending {
 }
 
 impl Connection {
-    /// Lends `len` bytes that begin at `at`, waiting as [`Connection::seek`] does: they count as taken, and stay where
-    /// they are in the peer's memory until [`Connection::return_loan`], or are copied where they cannot. Fewer only
-    /// where the stream ends.
+    /// Lends `len` bytes that begin at `at`, waiting as [`Connection::seek`] does: they count as
+    /// taken, and stay where they are in the peer's memory until [`Connection::return_loan`], or
+    /// are copied where they cannot. Fewer only where the stream ends.
     ///
     /// # Errors
     /// As [`Connection::seek`].
@@ -85,11 +86,17 @@ impl Connection {
         self.seek_lend_again(&mut at, len, dont_wait)
     }
 
-    /// As [`Connection::seek_lend`]; `at` becomes the position that was meant, as with [`Connection::seek_again`].
+    /// As [`Connection::seek_lend`]; `at` becomes the position that was meant, as with
+    /// [`Connection::seek_again`].
     ///
     /// # Errors
     /// As [`Connection::seek`].
-    pub fn seek_lend_again(&self, at: &mut At, len: usize, dont_wait: bool) -> Result<Vec<Piece>, Errno> {
+    pub fn seek_lend_again(
+        &self,
+        at: &mut At,
+        len: usize,
+        dont_wait: bool,
+    ) -> Result<Vec<Piece>, Errno> {
         let lent = self.seek_lend_pieces(at, len, dont_wait)?;
         let mut pieces: Vec<Piece> = lent.loans().copied().map(Piece::Ring).collect();
         if !lent.copy.is_empty() {
@@ -102,7 +109,12 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Connection::seek`].
-    pub fn seek_lend_pieces(&self, at: &mut At, len: usize, dont_wait: bool) -> Result<Pieces, Errno> {
+    pub fn seek_lend_pieces(
+        &self,
+        at: &mut At,
+        len: usize,
+        dont_wait: bool,
+    ) -> Result<Pieces, Errno> {
         let seeking = self.seeking();
         let call = self.begin_call();
         let mut lent = Pieces::default();
@@ -213,8 +225,15 @@ impl Connection {
                 }
             }
             let front = engine.front();
-            let mut source =
-                Inflow { connection: self, place, cursor, loans, front, asks_kernel: false, violation };
+            let mut source = Inflow {
+                connection: self,
+                place,
+                cursor,
+                loans,
+                front,
+                asks_kernel: false,
+                violation,
+            };
             let rest = attempt.behind(taken);
             if taken == len as u64 {
                 engine.discard_taken(&mut source)?;
@@ -225,21 +244,27 @@ impl Connection {
                 Err(error) if taken == 0 => return Err(error),
                 Err(_) => return Ok(Lending::Elsewhere(At::Position(rest.position()))),
             };
-            match engine.attempt(&mut source, rest, &mut Scatter::new(&mut [IoSliceMut::new(&mut copy)])) {
+            match engine.attempt(
+                &mut source,
+                rest,
+                &mut Scatter::new(&mut [IoSliceMut::new(&mut copy)]),
+            ) {
                 Ok(n) => {
                     copy.truncate(n);
                     lent.copy = copy;
                     Ok(Lending::Done)
                 }
-                Err(Errno::AGAIN) if taken == 0 => Ok(Lending::Elsewhere(At::Position(attempt.position()))),
+                Err(Errno::AGAIN) if taken == 0 => {
+                    Ok(Lending::Elsewhere(At::Position(attempt.position())))
+                }
                 Err(error) if taken == 0 => Err(error),
                 Err(_) => Ok(Lending::Elsewhere(At::Position(rest.position()))),
             }
         })
     }
 
-    /// The bytes of a loan from the ring, which belong to another process: it can change them at any time. None when
-    /// the connection is not attached.
+    /// The bytes of a loan from the ring, which belong to another process: it can change them at
+    /// any time. None when the connection is not attached.
     #[must_use]
     pub fn lent_bytes(&self, loan: &Loan) -> &[AtomicU8] {
         self.link.get().map_or(&[], |link| link.ring.queue.peer().bytes(loan.offset, loan.len))
@@ -256,7 +281,8 @@ impl Connection {
     /// The bytes of these loans are needed no more.
     ///
     /// # Errors
-    /// EINVAL when one is none; the others count. EBUSY and EAGAIN as [`Connection::seek`]: then nothing has changed.
+    /// EINVAL when one is none; the others count. EBUSY and EAGAIN as [`Connection::seek`]: then
+    /// nothing has changed.
     pub fn return_loans<'l>(&self, loans: impl IntoIterator<Item = &'l Loan>) -> Result<(), Errno> {
         let mut loans = loans.into_iter().peekable();
         if loans.peek().is_none() {
@@ -265,9 +291,17 @@ impl Connection {
         self.with_place(self.seeking(), false, |state, place, front| {
             let State { engine, cursor, loans: lent, violation, .. } = state;
             let now = place.get()?;
-            // A segment in which the front stands goes back when it is passed, or by its last loan: by one of them.
-            let mut source =
-                Inflow { connection: self, place, cursor, loans: lent, front, asks_kernel: false, violation };
+            // A segment in which the front stands goes back when it is passed, or by its last loan:
+            // by one of them.
+            let mut source = Inflow {
+                connection: self,
+                place,
+                cursor,
+                loans: lent,
+                front,
+                asks_kernel: false,
+                violation,
+            };
             engine.discard_taken(&mut source)?;
             let mut result = Ok(());
             for loan in loans {

@@ -1,12 +1,12 @@
 //! Receiving out of order on a connection, whichever carrier moves its bytes.
 //!
 //! From the first seek on the connection is *seeking*: all receives go through one engine
-//! ([`seekwire_transport::seek::Engine`]), which knows what was taken and what was moved to library memory. Its source is the
-//! connection as it is at that moment: the kernel's socket, or the ring, or the one until the other begins.
-//! A connection that never seeks pays one load for this.
+//! ([`seekwire_transport::seek::Engine`]), which knows what was taken and what was moved to library
+//! memory. Its source is the connection as it is at that moment: the kernel's socket, or the ring,
+//! or the one until the other begins. A connection that never seeks pays one load for this.
 //!
-//! What is kept here is not shared with a child that is forked: the process that receives first after a fork goes on,
-//! the other one is refused (EBUSY).
+//! What is kept here is not shared with a child that is forked: the process that receives first
+//! after a fork goes on, the other one is refused (EBUSY).
 
 mod claim;
 mod holders;
@@ -26,8 +26,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use seekwire_transport::Errno;
 use seekwire_transport::queue::Violation;
 use seekwire_transport::seek::{
-    At, Engine, Extent, KernelCursor, KernelWaits, Loans, SeekFlags, SeekGuard, SeekLock, Sleepers, Way,
-    until_there,
+    At, Engine, Extent, KernelCursor, KernelWaits, Loans, SeekFlags, SeekGuard, SeekLock, Sleepers,
+    Way, until_there,
 };
 use seekwire_transport::sys::doorbell::{Doorbell, Doorbells};
 use seekwire_transport::sys::poll::Deadline;
@@ -47,16 +47,19 @@ pub(super) struct Seeking {
     state: SeekLock<Option<State>>,
     /// Rung when the last such receive is over.
     door: OnceLock<Doorbell>,
-    /// Changes when bytes have left the source: those that somebody waits for may be in library memory.
+    /// Changes when bytes have left the source: those that somebody waits for may be in library
+    /// memory.
     moves: AtomicU32,
-    /// Who sleeps on the ring's doorbell for bytes in the middle was rung for since it looked, not by the peer.
+    /// Who sleeps on the ring's doorbell for bytes in the middle was rung for since it looked, not
+    /// by the peer.
     leader_called: AtomicBool,
     /// The next byte is in library memory.
     head_drained: AtomicBool,
-    /// For those who watch several connections, once one asked: the second is rung while the next byte is in library
-    /// memory, the ring's is added when there is one.
+    /// For those who watch several connections, once one asked: the second is rung while the next
+    /// byte is in library memory, the ring's is added when there is one.
     watch: OnceLock<(Doorbells, Doorbell)>,
-    /// Somebody has asked whether there is a next byte, and may ask the kernel for it: it is not to wait for others.
+    /// Somebody has asked whether there is a next byte, and may ask the kernel for it: it is not
+    /// to wait for others.
     is_watched: AtomicBool,
     /// Bytes that the kernel gave away out of the middle of what is to come.
     taken_ahead: AtomicU64,
@@ -87,7 +90,8 @@ struct State {
 /// What a call is for.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Purpose {
-    /// It may change the stream: after that another process, of which there may be several after a fork, cannot go on.
+    /// It may change the stream: after that another process, of which there may be several after a
+    /// fork, cannot go on.
     Receive,
     /// It changes nothing that others know of.
     Look,
@@ -99,7 +103,8 @@ impl Seeking {
         self.claim.get().is_none() || self.is_sole.load(Ordering::Relaxed)
     }
 
-    /// Has the one who sleeps on the ring's doorbell for bytes in the middle look again; the caller rings.
+    /// Has the one who sleeps on the ring's doorbell for bytes in the middle look again; the caller
+    /// rings.
     fn call_leader(&self, state: &State) {
         self.moves.fetch_add(1, Ordering::Release);
         if state.sleepers.leader(u64::MAX).is_some() {
@@ -125,8 +130,8 @@ impl State {
 }
 
 impl Connection {
-    /// Whether bytes were ever received out of order: then every receive goes through [`Connection::recv`], also in
-    /// the plain phase.
+    /// Whether bytes were ever received out of order: then every receive goes through
+    /// [`Connection::recv`], also in the plain phase.
     #[inline]
     #[must_use]
     pub fn is_seeking(&self) -> bool {
@@ -145,14 +150,15 @@ impl Connection {
         self.seeking.get().map_or(0, |seeking| seeking.taken_ahead.load(Ordering::Relaxed))
     }
 
-    /// Takes bytes out of the middle of the stream: those that begin at `at`, as many as `bufs` have room for, all or
-    /// none; fewer only where the stream ends, 0 behind its end, or if `flags` say so. Waits for them unless
-    /// the socket does not block or `dont_wait`.
+    /// Takes bytes out of the middle of the stream: those that begin at `at`, as many as `bufs`
+    /// have room for, all or none; fewer only where the stream ends, 0 behind its end, or if
+    /// `flags` say so. Waits for them unless the socket does not block or `dont_wait`.
     ///
     /// # Errors
-    /// EAGAIN when they have not all arrived in time; ENXIO when some were taken before; ENOBUFS when they can only
-    /// come after something is taken out, or when there would be too many holes; EINVAL when there can be no such
-    /// position; EBUSY when another process goes on with the connection; EINTR, ECANCELED; those of recv(2).
+    /// EAGAIN when they have not all arrived in time; ENXIO when some were taken before; ENOBUFS
+    /// when they can only come after something is taken out, or when there would be too many holes;
+    /// EINVAL when there can be no such position; EBUSY when another process goes on with the
+    /// connection; EINTR, ECANCELED; those of recv(2).
     pub fn seek(
         &self,
         bufs: &mut [IoSliceMut<'_>],
@@ -163,8 +169,8 @@ impl Connection {
         self.seek_again(bufs, &mut at, flags, dont_wait)
     }
 
-    /// As [`Connection::seek`]; `at` becomes the position that was meant, so that a call that was interrupted can be
-    /// made again for the same bytes, wherever the head is by then.
+    /// As [`Connection::seek`]; `at` becomes the position that was meant, so that a call that was
+    /// interrupted can be made again for the same bytes, wherever the head is by then.
     ///
     /// # Errors
     /// Those of [`Connection::seek`].
@@ -317,7 +323,10 @@ impl Connection {
     /// Another process goes on.
     #[cold]
     fn refuse(&self) -> Errno {
-        tracing::warn!("fd {}: another process goes on with a connection that has holes", self.fd().raw());
+        tracing::warn!(
+            "fd {}: another process goes on with a connection that has holes",
+            self.fd().raw()
+        );
         Errno::BUSY
     }
 
@@ -329,7 +338,8 @@ impl Connection {
     ) -> Result<R, Errno> {
         self.with_place(seeking, false, |state, place, front| {
             let State { engine, cursor, loans, violation, .. } = state;
-            let mut source = Inflow { connection: self, place, cursor, loans, front, asks_kernel, violation };
+            let mut source =
+                Inflow { connection: self, place, cursor, loans, front, asks_kernel, violation };
             call(engine, &mut source)
         })
     }
@@ -350,14 +360,21 @@ impl Connection {
         let state = guard.as_mut().ok_or(Errno::IO)?;
         self.with_state_for(Purpose::Look, seeking, state, false, |state, place, front| {
             let State { engine, cursor, loans, violation, .. } = state;
-            let mut source =
-                Inflow { connection: self, place, cursor, loans, front, asks_kernel: true, violation };
+            let mut source = Inflow {
+                connection: self,
+                place,
+                cursor,
+                loans,
+                front,
+                asks_kernel: true,
+                violation,
+            };
             call(engine, &mut source)
         })
     }
 
-    /// Calls with the state locked, and with that which the next bytes come from; then tells those who wait what has
-    /// changed.
+    /// Calls with the state locked, and with that which the next bytes come from; then tells those
+    /// who wait what has changed.
     fn with_place<'c, R>(
         &'c self,
         seeking: &Seeking,

@@ -31,8 +31,10 @@ impl Pair {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (b, _) = listener.accept().unwrap();
-        let (from, to) =
-            (Connection::new(Fd::from(&a), Role::Connected), Connection::new(Fd::from(&b), Role::Accepted));
+        let (from, to) = (
+            Connection::new(Fd::from(&a), Role::Connected),
+            Connection::new(Fd::from(&b), Role::Accepted),
+        );
         to.settings.set_recv_timeout(Some(LONG));
         Self { from, to, sockets: [a, b] }
     }
@@ -55,6 +57,7 @@ impl Pair {
 }
 
 pub(super) fn send(from: &Connection, bytes: &[u8]) {
-    let sent = from.send(&[IoSlice::new(bytes)], SendFlags { no_signal: true, ..SendFlags::default() });
+    let sent =
+        from.send(&[IoSlice::new(bytes)], SendFlags { no_signal: true, ..SendFlags::default() });
     assert_eq!(sent, Ok(bytes.len()));
 }

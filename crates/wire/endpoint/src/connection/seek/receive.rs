@@ -57,10 +57,15 @@ impl Connection {
                     RecvFlags { truncate: true, .. } => (discard(engine, source, scatter)?, false),
                     _ => (engine.recv(source, scatter)?, false),
                 };
-                // What a further receive needs: a byte more at the head, or, looked at, at the end of what was seen.
-                let more =
-                    if flags.peek { At::Position(engine.extent(source)?.arrived) } else { At::Offset(0) };
-                let attempt = engine.begin(more, 1, SeekFlags { partial: true, ..SeekFlags::PEEK })?;
+                // What a further receive needs: a byte more at the head, or, looked at, at the end
+                // of what was seen.
+                let more = if flags.peek {
+                    At::Position(engine.extent(source)?.arrived)
+                } else {
+                    At::Offset(0)
+                };
+                let attempt =
+                    engine.begin(more, 1, SeekFlags { partial: true, ..SeekFlags::PEEK })?;
                 Ok((if is_over { 0 } else { n }, attempt))
             });
             let stop = |error, filled: usize| {
@@ -78,7 +83,11 @@ impl Connection {
                 Err(error) => return stop(error, before),
             };
             if self.is_receive_shut() {
-                return if scatter.filled() > 0 { Ok(scatter.filled()) } else { self.end_of_shut() };
+                return if scatter.filled() > 0 {
+                    Ok(scatter.filled())
+                } else {
+                    self.end_of_shut()
+                };
             }
             if limit.forbids(self, flags.dont_wait) {
                 return stop(Errno::AGAIN, scatter.filled());

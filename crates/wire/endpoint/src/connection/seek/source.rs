@@ -1,4 +1,5 @@
-//! A connection as a source: the kernel's socket and the ring, in the order in which the sender used them.
+//! A connection as a source: the kernel's socket and the ring, in the order in which the sender
+//! used them.
 
 use std::cell::OnceCell;
 use std::sync::atomic::Ordering;
@@ -10,7 +11,9 @@ use seekwire_transport::iov::Scatter;
 use seekwire_transport::mem::{Own, Peer};
 use seekwire_transport::queue::{Rx, Violation};
 use seekwire_transport::ring::Receiving;
-use seekwire_transport::seek::{KernelCursor, KernelSource, Loans, Look, RingSource, Source, Take, cost};
+use seekwire_transport::seek::{
+    KernelCursor, KernelSource, Loans, Look, RingSource, Source, Take, cost,
+};
 use seekwire_transport::sys::poll::{self, Events};
 use seekwire_transport::sys::socket::{self, KernelRecv};
 
@@ -109,7 +112,8 @@ impl<'s, 'c> Inflow<'s, 'c> {
         RingSource::new(rx, self.loans, self.front)
     }
 
-    /// Where the connection goes on. An empty ring is believed, or TCP is asked whether it has ended, as the caller wants it.
+    /// Where the connection goes on. An empty ring is believed, or TCP is asked whether it has
+    /// ended, as the caller wants it.
     fn step<'r>(&mut self, rx: &'r Rx<'c, Own, Peer>) -> Result<Next<'r, 'c>, Errno> {
         let mut kernel_has_news = false;
         loop {
@@ -128,12 +132,15 @@ impl<'s, 'c> Inflow<'s, 'c> {
         }
     }
 
-    /// Whether TCP has something to say, most likely its end. That ends the stream only if the ring is found empty
-    /// afterwards: the peer publishes first. Takes nothing from the kernel, which tells an error only once.
+    /// Whether TCP has something to say, most likely its end. That ends the stream only if the ring
+    /// is found empty afterwards: the peer publishes first. Takes nothing from the kernel, which
+    /// tells an error only once.
     fn kernel_has_news(&self) -> Result<bool, Errno> {
         between_looks();
-        let look =
-            poll::look(self.connection.fd(), Events { read: true, hangup: true, ..Events::default() })?;
+        let look = poll::look(
+            self.connection.fd(),
+            Events { read: true, hangup: true, ..Events::default() },
+        )?;
         between_looks();
         Ok(look.read || look.hangup || look.dead)
     }
@@ -177,8 +184,8 @@ impl<'s, 'c> Inflow<'s, 'c> {
             Place::Plain(bracket) => bracket.received(n as usize),
             Place::Attached(link, rx) => {
                 rx.received_by_tcp(n as usize);
-                // What the peer put on the ring after these bytes can be read from now on, and it rang for that
-                // before: waiters have to hear of it again.
+                // What the peer put on the ring after these bytes can be read from now on, and it
+                // rang for that before: waiters have to hear of it again.
                 if n == bound && link.ring.queue.has_readers() {
                     rx.calls().own();
                 }
@@ -215,7 +222,8 @@ impl Inflow<'_, '_> {
                     between_looks();
                     let received = from_kernel(self, into, u64::MAX);
                     drop(announced);
-                    // The sender may have entered the ring, and shut TCP down, since the ring was looked at.
+                    // The sender may have entered the ring, and shut TCP down, since the ring was
+                    // looked at.
                     if received == Ok(0) && rx.has_more() {
                         continue;
                     }
@@ -231,7 +239,8 @@ impl Inflow<'_, '_> {
 impl Source for Inflow<'_, '_> {
     fn receive(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Errno> {
         let mut done = self.receive_once(into, most)?;
-        // Where the stream goes on by the other carrier, less than was asked for would mean that there is no more.
+        // Where the stream goes on by the other carrier, less than was asked for would mean that
+        // there is no more.
         while done > 0 && (done as u64) < most && into.remaining() > 0 && self.goes_on_elsewhere() {
             match self.receive_once(into, most - done as u64) {
                 Ok(n) if n > 0 => done += n,
@@ -287,9 +296,13 @@ impl Source for Inflow<'_, '_> {
                     between_looks();
                     let looked = rx.look(ahead, most, into);
                     match self.checked(looked)? {
-                        Look::Missing if kernel_has_news && self.kernel_says_end()? => Ok(Look::Ended),
+                        Look::Missing if kernel_has_news && self.kernel_says_end()? => {
+                            Ok(Look::Ended)
+                        }
                         Look::Missing
-                            if self.asks_kernel && !kernel_has_news && self.kernel_has_news()? =>
+                            if self.asks_kernel
+                                && !kernel_has_news
+                                && self.kernel_has_news()? =>
                         {
                             kernel_has_news = true;
                             into.rewind(into.filled() - begin);
@@ -367,7 +380,9 @@ impl Source for Inflow<'_, '_> {
                 self.front += n;
                 Ok(n)
             }
-            Next::Tcp(bound) => self.by_kernel(bound, |kernel| kernel.discard(n.min(bound)), |n| *n),
+            Next::Tcp(bound) => {
+                self.by_kernel(bound, |kernel| kernel.discard(n.min(bound)), |n| *n)
+            }
             Next::TcpUnbounded(announced) => {
                 let discarded = self.by_kernel(u64::MAX, |kernel| kernel.discard(n), |n| *n);
                 drop(announced);
@@ -416,9 +431,8 @@ impl Source for Inflow<'_, '_> {
             RxStep::Ring => {
                 let arrived = rx.arrived();
                 match self.checked(arrived)?.0 {
-                    Look::Behind(_) => {
-                        (socket::unread(self.connection.fd())? as u64).saturating_sub(rx.void_left())
-                    }
+                    Look::Behind(_) => (socket::unread(self.connection.fd())? as u64)
+                        .saturating_sub(rx.void_left()),
                     _ => 0,
                 }
             }
@@ -438,7 +452,8 @@ impl Source for Inflow<'_, '_> {
                 between_looks();
                 let ended = self.kernel().has_ended();
                 drop(announced);
-                // The sender may have entered the ring, and shut TCP down, since the ring was looked at.
+                // The sender may have entered the ring, and shut TCP down, since the ring was
+                // looked at.
                 Ok(ended? && !rx.has_more())
             }
             Next::End => Ok(true),
@@ -464,7 +479,9 @@ impl Source for Inflow<'_, '_> {
 
     fn discards_cheaply(&self) -> bool {
         // Another holder would find there what was taken.
-        self.is_on_ring() || self.cursor.leaves_holes() || self.connection.is_shared.load(Ordering::Relaxed)
+        self.is_on_ring()
+            || self.cursor.leaves_holes()
+            || self.connection.is_shared.load(Ordering::Relaxed)
     }
 }
 
@@ -506,15 +523,20 @@ mod tests {
         Seen,
     }
 
-    /// The peer sends before the look number `published` and ends the stream before the look number `ended`.
+    /// The peer sends before the look number `published` and ends the stream before the look number
+    /// `ended`.
     fn all_bytes_come(published: usize, ended: usize, before: Before, seeks: bool) {
         let pair = Rc::new(Pair::attached());
-        let sent = if before == Before::Nothing { Err(seekwire_transport::Errno::AGAIN) } else { Ok(5) };
+        let sent =
+            if before == Before::Nothing { Err(seekwire_transport::Errno::AGAIN) } else { Ok(5) };
         if sent.is_ok() {
             send(&pair.from, &[1; 5]);
         }
         let flags = if before == Before::Seen { SeekFlags::PEEK } else { SeekFlags::TAKE };
-        assert_eq!(pair.to.seek(&mut [IoSliceMut::new(&mut [0; 5])], At::Offset(0), flags, true), sent);
+        assert_eq!(
+            pair.to.seek(&mut [IoSliceMut::new(&mut [0; 5])], At::Offset(0), flags, true),
+            sent
+        );
         let whole = if before == Before::Seen { 15 } else { 10 };
         let looks = RefCell::new(0);
         let from = Rc::clone(&pair);
@@ -542,7 +564,10 @@ mod tests {
             }
         }
         peer::acts(None);
-        assert_eq!(got, whole, "published at {published}, ended at {ended}, {before:?}, seeks {seeks}");
+        assert_eq!(
+            got, whole,
+            "published at {published}, ended at {ended}, {before:?}, seeks {seeks}"
+        );
     }
 
     #[test]

@@ -24,7 +24,8 @@ enum How {
     Kernel,
     /// Attached, until the peer has published enough.
     Ring,
-    /// Attached, for what comes by this carrier, or for whatever the peer publishes from this mark on.
+    /// Attached, for what comes by this carrier, or for whatever the peer publishes from this mark
+    /// on.
     News(Carrier, u64),
 }
 
@@ -32,7 +33,8 @@ enum How {
 type Held<'s> = SeekGuard<'s, Option<State>>;
 
 impl Connection {
-    /// Sleeps until an attempt may succeed. Returns whether the kernel's socket has to be asked whether it has ended.
+    /// Sleeps until an attempt may succeed. Returns whether the kernel's socket has to be asked
+    /// whether it has ended.
     pub(super) fn wait_for(
         &self,
         seeking: &Seeking,
@@ -57,7 +59,8 @@ impl Connection {
         let at_head = SeekFlags { partial: true, ..SeekFlags::PEEK };
         let attempt = match attempt {
             Some(attempt) => Ok(attempt),
-            None => self.with_engine(seeking, false, |engine, _| engine.begin(At::Offset(0), 1, at_head)),
+            None => self
+                .with_engine(seeking, false, |engine, _| engine.begin(At::Offset(0), 1, at_head)),
         };
         match attempt {
             Ok(attempt) => self.wait_for(seeking, &attempt, until, call),
@@ -69,7 +72,8 @@ impl Connection {
     /// Sleeps until the receives that began before the first seek are over.
     ///
     /// # Errors
-    /// EAGAIN when the time is over, and in a signal handler that interrupted one who is at it: it would wait for itself.
+    /// EAGAIN when the time is over, and in a signal handler that interrupted one who is at it: it
+    /// would wait for itself.
     pub(super) fn wait_at_door(
         &self,
         seeking: &Seeking,
@@ -83,8 +87,8 @@ impl Connection {
             self.rx(link)?;
         }
         if seeking.door.get().is_none() {
-            let door =
-                Doorbell::new().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
+            let door = Doorbell::new()
+                .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE))?;
             let _ = seeking.door.set(door);
         }
         let Some(door) = seeking.door.get() else { return Ok(()) };
@@ -141,7 +145,11 @@ impl Connection {
             How::Not => return Ok(true),
             How::Kernel => {
                 // Others want to hear of every byte.
-                let end = if watched { state.engine.front() + 1 } else { state.engine.needed_end(attempt) };
+                let end = if watched {
+                    state.engine.front() + 1
+                } else {
+                    state.engine.needed_end(attempt)
+                };
                 return self.sleep_in_kernel(seeking, guard, end, until, call);
             }
             How::Ring => None,
@@ -163,7 +171,9 @@ impl Connection {
         call: &Call<'_>,
     ) -> Result<bool, Errno> {
         let state = guard.as_mut().ok_or(Errno::IO)?;
-        match self.with_state(seeking, state, false, |state, place, front| self.drain(state, place, front)) {
+        match self.with_state(seeking, state, false, |state, place, front| {
+            self.drain(state, place, front)
+        }) {
             Ok(_) | Err(Errno::NOBUFS) => {}
             Err(error) => return Err(error),
         }
@@ -198,8 +208,9 @@ impl Connection {
         let is_late = slept?.is_late;
         if (is_told || is_late) && (socket::unread(self.fd())? as u64) < need {
             // The kernel keeps the rest away.
-            let drained =
-                self.with_state(seeking, state, false, |state, place, front| self.drain(state, place, front));
+            let drained = self.with_state(seeking, state, false, |state, place, front| {
+                self.drain(state, place, front)
+            });
             match drained {
                 // The range may still come, if more slowly.
                 Err(Errno::NOBUFS) if is_late => state.waits.leave_there(),
@@ -209,8 +220,8 @@ impl Connection {
         Ok(true)
     }
 
-    /// Sleeps until the thread that sleeps on the ring for all (the leader) says that the bytes before `end` are there. One
-    /// that the leader would not wake in time has it look again.
+    /// Sleeps until the thread that sleeps on the ring for all (the leader) says that the bytes
+    /// before `end` are there. One that the leader would not wake in time has it look again.
     fn follow(
         &self,
         seeking: &Seeking,
@@ -235,8 +246,8 @@ impl Connection {
         slept.map(|_| true)
     }
 
-    /// Sleeps on the ring, for all who wait for bytes: until those before `end` are published, or, with a mark, until
-    /// anything is that was not when the mark was taken.
+    /// Sleeps on the ring, for all who wait for bytes: until those before `end` are published, or,
+    /// with a mark, until anything is that was not when the mark was taken.
     fn lead(
         &self,
         seeking: &Seeking,
@@ -254,18 +265,23 @@ impl Connection {
         let moves = seeking.moves.load(Ordering::Acquire);
         seeking.leader_called.store(false, Ordering::SeqCst);
         drop(guard);
-        // Either they see that the connection seeks when they look for the last time, or they are seen here.
+        // Either they see that the connection seeks when they look for the last time, or they are
+        // seen here.
         fence(Ordering::SeqCst);
         if self.others_are_called() {
             link.ring.doorbell.ring();
         }
         let ready = || {
-            news.map_or_else(|| q.peer_has_published(published), |(_, mark)| q.published_mark() != mark)
-                || seeking.moves.load(Ordering::Acquire) != moves
+            news.map_or_else(
+                || q.peer_has_published(published),
+                |(_, mark)| q.published_mark() != mark,
+            ) || seeking.moves.load(Ordering::Acquire) != moves
         };
         let carrier = news.map_or(Carrier::Ring, |(carrier, _)| carrier);
         let wait = ToReceive { carrier, limit: &Limit::known(until), published, among: None };
-        let slept = self.wait_until(link, &wait, call, ready).map(|by_socket| by_socket || q.peer_is_shut());
+        let slept = self
+            .wait_until(link, &wait, call, ready)
+            .map(|by_socket| by_socket || q.peer_is_shut());
         let guard = self.lock(seeking);
         seeking.leader_called.store(false, Ordering::SeqCst);
         if let Some(state) = guard?.as_mut() {
@@ -275,7 +291,12 @@ impl Connection {
     }
 
     /// Moves what has arrived into library memory.
-    fn drain<'c>(&'c self, state: &mut State, place: &LazyPlace<'c>, front: u64) -> Result<bool, Errno> {
+    fn drain<'c>(
+        &'c self,
+        state: &mut State,
+        place: &LazyPlace<'c>,
+        front: u64,
+    ) -> Result<bool, Errno> {
         let State { engine, cursor, loans, violation, .. } = state;
         let mut source =
             Inflow { connection: self, place, cursor, loans, front, asks_kernel: false, violation };
@@ -292,7 +313,8 @@ impl Connection {
         watched: bool,
     ) -> Result<How, Errno> {
         let State { engine, cursor, loans, violation, .. } = state;
-        // Who sleeps for the ring sleeps on the socket, too, which says by itself that it has ended.
+        // Who sleeps for the ring sleeps on the socket, too, which says by itself that it has
+        // ended.
         let mut source =
             Inflow { connection: self, place, cursor, loans, front, asks_kernel: false, violation };
         engine.discard_taken(&mut source)?;
@@ -314,8 +336,8 @@ impl Connection {
             let done = engine.needs(attempt) == 0 || q.rx_on_ring();
             return Ok(if done { How::Not } else { How::News(Carrier::Tcp, mark) });
         }
-        // Whoever says that all is there, or that no more can come, while it is not on the ring, has yet to publish
-        // it, or lies: only news counts.
+        // Whoever says that all is there, or that no more can come, while it is not on the ring,
+        // has yet to publish it, or lies: only news counts.
         let is_said = q.peer_has_published(q.published_with(engine.needs(attempt)));
         let arrived = source.arrived()?;
         let (_, bytes) = rx.arrived().map_err(|_| Errno::CONNRESET)?;
@@ -327,7 +349,8 @@ impl Connection {
             if engine.drain(&mut source)? {
                 return Ok(How::Not);
             }
-            // Nothing lies on the ring that could make room: what is lent, or set aside by the peer.
+            // Nothing lies on the ring that could make room: what is lent, or set aside by the
+            // peer.
             return if loans.count() > 0 { Err(Errno::NOBUFS) } else { Ok(news) };
         }
         Ok(if is_said { news } else { How::Ring })
@@ -366,7 +389,8 @@ mod tests {
         }
     }
 
-    /// Requires that a thread comes to a sleep in which it does not wake for nothing: who naps wakes 50 times in each window.
+    /// Requires that a thread comes to a sleep in which it does not wake for nothing: who naps
+    /// wakes 50 times in each window.
     fn sleeps(thread: &Path) {
         let switches = || {
             let status = std::fs::read_to_string(thread.join("status")).unwrap();
@@ -386,7 +410,8 @@ mod tests {
         poll::look(link.ring.doorbell.fd(), READ).unwrap().read
     }
 
-    /// Requires that `thread`, woken again and again, leaves the doorbell rung, and then sleeps beside it.
+    /// Requires that `thread`, woken again and again, leaves the doorbell rung, and then sleeps
+    /// beside it.
     fn is_left_rung(link: &Link, thread: &Path) {
         while link.ring.doorbell.times_left() < MANY {
             assert!(is_rung(link), "silenced for somebody who has not come round");
@@ -406,7 +431,12 @@ mod tests {
             let seeker = scope.spawn(move || {
                 ids.send(thread()).unwrap();
                 let mut buf = [0; 10];
-                to.seek(&mut [IoSliceMut::new(&mut buf)], At::Offset(100_000), SeekFlags::TAKE, false)
+                to.seek(
+                    &mut [IoSliceMut::new(&mut buf)],
+                    At::Offset(100_000),
+                    SeekFlags::TAKE,
+                    false,
+                )
             });
             let seeker_thread = started.recv().unwrap();
             until_asleep(&seeker_thread);
@@ -432,7 +462,8 @@ mod tests {
         let seeking = to.seeking();
         send(&pair.from, &[1; 10]);
         // One who sleeps for bytes in the middle and does not get a processor.
-        let lead = |state: &mut State, _: &LazyPlace<'_>, front| Ok(state.sleepers.lead(100, front));
+        let lead =
+            |state: &mut State, _: &LazyPlace<'_>, front| Ok(state.sleepers.lead(100, front));
         assert_eq!(to.with_place(seeking, false, lead), Ok(100));
         link.ring.arm(READ);
         receive(to, 10);
@@ -517,7 +548,12 @@ mod tests {
             let seeker = scope.spawn(move || {
                 ids.send(thread()).unwrap();
                 let mut buf = [0; 10];
-                to.seek(&mut [IoSliceMut::new(&mut buf)], At::Offset(100_000), SeekFlags::TAKE, false)
+                to.seek(
+                    &mut [IoSliceMut::new(&mut buf)],
+                    At::Offset(100_000),
+                    SeekFlags::TAKE,
+                    false,
+                )
             });
             until_asleep(&started.recv().unwrap());
             while to.waiters.watchers.load(Ordering::SeqCst) == 0 {
@@ -538,7 +574,12 @@ mod tests {
             let (ids, started) = std::sync::mpsc::channel();
             let seeker = scope.spawn(move || {
                 ids.send(thread()).unwrap();
-                to.seek(&mut [IoSliceMut::new(&mut [0; 3000])], At::Offset(0), SeekFlags::TAKE, false)
+                to.seek(
+                    &mut [IoSliceMut::new(&mut [0; 3000])],
+                    At::Offset(0),
+                    SeekFlags::TAKE,
+                    false,
+                )
             });
             until_asleep(&started.recv().unwrap());
             while to.link.get().is_none() {
@@ -567,7 +608,8 @@ mod tests {
         let pair = Pair::attached();
         let (to, link) = (&pair.to, pair.to.attached().unwrap());
         // As in a signal handler of the thread that is at it.
-        let seek = || to.seek(&mut [IoSliceMut::new(&mut [0; 10])], At::Offset(0), SeekFlags::TAKE, false);
+        let seek =
+            || to.seek(&mut [IoSliceMut::new(&mut [0; 10])], At::Offset(0), SeekFlags::TAKE, false);
         let receive = || to.recv(&mut [IoSliceMut::new(&mut [0; 10])], RecvFlags::default());
         let rx = to.rx(link).unwrap();
         assert_eq!(seek(), Err(Errno::AGAIN));

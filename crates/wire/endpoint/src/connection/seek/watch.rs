@@ -12,19 +12,21 @@ use crate::connection::Connection;
 impl Connection {
     /// Bytes that a receive would give at once; holes do not count.
     pub(in crate::connection) fn unread_seeking(&self) -> Result<usize, Errno> {
-        let unread = self.look_with_engine(self.seeking(), |engine, source| engine.unread(source))?;
+        let unread =
+            self.look_with_engine(self.seeking(), |engine, source| engine.unread(source))?;
         Ok(usize::try_from(unread).unwrap_or(usize::MAX))
     }
 
-    /// Whether the next byte is in library memory. What was taken at the head of the kernel's queue is thrown away,
-    /// so that the kernel's word on the rest counts.
+    /// Whether the next byte is in library memory. What was taken at the head of the kernel's queue
+    /// is thrown away, so that the kernel's word on the rest counts.
     pub(in crate::connection) fn has_drained(&self) -> bool {
         let Some(seeking) = self.seeking.get() else { return false };
         self.begin_to_watch(seeking);
         self.look_with_engine(seeking, |engine, _| Ok(engine.has_drained())).unwrap_or(false)
     }
 
-    /// From now on the kernel tells of every byte. Those who sleep for more have kept it from that: they look again.
+    /// From now on the kernel tells of every byte. Those who sleep for more have kept it from that:
+    /// they look again.
     fn begin_to_watch(&self, seeking: &Seeking) {
         if !seeking.is_watched.load(Ordering::Relaxed)
             && !seeking.is_watched.swap(true, Ordering::SeqCst)
@@ -35,8 +37,8 @@ impl Connection {
         }
     }
 
-    /// For those who watch several connections, of a seeking one: readable while the next byte is in library memory, or
-    /// the ring's doorbell is rung.
+    /// For those who watch several connections, of a seeking one: readable while the next byte is
+    /// in library memory, or the ring's doorbell is rung.
     pub(in crate::connection) fn seek_doorbell(&self) -> Option<Fd> {
         let seeking = self.seeking.get()?;
         if seeking.watch.get().is_none() {

@@ -46,7 +46,8 @@ impl Engine {
         Ok(Drain::All)
     }
 
-    /// Moves what lies at the front of the source in small pieces, as far as there is memory for it.
+    /// Moves what lies at the front of the source in small pieces, as far as there is memory for
+    /// it.
     pub(super) fn drain_small(&mut self, source: &mut impl Source) -> Result<(), Errno> {
         loop {
             match self.drain_by(source, |source, into, most| source.receive_small(into, most)) {
@@ -57,8 +58,8 @@ impl Engine {
         }
     }
 
-    /// Reads once from the source. Returns how many bytes came, 0 at the end of the stream, and how many could
-    /// have.
+    /// Reads once from the source. Returns how many bytes came, 0 at the end of the stream, and how
+    /// many could have.
     pub(super) fn drain_once(&mut self, source: &mut impl Source) -> Result<(usize, usize), Errno> {
         self.drain_by(source, |source, into, most| source.receive(into, most))
     }

@@ -16,7 +16,11 @@ impl Engine {
     ///
     /// # Errors
     /// EAGAIN when there is nothing; those of recv(2).
-    pub fn recv(&mut self, source: &mut impl Source, into: &mut Scatter<'_, '_>) -> Result<usize, Errno> {
+    pub fn recv(
+        &mut self,
+        source: &mut impl Source,
+        into: &mut Scatter<'_, '_>,
+    ) -> Result<usize, Errno> {
         self.sizes.note(into.remaining());
         let begin = into.filled();
         let mut dry = false;
@@ -53,8 +57,8 @@ impl Engine {
         Ok(into.filled() - begin)
     }
 
-    /// The next bytes from the source, at most `most`, or more of them into library memory. `dry`: the source has
-    /// no more now.
+    /// The next bytes from the source, at most `most`, or more of them into library memory. `dry`:
+    /// the source has no more now.
     fn receive(
         &mut self,
         source: &mut impl Source,
@@ -83,9 +87,9 @@ impl Engine {
         Ok(n)
     }
 
-    /// Receives bytes that somebody takes who makes do with a part of them, if nothing else that is still wanted lies before
-    /// them in the source: they need not be looked at there first, and their memory is free at once. `None`: they do not
-    /// lie there.
+    /// Receives bytes that somebody takes who makes do with a part of them, if nothing else that is
+    /// still wanted lies before them in the source: they need not be looked at there first, and
+    /// their memory is free at once. `None`: they do not lie there.
     pub(super) fn receive_in_front(
         &mut self,
         source: &mut impl Source,
@@ -126,12 +130,16 @@ impl Engine {
     ///
     /// # Errors
     /// Those of [`Self::recv`].
-    pub fn peek(&mut self, source: &mut impl Source, into: &mut Scatter<'_, '_>) -> Result<usize, Errno> {
+    pub fn peek(
+        &mut self,
+        source: &mut impl Source,
+        into: &mut Scatter<'_, '_>,
+    ) -> Result<usize, Errno> {
         self.peek_as_far(source, into).map(|(n, _)| n)
     }
 
-    /// As [`Self::peek`]; also whether nothing can come behind these bytes but what the next receive tells: the end of the
-    /// stream, or an error.
+    /// As [`Self::peek`]; also whether nothing can come behind these bytes but what the next
+    /// receive tells: the end of the stream, or an error.
     ///
     /// # Errors
     /// Those of [`Self::recv`].
@@ -173,7 +181,8 @@ impl Engine {
         Ok((into.filled() - begin, is_over))
     }
 
-    /// Keeps an error that came behind bytes for the next who asks the source, unless it says nothing of the stream.
+    /// Keeps an error that came behind bytes for the next who asks the source, unless it says
+    /// nothing of the stream.
     pub fn keep(&mut self, error: Errno) {
         let of_call = [
             Errno::AGAIN,

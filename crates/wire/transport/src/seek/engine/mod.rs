@@ -1,12 +1,13 @@
-//! Holes, library memory and the choice of the way: what every stream that has no holes of its own shares.
+//! Holes, library memory and the choice of the way: what every stream that has no holes of its own
+//! shares.
 //!
 //! ```text
 //!   position   head                front                     arrived
 //!              |... library memory ...|....... source .........|
 //! ```
 //!
-//! What lies before the front was received from the source: into the caller's memory, into library memory, or it
-//! was taken and thrown away. What lies behind it is looked at where it is.
+//! What lies before the front was received from the source: into the caller's memory, into library
+//! memory, or it was taken and thrown away. What lies behind it is looked at where it is.
 
 mod drain;
 mod in_order;
@@ -35,8 +36,8 @@ pub struct Engine {
     drained: Drained,
     sizes: Average,
     moved: u64,
-    /// What the source said behind bytes that were received without it: for whoever asks it next. The kernel says it
-    /// only once.
+    /// What the source said behind bytes that were received without it: for whoever asks it next.
+    /// The kernel says it only once.
     late: Option<Errno>,
 }
 
@@ -49,7 +50,8 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Of somebody who sleeps if it fails, and need not be told at once that the last bytes have just come.
+    /// Of somebody who sleeps if it fails, and need not be told at once that the last bytes have
+    /// just come.
     #[must_use]
     pub fn before_a_sleep(self) -> Self {
         Self { waits: true, ..self }
@@ -70,8 +72,8 @@ impl Attempt {
 }
 
 impl Engine {
-    /// For a stream of which `head` bytes were received. At most `memory` bytes are used for what keeps others
-    /// away, and for what is moved in bulk.
+    /// For a stream of which `head` bytes were received. At most `memory` bytes are used for what
+    /// keeps others away, and for what is moved in bulk.
     #[must_use]
     pub fn new(head: u64, memory: usize) -> Self {
         Self {
@@ -120,8 +122,8 @@ impl Engine {
     /// Which bytes a seek means: `len` of them, or some of them, behind those that it skips.
     ///
     /// # Errors
-    /// ENXIO when some of them were taken before; ENOBUFS when there would be too many holes; EINVAL when there can be no
-    /// such position.
+    /// ENXIO when some of them were taken before; ENOBUFS when there would be too many holes;
+    /// EINVAL when there can be no such position.
     #[inline]
     pub fn begin(&mut self, at: At, len: u64, flags: SeekFlags) -> Result<Attempt, Errno> {
         let start = match at {
@@ -140,12 +142,12 @@ impl Engine {
         Ok(Attempt { span, flags, waits: false })
     }
 
-    /// Takes the bytes if they are there. `into` keeps those that were copied, so that another attempt goes on
-    /// behind them.
+    /// Takes the bytes if they are there. `into` keeps those that were copied, so that another
+    /// attempt goes on behind them.
     ///
     /// # Errors
-    /// EAGAIN when they have not all arrived; ENXIO when some were taken before; ENOBUFS when there would be too many holes;
-    /// those of recv(2).
+    /// EAGAIN when they have not all arrived; ENXIO when some were taken before; ENOBUFS when there
+    /// would be too many holes; those of recv(2).
     pub fn attempt(
         &mut self,
         source: &mut impl Source,
@@ -173,7 +175,11 @@ impl Engine {
                 return Ok(n);
             } else if source.begins_small()? {
                 self.drain_small(source)?;
-            } else if !flags.peek && flags.skip == 0 && into.filled() == 0 && span.start >= self.front {
+            } else if !flags.peek
+                && flags.skip == 0
+                && into.filled() == 0
+                && span.start >= self.front
+            {
                 self.say_late()?;
                 match source.take(span.start - self.front, span.len(), flags.partial, into)? {
                     Some(Take::Taken(n)) => {
@@ -219,7 +225,12 @@ impl Engine {
         // Not all that has arrived can be seen.
         let mut last = [0];
         let into = &mut [IoSliceMut::new(&mut last)];
-        match self.copy(source, Span { start: span.end - 1, end: span.end }, 0, &mut Scatter::new(into))? {
+        match self.copy(
+            source,
+            Span { start: span.end - 1, end: span.end },
+            0,
+            &mut Scatter::new(into),
+        )? {
             Stopped::Done => Ok(true),
             Stopped::Ended => Ok(false),
             Stopped::Missing => Err(Errno::AGAIN),
@@ -227,8 +238,8 @@ impl Engine {
         }
     }
 
-    /// Copies the bytes of `span` that `into` does not hold yet behind its first `begin`, as far as they have
-    /// arrived; returns what keeps the rest away.
+    /// Copies the bytes of `span` that `into` does not hold yet behind its first `begin`, as far as
+    /// they have arrived; returns what keeps the rest away.
     fn copy(
         &mut self,
         source: &mut impl Source,
@@ -242,7 +253,9 @@ impl Engine {
                 return Ok(Stopped::Done);
             }
             if at < self.front {
-                self.drained.read(Span { start: at, end: span.end.min(self.front) }, |piece| into.put(piece));
+                self.drained.read(Span { start: at, end: span.end.min(self.front) }, |piece| {
+                    into.put(piece)
+                });
                 continue;
             }
             self.say_late()?;
@@ -251,16 +264,18 @@ impl Engine {
                 // Only a source that changes its mind stands before nothing.
                 Look::Missing | Look::Behind(0) => return Ok(Stopped::Missing),
                 Look::Ended => return Ok(Stopped::Ended),
-                Look::Behind(bytes) => match self.drain_to(source, self.front.saturating_add(bytes))? {
-                    Drain::All | Drain::Some => {}
-                    Drain::Nothing => return Ok(Stopped::Missing),
-                    Drain::Full if source.arrived()? > 0 => return Ok(Stopped::Full),
-                    Drain::Full if source.has_ended()? => return Ok(Stopped::Ended),
-                    // They may come, and be there to be received.
-                    Drain::Full if self.drained.is_empty() => return Ok(Stopped::Missing),
-                    Drain::Full => return Ok(Stopped::Full),
-                    Drain::Ended => return Ok(Stopped::Ended),
-                },
+                Look::Behind(bytes) => {
+                    match self.drain_to(source, self.front.saturating_add(bytes))? {
+                        Drain::All | Drain::Some => {}
+                        Drain::Nothing => return Ok(Stopped::Missing),
+                        Drain::Full if source.arrived()? > 0 => return Ok(Stopped::Full),
+                        Drain::Full if source.has_ended()? => return Ok(Stopped::Ended),
+                        // They may come, and be there to be received.
+                        Drain::Full if self.drained.is_empty() => return Ok(Stopped::Missing),
+                        Drain::Full => return Ok(Stopped::Full),
+                        Drain::Ended => return Ok(Stopped::Ended),
+                    }
+                }
             }
         }
     }
@@ -289,9 +304,9 @@ impl Engine {
         if source.discards_cheaply() { self.discard_taken(source) } else { Ok(()) }
     }
 
-    /// Takes bytes that stay where they are: `lend(ahead, len, front)` says how many of them, from the first one on,
-    /// can be lent by the source, and counts them as lent. None of those that are in library memory can. The caller
-    /// goes on with [`Engine::discard_taken`].
+    /// Takes bytes that stay where they are: `lend(ahead, len, front)` says how many of them, from
+    /// the first one on, can be lent by the source, and counts them as lent. None of those that are
+    /// in library memory can. The caller goes on with [`Engine::discard_taken`].
     ///
     /// # Errors
     /// EAGAIN, ENXIO, ENOBUFS as [`Engine::attempt`]; then nothing has changed.
@@ -304,7 +319,9 @@ impl Engine {
         // Somebody else may have taken them since.
         self.holes.check(span).map_err(errno)?;
         // A hole less than what taking it could make.
-        self.holes.may_take(Span { start: span.start, end: span.end.min(span.start + 1) }).map_err(errno)?;
+        self.holes
+            .may_take(Span { start: span.start, end: span.end.min(span.start + 1) })
+            .map_err(errno)?;
         if span.start < self.front {
             return Ok(0);
         }
@@ -314,8 +331,8 @@ impl Engine {
         Ok(taken.len())
     }
 
-    /// Whether bytes are better copied than lent: they are in library memory, or small ones, of fewer than `bulk_below`
-    /// bytes on average, are wanted, which are best moved there.
+    /// Whether bytes are better copied than lent: they are in library memory, or small ones, of
+    /// fewer than `bulk_below` bytes on average, are wanted, which are best moved there.
     #[must_use]
     pub fn prefers_copy(&self, attempt: &Attempt, bulk_below: u32) -> bool {
         let span = attempt.span;
@@ -331,8 +348,8 @@ impl Engine {
 
     // ---- what there is ------------------------------------------------------------------------
 
-    /// Bytes that the source needs to hold behind the front for an attempt to succeed; 0 when it can go by
-    /// library memory alone.
+    /// Bytes that the source needs to hold behind the front for an attempt to succeed; 0 when it
+    /// can go by library memory alone.
     #[must_use]
     pub fn needs(&self, attempt: &Attempt) -> u64 {
         self.needed_end(attempt).saturating_sub(self.front)
