@@ -180,7 +180,9 @@ fn part(fd: c_int) -> Option<Entry> {
         Entry::Socket(socket) => !socket.is_listening(),
         Entry::Set(set) => {
             set.expect_sleeper();
-            !set.is_accelerated() || epoll::is_alone(set, fd) || set.is_in_doubt()
+            // Of one that is the kernel's alone something may be left on a ring.
+            epoll::is_alone(set, fd);
+            true
         }
         Entry::Uring(_) => false,
     })
@@ -196,6 +198,10 @@ fn wait_for_ours<'a>(
     let all_attached = ours.sets.is_empty() && ours.sockets.len() == fds.len();
     let mut slept = false;
     loop {
+        if sleep.has_begun() {
+            // Another process may use a set since.
+            ours.sets.iter().for_each(|(at, set)| _ = epoll::is_alone(set, fds[*at].fd));
+        }
         fds.iter_mut().for_each(|entry| entry.revents = 0);
         let ready = guarded_raw(|| ours.add_ready(fds)).unwrap_or(false);
         if ready && all_attached && guarded_raw(|| ours.tell_all(fds)).unwrap_or(false) {

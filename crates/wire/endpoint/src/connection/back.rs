@@ -21,9 +21,6 @@ use seekwire_transport::sys::{Fd, thread};
 
 use super::{Connection, Link};
 
-/// How long a peer may take to answer; one that waits on the connection answers at once. One that
-/// does not sends the bytes again in its next call, whenever that is.
-const ANSWER_LIMIT: Duration = Duration::from_millis(100);
 /// The same where bytes lie in the kernel before their turn. Long, because the others are lost for
 /// the new holder if nobody throws these away.
 const OUT_OF_TURN: Duration = Duration::from_secs(5);
@@ -56,6 +53,10 @@ impl Looks {
 pub type Until = Deadline;
 
 impl Connection {
+    /// How long a peer may take to answer; one that waits on the connection answers at once. One
+    /// that does not sends the bytes again in its next call, whenever that is.
+    pub const ANSWER_LIMIT: Duration = Duration::from_millis(100);
+
     // ---- as the sender ------------------------------------------------------------------------
 
     /// The carrier of the next byte sent, after the switch that is due.
@@ -214,7 +215,7 @@ impl Connection {
     pub fn patience(&self) -> Duration {
         let out_of_turn =
             |link: &Link| link.ring.queue.rx_on_ring() && link.ring.queue.peer_has_left_ring();
-        if self.attached().is_some_and(out_of_turn) { OUT_OF_TURN } else { ANSWER_LIMIT }
+        if self.attached().is_some_and(out_of_turn) { OUT_OF_TURN } else { Self::ANSWER_LIMIT }
     }
 
     /// Both directions go back to TCP, for good. This end's sends do so at once; the peer is asked

@@ -28,8 +28,9 @@ use crate::timeout::Timeout;
 
 /// Takes a connection that is in `set` back to TCP.
 pub(super) fn leave(set: &SetRef, socket: &SocketRef, until: Until) {
-    // One with holes cannot leave.
-    let _ = passed::to_tcp_until(socket, Reason::Bypassed, until);
+    // Whoever has the set can receive what stays on the ring, also before bytes that came by TCP:
+    // nobody has to wait for a peer that makes no call. One with holes cannot leave.
+    let _ = passed::to_tcp_until(socket, Reason::Bypassed, until.at_most(Connection::ANSWER_LIMIT));
     let mut registrations = socket.registrations().lock();
     registrations.retain(|registration| {
         if !set.is(&registration.set) {

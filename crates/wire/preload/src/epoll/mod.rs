@@ -30,7 +30,7 @@ mod watch;
 use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::epoll_event;
 use seekwire_endpoint::{Patience, Reason};
@@ -53,14 +53,14 @@ use crate::table::{self, Object, SetRef, SharedSet, SharedSocket, SocketRef};
 /// One epoll instance, from its first to its last fd number in this process.
 pub(crate) struct Set {
     numbers: Lock<Numbers>,
-    /// Number of watches, for those who only want to know whether there are any.
-    watches: AtomicUsize,
     /// Another set, or poll, watches this one: it may be slept on without a wait of ours.
     watched: AtomicBool,
     /// From the first fork on.
     sharing: OnceLock<Option<Arc<sharing::Sharing>>>,
     /// Several processes use it, and this one has taken its connections out.
     is_left: AtomicBool,
+    /// A thread is taking them out.
+    is_leaving: AtomicBool,
     /// Whether waiting awake has paid lately.
     patience: Patience,
     state: Lock<State>,
@@ -71,10 +71,10 @@ impl Set {
     pub(crate) fn new(fd: c_int) -> Set {
         Set {
             numbers: Lock::new(Numbers::new(fd)),
-            watches: AtomicUsize::new(0),
             watched: AtomicBool::new(false),
             sharing: OnceLock::new(),
             is_left: AtomicBool::new(false),
+            is_leaving: AtomicBool::new(false),
             patience: Patience::default(),
             state: Lock::new(State::new()),
         }
@@ -87,17 +87,11 @@ impl Set {
     /// The last number is closed: all watches go.
     pub(crate) fn clear(&self) {
         self.state.lock().clear();
-        self.watches.store(0, Ordering::Release);
         self.give_up();
     }
 
     fn number(&self) -> Option<c_int> {
         self.numbers.lock().any()
-    }
-
-    /// Whether attached connections are in the set.
-    pub(crate) fn is_accelerated(&self) -> bool {
-        self.watches.load(Ordering::Acquire) != 0
     }
 
     /// Somebody may sleep until the set becomes readable: what comes into it from now on rings.
@@ -124,12 +118,14 @@ impl Set {
         })
     }
 
-    /// Whether perhaps nobody will tell of what it was prepared for: the sleep is to be a short
-    /// one.
+    /// Whether perhaps nobody will tell of what it was prepared for, or another process may take
+    /// what tells of it: the sleep is to be a short one.
     pub(crate) fn is_in_doubt(&self) -> bool {
-        self.state
-            .lock_in_handler()
-            .is_none_or(|mut state| !state.in_doubt.is_empty() || state.has_left())
+        self.sharing.get().is_some()
+            || self
+                .state
+                .lock_in_handler()
+                .is_none_or(|mut state| !state.in_doubt.is_empty() || state.has_left())
     }
 
     /// Whether an event is ready that the kernel does not know of.
@@ -144,7 +140,6 @@ impl Set {
         let Some(epfd) = self.number() else { return false };
         self.state.lock_in_handler().is_some_and(|mut state| {
             let silenced = state.silence(epfd);
-            self.watches.store(state.len(), Ordering::Release);
             if silenced && state.sleepers > 0 {
                 state.hand_over(epfd);
             } else if silenced {
@@ -166,6 +161,10 @@ impl Set {
     }
 
     pub(crate) fn after_fork_child(&self) {
+        if self.is_leaving.swap(false, Ordering::Relaxed) {
+            // The thread that was taking connections out is not here: it is done again.
+            self.is_left.store(false, Ordering::Relaxed);
+        }
         self.state.lock().after_fork_child();
     }
 }
@@ -211,7 +210,6 @@ pub(crate) fn control(
             }
             (libc::EPOLL_CTL_ADD, _) => {
                 state.unpark(watch, fd, epfd);
-                set.watches.store(state.len(), Ordering::Release);
                 registrations.swap_remove(index);
                 known = None;
             }
@@ -281,7 +279,6 @@ pub(crate) fn control(
             if let Some(watch) = registration.watch {
                 let mut state = set.state.lock();
                 state.remove(watch, Some(epfd));
-                set.watches.store(state.len(), Ordering::Release);
             }
             match registration.stand_in {
                 Some(stand_in) => {
@@ -416,7 +413,6 @@ fn show(socket: &SocketRef, registrations: &mut Vec<Registration>) -> Answer<()>
                 Ok(watch) => registrations[index].watch = Some(watch),
                 Err(error) => result = Err(error),
             }
-            set.watches.store(state.len(), Ordering::Release);
         }
         if set.has_sleepers(&state) {
             state.hand_over(epfd);
@@ -445,7 +441,6 @@ fn give_back(set: &Set, registration: &Registration, watch: u32, reach: Reach) {
         state.give_back(watch, epfd, registration);
     }
     state.remove(watch, epfd);
-    set.watches.store(state.len(), Ordering::Release);
 }
 
 /// Likewise one that the application has taken out already, for good: another process may put it
@@ -459,7 +454,6 @@ fn drop_parked(set: &Set, registration: &Registration, watch: u32, reach: Reach)
             epfd => state.remove(watch, epfd),
         }
     }
-    set.watches.store(state.len(), Ordering::Release);
 }
 
 /// The number `fd` of `socket` is about to be closed; `None`: all of them.
@@ -509,6 +503,10 @@ pub(crate) fn forget(socket: &Socket, fd: Option<c_int>, last: Last) {
             return true;
         }
         give_back(&set, registration, watch, reach);
+        if own && last != Last::Gone && !socket.connection.ends_with_this_process() {
+            // Another process keeps it in the set, which only the kernel tells of it from now on.
+            let _ = socket.connection.fall_back(Reason::Bypassed);
+        }
         false
     });
     socket.count_registrations(registrations.len());

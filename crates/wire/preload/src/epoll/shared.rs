@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use libc::epoll_event;
 use rustix::event::{EventfdFlags, eventfd};
-use seekwire_endpoint::Until;
+use seekwire_endpoint::{Connection, Until};
 use seekwire_transport::sys::fd::Placed;
 use seekwire_transport::sys::thread;
 
@@ -31,8 +31,6 @@ use crate::process;
 use crate::socket::Registration;
 use crate::table::{self, SetRef};
 
-/// For all connections of a set together.
-const SET_LIMIT: Duration = Duration::from_secs(5);
 /// How often, a millisecond each, it is seen whether a process that slept has woken up.
 const LOOKS: u32 = 1000;
 
@@ -53,7 +51,7 @@ impl Set {
         self.sharing.get_or_init(|| {
             // SAFETY: this thread holds it, and goes on to.
             let mut state = ManuallyDrop::new(unsafe { self.state.adopt() });
-            let sharing = Arc::new(Sharing::new(state.len(), state.sleepers)?);
+            let sharing = Arc::new(Sharing::new(state.places(), state.sleepers)?);
             state.share(&sharing);
             Some(sharing)
         });
@@ -171,7 +169,6 @@ pub(crate) fn is_alone(set: &SetRef, epfd: c_int) -> bool {
 #[cold]
 fn inherit(set: &SetRef, epfd: c_int) {
     let concerned = lay_bare(set, epfd, true);
-    set.watches.store(0, Ordering::Release);
     for socket in concerned.into_iter().filter_map(table::socket) {
         super::update(&socket);
     }
@@ -180,12 +177,18 @@ fn inherit(set: &SetRef, epfd: c_int) {
 /// Takes every connection in the set back to TCP, and what the library has put there out of it.
 #[cold]
 fn leave_to_kernel(set: &SetRef, epfd: c_int) {
-    if set.is_left.swap(true, Ordering::AcqRel) {
-        return;
+    {
+        // A fork finds both true, or neither.
+        let _state = set.state.lock();
+        if set.is_left.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        set.is_leaving.store(true, Ordering::Release);
     }
-    let until = Until::after(Some(SET_LIMIT));
+    // For all connections of the set together: those that wait answer at once, the others are asked
+    // all the same.
+    let until = Until::after(Some(Connection::ANSWER_LIMIT));
     let concerned = lay_bare(set, epfd, false);
-    set.watches.store(0, Ordering::Release);
     if let Some(Some(sharing)) = set.sharing.get()
         && sharing.user().load(Ordering::SeqCst) == process::id()
     {
@@ -194,6 +197,7 @@ fn leave_to_kernel(set: &SetRef, epfd: c_int) {
     for socket in concerned.into_iter().filter_map(table::socket) {
         left::leave(set, &socket, until);
     }
+    set.is_leaving.store(false, Ordering::Release);
 }
 
 /// Has the kernel's set as the application asked for it, as far as this process has the numbers;

@@ -2,8 +2,9 @@
 //! for where the kernel's set has a [tag](super::tag) instead, so that whoever inherits the set can
 //! tell of it.
 //!
-//! One process writes the notes, the one that has the set. A note is two words; the first is 0
-//! while the second changes.
+//! One process writes the notes, the one that has the set. Of a note there are two copies, of two
+//! words each, which are written in turn: if the process is killed while it writes one, the other
+//! stands.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +15,7 @@ use crate::process;
 
 /// Where the notes begin.
 const NOTES: usize = 64;
-const NOTE_SIZE: usize = 16;
+const NOTE_SIZE: usize = 32;
 /// So many watches have notes, at least. Memory that was never written is not there.
 const LEAST_NOTES: usize = 1 << 16;
 /// So often a note is read that somebody changes meanwhile.
@@ -24,6 +25,9 @@ const GENERATION_SHIFT: u32 = 32;
 const PARKED: u64 = 1 << 40;
 const FIRED: u64 = 1 << 41;
 const NOTED: u64 = 1 << 42;
+/// Which of the copies was written last: they are counted, and the count wraps.
+const TURN_SHIFT: u32 = 43;
+const TURNS: u64 = (1 << (64 - TURN_SHIFT)) - 1;
 
 /// A watch, as the application asked for it.
 #[derive(Copy, Clone, Eq, PartialEq, Debug)]
@@ -73,32 +77,43 @@ impl Sharing {
         self.memory.word(24)
     }
 
-    fn words(&self, index: u32) -> Option<(&AtomicU64, &AtomicU64)> {
+    /// So many watches have notes.
+    pub(super) fn len(&self) -> usize {
+        self.notes
+    }
+
+    /// The two copies of a note.
+    fn copies(&self, index: u32) -> Option<[Slot<'_>; 2]> {
         let at = NOTES + index as usize * NOTE_SIZE;
-        ((index as usize) < self.notes).then(|| (self.memory.word(at), self.memory.word(at + 8)))
+        let copy = |at| Slot { head: self.memory.word(at), data: self.memory.word(at + 8) };
+        ((index as usize) < self.notes).then(|| [copy(at), copy(at + NOTE_SIZE / 2)])
     }
 
     pub(super) fn note(&self, index: u32, note: Note) {
-        let Some((head, data)) = self.words(index) else { return };
+        let Some(copies) = self.copies(index) else { return };
+        let [older, newer] = in_order(copies);
         let flag = |is_set, flag| if is_set { flag } else { 0 };
-        head.store(0, Ordering::SeqCst);
-        data.store(note.data, Ordering::SeqCst);
-        head.store(
+        let turn = (newer.head.load(Ordering::SeqCst) >> TURN_SHIFT).wrapping_add(1) & TURNS;
+        older.head.store(0, Ordering::SeqCst);
+        older.data.store(note.data, Ordering::SeqCst);
+        older.head.store(
             u64::from(note.events)
                 | u64::from(note.generation) << GENERATION_SHIFT
                 | flag(note.parked, PARKED)
                 | flag(note.fired, FIRED)
-                | NOTED,
+                | NOTED
+                | turn << TURN_SHIFT,
             Ordering::SeqCst,
         );
     }
 
     /// What the kernel's set has under `tag`.
     pub(super) fn noted(&self, tag: Tag) -> Option<Note> {
-        let (head, data) = self.words(tag.watch)?;
         for _ in 0..TRIES {
-            let (before, value) = (head.load(Ordering::SeqCst), data.load(Ordering::SeqCst));
-            if before & NOTED == 0 || head.load(Ordering::SeqCst) != before {
+            let [_, newer] = in_order(self.copies(tag.watch)?);
+            let (before, value) =
+                (newer.head.load(Ordering::SeqCst), newer.data.load(Ordering::SeqCst));
+            if before & NOTED == 0 || newer.head.load(Ordering::SeqCst) != before {
                 std::hint::spin_loop();
                 continue;
             }
@@ -116,12 +131,33 @@ impl Sharing {
 
     /// The kernel's set has nothing any more of that watch.
     pub(super) fn strike(&self, index: u32, generation: u8) {
-        let Some((head, _)) = self.words(index) else { return };
-        let now = head.load(Ordering::SeqCst);
-        if (now >> GENERATION_SHIFT) as u8 == generation {
-            let _ = head.compare_exchange(now, 0, Ordering::SeqCst, Ordering::SeqCst);
+        let Some(copies) = self.copies(index) else { return };
+        // The older one first, which is never to be taken for the note.
+        for Slot { head, .. } in in_order(copies) {
+            let now = head.load(Ordering::SeqCst);
+            if now & NOTED != 0 && (now >> GENERATION_SHIFT) as u8 == generation {
+                let _ = head.compare_exchange(now, 0, Ordering::SeqCst, Ordering::SeqCst);
+            }
         }
     }
+}
+
+/// One of the two copies of a note. The older one is written, so that the other is whole whenever
+/// the writer is killed.
+struct Slot<'a> {
+    head: &'a AtomicU64,
+    data: &'a AtomicU64,
+}
+
+/// The copy that was written before, if any, and the one that was written last.
+fn in_order([first, second]: [Slot<'_>; 2]) -> [Slot<'_>; 2] {
+    let [of_first, of_second] = [&first, &second].map(|copy| copy.head.load(Ordering::SeqCst));
+    let ahead = (of_first >> TURN_SHIFT).wrapping_sub(of_second >> TURN_SHIFT) & TURNS;
+    let is_first_newer = match (of_first & NOTED != 0, of_second & NOTED != 0) {
+        (true, true) => ahead <= TURNS / 2,
+        (is_noted, _) => is_noted,
+    };
+    if is_first_newer { [second, first] } else { [first, second] }
 }
 
 #[cfg(all(test, not(miri)))]
@@ -149,6 +185,21 @@ mod tests {
             sharing.strike(index, 31);
             assert_eq!(sharing.noted(tag(index, 31)), None);
         }
+        // A writer that is killed half-way leaves the note as it was.
+        let [first, second] = [Note { data: 1, ..note }, Note { data: 2, parked: false, ..note }];
+        for torn in [first, second, first] {
+            let before = sharing.noted(tag(7, 31));
+            in_order(sharing.copies(7).unwrap())[0].head.store(0, Ordering::SeqCst);
+            in_order(sharing.copies(7).unwrap())[0].data.store(99, Ordering::SeqCst);
+            assert_eq!(sharing.noted(tag(7, 31)), before);
+            sharing.note(7, torn);
+            assert_eq!(sharing.noted(tag(7, 31)), Some(torn));
+        }
+        // The count of turns wraps.
+        for turn in 0..=2 * TURNS as u32 {
+            sharing.note(7, Note { events: turn, ..note });
+        }
+        assert_eq!(sharing.noted(tag(7, 31)).map(|note| note.events), Some(2 * TURNS as u32));
         // One that has no place is nobody's business.
         sharing.note(LEAST_NOTES as u32, note);
         assert_eq!(sharing.noted(tag(LEAST_NOTES as u32, 31)), None);

@@ -70,8 +70,9 @@ impl State {
         }
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.watches.len() - self.free.len()
+    /// For so many watches there were places so far.
+    pub(super) fn places(&self) -> usize {
+        self.watches.len()
     }
 
     pub(super) fn at(&mut self, index: u32) -> Option<&mut Watch> {
@@ -119,7 +120,12 @@ impl State {
         }
         let index = match self.free.pop() {
             Some(index) => index,
-            None if self.watches.len() == MAX_WATCHES => return Err(Errno::NOSPC),
+            // What cannot be noted for other processes is left to the kernel.
+            None if self.watches.len()
+                == self.sharing.as_ref().map_or(MAX_WATCHES, |sharing| sharing.len()) =>
+            {
+                return Err(Errno::NOSPC);
+            }
             None => {
                 self.watches.push(None);
                 self.generations.push(0);

@@ -6,6 +6,8 @@
 
 #include <sys/eventfd.h>
 
+extern int seekwire_fall_back(int) __attribute__((weak));
+
 enum { MANY = 8, FIRST = 100 };
 
 static int to_parent[2], to_child[2];
@@ -155,11 +157,96 @@ static void fired(void)
     close(set);
 }
 
+/* A process begins to use a set whose connection has left the ring with bytes on it, and whose sender makes no call. */
+static void idle_sender(void)
+{
+    enum { ROUNDS = 10 };
+    printf("idle sender\n");
+    fflush(stdout);
+    /* Each round is over in no time, unless it waits for the sender. */
+    alarm(40);
+    for (int round = 0; round < ROUNDS; round++) {
+        int a, b, set = epoll_create1(0);
+        pair(&a, &b);
+        CHECK(ctl(set, EPOLL_CTL_ADD, b, EPOLLIN, 0x500) == 0);
+        pid_t sender = fork();
+        CHECK(sender >= 0);
+        if (sender == 0) {
+            close(b), close(set);
+            write_all(a, "x", 1);
+            tell(to_parent);
+            hear(to_child);
+            write_all(a, "y", 1);
+            tell(to_parent);
+            pause();
+        }
+        close(a);
+        hear(to_parent);
+        if (seekwire_fall_back)
+            CHECK(seekwire_fall_back(b) == 0);
+        tell(to_child);
+        hear(to_parent);
+        fflush(stdout);
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            wait_for("unread", set, -1);
+            fflush(stdout);
+            _exit(0);
+        }
+        end(child);
+        drain(b, 2);
+        CHECK(kill(sender, SIGKILL) == 0 && waitpid(sender, NULL, 0) == sender);
+        close(b), close(set);
+    }
+    alarm(300);
+}
+
+static void write_one(void *argument)
+{
+    write_all(*(int *)argument, "x", 1);
+}
+
+/* A thread sleeps in poll on a set on which another process waits, of connections that this one alone has. */
+static void polled(void)
+{
+    enum { ROUNDS = 20 };
+    int a, b, set = epoll_create1(0);
+    printf("polled\n");
+    fflush(stdout);
+    alarm(60);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        struct epoll_event events[4];
+        hear(to_child);
+        for (;;)
+            epoll_wait(set, events, 4, -1);
+    }
+    pair(&a, &b);
+    CHECK(ctl(set, EPOLL_CTL_ADD, b, EPOLLIN, 0x600) == 0);
+    for (int round = 0; round < ROUNDS; round++) {
+        struct later later;
+        struct pollfd polled = {set, POLLIN, 0};
+        if (round == 1)
+            tell(to_child);
+        do_later(&later, write_one, &a);
+        say("poll", poll(&polled, 1, -1));
+        pthread_join(later.thread, NULL);
+        drain(b, 1);
+    }
+    CHECK(kill(child, SIGKILL) == 0 && waitpid(child, NULL, 0) == child);
+    close(a), close(b), close(set);
+    alarm(300);
+}
+
 int main(void)
 {
     CHECK(pipe(to_parent) == 0 && pipe(to_child) == 0);
     same_numbers();
     while_asleep();
     fired();
+    idle_sender();
+    polled();
     return 0;
 }
