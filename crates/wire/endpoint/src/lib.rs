@@ -36,7 +36,7 @@ pub use connection::{
     Reserved, SendFlags, Settings, Status, Totals, Until,
 };
 pub use seekwire_protocol::{Carrier, Reason, Role};
-pub use seekwire_transport::seek::{At, SeekFlags};
+pub use seekwire_transport::seek::{At, SeekOptions};
 
 /// Takes this process off the registry and closes its rendezvous: for the end of a program. What
 /// the operating system does not clean up by itself when a process is killed, others sweep.

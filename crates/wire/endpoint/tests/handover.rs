@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustix::net::sockopt::{set_socket_recv_buffer_size, set_socket_send_buffer_size};
 use seekwire_endpoint::{
-    At, Connection, Interest, Reason, RecvFlags, Role, SeekFlags, SendFlags, Until,
+    At, Connection, Interest, Reason, RecvFlags, Role, SeekOptions, SendFlags, Until,
 };
 use seekwire_transport::Errno;
 use seekwire_transport::sys::Fd;
@@ -261,7 +261,7 @@ fn what_a_seek_leaves_of_a_socket_that_was_handed_over_is_there_for_the_new_hold
     let mut taken = 0;
     for len in [200, 59] {
         let mut buf = vec![0; len];
-        let all = SeekFlags::default();
+        let all = SeekOptions::default();
         assert_eq!(
             to.connection.seek(&mut [IoSliceMut::new(&mut buf)], At::Offset(0), all, false),
             Ok(len)
@@ -286,9 +286,9 @@ fn a_socket_that_is_handed_over_is_sought_in_right_before_and_after() {
     let look = |offset: usize| {
         let mut buf = vec![0; PIECE];
         let at = At::Offset(offset as u64);
-        let flags = SeekFlags::PEEK;
+        let options = SeekOptions::PEEK;
         assert_eq!(
-            to.connection.seek(&mut [IoSliceMut::new(&mut buf)], at, flags, false),
+            to.connection.seek(&mut [IoSliceMut::new(&mut buf)], at, options, false),
             Ok(PIECE)
         );
         assert!(buf.into_iter().eq((offset..offset + PIECE).map(byte)), "wrong bytes at {offset}");

@@ -13,7 +13,7 @@ use std::io::{self, IoSliceMut, Read, Write};
 use std::net::TcpStream;
 use std::sync::{Mutex, PoisonError};
 
-use seekwire::{At, SeekFlags, SeekSocket, SeekStream};
+use seekwire::{At, SeekOptions, SeekSocket, SeekStream};
 
 /// More than the head of any answer has.
 const MOST_HEAD: usize = 16 << 10;
@@ -103,11 +103,11 @@ fn claim(
     let mut room = [0; MOST_HEAD];
     let mut arrived = 0;
     let (status, head, length) = loop {
-        let flags = SeekFlags { partial: true, ..SeekFlags::PEEK };
+        let options = SeekOptions::PEEK.partial(true);
         let at = At::Position(next.position);
         // For one byte more than was not enough.
         stream.wait_seek(at, arrived as u64 + 1, None)?;
-        arrived = stream.seek_recv_vectored(&mut [IoSliceMut::new(&mut room)], at, flags)?;
+        arrived = stream.seek_recv_vectored(&mut [IoSliceMut::new(&mut room)], at, options)?;
         match parse(&room[..arrived])? {
             Some(head) => break head,
             None if arrived == 0 || arrived == MOST_HEAD => {
@@ -126,7 +126,7 @@ fn claim(
 fn take(stream: &SeekStream, position: u64, into: &mut [u8]) -> io::Result<()> {
     let wanted = into.len();
     let at = At::Position(position);
-    match stream.seek_recv_vectored(&mut [IoSliceMut::new(into)], at, SeekFlags::TAKE)? {
+    match stream.seek_recv_vectored(&mut [IoSliceMut::new(into)], at, SeekOptions::TAKE)? {
         taken if taken == wanted => Ok(()),
         _ => Err(io::ErrorKind::UnexpectedEof.into()),
     }

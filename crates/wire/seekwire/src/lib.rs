@@ -34,7 +34,7 @@ mod stream_seek;
 
 pub use listener::{Incoming, Listener};
 pub use mailbox::Mailbox;
-pub use seek::{At, Extent, SeekFlags, SeekSocket};
+pub use seek::{At, Extent, SeekOptions, SeekSocket};
 pub use seek_stream::SeekStream;
 pub use seekwire_endpoint::{Piece, Status, Totals};
 pub use seekwire_protocol::span::Span;

@@ -4,7 +4,7 @@
 use std::io::{self, IoSlice, IoSliceMut};
 use std::time::Duration;
 
-pub use seekwire_transport::seek::{At, Extent, SeekFlags, Way};
+pub use seekwire_transport::seek::{At, Extent, SeekOptions, Way};
 
 /// A connected stream from which bytes can be taken out of the middle. Libraries that keep their
 /// messages in the stream until they are asked for are built on this; programs find simpler methods
@@ -18,13 +18,18 @@ pub use seekwire_transport::seek::{At, Extent, SeekFlags, Way};
 /// would keep further ones away.
 pub trait SeekSocket: Send + Sync {
     /// Takes the bytes that begin at `at`, as many as `into` has room for, all or none; fewer only
-    /// where the stream ends, 0 behind its end, or if `flags` say so. Returns how many it put into
-    /// `into`.
+    /// where the stream ends, 0 behind its end, or if `options` say so. Returns how many it put
+    /// into `into`.
     ///
     /// # Errors
     /// `WouldBlock` when they have not all arrived; ENXIO when some were taken before; ENOBUFS when
     /// there would be too many holes; EINVAL when there can be no such position; those of recv(2).
-    fn try_seek(&self, at: At, into: &mut [IoSliceMut<'_>], flags: SeekFlags) -> io::Result<usize>;
+    fn try_seek(
+        &self,
+        at: At,
+        into: &mut [IoSliceMut<'_>],
+        options: SeekOptions,
+    ) -> io::Result<usize>;
 
     /// Sleeps until the `len` bytes that begin at `at` may have arrived, or cannot come any more;
     /// may return early. Makes room for them in library memory, if that is what keeps them away.

@@ -14,7 +14,7 @@ use seekwire_transport::sys::socket::{self, KernelSend};
 
 use seekwire_protocol::span::Span;
 
-use crate::seek::{At, Extent, SeekFlags, SeekSocket, Way};
+use crate::seek::{At, Extent, SeekOptions, SeekSocket, Way};
 
 /// Bytes of memory that a stream uses for what keeps wanted bytes away, unless told otherwise.
 const MEMORY: usize = 64 << 20;
@@ -81,7 +81,7 @@ impl SeekStream {
     /// `WouldBlock`; ENXIO when some were taken before; ENOBUFS when they can only arrive after
     /// others are taken out, or when there would be too many holes; those of recv(2).
     pub fn seek_recv(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), SeekFlags::TAKE)
+        self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), SeekOptions::TAKE)
     }
 
     /// As [`SeekStream::seek_recv`], but never waits.
@@ -89,7 +89,7 @@ impl SeekStream {
     /// # Errors
     /// Those of [`SeekStream::seek_recv`].
     pub fn try_seek_recv(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.try_seek(At::Offset(offset), &mut [IoSliceMut::new(buf)], SeekFlags::TAKE)
+        self.try_seek(At::Offset(offset), &mut [IoSliceMut::new(buf)], SeekOptions::TAKE)
     }
 
     /// As [`SeekStream::seek_recv`], but the bytes stay.
@@ -97,12 +97,12 @@ impl SeekStream {
     /// # Errors
     /// Those of [`SeekStream::seek_recv`].
     pub fn seek_peek(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let flags = SeekFlags::PEEK;
-        self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), flags)
+        let options = SeekOptions::PEEK;
+        self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), options)
     }
 
     /// As [`SeekStream::seek_recv`], into several buffers, from an offset or an absolute position,
-    /// as `flags` say.
+    /// as `options` say.
     ///
     /// # Errors
     /// Those of [`SeekStream::seek_recv`].
@@ -110,12 +110,12 @@ impl SeekStream {
         &self,
         bufs: &mut [IoSliceMut<'_>],
         at: At,
-        flags: SeekFlags,
+        options: SeekOptions,
     ) -> io::Result<usize> {
         if self.nonblocking.load(Ordering::Relaxed) {
-            return self.try_seek(at, bufs, flags);
+            return self.try_seek(at, bufs, options);
         }
-        Ok(timely(self.seek.seek(at, bufs, flags, &|| self.deadline()))?)
+        Ok(timely(self.seek.seek(at, bufs, options, &|| self.deadline()))?)
     }
 
     /// What was taken out of the middle and not yet passed by the head, in order.
@@ -238,8 +238,13 @@ impl Write for SeekStream {
 }
 
 impl SeekSocket for SeekStream {
-    fn try_seek(&self, at: At, into: &mut [IoSliceMut<'_>], flags: SeekFlags) -> io::Result<usize> {
-        Ok(self.seek.try_seek(at, into, flags)?)
+    fn try_seek(
+        &self,
+        at: At,
+        into: &mut [IoSliceMut<'_>],
+        options: SeekOptions,
+    ) -> io::Result<usize> {
+        Ok(self.seek.try_seek(at, into, options)?)
     }
 
     fn wait_seek(&self, at: At, len: u64, timeout: Option<Duration>) -> io::Result<()> {

@@ -11,7 +11,7 @@ use seekwire_transport::sys::poll::Deadline;
 use seekwire_transport::sys::socket::{self, KernelSend};
 
 use crate::Stream;
-use crate::seek::{At, Extent, SeekFlags, SeekSocket};
+use crate::seek::{At, Extent, SeekOptions, SeekSocket};
 
 impl Stream {
     /// Takes the bytes from `offset` on, as many as `buf` has room for; waits until they are there
@@ -31,7 +31,7 @@ impl Stream {
     /// others are taken out, or when there would be too many holes; EBUSY when another process,
     /// forked from this one or its parent, goes on with the stream; those of recv(2).
     pub fn seek_recv(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), SeekFlags::TAKE)
+        self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), SeekOptions::TAKE)
     }
 
     /// As [`Stream::seek_recv`], but never waits.
@@ -39,7 +39,7 @@ impl Stream {
     /// # Errors
     /// Those of [`Stream::seek_recv`].
     pub fn try_seek_recv(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.try_seek(At::Offset(offset), &mut [IoSliceMut::new(buf)], SeekFlags::TAKE)
+        self.try_seek(At::Offset(offset), &mut [IoSliceMut::new(buf)], SeekOptions::TAKE)
     }
 
     /// As [`Stream::seek_recv`], but the bytes stay.
@@ -47,12 +47,12 @@ impl Stream {
     /// # Errors
     /// Those of [`Stream::seek_recv`].
     pub fn seek_peek(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let flags = SeekFlags::PEEK;
-        self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), flags)
+        let options = SeekOptions::PEEK;
+        self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), options)
     }
 
     /// As [`Stream::seek_recv`], into several buffers, from an offset or an absolute position, as
-    /// `flags` say.
+    /// `options` say.
     ///
     /// # Errors
     /// Those of [`Stream::seek_recv`].
@@ -60,10 +60,10 @@ impl Stream {
         &self,
         bufs: &mut [IoSliceMut<'_>],
         mut at: At,
-        flags: SeekFlags,
+        options: SeekOptions,
     ) -> io::Result<usize> {
         loop {
-            match self.connection().seek_again(bufs, &mut at, flags, false) {
+            match self.connection().seek_again(bufs, &mut at, options, false) {
                 Err(Errno::INTR) => {}
                 done => return Ok(done?),
             }
@@ -95,8 +95,13 @@ impl Stream {
 }
 
 impl SeekSocket for Stream {
-    fn try_seek(&self, at: At, into: &mut [IoSliceMut<'_>], flags: SeekFlags) -> io::Result<usize> {
-        Ok(self.connection().seek(into, at, flags, true)?)
+    fn try_seek(
+        &self,
+        at: At,
+        into: &mut [IoSliceMut<'_>],
+        options: SeekOptions,
+    ) -> io::Result<usize> {
+        Ok(self.connection().seek(into, at, options, true)?)
     }
 
     fn wait_seek(&self, at: At, len: u64, timeout: Option<Duration>) -> io::Result<()> {

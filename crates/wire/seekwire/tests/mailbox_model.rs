@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use seekwire::mailbox::{Completed, Limits, Mailbox, RecvError, Selector, Ticket};
-use seekwire::{At, Extent, SeekFlags, SeekSocket, SeekStream};
+use seekwire::{At, Extent, SeekOptions, SeekSocket, SeekStream};
 
 /// A tag that is never sent.
 const NEVER: Selector = Selector { tag: 1 << 40, mask: u64::MAX };
@@ -268,13 +268,18 @@ impl Reluctant {
 }
 
 impl SeekSocket for Reluctant {
-    fn try_seek(&self, at: At, into: &mut [IoSliceMut<'_>], flags: SeekFlags) -> io::Result<usize> {
+    fn try_seek(
+        &self,
+        at: At,
+        into: &mut [IoSliceMut<'_>],
+        options: SeekOptions,
+    ) -> io::Result<usize> {
         match into.first_mut() {
-            Some(first) if flags.partial && !first.is_empty() && self.random(2) == 0 => {
+            Some(first) if options.partial && !first.is_empty() && self.random(2) == 0 => {
                 let most = 1 + self.random(first.len().min(40_000));
-                self.stream.try_seek(at, &mut [IoSliceMut::new(&mut first[..most])], flags)
+                self.stream.try_seek(at, &mut [IoSliceMut::new(&mut first[..most])], options)
             }
-            _ => self.stream.try_seek(at, into, flags),
+            _ => self.stream.try_seek(at, into, options),
         }
     }
 

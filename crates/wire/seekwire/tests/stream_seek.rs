@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
-use seekwire::{At, Errno, LentBytes, Listener, Reason, Role, SeekFlags, SeekSocket as _, Stream};
+use seekwire::{
+    At, Errno, LentBytes, Listener, Reason, Role, SeekOptions, SeekSocket as _, Stream,
+};
 use seekwire_endpoint::{Connection, RecvFlags, SendFlags};
 use seekwire_transport::sys::Fd;
 
@@ -20,7 +22,7 @@ const IN_FLIGHT: usize = 50_000;
 #[derive(Clone, Debug)]
 enum Operation {
     Send(usize),
-    Seek { offset: usize, len: usize, flags: SeekFlags },
+    Seek { offset: usize, len: usize, options: SeekOptions },
     Receive { len: usize, peek: bool },
     Lend { offset: usize, len: usize },
     TakeBack,
@@ -38,7 +40,8 @@ fn operation() -> impl Strategy<Value = Operation> {
         60 => size().prop_map(Operation::Send),
         60 => (offset(), size(), skip(), any::<(bool, bool)>(), prop::bool::weighted(0.05)).prop_map(
             |(offset, len, skip, (peek, partial), bulk)| {
-                Operation::Seek { offset, len, flags: SeekFlags { peek, partial, skip, bulk } }
+                let options = SeekOptions::TAKE.peek(peek).partial(partial).skip(skip).bulk(bulk);
+                Operation::Seek { offset, len, options }
             },
         ),
         35 => (size(), any::<bool>()).prop_map(|(len, peek)| Operation::Receive { len, peek }),
@@ -112,7 +115,7 @@ impl Ends {
         // was received.
         let last = At::Position(self.gone.len() as u64 - 1);
         let mut one = [0];
-        let look = SeekFlags::PEEK;
+        let look = SeekOptions::PEEK;
         while !self.gone.is_empty()
             && !self.gone.last().unwrap()
             && self.to.seek(&mut [IoSliceMut::new(&mut one)], last, look, true) == Err(Errno::AGAIN)
@@ -130,32 +133,33 @@ impl Ends {
                     self.send(len);
                 }
             }
-            Operation::Seek { offset, len, flags } => {
+            Operation::Seek { offset, len, options } => {
                 let mut buf = vec![0; len];
                 let result = self.to.seek(
                     &mut [IoSliceMut::new(&mut buf)],
                     At::Offset(offset as u64),
-                    flags,
+                    options,
                     true,
                 );
                 let begin = head + offset;
-                let start = begin + flags.skip as usize;
+                let start = begin + options.skip as usize;
                 let hole = (begin..(start + len).min(self.gone.len())).find(|at| self.gone[*at]);
-                let end = hole.filter(|hole| flags.partial && *hole > start).unwrap_or(start + len);
+                let end =
+                    hole.filter(|hole| options.partial && *hole > start).unwrap_or(start + len);
                 if hole.is_some_and(|hole| hole < end) {
                     assert_eq!(result, Err(Errno::NXIO));
                     return;
                 }
                 let there = end.min(self.gone.len()).saturating_sub(start);
-                if !self.ended && (there == 0 || (there < end - start && !flags.partial)) {
+                if !self.ended && (there == 0 || (there < end - start && !options.partial)) {
                     assert_eq!(result, Err(Errno::AGAIN));
                     return;
                 }
                 let n = result.unwrap();
                 // In part, it may end where a carrier does.
-                assert!(n == there || (flags.partial && 0 < n && n < there), "{n} of {there}");
+                assert!(n == there || (options.partial && 0 < n && n < there), "{n} of {there}");
                 assert!(buf[..n].iter().enumerate().all(|(at, b)| *b == byte(start + at)));
-                if !flags.peek && n > 0 {
+                if !options.peek && n > 0 {
                     self.gone[begin..start + n].fill(true);
                 }
             }
@@ -233,7 +237,7 @@ impl Ends {
                 if !std::mem::replace(&mut self.ended, true) {
                     self.from.shutdown(std::net::Shutdown::Write).unwrap();
                     let end = At::Position(self.gone.len() as u64);
-                    let look = SeekFlags::PEEK;
+                    let look = SeekOptions::PEEK;
                     let mut one = [0];
                     while self.to.seek(&mut [IoSliceMut::new(&mut one)], end, look, true)
                         == Err(Errno::AGAIN)
@@ -405,7 +409,7 @@ fn a_reader_and_seekers_wait_at_once() {
                         let mut buf = vec![0; LEN];
                         let bufs = &mut [IoSliceMut::new(&mut buf)];
                         let at = At::Position(u64::from(n) * LEN as u64);
-                        let taken = server.seek_recv_vectored(bufs, at, SeekFlags::TAKE).unwrap();
+                        let taken = server.seek_recv_vectored(bufs, at, SeekOptions::TAKE).unwrap();
                         assert_eq!(taken, LEN);
                         assert!(buf.iter().all(|byte| *byte == n));
                     });
@@ -518,7 +522,7 @@ fn a_waiter_for_more_does_not_hold_up_one_for_less() {
                     let mut buf = vec![0; len];
                     ids.send(std::fs::read_link("/proc/thread-self").unwrap()).unwrap();
                     let bufs = &mut [IoSliceMut::new(&mut buf)];
-                    server.seek_recv_vectored(bufs, At::Position(at), SeekFlags::TAKE).unwrap()
+                    server.seek_recv_vectored(bufs, At::Position(at), SeekOptions::TAKE).unwrap()
                 }
             };
             let more = scope.spawn(take(100, 10_000));

@@ -17,12 +17,12 @@ use proptest::test_runner::{Config, TestRunner};
 use seekwire_transport::Errno;
 use seekwire_transport::layout::Geometry;
 use seekwire_transport::ring::Ring;
-use seekwire_transport::seek::{At, Loan, SeekFlags, SeekTcp, Way, cost};
+use seekwire_transport::seek::{At, Loan, SeekOptions, SeekTcp, Way, cost};
 use seekwire_transport::sys::poll::{self, Deadline, Events};
 use seekwire_transport::sys::{Fd, socket};
 
 const MEMORY: usize = 64 << 20;
-const TAKE: SeekFlags = SeekFlags::TAKE;
+const TAKE: SeekOptions = SeekOptions::TAKE;
 /// Twice as much fits into every kernel's first receive buffer, whatever pieces it came in.
 const IN_FLIGHT: usize = 40_000;
 
@@ -111,7 +111,7 @@ impl Pair {
 #[derive(Clone, Debug)]
 enum Operation {
     Send(usize),
-    Seek { offset: usize, len: usize, flags: SeekFlags, pieces: usize, absolute: bool },
+    Seek { offset: usize, len: usize, options: SeekOptions, pieces: usize, absolute: bool },
     Receive { len: usize, peek: bool },
     Lend { offset: usize, len: usize },
     TakeBack,
@@ -130,7 +130,11 @@ fn operation() -> impl Strategy<Value = Operation> {
             .prop_map(|(offset, len, skip, (peek, partial, absolute), pieces, bulk)| Operation::Seek {
                 offset,
                 len,
-                flags: SeekFlags { peek: peek && len < 1000, partial, skip, bulk },
+                options: SeekOptions::TAKE
+                    .peek(peek && len < 1000)
+                    .partial(partial)
+                    .skip(skip)
+                    .bulk(bulk),
                 pieces,
                 absolute,
             }),
@@ -185,7 +189,7 @@ impl Model<'_> {
                 self.gone.resize(self.gone.len() + sent, false);
                 self.arrive();
             }
-            Operation::Seek { offset, len, flags, pieces, absolute } => {
+            Operation::Seek { offset, len, options, pieces, absolute } => {
                 let at = match absolute {
                     true => At::Position((head + offset) as u64),
                     false => At::Offset(offset as u64),
@@ -193,12 +197,12 @@ impl Model<'_> {
                 let mut buf = vec![0; len];
                 let mut bufs: Vec<IoSliceMut<'_>> =
                     buf.chunks_mut(len.div_ceil(pieces).max(1)).map(IoSliceMut::new).collect();
-                let result = seek.try_seek(at, &mut bufs, flags);
+                let result = seek.try_seek(at, &mut bufs, options);
                 let begin = head + offset;
-                let start = begin + flags.skip as usize;
+                let start = begin + options.skip as usize;
                 let hole = (begin..(start + len).min(self.gone.len())).find(|at| self.gone[*at]);
                 let end = match hole {
-                    Some(hole) if flags.partial && hole > start => hole,
+                    Some(hole) if options.partial && hole > start => hole,
                     _ => start + len,
                 };
                 if hole.is_some_and(|hole| hole < end) {
@@ -207,15 +211,15 @@ impl Model<'_> {
                 }
                 let there = end.min(self.gone.len()).saturating_sub(start);
                 let is_there = if len == 0 { start <= self.gone.len() } else { there > 0 };
-                if !self.ended && (!is_there || (there < end - start && !flags.partial)) {
+                if !self.ended && (!is_there || (there < end - start && !options.partial)) {
                     // Nothing is nowhere missing.
-                    let nothing = len == 0 && flags.skip == 0;
+                    let nothing = len == 0 && options.skip == 0;
                     assert_eq!(result, if nothing { Ok(0) } else { Err(Errno::AGAIN) });
                     return;
                 }
                 assert_eq!(result, Ok(there));
                 assert!(self.is_right(&buf[..there], start.min(end)));
-                if !flags.peek && is_there {
+                if !options.peek && is_there {
                     self.gone[begin..start + there].fill(true);
                 }
             }
@@ -268,7 +272,7 @@ impl Model<'_> {
                 if !std::mem::replace(&mut self.ended, true) {
                     self.sender.shutdown().unwrap();
                     let end = At::Position(self.gone.len() as u64);
-                    let look = SeekFlags::PEEK;
+                    let look = SeekOptions::PEEK;
                     while seek.try_seek(end, &mut [IoSliceMut::new(&mut [0])], look)
                         == Err(Errno::AGAIN)
                     {
@@ -378,7 +382,7 @@ fn a_segment_goes_back_once() {
     let take = |offset, peek| Operation::Seek {
         offset,
         len: 1,
-        flags: SeekFlags { peek, ..SeekFlags::TAKE },
+        options: SeekOptions::TAKE.peek(peek),
         pieces: 1,
         absolute: false,
     };
@@ -589,7 +593,7 @@ fn what_nobody_wants_is_taken_alone() {
         let (sender, receiver) = pair.ends(kind, 1 << 20);
         let seek = receiver.seek();
         send_all(sender, b"ab");
-        let skip = SeekFlags { partial: true, skip: 1, ..TAKE };
+        let skip = TAKE.partial(true).skip(1);
         while seek.extent().unwrap().arrived < 2 {
             std::thread::yield_now();
         }

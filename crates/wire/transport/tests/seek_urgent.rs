@@ -10,7 +10,7 @@ use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use seekwire_transport::Errno;
-use seekwire_transport::seek::{At, SeekFlags, SeekTcp, Way, cost};
+use seekwire_transport::seek::{At, SeekOptions, SeekTcp, Way, cost};
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::poll::{self, Deadline, Events};
 
@@ -26,7 +26,7 @@ enum Operation {
     Seek {
         offset: usize,
         len: usize,
-        flags: SeekFlags,
+        options: SeekOptions,
     },
     Receive(usize),
 }
@@ -37,7 +37,8 @@ fn operation() -> impl Strategy<Value = Operation> {
         2 => Just(Operation::Urgent),
         1 => Just(Operation::ReceiveUrgent),
         5 => (0usize..80, 0usize..40, any::<(bool, bool)>()).prop_map(|(offset, len, (peek, partial))| {
-            Operation::Seek { offset, len, flags: SeekFlags { peek, partial, ..SeekFlags::TAKE } }
+            let options = SeekOptions::TAKE.peek(peek).partial(partial);
+            Operation::Seek { offset, len, options }
         }),
         2 => (1usize..60).prop_map(Operation::Receive),
     ]
@@ -86,13 +87,13 @@ impl Model {
                 assert_eq!(send(&self.sender, &[URGENT], SendFlags::OOB), Ok(1));
             }
             Operation::ReceiveUrgent => drop(recv(&self.receiver, &mut [0; 1][..], RecvFlags::OOB)),
-            Operation::Seek { offset, len, flags } => {
+            Operation::Seek { offset, len, options } => {
                 let position = self.head() + offset as u64;
                 let mut buf = vec![0; len];
                 let into = &mut [IoSliceMut::new(&mut buf)];
-                match self.seek.try_seek(At::Offset(offset as u64), into, flags) {
+                match self.seek.try_seek(At::Offset(offset as u64), into, options) {
                     Ok(n) => {
-                        (0..n).for_each(|at| self.got(position + at as u64, buf[at], flags.peek))
+                        (0..n).for_each(|at| self.got(position + at as u64, buf[at], options.peek))
                     }
                     Err(error) => assert!(matches!(error, Errno::AGAIN | Errno::NXIO), "{error:?}"),
                 }
@@ -160,7 +161,7 @@ fn an_offset_beyond_all_that_can_be_there_has_not_arrived() {
             model.seek.try_seek(
                 At::Offset(offset),
                 &mut [IoSliceMut::new(&mut [0; 5])],
-                SeekFlags::TAKE,
+                SeekOptions::TAKE,
             )
         };
         let far = [1 << 30, (1 << 31) - 1, 1 << 31, 1 << 32, 1 << 40, i64::MAX as u64];
@@ -190,7 +191,7 @@ fn who_waits_for_bytes_behind_an_urgent_one_gets_them() {
                 let n = seek.seek(
                     At::Offset(60),
                     &mut [IoSliceMut::new(&mut buf)],
-                    SeekFlags::TAKE,
+                    SeekOptions::TAKE,
                     &until,
                 );
                 assert_eq!(n, Ok(20));

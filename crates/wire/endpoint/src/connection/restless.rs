@@ -9,7 +9,7 @@ use seekwire_protocol::Role;
 use seekwire_protocol::record::Record;
 use seekwire_transport::layout::{CONTROL, PUBLISHED, TX_POSITION, UNBOUNDED_READ, control};
 use seekwire_transport::mem::OwnMemory;
-use seekwire_transport::seek::{At, SeekFlags};
+use seekwire_transport::seek::{At, SeekOptions};
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::poll::Deadline;
 
@@ -96,7 +96,7 @@ fn the_time_of_a_call_ends_whatever_the_peer_says() {
             assert!(sent > 0);
         }
         let sought =
-            to.seek(&mut [IoSliceMut::new(&mut some)], At::Offset(10), SeekFlags::TAKE, false);
+            to.seek(&mut [IoSliceMut::new(&mut some)], At::Offset(10), SeekOptions::TAKE, false);
         assert_eq!(sought, Err(Errno::AGAIN));
         assert_eq!(
             to.recv(&mut [IoSliceMut::new(&mut [0; 10])], RecvFlags::default()),

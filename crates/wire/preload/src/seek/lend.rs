@@ -6,7 +6,7 @@ use std::slice;
 use std::sync::atomic::Ordering;
 
 use libc::{iovec, size_t, ssize_t};
-use seekwire_endpoint::{At, Piece, SeekFlags};
+use seekwire_endpoint::{At, Piece, SeekOptions};
 use seekwire_transport::Errno;
 use seekwire_transport::seek::Loan;
 
@@ -117,8 +117,8 @@ pub(super) fn lend(
     if len == 0 {
         return Ok(Vec::new());
     }
-    let Request { at, flags, dont_wait, .. } = request;
-    let mut pieces = if flags.partial {
+    let Request { at, options, dont_wait, .. } = request;
+    let mut pieces = if options.partial {
         lend_what_is_there(socket, at, len, *dont_wait)?
     } else {
         socket.connection.seek_lend_again(at, len, *dont_wait)?
@@ -140,7 +140,7 @@ fn lend_what_is_there(
     };
     *at = At::Position(start);
     loop {
-        let first_byte = SeekFlags { partial: true, ..SeekFlags::PEEK };
+        let first_byte = SeekOptions::PEEK.partial(true);
         if connection.seek(&mut [IoSliceMut::new(&mut [0])], *at, first_byte, dont_wait)? == 0 {
             return Ok(Vec::new());
         }

@@ -16,7 +16,7 @@ mod receive;
 use std::ffi::c_int;
 
 use libc::{MSG_DONTWAIT, MSG_PEEK, MSG_TRUNC, MSG_WAITALL, ssize_t};
-use seekwire_endpoint::{At, SeekFlags};
+use seekwire_endpoint::{At, SeekOptions};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::socket::unread;
@@ -54,7 +54,7 @@ const _: () = {
 #[derive(Clone, Copy)]
 struct Request {
     at: At,
-    flags: SeekFlags,
+    options: SeekOptions,
     dont_wait: bool,
     truncate: bool,
 }
@@ -71,11 +71,9 @@ impl Request {
         let offset = i64::try_from(offset).map_err(|_| Errno::INVAL)?.unsigned_abs();
         Ok(Request {
             at: if flags & SEEK_POSITION == 0 { At::Offset(offset) } else { At::Position(offset) },
-            flags: SeekFlags {
-                peek: flags & MSG_PEEK != 0,
-                partial: flags & SEEK_PARTIAL != 0,
-                ..SeekFlags::TAKE
-            },
+            options: SeekOptions::TAKE
+                .peek(flags & MSG_PEEK != 0)
+                .partial(flags & SEEK_PARTIAL != 0),
             dont_wait: flags & MSG_DONTWAIT != 0,
             truncate: flags & MSG_TRUNC != 0,
         })
@@ -86,7 +84,7 @@ impl Request {
     fn most(&self, len: usize) -> Result<usize, Errno> {
         match len {
             _ if len > isize::MAX as usize => Err(Errno::INVAL),
-            _ if len > MAX_BYTES && !self.flags.partial => Err(Errno::NOBUFS),
+            _ if len > MAX_BYTES && !self.options.partial => Err(Errno::NOBUFS),
             _ => Ok(len.min(MAX_BYTES)),
         }
     }

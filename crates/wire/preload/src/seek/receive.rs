@@ -83,18 +83,20 @@ fn take(socket: &SocketRef, into: Buffers, request: &mut Request) -> Result<usiz
     {
         return Err(Errno::FAULT);
     }
-    let Request { at, flags, dont_wait, .. } = request;
+    let Request { at, options, dont_wait, .. } = request;
     // SAFETY: the caller passes buffers that may be written.
-    unsafe { into.lend_mut(|slices| socket.connection.seek_again(slices, at, *flags, *dont_wait)) }
+    unsafe {
+        into.lend_mut(|slices| socket.connection.seek_again(slices, at, *options, *dont_wait))
+    }
 }
 
 /// MSG_TRUNC: takes bytes and does nothing with them.
 fn discard(socket: &SocketRef, len: usize, request: &mut Request) -> Result<usize, Errno> {
-    if request.flags.peek {
+    if request.options.peek {
         let mut nowhere = zeros(len)?;
-        let Request { at, flags, dont_wait, .. } = request;
+        let Request { at, options, dont_wait, .. } = request;
         let into = &mut [IoSliceMut::new(&mut nowhere)];
-        return socket.connection.seek_again(into, at, *flags, *dont_wait);
+        return socket.connection.seek_again(into, at, *options, *dont_wait);
     }
     let mut taken = 0;
     let mut loans = Vec::new();

@@ -12,7 +12,7 @@ use super::parcel::Parcel;
 use super::spent::Spent;
 use super::view::View;
 use crate::Errno;
-use crate::seek::{At, SeekFlags, SeekSocket};
+use crate::seek::{At, SeekOptions, SeekSocket};
 
 /// Up to how many bytes, header included, a message is small: it is copied from a view, because a
 /// call of its own would cost more than the copies.
@@ -186,7 +186,7 @@ impl Reader {
         let n = stream.try_seek(
             At::Position(before.start),
             &mut [IoSliceMut::new(body)],
-            SeekFlags { partial, skip, ..SeekFlags::TAKE },
+            SeekOptions::TAKE.partial(partial).skip(skip),
         )?;
         if n == 0 && is_wanted {
             return Ok(0);
@@ -229,11 +229,7 @@ impl Reader {
     }
 
     fn take_out(&mut self, stream: &impl SeekSocket, span: Span) -> io::Result<()> {
-        stream.try_seek(
-            At::Position(span.start),
-            &mut [],
-            SeekFlags { skip: span.len(), ..SeekFlags::TAKE },
-        )?;
+        stream.try_seek(At::Position(span.start), &mut [], SeekOptions::TAKE.skip(span.len()))?;
         self.spent.taken(span.start);
         Ok(())
     }

@@ -3,7 +3,7 @@
 
 use std::io::{self, IoSliceMut};
 
-use crate::seek::{At, SeekFlags, SeekSocket};
+use crate::seek::{At, SeekOptions, SeekSocket};
 
 /// The most bytes that are looked at with one call.
 const MOST: usize = 64 << 10;
@@ -51,7 +51,7 @@ impl View {
     /// Looks at what has arrived from `at` on, at `least` bytes or more, and returns how many there
     /// are; fewer only where the stream ends. It looks at more each time as long as what is of use
     /// in there lies close together, and at no more than it must when it does not. `bulk` as in
-    /// [`SeekFlags`]. With `WouldBlock` the view has what there is.
+    /// [`SeekOptions`]. With `WouldBlock` the view has what there is.
     pub(super) fn refill(
         &mut self,
         stream: &impl SeekSocket,
@@ -91,7 +91,7 @@ impl View {
         stream.try_seek(
             At::Position(self.start),
             into,
-            SeekFlags { partial, bulk, ..SeekFlags::PEEK },
+            SeekOptions::PEEK.partial(partial).bulk(bulk),
         )
     }
 }

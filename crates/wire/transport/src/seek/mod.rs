@@ -69,9 +69,18 @@ pub enum At {
     Position(u64),
 }
 
-/// How to take bytes out of the middle.
+/// How to take bytes out of the middle: one of the constants, with what differs from it.
+///
+/// ```
+/// use seekwire_transport::seek::SeekOptions;
+///
+/// let after_a_header_of_four_bytes = SeekOptions::TAKE.skip(4);
+/// let whatever_is_there = SeekOptions::PEEK.partial(true);
+/// # assert_eq!((after_a_header_of_four_bytes.skip, whatever_is_there.peek), (4, true));
+/// ```
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
-pub struct SeekFlags {
+#[non_exhaustive]
+pub struct SeekOptions {
     /// MSG_PEEK: the bytes stay.
     pub peek: bool,
     /// Take what has arrived of them, at least one byte, up to the next hole.
@@ -85,11 +94,35 @@ pub struct SeekFlags {
     pub bulk: bool,
 }
 
-impl SeekFlags {
-    /// The bytes are taken.
+impl SeekOptions {
+    /// The bytes are taken, all of them.
     pub const TAKE: Self = Self { peek: false, partial: false, skip: 0, bulk: false };
     /// The bytes stay.
     pub const PEEK: Self = Self { peek: true, ..Self::TAKE };
+
+    /// With [`field@SeekOptions::peek`] as given.
+    #[must_use]
+    pub const fn peek(self, peek: bool) -> Self {
+        Self { peek, ..self }
+    }
+
+    /// With [`field@SeekOptions::partial`] as given.
+    #[must_use]
+    pub const fn partial(self, partial: bool) -> Self {
+        Self { partial, ..self }
+    }
+
+    /// With [`field@SeekOptions::skip`] as given, in bytes.
+    #[must_use]
+    pub const fn skip(self, skip: u64) -> Self {
+        Self { skip, ..self }
+    }
+
+    /// With [`field@SeekOptions::bulk`] as given.
+    #[must_use]
+    pub const fn bulk(self, bulk: bool) -> Self {
+        Self { bulk, ..self }
+    }
 }
 
 /// Attempts until the bytes are there. What one attempt has copied, the next one need not copy

@@ -7,7 +7,7 @@ use super::engine::{Attempt, Engine};
 use super::kernel::{KernelCursor, KernelSource, Way};
 use super::lock::{SeekGuard, SeekLock};
 use super::waits::KernelWaits;
-use super::{At, Extent, SeekFlags, until_there};
+use super::{At, Extent, SeekOptions, until_there};
 use crate::Errno;
 use crate::iov::Scatter;
 use crate::sys::poll::Deadline;
@@ -182,8 +182,8 @@ impl SeekTcp {
 
 impl SeekTcp {
     /// Takes the bytes that begin at `at`, as many as `into` has room for, all or none; fewer only
-    /// where the stream ends, 0 behind its end, or if `flags` say so. Returns how many it put into
-    /// `into`.
+    /// where the stream ends, 0 behind its end, or if `options` say so. Returns how many it put
+    /// into `into`.
     ///
     /// # Errors
     /// EAGAIN when they have not all arrived; ENXIO when some were taken before; ENOBUFS when there
@@ -192,11 +192,11 @@ impl SeekTcp {
         &self,
         at: At,
         into: &mut [IoSliceMut<'_>],
-        flags: SeekFlags,
+        options: SeekOptions,
     ) -> Result<usize, Errno> {
         let mut scatter = Scatter::new(into);
         self.try_with_engine(|engine, source| {
-            let attempt = engine.begin(at, scatter.remaining() as u64, flags)?;
+            let attempt = engine.begin(at, scatter.remaining() as u64, options)?;
             engine.attempt(source, attempt, &mut scatter)
         })
     }
@@ -210,7 +210,7 @@ impl SeekTcp {
         &self,
         at: At,
         into: &mut [IoSliceMut<'_>],
-        flags: SeekFlags,
+        options: SeekOptions,
         until: &dyn Fn() -> Result<Deadline, Errno>,
     ) -> Result<usize, Errno> {
         let len = into.iter().map(|buf| buf.len() as u64).sum();
@@ -222,7 +222,7 @@ impl SeekTcp {
                 self.with_engine(|engine, source| {
                     let attempt = match begun.get() {
                         Some(attempt) => attempt,
-                        None => engine.begin(at, len, flags)?.before_a_sleep(),
+                        None => engine.begin(at, len, options)?.before_a_sleep(),
                     };
                     begun.set(Some(attempt));
                     engine.attempt(source, attempt, scatter)
@@ -261,8 +261,8 @@ impl SeekTcp {
     /// ETIMEDOUT, EINTR; ENOBUFS when they can only arrive after something is taken out; as
     /// [`SeekTcp::try_seek`].
     pub fn wait(&self, at: At, len: u64, until: Deadline) -> Result<(), Errno> {
-        let flags = SeekFlags::PEEK;
-        let attempt = self.state.lock()?.engine.begin(at, len, flags)?;
+        let options = SeekOptions::PEEK;
+        let attempt = self.state.lock()?.engine.begin(at, len, options)?;
         if self.wait_for(&attempt, until, false)? {
             let mut state = self.state.lock()?;
             // For one byte the kernel never says so too early.

@@ -17,7 +17,7 @@ use seekwire_transport::layout::{
 };
 use seekwire_transport::mem::{Own, OwnMemory, Peer, PeerMemory};
 use seekwire_transport::queue::{self, Full, QueuePair, Rx, Violation};
-use seekwire_transport::seek::{At, Engine, Loan, Loans, Look, RingSource, SeekFlags, Source};
+use seekwire_transport::seek::{At, Engine, Loan, Loans, Look, RingSource, SeekOptions, Source};
 
 use super::{joined, memory};
 
@@ -340,14 +340,13 @@ impl World {
                 self.sought(|engine, inflow| {
                     let mut bytes = vec![0; usize::from(*len)];
                     let mut bufs = [IoSliceMut::new(&mut bytes)];
-                    let flags = SeekFlags {
-                        peek: *peek,
-                        partial: *partial,
-                        skip: u64::from(*skip),
-                        bulk: *bulk,
-                    };
+                    let options = SeekOptions::TAKE
+                        .peek(*peek)
+                        .partial(*partial)
+                        .skip(u64::from(*skip))
+                        .bulk(*bulk);
                     let attempt =
-                        engine.begin(At::Offset((*offset).into()), (*len).into(), flags)?;
+                        engine.begin(At::Offset((*offset).into()), (*len).into(), options)?;
                     let n = engine.attempt(inflow, attempt, &mut Scatter::new(&mut bufs))?;
                     assert!(n <= usize::from(*len));
                     Ok(())
@@ -543,7 +542,7 @@ impl World {
         let rx = self.honest.rx();
         let (loans, lent) = (&mut self.loans, &mut self.lent);
         let begin = lent.len();
-        let what_is_there = SeekFlags { partial: true, ..SeekFlags::PEEK };
+        let what_is_there = SeekOptions::PEEK.partial(true);
         let attempt = self.engine.begin(At::Offset(offset), len, what_is_there);
         let result = attempt.and_then(|attempt| {
             self.engine.lend(&attempt, |ahead, len, front| {

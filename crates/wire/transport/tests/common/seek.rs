@@ -12,7 +12,7 @@ use seekwire_transport::iov::Scatter;
 use seekwire_transport::queue::Violation;
 use seekwire_transport::ring::{Receiving, Ring, Wait};
 use seekwire_transport::seek::{
-    At, Attempt, Engine, Extent, Loan, Loans, Look, RingSource, SeekFlags, SeekLock, SeekTcp,
+    At, Attempt, Engine, Extent, Loan, Loans, Look, RingSource, SeekLock, SeekOptions, SeekTcp,
     Sleepers, Source, cost, until_there,
 };
 use seekwire_transport::sys::Fd;
@@ -21,8 +21,8 @@ use seekwire_transport::sys::poll::{Deadline, Events};
 /// A stream that can be received out of order. Any thread may call any method.
 pub(crate) trait Seek {
     /// Takes the bytes that begin at `at`, as many as `into` has room for, all or none; fewer only
-    /// where the stream ends, 0 behind its end, or if `flags` say so. Returns how many it put into
-    /// `into`.
+    /// where the stream ends, 0 behind its end, or if `options` say so. Returns how many it put
+    /// into `into`.
     ///
     /// # Errors
     /// EAGAIN when they have not all arrived; ENXIO when some were taken before; ENOBUFS when there
@@ -31,7 +31,7 @@ pub(crate) trait Seek {
         &self,
         at: At,
         into: &mut [IoSliceMut<'_>],
-        flags: SeekFlags,
+        options: SeekOptions,
     ) -> Result<usize, Errno>;
 
     /// As [`Seek::try_seek`], but waits; `until` is asked for before it does. Makes room for the
@@ -43,7 +43,7 @@ pub(crate) trait Seek {
         &self,
         at: At,
         into: &mut [IoSliceMut<'_>],
-        flags: SeekFlags,
+        options: SeekOptions,
         until: &dyn Fn() -> Result<Deadline, Errno>,
     ) -> Result<usize, Errno>;
 
@@ -80,19 +80,19 @@ impl Seek for SeekTcp {
         &self,
         at: At,
         into: &mut [IoSliceMut<'_>],
-        flags: SeekFlags,
+        options: SeekOptions,
     ) -> Result<usize, Errno> {
-        self.try_seek(at, into, flags)
+        self.try_seek(at, into, options)
     }
 
     fn seek(
         &self,
         at: At,
         into: &mut [IoSliceMut<'_>],
-        flags: SeekFlags,
+        options: SeekOptions,
         until: &dyn Fn() -> Result<Deadline, Errno>,
     ) -> Result<usize, Errno> {
-        self.seek(at, into, flags, until)
+        self.seek(at, into, options, until)
     }
 
     fn try_recv(&self, into: &mut [IoSliceMut<'_>], peek: bool) -> Result<usize, Errno> {
@@ -185,7 +185,7 @@ impl<'r> SeekRing<'r> {
         let mut state = self.state.lock()?;
         let State { engine, loans, .. } = &mut *state;
         let rx = self.ring.receiving().ok_or(Errno::AGAIN)?;
-        let attempt = engine.begin(at, len, SeekFlags { partial: true, ..SeekFlags::PEEK })?;
+        let attempt = engine.begin(at, len, SeekOptions::PEEK.partial(true))?;
         let lent = engine.lend(&attempt, |ahead, len, front| {
             let mut parts = Vec::new();
             // Before the switch to the ring nothing on it counts.
@@ -388,11 +388,11 @@ impl Seek for SeekRing<'_> {
         &self,
         at: At,
         into: &mut [IoSliceMut<'_>],
-        flags: SeekFlags,
+        options: SeekOptions,
     ) -> Result<usize, Errno> {
         let mut scatter = Scatter::new(into);
         self.with_engine(|engine, source| {
-            let attempt = engine.begin(at, scatter.remaining() as u64, flags)?;
+            let attempt = engine.begin(at, scatter.remaining() as u64, options)?;
             engine.attempt(source, attempt, &mut scatter)
         })
     }
@@ -401,7 +401,7 @@ impl Seek for SeekRing<'_> {
         &self,
         at: At,
         into: &mut [IoSliceMut<'_>],
-        flags: SeekFlags,
+        options: SeekOptions,
         until: &dyn Fn() -> Result<Deadline, Errno>,
     ) -> Result<usize, Errno> {
         let len = into.iter().map(|buf| buf.len() as u64).sum();
@@ -412,7 +412,7 @@ impl Seek for SeekRing<'_> {
                 self.with_engine(|engine, source| {
                     let attempt = match begun.get() {
                         Some(attempt) => attempt,
-                        None => engine.begin(at, len, flags)?,
+                        None => engine.begin(at, len, options)?,
                     };
                     begun.set(Some(attempt));
                     engine.attempt(source, attempt, scatter)
@@ -432,8 +432,8 @@ impl Seek for SeekRing<'_> {
     }
 
     fn wait(&self, at: At, len: u64, until: Deadline) -> Result<(), Errno> {
-        let flags = SeekFlags::PEEK;
-        let attempt = self.state.lock()?.engine.begin(at, len, flags)?;
+        let options = SeekOptions::PEEK;
+        let attempt = self.state.lock()?.engine.begin(at, len, options)?;
         self.wait_for(&attempt, until)
     }
 

@@ -9,7 +9,7 @@ use seekwire_transport::Errno;
 use seekwire_transport::buffer::zeros;
 use seekwire_transport::iov::Scatter;
 use seekwire_transport::queue::Violation;
-use seekwire_transport::seek::{At, Attempt, Loan, Look, SeekFlags, cost};
+use seekwire_transport::seek::{At, Attempt, Loan, Look, SeekOptions, cost};
 
 use super::source::{Inflow, Place};
 use super::{Seeking, State};
@@ -153,7 +153,7 @@ impl Connection {
         match self.seek_within(
             &mut [IoSliceMut::new(&mut copy)],
             &mut rest,
-            SeekFlags::TAKE,
+            SeekOptions::TAKE,
             dont_wait,
             &limit,
         ) {
@@ -181,7 +181,7 @@ impl Connection {
             let State { engine, cursor, loans, violation, .. } = state;
             let attempt = match *begun {
                 Some(attempt) => attempt,
-                None => *begun.insert(engine.begin(at, len as u64, SeekFlags::TAKE)?),
+                None => *begun.insert(engine.begin(at, len as u64, SeekOptions::TAKE)?),
             };
             let mut stopped = Look::Done;
             let mut violated = |violated: Violation| {

@@ -26,8 +26,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use seekwire_transport::Errno;
 use seekwire_transport::queue::Violation;
 use seekwire_transport::seek::{
-    At, Engine, Extent, KernelCursor, KernelWaits, Loans, SeekFlags, SeekGuard, SeekLock, Sleepers,
-    Way, until_there,
+    At, Engine, Extent, KernelCursor, KernelWaits, Loans, SeekGuard, SeekLock, SeekOptions,
+    Sleepers, Way, until_there,
 };
 use seekwire_transport::sys::doorbell::{Doorbell, Doorbells};
 use seekwire_transport::sys::poll::Deadline;
@@ -152,7 +152,7 @@ impl Connection {
 
     /// Takes bytes out of the middle of the stream: those that begin at `at`, as many as `bufs`
     /// have room for, all or none; fewer only where the stream ends, 0 behind its end, or if
-    /// `flags` say so. Waits for them unless the socket does not block or `dont_wait`.
+    /// `options` say so. Waits for them unless the socket does not block or `dont_wait`.
     ///
     /// # Errors
     /// EAGAIN when they have not all arrived in time; ENXIO when some were taken before; ENOBUFS
@@ -163,10 +163,10 @@ impl Connection {
         &self,
         bufs: &mut [IoSliceMut<'_>],
         mut at: At,
-        flags: SeekFlags,
+        options: SeekOptions,
         dont_wait: bool,
     ) -> Result<usize, Errno> {
-        self.seek_again(bufs, &mut at, flags, dont_wait)
+        self.seek_again(bufs, &mut at, options, dont_wait)
     }
 
     /// As [`Connection::seek`]; `at` becomes the position that was meant, so that a call that was
@@ -178,10 +178,10 @@ impl Connection {
         &self,
         bufs: &mut [IoSliceMut<'_>],
         at: &mut At,
-        flags: SeekFlags,
+        options: SeekOptions,
         dont_wait: bool,
     ) -> Result<usize, Errno> {
-        self.seek_within(bufs, at, flags, dont_wait, &Limit::receive())
+        self.seek_within(bufs, at, options, dont_wait, &Limit::receive())
     }
 
     /// As [`Connection::seek`].
@@ -189,7 +189,7 @@ impl Connection {
         &self,
         bufs: &mut [IoSliceMut<'_>],
         at: &mut At,
-        flags: SeekFlags,
+        options: SeekOptions,
         dont_wait: bool,
         limit: &Limit,
     ) -> Result<usize, Errno> {
@@ -204,7 +204,7 @@ impl Connection {
                 self.with_engine(seeking, asks_kernel.get(), |engine, source| {
                     let attempt = match begun.get() {
                         Some(attempt) => attempt,
-                        None => engine.begin(*at, len, flags)?,
+                        None => engine.begin(*at, len, options)?,
                     };
                     *at = At::Position(attempt.position());
                     begun.set(Some(attempt));
@@ -230,9 +230,9 @@ impl Connection {
     /// EAGAIN when the time is over; as [`Connection::seek`].
     pub fn wait_seek(&self, at: At, len: u64, until: Deadline) -> Result<(), Errno> {
         let seeking = self.seeking();
-        let flags = SeekFlags::PEEK;
+        let options = SeekOptions::PEEK;
         let call = self.begin_call();
-        let attempt = self.with_engine(seeking, false, |engine, _| engine.begin(at, len, flags));
+        let attempt = self.with_engine(seeking, false, |engine, _| engine.begin(at, len, options));
         match attempt {
             Err(Errno::AGAIN) => self.wait_at_door(seeking, until, &call),
             Err(error) => Err(error),

@@ -4,7 +4,7 @@ use std::io::IoSliceMut;
 
 use seekwire_transport::Errno;
 use seekwire_transport::iov::Scatter;
-use seekwire_transport::seek::{At, Engine, SeekFlags, Source};
+use seekwire_transport::seek::{At, Engine, SeekOptions, Source};
 
 use super::Seeking;
 use crate::connection::settings::Limit;
@@ -64,8 +64,7 @@ impl Connection {
                 } else {
                     At::Offset(0)
                 };
-                let attempt =
-                    engine.begin(more, 1, SeekFlags { partial: true, ..SeekFlags::PEEK })?;
+                let attempt = engine.begin(more, 1, SeekOptions::PEEK.partial(true))?;
                 Ok((if is_over { 0 } else { n }, attempt))
             });
             let stop = |error, filled: usize| {

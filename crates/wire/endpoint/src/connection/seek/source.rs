@@ -492,7 +492,7 @@ mod tests {
     use std::rc::Rc;
 
     use seekwire_transport::Errno;
-    use seekwire_transport::seek::{At, SeekFlags};
+    use seekwire_transport::seek::{At, SeekOptions};
     use seekwire_transport::sys::socket;
 
     use super::super::pair::{Pair, send};
@@ -532,9 +532,9 @@ mod tests {
         if sent.is_ok() {
             send(&pair.from, &[1; 5]);
         }
-        let flags = if before == Before::Seen { SeekFlags::PEEK } else { SeekFlags::TAKE };
+        let options = if before == Before::Seen { SeekOptions::PEEK } else { SeekOptions::TAKE };
         assert_eq!(
-            pair.to.seek(&mut [IoSliceMut::new(&mut [0; 5])], At::Offset(0), flags, true),
+            pair.to.seek(&mut [IoSliceMut::new(&mut [0; 5])], At::Offset(0), options, true),
             sent
         );
         let whole = if before == Before::Seen { 15 } else { 10 };
@@ -554,7 +554,7 @@ mod tests {
             let mut buf = [0; 20];
             let bufs = &mut [IoSliceMut::new(&mut buf)];
             let result = match seeks {
-                true => pair.to.seek(bufs, At::Offset(0), SeekFlags::TAKE, true),
+                true => pair.to.seek(bufs, At::Offset(0), SeekOptions::TAKE, true),
                 false => pair.to.recv(bufs, RecvFlags { dont_wait: true, ..RecvFlags::default() }),
             };
             match result {

@@ -10,7 +10,7 @@ use seekwire_transport::sys::poll::{self, Deadline, Events};
 use seekwire_transport::sys::{Fd, socket};
 
 use super::source::{Inflow, LazyPlace, Place};
-use super::{At, SeekFlags, SeekGuard, Seeking, State};
+use super::{At, SeekGuard, SeekOptions, Seeking, State};
 use crate::connection::Connection;
 use crate::connection::call::Call;
 use crate::connection::settings::Limit;
@@ -56,7 +56,7 @@ impl Connection {
         until: Deadline,
         call: &Call<'_>,
     ) -> Result<bool, Errno> {
-        let at_head = SeekFlags { partial: true, ..SeekFlags::PEEK };
+        let at_head = SeekOptions::PEEK.partial(true);
         let attempt = match attempt {
             Some(attempt) => Ok(attempt),
             None => self
@@ -434,7 +434,7 @@ mod tests {
                 to.seek(
                     &mut [IoSliceMut::new(&mut buf)],
                     At::Offset(100_000),
-                    SeekFlags::TAKE,
+                    SeekOptions::TAKE,
                     false,
                 )
             });
@@ -518,7 +518,7 @@ mod tests {
             let seeker = scope.spawn(move || {
                 let mut buf = vec![0; LARGE];
                 let at = At::Offset(BEFORE as u64);
-                let got = to.seek(&mut [IoSliceMut::new(&mut buf)], at, SeekFlags::TAKE, false);
+                let got = to.seek(&mut [IoSliceMut::new(&mut buf)], at, SeekOptions::TAKE, false);
                 (got, buf)
             });
             for sent in 1..=BEFORE {
@@ -551,7 +551,7 @@ mod tests {
                 to.seek(
                     &mut [IoSliceMut::new(&mut buf)],
                     At::Offset(100_000),
-                    SeekFlags::TAKE,
+                    SeekOptions::TAKE,
                     false,
                 )
             });
@@ -577,7 +577,7 @@ mod tests {
                 to.seek(
                     &mut [IoSliceMut::new(&mut [0; 3000])],
                     At::Offset(0),
-                    SeekFlags::TAKE,
+                    SeekOptions::TAKE,
                     false,
                 )
             });
@@ -608,8 +608,9 @@ mod tests {
         let pair = Pair::attached();
         let (to, link) = (&pair.to, pair.to.attached().unwrap());
         // As in a signal handler of the thread that is at it.
-        let seek =
-            || to.seek(&mut [IoSliceMut::new(&mut [0; 10])], At::Offset(0), SeekFlags::TAKE, false);
+        let seek = || {
+            to.seek(&mut [IoSliceMut::new(&mut [0; 10])], At::Offset(0), SeekOptions::TAKE, false)
+        };
         let receive = || to.recv(&mut [IoSliceMut::new(&mut [0; 10])], RecvFlags::default());
         let rx = to.rx(link).unwrap();
         assert_eq!(seek(), Err(Errno::AGAIN));

@@ -96,11 +96,11 @@ impl Engine {
         attempt: &Attempt,
         into: &mut Scatter<'_, '_>,
     ) -> Result<Option<usize>, Errno> {
-        let Attempt { span, flags, .. } = *attempt;
-        let is_in_front = flags.partial
-            && !flags.peek
-            && flags.skip <= SKIP as u64
-            && span.len() > flags.skip
+        let Attempt { span, options, .. } = *attempt;
+        let is_in_front = options.partial
+            && !options.peek
+            && options.skip <= SKIP as u64
+            && span.len() > options.skip
             && into.filled() == 0
             && span.start == self.holes.taken_until(self.front)
             && self.drained.has_room();
@@ -110,8 +110,8 @@ impl Engine {
         self.discard_taken(source)?;
         self.say_late()?;
         let mut skip = [0; SKIP];
-        let skip = &mut skip[..flags.skip as usize];
-        let wanted = span.len() - flags.skip;
+        let skip = &mut skip[..options.skip as usize];
+        let wanted = span.len() - options.skip;
         let Some(n) = source.receive_behind(skip, into, wanted)? else { return Ok(None) };
         let end = span.start + n as u64;
         if into.filled() > 0 {

@@ -20,7 +20,7 @@ use seekwire_protocol::span::Span;
 use super::cost::Average;
 use super::drained::Drained;
 use super::source::{Look, Source, Take};
-use super::{At, Extent, SeekFlags};
+use super::{At, Extent, SeekOptions};
 use crate::Errno;
 use crate::iov::Scatter;
 use drain::Drain;
@@ -45,7 +45,7 @@ pub struct Engine {
 #[derive(Clone, Copy, Debug)]
 pub struct Attempt {
     span: Span,
-    flags: SeekFlags,
+    options: SeekOptions,
     waits: bool,
 }
 
@@ -125,21 +125,21 @@ impl Engine {
     /// ENXIO when some of them were taken before; ENOBUFS when there would be too many holes;
     /// EINVAL when there can be no such position.
     #[inline]
-    pub fn begin(&mut self, at: At, len: u64, flags: SeekFlags) -> Result<Attempt, Errno> {
+    pub fn begin(&mut self, at: At, len: u64, options: SeekOptions) -> Result<Attempt, Errno> {
         let start = match at {
             At::Offset(offset) => self.holes.head().checked_add(offset).ok_or(Errno::INVAL)?,
             At::Position(position) => position,
         };
-        let whole = len.checked_add(flags.skip).ok_or(Errno::INVAL)?;
+        let whole = len.checked_add(options.skip).ok_or(Errno::INVAL)?;
         let span = self.holes.live_from(start, whole).map_err(errno)?;
-        let least = if flags.partial { flags.skip + len.min(1) } else { whole };
+        let least = if options.partial { options.skip + len.min(1) } else { whole };
         if span.len() < least {
             return Err(Errno::NXIO);
         }
-        if !flags.peek && len > 0 {
+        if !options.peek && len > 0 {
             self.sizes.note(len as usize);
         }
-        Ok(Attempt { span, flags, waits: false })
+        Ok(Attempt { span, options, waits: false })
     }
 
     /// Takes the bytes if they are there. `into` keeps those that were copied, so that another
@@ -154,9 +154,9 @@ impl Engine {
         attempt: Attempt,
         into: &mut Scatter<'_, '_>,
     ) -> Result<usize, Errno> {
-        let Attempt { span, flags, waits } = attempt;
+        let Attempt { span, options, waits } = attempt;
         // Somebody else may have taken them since.
-        if flags.peek {
+        if options.peek {
             self.holes.check(span).map_err(errno)?;
         } else {
             self.holes.may_take(span).map_err(errno)?;
@@ -164,7 +164,7 @@ impl Engine {
         let mut stopped = Stopped::Done;
         let mut there = span;
         if self.front < span.end {
-            if flags.bulk || self.sizes.is_below(source.bulk_below()) {
+            if options.bulk || self.sizes.is_below(source.bulk_below()) {
                 let came = self.drain_to(source, span.end)?;
                 if waits && matches!(came, Drain::Some | Drain::Nothing) {
                     // Whatever else there is by now, a sleep will tell.
@@ -175,13 +175,13 @@ impl Engine {
                 return Ok(n);
             } else if source.begins_small()? {
                 self.drain_small(source)?;
-            } else if !flags.peek
-                && flags.skip == 0
+            } else if !options.peek
+                && options.skip == 0
                 && into.filled() == 0
                 && span.start >= self.front
             {
                 self.say_late()?;
-                match source.take(span.start - self.front, span.len(), flags.partial, into)? {
+                match source.take(span.start - self.front, span.len(), options.partial, into)? {
                     Some(Take::Taken(n)) => {
                         return self.took(source, Span { start: span.start, end: span.start + n });
                     }
@@ -190,13 +190,13 @@ impl Engine {
                 }
             }
         }
-        let wanted = Span { start: span.start + flags.skip, end: span.end };
+        let wanted = Span { start: span.start + options.skip, end: span.end };
         match self.copy(source, Span { start: wanted.start, ..there }, 0, into)? {
             Stopped::Done => {}
             kept_away => stopped = kept_away,
         }
         let n = into.filled();
-        let enough = if flags.partial { wanted.len().min(1) } else { wanted.len() };
+        let enough = if options.partial { wanted.len().min(1) } else { wanted.len() };
         if (n as u64) < enough {
             match stopped {
                 Stopped::Missing => return Err(Errno::AGAIN),
@@ -208,7 +208,7 @@ impl Engine {
             self.seen = self.seen.max(wanted.start + n as u64);
         }
         let is_there = n > 0 || (wanted.is_empty() && self.has_arrived(source, span)?);
-        if is_there && !flags.peek {
+        if is_there && !options.peek {
             self.take(source, Span { start: span.start, end: wanted.start + n as u64 })?;
         }
         Ok(n)
@@ -376,9 +376,9 @@ impl Engine {
     /// Position that has to have arrived for an attempt to succeed.
     #[must_use]
     pub fn needed_end(&self, attempt: &Attempt) -> u64 {
-        let Attempt { span, flags, .. } = *attempt;
-        if flags.partial {
-            span.end.min(span.start.saturating_add(flags.skip).saturating_add(1))
+        let Attempt { span, options, .. } = *attempt;
+        if options.partial {
+            span.end.min(span.start.saturating_add(options.skip).saturating_add(1))
         } else {
             span.end
         }
