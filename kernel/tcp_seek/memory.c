@@ -88,7 +88,7 @@ static bool make_dense(struct sock *sk, struct seek_stream *st,
 {
 	while (true) {
 		u32 n = min(seg->len, DENSE_MAX);
-		struct seek_segment *front;
+		struct seek_segment *dense;
 		struct sk_buff *skb;
 
 		skb = dense_skb(sk, n);
@@ -105,16 +105,16 @@ static bool make_dense(struct sock *sk, struct seek_stream *st,
 			seg->own = true;
 			return true;
 		}
-		front = seek_segment_alloc(seek_gfp(sk));
-		if (!front) {
+		dense = seek_segment_alloc(seek_gfp(sk));
+		if (!dense) {
 			kfree_skb(skb);
 			return false;
 		}
-		*front = (struct seek_segment) {
+		*dense = (struct seek_segment) {
 			.pos = seg->pos, .skb = skb, .len = n, .own = true,
 		};
 		/* In this order, seek_poll() never counts too few. */
-		seek_link(st, front, seg->node.prev);
+		seek_link(st, dense, seg->node.prev);
 		seek_resize(st, seg, n, seg->len - n);
 	}
 }

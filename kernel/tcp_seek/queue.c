@@ -29,7 +29,7 @@ u32 seek_queued(const struct sock *sk)
 
 u64 seek_arrived(const struct sock *sk, const struct seek_stream *st)
 {
-	return st->tcp_pos + seek_queued(sk);
+	return st->front + seek_queued(sk);
 }
 
 /* TCP's own readers do this after each buffer. */
@@ -37,8 +37,8 @@ static void seek_advanced(struct sock *sk, struct seek_stream *st, u64 pos)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 
-	st->tcp_pos = pos;
-	st->tcp_seq = tp->copied_seq;
+	st->front = pos;
+	st->front_seq = tp->copied_seq;
 	if (unlikely(tp->urg_data) && after(tp->copied_seq, tp->urg_seq)) {
 		WRITE_ONCE(tp->urg_data, 0);
 		tcp_fast_path_check(sk);
@@ -52,14 +52,14 @@ static void seek_advanced(struct sock *sk, struct seek_stream *st, u64 pos)
 void seek_sync(struct sock *sk, struct seek_stream *st)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
-	u32 read = tp->copied_seq - st->tcp_seq;
+	u32 read = tp->copied_seq - st->front_seq;
 
 	if (likely(!read))
 		return;
 	if (sock_flag(sk, SOCK_DONE) && tp->copied_seq == tp->rcv_nxt)
 		read--;
-	st->tcp_pos += read;
-	st->tcp_seq = tp->copied_seq;
+	st->front += read;
+	st->front_seq = tp->copied_seq;
 }
 
 /* The FIN is consumed with the last byte before it. */
@@ -71,10 +71,10 @@ void seek_eat_fin(struct sock *sk, struct seek_stream *st)
 	/* One at a time. */
 	while (!skb_queue_empty(&sk->sk_receive_queue))
 		tcp_read_done(sk, 1);
-	seek_advanced(sk, st, st->tcp_pos);
+	seek_advanced(sk, st, st->front);
 }
 
-/* Stores [tcp_pos, tcp_pos + len) from skb. *kept: the reference is ours now. */
+/* Stores [front, front + len) from skb. *kept: the reference is ours now. */
 static int adopt(struct sock *sk, struct seek_stream *st, struct sk_buff *skb,
 		 u32 off, u32 len, bool *kept)
 {
@@ -82,7 +82,7 @@ static int adopt(struct sock *sk, struct seek_stream *st, struct sk_buff *skb,
 
 	*kept = false;
 	if (seek_is_wasteful(skb, len, SEEK_WASTE_USUAL) && last &&
-	    seek_end(last) == st->tcp_pos &&
+	    seek_end(last) == st->front &&
 	    seek_merge(sk, last, skb, off, len, SEEK_WASTE_USUAL)) {
 		seek_resize(st, last, 0, last->len + len);
 		return 0;
@@ -99,7 +99,7 @@ static int adopt(struct sock *sk, struct seek_stream *st, struct sk_buff *skb,
 	if (!seg)
 		return -ENOMEM;
 	*seg = (struct seek_segment) {
-		.pos = st->tcp_pos, .skb = skb, .off = off, .len = len,
+		.pos = st->front, .skb = skb, .off = off, .len = len,
 	};
 	*kept = true;
 	seek_link(st, seg, st->segments.prev);
@@ -114,11 +114,11 @@ int seek_drain(struct sock *sk, struct seek_stream *st, u64 limit)
 {
 	struct tcp_sock *tp = tcp_sk(sk);
 	struct sk_buff *skb;
-	u64 from = st->tcp_pos;
+	u64 from = st->front;
 	int err = 0;
 	u32 off;
 
-	while (st->tcp_pos < limit &&
+	while (st->front < limit &&
 	       (skb = tcp_recv_skb(sk, tp->copied_seq, &off))) {
 		u32 len, fin;
 		bool kept;
@@ -135,13 +135,13 @@ int seek_drain(struct sock *sk, struct seek_stream *st, u64 limit)
 		/* Counted twice for a moment, but never missed. */
 		smp_wmb();
 		WRITE_ONCE(tp->copied_seq, tp->copied_seq + len + fin);
-		seek_advanced(sk, st, st->tcp_pos + len);
+		seek_advanced(sk, st, st->front + len);
 		if (kept)
 			seek_compact(sk, st, seek_last(st), SEEK_WASTE_USUAL);
 		else
 			consume_skb(skb);
 	}
-	if (st->tcp_pos != from) {
+	if (st->front != from) {
 		/* The caller may yet fail, and take nothing. */
 		seek_set_lowat(sk, st);
 		/* To TCP this is a reader who keeps pace: the buffer may grow. */
@@ -184,18 +184,18 @@ static void compact_head(struct sock *sk, struct seek_stream *st)
 
 	if (list_empty(&st->segments) || !skb)
 		return;
-	off = st->tcp_seq - TCP_SKB_CB(skb)->seq;
+	off = st->front_seq - TCP_SKB_CB(skb)->seq;
 	if (off && off < skb->len &&
 	    seek_is_wasteful(skb, skb->len - off, SEEK_WASTE_USUAL)) {
-		seek_drain(sk, st, st->tcp_pos + 1);
+		seek_drain(sk, st, st->front + 1);
 		seek_window_update(sk);
 	}
 }
 
-/* Takes the bytes [tcp_pos, end) from the queue itself. */
+/* Takes the bytes [front, end) from the queue itself. */
 void seek_queue_take(struct sock *sk, struct seek_stream *st, u64 end)
 {
-	tcp_read_done(sk, end - st->tcp_pos);
+	tcp_read_done(sk, end - st->front);
 	seek_advanced(sk, st, end);
 	compact_head(sk, st);
 }

@@ -84,7 +84,7 @@ static u64 next_live(const struct seek_stream *st, u64 pos)
 		if (seek_end(seg) > pos)
 			return max(pos, seg->pos);
 	}
-	return max(pos, st->tcp_pos);
+	return max(pos, st->front);
 }
 
 /* Up to len bytes from the head on; -EFAULT if not one could be copied. */

@@ -29,7 +29,7 @@ static int find_range(const struct sock *sk, const struct seek_stream *st,
 	if (start < seek_head(st))
 		return -ENXIO;
 	live = seek_contiguous(sk, st, start, *end);
-	if (live >= *end || live >= st->tcp_pos)
+	if (live >= *end || live >= st->front)
 		return 0;
 	if (!partial || live == start)
 		return -ENXIO;

@@ -122,7 +122,7 @@ u64 seek_contiguous(const struct sock *sk, const struct seek_stream *st,
 			from = seek_end(seg);
 		}
 	}
-	return from < st->tcp_pos ? from : max(from, seek_arrived(sk, st));
+	return from < st->front ? from : max(from, seek_arrived(sk, st));
 }
 
 /* Whether taking the live bytes [start, end) makes no further hole. */
@@ -133,7 +133,7 @@ bool seek_touches_hole(const struct seek_stream *st, u64 start, u64 end)
 	if (start <= seek_head(st))
 		return true;
 	if (!seg)
-		return start == st->tcp_pos && seek_tail_gap(st);
+		return start == st->front && seek_tail_gap(st);
 	if (seg->pos == start &&
 	    seek_gap(st, seg->node.prev, &seg->node))
 		return true;
@@ -143,7 +143,7 @@ bool seek_touches_hole(const struct seek_stream *st, u64 start, u64 end)
 		if (end == seek_end(seg))
 			return seek_gap(st, &seg->node, seg->node.next) ||
 			       (list_is_last(&seg->node, &st->segments) &&
-				end != st->tcp_pos);
+				end != st->front);
 	}
 	return false;
 }

@@ -145,7 +145,7 @@ static int put_spans(struct sock *sk, const struct seek_stream *st,
 			return -EFAULT;
 		span.start = seek_end(seg);
 	}
-	span.end = st->tcp_pos;
+	span.end = st->front;
 	if (span.start != span.end && n < capacity &&
 	    copy_to_user(&spans[n], &span, sizeof(span)))
 		return -EFAULT;

@@ -11,7 +11,7 @@
  *   segments.c	the list of that		memory.c	its buffers
  *   window.c	what the peer may send: window updates, ENOBUFS
  *
- *   head                      tcp_pos                     arrived
+ *   head                      front                       arrived
  *    | segments and gaps       | sk_receive_queue          |
  *    [seg][seg]....[seg][seg]..[skb][skb][skb][skb][skb][skb]
  *               hole         hole
@@ -41,8 +41,8 @@ struct seek_segment {
 
 struct seek_stream {
 	struct list_head segments;	/* by position */
-	u64 tcp_pos;			/* position of copied_seq ... */
-	u32 tcp_seq;			/* ... when it was this */
+	u64 front;			/* position of the next byte of TCP */
+	u32 front_seq;			/* copied_seq when the front was set */
 	u32 gaps;			/* between segments */
 	u32 bytes;			/* in segments */
 	u32 sleepers;
@@ -82,15 +82,15 @@ static inline u64 seek_head(const struct seek_stream *st)
 {
 	const struct seek_segment *first = seek_first(st);
 
-	return first ? first->pos : st->tcp_pos;
+	return first ? first->pos : st->front;
 }
 
-/* Whether bytes were taken right before tcp_pos. */
+/* Whether bytes were taken right before front. */
 static inline bool seek_tail_gap(const struct seek_stream *st)
 {
 	const struct seek_segment *last = seek_last(st);
 
-	return last && seek_end(last) != st->tcp_pos;
+	return last && seek_end(last) != st->front;
 }
 
 static inline u32 seek_holes(const struct seek_stream *st)

@@ -28,7 +28,7 @@ size_t seek_copy(struct sock *sk, const struct seek_stream *st, u64 pos,
 				return done;
 		}
 	}
-	seq = st->tcp_seq + (u32)(pos + done - st->tcp_pos);
+	seq = st->front_seq + (u32)(pos + done - st->front);
 	return done + seek_queue_copy(sk, seq, len - done, to);
 }
 
@@ -106,7 +106,7 @@ static void take_from(struct sock *sk, struct seek_stream *st,
 }
 
 /*
- * Takes the live bytes [start, end), which begin at or before tcp_pos, and
+ * Takes the live bytes [start, end), which begin at or before front, and
  * frees their memory.
  */
 void seek_take(struct sock *sk, struct seek_stream *st, u64 start, u64 end,
@@ -122,7 +122,7 @@ void seek_take(struct sock *sk, struct seek_stream *st, u64 start, u64 end,
 				  min(end, seek_end(seg)), spare);
 		}
 	}
-	if (end > st->tcp_pos)
+	if (end > st->front)
 		seek_queue_take(sk, st, end);
 	else
 		seek_window_update(sk);

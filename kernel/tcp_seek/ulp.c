@@ -203,7 +203,7 @@ static int seek_init(struct sock *sk)
 	if (!st)
 		return -ENOMEM;
 	INIT_LIST_HEAD(&st->segments);
-	st->tcp_seq = tp->copied_seq;
+	st->front_seq = tp->copied_seq;
 	st->lowat = sk->sk_rcvlowat;
 	st->proto = family->tcp_proto;
 	st->ops = family->tcp_ops;

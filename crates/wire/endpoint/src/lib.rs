@@ -32,8 +32,8 @@ pub mod tuning;
 
 pub use config::Config;
 pub use connection::{
-    Connection, Holding, Interest, Lent, Patience, Piece, Pieces, Plain, Readiness, RecvFlags,
-    Reserved, SendFlags, Settings, Status, Totals, Until,
+    Connection, HeadLoan, Holding, Interest, LoanPiece, Patience, Plain, RangeLoan, Readiness,
+    RecvFlags, Reserved, SendFlags, Settings, Status, Totals, Until,
 };
 pub use seekwire_protocol::{Carrier, Reason, Role};
 pub use seekwire_transport::seek::{At, SeekOptions};

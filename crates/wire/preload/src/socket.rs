@@ -16,7 +16,7 @@ use seekwire_transport::sys::{Fd, thread};
 use crate::epoll;
 use crate::ffi;
 use crate::lock::Lock;
-use crate::seek::Held;
+use crate::seek::IovecLoan;
 use crate::table::{self, Object, SocketRef};
 use crate::{hazard, log, memory, passed, postponed, process, stats};
 
@@ -186,7 +186,7 @@ pub(crate) struct Socket {
     /// Made by SOCK_SEEK_STREAM; so are the sockets that it accepts.
     seekable: AtomicBool,
     /// What the application has borrowed.
-    loans: Lock<Vec<Held>>,
+    loans: Lock<Vec<IovecLoan>>,
     /// Another program holds it, too, as a plain socket.
     handed_over: AtomicBool,
     /// Whether waiting awake in poll and select has paid lately.
@@ -268,7 +268,7 @@ impl Socket {
         self.seekable.store(true, Ordering::Relaxed);
     }
 
-    pub(crate) fn loans(&self) -> &Lock<Vec<Held>> {
+    pub(crate) fn loans(&self) -> &Lock<Vec<IovecLoan>> {
         &self.loans
     }
 

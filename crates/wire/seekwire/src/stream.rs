@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use seekwire_endpoint::{
-    Config, Connection, Interest, Lent, RecvFlags, Reserved, SendFlags, Status,
+    Config, Connection, HeadLoan, Interest, RecvFlags, Reserved, SendFlags, Status,
 };
 use seekwire_protocol::{Carrier, Role};
 use seekwire_transport::Errno;
@@ -254,11 +254,11 @@ impl Stream {
         if len > Self::max_reserve() {
             return Err(Errno::INVAL.into());
         }
-        let place = match self.connection.reserve()? {
-            Some(reserved) => Place::Segment(reserved),
-            None => Place::Buffer(vec![0; len]),
+        let backing = match self.connection.reserve()? {
+            Some(reserved) => Backing::Segment(reserved),
+            None => Backing::Buffer(vec![0; len]),
         };
-        Ok(Reservation { stream: self, place, len })
+        Ok(Reservation { stream: self, backing, len })
     }
 
     /// The next contiguous bytes of the stream, where they are: on the ring nothing is copied.
@@ -267,21 +267,21 @@ impl Stream {
     ///
     /// # Errors
     /// As [`Read::read`].
-    pub fn borrow(&self) -> io::Result<Borrowed<'_>> {
+    pub fn borrow(&self) -> io::Result<Loan<'_>> {
         loop {
-            if let Some(lent) = self.connection.lend()? {
-                return Ok(Borrowed { stream: self, from: Source::Ring(lent) });
+            if let Some(lent) = self.connection.lend_head()? {
+                return Ok(Loan { stream: self, from: Source::Ring(lent) });
             }
             // By TCP, at the end, or not there yet: a peek waits for which it is.
             let mut one = [0];
             if self.peek(&mut one)? == 0 {
-                return Ok(Borrowed { stream: self, from: Source::Copy(Vec::new()) });
+                return Ok(Loan { stream: self, from: Source::Copy(Vec::new()) });
             }
-            if self.connection.lend()?.is_none() {
+            if self.connection.lend_head()?.is_none() {
                 let mut copy = vec![0; BUFFER];
                 let n = self.peek(&mut copy)?;
                 let copy = copy[..n].iter().map(|byte| AtomicU8::new(*byte)).collect();
-                return Ok(Borrowed { stream: self, from: Source::Copy(copy) });
+                return Ok(Loan { stream: self, from: Source::Copy(copy) });
             }
         }
     }
@@ -291,12 +291,12 @@ impl Stream {
 #[derive(Debug)]
 pub struct Reservation<'s> {
     stream: &'s Stream,
-    place: Place<'s>,
+    backing: Backing<'s>,
     len: usize,
 }
 
 #[derive(Debug)]
-enum Place<'s> {
+enum Backing<'s> {
     Segment(Reserved<'s>),
     Buffer(Vec<u8>),
 }
@@ -311,9 +311,9 @@ impl Reservation<'_> {
         if len > self.len {
             return Err(Errno::INVAL.into());
         }
-        match self.place {
-            Place::Segment(reserved) => Ok(reserved.commit(len)?),
-            Place::Buffer(buffer) => (&mut &*self.stream).write_all(&buffer[..len]),
+        match self.backing {
+            Backing::Segment(reserved) => Ok(reserved.commit(len)?),
+            Backing::Buffer(buffer) => (&mut &*self.stream).write_all(&buffer[..len]),
         }
     }
 }
@@ -322,36 +322,36 @@ impl Deref for Reservation<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        match &self.place {
-            Place::Segment(reserved) => &reserved.bytes()[..self.len],
-            Place::Buffer(buffer) => buffer,
+        match &self.backing {
+            Backing::Segment(reserved) => &reserved.bytes()[..self.len],
+            Backing::Buffer(buffer) => buffer,
         }
     }
 }
 
 impl DerefMut for Reservation<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        match &mut self.place {
-            Place::Segment(reserved) => &mut reserved.bytes_mut()[..self.len],
-            Place::Buffer(buffer) => buffer,
+        match &mut self.backing {
+            Backing::Segment(reserved) => &mut reserved.bytes_mut()[..self.len],
+            Backing::Buffer(buffer) => buffer,
         }
     }
 }
 
 /// Bytes at the head of the stream; dropped, they stay unread.
 #[derive(Debug)]
-pub struct Borrowed<'s> {
+pub struct Loan<'s> {
     stream: &'s Stream,
     from: Source<'s>,
 }
 
 #[derive(Debug)]
 enum Source<'s> {
-    Ring(Lent<'s>),
+    Ring(HeadLoan<'s>),
     Copy(Vec<AtomicU8>),
 }
 
-impl Borrowed<'_> {
+impl Loan<'_> {
     /// The bytes. They are atomics because the peer owns the memory and, should it misbehave, may
     /// change them while they are looked at.
     #[must_use]

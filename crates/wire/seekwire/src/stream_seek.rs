@@ -4,7 +4,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use seekwire_endpoint::{Pieces, SendFlags};
+use seekwire_endpoint::{RangeLoan, SendFlags};
 use seekwire_protocol::span::Span;
 use seekwire_transport::Errno;
 use seekwire_transport::sys::poll::Deadline;
@@ -79,10 +79,7 @@ impl Stream {
     /// # Errors
     /// Those of [`Stream::seek_recv`].
     pub fn seek_borrow(&self, mut at: At, len: usize) -> io::Result<SeekLoan<'_>> {
-        Ok(SeekLoan {
-            stream: self,
-            lent: self.connection().seek_lend_pieces(&mut at, len, false)?,
-        })
+        Ok(SeekLoan { stream: self, lent: self.connection().seek_lend_range(&mut at, len, false)? })
     }
 
     /// What was taken out of the middle and not yet passed by the head, in order.
@@ -141,12 +138,12 @@ impl SeekSocket for Stream {
 #[derive(Debug)]
 pub struct SeekLoan<'s> {
     stream: &'s Stream,
-    lent: Pieces,
+    lent: RangeLoan,
 }
 
 /// One piece of a loan.
 #[derive(Clone, Copy, Debug)]
-pub enum LentBytes<'l> {
+pub enum LoanBytes<'l> {
     /// In the peer's memory. They are atomics because the peer, should it misbehave, may change
     /// them while they are looked at.
     Shared(&'l [AtomicU8]),
@@ -154,7 +151,7 @@ pub enum LentBytes<'l> {
     Own(&'l [u8]),
 }
 
-impl LentBytes<'_> {
+impl LoanBytes<'_> {
     /// How many bytes it has.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -173,11 +170,11 @@ impl LentBytes<'_> {
 
 impl SeekLoan<'_> {
     /// The pieces, in order.
-    pub fn pieces(&self) -> impl Iterator<Item = LentBytes<'_>> {
+    pub fn pieces(&self) -> impl Iterator<Item = LoanBytes<'_>> {
         let connection = self.stream.connection();
-        let shared = self.lent.loans().map(|loan| LentBytes::Shared(connection.lent_bytes(loan)));
+        let shared = self.lent.loans().map(|loan| LoanBytes::Shared(connection.loan_bytes(loan)));
         let copy = Some(&self.lent.copy[..]).filter(|copy| !copy.is_empty());
-        shared.chain(copy.map(LentBytes::Own))
+        shared.chain(copy.map(LoanBytes::Own))
     }
 
     /// How many bytes there are.
@@ -199,8 +196,8 @@ impl SeekLoan<'_> {
             let n = piece.len().min(into.len() - done);
             let room = &mut into[done..done + n];
             match piece {
-                LentBytes::Own(bytes) => room.copy_from_slice(&bytes[..n]),
-                LentBytes::Shared(bytes) => {
+                LoanBytes::Own(bytes) => room.copy_from_slice(&bytes[..n]),
+                LoanBytes::Shared(bytes) => {
                     for (to, from) in room.iter_mut().zip(bytes) {
                         *to = from.load(Ordering::Relaxed);
                     }

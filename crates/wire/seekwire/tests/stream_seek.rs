@@ -9,9 +9,9 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 use seekwire::{
-    At, Errno, LentBytes, Listener, Reason, Role, SeekOptions, SeekSocket as _, Stream,
+    At, Errno, Listener, LoanBytes, Reason, Role, SeekOptions, SeekSocket as _, Stream,
 };
-use seekwire_endpoint::{Connection, RecvFlags, SendFlags};
+use seekwire_endpoint::{Connection, LoanPiece, RecvFlags, SendFlags};
 use seekwire_transport::sys::Fd;
 
 const LONG: Duration = Duration::from_secs(30);
@@ -25,7 +25,7 @@ enum Operation {
     Seek { offset: usize, len: usize, options: SeekOptions },
     Receive { len: usize, peek: bool },
     Lend { offset: usize, len: usize },
-    TakeBack,
+    ReturnLoan,
     Unread,
     Upgrade,
     BackToTcp,
@@ -46,7 +46,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         ),
         35 => (size(), any::<bool>()).prop_map(|(len, peek)| Operation::Receive { len, peek }),
         15 => (offset(), size()).prop_map(|(offset, len)| Operation::Lend { offset, len }),
-        15 => Just(Operation::TakeBack),
+        15 => Just(Operation::ReturnLoan),
         10 => Just(Operation::Unread),
         6 => Just(Operation::Upgrade),
         1 => Just(Operation::BackToTcp),
@@ -66,7 +66,7 @@ struct Ends {
     to: Connection,
     gone: Vec<bool>,
     ended: bool,
-    pieces: Vec<(seekwire::Piece, usize)>,
+    pieces: Vec<(LoanPiece, usize)>,
     crossed: u32,
 }
 
@@ -189,8 +189,8 @@ impl Ends {
                 let mut at = start;
                 for piece in self.to.seek_lend(At::Offset(offset as u64), len, true).unwrap() {
                     let n = match &piece {
-                        seekwire::Piece::Ring(loan) => loan.len,
-                        seekwire::Piece::Copy(copy) => copy.len(),
+                        LoanPiece::Segment(loan) => loan.len,
+                        LoanPiece::Copy(copy) => copy.len(),
                     };
                     self.gone[at..at + n].fill(true);
                     self.pieces.push((piece, at));
@@ -198,14 +198,14 @@ impl Ends {
                 }
                 assert_eq!(at, start + len);
             }
-            Operation::TakeBack => {
+            Operation::ReturnLoan => {
                 let Some((piece, at)) = self.pieces.pop() else { return };
                 match piece {
-                    seekwire::Piece::Copy(copy) => {
+                    LoanPiece::Copy(copy) => {
                         assert!(copy.iter().enumerate().all(|(i, b)| *b == byte(at + i)));
                     }
-                    seekwire::Piece::Ring(loan) => {
-                        let bytes = self.to.lent_bytes(&loan);
+                    LoanPiece::Segment(loan) => {
+                        let bytes = self.to.loan_bytes(&loan);
                         assert!(!bytes.is_empty());
                         let right = |(i, b): (usize, &std::sync::atomic::AtomicU8)| {
                             b.load(Ordering::Relaxed) == byte(at + i)
@@ -288,7 +288,7 @@ fn every_carrier_agrees_with_the_model() {
             ends.step(operation);
         }
         while !ends.pieces.is_empty() {
-            ends.step(&Operation::TakeBack);
+            ends.step(&Operation::ReturnLoan);
         }
         while ends.head() < ends.gone.len() {
             ends.step(&Operation::Receive { len: 10_000, peek: false });
@@ -352,7 +352,7 @@ fn what_is_borrowed_lies_in_the_ring() {
     client.write_all(&[1; 100_000]).unwrap();
     let loan = server.seek_borrow(At::Offset(40_000), 50_000).unwrap();
     assert_eq!(loan.len(), 50_000);
-    assert!(loan.pieces().all(|piece| matches!(piece, LentBytes::Shared(_))));
+    assert!(loan.pieces().all(|piece| matches!(piece, LoanBytes::Shared(_))));
     let mut rest = vec![0; 50_000];
     (&server).read_exact(&mut rest).unwrap();
     assert!(rest.iter().all(|byte| *byte == 1));
@@ -375,7 +375,7 @@ fn what_is_borrowed_before_it_comes_lies_in_the_ring() {
             let borrower = scope.spawn(move || {
                 ids.send(std::fs::read_link("/proc/thread-self").unwrap()).unwrap();
                 let loan = server.seek_borrow(At::Offset(10_000), len).unwrap();
-                let shared = |piece: &LentBytes<'_>| matches!(piece, LentBytes::Shared(_));
+                let shared = |piece: &LoanBytes<'_>| matches!(piece, LoanBytes::Shared(_));
                 assert_eq!(
                     loan.pieces().filter(shared).map(|piece| piece.len()).sum::<usize>(),
                     64 << 10

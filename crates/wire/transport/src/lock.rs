@@ -37,9 +37,9 @@ pub enum Acquired {
     OwnerDied,
 }
 
-/// Held; released when dropped.
+/// The lock is held until this is dropped.
 #[derive(Debug)]
-pub struct Held<'m, O: OwnMemory + Futex> {
+pub struct LockGuard<'m, O: OwnMemory + Futex> {
     memory: &'m O,
     offset: usize,
 }
@@ -47,7 +47,10 @@ pub struct Held<'m, O: OwnMemory + Futex> {
 /// Takes the lock at `offset`; `None` when this very thread has it, and was interrupted by a
 /// signal.
 #[inline]
-pub fn acquire<O: OwnMemory + Futex>(memory: &O, offset: usize) -> Option<(Held<'_, O>, Acquired)> {
+pub fn acquire<O: OwnMemory + Futex>(
+    memory: &O,
+    offset: usize,
+) -> Option<(LockGuard<'_, O>, Acquired)> {
     let me = u64::from(thread::id());
     // Sequentially consistent, not just acquire: see `QueuePair::peer_is_sending`.
     let free = memory.word(offset).compare_exchange(0, me, Ordering::SeqCst, Ordering::Relaxed);
@@ -55,7 +58,7 @@ pub fn acquire<O: OwnMemory + Futex>(memory: &O, offset: usize) -> Option<(Held<
         Ok(_) => Acquired::Clean,
         Err(_) => contend(memory, offset, me)?,
     };
-    Some((Held { memory, offset }, acquired))
+    Some((LockGuard { memory, offset }, acquired))
 }
 
 #[cold]
@@ -106,7 +109,7 @@ fn contend<O: OwnMemory + Futex>(memory: &O, offset: usize, me: u64) -> Option<A
     }
 }
 
-impl<O: OwnMemory + Futex> Drop for Held<'_, O> {
+impl<O: OwnMemory + Futex> Drop for LockGuard<'_, O> {
     #[inline]
     fn drop(&mut self) {
         if self.memory.word(self.offset).swap(0, Ordering::Release) & WAITERS != 0 {

@@ -36,7 +36,7 @@ fn operation() -> impl Strategy<Value = Operation> {
         10 => length().prop_map(Operation::Recv),
         3 => length().prop_map(Operation::Peek),
         2 => length().prop_map(Operation::Discard),
-        2 => Just(Operation::Front),
+        2 => Just(Operation::HeadBytes),
         2 => Just(Operation::Step),
         2 => Just(Operation::Counts),
         1 => Just(Operation::Arm),
@@ -53,7 +53,7 @@ fn operation() -> impl Strategy<Value = Operation> {
                 Operation::Seek { offset, skip, len, peek, partial, bulk }
             }),
         8 => (length(), length()).prop_map(|(offset, len)| Operation::Lend { offset, len }),
-        6 => any::<u8>().prop_map(Operation::GiveBack),
+        6 => any::<u8>().prop_map(Operation::ReturnLoan),
         1 => Just(Operation::Drain),
         2 => Just(Operation::Extent),
         2 => (0u32..9000, length()).prop_map(|(ahead, len)| Operation::Look { ahead, len }),
@@ -61,8 +61,8 @@ fn operation() -> impl Strategy<Value = Operation> {
         1 => (length(), any::<(bool, bool)>()).prop_map(|(len, (was_released, is_lent))| {
             Operation::Pass { len, was_released, is_lent }
         }),
-        2 => Just(Operation::TakeBack),
-        1 => Just(Operation::AskBack),
+        2 => Just(Operation::Recall),
+        1 => Just(Operation::AskRecall),
         8 => length().prop_map(Operation::PeerSends),
         8 => length().prop_map(Operation::PeerReceives),
         2 => (any::<u32>(), word()).prop_map(|(offset, value)| Operation::Word(offset, value)),

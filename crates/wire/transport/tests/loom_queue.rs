@@ -149,7 +149,7 @@ fn payload_of_an_earlier_lap_is_never_a_header() {
 
 /// Segments go there and back and are used again at once.
 ///
-/// Caught: the count of returned segments stored relaxed (`Rx::give_back`) or loaded relaxed
+/// Caught: the count of returned segments stored relaxed (`Rx::return_segment`) or loaded relaxed
 /// (`Tx::pull_returned`).
 #[test]
 fn a_segment_is_not_used_again_before_it_is_returned() {

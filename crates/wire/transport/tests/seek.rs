@@ -17,7 +17,7 @@ use proptest::test_runner::{Config, TestRunner};
 use seekwire_transport::Errno;
 use seekwire_transport::layout::Geometry;
 use seekwire_transport::ring::Ring;
-use seekwire_transport::seek::{At, Loan, SeekOptions, SeekTcp, Way, cost};
+use seekwire_transport::seek::{At, SeekOptions, SeekTcp, SegmentLoan, Way, cost};
 use seekwire_transport::sys::poll::{self, Deadline, Events};
 use seekwire_transport::sys::{Fd, socket};
 
@@ -114,7 +114,7 @@ enum Operation {
     Seek { offset: usize, len: usize, options: SeekOptions, pieces: usize, absolute: bool },
     Receive { len: usize, peek: bool },
     Lend { offset: usize, len: usize },
-    TakeBack,
+    ReturnLoan,
     MakeRoom,
     End,
 }
@@ -140,7 +140,7 @@ fn operation() -> impl Strategy<Value = Operation> {
             }),
         40 => (size(), any::<bool>()).prop_map(|(len, peek)| Operation::Receive { len, peek }),
         15 => (offset(), size()).prop_map(|(offset, len)| Operation::Lend { offset, len }),
-        15 => Just(Operation::TakeBack),
+        15 => Just(Operation::ReturnLoan),
         4 => Just(Operation::MakeRoom),
         1 => Just(Operation::End),
     ]
@@ -155,7 +155,7 @@ struct Model<'a> {
     /// One flag per byte sent: whether it was received or taken.
     gone: Vec<bool>,
     ended: bool,
-    loans: Vec<(Loan, usize)>,
+    loans: Vec<(SegmentLoan, usize)>,
 }
 
 impl Model<'_> {
@@ -257,14 +257,14 @@ impl Model<'_> {
                     at += loan.len;
                 }
             }
-            Operation::TakeBack => {
+            Operation::ReturnLoan => {
                 let Receiver::Ring(ring) = self.receiver else { return };
                 if let Some((loan, at)) = self.loans.pop() {
                     let bytes: Vec<u8> =
                         ring.bytes(&loan).iter().map(|byte| byte.load(Ordering::Relaxed)).collect();
                     assert!(self.is_right(&bytes, at), "what was lent has changed");
-                    ring.recall(loan).unwrap();
-                    assert_eq!(ring.recall(loan), Err(Errno::INVAL));
+                    ring.return_loan(loan).unwrap();
+                    assert_eq!(ring.return_loan(loan), Err(Errno::INVAL));
                 }
             }
             Operation::MakeRoom => seek.make_room().unwrap(),
@@ -307,7 +307,7 @@ impl Model<'_> {
     /// again.
     fn finish(&mut self, kind: Kind) {
         while !self.loans.is_empty() {
-            self.step(&Operation::TakeBack);
+            self.step(&Operation::ReturnLoan);
         }
         while self.head() < self.gone.len() {
             self.step(&Operation::Receive { len: 20_000, peek: false });
@@ -394,7 +394,7 @@ fn a_segment_goes_back_once() {
         Operation::Lend { offset: 15_434, len: 1604 },
         Operation::Send(1),
         take(1459, true),
-        Operation::TakeBack,
+        Operation::ReturnLoan,
     ];
     for kind in kinds() {
         play(kind, 12 << 10, &operations, 1);

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU8;
 use seekwire_protocol::Carrier;
 use seekwire_transport::Errno;
 use seekwire_transport::mem::Claim;
-use seekwire_transport::queue::{Front, Full};
+use seekwire_transport::queue::{Full, HeadBytes};
 use seekwire_transport::ring::Receiving;
 use seekwire_transport::sys::poll::Deadline;
 
@@ -96,19 +96,19 @@ impl Drop for Reserved<'_> {
     }
 }
 
-/// Bytes at the head of the ring, with the receiving half held.
+/// Bytes at the head of the ring on loan; the receiving half stays locked meanwhile.
 #[derive(Debug)]
-pub struct Lent<'c> {
+pub struct HeadLoan<'c> {
     link: &'c Link,
     rx: Receiving<'c>,
-    front: Front,
+    head: HeadBytes,
 }
 
-impl Lent<'_> {
+impl HeadLoan<'_> {
     /// They belong to another process: it can change them at any time.
     #[must_use]
     pub fn bytes(&self) -> &[AtomicU8] {
-        self.link.ring.queue.peer().bytes(self.front.offset, self.front.len)
+        self.link.ring.queue.peer().bytes(self.head.offset, self.head.len)
     }
 
     /// Takes the first `len` bytes off the ring.
@@ -116,7 +116,7 @@ impl Lent<'_> {
     /// # Errors
     /// ECONNRESET when the peer has violated the protocol.
     pub fn consume(self, len: usize) -> Result<(), Errno> {
-        self.rx.discard(len.min(self.front.len)).map(drop).map_err(|_| Errno::CONNRESET)
+        self.rx.discard(len.min(self.head.len)).map(drop).map_err(|_| Errno::CONNRESET)
     }
 }
 
@@ -160,7 +160,7 @@ impl Connection {
     /// # Errors
     /// ECONNRESET when the peer has violated the protocol; EAGAIN when this thread was interrupted
     /// in a receive.
-    pub fn lend(&self) -> Result<Option<Lent<'_>>, Errno> {
+    pub fn lend_head(&self) -> Result<Option<HeadLoan<'_>>, Errno> {
         let Some(link) = self.attached() else { return Ok(None) };
         if !link.is_sound()
             && self.totals().reason == Some(seekwire_protocol::Reason::PeerViolation)
@@ -171,13 +171,13 @@ impl Connection {
         if self.is_seeking() {
             return Ok(None);
         }
-        let front = match rx.step() {
-            Ok(seekwire_protocol::switch::RxStep::Ring) => rx.front(),
+        let head = match rx.step() {
+            Ok(seekwire_protocol::switch::RxStep::Ring) => rx.head_bytes(),
             Ok(_) => Ok(None),
             Err(violation) => Err(violation),
         };
-        match front {
-            Ok(Some(front)) => Ok(Some(Lent { link, rx, front })),
+        match head {
+            Ok(Some(head)) => Ok(Some(HeadLoan { link, rx, head })),
             Ok(None) => Ok(None),
             Err(violation) => {
                 drop(rx);

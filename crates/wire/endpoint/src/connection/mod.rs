@@ -43,9 +43,9 @@ use seekwire_transport::sys::{Fd, socket, thread};
 
 pub use back::Until;
 pub use call::{Asleep, Holding};
-pub use in_place::{Lent, Reserved};
+pub use in_place::{HeadLoan, Reserved};
 pub use plain::Plain;
-pub use seek::{Piece, Pieces};
+pub use seek::{LoanPiece, RangeLoan};
 pub use settings::Settings;
 pub use waiting::Patience;
 

@@ -6,27 +6,21 @@ use std::slice;
 use std::sync::atomic::Ordering;
 
 use libc::{iovec, size_t, ssize_t};
-use seekwire_endpoint::{At, Piece, SeekOptions};
+use seekwire_endpoint::{At, LoanPiece, SeekOptions};
 use seekwire_transport::Errno;
-use seekwire_transport::seek::Loan;
+use seekwire_transport::seek::SegmentLoan;
 
 use super::{Request, answer, find, status};
 use crate::ffi::fail;
 use crate::pointers;
 use crate::table::SocketRef;
 
-/// Bytes that the application holds.
-pub(crate) struct Held {
+/// A piece on loan to the application, which knows it as an `iovec`.
+pub(crate) struct IovecLoan {
     address: usize,
     len: usize,
-    lender: Lender,
-}
-
-enum Lender {
-    /// The peer, whose segment it is.
-    Peer(Loan),
-    /// This library, which has copied them. The memory goes with this.
-    Copy { _bytes: Vec<u8> },
+    /// Where the bytes are. A copy lives as long as this.
+    piece: LoanPiece,
 }
 
 /// Takes bytes from the middle of the stream, and lends them where they are.
@@ -67,43 +61,39 @@ fn borrow(
     if pieces.len() > places.len() {
         join(socket, &mut pieces, places.len() - 1);
     }
-    let mut held = socket.loans().lock();
+    let mut loans = socket.loans().lock();
     let mut taken = 0;
     for (place, piece) in places.iter_mut().zip(pieces) {
         let (base, len) = match &piece {
-            Piece::Ring(loan) => {
-                let bytes = socket.connection.lent_bytes(loan);
+            LoanPiece::Segment(loan) => {
+                let bytes = socket.connection.loan_bytes(loan);
                 (bytes.as_ptr().cast::<u8>(), bytes.len())
             }
-            Piece::Copy(bytes) => (bytes.as_ptr(), bytes.len()),
-        };
-        let lender = match piece {
-            Piece::Ring(loan) => Lender::Peer(loan),
-            Piece::Copy(bytes) => Lender::Copy { _bytes: bytes },
+            LoanPiece::Copy(bytes) => (bytes.as_ptr(), bytes.len()),
         };
         *place = iovec { iov_base: base.cast_mut().cast::<c_void>(), iov_len: len };
-        held.push(Held { address: base.addr(), len, lender });
+        loans.push(IovecLoan { address: base.addr(), len, piece });
         taken += len;
     }
     Ok(taken)
 }
 
 /// Makes one of all pieces from the one at `first` on.
-fn join(socket: &SocketRef, pieces: &mut Vec<Piece>, first: usize) {
+fn join(socket: &SocketRef, pieces: &mut Vec<LoanPiece>, first: usize) {
     let mut bytes = Vec::new();
     let mut loans = Vec::new();
     for piece in pieces.drain(first..) {
         match piece {
-            Piece::Ring(loan) => {
-                let lent = socket.connection.lent_bytes(&loan);
+            LoanPiece::Segment(loan) => {
+                let lent = socket.connection.loan_bytes(&loan);
                 bytes.extend(lent.iter().map(|byte| byte.load(Ordering::Relaxed)));
                 loans.push(loan);
             }
-            Piece::Copy(copy) => bytes.extend_from_slice(&copy),
+            LoanPiece::Copy(copy) => bytes.extend_from_slice(&copy),
         }
     }
     let _ = socket.connection.return_loans(&loans);
-    pieces.push(Piece::Copy(bytes));
+    pieces.push(LoanPiece::Copy(bytes));
 }
 
 /// Takes bytes and lends them, none of the pieces empty. What is made again after a signal means
@@ -112,7 +102,7 @@ pub(super) fn lend(
     socket: &SocketRef,
     len: usize,
     request: &mut Request,
-) -> Result<Vec<Piece>, Errno> {
+) -> Result<Vec<LoanPiece>, Errno> {
     let len = request.most(len)?;
     if len == 0 {
         return Ok(Vec::new());
@@ -123,7 +113,7 @@ pub(super) fn lend(
     } else {
         socket.connection.seek_lend_again(at, len, *dont_wait)?
     };
-    pieces.retain(|piece| !matches!(piece, Piece::Copy(bytes) if bytes.is_empty()));
+    pieces.retain(|piece| !matches!(piece, LoanPiece::Copy(bytes) if bytes.is_empty()));
     Ok(pieces)
 }
 
@@ -132,7 +122,7 @@ fn lend_what_is_there(
     at: &mut At,
     len: usize,
     dont_wait: bool,
-) -> Result<Vec<Piece>, Errno> {
+) -> Result<Vec<LoanPiece>, Errno> {
     let connection = &socket.connection;
     let start = match *at {
         At::Offset(offset) => connection.extent()?.head.checked_add(offset).ok_or(Errno::INVAL)?,
@@ -187,18 +177,18 @@ fn return_loans(socket: &SocketRef, pieces: &[iovec]) -> Result<(), Errno> {
     let mut found = Vec::with_capacity(pieces.len());
     for piece in pieces.iter().filter(|piece| piece.iov_len > 0) {
         let is_it =
-            |held: &Held| (held.address, held.len) == (piece.iov_base.addr(), piece.iov_len);
+            |loan: &IovecLoan| (loan.address, loan.len) == (piece.iov_base.addr(), piece.iov_len);
         found.push(loans.iter().position(is_it).ok_or(Errno::INVAL)?);
     }
     found.sort_unstable();
     if found.windows(2).any(|two| two[0] == two[1]) {
         return Err(Errno::INVAL);
     }
-    let lent = |&at: &usize| match &loans[at].lender {
-        Lender::Peer(loan) => Some(*loan),
-        Lender::Copy { .. } => None,
+    let lent = |&at: &usize| match &loans[at].piece {
+        LoanPiece::Segment(loan) => Some(*loan),
+        LoanPiece::Copy(_) => None,
     };
-    let lent: Vec<Loan> = found.iter().filter_map(lent).collect();
+    let lent: Vec<SegmentLoan> = found.iter().filter_map(lent).collect();
     // What cannot be given back now is still on loan.
     socket.connection.return_loans(&lent)?;
     // From the end, so that the places before stay as they are.

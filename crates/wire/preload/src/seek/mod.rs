@@ -21,7 +21,7 @@ use seekwire_transport::Errno;
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::socket::unread;
 
-pub(crate) use lend::Held;
+pub(crate) use lend::IovecLoan;
 pub(crate) use open::{SOCK_SEEK_STREAM, mark};
 
 use crate::api::check;

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 use std::io::IoSliceMut;
 
 use libc::{MSG_CMSG_CLOEXEC, MSG_PEEK, MSG_TRUNC, msghdr, size_t, ssize_t};
-use seekwire_endpoint::Piece;
+use seekwire_endpoint::LoanPiece;
 use seekwire_transport::Errno;
 use seekwire_transport::buffer::zeros;
 
@@ -102,11 +102,11 @@ fn discard(socket: &SocketRef, len: usize, request: &mut Request) -> Result<usiz
     let mut loans = Vec::new();
     for piece in lend(socket, len, request)? {
         match piece {
-            Piece::Ring(loan) => {
+            LoanPiece::Segment(loan) => {
                 taken += loan.len;
                 loans.push(loan);
             }
-            Piece::Copy(bytes) => taken += bytes.len(),
+            LoanPiece::Copy(bytes) => taken += bytes.len(),
         }
     }
     // They are taken, whatever becomes of the memory.

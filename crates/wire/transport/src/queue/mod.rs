@@ -38,7 +38,7 @@ use seekwire_protocol::record::{Head, Record};
 use seekwire_protocol::switch::{RxSwitch, TxSwitch};
 
 pub use recall::Answer;
-pub use rx::{Front, Rx};
+pub use rx::{HeadBytes, Rx};
 #[cfg(not(loom))]
 pub use seek::Part;
 pub use tx::{Full, Tx};

@@ -28,9 +28,9 @@ struct Rest {
     next: u64,
 }
 
-/// A place in the stream, by both carriers.
+/// A position in the stream, by both carriers.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Cursor {
     carrier: Carrier,
     position: u64,
     offset: usize,
@@ -188,17 +188,17 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         {
             return Err(Violation);
         }
-        let begin = Place { carrier: Carrier::from_code(by & 1), position, offset, tcp: by >> 1 };
+        let begin = Cursor { carrier: Carrier::from_code(by & 1), position, offset, tcp: by >> 1 };
         let sent = q.get(layout::TX_TCP_BYTES);
         let (mut ring, mut before, mut behind) = (0, 0, 0);
-        let mut place = begin;
-        while let Some((span, _, next)) = self.span(place, sent)? {
+        let mut cursor = begin;
+        while let Some((span, _, next)) = self.span(cursor, sent)? {
             match span {
                 Span::Ring(_, len) => ring += len as u64,
                 Span::Tcp(from, to) if ring == 0 => before += to - from,
                 Span::Tcp(from, to) => behind += to - from,
             }
-            place = next;
+            cursor = next;
         }
         let all_kept = is_awaited && q.kept_from().is_some_and(|kept| kept <= begin.tcp);
         let is_possible = ring == 0 || (!q.is_shut() && is_counted && (behind == 0 || all_kept));
@@ -226,18 +226,18 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         Ok(true)
     }
 
-    /// The first bytes from `place` on, of one record or by TCP up to the next one, and where they
+    /// The first bytes from `cursor` on, of one record or by TCP up to the next one, and where they
     /// begin and end; `until` is the end of the stream of TCP. `None` at the end.
     fn span(
         &self,
-        mut place: Place,
+        mut cursor: Cursor,
         until: u64,
-    ) -> Result<Option<(Span, Place, Place)>, Violation> {
+    ) -> Result<Option<(Span, Cursor, Cursor)>, Violation> {
         let q = self.queue;
         let end = q.get(layout::TX_POSITION);
         loop {
-            let rest = if place.position < end {
-                Some(self.rest(place.position, place.offset)?)
+            let rest = if cursor.position < end {
+                Some(self.rest(cursor.position, cursor.offset)?)
             } else {
                 None
             };
@@ -245,46 +245,46 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
                 Some(Rest { record: Record::RingAt, at, .. }) => q.get(*at + HEADER),
                 _ => until,
             };
-            if place.carrier == Carrier::Tcp && place.tcp < bound {
-                let next = Place { tcp: bound, ..place };
-                return Ok(Some((Span::Tcp(place.tcp, bound), place, next)));
+            if cursor.carrier == Carrier::Tcp && cursor.tcp < bound {
+                let next = Cursor { tcp: bound, ..cursor };
+                return Ok(Some((Span::Tcp(cursor.tcp, bound), cursor, next)));
             }
             let Some(rest) = rest else { return Ok(None) };
             let carrier = match rest.record {
                 Record::RingAt => Carrier::Ring,
                 Record::Tcp => Carrier::Tcp,
-                _ => place.carrier,
+                _ => cursor.carrier,
             };
-            let next = Place { carrier, position: rest.next, offset: 0, ..place };
+            let next = Cursor { carrier, position: rest.next, offset: 0, ..cursor };
             if rest.len > 0 {
-                return Ok(Some((Span::Ring(rest.at, rest.len), place, next)));
+                return Ok(Some((Span::Ring(rest.at, rest.len), cursor, next)));
             }
-            place = next;
+            cursor = next;
         }
     }
 
-    fn place_to_retransmit(&self) -> Option<Place> {
+    fn cursor_to_retransmit(&self) -> Option<Cursor> {
         let q = self.queue;
         let (position, offset) = self.locate(q.get(layout::RETRANSMIT_FROM))?;
         let carrier = Carrier::from_code(q.get(layout::RETRANSMIT_CARRIER));
-        Some(Place { carrier, position, offset, tcp: q.get(layout::RETRANSMIT_TCP) })
+        Some(Cursor { carrier, position, offset, tcp: q.get(layout::RETRANSMIT_TCP) })
     }
 
-    fn set_to_retransmit(&self, place: Place) {
+    fn set_to_retransmit(&self, cursor: Cursor) {
         let q = self.queue;
-        q.set(layout::RETRANSMIT_CARRIER, place.carrier as u64);
-        q.set(layout::RETRANSMIT_TCP, place.tcp);
-        q.set_in_order(layout::RETRANSMIT_FROM, place.position << 32 | place.offset as u64);
+        q.set(layout::RETRANSMIT_CARRIER, cursor.carrier as u64);
+        q.set(layout::RETRANSMIT_TCP, cursor.tcp);
+        q.set_in_order(layout::RETRANSMIT_FROM, cursor.position << 32 | cursor.offset as u64);
     }
 
-    /// The next bytes to retransmit from `place` on. Those by TCP only if they are to be sent
+    /// The next bytes to retransmit from `cursor` on. Those by TCP only if they are to be sent
     /// again.
-    fn next_to_retransmit(&self, mut place: Place) -> Result<Option<(Span, Place)>, Violation> {
+    fn next_to_retransmit(&self, mut cursor: Cursor) -> Result<Option<(Span, Cursor)>, Violation> {
         let void = self.queue.get(layout::VOID_UNTIL);
-        let until = if void > 0 { void } else { place.tcp };
-        while let Some((span, begin, next)) = self.span(place, until.max(place.tcp))? {
+        let until = if void > 0 { void } else { cursor.tcp };
+        while let Some((span, begin, next)) = self.span(cursor, until.max(cursor.tcp))? {
             match span {
-                Span::Tcp(..) if void == 0 => place = next,
+                Span::Tcp(..) if void == 0 => cursor = next,
                 span => {
                     self.set_to_retransmit(begin);
                     return Ok(Some((span, next)));
@@ -307,7 +307,7 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         if q.to_retransmit() == 0 {
             return Ok(());
         }
-        match self.next_to_retransmit(self.place_to_retransmit().ok_or(Violation)?)? {
+        match self.next_to_retransmit(self.cursor_to_retransmit().ok_or(Violation)?)? {
             Some((Span::Ring(at, len), _)) => {
                 into.resize(len.min(PIECE), 0);
                 q.own.read_back(at, into);
@@ -325,13 +325,13 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
     pub fn retransmitted(&self, n: usize) {
         let q = self.queue;
         self.sent_by_tcp(n);
-        if let Some(place) = self.place_to_retransmit() {
+        if let Some(cursor) = self.cursor_to_retransmit() {
             // By `next_to_retransmit` that is where they were.
-            let by_ring = matches!(self.span(place, u64::MAX), Ok(Some((Span::Ring(..), ..))));
+            let by_ring = matches!(self.span(cursor, u64::MAX), Ok(Some((Span::Ring(..), ..))));
             self.set_to_retransmit(if by_ring {
-                Place { offset: place.offset + n, ..place }
+                Cursor { offset: cursor.offset + n, ..cursor }
             } else {
-                Place { tcp: place.tcp + n as u64, ..place }
+                Cursor { tcp: cursor.tcp + n as u64, ..cursor }
             });
         }
         q.set_in_order(
@@ -350,15 +350,15 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         let q = self.queue;
         if q.to_retransmit() > 0 {
             let mut bytes = 0;
-            let mut place = self.place_to_retransmit();
+            let mut cursor = self.cursor_to_retransmit();
             while let Some(Ok(Some((span, next)))) =
-                place.map(|place| self.next_to_retransmit(place))
+                cursor.map(|cursor| self.next_to_retransmit(cursor))
             {
                 bytes += match span {
                     Span::Ring(_, len) => len as u64,
                     Span::Tcp(from, to) => to - from,
                 };
-                place = Some(next);
+                cursor = Some(next);
             }
             q.set(layout::RETRANSMIT_BYTES, bytes);
         }

@@ -10,7 +10,7 @@ use super::recall::ask_standing;
 use super::{Memory, QueuePair, Violation};
 use crate::iov::Scatter;
 use crate::layout;
-use crate::lock::{Acquired, Held};
+use crate::lock::{Acquired, LockGuard};
 use crate::mem::PeerMemory;
 use crate::sync::{Ordering, store_fenced};
 
@@ -18,7 +18,7 @@ use crate::sync::{Ordering, store_fenced};
 #[derive(Debug)]
 pub struct Rx<'q, O: Memory, P> {
     pub(super) queue: &'q QueuePair<O, P>,
-    _held: Held<'q, O>,
+    _lock: LockGuard<'q, O>,
     acquired: Acquired,
     /// Asks for what is on the ring when it is dropped.
     pub(super) asks: Cell<bool>,
@@ -28,7 +28,7 @@ pub struct Rx<'q, O: Memory, P> {
 
 /// Contiguous bytes at the head of the ring, in the peer's memory.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Front {
+pub struct HeadBytes {
     /// Offset in the peer's memory.
     pub offset: usize,
     /// Bytes, at least 1.
@@ -85,8 +85,12 @@ impl<O: Memory, P> Drop for Rx<'_, O, P> {
 }
 
 impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
-    pub(super) fn new(queue: &'q QueuePair<O, P>, held: Held<'q, O>, acquired: Acquired) -> Self {
-        let mut rx = Self { queue, _held: held, acquired, asks: Cell::new(false), stuck: false };
+    pub(super) fn new(
+        queue: &'q QueuePair<O, P>,
+        lock: LockGuard<'q, O>,
+        acquired: Acquired,
+    ) -> Self {
+        let mut rx = Self { queue, _lock: lock, acquired, asks: Cell::new(false), stuck: false };
         if acquired == Acquired::OwnerDied
             || queue.get(layout::RX_CARRIER) & layout::RX_STANDING != 0
         {
@@ -109,7 +113,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
                 && r.count == q.get(layout::RETURNED) as u16
         });
         if let Some(due) = due {
-            self.give_back(due.segment.into());
+            self.return_segment(due.segment.into());
         }
         q.recount_consumed();
         // It may have died between noting that it rings and ringing.
@@ -351,11 +355,11 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     ///
     /// # Errors
     /// [`Violation`].
-    pub fn front(&self) -> Result<Option<Front>, Violation> {
+    pub fn head_bytes(&self) -> Result<Option<HeadBytes>, Violation> {
         let located = self.head()?.filter(|l| l.len > 0);
         Ok(located.map(|l| {
             let offset = self.queue.offset_in(l.position);
-            Front { offset: l.payload + offset, len: l.len - offset }
+            HeadBytes { offset: l.payload + offset, len: l.len - offset }
         }))
     }
 
@@ -455,12 +459,12 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         }
         self.advance(self.cells(located));
         if let Some(segment) = located.segment {
-            self.give_back(segment.into());
+            self.return_segment(segment.into());
         }
     }
 
     #[inline]
-    pub(super) fn give_back(&self, segment: u64) {
+    pub(super) fn return_segment(&self, segment: u64) {
         let q = self.queue;
         let returned = q.get(layout::RETURNED);
         q.set(q.geometry.return_at(returned, q.peer_geometry), segment);

@@ -129,7 +129,7 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
                 && rest.span.overlaps(span)
                 && is_taken(rest.span)
             {
-                self.give_back(segment.into());
+                self.return_segment(segment.into());
             }
             rest.span.end < span.end
         })
@@ -168,8 +168,8 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
     }
 
     /// Gives a segment back that was lent.
-    pub fn give_back_lent(&self, segment: u16) {
-        self.give_back(segment.into());
+    pub fn return_lent_segment(&self, segment: u16) {
+        self.return_segment(segment.into());
     }
 
     /// Bytes from the front to the first record that is not data, and what comes there.

@@ -7,7 +7,7 @@ use seekwire_protocol::switch::{TxConditions, TxStep, TxSwitch};
 use super::{Memory, QueuePair, Violation};
 use crate::iov::Gather;
 use crate::layout::{self, Geometry};
-use crate::lock::{Acquired, Held};
+use crate::lock::{Acquired, LockGuard};
 use crate::mem::PeerMemory;
 use crate::sync::{Ordering, store_fenced};
 
@@ -52,12 +52,16 @@ pub enum Full {
 #[derive(Debug)]
 pub struct Tx<'q, O: Memory, P> {
     pub(super) queue: &'q QueuePair<O, P>,
-    _held: Held<'q, O>,
+    _lock: LockGuard<'q, O>,
 }
 
 impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
-    pub(super) fn new(queue: &'q QueuePair<O, P>, held: Held<'q, O>, acquired: Acquired) -> Self {
-        let tx = Self { queue, _held: held };
+    pub(super) fn new(
+        queue: &'q QueuePair<O, P>,
+        lock: LockGuard<'q, O>,
+        acquired: Acquired,
+    ) -> Self {
+        let tx = Self { queue, _lock: lock };
         if acquired == Acquired::OwnerDied {
             tx.recover();
         }

@@ -43,7 +43,7 @@ use crate::sys::poll::Deadline;
 pub use engine::{Attempt, Engine, Reach};
 pub use kernel::{KernelCursor, KernelSource, Way};
 pub use lock::{SeekGuard, SeekLock};
-pub use ring::{Loan, Loans, RingSource};
+pub use ring::{RingSource, SegmentLoan, SegmentLoans};
 pub use sleepers::{Sleep, Sleepers};
 pub use source::{Look, Source, Take};
 pub use tcp::SeekTcp;

@@ -8,13 +8,13 @@ use crate::iov::Scatter;
 use crate::mem::{Own, Peer, PeerMemory};
 use crate::queue::{Memory, Part, Rx, Violation};
 
-/// Bytes of the peer's segments that were taken and are still looked at.
+/// All loans of the peer's segments that were not returned yet.
 #[derive(Debug, Default)]
-pub struct Loans(Vec<Loan>);
+pub struct SegmentLoans(Vec<SegmentLoan>);
 
-/// One piece of one segment.
+/// Bytes of one segment that were taken and that the application still uses in place.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
-pub struct Loan {
+pub struct SegmentLoan {
     /// Where it lies in the peer's memory, in bytes.
     pub offset: usize,
     /// Bytes.
@@ -24,7 +24,7 @@ pub struct Loan {
     record: Span,
 }
 
-impl Loan {
+impl SegmentLoan {
     /// Of a part that counts from the position `front` on. `None` for one that lies in the ring
     /// itself, which cannot be lent.
     #[must_use]
@@ -35,7 +35,7 @@ impl Loan {
     }
 }
 
-impl Loans {
+impl SegmentLoans {
     /// How many there are.
     #[must_use]
     pub fn count(&self) -> usize {
@@ -47,7 +47,7 @@ impl Loans {
     }
 
     /// Enters one.
-    pub fn add(&mut self, loan: Loan) {
+    pub fn add(&mut self, loan: SegmentLoan) {
         self.0.push(loan);
     }
 
@@ -56,7 +56,7 @@ impl Loans {
     ///
     /// # Errors
     /// EINVAL when there is no such loan.
-    pub fn end(&mut self, engine: &Engine, loan: Loan) -> Result<Option<u16>, Errno> {
+    pub fn end(&mut self, engine: &Engine, loan: SegmentLoan) -> Result<Option<u16>, Errno> {
         let at = self.0.iter().position(|other| *other == loan).ok_or(Errno::INVAL)?;
         self.0.swap_remove(at);
         let is_over = engine.is_behind(loan.record) && !self.overlap(loan.record);
@@ -68,14 +68,14 @@ impl Loans {
 #[derive(Debug)]
 pub struct RingSource<'r, 'q, O: Memory = Own, P = Peer> {
     rx: &'r Rx<'q, O, P>,
-    loans: &'r Loans,
+    loans: &'r SegmentLoans,
     front: u64,
 }
 
 impl<'r, 'q, O: Memory, P: PeerMemory> RingSource<'r, 'q, O, P> {
     /// With the engine's front at `front`.
     #[must_use]
-    pub fn new(rx: &'r Rx<'q, O, P>, loans: &'r Loans, front: u64) -> Self {
+    pub fn new(rx: &'r Rx<'q, O, P>, loans: &'r SegmentLoans, front: u64) -> Self {
         Self { rx, loans, front }
     }
 

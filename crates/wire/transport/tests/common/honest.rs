@@ -25,7 +25,7 @@ pub(crate) enum Operation {
     Recv(bool, u16),
     Peek(bool, u16),
     Discard(bool, u16),
-    /// Look at the front, then take so much of it.
+    /// Look at the head of the ring, then take so much of it.
     Borrow(bool, u16),
     /// For good, for both directions.
     TcpOnly(bool),
@@ -293,9 +293,10 @@ impl World {
                     Take::Peek => rx.peek(&mut into),
                     Take::Discard => rx.discard(len),
                     Take::Borrow => {
-                        let front = rx.front().expect("the peer is honest").expect("there is data");
-                        let n = front.len.min(len);
-                        let borrowed = q.peer().bytes(front.offset, n);
+                        let head =
+                            rx.head_bytes().expect("the peer is honest").expect("there is data");
+                        let n = head.len.min(len);
+                        let borrowed = q.peer().bytes(head.offset, n);
                         into.fill(n, |at, piece| {
                             for (to, from) in piece.iter_mut().zip(&borrowed[at..]) {
                                 *to = from.load(std::sync::atomic::Ordering::Relaxed);

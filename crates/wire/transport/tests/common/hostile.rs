@@ -17,7 +17,9 @@ use seekwire_transport::layout::{
 };
 use seekwire_transport::mem::{Own, OwnMemory, Peer, PeerMemory};
 use seekwire_transport::queue::{self, Full, QueuePair, Rx, Violation};
-use seekwire_transport::seek::{At, Engine, Loan, Loans, Look, RingSource, SeekOptions, Source};
+use seekwire_transport::seek::{
+    At, Engine, Look, RingSource, SeekOptions, SegmentLoan, SegmentLoans, Source,
+};
 
 use super::{joined, memory};
 
@@ -30,7 +32,7 @@ pub(crate) enum Operation {
     Recv(u16),
     Peek(u16),
     Discard(u16),
-    Front,
+    HeadBytes,
     Step,
     Counts,
     Arm,
@@ -58,7 +60,7 @@ pub(crate) enum Operation {
         offset: u16,
         len: u16,
     },
-    GiveBack(u8),
+    ReturnLoan(u8),
     Drain,
     Extent,
     /// Below the engine: what it never asks for.
@@ -75,9 +77,9 @@ pub(crate) enum Operation {
         was_released: bool,
         is_lent: bool,
     },
-    /// Send again by TCP what the peer asks back, or ask it for that.
-    TakeBack,
-    AskBack,
+    /// Retransmit by TCP what the peer asks for, or ask it for that.
+    Recall,
+    AskRecall,
     /// The peer does what an honest one would do.
     PeerSends(u16),
     PeerReceives(u16),
@@ -156,20 +158,20 @@ struct World {
     peer_position: u64,
     violations: u64,
     engine: Engine,
-    loans: Loans,
-    lent: Vec<Loan>,
+    loans: SegmentLoans,
+    lent: Vec<SegmentLoan>,
 }
 
 /// Little, so that it is used up.
 const MEMORY: usize = 20_000;
 
 /// The ring under an engine, as a connection is that has no kernel's socket.
-struct Inflow<'r, 'q> {
+struct WholeRing<'r, 'q> {
     rx: &'r Rx<'q, Own, Restless>,
     ring: RingSource<'r, 'q, Own, Restless>,
 }
 
-impl Inflow<'_, '_> {
+impl WholeRing<'_, '_> {
     fn is_at_data(&self) -> Result<bool, Errno> {
         match self.rx.step().map_err(reset)? {
             RxStep::Ring => Ok(true),
@@ -183,7 +185,7 @@ fn reset(_: Violation) -> Errno {
     Errno::CONNRESET
 }
 
-impl Source for Inflow<'_, '_> {
+impl Source for WholeRing<'_, '_> {
     fn receive(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Errno> {
         if self.is_at_data()? { self.ring.receive(into, most).map_err(reset) } else { Ok(0) }
     }
@@ -252,7 +254,7 @@ pub(crate) fn play(ends: (Geometry, Geometry), operations: &[Operation]) -> u64 
         peer_position: 0,
         violations: 0,
         engine: Engine::new(0, MEMORY),
-        loans: Loans::default(),
+        loans: SegmentLoans::default(),
         lent: Vec::new(),
     };
     for operation in operations {
@@ -302,11 +304,11 @@ impl World {
             Operation::Recv(len) => self.receive(*len, |rx, into| rx.pull(into)),
             Operation::Peek(len) => self.receive(*len, |rx, into| rx.peek(into)),
             Operation::Discard(len) => self.receive(*len, |rx, into| rx.discard(into.remaining())),
-            Operation::Front => {
-                let front = self.honest.rx().front();
-                if let Some(front) = self.noted(front).flatten() {
-                    assert!(front.len > 0);
-                    let _ = self.honest.peer().memory.bytes(front.offset, front.len);
+            Operation::HeadBytes => {
+                let head = self.honest.rx().head_bytes();
+                if let Some(head) = self.noted(head).flatten() {
+                    assert!(head.len > 0);
+                    let _ = self.honest.peer().memory.bytes(head.offset, head.len);
                 }
             }
             Operation::Step => {
@@ -353,12 +355,12 @@ impl World {
                 })
             }
             Operation::Lend { offset, len } => self.lend((*offset).into(), (*len).into()),
-            Operation::GiveBack(which) => {
+            Operation::ReturnLoan(which) => {
                 if !self.lent.is_empty() {
                     let loan = self.lent.swap_remove(usize::from(*which) % self.lent.len());
                     let segment = self.loans.end(&self.engine, loan).expect("it was lent");
                     if let Some(segment) = segment {
-                        self.honest.rx().give_back_lent(segment);
+                        self.honest.rx().return_lent_segment(segment);
                     }
                 }
             }
@@ -447,7 +449,7 @@ impl World {
                 let _ = rx.begin_unbounded_read();
                 rx.end_unbounded_read();
             }
-            Operation::TakeBack => {
+            Operation::Recall => {
                 let tx = self.honest.tx();
                 let mut piece = Vec::new();
                 let recalled = tx.recall().and_then(|()| tx.to_retransmit(&mut piece));
@@ -457,7 +459,7 @@ impl World {
                 drop(tx);
                 self.noted(recalled);
             }
-            Operation::AskBack => {
+            Operation::AskRecall => {
                 let rx = self.honest.rx();
                 rx.ask_recall();
                 let taken = rx.answer();
@@ -522,10 +524,13 @@ impl World {
     }
 
     /// One call of an engine.
-    fn sought(&mut self, call: impl FnOnce(&mut Engine, &mut Inflow<'_, '_>) -> Result<(), Errno>) {
+    fn sought(
+        &mut self,
+        call: impl FnOnce(&mut Engine, &mut WholeRing<'_, '_>) -> Result<(), Errno>,
+    ) {
         let rx = self.honest.rx();
         let ring = RingSource::new(&rx, &self.loans, self.engine.front());
-        let result = call(&mut self.engine, &mut Inflow { rx: &rx, ring });
+        let result = call(&mut self.engine, &mut WholeRing { rx: &rx, ring });
         let _ = rx.announce_before_sleep();
         drop(rx);
         match result {
@@ -550,7 +555,7 @@ impl World {
                 if rx.step().map_err(reset)? == RxStep::Ring {
                     rx.parts(ahead, len, |part| parts.push(part)).map_err(reset)?;
                 }
-                lent.extend(parts.into_iter().map_while(|part| Loan::new(part, front)));
+                lent.extend(parts.into_iter().map_while(|part| SegmentLoan::new(part, front)));
                 lent[begin..].iter().for_each(|loan| loans.add(*loan));
                 Ok(lent[begin..].iter().map(|loan| loan.len as u64).sum())
             })

@@ -12,8 +12,8 @@ use seekwire_transport::iov::Scatter;
 use seekwire_transport::queue::Violation;
 use seekwire_transport::ring::{Receiving, Ring, Wait};
 use seekwire_transport::seek::{
-    At, Attempt, Engine, Extent, Loan, Loans, Look, RingSource, SeekLock, SeekOptions, SeekTcp,
-    Sleepers, Source, cost, until_there,
+    At, Attempt, Engine, Extent, Look, RingSource, SeekLock, SeekOptions, SeekTcp, SegmentLoan,
+    SegmentLoans, Sleepers, Source, cost, until_there,
 };
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::poll::{Deadline, Events};
@@ -126,7 +126,7 @@ pub(crate) struct SeekRing<'r> {
 #[derive(Debug)]
 struct State {
     engine: Engine,
-    loans: Loans,
+    loans: SegmentLoans,
     sleepers: Sleepers,
 }
 
@@ -137,7 +137,7 @@ impl<'r> SeekRing<'r> {
     pub(crate) fn new(ring: &'r Ring, memory: usize) -> Self {
         let state = State {
             engine: Engine::new(0, memory),
-            loans: Loans::default(),
+            loans: SegmentLoans::default(),
             sleepers: Sleepers::default(),
         };
         Self { ring, state: SeekLock::new(state), moves: AtomicU32::new(0) }
@@ -176,12 +176,17 @@ impl<'r> SeekRing<'r> {
     }
 
     /// Lends `len` bytes that begin at `at`: they count as taken, and stay where they are until
-    /// [`SeekRing::recall`]. At most those up to the first ones that lie in the ring itself; 0
+    /// [`SeekRing::return_loan`]. At most those up to the first ones that lie in the ring itself; 0
     /// means that all of them do, or that the stream ends.
     ///
     /// # Errors
     /// As [`Seek::try_seek`].
-    pub(crate) fn try_lend(&self, at: At, len: u64, into: &mut Vec<Loan>) -> Result<usize, Errno> {
+    pub(crate) fn try_lend(
+        &self,
+        at: At,
+        len: u64,
+        into: &mut Vec<SegmentLoan>,
+    ) -> Result<usize, Errno> {
         let mut state = self.state.lock()?;
         let State { engine, loans, .. } = &mut *state;
         let rx = self.ring.receiving().ok_or(Errno::AGAIN)?;
@@ -193,7 +198,7 @@ impl<'r> SeekRing<'r> {
                 rx.parts(ahead, len, |part| parts.push(part)).map_err(reset)?;
             }
             let begin = into.len();
-            into.extend(parts.into_iter().map_while(|part| Loan::new(part, front)));
+            into.extend(parts.into_iter().map_while(|part| SegmentLoan::new(part, front)));
             into[begin..].iter().for_each(|loan| loans.add(*loan));
             Ok(into[begin..].iter().map(|loan| loan.len as u64).sum())
         })?;
@@ -208,7 +213,7 @@ impl<'r> SeekRing<'r> {
 
     /// The bytes of a loan, which belong to another process: it can change them at any time.
     #[must_use]
-    pub(crate) fn bytes(&self, loan: &Loan) -> &[AtomicU8] {
+    pub(crate) fn bytes(&self, loan: &SegmentLoan) -> &[AtomicU8] {
         self.ring.queue.peer().bytes(loan.offset, loan.len)
     }
 
@@ -216,7 +221,7 @@ impl<'r> SeekRing<'r> {
     ///
     /// # Errors
     /// EINVAL when it is none.
-    pub(crate) fn recall(&self, loan: Loan) -> Result<(), Errno> {
+    pub(crate) fn return_loan(&self, loan: SegmentLoan) -> Result<(), Errno> {
         let mut state = self.state.lock()?;
         let State { engine, loans, .. } = &mut *state;
         let rx = self.ring.receiving().ok_or(Errno::AGAIN)?;
@@ -229,7 +234,7 @@ impl<'r> SeekRing<'r> {
         };
         engine.discard_taken(&mut whole)?;
         if let Some(segment) = loans.end(engine, loan)? {
-            rx.give_back_lent(segment);
+            rx.return_lent_segment(segment);
         }
         Ok(())
     }

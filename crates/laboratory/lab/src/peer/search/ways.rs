@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 
 use anyhow::{Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags};
-use seekwire::{At, LentBytes, SeekLoan, SeekStream};
+use seekwire::{At, LoanBytes, SeekLoan, SeekStream};
 use seekwire_transport::buffer::Buffer;
 use seekwire_transport::sys::{Fd, socket};
 
@@ -59,8 +59,8 @@ impl Ends {
             for (part, at) in [(&mut head, 0), (&mut tail, size.saturating_sub(8))] {
                 for index in at.max(start)..(at + 8).min(size).min(end) {
                     part[index - at] = match piece {
-                        LentBytes::Shared(bytes) => bytes[index - start].load(Ordering::Relaxed),
-                        LentBytes::Own(bytes) => bytes[index - start],
+                        LoanBytes::Shared(bytes) => bytes[index - start].load(Ordering::Relaxed),
+                        LoanBytes::Own(bytes) => bytes[index - start],
                     };
                 }
             }

@@ -27,7 +27,7 @@ const LOOKS: u32 = 1000;
 pub(super) struct Claim(Common);
 
 /// Nobody else changes the stream until this is dropped.
-pub(super) struct Held<'c> {
+pub(super) struct ClaimGuard<'c> {
     claim: &'c Claim,
     me: u64,
 }
@@ -55,7 +55,7 @@ impl Claim {
     ///
     /// # Errors
     /// EBUSY when another process has changed it since.
-    pub(super) fn hold(&self, known: u64) -> Result<Held<'_>, Errno> {
+    pub(super) fn hold(&self, known: u64) -> Result<ClaimGuard<'_>, Errno> {
         let me = u64::from(thread::process_id());
         let mut until = None;
         let mut looks = 0;
@@ -82,19 +82,19 @@ impl Claim {
             }
             std::hint::spin_loop();
         }
-        let held = Held { claim: self, me };
+        let held = ClaimGuard { claim: self, me };
         if self.is_current(known) { Ok(held) } else { Err(Errno::BUSY) }
     }
 }
 
-impl Held<'_> {
+impl ClaimGuard<'_> {
     /// The stream was changed. Returns how many changes there are by now.
     pub(super) fn changed(&self) -> u64 {
         self.claim.changes().fetch_add(1, Ordering::AcqRel) + 1
     }
 }
 
-impl Drop for Held<'_> {
+impl Drop for ClaimGuard<'_> {
     fn drop(&mut self) {
         let _ =
             self.claim.holder().compare_exchange(self.me, 0, Ordering::AcqRel, Ordering::Relaxed);

@@ -8,7 +8,7 @@ use seekwire_transport::sys::socket;
 
 use super::State;
 use super::claim::Claim;
-use super::source::Inflow;
+use super::source::ReceivePathSource;
 use crate::connection::Connection;
 
 impl Connection {
@@ -20,16 +20,16 @@ impl Connection {
         let Some(seeking) = self.seeking.get() else { return Ok(None) };
         let mut guard = self.lock(seeking)?;
         let state = guard.as_mut().ok_or(Errno::IO)?;
-        self.with_state(seeking, state, false, |state, place, front| {
+        self.with_state(seeking, state, false, |state, path, front| {
             state.waits.lower(self.fd());
             if state.engine.has_drained() || !state.engine.is_in_order() || state.loans.count() > 0
             {
                 return Err(Errno::BUSY);
             }
             let State { engine, cursor, loans, violation, .. } = state;
-            let mut source = Inflow {
+            let mut source = ReceivePathSource {
                 connection: self,
-                place,
+                path,
                 cursor,
                 loans,
                 front,

@@ -9,34 +9,34 @@ use seekwire_transport::Errno;
 use seekwire_transport::buffer::zeros;
 use seekwire_transport::iov::Scatter;
 use seekwire_transport::queue::Violation;
-use seekwire_transport::seek::{At, Attempt, Loan, Look, SeekOptions, cost};
+use seekwire_transport::seek::{At, Attempt, Look, SeekOptions, SegmentLoan, cost};
 
-use super::source::{Inflow, Place};
+use super::source::{ReceivePath, ReceivePathSource};
 use super::{Seeking, State};
 use crate::connection::Connection;
 use crate::connection::settings::Limit;
 
-/// What was lent.
+/// One piece of a [`RangeLoan`].
 #[derive(Debug)]
-pub enum Piece {
+pub enum LoanPiece {
     /// Bytes of a segment of the peer's.
-    Ring(Loan),
+    Segment(SegmentLoan),
     /// A copy.
     Copy(Vec<u8>),
 }
 
-/// All of what was lent at once, in order: bytes of segments, then those that had to be copied.
+/// A range of the stream on loan, in order: bytes of segments, then those that had to be copied.
 #[derive(Debug, Default)]
-pub struct Pieces {
+pub struct RangeLoan {
     /// The usual few need no memory of their own.
-    first: [Option<Loan>; 2],
-    more: Vec<Loan>,
+    first: [Option<SegmentLoan>; 2],
+    more: Vec<SegmentLoan>,
     /// The copied ones.
     pub copy: Vec<u8>,
 }
 
-impl Pieces {
-    fn push(&mut self, loan: Loan) {
+impl RangeLoan {
+    fn push(&mut self, loan: SegmentLoan) {
         match self.first.iter_mut().find(|place| place.is_none()) {
             Some(place) => *place = Some(loan),
             None => self.more.push(loan),
@@ -49,7 +49,7 @@ impl Pieces {
     }
 
     /// The bytes in segments.
-    pub fn loans(&self) -> impl Iterator<Item = &Loan> {
+    pub fn loans(&self) -> impl Iterator<Item = &SegmentLoan> {
         self.first.iter().flatten().chain(&self.more)
     }
 
@@ -82,7 +82,12 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Connection::seek`].
-    pub fn seek_lend(&self, mut at: At, len: usize, dont_wait: bool) -> Result<Vec<Piece>, Errno> {
+    pub fn seek_lend(
+        &self,
+        mut at: At,
+        len: usize,
+        dont_wait: bool,
+    ) -> Result<Vec<LoanPiece>, Errno> {
         self.seek_lend_again(&mut at, len, dont_wait)
     }
 
@@ -96,28 +101,28 @@ impl Connection {
         at: &mut At,
         len: usize,
         dont_wait: bool,
-    ) -> Result<Vec<Piece>, Errno> {
-        let lent = self.seek_lend_pieces(at, len, dont_wait)?;
-        let mut pieces: Vec<Piece> = lent.loans().copied().map(Piece::Ring).collect();
+    ) -> Result<Vec<LoanPiece>, Errno> {
+        let lent = self.seek_lend_range(at, len, dont_wait)?;
+        let mut pieces: Vec<LoanPiece> = lent.loans().copied().map(LoanPiece::Segment).collect();
         if !lent.copy.is_empty() {
-            pieces.push(Piece::Copy(lent.copy));
+            pieces.push(LoanPiece::Copy(lent.copy));
         }
         Ok(pieces)
     }
 
-    /// As [`Connection::seek_lend_again`], without memory for a list of few pieces.
+    /// As [`Connection::seek_lend_again`], without memory of its own for a list of few pieces.
     ///
     /// # Errors
     /// As [`Connection::seek`].
-    pub fn seek_lend_pieces(
+    pub fn seek_lend_range(
         &self,
         at: &mut At,
         len: usize,
         dont_wait: bool,
-    ) -> Result<Pieces, Errno> {
+    ) -> Result<RangeLoan, Errno> {
         let seeking = self.seeking();
         let call = self.begin_call();
-        let mut lent = Pieces::default();
+        let mut lent = RangeLoan::default();
         let limit = Limit::receive();
         let (mut begun, mut last) = (None, false);
         let mut rest = loop {
@@ -175,9 +180,9 @@ impl Connection {
         at: At,
         len: usize,
         begun: &mut Option<Attempt>,
-        lent: &mut Pieces,
+        lent: &mut RangeLoan,
     ) -> Result<Lending, Errno> {
-        self.with_place(seeking, false, |state, place, _| {
+        self.with_path(seeking, false, |state, path, _| {
             let State { engine, cursor, loans, violation, .. } = state;
             let attempt = match *begun {
                 Some(attempt) => attempt,
@@ -191,7 +196,7 @@ impl Connection {
             let taken = if engine.prefers_copy(&attempt, cost::switch_on_ring()) {
                 0
             } else {
-                let Place::Attached(_, rx) = place.get()? else {
+                let ReceivePath::Attached(_, rx) = path.get()? else {
                     return Ok(Lending::Elsewhere(At::Position(attempt.position())));
                 };
                 engine.lend(&attempt, |ahead, len, front| {
@@ -205,7 +210,7 @@ impl Connection {
                         return Ok(0);
                     }
                     let mut in_a_row = true;
-                    let there = rx.parts(ahead, len, |part| match Loan::new(part, front) {
+                    let there = rx.parts(ahead, len, |part| match SegmentLoan::new(part, front) {
                         Some(loan) if in_a_row => lent.push(loan),
                         _ => in_a_row = false,
                     });
@@ -225,9 +230,9 @@ impl Connection {
                 }
             }
             let front = engine.front();
-            let mut source = Inflow {
+            let mut source = ReceivePathSource {
                 connection: self,
-                place,
+                path,
                 cursor,
                 loans,
                 front,
@@ -266,7 +271,7 @@ impl Connection {
     /// The bytes of a loan from the ring, which belong to another process: it can change them at
     /// any time. None when the connection is not attached.
     #[must_use]
-    pub fn lent_bytes(&self, loan: &Loan) -> &[AtomicU8] {
+    pub fn loan_bytes(&self, loan: &SegmentLoan) -> &[AtomicU8] {
         self.link.get().map_or(&[], |link| link.ring.queue.peer().bytes(loan.offset, loan.len))
     }
 
@@ -274,7 +279,7 @@ impl Connection {
     ///
     /// # Errors
     /// EINVAL when it is none.
-    pub fn return_loan(&self, loan: Loan) -> Result<(), Errno> {
+    pub fn return_loan(&self, loan: SegmentLoan) -> Result<(), Errno> {
         self.return_loans(&[loan])
     }
 
@@ -283,19 +288,22 @@ impl Connection {
     /// # Errors
     /// EINVAL when one is none; the others count. EBUSY and EAGAIN as [`Connection::seek`]: then
     /// nothing has changed.
-    pub fn return_loans<'l>(&self, loans: impl IntoIterator<Item = &'l Loan>) -> Result<(), Errno> {
+    pub fn return_loans<'l>(
+        &self,
+        loans: impl IntoIterator<Item = &'l SegmentLoan>,
+    ) -> Result<(), Errno> {
         let mut loans = loans.into_iter().peekable();
         if loans.peek().is_none() {
             return Ok(());
         }
-        self.with_place(self.seeking(), false, |state, place, front| {
+        self.with_path(self.seeking(), false, |state, path, front| {
             let State { engine, cursor, loans: lent, violation, .. } = state;
-            let now = place.get()?;
+            let now = path.get()?;
             // A segment in which the front stands goes back when it is passed, or by its last loan:
             // by one of them.
-            let mut source = Inflow {
+            let mut source = ReceivePathSource {
                 connection: self,
-                place,
+                path,
                 cursor,
                 loans: lent,
                 front,
@@ -308,8 +316,8 @@ impl Connection {
                 match lent.end(engine, *loan) {
                     Ok(None) => {}
                     Ok(Some(segment)) => {
-                        if let Place::Attached(_, rx) = now {
-                            rx.give_back_lent(segment);
+                        if let ReceivePath::Attached(_, rx) = now {
+                            rx.return_lent_segment(segment);
                         }
                     }
                     Err(error) => result = Err(error),

@@ -26,7 +26,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use seekwire_transport::Errno;
 use seekwire_transport::queue::Violation;
 use seekwire_transport::seek::{
-    At, Engine, Extent, KernelCursor, KernelWaits, Loans, SeekGuard, SeekLock, SeekOptions,
+    At, Engine, Extent, KernelCursor, KernelWaits, SeekGuard, SeekLock, SeekOptions, SegmentLoans,
     Sleepers, Way, until_there,
 };
 use seekwire_transport::sys::doorbell::{Doorbell, Doorbells};
@@ -37,8 +37,8 @@ use super::Connection;
 use super::settings::Limit;
 use crate::Config;
 use claim::Claim;
-pub use lend::{Piece, Pieces};
-use source::{Inflow, LazyPlace, Place};
+pub use lend::{LoanPiece, RangeLoan};
+use source::{LazyReceivePath, ReceivePath, ReceivePathSource};
 
 /// What a seeking connection has besides.
 #[derive(Debug)]
@@ -76,7 +76,7 @@ pub(super) struct Seeking {
 struct State {
     engine: Engine,
     cursor: KernelCursor,
-    loans: Loans,
+    loans: SegmentLoans,
     waits: KernelWaits,
     sleepers: Sleepers,
     /// Whether the doorbell is rung.
@@ -309,7 +309,7 @@ impl Connection {
             *guard = Some(State {
                 engine: Engine::new(totals.rx_tcp + totals.rx_ring, Config::get().seek_memory),
                 cursor: KernelCursor::new(self.fd(), Config::get().seek_way),
-                loans: Loans::default(),
+                loans: SegmentLoans::default(),
                 waits: KernelWaits::default(),
                 sleepers: Sleepers::default(),
                 shown: false,
@@ -334,12 +334,19 @@ impl Connection {
         &self,
         seeking: &Seeking,
         asks_kernel: bool,
-        call: impl FnOnce(&mut Engine, &mut Inflow<'_, '_>) -> Result<R, Errno>,
+        call: impl FnOnce(&mut Engine, &mut ReceivePathSource<'_, '_>) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
-        self.with_place(seeking, false, |state, place, front| {
+        self.with_path(seeking, false, |state, path, front| {
             let State { engine, cursor, loans, violation, .. } = state;
-            let mut source =
-                Inflow { connection: self, place, cursor, loans, front, asks_kernel, violation };
+            let mut source = ReceivePathSource {
+                connection: self,
+                path,
+                cursor,
+                loans,
+                front,
+                asks_kernel,
+                violation,
+            };
             call(engine, &mut source)
         })
     }
@@ -348,7 +355,7 @@ impl Connection {
     fn look_with_engine<R>(
         &self,
         seeking: &Seeking,
-        call: impl FnOnce(&mut Engine, &mut Inflow<'_, '_>) -> Result<R, Errno>,
+        call: impl FnOnce(&mut Engine, &mut ReceivePathSource<'_, '_>) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
         if seeking.is_ours() {
             return self.with_engine(seeking, true, |engine, source| {
@@ -358,11 +365,11 @@ impl Connection {
         }
         let mut guard = self.lock(seeking)?;
         let state = guard.as_mut().ok_or(Errno::IO)?;
-        self.with_state_for(Purpose::Look, seeking, state, false, |state, place, front| {
+        self.with_state_for(Purpose::Look, seeking, state, false, |state, path, front| {
             let State { engine, cursor, loans, violation, .. } = state;
-            let mut source = Inflow {
+            let mut source = ReceivePathSource {
                 connection: self,
-                place,
+                path,
                 cursor,
                 loans,
                 front,
@@ -375,11 +382,11 @@ impl Connection {
 
     /// Calls with the state locked, and with that which the next bytes come from; then tells those
     /// who wait what has changed.
-    fn with_place<'c, R>(
+    fn with_path<'c, R>(
         &'c self,
         seeking: &Seeking,
         before_sleep: bool,
-        call: impl FnOnce(&mut State, &LazyPlace<'c>, u64) -> Result<R, Errno>,
+        call: impl FnOnce(&mut State, &LazyReceivePath<'c>, u64) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
         let mut guard = self.lock(seeking)?;
         let state = guard.as_mut().ok_or(Errno::IO)?;
@@ -391,7 +398,7 @@ impl Connection {
         seeking: &Seeking,
         state: &mut State,
         before_sleep: bool,
-        call: impl FnOnce(&mut State, &LazyPlace<'c>, u64) -> Result<R, Errno>,
+        call: impl FnOnce(&mut State, &LazyReceivePath<'c>, u64) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
         self.with_state_for(Purpose::Receive, seeking, state, before_sleep, call)
     }
@@ -402,7 +409,7 @@ impl Connection {
         seeking: &Seeking,
         state: &mut State,
         before_sleep: bool,
-        call: impl FnOnce(&mut State, &LazyPlace<'c>, u64) -> Result<R, Errno>,
+        call: impl FnOnce(&mut State, &LazyReceivePath<'c>, u64) -> Result<R, Errno>,
     ) -> Result<R, Errno> {
         let claim = match (seeking.claim.get(), purpose) {
             (None, _) => None,
@@ -413,14 +420,14 @@ impl Connection {
                 Some((held, state.progress()))
             }
         };
-        let place = LazyPlace::new(self);
+        let path = LazyReceivePath::new(self);
         let front = state.engine.front();
         state.waits.wanted(u32::try_from(self.recv_low_water()).unwrap_or(u32::MAX));
         if self.is_shared.load(Ordering::Relaxed) {
             state.cursor.share(self.fd());
         }
-        let result = call(state, &place, front);
-        let place = place.taken();
+        let result = call(state, &path, front);
+        let path = path.entered();
         if let Some((held, before)) = claim
             && state.progress() != before
         {
@@ -439,7 +446,7 @@ impl Connection {
         if now != front {
             seeking.call_leader(state);
             state.sleepers.wake(now);
-            if let Some(Place::Attached(link, _)) = &place
+            if let Some(ReceivePath::Attached(link, _)) = &path
                 && link.ring.queue.has_readers()
             {
                 link.ring.doorbell.ring();
@@ -455,8 +462,8 @@ impl Connection {
             state.shown = !state.shown;
             if state.shown { doorbell.ring() } else { doorbell.quiet() }
         }
-        if let Some(place) = place {
-            self.leave(place, before_sleep);
+        if let Some(path) = path {
+            self.leave(path, before_sleep);
         }
         match (state.violation.take(), self.attached()) {
             (Some(violation), Some(link)) => Err(self.violated(link, violation)),

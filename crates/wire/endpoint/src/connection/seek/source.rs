@@ -12,7 +12,7 @@ use seekwire_transport::mem::{Own, Peer};
 use seekwire_transport::queue::{Rx, Violation};
 use seekwire_transport::ring::Receiving;
 use seekwire_transport::seek::{
-    KernelCursor, KernelSource, Loans, Look, RingSource, Source, Take, cost,
+    KernelCursor, KernelSource, Look, RingSource, SegmentLoans, Source, Take, cost,
 };
 use seekwire_transport::sys::poll::{self, Events};
 use seekwire_transport::sys::socket::{self, KernelRecv};
@@ -20,44 +20,44 @@ use seekwire_transport::sys::socket::{self, KernelRecv};
 use crate::connection::next::{Next, between_looks};
 use crate::connection::{Connection, Link, Plain};
 
-/// What the next bytes come from, kept from changing.
-pub(super) enum Place<'c> {
+/// What the next bytes come from: it cannot change while this is held.
+pub(super) enum ReceivePath<'c> {
     /// The kernel's socket alone.
     Plain(Plain<'c>),
     /// What the receiving half says.
     Attached(&'c Link, Receiving<'c>),
 }
 
-/// [`Place`], taken when it is first needed: what is in library memory needs none.
-pub(super) struct LazyPlace<'c> {
+/// A [`ReceivePath`] that is entered when it is first needed: bytes in library memory need none.
+pub(super) struct LazyReceivePath<'c> {
     connection: &'c Connection,
-    place: OnceCell<Place<'c>>,
+    path: OnceCell<ReceivePath<'c>>,
 }
 
-impl<'c> LazyPlace<'c> {
+impl<'c> LazyReceivePath<'c> {
     pub(super) fn new(connection: &'c Connection) -> Self {
-        Self { connection, place: OnceCell::new() }
+        Self { connection, path: OnceCell::new() }
     }
 
-    pub(super) fn get(&self) -> Result<&Place<'c>, Errno> {
-        if self.place.get().is_none() {
-            let _ = self.place.set(self.connection.place()?);
+    pub(super) fn get(&self) -> Result<&ReceivePath<'c>, Errno> {
+        if self.path.get().is_none() {
+            let _ = self.path.set(self.connection.receive_path()?);
         }
-        self.place.get().ok_or(Errno::IO)
+        self.path.get().ok_or(Errno::IO)
     }
 
-    /// The place, if it was needed.
-    pub(super) fn taken(self) -> Option<Place<'c>> {
-        self.place.into_inner()
+    /// The path, if it was needed.
+    pub(super) fn entered(self) -> Option<ReceivePath<'c>> {
+        self.path.into_inner()
     }
 }
 
-/// The bytes of a connection, for one call.
-pub(super) struct Inflow<'s, 'c> {
+/// The bytes of a connection as the engine takes them, along its receive path, for one call.
+pub(super) struct ReceivePathSource<'s, 'c> {
     pub(super) connection: &'c Connection,
-    pub(super) place: &'s LazyPlace<'c>,
+    pub(super) path: &'s LazyReceivePath<'c>,
     pub(super) cursor: &'s mut KernelCursor,
-    pub(super) loans: &'s Loans,
+    pub(super) loans: &'s SegmentLoans,
     /// Position of the first byte that was not received.
     pub(super) front: u64,
     /// An empty ring is believed only when the kernel's socket has not ended.
@@ -67,20 +67,20 @@ pub(super) struct Inflow<'s, 'c> {
 }
 
 impl Connection {
-    fn place(&self) -> Result<Place<'_>, Errno> {
+    fn receive_path(&self) -> Result<ReceivePath<'_>, Errno> {
         if let Some(plain) = self.enter_plain() {
-            return Ok(Place::Plain(plain));
+            return Ok(ReceivePath::Plain(plain));
         }
         let link = self.attached().ok_or(Errno::NOTCONN)?;
         if link.is_violated() {
             return Err(Errno::CONNRESET);
         }
-        Ok(Place::Attached(link, self.rx(link)?))
+        Ok(ReceivePath::Attached(link, self.rx(link)?))
     }
 
     /// Lets the peer know what was taken.
-    pub(super) fn leave(&self, place: Place<'_>, before_sleep: bool) {
-        let Place::Attached(link, rx) = place else { return };
+    pub(super) fn leave(&self, path: ReceivePath<'_>, before_sleep: bool) {
+        let ReceivePath::Attached(link, rx) = path else { return };
         if before_sleep {
             rx.before_sleep();
         }
@@ -89,7 +89,7 @@ impl Connection {
     }
 }
 
-impl<'s, 'c> Inflow<'s, 'c> {
+impl<'s, 'c> ReceivePathSource<'s, 'c> {
     fn is_on_ring(&self) -> bool {
         self.connection.attached().is_some_and(|link| link.ring.queue.rx_on_ring())
     }
@@ -160,7 +160,7 @@ impl<'s, 'c> Inflow<'s, 'c> {
 
     /// Whether what comes next can be received at once, by the other carrier.
     fn goes_on_elsewhere(&self) -> bool {
-        let Ok(Place::Attached(link, rx)) = self.place.get() else { return false };
+        let Ok(ReceivePath::Attached(link, rx)) = self.path.get() else { return false };
         link.ring.queue.has_record()
             && match rx.step() {
                 Ok(RxStep::Ring) => true,
@@ -180,9 +180,9 @@ impl<'s, 'c> Inflow<'s, 'c> {
     ) -> Result<T, Errno> {
         let result = call(&mut self.kernel())?;
         let n = received(&result);
-        match self.place.get()? {
-            Place::Plain(bracket) => bracket.received(n as usize),
-            Place::Attached(link, rx) => {
+        match self.path.get()? {
+            ReceivePath::Plain(bracket) => bracket.received(n as usize),
+            ReceivePath::Attached(link, rx) => {
                 rx.received_by_tcp(n as usize);
                 // What the peer put on the ring after these bytes can be read from now on, and it
                 // rang for that before: waiters have to hear of it again.
@@ -196,16 +196,16 @@ impl<'s, 'c> Inflow<'s, 'c> {
     }
 }
 
-impl Inflow<'_, '_> {
+impl ReceivePathSource<'_, '_> {
     /// From one carrier.
     fn receive_once(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Errno> {
-        let from_kernel = |inflow: &mut Self, into: &mut Scatter<'_, '_>, bound: u64| {
-            inflow.by_kernel(bound, |kernel| kernel.receive(into, most.min(bound)), |n| *n as u64)
+        let from_kernel = |source: &mut Self, into: &mut Scatter<'_, '_>, bound: u64| {
+            source.by_kernel(bound, |kernel| kernel.receive(into, most.min(bound)), |n| *n as u64)
         };
         loop {
-            let rx = match self.place.get()? {
-                Place::Plain(_) => return from_kernel(self, into, u64::MAX),
-                Place::Attached(_, rx) => rx,
+            let rx = match self.path.get()? {
+                ReceivePath::Plain(_) => return from_kernel(self, into, u64::MAX),
+                ReceivePath::Attached(_, rx) => rx,
             };
             return match self.step(rx)? {
                 Next::Ring => {
@@ -236,7 +236,7 @@ impl Inflow<'_, '_> {
     }
 }
 
-impl Source for Inflow<'_, '_> {
+impl Source for ReceivePathSource<'_, '_> {
     fn receive(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Errno> {
         let mut done = self.receive_once(into, most)?;
         // Where the stream goes on by the other carrier, less than was asked for would mean that
@@ -256,17 +256,17 @@ impl Source for Inflow<'_, '_> {
         into: &mut Scatter<'_, '_>,
         most: u64,
     ) -> Result<Option<usize>, Errno> {
-        match self.place.get()? {
-            Place::Plain(_) => {
+        match self.path.get()? {
+            ReceivePath::Plain(_) => {
                 let received = |n: &Option<usize>| n.unwrap_or(0) as u64;
                 self.by_kernel(u64::MAX, |kernel| kernel.receive_behind(skip, into, most), received)
             }
-            Place::Attached(..) => Ok(None),
+            ReceivePath::Attached(..) => Ok(None),
         }
     }
 
     fn begins_small(&mut self) -> Result<bool, Errno> {
-        let Place::Attached(_, rx) = self.place.get()? else { return Ok(false) };
+        let ReceivePath::Attached(_, rx) = self.path.get()? else { return Ok(false) };
         let step = rx.step();
         if self.checked(step)? != RxStep::Ring {
             return Ok(false);
@@ -276,7 +276,7 @@ impl Source for Inflow<'_, '_> {
     }
 
     fn receive_small(&mut self, into: &mut Scatter<'_, '_>, most: u64) -> Result<usize, Errno> {
-        let Place::Attached(_, rx) = self.place.get()? else { return Ok(0) };
+        let ReceivePath::Attached(_, rx) = self.path.get()? else { return Ok(0) };
         let received = self.ring(rx).receive_small(into, most);
         let n = self.checked(received)?;
         self.front += n as u64;
@@ -286,9 +286,9 @@ impl Source for Inflow<'_, '_> {
     fn look(&mut self, ahead: u64, most: u64, into: &mut Scatter<'_, '_>) -> Result<Look, Errno> {
         let mut kernel_has_news = false;
         loop {
-            let rx = match self.place.get()? {
-                Place::Plain(_) => return self.kernel().look(ahead, most, into),
-                Place::Attached(_, rx) => rx,
+            let rx = match self.path.get()? {
+                ReceivePath::Plain(_) => return self.kernel().look(ahead, most, into),
+                ReceivePath::Attached(_, rx) => rx,
             };
             return match self.step(rx)? {
                 Next::Ring => {
@@ -345,17 +345,17 @@ impl Source for Inflow<'_, '_> {
         partial: bool,
         into: &mut Scatter<'_, '_>,
     ) -> Result<Option<Take>, Errno> {
-        match self.place.get()? {
-            Place::Plain(_) => self.kernel().take(ahead, most, partial, into),
+        match self.path.get()? {
+            ReceivePath::Plain(_) => self.kernel().take(ahead, most, partial, into),
             // Where the stream goes on by the ring, an end of TCP's is none.
-            Place::Attached(..) => Ok(None),
+            ReceivePath::Attached(..) => Ok(None),
         }
     }
 
     fn cut(&mut self, span: Span) -> Result<(), Errno> {
-        let rx = match self.place.get()? {
-            Place::Plain(_) => return self.kernel().cut(span),
-            Place::Attached(_, rx) => rx,
+        let rx = match self.path.get()? {
+            ReceivePath::Plain(_) => return self.kernel().cut(span),
+            ReceivePath::Attached(_, rx) => rx,
         };
         match self.step(rx)? {
             Next::Tcp(_) => self.kernel().cut(span),
@@ -369,9 +369,11 @@ impl Source for Inflow<'_, '_> {
     }
 
     fn discard(&mut self, n: u64) -> Result<u64, Errno> {
-        let rx = match self.place.get()? {
-            Place::Plain(_) => return self.by_kernel(u64::MAX, |kernel| kernel.discard(n), |n| *n),
-            Place::Attached(_, rx) => rx,
+        let rx = match self.path.get()? {
+            ReceivePath::Plain(_) => {
+                return self.by_kernel(u64::MAX, |kernel| kernel.discard(n), |n| *n);
+            }
+            ReceivePath::Attached(_, rx) => rx,
         };
         match self.step(rx)? {
             Next::Ring => {
@@ -393,7 +395,7 @@ impl Source for Inflow<'_, '_> {
     }
 
     fn release(&mut self, span: Span, is_taken: &dyn Fn(Span) -> bool) -> Result<(), Errno> {
-        let Place::Attached(link, rx) = self.place.get()? else { return Ok(()) };
+        let ReceivePath::Attached(link, rx) = self.path.get()? else { return Ok(()) };
         if !link.ring.queue.rx_on_ring() {
             return Ok(());
         }
@@ -402,9 +404,9 @@ impl Source for Inflow<'_, '_> {
     }
 
     fn arrived(&mut self) -> Result<u64, Errno> {
-        let rx = match self.place.get()? {
-            Place::Plain(_) => return self.kernel().arrived(),
-            Place::Attached(_, rx) => rx,
+        let rx = match self.path.get()? {
+            ReceivePath::Plain(_) => return self.kernel().arrived(),
+            ReceivePath::Attached(_, rx) => rx,
         };
         // What the kernel says behind an empty ring is for who receives; it says an error once.
         let next = Next::of(rx);
@@ -425,7 +427,7 @@ impl Source for Inflow<'_, '_> {
 
     fn arrived_in_all(&mut self) -> Result<u64, Errno> {
         let here = self.arrived()?;
-        let Place::Attached(link, rx) = self.place.get()? else { return Ok(here) };
+        let ReceivePath::Attached(link, rx) = self.path.get()? else { return Ok(here) };
         let step = rx.step();
         let elsewhere = match self.checked(step)? {
             RxStep::Ring => {
@@ -443,9 +445,9 @@ impl Source for Inflow<'_, '_> {
     }
 
     fn has_ended(&mut self) -> Result<bool, Errno> {
-        let rx = match self.place.get()? {
-            Place::Plain(_) => return self.kernel().has_ended(),
-            Place::Attached(_, rx) => rx,
+        let rx = match self.path.get()? {
+            ReceivePath::Plain(_) => return self.kernel().has_ended(),
+            ReceivePath::Attached(_, rx) => rx,
         };
         match self.step(rx)? {
             Next::TcpUnbounded(announced) => {
@@ -462,9 +464,9 @@ impl Source for Inflow<'_, '_> {
     }
 
     fn has_only_error(&mut self) -> Result<bool, Errno> {
-        let is_last = match self.place.get()? {
-            Place::Plain(_) => true,
-            Place::Attached(_, rx) => !rx.has_more(),
+        let is_last = match self.path.get()? {
+            ReceivePath::Plain(_) => true,
+            ReceivePath::Attached(_, rx) => !rx.has_more(),
         };
         Ok(is_last && self.kernel().has_only_error()?)
     }

@@ -9,7 +9,7 @@ use seekwire_transport::sys::doorbell::Doorbell;
 use seekwire_transport::sys::poll::{self, Deadline, Events};
 use seekwire_transport::sys::{Fd, socket};
 
-use super::source::{Inflow, LazyPlace, Place};
+use super::source::{LazyReceivePath, ReceivePath, ReceivePathSource};
 use super::{At, SeekGuard, SeekOptions, Seeking, State};
 use crate::connection::Connection;
 use crate::connection::call::Call;
@@ -30,7 +30,7 @@ enum How {
 }
 
 /// What is known of the stream, locked.
-type Held<'s> = SeekGuard<'s, Option<State>>;
+type StateGuard<'s> = SeekGuard<'s, Option<State>>;
 
 impl Connection {
     /// Sleeps until an attempt may succeed. Returns whether the kernel's socket has to be asked
@@ -135,8 +135,8 @@ impl Connection {
         let mut guard = self.lock(seeking)?;
         let state = guard.as_mut().ok_or(Errno::IO)?;
         let watched = seeking.is_watched.load(Ordering::SeqCst);
-        let how = self.with_state(seeking, state, true, |state, place, front| {
-            self.prepare(state, place, front, attempt, watched)
+        let how = self.with_state(seeking, state, true, |state, path, front| {
+            self.prepare(state, path, front, attempt, watched)
         })?;
         if call.is_in_vain_at(state.engine.front()) {
             return self.nap(seeking, guard, until, call);
@@ -166,14 +166,14 @@ impl Connection {
     fn nap(
         &self,
         seeking: &Seeking,
-        mut guard: Held<'_>,
+        mut guard: StateGuard<'_>,
         until: Deadline,
         call: &Call<'_>,
     ) -> Result<bool, Errno> {
         let state = guard.as_mut().ok_or(Errno::IO)?;
-        match self.with_state(seeking, state, false, |state, place, front| {
-            self.drain(state, place, front)
-        }) {
+        match self
+            .with_state(seeking, state, false, |state, path, front| self.drain(state, path, front))
+        {
             Ok(_) | Err(Errno::NOBUFS) => {}
             Err(error) => return Err(error),
         }
@@ -186,7 +186,7 @@ impl Connection {
     fn sleep_in_kernel(
         &self,
         seeking: &Seeking,
-        mut guard: Held<'_>,
+        mut guard: StateGuard<'_>,
         end: u64,
         until: Deadline,
         call: &Call<'_>,
@@ -208,8 +208,8 @@ impl Connection {
         let is_late = slept?.is_late;
         if (is_told || is_late) && (socket::unread(self.fd())? as u64) < need {
             // The kernel keeps the rest away.
-            let drained = self.with_state(seeking, state, false, |state, place, front| {
-                self.drain(state, place, front)
+            let drained = self.with_state(seeking, state, false, |state, path, front| {
+                self.drain(state, path, front)
             });
             match drained {
                 // The range may still come, if more slowly.
@@ -225,7 +225,7 @@ impl Connection {
     fn follow(
         &self,
         seeking: &Seeking,
-        mut guard: Held<'_>,
+        mut guard: StateGuard<'_>,
         (end, is_far): (u64, bool),
         until: Deadline,
         call: &Call<'_>,
@@ -251,7 +251,7 @@ impl Connection {
     fn lead(
         &self,
         seeking: &Seeking,
-        mut guard: Held<'_>,
+        mut guard: StateGuard<'_>,
         (end, news): (u64, Option<(Carrier, u64)>),
         until: Deadline,
         call: &Call<'_>,
@@ -294,12 +294,19 @@ impl Connection {
     fn drain<'c>(
         &'c self,
         state: &mut State,
-        place: &LazyPlace<'c>,
+        path: &LazyReceivePath<'c>,
         front: u64,
     ) -> Result<bool, Errno> {
         let State { engine, cursor, loans, violation, .. } = state;
-        let mut source =
-            Inflow { connection: self, place, cursor, loans, front, asks_kernel: false, violation };
+        let mut source = ReceivePathSource {
+            connection: self,
+            path,
+            cursor,
+            loans,
+            front,
+            asks_kernel: false,
+            violation,
+        };
         engine.drain(&mut source)
     }
 
@@ -307,7 +314,7 @@ impl Connection {
     fn prepare<'c>(
         &'c self,
         state: &mut State,
-        place: &LazyPlace<'c>,
+        path: &LazyReceivePath<'c>,
         front: u64,
         attempt: &Attempt,
         watched: bool,
@@ -315,13 +322,20 @@ impl Connection {
         let State { engine, cursor, loans, violation, .. } = state;
         // Who sleeps for the ring sleeps on the socket, too, which says by itself that it has
         // ended.
-        let mut source =
-            Inflow { connection: self, place, cursor, loans, front, asks_kernel: false, violation };
+        let mut source = ReceivePathSource {
+            connection: self,
+            path,
+            cursor,
+            loans,
+            front,
+            asks_kernel: false,
+            violation,
+        };
         engine.discard_taken(&mut source)?;
         if engine.needs(attempt) == 0 {
             return Ok(How::Not);
         }
-        let Place::Attached(link, rx) = place.get()? else {
+        let ReceivePath::Attached(link, rx) = path.get()? else {
             if watched {
                 engine.drain(&mut source)?;
             }
@@ -463,8 +477,8 @@ mod tests {
         send(&pair.from, &[1; 10]);
         // One who sleeps for bytes in the middle and does not get a processor.
         let lead =
-            |state: &mut State, _: &LazyPlace<'_>, front| Ok(state.sleepers.lead(100, front));
-        assert_eq!(to.with_place(seeking, false, lead), Ok(100));
+            |state: &mut State, _: &LazyReceivePath<'_>, front| Ok(state.sleepers.lead(100, front));
+        assert_eq!(to.with_path(seeking, false, lead), Ok(100));
         link.ring.arm(READ);
         receive(to, 10);
         std::thread::scope(|scope| {
@@ -474,12 +488,12 @@ mod tests {
                 to.wait(HEAD, Deadline::after(Some(LONG)))
             });
             is_left_rung(link, &started.recv().unwrap());
-            let end = |state: &mut State, _: &LazyPlace<'_>, _| {
+            let end = |state: &mut State, _: &LazyReceivePath<'_>, _| {
                 seeking.leader_called.store(false, Ordering::SeqCst);
                 state.sleepers.end_lead();
                 Ok(())
             };
-            to.with_place(seeking, false, end).unwrap();
+            to.with_path(seeking, false, end).unwrap();
             link.ring.disarm(READ);
             send(&pair.from, &[1; 10]);
             assert_eq!(watcher.join().unwrap(), Ok(()));
@@ -616,7 +630,7 @@ mod tests {
         assert_eq!(seek(), Err(Errno::AGAIN));
         assert_eq!(receive(), Err(Errno::AGAIN));
         drop(rx);
-        let interrupted = to.with_place(to.seeking(), false, |_, _, _| {
+        let interrupted = to.with_path(to.seeking(), false, |_, _, _| {
             assert_eq!(seek(), Err(Errno::AGAIN));
             assert_eq!(receive(), Err(Errno::AGAIN));
             Ok(())
