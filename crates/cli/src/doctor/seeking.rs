@@ -63,7 +63,7 @@ fn judge(four: Option<Way>, six: Option<Way>, module: Module) -> Finding {
     let name = |way| match way {
         Some(Way::Module) => "in the kernel (module)",
         Some(Way::Peek) => "in place (SO_PEEK_OFF)",
-        Some(Way::Drain) | None => "by library memory",
+        _ => "by library memory",
     };
     let tcp = match six {
         Some(six) if four != Some(six) => {

@@ -62,6 +62,7 @@ macro_rules! reasons {
         /// Why bytes of a connection travel by TCP.
         #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
         #[repr(u8)]
+        #[non_exhaustive]
         pub enum Reason { $($(#[$doc])* $name = $code,)* }
 
         impl Reason {

@@ -25,13 +25,16 @@
 //! # Ok::<(), std::io::Error>(())
 //! ```
 
+mod error;
 mod listener;
 pub mod mailbox;
 pub mod seek;
 mod seek_stream;
+mod socket_options;
 mod stream;
 mod stream_seek;
 
+pub use error::SeekError;
 pub use listener::{Incoming, Listener};
 pub use mailbox::Mailbox;
 pub use seek::{At, Extent, SeekOptions, SeekSocket};

@@ -2,9 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use std::os::fd::{AsFd, BorrowedFd};
-
-use seekwire_protocol::Role;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use crate::Stream;
 
@@ -33,7 +31,7 @@ impl Listener {
     /// Those of accept(2).
     pub fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
         let (socket, from) = self.0.accept()?;
-        Ok((Stream::from_std(socket, Role::Accepted)?, from))
+        Ok((Stream::from_accepted(socket)?, from))
     }
 
     /// Every connection, one after the other; never ends.
@@ -50,6 +48,14 @@ impl Listener {
         self.0.local_addr()
     }
 
+    /// SO_ERROR: what went wrong since the last call, which is told once.
+    ///
+    /// # Errors
+    /// Those of getsockopt(2).
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.0.take_error()
+    }
+
     /// Whether [`Listener::accept`] returns [`io::ErrorKind::WouldBlock`] instead of waiting.
     ///
     /// # Errors
@@ -59,6 +65,13 @@ impl Listener {
     }
 }
 
+impl AsRawFd for Listener {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+}
+
+/// Readable when there is a connection to accept.
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

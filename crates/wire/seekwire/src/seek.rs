@@ -6,6 +6,8 @@ use std::time::Duration;
 
 pub use seekwire_transport::seek::{At, Extent, SeekOptions, Way};
 
+pub use crate::error::SeekError;
+
 /// A connected stream from which bytes can be taken out of the middle. Libraries that keep their
 /// messages in the stream until they are asked for are built on this; programs find simpler methods
 /// on [`crate::SeekStream`] and [`crate::Stream`].
@@ -22,22 +24,22 @@ pub trait SeekSocket: Send + Sync {
     /// into `into`.
     ///
     /// # Errors
-    /// `WouldBlock` when they have not all arrived; ENXIO when some were taken before; ENOBUFS when
-    /// there would be too many holes; EINVAL when there can be no such position; those of recv(2).
+    /// [`SeekError::WouldBlock`] when they have not all arrived; [`SeekError::NoRoom`] when there
+    /// would be too many holes; the others of [`SeekError`].
     fn try_seek(
         &self,
         at: At,
         into: &mut [IoSliceMut<'_>],
         options: SeekOptions,
-    ) -> io::Result<usize>;
+    ) -> Result<usize, SeekError>;
 
     /// Sleeps until the `len` bytes that begin at `at` may have arrived, or cannot come any more;
     /// may return early. Makes room for them in library memory, if that is what keeps them away.
     ///
     /// # Errors
-    /// ENOBUFS when they can only come after something is taken out; `WouldBlock` when the time is
-    /// over; EINTR.
-    fn wait_seek(&self, at: At, len: u64, timeout: Option<Duration>) -> io::Result<()>;
+    /// [`SeekError::NoRoom`] when they can only come after something is taken out;
+    /// [`SeekError::WouldBlock`] when the time is over; `Interrupted` by a signal.
+    fn wait_seek(&self, at: At, len: u64, timeout: Option<Duration>) -> Result<(), SeekError>;
 
     /// Sends bytes from the front of `from` and returns how many.
     ///
@@ -49,19 +51,19 @@ pub trait SeekSocket: Send + Sync {
     /// sending.
     ///
     /// # Errors
-    /// ENOBUFS when the memory that it may use is full; those of recv(2).
-    fn make_room(&self) -> io::Result<()>;
+    /// [`SeekError::NoRoom`] when the memory that it may use is full; the others of [`SeekError`].
+    fn make_room(&self) -> Result<(), SeekError>;
 
     /// Sleeps until there is room to send, or more has arrived than [`SeekSocket::make_room`] has
     /// moved, or the stream has ended; may return early.
     ///
     /// # Errors
-    /// `WouldBlock` when the time is over; EINTR.
+    /// `WouldBlock` when the time is over; `Interrupted` by a signal.
     fn wait_send(&self, timeout: Option<Duration>) -> io::Result<()>;
 
     /// What has arrived, and what was taken out of it.
     ///
     /// # Errors
-    /// Those of ioctl(2).
-    fn extent(&self) -> io::Result<Extent>;
+    /// [`SeekError::OtherProcess`]; those of ioctl(2).
+    fn extent(&self) -> Result<Extent, SeekError>;
 }

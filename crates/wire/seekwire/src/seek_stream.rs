@@ -1,8 +1,9 @@
 //! Receiving out of the middle of an ordinary TCP connection (Douglas and Pai, "Seekable sockets").
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use seekwire_endpoint::{Config, tuning};
@@ -14,7 +15,8 @@ use seekwire_transport::sys::socket::{self, KernelSend};
 
 use seekwire_protocol::span::Span;
 
-use crate::seek::{At, Extent, SeekOptions, SeekSocket, Way};
+use crate::seek::{At, Extent, SeekError, SeekOptions, SeekSocket, Way};
+use crate::socket_options::socket_options;
 
 /// Bytes of memory that a stream uses for what keeps wanted bytes away, unless told otherwise.
 const MEMORY: usize = 64 << 20;
@@ -31,12 +33,10 @@ const MEMORY: usize = 64 << 20;
 /// gets at it by them.
 ///
 /// ```no_run
-/// # fn main() -> std::io::Result<()> {
-/// let stream = seekwire::SeekStream::new(std::net::TcpStream::connect("127.0.0.1:4000")?);
+/// let stream = seekwire::SeekStream::connect("127.0.0.1:4000")?;
 /// let mut trailer = [0; 16];
 /// stream.seek_recv(&mut trailer, 1 << 20)?;
-/// # Ok(())
-/// # }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Debug)]
 pub struct SeekStream {
@@ -44,12 +44,20 @@ pub struct SeekStream {
     nonblocking: AtomicBool,
     /// Nobody else uses the socket, whose SO_RCVTIMEO this is.
     private: AtomicBool,
-    timeout: Option<Duration>,
+    timeout: Mutex<Option<Duration>>,
     stream: TcpStream,
 }
 
 impl SeekStream {
-    /// Of a connected stream. Its next byte has position 0.
+    /// Connects to the first of the addresses that answers.
+    ///
+    /// # Errors
+    /// Those of connect(2).
+    pub fn connect(address: impl ToSocketAddrs) -> io::Result<Self> {
+        Ok(Self::new(TcpStream::connect(address)?))
+    }
+
+    /// Of a connected stream, whichever end connected. Its next byte has position 0.
     #[must_use]
     pub fn new(stream: TcpStream) -> Self {
         Self::with_memory(stream, MEMORY)
@@ -69,7 +77,7 @@ impl SeekStream {
             seek: if private { seek.private() } else { seek },
             nonblocking: AtomicBool::new(nonblocking.unwrap_or(false)),
             private: AtomicBool::new(private),
-            timeout: timeout.unwrap_or(None),
+            timeout: Mutex::new(timeout.unwrap_or(None)),
             stream,
         }
     }
@@ -78,9 +86,8 @@ impl SeekStream {
     /// unless the stream does not block. Fewer come only where the stream ends, 0 behind its end.
     ///
     /// # Errors
-    /// `WouldBlock`; ENXIO when some were taken before; ENOBUFS when they can only arrive after
-    /// others are taken out, or when there would be too many holes; those of recv(2).
-    pub fn seek_recv(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    /// [`SeekError`] says why.
+    pub fn seek_recv(&self, buf: &mut [u8], offset: u64) -> Result<usize, SeekError> {
         self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), SeekOptions::TAKE)
     }
 
@@ -88,7 +95,7 @@ impl SeekStream {
     ///
     /// # Errors
     /// Those of [`SeekStream::seek_recv`].
-    pub fn try_seek_recv(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    pub fn try_seek_recv(&self, buf: &mut [u8], offset: u64) -> Result<usize, SeekError> {
         self.try_seek(At::Offset(offset), &mut [IoSliceMut::new(buf)], SeekOptions::TAKE)
     }
 
@@ -96,7 +103,7 @@ impl SeekStream {
     ///
     /// # Errors
     /// Those of [`SeekStream::seek_recv`].
-    pub fn seek_peek(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    pub fn seek_peek(&self, buf: &mut [u8], offset: u64) -> Result<usize, SeekError> {
         let options = SeekOptions::PEEK;
         self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), options)
     }
@@ -111,18 +118,80 @@ impl SeekStream {
         bufs: &mut [IoSliceMut<'_>],
         at: At,
         options: SeekOptions,
-    ) -> io::Result<usize> {
+    ) -> Result<usize, SeekError> {
         if self.nonblocking.load(Ordering::Relaxed) {
             return self.try_seek(at, bufs, options);
         }
         Ok(timely(self.seek.seek(at, bufs, options, &|| self.deadline()))?)
     }
 
+    /// How long receives wait; `None` for ever.
+    ///
+    /// # Errors
+    /// Those of getsockopt(2).
+    pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
+        match self.private.load(Ordering::Relaxed) {
+            true => Ok(*self.timeout()),
+            false => self.stream.read_timeout(),
+        }
+    }
+
+    /// Sets how long receives wait; `None` for ever.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] for a zero duration.
+    pub fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        let mut known = self.timeout();
+        self.stream.set_read_timeout(timeout)?;
+        *known = timeout;
+        Ok(())
+    }
+
+    /// How long writes wait; `None` for ever.
+    ///
+    /// # Errors
+    /// Those of getsockopt(2).
+    pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
+        self.stream.write_timeout()
+    }
+
+    /// Sets how long writes wait; `None` for ever.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] for a zero duration.
+    pub fn set_write_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.stream.set_write_timeout(timeout)
+    }
+
+    /// Receives in order without taking: the next read gives the same bytes.
+    ///
+    /// # Errors
+    /// As [`Read::read`].
+    pub fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
+        self.receive(&mut [IoSliceMut::new(into)], true)
+    }
+
+    /// SO_ERROR: what went wrong since the last call, which is told once.
+    ///
+    /// # Errors
+    /// Those of getsockopt(2).
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.stream.take_error()
+    }
+
+    /// Ends one direction or both.
+    ///
+    /// # Errors
+    /// Those of shutdown(2).
+    pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.stream.shutdown(how)
+    }
+
     /// What was taken out of the middle and not yet passed by the head, in order.
     ///
     /// # Errors
     /// Those of ioctl(2).
-    pub fn holes(&self) -> io::Result<Vec<Span>> {
+    pub fn holes(&self) -> Result<Vec<Span>, SeekError> {
         Ok(self.extent()?.holes)
     }
 
@@ -130,7 +199,7 @@ impl SeekStream {
     ///
     /// # Errors
     /// `WouldBlock` in a signal handler that interrupted another call on it.
-    pub fn way(&self) -> io::Result<Way> {
+    pub fn way(&self) -> Result<Way, SeekError> {
         Ok(self.seek.way()?)
     }
 
@@ -139,7 +208,7 @@ impl SeekStream {
     ///
     /// # Errors
     /// As [`SeekStream::way`].
-    pub fn moved_bytes(&self) -> io::Result<u64> {
+    pub fn moved_bytes(&self) -> Result<u64, SeekError> {
         Ok(self.seek.moved()?)
     }
 
@@ -167,25 +236,10 @@ impl SeekStream {
         }
     }
 
-    /// When a receive that begins to wait now has waited long enough (SO_RCVTIMEO).
-    fn deadline(&self) -> Result<Deadline, Errno> {
-        let timeout = match self.private.load(Ordering::Relaxed) {
-            true => self.timeout,
-            false => socket::receive_timeout(Fd::from(&self.stream))?,
-        };
-        Ok(Deadline::after(timeout))
-    }
-}
-
-impl Read for &SeekStream {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.read_vectored(&mut [IoSliceMut::new(buf)])
-    }
-
-    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    fn receive(&self, bufs: &mut [IoSliceMut<'_>], peek: bool) -> io::Result<usize> {
         let mut until = None;
         loop {
-            match self.seek.try_recv(bufs, false) {
+            match self.seek.try_recv(bufs, peek) {
                 Err(Errno::AGAIN) if !self.nonblocking.load(Ordering::Relaxed) => {
                     let until = match until {
                         Some(until) => until,
@@ -196,6 +250,31 @@ impl Read for &SeekStream {
                 done => return Ok(done?),
             }
         }
+    }
+
+    fn timeout(&self) -> MutexGuard<'_, Option<Duration>> {
+        self.timeout.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// When a receive that begins to wait now has waited long enough (SO_RCVTIMEO).
+    fn deadline(&self) -> Result<Deadline, Errno> {
+        let timeout = match self.private.load(Ordering::Relaxed) {
+            true => *self.timeout(),
+            false => socket::receive_timeout(Fd::from(&self.stream))?,
+        };
+        Ok(Deadline::after(timeout))
+    }
+}
+
+socket_options!(SeekStream, stream);
+
+impl Read for &SeekStream {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.read_vectored(&mut [IoSliceMut::new(buf)])
+    }
+
+    fn read_vectored(&mut self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        self.receive(bufs, false)
     }
 }
 
@@ -243,11 +322,11 @@ impl SeekSocket for SeekStream {
         at: At,
         into: &mut [IoSliceMut<'_>],
         options: SeekOptions,
-    ) -> io::Result<usize> {
+    ) -> Result<usize, SeekError> {
         Ok(self.seek.try_seek(at, into, options)?)
     }
 
-    fn wait_seek(&self, at: At, len: u64, timeout: Option<Duration>) -> io::Result<()> {
+    fn wait_seek(&self, at: At, len: u64, timeout: Option<Duration>) -> Result<(), SeekError> {
         Ok(timely(self.seek.wait(at, len, Deadline::after(timeout)))?)
     }
 
@@ -255,7 +334,7 @@ impl SeekSocket for SeekStream {
         Ok(socket::send(Fd::from(&self.stream), from, KernelSend::NOSIGNAL)?)
     }
 
-    fn make_room(&self) -> io::Result<()> {
+    fn make_room(&self) -> Result<(), SeekError> {
         Ok(self.seek.make_room()?)
     }
 
@@ -270,7 +349,7 @@ impl SeekSocket for SeekStream {
         Ok(timely(poll::wait(Fd::new(-1), Fd::from(&self.stream), either, until).map(drop))?)
     }
 
-    fn extent(&self) -> io::Result<Extent> {
+    fn extent(&self) -> Result<Extent, SeekError> {
         Ok(self.seek.extent()?)
     }
 }

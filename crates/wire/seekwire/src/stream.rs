@@ -3,7 +3,7 @@
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{self, SocketAddr, TcpStream, ToSocketAddrs};
 use std::ops::{Deref, DerefMut};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
@@ -16,11 +16,33 @@ use seekwire_transport::sys::poll::Deadline;
 use seekwire_transport::sys::socket::{self, KernelRecv, KernelSend};
 use seekwire_transport::sys::{Fd, poll};
 
+use crate::socket_options::socket_options;
+
 /// A TCP stream whose bytes travel through shared memory while both ends are on one host and know
 /// how.
 ///
-/// Reading and writing work on `&Stream` too: threads may share it. Closed when dropped; bytes that
-/// were received and not read are then answered with a reset, as TCP does.
+/// It is used as [`TcpStream`] is. Reading and writing work on `&Stream` too: threads may share it,
+/// and it need not be cloned. Closed when dropped; bytes that were received and not read are then
+/// answered with a reset, as TCP does.
+///
+/// It has no [`AsFd`], because no descriptor of it can be polled: the kernel's socket is not
+/// readable when bytes lie in shared memory, and what tells of those has to be armed first. One
+/// stream is waited for with [`Stream::wait_readable`] and [`Stream::wait_writable`], many with a
+/// thread each or with the cargo feature `tokio`.
+///
+/// ```
+/// use std::io::{Read, Write};
+/// # let listener = seekwire::Listener::bind("127.0.0.1:0")?;
+/// # let address = listener.local_addr()?;
+///
+/// let mut client = seekwire::Stream::connect(address)?;
+/// let (mut server, _) = listener.accept()?;
+/// client.write_all(b"ping")?;
+/// let mut question = [0; 4];
+/// server.read_exact(&mut question)?;
+/// assert_eq!(&question, b"ping");
+/// # Ok::<(), std::io::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Stream {
     connection: Connection,
@@ -36,37 +58,63 @@ impl Stream {
     /// # Errors
     /// Those of connect(2).
     pub fn connect(address: impl ToSocketAddrs) -> io::Result<Self> {
-        Self::from_std(TcpStream::connect(address)?, Role::Connected)
+        Self::from_connected(TcpStream::connect(address)?)
     }
 
-    /// Takes over a connected socket through which nothing was sent or received yet; `role` says
-    /// which call made it, connect(2) or accept(2).
+    /// Connects, or gives up when the time is over.
+    ///
+    /// # Errors
+    /// Those of connect(2); [`io::ErrorKind::InvalidInput`] for a zero duration.
+    pub fn connect_timeout(address: &SocketAddr, timeout: Duration) -> io::Result<Self> {
+        Self::from_connected(TcpStream::connect_timeout(address, timeout)?)
+    }
+
+    /// Takes over a socket that this process, or whoever gave it away, has connected. Nothing may
+    /// have been sent or received through it yet, and nobody else may use it from now on.
+    ///
+    /// It matters who connected and who accepted: that end offers shared memory, and the other one
+    /// answers. Two ends that both say they connected stay on TCP.
+    ///
+    /// ```no_run
+    /// let socket = std::net::TcpStream::connect("127.0.0.1:7000")?;
+    /// let stream = seekwire::Stream::from_connected(socket)?;
+    /// # Ok::<(), std::io::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Those of fcntl(2).
-    pub fn from_std(socket: TcpStream, role: Role) -> io::Result<Self> {
+    pub fn from_connected(socket: TcpStream) -> io::Result<Self> {
+        Self::new(socket, Role::Connected)
+    }
+
+    /// As [`Stream::from_connected`], of a socket that accept(2) gave, as a program has it that is
+    /// started for each connection, or whose listener is not a [`Listener`](crate::Listener).
+    ///
+    /// # Errors
+    /// Those of fcntl(2).
+    pub fn from_accepted(socket: TcpStream) -> io::Result<Self> {
+        Self::new(socket, Role::Accepted)
+    }
+
+    fn new(socket: TcpStream, role: Role) -> io::Result<Self> {
         let connection = Connection::new(Fd::from(&socket), role);
-        connection.settings().set_nonblocking(socket::is_nonblocking(connection.fd())?);
+        let settings = connection.settings();
+        settings.set_nonblocking(socket::is_nonblocking(connection.fd())?);
+        let (recv, send) = socket::timeouts(connection.fd())?;
+        settings.set_recv_timeout(recv);
+        settings.set_send_timeout(send);
         // For a status after the end. A connection attempt may still be under way: then a later
         // call asks.
         let _ = connection.names();
         Ok(Self { connection, socket })
     }
 
-    /// This end's address.
-    ///
-    /// # Errors
-    /// Those of getsockname(2).
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.socket.local_addr()
-    }
-
-    /// The other end's address.
-    ///
-    /// # Errors
-    /// Those of getpeername(2).
-    pub fn peer_addr(&self) -> io::Result<SocketAddr> {
-        self.socket.peer_addr()
+    /// The kernel's socket, for options that have no method here. It does not tell whether there is
+    /// something to read, because bytes in shared memory do not show there; what is read or written
+    /// through it bypasses them.
+    #[must_use]
+    pub fn kernel_socket(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
     }
 
     /// Which carrier moves the bytes, and how many it moved; also after the end of the connection.
@@ -106,12 +154,28 @@ impl Stream {
         Ok(())
     }
 
-    /// TCP_NODELAY, for the spans that travel by TCP.
+    /// How long reads wait; `None` for ever.
     ///
     /// # Errors
-    /// Those of setsockopt(2).
-    pub fn set_nodelay(&self, on: bool) -> io::Result<()> {
-        self.socket.set_nodelay(on)
+    /// Those of getsockopt(2).
+    pub fn read_timeout(&self) -> io::Result<Option<Duration>> {
+        self.socket.read_timeout()
+    }
+
+    /// How long writes wait; `None` for ever.
+    ///
+    /// # Errors
+    /// Those of getsockopt(2).
+    pub fn write_timeout(&self) -> io::Result<Option<Duration>> {
+        self.socket.write_timeout()
+    }
+
+    /// SO_ERROR: what went wrong since the last call, which is told once.
+    ///
+    /// # Errors
+    /// None; it is as in [`TcpStream::take_error`].
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        Ok(self.connection.take_error().map(io::Error::from))
     }
 
     /// Ends one direction or both.
@@ -446,18 +510,7 @@ impl Write for Stream {
     }
 }
 
-impl AsFd for Stream {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
-    }
-}
-
-impl AsRawFd for Stream {
-    /// The kernel's socket, for its options. Reading or writing through it bypasses the ring.
-    fn as_raw_fd(&self) -> RawFd {
-        self.socket.as_raw_fd()
-    }
-}
+socket_options!(Stream, socket);
 
 impl Drop for Stream {
     fn drop(&mut self) {

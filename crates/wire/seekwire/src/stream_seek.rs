@@ -11,7 +11,7 @@ use seekwire_transport::sys::poll::Deadline;
 use seekwire_transport::sys::socket::{self, KernelSend};
 
 use crate::Stream;
-use crate::seek::{At, Extent, SeekOptions, SeekSocket};
+use crate::seek::{At, Extent, SeekError, SeekOptions, SeekSocket};
 
 impl Stream {
     /// Takes the bytes from `offset` on, as many as `buf` has room for; waits until they are there
@@ -23,14 +23,12 @@ impl Stream {
     /// let stream = seekwire::Stream::connect("127.0.0.1:4000")?;
     /// let mut trailer = [0; 16];
     /// stream.seek_recv(&mut trailer, 1 << 20)?;
-    /// # Ok::<(), std::io::Error>(())
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     ///
     /// # Errors
-    /// `WouldBlock`; ENXIO when some were taken before; ENOBUFS when they can only arrive after
-    /// others are taken out, or when there would be too many holes; EBUSY when another process,
-    /// forked from this one or its parent, goes on with the stream; those of recv(2).
-    pub fn seek_recv(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    /// [`SeekError`] says why.
+    pub fn seek_recv(&self, buf: &mut [u8], offset: u64) -> Result<usize, SeekError> {
         self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), SeekOptions::TAKE)
     }
 
@@ -38,7 +36,7 @@ impl Stream {
     ///
     /// # Errors
     /// Those of [`Stream::seek_recv`].
-    pub fn try_seek_recv(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    pub fn try_seek_recv(&self, buf: &mut [u8], offset: u64) -> Result<usize, SeekError> {
         self.try_seek(At::Offset(offset), &mut [IoSliceMut::new(buf)], SeekOptions::TAKE)
     }
 
@@ -46,7 +44,7 @@ impl Stream {
     ///
     /// # Errors
     /// Those of [`Stream::seek_recv`].
-    pub fn seek_peek(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    pub fn seek_peek(&self, buf: &mut [u8], offset: u64) -> Result<usize, SeekError> {
         let options = SeekOptions::PEEK;
         self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), options)
     }
@@ -61,7 +59,7 @@ impl Stream {
         bufs: &mut [IoSliceMut<'_>],
         mut at: At,
         options: SeekOptions,
-    ) -> io::Result<usize> {
+    ) -> Result<usize, SeekError> {
         loop {
             match self.connection().seek_again(bufs, &mut at, options, false) {
                 Err(Errno::INTR) => {}
@@ -78,7 +76,7 @@ impl Stream {
     ///
     /// # Errors
     /// Those of [`Stream::seek_recv`].
-    pub fn seek_borrow(&self, mut at: At, len: usize) -> io::Result<SeekLoan<'_>> {
+    pub fn seek_borrow(&self, mut at: At, len: usize) -> Result<SeekLoan<'_>, SeekError> {
         Ok(SeekLoan { stream: self, lent: self.connection().seek_lend_range(&mut at, len, false)? })
     }
 
@@ -86,7 +84,7 @@ impl Stream {
     ///
     /// # Errors
     /// Those of ioctl(2).
-    pub fn holes(&self) -> io::Result<Vec<Span>> {
+    pub fn holes(&self) -> Result<Vec<Span>, SeekError> {
         Ok(self.extent()?.holes)
     }
 }
@@ -97,11 +95,11 @@ impl SeekSocket for Stream {
         at: At,
         into: &mut [IoSliceMut<'_>],
         options: SeekOptions,
-    ) -> io::Result<usize> {
+    ) -> Result<usize, SeekError> {
         Ok(self.connection().seek(into, at, options, true)?)
     }
 
-    fn wait_seek(&self, at: At, len: u64, timeout: Option<Duration>) -> io::Result<()> {
+    fn wait_seek(&self, at: At, len: u64, timeout: Option<Duration>) -> Result<(), SeekError> {
         Ok(self.connection().wait_seek(at, len, Deadline::after(timeout))?)
     }
 
@@ -117,7 +115,7 @@ impl SeekSocket for Stream {
         Ok(connection.send(from, flags)?)
     }
 
-    fn make_room(&self) -> io::Result<()> {
+    fn make_room(&self) -> Result<(), SeekError> {
         Ok(self.connection().make_room()?)
     }
 
@@ -128,7 +126,7 @@ impl SeekSocket for Stream {
         }
     }
 
-    fn extent(&self) -> io::Result<Extent> {
+    fn extent(&self) -> Result<Extent, SeekError> {
         Ok(self.connection().extent()?)
     }
 }

@@ -23,7 +23,7 @@ fn pair(listener: &Listener) -> [Stream; 2] {
     let to = listener.accept().unwrap().0;
     for end in [&from, &to] {
         // So many connections would leave no port to others for a minute.
-        set_socket_linger(end, Some(Duration::ZERO)).unwrap();
+        set_socket_linger(end.kernel_socket(), Some(Duration::ZERO)).unwrap();
     }
     [from, to]
 }

@@ -44,7 +44,8 @@ fn messages_are_received_in_any_order() {
     }
     for tag in (0..100).rev() {
         let (envelope, bytes) = right.recv_vec(exact(tag)).unwrap();
-        assert_eq!(envelope, Envelope { tag, len: 10 * tag as usize, sequence: tag as u32 });
+        let Envelope { tag: of, len, sequence, .. } = envelope;
+        assert_eq!((of, len, sequence), (tag, 10 * tag as usize, tag as u32));
         assert_eq!(bytes, body(tag, 10 * tag as usize));
     }
 }
@@ -119,7 +120,8 @@ fn calls_that_do_not_wait_say_so() {
     left.send_vectored(6, &[IoSlice::new(b"in "), IoSlice::new(b""), IoSlice::new(b"pieces")])
         .unwrap();
     let envelope = right.probe_wait(exact(6)).unwrap();
-    assert_eq!(envelope, Envelope { tag: 6, len: 9, sequence: 0 });
+    let Envelope { tag, len, sequence, .. } = envelope;
+    assert_eq!((tag, len, sequence), (6, 9, 0));
     assert_eq!(right.probe(Selector::ANY).unwrap(), Some(envelope));
     assert_eq!(right.try_recv(exact(6), &mut buffer).unwrap(), Some(envelope));
     assert_eq!(&buffer[..9], b"in pieces");
@@ -361,7 +363,7 @@ fn a_tag_that_is_never_asked_for_fills_the_memory_and_no_more() {
 fn the_number_of_messages_that_wait_is_limited() {
     let (left, right) = streams();
     let left = Mailbox::from_tcp(left).unwrap();
-    let limits = Limits { unexpected: 10, ..Limits::default() };
+    let limits = Limits::default().unexpected(10);
     let right = Mailbox::with_limits(SeekStream::new(right), limits).unwrap();
     for n in 0..12 {
         left.send(1, &body(n, 5)).unwrap();
@@ -407,7 +409,7 @@ fn holes_without_memory_to_close_them_are_reported() {
     const COUNT: u64 = 2400;
     let (left, right) = streams();
     let left = Mailbox::from_tcp(left).unwrap();
-    let limits = Limits { memory: 0, ..Limits::default() };
+    let limits = Limits::default().memory(0);
     let right = Mailbox::with_limits(SeekStream::new(right), limits).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -684,7 +686,7 @@ fn a_reset_is_an_error_to_all_who_wait() {
 #[test]
 fn a_message_that_is_too_long_is_refused_here() {
     let (left, _right) = streams();
-    let limits = Limits { message: 10, ..Limits::default() };
+    let limits = Limits::default().message(10);
     let left = Mailbox::with_limits(SeekStream::new(left), limits).unwrap();
     let error = left.send(1, &[0; 11]).unwrap_err();
     assert!(matches!(error, SendError::TooLong { len: 11, most: 10 }), "{error}");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use seekwire::mailbox::{Completed, Limits, Mailbox, RecvError, Selector, Ticket};
-use seekwire::{At, Extent, SeekOptions, SeekSocket, SeekStream};
+use seekwire::{At, Extent, SeekError, SeekOptions, SeekSocket, SeekStream};
 
 /// A tag that is never sent.
 const NEVER: Selector = Selector { tag: 1 << 40, mask: u64::MAX };
@@ -273,7 +273,7 @@ impl SeekSocket for Reluctant {
         at: At,
         into: &mut [IoSliceMut<'_>],
         options: SeekOptions,
-    ) -> io::Result<usize> {
+    ) -> Result<usize, SeekError> {
         match into.first_mut() {
             Some(first) if options.partial && !first.is_empty() && self.random(2) == 0 => {
                 let most = 1 + self.random(first.len().min(40_000));
@@ -283,11 +283,11 @@ impl SeekSocket for Reluctant {
         }
     }
 
-    fn wait_seek(&self, at: At, len: u64, timeout: Option<Duration>) -> io::Result<()> {
+    fn wait_seek(&self, at: At, len: u64, timeout: Option<Duration>) -> Result<(), SeekError> {
         match self.random(4) {
-            1.. if self.starves => Err(seekwire::Errno::NOBUFS.into()),
+            1.. if self.starves => Err(SeekError::NoRoom),
             0 if !self.starves => Ok(()),
-            1 => Err(io::ErrorKind::Interrupted.into()),
+            1 => Err(seekwire::Errno::INTR.into()),
             _ => self.stream.wait_seek(at, len, timeout),
         }
     }
@@ -301,7 +301,7 @@ impl SeekSocket for Reluctant {
         }
     }
 
-    fn make_room(&self) -> io::Result<()> {
+    fn make_room(&self) -> Result<(), SeekError> {
         self.stream.make_room()
     }
 
@@ -309,7 +309,7 @@ impl SeekSocket for Reluctant {
         if self.random(4) == 0 { Ok(()) } else { self.stream.wait_send(timeout) }
     }
 
-    fn extent(&self) -> io::Result<Extent> {
+    fn extent(&self) -> Result<Extent, SeekError> {
         self.stream.extent()
     }
 }
@@ -480,7 +480,7 @@ proptest! {
         wants in prop::collection::vec(want(), 0..300),
         unexpected in 1usize..100,
     ) {
-        let limits = Limits { unexpected, memory: 10_000, ..Limits::default() };
+        let limits = Limits::default().unexpected(unexpected).memory(10_000);
         let (left, right) = streams();
         let right = Mailbox::with_limits(SeekStream::with_memory(right, 600_000), limits).unwrap();
         side_by_side(&script, wants, (Mailbox::from_tcp(left).unwrap(), right))?;

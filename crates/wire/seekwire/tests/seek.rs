@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use seekwire::{SeekSocket as _, SeekStream};
+use seekwire::{SeekError, SeekSocket as _, SeekStream};
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::socket::receive_low_water;
 
@@ -36,7 +36,10 @@ fn the_papers_scenario() {
     let extent = stream.extent().unwrap();
     assert_eq!((extent.head, extent.holes.len()), (0, 1));
     let taken = stream.try_seek_recv(&mut four, 2).unwrap_err();
+    assert!(matches!(taken, SeekError::Taken), "{taken}");
     assert_eq!(taken.raw_os_error(), Some(6), "ENXIO");
+    let told = std::io::Error::from(taken);
+    assert!(told.get_ref().unwrap().is::<SeekError>(), "what to do is kept: {told}");
     let mut rest = [0; 8];
     (&stream).read_exact(&mut rest).unwrap();
     assert_eq!(&rest, b"AAAACCCC");
@@ -143,4 +146,27 @@ fn the_low_water_mark_goes_back_before_anybody_else_polls() {
     assert_eq!(mark(), 1, "for good");
     sender.write_all(&[2]).unwrap();
     assert_eq!(stream.seek_recv(&mut [0; 1], 0).unwrap(), 1);
+}
+
+#[test]
+fn the_time_of_a_receive_is_what_was_set_last() {
+    let (_silent, stream) = pair();
+    let short = Duration::from_millis(20);
+    assert_eq!(stream.read_timeout().unwrap(), None);
+    stream.set_read_timeout(Some(short)).unwrap();
+    assert_eq!(stream.read_timeout().unwrap(), Some(short));
+    assert!(matches!(stream.seek_recv(&mut [0; 4], 4), Err(SeekError::WouldBlock)));
+    assert_eq!((&stream).read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+}
+
+#[test]
+fn a_look_in_order_takes_nothing_and_skips_holes() {
+    let (mut sender, stream) = pair();
+    sender.write_all(b"AAAABBBB").unwrap();
+    let mut four = [0; 4];
+    assert_eq!(stream.seek_recv(&mut four, 0).unwrap(), 4);
+    for _ in 0..2 {
+        assert_eq!(stream.peek(&mut four).unwrap(), 4);
+        assert_eq!(&four, b"BBBB");
+    }
 }

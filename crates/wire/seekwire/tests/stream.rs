@@ -363,7 +363,57 @@ fn ipv6_and_the_hosts_own_names() {
         assert!(server.upgrade(LONG).unwrap());
     });
     let std = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    assert!(
-        Stream::from_std(std, seekwire::Role::Connected).unwrap().peer_addr().unwrap().is_ipv6()
-    );
+    assert!(Stream::from_connected(std).unwrap().peer_addr().unwrap().is_ipv6());
+}
+
+#[test]
+fn who_connected_and_who_accepted_meet_on_the_ring() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let connected = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let (accepted, _) = listener.accept().unwrap();
+    let accepted = Stream::from_accepted(accepted).unwrap();
+    let connected = Stream::from_connected(connected).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert!(accepted.upgrade(LONG).unwrap()));
+        assert!(connected.upgrade(LONG).unwrap());
+    });
+    (&connected).write_all(b"by shared memory").unwrap();
+    let mut received = [0; 16];
+    (&accepted).read_exact(&mut received).unwrap();
+    assert_eq!(&received, b"by shared memory");
+    assert_eq!(accepted.status().unwrap().totals.rx_ring, 16);
+}
+
+#[test]
+fn a_socket_keeps_what_was_set_before_it_was_taken_over() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let std = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let _silent = listener.accept().unwrap();
+    let short = Duration::from_millis(20);
+    std.set_read_timeout(Some(short)).unwrap();
+    std.set_nodelay(true).unwrap();
+    std.set_ttl(9).unwrap();
+    let mut stream = Stream::from_connected(std).unwrap();
+    assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), ErrorKind::WouldBlock);
+    assert_eq!(stream.read_timeout().unwrap(), Some(short));
+    assert_eq!(stream.write_timeout().unwrap(), None);
+    assert_eq!((stream.nodelay().unwrap(), stream.ttl().unwrap()), (true, 9));
+    stream.set_nodelay(false).unwrap();
+    assert!(!stream.nodelay().unwrap());
+}
+
+#[test]
+fn an_error_of_the_socket_is_told_once() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = Stream::connect(listener.local_addr().unwrap()).unwrap();
+    let (server, _) = listener.accept().unwrap();
+    (&client).write_all(b"unread").unwrap();
+    client.wait_writable(None).unwrap();
+    // Bytes that are left unread make a close a reset.
+    while server.peek(&mut [0]).unwrap() == 0 {}
+    drop(server);
+    client.wait_readable(None).unwrap();
+    let error = client.take_error().unwrap().expect("a reset");
+    assert_eq!(error.kind(), ErrorKind::ConnectionReset);
+    assert!(client.take_error().unwrap().is_none());
 }

@@ -112,6 +112,7 @@ pub struct SendFlags {
 
 /// What a connection has moved, by carrier, in bytes.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
+#[non_exhaustive]
 pub struct Totals {
     /// Sent by TCP.
     pub tx_tcp: u64,
@@ -129,6 +130,7 @@ pub struct Totals {
 
 /// A connection as its owner sees it.
 #[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
 pub struct Status {
     /// Which end this is.
     pub role: Role,

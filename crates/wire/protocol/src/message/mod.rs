@@ -34,6 +34,7 @@ pub struct Header {
 
 /// Why a header is not one.
 #[derive(Clone, Copy, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum HeaderError {
     /// The peer lost its place in the stream, or does not speak this format.
     #[error("message {found} where {expected} was due: the peer does not speak this format")]

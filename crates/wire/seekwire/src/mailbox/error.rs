@@ -4,9 +4,12 @@ use std::io;
 
 use seekwire_protocol::message::{HELLO, HeaderError, Ticket};
 
+use crate::SeekError;
+
 /// What a peer may not do. Nothing more is received from it; messages that came before can still be
 /// had.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
+#[non_exhaustive]
 pub enum PeerMisbehaved {
     /// It is not a mailbox.
     #[error("the peer began with {found:02x?} and not with {HELLO:02x?}: it is not a mailbox")]
@@ -27,6 +30,7 @@ pub enum PeerMisbehaved {
 
 /// Why nothing was received.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum RecvError {
     /// The message is longer than the buffer. It stays; nothing was written.
     #[error(
@@ -66,6 +70,7 @@ pub enum RecvError {
 
 /// Why a message was not sent, or not yet.
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum SendError {
     /// Longer than [`Limits::message`](super::Limits::message).
     #[error(
@@ -116,8 +121,8 @@ pub(super) struct Failed {
     code: Option<i32>,
 }
 
-impl From<&io::Error> for Failed {
-    fn from(error: &io::Error) -> Self {
+impl From<&SeekError> for Failed {
+    fn from(error: &SeekError) -> Self {
         Self { kind: error.kind(), code: error.raw_os_error() }
     }
 }
@@ -125,6 +130,12 @@ impl From<&io::Error> for Failed {
 impl From<Failed> for io::Error {
     fn from(failed: Failed) -> Self {
         failed.code.map_or_else(|| failed.kind.into(), Self::from_raw_os_error)
+    }
+}
+
+impl From<SeekError> for RecvError {
+    fn from(error: SeekError) -> Self {
+        Self::Io(error.into())
     }
 }
 

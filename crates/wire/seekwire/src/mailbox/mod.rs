@@ -45,6 +45,7 @@ use waiting::Session;
 
 /// What is known of a message besides its bytes.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
+#[non_exhaustive]
 pub struct Envelope {
     /// Chosen by the sender.
     pub tag: u64,
@@ -62,6 +63,7 @@ impl Envelope {
 
 /// A posted receive that has its message.
 #[derive(Clone, Debug, Eq, PartialEq)]
+#[non_exhaustive]
 pub struct Completed {
     /// What it is.
     pub envelope: Envelope,
@@ -78,7 +80,15 @@ impl Completed {
 }
 
 /// What a mailbox puts up with.
+///
+/// ```
+/// use seekwire::mailbox::Limits;
+///
+/// let limits = Limits::default().message(64 << 10).unexpected(100);
+/// # assert_eq!((limits.message, limits.unexpected), (65_536, 100));
+/// ```
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
 pub struct Limits {
     /// Bytes of the longest message, either way. A peer that announces a longer one has
     /// misbehaved.
@@ -98,6 +108,26 @@ impl Default for Limits {
     }
 }
 
+impl Limits {
+    /// With [`Limits::message`](field@Limits::message) as given, in bytes.
+    #[must_use]
+    pub const fn message(self, message: u32) -> Self {
+        Self { message, ..self }
+    }
+
+    /// With [`Limits::unexpected`](field@Limits::unexpected) as given, in messages.
+    #[must_use]
+    pub const fn unexpected(self, unexpected: usize) -> Self {
+        Self { unexpected, ..self }
+    }
+
+    /// With [`Limits::memory`](field@Limits::memory) as given, in bytes.
+    #[must_use]
+    pub const fn memory(self, memory: usize) -> Self {
+        Self { memory, ..self }
+    }
+}
+
 /// A stream whose directions can be ended.
 pub trait Hangup: SeekSocket {
     /// shutdown(2).
@@ -109,7 +139,7 @@ pub trait Hangup: SeekSocket {
 
 impl Hangup for SeekStream {
     fn hang_up(&self, how: Shutdown) -> io::Result<()> {
-        self.get_ref().shutdown(how)
+        self.shutdown(how)
     }
 }
 

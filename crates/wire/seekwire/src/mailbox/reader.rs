@@ -1,7 +1,7 @@
 //! Taking messages out of the stream: large ones straight into the receiver's buffer, small ones
 //! from a view.
 
-use std::io::{self, IoSliceMut};
+use std::io::IoSliceMut;
 
 use seekwire_protocol::message::HEADER;
 use seekwire_protocol::span::Span;
@@ -11,7 +11,7 @@ use super::error::{End, Failed, PeerMisbehaved};
 use super::parcel::Parcel;
 use super::spent::Spent;
 use super::view::View;
-use crate::Errno;
+use crate::SeekError;
 use crate::seek::{At, SeekOptions, SeekSocket};
 
 /// Up to how many bytes, header included, a message is small: it is copied from a view, because a
@@ -66,10 +66,6 @@ pub(super) struct Reader {
     flush_at: u64,
 }
 
-pub(super) fn is(error: &io::Error, errno: Errno) -> bool {
-    error.raw_os_error() == Some(errno.raw_os_error())
-}
-
 fn cut_off(missing: u64) -> End {
     End::Misbehaved(PeerMisbehaved::CutOff { missing })
 }
@@ -91,7 +87,7 @@ impl Reader {
         stream: &impl SeekSocket,
         at: u64,
         need: usize,
-    ) -> io::Result<usize> {
+    ) -> Result<usize, SeekError> {
         self.front.refill(stream, at, need, self.sizes.is_below(cost::switch()))
     }
 
@@ -127,14 +123,14 @@ impl Reader {
                 Ok(0) => return Err(cut_off(parcel.span().len())),
                 Ok(_) if partial || parcel.span().is_empty() => {}
                 Ok(_) => return Err(cut_off(parcel.span().len())),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                Err(SeekError::WouldBlock) => {
                     let rest = parcel.span();
                     return Ok(Fill::Wait(Wait {
                         least: 1,
                         ..Wait::all(rest.start, rest.len().min(PIECE))
                     }));
                 }
-                Err(error) if is(&error, Errno::NOBUFS) => return Ok(Fill::Crowded),
+                Err(SeekError::NoRoom) => return Ok(Fill::Crowded),
                 Err(error) => return Err(End::Failed(Failed::from(&error))),
             }
         }
@@ -178,7 +174,7 @@ impl Reader {
         parcel: &mut Parcel,
         into: &mut [u8],
         partial: bool,
-    ) -> io::Result<usize> {
+    ) -> Result<usize, SeekError> {
         let before = self.spent.before(parcel.at);
         let skip = before.len() + parcel.header as u64;
         let body = &mut into[parcel.done..];
@@ -228,7 +224,7 @@ impl Reader {
         }
     }
 
-    fn take_out(&mut self, stream: &impl SeekSocket, span: Span) -> io::Result<()> {
+    fn take_out(&mut self, stream: &impl SeekSocket, span: Span) -> Result<(), SeekError> {
         stream.try_seek(At::Position(span.start), &mut [], SeekOptions::TAKE.skip(span.len()))?;
         self.spent.taken(span.start);
         Ok(())

@@ -1,14 +1,12 @@
 //! Finds the headers, one behind the other.
 
-use std::io;
-
 use seekwire_protocol::message::{HEADER, HELLO, Header};
 use seekwire_protocol::span::Span;
 
 use super::error::{End, Failed, PeerMisbehaved};
 use super::parcel::Parcel;
-use super::reader::{Reader, SMALL, Wait, is};
-use crate::Errno;
+use super::reader::{Reader, SMALL, Wait};
+use crate::SeekError;
 use crate::seek::SeekSocket;
 
 /// The header of a message.
@@ -107,10 +105,8 @@ impl Scanner {
             Ok(n) if n >= need => Ok(Ok(())),
             Ok(0) => Err(self.no_more(stream)),
             Ok(n) => Err(End::Misbehaved(PeerMisbehaved::CutOff { missing: (need - n) as u64 })),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                Ok(Err(Wait::all(self.next, need as u64)))
-            }
-            Err(error) if is(&error, Errno::NOBUFS) => {
+            Err(SeekError::WouldBlock) => Ok(Err(Wait::all(self.next, need as u64))),
+            Err(SeekError::NoRoom) => {
                 Ok(Err(Wait { starved: true, ..Wait::all(self.next, need as u64) }))
             }
             Err(error) => Err(End::Failed(Failed::from(&error))),

@@ -1,8 +1,9 @@
 //! A copy of some bytes of the stream, which stay in it: headers and small messages are found in
 //! there instead of with a call each.
 
-use std::io::{self, IoSliceMut};
+use std::io::IoSliceMut;
 
+use crate::SeekError;
 use crate::seek::{At, SeekOptions, SeekSocket};
 
 /// The most bytes that are looked at with one call.
@@ -58,7 +59,7 @@ impl View {
         at: u64,
         least: usize,
         bulk: bool,
-    ) -> io::Result<usize> {
+    ) -> Result<usize, SeekError> {
         let end = self.start + self.len as u64;
         let is_near = (self.start..=end + FAR as u64).contains(&at);
         if !is_near || self.len / self.uses.max(1) > FAR {
@@ -86,7 +87,7 @@ impl View {
         size: usize,
         partial: bool,
         bulk: bool,
-    ) -> io::Result<usize> {
+    ) -> Result<usize, SeekError> {
         let into = &mut [IoSliceMut::new(&mut self.bytes[..size])];
         stream.try_seek(
             At::Position(self.start),

@@ -2,7 +2,6 @@
 //! stream, all others on a condition variable each. What the leader finds for others it gives to
 //! them, and when it leaves, another one leads. The lock is never held while anybody sleeps.
 
-use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Condvar, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -12,8 +11,8 @@ use seekwire_protocol::message::{Selector, Ticket};
 use super::Mailbox;
 use super::error::RecvError;
 use super::inbox::Inbox;
-use super::reader::{Wait, is};
-use crate::Errno;
+use super::reader::Wait;
+use crate::SeekError;
 use crate::seek::{At, SeekSocket};
 
 /// One of so many calls that find nothing and do not wait sees to it that more can come.
@@ -147,7 +146,7 @@ impl<'a, S: SeekSocket> Session<'a, S> {
     fn lead(&mut self, wait: Wait) -> Result<(), RecvError> {
         let wait = self.waiting.urgent.unwrap_or(wait);
         if wait.starved {
-            return self.waited(wait.at, Err(Errno::NOBUFS.into()));
+            return self.waited(wait.at, Err(SeekError::NoRoom));
         }
         let len = if self.waiting.starved == Some(wait.at) { wait.least } else { wait.len };
         let stream = self.stream();
@@ -159,7 +158,7 @@ impl<'a, S: SeekSocket> Session<'a, S> {
         self.waiting.leader = true;
         self.inbox = None;
         let waited = if unsent {
-            stream.wait_send(None)
+            stream.wait_send(None).map_err(SeekError::from)
         } else {
             stream.wait_seek(At::Position(wait.at), len, None)
         };
@@ -178,30 +177,29 @@ impl<'a, S: SeekSocket> Session<'a, S> {
         }
         self.mailbox.send_rest();
         let waited = match wait.starved {
-            true => Err(Errno::NOBUFS.into()),
+            true => Err(SeekError::NoRoom),
             false => self.stream().wait_seek(At::Position(wait.at), wait.len, Some(Duration::ZERO)),
         };
         self.waited(wait.at, waited)
     }
 
-    fn waited(&mut self, at: u64, waited: io::Result<()>) -> Result<(), RecvError> {
-        use io::ErrorKind::{Interrupted, WouldBlock};
+    fn waited(&mut self, at: u64, waited: Result<(), SeekError>) -> Result<(), RecvError> {
         match waited {
             Ok(()) => self.waiting.starved = None,
-            Err(error) if matches!(error.kind(), Interrupted | WouldBlock) => {}
-            Err(error) if is(&error, Errno::NOBUFS) => {
+            Err(error) if error.is_passing() => {}
+            Err(SeekError::NoRoom) => {
                 let stream = self.stream();
                 let again = self.waiting.starved.replace(at) == Some(at);
                 if !self.flush(stream) && again {
                     return Err(if self.unexpected_count() > 0 {
                         self.full()
                     } else {
-                        error.into()
+                        SeekError::NoRoom.into()
                     });
                 }
             }
             // Another thread has taken these bytes meanwhile.
-            Err(error) if is(&error, Errno::NXIO) => {}
+            Err(SeekError::Taken) => {}
             Err(error) => return Err(error.into()),
         }
         Ok(())
@@ -211,12 +209,10 @@ impl<'a, S: SeekSocket> Session<'a, S> {
     pub(super) fn make_room(&mut self) -> Result<(), RecvError> {
         let stream = self.stream();
         match stream.make_room() {
-            Err(error) if is(&error, Errno::NOBUFS) => {
+            Err(SeekError::NoRoom) => {
                 self.flush(stream);
                 match stream.make_room() {
-                    Err(error) if is(&error, Errno::NOBUFS) && self.unexpected_count() > 0 => {
-                        Err(self.full())
-                    }
+                    Err(SeekError::NoRoom) if self.unexpected_count() > 0 => Err(self.full()),
                     // Whatever else there is to say is said by those who send and receive.
                     _ => Ok(()),
                 }

@@ -29,6 +29,7 @@ const FARTHEST: u64 = 1 << 30;
 
 /// How bytes are taken out of the middle of kernel TCP.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
+#[non_exhaustive]
 pub enum Way {
     /// By the kernel module `tcp_seek`.
     Module,

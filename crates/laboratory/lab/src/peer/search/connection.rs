@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use rustix::net::{AddressFamily, SocketType, sockopt};
-use seekwire::Role;
 
 use crate::launch::Traffic;
 
@@ -117,7 +116,7 @@ impl Connection for seekwire::Stream {
     }
 
     fn connected(socket: TcpStream) -> io::Result<Self> {
-        Self::from_std(socket, Role::Connected)
+        Self::from_connected(socket)
     }
 
     fn prepare(&mut self) -> Result<()> {

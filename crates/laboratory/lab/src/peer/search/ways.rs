@@ -411,7 +411,7 @@ impl Seekable for SeekStream {
     }
 
     fn seek(&self, message: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.seek_recv(message, offset)
+        Ok(self.seek_recv(message, offset)?)
     }
 
     fn traffic(&self) -> Option<Traffic> {
@@ -429,7 +429,7 @@ impl Seekable for seekwire::Stream {
     }
 
     fn seek(&self, message: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.seek_recv(message, offset)
+        Ok(self.seek_recv(message, offset)?)
     }
 
     fn traffic(&self) -> Option<Traffic> {

@@ -1,0 +1,108 @@
+//! Why bytes of the middle of a stream were not received.
+
+use std::io;
+
+use seekwire_transport::Errno;
+
+/// Why a seek took nothing. Whatever it is, no byte is lost.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SeekError {
+    /// EAGAIN, of a stream that does not block or whose read timeout is over.
+    #[error("the bytes have not all arrived: wait until more have, and try again")]
+    WouldBlock,
+    /// ENXIO: a byte is received once.
+    #[error(
+        "some of the bytes were taken before: ask for none that lie in a hole or were received"
+    )]
+    Taken,
+    /// ENOBUFS: library memory is full of what keeps the bytes away, or there would be too many
+    /// holes.
+    #[error(
+        "there is no room for the bytes, or for another hole, before something is taken out: \
+         receive what is at the front, or allow more memory with SEEKWIRE_SEEK_MEMORY"
+    )]
+    NoRoom,
+    /// EBUSY: what was taken is known to one process alone.
+    #[error(
+        "another process, forked from this one or its parent, goes on with the stream: \
+         receive in that one"
+    )]
+    OtherProcess,
+    /// EINVAL: the offset and the length are more than 64 bits can count.
+    #[error("a stream has no such position: ask for a smaller offset")]
+    NoSuchPosition,
+    /// The stream failed; see recv(2). `Interrupted` comes only from the calls of
+    /// [`SeekSocket`](crate::SeekSocket).
+    #[error("the stream failed: {0}")]
+    Io(#[source] io::Error),
+}
+
+impl SeekError {
+    /// What kind of [`io::Error`] it becomes.
+    #[must_use]
+    pub fn kind(&self) -> io::ErrorKind {
+        match self {
+            Self::WouldBlock => io::ErrorKind::WouldBlock,
+            Self::Taken => io::ErrorKind::NotFound,
+            Self::NoRoom => io::ErrorKind::OutOfMemory,
+            Self::OtherProcess => io::ErrorKind::ResourceBusy,
+            Self::NoSuchPosition => io::ErrorKind::InvalidInput,
+            Self::Io(error) => error.kind(),
+        }
+    }
+
+    /// The error number that seek_recv(3) sets.
+    #[must_use]
+    pub fn raw_os_error(&self) -> Option<i32> {
+        let errno = match self {
+            Self::WouldBlock => Errno::AGAIN,
+            Self::Taken => Errno::NXIO,
+            Self::NoRoom => Errno::NOBUFS,
+            Self::OtherProcess => Errno::BUSY,
+            Self::NoSuchPosition => Errno::INVAL,
+            Self::Io(error) => return error.raw_os_error(),
+        };
+        Some(errno.raw_os_error())
+    }
+
+    /// Whether another call may do better, though nothing was changed: the bytes have not arrived,
+    /// or a signal came.
+    pub(crate) fn is_passing(&self) -> bool {
+        matches!(self.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
+    }
+}
+
+impl From<Errno> for SeekError {
+    fn from(error: Errno) -> Self {
+        match error {
+            Errno::AGAIN => Self::WouldBlock,
+            Errno::NXIO => Self::Taken,
+            Errno::NOBUFS => Self::NoRoom,
+            Errno::BUSY => Self::OtherProcess,
+            Errno::INVAL => Self::NoSuchPosition,
+            error => Self::Io(error.into()),
+        }
+    }
+}
+
+impl From<io::Error> for SeekError {
+    fn from(error: io::Error) -> Self {
+        match Errno::from_io_error(&error) {
+            Some(errno) => errno.into(),
+            None if error.kind() == io::ErrorKind::WouldBlock => Self::WouldBlock,
+            None => Self::Io(error),
+        }
+    }
+}
+
+impl From<SeekError> for io::Error {
+    /// With what the seek has to say inside.
+    fn from(error: SeekError) -> Self {
+        match error {
+            SeekError::WouldBlock => io::ErrorKind::WouldBlock.into(),
+            SeekError::Io(error) => error,
+            error => io::Error::new(error.kind(), error),
+        }
+    }
+}
