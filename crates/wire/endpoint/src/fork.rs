@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::held_file;
 
-/// Threads inside, and whether a fork is about to happen.
+/// The number of threads inside, and a bit for a fork that is about to happen.
 static INSIDE: AtomicU32 = AtomicU32::new(0);
 const FORKING: u32 = 1 << 31;
 

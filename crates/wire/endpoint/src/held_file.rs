@@ -6,15 +6,15 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::fd::Placed;
 
-/// What calls have of a file that sleep on it; nothing once that is closed.
+/// A duplicate of the socket on which calls sleep; none once that is closed.
 #[derive(Debug)]
 pub(crate) struct HeldFile {
     fd: Fd,
     placed: Mutex<Option<Placed>>,
 }
 
-/// Those of which the application has closed the number: a child that is forked has no calls that
-/// sleep on them, and finds them here alone.
+/// The files of which the application has closed the number. A forked child has no calls that sleep
+/// on them, and closes them here.
 static NUMBERLESS: Mutex<Vec<Arc<HeldFile>>> = Mutex::new(Vec::new());
 
 impl HeldFile {
@@ -54,8 +54,8 @@ pub(crate) fn close_numberless() {
     files.iter().for_each(|file| file.close());
 }
 
-/// For who may be a signal handler that has interrupted somebody who is at it, and then does
-/// without.
+/// Takes a lock, or none if it is held: the caller may be a signal handler that has interrupted the
+/// holder.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     const LOOKS: u32 = 10_000;
     (0..LOOKS).find_map(|_| {

@@ -18,7 +18,7 @@ use seekwire_transport::sys::host;
 
 use crate::Config;
 
-/// No average size is worth more than this, in bytes: what is larger is taken in place.
+/// The largest average size that is stored, in bytes: larger messages are always taken in place.
 pub const MOST: u32 = 256 << 10;
 
 /// Where the switch-over comes from.

@@ -180,22 +180,22 @@ impl Holes {
         }
     }
 
-    /// The live bytes up to the first hole, at most `most`: what an ordinary receive takes in one
-    /// piece.
+    /// The live bytes from the head to the first hole, at most `most`: what an ordinary receive
+    /// takes in one piece.
     #[must_use]
-    pub fn front(&self, most: u64) -> Span {
+    pub fn first_live(&self, most: u64) -> Span {
         let bound = self.holes.first().map_or(u64::MAX, |hole| hole.start);
         Span { start: self.head, end: self.head.saturating_add(most).min(bound) }
     }
 
-    /// `n` bytes of [`Self::front`] were received.
+    /// `n` bytes of [`Self::first_live`] were received.
     ///
     /// # Panics
     /// If there are not as many before the first hole.
     pub fn received(&mut self, n: u64) {
-        let front = self.front(n);
-        assert_eq!(front.len(), n, "more was received than lies before the first hole");
-        self.head = front.end;
+        let first = self.first_live(n);
+        assert_eq!(first.len(), n, "more was received than lies before the first hole");
+        self.head = first.end;
         self.skip();
     }
 

@@ -70,8 +70,8 @@ proptest! {
                     model.0[start..end].fill(true);
                 }
                 Operation::Receive(most) => {
-                    let front = holes.front(most.into());
-                    let stop = (front.end as usize).min(LEN);
+                    let live = holes.first_live(most.into());
+                    let stop = (live.end as usize).min(LEN);
                     let n = stop.saturating_sub(head);
                     prop_assert!(model.0[head..head + n].iter().all(|gone| !gone));
                     prop_assert!(n == usize::from(most) || stop == LEN || model.0[stop]);

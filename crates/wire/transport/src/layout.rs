@@ -1,4 +1,5 @@
-//! What lies where in the memory that one end writes and the other reads (layout 1).
+//! What lies where in the memory that one end writes and the other reads. Its version is
+//! [`seekwire_protocol::offer::LAYOUT`].
 //!
 //! | offset | written by | words                                                        |
 //! |--------|-----------|---------------------------------------------------------------|
@@ -109,8 +110,7 @@ pub const KEPT_FROM: usize = 0x2f8;
 /// stream of TCP.
 pub const RETRANSMIT_CARRIER: usize = 0x300;
 pub const RETRANSMIT_TCP: usize = 0x308;
-/// Not 0 once calls that the library does not see through give bytes to the kernel: how many,
-/// nobody counts.
+/// Not 0 once bytes are given to the kernel by calls that the library cannot count.
 pub const TX_UNCOUNTED: usize = 0x310;
 
 /// Values of [`RECALLED`]; 0 is no answer yet.
@@ -118,15 +118,14 @@ pub const TAKEN: u64 = 1;
 pub const REFUSED: u64 = 2;
 pub const AT_WORK: u64 = 3;
 
-/// Added to [`RX_CARRIER`] while a wish for what is on the ring stands, and nobody waits for the
-/// answer.
+/// Added to [`RX_CARRIER`] while this end asks for a recall and waits for no answer.
 pub const RX_STANDING: u64 = 2;
 
 pub const HOLDER_SLOTS: usize = 8;
 pub const FORKS_PENDING: usize = HOLDERS + HOLDER_SLOTS * 8;
 
-/// Bytes by TCP that can be kept: more than the kernel's buffers take by default of what nobody
-/// receives, 4 to 5 MiB. Pages are only taken when they are used.
+/// Bytes sent by TCP that can be kept. The kernel's buffers take less by default while nobody
+/// receives: 4 to 5 MiB. Pages are only taken when they are used.
 pub const KEPT_BYTES: usize = if cfg!(loom) {
     64
 } else if cfg!(miri) {
@@ -140,14 +139,13 @@ const PAGE: usize = 4096;
 const MAX_SEGMENTS: usize = 1024;
 const MAGIC: u64 = u64::from_le_bytes(*b"SEEKWIRE");
 
-/// How many bytes of the record at `position` were taken, as [`RX_OFFSET`] says: the low half of
-/// the position that it is of, and the number.
+/// How many bytes of the record at `position` were taken. `word` is [`RX_OFFSET`]: the number, with
+/// the low half of the position that it belongs to; that of another record says nothing.
 #[inline]
 pub(crate) fn offset_at(word: u64, position: u64) -> usize {
     if word >> 32 == position & 0xffff_ffff { (word & 0xffff_ffff) as usize } else { 0 }
 }
 
-/// Bits of the control word.
 /// Bits of [`CONTROL`].
 pub mod control {
     /// This end looks at its ring: the peer may use it.
@@ -156,15 +154,15 @@ pub mod control {
     pub const TCP_ONLY: u64 = 2;
     /// This end has closed the connection.
     pub const CLOSED: u64 = 4;
-    /// This end takes nothing more off its ring: the peer shall send it again by TCP.
+    /// This end takes nothing more off its ring: the peer is to send it again by TCP.
     pub const RECALL: u64 = 8;
-    /// TCP has ended for this end, and the peer has not said so: perhaps somebody has closed the
-    /// peer's socket unseen.
+    /// This end has seen the end of TCP, which the peer has not announced: perhaps the peer's
+    /// socket was closed by a call that its library did not see.
     pub const SAW_END: u64 = 16;
-    /// With [`RECALL`], or just before it is said again: nobody waits for the answer. There is
-    /// nobody either to throw away what comes by TCP before its turn.
+    /// Nobody waits for the answer to [`RECALL`], which is set, too, or about to be set again. So
+    /// nobody would throw away what comes by TCP before its turn.
     pub const STANDING: u64 = 32;
-    /// It is shut down both ways: TCP takes nothing more for it, and resets the connection if
+    /// This end is shut down both ways: TCP takes nothing more for it, and resets the connection if
     /// something comes.
     pub const REFUSES: u64 = 64;
 

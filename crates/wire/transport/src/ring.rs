@@ -1,5 +1,5 @@
-//! The queue pair with its doorbells: who holds a half of it tells the peer what he did, and who
-//! waits sleeps.
+//! The queue pair with its doorbells: whoever holds a half of it tells the peer what was done, and
+//! whoever waits sleeps on its own doorbell.
 
 use std::cell::Cell;
 use std::ops::Deref;
@@ -54,7 +54,7 @@ impl Wait {
     }
 }
 
-/// Whose doorbell is to be rung when a half is let go, whatever was announced.
+/// Whose doorbell is to be rung when a half is let go, even if nothing was announced.
 #[derive(Debug, Default)]
 pub struct Calls {
     peer: Cell<bool>,
@@ -62,13 +62,13 @@ pub struct Calls {
 }
 
 impl Calls {
-    /// Whatever the peer waits for, it is to look again.
+    /// Makes the peer look again, whatever it waits for.
     #[inline]
     pub fn peer(&self) {
         self.peer.set(true);
     }
 
-    /// So are those of this end who wait.
+    /// Makes those of this end who wait look again.
     #[inline]
     pub fn own(&self) {
         self.own.set(true);
@@ -239,8 +239,8 @@ impl Ring {
         }
     }
 
-    /// Undoes [`Ring::arm`], and wakes those of this end that still sleep and whose turn it is: the
-    /// doorbell may have been silenced for them.
+    /// Undoes [`Ring::arm`]. Then wakes those of this end that still sleep and have a reason to
+    /// wake: the caller may have silenced the doorbell that rang for them.
     pub fn disarm(&self, want: Events) {
         let q = &self.queue;
         if want.read {
@@ -256,8 +256,8 @@ impl Ring {
 
     /// Gives a reserved segment back unused, and wakes those of this end that wait for room.
     pub fn cancel(&self, segment: usize) {
-        // A signal handler that interrupted a send of this thread cannot: the segment stays
-        // reserved.
+        // In a signal handler that interrupted a send of this thread the half cannot be taken: the
+        // segment stays reserved.
         if let Some(tx) = self.sending() {
             tx.cancel(segment);
             drop(tx);
@@ -265,10 +265,13 @@ impl Ring {
         }
     }
 
-    /// Sleeps until `ready`, armed for what `wait` wants, or until something happens to the socket:
-    /// what came is returned. `are_called` tells whether others who sleep on the same doorbell have
-    /// a reason to wake that the ring does not know, true before the doorbell is rung for it, and
-    /// until they have come round: so long the doorbell is left rung.
+    /// Sleeps until `ready`, armed for what `wait` wants, or until something happens to the socket;
+    /// returns what happened there.
+    ///
+    /// Several may sleep on this doorbell. Some have reasons to wake that do not show in the ring;
+    /// `are_called` says whether one of those has been rung for and has yet to wake up. It must be
+    /// true from before the doorbell is rung for that reason until the sleeper is awake: meanwhile
+    /// the doorbell is not silenced.
     ///
     /// # Errors
     /// ETIMEDOUT, EINTR; those of poll(2).
@@ -279,7 +282,7 @@ impl Ring {
         are_called: impl Fn() -> bool,
     ) -> Result<Events, Errno> {
         let &Wait { want, published, socket, of_socket, until } = wait;
-        // Whoever is armed now is another one, for whom it may have rung again.
+        // If others are armed, the doorbell may have rung again, for them: it is not silenced here.
         if self.queue.number_of_waiters() == 0 && self.doorbell.take_heard() {
             self.silence(want, &are_called);
         }
@@ -291,7 +294,8 @@ impl Ring {
         }
         let mut ear = None;
         let result = loop {
-            // If it rings on for others, it is listened to, for the next time that it is rung.
+            // A doorbell that others keep rung would let nobody sleep on it. An ear does, and hears
+            // when it is rung anew.
             let is_deaf = self.doorbell.times_left() >= MOST_LEFT;
             if is_deaf {
                 ear = ear.or_else(|| Ear::new(self.doorbell.fd()).ok());
@@ -300,7 +304,8 @@ impl Ring {
             if ready() {
                 break Ok(Events::default());
             }
-            // What a sleep has to be: a signal, or the end of the time, ends it.
+            // Even when nothing is left to wait for, this call is one sleep: a signal or the
+            // deadline ends it.
             let slept = match &ear {
                 _ if !is_deaf => poll::wait(self.doorbell.fd(), socket, of_socket, until),
                 Some(ear) => poll::wait(ear.fd(), socket, of_socket, until),
@@ -332,19 +337,19 @@ impl Ring {
         result
     }
 
-    /// Silences the doorbell for a waiter that it woke, unless it rang for those who wait for the
-    /// other thing: they share the doorbell, and once silent it would let them sleep on.
+    /// Silences the doorbell for a waiter that it woke, unless it also rang for others who wait for
+    /// something else: they share the doorbell, and would sleep on once it is silent.
     fn answer(&self, want: Events, are_called: &impl Fn() -> bool) {
         let may_leave = self.doorbell.times_left() < MOST_LEFT;
-        // What lies on the ring is not all that it rings for: bytes of others may have been moved
-        // to library memory.
+        // They may have been rung for something that does not lie on the ring: their bytes may have
+        // been moved to library memory.
         let others = self.queue.number_of_readers() > u64::from(want.read);
         if !(self.is_for_others(want) || are_called() || (others && may_leave)) {
             self.silence(want, are_called);
             return;
         }
-        // They are awake already and take a moment to come round. Only if one of them died, or is a
-        // loop that is busy elsewhere, does it take long.
+        // The others are awake already and soon silence it. That takes long only if one of them
+        // died, or is an event loop that is busy elsewhere.
         self.doorbell.leave();
         if may_leave {
             std::thread::yield_now();
@@ -354,7 +359,7 @@ impl Ring {
     fn silence(&self, want: Events, are_called: &impl Fn() -> bool) {
         self.doorbell.quiet();
         if self.is_for_others(want) || are_called() {
-            // It rang for them, at the latest just before the silence.
+            // It had been rung for them before it was silenced.
             self.doorbell.ring();
         }
     }
@@ -366,7 +371,7 @@ impl Ring {
 
     fn is_for_others(&self, want: Events) -> bool {
         let q = &self.queue;
-        // One who needs bytes of the middle leaves those at the head to the others.
+        // A seeker that waits for bytes in the middle leaves those at the head to the others.
         let readers = q.number_of_readers() > u64::from(want.read);
         (readers && q.has_record()) || (!want.write && q.has_writers() && self.may_send())
     }
@@ -379,7 +384,7 @@ impl Ring {
     }
 }
 
-/// How often waiters leave the doorbell to others before they sleep though it is rung.
+/// So often waiters leave the doorbell rung for others; then they sleep although it is rung.
 const MOST_LEFT: u32 = 100;
-/// How long they sleep at a time where there are no descriptors to listen by.
+/// How long they sleep at a time where no descriptor can be had for an [`Ear`].
 const NAP: Duration = Duration::from_millis(1);

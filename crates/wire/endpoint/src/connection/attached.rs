@@ -51,7 +51,7 @@ impl Link {
             self.broken.compare_exchange(SOUND, PEER_GONE, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// The error that was to be told after what came ahead of it.
+    /// The error that [`Link::untold`] keeps, if there is one: it is told now.
     fn take_untold(&self) -> Option<Errno> {
         let is_none = self.untold.load(Ordering::Relaxed) == 0;
         let error = if is_none { 0 } else { self.untold.swap(0, Ordering::Relaxed) };
@@ -73,7 +73,8 @@ pub(super) enum Sent {
     Some,
     /// Nothing now; wait for room on the ring or in the kernel's socket.
     Wait(Carrier),
-    /// The receiver keeps it from TCP, and tells nobody when it does no more: try again soon.
+    /// The receiver is inside a read that keeps this end from TCP, and does not tell when it is
+    /// over: try again soon.
     Later,
 }
 
@@ -95,7 +96,7 @@ pub(super) enum Try {
     Over,
     /// Nothing now; wait for the ring or for the kernel's socket.
     Wait(Carrier),
-    /// Bytes are received out of order meanwhile: through the engine.
+    /// The connection has begun to seek: receive through the engine.
     Seeking,
 }
 
@@ -152,8 +153,8 @@ impl Connection {
         }
     }
 
-    /// One try. `begun` says that this call has sent something already: then an error is no more
-    /// than its end.
+    /// One try. `begun` says that this call has sent something already: then whatever error is
+    /// returned only ends the call.
     #[inline]
     pub(super) fn try_send(
         &self,
@@ -249,8 +250,8 @@ impl Connection {
             return Err(Errno::PIPE);
         }
         if link.ring.queue.is_shut() {
-            // The kernel may not know yet: what is to be retransmitted goes before the end, or the
-            // shutdown is under way.
+            // The kernel may not have been told to shut down yet: that comes after what is to be
+            // retransmitted, or another thread is about to do it.
             if !self.has_error() {
                 if !flags.no_signal {
                     thread::raise_broken_pipe();
@@ -425,14 +426,14 @@ impl Connection {
                 || socket::unread(self.fd()).is_ok_and(|bytes| bytes > 0))
     }
 
-    /// What the kernel's socket, without a byte that could be received, has to say to a call that
-    /// has received something already. Takes nothing from it: an error, which it tells once, is the
-    /// next call's. So are the end, and an urgent byte.
+    /// For a call that has received something and finds no more: whether the kernel's socket has
+    /// something to say, such as an error, the end, or an urgent byte. Then the call is over. The
+    /// news stays there for the next call, since the kernel tells an error only once.
     fn behind_bytes(&self, carrier: Carrier) -> Try {
         let news = Events { read: true, hangup: true, ..Events::default() };
         let has_news = poll::look(self.fd(), news)
             .map_or(true, |events| events.read || events.hangup || events.dead)
-            // Not what has come since.
+            // Bytes that have come by TCP meanwhile are no news: they can be received.
             && (carrier == Carrier::Ring || socket::unread(self.fd()).unwrap_or(0) == 0);
         if has_news { Try::Over } else { Try::Wait(carrier) }
     }
@@ -457,7 +458,7 @@ impl Connection {
         let tried = link.ring.receive_with(|rx, calls| {
             self.inherit(rx);
             if self.is_seeking() {
-                // Since this call began.
+                // The first seek came after this call began.
                 return None;
             }
             Some(self.step(link, (rx, calls), scatter, flags, asks_kernel))
@@ -510,8 +511,8 @@ impl Connection {
                     };
                     return Ok(Try::Moved(n));
                 }
-                // TCP may have reset the connection before the peer ended it, where something came
-                // for an end that is shut.
+                // If something came for this end, which is shut down both ways, TCP has reset the
+                // connection, perhaps before the peer ended it.
                 Next::End if scatter.filled() == 0 && link.ring.queue.refuses() => {
                     return self.end_of_shut().map(Try::Moved).map_err(Failure::Kernel);
                 }
@@ -533,7 +534,7 @@ impl Connection {
                 Next::Empty if !asks_kernel => return Ok(Try::Wait(Carrier::Ring)),
                 Next::Empty if scatter.filled() > 0 => {
                     let said = self.behind_bytes(Carrier::Ring);
-                    // What was published before it comes first.
+                    // Bytes that the peer published before the end come first.
                     if !rx.has_more() {
                         return Ok(said);
                     }
@@ -543,7 +544,8 @@ impl Connection {
                         return Err(Failure::Kernel(error));
                     }
                     between_looks();
-                    // The end of TCP ends the stream, if nothing was published before it.
+                    // The end of TCP ends the stream, unless the peer published something before
+                    // it.
                     let mut one = [0];
                     match socket::recv(self.fd(), &mut one, KernelRecv::PEEK) {
                         Err(Errno::AGAIN) if !rx.has_more() => return Ok(Try::Wait(Carrier::Ring)),
@@ -579,8 +581,8 @@ impl Connection {
         how.set(KernelRecv::PEEK, flags.peek);
         how.set(KernelRecv::TRUNC, flags.truncate);
         let mut moved = 0;
-        // One buffer after the other, as long as they fill up: the bytes behind a peek are not
-        // looked for.
+        // Fills one buffer after the other. A peek stops at the first: it would see the same bytes
+        // again.
         loop {
             let left = bound - moved as u64;
             let (room, control) =
@@ -643,7 +645,8 @@ impl Connection {
     pub fn unread(&self) -> Result<usize, Errno> {
         if self.is_seeking() {
             match self.unread_seeking() {
-                // Nothing was taken yet: somebody who began before the first seek sleeps still.
+                // A receive that began before the first seek is still asleep: nothing was taken
+                // yet.
                 Err(Errno::AGAIN) => {}
                 unread => return unread,
             }
@@ -651,12 +654,12 @@ impl Connection {
         let Some(link) = self.attached() else { return socket::unread(self.fd()) };
         let q = &link.ring.queue;
         let Ok(rx) = self.rx(link) else {
-            // In a signal handler that interrupted a receive: as far as can be seen from outside.
+            // In a signal handler that interrupted a receive the half cannot be taken: an estimate.
             return Ok(q.unread() + socket::unread(self.fd()).unwrap_or(0));
         };
         let step = rx.step();
-        // Those of the carrier whose turn it is, and of the other one if nothing is missing in
-        // between.
+        // The bytes of the carrier whose turn it is, and those of the other one if they follow
+        // without a gap.
         let void = usize::try_from(rx.void_left()).unwrap_or(usize::MAX);
         let tcp = socket::unread(self.fd()).unwrap_or(0).saturating_sub(void);
         let unread = match step {

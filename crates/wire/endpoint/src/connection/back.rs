@@ -21,20 +21,21 @@ use seekwire_transport::sys::{Fd, thread};
 
 use super::{Connection, Link};
 
-/// The same where bytes lie in the kernel before their turn. Long, because the others are lost for
-/// the new holder if nobody throws these away.
+/// How long a peer may take to answer where bytes that it sent by TCP lie in the kernel before their
+/// turn. Longer than [`Connection::ANSWER_LIMIT`], because the bytes of the ring are lost for the
+/// new holder if nobody throws those away.
 const OUT_OF_TURN: Duration = Duration::from_secs(5);
-/// How long a peer that has begun the recall may take. It does not sleep over it.
+/// How long a peer that has begun the recall may take to finish it: it does not sleep over it.
 const AT_WORK: Duration = Duration::from_secs(2);
 /// How long this end waits for a peer that takes nothing of what is retransmitted to it.
 const STANDSTILL: Duration = Duration::from_secs(10);
-/// And for one that takes it a few bytes at a time.
+/// How long this end waits for all of that to be taken, if the peer takes a few bytes at a time.
 const AT_LAST: Duration = Duration::from_secs(120);
-/// Looks for an answer before this end sleeps between them, and for how long it does.
+/// Looks for an answer before this end sleeps between two of them, and how long it sleeps.
 const LOOKS: u32 = 1000;
 const NAP: Duration = Duration::from_millis(1);
 
-/// Between two looks.
+/// Counts the looks for an answer, and pauses between them.
 struct Looks(u32);
 
 impl Looks {
@@ -53,7 +54,7 @@ impl Looks {
 pub type Until = Deadline;
 
 impl Connection {
-    /// How long a peer may take to answer; one that waits on the connection answers at once. One
+    /// How long a peer may take to answer. One that waits on the connection answers at once; one
     /// that does not sends the bytes again in its next call, whenever that is.
     pub const ANSWER_LIMIT: Duration = Duration::from_millis(100);
 
@@ -87,7 +88,8 @@ impl Connection {
         // An error is that of the next send.
         let _ = self.retransmit(link, tx);
         calls.peer();
-        // Those of this end who wait, for whatever, wait for room in the socket now.
+        // Whatever waiters of this end waited for, they now also have to wait for room in the
+        // socket.
         calls.own();
     }
 
@@ -133,8 +135,8 @@ impl Connection {
         self.attached().is_some_and(|link| link.ring.queue.to_retransmit() > 0)
     }
 
-    /// Gives the kernel what is to be retransmitted; false when it has no room for all of it. An
-    /// end of this direction that was asked for meanwhile follows it.
+    /// Gives the kernel what is to be retransmitted; false when it has no room for all of it. Then
+    /// shuts the socket down, if the application has asked for that meanwhile.
     pub(super) fn retransmit(&self, link: &Link, tx: &Tx<'_, Own, Peer>) -> Result<bool, Errno> {
         let q = &link.ring.queue;
         if q.to_retransmit() == 0 {

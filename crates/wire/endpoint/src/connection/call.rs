@@ -28,11 +28,11 @@ use crate::held_file::{HeldFile, lock};
 pub(super) struct Number {
     fd: AtomicI32,
     hold: Mutex<Hold>,
-    /// Calls that sleep hold the file.
+    /// Whether calls that sleep hold the file: see [`Connection::hold_in_sleep`].
     holds_in_sleep: AtomicBool,
     /// Threads in a call that sleeps.
     asleep: AtomicU32,
-    /// The application has closed its last one.
+    /// The application has closed its last number of the socket.
     is_closed: AtomicBool,
 }
 
@@ -67,11 +67,12 @@ pub(super) struct Call<'c> {
     waits: Cell<u32>,
     /// Where the stream was when it waited last, if it seeks.
     front: Cell<Option<u64>>,
-    /// Let go last.
+    /// Signals that wait while the call sleeps more than once. The last field, so that they come in
+    /// when all else is released.
     signals: OnceCell<HeldBack>,
 }
 
-/// More waits with nothing moved in between than happen by chance.
+/// So many waits with nothing moved in between do not happen by chance: the peer lets nobody sleep.
 const IN_VAIN: u32 = 1000;
 
 /// A thread that sleeps, until this is dropped.
@@ -146,12 +147,13 @@ impl Connection {
         self.number.asleep.load(Ordering::SeqCst) as usize
     }
 
-    /// The number is about to be closed: calls that hold the file use it by their own from now on.
-    /// True if they did not before; somebody who was awake may then use the old one still.
+    /// The number is about to be closed: from now on calls that hold the file use a number of the
+    /// library's own. True if that is new: a call that was awake may still use the old one.
     pub fn divert(&self) -> bool {
         let _inside = fork::enter();
         let Some(mut hold) = self.hold() else { return false };
-        // Those that hold it in the kernel have no number of their own.
+        // Calls that sleep in the kernel on the application's number hold the file there: none of
+        // them has made a duplicate.
         if hold.calls > 0 && hold.file.is_none() {
             hold.file = HeldFile::duplicate(self.fd());
         }
@@ -247,11 +249,12 @@ impl Call<'_> {
         self.connection.interrupts() != self.interrupts
     }
 
-    /// Another wait begins. Whether those before were in vain: what the peer's memory says lets
-    /// nobody sleep, and nothing comes of it. The end of the time is noticed in a sleep alone.
+    /// Another wait begins. True if too many before it were in vain: what the peer's memory says
+    /// lets nobody sleep, and still nothing can be moved. Then the caller has to sleep for a moment
+    /// whatever comes, since it notices only in a sleep that its time is over.
     ///
     /// # Errors
-    /// EINTR if a signal has come since they are held back, even if there is no need to wait any
+    /// EINTR if a signal has come since signals are held back, even if there is no need to wait any
     /// more, as in the kernel.
     pub(super) fn begin_wait(&self) -> Result<bool, Errno> {
         if let Some(signals) = self.signals.get() {
@@ -261,14 +264,15 @@ impl Call<'_> {
         Ok(self.waits.get() > IN_VAIN)
     }
 
-    /// Something was moved, or nothing has kept it from sleeping to the end of a time.
+    /// The waits so far were not in vain: something was moved, or the call has slept undisturbed
+    /// until a deadline.
     #[inline]
     pub(super) fn moved(&self) {
         self.waits.set(0);
     }
 
-    /// The first byte that was not received is this one. Whether the waits before were in vain all
-    /// the same.
+    /// As the result of [`Self::begin_wait`], for a seek: whether the waits were in vain although
+    /// the front of the stream, now at `front`, may have moved.
     pub(super) fn is_in_vain_at(&self, front: u64) -> bool {
         if self.front.replace(Some(front)) != Some(front) {
             self.moved();

@@ -30,7 +30,8 @@ impl Connection {
         Ok(rx)
     }
 
-    /// What is due from one who has just taken the receiving half.
+    /// To be called by whoever has just taken the receiving half: counts anew if the holder before
+    /// has died.
     #[inline]
     pub(super) fn inherit(&self, rx: &Rx<'_, Own, Peer>) {
         if rx.owner_died() {

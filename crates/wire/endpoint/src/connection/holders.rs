@@ -120,8 +120,8 @@ impl Connection {
         self.attached().is_some_and(|link| link.ring.queue.is_only_holder(thread::process_id()))
     }
 
-    /// Another process may have the socket, or is about to get it: what the kernel is told for it
-    /// need not last.
+    /// Another process may have the socket, or is about to get it: it may change what this process
+    /// sets on the socket.
     pub fn set_shared(&self) {
         self.is_shared.store(true, Ordering::Relaxed);
     }

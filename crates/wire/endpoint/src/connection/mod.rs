@@ -154,7 +154,7 @@ pub struct Status {
 /// - Before it is attached: the brackets of [`enter_plain`](Self::enter_plain).
 /// - Moving bytes once it is attached ([`is_attached`](Self::is_attached)): [`send`](Self::send),
 ///   [`recv`](Self::recv) and [`recv_message`](Self::recv_message); in place
-///   [`reserve`](Self::reserve) and [`lend`](Self::lend); how many there are,
+///   [`reserve`](Self::reserve) and [`lend_head`](Self::lend_head); how many there are,
 ///   [`unread`](Self::unread) and [`unsent`](Self::unsent).
 /// - Out of order, attached or not: [`seek`](Self::seek), [`seek_lend`](Self::seek_lend),
 ///   [`wait_seek`](Self::wait_seek), [`extent`](Self::extent).
@@ -199,20 +199,20 @@ struct Link {
     ring: Ring,
     rx_spinner: Spinner,
     tx_spinner: Spinner,
-    /// The peer's memory said something impossible, or the peer died: no ring any more.
+    /// Why the ring is not used any more, if it is not: one of the constants in `attached`.
     broken: AtomicU8,
     /// The peer's process.
     peer_pid: u32,
     /// What the registry was last told about the carriers, a bit each.
     shown: AtomicU8,
-    /// What was seen of the peer's taking.
+    /// What this end has seen the peer take off the ring.
     watch: peer::Watch,
-    /// The end of the stream was told in order.
+    /// A receive has returned the end of the stream, and no error before it.
     has_ended: AtomicBool,
-    /// An error that the kernel has told, and will not tell again, before what came ahead of it
-    /// was received; 0 is none.
+    /// An error that the kernel told, which it does once, while bytes on the ring come before it:
+    /// the receive behind those bytes returns it. 0 is none.
     untold: AtomicI32,
-    /// The socket, whatever its number comes to stand for.
+    /// What tells the socket from other files: its number may come to stand for another one.
     identity: OnceLock<Option<(u64, u64)>>,
 }
 
@@ -355,8 +355,7 @@ impl Connection {
     /// Those of shutdown(2).
     pub fn shutdown(&self, how: Shutdown) -> Result<(), Errno> {
         let (read, write) = (how != Shutdown::Write, how != Shutdown::Read);
-        // On the ring nothing comes to its end any more where TCP has ended with an error; the
-        // kernel says so.
+        // TCP has ended with an error. The kernel returns it; nothing is to be done on the ring.
         if let Some(link) = self.attached()
             && socket::names(self.fd()) == Err(Errno::NOTCONN)
         {
@@ -369,8 +368,8 @@ impl Connection {
                 link.ring.queue.set_receive_shut();
             }
         }
-        // In a bracket, as a call that sends: the end of the stream counts when the connection
-        // attaches.
+        // In a bracket, as a send is: when the connection attaches, it asks the kernel whether the
+        // stream was ended.
         let bracket = self.enter_plain();
         let mut now = Some(how);
         if let Some(link) = self.attached() {
@@ -381,9 +380,9 @@ impl Connection {
                 if link.ring.queue.to_retransmit() > 0 {
                     now = read.then_some(Shutdown::Read);
                 }
-                // Those who wait for room; of those who look once more, one that arms after this
-                // sees the end. Who waits for bytes sleeps on, as in the kernel: a signal that
-                // comes while he is awake would not end his call.
+                // Wakes those who wait for room. A waiter that has not armed yet sees the shutdown
+                // when it looks once more after arming. Those who wait for bytes are not woken, as
+                // in the kernel: a signal that came while they were awake would not end their call.
                 fence(Ordering::SeqCst);
                 let queue = &link.ring.queue;
                 if queue.has_writers() || queue.to_retransmit() > 0 || !queue.tx_on_ring() {
@@ -397,9 +396,9 @@ impl Connection {
         let result = now.map_or(Ok(()), |how| socket::shutdown(self.fd(), how));
         if let Some(link) = self.attached() {
             let q = &link.ring.queue;
-            // TCP resets a connection on which something comes for an end that is shut down both
-            // ways: the peer's next send goes there. Not while TCP has to bring what is to be
-            // retransmitted.
+            // TCP resets a connection when something comes for an end that is shut down both ways.
+            // So the peer is told to send by TCP from now on; but not while TCP has yet to bring
+            // what is to be retransmitted.
             if result.is_ok() && self.is_receive_shut() && q.is_shut() && q.to_retransmit() == 0 {
                 q.set_refuses();
                 link.ring.peer_doorbell.ring();

@@ -49,10 +49,11 @@ pub(super) struct Negotiation {
     tuple: Option<FourTuple>,
     looks: u32,
     pending: Option<Pending>,
-    /// Agreed on, when this process had forked meanwhile: the child receives from the kernel
-    /// alone. Until this end is ready the other one sends by TCP.
+    /// Both ends have agreed on this link, but this process has forked meanwhile, and the child
+    /// receives from the kernel alone. Until this end says that it is ready, the other one sends by
+    /// TCP.
     granted: Option<Box<Link>>,
-    /// An acceptor has looked before, and there was no offer.
+    /// This end has accepted the connection, and has looked for an offer before in vain.
     waited: bool,
     /// Nothing more will be tried.
     over: bool,
@@ -145,7 +146,7 @@ impl Connection {
     #[cold]
     pub(super) fn negotiate(&self) {
         if self.is_closed() {
-            // By a call that has outlived the number, which may be another socket's.
+            // This call has outlived its number, which may be another socket's by now.
             return;
         }
         let _inside = fork::enter();

@@ -28,7 +28,7 @@ impl Connection {
             looked => return looked.map(|_| 0),
         }
         let Some(link) = self.attached().filter(|_| !self.is_seeking()) else {
-            // What waits there takes nothing from a seek.
+            // By a peek, which takes nothing away from a seek.
             let look = RecvFlags { dont_wait: flags.dont_wait, ..look };
             return match self.recv(&mut [IoSliceMut::new(&mut [0])], look) {
                 Err(Errno::INTR) => Ok(0),
@@ -60,7 +60,7 @@ impl Connection {
         }
     }
 
-    /// Begins anew until there is enough, or no more can come.
+    /// Looks again from the first byte on, until there is enough or no more can come.
     #[cold]
     pub(super) fn peek(
         &self,
@@ -76,7 +76,7 @@ impl Connection {
         let call = self.begin_call();
         let mut seen_before = 0;
         let mut ear: Option<Ear> = None;
-        // Asked before the last look.
+        // Whether no more could come when the last look began.
         let mut has_ended = false;
         loop {
             ear.iter().for_each(Ear::forget);
@@ -112,7 +112,8 @@ impl Connection {
             let waited = match &ear {
                 Some(ear) if seen > 0 => self.wait_to_see(link, mark, ear, &limit, &call),
                 _ => match self.wait_to_receive(link, carrier, &limit, marked, &call) {
-                    // The kernel has bytes, and does not let anybody sleep until it has more.
+                    // The kernel has bytes that were seen already, and would end every sleep. An
+                    // ear hears only new ones.
                     Ok(true) if seen == seen_before => match Ear::new(self.fd()) {
                         Ok(hears) => {
                             ear = Some(hears);
@@ -149,8 +150,8 @@ impl Connection {
             // is seen.
             let len = room.min(socket::unread(self.fd()).unwrap_or(0));
             by_tcp = zeros(len).or_else(|_| zeros(len.min(LITTLE))).unwrap_or_default();
-            // An error is that of a receive that comes so far: the kernel tells it once, to who
-            // finds nothing before it.
+            // With an error there are no bytes. A receive that comes so far returns it: the kernel
+            // tells an error once, and only if no bytes come before it.
             if !by_tcp.is_empty() {
                 let n = socket::recv(self.fd(), &mut by_tcp, KernelRecv::PEEK).unwrap_or(0);
                 by_tcp.truncate(n);

@@ -152,13 +152,13 @@ impl Connection {
     #[cold]
     pub(super) fn end_of_stream(&self, link: &Link) -> Result<Try, Errno> {
         let q = &link.ring.queue;
-        // Not where it was this end that was shut down for reading, by whatever process.
+        // False where only this end was shut down for reading, by whatever process.
         let has_ended = socket::ends(self.fd()).peers;
         let in_order = !has_ended || q.peer_is_shut() || q.peer_has_closed();
         if !in_order {
             q.set_saw_end();
-            // Perhaps nobody is there to take what is sent, of which only TCP tells. An error is
-            // that of the next send.
+            // Perhaps nobody is there to take what is sent: only TCP tells. The next send returns
+            // an error.
             let _ = self.overflow(link);
         }
         if in_order || q.unsent() == 0 || !link.peer_is_ending() {
@@ -166,13 +166,13 @@ impl Connection {
             return Ok(Try::Moved(0));
         }
         self.reset_by_killed(link);
-        // As in the kernel, where the end that was told stands before any error that comes later;
-        // EPIPE is for who sends.
+        // As in the kernel: once a receive has returned the end, later errors do not change it.
+        // EPIPE is for sends.
         let told = |error: &Errno| *error != Errno::PIPE && !link.has_ended.load(Ordering::Relaxed);
         socket::take_error(self.fd()).filter(told).map_or(Ok(Try::Moved(0)), Err)
     }
 
-    /// What has ended by TCP's own word is over for sends, too, whatever room the ring has.
+    /// If both directions of TCP have ended, sends go to the kernel, even if the ring has room.
     #[cold]
     pub(super) fn note_end(&self, link: &Link) {
         if link.is_sound() && socket::ends(self.fd()).both {

@@ -38,7 +38,8 @@ impl Gate {
         self.word.load(Ordering::Acquire) & ATTACHED != 0
     }
 
-    /// Whether the caller is inside now. If not, whether somebody waited for it to be gone again.
+    /// Enters, unless the gate is shut to this caller. The error says whether somebody waited for
+    /// the gate to be empty, and the caller was the last one to leave it.
     #[inline]
     fn enter(&self, who: u32) -> Result<(), bool> {
         let shut = if who == RECEIVER { ATTACHED | SEEKING } else { ATTACHED };
@@ -48,8 +49,8 @@ impl Gate {
         Err(self.leave(who))
     }
 
-    /// Whether nobody is inside any more and the connection waits for that, or no receiver is and a
-    /// seek does.
+    /// Leaves. True if somebody waited for that: the connection, which can attach once nobody is
+    /// inside, or a seek, which can begin once no receiver is.
     #[inline]
     fn leave(&self, who: u32) -> bool {
         let before = self.word.fetch_sub(who, Ordering::AcqRel);
@@ -82,7 +83,7 @@ impl Gate {
         self.word.fetch_or(ATTACHING, Ordering::AcqRel);
     }
 
-    /// Whether to attach is all that is left to do: nobody is inside now.
+    /// Whether the link is there and nobody is inside: nothing is left to do but to attach.
     fn may_attach(&self) -> bool {
         self.word.load(Ordering::Acquire) & !SEEKING == ATTACHING
     }

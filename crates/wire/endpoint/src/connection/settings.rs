@@ -23,12 +23,12 @@ pub struct Settings {
     /// Nanoseconds; 0 waits for ever.
     recv_timeout: AtomicU64,
     send_timeout: AtomicU64,
-    /// Until the connection is attached; then shared memory has it.
+    /// SO_RCVLOWAT, until the connection is attached: then shared memory has it.
     low_water: AtomicU64,
 }
 
 impl Default for Settings {
-    /// Those of a new socket.
+    /// The settings of a new socket.
     fn default() -> Self {
         Self {
             nonblocking: AtomicBool::new(false),
@@ -148,7 +148,7 @@ impl Connection {
     }
 
     fn read_low_water(&self) {
-        // Once it seeks it may be that of somebody who sleeps for some of them.
+        // Once the connection seeks, the socket may have the value that a sleeping seek needs.
         if self.is_seeking() {
             return;
         }
@@ -206,8 +206,9 @@ impl Limit {
             })
     }
 
-    /// To be asked before a sleep; `None` if the call has to look again at what it knows now: it
-    /// may not wait, or not for so much.
+    /// The deadline of a sleep, for which the kernel is asked before the first one. `None` if the
+    /// call has to look again first: the socket does not block, or SO_RCVLOWAT is lower than the
+    /// call took it to be.
     pub(super) fn until(&self, connection: &Connection) -> Option<Deadline> {
         if self.until.get().is_none() {
             let wanted = connection.recv_low_water();
@@ -227,8 +228,8 @@ impl Limit {
         self.until.get()
     }
 
-    /// As [`Limit::until`], for a call that asks for all that it wants in any case, and then
-    /// whether that is forbidden.
+    /// As [`Limit::until`], for a call that needs all of its bytes whatever SO_RCVLOWAT is. A
+    /// deadline that has passed if the socket does not block.
     pub(super) fn once(&self, connection: &Connection) -> Deadline {
         let now = || Deadline::after(Some(Duration::ZERO));
         self.until(connection).or_else(|| self.until(connection)).unwrap_or_else(now)

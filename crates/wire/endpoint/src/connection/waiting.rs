@@ -39,18 +39,20 @@ pub(super) struct ToReceive<'c> {
     /// By which carrier the next byte comes.
     pub(super) carrier: Carrier,
     pub(super) limit: &'c Limit,
-    /// Woken not before the peer has published so many bytes in all, if nobody else waits.
+    /// The peer need not ring before it has published so many bytes in all, if nobody else waits.
     pub(super) published: u64,
-    /// Where it is counted while it sleeps.
+    /// The count of waiters that it adds to while it sleeps.
     pub(super) among: Option<&'c AtomicU32>,
 }
 
 /// Who waits for this end.
 #[derive(Debug, Default)]
 pub(super) struct Waiters {
-    /// Asleep on the ring's doorbell, or about to be, since before the first seek.
+    /// Receives that sleep on the ring's doorbell, or are about to, and began before the first
+    /// seek.
     pub(super) unaware: AtomicU32,
-    /// So are these, for the next byte, without receiving it.
+    /// Callers of [`Connection::wait`] that sleep there, or are about to, until there is a next
+    /// byte.
     pub(super) watchers: AtomicU32,
     /// Counts the calls of [`Connection::interrupt`].
     interrupts: AtomicU32,
@@ -129,7 +131,7 @@ impl Connection {
         if carrier == Carrier::Ring && link.rx_spinner.spin(link.policy(), ready) {
             return Ok(false);
         }
-        // Who may not wait has to know what the kernel's socket says.
+        // True if the call may not wait: then it asks the kernel's socket before it says so.
         let Some(until) = limit.until(self) else { return Ok(true) };
         self.not_stale(link, call)?;
         let _counted = among.map(Counted::among);
@@ -140,8 +142,9 @@ impl Connection {
         Ok(slept.is_none_or(|events| events.read || events.dead))
     }
 
-    /// Sleeps once by `sleep`, which is told until when and on which descriptor; `None` if it is
-    /// only time to look again, since no doorbell may ring for what comes.
+    /// Sleeps once, by `sleep`, which gets a deadline and a descriptor. `None` if nothing was heard
+    /// and the caller is to look all the same: some bytes come without a doorbell or the kernel
+    /// waking anybody.
     fn sleep_for_data(
         &self,
         call: &Call<'_>,
@@ -235,8 +238,8 @@ impl Connection {
             .map_err(|error| if error == Errno::TIMEDOUT { Errno::AGAIN } else { error })
     }
 
-    /// Sleeps for so short a time that to try again is no burden, or until the socket has what is
-    /// wanted of it.
+    /// Sleeps for a moment, or until the socket has what is wanted of it: then the caller tries
+    /// again.
     pub(super) fn wait_a_moment(
         &self,
         limit: &Limit,
@@ -285,7 +288,7 @@ impl Connection {
             return Ok(());
         }
         let Some(until) = limit.until(self) else { return Ok(()) };
-        // By a negative limit, nobody waits long enough below to find that it is due.
+        // A call whose time is over does not wait below, where this is otherwise found out.
         if until.is_over() && self.overflow_if_due(link, false)? {
             return Ok(());
         }
@@ -432,12 +435,14 @@ impl Connection {
         }
     }
 
-    /// Whether somebody of this end who sleeps on the ring's doorbell was called for what the
-    /// peer's rings do not tell of, and has yet to come round: one who began before the first seek,
-    /// one who waits for the next byte while that is in library memory, one who waits for bytes in
-    /// the middle when others moved some. Each of them counts or is entered before it looks for the
-    /// last time, and each reason is noted before the doorbell is rung, so whoever silences the
-    /// doorbell afterwards sees both, and leaves it rung or rings it again: nobody sleeps on.
+    /// Whether somebody of this end who sleeps on the ring's doorbell has a reason to wake that the
+    /// peer does not ring for, and has yet to wake up. There are three: a receive that began before
+    /// the first seek; one that waits for the next byte, which is in library memory; a seek that
+    /// waits for bytes in the middle, some of which others have moved.
+    ///
+    /// Each sleeper is counted before it looks for the last time, and each reason is noted before
+    /// the doorbell is rung. So whoever silences the doorbell afterwards sees both, and leaves it
+    /// rung or rings it again: nobody sleeps on.
     pub(super) fn others_are_called(&self) -> bool {
         self.seeking.get().is_some_and(|seeking| {
             self.waiters.unaware.load(Ordering::SeqCst) > 0
@@ -446,7 +451,7 @@ impl Connection {
         })
     }
 
-    /// The doorbell was silenced, perhaps for them.
+    /// Rings the doorbell again if it was silenced while it rang for others.
     fn call_others_again(&self, link: &Link) {
         if self.others_are_called() {
             link.ring.doorbell.ring();

@@ -1,8 +1,8 @@
 //! Waiting for more than the next record: a receiver that needs so many bytes is not woken for each
 //! message on the way there, as SO_RCVLOWAT does it for TCP.
 //!
-//! It leaves the number of bytes beside its arm, and the sender, having published, rings only when
-//! it has published as many, or can publish no more.
+//! The receiver writes the number of bytes beside its arm number. The sender, having published,
+//! rings only when it has published as many, or can publish no more.
 
 use seekwire_protocol::Carrier;
 
@@ -42,9 +42,9 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     }
 
     /// As [`Self::arm_data`], for a waiter who needs nothing before the peer has published this
-    /// many bytes in all, or has no room for more, or ends; 0 for any bytes at all. Returns whether
-    /// something is there that others may wait for, although the peer did not ring: they armed
-    /// meanwhile.
+    /// many bytes in all, or has no room for more, or ends; 0 for any bytes at all. True if another
+    /// thread has armed at the same time and data is there: the peer may not have rung for that
+    /// thread, so the caller does.
     pub fn arm_data_for(&self, published: u64) -> bool {
         self.own.word(layout::DATA_WAITERS).fetch_add(1, Ordering::SeqCst);
         self.rearm_data_for(published)

@@ -1,11 +1,12 @@
 //! Bytes that went by TCP after a ring was left on which others lie, kept until the receiver has
 //! them.
 //!
-//! They lie in the kernel behind bytes on the ring that the receiver has not taken. Should the
-//! receiver want the latter back by TCP ([`super::back`]), those in the kernel would come first: so
-//! the receiver throws them away, and all is sent again in order. They are kept in this end's own
-//! memory, which a fork shares, in a ring of bytes by their position in the stream of TCP. When
-//! there are more than it holds, they are kept no longer, and can then not be sent again.
+//! The kernel has them, while the receiver has yet to take bytes of the ring that come before them.
+//! Should the receiver want those by TCP instead ([`super::recall`]), they would arrive in the
+//! wrong order: so the receiver throws away what the kernel has, and all is sent again in order.
+//! For that, this end keeps the bytes in its own memory, which a fork shares, in a ring of bytes by
+//! their position in the stream of TCP. When there are more than it holds, they are kept no longer,
+//! and can then not be sent again.
 
 use super::{Memory, QueuePair, Tx};
 use crate::layout;

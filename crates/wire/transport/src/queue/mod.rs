@@ -213,8 +213,8 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.own.word(layout::CONTROL).fetch_or(control::TCP_ONLY, Ordering::SeqCst);
     }
 
-    /// Marks the sending direction as shut down without saying so in the ring, for who cannot take
-    /// the half: the end of TCP tells the peer.
+    /// Marks the sending direction as shut down without a record that says so, for a caller that
+    /// cannot take the half: the end of TCP tells the peer.
     pub fn set_shut(&self) {
         self.own.word(layout::TX_SHUT).store(1, Ordering::Release);
     }
@@ -254,13 +254,13 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.own.word(layout::LOW_WATER).store(bytes, Ordering::Relaxed);
     }
 
-    /// It is other than was known: nobody has set it meanwhile.
+    /// Corrects SO_RCVLOWAT from `known` to `bytes`, unless a process has set it meanwhile.
     pub fn correct_low_water(&self, known: u64, bytes: u64) {
         let word = self.own.word(layout::LOW_WATER);
         let _ = word.compare_exchange(known, bytes, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// This end was shut down for reading, which all processes that share it are to know.
+    /// Tells all processes that share this end that it was shut down for reading.
     pub fn set_receive_shut(&self) {
         self.set(layout::RX_SHUT, 1);
     }
@@ -271,12 +271,12 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         self.get(layout::RX_SHUT) != 0
     }
 
-    /// Tells the peer that this end is shut down both ways, of which TCP knows.
+    /// Tells the peer that this end is shut down both ways. TCP knows already.
     pub fn set_refuses(&self) {
         self.own.word(layout::CONTROL).fetch_or(control::REFUSES, Ordering::SeqCst);
     }
 
-    /// Whether this end has told so.
+    /// Whether this end has called [`Self::set_refuses`].
     #[must_use]
     pub fn refuses(&self) -> bool {
         self.get(layout::CONTROL) & control::REFUSES != 0
@@ -306,7 +306,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         peer || self.get(layout::CONTROL) & control::TCP_ONLY != 0
     }
 
-    /// Whether the peer has.
+    /// Whether the peer has asked for TCP.
     #[inline]
     #[must_use]
     pub fn peer_wants_tcp(&self) -> bool {
@@ -354,7 +354,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     }
 
     /// Bytes that are left of the record at the receiver's position, if it is one of data.
-    fn front_bytes(&self) -> usize {
+    fn head_bytes_left(&self) -> usize {
         let mut position = self.get(layout::RX_POSITION);
         let mut head = self.look_at(position);
         if head == Head::Record(Record::Pad) {
@@ -410,8 +410,8 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
             && segments < self.geometry.segments() as u64
     }
 
-    /// Whether nobody can see a part of so many bytes before all of them are published: they make
-    /// one record, or there is room for all. A hint when taken without the lock.
+    /// Whether the receiver cannot see a part of so many bytes before all of them are published:
+    /// they make one record, or the ring has room for all. A hint when taken without the lock.
     #[inline]
     #[must_use]
     pub fn fits(&self, bytes: usize) -> bool {
@@ -508,7 +508,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         let unread =
             (published.saturating_sub(self.get(layout::CONSUMED_BYTES)) as usize).min(most);
         // The peer counts bytes after it has published them: what is readable must not look empty.
-        unread.max(self.front_bytes())
+        unread.max(self.head_bytes_left())
     }
 
     /// Bytes in the ring that the peer has not taken, or that were recalled and wait for the

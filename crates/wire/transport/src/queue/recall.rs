@@ -49,9 +49,9 @@ enum Span {
 /// What came of asking for what is on the ring.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 pub enum Answer {
-    /// It comes by TCP; the ring is done with.
+    /// The bytes come by TCP; nothing on the ring counts any more.
     Taken,
-    /// It does not.
+    /// The bytes stay on the ring.
     Refused,
     /// The peer has not said yet.
     Pending,
@@ -59,7 +59,8 @@ pub enum Answer {
     AtWork,
 }
 
-/// In one word with the wish for TCP: a peer that leaves the ring for it sees both.
+/// Says from where on the bytes are wanted, and then, in one store, that they are and that this end
+/// wants TCP. So a peer that leaves the ring because this end wants TCP sees the recall, too.
 fn ask_recall(own: &impl OwnMemory) {
     let get = |offset| own.word(offset).load(Ordering::Relaxed);
     let set = |offset, value| own.word(offset).store(value, Ordering::Relaxed);
@@ -83,8 +84,8 @@ pub(super) fn ask_standing(own: &impl OwnMemory) {
 }
 
 impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
-    /// Whether the peer has left its ring: what it sent by TCP since lies in the kernel, before its
-    /// turn.
+    /// Whether the peer has left its ring: what it has sent by TCP since then may lie in the kernel
+    /// while bytes of the ring come before it.
     #[must_use]
     pub fn peer_has_left_ring(&self) -> bool {
         self.peer.load(layout::TX_CARRIER, Ordering::Relaxed) != Carrier::Ring as u64
@@ -114,9 +115,9 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
 }
 
 impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
-    /// Recalls what the peer has asked for. The ring is the carrier of the next byte while the peer
-    /// has withdrawn a wish only for as long as it looks at the ring: it asks again for what is
-    /// sent now.
+    /// Recalls what the peer has asked for, and returns the carrier of the next byte. That is the
+    /// ring where the peer has withdrawn a standing wish for as long as it looks at the ring: it
+    /// will ask again when it lets go of it, for this byte, too.
     ///
     /// # Errors
     /// [`Violation`].
@@ -126,8 +127,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         let q = self.queue;
         for _ in 0..LOOKS {
             self.recall()?;
-            // Loaded once: between two loads it could ask again, unseen by the first and not in
-            // force for the second.
+            // Loaded once. Between two loads the peer could ask again: the first would miss that it
+            // does, and the second would find that the wish stands.
             let wish = q.peer.load(layout::CONTROL, Ordering::SeqCst);
             if q.get(layout::RECALLED) != 0 || wish & control::STANDING == 0 {
                 break;
@@ -140,10 +141,10 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         Ok(Carrier::Tcp)
     }
 
-    /// When the peer has asked for it: leaves the ring for good, has to retransmit the bytes on it
-    /// that the peer has not taken, and tells it so; or tells it that they cannot be sent again,
-    /// because this end's direction was shut down or others went by TCP after them, perhaps
-    /// uncounted.
+    /// If the peer has asked for it, leaves the ring for good. From then on this end has to
+    /// retransmit the bytes on it that the peer has not taken, and tells the peer so. They cannot
+    /// be sent again where this end's direction was shut down, or others went by TCP after them and
+    /// are not kept, or were not counted: then it tells the peer that.
     ///
     /// # Errors
     /// [`Violation`].
@@ -161,7 +162,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         } else if self.recall_from(wish & control::STANDING == 0)? {
             layout::TAKEN
         } else {
-            // It receives by TCP alone from now on, and waits for no more than that.
+            // A peer that was refused does not ask again: kept bytes are of no more use.
+            // use.
             self.keep_no_more();
             layout::REFUSED
         };
@@ -175,13 +177,14 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         self.keep_no_more();
     }
 
-    /// `is_awaited`: the receiver can throw away what is in the kernel before its turn.
+    /// `is_awaited`: the receiver waits for the answer, so it can throw away what came by TCP
+    /// before its turn. False if the bytes cannot be sent again.
     fn recall_from(&self, is_awaited: bool) -> Result<bool, Violation> {
         let q = self.queue;
         let from = q.peer.load(layout::RECALL_FROM, Ordering::Acquire);
         let by = q.peer.load(layout::RECALL_TCP, Ordering::Acquire);
         let (position, offset) = self.locate(from).ok_or(Violation)?;
-        // Of bytes that nobody counted the peer may have received any number.
+        // Where bytes were not counted, the peer may have received more than this end knows of.
         let is_counted = q.get(layout::TX_UNCOUNTED) == 0;
         if position < q.get(layout::CONSUMED_SEEN)
             || (is_counted && by >> 1 > q.get(layout::TX_TCP_BYTES))
@@ -205,7 +208,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         if !is_possible {
             return Ok(false);
         }
-        // Whatever the peer will say: what is to be retransmitted would be overtaken on the ring.
+        // From now on whatever the peer does: new bytes on the ring would overtake those that are
+        // to be retransmitted.
         q.set_tcp_only();
         if q.tx_on_ring() && !q.is_shut() {
             q.set(layout::LEFT_AT, q.get(layout::TX_TCP_BYTES));
@@ -218,7 +222,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         }
         let published = q.own.word(layout::PUBLISHED_BYTES);
         published.store(published.load(Ordering::Relaxed).saturating_sub(ring), Ordering::Release);
-        // What is in the kernel before them comes before them anyhow.
+        // Bytes that went by TCP before those of the ring are in order already. Those that went
+        // after them are sent again.
         let void = behind > 0;
         q.set(layout::VOID_UNTIL, if void { sent } else { 0 });
         self.set_to_retransmit(begin);
@@ -300,7 +305,7 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
     /// # Errors
     /// [`Violation`].
     pub fn to_retransmit(&self, into: &mut Vec<u8>) -> Result<(), Violation> {
-        /// At a time: memory may be scarce.
+        /// The most bytes at a time: memory may be scarce.
         const PIECE: usize = 32 << 10;
         let q = self.queue;
         into.clear();
@@ -326,7 +331,7 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
         let q = self.queue;
         self.sent_by_tcp(n);
         if let Some(cursor) = self.cursor_to_retransmit() {
-            // By `next_to_retransmit` that is where they were.
+            // As `next_to_retransmit` found them.
             let by_ring = matches!(self.span(cursor, u64::MAX), Ok(Some((Span::Ring(..), ..))));
             self.set_to_retransmit(if by_ring {
                 Cursor { offset: cursor.offset + n, ..cursor }
@@ -363,8 +368,8 @@ impl<O: Memory, P: PeerMemory> Tx<'_, O, P> {
             q.set(layout::RETRANSMIT_BYTES, bytes);
         }
         if q.get(layout::RECALLED) == layout::AT_WORK {
-            // With nothing to retransmit the peer is answered by the next call: nothing was sent by
-            // TCP meanwhile.
+            // With nothing to retransmit, the next call answers the peer: the dead sender has sent
+            // nothing by TCP meanwhile.
             let answer = if q.to_retransmit() > 0 { layout::TAKEN } else { 0 };
             q.own.word(layout::RECALLED).store(answer, Ordering::SeqCst);
         }
@@ -440,7 +445,7 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         }
         let mut switch = q.rx_switch();
         let void_until = q.peer.load(layout::VOID_UNTIL, Ordering::Relaxed);
-        // Once: asked again, nothing is left on the ring.
+        // Only the first time: when this is asked again, nothing is left on the ring.
         if left > 0 && void_until > 0 {
             q.set(layout::RX_VOID, void_until.checked_sub(switch.tcp_bytes).ok_or(Violation)?);
         }
@@ -464,8 +469,8 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         self.queue.set(layout::RX_VOID, self.void_left().saturating_sub(n as u64));
     }
 
-    /// Gives up asking. The peer may have taken the bytes back after all; while it is at work, call
-    /// again.
+    /// Gives up asking. The peer may have recalled the bytes after all ([`Answer::Taken`]); while
+    /// it is at work, call again.
     ///
     /// # Errors
     /// [`Violation`].
@@ -481,9 +486,9 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         Ok(if self.answer()? == Answer::Taken { Answer::Taken } else { Answer::Refused })
     }
 
-    /// Waits for the answer no more, but goes on asking: the peer may answer whenever it makes its
-    /// next call. Who takes this half until then has what is on the ring, and asks for the rest
-    /// again when it lets go. While the peer is at work, call again.
+    /// Waits for the answer no more, but leaves the wish standing: the peer may answer whenever it
+    /// makes its next call. Whoever takes this half before that can take what is on the ring; the
+    /// rest is asked for again when the half is let go. While the peer is at work, call again.
     ///
     /// # Errors
     /// [`Violation`].
@@ -503,15 +508,15 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
         }
     }
 
-    /// Withdraws a wish that stood before this half was taken, for good.
+    /// Withdraws a standing wish for good: it is not expressed again when this half is let go.
     pub fn stop_asking(&self) {
         self.queue.own.word(layout::CONTROL).fetch_and(!control::STANDING, Ordering::SeqCst);
         self.asks.set(false);
     }
 
-    /// Comes to terms with a wish that stands, or that somebody left behind who died: withdraws it
-    /// for as long as this half is held, unless it was met. False if the peer does not come to an
-    /// end with it; it is at work for microseconds.
+    /// Deals with a wish that stands, or that a holder left behind who died: withdraws it for as
+    /// long as this half is held, unless the peer has met it. False if the peer stays at work,
+    /// which takes microseconds if it lives and is honest.
     pub(super) fn resume(&self) -> bool {
         const LOOKS: u32 = if cfg!(loom) { 8 } else { 1000 };
         const NAPS: u32 = if cfg!(loom) { 0 } else { 2000 };

@@ -20,9 +20,9 @@ pub struct Rx<'q, O: Memory, P> {
     pub(super) queue: &'q QueuePair<O, P>,
     _lock: LockGuard<'q, O>,
     acquired: Acquired,
-    /// Asks for what is on the ring when it is dropped.
+    /// Asks for a recall again when this is dropped.
     pub(super) asks: Cell<bool>,
-    /// The peer did not come to an end with the recall.
+    /// The peer stays at work on a recall, or answers nonsense: nothing may be taken off the ring.
     stuck: bool,
 }
 
@@ -103,7 +103,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     }
 
     /// Puts in order what a receiver left behind that died under the lock. Its position says what
-    /// it had taken; what it was copying is read by whoever goes on.
+    /// it had taken; bytes that it was copying were not taken, and are there for the caller.
     fn recover(&self) {
         let q = self.queue;
         q.set(layout::UNBOUNDED_READ, 0);
@@ -198,7 +198,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
     /// The kernel has given `n` bytes in all.
     pub fn recount_tcp(&self, n: u64) {
         let q = self.queue;
-        // What a holder counted it had received.
+        // At least what a holder has counted was received.
         q.set(layout::RX_TCP_BYTES, n.max(q.get(layout::RX_TCP_BYTES)));
     }
 
@@ -293,9 +293,10 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         Ok(into.filled() - begin)
     }
 
-    /// As [`Self::peek`], on into what comes by TCP between the records and behind them: `by_tcp`
-    /// looks at what the kernel has of it, from its front on. What it has by then was sent before a
-    /// switch that is not seen here.
+    /// As [`Self::peek`], but goes on into bytes that come by TCP between the records and behind
+    /// them: `by_tcp` peeks at what the kernel has of them. It is called before the ring is looked
+    /// at for the next switch: so what it gives was sent before any switch that the look does not
+    /// find.
     ///
     /// # Errors
     /// [`Violation`].
@@ -313,7 +314,7 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         let mut tcp_seen = 0;
         while into.remaining() > 0 {
             if switch.carrier == Carrier::Tcp {
-                // Looked at before the record that would bound it.
+                // Before the record is looked for that says how many of these bytes come first.
                 LazyCell::force(&by_tcp);
             }
             let Some(located) = self.find(position)? else { break };
@@ -445,7 +446,8 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         }
     }
 
-    /// Counts `n` bytes of a record as taken, from `offset` on; gives it back when it is used up.
+    /// Counts `n` bytes of a record as taken, from `offset` on. A record that is used up goes back
+    /// to the sender.
     #[inline]
     pub(super) fn take(&self, located: &Located, offset: usize, n: usize) {
         let q = self.queue;
@@ -477,7 +479,8 @@ impl<'q, O: Memory, P: PeerMemory> Rx<'q, O, P> {
         let position = q.get(layout::RX_POSITION) + cells;
         q.set_in_order(layout::RX_POSITION, position);
         if q.get(layout::RX_OFFSET) != 0 {
-            // It no longer counts, but would again at the same low half of a far later position.
+            // It belongs to a position that has passed; at a far later one with the same low half
+            // it would count again.
             q.set_in_order(layout::RX_OFFSET, 0);
         }
         q.own.word(layout::CONSUMED).store(position, Ordering::Release);

@@ -1,11 +1,11 @@
 //! Looking ahead on the ring, and giving segments back out of its middle (Douglas and Pai,
 //! "Seekable sockets": a hole frees its space in the buffer).
 //!
-//! All offsets count from the first byte that was not taken off the ring in order, the front. A
-//! segment goes back as soon as all of its bytes were taken, wherever it lies; its descriptor stays
-//! until the front passes it. What was given back early is told from what was not without a table:
-//! a record of which nothing was received in order, and whose bytes were all taken, was
-//! ([`Rx::release`]), so [`Rx::skip`] does not give it back again.
+//! All offsets count from the front, the first byte that was not taken off the ring in order. A
+//! segment goes back to the sender as soon as all of its bytes were taken, wherever it lies; its
+//! descriptor stays until the front passes it. Then the segment must not go back a second time. No
+//! table is needed to know which ones went early ([`Rx::release`]): those of records of which
+//! nothing was received in order, and all of whose bytes were taken ([`Rx::pass`]).
 
 use seekwire_protocol::record::Record;
 use seekwire_protocol::span::Span;
@@ -38,8 +38,9 @@ struct Rest {
 }
 
 impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
-    /// Shows the records of data from the front on, until `visit` has seen enough; then `None`.
-    /// Else what comes behind the last of them, and how many bytes lie before it.
+    /// Shows `visit` the records of data from the front on, until it returns false; then the result
+    /// is `None`. If the records end before that, the result is what comes behind the last of them,
+    /// and how many bytes lie before it.
     fn walk(&self, mut visit: impl FnMut(&Rest) -> bool) -> Result<Option<(Look, u64)>, Violation> {
         let q = self.queue;
         let begin = q.get(layout::RX_POSITION);
@@ -154,7 +155,8 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
             let offset = self.queue.offset_in(located.position);
             let left = (located.len - offset) as u64;
             let n = left.min(max - done);
-            // The record's first byte may lie before the front.
+            // Of the record only what lies behind the front counts here: its first byte may lie
+            // before it.
             let record = || is_lent(Span { start: done, end: done + left });
             if n == left && ((was_released && offset == 0) || record()) {
                 self.advance(self.cells(&located));

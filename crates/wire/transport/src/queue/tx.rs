@@ -90,8 +90,8 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     #[cold]
     fn leave_or_enter(&self, tcp_only: bool) -> Result<Carrier, Full> {
         let q = self.queue;
-        // The wish to have bytes back comes together with the one for TCP, or after it: nothing
-        // goes by TCP before the bytes that the peer wants back.
+        // The peer expresses the wish for a recall together with the one for TCP, or after it:
+        // nothing goes by TCP before the bytes that the peer wants back.
         if tcp_only && self.meet_wish()? == Carrier::Ring {
             return Ok(Carrier::Ring);
         }
@@ -114,7 +114,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
             return Ok(q.carriers().0);
         }
         q.set(layout::OVERFLOWED_AT, q.consumed_mark().wrapping_add(1));
-        // As a wish for TCP, but the peer hears of it by the record alone.
+        // As if the peer had asked for TCP. It learns of the switch from the record.
         match self.switch(TxConditions { ready: true, tcp_only: true })? {
             Carrier::Tcp => Ok(Carrier::Tcp),
             Carrier::Ring => Err(Full::NoRoom),
@@ -141,10 +141,12 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         if carrier == Carrier::Tcp {
             self.begin_to_keep();
         }
-        // The last record on the ring, as the end would be: nobody enters it again.
+        // A switch to TCP may use the last free descriptor, as the end of the stream may: no record
+        // follows it before the receiver has freed others.
         let position =
             self.place_leaving(1, if carrier == Carrier::Tcp { 0 } else { END_RECORD })?;
-        // Should we die after the record was published, whoever recovers finishes the switch.
+        // Should this process die after the record was published, whoever recovers finishes the
+        // switch.
         q.set_in_order(layout::TX_SWITCHING, (position + 1) << 1 | carrier as u64);
         self.publish_word(record, word, position);
         self.finish_switch(&mut switch, carrier, position);
@@ -383,7 +385,7 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         ring
     }
 
-    /// Whether there is all that a waiter needs, or no more can come.
+    /// Whether the peer's waiter has all the bytes that it waits for, or no more can come.
     #[cold]
     fn is_enough(&self) -> bool {
         let q = self.queue;
@@ -465,7 +467,8 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
         self.recover_recall();
         let q = self.queue;
         if q.is_shut() && q.tx_on_ring() {
-            // Perhaps it had not said so. The receiver stops at the first end.
+            // The dead sender may not have published the end. If it has, a second one does no harm:
+            // the receiver stops at the first.
             let _ = self.publish_end();
         }
         q.recount_published();
@@ -498,8 +501,8 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
             _ => q.set(layout::TX_SWITCHING, 0),
         }
         if !q.tx_on_ring() {
-            // How many bytes it had given to the kernel is not known for sure, and so not where a
-            // switch to the ring would have to say that they end.
+            // A switch to the ring would have to say how many bytes went by TCP before it. That is
+            // not known for sure: the sender may have died before it counted the last ones.
             q.set_tcp_only();
         }
     }

@@ -17,7 +17,7 @@ const SPARE: usize = 8;
 static SPARES: Mutex<Vec<Buffer>> = Mutex::new(Vec::new());
 
 fn spares() -> Option<MutexGuard<'static, Vec<Buffer>>> {
-    // Nobody waits for it, a signal handler least of all.
+    // Never waits for the lock: the holder may be a call that this signal handler has interrupted.
     SPARES.try_lock().ok()
 }
 
@@ -28,8 +28,8 @@ const ENOUGH: usize = 16 << 10;
 pub(super) struct Drained {
     /// In order of position, without overlap.
     chunks: VecDeque<Chunk>,
-    /// Freed chunks, no more than were in use at once since there was none: the next burst needs
-    /// as many.
+    /// Freed chunks, at most as many as were in use at once since this was last empty: the next
+    /// burst needs as many.
     spare: Vec<Buffer>,
     peak: usize,
     /// Bytes of memory in use, and how many may be.

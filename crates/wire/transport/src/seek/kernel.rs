@@ -74,9 +74,9 @@ pub struct KernelCursor {
     way: Way,
     /// The kernel's SO_PEEK_OFF, as far as it is known.
     offset: Option<u64>,
-    /// Somebody else may have the socket: what it is set to is not known for longer than a look.
+    /// Another process may have the socket, and set SO_PEEK_OFF between any two calls of this one.
     is_shared: bool,
-    /// So many bytes from the front on have arrived, and none of them is urgent data.
+    /// How many bytes from the front on have arrived with no urgent data among them.
     unbroken: u64,
     /// The module's position of the front.
     front: u64,
@@ -109,8 +109,8 @@ impl KernelCursor {
         Self { way, offset: None, is_shared: false, unbroken: 0, front }
     }
 
-    /// From now on somebody else may have the socket, by a number of another process: he sets what
-    /// he needs, and finds it as if nobody looked ahead.
+    /// From now on another process may have the socket. After each look SO_PEEK_OFF is put back to
+    /// what the other one expects: that of a socket on which nobody looks ahead.
     pub fn share(&mut self, fd: Fd) {
         if !self.is_shared {
             self.is_shared = true;
@@ -140,7 +140,8 @@ impl KernelCursor {
         self.way == Way::Module
     }
 
-    /// The kernel gave `n` bytes at the front away. It moves its offset along, but never below 0.
+    /// `n` bytes at the front were received. The kernel moves its offset along with them, but never
+    /// below 0.
     fn received(&mut self, n: u64) {
         self.offset = self.offset.map(|offset| offset.saturating_sub(n));
         self.unbroken = self.unbroken.saturating_sub(n);
@@ -163,7 +164,8 @@ fn attach(fd: Fd) -> Result<u64, Errno> {
     }
     match seek::attach(fd) {
         Ok(()) => Ok(0),
-        // Somebody has done so before; what he has taken nobody here knows of.
+        // The socket has the module already. If bytes were taken out of it, nobody here knows
+        // which.
         Err(Errno::EXIST) => match seek::state(fd)? {
             state if state.holes == 0 => Ok(state.head),
             _ => Err(Errno::BUSY),
@@ -185,8 +187,8 @@ pub struct KernelSource<'c> {
 }
 
 impl KernelSource<'_> {
-    /// Copies bytes from `ahead` on, as one recv(2) does. `None`: not before those in front of them
-    /// are received.
+    /// Copies bytes that begin `ahead` bytes behind the front, as one recv(2) does. `None` if those
+    /// before them have to be received first.
     fn look_once(
         &mut self,
         ahead: u64,
@@ -200,7 +202,7 @@ impl KernelSource<'_> {
                 match self.unbroken(ahead, most)? {
                     0 => match self.peek(ahead, &mut [0])? {
                         0 => break 0,
-                        // It came just now.
+                        // The byte has arrived between the two calls.
                         _ if self.unbroken(ahead, 1)? > 0 => {}
                         _ => return Ok(None),
                     },
@@ -216,8 +218,8 @@ impl KernelSource<'_> {
     /// part of the stream, but counts for SO_PEEK_OFF: behind it every look would be one too short.
     fn unbroken(&mut self, ahead: u64, most: usize) -> Result<usize, Errno> {
         if self.cursor.is_shared || self.cursor.unbroken < ahead.saturating_add(most as u64) {
-            // FIONREAD ends at the mark (tcp(7)), and no mark is ever set among bytes that have
-            // arrived.
+            // FIONREAD ends at the urgent mark (tcp(7)), and the kernel never sets a mark among
+            // bytes that have arrived.
             self.cursor.unbroken = socket::unread(self.fd)? as u64;
         }
         let there = self.cursor.unbroken.saturating_sub(ahead);
@@ -291,7 +293,7 @@ impl Source for KernelSource<'_> {
                 Err(Errno::NOBUFS) if self.has_arrived(ahead + done, 1)? => {
                     return Ok(Look::Behind(ahead.saturating_add(most)));
                 }
-                // What keeps them away is for the caller to make room for.
+                // They have not arrived, for lack of room, which the caller makes.
                 Err(Errno::NOBUFS) => return Ok(Look::Missing),
                 Err(error) => return Err(error),
             }
@@ -319,8 +321,8 @@ impl Source for KernelSource<'_> {
                 Ok(Some(Take::Taken(n as u64)))
             }
             Err(Errno::AGAIN) => Ok(Some(Take::Missing)),
-            // No memory of the host's TCP, in which case they have to be received, or too many
-            // holes: cut says so.
+            // They have arrived. Either TCP has no memory to move what lies before them: then that
+            // has to be received. Or there would be too many holes, which `cut` reports.
             Err(Errno::NOBUFS)
                 if self.has_arrived(ahead, if partial { most.min(1) } else { most })? =>
             {
@@ -350,7 +352,7 @@ impl Source for KernelSource<'_> {
     }
 
     fn release(&mut self, _: Span, _: &dyn Fn(Span) -> bool) -> Result<(), Errno> {
-        // The module has done so; else the kernel keeps what was taken until the front reaches it.
+        // The module has freed their memory. A stock kernel keeps it until the front reaches them.
         Ok(())
     }
 

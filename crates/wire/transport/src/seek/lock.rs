@@ -24,7 +24,7 @@ pub struct SeekLock<T> {
     state: Mutex<T>,
 }
 
-/// Held; released when dropped.
+/// The lock is held until this is dropped.
 #[derive(Debug)]
 pub struct SeekGuard<'l, T> {
     // In this order: nobody else may want the state while the holder has it.

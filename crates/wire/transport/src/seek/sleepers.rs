@@ -15,8 +15,8 @@ const SPARE: usize = 2;
 /// Those who sleep for one stream. For one caller at a time.
 #[derive(Debug, Default)]
 pub struct Sleepers {
-    /// One more may sleep on the ring's doorbell, for the bytes before this position; when it
-    /// wakes, so do the others.
+    /// The leader: one sleeper that sleeps on the ring's doorbell, until the bytes before this
+    /// position have come. When it wakes, it wakes the others.
     leader: Option<u64>,
     asleep: Vec<Sleeper>,
     spare: Vec<Arc<Doorbell>>,
@@ -30,7 +30,7 @@ struct Sleeper {
     rung: bool,
 }
 
-/// Held by one sleeper.
+/// One sleep, on a doorbell of its own.
 #[derive(Debug)]
 pub struct Sleep {
     end: u64,
@@ -76,28 +76,29 @@ impl Sleepers {
         }
     }
 
-    /// The lowest position that somebody waits for who cannot go on with the bytes before `front`.
+    /// The lowest position behind `front` that a sleeper waits for.
     #[must_use]
     pub fn least(&self, front: u64) -> Option<u64> {
         self.asleep.iter().map(|sleeper| sleeper.end).filter(|end| *end > front).min()
     }
 
-    /// Whether somebody sleeps on the ring's doorbell; and whether that is for bytes behind `end`,
-    /// so that it has to look again for who needs only those before.
+    /// Whether there is a leader; and if so, whether it waits for bytes behind `end`, so that it
+    /// has to look again for a sleeper who needs only those before.
     #[must_use]
     pub fn leader(&self, end: u64) -> Option<bool> {
         self.leader.map(|led| end < led)
     }
 
-    /// The caller is about to sleep on the ring's doorbell, for the bytes before `end`, with the
-    /// front at `front`. Returns the position that it has to wake for: others may need less.
+    /// The caller becomes the leader: it is about to sleep on the ring's doorbell for the bytes
+    /// before `end`, with the front at `front`. Returns the position that it has to wake for:
+    /// another sleeper may need less.
     pub fn lead(&mut self, end: u64, front: u64) -> u64 {
         let end = self.least(front).map_or(end, |least| least.min(end));
         self.leader = Some(end);
         end
     }
 
-    /// Who slept on the ring's doorbell is awake: one of the others takes over.
+    /// The leader is awake: one of the others takes over.
     pub fn end_lead(&mut self) {
         self.leader = None;
         self.wake(u64::MAX);

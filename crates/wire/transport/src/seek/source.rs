@@ -1,4 +1,4 @@
-//! What an engine needs of that which brings the bytes.
+//! Where an engine gets the bytes of a stream from.
 
 use seekwire_protocol::span::Span;
 

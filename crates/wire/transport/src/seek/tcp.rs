@@ -1,4 +1,4 @@
-//! Seeking in a stock kernel's TCP.
+//! Seeking on a TCP socket that has no ring, by any way that the kernel offers.
 
 use std::cell::Cell;
 use std::io::IoSliceMut;
@@ -13,9 +13,10 @@ use crate::iov::Scatter;
 use crate::sys::poll::Deadline;
 use crate::sys::{Fd, socket};
 
-/// What was taken is thrown away before a sleep if it is this much, in bytes; less, and the kernel
-/// goes without. The least receive buffer that is usual holds twice that.
-const HELD: u64 = 64 << 10;
+/// Bytes that were taken and still lie at the front of the kernel's queue are thrown away before a
+/// sleep if there are this many; that fewer keep memory busy does not stop the sender. The smallest
+/// usual receive buffer holds twice as many.
+const DISCARD_BEFORE_SLEEP: u64 = 64 << 10;
 
 /// A connected TCP socket that can be received from out of order, as long as all receives go
 /// through here.
@@ -33,9 +34,9 @@ struct State {
 }
 
 impl SeekTcp {
-    /// For the connected socket `fd`, whose next byte gets position `head`. At most `memory` bytes
-    /// are used for what keeps other bytes away, and for what is moved in bulk. By the best way
-    /// that the kernel offers, from `first` on.
+    /// For the connected socket `fd`, whose next byte has position `head`. It may use `memory`
+    /// bytes of library memory. Takes the best way that the kernel offers, of `first` and those
+    /// behind it in [`Way::ALL`].
     #[must_use]
     pub fn new(first: Way, fd: Fd, head: u64, memory: usize) -> Self {
         Self::with(KernelCursor::new(fd, first), fd, head, memory)
@@ -134,14 +135,15 @@ impl SeekTcp {
         result
     }
 
-    /// Sleeps until the attempt may succeed. Returns whether the kernel says that it will: if it
-    /// fails nevertheless, the kernel keeps something away, and `again` says so to the next call.
+    /// Sleeps until the attempt may succeed. True if the kernel has woken the caller as if the
+    /// bytes were there. If the attempt fails nevertheless, something keeps them away: then the
+    /// caller passes true as `again` to the next call, which makes room.
     fn wait_for(&self, attempt: &Attempt, until: Deadline, again: bool) -> Result<bool, Errno> {
         let mut state = self.state.lock()?;
         if state.engine.needs(attempt) == 0 || (again && self.make_way(&mut state, attempt)?) {
             return Ok(false);
         }
-        if state.engine.taken_at_front() >= HELD {
+        if state.engine.taken_at_front() >= DISCARD_BEFORE_SLEEP {
             self.call(&mut state, |engine, source| engine.discard_taken(source))?;
         }
         let State { engine, cursor, waits } = &mut *state;
@@ -163,9 +165,9 @@ impl SeekTcp {
         Ok(is_told)
     }
 
-    /// The kernel says that there is something to receive, because no more can come (tcp(7)): what
-    /// was taken goes first, then all that has arrived. Returns whether another attempt is
-    /// worthwhile.
+    /// Makes room for bytes that cannot arrive: the kernel has said that the socket is readable
+    /// because no more can come (tcp(7)). Throws away what was taken, if there is something, else
+    /// moves all that has arrived to library memory. Returns whether another attempt is worthwhile.
     fn make_way(&self, state: &mut SeekGuard<'_, State>, attempt: &Attempt) -> Result<bool, Errno> {
         let reach = state.engine.reach(state.cursor.leaves_holes());
         if (socket::unread(self.fd)? as u64) >= reach.bytes_before(state.engine.needed_end(attempt))

@@ -27,34 +27,34 @@ pub struct KernelWaits {
     application: Option<u32>,
     /// SO_RCVLOWAT as the socket has it, unless another process may have set it.
     now: Option<u32>,
-    /// Nobody else polls the socket.
+    /// Nobody but the sleepers polls the socket.
     is_private: bool,
-    /// The application says what it sets.
+    /// The application's settings of SO_RCVLOWAT are seen: see [`KernelWaits::wanted`].
     is_told: bool,
     pace: Pace,
 }
 
-/// How the bytes come. A sender may be stopped without the receiver's kernel knowing: its small
-/// writes have become one segment for which the window has no room, though there is some (RFC 1122,
-/// 4.2.3.4), or it has little in flight and waits for an acknowledgement that is put off (4.2.3.2),
-/// while nobody receives what has come. Only receiving it helps.
+/// How the bytes come. The sender may stand still while the receiver's kernel sees no reason: its
+/// small writes have become one segment that does not fit into what is left of the window (RFC
+/// 1122, 4.2.3.4), or it waits for an acknowledgement that is delayed (4.2.3.2) while nobody
+/// receives. Only receiving what has come makes it go on.
 #[derive(Clone, Copy, Debug, Default, Eq, PartialEq)]
 enum Pace {
     /// No sleep is long.
     #[default]
     Flowing,
-    /// A sleep was so long that the sender may have been stopped: the next ones soon look what has
-    /// come. That takes timers, which cost too much while all is well: until so many sleeps in a
-    /// row had no use for them.
+    /// A sleep was so long that the sender may stand still: the next sleeps are short, and then
+    /// what has come is received. The timers for that cost too much while all is well. So this ends
+    /// after so many sleeps in a row that did not need them.
     Halting(u8),
-    /// Nothing is there, and nothing comes: a sleep is until something does.
+    /// Nothing is there to be received: a sleep lasts until something comes.
     Idle,
 }
 
-/// A sleep in which the sender may have been stopped.
+/// A sleep this long may mean that the sender stands still.
 const LONG: Duration = Duration::from_millis(20);
 
-/// After which time of sleep a sender is taken to be stopped, once one may have been.
+/// In [`Pace::Halting`], a sender of which nothing comes for so long is taken to stand still.
 const STOPPED_AFTER: Duration = Duration::from_millis(1);
 
 const IN_A_ROW: u8 = 16;
@@ -77,7 +77,7 @@ impl Pace {
 pub struct Woken {
     /// The socket has something to receive, and has not ended.
     pub has_data: bool,
-    /// Because what was waited for has not come: what is there had better be received.
+    /// The bytes have not come in time: those that are there had better be received.
     pub is_late: bool,
 }
 
@@ -94,8 +94,8 @@ impl KernelWaits {
         self.restore(fd);
     }
 
-    /// The application has set so many bytes, and will say so when it sets others: the socket is
-    /// never asked, which would give a mark of a sleeper's of any process for the application's.
+    /// The application has set SO_RCVLOWAT to `bytes`, and every later change is told here. The
+    /// socket is never asked: it may show what a sleeper has set, of this process or another one.
     pub fn wanted(&mut self, bytes: u32) {
         if self.application != Some(bytes) {
             self.application = Some(bytes);
@@ -104,15 +104,15 @@ impl KernelWaits {
         self.is_told = true;
     }
 
-    /// Somebody else is about to get the socket: he finds it as the application wants it, though
-    /// some may sleep.
+    /// Another process is about to get the socket: puts SO_RCVLOWAT back to the application's
+    /// value, even while some sleep.
     pub fn lower(&mut self, fd: Fd) {
         if self.now.is_none() || self.now != self.application {
             self.set(fd, self.application.unwrap_or(1));
         }
     }
 
-    /// Nobody sleeps any more: whoever polls the socket finds it as the application wants it.
+    /// If nobody sleeps any more, puts SO_RCVLOWAT back to the application's value.
     pub fn restore(&mut self, fd: Fd) {
         if self.sleepers.is_empty() && self.now != self.application {
             self.ask(fd, Reach::new(0, None));

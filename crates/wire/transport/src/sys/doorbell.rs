@@ -12,9 +12,9 @@ use super::fd::{Fd, Placed};
 #[derive(Debug)]
 pub struct Doorbell {
     fd: Placed,
-    /// Rung, heard, and not silenced yet.
+    /// A waiter has answered its ring, and left it to the next sleeper to silence it.
     heard: AtomicBool,
-    /// Heard so often by those for whom it does not ring, since it was silenced.
+    /// How often waiters have left it rung for others since it was silenced.
     left: AtomicU32,
 }
 

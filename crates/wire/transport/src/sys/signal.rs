@@ -31,7 +31,7 @@ thread_local! {
     static HELD: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// Signals of this thread wait until this is dropped.
+/// While this lives, signals of this thread wait.
 ///
 /// A system call that a signal interrupts ends with EINTR, or with what it has moved, wherever in
 /// the call the signal comes. A call that sleeps several times, and is awake in this library in
@@ -56,7 +56,9 @@ impl HeldBack {
     pub fn new() -> Self {
         let before = change(libc::SIG_BLOCK, !NEVER_HELD);
         let outer = HELD.get();
-        // A handler that a sleep let in has a mask of its own, and so has who jumped out of one.
+        // This is a call within another one only where the thread still blocks what the outer one
+        // made it block: a handler that a sleep let in has a mask of its own, and so has the code
+        // behind a longjmp out of one.
         let mask = if outer.0 != 0 && outer.0 == before { outer.1 } else { before };
         HELD.set((before | !NEVER_HELD, mask));
         Self { before, mask, outer, of_this_thread: PhantomData }

@@ -74,7 +74,7 @@ impl DatagramSocket {
         receive(&self.0, into)
     }
 
-    /// Sends a datagram with descriptors to the mailbox at `path`, without waiting.
+    /// Sends a datagram with descriptors to the socket at `path`, without waiting.
     ///
     /// # Errors
     /// ECONNREFUSED or ENOENT when nobody listens there, EAGAIN when its queue is full; others,
@@ -238,7 +238,7 @@ fn receive(socket: &Placed, into: &mut [u8]) -> io::Result<Option<Delivery>> {
 }
 
 /// Whether it is certain that nobody listens at `path`: the socket of a process that is gone
-/// refuses. Who cannot ask, for lack of a descriptor or of memory, does not know.
+/// refuses. False where this process cannot ask, for lack of a descriptor or of memory.
 #[must_use]
 pub fn is_abandoned(path: &Path) -> bool {
     let Ok(address) = SocketAddrUnix::new(path) else { return false };

@@ -13,14 +13,15 @@ use seekwire_transport::mem::Common;
 use seekwire_transport::sys::poll::Deadline;
 use seekwire_transport::sys::thread;
 
-/// The process that is at it, and how often the stream was changed.
+/// Offsets in the shared memory: the process that holds the claim, and how often the stream was
+/// changed.
 const HOLDER: usize = 0;
 const CHANGES: usize = 8;
 const LEN: usize = 16;
 
-/// Who is at it never sleeps. One who does not come to an end is stopped.
+/// How long to wait for a holder. One that runs is done much sooner, so this one is stopped.
 const CLAIM_LIMIT: Duration = Duration::from_secs(1);
-/// Looks before it is made sure that the holder lives.
+/// Looks between two checks whether the holder lives.
 const LOOKS: u32 = 1000;
 
 #[derive(Debug)]
@@ -65,7 +66,7 @@ impl Claim {
             looks += 1;
             if looks % LOOKS == 0 {
                 if holder != me && !thread::process_is_alive(holder as u32) {
-                    // What it was about to do may have been done.
+                    // The dead process may have changed the stream, and not counted it yet.
                     self.changes().fetch_add(1, Ordering::AcqRel);
                     let _ = self.holder().compare_exchange(
                         holder,

@@ -40,35 +40,36 @@ use claim::Claim;
 pub use lend::{LoanPiece, RangeLoan};
 use source::{LazyReceivePath, ReceivePath, ReceivePathSource};
 
-/// What a seeking connection has besides.
+/// What a connection has in addition once it seeks.
 #[derive(Debug)]
 pub(super) struct Seeking {
-    /// Made when no receive of the time before is under way any more.
+    /// `None` while a receive is under way that began before the first seek: it takes bytes unseen.
     state: SeekLock<Option<State>>,
-    /// Rung when the last such receive is over.
+    /// Rung when the last such receive is over, for seeks that wait for that.
     door: OnceLock<Doorbell>,
-    /// Changes when bytes have left the source: those that somebody waits for may be in library
-    /// memory.
+    /// Changes when bytes have moved from the ring or the kernel to library memory, where a sleeper
+    /// may find those that it waits for.
     moves: AtomicU32,
-    /// Who sleeps on the ring's doorbell for bytes in the middle was rung for since it looked, not
-    /// by the peer.
+    /// This process, not the peer, has rung the ring's doorbell for the leader, the seek that
+    /// sleeps on it, and the leader has not looked again since.
     leader_called: AtomicBool,
     /// The next byte is in library memory.
     head_drained: AtomicBool,
-    /// For those who watch several connections, once one asked: the second is rung while the next
-    /// byte is in library memory, the ring's is added when there is one.
+    /// For poll, select and epoll, once one of them has asked. They watch the set of doorbells,
+    /// which has the ring's, if there is a ring, and the other one here: that is rung while the
+    /// next byte is in library memory.
     watch: OnceLock<(Doorbells, Doorbell)>,
-    /// Somebody has asked whether there is a next byte, and may ask the kernel for it: it is not
-    /// to wait for others.
+    /// Somebody watches for the next byte and may ask the kernel alone for it. So a seek may not
+    /// raise SO_RCVLOWAT, which would keep the kernel from telling.
     is_watched: AtomicBool,
-    /// Bytes that the kernel gave away out of the middle of what is to come.
+    /// Bytes that were taken out of the kernel's socket behind the front.
     taken_ahead: AtomicU64,
     is_ring_watched: AtomicBool,
     /// Which process goes on, once there was a fork.
     claim: OnceLock<Claim>,
-    /// What others know is old: they receive no more.
+    /// This process has changed the stream since the fork: no other one can go on with it.
     is_sole: AtomicBool,
-    /// Another thread was at work when this process was forked: what it left is half done.
+    /// When this process was forked, another thread was changing this state, which is half changed.
     is_torn: AtomicBool,
 }
 
@@ -79,32 +80,32 @@ struct State {
     loans: SegmentLoans,
     waits: KernelWaits,
     sleepers: Sleepers,
-    /// Whether the doorbell is rung.
+    /// Whether the doorbell in [`Seeking::watch`] is rung.
     shown: bool,
-    /// What the peer did, if that was impossible.
+    /// Set when the peer has violated the protocol.
     violation: Option<Violation>,
-    /// Changes of the stream, by whatever process, that this is the outcome of.
+    /// The count of changes ([`Claim`]) that this state has seen.
     known: u64,
 }
 
 /// What a call is for.
 #[derive(Clone, Copy, Eq, PartialEq)]
 enum Purpose {
-    /// It may change the stream: after that another process, of which there may be several after a
-    /// fork, cannot go on.
+    /// It may change the stream. If it does, no other process that has the connection from a fork
+    /// can go on.
     Receive,
     /// It changes nothing that others know of.
     Look,
 }
 
 impl Seeking {
-    /// Whether what lies before the next byte may be tidied up: no other process can go on.
+    /// Whether no other process can go on: then what was taken may be thrown away at any time.
     fn is_ours(&self) -> bool {
         self.claim.get().is_none() || self.is_sole.load(Ordering::Relaxed)
     }
 
-    /// Has the one who sleeps on the ring's doorbell for bytes in the middle look again; the caller
-    /// rings.
+    /// Makes the leader, the seek that sleeps on the ring's doorbell, look again. The caller rings
+    /// the doorbell.
     fn call_leader(&self, state: &State) {
         self.moves.fetch_add(1, Ordering::Release);
         if state.sleepers.leader(u64::MAX).is_some() {
@@ -122,7 +123,7 @@ impl Seeking {
 }
 
 impl State {
-    /// What is not the same any more once the stream was changed.
+    /// A summary that differs once the stream was changed.
     fn progress(&self) -> (u64, u64, u64, usize) {
         let engine = &self.engine;
         (engine.front(), engine.head(), engine.taken(), self.loans.count())
@@ -145,7 +146,7 @@ impl Connection {
         state.as_ref().map(|state| state.cursor.way())
     }
 
-    /// Bytes that the kernel gave away out of the middle of what is to come.
+    /// Bytes that were taken out of the kernel's socket behind the front.
     pub(super) fn taken_ahead(&self) -> u64 {
         self.seeking.get().map_or(0, |seeking| seeking.taken_ahead.load(Ordering::Relaxed))
     }
@@ -285,23 +286,24 @@ impl Connection {
         seeking
     }
 
-    /// The state, if this process may go on with it and nobody receives past it any more.
+    /// Locks the state. EBUSY if another process goes on with the connection; EAGAIN while a
+    /// receive is under way that began before the first seek.
     fn lock<'s>(&self, seeking: &'s Seeking) -> Result<SeekGuard<'s, Option<State>>, Errno> {
         if seeking.is_torn.load(Ordering::Relaxed) {
             return Err(self.refuse());
         }
         let mut guard = seeking.state.lock()?;
         if guard.is_none() {
-            // On an attached connection the half's lock keeps receives of the time before away.
+            // On an attached connection, receives that began before hold the lock of the half.
             let rx = self.attached().map(|link| self.rx(link)).transpose()?;
             if let Some(rx) = &rx {
-                // What is taken out of the middle must not come again.
+                // Bytes taken out of the middle must not be sent again by TCP.
                 rx.stop_asking();
             }
             if rx.is_none() && self.gate.has_receivers() {
                 return Err(Errno::AGAIN);
             }
-            // Nobody has raised it yet.
+            // The application's value: no seek has raised it yet.
             if let Ok(bytes) = socket::receive_low_water(self.fd()) {
                 self.set_recv_low_water(bytes);
             }
@@ -320,7 +322,7 @@ impl Connection {
         Ok(guard)
     }
 
-    /// Another process goes on.
+    /// The error for a process that cannot go on, because another one has.
     #[cold]
     fn refuse(&self) -> Errno {
         tracing::warn!(
@@ -380,8 +382,8 @@ impl Connection {
         })
     }
 
-    /// Calls with the state locked, and with that which the next bytes come from; then tells those
-    /// who wait what has changed.
+    /// Calls `call` with the state locked, the receive path, and the front; then tells those who
+    /// wait what has changed.
     fn with_path<'c, R>(
         &'c self,
         seeking: &Seeking,
@@ -452,7 +454,7 @@ impl Connection {
                 link.ring.doorbell.ring();
             }
         }
-        // A hole brings those nearer who wait for bytes behind it.
+        // A hole counts no more in SO_RCVLOWAT: those who wait for bytes behind it need fewer.
         if now != front || leaves_holes {
             state.waits.moved(self.fd(), state.engine.reach(leaves_holes));
         }

@@ -24,7 +24,7 @@ use crate::connection::{Connection, Link, Plain};
 pub(super) enum ReceivePath<'c> {
     /// The kernel's socket alone.
     Plain(Plain<'c>),
-    /// What the receiving half says.
+    /// The receiving half, which says where the next byte comes from.
     Attached(&'c Link, Receiving<'c>),
 }
 
@@ -60,9 +60,9 @@ pub(super) struct ReceivePathSource<'s, 'c> {
     pub(super) loans: &'s SegmentLoans,
     /// Position of the first byte that was not received.
     pub(super) front: u64,
-    /// An empty ring is believed only when the kernel's socket has not ended.
+    /// When the ring is empty, the kernel's socket is asked whether the stream has ended.
     pub(super) asks_kernel: bool,
-    /// What the peer did, if that was impossible.
+    /// Set when the peer has violated the protocol.
     pub(super) violation: &'s mut Option<Violation>,
 }
 
@@ -112,8 +112,7 @@ impl<'s, 'c> ReceivePathSource<'s, 'c> {
         RingSource::new(rx, self.loans, self.front)
     }
 
-    /// Where the connection goes on. An empty ring is believed, or TCP is asked whether it has
-    /// ended, as the caller wants it.
+    /// Where the stream goes on. With `asks_kernel`, an empty ring is an end where TCP has ended.
     fn step<'r>(&mut self, rx: &'r Rx<'c, Own, Peer>) -> Result<Next<'r, 'c>, Errno> {
         let mut kernel_has_news = false;
         loop {
@@ -408,7 +407,8 @@ impl Source for ReceivePathSource<'_, '_> {
             ReceivePath::Plain(_) => return self.kernel().arrived(),
             ReceivePath::Attached(_, rx) => rx,
         };
-        // What the kernel says behind an empty ring is for who receives; it says an error once.
+        // The kernel's socket is not asked for the end: the next receive needs its error, which is
+        // told once.
         let next = Next::of(rx);
         match self.checked(next)? {
             Next::Ring => {
@@ -472,7 +472,7 @@ impl Source for ReceivePathSource<'_, '_> {
     }
 
     fn bulk_below(&self) -> u32 {
-        // What is in library memory is nobody else's to receive.
+        // Another process could not receive what this one has moved to its library memory.
         if self.connection.is_shared.load(Ordering::Relaxed) {
             return 0;
         }
@@ -480,7 +480,7 @@ impl Source for ReceivePathSource<'_, '_> {
     }
 
     fn discards_cheaply(&self) -> bool {
-        // Another holder would find there what was taken.
+        // Where another process may have the socket, too: it would receive what was taken.
         self.is_on_ring()
             || self.cursor.leaves_holes()
             || self.connection.is_shared.load(Ordering::Relaxed)

@@ -18,14 +18,14 @@ use crate::connection::waiting::ToReceive;
 
 /// How to wait.
 enum How {
-    /// The bytes may be there, or cannot come.
+    /// Not at all: the bytes may be there, or cannot come.
     Not,
-    /// In the plain phase, on the kernel's socket.
+    /// On the kernel's socket, in the plain phase.
     Kernel,
-    /// Attached, until the peer has published enough.
+    /// On the ring, until the peer has published enough.
     Ring,
-    /// Attached, for what comes by this carrier, or for whatever the peer publishes from this mark
-    /// on.
+    /// On the ring, until something comes by this carrier, or the peer publishes anything after
+    /// this mark was taken.
     News(Carrier, u64),
 }
 
@@ -144,7 +144,7 @@ impl Connection {
         let mark = match how {
             How::Not => return Ok(true),
             How::Kernel => {
-                // Others want to hear of every byte.
+                // Somebody watches for the next byte: the kernel has to wake for every one.
                 let end = if watched {
                     state.engine.front() + 1
                 } else {
@@ -162,7 +162,7 @@ impl Connection {
         }
     }
 
-    /// One who was woken many times for nothing sleeps for a moment, whatever comes.
+    /// Sleeps for a moment, whatever comes: the caller was woken many times for nothing.
     fn nap(
         &self,
         seeking: &Seeking,
@@ -207,7 +207,7 @@ impl Connection {
         let is_told = waits.end(self.fd(), reach, sleep, slept.unwrap_or_default());
         let is_late = slept?.is_late;
         if (is_told || is_late) && (socket::unread(self.fd())? as u64) < need {
-            // The kernel keeps the rest away.
+            // The rest does not come while this fills the receive buffer.
             let drained = self.with_state(seeking, state, false, |state, path, front| {
                 self.drain(state, path, front)
             });
@@ -220,8 +220,9 @@ impl Connection {
         Ok(true)
     }
 
-    /// Sleeps until the thread that sleeps on the ring for all (the leader) says that the bytes
-    /// before `end` are there. One that the leader would not wake in time has it look again.
+    /// Sleeps until the leader, the thread that sleeps on the ring for all, says that the bytes
+    /// before `end` are there. If the leader waits for bytes behind them (`is_far`), makes it look
+    /// again.
     fn follow(
         &self,
         seeking: &Seeking,
@@ -265,8 +266,8 @@ impl Connection {
         let moves = seeking.moves.load(Ordering::Acquire);
         seeking.leader_called.store(false, Ordering::SeqCst);
         drop(guard);
-        // Either they see that the connection seeks when they look for the last time, or they are
-        // seen here.
+        // Receives that began before the first seek look whether the connection seeks, just before
+        // they sleep: either they see it, or they are counted and seen here.
         fence(Ordering::SeqCst);
         if self.others_are_called() {
             link.ring.doorbell.ring();
@@ -345,13 +346,13 @@ impl Connection {
         // Before the ring is looked at: what is published afterwards is news.
         let mark = q.published_mark();
         if !q.rx_on_ring() {
-            // What lies in the kernel would not let anybody sleep on its socket.
+            // Bytes that lie in the kernel would end every sleep on its socket at once.
             engine.drain(&mut source)?;
             let done = engine.needs(attempt) == 0 || q.rx_on_ring();
             return Ok(if done { How::Not } else { How::News(Carrier::Tcp, mark) });
         }
-        // Whoever says that all is there, or that no more can come, while it is not on the ring,
-        // has yet to publish it, or lies: only news counts.
+        // The peer says that it has published enough, or can publish no more, and that does not
+        // show on the ring: it has yet to, or it lies. Only news ends the sleep then.
         let is_said = q.peer_has_published(q.published_with(engine.needs(attempt)));
         let arrived = source.arrived()?;
         let (_, bytes) = rx.arrived().map_err(|_| Errno::CONNRESET)?;
@@ -363,8 +364,8 @@ impl Connection {
             if engine.drain(&mut source)? {
                 return Ok(How::Not);
             }
-            // Nothing lies on the ring that could make room: what is lent, or set aside by the
-            // peer.
+            // Nothing on the ring can be moved to make room. What fills it are loans, or segments
+            // that the peer has reserved.
             return if loans.count() > 0 { Err(Errno::NOBUFS) } else { Ok(news) };
         }
         Ok(if is_said { news } else { How::Ring })

@@ -25,8 +25,8 @@ impl Connection {
         self.look_with_engine(seeking, |engine, _| Ok(engine.has_drained())).unwrap_or(false)
     }
 
-    /// From now on the kernel tells of every byte. Those who sleep for more have kept it from that:
-    /// they look again.
+    /// From now on the kernel wakes for every byte. Seeks that sleep have raised SO_RCVLOWAT: they
+    /// look again, and lower it.
     fn begin_to_watch(&self, seeking: &Seeking) {
         if !seeking.is_watched.load(Ordering::Relaxed)
             && !seeking.is_watched.swap(true, Ordering::SeqCst)

@@ -8,7 +8,7 @@ use crate::iov::Scatter;
 use crate::seek::drained::CHUNK;
 use crate::seek::source::Source;
 
-/// Bytes that may lie before wanted ones and be received with them.
+/// The most bytes that a seek may skip and that are nevertheless received with the wanted ones.
 const SKIP: usize = 64;
 
 impl Engine {
@@ -25,9 +25,9 @@ impl Engine {
         let begin = into.filled();
         let mut dry = false;
         while into.remaining() > 0 {
-            let front = self.holes.front(into.remaining() as u64);
-            if front.start < self.front {
-                let here = Span { start: front.start, end: front.end.min(self.front) };
+            let live = self.holes.first_live(into.remaining() as u64);
+            if live.start < self.front {
+                let here = Span { start: live.start, end: live.end.min(self.front) };
                 self.drained.read(here, |piece| into.put(piece));
                 self.holes.received(here.len());
                 self.drained.forget(here);
@@ -37,11 +37,11 @@ impl Engine {
                 break;
             }
             let before = into.filled();
-            match self.receive(source, front.len(), into, &mut dry) {
+            match self.receive(source, live.len(), into, &mut dry) {
                 Ok(0) => break,
                 Ok(_) => {}
                 Err(error) => {
-                    // What a source copied that then failed was not received.
+                    // A source that fails has received nothing, whatever it has copied.
                     into.rewind(into.filled() - before);
                     if before == begin {
                         return Err(error);
@@ -57,8 +57,8 @@ impl Engine {
         Ok(into.filled() - begin)
     }
 
-    /// The next bytes from the source, at most `most`, or more of them into library memory. `dry`:
-    /// the source has no more now.
+    /// Receives the next bytes from the source, at most `most`, or moves more of them into library
+    /// memory. Sets `dry` when the source has no more now.
     fn receive(
         &mut self,
         source: &mut impl Source,
@@ -87,9 +87,9 @@ impl Engine {
         Ok(n)
     }
 
-    /// Receives bytes that somebody takes who makes do with a part of them, if nothing else that is
-    /// still wanted lies before them in the source: they need not be looked at there first, and
-    /// their memory is free at once. `None`: they do not lie there.
+    /// Receives the bytes of a seek that accepts a part of them, if nothing that is still wanted
+    /// lies before them in the source: then they need not be looked at first, and their memory is
+    /// free at once. `None` if something does.
     pub(super) fn receive_in_front(
         &mut self,
         source: &mut impl Source,
@@ -118,7 +118,8 @@ impl Engine {
             self.front = end;
             self.holes.take(Span { start: span.start, end }).map_err(errno)?;
         } else if n > 0 {
-            // It has received what nobody wants without the others.
+            // Only bytes to be skipped have come. A seek takes them together with wanted ones or
+            // not at all, so they wait in library memory.
             self.drained.put(self.front, &skip[..n])?;
             self.front = end;
             return Err(Errno::AGAIN);
@@ -138,8 +139,8 @@ impl Engine {
         self.peek_as_far(source, into).map(|(n, _)| n)
     }
 
-    /// As [`Self::peek`]; also whether nothing can come behind these bytes but what the next
-    /// receive tells: the end of the stream, or an error.
+    /// As [`Self::peek`]; also whether nothing more comes behind these bytes: the next receive
+    /// tells the end of the stream, or an error.
     ///
     /// # Errors
     /// Those of [`Self::recv`].
@@ -181,8 +182,8 @@ impl Engine {
         Ok((into.filled() - begin, is_over))
     }
 
-    /// Keeps an error that came behind bytes for the next who asks the source, unless it says
-    /// nothing of the stream.
+    /// Keeps an error that came behind bytes, for the next call that asks the source. Errors that
+    /// belong to one call and not to the stream are dropped.
     pub fn keep(&mut self, error: Errno) {
         let of_call = [
             Errno::AGAIN,

@@ -1,5 +1,5 @@
-//! Holes, library memory and the choice of the way: what every stream that has no holes of its own
-//! shares.
+//! The engine: what was taken out of a stream (the holes), what waits in library memory, and by
+//! which way bytes are taken. It is the same for every source of bytes.
 //!
 //! ```text
 //!   position   head                front                     arrived
@@ -36,8 +36,8 @@ pub struct Engine {
     drained: Drained,
     sizes: Average,
     moved: u64,
-    /// What the source said behind bytes that were received without it: for whoever asks it next.
-    /// The kernel says it only once.
+    /// An error that the source told behind bytes that were received nevertheless. The next call
+    /// that asks the source returns it, since the kernel tells an error only once.
     late: Option<Errno>,
 }
 
@@ -50,14 +50,14 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Of somebody who sleeps if it fails, and need not be told at once that the last bytes have
-    /// just come.
+    /// The same, for a caller that sleeps when it fails. Such an attempt may fail although the last
+    /// bytes have just come: the sleep ends at once then.
     #[must_use]
     pub fn before_a_sleep(self) -> Self {
         Self { waits: true, ..self }
     }
 
-    /// Of the first byte.
+    /// Position of the first byte.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.span.start
@@ -72,8 +72,8 @@ impl Attempt {
 }
 
 impl Engine {
-    /// For a stream of which `head` bytes were received. At most `memory` bytes are used for what
-    /// keeps others away, and for what is moved in bulk.
+    /// For a stream of which `head` bytes were received. It may use `memory` bytes of library
+    /// memory.
     #[must_use]
     pub fn new(head: u64, memory: usize) -> Self {
         Self {
@@ -167,7 +167,8 @@ impl Engine {
             if options.bulk || self.sizes.is_below(source.bulk_below()) {
                 let came = self.drain_to(source, span.end)?;
                 if waits && matches!(came, Drain::Some | Drain::Nothing) {
-                    // Whatever else there is by now, a sleep will tell.
+                    // The source is not asked again for what may have come since: the caller's
+                    // sleep ends at once if something has.
                     there.end = self.front.clamp(span.start, span.end);
                     stopped = Stopped::Missing;
                 }
@@ -222,7 +223,7 @@ impl Engine {
         {
             return Ok(true);
         }
-        // Not all that has arrived can be seen.
+        // The source does not count all that has arrived: a look at the last byte tells.
         let mut last = [0];
         let into = &mut [IoSliceMut::new(&mut last)];
         match self.copy(
@@ -238,8 +239,8 @@ impl Engine {
         }
     }
 
-    /// Copies the bytes of `span` that `into` does not hold yet behind its first `begin`, as far as
-    /// they have arrived; returns what keeps the rest away.
+    /// Copies what has arrived of `span` into `into`, which holds `begin` other bytes and perhaps
+    /// the first ones of `span` behind them; returns what keeps the rest away.
     fn copy(
         &mut self,
         source: &mut impl Source,
@@ -261,7 +262,8 @@ impl Engine {
             self.say_late()?;
             match source.look(at - self.front, span.end - at, into)? {
                 Look::Done => {}
-                // Only a source that changes its mind stands before nothing.
+                // No honest source has to receive 0 bytes first: a hostile ring may have changed
+                // between two looks.
                 Look::Missing | Look::Behind(0) => return Ok(Stopped::Missing),
                 Look::Ended => return Ok(Stopped::Ended),
                 Look::Behind(bytes) => {
@@ -270,7 +272,8 @@ impl Engine {
                         Drain::Nothing => return Ok(Stopped::Missing),
                         Drain::Full if source.arrived()? > 0 => return Ok(Stopped::Full),
                         Drain::Full if source.has_ended()? => return Ok(Stopped::Ended),
-                        // They may come, and be there to be received.
+                        // No library memory is in use that receiving could free: when they come,
+                        // they can be received.
                         Drain::Full if self.drained.is_empty() => return Ok(Stopped::Missing),
                         Drain::Full => return Ok(Stopped::Full),
                         Drain::Ended => return Ok(Stopped::Ended),
@@ -280,7 +283,7 @@ impl Engine {
         }
     }
 
-    /// The source has taken the bytes itself.
+    /// Enters the bytes of `span`, which the source has taken itself, as taken.
     fn took(&mut self, source: &mut impl Source, span: Span) -> Result<usize, Errno> {
         self.holes.take(span).map_err(errno)?;
         self.discard_taken(source)?;
@@ -304,9 +307,9 @@ impl Engine {
         if source.discards_cheaply() { self.discard_taken(source) } else { Ok(()) }
     }
 
-    /// Takes bytes that stay where they are: `lend(ahead, len, front)` says how many of them, from
-    /// the first one on, can be lent by the source, and counts them as lent. None of those that are
-    /// in library memory can. The caller goes on with [`Engine::discard_taken`].
+    /// Takes bytes that stay where they are. `lend(ahead, len, front)` lends `len` bytes that begin
+    /// `ahead` bytes behind the front, or the first ones of them, and returns how many. Nothing in
+    /// library memory is lent. The caller goes on with [`Engine::discard_taken`].
     ///
     /// # Errors
     /// EAGAIN, ENXIO, ENOBUFS as [`Engine::attempt`]; then nothing has changed.
@@ -318,7 +321,7 @@ impl Engine {
         let span = attempt.span;
         // Somebody else may have taken them since.
         self.holes.check(span).map_err(errno)?;
-        // A hole less than what taking it could make.
+        // However many are lent, they make no more holes than the first byte would.
         self.holes
             .may_take(Span { start: span.start, end: span.end.min(span.start + 1) })
             .map_err(errno)?;
@@ -331,8 +334,8 @@ impl Engine {
         Ok(taken.len())
     }
 
-    /// Whether bytes are better copied than lent: they are in library memory, or small ones, of
-    /// fewer than `bulk_below` bytes on average, are wanted, which are best moved there.
+    /// Whether bytes are better copied than lent: they are in library memory, or what is asked for
+    /// has fewer than `bulk_below` bytes on average, which is best moved there.
     #[must_use]
     pub fn prefers_copy(&self, attempt: &Attempt, bulk_below: u32) -> bool {
         let span = attempt.span;
