@@ -28,6 +28,7 @@ mod report;
 mod seeking;
 mod semantics;
 mod servers;
+mod settings;
 mod stress;
 mod uvloop;
 mod web;

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueHint};
+use seekwire_endpoint::config::{MAX_SPIN_US, MAX_THRESHOLD};
 
 /// Make programs that talk over TCP on one host faster, without changing them
 ///
@@ -19,24 +20,32 @@ pub(crate) struct Arguments {
 
 const FILES: &str = "\
 Environment:
-  SEEKWIRE=off               the library does nothing
+  SEEKWIRE=off               the library does nothing; on: as if not set
   SEEKWIRE_DIR=DIR           where processes find each other; default $XDG_RUNTIME_DIR/seekwire,
-                             else /dev/shm/seekwire-$UID; must belong to the user, mode 0700
-  SEEKWIRE_LOG=DEST[:LEVEL]  tracing to `stderr` or a file; level error, warn, info, debug or trace
+                             else /dev/shm/seekwire-$UID; absolute; must belong to the user, mode
+                             0700
+  SEEKWIRE_LOG=DEST[:LEVEL]  tracing to `stderr` or a file; level error, warn, info, debug or trace;
+                             a name with a colon needs one behind it
   SEEKWIRE_STATS=FILE        counters, as JSON, when a program ends; %p becomes the process id;
                              an existing directory gets one file for each process
-  SEEKWIRE_SPIN_US=N         longest time to spin before sleeping; 0 never spins
-  SEEKWIRE_THRESHOLD=N       calls on a connection before it is accelerated
+  SEEKWIRE_SPIN_US=N         longest time to spin before sleeping, at most 1000000; 0 never spins
+  SEEKWIRE_THRESHOLD=N       calls on a connection before it is accelerated, at most 1000000000; 0 is
+                             like 1. If not set, 8 calls or 65536 bytes, whichever comes first
   SEEKWIRE_SEGMENT_SIZE, SEEKWIRE_SEGMENTS
-                             size in bytes and number of the segments of shared memory
+                             size in bytes, a multiple of 4096 up to 1048576, and number, a power of
+                             two from 8 to 1024, of the segments of shared memory; less than 256 MiB
   SEEKWIRE_SEEK_MEMORY=N     bytes of memory that a stream may use for what comes before the bytes that
-                             a program seeks; 67108864 if not set
+                             a program seeks; 67108864 if not set, at most 1099511627776
   SEEKWIRE_SEEK_SWITCH=N     messages of fewer bytes on average are moved to that memory in bulk
   SEEKWIRE_SEEK_WAY=WAY      the first way to take bytes out of the middle of TCP that is tried:
                              module, peek or drain
   SEEKWIRE_NIC_STATE=DIR     where states of network interfaces are saved; default /run/seekwire/nic
   SEEKWIRE_LIBRARY=FILE      the library to load, instead of the libseekwire.so that is next to the
-                             command or installed with it";
+                             command or installed with it
+
+An empty variable counts as not set. `seekwire run` refuses what cannot be obeyed. The library in a
+program that was started without it says so in its log, `seekwire doctor` in its line of settings;
+it then goes on as if the variable was not set, but on TCP if that is SEEKWIRE.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -63,7 +72,8 @@ Library:
   beside this command, or in ../lib/seekwire or ../lib from there
 
 Exit status:
-  that of PROGRAM; 125 when seekwire itself fails, 126 when PROGRAM cannot
+  that of PROGRAM; 2 when an option or a SEEKWIRE variable has a value that
+  cannot be obeyed, 125 when seekwire itself fails, 126 when PROGRAM cannot
   be run, 127 when it is not found
 
 Examples:
@@ -77,7 +87,8 @@ pub(crate) struct Run {
 
     /// Write tracing to `stderr` or to a file (SEEKWIRE_LOG)
     ///
-    /// An optional `:LEVEL` is one of error, warn, info, debug and trace.
+    /// An optional `:LEVEL` is one of error, warn, info, debug and trace. A file name with a colon
+    /// in it needs one.
     #[arg(long, value_name = "DEST[:LEVEL]")]
     pub(crate) log: Option<OsString>,
 
@@ -89,11 +100,16 @@ pub(crate) struct Run {
     pub(crate) stats: Option<PathBuf>,
 
     /// Spin at most N microseconds before sleeping; 0 never spins (SEEKWIRE_SPIN_US)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N",
+        value_parser = clap::value_parser!(u32).range(..=i64::from(MAX_SPIN_US)))]
     pub(crate) spin_us: Option<u32>,
 
     /// Accelerate a connection after N calls on it (SEEKWIRE_THRESHOLD)
-    #[arg(long, value_name = "N")]
+    ///
+    /// However many bytes these move; 0 is like 1. Without this option after 8 calls or 65536
+    /// bytes, whichever comes first.
+    #[arg(long, value_name = "N",
+        value_parser = clap::value_parser!(u32).range(..=i64::from(MAX_THRESHOLD)))]
     pub(crate) threshold: Option<u32>,
 
     /// Directory in which processes find each other (SEEKWIRE_DIR)

@@ -21,7 +21,7 @@ use crate::arguments;
 
 /// What this command is told to be one side.
 pub(crate) const NAME: &str = "probe";
-/// Enough calls to pass any sensible threshold.
+/// Enough calls to pass the threshold.
 const ROUNDS: usize = 1000;
 const MESSAGE: usize = 1024;
 /// On a host that works, the exchange takes milliseconds.
@@ -52,6 +52,7 @@ pub(crate) fn exchange(preload: &OsStr, registry: &Path) -> Result<Stats> {
         command.arg(NAME).args(arguments);
         command.env("LD_PRELOAD", preload).env("SEEKWIRE_DIR", registry).env_remove("SEEKWIRE");
         command.env_remove("SEEKWIRE_STATS").env_remove("SEEKWIRE_FALLBACK_AFTER");
+        command.env_remove("SEEKWIRE_THRESHOLD");
         Ok(command)
     };
 

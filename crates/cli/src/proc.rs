@@ -4,8 +4,10 @@
 //! out.
 
 use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -92,10 +94,10 @@ impl Process {
 pub(crate) struct Environment(Vec<u8>);
 
 impl Environment {
-    pub(crate) fn get(&self, name: &str) -> Option<String> {
+    pub(crate) fn get(&self, name: &str) -> Option<OsString> {
         let value = |entry: &[u8]| {
             let rest = entry.strip_prefix(name.as_bytes())?.strip_prefix(b"=")?;
-            Some(String::from_utf8_lossy(rest).into_owned())
+            Some(OsStr::from_bytes(rest).to_owned())
         };
         self.0.split(|byte| *byte == 0).find_map(value)
     }

@@ -8,11 +8,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
+use seekwire_endpoint::Config;
 use seekwire_program::library;
 
 use crate::arguments;
 use crate::executable::{self, Unrunnable};
 
+/// That of options that are not understood.
+const USAGE: u8 = 2;
 // The exit statuses of env(1) and of the shells.
 const OWN_FAILURE: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
@@ -20,6 +23,14 @@ const NOT_FOUND: u8 = 127;
 
 /// Replaces this process with the program; returns only when that fails.
 pub(crate) fn run(options: &arguments::Run) -> ExitCode {
+    let variables = match variables(options) {
+        Ok(variables) => variables,
+        Err(error) => return fail(OWN_FAILURE, &format!("{error:#}")),
+    };
+    let complaints = complaints(&variables);
+    if !complaints.is_empty() {
+        return fail(USAGE, &complaints.join("\nseekwire: "));
+    }
     let name = &options.command[0];
     let program = match executable::resolve(name) {
         Ok(program) => program,
@@ -33,7 +44,7 @@ pub(crate) fn run(options: &arguments::Run) -> ExitCode {
             );
         }
     };
-    match prepare(&program, options) {
+    match prepare(&program, options, variables) {
         Ok(mut command) => {
             let error = command.exec();
             fail(NOT_EXECUTABLE, &format!("{}: {error}", program.display()))
@@ -47,7 +58,29 @@ fn fail(status: u8, message: &str) -> ExitCode {
     ExitCode::from(status)
 }
 
-fn prepare(program: &Path, options: &arguments::Run) -> Result<Command> {
+/// What the library could not obey, which would only say so in its log.
+fn complaints(variables: &[(&'static str, OsString)]) -> Vec<String> {
+    let config = Config::of(|name| {
+        let option = variables.iter().find(|(variable, _)| *variable == name);
+        option.map(|(_, value)| value.clone()).or_else(|| env::var_os(name))
+    });
+    let mut complaints = config.complaints;
+    let log = config.log.map(|log| PathBuf::from(log.target)).filter(|log| *log != *"stderr");
+    for (name, file) in [("SEEKWIRE_LOG", log), ("SEEKWIRE_STATS", config.stats)] {
+        let Some(file) = file else { continue };
+        let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+        if directory.is_some_and(|directory| !directory.is_dir()) {
+            complaints.push(format!("{name}={}: no such directory", file.display()));
+        }
+    }
+    complaints
+}
+
+fn prepare(
+    program: &Path,
+    options: &arguments::Run,
+    variables: Vec<(&'static str, OsString)>,
+) -> Result<Command> {
     let library = library::find()?;
     let mut command = Command::new(program);
     command.arg0(&options.command[0]).args(&options.command[1..]);
@@ -58,9 +91,7 @@ fn prepare(program: &Path, options: &arguments::Run) -> Result<Command> {
     }
     let existing = env::var_os("LD_PRELOAD").unwrap_or_default();
     command.env("LD_PRELOAD", library::preload(&library, &existing)?);
-    for (variable, value) in variables(options)? {
-        command.env(variable, value);
-    }
+    command.envs(variables);
     Ok(command)
 }
 

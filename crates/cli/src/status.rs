@@ -135,8 +135,8 @@ struct User {
 fn users() -> Vec<User> {
     let user = |process: Process| {
         let environment = process.environment();
-        let off = environment.get("SEEKWIRE").is_some_and(|value| value == "off");
-        User { directory: Config::dir_of(|name| environment.get(name)), off, process }
+        let config = Config::of(|name| environment.get(name));
+        User { directory: config.dir, off: !config.enabled, process }
     };
     proc::own_processes().into_iter().filter(Process::has_library).map(user).collect()
 }

@@ -2,8 +2,10 @@
 //!
 //! | variable                  | meaning                                                             |
 //! |---------------------------|---------------------------------------------------------------------|
-//! | `SEEKWIRE`                | `off`: nothing is accelerated                                        |
-//! | `SEEKWIRE_DIR`            | directory of registry and rendezvous, mode 0700                      |
+//! | `SEEKWIRE`                | `off`: nothing is accelerated; `on`, as if not set                   |
+//! | `SEEKWIRE_DIR`            | directory of registry and rendezvous, mode 0700; absolute            |
+//! | `SEEKWIRE_LOG`            | `stderr` or a file for tracing, and perhaps a colon and a level      |
+//! | `SEEKWIRE_STATS`          | file or directory for counters                                       |
 //! | `SEEKWIRE_SPIN_US`        | wait awake for this long before sleeping; 0: never; default: adaptive |
 //! | `SEEKWIRE_SEGMENT_SIZE`   | bytes of a segment                                                   |
 //! | `SEEKWIRE_SEGMENTS`       | segments of a pool                                                   |
@@ -12,8 +14,15 @@
 //! | `SEEKWIRE_SEEK_SWITCH`    | average size in bytes below which messages are moved there in bulk   |
 //! | `SEEKWIRE_SEEK_WAY`       | how bytes are taken out of the middle of TCP: `module`, `peek`, `drain`; the best way from that on |
 //! | `SEEKWIRE_FALLBACK_AFTER` | go back to TCP after so many bytes on the ring: for tests            |
+//!
+//! One that is empty counts as not set. A value is obeyed, or there is a complaint that says what
+//! is possible: `seekwire run` refuses then; the library, which must not fail the program it lives
+//! in, logs it, and goes on as if the variable was not set, except that only `on` leaves
+//! `SEEKWIRE` on.
 
 use std::env;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::OnceLock;
@@ -22,6 +31,7 @@ use seekwire_transport::layout::Geometry;
 use seekwire_transport::seek::Way;
 use seekwire_transport::spin::SpinPolicy;
 use seekwire_transport::sys::host;
+use tracing::level_filters::LevelFilter;
 
 /// The settings of this process.
 #[derive(Clone, Debug)]
@@ -30,12 +40,18 @@ pub struct Config {
     pub enabled: bool,
     /// Where registry and rendezvous are.
     pub dir: PathBuf,
+    /// Where tracing goes.
+    pub log: Option<Log>,
+    /// Where counters go.
+    pub stats: Option<PathBuf>,
     /// How long to wait awake.
     pub spin: SpinPolicy,
     /// Ring and pool of each connection, per direction.
     pub geometry: Geometry,
     /// Calls on a connection before it is upgraded.
     pub threshold: u32,
+    /// Bytes that count as enough calls.
+    pub threshold_bytes: u64,
     /// Bytes of memory that a connection may use for what has to make room for bytes out of order.
     pub seek_memory: usize,
     /// Average size below which seeks move bytes in bulk; `None`: as measured or built in.
@@ -44,15 +60,38 @@ pub struct Config {
     pub seek_way: Way,
     /// Bytes on the ring after which a connection goes back to TCP.
     pub fall_back_after: Option<u64>,
-    /// What was not understood in the environment, a sentence each.
+    /// What cannot be obeyed in the environment: the setting, and what is possible.
     pub complaints: Vec<String>,
+}
+
+/// Where tracing goes, and how much.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub struct Log {
+    /// `stderr`, or the name of a file.
+    pub target: OsString,
+    /// The least important level that is told.
+    pub level: LevelFilter,
 }
 
 /// Calls on a connection before it is upgraded, unless the environment says otherwise.
 pub const THRESHOLD: u32 = 8;
 
+/// The most that the environment may say.
+pub const MAX_THRESHOLD: u32 = 1_000_000_000;
+
+/// Bytes after which a connection is not short any more, however few its calls, unless the
+/// environment names a number of calls.
+pub const THRESHOLD_BYTES: u64 = 64 << 10;
+
+/// The longest time to wait awake, in microseconds. The death of the peer and limits of time are
+/// noticed by those who sleep.
+pub const MAX_SPIN_US: u32 = 1_000_000;
+
 /// Bytes of memory for what seeking moves there, unless the environment says otherwise.
 pub const SEEK_MEMORY: usize = 64 << 20;
+
+/// The most that the environment may say.
+const MAX_SEEK_MEMORY: usize = 1 << 40;
 
 impl Config {
     /// The settings of this process, read from the environment at the first call.
@@ -61,92 +100,150 @@ impl Config {
         CONFIG.get_or_init(Self::from_env)
     }
 
-    /// Reads the environment. What cannot be understood is left at its default, with a complaint.
+    /// Reads the environment.
     #[must_use]
     pub fn from_env() -> Self {
-        Self::from_lookup(|name| {
-            env::var_os(name).map(|value| value.to_string_lossy().into_owned())
-        })
+        Self::of(|name| env::var_os(name))
     }
 
-    /// Where a process finds others that has the variables which `lookup` gives.
+    /// The settings of a process that has the variables which `lookup` gives.
     #[must_use]
-    pub fn dir_of(lookup: impl Fn(&str) -> Option<String>) -> PathBuf {
-        directory(&lookup)
-    }
-
-    fn from_lookup(lookup: impl Fn(&str) -> Option<String>) -> Self {
-        let mut complaints = Vec::new();
-        let spin = number(&lookup, "SEEKWIRE_SPIN_US", &mut complaints);
-        let size = number(&lookup, "SEEKWIRE_SEGMENT_SIZE", &mut complaints);
-        let count = number(&lookup, "SEEKWIRE_SEGMENTS", &mut complaints);
-        let default = Geometry::default();
-        let segments = count.unwrap_or(default.segments() as u32);
-        let geometry = Geometry::new(
-            // One for each segment, so that all of them can be in use, and as many for what lies
-            // in the ring itself.
-            (default.cells() as u32).max(segments.saturating_mul(2)),
-            size.unwrap_or(default.segment_size() as u32),
-            segments,
-        )
-        .unwrap_or_else(|error| {
-            complaints.push(format!("SEEKWIRE_SEGMENT_SIZE, SEEKWIRE_SEGMENTS: {error}"));
-            default
-        });
-        let threshold = number(&lookup, "SEEKWIRE_THRESHOLD", &mut complaints).unwrap_or(THRESHOLD);
-        let seek_memory =
-            number(&lookup, "SEEKWIRE_SEEK_MEMORY", &mut complaints).unwrap_or(SEEK_MEMORY);
-        let seek_switch = number(&lookup, "SEEKWIRE_SEEK_SWITCH", &mut complaints);
-        let seek_way =
-            match lookup("SEEKWIRE_SEEK_WAY").map(|name| (name.trim().parse().ok(), name)) {
-                None => Way::Module,
-                Some((Some(way), _)) => way,
-                Some((None, name)) => {
-                    let names = Way::ALL.map(Way::name).join(", ");
-                    complaints.push(format!("SEEKWIRE_SEEK_WAY={name}: none of {names}, ignored"));
-                    Way::Module
-                }
-            };
-        let fall_back_after = number(&lookup, "SEEKWIRE_FALLBACK_AFTER", &mut complaints);
+    pub fn of(lookup: impl Fn(&str) -> Option<OsString>) -> Self {
+        let mut read = Reader { lookup, complaints: Vec::new() };
+        let spin = read.number("SEEKWIRE_SPIN_US", MAX_SPIN_US).map(u64::from);
+        let threshold = read.number("SEEKWIRE_THRESHOLD", MAX_THRESHOLD);
         Self {
-            enabled: lookup("SEEKWIRE").is_none_or(|value| value != "off"),
-            dir: directory(&lookup),
-            spin: spin.map_or(SpinPolicy::default(), |us: u64| {
-                SpinPolicy::Fixed(us.saturating_mul(1000))
-            }),
-            geometry,
-            threshold: threshold.max(1),
-            seek_memory,
-            seek_switch,
-            seek_way,
-            fall_back_after,
-            complaints,
+            enabled: read.choice(
+                "SEEKWIRE",
+                &["on", "off"],
+                |name| Some(name == "on"),
+                true,
+                false,
+            ),
+            dir: read.directory(),
+            log: read.log(),
+            stats: read.value("SEEKWIRE_STATS").map(PathBuf::from),
+            spin: spin.map_or(SpinPolicy::default(), |us| SpinPolicy::Fixed(us * 1000)),
+            geometry: read.geometry(),
+            threshold: threshold.unwrap_or(THRESHOLD).max(1),
+            threshold_bytes: threshold.map_or(THRESHOLD_BYTES, |_| u64::MAX),
+            seek_memory: read
+                .number("SEEKWIRE_SEEK_MEMORY", MAX_SEEK_MEMORY)
+                .unwrap_or(SEEK_MEMORY),
+            seek_switch: read.number("SEEKWIRE_SEEK_SWITCH", u32::MAX),
+            seek_way: read.choice(
+                "SEEKWIRE_SEEK_WAY",
+                &Way::ALL.map(Way::name),
+                |name| name.parse().ok(),
+                Way::Module,
+                Way::Module,
+            ),
+            fall_back_after: read.number("SEEKWIRE_FALLBACK_AFTER", u64::MAX),
+            complaints: read.complaints,
         }
     }
 }
 
-fn directory(lookup: &impl Fn(&str) -> Option<String>) -> PathBuf {
-    let absolute = |path: String| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
-    if let Some(dir) = lookup("SEEKWIRE_DIR").and_then(absolute) {
-        return dir;
-    }
-    match lookup("XDG_RUNTIME_DIR").and_then(absolute) {
-        Some(runtime) => runtime.join("seekwire"),
-        None => PathBuf::from(format!("/dev/shm/seekwire-{}", host::user())),
-    }
+/// Understands variables, and remembers what it cannot.
+struct Reader<L> {
+    lookup: L,
+    complaints: Vec<String>,
 }
 
-fn number<N: FromStr>(
-    lookup: &impl Fn(&str) -> Option<String>,
-    name: &str,
-    complaints: &mut Vec<String>,
-) -> Option<N> {
-    let text = lookup(name)?;
-    let number = text.trim().parse().ok();
-    if number.is_none() {
-        complaints.push(format!("{name}={text}: not a number in range, ignored"));
+impl<L: Fn(&str) -> Option<OsString>> Reader<L> {
+    fn value(&self, name: &str) -> Option<OsString> {
+        (self.lookup)(name).filter(|value| !value.is_empty())
     }
-    number
+
+    fn complain(&mut self, name: &str, value: &OsStr, why: &str) {
+        self.complaints.push(format!("{name}={}: {why}", value.display()));
+    }
+
+    fn number<N>(&mut self, name: &str, most: N) -> Option<N>
+    where
+        N: FromStr + PartialOrd + std::fmt::Display,
+    {
+        let value = self.value(name)?;
+        let number = value.to_str().and_then(|text| text.trim().parse().ok());
+        let number = number.filter(|number| *number <= most);
+        if number.is_none() {
+            self.complain(name, &value, &format!("not a whole number from 0 to {most}"));
+        }
+        number
+    }
+
+    /// One of some names: `unset` if there is none, `otherwise` if it is another one.
+    fn choice<T>(
+        &mut self,
+        name: &str,
+        names: &[&str],
+        find: impl Fn(&str) -> Option<T>,
+        unset: T,
+        otherwise: T,
+    ) -> T {
+        let Some(value) = self.value(name) else { return unset };
+        let chosen = value.to_str().map(str::trim).filter(|text| names.contains(text));
+        chosen.and_then(find).unwrap_or_else(|| {
+            self.complain(name, &value, &format!("none of {}", names.join(", ")));
+            otherwise
+        })
+    }
+
+    fn geometry(&mut self) -> Geometry {
+        const NAMES: [&str; 2] = ["SEEKWIRE_SEGMENT_SIZE", "SEEKWIRE_SEGMENTS"];
+        let [size, count] = NAMES.map(|name| self.number(name, u32::MAX));
+        let default = Geometry::default();
+        let size = size.unwrap_or(default.segment_size() as u32);
+        let count = count.unwrap_or(default.segments() as u32);
+        // One for each segment, so that all of them can be in use, and as many for what lies in
+        // the ring itself.
+        let cells = (default.cells() as u32).max(count.saturating_mul(2));
+        Geometry::new(cells, size, count).unwrap_or_else(|_| {
+            let most = Geometry::MAX_BYTES >> 20;
+            self.complaints.push(format!(
+                "{}={size}, {}={count}: the size must be a multiple of 4096 from 4096 to 1048576, the \
+                 number a power of two from 8 to 1024, and all of it less than {most} MiB",
+                NAMES[0], NAMES[1]
+            ));
+            default
+        })
+    }
+
+    fn directory(&mut self) -> PathBuf {
+        if let Some(value) = self.value("SEEKWIRE_DIR") {
+            let path = PathBuf::from(&value);
+            if path.is_absolute() {
+                return path;
+            }
+            self.complain("SEEKWIRE_DIR", &value, "not an absolute path");
+        }
+        match self.value("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_absolute()) {
+            Some(runtime) => runtime.join("seekwire"),
+            None => PathBuf::from(format!("/dev/shm/seekwire-{}", host::user())),
+        }
+    }
+
+    fn log(&mut self) -> Option<Log> {
+        let value = self.value("SEEKWIRE_LOG")?;
+        let bytes = value.as_bytes();
+        let colon = bytes.iter().rposition(|byte| *byte == b':');
+        // In a path it may belong to a directory.
+        let Some(colon) = colon.filter(|at| !bytes[*at..].contains(&b'/')) else {
+            return Some(Log { target: value, level: LevelFilter::INFO });
+        };
+        let target = OsStr::from_bytes(&bytes[..colon]).to_owned();
+        let level = std::str::from_utf8(&bytes[colon + 1..]).ok();
+        // An empty one would be understood.
+        let level = level.filter(|text| !text.is_empty()).and_then(|text| text.parse().ok());
+        if level.is_none() {
+            self.complain(
+                "SEEKWIRE_LOG",
+                &value,
+                "behind the colon must be one of error, warn, info, debug, trace",
+            );
+        }
+        Some(Log { target, level: level.unwrap_or(LevelFilter::INFO) })
+    }
 }
 
 #[cfg(test)]
@@ -154,8 +251,8 @@ mod tests {
     use super::*;
 
     fn config(variables: &[(&str, &str)]) -> Config {
-        Config::from_lookup(|name| {
-            variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned())
+        Config::of(|name| {
+            variables.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).into())
         })
     }
 
@@ -165,8 +262,29 @@ mod tests {
         assert!(config.enabled && config.complaints.is_empty());
         assert_eq!(config.geometry, Geometry::default());
         assert_eq!(config.spin, SpinPolicy::default());
-        assert_eq!(config.threshold, THRESHOLD);
+        assert_eq!((config.threshold, config.threshold_bytes), (THRESHOLD, THRESHOLD_BYTES));
         assert!(config.dir.is_absolute());
+        assert_eq!((config.log, config.stats), (None, None));
+    }
+
+    #[test]
+    fn empty_values_count_as_not_set() {
+        let names = [
+            "SEEKWIRE",
+            "SEEKWIRE_DIR",
+            "SEEKWIRE_LOG",
+            "SEEKWIRE_STATS",
+            "SEEKWIRE_SPIN_US",
+            "SEEKWIRE_SEGMENT_SIZE",
+            "SEEKWIRE_SEGMENTS",
+            "SEEKWIRE_THRESHOLD",
+            "SEEKWIRE_SEEK_MEMORY",
+            "SEEKWIRE_SEEK_SWITCH",
+            "SEEKWIRE_SEEK_WAY",
+            "SEEKWIRE_FALLBACK_AFTER",
+        ];
+        let empty = config(&names.map(|name| (name, "")));
+        assert_eq!(format!("{empty:?}"), format!("{:?}", config(&[])));
     }
 
     #[test]
@@ -179,22 +297,75 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_counts_and_nonsense_is_named() {
+    fn what_is_set_is_obeyed() {
         let config = config(&[
             ("SEEKWIRE", "off"),
             ("SEEKWIRE_DIR", "/run/x"),
+            ("SEEKWIRE_LOG", "/a:b/c:debug"),
+            ("SEEKWIRE_STATS", "%p"),
             ("SEEKWIRE_SPIN_US", "7"),
-            ("SEEKWIRE_SEGMENT_SIZE", "5"),
-            ("SEEKWIRE_THRESHOLD", "many"),
+            ("SEEKWIRE_SEGMENT_SIZE", "8192"),
+            ("SEEKWIRE_SEGMENTS", "32"),
+            ("SEEKWIRE_THRESHOLD", "1000000"),
+            ("SEEKWIRE_SEEK_MEMORY", "0"),
+            ("SEEKWIRE_SEEK_SWITCH", "4294967295"),
             ("SEEKWIRE_SEEK_WAY", "drain"),
+            ("SEEKWIRE_FALLBACK_AFTER", "0"),
         ]);
+        assert_eq!(config.complaints, [""; 0]);
         assert!(!config.enabled);
         assert_eq!(config.dir, PathBuf::from("/run/x"));
+        let log = Log { target: "/a:b/c".into(), level: LevelFilter::DEBUG };
+        assert_eq!(config.log, Some(log));
+        assert_eq!(config.stats, Some("%p".into()));
         assert_eq!(config.spin, SpinPolicy::Fixed(7000));
-        assert_eq!(config.seek_way, Way::Drain);
-        assert_eq!(config.complaints.len(), 2, "{:?}", config.complaints);
-        let other = self::config(&[("SEEKWIRE_SEEK_WAY", "magic")]);
-        assert_eq!((other.seek_way, other.complaints.len()), (Way::Module, 1));
+        assert_eq!((config.geometry.segment_size(), config.geometry.segments()), (8192, 32));
+        // However many bytes these calls move.
+        assert_eq!((config.threshold, config.threshold_bytes), (1_000_000, u64::MAX));
+        assert_eq!((config.seek_memory, config.seek_switch), (0, Some(u32::MAX)));
+        assert_eq!((config.seek_way, config.fall_back_after), (Way::Drain, Some(0)));
+    }
+
+    #[test]
+    fn what_cannot_be_obeyed_is_named_with_what_can() {
+        for (name, values, possible) in [
+            ("SEEKWIRE", &["0", "OFF", "no"][..], "none of on, off"),
+            ("SEEKWIRE_DIR", &["relative"], "not an absolute path"),
+            ("SEEKWIRE_LOG", &["stderr:dbug", "/a/b:"], "one of error, warn, info, debug, trace"),
+            ("SEEKWIRE_SPIN_US", &["-1", "1ms", "1000001", "0x1", "1.5"], "from 0 to 1000000"),
+            ("SEEKWIRE_THRESHOLD", &["many", "-1", "1000000001", "1e3"], "from 0 to 1000000000"),
+            ("SEEKWIRE_SEGMENT_SIZE", &["5", "0", "4097", "2097152"], "from 4096 to 1048576"),
+            ("SEEKWIRE_SEGMENT_SIZE", &["32K"], "not a whole number"),
+            ("SEEKWIRE_SEGMENTS", &["0", "7", "9", "2048", "4294967295"], "from 8 to 1024"),
+            ("SEEKWIRE_SEEK_MEMORY", &["64M", "99999999999999999999"], "from 0 to 1099511627776"),
+            ("SEEKWIRE_SEEK_SWITCH", &["4294967296"], "from 0 to 4294967295"),
+            ("SEEKWIRE_SEEK_WAY", &["magic", "Module"], "module, peek, drain"),
+            ("SEEKWIRE_FALLBACK_AFTER", &["-1"], "not a whole number from 0"),
+        ] {
+            for value in values {
+                let config = config(&[(name, value)]);
+                let [complaint] = &config.complaints[..] else {
+                    panic!("{name}={value}: {:?}", config.complaints);
+                };
+                assert!(complaint.contains(&format!("{name}={value}")), "{complaint}");
+                assert!(complaint.contains(possible), "{complaint}");
+                assert_eq!(config.geometry, Geometry::default());
+                assert_eq!((config.spin, config.seek_way), (SpinPolicy::default(), Way::Module));
+                assert_eq!((config.threshold, config.seek_memory), (THRESHOLD, SEEK_MEMORY));
+                // When in doubt, TCP.
+                assert_eq!(config.enabled, name != "SEEKWIRE");
+            }
+        }
+    }
+
+    #[test]
+    fn paths_are_bytes_and_numbers_are_text() {
+        let odd = OsStr::from_bytes(b"/run/\xff");
+        let config = Config::of(|name| name.starts_with("SEEKWIRE_").then(|| odd.to_owned()));
+        assert_eq!(config.dir, odd);
+        assert_eq!(config.stats.as_deref(), Some(odd.as_ref()));
+        assert_eq!(config.log.map(|log| log.target).as_deref(), Some(odd));
+        assert_eq!(config.complaints.len(), 8, "{:?}", config.complaints);
     }
 
     #[test]

@@ -60,10 +60,17 @@ pub(crate) fn is_tracking() -> bool {
 fn start() {
     STARTED.call_once(|| {
         calls::start();
-        if keeping_errno(|| Config::get().enabled) {
+        let config = keeping_errno(Config::get);
+        if config.enabled {
             prepare();
             uring::start();
             ON.store(true, Ordering::Release);
+        } else if !config.complaints.is_empty() {
+            // Perhaps it was not meant to be off.
+            keeping_errno(|| {
+                fd::set_floor(floor());
+                log::start();
+            });
         }
         real::let_next_copy_stand_back();
     });

@@ -1,11 +1,14 @@
 //! SEEKWIRE_STATS: what the process's connections did, written as JSON when it ends.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use seekwire_endpoint::Config;
 use seekwire_transport::sys::file;
 
 use crate::lock::{Lock, RawLock};
@@ -101,9 +104,9 @@ static TARGET: OnceLock<PathBuf> = OnceLock::new();
 
 /// Before anything is tracked.
 pub(crate) fn start() {
-    // Now, because some programs (nginx) clear their environment later.
-    if let Some(target) = std::env::var_os("SEEKWIRE_STATS").filter(|target| !target.is_empty()) {
-        let _ = TARGET.set(PathBuf::from(target));
+    if let Some(target) = &Config::get().stats {
+        // Now, because servers change their directory later.
+        let _ = TARGET.set(std::path::absolute(target).unwrap_or_else(|_| target.clone()));
         WANTED.store(true, Ordering::Relaxed);
     }
 }
@@ -146,7 +149,15 @@ fn place(target: &Path) -> PathBuf {
     if target.is_dir() {
         return target.join(format!("{}.{pid}.json", program()));
     }
-    PathBuf::from(target.to_string_lossy().replace("%p", &pid.to_string()))
+    let mut name = Vec::new();
+    let mut rest = target.as_os_str().as_bytes();
+    while let Some(at) = rest.windows(2).position(|two| two == b"%p") {
+        name.extend_from_slice(&rest[..at]);
+        name.extend_from_slice(pid.to_string().as_bytes());
+        rest = &rest[at + 2..];
+    }
+    name.extend_from_slice(rest);
+    PathBuf::from(OsString::from_vec(name))
 }
 
 /// The name of the process, as ps(1) shows it; no part of a path.

@@ -29,9 +29,6 @@ const CALLER: u32 = 1;
 const RECEIVER: u32 = 1 << 15 | CALLER;
 const RECEIVERS: u32 = (SEEKING - 1) & !((1 << 15) - 1);
 
-/// Bytes after which a connection is not short any more, however few its calls.
-const BYTES: u64 = 64 << 10;
-
 impl Gate {
     #[inline]
     pub(super) fn is_attached(&self) -> bool {
@@ -102,10 +99,10 @@ impl Gate {
     }
 
     /// Calls so far, with a large number of bytes counting as enough calls for everything.
-    fn traffic(&self, threshold: u32) -> u32 {
+    fn traffic(&self, threshold: u32, bytes: u64) -> u32 {
         let calls = self.calls.load(Ordering::Relaxed);
         let (sent, received) = self.bytes();
-        if sent + received >= BYTES { calls.max(threshold) } else { calls }
+        if sent + received >= bytes { calls.max(threshold) } else { calls }
     }
 
     fn hurry(&self, threshold: u32) {
@@ -230,7 +227,7 @@ impl Connection {
     #[inline]
     fn is_due(&self) -> bool {
         let threshold = self.first_look();
-        let traffic = self.gate.traffic(threshold);
+        let traffic = self.gate.traffic(threshold, crate::Config::get().threshold_bytes);
         traffic >= threshold
             && (traffic >= self.gate.next_look.load(Ordering::Relaxed) || self.is_signalled())
     }
