@@ -214,7 +214,7 @@ fn proving() -> Finding {
         Ok(socket.user == host::user()
             && proof::holds(shown.as_fd(), Fd::from(&end), socket.inode, identity)?)
     };
-    const ADVICE: &str = "connections stay TCP: mount /proc, and allow AF_NETLINK sockets and pidfd_open; \
+    const ADVICE: &str = "connections stay TCP: mount /proc, and allow AF_NETLINK sockets; \
                           the kernel needs CONFIG_INET_DIAG (module tcp_diag)";
     match attempt() {
         Ok(true) => Finding::ok(CHECK, "sock_diag, epoll and /proc tell who holds the other end"),

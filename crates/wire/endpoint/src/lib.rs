@@ -14,6 +14,7 @@
 //!   registry     who holds which connection, for peers and for `seekwire status`
 //!   fork         what a fork must find in order
 //!   held_file    the files that calls sleep on
+//!   scarcity     what there is no more of
 //!   tuning       what this machine's copies and system calls cost
 //!   config       what the environment says
 //! ```
@@ -28,6 +29,7 @@ pub mod permission;
 mod proof;
 pub mod registry;
 mod rendezvous;
+mod scarcity;
 pub mod tuning;
 
 pub use config::Config;

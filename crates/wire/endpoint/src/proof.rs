@@ -11,6 +11,8 @@ use seekwire_transport::sys::fd::Placed;
 use seekwire_transport::sys::unix::Sender;
 use seekwire_transport::sys::{Fd, diag, host, proof};
 
+use crate::scarcity;
+
 use std::os::fd::AsFd;
 
 /// Proof that this process holds `socket`, for the process at the other end.
@@ -84,8 +86,8 @@ fn verify_holder(
 }
 
 fn impossible(error: &std::io::Error) -> Reason {
-    if host::is_scarcity(error) {
-        return Reason::FdLimit;
+    if let Some(reason) = scarcity::reason_of(error) {
+        return reason;
     }
     tracing::warn!(
         "who holds the other end cannot be proved, so connections stay on TCP: {error}; see seekwire doctor"
@@ -112,12 +114,7 @@ mod tests {
             namespace: seekwire_transport::sys::socket::namespace(Fd::from(&b)).unwrap(),
         };
         let pid = thread::process_id();
-        let pidfd = rustix::process::pidfd_open(
-            rustix::process::getpid(),
-            rustix::process::PidfdFlags::empty(),
-        )
-        .unwrap();
-        let identity = proof::identity(Some(pidfd.as_fd()), pid);
+        let identity = proof::own_identity().unwrap();
         let sender = Sender { user: host::user(), pid, identity };
         let verify = |other, proof| verify_holder(other, Fd::from(&b), &tuple, proof, Some(sender));
         let proof = own(Fd::from(&a)).unwrap();

@@ -25,6 +25,7 @@ use std::sync::{Mutex, OnceLock};
 
 use crate::fork::patient_lock;
 use crate::rendezvous::{self, rendezvous_path};
+use crate::scarcity;
 use seekwire_protocol::offer::{LAYOUT, SlotRef};
 use seekwire_protocol::{Carrier, Endpoint, FourTuple, Reason, Role};
 use seekwire_transport::mem::Common;
@@ -95,6 +96,18 @@ pub enum OpenError {
     /// Something else is in the file.
     #[error("{0}: not a registry of this version of Seekwire; delete the file")]
     OtherLayout(PathBuf),
+}
+
+impl OpenError {
+    /// What is lacking, if another attempt may find it.
+    fn scarcity(&self) -> Option<Reason> {
+        match self {
+            Self::Directory { source, .. } | Self::File { source, .. } => {
+                scarcity::reason_of(source)
+            }
+            Self::NotPrivate(_) | Self::OtherLayout(_) => None,
+        }
+    }
 }
 
 /// One connection as `seekwire status` shows it.
@@ -184,13 +197,11 @@ impl Registry {
         }
         let opened = match Self::open(&crate::Config::get().dir) {
             Ok(registry) => Some(registry),
-            Err(OpenError::Directory { source, .. } | OpenError::File { source, .. })
-                if host::is_scarcity(&source) =>
-            {
-                tracing::warn!("no registry yet: {source}");
-                return Err(Reason::FdLimit);
-            }
             Err(error) => {
+                if let Some(reason) = error.scarcity() {
+                    tracing::warn!("no registry yet: {error}; {}", scarcity::advice(reason));
+                    return Err(reason);
+                }
                 tracing::error!("no registry, so connections stay on TCP: {error}");
                 None
             }

@@ -21,6 +21,7 @@ use seekwire_transport::sys::unix::Sender;
 use seekwire_transport::sys::{file, host, thread, unix};
 
 use crate::fork::{Locked, patient_lock};
+use crate::scarcity;
 
 /// A datagram that was understood, from a process of this user.
 #[derive(Debug)]
@@ -87,7 +88,7 @@ pub(crate) fn nonce(dir: &Path, clear_up: impl Fn(u32, u64)) -> Result<u64, Reas
         }
         Err(error) => {
             tracing::error!("no rendezvous at {}: {error}", path.display());
-            Err(if host::is_scarcity(&error) { Reason::FdLimit } else { Reason::NoRegistry })
+            Err(scarcity::reason_of(&error).unwrap_or(Reason::NoRegistry))
         }
     }
 }

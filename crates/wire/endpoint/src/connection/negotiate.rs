@@ -27,13 +27,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use seekwire_protocol::offer::{DATAGRAM, Datagram, Message, SlotRef};
 use seekwire_protocol::{FourTuple, Reason, Role};
 use seekwire_transport::layout::Geometry;
-use seekwire_transport::mem::{Own, Peer};
+use seekwire_transport::mem::{AttachError, Own, Peer};
 use seekwire_transport::queue::{self, QueuePair, Start};
 use seekwire_transport::ring::Ring;
 use seekwire_transport::sys::doorbell::Doorbell;
 use seekwire_transport::sys::fd::Placed;
 use seekwire_transport::sys::unix::{Channel, Delivery, Sender};
-use seekwire_transport::sys::{host, socket, thread};
+use seekwire_transport::sys::{socket, thread};
 
 use super::{Connection, Link};
 use crate::Config;
@@ -42,6 +42,7 @@ use crate::permission;
 use crate::proof;
 use crate::registry::Registry;
 use crate::rendezvous::{self, Received, Sent};
+use crate::scarcity;
 
 /// How far an upgrade has come.
 #[derive(Debug, Default)]
@@ -95,18 +96,15 @@ impl Side {
         let memory =
             Own::create(geometry.bytes(), base, geometry.segment_size(), geometry.segments());
         let (own, descriptor) = memory.map_err(|error| {
-            tracing::warn!("no shared memory: {error}");
-            if error.raw_os_error() == Some(seekwire_transport::Errno::MFILE.raw_os_error()) {
-                Reason::FdLimit
-            } else {
-                Reason::Memory
-            }
+            tracing::warn!("no shared memory: {error}; {}", scarcity::advice(Reason::Memory));
+            scarcity::reason_of(&error).unwrap_or(Reason::Memory)
         })?;
         queue::format(&own, geometry);
         queue::add_holder(&own, thread::process_id());
         let doorbell = Doorbell::new().map_err(|error| {
-            tracing::warn!("no doorbell: {error}; raise the limit on open files (ulimit -n)");
-            Reason::FdLimit
+            let reason = scarcity::reason_of(&error).unwrap_or(Reason::FdLimit);
+            tracing::warn!("no doorbell: {error}; {}", scarcity::advice(reason));
+            reason
         })?;
         Ok(Self { own, descriptor, geometry, doorbell })
     }
@@ -122,7 +120,16 @@ impl Side {
             tracing::warn!("process {} offered what cannot be used: {error}", peer.pid);
             Reason::PeerViolation
         };
-        let memory = Peer::attach(memory.as_fd(), Geometry::MAX_BYTES).map_err(|e| refuse(&e))?;
+        let memory = Peer::attach(memory.as_fd(), Geometry::MAX_BYTES).map_err(|error| {
+            // This process may have no address space left for what is well made.
+            let scarcity = match &error {
+                AttachError::Io(error) => scarcity::reason_of(error),
+                _ => None,
+            };
+            let Some(reason) = scarcity else { return refuse(&error) };
+            tracing::warn!("{error}; {}", scarcity::advice(reason));
+            reason
+        })?;
         let geometry = queue::peer_geometry(&memory, memory.len()).map_err(|e| refuse(&e))?;
         let peer_doorbell = Doorbell::from_peer(doorbell).map_err(|e| refuse(&e))?;
         let queue = QueuePair::new(self.own, self.geometry, memory, geometry);
@@ -301,7 +308,7 @@ impl Connection {
         let proof = proof::own(self.fd())?;
         let (channel, theirs) = Channel::pair().map_err(|error| {
             tracing::warn!("no channel: {error}");
-            Reason::FdLimit
+            scarcity::reason_of(&error).unwrap_or(Reason::FdLimit)
         })?;
         let datagram =
             Datagram { message: Message::Offer, target: acceptor.slot, reply, tuple: *tuple };
@@ -512,7 +519,7 @@ fn answer(offer: &Datagram, message: Message) -> Datagram {
 
 fn unsent(error: &std::io::Error) -> Reason {
     tracing::debug!("the other end cannot be told: {error}");
-    if host::is_scarcity(error) { Reason::Memory } else { Reason::NoPeer }
+    scarcity::reason_of(error).unwrap_or(Reason::NoPeer)
 }
 
 /// What an end offers to another one.

@@ -56,24 +56,6 @@ pub fn random() -> u64 {
     }
 }
 
-/// Whether a call failed because descriptors, memory or room on a disk were used up: it may succeed
-/// another time.
-#[must_use]
-pub fn is_scarcity(error: &std::io::Error) -> bool {
-    use crate::Errno;
-    let scarce = [
-        Errno::MFILE,
-        Errno::NFILE,
-        Errno::NOMEM,
-        Errno::NOBUFS,
-        Errno::TOOMANYREFS,
-        Errno::NOSPC,
-        Errno::DQUOT,
-        Errno::FBIG,
-    ];
-    scarce.iter().any(|scarce| error.raw_os_error() == Some(scarce.raw_os_error()))
-}
-
 /// How long a reading of the load counts, in nanoseconds.
 const READING: u64 = 10_000_000;
 

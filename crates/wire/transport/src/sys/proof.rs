@@ -11,11 +11,14 @@
 use std::io;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
-use rustix::fd::{AsFd, AsRawFd, BorrowedFd};
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use rustix::fs::{Mode, OFlags};
-use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::process::getpid;
 
+use super::call;
 use super::fd::{Fd, Opened, Placed};
+use crate::Errno;
 
 /// A socket as the kernel numbers it: the file system and the inode.
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
@@ -27,13 +30,11 @@ struct Inode {
 /// Proof that this process holds `socket`.
 ///
 /// # Errors
-/// Those of epoll_create1(2), epoll_ctl(2) and pidfd_open(2), and EMFILE when there is no room
-/// above the library's floor.
+/// Those of epoll_create1(2), epoll_ctl(2) and socketpair(2), and EMFILE when there is no room above
+/// the library's floor.
 pub fn of(socket: Fd) -> io::Result<Placed> {
     let set = Placed::new(epoll::create(CreateFlags::CLOEXEC)?)?;
-    let pidfd = Opened::from(pidfd_open(getpid(), PidfdFlags::empty())?);
-    let own = identity(Some(pidfd.as_fd()), getpid().as_raw_nonzero().get().unsigned_abs());
-    let own = own.ok_or(rustix::io::Errno::SRCH)?;
+    let own = own_identity()?.ok_or(rustix::io::Errno::SRCH)?;
     epoll::add(set.as_fd(), socket.borrow(), EventData::new_u64(own), EventFlags::empty())?;
     Ok(set)
 }
@@ -65,6 +66,34 @@ fn target(line: &str) -> Option<(u64, Inode)> {
         u64::from_str_radix(rest.split_ascii_whitespace().next()?, 16).ok()
     };
     Some((field("data:")?, Inode { device: field("sdev:")?, number: field("ino:")? }))
+}
+
+/// The [`identity`] of this process, as others are told it: by its socket. pidfd_open(2) would do,
+/// but valgrind and older filters of system calls do not know it.
+///
+/// # Errors
+/// Those of socketpair(2).
+pub fn own_identity() -> io::Result<Option<u64>> {
+    let (here, there) =
+        socketpair(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
+    let [here, _there] = [here, there].map(Opened::from);
+    // Before Linux 6.5 there is no such option, and its id is what others are told.
+    let pidfd = peer_pidfd(here.as_fd()).ok();
+    let pid = getpid().as_raw_nonzero().get().unsigned_abs();
+    Ok(identity(pidfd.as_ref().map(Opened::as_fd), pid))
+}
+
+/// The process at the other end of a UNIX socket.
+fn peer_pidfd(socket: BorrowedFd<'_>) -> Result<Opened, Errno> {
+    /// As linux/socket.h has it.
+    const SO_PEERPIDFD: usize = 77;
+    let (mut pidfd, mut len) = (-1i32, size_of::<i32>() as libc::socklen_t);
+    let places = [(&raw mut pidfd).expose_provenance(), (&raw mut len).expose_provenance()];
+    let [at, level] = [socket.as_raw_fd() as usize, libc::SOL_SOCKET as usize];
+    // SAFETY: the kernel writes an int, and its length.
+    unsafe { call(libc::SYS_getsockopt, [at, level, SO_PEERPIDFD, places[0], places[1], 0])? };
+    // SAFETY: a new descriptor, which nobody else knows of.
+    Ok(Opened::from(unsafe { OwnedFd::from_raw_fd(pidfd) }))
 }
 
 /// What tells a process from all others: the number of its inode in pidfs, which no other process
@@ -109,6 +138,7 @@ mod tests {
         let other = UdpSocket::bind("127.0.0.1:0").unwrap();
         let proof = of(Fd::from(&listener)).unwrap();
         let me = myself().identity.unwrap();
+        assert_eq!(own_identity().unwrap(), Some(me));
         let holds =
             |number, identity| holds(proof.as_fd(), Fd::from(&other), number, identity).unwrap();
         assert!(holds(inode(&listener), me));
@@ -153,8 +183,7 @@ mod tests {
     #[test]
     fn an_id_is_never_taken_for_an_inode() {
         let of_id = identity(None, 5).unwrap();
-        let pidfd = pidfd_open(getpid(), PidfdFlags::empty()).unwrap();
-        assert_ne!(identity(Some(pidfd.as_fd()), 5), Some(of_id));
+        assert_ne!(own_identity().unwrap(), Some(of_id));
         assert_eq!(identity(None, 0), None);
     }
 }

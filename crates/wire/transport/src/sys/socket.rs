@@ -14,9 +14,6 @@ use super::call;
 use super::fd::Fd;
 use crate::Errno;
 
-/// Bytes that were not sent yet; linux/sockios.h.
-const SIOCOUTQNSD: libc::c_ulong = 0x894B;
-
 /// recv(2) without waiting.
 ///
 /// # Errors
@@ -228,6 +225,8 @@ struct Info {
     state: u8,
     received: u64,
     acked: u64,
+    /// Bytes that no segment has taken yet.
+    not_sent: u32,
 }
 
 impl Info {
@@ -275,13 +274,21 @@ fn tcp_info(fd: Fd) -> Result<Info, Errno> {
     // these offsets.
     const BYTES_ACKED: usize = 120;
     const BYTES_RECEIVED: usize = 128;
+    /// 32 bits, and others behind them.
+    const NOTSENT_BYTES: usize = 144;
     let mut info = [0u64; 40];
     let got = getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, &mut info)?;
-    if got < BYTES_RECEIVED + 8 {
+    if got < NOTSENT_BYTES + 4 {
         return Err(Errno::NOPROTOOPT);
     }
     let [state, ..] = info[0].to_ne_bytes();
-    Ok(Info { state, received: info[BYTES_RECEIVED / 8], acked: info[BYTES_ACKED / 8] })
+    let [a, b, c, d, ..] = info[NOTSENT_BYTES / 8].to_ne_bytes();
+    Ok(Info {
+        state,
+        received: info[BYTES_RECEIVED / 8],
+        acked: info[BYTES_ACKED / 8],
+        not_sent: u32::from_ne_bytes([a, b, c, d]),
+    })
 }
 
 pub(super) fn getsockopt<T: Copy>(
@@ -346,7 +353,7 @@ pub fn unsent(fd: Fd) -> Result<usize, Errno> {
 /// application has corked the socket.
 pub fn push(fd: Fd) {
     let mut corked: libc::c_int = 0;
-    if ioctl_int(fd, SIOCOUTQNSD).is_ok_and(|bytes| bytes > 0)
+    if tcp_info(fd).is_ok_and(|info| info.not_sent > 0)
         && getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_CORK, &mut corked).is_ok()
         && corked == 0
     {

@@ -1,0 +1,145 @@
+//! A program in narrow surroundings, plain and accelerated: short of room, within limits, under
+//! tools that watch it. It ends as it does plain, and the log says why it stays on TCP if it does.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use common::{compile, library};
+
+/// A directory of a test's own.
+fn emptied(name: &str) -> PathBuf {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("surroundings").join(name);
+    let _ = fs::remove_dir_all(&directory);
+    fs::create_dir_all(&directory).unwrap();
+    directory
+}
+
+/// Runs `command` plain and accelerated, and compares. Returns the accelerated one's log.
+fn log_of(name: &str, command: &dyn Fn() -> Command) -> String {
+    let run = |mut command: Command| {
+        command.env_remove("LD_PRELOAD").stdin(Stdio::null());
+        command
+    };
+    let plain = run(command()).output().expect("the program starts");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    assert!(plain.status.success(), "{name}, plain: {}\n{}", plain.status, text(&plain.stderr));
+    let mut accelerated = run(command());
+    accelerated.env("SEEKWIRE_LOG", "stderr:debug").env("LD_PRELOAD", library());
+    let accelerated = accelerated.output().expect("the program starts");
+    let log = text(&accelerated.stderr);
+    assert_eq!(accelerated.status, plain.status, "{name}: {log}");
+    assert_eq!(text(&accelerated.stdout), text(&plain.stdout), "{name}: {log}");
+    log
+}
+
+/// How many ends came to the ring.
+fn attached(log: &str) -> usize {
+    log.matches(": attached after").count()
+}
+
+/// A shell's commands, then `program`.
+fn shell(script: &str, program: &Path, directory: &Path) -> Command {
+    let mut command = Command::new("sh");
+    command.args(["-ec", &format!("{script}\nexec \"$0\"")]).arg(program);
+    command.env("SEEKWIRE_DIR", directory.join("registry"));
+    command
+}
+
+#[test]
+fn a_limit_on_the_size_of_files_keeps_connections_on_tcp() {
+    for blocks in ["0", "1", "64", "6000"] {
+        let name = format!("file-size-{blocks}");
+        let directory = emptied(&name);
+        let program = compile("talk", &directory, &[]);
+        let log = log_of(&name, &|| shell(&format!("ulimit -f {blocks}"), &program, &directory));
+        assert_eq!(attached(&log), 0, "{log}");
+        assert!(log.contains("stays on TCP: no shared memory"), "{name}: {log}");
+        assert!(log.contains("ulimit -v, -f"), "{name}: {log}");
+    }
+}
+
+#[test]
+fn who_runs_out_of_address_space_does_not_blame_the_peer() {
+    let directory = emptied("address-space");
+    let program = compile("talk", &directory, &[]);
+    let mut attaches = false;
+    // From what the program itself needs, to what two ends need.
+    for kib in (12_000..60_000).step_by(1_000) {
+        let limited = || shell(&format!("ulimit -v {kib}"), &program, &directory);
+        let plain = limited().env("LD_PRELOAD", library()).env("SEEKWIRE", "off").output().unwrap();
+        if !plain.status.success() {
+            continue;
+        }
+        let log = log_of(&format!("{kib} KiB"), &limited);
+        assert!(!log.contains("violated"), "{kib} KiB: {log}");
+        attaches = attached(&log) == 2;
+        assert!(attaches || log.contains("stays on TCP"), "{kib} KiB: {log}");
+        if attaches {
+            break;
+        }
+    }
+    assert!(attaches, "what is enough was not reached");
+}
+
+#[test]
+fn a_full_file_system_of_the_default_directory_keeps_connections_on_tcp() {
+    let directory = emptied("full");
+    let program = compile("talk", &directory, &[]);
+    let full = |size: &str, then: &str| {
+        let mut command = Command::new("unshare");
+        let script = format!("mount -t tmpfs -o size={size} tmpfs /dev/shm; {then} exec \"$0\"");
+        // Without privileges a user namespace has them.
+        if !rustix::process::geteuid().is_root() {
+            command.args(["--user", "--map-root-user"]);
+        }
+        command.args(["--mount", "sh", "-ec", &script]).arg(&program);
+        command
+    };
+    let fill = "head -c 1M /dev/zero >/dev/shm/fill 2>/dev/null || true;";
+    let log = log_of("full", &|| full("64k", fill));
+    assert_eq!(attached(&log), 0, "{log}");
+    assert!(log.contains("stays on TCP: no shared memory"), "{log}");
+    assert!(log.contains("No space left on device"), "{log}");
+    let log = log_of("roomy", &|| full("64m", ""));
+    assert_eq!(attached(&log), 2, "{log}");
+}
+
+/// All of its tools stand in for the kernel in part, and none has its vDSO.
+fn under_valgrind(tool: &str) {
+    let directory = emptied(tool);
+    let program = compile("talk", &directory, &["-g"]);
+    let log = log_of(tool, &|| {
+        let mut command = Command::new("valgrind");
+        command.args(["--quiet", "--error-exitcode=99", &format!("--tool={tool}")]);
+        if tool == "callgrind" {
+            command.arg("--callgrind-out-file=/dev/null");
+        }
+        command.arg(&program).env("SEEKWIRE_DIR", directory.join("registry"));
+        command
+    });
+    assert_eq!(attached(&log), 2, "{log}");
+    assert!(!log.contains("unhandled"), "{log}");
+}
+
+#[test]
+fn valgrind_finds_no_error_in_memory() {
+    under_valgrind("memcheck");
+}
+
+#[test]
+fn tools_of_valgrind_do_not_end_the_program() {
+    for tool in ["none", "callgrind"] {
+        under_valgrind(tool);
+    }
+}
+
+/// They know nothing of atomics, which is what the memory of two processes is made of.
+#[test]
+fn valgrind_finds_no_race() {
+    for tool in ["helgrind", "drd"] {
+        under_valgrind(tool);
+    }
+}
