@@ -29,7 +29,7 @@ static void tiny(int rcvbuf, uint32_t count)
 {
 	struct peer peer;
 	uint64_t random = rcvbuf + 1, at = 0;
-	uint32_t most = 0, sought = 0;
+	uint32_t most = 0, seeks = 0;
 	uint8_t buf[64];
 
 	peer_open(&peer, rcvbuf);
@@ -48,16 +48,16 @@ static void tiny(int rcvbuf, uint32_t count)
 
 			if (n > 0)
 				ASSERT_STREAM(buf, to, n);
-			sought += n > 0;
+			seeks += n > 0;
 		}
 		if (rmem(peer.socket) > most)
 			most = rmem(peer.socket);
 		ASSERT(most < bound(peer.socket));
 	}
 	printf("# rcvbuf %d: %llu bytes in segments of one, %u seeks, memory up to %u\n",
-	       rcvbuf, (unsigned long long)extent(peer.socket).arrived, sought,
+	       rcvbuf, (unsigned long long)extent(peer.socket).arrived, seeks,
 	       most);
-	ASSERT(sought);
+	ASSERT(seeks);
 	while (recv(peer.socket, buf, sizeof(buf), MSG_DONTWAIT) > 0)
 		;
 	ASSERT_EQ(rmem(peer.socket), 0);

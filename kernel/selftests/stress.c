@@ -292,7 +292,7 @@ static struct {
 	uint8_t taken[SHARED];
 	uint64_t plain_count[256];
 	uint64_t plain;
-	uint64_t sought;
+	uint64_t by_seek;
 	bool over;
 } shared;
 
@@ -340,7 +340,7 @@ static void *shared_seek(void *number)
 		for (ssize_t i = 0; i < n; i++)
 			ASSERT_EQ(__atomic_exchange_n(&shared.taken[out.position + i],
 						      1, __ATOMIC_RELAXED), 0);
-		__atomic_fetch_add(&shared.sought, n, __ATOMIC_RELAXED);
+		__atomic_fetch_add(&shared.by_seek, n, __ATOMIC_RELAXED);
 	}
 	return NULL;
 }
@@ -378,11 +378,11 @@ void stress_share(const struct pair_options *options, size_t total)
 	pthread_join(reader, NULL);
 	for (int i = 0; i < SEEKERS; i++)
 		pthread_join(seekers[i], NULL);
-	printf("# rcvbuf %d: %llu bytes sought, %llu received\n", options->rcvbuf,
-	       (unsigned long long)shared.sought,
+	printf("# rcvbuf %d: %llu bytes by seeks, %llu received\n", options->rcvbuf,
+	       (unsigned long long)shared.by_seek,
 	       (unsigned long long)shared.plain);
-	ASSERT_EQ(shared.sought + shared.plain, total);
-	ASSERT(shared.sought);
+	ASSERT_EQ(shared.by_seek + shared.plain, total);
+	ASSERT(shared.by_seek);
 	for (size_t i = 0; i < total; i++)
 		if (!shared.taken[i])
 			count[stream_byte(i)]++;

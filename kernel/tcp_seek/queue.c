@@ -68,13 +68,16 @@ void seek_eat_fin(struct sock *sk, struct seek_stream *st)
 	if (!sock_flag(sk, SOCK_DONE) || seek_queued(sk) ||
 	    skb_queue_empty(&sk->sk_receive_queue))
 		return;
-	/* One at a time. */
+	/* tcp_read_done() stops behind each FIN. */
 	while (!skb_queue_empty(&sk->sk_receive_queue))
 		tcp_read_done(sk, 1);
 	seek_advanced(sk, st, st->front);
 }
 
-/* Stores [front, front + len) from skb. *kept: the reference is ours now. */
+/*
+ * Stores [front, front + len), which lie at off in skb. *kept: the caller's
+ * reference to skb now belongs to the segment; else the bytes were copied.
+ */
 static int adopt(struct sock *sk, struct seek_stream *st, struct sk_buff *skb,
 		 u32 off, u32 len, bool *kept)
 {
@@ -132,7 +135,10 @@ int seek_drain(struct sock *sk, struct seek_stream *st, u64 limit)
 		if (err)
 			break;
 		__skb_unlink(skb, &sk->sk_receive_queue);
-		/* Counted twice for a moment, but never missed. */
+		/*
+		 * Pairs with is_readable(), which does not lock: it may
+		 * count these bytes twice, but never misses them.
+		 */
 		smp_wmb();
 		WRITE_ONCE(tp->copied_seq, tp->copied_seq + len + fin);
 		seek_advanced(sk, st, st->front + len);
@@ -144,7 +150,7 @@ int seek_drain(struct sock *sk, struct seek_stream *st, u64 limit)
 	if (st->front != from) {
 		/* The caller may yet fail, and take nothing. */
 		seek_set_lowat(sk, st);
-		/* To TCP this is a reader who keeps pace: the buffer may grow. */
+		/* As after a read, TCP may let the receive buffer grow. */
 		tcp_read_done(sk, 0);
 	}
 	return err;

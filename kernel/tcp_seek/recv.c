@@ -10,8 +10,9 @@
 #include "stream.h"
 
 /*
- * TCP wakes nobody before sk_rcvlowat bytes are in its queue. It must count
- * what is in segments as well, and a sleeper may wait for less than that.
+ * TCP wakes nobody before sk_rcvlowat bytes are in its queue. The bytes in
+ * segments count, too: they lower it. While somebody sleeps it is 1, since the
+ * sleeper may need less than a reader in order.
  */
 void seek_set_lowat(struct sock *sk, struct seek_stream *st)
 {
@@ -34,7 +35,7 @@ int seek_wait(struct sock *sk, struct seek_stream *st, long *timeo)
 	return err;
 }
 
-/* After bytes were taken: somebody may be waiting for them in vain. */
+/* Bytes were taken: wakes sleepers, which may have waited for those. */
 void seek_taken(struct sock *sk, struct seek_stream *st)
 {
 	seek_set_lowat(sk, st);
@@ -48,8 +49,8 @@ static u32 unread(const struct sock *sk, const struct seek_stream *st)
 }
 
 /*
- * Whether a reader gets no more. have: it has something to return, so *err is
- * left alone.
+ * Whether a reader gets no more: because it would have to wait and may not, or
+ * the stream ends. *err says why, unless it has something to return (have).
  */
 static bool is_stopped(struct sock *sk, struct seek_stream *st, long timeo,
 		       bool have, int *err)
@@ -173,7 +174,7 @@ static int inq_hint(struct sock *sk)
 {
 	int inq = seek_unread(sk);
 
-	/* After a FIN, a program is told to go on reading. */
+	/* At the end of the stream 1, as TCP says: read on to learn of it. */
 	return inq ?: sock_flag(sk, SOCK_DONE);
 }
 
@@ -209,8 +210,9 @@ int seek_recvmsg(struct sock *sk, struct msghdr *msg, size_t len, int flags,
 }
 
 /*
- * Without the lock: bytes that are just being moved must not be missed. After a
- * FIN the answer does not matter.
+ * Does not lock. Bytes that seek_drain() is moving from the queue to a segment
+ * may be counted twice, but not missed. After a FIN the answer does not matter:
+ * tcp_poll() says that the socket is readable.
  */
 static bool is_readable(const struct sock *sk)
 {
@@ -218,7 +220,7 @@ static bool is_readable(const struct sock *sk)
 	const struct tcp_sock *tp = tcp_sk(sk);
 	u32 n = READ_ONCE(tp->rcv_nxt) - READ_ONCE(tp->copied_seq);
 
-	/* The first may be older than the second. */
+	/* copied_seq was read later, and may have passed this rcv_nxt. */
 	if ((s32)n < 0)
 		n = 0;
 	/* Pairs with seek_drain(). */
@@ -226,7 +228,7 @@ static bool is_readable(const struct sock *sk)
 	n += READ_ONCE(st->bytes);
 	if (!n)
 		return false;
-	/* Without room for more, waiting for more would be in vain. */
+	/* Where no more has room, the program must not wait for more. */
 	return n >= READ_ONCE(st->lowat) || tcp_rmem_pressure(sk) ||
 	       tcp_receive_window(tp) <= inet_csk(sk)->icsk_ack.rcv_mss;
 }

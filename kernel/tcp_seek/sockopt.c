@@ -184,7 +184,7 @@ int seek_getsockopt(struct sock *sk, int level, int optname,
 {
 	int size;
 
-	/* Reads behind our back. */
+	/* It would read TCP's queue without asking us. */
 	if (level == SOL_TCP && optname == TCP_ZEROCOPY_RECEIVE)
 		return -EOPNOTSUPP;
 	if (level != SOL_TCP_SEEK)

@@ -35,13 +35,13 @@ struct seek_segment {
 	struct sk_buff *skb;
 	u32 off;
 	u32 len;
-	/* skb was made by us and by nobody else is it referred to. */
+	/* We have made skb, and nobody else refers to it. */
 	bool own;
 };
 
 struct seek_stream {
 	struct list_head segments;	/* by position */
-	u64 front;			/* position of the next byte of TCP */
+	u64 front;			/* position of TCP's next byte */
 	u32 front_seq;			/* copied_seq when the front was set */
 	u32 gaps;			/* between segments */
 	u32 bytes;			/* in segments */
@@ -85,7 +85,7 @@ static inline u64 seek_head(const struct seek_stream *st)
 	return first ? first->pos : st->front;
 }
 
-/* Whether bytes were taken right before front. */
+/* Whether the bytes right before the front were taken. */
 static inline bool seek_tail_gap(const struct seek_stream *st)
 {
 	const struct seek_segment *last = seek_last(st);

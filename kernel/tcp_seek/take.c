@@ -69,7 +69,7 @@ static void drop(struct sock *sk, struct seek_stream *st,
 	struct sk_buff *skb = seg->skb;
 
 	seek_unlink(st, seg);
-	/* What is left of a buffer lies next to what is dropped. */
+	/* Another segment of the same buffer would be a neighbour. */
 	if (!seek_same_buffer(st, rest, skb))
 		rest = rest->next;
 	if (seek_same_buffer(st, rest, skb)) {
@@ -100,7 +100,7 @@ static void take_from(struct sock *sk, struct seek_stream *st,
 		split(st, seg, *spare, start, end);
 		*spare = NULL;
 	}
-	/* TCP keeps a buffer that is being read, too. */
+	/* Not where a reader in order is: TCP keeps such a buffer, too. */
 	if (!head || seg != seek_first(st))
 		seek_compact(sk, st, seg, SEEK_WASTE_USUAL);
 }

@@ -54,7 +54,7 @@ static void seek_close(struct sock *sk, long timeout)
 	proto->close(sk, timeout);
 }
 
-/* The socket would be another stream afterwards. */
+/* Refused: afterwards the socket could be connected to another stream. */
 static int seek_disconnect(struct sock *sk, int flags)
 {
 	return -EOPNOTSUPP;
@@ -212,13 +212,13 @@ static int seek_init(struct sock *sk)
 	/* TCP takes it away with a protocol; sending is as ever here. */
 	set_bit(SOCK_SUPPORT_ZC, &sk->sk_socket->flags);
 #endif
-	/* An urgent byte is one of the stream: others know its position. */
+	/* Urgent bytes stay in the stream, so that no position shifts. */
 	sock_set_flag(sk, SOCK_URGINLINE);
 
-	/* For the operations; the protocol has its own reference. */
+	/* Dropped by the socket layer: see seek_release(). */
 	__module_get(THIS_MODULE);
 	rcu_assign_pointer(icsk->icsk_ulp_data, (__force void __rcu *)st);
-	/* Who sees these sees the stream, too. */
+	/* Whoever sees the new operations sees the stream, too. */
 	smp_wmb();
 	WRITE_ONCE(sk->sk_prot, &family->proto);
 	WRITE_ONCE(sk->sk_socket->ops, &family->ops);

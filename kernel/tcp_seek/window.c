@@ -97,7 +97,7 @@ static void grow(struct sock *sk, u64 need)
 	if (rcvbuf >= limit)
 		return;
 
-	/* Room behind the range, or the window closes before its end. */
+	/* With room to spare, or the window would close before the end. */
 	want = min_t(u64, need, limit) * max(rcvbuf, full);
 	want = div_u64(want, full) + 4 * SKB_TRUESIZE(tp->advmss);
 	want += want >> 3;
@@ -128,8 +128,9 @@ static bool has_room(struct sock *sk, u64 need)
 }
 
 /*
- * Whether it can if memory is used better than that, which shows only when the
- * bytes are there: some can come, and all are not more than the memory.
+ * Whether the peer might: TCP reckons with small buffers, and large ones take
+ * less memory, which shows only when the bytes are there. So some must have
+ * room, and all of them must not be more than the free memory.
  */
 static bool may_have_room(struct sock *sk, u64 need)
 {
@@ -139,14 +140,14 @@ static bool may_have_room(struct sock *sk, u64 need)
 			atomic_read(&sk->sk_rmem_alloc));
 }
 
-/* The peer may be waiting for a window that it does not know of. */
+/* Tells the peer of a larger window, for which it may be waiting. */
 static void offer_window(struct sock *sk, u64 need)
 {
 	const struct tcp_sock *tp = tcp_sk(sk);
 	u32 now = tcp_receive_window(tp), next = window_next(sk);
 	u32 mss = inet_csk(sk)->icsk_ack.rcv_mss;
 
-	/* Not each byte of it. */
+	/* An acknowledgement for each byte would be too many. */
 	if (need > now && next > now && (next - now >= mss || next >= 2 * now))
 		send_ack(sk);
 }
@@ -167,8 +168,9 @@ int seek_make_room(struct sock *sk, struct seek_stream *st, u64 end)
 	if (!may_have_room(sk, need)) {
 		seek_squeeze(sk, st);
 		/*
-		 * What came out of order gives way to what is missing before
-		 * it, and that is on its way: how it ends shows then.
+		 * TCP drops what came out of order to make room for what is
+		 * missing before it, and the peer is sending that: wait for
+		 * it, and look again then.
 		 */
 		if (!may_have_room(sk, need) &&
 		    RB_EMPTY_ROOT(&tp->out_of_order_queue))

@@ -50,7 +50,7 @@ fn a_small_ring_is_no_limit() {
 
 /// Back to TCP at once, in the middle of a case, or in the middle of a long range.
 #[test]
-fn a_direction_that_returns_to_tcp_is_sought_in_all_the_same() {
+fn seeks_go_on_in_a_direction_that_returns_to_tcp() {
     for after in ["100", "20000", "1000000"] {
         for program in ["seek", "seek_ready", "seek_threads"] {
             seek(program, true, &[("SEEKWIRE_FALLBACK_AFTER", after)]);

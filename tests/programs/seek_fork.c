@@ -1,4 +1,4 @@
-/* A stream that is sought in, and two processes: the one that receives first goes on with it. */
+/* Two processes seek in one stream: the one that receives first goes on with it. */
 #include "seeking.h"
 
 static char buf[10000];

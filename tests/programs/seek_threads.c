@@ -127,11 +127,11 @@ static void *take_every_third_block(void *argument)
 static void one_seeks_and_one_reads(void)
 {
     struct sender sender;
-    uint64_t expected = 0, sought = 0, received = 0;
+    uint64_t expected = 0, by_seek = 0, received = 0;
     pthread_t thread;
     shared_fd = connected(&sender, 0);
     REQUIRE(seek_recv(shared_fd, buf, 0, 0, 0) == 0);
-    REQUIRE(pthread_create(&thread, NULL, take_every_third_block, &sought) == 0);
+    REQUIRE(pthread_create(&thread, NULL, take_every_third_block, &by_seek) == 0);
     REQUIRE(fprintf(sender.commands, "start %d\nfin\n", BLOCK * BLOCKS) > 0 && fflush(sender.commands) == 0);
     for (ssize_t n; (n = recv(shared_fd, buf, 10000, 0)) != 0;) {
         REQUIRE(n > 0);
@@ -141,7 +141,7 @@ static void one_seeks_and_one_reads(void)
     REQUIRE(pthread_join(thread, NULL) == 0);
     for (size_t at = 0; at < (size_t)BLOCK * BLOCKS; at++)
         expected += pattern(at);
-    REQUIRE(sought + received == expected);
+    REQUIRE(by_seek + received == expected);
     finish(shared_fd, &sender);
 }
 

@@ -34,8 +34,8 @@ pub mod tuning;
 
 pub use config::Config;
 pub use connection::{
-    Connection, HeadLoan, Holding, Interest, LoanPiece, Patience, Plain, RangeLoan, Readiness,
-    RecvFlags, Reserved, SendFlags, Settings, Status, Totals, Until,
+    Connection, HeadLoan, Holding, Interest, LoanPiece, Plain, RangeLoan, Readiness, RecvFlags,
+    Reserved, SendFlags, SetSpinner, Settings, Status, Totals, Until,
 };
 pub use seekwire_protocol::{Carrier, Reason, Role};
 pub use seekwire_transport::seek::{At, SeekOptions};

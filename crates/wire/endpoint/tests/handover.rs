@@ -276,7 +276,7 @@ fn what_a_seek_leaves_of_a_socket_that_was_handed_over_is_there_for_the_new_hold
 /// The new holder finds the socket as if nobody had looked ahead, and sets what he wants; this end
 /// goes on all the same.
 #[test]
-fn a_socket_that_is_handed_over_is_sought_in_right_before_and_after() {
+fn seeks_are_right_before_and_after_a_socket_is_handed_over() {
     const PIECE: usize = 20_000;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut from = TcpStream::connect(listener.local_addr().unwrap()).unwrap();

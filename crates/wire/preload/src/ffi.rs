@@ -1,4 +1,4 @@
-//! The border between C and Rust: panics stop here, and errno says what the kernel's own call would
+//! The FFI between C and Rust: panics stop here, and errno says what the kernel's own call would
 //! have said.
 
 use std::ffi::c_int;
@@ -12,7 +12,7 @@ use seekwire_transport::Errno;
 ///
 /// Functions of libc that are cancellation points, such as opening a file, do not cancel the thread
 /// inside: `pthread_cancel` unwinds the stack, and that kind of unwinding cannot be caught. The
-/// thread is cancelled later, at the border's other side.
+/// thread is cancelled later, outside the library's frames.
 pub(crate) fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
     uncancelled(|| guarded_raw(work))
 }

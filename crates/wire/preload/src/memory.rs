@@ -5,9 +5,9 @@
 //! use, perhaps by the very thread that the handler has interrupted, takes the next one, and fresh
 //! pages if all are in use. What is freed is pushed onto a list that anybody may take as a whole.
 //!
-//! Who cannot have memory in Rust ends the program, which may have got by without more. So there is
-//! a reserve, for the connections that are tracked already; while the kernel gives nothing, no
-//! others are ([`is_scarce`]).
+//! In Rust, an allocation that fails ends the program, which could perhaps have gone on. So there
+//! is a reserve, for the connections that are tracked already; while the kernel gives nothing, no
+//! others are tracked ([`is_scarce`]).
 
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::{Cell, UnsafeCell};

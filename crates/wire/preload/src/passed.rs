@@ -134,7 +134,7 @@ pub(crate) fn to_tcp_until(socket: &SocketRef, why: Reason, until: Until) -> Res
     // holes meanwhile.
     let first = socket.hand_over();
     let result = keeping_errno(|| match first || socket.connection.is_seeking() {
-        true => socket.to_tcp(why, until.at_most(socket.connection.patience())),
+        true => socket.to_tcp(why, until.at_most(socket.connection.answer_limit())),
         false => socket.fall_back(Reason::Bypassed),
     });
     match result {

@@ -36,11 +36,11 @@ const LOOKS_PER_QUESTION: u32 = 128;
 /// So often a call asks the kernel, if each time there was news of the other side.
 const MOST_QUESTIONS: u32 = 4;
 
-/// So often doorbells wake a call that ring on for others, perhaps for nobody: a set that is not
-/// waited on. From then on it hears only that one is rung anew.
+/// So often a call is woken by doorbells that stay rung for others, perhaps for nobody: for an
+/// epoll set that nobody waits on. After that it hears only when a doorbell is rung anew.
 const MOST_LEFT: u32 = 100;
 
-/// How long to sleep where not all can be slept on.
+/// How long to sleep where something may become ready that ends no sleep.
 const SHORT: Duration = Duration::from_millis(10);
 
 /// A list for the kernel.
@@ -63,7 +63,7 @@ pub(crate) enum Answer {
     Poll(c_int, bool),
 }
 
-/// The parts that the kernel does not know all of, with their places in the list.
+/// The entries of the list of which the kernel does not know all, with their places in it.
 #[derive(Default)]
 struct Ours<'a> {
     sockets: SmallVec<[(usize, &'a SocketRef); 8]>,
@@ -80,7 +80,7 @@ struct Sleep<'a> {
     signals: Option<HeldBack>,
     /// How often a doorbell has woken it.
     called: u32,
-    /// In place of the doorbells, once it has lost its patience.
+    /// In place of the doorbells, once it was woken [`MOST_LEFT`] times.
     ears: SmallVec<[(Fd, Option<Ear>); 2]>,
 }
 
@@ -180,7 +180,7 @@ fn part(fd: c_int) -> Option<Entry> {
         Entry::Socket(socket) => !socket.is_listening(),
         Entry::Set(set) => {
             set.expect_sleeper();
-            // Of one that is the kernel's alone something may be left on a ring.
+            // A set that was left to the kernel may still have bytes on a ring.
             epoll::is_alone(set, fd);
             true
         }
@@ -413,7 +413,7 @@ impl Ours<'_> {
         let Some((_, first)) = self.sockets.iter().find(worthy) else { return Awake::InVain };
         let mut looks = 0u32;
         let mut answered = false;
-        let awake = first.patience.spin(|| {
+        let awake = first.spinner.spin(|| {
             looks += 1;
             if !all_attached && looks.is_multiple_of(LOOKS_PER_QUESTION) {
                 let mut asked = self.masked(fds);
@@ -428,7 +428,7 @@ impl Ours<'_> {
         }
     }
 
-    /// Whether perhaps nobody will tell of what it waits for.
+    /// Whether perhaps nothing will end the sleep when something becomes ready.
     fn is_in_doubt(&self, fds: &[pollfd]) -> bool {
         let socket =
             |&(at, socket): &(usize, &SocketRef)| socket.connection.is_in_doubt(interest(&fds[at]));
@@ -457,9 +457,9 @@ impl Ours<'_> {
         asked.truncate(count);
     }
 
-    /// Where the kernel was about to end a connection when it was asked, an error is there, and the
-    /// room that comes with it is not yet: it frees what was to be sent first. A wait for the
-    /// kernel hears of that afterwards, but the peer's doorbell rings before.
+    /// Where the kernel ends a connection, it first sets the error and then frees what was to be
+    /// sent. A look in between finds the error, but not the room that comes with it. A wait for the
+    /// kernel would hear of that afterwards; here the peer's doorbell may end the sleep before.
     fn await_end(&self, fds: &[pollfd], asked: &mut Asked) {
         const LOOKS: u32 = 10_000;
         let half_told = |asked: &Asked| {

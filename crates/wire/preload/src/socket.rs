@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use libc::epoll_event;
 use seekwire_endpoint::{
-    Connection, Interest, Patience, Plain, Readiness, Reason, Role, Settings, Totals, Until,
+    Connection, Interest, Plain, Readiness, Reason, Role, SetSpinner, Settings, Totals, Until,
 };
 use seekwire_transport::Errno;
 use seekwire_transport::sys::fd::Placed;
@@ -157,7 +157,7 @@ pub(crate) const TX_ON_RING: u8 = 2;
 /// Bytes wait for room in the kernel's socket: its EPOLLOUT is wanted, whatever the application
 /// wants.
 pub(crate) const RETRANSMITS: u8 = 4;
-/// It has the doorbell that the peer rings; it has one that tells of library memory, too.
+/// The peer rings its doorbell. A connection that only seeks has one for library memory alone.
 pub(crate) const ATTACHED: u8 = 8;
 pub(crate) const SEEKING: u8 = 16;
 
@@ -190,7 +190,7 @@ pub(crate) struct Socket {
     /// Another program holds it, too, as a plain socket.
     handed_over: AtomicBool,
     /// Whether waiting awake in poll and select has paid lately.
-    pub(crate) patience: Patience,
+    pub(crate) spinner: SetSpinner,
     /// What a parent process had moved when it forked this one.
     inherited: OnceLock<Totals>,
 }
@@ -214,7 +214,7 @@ impl Socket {
             seekable: AtomicBool::new(false),
             loans: Lock::new(Vec::new()),
             handed_over: AtomicBool::new(false),
-            patience: Patience::default(),
+            spinner: SetSpinner::default(),
             inherited: OnceLock::new(),
         }
     }
@@ -401,7 +401,7 @@ pub(crate) enum Way<'c> {
 }
 
 impl<'c> Way<'c> {
-    /// From what there was no panic in.
+    /// The way that was found, unless finding it has panicked.
     fn chosen(entered: Option<Option<Plain<'c>>>) -> Self {
         match entered {
             Some(Some(plain)) => Self::Plain(plain),

@@ -260,12 +260,12 @@ impl Geometry {
     /// The entry for the `count`th returned segment in memory of this geometry, when the segments
     /// are those of an end of geometry `of`, which has as many entries as segments.
     #[inline]
-    pub(crate) fn return_at(self, count: u64, of: Self) -> usize {
+    pub fn return_at(self, count: u64, of: Self) -> usize {
         self.state_at(self.segments()) + (count as usize & (of.segments() - 1)) * 8
     }
 
     #[inline]
-    pub(crate) fn free_at(self, place: u64) -> usize {
+    pub fn free_at(self, place: u64) -> usize {
         TABLES + (place as usize & (self.segments() - 1)) * 8
     }
 
@@ -281,7 +281,7 @@ impl Geometry {
 
     /// The descriptor of a position.
     #[inline]
-    pub(crate) fn cell_at(self, position: u64) -> usize {
+    pub fn cell_at(self, position: u64) -> usize {
         self.ring_at() + self.lap_offset(position) * CELL
     }
 

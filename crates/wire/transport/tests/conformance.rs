@@ -24,7 +24,7 @@ const READ: Events = Events { read: true, write: false, hangup: false, dead: fal
 const WRITE: Events = Events { read: false, write: true, hangup: false, dead: false };
 
 /// Long enough never to be reached unless a wake-up was lost.
-fn patience() -> Deadline {
+fn never_reached() -> Deadline {
     Deadline::after(Some(Duration::from_secs(60)))
 }
 
@@ -173,7 +173,7 @@ impl Model<'_> {
             if self.exact || !early {
                 break result;
             }
-            carrier.wait(READ, patience()).unwrap();
+            carrier.wait(READ, never_reached()).unwrap();
         };
         match result {
             Err(Errno::AGAIN) => {
@@ -205,12 +205,12 @@ impl Model<'_> {
     fn wait(&self, end: usize) {
         let incoming = &self.directions[1 - end];
         if incoming.in_flight() > 0 || incoming.shut {
-            self.ends[end].wait(READ, patience()).unwrap();
+            self.ends[end].wait(READ, never_reached()).unwrap();
         }
         let outgoing = &self.directions[end];
         if outgoing.in_flight() == 0 && !outgoing.shut {
-            self.ends[end].wait(WRITE, patience()).unwrap();
-            self.ends[end].wait(Events { read: true, ..WRITE }, patience()).unwrap();
+            self.ends[end].wait(WRITE, never_reached()).unwrap();
+            self.ends[end].wait(Events { read: true, ..WRITE }, never_reached()).unwrap();
         }
     }
 
@@ -268,7 +268,7 @@ fn send_all(carrier: &dyn Carrier, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         match carrier.send(&[IoSlice::new(bytes)]) {
             Ok(n) => bytes = &bytes[n..],
-            Err(Errno::AGAIN) => carrier.wait(WRITE, patience()).unwrap(),
+            Err(Errno::AGAIN) => carrier.wait(WRITE, never_reached()).unwrap(),
             Err(error) => panic!("send: {error}"),
         }
     }
@@ -279,7 +279,7 @@ fn recv_some(carrier: &dyn Carrier, into: &mut [u8]) -> usize {
     loop {
         match carrier.recv(&mut [IoSliceMut::new(into)]) {
             Ok(n) => return n,
-            Err(Errno::AGAIN) => carrier.wait(READ, patience()).unwrap(),
+            Err(Errno::AGAIN) => carrier.wait(READ, never_reached()).unwrap(),
             Err(error) => panic!("recv: {error}"),
         }
     }
@@ -496,7 +496,7 @@ fn room_is_announced_when_half_of_it_is_back() {
     }
     thread::scope(|scope| {
         scope.spawn(|| {
-            a.wait(WRITE, patience()).unwrap();
+            a.wait(WRITE, never_reached()).unwrap();
             assert!(a.queue.has_room());
         });
         until_a_writer_waits(&a);
@@ -553,7 +553,7 @@ fn reserved_segments_are_not_waited_for() {
         sent += n;
     }
     thread::scope(|scope| {
-        scope.spawn(|| a.wait(WRITE, patience()).unwrap());
+        scope.spawn(|| a.wait(WRITE, never_reached()).unwrap());
         until_a_writer_waits(&a);
         let mut buf = [0; 2000];
         while sent > 0 {
@@ -582,7 +582,7 @@ fn a_segment_given_back_unused_wakes_who_waits_for_one() {
     let (a, _b) = ring_pair(smallest(), smallest());
     let all: Vec<usize> = (0..8).map(|_| a.queue.tx().reserve().unwrap()).collect();
     thread::scope(|scope| {
-        scope.spawn(|| a.wait(WRITE, patience()).unwrap());
+        scope.spawn(|| a.wait(WRITE, never_reached()).unwrap());
         until_a_writer_waits(&a);
         a.cancel(all[3]);
     });

@@ -16,12 +16,12 @@ use common::report;
 use seekwire_protocol::Carrier;
 use seekwire_protocol::switch::RxStep;
 use seekwire_transport::iov::{Gather, Scatter};
-use seekwire_transport::layout::{Geometry, TX_POSITION};
+use seekwire_transport::layout::{Geometry, RX_LOCK, TX_LOCK, TX_POSITION};
 use seekwire_transport::mem::OwnMemory;
 use seekwire_transport::queue::{self, QueuePair};
 use seekwire_transport::sys::futex::Futex;
 
-const LOCKS: [usize; 2] = [0x140, 0x1c0];
+const LOCKS: [usize; 2] = [TX_LOCK, RX_LOCK];
 /// No thread ever has this id: they end at 2^22.
 const DEAD: u64 = 0x3fff_ffff;
 

@@ -128,7 +128,7 @@ fn bytes_that_nobody_counted_are_not_overtaken_and_no_violation() {
 /// A peer that asks for its bytes back names where from: the middle of a record is not a record,
 /// whatever the application sent.
 #[test]
-fn bytes_are_taken_back_from_a_record_or_not_at_all() {
+fn bytes_are_recalled_from_a_record_on_or_not_at_all() {
     let (inline, segment) = (1 << 32, 2 << 32);
     for (header, word) in
         [(1 << 40 | segment, u64::MAX), (1 << 40 | segment, 8), (1016 << 40 | inline, 0)]

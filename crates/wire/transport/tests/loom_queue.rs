@@ -406,7 +406,7 @@ fn an_unbounded_read_takes_nothing_of_a_later_span() {
 /// Caught: the wish not looked at again after the work is announced (`Tx::recall`); no fence in
 /// `Rx::withdraw`, or the peer's word looked at before the wish is gone.
 #[test]
-fn what_is_taken_back_comes_by_tcp_and_the_rest_by_the_ring() {
+fn what_is_recalled_comes_by_tcp_and_the_rest_by_the_ring() {
     explore(4, || {
         let (a, b) = pair(Geometry::tiny(8, 64, 2));
         let tcp = Arc::new(Mutex::new(Vec::new()));
@@ -473,7 +473,7 @@ fn retransmit<'a>(end: &'a End, kernel: &Mutex<Vec<u8>>) -> (Tx<'a, Shared, Shar
 /// SYNC POINT "recall": a wish that stands is met by the sender's next call, and a receiver that
 /// takes some of it off the ring meanwhile has these bytes, and nobody else.
 ///
-/// Caught: a send by TCP while the receiver looks (`QueuePair::is_asked_again_soon`); the half let
+/// Caught: a send by TCP while the receiver looks (`Tx::meet_wish`); the half let
 /// go without asking again; a sender that is at work taken for one that has refused (`Rx::resume`).
 #[test]
 fn a_wish_that_stands_is_met_whoever_takes_the_half_meanwhile() {

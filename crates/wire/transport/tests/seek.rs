@@ -404,13 +404,13 @@ fn a_segment_goes_back_once() {
 fn read_exactly(seek: &dyn Seek, pattern: &Pattern, offset: usize, len: usize, position: usize) {
     let mut buf = vec![0; len];
     let at = At::Offset(offset as u64);
-    let n = seek.seek(at, &mut [IoSliceMut::new(&mut buf)], TAKE, &|| Ok(patience())).unwrap();
+    let n = seek.seek(at, &mut [IoSliceMut::new(&mut buf)], TAKE, &|| Ok(never_reached())).unwrap();
     assert_eq!(n, len);
     assert!(pattern.bytes(position as u64, len) == buf);
 }
 
 /// Long enough never to be reached unless a wake-up was lost.
-fn patience() -> Deadline {
+fn never_reached() -> Deadline {
     Deadline::after(Some(Duration::from_secs(60)))
 }
 
@@ -419,7 +419,7 @@ fn send_all(sender: &(dyn Carrier + Sync), mut bytes: &[u8]) {
     while !bytes.is_empty() {
         match sender.send(&[IoSlice::new(bytes)]) {
             Ok(n) => bytes = &bytes[n..],
-            Err(Errno::AGAIN) => sender.wait(write, patience()).unwrap(),
+            Err(Errno::AGAIN) => sender.wait(write, never_reached()).unwrap(),
             // The receiver has seen enough.
             Err(_) => return,
         }
@@ -446,7 +446,7 @@ fn a_range_beyond_the_receive_buffer_arrives() {
             while received < rest.len() {
                 match seek.try_recv(&mut [IoSliceMut::new(&mut buf[received..])], false) {
                     Ok(n) => received += n,
-                    Err(Errno::AGAIN) => seek.wait(At::Offset(0), 1, patience()).unwrap(),
+                    Err(Errno::AGAIN) => seek.wait(At::Offset(0), 1, never_reached()).unwrap(),
                     Err(error) => panic!("{error}"),
                 }
             }
@@ -467,7 +467,8 @@ fn a_range_that_cannot_arrive_is_an_error() {
             scope.spawn(move || send_all(sender, &vec![7; 64 << 20]));
             let mut buf = [0; 10];
             let far = At::Offset(60 << 20);
-            let result = seek.seek(far, &mut [IoSliceMut::new(&mut buf)], TAKE, &|| Ok(patience()));
+            let result =
+                seek.seek(far, &mut [IoSliceMut::new(&mut buf)], TAKE, &|| Ok(never_reached()));
             assert_eq!(result, Err(Errno::NOBUFS), "{kind:?}");
             // Nothing was lost: the head is still there.
             let received = seek.try_recv(&mut [IoSliceMut::new(&mut buf)], false);
@@ -525,7 +526,10 @@ fn several_wait_for_different_ranges_at_once() {
                         let mut buf = vec![0; LEN];
                         let at = At::Position((n * LEN) as u64);
                         let bufs = &mut [IoSliceMut::new(&mut buf)];
-                        assert_eq!(seek.seek().seek(at, bufs, TAKE, &|| Ok(patience())), Ok(LEN));
+                        assert_eq!(
+                            seek.seek().seek(at, bufs, TAKE, &|| Ok(never_reached())),
+                            Ok(LEN)
+                        );
                         assert!(pattern.bytes((n * LEN) as u64, LEN) == buf);
                     });
                 }
@@ -553,7 +557,7 @@ fn a_wait_ends_when_its_time_is_over_or_the_stream() {
                 send_all(sender, b"0123456789AB");
                 sender.shutdown().unwrap();
             });
-            let result = receiver.seek().seek(At::Offset(10), bufs, TAKE, &|| Ok(patience()));
+            let result = receiver.seek().seek(At::Offset(10), bufs, TAKE, &|| Ok(never_reached()));
             assert_eq!(result, Ok(2), "{kind:?}: short where the stream ends");
         });
     }
@@ -626,7 +630,8 @@ fn a_slow_sender_is_not_a_lack_of_memory() {
             for at in (10..bytes.len() - 190).step_by(200) {
                 let mut buf = [0; 190];
                 let bufs = &mut [IoSliceMut::new(&mut buf)];
-                let result = seek.seek(At::Position(at as u64), bufs, TAKE, &|| Ok(patience()));
+                let result =
+                    seek.seek(At::Position(at as u64), bufs, TAKE, &|| Ok(never_reached()));
                 assert_eq!(result, Ok(190), "{kind:?}, {at}");
                 assert!(buf == bytes[at..at + 190], "{kind:?}, {at}");
             }
@@ -666,7 +671,7 @@ fn the_end_is_found_when_memory_is_full() {
             assert_eq!(late, Ok(memory - before), "{kind:?}, {memory}");
             let end =
                 seek.seek(At::Position(5000), &mut [IoSliceMut::new(&mut buf)], TAKE, &|| {
-                    Ok(patience())
+                    Ok(never_reached())
                 });
             assert_eq!(end, Ok(0), "{kind:?}, {memory}");
         }
@@ -716,7 +721,7 @@ fn a_waiter_for_more_does_not_hold_up_one_for_less() {
                     let mut buf = vec![0; len];
                     ids.send(std::fs::read_link("/proc/thread-self").unwrap()).unwrap();
                     let bufs = &mut [IoSliceMut::new(&mut buf)];
-                    receiver.seek().seek(At::Position(at), bufs, TAKE, &|| Ok(patience()))
+                    receiver.seek().seek(At::Position(at), bufs, TAKE, &|| Ok(never_reached()))
                 }
             };
             let more = scope.spawn(take(100, 10_000));

@@ -1,5 +1,5 @@
 //! Urgent data is not part of the stream, unless a later urgent byte overtakes it (tcp(7), RFC
-//! 6093): whatever is sought, each byte of the stream comes once, in its place.
+//! 6093): whatever seeks take, each byte of the stream comes once, in its place.
 
 use std::collections::BTreeMap;
 use std::io::{IoSliceMut, Write as _};

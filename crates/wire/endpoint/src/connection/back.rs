@@ -212,9 +212,9 @@ impl Connection {
 
     // ---- as the receiver ----------------------------------------------------------------------
 
-    /// How long a hand-over should wait.
+    /// How long a hand-over should wait for the peer's answer.
     #[must_use]
-    pub fn patience(&self) -> Duration {
+    pub fn answer_limit(&self) -> Duration {
         let out_of_turn =
             |link: &Link| link.ring.queue.rx_on_ring() && link.ring.queue.peer_has_left_ring();
         if self.attached().is_some_and(out_of_turn) { OUT_OF_TURN } else { Self::ANSWER_LIMIT }
@@ -228,7 +228,7 @@ impl Connection {
     /// Those of [`Connection::hand_over`].
     pub fn fall_back(&self, why: Reason) -> Result<(), Errno> {
         if matches!(why, Reason::Exec | Reason::FdPassed | Reason::Stdio | Reason::Spliced) {
-            return self.hand_over(why, Deadline::after(Some(self.patience())), || ());
+            return self.hand_over(why, Deadline::after(Some(self.answer_limit())), || ());
         }
         let Some(link) = self.attached() else {
             self.stay_plain(why);

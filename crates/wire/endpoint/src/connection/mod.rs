@@ -47,7 +47,7 @@ pub use in_place::{HeadLoan, Reserved};
 pub use plain::Plain;
 pub use seek::{LoanPiece, RangeLoan};
 pub use settings::Settings;
-pub use waiting::Patience;
+pub use waiting::SetSpinner;
 
 use crate::registry::Slot;
 use call::Number;

@@ -1,5 +1,5 @@
-//! Peers, and others of the same end, that let nobody sleep, though nothing comes of it: time
-//! passes for who waits all the same.
+//! Peers, and other processes of the same end, that let nobody sleep though nothing comes of it: a
+//! call that waits still ends when its time is over.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::net::{TcpListener, TcpStream};
@@ -19,10 +19,7 @@ use seekwire_transport::Errno;
 
 const SHORT: Duration = Duration::from_millis(20);
 
-/// Where the ring of the default geometry begins.
-const RING: usize = 0x3000;
-const CELLS: u64 = 512;
-/// It wants TCP, and something that stands, but not now.
+/// The peer wants TCP, and has withdrawn a standing wish for a recall for the moment.
 const TCP_ONLY_AND_STANDING: u64 = control::TCP_ONLY | control::STANDING;
 
 /// Two ends that are attached, and whose calls wait for a short time.
@@ -51,12 +48,13 @@ fn get(liar: &Connection, offset: usize) -> u64 {
     liar.attached().unwrap().ring.queue.own().word(offset).load(Ordering::SeqCst)
 }
 
-/// Bytes are to come by TCP that never do.
+/// Says that bytes come by TCP, which never do.
 fn promises_bytes(liar: &Connection) {
     assert_eq!(liar.next_carrier(), Ok(seekwire_protocol::Carrier::Ring));
+    let geometry = liar.attached().unwrap().ring.queue.geometry();
+    let cell = |position| geometry.cell_at(position);
     let position = get(liar, TX_POSITION);
     for (position, record) in (position..).zip([Record::Tcp, Record::RingAt]) {
-        let cell = |position: u64| RING + (position % CELLS) as usize * 64;
         set(liar, cell(position + 1), 0);
         set(liar, cell(position) + 8, 1 << 40);
         set(liar, cell(position), record.encode(position));
@@ -95,9 +93,9 @@ fn the_time_of_a_call_ends_whatever_the_peer_says() {
         {
             assert!(sent > 0);
         }
-        let sought =
+        let result =
             to.seek(&mut [IoSliceMut::new(&mut some)], At::Offset(10), SeekOptions::TAKE, false);
-        assert_eq!(sought, Err(Errno::AGAIN));
+        assert_eq!(result, Err(Errno::AGAIN));
         assert_eq!(
             to.recv(&mut [IoSliceMut::new(&mut [0; 10])], RecvFlags::default()),
             Err(Errno::AGAIN)

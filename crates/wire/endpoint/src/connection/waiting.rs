@@ -24,9 +24,9 @@ const MOMENT: Duration = Duration::from_millis(1);
 /// Waits awake on behalf of a caller that watches several connections, and learns whether it is
 /// worth it.
 #[derive(Debug, Default)]
-pub struct Patience(Spinner);
+pub struct SetSpinner(Spinner);
 
-impl Patience {
+impl SetSpinner {
     /// Waits awake until `ready`, for as long as the configuration and the machine's load allow;
     /// returns whether it is ready. Returns at once when it is not worth it.
     pub fn spin(&self, ready: impl FnMut() -> bool) -> bool {

@@ -33,7 +33,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use libc::epoll_event;
-use seekwire_endpoint::{Patience, Reason};
+use seekwire_endpoint::{Reason, SetSpinner};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::fd::Placed;
 use seekwire_transport::sys::file;
@@ -62,7 +62,7 @@ pub(crate) struct Set {
     /// A thread is taking them out.
     is_leaving: AtomicBool,
     /// Whether waiting awake has paid lately.
-    patience: Patience,
+    spinner: SetSpinner,
     state: Lock<State>,
 }
 
@@ -75,7 +75,7 @@ impl Set {
             sharing: OnceLock::new(),
             is_left: AtomicBool::new(false),
             is_leaving: AtomicBool::new(false),
-            patience: Patience::default(),
+            spinner: SetSpinner::default(),
             state: Lock::new(State::new()),
         }
     }
@@ -103,7 +103,7 @@ impl Set {
     pub(crate) fn set_watched(&self) {
         self.watched.store(true, Ordering::Release);
         if let Some(epfd) = self.number() {
-            self.state.lock().hand_over(epfd);
+            self.state.lock().arm_for_sleepers(epfd);
         }
     }
 
@@ -118,8 +118,8 @@ impl Set {
         })
     }
 
-    /// Whether perhaps nobody will tell of what it was prepared for, or another process may take
-    /// what tells of it: the sleep is to be a short one.
+    /// Whether perhaps no doorbell will be rung for what it was prepared for, or another process
+    /// may answer one that is: the sleep is to be a short one.
     pub(crate) fn is_in_doubt(&self) -> bool {
         self.sharing.get().is_some()
             || self
@@ -133,17 +133,17 @@ impl Set {
         self.state.lock_in_handler().is_none_or(|state| state.is_ready())
     }
 
-    /// The kernel says that the set is readable. If it may mean a doorbell by that which rang for
-    /// something that is gone by now, the doorbell is silenced, and the kernel is to be asked
-    /// again: true.
+    /// The kernel says that the set is readable. That may be because of a doorbell that was rung
+    /// for something that is gone by now. Then silences it; true, and the kernel is to be asked
+    /// again.
     pub(crate) fn silence(&self) -> bool {
         let Some(epfd) = self.number() else { return false };
         self.state.lock_in_handler().is_some_and(|mut state| {
             let silenced = state.silence(epfd);
             if silenced && state.sleepers > 0 {
-                state.hand_over(epfd);
+                state.arm_for_sleepers(epfd);
             } else if silenced {
-                // Who polls the set looks at what is in doubt by himself.
+                // Whoever polls the set looks at what is in doubt.
                 state.arm_all(epfd);
             }
             silenced
@@ -204,7 +204,7 @@ pub(crate) fn control(
                 (registration.events, registration.data) = (asked.events, asked.u64);
                 (registration.watch, registration.parked) = (Some(watch), None);
                 if set.has_sleepers(&state) {
-                    state.hand_over(epfd);
+                    state.arm_for_sleepers(epfd);
                 }
                 return 0;
             }
@@ -261,7 +261,7 @@ pub(crate) fn control(
             }
             (registration.events, registration.data) = (asked.events, asked.u64);
             if set.has_sleepers(&state) {
-                state.hand_over(epfd);
+                state.arm_for_sleepers(epfd);
             }
             0
         }
@@ -415,7 +415,7 @@ fn show(socket: &SocketRef, registrations: &mut Vec<Registration>) -> Answer<()>
             }
         }
         if set.has_sleepers(&state) {
-            state.hand_over(epfd);
+            state.arm_for_sleepers(epfd);
         }
     }
     socket.count_registrations(registrations.len());

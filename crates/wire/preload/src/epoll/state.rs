@@ -26,7 +26,7 @@ pub(super) struct State {
     pub(super) overdue: usize,
     /// Threads in the kernel's epoll_wait on this set.
     pub(super) sleepers: usize,
-    /// Those of them who look again soon, for the sake of those of which nobody may tell.
+    /// Those of them that sleep for a short time only, because of connections that are in doubt.
     pub(super) watchful: usize,
     /// Threads that ask the kernel without sleeping.
     pub(super) asking: usize,
@@ -35,7 +35,7 @@ pub(super) struct State {
     pub(super) laps: u64,
     /// Counts what the kernel was asked for anew because a connection had changed.
     pub(super) changes: u64,
-    /// Watches that were armed and of which nobody may tell.
+    /// Watches that were armed and for which perhaps no doorbell will be rung.
     pub(super) in_doubt: Vec<u32>,
     /// Passes of looks.
     pub(super) passes: u64,
@@ -363,7 +363,7 @@ impl State {
         self.at(index).is_some_and(Watch::arm)
     }
 
-    /// Notes a watch that is to be looked at again soon; true if it was not known as one.
+    /// Notes a watch that is in doubt; true if it was not known as one.
     fn note_doubt(&mut self, index: u32) -> bool {
         let is_new = self.at(index).is_some_and(|watch| watch.is_in_doubt())
             && !self.in_doubt.contains(&index);
@@ -373,7 +373,7 @@ impl State {
         is_new
     }
 
-    /// Those are looked at again.
+    /// Has the watches that are in doubt looked at again.
     pub(super) fn heat_doubtful(&mut self) {
         for index in std::mem::take(&mut self.in_doubt) {
             self.heat(index);
@@ -396,9 +396,10 @@ impl State {
         false
     }
 
-    /// Arms every hot watch for those who sleep in the kernel, and wakes one of them for each that
-    /// has something to report, and one if nobody would look again at what nobody may tell of.
-    pub(super) fn hand_over(&mut self, epfd: c_int) {
+    /// Arms every hot watch for the threads that sleep in the kernel. Wakes one of them for each
+    /// watch that has something to report, and one if a watch is in doubt and nobody would look at
+    /// it again.
+    pub(super) fn arm_for_sleepers(&mut self, epfd: c_int) {
         let has_new_doubt = self.arm_all(epfd);
         // Those who sleep until the set becomes readable are not counted.
         let calls = if self.sleepers == 0 { has_new_doubt } else { self.watchful == 0 };
@@ -408,8 +409,8 @@ impl State {
         }
     }
 
-    /// Arms every hot watch, and rings for each that has something to report; true if nobody may
-    /// tell of one.
+    /// Arms every hot watch, and rings for each that has something to report; true if one is in
+    /// doubt.
     pub(super) fn arm_all(&mut self, epfd: c_int) -> bool {
         let mut has_new_doubt = false;
         while let Some(index) = self.hot.pop_front() {
@@ -494,7 +495,8 @@ impl State {
             .any(|watch| watch.socket.connection.worth_spinning())
     }
 
-    /// The parent's arms are the parent's to take back, and its sleeping threads are not here.
+    /// In the child of a fork: the parent disarms what it has armed, and its sleeping threads are
+    /// not here.
     pub(super) fn after_fork_child(&mut self) {
         (self.sleepers, self.watchful, self.asking) = (0, 0, 0);
         for index in 0..self.watches.len() as u32 {

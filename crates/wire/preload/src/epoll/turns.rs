@@ -171,7 +171,7 @@ impl State {
 
     /// The kernel's list is at its end. Those whose places were lost, to another process that
     /// shares the set for instance, are looked at again; returns whether there are any.
-    pub(super) fn recall(&mut self) -> bool {
+    pub(super) fn heat_lost(&mut self) -> bool {
         let lost = self.queued > 0;
         if lost {
             for index in 0..self.watches.len() as u32 {

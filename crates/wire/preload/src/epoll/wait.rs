@@ -128,7 +128,7 @@ fn look(set: &Set, epfd: c_int, events: *mut epoll_event, max: usize, only_look:
         if events.len() > 0 || only_look {
             state.take_turns(round, epfd);
             if set.has_sleepers(&state) {
-                state.hand_over(epfd);
+                state.arm_for_sleepers(epfd);
             }
             return Found::Events(events.len());
         }
@@ -232,7 +232,7 @@ fn gather<'a>(
             continue;
         }
         exhausted += 1;
-        let missed = state.recall();
+        let missed = state.heat_lost();
         let is_changed = state.changes != changes;
         if exhausted == MOST_QUESTIONS || !told.news && !missed && !is_changed && into.len() > 0 {
             break;
@@ -285,7 +285,7 @@ enum Awake {
 fn stay_awake(set: &Set, epfd: c_int) -> Awake {
     let mut looks = 0u32;
     let mut asked = false;
-    let awake = set.patience.spin(|| {
+    let awake = set.spinner.spin(|| {
         looks += 1;
         if looks.is_multiple_of(LOOKS_PER_QUESTION) {
             asked = has_events(epfd);
@@ -353,7 +353,7 @@ fn translate(
     }
     state.take_turns(round, epfd);
     if set.has_sleepers(&state) {
-        state.hand_over(epfd);
+        state.arm_for_sleepers(epfd);
     }
     events.len()
 }

@@ -55,7 +55,7 @@ pub(super) struct Watch {
     pub(super) armed: Option<Interest>,
     /// One-shot, and the shot is fired.
     pub(super) disabled: bool,
-    /// Everything is news: just added or changed.
+    /// Just added or changed: everything that is ready is news.
     pub(super) fresh: bool,
     /// Edge-triggered: what was reported last.
     pub(super) mark: u64,
@@ -318,7 +318,7 @@ impl Watch {
         self.look() != 0
     }
 
-    /// Whether perhaps nobody will tell of what it is armed for.
+    /// Whether perhaps no doorbell will be rung for what it is armed for.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.armed.is_some_and(|interest| self.socket.connection.is_in_doubt(interest))
     }
@@ -338,7 +338,8 @@ impl Watch {
         }
     }
 
-    /// What the connection is to the kernel now: masked, and owing.
+    /// What the kernel's registration depends on: whether EPOLLOUT is kept from the kernel, and
+    /// whether bytes are to be retransmitted.
     pub(super) fn state(&self) -> (bool, bool) {
         (self.socket.connection.tx_on_ring(), self.socket.connection.retransmits())
     }

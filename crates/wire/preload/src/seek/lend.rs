@@ -96,7 +96,7 @@ fn join(socket: &SocketRef, pieces: &mut Vec<LoanPiece>, first: usize) {
     pieces.push(LoanPiece::Copy(bytes));
 }
 
-/// Takes bytes and lends them, none of the pieces empty. What is made again after a signal means
+/// Takes bytes and lends them; no piece is empty. A call that is made again after a signal means
 /// the same bytes as at first.
 pub(super) fn lend(
     socket: &SocketRef,

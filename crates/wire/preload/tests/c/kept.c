@@ -37,11 +37,11 @@ static void serve(int listener, int told, int hands_over)
 }
 
 /* Waits for room; 0 if there is none for a while. */
-static int wait_for_room(enum how how, int set, int fd, int patience)
+static int wait_for_room(enum how how, int set, int fd, int timeout)
 {
     struct pollfd entry = {.fd = fd, .events = POLLOUT};
     struct epoll_event event;
-    struct timeval limit = {patience / 1000, patience % 1000 * 1000};
+    struct timeval limit = {timeout / 1000, timeout % 1000 * 1000};
     fd_set out;
     switch (how) {
     case SELECT:
@@ -49,8 +49,8 @@ static int wait_for_room(enum how how, int set, int fd, int patience)
         FD_SET(fd, &out);
         return select(fd + 1, NULL, &out, NULL, &limit);
     case LEVEL:
-    case EDGE: return epoll_wait(set, &event, 1, patience);
-    default: return poll(&entry, 1, patience);
+    case EDGE: return epoll_wait(set, &event, 1, timeout);
+    default: return poll(&entry, 1, timeout);
     }
 }
 

@@ -1,10 +1,10 @@
 /* Epoll sets that another program would get if the exec did not fail, or gets: they tell what they told before. */
 #include "common.h"
 
-static int next_of(int set, int patience)
+static int next_of(int set, int timeout)
 {
     struct epoll_event event = {.data.u32 = 0};
-    int n = epoll_wait(set, &event, 1, patience);
+    int n = epoll_wait(set, &event, 1, timeout);
     return n == 1 ? (int)event.data.u32 : n;
 }
 

@@ -55,10 +55,10 @@ pub(super) enum Fill {
 
 #[derive(Debug)]
 pub(super) struct Reader {
-    /// At the messages that come.
-    pub(super) front: View,
-    /// At messages that were left in the stream.
-    back: View,
+    /// A copy of bytes where new messages are found.
+    pub(super) coming: View,
+    /// A copy of bytes where messages were left in the stream.
+    left: View,
     /// Of the messages, headers included.
     sizes: Average,
     spent: Spent,
@@ -73,8 +73,8 @@ fn cut_off(missing: u64) -> End {
 impl Reader {
     pub(super) fn new() -> Self {
         Self {
-            front: View::new(),
-            back: View::new(),
+            coming: View::new(),
+            left: View::new(),
             sizes: Average::default(),
             spent: Spent::default(),
             flush_at: FLUSH,
@@ -88,12 +88,12 @@ impl Reader {
         at: u64,
         need: usize,
     ) -> Result<usize, SeekError> {
-        self.front.refill(stream, at, need, self.sizes.is_below(cost::switch()))
+        self.coming.refill(stream, at, need, self.sizes.is_below(cost::switch()))
     }
 
-    /// A message of `total` bytes has been found in the front view.
+    /// A message of `total` bytes has been found in the view of new messages.
     pub(super) fn found(&mut self, total: usize) {
-        self.front.used();
+        self.coming.used();
         self.sizes.note(total);
     }
 
@@ -146,18 +146,18 @@ impl Reader {
     ) -> Result<Fill, End> {
         let Span { start: at, end } = parcel.span();
         let total = HEADER + parcel.len;
-        let bytes = match self.front.get(at, total) {
+        let bytes = match self.coming.get(at, total) {
             Some(bytes) => bytes,
             None => {
-                if self.back.get(at, total).is_none() {
-                    match self.back.refill(stream, at, total, self.sizes.is_below(cost::switch())) {
+                if self.left.get(at, total).is_none() {
+                    match self.left.refill(stream, at, total, self.sizes.is_below(cost::switch())) {
                         Ok(n) if n >= total => {}
                         Ok(n) => return Err(cut_off((total - n) as u64)),
                         Err(error) => return Err(End::Failed(Failed::from(&error))),
                     }
                 }
-                self.back.used();
-                self.back.get(at, total).unwrap_or_default()
+                self.left.used();
+                self.left.get(at, total).unwrap_or_default()
             }
         };
         into.copy_from_slice(&bytes[HEADER..]);
@@ -206,7 +206,7 @@ impl Reader {
     /// A small message that has just been found, in memory of its own.
     pub(super) fn own(&mut self, stream: &impl SeekSocket, parcel: &mut Parcel) {
         let span = parcel.span();
-        if let Some(bytes) = self.front.get(span.start, span.len() as usize) {
+        if let Some(bytes) = self.coming.get(span.start, span.len() as usize) {
             let body = bytes[HEADER..].to_vec();
             parcel.moved_to(body);
             self.spend(stream, span);

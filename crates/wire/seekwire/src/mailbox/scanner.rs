@@ -54,12 +54,13 @@ impl Scanner {
         }
         let mut need = HEADER;
         loop {
-            if reader.front.get(self.next, need).is_none()
+            if reader.coming.get(self.next, need).is_none()
                 && let Err(wait) = self.arrived(stream, reader, need)?
             {
                 return Ok(Err(wait));
             }
-            let bytes = reader.front.get(self.next, HEADER).and_then(|bytes| bytes.try_into().ok());
+            let bytes =
+                reader.coming.get(self.next, HEADER).and_then(|bytes| bytes.try_into().ok());
             let header = Header::decode(bytes.unwrap_or_default(), self.sequence, self.most)
                 .map_err(|error| End::Misbehaved(error.into()))?;
             let total = header.total() as usize;
@@ -78,7 +79,7 @@ impl Scanner {
         reader: &mut Reader,
     ) -> Result<Result<(), Wait>, End> {
         let looked = self.arrived(stream, reader, HELLO.len());
-        let seen = reader.front.from(self.next);
+        let seen = reader.coming.from(self.next);
         let seen = &seen[..seen.len().min(HELLO.len())];
         if !HELLO.starts_with(seen) {
             return Err(End::Misbehaved(PeerMisbehaved::Hello { found: seen.to_vec() }));
@@ -87,7 +88,7 @@ impl Scanner {
             return Ok(Err(wait));
         }
         let hello = Span { start: self.next, end: self.next + HELLO.len() as u64 };
-        reader.front.used();
+        reader.coming.used();
         reader.spend(stream, hello);
         self.next = hello.end;
         self.greeted = true;

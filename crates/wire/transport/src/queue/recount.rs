@@ -39,10 +39,10 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
     /// receiving half.
     pub(super) fn recount_consumed(&self) {
         let words = [layout::TX_POSITION, layout::PUBLISHED_BYTES, layout::RECALLED];
-        let Some([end, published, taken_back]) = self.peer_at_rest(words, layout::TX_LOCK) else {
+        let Some([end, published, recalled]) = self.peer_at_rest(words, layout::TX_LOCK) else {
             return;
         };
-        if taken_back != 0 {
+        if recalled != 0 {
             return;
         }
         let position = self.get(layout::RX_POSITION);

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[cfg(not(loom))]
 use std::sync::{Arc, Condvar, Mutex};
 
+use seekwire_protocol::record::CELL;
 use seekwire_transport::layout::{Geometry, TABLES};
 use seekwire_transport::mem::{OwnMemory, PeerMemory};
 use seekwire_transport::queue::{self, QueuePair};
@@ -56,18 +57,18 @@ impl Heap {
     /// The areas that are used in memory of this geometry, when the peer has as many segments; all
     /// of it would be too much for loom.
     pub(crate) fn new(geometry: Geometry) -> Self {
-        /// Before the segments; all of it under loom.
+        /// Bytes of the kept ones, which lie before the segments; all of them under loom.
         const KEPT: usize = 64;
         let segments = geometry.segments() * geometry.segment_size();
-        let states_end = TABLES + geometry.segments() * 16;
-        let ring = (states_end + 8192).next_multiple_of(4096);
+        let returned = geometry.return_at(0, geometry);
+        let descriptors = geometry.cell_at(0);
         let area =
             |from: usize, bytes: usize| (from, (0..bytes / 8).map(|_| Word::new()).collect());
         Self {
             areas: vec![
                 area(0, TABLES),
-                area(TABLES, states_end + geometry.segments() * 8 - TABLES),
-                area(ring, geometry.cells() * 64),
+                area(TABLES, returned + geometry.segments() * 8 - TABLES),
+                area(descriptors, geometry.cells() * CELL),
                 area(geometry.bytes() - segments - KEPT, KEPT + segments),
             ],
             sleepers: Mutex::new(()),

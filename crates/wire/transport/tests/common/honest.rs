@@ -29,12 +29,11 @@ pub(crate) enum Operation {
     Borrow(bool, u16),
     /// For good, for both directions.
     TcpOnly(bool),
-    /// Promise to take nothing more off the ring and ask for it by TCP; then see whether that came
-    /// about, or give it up.
-    AskBack(bool),
+    /// Ask for a recall; then see whether it was met, or withdraw.
+    AskRecall(bool),
     HandOver(bool),
     Withdraw(bool),
-    /// Wait for the answer no more, and go on asking.
+    /// Leave the wish for a recall standing, and wait no more.
     KeepAsking(bool),
     /// Meet the peer's wishes without a send; the kernel has room for so many bytes to retransmit.
     Attend(bool, u16),
@@ -125,7 +124,7 @@ impl World {
             }
             Operation::Borrow(end, len) => drop(self.receive(end.into(), len.into(), Take::Borrow)),
             Operation::TcpOnly(end) => self.ends[usize::from(end)].set_tcp_only(),
-            Operation::AskBack(end) => {
+            Operation::AskRecall(end) => {
                 let direction = &mut self.directions[1 - usize::from(end)];
                 if !direction.handed_over {
                     self.ends[usize::from(end)].rx().ask_recall();
@@ -163,8 +162,8 @@ impl World {
         }
     }
 
-    /// Looks whether the peer has recalled what was asked for; if it has not, only a receiver that
-    /// gives up, or was refused, takes anything off the ring again.
+    /// Looks whether the peer has recalled what was asked for. If it has not, the receiver takes
+    /// nothing off the ring until it withdraws or is refused.
     fn hand_over(&mut self, end: usize, gives_up: bool) {
         let direction = &mut self.directions[1 - end];
         if !direction.asked {

@@ -12,7 +12,7 @@ use seekwire_transport::Errno;
 use seekwire_transport::iov::{Gather, Scatter};
 use seekwire_transport::layout::{
     ARM_DATA, ARM_SPACE, CONSUMED, CONSUMED_BYTES, CONSUMED_SEEN, CONTROL, FREE_COUNT, FREE_FIRST,
-    Geometry, PROCESSOR, PUBLISHED, PUBLISHED_BYTES, RECALL_FROM, RECALLED, RETURNED, TABLES,
+    Geometry, PROCESSOR, PUBLISHED, PUBLISHED_BYTES, RECALL_FROM, RECALLED, RETURNED, TX_LOCK,
     TX_POSITION, UNBOUNDED_READ, WANT_CONSUMED, WANT_RETURNED,
 };
 use seekwire_transport::mem::{Own, OwnMemory, Peer, PeerMemory};
@@ -63,7 +63,7 @@ pub(crate) enum Operation {
     ReturnLoan(u8),
     Drain,
     Extent,
-    /// Below the engine: what it never asks for.
+    /// Calls of the queue's own, with arguments that no engine passes.
     Look {
         ahead: u32,
         len: u16,
@@ -162,10 +162,10 @@ struct World {
     lent: Vec<SegmentLoan>,
 }
 
-/// Little, so that it is used up.
+/// Library memory: little, so that it is used up.
 const MEMORY: usize = 20_000;
 
-/// The ring under an engine, as a connection is that has no kernel's socket.
+/// The ring as the only source of an engine.
 struct WholeRing<'r, 'q> {
     rx: &'r Rx<'q, Own, Restless>,
     ring: RingSource<'r, 'q, Own, Restless>,
@@ -270,7 +270,7 @@ impl World {
     fn check_own(&self) {
         let word = |offset: usize| self.honest.own().word(offset).load(Ordering::Relaxed);
         let segments = self.geometry.segments();
-        let entry = |place: u64| word(TABLES + (place as usize % segments) * 8);
+        let entry = |place: u64| word(self.geometry.free_at(place));
         let first = word(FREE_FIRST);
         let free: Vec<u64> = (first..first + word(FREE_COUNT)).map(entry).collect();
         assert!(free.len() + self.reserved.len() <= segments, "{} segments are free", free.len());
@@ -324,22 +324,22 @@ impl World {
                 let _ = (q.peer_has_closed(), q.peer_processor(), q.published_mark(), q.carriers());
                 let _ = (q.peer_is_full(), q.peer_has_published(q.published_with(1)));
             }
-            Operation::SeekRecv { len, peek } => self.sought(|engine, inflow| {
+            Operation::SeekRecv { len, peek } => self.with_engine(|engine, ring| {
                 let mut bytes = vec![0; usize::from(*len)];
                 let mut bufs = [IoSliceMut::new(&mut bytes)];
                 let mut into = Scatter::new(&mut bufs);
                 let before = engine.head();
                 let n = if *peek {
-                    engine.peek(inflow, &mut into)
+                    engine.peek(ring, &mut into)
                 } else {
-                    engine.recv(inflow, &mut into)
+                    engine.recv(ring, &mut into)
                 }?;
                 assert!(n == into.filled() && n <= usize::from(*len));
                 assert!(*peek || engine.head() >= before + n as u64);
                 Ok(())
             }),
             Operation::Seek { offset, skip, len, peek, partial, bulk } => {
-                self.sought(|engine, inflow| {
+                self.with_engine(|engine, ring| {
                     let mut bytes = vec![0; usize::from(*len)];
                     let mut bufs = [IoSliceMut::new(&mut bytes)];
                     let options = SeekOptions::TAKE
@@ -349,7 +349,7 @@ impl World {
                         .bulk(*bulk);
                     let attempt =
                         engine.begin(At::Offset((*offset).into()), (*len).into(), options)?;
-                    let n = engine.attempt(inflow, attempt, &mut Scatter::new(&mut bufs))?;
+                    let n = engine.attempt(ring, attempt, &mut Scatter::new(&mut bufs))?;
                     assert!(n <= usize::from(*len));
                     Ok(())
                 })
@@ -364,18 +364,18 @@ impl World {
                     }
                 }
             }
-            Operation::Drain => self.sought(|engine, inflow| engine.drain(inflow).map(drop)),
+            Operation::Drain => self.with_engine(|engine, ring| engine.drain(ring).map(drop)),
             Operation::Extent => {
                 let most = self.peer_geometry.bytes();
-                self.sought(|engine, inflow| {
-                    let extent = engine.extent(inflow)?;
+                self.with_engine(|engine, ring| {
+                    let extent = engine.extent(ring)?;
                     assert!(
                         extent
                             .holes
                             .iter()
                             .all(|hole| hole.start > extent.head && !hole.is_empty())
                     );
-                    let unread = engine.unread(inflow)?;
+                    let unread = engine.unread(ring)?;
                     assert!(unread <= (MEMORY + most) as u64, "{unread} unread bytes");
                     Ok(())
                 })
@@ -490,7 +490,7 @@ impl World {
                 // Not what the peer keeps for itself: its own code trusts that, and is not under
                 // test.
                 let offset = *offset as usize % self.peer_geometry.bytes() / 8 * 8;
-                if !(0x140..TABLES + self.peer_geometry.segments() * 16).contains(&offset) {
+                if !(TX_LOCK..self.peer_geometry.return_at(0, self.geometry)).contains(&offset) {
                     self.write(offset, *value);
                 }
             }
@@ -502,16 +502,12 @@ impl World {
                 let word = u64::from(*len & 0xff_ffff) << 40
                     | u64::from(*kind % 9) << 32
                     | position & 0xffff_ffff;
-                let cells = self.peer_geometry.cells();
-                let ring = self.ring_at();
-                self.write(ring + position as usize % cells * 64, word);
+                self.write(self.peer_geometry.cell_at(position), word);
                 self.peer_position = position + 1;
             }
             Operation::Returned(more, segment) => {
                 let count = self.hostile.own().word(RETURNED).load(Ordering::Relaxed);
-                let ring = TABLES + self.peer_geometry.segments() * 16;
-                let entry = ring + (count as usize % self.geometry.segments()) * 8;
-                self.write(entry, *segment);
+                self.write(self.peer_geometry.return_at(count, self.geometry), *segment);
                 self.write(RETURNED, count.wrapping_add((*more).into()));
                 let consumed = self.hostile.own().word(CONSUMED).load(Ordering::Relaxed);
                 self.write(CONSUMED, consumed.wrapping_add((*more).into()));
@@ -524,7 +520,7 @@ impl World {
     }
 
     /// One call of an engine.
-    fn sought(
+    fn with_engine(
         &mut self,
         call: impl FnOnce(&mut Engine, &mut WholeRing<'_, '_>) -> Result<(), Errno>,
     ) {
@@ -565,7 +561,7 @@ impl World {
         for loan in &lent[begin..] {
             let _ = self.honest.peer().memory.bytes(loan.offset, loan.len);
         }
-        self.sought(|engine, inflow| engine.discard_taken(inflow));
+        self.with_engine(|engine, ring| engine.discard_taken(ring));
     }
 
     /// The code of an honest end trusts its own words, and is about to be run on the peer's.
@@ -573,10 +569,6 @@ impl World {
         for word in KNOWN.map(|offset| self.hostile.own().word(offset)) {
             word.fetch_and((1 << 40) - 1, Ordering::Relaxed);
         }
-    }
-
-    fn ring_at(&self) -> usize {
-        (TABLES + self.peer_geometry.segments() * 16 + 8192).next_multiple_of(4096)
     }
 
     fn write(&self, offset: usize, value: u64) {

@@ -20,7 +20,7 @@
 
 #include "../raw.h"
 
-enum { MOST = 4, LARGEST = 1 << 16, TURNS = 12, LATE = 17, PATIENCE = 20 };
+enum { MOST = 4, LARGEST = 1 << 16, TURNS = 12, LATE = 17, HANG_SECONDS = 20 };
 /* A call of no such number marks where the steps begin. */
 enum { BEGIN = 0x7000001 };
 enum style { TURN_BY_TURN, POLLING, THREADS, STYLES };

@@ -160,7 +160,7 @@ void at_moments(const char *name, enum fault fault, uint64_t seed, int wanted)
             }
             for (int looks = 0; !gone && fault != KILLED && !(gone = waitpid(process, &status, WNOHANG) == process); looks++) {
                 nap(1000);
-                if (looks > PATIENCE * 1000) {
+                if (looks > HANG_SECONDS * 1000) {
                     complain(victim, "hangs (%d)", process);
                     if (getenv("FAULTS_KEEP") != NULL) {
                         printf("%s: %s\n", what, shared->complaint[victim]);

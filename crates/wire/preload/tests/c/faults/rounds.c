@@ -92,7 +92,7 @@ int await_other(const char *what, int other, int number, pid_t pid)
             failures++;
             return 0;
         }
-        if (looks > PATIENCE * 1000) {
+        if (looks > HANG_SECONDS * 1000) {
             printf("FAILED: %s, victim %s: the other end (%d) hangs\n", what, shared->victim ? "accepts" : "connects", pid);
             if (getenv("FAULTS_KEEP") != NULL)
                 pause();

@@ -169,7 +169,7 @@ void by_steps(enum cut cut, uint64_t seed)
             if (victim == 1)
                 shared->port = 0;
             late = 0;
-            alarm(PATIENCE);
+            alarm(HANG_SECONDS);
             shared->round = round;
             follow(traced, other, &step);
             alarm(0);
