@@ -5,17 +5,23 @@
 //!        |  libc call                          |
 //!   calls      one file per family        api      include/seekwire.h
 //!        |  look the fd up; delegate          seek       the part of it that receives out of order
+//!   way        by libc or by us        poll      waiting on a list of fds
+//!   track      what enters and leaves the table
+//!        |
 //!   table      fd number -> object, protected by hazard pointers
 //!        |
 //!   socket     one tracked socket      epoll     one epoll set
-//!        |                             poll      waiting on a list of fds
+//!        |     registration            its place in a set
+//!        |
 //!   endpoint   Connection: which carrier moves this direction's bytes now
 //!
 //!   real       the functions of libc behind ours          ffi      panics and errno
 //!   loaded     those of objects that are opened locally
-//!   process    start, fork, end                           lock     a lock that fork can hold
-//!   passed     fds that another program is about to get   signals  EINTR or start again
-//!   uring      what the program submits to io_uring          memory   of the library's own
+//!   start      start and end                              lock     a lock that fork can hold
+//!   process    this one, or a child of it                 hold     what a handler leaves to be done
+//!   hand_over  back to TCP, for another holder            signals  EINTR or start again
+//!   passed     fds that another program is about to get   memory   of the library's own
+//!   uring      an io_uring that the program uses          unseen   those that are not understood
 //!   cancel     pthread_cancel of a thread that sleeps for the ring
 //!   pointers   what the application passes may lead nowhere
 //! ```
@@ -35,22 +41,33 @@ mod cancel;
 mod epoll;
 mod ffi;
 mod fork;
+mod hand_over;
 mod hazard;
+mod hold;
 mod loaded;
+mod loan;
 mod lock;
 mod log;
+mod look;
 mod memory;
+mod numbers;
 mod passed;
 mod pointers;
 mod poll;
 mod postponed;
 mod process;
 mod real;
+mod registration;
 mod seek;
 mod signals;
 mod socket;
+mod start;
 mod stats;
 mod streams;
+mod syscall;
 mod table;
 mod timeout;
+mod track;
+mod unseen;
 mod uring;
+mod way;

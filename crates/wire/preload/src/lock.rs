@@ -5,7 +5,7 @@
 //! the one that took it.
 //!
 //! Each thread counts what it holds: a signal handler that has interrupted a holder must not wait
-//! for the lock ([`crate::postponed`]).
+//! for the lock ([`crate::hold`]).
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::thread::futex;
 
-use crate::postponed;
+use crate::hold;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -27,10 +27,10 @@ impl RawLock {
     /// Takes the lock if it is free.
     #[inline]
     pub(crate) fn try_acquire(&self) -> bool {
-        postponed::begin_hold();
+        hold::begin();
         let taken = self.take();
         if !taken {
-            postponed::end_hold();
+            hold::end();
         }
         taken
     }
@@ -43,7 +43,7 @@ impl RawLock {
     /// Takes the lock without a guard; [`RawLock::release`] gives it back.
     #[inline]
     pub(crate) fn acquire(&self) {
-        postponed::begin_hold();
+        hold::begin();
         if !self.take() {
             self.acquire_slowly();
         }
@@ -77,7 +77,7 @@ impl RawLock {
         if self.0.swap(FREE, Ordering::Release) == AWAITED {
             let _ = futex::wake(&self.0, futex::Flags::PRIVATE, 1);
         }
-        postponed::end_hold();
+        hold::end();
     }
 }
 
@@ -108,7 +108,7 @@ impl<T> Lock<T> {
     /// may hold that it interrupted.
     pub(crate) fn lock_in_handler(&self) -> Option<Guard<'_, T>> {
         const TRIES: u32 = 1000;
-        if !postponed::is_due_later() {
+        if !hold::is_interrupted() {
             return Some(self.lock());
         }
         (0..TRIES).find_map(|_| {

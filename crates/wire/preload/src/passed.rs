@@ -1,8 +1,4 @@
 //! Connections that another program is about to hold: passed in a message, or kept across exec.
-//!
-//! One with holes, or with bytes in the library's memory, cannot be handed over: the new holder
-//! would find bytes that were taken, and miss others. Where the program asks for just that, it gets
-//! EBUSY; where it may not even know, the log tells.
 
 use std::ffi::c_int;
 use std::mem;
@@ -10,13 +6,12 @@ use std::time::Duration;
 
 use libc::{CMSG_DATA, CMSG_FIRSTHDR, CMSG_NXTHDR, SCM_RIGHTS, SOL_SOCKET, msghdr};
 use seekwire_endpoint::{Reason, Until};
-
 use seekwire_transport::Errno;
 
 use crate::ffi::{self, keeping_errno};
-use crate::socket::fresh;
-use crate::table::SocketRef;
-use crate::{epoll, log, pointers, table};
+use crate::hand_over::{serve_peers, to_tcp, to_tcp_until};
+use crate::track::fresh;
+use crate::{epoll, pointers, table};
 
 /// How long an exec may wait for the peers of all connections together.
 const EXEC_LIMIT: Duration = Duration::from_secs(5);
@@ -118,61 +113,6 @@ pub(crate) unsafe fn arrived(result: isize, message: *const msghdr) {
             })
         };
     }
-}
-
-/// Moves a connection back to TCP that another program will see as a plain socket.
-///
-/// # Errors
-///
-/// EBUSY when the kernel's socket does not have what is to be received, and that alone.
-pub(crate) fn to_tcp(socket: &SocketRef, why: Reason) -> Result<(), Errno> {
-    to_tcp_until(socket, why, Until::NEVER)
-}
-
-pub(crate) fn to_tcp_until(socket: &SocketRef, why: Reason, until: Until) -> Result<(), Errno> {
-    // A peer that did not answer once is not waited for again. What seeks may have come to have
-    // holes meanwhile.
-    let first = socket.hand_over();
-    let result = keeping_errno(|| match first || socket.connection.is_seeking() {
-        true => socket.to_tcp(why, until.at_most(socket.connection.answer_limit())),
-        false => socket.fall_back(Reason::Bypassed),
-    });
-    match result {
-        Ok(()) => {}
-        Err(Errno::BUSY) => {
-            if first {
-                socket.keep();
-            }
-            return refuse(socket);
-        }
-        Err(error) => {
-            let fd = socket.connection.fd().raw();
-            log::warn!(fd, %error, "the peer did not agree in time to go back to TCP");
-        }
-    }
-    Ok(())
-}
-
-/// Has connections of this process do what their peers ask of them: somebody is about to wait for
-/// these peers.
-pub(crate) fn serve_peers() {
-    for (fd, object) in table::entries() {
-        let asked = object.as_socket().is_some_and(|socket| socket.connection.is_asked());
-        drop(object);
-        if let Some(socket) = table::socket(fd).filter(|_| asked) {
-            socket.connection.attend();
-            socket.update_sets();
-        }
-    }
-}
-
-fn refuse(socket: &SocketRef) -> Result<(), Errno> {
-    let fd = socket.connection.fd().raw();
-    log::warn!(
-        fd,
-        "a socket that seeks has holes, or bytes in memory; receive them before another program gets it"
-    );
-    Err(Errno::BUSY)
 }
 
 /// Before exec, when the connections that the new program gets are on TCP.

@@ -16,15 +16,17 @@ use libc::{
 };
 use seekwire_endpoint::{Carrier, Connection, Holding, Interest, Plain};
 use seekwire_transport::Errno;
+use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::doorbell::Ear;
 use seekwire_transport::sys::signal::HeldBack;
-use seekwire_transport::sys::{Fd, call};
 use smallvec::SmallVec;
 
 use crate::ffi::{errno, guarded, guarded_raw, keeping_errno, set_errno};
-use crate::socket::Way;
+use crate::look::look;
+use crate::signals::while_asleep;
 use crate::table::{self, Entry, SetRef, SocketRef};
 use crate::timeout::{Timeout, timespec};
+use crate::way::Way;
 use crate::{epoll, real};
 
 const READ: c_short = POLLIN | POLLRDNORM;
@@ -542,15 +544,6 @@ fn merge(fds: &mut [pollfd], asked: &[pollfd]) {
     }
 }
 
-/// The mask of a sleep: the application's, if the call has one.
-pub(crate) fn while_asleep(signals: Option<&HeldBack>, mask: *const sigset_t) -> *const sigset_t {
-    match signals {
-        // As glibc passes it on: the kernel reads its own 8 bytes.
-        Some(signals) if mask.is_null() => ptr::from_ref(signals.mask()).cast(),
-        _ => mask,
-    }
-}
-
 fn has_closed(asked: &[pollfd]) -> bool {
     let mut asked = Asked::from_slice(asked);
     look(&mut asked) && asked.iter().any(|entry| entry.revents & POLLNVAL != 0)
@@ -559,29 +552,4 @@ fn has_closed(asked: &[pollfd]) -> bool {
 /// How many fds are ready.
 fn count(fds: &[pollfd]) -> c_int {
     fds.iter().filter(|entry| entry.revents != 0).count() as c_int
-}
-
-/// What the kernel says of a socket, as both poll and epoll tell it.
-pub(crate) fn state(fd: Fd, events: c_short) -> u32 {
-    let mut asked = [pollfd { fd: fd.raw(), events, revents: 0 }];
-    if keeping_errno(|| look(&mut asked)) { asked[0].revents as u32 } else { 0 }
-}
-
-/// poll without sleeping, and not a cancellation point. False: the kernel refused, and errno is
-/// set.
-pub(crate) fn look(asked: &mut [pollfd]) -> bool {
-    let before = errno();
-    let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    let mask = ptr::null::<sigset_t>();
-    // SAFETY: the list and the time are live; a null mask is allowed.
-    let result = unsafe {
-        let [list, none, mask] = [
-            asked.as_mut_ptr().expose_provenance(),
-            (&raw const none).expose_provenance(),
-            mask.expose_provenance(),
-        ];
-        call(libc::SYS_ppoll, [list, asked.len(), none, mask, 8, 0])
-    };
-    set_errno(result.map_or_else(Errno::raw_os_error, |_| before));
-    result.is_ok()
 }

@@ -1,9 +1,11 @@
 //! What a signal does to a call that sleeps: EINTR, or start again.
 
 use std::ffi::c_int;
+use std::ptr;
 
-use libc::{SA_RESTART, SIG_DFL, SIG_IGN};
+use libc::{SA_RESTART, SIG_DFL, SIG_IGN, sigset_t};
 use seekwire_transport::sys::call;
+use seekwire_transport::sys::signal::HeldBack;
 
 use crate::ffi::keeping_errno;
 
@@ -37,6 +39,15 @@ pub(crate) fn restart() -> bool {
             .filter(|signal| !INTERNAL.contains(signal) && !FAULTS.contains(signal))
             .all(restarts)
     })
+}
+
+/// The mask of a sleep: the application's, if the call has one.
+pub(crate) fn while_asleep(signals: Option<&HeldBack>, mask: *const sigset_t) -> *const sigset_t {
+    match signals {
+        // As glibc passes it on: the kernel reads its own 8 bytes.
+        Some(signals) if mask.is_null() => ptr::from_ref(signals.mask()).cast(),
+        _ => mask,
+    }
 }
 
 fn restarts(signal: c_int) -> bool {

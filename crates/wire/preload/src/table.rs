@@ -12,7 +12,8 @@ use std::sync::{Arc, Weak};
 use crate::epoll::Set;
 use crate::hazard::{self, Hazard};
 use crate::lock::Lock;
-use crate::socket::{Numbers, Socket};
+use crate::numbers::Numbers;
+use crate::socket::Socket;
 use crate::uring::Uring;
 
 const LEAF: usize = 1024;

@@ -12,10 +12,12 @@ use seekwire_transport::sys::thread;
 
 use super::interpose;
 use crate::ffi::{fail, guarded, keeping_errno};
+use crate::hand_over::to_tcp;
+use crate::numbers::Last;
 use crate::process::{self, Kind};
-use crate::socket::{self, Last, fresh};
 use crate::table::{self, Entry, SocketRef};
-use crate::{passed, pointers, streams};
+use crate::track::{self, fresh};
+use crate::{pointers, start, streams};
 
 /// TIOCOUTQ by its name for sockets.
 const SIOCOUTQ: c_ulong = 0x5411;
@@ -31,24 +33,24 @@ fn duplicated(entry: &Entry, to: c_int) {
     }
     keeping_errno(|| match (process::kind(), entry) {
         // Most likely to become the standard input of another program.
-        (Kind::Vfork, Entry::Socket(socket)) => drop(passed::to_tcp(socket, Reason::Exec)),
+        (Kind::Vfork, Entry::Socket(socket)) => drop(to_tcp(socket, Reason::Exec)),
         (Kind::Vfork, Entry::Set(_) | Entry::Uring(_)) => {}
         // Of a listener the C library makes no use; one that cannot be handed over is not.
         (_, Entry::Socket(socket))
             if streams::stands_at(to)
                 && !socket.is_listening()
-                && passed::to_tcp(socket, Reason::Stdio).is_ok() =>
+                && to_tcp(socket, Reason::Stdio).is_ok() =>
         {
             fresh(to);
         }
         (_, Entry::Socket(socket)) => {
-            guarded(|| socket::duplicate(socket.share().into_object(), to));
+            guarded(|| track::duplicate(socket.share().into_object(), to));
         }
         (_, Entry::Set(set)) => {
-            guarded(|| socket::duplicate(set.share().into_object(), to));
+            guarded(|| track::duplicate(set.share().into_object(), to));
         }
         (_, Entry::Uring(uring)) => {
-            guarded(|| socket::duplicate(uring.share().into_object(), to));
+            guarded(|| track::duplicate(uring.share().into_object(), to));
         }
     });
 }
@@ -64,7 +66,7 @@ fn duplicate_over(from: c_int, to: c_int, kernel: impl Fn() -> c_int) -> c_int {
         return fail(Errno::BUSY);
     }
     if table::get(to).is_some() && is_open(from) {
-        keeping_errno(|| socket::untrack_closing(to));
+        keeping_errno(|| track::untrack_closing(to));
     }
     let result = kernel();
     if let Some(entry) = table::lookup(from) {
@@ -146,12 +148,12 @@ pub(super) fn before_numbers_part() -> Result<(), Errno> {
     if thread::is_only_one() || process::kind() == Kind::Vfork {
         return Ok(());
     }
-    process::stand_back();
+    start::stand_back();
     table::numbers().filter(|&fd| table::is_entered(fd)).try_for_each(|fd| {
         match table::socket(fd) {
             Some(socket) if socket.is_listening() => {
                 drop(socket);
-                keeping_errno(|| socket::untrack(fd, Last::Kept));
+                keeping_errno(|| track::untrack(fd, Last::Kept));
                 Ok(())
             }
             Some(_) => hand_to_libc(fd),
@@ -247,11 +249,11 @@ interpose! {
 /// EBUSY when libc would not find what is to be received.
 pub(super) fn hand_to_libc(fd: c_int) -> Result<(), Errno> {
     if let Some(socket) = table::socket(fd) {
-        passed::to_tcp(&socket, Reason::Stdio)?;
+        to_tcp(&socket, Reason::Stdio)?;
         drop(socket);
         keeping_errno(|| {
             if process::kind() != Kind::Vfork {
-                socket::untrack(fd, Last::Kept);
+                track::untrack(fd, Last::Kept);
             }
         });
     }

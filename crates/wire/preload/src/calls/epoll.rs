@@ -10,17 +10,17 @@ use seekwire_transport::sys::signal::HeldBack;
 
 use super::interpose;
 use crate::buffers::is_possible;
-use crate::epoll::{self, wait};
+use crate::epoll::{self, Change, wait};
 use crate::ffi::{fail, guarded, keeping_errno};
-use crate::passed;
-use crate::poll::while_asleep;
+use crate::hand_over::to_tcp;
+use crate::signals::while_asleep;
 use crate::table::{self, Entry, SetRef, SocketRef};
 use crate::timeout::{Timeout, timespec};
-use crate::{log, pointers, process, real};
+use crate::{log, pointers, real, start, track};
 
 fn created(epfd: c_int) -> c_int {
-    if epfd >= 0 && process::is_tracking() {
-        keeping_errno(|| guarded(|| epoll::track(epfd)));
+    if epfd >= 0 && start::is_tracking() {
+        keeping_errno(|| guarded(|| track::track_set(epfd)));
     }
     epfd
 }
@@ -61,7 +61,7 @@ fn joins_from_elsewhere(socket: &SocketRef, fd: c_int) -> Result<(), Errno> {
         log::warn!(fd, "a seeking socket cannot be put into an epoll set from elsewhere");
         return Err(Errno::PERM);
     }
-    if socket.is_listening() { Ok(()) } else { passed::to_tcp(socket, Reason::Bypassed) }
+    if socket.is_listening() { Ok(()) } else { to_tcp(socket, Reason::Bypassed) }
 }
 
 interpose! {
@@ -77,8 +77,11 @@ interpose! {
         event: *mut epoll_event,
     ) -> c_int = table::lookup(fd).filter(|_| op == libc::EPOLL_CTL_DEL || pointers::can_read(event, 1)) => |entry, kernel| {
         match (entry, table::set(epfd)) {
-            (Entry::Socket(socket), Some(set)) if epoll::is_alone(&set, epfd) => epoll::control(&set, epfd, op, &socket, fd, event, kernel),
-            (Entry::Socket(socket), Some(set)) => epoll::control_left(&set, epfd, op, &socket, fd, event, kernel),
+            (Entry::Socket(socket), Some(set)) => {
+                // SAFETY: it can be read, unless something is taken out.
+                let change = unsafe { Change::new((&set, epfd), op, (&socket, fd), event) };
+                if epoll::is_alone(&set, epfd) { epoll::control(&change, kernel) } else { epoll::control_left(&change, kernel) }
+            }
             (Entry::Socket(socket), None) => {
                 let result = kernel();
                 if result == 0 && op == libc::EPOLL_CTL_ADD

@@ -15,8 +15,8 @@ use seekwire_transport::Errno;
 
 use super::interpose;
 use crate::ffi::{guarded, keeping_errno};
-use crate::socket::fresh;
-use crate::{passed, process, stats, table};
+use crate::track::fresh;
+use crate::{hand_over, passed, process, stats, table};
 
 type Strings = *const *const c_char;
 
@@ -161,7 +161,7 @@ interpose! {
         from: c_int,
         to: c_int,
     ) -> c_int = table::socket(from) => |socket, kernel| {
-        match passed::to_tcp(&socket, Reason::Exec) {
+        match hand_over::to_tcp(&socket, Reason::Exec) {
             Ok(()) => kernel(),
             // These functions return their errors.
             Err(error) => error.raw_os_error(),

@@ -5,16 +5,15 @@ use std::os::fd::BorrowedFd;
 
 use libc::{off_t, size_t, ssize_t};
 use rustix::fs::{FileType, SeekFrom};
-use seekwire_endpoint::Reason;
 use seekwire_transport::Errno;
 use seekwire_transport::buffer::zeros;
 
-use super::send::{by_kernel, transmit};
+use super::send::{by_kernel, by_tcp, transmit};
 use super::{interpose, receive};
 use crate::buffers::Buffers;
 use crate::ffi::{errno, fail, guarded, keeping_errno};
-use crate::socket::Way;
 use crate::table::{self, SocketRef};
+use crate::way::Way;
 use crate::{pointers, real, signals};
 
 /// Bytes of the file that are copied at once.
@@ -43,7 +42,7 @@ fn send_file(
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
     if !is_regular {
         // What is read from a pipe or a device and then finds no room cannot be put back.
-        return splice_in(socket, kernel);
+        return by_tcp(socket, kernel);
     }
     if !offset.is_null() && !pointers::can_read(offset, 1) {
         return kernel();
@@ -209,18 +208,6 @@ fn room_in(pipe: c_int, wait: bool) -> Result<usize, Errno> {
     Ok(if queued == 0 { usize::try_from(capacity).unwrap_or(0) } else { libc::PIPE_BUF })
 }
 
-/// splice from a pipe to a tracked socket, sendfile from something that cannot be read twice,
-/// sendmsg with control messages.
-pub(super) fn splice_in(socket: &SocketRef, kernel: impl Fn() -> ssize_t) -> ssize_t {
-    socket.send_by_tcp(Reason::UnknownOption);
-    match socket.enter() {
-        Way::Plain(plain) => by_kernel(socket, plain, kernel),
-        // The switch itself found no room on the ring.
-        Way::Library if socket.connection.tx_on_ring() => fail(Errno::AGAIN),
-        _ => kernel(),
-    }
-}
-
 interpose! {
     /// sendfile(2)
     fn sendfile(
@@ -261,7 +248,7 @@ interpose! {
             // With an offset or an unknown flag the kernel moves nothing.
             _ if !from_offset.is_null() || !to_offset.is_null() || flags & !SPLICE_FLAGS != 0 => kernel(),
             (Some(socket), _) => splice_out(&socket, from, to, len, flags, kernel),
-            (None, Some(socket)) => splice_in(&socket, kernel),
+            (None, Some(socket)) => by_tcp(&socket, kernel),
             (None, None) => kernel(),
         }
     };

@@ -10,7 +10,7 @@ use std::ffi::{c_char, c_int, c_uint, c_ushort, c_void};
 use libc::{DIR, mode_t, pid_t, sa_family_t, sigset_t, termios, winsize};
 
 use super::interpose;
-use crate::socket::fresh;
+use crate::track::fresh;
 
 /// As [`fresh`] for a call that writes two numbers and returns 0.
 ///

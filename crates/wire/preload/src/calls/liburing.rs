@@ -8,12 +8,12 @@ use std::ffi::{c_int, c_uint, c_void};
 use libc::size_t;
 
 use super::interpose;
-use crate::uring;
+use crate::{start, unseen};
 
 /// Such a function has returned.
 fn made(result: c_int) -> c_int {
-    if result >= 0 {
-        uring::look();
+    if result >= 0 && start::is_tracking() {
+        unseen::look();
     }
     result
 }

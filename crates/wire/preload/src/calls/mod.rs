@@ -25,11 +25,10 @@ mod select;
 mod send;
 mod stdio;
 mod system;
+mod uring;
 
-pub(crate) use epoll::epoll_ctl;
 pub(crate) use open::socket;
 pub(crate) use option::read_inherited;
-pub(crate) use system::start;
 
 /// Defines functions of libc: `fn name(arguments) -> result = lookup => |object, kernel| answer;`
 /// where `kernel` makes the same call in libc.

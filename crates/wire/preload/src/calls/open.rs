@@ -15,10 +15,11 @@ use seekwire_transport::sys::fd::{is_placed, placed_in};
 use super::descriptor::before_numbers_part;
 use super::interpose;
 use crate::ffi::{errno, fail, guarded, keeping_errno, status};
-use crate::seek::{self, SOCK_SEEK_STREAM};
-use crate::socket::{self, Last, fresh};
+use crate::numbers::Last;
+use crate::socket::SOCK_SEEK_STREAM;
 use crate::table::SocketRef;
-use crate::{cancel, pointers, process, real, streams, table};
+use crate::track::{self, fresh};
+use crate::{cancel, pointers, process, real, start, streams, table};
 
 /// The lower bits of socket()'s type; the others are flags.
 const KIND: c_int = 0xf;
@@ -38,12 +39,12 @@ fn accepted(listener: Option<&SocketRef>, fd: c_int, flags: c_int) -> c_int {
     {
         keeping_errno(|| {
             guarded(|| {
-                socket::track(fd, Role::Accepted, flags & SOCK_NONBLOCK != 0, Some(listener))
+                track::track(fd, Role::Accepted, flags & SOCK_NONBLOCK != 0, Some(listener))
             });
             if listener.is_seekable()
                 && let Some(socket) = table::socket(fd)
             {
-                seek::mark(&socket);
+                socket.set_seekable();
             }
         });
     } else {
@@ -58,13 +59,13 @@ fn listener(fd: c_int) -> Option<SocketRef> {
     if let Some(socket) = table::socket(fd) {
         return socket.is_listening().then_some(socket);
     }
-    if !process::is_on()
+    if !start::is_on()
         || option(fd, SO_PROTOCOL)? != libc::IPPROTO_TCP
         || option(fd, libc::SO_ACCEPTCONN)? == 0
     {
         return None;
     }
-    guarded(|| socket::track(fd, Role::Accepted, false, None));
+    guarded(|| track::track(fd, Role::Accepted, false, None));
     let socket = table::socket(fd)?;
     socket.set_listening();
     super::option::read_inherited(&socket, fd);
@@ -100,17 +101,17 @@ fn open(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     let seekable = kind & KIND == SOCK_SEEK_STREAM && is_tcp(domain, stream, protocol);
     // SAFETY: three integers.
     let fd = unsafe { real::socket(domain, if seekable { stream } else { kind }, protocol) };
-    let is_tracked = is_tcp(domain, kind, protocol) && process::is_on() && !streams::stands_at(fd);
+    let is_tracked = is_tcp(domain, kind, protocol) && start::is_on() && !streams::stands_at(fd);
     if fd >= 0 && (seekable || is_tracked) {
         keeping_errno(|| {
             guarded(|| {
                 if seekable {
-                    process::prepare();
+                    start::prepare();
                 }
-                socket::track(fd, Role::Connected, kind & SOCK_NONBLOCK != 0, None);
+                track::track(fd, Role::Connected, kind & SOCK_NONBLOCK != 0, None);
             });
             if seekable && let Some(socket) = table::socket(fd) {
-                seek::mark(&socket);
+                socket.set_seekable();
             }
         });
     } else {
@@ -150,7 +151,7 @@ interpose! {
             // Dissolves the connection; what the socket does next is a new life that is not followed.
             let _ = socket.fall_back(Reason::Bypassed);
             drop(socket);
-            socket::untrack(fd, Last::Kept);
+            track::untrack(fd, Last::Kept);
         }
         kernel()
     };
@@ -182,7 +183,7 @@ interpose! {
     fn close(fd: c_int) -> c_int = known(fd) => |known, kernel| {
         match known {
             Known::Tracked => {
-                keeping_errno(|| socket::untrack_closing(fd));
+                keeping_errno(|| track::untrack_closing(fd));
                 kernel()
             }
             // A program that closes every number it can think of.
@@ -245,7 +246,7 @@ fn close_all(first: c_uint, last: c_uint, flags: c_int) -> c_int {
         return close(first, last);
     }
     for fd in table::numbers().start.max(low)..table::numbers().end.min(high.saturating_add(1)) {
-        keeping_errno(|| socket::untrack_closing(fd));
+        keeping_errno(|| track::untrack_closing(fd));
     }
     let mut from = first;
     for own in placed_in(low, high).filter(|own| (low..=high).contains(&own.raw())) {

@@ -15,9 +15,12 @@ use super::control::has_ended;
 use super::interpose;
 use super::options::{self, Effect};
 use crate::ffi::{fail, guarded, keeping_errno};
-use crate::socket::{self, Last, Socket, Way};
+use crate::hand_over::to_tcp;
+use crate::numbers::Last;
+use crate::socket::Socket;
 use crate::table::{self, SocketRef};
-use crate::{passed, pointers, real};
+use crate::way::Way;
+use crate::{pointers, real, track};
 
 /// Those of programs with a time_t of 64 bits, which on a processor of 64 bits are the same.
 const SO_RCVTIMEO_NEW: c_int = 66;
@@ -129,7 +132,7 @@ interpose! {
                 let _ = before_letting_go(&socket);
             }
             drop(socket);
-            keeping_errno(|| socket::untrack(fd, Last::Kept));
+            keeping_errno(|| track::untrack(fd, Last::Kept));
         } else if effect == Effect::Followed && !value.is_null() {
             // SAFETY: the kernel has just read `len` bytes from there.
             unsafe { remember(&socket, level, name, value, len) };
@@ -169,7 +172,7 @@ fn concerns_library(level: c_int, name: c_int) -> bool {
 
 /// The socket goes on without the library.
 fn before_letting_go(socket: &SocketRef) -> Result<(), Errno> {
-    if socket.is_listening() { Ok(()) } else { passed::to_tcp(socket, Reason::UnknownOption) }
+    if socket.is_listening() { Ok(()) } else { to_tcp(socket, Reason::UnknownOption) }
 }
 
 /// struct tcp_zerocopy_receive of linux/tcp.h.

@@ -11,7 +11,8 @@ use seekwire_endpoint::Reason;
 
 use super::interpose;
 use crate::ffi::{guarded, keeping_errno};
-use crate::{passed, real, table};
+use crate::hand_over::to_tcp;
+use crate::{real, table};
 
 /// Before libc writes to `fd` once.
 fn before_print(fd: c_int) {
@@ -21,7 +22,7 @@ fn before_print(fd: c_int) {
                 // Libc only writes, so holes do no harm.
                 socket.send_by_tcp(Reason::Bypassed);
             } else {
-                let _ = passed::to_tcp(&socket, Reason::Stdio);
+                let _ = to_tcp(&socket, Reason::Stdio);
             }
         }
     });

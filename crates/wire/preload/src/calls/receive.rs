@@ -17,10 +17,10 @@ use super::flags::{self, About};
 use super::interpose;
 use crate::buffers::{Buffers, is_possible};
 use crate::ffi::{count, fail, guarded_raw, set_errno};
-use crate::socket::{Begun, Way};
 use crate::table::SocketRef;
 use crate::timeout::Timeout;
-use crate::{cancel, passed, pointers, poll, real, signals, table};
+use crate::way::{Begun, Way};
+use crate::{cancel, look, passed, pointers, real, signals, table};
 
 /// Receives from a tracked socket. `kernel` makes the application's own call.
 #[inline]
@@ -295,7 +295,7 @@ unsafe fn receive_messages(
     let mut flags_now = flags & !MSG_WAITFORONE;
     for at in 0..number.min(libc::UIO_MAXIOV as c_uint) as usize {
         let held = socket.connection.fd();
-        if flags & MSG_ERRQUEUE == 0 && poll::state(held, 0) & libc::POLLERR as u32 != 0 {
+        if flags & MSG_ERRQUEUE == 0 && look::state(held, 0) & libc::POLLERR as u32 != 0 {
             // An error is told before the bytes, and after some of them it is kept for the next
             // call.
             if done > 0 {

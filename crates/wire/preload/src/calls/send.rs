@@ -6,13 +6,12 @@ use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use seekwire_endpoint::{Plain, Reason, SendFlags};
 use seekwire_transport::Errno;
 
-use super::file::splice_in;
 use super::flags::{self, About};
 use super::interpose;
 use crate::buffers::{Buffers, is_possible};
 use crate::ffi::{count, fail, guarded_raw, set_errno};
-use crate::socket::{Begun, Way};
 use crate::table::SocketRef;
+use crate::way::{Begun, Way};
 use crate::{cancel, passed, pointers, real, signals, table};
 
 /// Sends on a tracked socket. `kernel` makes the application's own call.
@@ -87,6 +86,17 @@ pub(super) fn by_kernel(
     result
 }
 
+/// Sends what the ring cannot take: a pipe, something that cannot be read twice, control messages.
+pub(super) fn by_tcp(socket: &SocketRef, kernel: impl Fn() -> ssize_t) -> ssize_t {
+    socket.send_by_tcp(Reason::UnknownOption);
+    match socket.enter() {
+        Way::Plain(plain) => by_kernel(socket, plain, kernel),
+        // The switch itself found no room on the ring.
+        Way::Library if socket.connection.tx_on_ring() => fail(Errno::AGAIN),
+        _ => kernel(),
+    }
+}
+
 /// `None` if there is nothing that could be sent.
 fn to_ring(socket: &SocketRef, from: Buffers, ours: SendFlags) -> Result<Option<usize>, Errno> {
     // SAFETY: the application's own array.
@@ -141,7 +151,7 @@ unsafe fn send_message(
     }
     if header.msg_controllen != 0 && !header.msg_control.is_null() {
         // Time stamps and the like, which only the kernel can give.
-        return splice_in(socket, kernel);
+        return by_tcp(socket, kernel);
     }
     match Buffers::message(header.msg_iov, header.msg_iovlen) {
         Ok(from) => transmit(socket, from, flags, kernel),

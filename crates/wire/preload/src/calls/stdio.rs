@@ -10,8 +10,8 @@ use super::descriptor::hand_to_libc;
 use super::exec::before_spawn;
 use super::interpose;
 use crate::ffi::fail;
-use crate::socket::fresh;
 use crate::streams;
+use crate::track::fresh;
 
 /// `file` was opened at a new number, or not at all.
 fn opened(file: *mut FILE) -> *mut FILE {

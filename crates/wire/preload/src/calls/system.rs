@@ -4,24 +4,19 @@
 //! Those that no tracked socket has to do with are made as they are: by a jump, so that also those
 //! which return twice, or need the stack as it is, find what they would find without this library.
 
-use std::ffi::{c_int, c_long, c_void};
+use std::ffi::{c_int, c_long};
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
 
 use libc::{sigset_t, timespec, timeval};
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::fd::is_placed;
 
 use super::fresh::fresh_pair;
-use super::{descriptor, epoll, exec, file, open, option, poll, receive, select, send};
-use crate::ffi::{fail, set_errno, uncancelled};
-use crate::socket::fresh;
-use crate::{pointers, process, real, table, uring};
-
-/// What makes a system call: the C library's function, or the next library's, once the process has
-/// started; until then our own, since looking up theirs may take memory, whose allocator may be the
-/// caller.
-static NEXT: AtomicPtr<c_void> = AtomicPtr::new(make as *const () as *mut c_void);
+use super::{descriptor, epoll, exec, file, open, option, poll, receive, select, send, uring};
+use crate::ffi::{fail, uncancelled};
+use crate::syscall::{NEXT, next};
+use crate::track::fresh;
+use crate::{pointers, start, table};
 
 /// One bit per number: set if [`dispatch`] is to be asked.
 static OURS: [u64; 8] = {
@@ -34,14 +29,6 @@ static OURS: [u64; 8] = {
     }
     bits
 };
-
-/// To be called when the process starts.
-pub(crate) fn start() {
-    let next = real::address_of_syscall();
-    if !next.is_null() {
-        NEXT.store(next, Ordering::Release);
-    }
-}
 
 /// syscall(2). Variadic in C: its arguments are integers or pointers, which on x86-64 and aarch64
 /// travel as those of a function with seven parameters.
@@ -97,79 +84,6 @@ pub(crate) unsafe extern "C-unwind" fn syscall() -> c_long {
         next = sym NEXT,
         dispatch = sym dispatch,
     )
-}
-
-/// The system call itself, as the C library makes it.
-///
-/// # Safety
-///
-/// As the manual page of syscall says.
-#[unsafe(naked)]
-#[cfg(target_arch = "x86_64")]
-unsafe extern "C" fn make() -> c_long {
-    std::arch::naked_asm!(
-        "mov rax, rdi",
-        "mov rdi, rsi",
-        "mov rsi, rdx",
-        "mov rdx, rcx",
-        "mov r10, r8",
-        "mov r8, r9",
-        "mov r9, [rsp + 8]",
-        "syscall",
-        "cmp rax, -4095",
-        "jae 2f",
-        "ret",
-        "2:",
-        "mov rdi, rax",
-        "jmp {failed}",
-        failed = sym failed,
-    )
-}
-
-/// As above.
-///
-/// # Safety
-///
-/// As the manual page of syscall says.
-#[unsafe(naked)]
-#[cfg(target_arch = "aarch64")]
-unsafe extern "C" fn make() -> c_long {
-    std::arch::naked_asm!(
-        "mov x8, x0",
-        "mov x0, x1",
-        "mov x1, x2",
-        "mov x2, x3",
-        "mov x3, x4",
-        "mov x4, x5",
-        "mov x5, x6",
-        "svc #0",
-        "cmn x0, #4095",
-        "b.hs 2f",
-        "ret",
-        "2:",
-        "b {failed}",
-        failed = sym failed,
-    )
-}
-
-extern "C" fn failed(result: c_long) -> c_long {
-    set_errno(-result as c_int);
-    -1
-}
-
-type Call = unsafe extern "C-unwind" fn(c_long, usize, usize, usize, usize, usize, usize) -> c_long;
-
-/// Makes a system call as it was asked for.
-///
-/// # Safety
-///
-/// As the manual page of the call says.
-unsafe fn next(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> c_long {
-    // SAFETY: what NEXT holds takes so many at most; the caller's own arguments.
-    unsafe {
-        let next: Call = std::mem::transmute(NEXT.load(Ordering::Acquire));
-        next(number, a, b, c, d, e, f)
-    }
 }
 
 /// Defines [`dispatch`], and the numbers for which it is asked: `number if condition => call`.
@@ -241,12 +155,12 @@ dispatch! {
     SYS_dup3 if any() => descriptor::dup3(a as _, b as _, c as _);
     SYS_fcntl if any() => descriptor::fcntl(a as _, b as _, c);
     #[cfg(target_arch = "x86_64")]
-    SYS_epoll_create if process::is_tracking() => epoll::epoll_create(a as _);
-    SYS_epoll_create1 if process::is_tracking() => epoll::epoll_create1(a as _);
+    SYS_epoll_create if start::is_tracking() => epoll::epoll_create(a as _);
+    SYS_epoll_create1 if start::is_tracking() => epoll::epoll_create1(a as _);
     SYS_unshare if any() => descriptor::unshare(a as _);
     SYS_execve if true => exec::execve(a as _, b as _, c as _);
     SYS_execveat if true => exec::execveat(a as _, b as _, c as _, d as _, e as _);
-    SYS_exit_group if true => process::_exit(a as _);
+    SYS_exit_group if true => start::_exit(a as _);
 
     // What is done with them.
     SYS_connect if known(a) => open::connect(a as _, b as _, c as _);
@@ -319,7 +233,7 @@ dispatch! {
     SYS_userfaultfd if any() => fresh(kernel() as c_int);
     SYS_mq_open if any() => fresh(kernel() as c_int);
     SYS_landlock_create_ruleset if any() => fresh(kernel() as c_int);
-    SYS_io_uring_setup if process::is_tracking() => uring::setup(a as _, b as _, next);
+    SYS_io_uring_setup if start::is_tracking() => uring::setup(a as _, b as _, next);
     SYS_io_uring_enter if known(a) => uring::enter([a, b, c, d, e, f], next);
     SYS_io_uring_register if known(a) => uring::register([a, b, c, d, e, f], next);
 }

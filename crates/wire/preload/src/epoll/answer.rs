@@ -125,7 +125,7 @@ impl State {
                 }
                 Subject::Socket if watch.parked => self.evict(tag.watch, epfd),
                 Subject::Socket => {
-                    if event.events & WRITE != 0 && watch.retransmits {
+                    if event.events & WRITE != 0 && watch.sends.retransmit {
                         watch.socket.connection.attend();
                     }
                     let retransmits = watch.socket.connection.retransmits();
@@ -137,7 +137,7 @@ impl State {
                     if events & WRITE != 0 && watch.socket.connection.tx_on_ring() {
                         events &= !WRITE;
                         self.refresh(tag.watch, epfd);
-                    } else if watch.retransmits {
+                    } else if watch.sends.retransmit {
                         // What is to be retransmitted comes before what the application has to
                         // send.
                         events &= if retransmits { !WRITE } else { watch.events | ALWAYS };

@@ -7,22 +7,23 @@
 
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, epoll_event};
 use seekwire_endpoint::{Carrier, Connection, Interest, Reason, Until};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::signal::HeldBack;
 
-use super::Set;
+use super::ask::ask_kernel;
+use super::control::Change;
 use super::events::Events;
+use super::listed;
+use super::set::Set;
 use super::state::State;
 use super::tag::{self, Op, Tag};
-use super::wait::ask_kernel;
 use super::watch::{ONE_SHOT, Watch};
-use crate::ffi::{fail, guarded_raw, keeping_errno};
-use crate::passed;
-use crate::socket::{Registration, Socket};
+use crate::ffi::{fail, guarded_raw, keeping_errno, status};
+use crate::hand_over::to_tcp_until;
+use crate::socket::Socket;
 use crate::table::{SetRef, SocketRef};
 use crate::timeout::Timeout;
 
@@ -30,7 +31,7 @@ use crate::timeout::Timeout;
 pub(super) fn leave(set: &SetRef, socket: &SocketRef, until: Until) {
     // Whoever has the set can receive what stays on the ring, also before bytes that came by TCP:
     // nobody has to wait for a peer that makes no call. One with holes cannot leave.
-    let _ = passed::to_tcp_until(socket, Reason::Bypassed, until.at_most(Connection::ANSWER_LIMIT));
+    let _ = to_tcp_until(socket, Reason::Bypassed, until.at_most(Connection::ANSWER_LIMIT));
     let mut registrations = socket.registrations().lock();
     registrations.retain(|registration| {
         if !set.is(&registration.set) {
@@ -41,7 +42,7 @@ pub(super) fn leave(set: &SetRef, socket: &SocketRef, until: Until) {
         let is_left = is_left(socket);
         if is_left {
             let mut watch = Watch::new(socket.share(), registration, 0, 0);
-            watch.disabled = set.number().is_some_and(|epfd| super::is_fired(epfd, registration));
+            watch.disabled = set.number().is_some_and(|epfd| listed::is_fired(epfd, registration));
             state.left.push(watch);
         }
         // The kernel does not know by which number the application knows it.
@@ -56,58 +57,50 @@ fn is_left(socket: &Socket) -> bool {
     connection.is_seeking() || connection.carriers().1 == Carrier::Ring || unread()
 }
 
-/// epoll_ctl on a tracked socket.
-pub(crate) fn control(
-    set: &SetRef,
-    epfd: c_int,
-    op: c_int,
-    socket: &SocketRef,
-    fd: c_int,
-    event: *const epoll_event,
-    kernel: impl Fn() -> c_int,
-) -> c_int {
-    // SAFETY: the application passes a valid event or null, as epoll_ctl demands.
-    let asked = unsafe { event.as_ref() }.copied();
-    let is_it = |registration: &Registration| registration.fd == fd && set.is(&registration.set);
-    let mut registrations = socket.registrations().lock();
-    let known = registrations.iter().position(is_it);
-    let stand_in = known
-        .and_then(|index| registrations[index].stand_in.as_ref())
-        .map(|stand_in| stand_in.fd().raw());
-    let result = match (op, asked, stand_in) {
-        (EPOLL_CTL_ADD, _, Some(_)) => fail(Errno::EXIST),
-        (EPOLL_CTL_MOD, Some(asked), Some(number)) => {
-            super::returned(tag::control(epfd, Op::Modify, number, asked.events, asked.u64))
-        }
-        (EPOLL_CTL_DEL, _, Some(number)) => {
-            super::returned(tag::control(epfd, Op::Delete, number, 0, 0))
-        }
-        _ => kernel(),
+/// epoll_ctl on a tracked socket. `kernel` makes the application's own call.
+pub(crate) fn control(change: &Change<'_>, kernel: impl Fn() -> c_int) -> c_int {
+    let mut registrations = change.socket.registrations().lock();
+    let known = registrations.iter().position(|registration| change.means(registration));
+    let stand_in = known.and_then(|at| registrations[at].stand_in_number());
+    let result = match stand_in {
+        Some(number) => change_stand_in(change, number, kernel),
+        None => kernel(),
     };
-    if result != 0 || socket.is_listening() {
+    if result != 0 || change.socket.is_listening() {
         return result;
     }
-    match (op, asked, known) {
-        (EPOLL_CTL_MOD, Some(asked), Some(index)) => {
-            (registrations[index].events, registrations[index].data) = (asked.events, asked.u64);
+    match (change.op, change.asked, known) {
+        (EPOLL_CTL_MOD, Some(asked), Some(at)) => {
+            (registrations[at].events, registrations[at].data) = (asked.events, asked.u64);
         }
         (EPOLL_CTL_ADD, Some(asked), _) => {
-            registrations.retain(|registration| !is_it(registration));
-            let place = Arc::downgrade(&set.share().into_object());
-            registrations.push(Registration::new(place, fd, asked));
+            registrations.retain(|registration| !change.means(registration));
+            change.register(&mut registrations, asked);
         }
-        (EPOLL_CTL_DEL, _, Some(index)) => {
-            set.state.lock().drop_left(registrations[index].number());
-            registrations.swap_remove(index);
+        (EPOLL_CTL_DEL, _, Some(at)) => {
+            change.set.state.lock().drop_left(registrations[at].number());
+            registrations.swap_remove(at);
+            change.socket.count_registrations(registrations.len());
         }
         _ => return result,
     }
-    socket.count_registrations(registrations.len());
     drop(registrations);
-    if op != EPOLL_CTL_DEL {
-        keeping_errno(|| leave(set, socket, Until::NEVER));
+    if change.op != EPOLL_CTL_DEL {
+        keeping_errno(|| leave(change.set, change.socket, Until::NEVER));
     }
     result
+}
+
+/// Makes the call for the number that stands in for the application's.
+fn change_stand_in(change: &Change<'_>, number: c_int, kernel: impl Fn() -> c_int) -> c_int {
+    match (change.op, change.asked) {
+        (EPOLL_CTL_ADD, _) => fail(Errno::EXIST),
+        (EPOLL_CTL_MOD, Some(asked)) => {
+            status(tag::control(change.epfd, Op::Modify, number, asked.events, asked.u64))
+        }
+        (EPOLL_CTL_DEL, _) => status(tag::control(change.epfd, Op::Delete, number, 0, 0)),
+        _ => kernel(),
+    }
 }
 
 impl State {

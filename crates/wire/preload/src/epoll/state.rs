@@ -7,12 +7,13 @@ use std::sync::Arc;
 use libc::{POLLIN, epoll_event, pollfd};
 use seekwire_transport::Errno;
 
+use super::listed;
 use super::sharing::Sharing;
 use super::tag::{self, GENERATIONS, MAX_WATCHES, Op, Subject, Tag};
-use super::watch::{ALWAYS, EDGE, EXCLUSIVE, ONE_SHOT, Watch};
-use super::{Answer, Attached};
-use crate::poll;
-use crate::socket::Registration;
+use super::watch::{ALWAYS, EDGE, EXCLUSIVE, ONE_SHOT, Sends, Watch};
+use crate::look;
+use crate::registration::Registration;
+use crate::table::SharedSocket;
 
 /// What the lock of a set guards.
 pub(super) struct State {
@@ -111,10 +112,10 @@ impl State {
     pub(super) fn install(
         &mut self,
         epfd: c_int,
-        socket: Attached,
+        socket: SharedSocket,
         registration: &Registration,
         sibling: Option<u32>,
-    ) -> Answer<u32> {
+    ) -> Result<u32, Errno> {
         if socket.connection.doorbell().is_none() {
             return Err(Errno::INVAL);
         }
@@ -134,7 +135,7 @@ impl State {
         };
         let mut watch = Watch::new(socket, registration, index, self.generations[index as usize]);
         watch.owns_doorbell = sibling.is_none();
-        let disabled = super::is_fired(epfd, registration);
+        let disabled = listed::is_fired(epfd, registration);
         watch.disabled = disabled;
         // Before the kernel has the tag: another process may be told of it.
         self.note_watch(index, &watch);
@@ -168,13 +169,19 @@ impl State {
     }
 
     /// EPOLL_CTL_MOD.
-    pub(super) fn change(&mut self, index: u32, epfd: c_int, events: u32, data: u64) -> Answer<()> {
+    pub(super) fn change(
+        &mut self,
+        index: u32,
+        epfd: c_int,
+        events: u32,
+        data: u64,
+    ) -> Result<(), Errno> {
         let Some(watch) = self.at(index) else { return Err(Errno::NOENT) };
-        let before = (watch.events, watch.masked, watch.retransmits);
+        let before = (watch.events, watch.sends);
         watch.events = events;
-        (watch.masked, watch.retransmits) = watch.state();
+        watch.sends = Sends::of(&watch.socket.connection);
         if let Err(error) = watch.tell_kernel(epfd, index) {
-            (watch.events, watch.masked, watch.retransmits) = before;
+            (watch.events, watch.sends) = before;
             return Err(error);
         }
         watch.data = data;
@@ -188,7 +195,7 @@ impl State {
     }
 
     /// The number of a watch is about to be closed: `fd` takes its place.
-    pub(super) fn replace(&mut self, index: u32, epfd: c_int, fd: c_int) -> Answer<()> {
+    pub(super) fn replace(&mut self, index: u32, epfd: c_int, fd: c_int) -> Result<(), Errno> {
         self.at(index).ok_or(Errno::NOENT)?.replace(epfd, index, fd)
     }
 
@@ -234,7 +241,7 @@ impl State {
         if !watch.is_stale() {
             return;
         }
-        (watch.masked, watch.retransmits) = watch.state();
+        watch.sends = Sends::of(&watch.socket.connection);
         // One that cannot be watched is missed until the next change.
         let _ = watch.change_doorbell(epfd, index);
         if watch.parked {
@@ -448,7 +455,7 @@ impl State {
                 Some(pollfd { fd: watch.doorbell?.raw(), events: POLLIN, revents: 0 })
             })
             .collect();
-        if !poll::look(&mut doorbells) {
+        if !look::look(&mut doorbells) {
             return false;
         }
         doorbells.retain(|doorbell| doorbell.revents != 0);

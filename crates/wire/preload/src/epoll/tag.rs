@@ -12,8 +12,6 @@ use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use seekwire_transport::Errno;
 
-use super::Answer;
-
 const INDEX_BITS: u32 = 20;
 const GENERATION_BITS: u32 = 5;
 const SPAN: u64 = 1 << (INDEX_BITS + GENERATION_BITS + 1);
@@ -49,7 +47,7 @@ impl Tag {
     pub(super) const NOTHING: Tag =
         Tag { watch: MAX_WATCHES as u32, generation: 0, subject: Subject::Doorbell };
 
-    pub(super) fn encode(self) -> Answer<u64> {
+    pub(super) fn encode(self) -> Result<u64, Errno> {
         let doorbell = u64::from(self.subject == Subject::Doorbell);
         let generation = u64::from(self.generation % GENERATIONS);
         Ok(base()? + (u64::from(self.watch) << (GENERATION_BITS + 1) | generation << 1 | doorbell))
@@ -69,7 +67,7 @@ impl Tag {
     }
 }
 
-pub(super) fn base() -> Answer<u64> {
+pub(super) fn base() -> Result<u64, Errno> {
     let base = BASE.load(Ordering::Acquire);
     if base != 0 {
         return Ok(base);
@@ -85,7 +83,7 @@ pub(super) fn base() -> Answer<u64> {
 }
 
 /// Addresses of which the lower half lies above every fd number.
-fn reserve() -> Answer<u64> {
+fn reserve() -> Result<u64, Errno> {
     const ABOVE_FDS: u64 = 1 << 28;
     let mut misfits = Vec::new();
     let found = loop {
@@ -131,7 +129,7 @@ pub(super) enum Op {
 }
 
 /// epoll_ctl without libc, so that errno stays as it is.
-pub(super) fn control(epfd: c_int, op: Op, fd: c_int, events: u32, data: u64) -> Answer<()> {
+pub(super) fn control(epfd: c_int, op: Op, fd: c_int, events: u32, data: u64) -> Result<(), Errno> {
     // SAFETY: both numbers are open fds of the application or of the connection as long as the
     // caller holds the lock of the socket's registrations: closing them goes through `forget`,
     // which takes it. A number that was closed behind the library's back gives EBADF, or touches a

@@ -7,15 +7,15 @@ use libc::{
     EPOLLERR, EPOLLET, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLIN, EPOLLONESHOT, EPOLLOUT, EPOLLPRI,
     EPOLLRDHUP, EPOLLRDNORM, EPOLLWRNORM, POLLIN, POLLRDHUP,
 };
-use seekwire_endpoint::{Carrier, Interest};
+use seekwire_endpoint::{Carrier, Connection, Interest};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::Fd;
 
 use super::sharing::Note;
 use super::tag::{self, Op, Subject, Tag};
-use super::{Answer, Attached};
-use crate::poll;
-use crate::socket::Registration;
+use crate::look;
+use crate::registration::Registration;
+use crate::table::SharedSocket;
 
 pub(super) const READ: u32 = (EPOLLIN | EPOLLRDNORM) as u32;
 pub(super) const WRITE: u32 = (EPOLLOUT | EPOLLWRNORM) as u32;
@@ -30,7 +30,7 @@ pub(super) const ALWAYS: u32 = (EPOLLERR | EPOLLHUP) as u32;
 
 /// A connection in an epoll set that is attached or seeking.
 pub(super) struct Watch {
-    pub(super) socket: Attached,
+    pub(super) socket: SharedSocket,
     pub(super) fd: c_int,
     /// As the application asked for them.
     pub(super) events: u32,
@@ -74,11 +74,8 @@ pub(super) struct Watch {
     pub(super) is_unmarked: bool,
     /// Looks in a row that found nothing.
     pub(super) idle: u8,
-    /// EPOLLOUT is kept from the kernel.
-    pub(super) masked: bool,
-    /// EPOLLOUT is asked of the kernel for the library's own sake: see
-    /// [`seekwire_endpoint::Readiness::retransmits`].
-    pub(super) retransmits: bool,
+    /// For what the kernel was told when to report EPOLLOUT.
+    pub(super) sends: Sends,
     /// What the kernel was last asked to report; level-triggered, it may be more than the
     /// application wants.
     pub(super) told: u32,
@@ -95,13 +92,12 @@ pub(super) struct Watch {
 impl Watch {
     /// Of `registration`, not known to the kernel yet.
     pub(super) fn new(
-        socket: Attached,
+        socket: SharedSocket,
         registration: &Registration,
         index: u32,
         generation: u8,
     ) -> Watch {
-        let (masked, retransmits) =
-            (socket.connection.tx_on_ring(), socket.connection.retransmits());
+        let sends = Sends::of(&socket.connection);
         Watch {
             socket,
             fd: registration.number(),
@@ -127,8 +123,7 @@ impl Watch {
             may_repeat: false,
             is_unmarked: false,
             idle: 0,
-            masked,
-            retransmits,
+            sends,
             told: EDGE,
             parked: false,
             told_of: [0; 2],
@@ -179,7 +174,7 @@ impl Watch {
             && connection.carriers().1 == Carrier::Tcp
         {
             // News on the ring, behind what is still to be received by TCP.
-            events |= poll::state(connection.fd(), POLLIN) & self.events & READ;
+            events |= look::state(connection.fd(), POLLIN) & self.events & READ;
         }
         let is_news = self.events & EDGE == 0
             || self.fresh
@@ -241,7 +236,7 @@ impl Watch {
         if open == 0 && !ended {
             return 0;
         }
-        let known = poll::state(connection.fd(), open as c_short | POLLRDHUP);
+        let known = look::state(connection.fd(), open as c_short | POLLRDHUP);
         if ended {
             self.ended = known & !(READ | WRITE);
         }
@@ -331,21 +326,15 @@ impl Watch {
 
     /// What the kernel has to report of the application's fd.
     pub(super) fn wanted(&self) -> u32 {
-        match (self.masked, self.retransmits) {
-            (true, _) => self.events & !WRITE,
-            (false, true) => self.events | EPOLLOUT as u32,
-            (false, false) => self.events,
+        match self.sends {
+            Sends { on_ring: true, .. } => self.events & !WRITE,
+            Sends { retransmit: true, .. } => self.events | EPOLLOUT as u32,
+            Sends { .. } => self.events,
         }
     }
 
-    /// What the kernel's registration depends on: whether EPOLLOUT is kept from the kernel, and
-    /// whether bytes are to be retransmitted.
-    pub(super) fn state(&self) -> (bool, bool) {
-        (self.socket.connection.tx_on_ring(), self.socket.connection.retransmits())
-    }
-
     pub(super) fn is_stale(&self) -> bool {
-        (self.masked, self.retransmits) != self.state()
+        self.sends != Sends::of(&self.socket.connection)
             || self.socket.connection.doorbell() != self.doorbell
     }
 
@@ -356,7 +345,7 @@ impl Watch {
 
     /// Makes the kernel's registration of the application's fd that of this watch, unless it covers
     /// what is wanted.
-    pub(super) fn tell_kernel(&mut self, epfd: c_int, index: u32) -> Answer<()> {
+    pub(super) fn tell_kernel(&mut self, epfd: c_int, index: u32) -> Result<(), Errno> {
         let wanted = self.wanted();
         if self.is_lenient() && self.told & wanted == wanted && self.told & (EDGE | ONE_SHOT) == 0 {
             return Ok(());
@@ -366,7 +355,7 @@ impl Watch {
     }
 
     /// Puts the socket, which is in the set by the number of this watch, there by another.
-    pub(super) fn replace(&mut self, epfd: c_int, index: u32, fd: c_int) -> Answer<()> {
+    pub(super) fn replace(&mut self, epfd: c_int, index: u32, fd: c_int) -> Result<(), Errno> {
         let data =
             Tag { watch: index, generation: self.generation, subject: Subject::Socket }.encode()?;
         let events = if self.disabled { ONE_SHOT } else { self.told };
@@ -379,14 +368,14 @@ impl Watch {
 
     /// Takes EPOLLEXCLUSIVE from the registration of the application's fd, which the kernel would
     /// not change.
-    pub(super) fn join_others(&self, epfd: c_int, index: u32) -> Answer<()> {
+    pub(super) fn join_others(&self, epfd: c_int, index: u32) -> Result<(), Errno> {
         let data =
             Tag { watch: index, generation: self.generation, subject: Subject::Socket }.encode()?;
         tag::control(epfd, Op::Delete, self.fd, 0, 0)?;
         tag::control(epfd, Op::Add, self.fd, EDGE, data)
     }
 
-    pub(super) fn tell(&mut self, epfd: c_int, index: u32, events: u32) -> Answer<()> {
+    pub(super) fn tell(&mut self, epfd: c_int, index: u32, events: u32) -> Result<(), Errno> {
         let data =
             Tag { watch: index, generation: self.generation, subject: Subject::Socket }.encode()?;
         tag::control(epfd, Op::Modify, self.fd, events, data)?;
@@ -396,7 +385,7 @@ impl Watch {
     }
 
     /// Watches the doorbell that the connection has now: one that seeks has another.
-    pub(super) fn change_doorbell(&mut self, epfd: c_int, index: u32) -> Answer<()> {
+    pub(super) fn change_doorbell(&mut self, epfd: c_int, index: u32) -> Result<(), Errno> {
         let now = self.socket.connection.doorbell();
         if self.doorbell == now {
             return Ok(());
@@ -420,6 +409,22 @@ impl Watch {
         if let Some(doorbell) = self.doorbell.take().filter(|_| self.owns_doorbell) {
             let _ = tag::control(epfd, Op::Delete, doorbell.raw(), 0, 0);
         }
+    }
+}
+
+/// What room in the kernel's socket means to a connection.
+#[derive(Copy, Clone, Eq, PartialEq)]
+pub(super) struct Sends {
+    /// Nothing: sends travel on the ring. EPOLLOUT is kept from the kernel.
+    pub(super) on_ring: bool,
+    /// That it can retransmit. EPOLLOUT is asked of the kernel for the library's own sake: see
+    /// [`seekwire_endpoint::Readiness::retransmits`].
+    pub(super) retransmit: bool,
+}
+
+impl Sends {
+    pub(super) fn of(connection: &Connection) -> Sends {
+        Sends { on_ring: connection.tx_on_ring(), retransmit: connection.retransmits() }
     }
 }
 

@@ -18,14 +18,14 @@ use crate::ffi::guarded;
 use crate::lock::Lock;
 use crate::process::{self, Kind};
 use crate::table::{self, SocketRef};
-use crate::{epoll, real, socket};
+use crate::{epoll, real, start, track};
 
 /// Tracks the connected socket `fd`, and by all of its numbers: what is received by another one
 /// must know of the holes, too.
 pub(super) fn adopt(fd: c_int) -> Result<SocketRef, Errno> {
     /// Two threads must not make two objects of one socket.
     static ADOPTING: Lock<()> = Lock::new(());
-    guarded(process::prepare);
+    guarded(start::prepare);
     if process::kind() != Kind::Own {
         // A child that borrows its parent's table, or that no fork handler knows of.
         return Err(Errno::OPNOTSUPP);
@@ -38,7 +38,7 @@ pub(super) fn adopt(fd: c_int) -> Result<SocketRef, Errno> {
         }
         if let Some(known) = numbers.iter().find_map(|&number| table::socket(number)) {
             for &number in numbers.iter().filter(|&&number| table::get(number).is_none()) {
-                socket::duplicate(known.share().into_object(), number);
+                track::duplicate(known.share().into_object(), number);
             }
             let is_same = |number| table::socket(number).filter(|_| numbers.contains(&number));
             epoll::find(is_same);
@@ -51,7 +51,7 @@ pub(super) fn adopt(fd: c_int) -> Result<SocketRef, Errno> {
 fn track(fd: c_int) {
     // SAFETY: takes no argument.
     let flags = unsafe { real::fcntl(fd, libc::F_GETFL, 0) };
-    socket::track(fd, Role::Connected, flags & libc::O_NONBLOCK != 0, None);
+    track::track(fd, Role::Connected, flags & libc::O_NONBLOCK != 0, None);
     if let Some(socket) = table::socket(fd) {
         read_inherited(&socket, fd);
         socket.connection.set_shared();

@@ -7,7 +7,7 @@ use seekwire_transport::Errno;
 use seekwire_transport::seek::Extent;
 use seekwire_transport::sys::{Fd, socket as kernel};
 
-use super::{is_connected, status};
+use super::call::{is_connected, status};
 use crate::{pointers, table};
 
 /// struct seek_extent

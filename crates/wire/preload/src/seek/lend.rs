@@ -10,18 +10,12 @@ use seekwire_endpoint::{At, LoanPiece, SeekOptions};
 use seekwire_transport::Errno;
 use seekwire_transport::seek::SegmentLoan;
 
-use super::{Request, answer, find, status};
+use super::call::{answer, find, status};
+use super::request::Request;
 use crate::ffi::fail;
+use crate::loan::IovecLoan;
 use crate::pointers;
 use crate::table::SocketRef;
-
-/// A piece on loan to the application, which knows it as an `iovec`.
-pub(crate) struct IovecLoan {
-    address: usize,
-    len: usize,
-    /// Where the bytes are. A copy lives as long as this.
-    piece: LoanPiece,
-}
 
 /// Takes bytes from the middle of the stream, and lends them where they are.
 ///

@@ -8,8 +8,9 @@ use seekwire_endpoint::LoanPiece;
 use seekwire_transport::Errno;
 use seekwire_transport::buffer::zeros;
 
+use super::call::answer;
 use super::lend::lend;
-use super::{Request, answer};
+use super::request::Request;
 use crate::buffers::{Buffers, is_possible};
 use crate::ffi::fail;
 use crate::pointers;

@@ -1,0 +1,322 @@
+//! io_uring(7): what a program submits there concerns the library like the calls of the same names.
+//!
+//! A program that makes a ring by libc's syscall() tells the library by that. Its entries lie in
+//! memory that this process shares with the kernel: they are looked at when they are submitted,
+//! before the kernel sees them. Registrations with an epoll set are made as by epoll_ctl, and what
+//! the kernel is left to do is nothing; closing is noted; a socket that is used, or could be, by
+//! the kernel alone goes back to TCP before.
+//!
+//! Where the kernel would look for entries by itself (IORING_SETUP_SQPOLL), it is not asked to, and
+//! the program is told at any time that it has to wake the kernel, which brings it here.
+
+use std::ffi::{c_int, c_long, c_void};
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::OnceLock;
+
+use libc::epoll_event;
+use rustix::event::epoll;
+use seekwire_endpoint::Reason;
+use seekwire_transport::Errno;
+use seekwire_transport::sys::fd::Placed;
+use smallvec::SmallVec;
+
+use super::epoll::epoll_ctl;
+use crate::ffi::{errno, fail, guarded, keeping_errno};
+use crate::hand_over::to_tcp;
+use crate::numbers::Last;
+use crate::process::{self, Kind};
+use crate::table::{self, Entry as Known, Object};
+use crate::unseen::give_up;
+use crate::uring::{
+    Entry, Params, SETUP_NO_MMAP, SETUP_REGISTERED_FD_ONLY, SETUP_SQ_AFF, SETUP_SQPOLL, Uring,
+};
+use crate::{passed, pointers, track};
+
+/// Up to IORING_SETUP_HYBRID_IOPOLL, but for the two by which the memory or the number is not the
+/// kernel's to give.
+const SETUP_KNOWN: u32 = ((1 << 18) - 1) & !(SETUP_NO_MMAP | SETUP_REGISTERED_FD_ONLY);
+
+const ENTER_GETEVENTS: u32 = 1 << 0;
+const ENTER_SQ_WAKEUP: u32 = 1 << 1;
+const ENTER_SQ_WAIT: u32 = 1 << 2;
+const ENTER_EXT_ARG: u32 = 1 << 3;
+const ENTER_REGISTERED_RING: u32 = 1 << 4;
+
+const REGISTER_FILES: u32 = 2;
+const REGISTER_FILES_UPDATE: u32 = 6;
+const REGISTER_FILES2: u32 = 13;
+const REGISTER_FILES_UPDATE2: u32 = 14;
+const REGISTER_RING_FDS: u32 = 20;
+
+const FIXED_FILE: u8 = 1 << 0;
+
+mod operation {
+    pub(super) const NOP: u8 = 0;
+    pub(super) const POLL_ADD: u8 = 6;
+    pub(super) const SENDMSG: u8 = 9;
+    pub(super) const CLOSE: u8 = 19;
+    pub(super) const FILES_UPDATE: u8 = 20;
+    pub(super) const EPOLL_CTL: u8 = 29;
+    pub(super) const SPLICE: u8 = 30;
+    pub(super) const TEE: u8 = 33;
+    pub(super) const SENDMSG_ZC: u8 = 48;
+    pub(super) const EPOLL_WAIT: u8 = 59;
+    /// None of the kernel's.
+    pub(super) const NONE: u8 = 255;
+
+    /// Whether a socket is used by this operation if its fd names one: READV, WRITEV, READ_FIXED,
+    /// WRITE_FIXED, POLL_ADD, SENDMSG, RECVMSG, CONNECT, READ, WRITE, SEND, RECV, SPLICE, TEE,
+    /// SHUTDOWN, URING_CMD, SEND_ZC, SENDMSG_ZC, READ_MULTISHOT, RECV_ZC, READV_FIXED,
+    /// WRITEV_FIXED.
+    pub(super) fn uses_fd(operation: u8) -> bool {
+        matches!(
+            operation,
+            1 | 2 | 4 | 5 | 6 | 9 | 10 | 16 | 22 | 23 | 26 | 27 | 30 | 33 | 34 | 46
+                ..=49 | 58 | 60 | 61
+        )
+    }
+}
+
+/// Makes a system call by its number.
+pub(crate) type Next = unsafe fn(c_long, [usize; 6]) -> c_long;
+
+/// io_uring_setup(2)
+///
+/// # Safety
+///
+/// As the manual page says.
+pub(crate) unsafe fn setup(entries: u32, params: *mut Params, next: Next) -> c_long {
+    let arguments = [entries as usize, params.expose_provenance(), 0, 0, 0, 0];
+    if !pointers::can_write(params, 1) {
+        // SAFETY: the caller's own arguments, which the kernel refuses.
+        return unsafe { next(libc::SYS_io_uring_setup, arguments) };
+    }
+    // SAFETY: it can be read; the kernel does not ask that it be aligned.
+    let mut now = unsafe { params.read_unaligned() };
+    let asked_for = now.flags;
+    let is_known = asked_for & !SETUP_KNOWN == 0;
+    if is_known && asked_for & SETUP_SQPOLL != 0 {
+        now.flags &= !(SETUP_SQPOLL | SETUP_SQ_AFF);
+        // SAFETY: it can be written to.
+        unsafe { params.write_unaligned(now) };
+    }
+    // SAFETY: the caller's own arguments.
+    let fd = unsafe { next(libc::SYS_io_uring_setup, arguments) };
+    // SAFETY: as above.
+    unsafe {
+        now = params.read_unaligned();
+        now.flags |= asked_for;
+        params.write_unaligned(now);
+    }
+    if fd >= 0 {
+        keeping_errno(|| match Uring::new(fd as c_int, &now).filter(|_| is_known) {
+            Some(uring) => drop(guarded(|| track::enter(fd as c_int, Object::uring(uring)))),
+            None => {
+                track::fresh(fd as c_int);
+                give_up();
+            }
+        });
+    }
+    fd
+}
+
+/// io_uring_enter(2)
+///
+/// # Safety
+///
+/// As the manual page says.
+pub(crate) unsafe fn enter(arguments: [usize; 6], next: Next) -> c_long {
+    let [fd, wanted, least, flags, argument, size] = arguments;
+    let (wanted, mut flags) = (wanted as u32, flags as u32);
+    let enter = |submit: u32, least, flags: u32, argument, size| {
+        let arguments = [fd, submit as usize, least, flags as usize, argument, size];
+        // SAFETY: the caller's own arguments, or a part of what they ask for.
+        unsafe { next(libc::SYS_io_uring_enter, arguments) }
+    };
+    let uring = table::uring(fd as c_int).filter(|_| flags & ENTER_REGISTERED_RING == 0);
+    let Some(uring) = uring else { return enter(wanted, least, flags, argument, size) };
+    let mut submit = wanted;
+    if uring.polled {
+        submit = uring.waiting();
+        flags &= !(ENTER_SQ_WAKEUP | ENTER_SQ_WAIT);
+    }
+    let changed =
+        if submit == 0 { Changed::new() } else { keeping_errno(|| prepare_all(&uring, submit)) };
+    let result = if changed.is_empty() {
+        enter(submit, least, flags, argument, size)
+    } else {
+        // They are put back before anybody can write new ones in their place.
+        let result = enter(submit, 0, flags & !(ENTER_GETEVENTS | ENTER_EXT_ARG), 0, 0);
+        for (before, place, entry) in changed {
+            if c_long::from(before) < result {
+                // SAFETY: inside the mapping, and taken by the kernel.
+                unsafe { place.write(entry) };
+            }
+        }
+        if result == c_long::from(submit) && flags & ENTER_GETEVENTS != 0 {
+            // What was submitted counts, whatever becomes of the wait.
+            keeping_errno(|| enter(0, least, flags, argument, size));
+        }
+        result
+    };
+    if uring.polled && result >= 0 { c_long::from(wanted) } else { result }
+}
+
+/// io_uring_register(2)
+///
+/// # Safety
+///
+/// As the manual page says.
+pub(crate) unsafe fn register(arguments: [usize; 6], next: Next) -> c_long {
+    let [_, what, place, count, ..] = arguments;
+    let count = count as u32;
+    // struct io_uring_files_update, struct io_uring_rsrc_register, struct io_uring_rsrc_update2
+    let word = |at: usize| {
+        let word = (place as *const c_void as *const u64).wrapping_add(at);
+        // SAFETY: a part of the structure that the program gives to the kernel, which can be read.
+        if pointers::can_read(word, 1) { unsafe { word.read_unaligned() } } else { 0 }
+    };
+    keeping_errno(|| match what as u32 {
+        REGISTER_FILES => hand_over_all(place as u64, count),
+        REGISTER_FILES_UPDATE => hand_over_all(word(1), count),
+        REGISTER_FILES2 => hand_over_all(word(2), word(0) as u32),
+        REGISTER_FILES_UPDATE2 => hand_over_all(word(1), word(3) as u32),
+        _ => {}
+    });
+    if what as u32 == REGISTER_RING_FDS {
+        // Calls would name the ring by another number, which only saves time. Kernels before 5.18
+        // refuse it in the same way.
+        return fail::<c_int>(Errno::INVAL).into();
+    }
+    // SAFETY: the caller's own arguments.
+    unsafe { next(libc::SYS_io_uring_register, arguments) }
+}
+
+/// Entries that the kernel is to see otherwise: how many come before each, where, and what it was.
+type Changed = SmallVec<[(u32, *mut Entry, Entry); 4]>;
+
+/// Does what the first `count` entries that wait mean to the library, and changes those that the
+/// kernel is to see otherwise.
+fn prepare_all(uring: &Uring, count: u32) -> Changed {
+    let mut changed = Changed::new();
+    for (before, place) in uring.waiting_entries(count) {
+        // SAFETY: inside the mapping; the program has written it, and leaves it alone until it is
+        // submitted.
+        let entry = unsafe { place.read() };
+        if let Some(other) = prepare(&entry) {
+            // SAFETY: as above.
+            unsafe { place.write(other) };
+            changed.push((before, place, entry));
+        }
+    }
+    changed
+}
+
+/// Does what an entry means to the library. What the kernel is to see instead, if anything.
+fn prepare(entry: &Entry) -> Option<Entry> {
+    match entry.operation {
+        operation::EPOLL_CTL => {
+            let fd = entry.offset as c_int;
+            if !table::is_entered(fd) {
+                return None;
+            }
+            let event = entry.address as *mut epoll_event;
+            // SAFETY: the arguments that the program has given to the kernel.
+            let result = unsafe { epoll_ctl(entry.fd, entry.len as c_int, fd, event) };
+            match result {
+                0 => Some(nothing(entry)),
+                _ if errno() == libc::ENOENT => {
+                    empty_set().map(|epfd| Entry { fd: epfd, ..*entry })
+                }
+                // The kernel finds the same.
+                _ => None,
+            }
+        }
+        operation::CLOSE => {
+            if entry.other_fd == 0 && table::is_entered(entry.fd) {
+                track::untrack_closing(entry.fd);
+            }
+            None
+        }
+        operation::FILES_UPDATE => {
+            hand_over_all(entry.address, entry.len);
+            None
+        }
+        operation::EPOLL_WAIT if table::set(entry.fd).is_some() => {
+            // It would find the library's own events in the set. A program that uses it has to do
+            // without on most kernels.
+            Some(Entry { operation: operation::NONE, ..nothing(entry) })
+        }
+        other => {
+            if matches!(other, operation::SENDMSG | operation::SENDMSG_ZC) {
+                // SAFETY: the message that the program has given to the kernel.
+                let _ = unsafe { passed::prepare(entry.address as *const libc::msghdr) };
+            }
+            if matches!(other, operation::SPLICE | operation::TEE) {
+                hand_over(entry.other_fd);
+            }
+            if operation::uses_fd(other) && entry.flags & FIXED_FILE == 0 {
+                match table::lookup(entry.fd) {
+                    Some(Known::Socket(_)) => hand_over(entry.fd),
+                    Some(Known::Set(set)) if other == operation::POLL_ADD => {
+                        guarded(|| set.set_watched());
+                    }
+                    _ => {}
+                }
+            }
+            None
+        }
+    }
+}
+
+/// An entry that does nothing and succeeds.
+fn nothing(entry: &Entry) -> Entry {
+    Entry {
+        operation: operation::NOP,
+        flags: entry.flags & !FIXED_FILE,
+        user_data: entry.user_data,
+        personality: entry.personality,
+        fd: -1,
+        priority: 0,
+        offset: 0,
+        address: 0,
+        len: 0,
+        operation_flags: 0,
+        buffer: 0,
+        other_fd: 0,
+        rest: [0; 2],
+    }
+}
+
+/// An epoll set in which nothing is found.
+fn empty_set() -> Option<c_int> {
+    static EMPTY: OnceLock<Option<Placed>> = OnceLock::new();
+    let make = || Placed::new(epoll::create(epoll::CreateFlags::CLOEXEC).ok()?).ok();
+    EMPTY.get_or_init(make).as_ref().map(|set| set.as_fd().as_raw_fd())
+}
+
+/// The kernel alone will use the socket `fd`, if it is one of ours.
+fn hand_over(fd: c_int) {
+    if let Some(socket) = table::socket(fd)
+        && !socket.is_listening()
+    {
+        let _ = to_tcp(&socket, Reason::Bypassed);
+        drop(socket);
+        if process::kind() != Kind::Vfork {
+            track::untrack(fd, Last::Kept);
+        }
+    }
+}
+
+/// As [`hand_over`], for the address of so many numbers.
+fn hand_over_all(array: u64, count: u32) {
+    let array = array as *const c_int;
+    if !pointers::can_read(array, count as usize) {
+        // The kernel refuses it.
+        return;
+    }
+    for at in 0..count as usize {
+        // SAFETY: it can be read.
+        hand_over(unsafe { array.add(at).read_unaligned() });
+    }
+}

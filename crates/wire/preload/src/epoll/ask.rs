@@ -1,0 +1,37 @@
+//! What the kernel has to say of a set, without sleeping.
+
+use std::ffi::c_int;
+
+use seekwire_transport::Errno;
+use seekwire_transport::sys::{Fd, call, poll as kernel};
+
+use super::events::Events;
+use crate::ffi::{self, set_errno};
+
+/// epoll_wait that neither sleeps nor is a cancellation point.
+pub(super) fn ask_kernel(epfd: c_int, events: &mut Events, room: usize) -> isize {
+    let mask = std::ptr::null::<libc::sigset_t>();
+    let before = ffi::errno();
+    // SAFETY: `events` has at least `room` places, by the contract of `Events`; a null mask is
+    // allowed.
+    let count = unsafe {
+        let room = room.min(events.room()).min(c_int::MAX as usize);
+        let place = events.tail().expose_provenance();
+        call(libc::SYS_epoll_pwait, [epfd as usize, place, room, 0, mask.expose_provenance(), 8])
+    };
+    set_errno(count.map_or_else(Errno::raw_os_error, |_| before));
+    count.map_or(-1, |count| count as isize)
+}
+
+/// Whether the kernel's ready list has anything; it stays there.
+pub(super) fn has_events(epfd: c_int) -> bool {
+    let read = kernel::Events { read: true, ..kernel::Events::default() };
+    kernel::look(Fd::new(epfd), read).is_ok_and(|events| events.read || events.dead)
+}
+
+/// Whether what was just reported should go behind others in the kernel's list, after a wait that
+/// had no room left. One that has room for a single event finds out at its next look, which saves
+/// those a system call that have a single connection.
+pub(super) fn has_more(epfd: c_int, reported: &Events) -> bool {
+    reported.len() > 1 && has_events(epfd)
+}

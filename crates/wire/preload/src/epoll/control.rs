@@ -1,0 +1,193 @@
+//! epoll_ctl on a tracked socket.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, epoll_event};
+use seekwire_transport::Errno;
+
+use super::registrations::{keep_or_leave, show};
+use super::tag::{self, Op};
+use super::watch::EXCLUSIVE;
+use crate::ffi::{fail, status};
+use crate::lock::Guard;
+use crate::registration::Registration;
+use crate::table::{SetRef, SocketRef};
+
+/// What the application asks of a set.
+pub(crate) struct Change<'a> {
+    pub(super) set: &'a SetRef,
+    pub(super) epfd: c_int,
+    /// EPOLL_CTL_ADD and so on.
+    pub(super) op: c_int,
+    pub(super) socket: &'a SocketRef,
+    /// The number by which the application names the socket.
+    pub(super) fd: c_int,
+    /// The events and the data; of something that is taken out, none.
+    pub(super) asked: Option<epoll_event>,
+}
+
+impl<'a> Change<'a> {
+    /// `op` on `socket`, which `fd` names.
+    ///
+    /// # Safety
+    ///
+    /// `event` must be null or valid, but for EPOLL_CTL_DEL.
+    pub(crate) unsafe fn new(
+        (set, epfd): (&'a SetRef, c_int),
+        op: c_int,
+        (socket, fd): (&'a SocketRef, c_int),
+        event: *const epoll_event,
+    ) -> Change<'a> {
+        // SAFETY: as the caller promises; where it need not be valid, it is not read.
+        let asked = unsafe { event.as_ref().filter(|_| op != EPOLL_CTL_DEL) }.copied();
+        Change { set, epfd, op, socket, fd, asked }
+    }
+
+    /// Whether `registration` is the one that is meant.
+    pub(super) fn means(&self, registration: &Registration) -> bool {
+        registration.fd == self.fd && self.set.is(&registration.set)
+    }
+
+    /// The socket enters the set, or enters it anew.
+    pub(super) fn register(&self, registrations: &mut Vec<Registration>, asked: epoll_event) {
+        let set = Arc::downgrade(&self.set.share().into_object());
+        registrations.push(Registration::new(set, self.fd, asked));
+        self.socket.count_registrations(registrations.len());
+    }
+}
+
+/// Changes a set that this process has. `kernel` makes the application's own call.
+pub(crate) fn control(change: &Change<'_>, kernel: impl Fn() -> c_int) -> c_int {
+    if change.op == EPOLL_CTL_MOD && change.asked.is_some_and(is_exclusive) {
+        return fail(Errno::INVAL);
+    }
+    let mut registrations = change.socket.registrations().lock();
+    let mut known = registrations.iter().position(|registration| change.means(registration));
+    // To the application, a parked socket is not in the set.
+    if let Some(at) = known
+        && let Some(watch) = registrations[at].parked
+    {
+        match change.op {
+            EPOLL_CTL_ADD => {
+                if let Some(result) = unpark(change, &mut registrations[at], watch) {
+                    return result;
+                }
+                registrations.swap_remove(at);
+                known = None;
+            }
+            _ => return fail(Errno::NOENT),
+        }
+    }
+    match (change.op, change.asked, known) {
+        (EPOLL_CTL_ADD, Some(asked), None) => add(change, registrations, asked, kernel),
+        (EPOLL_CTL_ADD, _, Some(at)) if registrations[at].stand_in.is_some() => fail(Errno::EXIST),
+        (EPOLL_CTL_MOD, Some(asked), Some(at)) => {
+            modify(change, &mut registrations[at], asked, kernel)
+        }
+        (EPOLL_CTL_DEL, _, Some(at)) => delete(change, &mut registrations, at, kernel),
+        _ => kernel(),
+    }
+}
+
+/// Puts a parked socket back. `None`: it is out of the set for good, to be put there as any other.
+fn unpark(change: &Change<'_>, registration: &mut Registration, watch: u32) -> Option<c_int> {
+    let mut state = change.set.state.lock();
+    let asked = change.asked.filter(|&asked| !is_exclusive(asked));
+    let Some(asked) = asked.filter(|_| state.is_parked(watch, change.fd)) else {
+        state.unpark(watch, change.fd, change.epfd);
+        return None;
+    };
+    if let Err(error) = state.change(watch, change.epfd, asked.events, asked.u64) {
+        return Some(fail(error));
+    }
+    (registration.events, registration.data) = (asked.events, asked.u64);
+    (registration.watch, registration.parked) = (Some(watch), None);
+    if change.set.has_sleepers(&state) {
+        state.arm_for_sleepers(change.epfd);
+    }
+    Some(0)
+}
+
+/// EPOLL_CTL_ADD of a socket that is not in the set.
+fn add(
+    change: &Change<'_>,
+    mut registrations: Guard<'_, Vec<Registration>>,
+    asked: epoll_event,
+    kernel: impl Fn() -> c_int,
+) -> c_int {
+    let result = kernel();
+    if result == 0 {
+        change.register(&mut registrations, asked);
+        if change.socket.to_show() != 0 {
+            let shown = show(change.socket, &mut registrations);
+            drop(registrations);
+            keep_or_leave(change.socket, shown);
+        }
+    }
+    result
+}
+
+/// EPOLL_CTL_MOD: of the watch, or where there is none in the kernel.
+fn modify(
+    change: &Change<'_>,
+    registration: &mut Registration,
+    asked: epoll_event,
+    kernel: impl Fn() -> c_int,
+) -> c_int {
+    if registration.events & EXCLUSIVE != 0 {
+        return fail(Errno::INVAL);
+    }
+    let Some(watch) = registration.watch else {
+        let result = match registration.stand_in_number() {
+            Some(number) => {
+                status(tag::control(change.epfd, Op::Modify, number, asked.events, asked.u64))
+            }
+            None => kernel(),
+        };
+        if result == 0 {
+            (registration.events, registration.data) = (asked.events, asked.u64);
+        }
+        return result;
+    };
+    let mut state = change.set.state.lock();
+    if let Err(error) = state.change(watch, change.epfd, asked.events, asked.u64) {
+        return fail(error);
+    }
+    (registration.events, registration.data) = (asked.events, asked.u64);
+    if change.set.has_sleepers(&state) {
+        state.arm_for_sleepers(change.epfd);
+    }
+    0
+}
+
+/// EPOLL_CTL_DEL: the socket is parked, where that can be kept from the kernel.
+fn delete(
+    change: &Change<'_>,
+    registrations: &mut Vec<Registration>,
+    at: usize,
+    kernel: impl Fn() -> c_int,
+) -> c_int {
+    let known = &mut registrations[at];
+    if let Some(watch) = known.watch
+        && known.stand_in.is_none()
+        && change.set.is_own()
+        && change.set.state.lock().park(watch)
+    {
+        (known.watch, known.parked) = (None, Some(watch));
+        return 0;
+    }
+    let registration = registrations.swap_remove(at);
+    change.socket.count_registrations(registrations.len());
+    if let Some(watch) = registration.watch {
+        change.set.state.lock().remove(watch, Some(change.epfd));
+    }
+    match registration.stand_in_number() {
+        Some(number) => status(tag::control(change.epfd, Op::Delete, number, 0, 0)),
+        None => kernel(),
+    }
+}
+
+fn is_exclusive(asked: epoll_event) -> bool {
+    asked.events & EXCLUSIVE != 0
+}

@@ -1,0 +1,133 @@
+//! To which process a set belongs, of several that may use it.
+
+use std::ffi::c_int;
+use std::io;
+use std::mem::ManuallyDrop;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use rustix::event::{EventfdFlags, eventfd};
+use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::thread;
+
+use super::set::Set;
+use super::sharing::Sharing;
+use super::state::State;
+use super::tag::{self, Op, Tag};
+use super::watch::READ;
+use crate::process;
+
+/// How often, a millisecond each, it is seen whether a process that slept has woken up.
+const LOOKS: u32 = 1000;
+
+/// To whom a set belongs.
+#[derive(Copy, Clone, Eq, PartialEq)]
+pub(super) enum Owner {
+    /// To this process.
+    Own,
+    /// To this process from now on.
+    Inherited,
+    /// To several.
+    Kernel,
+}
+
+impl Set {
+    /// The caller holds the lock of the state.
+    pub(crate) fn before_fork(&self) {
+        self.sharing.get_or_init(|| {
+            // SAFETY: this thread holds it, and goes on to.
+            let mut state = ManuallyDrop::new(unsafe { self.state.adopt() });
+            let sharing = Arc::new(Sharing::new(state.places(), state.sleepers)?);
+            state.share(&sharing);
+            Some(sharing)
+        });
+    }
+
+    /// A thread is about to sleep on the set; true if it is to look again soon.
+    pub(super) fn falls_asleep(&self, state: &mut State) -> bool {
+        let is_watchful = !state.in_doubt.is_empty();
+        state.sleepers += 1;
+        state.watchful += usize::from(is_watchful);
+        if let Some(Some(sharing)) = self.sharing.get() {
+            sharing.asleep().fetch_add(1, Ordering::SeqCst);
+        }
+        is_watchful
+    }
+
+    pub(super) fn is_awake(&self, state: &mut State, was_watchful: bool) {
+        // A child that was forked by a handler in this very sleep has begun anew.
+        state.sleepers = state.sleepers.saturating_sub(1);
+        state.watchful = state.watchful.saturating_sub(usize::from(was_watchful));
+        if let Some(Some(sharing)) = self.sharing.get() {
+            let fewer = |now: u64| now.checked_sub(1);
+            let _ = sharing.asleep().fetch_update(Ordering::SeqCst, Ordering::SeqCst, fewer);
+        }
+    }
+
+    /// Whether this process has the set, as far as is known.
+    pub(super) fn is_own(&self) -> bool {
+        self.sharing.get().is_none_or(|sharing| {
+            sharing.as_ref().is_some_and(|sharing| {
+                sharing.several().load(Ordering::SeqCst) == 0
+                    && sharing.user().load(Ordering::SeqCst) == process::id()
+            })
+        })
+    }
+
+    /// The last number of this process is closed.
+    pub(super) fn give_up(&self) {
+        if let Some(Some(sharing)) = self.sharing.get() {
+            let _ = sharing.user().compare_exchange(
+                process::id(),
+                0,
+                Ordering::SeqCst,
+                Ordering::SeqCst,
+            );
+        }
+    }
+
+    pub(super) fn claim(&self, epfd: c_int) -> Owner {
+        let Some(sharing) = self.sharing.get() else { return Owner::Own };
+        let Some(sharing) = sharing else { return Owner::Kernel };
+        if sharing.several().load(Ordering::SeqCst) != 0 {
+            return Owner::Kernel;
+        }
+        let (own, user) = (process::id(), sharing.user().load(Ordering::SeqCst));
+        if user == own {
+            return Owner::Own;
+        }
+        if (user == 0 || !thread::process_is_alive(user as u32))
+            && sharing
+                .user()
+                .compare_exchange(user, own, Ordering::SeqCst, Ordering::SeqCst)
+                .is_ok()
+        {
+            sharing.asleep().store(0, Ordering::SeqCst);
+            return Owner::Inherited;
+        }
+        sharing.several().store(1, Ordering::SeqCst);
+        if sharing.asleep().load(Ordering::SeqCst) > 0 {
+            let _ = wake(sharing, epfd);
+        }
+        Owner::Kernel
+    }
+}
+
+/// Wakes whoever sleeps on the set, until the one that has it knows that others use it: events of
+/// what it has put there mean nothing to those.
+fn wake(sharing: &Sharing, epfd: c_int) -> io::Result<()> {
+    let alarm = Placed::new(eventfd(1, EventfdFlags::CLOEXEC)?)?;
+    tag::control(epfd, Op::Add, alarm.fd().raw(), READ, Tag::NOTHING.encode()?)?;
+    for _ in 0..LOOKS {
+        let user = sharing.user().load(Ordering::SeqCst);
+        if sharing.is_noted().load(Ordering::SeqCst) != 0
+            || sharing.asleep().load(Ordering::SeqCst) == 0
+            || !thread::process_is_alive(user as u32)
+        {
+            break;
+        }
+        thread::nap(Duration::from_millis(1));
+    }
+    Ok(tag::control(epfd, Op::Delete, alarm.fd().raw(), 0, 0)?)
+}

@@ -1,0 +1,222 @@
+//! Which sets a socket is in, and what they are told of it.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use libc::epoll_event;
+use seekwire_endpoint::Reason;
+use seekwire_transport::Errno;
+use seekwire_transport::sys::fd::Placed;
+
+use super::listed;
+use super::set::Set;
+use crate::log;
+use crate::numbers::Last;
+use crate::registration::Registration;
+use crate::socket::Socket;
+use crate::table::{self, SetRef, SharedSet, SocketRef};
+
+/// Tells every set that holds `socket` what the connection has become.
+pub(crate) fn update(socket: &SocketRef) {
+    let shown = show(socket, &mut socket.registrations().lock());
+    keep_or_leave(socket, shown);
+}
+
+/// A connection that a set cannot watch is no good for the application on the ring.
+pub(super) fn keep_or_leave(socket: &SocketRef, shown: Result<(), Errno>) {
+    if let Err(error) = shown {
+        log::warn!(%error, "cannot watch a connection in an epoll set; it goes back to TCP");
+        let _ = socket.connection.fall_back(Reason::UnknownOption);
+    }
+}
+
+pub(super) fn show(socket: &SocketRef, registrations: &mut Vec<Registration>) -> Result<(), Errno> {
+    let shown = socket.to_show();
+    registrations.retain(|registration| registration.set.strong_count() > 0);
+    let mut result = Ok(());
+    for index in 0..registrations.len() {
+        let registration = &registrations[index];
+        let Some(set) = SharedSet::find(&registration.set) else { continue };
+        let Some(epfd) = set.number() else { continue };
+        if set.is_left.load(Ordering::Acquire) {
+            // Its connections go back to TCP anyway.
+            continue;
+        }
+        if !set.is_own() {
+            result = Err(Errno::BUSY);
+            continue;
+        }
+        let mut state = set.state.lock();
+        if let Some(watch) = registration.watch {
+            state.refresh(watch, epfd);
+        } else if registration.parked.is_none() && !registration.is_bare {
+            let sibling = registrations
+                .iter()
+                .filter(|other| other.set.ptr_eq(&registration.set))
+                .find_map(|other| other.watch);
+            match state.install(epfd, socket.share(), registration, sibling) {
+                Ok(watch) => registrations[index].watch = Some(watch),
+                Err(error) => result = Err(error),
+            }
+        }
+        if set.has_sleepers(&state) {
+            state.arm_for_sleepers(epfd);
+        }
+    }
+    socket.count_registrations(registrations.len());
+    socket.set_shown(shown);
+    result
+}
+
+/// What may be changed in the kernel's set for a registration that ends.
+#[derive(Copy, Clone, Eq, PartialEq)]
+enum Reach {
+    /// Another process has the set, and needs it as it is.
+    Nothing,
+    /// The socket's number is gone, and may stand for another file by now.
+    Doorbell,
+    All,
+}
+
+/// Takes a watch out; its registration goes on in the kernel's set as the application asked.
+fn give_back(set: &Set, registration: &Registration, watch: u32, reach: Reach) {
+    let epfd = set.number().filter(|_| reach != Reach::Nothing);
+    let mut state = set.state.lock();
+    if let Some(epfd) = epfd.filter(|_| reach == Reach::All) {
+        state.give_back(watch, epfd, registration);
+    }
+    state.remove(watch, epfd);
+}
+
+/// Likewise one that the application has taken out already, for good: another process may put it
+/// back.
+fn drop_parked(set: &Set, registration: &Registration, watch: u32, reach: Reach) {
+    let epfd = set.number().filter(|_| reach != Reach::Nothing);
+    let mut state = set.state.lock();
+    if state.is_parked(watch, registration.fd) {
+        match epfd {
+            Some(epfd) if reach == Reach::All => state.evict(watch, epfd),
+            epfd => state.remove(watch, epfd),
+        }
+    }
+}
+
+/// The number `fd` of `socket` is about to be closed; `None`: all of them.
+///
+/// The kernel drops registrations only with the last reference to the socket in any process. Those
+/// that stay while other numbers of this process stand for the socket go on by a number of the
+/// library's own, since the kernel does not change one whose number is closed; others get the
+/// application's data back.
+pub(crate) fn forget(socket: &Socket, fd: Option<c_int>, last: Last) {
+    let mut registrations = socket.registrations().lock();
+    registrations.retain_mut(|registration| {
+        if fd.is_some_and(|fd| fd != registration.fd) {
+            return true;
+        }
+        let Some(set) = SharedSet::find(&registration.set) else { return false };
+        let own = set.is_own();
+        let reach = match (own, last) {
+            (false, _) => Reach::Nothing,
+            (true, Last::Gone) if registration.stand_in.is_none() => Reach::Doorbell,
+            (true, _) => Reach::All,
+        };
+        if !own {
+            set.state.lock().drop_left(registration.number());
+        }
+        if let Some(watch) = registration.parked {
+            drop_parked(&set, registration, watch, reach);
+        }
+        let lives_on =
+            fd.is_some() && last == Last::Closing && own && registration.parked.is_none();
+        let Some(watch) = registration.watch else {
+            if lives_on {
+                // It stays the kernel's alone.
+                let _ = socket.connection.fall_back(Reason::UnknownOption);
+            }
+            return false;
+        };
+        if lives_on && registration.stand_in.is_some() {
+            // The number stood for the socket again.
+            return true;
+        }
+        if lives_on
+            && let Some(epfd) = set.number()
+            && let Ok(stand_in) = Placed::duplicate(socket.connection.fd())
+            && set.state.lock().replace(watch, epfd, stand_in.fd().raw()).is_ok()
+        {
+            registration.stand_in = Some(stand_in);
+            return true;
+        }
+        give_back(&set, registration, watch, reach);
+        if own && last != Last::Gone && !socket.connection.ends_with_this_process() {
+            // Another process keeps it in the set, which only the kernel tells of it from now on.
+            let _ = socket.connection.fall_back(Reason::Bypassed);
+        }
+        false
+    });
+    socket.count_registrations(registrations.len());
+}
+
+/// Another program is about to get the sets that hold `socket`: the kernel has them as the
+/// application asked until [`cover`]. The sets of another process stay as they are.
+pub(crate) fn lay_bare(socket: &Socket) {
+    let mut registrations = socket.registrations().lock();
+    registrations.retain_mut(|registration| {
+        let Some(set) = SharedSet::find(&registration.set) else { return false };
+        if !set.is_own() {
+            return true;
+        }
+        if let Some(watch) = registration.parked {
+            drop_parked(&set, registration, watch, Reach::All);
+            return false;
+        }
+        if let Some(watch) = registration.watch.take() {
+            give_back(&set, registration, watch, Reach::All);
+        }
+        // Also one that is not watched yet: another thread may bring its connection to the ring.
+        registration.is_bare = true;
+        true
+    });
+    socket.count_registrations(registrations.len());
+}
+
+/// No other program has come: what is worth watching in the sets that hold `socket` is watched
+/// again.
+pub(crate) fn cover(socket: &SocketRef) {
+    let mut registrations = socket.registrations().lock();
+    let mut was_bare = false;
+    for registration in registrations.iter_mut() {
+        was_bare |= std::mem::take(&mut registration.is_bare);
+    }
+    if was_bare && socket.to_show() != 0 {
+        let shown = show(socket, &mut registrations);
+        drop(registrations);
+        keep_or_leave(socket, shown);
+    }
+}
+
+/// `socket` turned out to be in `set`, by the number `fd`: it was put there before it was tracked.
+fn found(set: &SetRef, socket: &SocketRef, fd: c_int, event: epoll_event) {
+    let mut registrations = socket.registrations().lock();
+    if registrations.iter().any(|registration| registration.fd == fd && set.is(&registration.set)) {
+        return;
+    }
+    let place = Arc::downgrade(&set.share().into_object());
+    registrations.push(Registration::new(place, fd, event));
+    socket.count_registrations(registrations.len());
+}
+
+/// Tells the epoll sets which of these sockets they hold, by number. A set that is not tracked
+/// cannot be told: somebody may sleep on it in the kernel.
+pub(crate) fn find(wanted: impl Fn(c_int) -> Option<SocketRef>) {
+    for (epfd, object) in table::entries() {
+        drop(object);
+        let Some(set) = table::set(epfd) else { continue };
+        for entry in listed::registrations(epfd) {
+            if let Some(socket) = wanted(entry.number) {
+                found(&set, &socket, entry.number, entry.event);
+            }
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! One epoll set, to its process.
+
+use std::ffi::c_int;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use seekwire_endpoint::SetSpinner;
+
+use super::sharing::Sharing;
+use super::state::State;
+use crate::lock::{Lock, RawLock};
+use crate::numbers::Numbers;
+
+/// One epoll instance, from its first to its last fd number in this process.
+pub(crate) struct Set {
+    numbers: Lock<Numbers>,
+    /// Another set, or poll, watches this one: it may be slept on without a wait of ours.
+    watched: AtomicBool,
+    /// From the first fork on.
+    pub(super) sharing: OnceLock<Option<Arc<Sharing>>>,
+    /// Several processes use it, and this one has taken its connections out.
+    pub(super) is_left: AtomicBool,
+    /// A thread is taking them out.
+    pub(super) is_leaving: AtomicBool,
+    /// Whether waiting awake has paid lately.
+    pub(super) spinner: SetSpinner,
+    pub(super) state: Lock<State>,
+}
+
+impl Set {
+    /// The set behind a new epoll fd.
+    pub(crate) fn new(fd: c_int) -> Set {
+        Set {
+            numbers: Lock::new(Numbers::new(fd)),
+            watched: AtomicBool::new(false),
+            sharing: OnceLock::new(),
+            is_left: AtomicBool::new(false),
+            is_leaving: AtomicBool::new(false),
+            spinner: SetSpinner::default(),
+            state: Lock::new(State::new()),
+        }
+    }
+
+    pub(crate) fn numbers(&self) -> &Lock<Numbers> {
+        &self.numbers
+    }
+
+    /// The last number is closed: all watches go.
+    pub(crate) fn clear(&self) {
+        self.state.lock().clear();
+        self.give_up();
+    }
+
+    pub(super) fn number(&self) -> Option<c_int> {
+        self.numbers.lock().any()
+    }
+
+    /// Somebody may sleep until the set becomes readable: what comes into it from now on rings.
+    pub(crate) fn expect_sleeper(&self) {
+        self.watched.store(true, Ordering::SeqCst);
+    }
+
+    /// From now on somebody may sleep on this set without waiting on it.
+    pub(crate) fn set_watched(&self) {
+        self.watched.store(true, Ordering::Release);
+        if let Some(epfd) = self.number() {
+            self.state.lock().arm_for_sleepers(epfd);
+        }
+    }
+
+    /// Prepares for somebody who is about to sleep until the set becomes readable; true if it
+    /// should not sleep.
+    pub(crate) fn arm(&self) -> bool {
+        self.number().is_some_and(|epfd| {
+            self.state.lock_in_handler().is_none_or(|mut state| {
+                state.heat_doubtful();
+                state.arm(epfd) || state.is_left_ready()
+            })
+        })
+    }
+
+    /// Whether perhaps no doorbell will be rung for what it was prepared for, or another process
+    /// may answer one that is: the sleep is to be a short one.
+    pub(crate) fn is_in_doubt(&self) -> bool {
+        self.sharing.get().is_some()
+            || self
+                .state
+                .lock_in_handler()
+                .is_none_or(|mut state| !state.in_doubt.is_empty() || state.has_left())
+    }
+
+    /// Whether an event is ready that the kernel does not know of.
+    pub(crate) fn is_ready(&self) -> bool {
+        self.state.lock_in_handler().is_none_or(|state| state.is_ready())
+    }
+
+    /// The kernel says that the set is readable. That may be because of a doorbell that was rung
+    /// for something that is gone by now. Then silences it; true, and the kernel is to be asked
+    /// again.
+    pub(crate) fn silence(&self) -> bool {
+        let Some(epfd) = self.number() else { return false };
+        self.state.lock_in_handler().is_some_and(|mut state| {
+            let silenced = state.silence(epfd);
+            if silenced && state.sleepers > 0 {
+                state.arm_for_sleepers(epfd);
+            } else if silenced {
+                // Whoever polls the set looks at what is in doubt.
+                state.arm_all(epfd);
+            }
+            silenced
+        })
+    }
+
+    /// Whether the state must be free of hot watches when its lock is released.
+    pub(super) fn has_sleepers(&self, state: &State) -> bool {
+        state.sleepers > 0 || self.watched.load(Ordering::Acquire)
+    }
+
+    /// What a fork must find free.
+    pub(crate) fn state_lock(&self) -> &RawLock {
+        self.state.raw()
+    }
+
+    pub(crate) fn after_fork_child(&self) {
+        if self.is_leaving.swap(false, Ordering::Relaxed) {
+            // The thread that was taking connections out is not here: it is done again.
+            self.is_left.store(false, Ordering::Relaxed);
+        }
+        self.state.lock().after_fork_child();
+    }
+}

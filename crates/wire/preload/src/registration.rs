@@ -1,0 +1,57 @@
+//! The place of a socket in an epoll set.
+
+use std::ffi::c_int;
+use std::sync::Weak;
+
+use libc::epoll_event;
+use seekwire_transport::sys::fd::Placed;
+
+use crate::table::Object;
+
+/// As the application asked for it.
+pub(crate) struct Registration {
+    /// The set; it may be gone.
+    pub(crate) set: Weak<Object>,
+    /// The number by which the socket was added: the kernel tells duplicates apart by it.
+    pub(crate) fd: c_int,
+    /// The application's events and data.
+    pub(crate) events: u32,
+    /// As above.
+    pub(crate) data: u64,
+    /// Index of the watch in the set, once the connection is attached.
+    pub(crate) watch: Option<u32>,
+    /// Index of the watch if the application has taken the socket out of the set and the kernel
+    /// was not told.
+    pub(crate) parked: Option<u32>,
+    /// The number was closed while others stand for the socket, and this one is in the set
+    /// instead.
+    pub(crate) stand_in: Option<Placed>,
+    /// Another program may be about to get the set, so it is left to the kernel alone.
+    pub(crate) is_bare: bool,
+}
+
+impl Registration {
+    pub(crate) fn new(set: Weak<Object>, fd: c_int, event: epoll_event) -> Registration {
+        let (events, data) = (event.events, event.u64);
+        Registration {
+            set,
+            fd,
+            events,
+            data,
+            watch: None,
+            parked: None,
+            stand_in: None,
+            is_bare: false,
+        }
+    }
+
+    /// The number by which it is in the kernel's set.
+    pub(crate) fn number(&self) -> c_int {
+        self.stand_in_number().unwrap_or(self.fd)
+    }
+
+    /// That of the stand-in, if there is one.
+    pub(crate) fn stand_in_number(&self) -> Option<c_int> {
+        self.stand_in.as_ref().map(|stand_in| stand_in.fd().raw())
+    }
+}

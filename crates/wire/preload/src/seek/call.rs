@@ -1,0 +1,83 @@
+//! How a seek is made: on which connection, and how it ends.
+
+use std::ffi::c_int;
+
+use libc::ssize_t;
+use seekwire_transport::Errno;
+use seekwire_transport::sys::Fd;
+use seekwire_transport::sys::socket::unread;
+
+use super::adopt::adopt;
+use crate::api::check;
+use crate::ffi::{self, count, errno, fail, guarded, guarded_raw, keeping_errno};
+use crate::table::{self, SocketRef};
+use crate::way::Begun;
+use crate::{cancel, signals};
+
+/// Makes a call on the connection behind `fd`, as a receive is made: it starts again after a signal
+/// whose handler says so, and is a cancellation point.
+pub(super) fn answer(
+    fd: c_int,
+    mut call: impl FnMut(&SocketRef) -> Result<usize, Errno>,
+) -> ssize_t {
+    let socket = match find(fd) {
+        Ok(socket) => socket,
+        Err(error) => return fail(error),
+    };
+    if !socket.connection.is_seeking() {
+        // The epoll sets that it is in hear of it now, not when the call is over, which may be
+        // long.
+        keeping_errno(|| guarded(|| socket.connection.begin_to_seek()));
+        socket.update_sets();
+    }
+    loop {
+        let begun = Begun::receive(&socket);
+        match cancel::point(|| guarded_raw(|| call(&socket))) {
+            Some(Err(Errno::CANCELED)) => {}
+            Some(Err(Errno::INTR)) if !begun.was_limited(&socket) && signals::restart() => {
+                if socket.begin_again() != Ok(true) {
+                    return fail(Errno::BADF);
+                }
+            }
+            Some(result) => {
+                socket.update_sets();
+                return count(result);
+            }
+            None => return fail(Errno::IO),
+        }
+    }
+}
+
+/// The connection behind `fd`, tracked from now on.
+pub(super) fn find(fd: c_int) -> Result<SocketRef, Errno> {
+    if let Some(socket) = table::socket(fd) {
+        return if socket.is_listening() { Err(Errno::NOTCONN) } else { Ok(socket) };
+    }
+    is_connected(fd)?;
+    keeping_errno(|| adopt(fd))
+}
+
+/// Whether `fd` is a connected TCP socket: the error of a seek if not.
+pub(super) fn is_connected(fd: c_int) -> Result<(), Errno> {
+    keeping_errno(|| ask_whether_connected(fd))
+}
+
+fn ask_whether_connected(fd: c_int) -> Result<(), Errno> {
+    check(fd).map_err(|error| if error == Errno::INVAL { Errno::OPNOTSUPP } else { error })?;
+    let mut address = [0u64; 16];
+    let mut len = size_of_val(&address) as libc::socklen_t;
+    // SAFETY: room for an address of any family, and its size.
+    let result = unsafe { libc::getpeername(fd, address.as_mut_ptr().cast(), &raw mut len) };
+    match if result == 0 { 0 } else { errno() } {
+        0 => Ok(()),
+        // One whose connection has ended has no peer either, but what had arrived can still be
+        // received.
+        libc::ENOTCONN if unread(Fd::new(fd)).is_ok_and(|unread| unread > 0) => Ok(()),
+        error => Err(Errno::from_raw_os_error(error)),
+    }
+}
+
+/// The answer of a call that returns 0 when it has done its work.
+pub(super) fn status(work: impl FnOnce() -> Result<(), Errno>) -> c_int {
+    ffi::status(guarded_raw(work).unwrap_or(Err(Errno::IO)))
+}

@@ -1,0 +1,199 @@
+//! From the first number of an object to its last: what enters the table, and what leaves it.
+
+use std::ffi::c_int;
+use std::sync::Arc;
+
+use seekwire_endpoint::Role;
+use seekwire_transport::sys::{Fd, thread};
+
+use crate::epoll::{self, Set};
+use crate::hold::{self, Task};
+use crate::numbers::Last;
+use crate::socket::Socket;
+use crate::table::{self, Object, SocketRef};
+use crate::{ffi, hazard, log, memory, postponed, process, stats};
+
+/// Tracks `fd`, which the kernel has just handed out. `listener` if it was accepted.
+pub(crate) fn track(fd: c_int, role: Role, nonblocking: bool, listener: Option<&Socket>) {
+    if memory::is_scarce() {
+        fresh(fd);
+        return;
+    }
+    let socket = Socket::new(fd, role);
+    if nonblocking {
+        socket.connection.settings().set_nonblocking(true);
+    }
+    if let Some(listener) = listener {
+        socket.inherit(listener);
+    }
+    enter(fd, Object::socket(socket));
+    if hazard::is_due(false) {
+        hazard::reclaim();
+    }
+}
+
+/// Tracks a new epoll fd.
+pub(crate) fn track_set(fd: c_int) {
+    enter(fd, Object::set(Set::new(fd)));
+}
+
+/// Enters an object for a number that the kernel has just handed out.
+pub(crate) fn enter(fd: c_int, object: Arc<Object>) {
+    if let Some(stale) = table::insert(fd, object) {
+        // Closed by a way that the library cannot see, such as a raw system call.
+        log::debug!(fd, "a tracked fd was closed behind the library's back");
+        leave(fd, stale, Last::Gone);
+    }
+}
+
+/// The kernel has just handed out `fd` for something that the library takes no part in: what the
+/// table has there was closed by a way that the library cannot see.
+#[inline]
+pub(crate) fn fresh(fd: c_int) -> c_int {
+    if table::is_entered(fd) {
+        ffi::keeping_errno(|| untrack_unseen(fd));
+    }
+    fd
+}
+
+/// Stops tracking `fd`, which does not stand for the entered object any more.
+#[cold]
+pub(crate) fn untrack_unseen(fd: c_int) {
+    match process::kind() {
+        process::Kind::Own => {
+            log::debug!(fd, "a tracked fd was closed behind the library's back");
+            untrack(fd, Last::Gone);
+        }
+        process::Kind::Stranger => untrack(fd, Last::Kept),
+        // It has closed its own number, but the table is its parent's.
+        process::Kind::Vfork => {}
+    }
+}
+
+/// Stops tracking `fd`: to be called before the kernel can hand its number out again.
+pub(crate) fn untrack(fd: c_int, last: Last) {
+    if let Some(object) = table::remove(fd) {
+        leave(fd, object, last);
+    }
+}
+
+/// Stops tracking `fd` because the caller closes it next.
+pub(crate) fn untrack_closing(fd: c_int) {
+    match process::kind() {
+        process::Kind::Own => untrack(fd, Last::Closing),
+        process::Kind::Stranger => untrack(fd, Last::Kept),
+        // It closes its own number, but the table is its parent's.
+        process::Kind::Vfork => {}
+    }
+}
+
+fn leave(fd: c_int, object: Arc<Object>, last: Last) {
+    if hold::is_interrupted() {
+        postponed::push(fd, object, last);
+        hold::leave_behind(&FINISH);
+        return;
+    }
+    let mut numbers = object.numbers().lock();
+    let gone = numbers.remove(fd);
+    if let (Some(socket), Some(other)) = (object.as_socket(), numbers.any()) {
+        socket.connection.set_fd(Fd::new(other));
+    }
+    drop(numbers);
+    if let Some(socket) = object.as_socket().filter(|_| last != Last::Gone) {
+        ffi::guarded(|| await_users(&object, socket, gone));
+    }
+    let mut eager = false;
+    ffi::guarded(|| {
+        if let Some(socket) = object.as_socket() {
+            epoll::forget(socket, (!gone).then_some(fd), last);
+            if gone && !socket.is_listening() {
+                eager = socket.connection.holds_descriptors();
+                socket.connection.leave_number();
+                // One that lives on in another program does not end with this number.
+                match last {
+                    Last::Closing if !socket.is_handed_over() => socket.connection.close(),
+                    Last::Gone => socket.connection.was_closed(),
+                    Last::Closing | Last::Kept => {}
+                }
+                stats::closed(socket);
+            }
+        } else if let Some(set) = object.as_set().filter(|_| gone) {
+            set.clear();
+        }
+    });
+    // As long as other numbers stand for it, their references keep it.
+    if gone {
+        hazard::retire(object);
+        if hazard::is_due(eager) {
+            ffi::guarded(hazard::reclaim);
+        }
+    }
+}
+
+/// Waits until no other thread can be about to use the number that is closed next: each has left
+/// its call, or sleeps, and has the file by another number when it wakes.
+fn await_users(object: &Arc<Object>, socket: &Socket, gone: bool) {
+    let connection = &socket.connection;
+    if !(connection.is_attached() || connection.is_seeking()) || thread::is_only_one() {
+        return;
+    }
+    loop {
+        hazard::wait_for_others(Arc::as_ptr(object), || connection.sleepers());
+        if !(gone && connection.divert()) {
+            return;
+        }
+    }
+}
+
+/// `fd` has become another number for `object`.
+pub(crate) fn duplicate(object: Arc<Object>, fd: c_int) {
+    if object.numbers().lock_in_handler().is_some_and(|mut numbers| numbers.add(fd)) {
+        enter(fd, object);
+    }
+}
+
+impl SocketRef {
+    /// Brings the epoll sets that hold this socket up to date with the state of its connection. To
+    /// be called after anything that may have attached it, or may have moved its sends to the other
+    /// carrier.
+    #[inline]
+    pub(crate) fn update_sets(&self) {
+        if self.has_more_to_show() {
+            if hold::is_interrupted() {
+                hold::leave_behind(&FINISH);
+                return;
+            }
+            ffi::keeping_errno(|| ffi::guarded(|| epoll::update(self)));
+        }
+    }
+
+    /// The number of the connection was found to stand for another file, or none.
+    #[cold]
+    pub(crate) fn untrack_stale(&self) {
+        let fd = self.connection.fd().raw();
+        let is_it = table::socket(fd)
+            .is_some_and(|entered| std::ptr::eq(&raw const *entered, &raw const **self));
+        if is_it {
+            ffi::keeping_errno(|| untrack_unseen(fd));
+        }
+    }
+}
+
+/// What signal handlers have left to the thread that they interrupted.
+static FINISH: Task = Task(finish);
+
+fn finish() {
+    ffi::keeping_errno(|| {
+        ffi::guarded(|| {
+            for closed in postponed::take() {
+                leave(closed.fd, closed.object, closed.last);
+            }
+            for (fd, object) in table::entries() {
+                drop(object);
+                if let Some(socket) = table::socket(fd) {
+                    socket.update_sets();
+                }
+            }
+        })
+    });
+}
