@@ -19,7 +19,8 @@ use seekwire_transport::sys::poll::{self, Deadline, Events};
 use seekwire_transport::sys::socket::{self, KernelSend};
 use seekwire_transport::sys::{Fd, thread};
 
-use super::{Connection, Link};
+use super::link::Link;
+use super::state::Connection;
 
 /// How long a peer may take to answer where bytes that it sent by TCP lie in the kernel before their
 /// turn. Longer than [`Connection::ANSWER_LIMIT`], because the bytes of the ring are lost for the
@@ -127,7 +128,7 @@ impl Connection {
         self.attached().is_some_and(|link| link.ring.queue.wants_attention())
     }
 
-    /// Whether bytes wait for room in the kernel's socket; see [`super::Readiness::retransmits`].
+    /// Whether bytes wait for room in the kernel's socket; see [`super::terms::Readiness::retransmits`].
     /// No system call.
     #[inline]
     #[must_use]

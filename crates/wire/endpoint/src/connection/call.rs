@@ -11,51 +11,18 @@
 //! come in by the sleeps of the call alone.
 
 use std::cell::{Cell, OnceCell};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{MutexGuard, PoisonError};
 
 use seekwire_transport::Errno;
 use seekwire_transport::sys::poll::Deadline;
 use seekwire_transport::sys::signal::HeldBack;
 use seekwire_transport::sys::{Fd, thread};
 
-use super::Connection;
+use super::number::Hold;
+use super::state::Connection;
 use crate::fork;
 use crate::held_file::{HeldFile, lock};
-
-/// The number that this process knows the socket by, and the calls that sleep on it.
-#[derive(Debug)]
-pub(super) struct Number {
-    fd: AtomicI32,
-    hold: Mutex<Hold>,
-    /// Whether calls that sleep hold the file: see [`Connection::hold_in_sleep`].
-    holds_in_sleep: AtomicBool,
-    /// Threads in a call that sleeps.
-    asleep: AtomicU32,
-    /// The application has closed its last number of the socket.
-    is_closed: AtomicBool,
-}
-
-impl Number {
-    pub(super) fn new(fd: Fd) -> Self {
-        Self {
-            fd: AtomicI32::new(fd.raw()),
-            hold: Mutex::default(),
-            holds_in_sleep: AtomicBool::new(false),
-            asleep: AtomicU32::new(0),
-            is_closed: AtomicBool::new(false),
-        }
-    }
-}
-
-/// What the calls that sleep, or have slept, share.
-#[derive(Debug, Default)]
-struct Hold {
-    calls: u32,
-    file: Option<Arc<HeldFile>>,
-    /// The application has closed its last number.
-    is_closing: bool,
-}
 
 /// One call, until it is dropped.
 pub(super) struct Call<'c> {

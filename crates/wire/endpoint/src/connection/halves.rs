@@ -11,7 +11,8 @@ use seekwire_transport::queue::Rx;
 use seekwire_transport::ring::{Receiving, Sending};
 use seekwire_transport::sys::socket;
 
-use super::{Connection, Link};
+use super::link::Link;
+use super::state::Connection;
 
 impl Connection {
     /// Takes the sending half.

@@ -10,8 +10,6 @@ use std::sync::atomic::Ordering;
 use seekwire_transport::mem::Common;
 use seekwire_transport::sys::thread;
 
-use super::Connection;
-
 /// One line of the table: in use, forks pending, six processes.
 const LINE: usize = 64;
 const LINES: usize = 1024;
@@ -31,7 +29,7 @@ fn table() -> Option<&'static Common> {
 }
 
 impl Holders {
-    fn new(pid: u32) -> Self {
+    pub(super) fn new(pid: u32) -> Self {
         let free = |line: &usize| {
             let in_use = table().map(|table| table.word(line * LINE));
             in_use.is_some_and(|word| {
@@ -67,7 +65,7 @@ impl Holders {
         })
     }
 
-    fn fork_pending(&self) {
+    pub(super) fn fork_pending(&self) {
         if let Some(pending) = self.word(1) {
             pending.fetch_add(1, Ordering::AcqRel);
         }
@@ -82,14 +80,14 @@ impl Holders {
         }
     }
 
-    fn fork_failed(&self) {
+    pub(super) fn fork_failed(&self) {
         if let Some(pending) = self.word(1) {
             let lower = |now: u64| now.checked_sub(1);
             let _ = pending.fetch_update(Ordering::AcqRel, Ordering::Relaxed, lower);
         }
     }
 
-    fn is_alone(&self, pid: u32) -> bool {
+    pub(super) fn is_alone(&self, pid: u32) -> bool {
         let others =
             || PIDS.map(|word| self.get(word) as u32).filter(|other| *other != 0 && *other != pid);
         matches!(self, Self::Line(_)) && self.get(1) == 0 && !others().any(thread::process_is_alive)
@@ -103,62 +101,6 @@ impl Holders {
         for word in PIDS {
             if self.get(word) == u64::from(pid) {
                 self.set(word, 0);
-            }
-        }
-    }
-}
-
-impl Connection {
-    /// Whether no other process can use the socket unseen.
-    pub(super) fn is_sole_holder(&self) -> bool {
-        self.holders.get().is_none_or(|holders| holders.is_alone(thread::process_id()))
-    }
-
-    /// Whether the connection is attached and ends when this process closes the socket.
-    #[must_use]
-    pub fn ends_with_this_process(&self) -> bool {
-        self.attached().is_some_and(|link| link.ring.queue.is_only_holder(thread::process_id()))
-    }
-
-    /// Another process may have the socket, or is about to get it: it may change what this process
-    /// sets on the socket.
-    pub fn set_shared(&self) {
-        self.is_shared.store(true, Ordering::Relaxed);
-    }
-
-    /// fork() is about to be called: the prepare handler of pthread_atfork(3).
-    pub fn before_fork(&self) {
-        self.set_shared();
-        self.before_fork_seeking();
-        match self.attached() {
-            Some(link) => link.ring.queue.fork_pending(),
-            None => self.holders.get_or_init(|| Holders::new(thread::process_id())).fork_pending(),
-        }
-    }
-
-    /// No child came into being, though it was announced by [`Connection::before_fork`] and nothing
-    /// was done since. (That one did is for the child to say.)
-    pub fn fork_failed(&self) {
-        match (self.attached(), self.holders.get()) {
-            (Some(link), _) => link.ring.queue.fork_failed(),
-            (None, Some(holders)) => holders.fork_failed(),
-            (None, None) => {}
-        }
-    }
-
-    /// The child begins: it holds the connection too, as another process to the peer.
-    pub fn after_fork_child(&self) {
-        let pid = thread::process_id();
-        self.after_fork_child_seeking();
-        self.forget_holds();
-        self.waiters.forget();
-        match self.attached() {
-            Some(link) => link.ring.queue.fork_arrived(pid),
-            None => {
-                if let Some(holders) = self.holders.get() {
-                    holders.fork_arrived(pid);
-                }
-                self.gate.begin_anew();
             }
         }
     }

@@ -11,7 +11,8 @@ use seekwire_transport::sys::fd::Placed;
 use seekwire_transport::sys::unix::Channel;
 use seekwire_transport::sys::{Fd, thread};
 
-use super::Connection;
+use super::negotiation::Side;
+use super::state::Connection;
 use crate::proof;
 use crate::registry::Registry;
 use crate::rendezvous::{self, Received, rendezvous_path};
@@ -95,7 +96,7 @@ fn who_enters_itself_for_anothers_connection_is_sent_no_memory_and_gets_no_byte(
             reply: datagram.target,
             tuple: datagram.tuple.mirrored(),
         };
-        let (memory, doorbell) = super::negotiate::memory_and_doorbell();
+        let Side { descriptor: memory, doorbell, .. } = Side::new().unwrap();
         channel
             .send(&granted.encode(), &[memory.as_fd(), doorbell.as_fd(), proof.as_fd()])
             .unwrap();

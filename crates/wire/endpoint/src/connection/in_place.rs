@@ -10,8 +10,10 @@ use seekwire_transport::queue::{Full, HeadBytes};
 use seekwire_transport::ring::Receiving;
 use seekwire_transport::sys::poll::Deadline;
 
-use super::settings::Limit;
-use super::{Connection, Link, SendFlags};
+use super::limit::Limit;
+use super::link::Link;
+use super::state::Connection;
+use super::terms::SendFlags;
 
 /// A segment of the ring, set aside to be filled.
 #[derive(Debug)]

@@ -22,20 +22,18 @@
 //! Either end uses the ring for its sends only once the other has said "ready" in shared memory,
 //! that is, once no call of the other's can be asleep in the kernel without knowing of the ring.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 
 use seekwire_protocol::offer::{DATAGRAM, Datagram, Message, SlotRef};
 use seekwire_protocol::{FourTuple, Reason, Role};
-use seekwire_transport::layout::Geometry;
-use seekwire_transport::mem::{AttachError, Own, Peer};
-use seekwire_transport::queue::{self, QueuePair, Start};
-use seekwire_transport::ring::Ring;
-use seekwire_transport::sys::doorbell::Doorbell;
+use seekwire_transport::queue::Start;
 use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::socket;
 use seekwire_transport::sys::unix::{Channel, Delivery, Sender};
-use seekwire_transport::sys::{socket, thread};
 
-use super::{Connection, Link};
+use super::link::Link;
+use super::negotiation::{Negotiation, Pending, Said, Side, all};
+use super::state::Connection;
 use crate::Config;
 use crate::fork;
 use crate::permission;
@@ -43,109 +41,6 @@ use crate::proof;
 use crate::registry::Registry;
 use crate::rendezvous::{self, Received, Sent};
 use crate::scarcity;
-
-/// How far an upgrade has come.
-#[derive(Debug, Default)]
-pub(super) struct Negotiation {
-    tuple: Option<FourTuple>,
-    looks: u32,
-    pending: Option<Pending>,
-    /// Both ends have agreed on this link, but this process has forked meanwhile, and the child
-    /// receives from the kernel alone. Until this end says that it is ready, the other one sends by
-    /// TCP.
-    granted: Option<Box<Link>>,
-    /// This end has accepted the connection, and has looked for an offer before in vain.
-    waited: bool,
-    /// Nothing more will be tried.
-    over: bool,
-}
-
-/// A conversation in which the other end has the next word.
-#[derive(Debug)]
-struct Pending {
-    channel: Channel,
-    /// The other end's slot.
-    peer: SlotRef,
-    said: Said,
-}
-
-/// What this end has said.
-#[derive(Debug)]
-enum Said {
-    Offer,
-    /// To this process, which has shown that it holds the other end.
-    Granted(Side, Sender),
-}
-
-/// This end's memory, before it is joined with the peer's.
-#[derive(Debug)]
-struct Side {
-    own: Own,
-    descriptor: Placed,
-    geometry: Geometry,
-    doorbell: Doorbell,
-}
-
-impl Side {
-    fn new() -> Result<Self, Reason> {
-        if !permission::is_given() {
-            return Err(Reason::Bypassed);
-        }
-        let geometry = Config::get().geometry;
-        let base = geometry.bytes() - geometry.segments() * geometry.segment_size();
-        let memory =
-            Own::create(geometry.bytes(), base, geometry.segment_size(), geometry.segments());
-        let (own, descriptor) = memory.map_err(|error| {
-            tracing::warn!("no shared memory: {error}; {}", scarcity::advice(Reason::Memory));
-            scarcity::reason_of(&error).unwrap_or(Reason::Memory)
-        })?;
-        queue::format(&own, geometry);
-        queue::add_holder(&own, thread::process_id());
-        let doorbell = Doorbell::new().map_err(|error| {
-            let reason = scarcity::reason_of(&error).unwrap_or(Reason::FdLimit);
-            tracing::warn!("no doorbell: {error}; {}", scarcity::advice(reason));
-            reason
-        })?;
-        Ok(Self { own, descriptor, geometry, doorbell })
-    }
-
-    /// What the peer needs of this end.
-    fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
-        [self.descriptor.as_fd(), self.doorbell.as_fd()]
-    }
-
-    /// Joins this end with what the peer sent.
-    fn join(self, memory: &Placed, doorbell: Placed, peer: Sender) -> Result<Link, Reason> {
-        let refuse = |error: &dyn std::fmt::Display| {
-            tracing::warn!("process {} offered what cannot be used: {error}", peer.pid);
-            Reason::PeerViolation
-        };
-        let memory = Peer::attach(memory.as_fd(), Geometry::MAX_BYTES).map_err(|error| {
-            // This process may have no address space left for what is well made.
-            let scarcity = match &error {
-                AttachError::Io(error) => scarcity::reason_of(error),
-                _ => None,
-            };
-            let Some(reason) = scarcity else { return refuse(&error) };
-            tracing::warn!("{error}; {}", scarcity::advice(reason));
-            reason
-        })?;
-        let geometry = queue::peer_geometry(&memory, memory.len()).map_err(|e| refuse(&e))?;
-        let peer_doorbell = Doorbell::from_peer(doorbell).map_err(|e| refuse(&e))?;
-        let queue = QueuePair::new(self.own, self.geometry, memory, geometry);
-        Ok(Link::new(Ring { queue, doorbell: self.doorbell, peer_doorbell }, peer.pid))
-    }
-}
-
-/// The descriptors that came with a message, if all did.
-fn all<const N: usize>(descriptors: Vec<Placed>) -> Result<[Placed; N], Reason> {
-    descriptors.try_into().map_err(|_| {
-        tracing::warn!(
-            "no room for what the other end sent; raise the limit on open files (ulimit -n)"
-        );
-        Reason::FdLimit
-    })
-}
 
 impl Connection {
     /// Takes the next step towards shared memory, if there is one. Called before a system call when
@@ -522,150 +417,5 @@ fn unsent(error: &std::io::Error) -> Reason {
     scarcity::reason_of(error).unwrap_or(Reason::NoPeer)
 }
 
-/// What an end offers to another one.
 #[cfg(test)]
-pub(super) fn memory_and_doorbell() -> (Placed, Doorbell) {
-    let side = Side::new().unwrap();
-    (side.descriptor, side.doorbell)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::{Shutdown, TcpListener, TcpStream};
-    use std::sync::atomic::Ordering;
-
-    use seekwire_protocol::Carrier;
-    use seekwire_transport::layout::RX_LOCK;
-    use seekwire_transport::lock::WAITERS;
-    use seekwire_transport::mem::OwnMemory;
-    use seekwire_transport::sys::Fd;
-
-    use super::*;
-
-    /// Both ends of a connection.
-    fn ends() -> ((TcpStream, Connection), (TcpStream, Connection)) {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let a = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (b, _) = listener.accept().unwrap();
-        let (from, to) = (
-            Connection::new(Fd::from(&a), Role::Connected),
-            Connection::new(Fd::from(&b), Role::Accepted),
-        );
-        ((a, from), (b, to))
-    }
-
-    fn offer(from: &Connection, to: &Connection) {
-        while from.negotiation().as_ref().is_none_or(|negotiation| negotiation.pending.is_none()) {
-            to.hurry();
-            from.hurry();
-        }
-    }
-
-    #[test]
-    fn who_has_forked_since_the_offer_stays_on_tcp_until_it_is_alone() {
-        let _alone = crate::fork::ALONE.lock();
-        let ((_a, from), (_b, to)) = ends();
-        offer(&from, &to);
-        from.before_fork();
-        while !to.is_attached() {
-            to.hurry();
-            from.hurry();
-        }
-        assert!(!from.is_attached(), "its child receives by TCP alone");
-        assert_eq!(from.reason(), Some(Reason::Shared));
-        assert_eq!(to.next_carrier(), Ok(Carrier::Tcp));
-        // Such a process never lives: their ids end at 2^22.
-        from.holders.get().unwrap().fork_arrived(0x3fff_ffff);
-        while !from.is_attached() {
-            from.hurry();
-        }
-        assert_eq!(to.next_carrier(), Ok(Carrier::Ring));
-    }
-
-    #[test]
-    fn who_has_forked_since_both_agreed_keeps_the_peer_off_the_ring() {
-        let _alone = crate::fork::ALONE.lock();
-        let ((_a, from), (_b, to)) = ends();
-        let bracket = to.enter_plain().unwrap();
-        offer(&from, &to);
-        while to.link.get().is_none() {
-            to.hurry();
-            from.hurry();
-        }
-        to.before_fork();
-        drop(bracket);
-        while !from.is_attached() {
-            from.hurry();
-        }
-        assert!(to.is_attached());
-        assert_eq!(to.reason(), Some(Reason::Shared));
-        assert_eq!(from.next_carrier(), Ok(Carrier::Tcp));
-        assert_eq!(to.next_carrier(), Ok(Carrier::Tcp));
-    }
-
-    #[test]
-    fn a_fork_that_fails_keeps_nobody_off_the_ring() {
-        let _alone = crate::fork::ALONE.lock();
-        let ((_a, from), (_b, to)) = ends();
-        for end in [&from, &to] {
-            end.before_fork();
-            end.fork_failed();
-        }
-        while !from.is_attached() || !to.is_attached() {
-            to.hurry();
-            from.hurry();
-        }
-        assert_eq!(from.next_carrier(), Ok(Carrier::Ring));
-        from.before_fork();
-        from.fork_failed();
-        assert!(from.link.get().unwrap().ring.queue.remove_holder(thread::process_id()));
-    }
-
-    #[test]
-    fn a_connection_that_is_over_when_it_comes_to_the_ring_is_not_said_to_be_bypassed() {
-        let _alone = crate::fork::ALONE.lock();
-        let ((a, from), (b, to)) = ends();
-        let bracket = to.enter_plain().unwrap();
-        offer(&from, &to);
-        while to.link.get().is_none() {
-            to.hurry();
-            from.hurry();
-        }
-        a.shutdown(Shutdown::Write).unwrap();
-        b.shutdown(Shutdown::Write).unwrap();
-        while !socket::kernel_counts(Fd::from(&b)).unwrap().over {
-            std::thread::yield_now();
-        }
-        drop(bracket);
-        assert!(to.is_attached());
-        assert_eq!(to.reason(), Some(Reason::Over));
-        assert_eq!(to.next_carrier(), Ok(Carrier::Tcp));
-    }
-
-    #[test]
-    fn nobody_uses_the_ring_before_it_knows_where_tcp_stands() {
-        let _alone = crate::fork::ALONE.lock();
-        let ((_a, from), (_b, to)) = ends();
-        let bracket = to.enter_plain().unwrap();
-        offer(&from, &to);
-        while to.link.get().is_none() {
-            to.hurry();
-            from.hurry();
-        }
-        let queue = &to.link.get().unwrap().ring.queue;
-        let half = queue.try_rx().unwrap();
-        std::thread::scope(|scope| {
-            let last = scope.spawn(|| drop(bracket));
-            while queue.own().word(RX_LOCK).load(Ordering::Relaxed) & WAITERS == 0 {
-                assert!(
-                    !to.is_attached(),
-                    "others may use the ring, and TCP's bytes are not counted yet"
-                );
-                std::thread::yield_now();
-            }
-            drop(half);
-            last.join().unwrap();
-        });
-        assert!(to.is_attached());
-    }
-}
+mod tests;

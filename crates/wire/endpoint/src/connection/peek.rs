@@ -10,9 +10,11 @@ use seekwire_transport::sys::doorbell::Ear;
 use seekwire_transport::sys::poll::{self, Events};
 use seekwire_transport::sys::socket::{self, KernelRecv};
 
-use super::attached::Try;
-use super::settings::Limit;
-use super::{Connection, Link, RecvFlags};
+use super::limit::Limit;
+use super::link::Link;
+use super::outcome::Try;
+use super::state::Connection;
+use super::terms::RecvFlags;
 
 impl Connection {
     /// A receive of no bytes, for which TCP waits until anything wakes it, even where there is no

@@ -6,7 +6,7 @@
 //! ended, when the kernel has nothing more to tell of its own accord, the sender goes on by TCP,
 //! where a peer that is gone answers with a reset (RFC 9293, 3.10.7.1).
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use seekwire_protocol::Carrier;
@@ -17,9 +17,11 @@ use seekwire_transport::sys::poll::{self, Events};
 use seekwire_transport::sys::socket::KernelRecv;
 use seekwire_transport::sys::{host, socket, thread};
 
-use super::attached::Try;
 use super::call::Call;
-use super::{Connection, Interest, Link};
+use super::link::Link;
+use super::outcome::Try;
+use super::state::Connection;
+use super::terms::Interest;
 
 /// Sends of which the peer has taken nothing before the kernel is asked.
 const SENDS: u32 = 8;
@@ -32,23 +34,6 @@ pub(super) const STANDSTILL: Duration = Duration::from_millis(50);
 const LOOKS: u32 = 1000;
 /// How long a receiver may be inside a read that does not block; it may be stopped there.
 const INSIDE: Duration = Duration::from_secs(60);
-
-/// What a sender has seen of the peer's taking. In a cache line of its own: it changes with every
-/// send, and receivers read what lies beside it.
-#[derive(Debug, Default)]
-#[repr(align(64))]
-pub(super) struct Watch {
-    sends: AtomicU32,
-    /// The position up to which the peer had taken then.
-    taken: AtomicU64,
-    /// The position up to which the peer had taken when the ring was found full, and since when,
-    /// in nanoseconds.
-    full_at: AtomicU64,
-    full_since: AtomicU64,
-    /// Since when a receiver that is inside a read keeps this end from TCP, in nanoseconds; 0 when
-    /// none does.
-    pub(super) held_up_since: AtomicU64,
-}
 
 /// For how long something has lasted that began at this reading of the clock. It begins now if that
 /// is 0, or if the clock was set back since: this process is a child that has another one than its
@@ -243,7 +228,7 @@ impl Connection {
     /// Leaves a ring on which there is no room, if that is due: at once if what lies there is
     /// little, less than TCP has room for from the start; else when nothing was taken for a while,
     /// since TCP's room grows with what is sent. A receiver that is merely slow has the ring to
-    /// itself, and so has one whose sender is `patient` ([`super::SendFlags`]), unless TCP has
+    /// itself, and so has one whose sender is `patient` ([`super::terms::SendFlags`]), unless TCP has
     /// something to say of it. Returns whether the next send goes by TCP.
     #[cold]
     pub(super) fn overflow_if_due(&self, link: &Link, patient: bool) -> Result<bool, Errno> {

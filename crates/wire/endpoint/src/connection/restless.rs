@@ -13,9 +13,10 @@ use seekwire_transport::seek::{At, SeekOptions};
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::poll::Deadline;
 
-use super::{Connection, Interest, RecvFlags, SendFlags};
-use crate::connection::Ordering;
+use super::state::Connection;
+use super::terms::{Interest, RecvFlags, SendFlags};
 use seekwire_transport::Errno;
+use std::sync::atomic::Ordering;
 
 const SHORT: Duration = Duration::from_millis(20);
 

@@ -1,30 +1,17 @@
-//! How long a call may wait, which is the socket's to say, not this process's.
-//!
-//! O_NONBLOCK, SO_RCVTIMEO, SO_SNDTIMEO and SO_RCVLOWAT belong to what a descriptor stands for;
-//! another process that has the socket from a fork may set them. The kernel looks at them when a
-//! call begins. What this process last knew is good enough for a call that finds what it wants;
-//! before it sleeps for the first time, or says that it would have to, the kernel is
-//! asked. SO_RCVLOWAT says what a call finds: it is in the memory of the end, which processes share
-//! that have it from a fork.
+//! What is set of a socket, as far as this process knows.
 
-use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
-
-use seekwire_transport::sys::poll::Deadline;
-use seekwire_transport::sys::socket;
-
-use super::Connection;
 
 /// What is set of the socket and a call has to know, as far as this process knows.
 #[derive(Debug)]
 pub struct Settings {
-    nonblocking: AtomicBool,
+    pub(super) nonblocking: AtomicBool,
     /// Nanoseconds; 0 waits for ever.
-    recv_timeout: AtomicU64,
-    send_timeout: AtomicU64,
+    pub(super) recv_timeout: AtomicU64,
+    pub(super) send_timeout: AtomicU64,
     /// SO_RCVLOWAT, until the connection is attached: then shared memory has it.
-    low_water: AtomicU64,
+    pub(super) low_water: AtomicU64,
 }
 
 impl Default for Settings {
@@ -90,148 +77,4 @@ fn to_nanoseconds(timeout: Option<Duration>) -> u64 {
 
 fn from_nanoseconds(nanoseconds: u64) -> Option<Duration> {
     (nanoseconds > 0).then(|| Duration::from_nanos(nanoseconds))
-}
-
-impl Connection {
-    /// The settings of the socket that the ring has to follow.
-    #[inline]
-    #[must_use]
-    pub fn settings(&self) -> &Settings {
-        &self.settings
-    }
-
-    /// SO_RCVLOWAT was set, in bytes.
-    pub fn set_recv_low_water(&self, bytes: usize) {
-        let bytes = bytes.max(1) as u64;
-        self.settings.low_water.store(bytes, Ordering::Relaxed);
-        if let Some(link) = self.link.get() {
-            link.ring.queue.set_low_water(bytes);
-        }
-    }
-
-    /// SO_RCVLOWAT as far as this process knows, and those that share its memory.
-    #[inline]
-    #[must_use]
-    pub fn recv_low_water(&self) -> usize {
-        let set = self.link.get().map_or(0, |link| link.ring.queue.low_water());
-        if set > 0 {
-            set as usize
-        } else {
-            self.settings.low_water.load(Ordering::Relaxed) as usize
-        }
-    }
-
-    /// SO_RCVLOWAT, for which the kernel is asked.
-    #[must_use]
-    pub fn recv_low_water_now(&self) -> usize {
-        self.read_low_water();
-        self.recv_low_water()
-    }
-
-    /// Asks the kernel for what is set.
-    pub(super) fn read_settings(&self) {
-        let fd = self.fd();
-        let settings = &self.settings;
-        if let Ok(nonblocking) = socket::is_nonblocking(fd) {
-            settings.set_nonblocking(nonblocking);
-        }
-        if let Ok((recv, send)) = socket::timeouts(fd) {
-            // The kernel tells none also where there is no time at all.
-            if recv.is_some() || settings.recv_timeout() != Some(Settings::AT_ONCE) {
-                settings.set_recv_timeout(recv);
-            }
-            if send.is_some() || settings.send_timeout() != Some(Settings::AT_ONCE) {
-                settings.set_send_timeout(send);
-            }
-        }
-        self.read_low_water();
-    }
-
-    fn read_low_water(&self) {
-        // Once the connection seeks, the socket may have the value that a sleeping seek needs.
-        if self.is_seeking() {
-            return;
-        }
-        let known = self.link.get().map_or(0, |link| link.ring.queue.low_water());
-        let Ok(bytes) = socket::receive_low_water(self.fd()) else { return };
-        let bytes = bytes.max(1) as u64;
-        self.settings.low_water.store(bytes, Ordering::Relaxed);
-        if let Some(link) = self.link.get().filter(|_| known != 0 && known != bytes) {
-            link.ring.queue.correct_low_water(known, bytes);
-        }
-    }
-}
-
-#[derive(Clone, Copy, Debug)]
-enum For {
-    Receive,
-    Send,
-}
-
-/// How long one call may wait.
-#[derive(Debug)]
-pub(super) struct Limit {
-    /// Known once the call has slept.
-    until: Cell<Option<Deadline>>,
-    what: For,
-}
-
-impl Limit {
-    /// Of a call that receives.
-    pub(super) fn receive() -> Self {
-        Self { until: Cell::new(None), what: For::Receive }
-    }
-
-    /// Of a call that sends.
-    pub(super) fn send() -> Self {
-        Self { until: Cell::new(None), what: For::Send }
-    }
-
-    /// Of a call of which it is known already.
-    pub(super) fn known(until: Deadline) -> Self {
-        Self { until: Cell::new(Some(until)), what: For::Receive }
-    }
-
-    /// Whether the kernel was asked.
-    pub(super) fn is_known(&self) -> bool {
-        self.until.get().is_some()
-    }
-
-    /// Whether a call that found nothing may not wait at all.
-    pub(super) fn forbids(&self, connection: &Connection, dont_wait: bool) -> bool {
-        dont_wait
-            || (self.until.get().is_none() && connection.settings.is_nonblocking() && {
-                connection.read_settings();
-                connection.settings.is_nonblocking()
-            })
-    }
-
-    /// The deadline of a sleep, for which the kernel is asked before the first one. `None` if the
-    /// call has to look again first: the socket does not block, or SO_RCVLOWAT is lower than the
-    /// call took it to be.
-    pub(super) fn until(&self, connection: &Connection) -> Option<Deadline> {
-        if self.until.get().is_none() {
-            let wanted = connection.recv_low_water();
-            connection.read_settings();
-            if connection.settings.is_nonblocking() {
-                return None;
-            }
-            let timeout = match self.what {
-                For::Receive => connection.settings.recv_timeout(),
-                For::Send => connection.settings.send_timeout(),
-            };
-            self.until.set(Some(Deadline::after(timeout)));
-            if connection.recv_low_water() < wanted {
-                return None;
-            }
-        }
-        self.until.get()
-    }
-
-    /// As [`Limit::until`], for a call that needs all of its bytes whatever SO_RCVLOWAT is. A
-    /// deadline that has passed if the socket does not block.
-    pub(super) fn once(&self, connection: &Connection) -> Deadline {
-        let now = || Deadline::after(Some(Duration::ZERO));
-        self.until(connection).or_else(|| self.until(connection)).unwrap_or_else(now)
-    }
 }

@@ -6,7 +6,8 @@
 
 use seekwire_protocol::Carrier;
 
-use super::{Memory, QueuePair};
+use super::pair::{Memory, QueuePair};
+use super::room::most_used;
 use crate::layout;
 use crate::mem::PeerMemory;
 use crate::sync::Ordering;
@@ -20,7 +21,7 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         let load = |word| self.peer.load(word, Ordering::Relaxed);
         let used = load(layout::TX_POSITION).wrapping_sub(self.get(layout::RX_POSITION));
         let segments = load(layout::ALLOTTED).wrapping_sub(self.get(layout::RETURNED));
-        used > super::tx::most_used(g) as u64 || segments >= g.segments() as u64
+        used > most_used(g) as u64 || segments >= g.segments() as u64
     }
 
     /// Bytes that the peer has published in all when there are `bytes` more than those that were

@@ -8,7 +8,8 @@
 //! their position in the stream of TCP. When there are more than it holds, they are kept no longer,
 //! and can then not be sent again.
 
-use super::{Memory, QueuePair, Tx};
+use super::pair::{Memory, QueuePair};
+use super::tx::Tx;
 use crate::layout;
 use crate::mem::PeerMemory;
 use crate::sync::Ordering;

@@ -12,9 +12,12 @@ use std::time::Duration;
 use seekwire_protocol::Carrier;
 use seekwire_protocol::record::{HEADER, Head, Record};
 
-use super::{Memory, QueuePair, Rx, Tx, Violation};
+use super::pair::{Memory, QueuePair, Violation};
+use super::rx::Rx;
+use super::tx::Tx;
+use super::wish::ask_recall;
 use crate::layout::{self, control};
-use crate::mem::{OwnMemory, PeerMemory};
+use crate::mem::PeerMemory;
 use crate::sync::{Ordering, fence, store_fenced};
 use crate::sys::thread::{nap, yield_now};
 
@@ -57,30 +60,6 @@ pub enum Answer {
     Pending,
     /// The peer is about to say, within microseconds.
     AtWork,
-}
-
-/// Says from where on the bytes are wanted, and then, in one store, that they are and that this end
-/// wants TCP. So a peer that leaves the ring because this end wants TCP sees the recall, too.
-fn ask_recall(own: &impl OwnMemory) {
-    let get = |offset| own.word(offset).load(Ordering::Relaxed);
-    let set = |offset, value| own.word(offset).store(value, Ordering::Relaxed);
-    let position = get(layout::RX_POSITION);
-    set(
-        layout::RECALL_TCP,
-        get(layout::RX_TCP_BYTES) << 1 | get(layout::RX_CARRIER) & Carrier::Ring as u64,
-    );
-    set(
-        layout::RECALL_FROM,
-        position << 32 | layout::offset_at(get(layout::RX_OFFSET), position) as u64,
-    );
-    own.word(layout::CONTROL).fetch_or(control::RECALL | control::TCP_ONLY, Ordering::SeqCst);
-}
-
-/// Asks, and waits for no answer; see [`Rx::keep_asking`].
-#[cold]
-pub(super) fn ask_standing(own: &impl OwnMemory) {
-    ask_recall(own);
-    own.word(layout::RX_CARRIER).fetch_or(layout::RX_STANDING, Ordering::Relaxed);
 }
 
 impl<O: Memory, P: PeerMemory> QueuePair<O, P> {

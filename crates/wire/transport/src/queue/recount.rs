@@ -3,7 +3,7 @@
 
 use seekwire_protocol::record::{Head, Record};
 
-use super::{Memory, QueuePair};
+use super::pair::{Memory, QueuePair};
 use crate::layout::{self, Geometry};
 use crate::mem::PeerMemory;
 use crate::sync::Ordering;

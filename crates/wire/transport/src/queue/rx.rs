@@ -6,11 +6,11 @@ use seekwire_protocol::Carrier;
 use seekwire_protocol::record::{HEADER, Head, Record};
 use seekwire_protocol::switch::{RxHead, RxStep};
 
-use super::recall::ask_standing;
-use super::{Memory, QueuePair, Violation};
+use super::pair::{Memory, QueuePair, Violation};
+use super::wish::ask_standing;
 use crate::iov::Scatter;
 use crate::layout;
-use crate::lock::{Acquired, LockGuard};
+use crate::lock::{self, Acquired, LockGuard};
 use crate::mem::PeerMemory;
 use crate::sync::{Ordering, store_fenced};
 
@@ -81,6 +81,24 @@ impl<O: Memory, P> Drop for Rx<'_, O, P> {
         if self.asks.get() {
             ask_standing(&self.queue.own);
         }
+    }
+}
+
+impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
+    /// Takes the receiving half; `None` in a signal handler that has interrupted its holder.
+    #[inline]
+    pub fn try_rx(&self) -> Option<Rx<'_, O, P>> {
+        let (held, acquired) = lock::acquire(&self.own, layout::RX_LOCK)?;
+        Some(Rx::new(self, held, acquired))
+    }
+
+    /// Takes the receiving half, where no signal handler can be.
+    ///
+    /// # Panics
+    /// When this thread has it already.
+    #[inline]
+    pub fn rx(&self) -> Rx<'_, O, P> {
+        self.try_rx().expect("this thread has the receiving half already")
     }
 }
 

@@ -10,8 +10,8 @@
 use seekwire_protocol::record::Record;
 use seekwire_protocol::span::Span;
 
-use super::rx::Located;
-use super::{Memory, Rx, Violation};
+use super::pair::{Memory, Violation};
+use super::rx::{Located, Rx};
 use crate::iov::Scatter;
 use crate::layout;
 use crate::mem::PeerMemory;

@@ -4,25 +4,13 @@ use seekwire_protocol::Carrier;
 use seekwire_protocol::record::{CELL, HEADER, Head, INLINE_MAX, MAX_CELLS, Record};
 use seekwire_protocol::switch::{TxConditions, TxStep, TxSwitch};
 
-use super::{Memory, QueuePair, Violation};
+use super::pair::{Memory, QueuePair, Violation};
+use super::room::END_RECORD;
 use crate::iov::Gather;
-use crate::layout::{self, Geometry};
-use crate::lock::{Acquired, LockGuard};
+use crate::layout;
+use crate::lock::{self, Acquired, LockGuard};
 use crate::mem::PeerMemory;
 use crate::sync::{Ordering, store_fenced};
-
-/// Free descriptors that let a record of any kind in: one that does not fit into the rest of the
-/// lap wastes that rest, the header after it must be free to be cleared, and there is the end.
-const ANY_RECORD: usize = 2 * MAX_CELLS + END_RECORD;
-
-/// Free descriptors that only the last record may use, the end of the stream or the switch to TCP,
-/// so that it can always be said.
-const END_RECORD: usize = 1;
-
-/// Descriptors that may be in use when there is room for any record.
-pub(super) fn most_used(geometry: Geometry) -> usize {
-    geometry.cells().saturating_sub(ANY_RECORD)
-}
 
 /// States of a segment. 0: free, and never used or cancelled. Up to here: published; the position
 /// of its record, plus 1.
@@ -55,12 +43,26 @@ pub struct Tx<'q, O: Memory, P> {
     _lock: LockGuard<'q, O>,
 }
 
+impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
+    /// Takes the sending half; `None` in a signal handler that has interrupted its holder.
+    #[inline]
+    pub fn try_tx(&self) -> Option<Tx<'_, O, P>> {
+        let (held, acquired) = lock::acquire(&self.own, layout::TX_LOCK)?;
+        Some(Tx::new(self, held, acquired))
+    }
+
+    /// Takes the sending half, where no signal handler can be.
+    ///
+    /// # Panics
+    /// When this thread has it already.
+    #[inline]
+    pub fn tx(&self) -> Tx<'_, O, P> {
+        self.try_tx().expect("this thread has the sending half already")
+    }
+}
+
 impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
-    pub(super) fn new(
-        queue: &'q QueuePair<O, P>,
-        lock: LockGuard<'q, O>,
-        acquired: Acquired,
-    ) -> Self {
+    fn new(queue: &'q QueuePair<O, P>, lock: LockGuard<'q, O>, acquired: Acquired) -> Self {
         let tx = Self { queue, _lock: lock };
         if acquired == Acquired::OwnerDied {
             tx.recover();

@@ -44,7 +44,7 @@ pub use engine::{Attempt, Engine, Reach};
 pub use kernel::{KernelCursor, KernelSource, Way};
 pub use lock::{SeekGuard, SeekLock};
 pub use ring::{RingSource, SegmentLoan, SegmentLoans};
-pub use sleepers::{Sleep, Sleepers};
+pub use sleepers::{Leader, Sleep, Sleepers};
 pub use source::{Look, Source, Take};
 pub use tcp::SeekTcp;
 pub use waits::{KernelSleep, KernelWaits, Woken};

@@ -30,6 +30,15 @@ struct Sleeper {
     rung: bool,
 }
 
+/// When the leader wakes, to a sleeper who needs some bytes.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub enum Leader {
+    /// As soon as these bytes have come, or before.
+    InTime,
+    /// When bytes behind them have come, too: the leader has to look again.
+    Late,
+}
+
 /// One sleep, on a doorbell of its own.
 #[derive(Debug)]
 pub struct Sleep {
@@ -82,11 +91,11 @@ impl Sleepers {
         self.asleep.iter().map(|sleeper| sleeper.end).filter(|end| *end > front).min()
     }
 
-    /// Whether there is a leader; and if so, whether it waits for bytes behind `end`, so that it
-    /// has to look again for a sleeper who needs only those before.
+    /// Whether there is a leader; and if so, when it wakes, to a sleeper who needs the bytes before
+    /// `end`.
     #[must_use]
-    pub fn leader(&self, end: u64) -> Option<bool> {
-        self.leader.map(|led| end < led)
+    pub fn leader(&self, end: u64) -> Option<Leader> {
+        self.leader.map(|led| if end < led { Leader::Late } else { Leader::InTime })
     }
 
     /// The caller becomes the leader: it is about to sleep on the ring's doorbell for the bytes

@@ -12,8 +12,8 @@ use seekwire_transport::iov::Scatter;
 use seekwire_transport::queue::Violation;
 use seekwire_transport::ring::{Receiving, Ring, Wait};
 use seekwire_transport::seek::{
-    At, Attempt, Engine, Extent, Look, RingSource, SeekLock, SeekOptions, SeekTcp, SegmentLoan,
-    SegmentLoans, Sleepers, Source, cost, until_there,
+    At, Attempt, Engine, Extent, Leader, Look, RingSource, SeekLock, SeekOptions, SeekTcp,
+    SegmentLoan, SegmentLoans, Sleepers, Source, cost, until_there,
 };
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::poll::{Deadline, Events};
@@ -269,9 +269,9 @@ impl<'r> SeekRing<'r> {
             return Ok(());
         }
         let (front, end) = (state.engine.front(), state.engine.needed_end(attempt));
-        if let Some(is_far) = state.sleepers.leader(end) {
+        if let Some(leader) = state.sleepers.leader(end) {
             let sleep = state.sleepers.begin(end)?;
-            if is_far {
+            if leader == Leader::Late {
                 self.wake_leader();
             }
             drop(state);

@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 use seekwire_transport::Errno;
 use seekwire_transport::sys::socket;
 
-use super::State;
 use super::claim::Claim;
 use super::source::ReceivePathSource;
-use crate::connection::Connection;
+use super::state::State;
+use crate::connection::state::Connection;
 
 impl Connection {
     /// Whether a holder who does not know of holes can go on with the socket; if so, it may. Nobody

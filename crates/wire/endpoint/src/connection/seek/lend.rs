@@ -12,9 +12,9 @@ use seekwire_transport::queue::Violation;
 use seekwire_transport::seek::{At, Attempt, Look, SeekOptions, SegmentLoan, cost};
 
 use super::source::{ReceivePath, ReceivePathSource};
-use super::{Seeking, State};
-use crate::connection::Connection;
-use crate::connection::settings::Limit;
+use super::state::{Seeking, State};
+use crate::connection::limit::Limit;
+use crate::connection::state::Connection;
 
 /// One piece of a [`RangeLoan`].
 #[derive(Debug)]

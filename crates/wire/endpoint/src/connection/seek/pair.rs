@@ -7,7 +7,8 @@ use std::time::Duration;
 use seekwire_protocol::Role;
 use seekwire_transport::sys::Fd;
 
-use crate::connection::{Connection, SendFlags};
+use crate::connection::state::Connection;
+use crate::connection::terms::SendFlags;
 
 /// Long enough never to be reached unless a wake-up was lost.
 pub(super) const LONG: Duration = Duration::from_secs(60);

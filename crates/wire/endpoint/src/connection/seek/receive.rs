@@ -6,9 +6,10 @@ use seekwire_transport::Errno;
 use seekwire_transport::iov::Scatter;
 use seekwire_transport::seek::{At, Engine, SeekOptions, Source};
 
-use super::Seeking;
-use crate::connection::settings::Limit;
-use crate::connection::{Connection, RecvFlags};
+use super::state::Seeking;
+use crate::connection::limit::Limit;
+use crate::connection::state::Connection;
+use crate::connection::terms::RecvFlags;
 
 impl Connection {
     /// [`Connection::recv`] of a seeking connection.

@@ -6,8 +6,8 @@ use seekwire_transport::Errno;
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::doorbell::{Doorbell, Doorbells};
 
-use super::Seeking;
-use crate::connection::Connection;
+use super::state::Seeking;
+use crate::connection::state::Connection;
 
 impl Connection {
     /// Bytes that a receive would give at once; holes do not count.

@@ -2,7 +2,7 @@
 
 use std::io::IoSliceMut;
 
-use super::{Engine, errno};
+use super::state::{Engine, errno};
 use crate::Errno;
 use crate::iov::Scatter;
 use crate::seek::source::Source;

@@ -2,7 +2,7 @@
 
 use seekwire_protocol::span::Span;
 
-use super::{Attempt, Engine, Stopped, errno};
+use super::state::{Attempt, Engine, Stopped, errno};
 use crate::Errno;
 use crate::iov::Scatter;
 use crate::seek::drained::CHUNK;
@@ -180,28 +180,5 @@ impl Engine {
             at = self.holes.taken_until(live.end);
         }
         Ok((into.filled() - begin, is_over))
-    }
-
-    /// Keeps an error that came behind bytes, for the next call that asks the source. Errors that
-    /// belong to one call and not to the stream are dropped.
-    pub fn keep(&mut self, error: Errno) {
-        let of_call = [
-            Errno::AGAIN,
-            Errno::INTR,
-            Errno::CANCELED,
-            Errno::NOBUFS,
-            Errno::NOMEM,
-            Errno::FAULT,
-            Errno::BUSY,
-            Errno::NXIO,
-            Errno::INVAL,
-        ];
-        if !of_call.contains(&error) {
-            self.late = Some(error);
-        }
-    }
-
-    pub(super) fn say_late(&mut self) -> Result<(), Errno> {
-        self.late.take().map_or(Ok(()), Err)
     }
 }

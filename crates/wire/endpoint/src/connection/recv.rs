@@ -1,335 +1,37 @@
-//! The data path of an attached connection: each direction on TCP or on the ring.
+//! Receiving in order on an attached connection: by TCP or from the ring.
 
-use std::io::{IoSlice, IoSliceMut};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
+use std::io::IoSliceMut;
+use std::sync::atomic::Ordering;
 
+use seekwire_protocol::Carrier;
 use seekwire_protocol::switch::RxStep;
-use seekwire_protocol::{Carrier, Reason};
 use seekwire_transport::Errno;
-use seekwire_transport::iov::{Gather, Scatter};
+use seekwire_transport::iov::Scatter;
 use seekwire_transport::mem::{Own, Peer};
-use seekwire_transport::queue::{Full, Rx, Tx, Violation};
-use seekwire_transport::ring::{Calls, Ring};
-use seekwire_transport::spin::Spinner;
+use seekwire_transport::queue::{Rx, Violation};
+use seekwire_transport::ring::Calls;
 use seekwire_transport::sys::poll::{self, Events};
-use seekwire_transport::sys::socket::{self, Control, KernelRecv, KernelSend};
-use seekwire_transport::sys::thread;
+use seekwire_transport::sys::socket::{self, Control, KernelRecv};
 
+use super::limit::Limit;
+use super::link::Link;
 use super::next::{Next, between_looks};
-use super::peer::Watch;
-use super::settings::Limit;
-use super::{Connection, Link, RecvFlags, SendFlags};
-use crate::Config;
+use super::outcome::Try;
+use super::state::Connection;
+use super::terms::RecvFlags;
 
-/// The ring is as it should be.
-const SOUND: u8 = 0;
-/// The peer died or closed: what is in the ring can be read, sends go to the kernel, which knows
-/// the right error and signal.
-const PEER_GONE: u8 = 1;
-/// The peer's memory said something impossible; the connection was reset.
-const VIOLATED: u8 = 2;
-
-impl Link {
-    pub(super) fn new(ring: Ring, peer_pid: u32) -> Self {
-        Self {
-            ring,
-            rx_spinner: Spinner::default(),
-            tx_spinner: Spinner::default(),
-            broken: AtomicU8::new(SOUND),
-            peer_pid,
-            shown: AtomicU8::new(0),
-            watch: Watch::default(),
-            has_ended: AtomicBool::new(false),
-            untold: AtomicI32::new(0),
-            identity: OnceLock::new(),
-        }
-    }
-
-    pub(super) fn peer_is_gone(&self) {
-        let _ =
-            self.broken.compare_exchange(SOUND, PEER_GONE, Ordering::Relaxed, Ordering::Relaxed);
-    }
-
-    /// The error that [`Link::untold`] keeps, if there is one: it is told now.
-    fn take_untold(&self) -> Option<Errno> {
-        let is_none = self.untold.load(Ordering::Relaxed) == 0;
-        let error = if is_none { 0 } else { self.untold.swap(0, Ordering::Relaxed) };
-        (error != 0).then(|| Errno::from_raw_os_error(error))
-    }
-
-    pub(super) fn is_sound(&self) -> bool {
-        self.broken.load(Ordering::Relaxed) == SOUND
-    }
-
-    pub(super) fn is_violated(&self) -> bool {
-        self.broken.load(Ordering::Relaxed) == VIOLATED
-    }
-}
-
-/// What one try to send came to.
-pub(super) enum Sent {
-    /// Some bytes, or all.
-    Some,
-    /// Nothing now; wait for room on the ring or in the kernel's socket.
-    Wait(Carrier),
-    /// The receiver is inside a read that keeps this end from TCP, and does not tell when it is
-    /// over: try again soon.
-    Later,
-}
-
-/// What one try to send came to while the sending half was held.
-enum Tried {
-    Ring(Sent),
-    Tcp(Result<Sent, Errno>),
-    /// The peer has gone, or this direction was shut down.
-    Nobody,
+enum Failure {
     Violation(Violation),
+    Kernel(Errno),
 }
 
-/// What one try to receive came to.
-pub(super) enum Try {
-    /// So many bytes; 0 is the end of the stream, or a zero-length request.
-    Moved(usize),
-    /// Nothing more for this call, which has received something: what is left to say is the next
-    /// call's.
-    Over,
-    /// Nothing now; wait for the ring or for the kernel's socket.
-    Wait(Carrier),
-    /// The connection has begun to seek: receive through the engine.
-    Seeking,
+impl From<Violation> for Failure {
+    fn from(violation: Violation) -> Self {
+        Self::Violation(violation)
+    }
 }
 
 impl Connection {
-    // ---- sending ------------------------------------------------------------------------------
-
-    /// Sends from an attached connection as send(2) does: waits until everything is sent unless
-    /// told not to, and returns how many bytes were.
-    ///
-    /// # Errors
-    /// Those of send(2). EINTR and EAGAIN only when nothing was sent; EAGAIN, even where calls
-    /// wait, in a signal handler that interrupted a send on this connection. ENOTCONN when it is
-    /// not attached.
-    pub fn send(&self, bufs: &[IoSlice<'_>], flags: SendFlags) -> Result<usize, Errno> {
-        let link = self.attached().ok_or(Errno::NOTCONN)?;
-        let mut gather = Gather::new(bufs);
-        let total = gather.remaining();
-        let call = self.begin_call();
-        let limit = Limit::send();
-        if !link.ring.queue.fits(total) && !limit.forbids(self, flags.dont_wait) {
-            call.hold_signals();
-        }
-        loop {
-            let sent = total - gather.remaining();
-            let tried = self.try_send(link, &mut gather, flags, sent > 0);
-            // An error after some bytes were sent is the next call's, as with the kernel.
-            let stop = |error| if sent > 0 { Ok(sent) } else { Err(error) };
-            let carrier = match tried {
-                Ok(Sent::Some) if gather.remaining() == 0 => return Ok(total),
-                Ok(Sent::Some) => {
-                    call.moved();
-                    continue;
-                }
-                Ok(Sent::Wait(carrier)) => Some(carrier),
-                Ok(Sent::Later) => None,
-                Err(error) => return stop(error),
-            };
-            if limit.forbids(self, flags.dont_wait) {
-                if sent == 0
-                    && carrier == Some(Carrier::Ring)
-                    && self.overflow_if_due(link, flags.patient)?
-                {
-                    continue;
-                }
-                return stop(Errno::AGAIN);
-            }
-            let waited = match carrier {
-                Some(carrier) => self.wait_to_send(link, carrier, &limit, &call),
-                None => self.wait_a_moment(&limit, &call, None),
-            };
-            if let Err(error) = waited {
-                return stop(error);
-            }
-        }
-    }
-
-    /// One try. `begun` says that this call has sent something already: then whatever error is
-    /// returned only ends the call.
-    #[inline]
-    pub(super) fn try_send(
-        &self,
-        link: &Link,
-        gather: &mut Gather<'_>,
-        flags: SendFlags,
-        begun: bool,
-    ) -> Result<Sent, Errno> {
-        let q = &link.ring.queue;
-        let tried = link.ring.send_with(|tx, calls| {
-            // Under the lock: a shutdown that another thread makes is before all of this send, or
-            // after it.
-            let is_done = q.peer_is_done();
-            if is_done && self.is_stale(link) {
-                return Tried::Tcp(Err(Errno::STALE));
-            }
-            if !link.is_sound() || q.is_shut() || (is_done && q.peer_refuses()) {
-                return Tried::Nobody;
-            }
-            match self.due_carrier(link, tx, calls) {
-                Ok(Carrier::Ring) => match tx.push(gather) {
-                    Ok(0) => Tried::Ring(Sent::Wait(Carrier::Ring)),
-                    Ok(_) => Tried::Ring(Sent::Some),
-                    Err(violation) => Tried::Violation(violation),
-                },
-                Ok(Carrier::Tcp) => Tried::Tcp(self.send_by_tcp(tx, link, gather, flags, begun)),
-                Err(Full::NoRoom) => Tried::Ring(Sent::Wait(Carrier::Ring)),
-                Err(Full::Violation(violation)) => Tried::Violation(violation),
-            }
-        });
-        match tried.ok_or(Errno::AGAIN)? {
-            Tried::Ring(sent) => {
-                self.show_sent(link);
-                if link.looks_lost() {
-                    self.doubt_peer(link);
-                }
-                Ok(sent)
-            }
-            Tried::Tcp(sent) => sent,
-            Tried::Nobody => self.send_to_nobody(link, gather, flags, begun),
-            Tried::Violation(violation) => Err(self.violated(link, violation)),
-        }
-    }
-
-    #[cold]
-    fn send_by_tcp(
-        &self,
-        tx: &Tx<'_, Own, Peer>,
-        link: &Link,
-        gather: &mut Gather<'_>,
-        flags: SendFlags,
-        begun: bool,
-    ) -> Result<Sent, Errno> {
-        if !self.may_use_tcp(link, tx)? {
-            return Ok(Sent::Later);
-        }
-        if !self.retransmit(link, tx)? {
-            return Ok(Sent::Wait(Carrier::Tcp));
-        }
-        if begun && self.has_error() {
-            return Err(Errno::PIPE);
-        }
-        match socket::send(self.fd(), &gather.rest(), kernel_flags(flags)) {
-            Ok(n) => {
-                let mut kept = 0;
-                gather.take(n, |piece| {
-                    tx.keep(kept, piece);
-                    kept += piece.len();
-                });
-                tx.sent_by_tcp(n);
-                self.show_sent(link);
-                Ok(Sent::Some)
-            }
-            Err(Errno::AGAIN) => Ok(Sent::Wait(Carrier::Tcp)),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// After the peer has gone or this direction was shut down, the kernel's socket gives the error
-    /// and the signal that the application expects.
-    #[cold]
-    fn send_to_nobody(
-        &self,
-        link: &Link,
-        gather: &mut Gather<'_>,
-        flags: SendFlags,
-        begun: bool,
-    ) -> Result<Sent, Errno> {
-        if link.is_violated() {
-            return Err(Errno::CONNRESET);
-        }
-        if begun {
-            return Err(Errno::PIPE);
-        }
-        if link.ring.queue.is_shut() {
-            // The kernel may not have been told to shut down yet: that comes after what is to be
-            // retransmitted, or another thread is about to do it.
-            if !self.has_error() {
-                if !flags.no_signal {
-                    thread::raise_broken_pipe();
-                }
-                return Err(Errno::PIPE);
-            }
-        }
-        match socket::send(self.fd(), &gather.rest(), kernel_flags(flags)) {
-            Ok(n) => {
-                gather.take(n, |_| ());
-                Ok(Sent::Some)
-            }
-            Err(Errno::AGAIN) => Ok(Sent::Wait(Carrier::Tcp)),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Whether the kernel's socket has an error to tell, which is told once.
-    pub(super) fn has_error(&self) -> bool {
-        poll::look(self.fd(), Events::default()).is_ok_and(|events| events.dead)
-    }
-
-    #[inline]
-    pub(super) fn show_sent(&self, link: &Link) {
-        let (tcp, _) = link.ring.queue.tcp_bytes();
-        let (ring, _) = link.ring.queue.ring_bytes();
-        if let Some(slot) = self.slot.get() {
-            slot.show_sent(tcp, ring);
-        }
-        self.show_switches(link);
-        if let Some(after) = Config::get().fall_back_after
-            && ring >= after
-        {
-            self.forced_back(link);
-        }
-    }
-
-    /// Tells the registry when a direction has changed its carrier.
-    #[inline]
-    fn show_switches(&self, link: &Link) {
-        let q = &link.ring.queue;
-        let now = u8::from(q.tx_on_ring()) | u8::from(q.rx_on_ring()) << 1;
-        if link.shown.load(Ordering::Relaxed) != now {
-            link.shown.store(now, Ordering::Relaxed);
-            if q.peer_wants_tcp() && self.reason().is_none() {
-                self.set_reason(Some(Reason::AskedByPeer));
-            } else {
-                self.show_carriers();
-            }
-        }
-    }
-
-    #[cold]
-    fn forced_back(&self, link: &Link) {
-        if !link.ring.queue.is_tcp_only() {
-            link.ring.queue.set_tcp_only();
-            self.set_reason(Some(Reason::Forced));
-        }
-    }
-
-    /// What the next send travels on, having made the switch that is due.
-    ///
-    /// # Errors
-    /// ECONNRESET when the peer misbehaved; EAGAIN in a signal handler that interrupted a send.
-    pub fn next_carrier(&self) -> Result<Carrier, Errno> {
-        let Some(link) = self.attached() else { return Ok(Carrier::Tcp) };
-        let tx = self.tx(link)?;
-        let carrier = self.due_carrier(link, &tx, tx.calls());
-        drop(tx);
-        match carrier {
-            Ok(carrier) => Ok(carrier),
-            Err(Full::NoRoom) => Ok(Carrier::Tcp),
-            Err(Full::Violation(violation)) => Err(self.violated(link, violation)),
-        }
-    }
-
-    // ---- receiving ----------------------------------------------------------------------------
-
     /// Receives on an attached connection as recv(2) does: waits for SO_RCVLOWAT bytes (or all,
     /// with `wait_all`) unless told not to, and returns how many came; 0 is the end of the stream.
     ///
@@ -480,15 +182,6 @@ impl Connection {
     }
 
     #[inline]
-    pub(super) fn show_received(&self, link: &Link) {
-        let q = &link.ring.queue;
-        if let Some(slot) = self.slot.get() {
-            slot.show_received(q.tcp_bytes().1, q.ring_bytes().1);
-        }
-        self.show_switches(link);
-    }
-
-    #[inline]
     fn step(
         &self,
         link: &Link,
@@ -619,25 +312,6 @@ impl Connection {
         }
     }
 
-    // ---- the rest -----------------------------------------------------------------------------
-
-    /// The peer broke the protocol: the connection is reset, and both directions say so from now
-    /// on.
-    #[cold]
-    pub(super) fn violated(&self, link: &Link, violation: Violation) -> Errno {
-        if link.broken.swap(VIOLATED, Ordering::Relaxed) != VIOLATED {
-            tracing::error!(
-                "fd {}: process {}: {violation}; reset",
-                self.fd().raw(),
-                link.peer_pid
-            );
-            self.set_reason(Some(Reason::PeerViolation));
-            socket::reset(self.fd());
-            link.ring.doorbell.ring();
-        }
-        Errno::CONNRESET
-    }
-
     /// FIONREAD: bytes that can be received at once, by either carrier.
     ///
     /// # Errors
@@ -674,32 +348,4 @@ impl Connection {
             Err(violation) => Err(self.violated(link, violation)),
         }
     }
-
-    /// SIOCOUTQ: bytes sent that the peer's kernel has not acknowledged. What lies on the ring has
-    /// arrived, as bytes in the peer's receive queue have.
-    ///
-    /// # Errors
-    /// Those of ioctl(2).
-    pub fn unsent(&self) -> Result<usize, Errno> {
-        let recalled = self.attached().map_or(0, |link| link.ring.queue.to_retransmit());
-        Ok(socket::unsent(self.fd())? + recalled)
-    }
-}
-
-enum Failure {
-    Violation(Violation),
-    Kernel(Errno),
-}
-
-impl From<Violation> for Failure {
-    fn from(violation: Violation) -> Self {
-        Self::Violation(violation)
-    }
-}
-
-fn kernel_flags(flags: SendFlags) -> KernelSend {
-    let mut how = KernelSend::empty();
-    how.set(KernelSend::NOSIGNAL, flags.no_signal);
-    how.set(KernelSend::MORE, flags.more);
-    how
 }

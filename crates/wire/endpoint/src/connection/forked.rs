@@ -1,0 +1,64 @@
+//! A connection across fork(2): who else may hold it.
+
+use std::sync::atomic::Ordering;
+
+use seekwire_transport::sys::thread;
+
+use super::holders::Holders;
+use super::state::Connection;
+
+impl Connection {
+    /// Whether no other process can use the socket unseen.
+    pub(super) fn is_sole_holder(&self) -> bool {
+        self.holders.get().is_none_or(|holders| holders.is_alone(thread::process_id()))
+    }
+
+    /// Whether the connection is attached and ends when this process closes the socket.
+    #[must_use]
+    pub fn ends_with_this_process(&self) -> bool {
+        self.attached().is_some_and(|link| link.ring.queue.is_only_holder(thread::process_id()))
+    }
+
+    /// Another process may have the socket, or is about to get it: it may change what this process
+    /// sets on the socket.
+    pub fn set_shared(&self) {
+        self.is_shared.store(true, Ordering::Relaxed);
+    }
+
+    /// fork() is about to be called: the prepare handler of pthread_atfork(3).
+    pub fn before_fork(&self) {
+        self.set_shared();
+        self.before_fork_seeking();
+        match self.attached() {
+            Some(link) => link.ring.queue.fork_pending(),
+            None => self.holders.get_or_init(|| Holders::new(thread::process_id())).fork_pending(),
+        }
+    }
+
+    /// No child came into being, though it was announced by [`Connection::before_fork`] and nothing
+    /// was done since. (That one did is for the child to say.)
+    pub fn fork_failed(&self) {
+        match (self.attached(), self.holders.get()) {
+            (Some(link), _) => link.ring.queue.fork_failed(),
+            (None, Some(holders)) => holders.fork_failed(),
+            (None, None) => {}
+        }
+    }
+
+    /// The child begins: it holds the connection too, as another process to the peer.
+    pub fn after_fork_child(&self) {
+        let pid = thread::process_id();
+        self.after_fork_child_seeking();
+        self.forget_holds();
+        self.waiters.forget();
+        match self.attached() {
+            Some(link) => link.ring.queue.fork_arrived(pid),
+            None => {
+                if let Some(holders) = self.holders.get() {
+                    holders.fork_arrived(pid);
+                }
+                self.gate.begin_anew();
+            }
+        }
+    }
+}

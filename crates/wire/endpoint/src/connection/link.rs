@@ -1,0 +1,97 @@
+//! The data path of an attached connection: the ring, and what is known of the peer.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};
+
+use seekwire_transport::Errno;
+use seekwire_transport::ring::Ring;
+use seekwire_transport::spin::{SpinPolicy, Spinner};
+use seekwire_transport::sys::thread;
+
+use super::taking::Watch;
+use crate::Config;
+
+/// The data path: what an attached connection has besides its socket.
+#[derive(Debug)]
+pub(super) struct Link {
+    pub(super) ring: Ring,
+    pub(super) rx_spinner: Spinner,
+    pub(super) tx_spinner: Spinner,
+    /// Why the ring is not used any more, if it is not: one of the constants below.
+    pub(super) broken: AtomicU8,
+    /// The peer's process.
+    pub(super) peer_pid: u32,
+    /// What the registry was last told about the carriers, a bit each.
+    pub(super) shown: AtomicU8,
+    /// What this end has seen the peer take off the ring.
+    pub(super) watch: Watch,
+    /// A receive has returned the end of the stream, and no error before it.
+    pub(super) has_ended: AtomicBool,
+    /// An error that the kernel told, which it does once, while bytes on the ring come before it:
+    /// the receive behind those bytes returns it. 0 is none.
+    pub(super) untold: AtomicI32,
+    /// What tells the socket from other files: its number may come to stand for another one.
+    pub(super) identity: OnceLock<Option<(u64, u64)>>,
+}
+
+/// The ring is as it should be.
+const SOUND: u8 = 0;
+/// The peer died or closed: what is in the ring can be read, sends go to the kernel, which knows
+/// the right error and signal.
+const PEER_GONE: u8 = 1;
+/// The peer's memory said something impossible; the connection was reset.
+pub(super) const VIOLATED: u8 = 2;
+
+impl Link {
+    pub(super) fn new(ring: Ring, peer_pid: u32) -> Self {
+        Self {
+            ring,
+            rx_spinner: Spinner::default(),
+            tx_spinner: Spinner::default(),
+            broken: AtomicU8::new(SOUND),
+            peer_pid,
+            shown: AtomicU8::new(0),
+            watch: Watch::default(),
+            has_ended: AtomicBool::new(false),
+            untold: AtomicI32::new(0),
+            identity: OnceLock::new(),
+        }
+    }
+
+    pub(super) fn peer_is_gone(&self) {
+        let _ =
+            self.broken.compare_exchange(SOUND, PEER_GONE, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// The error that [`Link::untold`] keeps, if there is one: it is told now.
+    pub(super) fn take_untold(&self) -> Option<Errno> {
+        let is_none = self.untold.load(Ordering::Relaxed) == 0;
+        let error = if is_none { 0 } else { self.untold.swap(0, Ordering::Relaxed) };
+        (error != 0).then(|| Errno::from_raw_os_error(error))
+    }
+
+    pub(super) fn is_sound(&self) -> bool {
+        self.broken.load(Ordering::Relaxed) == SOUND
+    }
+
+    pub(super) fn is_violated(&self) -> bool {
+        self.broken.load(Ordering::Relaxed) == VIOLATED
+    }
+
+    #[inline]
+    pub(super) fn tx_on_ring(&self) -> bool {
+        let q = &self.ring.queue;
+        self.is_sound() && q.tx_on_ring() && !q.peer_has_closed() && !q.is_shut()
+    }
+
+    /// How long to wait awake for this peer now: not at all for one that runs on this processor.
+    pub(super) fn policy(&self) -> SpinPolicy {
+        let here = thread::processor();
+        self.ring.queue.note_processor(here);
+        if self.ring.queue.peer_processor() == Some(here) {
+            SpinPolicy::Fixed(0)
+        } else {
+            Config::get().spin
+        }
+    }
+}

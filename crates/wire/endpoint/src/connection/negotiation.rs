@@ -1,0 +1,125 @@
+//! How far a connection has come on its way to shared memory, and this end's memory until then.
+
+use std::os::fd::{AsFd, BorrowedFd};
+
+use seekwire_protocol::offer::SlotRef;
+use seekwire_protocol::{FourTuple, Reason};
+use seekwire_transport::layout::Geometry;
+use seekwire_transport::mem::{AttachError, Own, Peer};
+use seekwire_transport::queue::{self, QueuePair};
+use seekwire_transport::ring::Ring;
+use seekwire_transport::sys::doorbell::Doorbell;
+use seekwire_transport::sys::fd::Placed;
+use seekwire_transport::sys::thread;
+use seekwire_transport::sys::unix::{Channel, Sender};
+
+use super::link::Link;
+use crate::{Config, permission, scarcity};
+
+/// How far an upgrade has come.
+#[derive(Debug, Default)]
+pub(super) struct Negotiation {
+    pub(super) tuple: Option<FourTuple>,
+    pub(super) looks: u32,
+    pub(super) pending: Option<Pending>,
+    /// Both ends have agreed on this link, but this process has forked meanwhile, and the child
+    /// receives from the kernel alone. Until this end says that it is ready, the other one sends by
+    /// TCP.
+    pub(super) granted: Option<Box<Link>>,
+    /// This end has accepted the connection, and has looked for an offer before in vain.
+    pub(super) waited: bool,
+    /// Nothing more will be tried.
+    pub(super) over: bool,
+}
+
+/// A conversation in which the other end has the next word.
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) channel: Channel,
+    /// The other end's slot.
+    pub(super) peer: SlotRef,
+    pub(super) said: Said,
+}
+
+/// What this end has said.
+#[derive(Debug)]
+pub(super) enum Said {
+    Offer,
+    /// To this process, which has shown that it holds the other end.
+    Granted(Side, Sender),
+}
+
+/// This end's memory, before it is joined with the peer's.
+#[derive(Debug)]
+pub(super) struct Side {
+    pub(super) own: Own,
+    pub(super) descriptor: Placed,
+    pub(super) geometry: Geometry,
+    pub(super) doorbell: Doorbell,
+}
+
+impl Side {
+    pub(super) fn new() -> Result<Self, Reason> {
+        if !permission::is_given() {
+            return Err(Reason::Bypassed);
+        }
+        let geometry = Config::get().geometry;
+        let base = geometry.bytes() - geometry.segments() * geometry.segment_size();
+        let memory =
+            Own::create(geometry.bytes(), base, geometry.segment_size(), geometry.segments());
+        let (own, descriptor) = memory.map_err(|error| {
+            tracing::warn!("no shared memory: {error}; {}", scarcity::advice(Reason::Memory));
+            scarcity::reason_of(&error).unwrap_or(Reason::Memory)
+        })?;
+        queue::format(&own, geometry);
+        queue::add_holder(&own, thread::process_id());
+        let doorbell = Doorbell::new().map_err(|error| {
+            let reason = scarcity::reason_of(&error).unwrap_or(Reason::FdLimit);
+            tracing::warn!("no doorbell: {error}; {}", scarcity::advice(reason));
+            reason
+        })?;
+        Ok(Self { own, descriptor, geometry, doorbell })
+    }
+
+    /// What the peer needs of this end.
+    pub(super) fn descriptors(&self) -> [BorrowedFd<'_>; 2] {
+        [self.descriptor.as_fd(), self.doorbell.as_fd()]
+    }
+
+    /// Joins this end with what the peer sent.
+    pub(super) fn join(
+        self,
+        memory: &Placed,
+        doorbell: Placed,
+        peer: Sender,
+    ) -> Result<Link, Reason> {
+        let refuse = |error: &dyn std::fmt::Display| {
+            tracing::warn!("process {} offered what cannot be used: {error}", peer.pid);
+            Reason::PeerViolation
+        };
+        let memory = Peer::attach(memory.as_fd(), Geometry::MAX_BYTES).map_err(|error| {
+            // This process may have no address space left for what is well made.
+            let scarcity = match &error {
+                AttachError::Io(error) => scarcity::reason_of(error),
+                _ => None,
+            };
+            let Some(reason) = scarcity else { return refuse(&error) };
+            tracing::warn!("{error}; {}", scarcity::advice(reason));
+            reason
+        })?;
+        let geometry = queue::peer_geometry(&memory, memory.len()).map_err(|e| refuse(&e))?;
+        let peer_doorbell = Doorbell::from_peer(doorbell).map_err(|e| refuse(&e))?;
+        let queue = QueuePair::new(self.own, self.geometry, memory, geometry);
+        Ok(Link::new(Ring { queue, doorbell: self.doorbell, peer_doorbell }, peer.pid))
+    }
+}
+
+/// The descriptors that came with a message, if all did.
+pub(super) fn all<const N: usize>(descriptors: Vec<Placed>) -> Result<[Placed; N], Reason> {
+    descriptors.try_into().map_err(|_| {
+        tracing::warn!(
+            "no room for what the other end sent; raise the limit on open files (ulimit -n)"
+        );
+        Reason::FdLimit
+    })
+}

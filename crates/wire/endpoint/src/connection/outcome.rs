@@ -1,0 +1,15 @@
+//! What one try to receive comes to.
+
+use seekwire_protocol::Carrier;
+
+pub(super) enum Try {
+    /// So many bytes; 0 is the end of the stream, or a zero-length request.
+    Moved(usize),
+    /// Nothing more for this call, which has received something: what is left to say is the next
+    /// call's.
+    Over,
+    /// Nothing now; wait for the ring or for the kernel's socket.
+    Wait(Carrier),
+    /// The connection has begun to seek: receive through the engine.
+    Seeking,
+}

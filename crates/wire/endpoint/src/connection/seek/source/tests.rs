@@ -1,0 +1,118 @@
+use std::cell::RefCell;
+use std::io::IoSliceMut;
+use std::rc::Rc;
+
+use seekwire_transport::Errno;
+use seekwire_transport::seek::{At, SeekOptions};
+use seekwire_transport::sys::socket;
+
+use crate::connection::RecvFlags;
+use crate::connection::next::peer;
+use crate::connection::seek::pair::{Pair, send};
+
+/// Looks of this end's that the peer may come between, in one call.
+const LOOKS: usize = 8;
+
+#[test]
+fn an_end_that_comes_with_the_last_bytes_comes_after_them() {
+    let _alone = crate::fork::ALONE.lock();
+    for (published, ended) in (0..LOOKS).flat_map(|at| (at..LOOKS).map(move |end| (at, end))) {
+        for before in [Before::Nothing, Before::Taken, Before::Seen] {
+            for seeks in [false, true] {
+                all_bytes_come(published, ended, before, seeks);
+            }
+        }
+    }
+}
+
+/// What the peer has sent before, by the ring.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Before {
+    /// The next byte may come by either carrier.
+    Nothing,
+    Taken,
+    Seen,
+}
+
+/// The peer sends before the look number `published` and ends the stream before the look number
+/// `ended`.
+fn all_bytes_come(published: usize, ended: usize, before: Before, seeks: bool) {
+    let pair = Rc::new(Pair::attached());
+    let sent =
+        if before == Before::Nothing { Err(seekwire_transport::Errno::AGAIN) } else { Ok(5) };
+    if sent.is_ok() {
+        send(&pair.from, &[1; 5]);
+    }
+    let options = if before == Before::Seen { SeekOptions::PEEK } else { SeekOptions::TAKE };
+    assert_eq!(
+        pair.to.seek(&mut [IoSliceMut::new(&mut [0; 5])], At::Offset(0), options, true),
+        sent
+    );
+    let whole = if before == Before::Seen { 15 } else { 10 };
+    let looks = RefCell::new(0);
+    let from = Rc::clone(&pair);
+    peer::acts(Some(Rc::new(move || {
+        let look = looks.replace_with(|looks| *looks + 1);
+        if look == published {
+            send(&from.from, &[1; 10]);
+        }
+        if look == ended {
+            from.from.shutdown(std::net::Shutdown::Write).unwrap();
+        }
+    })));
+    let mut got = 0;
+    loop {
+        let mut buf = [0; 20];
+        let bufs = &mut [IoSliceMut::new(&mut buf)];
+        let result = match seeks {
+            true => pair.to.seek(bufs, At::Offset(0), SeekOptions::TAKE, true),
+            false => pair.to.recv(bufs, RecvFlags { dont_wait: true, ..RecvFlags::default() }),
+        };
+        match result {
+            Ok(0) => break,
+            Ok(n) => got += n,
+            Err(error) => assert_eq!(error, seekwire_transport::Errno::AGAIN),
+        }
+    }
+    peer::acts(None);
+    assert_eq!(got, whole, "published at {published}, ended at {ended}, {before:?}, seeks {seeks}");
+}
+
+#[test]
+fn a_reset_that_comes_with_the_last_bytes_is_told_after_them() {
+    let _alone = crate::fork::ALONE.lock();
+    for seeks in [false, true] {
+        for at in 0..LOOKS {
+            reset_after_bytes(at, seeks);
+        }
+    }
+}
+
+/// The peer sends and resets the connection before the look number `at`.
+fn reset_after_bytes(at: usize, seeks: bool) {
+    let pair = Rc::new(Pair::attached());
+    send(&pair.from, &[1; 5]);
+    let dont_wait = RecvFlags { dont_wait: true, ..RecvFlags::default() };
+    assert_eq!(pair.to.recv(&mut [IoSliceMut::new(&mut [0; 5])], dont_wait), Ok(5));
+    if seeks {
+        pair.to.begin_to_seek();
+    }
+    let looks = RefCell::new(0);
+    let from = Rc::clone(&pair);
+    peer::acts(Some(Rc::new(move || {
+        if looks.replace_with(|looks| *looks + 1) == at {
+            send(&from.from, &[1; 10]);
+            socket::reset(from.from.fd());
+        }
+    })));
+    let mut got = 0;
+    let end = loop {
+        match pair.to.recv(&mut [IoSliceMut::new(&mut [0; 20])], dont_wait) {
+            Ok(n) if n > 0 => got += n,
+            Err(Errno::AGAIN) => {}
+            end => break end,
+        }
+    };
+    peer::acts(None);
+    assert_eq!((got, end), (10, Err(Errno::CONNRESET)), "before look {at}, seeks {seeks}");
+}

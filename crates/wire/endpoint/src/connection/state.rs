@@ -1,0 +1,205 @@
+//! What a connection consists of, and what it tells of itself.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+
+use seekwire_protocol::{Carrier, Reason, Role};
+use seekwire_transport::Errno;
+use seekwire_transport::sys::{Fd, socket};
+
+use super::gate::Gate;
+use super::holders::Holders;
+use super::link::Link;
+use super::negotiation::Negotiation;
+use super::number::Number;
+use super::seek::Seeking;
+use super::settings::Settings;
+use super::terms::{Status, Totals};
+use super::waiters::Waiters;
+use crate::registry::Slot;
+
+/// One TCP socket of this process. Every method may be called by any thread.
+///
+/// - The socket: [`new`](Self::new), [`fd`](Self::fd), [`role`](Self::role),
+///   [`settings`](Self::settings) and SO_RCVLOWAT, [`names`](Self::names),
+///   [`take_error`](Self::take_error).
+/// - Before it is attached: the brackets of [`enter_plain`](Self::enter_plain).
+/// - Moving bytes once it is attached ([`is_attached`](Self::is_attached)): [`send`](Self::send),
+///   [`recv`](Self::recv) and [`recv_message`](Self::recv_message); in place
+///   [`reserve`](Self::reserve) and [`lend_head`](Self::lend_head); how many there are,
+///   [`unread`](Self::unread) and [`unsent`](Self::unsent).
+/// - Out of order, attached or not: [`seek`](Self::seek), [`seek_lend`](Self::seek_lend),
+///   [`wait_seek`](Self::wait_seek), [`extent`](Self::extent).
+/// - Waiting: [`wait`](Self::wait); for poll, select and epoll [`readiness`](Self::readiness),
+///   [`arm`](Self::arm), [`disarm`](Self::disarm), [`doorbell`](Self::doorbell);
+///   [`interrupt`](Self::interrupt) ends the waits of others.
+/// - Back to TCP: [`fall_back`](Self::fall_back), [`hand_over`](Self::hand_over), and
+///   [`attend`](Self::attend) to what the peer asks for.
+/// - Other processes and numbers: [`before_fork`](Self::before_fork),
+///   [`after_fork_child`](Self::after_fork_child), [`divert`](Self::divert),
+///   [`hold_file`](Self::hold_file).
+/// - What it does and why: [`status`](Self::status), [`totals`](Self::totals),
+///   [`carriers`](Self::carriers).
+/// - Its end: [`shutdown`](Self::shutdown), [`close`](Self::close),
+///   [`was_closed`](Self::was_closed).
+#[derive(Debug)]
+pub struct Connection {
+    pub(super) number: Number,
+    pub(super) role: Role,
+    pub(super) settings: Settings,
+    pub(super) waiters: Waiters,
+    pub(super) gate: Gate,
+    pub(super) reason: AtomicU8,
+    pub(super) receive_shut: AtomicBool,
+    /// Another process may have the socket, too.
+    pub(super) is_shared: AtomicBool,
+    /// Made when the first look for a peer is due: most connections are over before.
+    pub(super) negotiation: Mutex<Option<Box<Negotiation>>>,
+    pub(super) slot: OnceLock<Slot>,
+    pub(super) holders: OnceLock<Holders>,
+    /// The data path, once it is attached.
+    pub(super) link: OnceLock<Link>,
+    /// Made by the first seek.
+    pub(super) seeking: OnceLock<Box<Seeking>>,
+    /// What the kernel said of the two addresses: once TCP has ended it does not any more.
+    pub(super) names: OnceLock<Box<(SocketAddr, SocketAddr)>>,
+}
+
+impl Connection {
+    /// Begins to track a connected socket, or one that is about to be. No system call.
+    #[must_use]
+    pub fn new(fd: Fd, role: Role) -> Self {
+        Self {
+            number: Number::new(fd),
+            role,
+            settings: Settings::default(),
+            waiters: Waiters::default(),
+            gate: Gate::default(),
+            reason: AtomicU8::new(Reason::BelowThreshold as u8),
+            receive_shut: AtomicBool::new(false),
+            is_shared: AtomicBool::new(false),
+            negotiation: Mutex::default(),
+            slot: OnceLock::new(),
+            holders: OnceLock::new(),
+            link: OnceLock::new(),
+            seeking: OnceLock::new(),
+            names: OnceLock::new(),
+        }
+    }
+
+    /// Which end this is.
+    #[must_use]
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// The link of an attached connection.
+    #[inline]
+    pub(super) fn attached(&self) -> Option<&Link> {
+        if self.gate.is_attached() { self.link.get() } else { None }
+    }
+
+    /// Whether shared memory carries, or can carry, this connection: the caller must not make
+    /// system calls on the socket that move bytes.
+    #[inline]
+    #[must_use]
+    pub fn is_attached(&self) -> bool {
+        self.gate.is_attached()
+    }
+
+    /// Whether it has memory and descriptors of its own, beside the socket: once it is attached, or
+    /// about to be.
+    #[must_use]
+    pub fn holds_descriptors(&self) -> bool {
+        self.link.get().is_some() || self.is_negotiating()
+    }
+
+    pub(super) fn slot(&self) -> Option<&Slot> {
+        self.slot.get().filter(|slot| slot.is_ours())
+    }
+
+    pub(super) fn negotiation(&self) -> MutexGuard<'_, Option<Box<Negotiation>>> {
+        self.negotiation.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    // ---- what it does and why -----------------------------------------------------------------
+
+    pub(super) fn set_reason(&self, reason: Option<Reason>) {
+        self.reason.store(reason.map_or(0, |reason| reason as u8), Ordering::Relaxed);
+        self.show_carriers();
+    }
+
+    pub(super) fn reason(&self) -> Option<Reason> {
+        Reason::from_code(self.reason.load(Ordering::Relaxed).into())
+    }
+
+    pub(super) fn show_carriers(&self) {
+        if let Some(slot) = self.slot() {
+            let (tx, rx) = self.carriers();
+            slot.show_carriers(self.role, tx, rx, self.reason());
+        }
+    }
+
+    /// What the next byte sent travels on, and what the next byte received comes from. No system
+    /// call.
+    #[must_use]
+    pub fn carriers(&self) -> (Carrier, Carrier) {
+        self.attached().map_or_else(Default::default, |link| link.ring.queue.carriers())
+    }
+
+    /// Whether the next byte sent travels on the ring. Once nobody is there to receive it, it does
+    /// not: the kernel's socket then has the error to tell.
+    #[inline]
+    #[must_use]
+    pub fn tx_on_ring(&self) -> bool {
+        self.attached().is_some_and(Link::tx_on_ring)
+    }
+
+    /// What was moved so far. No system call.
+    #[must_use]
+    pub fn totals(&self) -> Totals {
+        let reason = self.reason();
+        match self.attached() {
+            None => {
+                let (tx_tcp, rx_tcp) = self.gate.bytes();
+                Totals { tx_tcp, rx_tcp, reason, ..Totals::default() }
+            }
+            Some(link) => {
+                let (tx_tcp, rx_tcp) = link.ring.queue.tcp_bytes();
+                let (tx_ring, rx_ring) = link.ring.queue.ring_bytes();
+                Totals { tx_tcp, tx_ring, rx_tcp, rx_ring, attached: true, reason }
+            }
+        }
+    }
+
+    /// This end's address and the other one's, also after the end of the connection if they were
+    /// asked for before.
+    ///
+    /// # Errors
+    /// ENOTCONN before the connection is established; EBADF.
+    pub fn names(&self) -> Result<(SocketAddr, SocketAddr), Errno> {
+        match socket::names(self.fd()) {
+            Err(Errno::NOTCONN) => self.names.get().map(|names| **names).ok_or(Errno::NOTCONN),
+            names => names.inspect(|names| {
+                let _ = self.names.set(Box::new(*names));
+            }),
+        }
+    }
+
+    /// Addresses, carriers and totals, also after the end of the connection.
+    ///
+    /// # Errors
+    /// ENOTCONN before the connection is established; EBADF.
+    pub fn status(&self) -> Result<Status, Errno> {
+        let (local, peer) = self.names()?;
+        let (tx, rx) = self.carriers();
+        Ok(Status { role: self.role, local, peer, tx, rx, totals: self.totals() })
+    }
+
+    /// Whether this end was shut down for reading, by whichever process.
+    pub(super) fn is_receive_shut(&self) -> bool {
+        self.receive_shut.load(Ordering::Relaxed)
+            || self.attached().is_some_and(|link| link.ring.queue.is_receive_shut())
+    }
+}

@@ -1,0 +1,127 @@
+use super::*;
+
+fn tuple(port: u16) -> FourTuple {
+    let local: SocketAddr = "127.0.0.1:80".parse().unwrap();
+    let peer: SocketAddr = ([127, 0, 0, 1], port).into();
+    FourTuple { local: local.into(), peer: peer.into(), namespace: 1 }
+}
+
+fn registry(dir: &Path) -> &'static Registry {
+    Box::leak(Box::new(Registry::open(dir).unwrap()))
+}
+
+#[test]
+fn an_acceptor_is_found_by_its_own_view_and_gone_when_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = registry(&dir.path().join("r"));
+    let slot = registry.enter(&tuple(9), Role::Accepted, 5).unwrap();
+    let connected = registry.enter(&tuple(10), Role::Connected, 5).unwrap();
+    let holder = registry.find_acceptor(&tuple(9)).unwrap();
+    assert_eq!(holder.slot, slot.slot());
+    assert!(
+        registry.find_acceptor(&tuple(10)).is_none(),
+        "a connecting end is not offered anything"
+    );
+    assert!(!slot.is_signalled());
+    registry.signal(holder.slot);
+    assert!(slot.is_signalled());
+    slot.show_carriers(Role::Accepted, Carrier::Ring, Carrier::Tcp, Some(Reason::Exec));
+    slot.show_sent(1, 2);
+    slot.show_received(3, 4);
+    let entry = registry.entries().into_iter().find(|e| e.role == Role::Accepted).unwrap();
+    assert_eq!((entry.tx_tcp, entry.tx_ring, entry.rx_tcp, entry.rx_ring), (1, 2, 3, 4));
+    assert_eq!(
+        (entry.tx, entry.rx, entry.reason),
+        (Carrier::Ring, Carrier::Tcp, Some(Reason::Exec))
+    );
+    assert!(entry.alive && entry.pid == std::process::id() && !entry.program.is_empty());
+    drop((slot, connected));
+    assert!(registry.find_acceptor(&tuple(9)).is_none());
+    assert!(registry.entries().is_empty());
+}
+
+#[test]
+fn a_signal_for_an_earlier_registration_is_not_delivered() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = registry(&dir.path().join("r"));
+    let old = registry.enter(&tuple(9), Role::Accepted, 5).unwrap().slot();
+    let new = registry.enter(&tuple(9), Role::Accepted, 5).unwrap();
+    registry.signal(old);
+    assert!(!new.is_signalled());
+}
+
+#[test]
+fn entries_of_the_dead_make_room() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = registry(&dir.path().join("r"));
+    for _ in 0..WINDOW {
+        std::mem::forget(registry.enter(&tuple(9), Role::Accepted, 77).unwrap());
+    }
+    assert!(registry.enter(&tuple(9), Role::Accepted, 5).is_some(), "nobody listens at nonce 77");
+}
+
+#[test]
+fn who_clears_up_frees_what_a_dead_process_has_entered_or_was_about_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let registry = registry(&dir.path().join("r"));
+    let [dead, also_dead] =
+        [0, 1].map(|_| registry.enter(&tuple(9), Role::Accepted, 0x77).unwrap());
+    // Killed before it was done.
+    registry.store(dead.slot().index, STATE, claim_of(dead.pid, 0x77));
+    let other = registry.enter(&tuple(9), Role::Accepted, 0x78).unwrap();
+    let path = rendezvous_path(registry.dir(), dead.pid, 0x77);
+    assert_eq!(rendezvous::rendezvous_of(&path), Some((dead.pid, 0x77)));
+    registry.clear_up(dead.pid, 0x77);
+    for slot in [&dead, &also_dead] {
+        assert_eq!(registry.load(slot.slot().index, STATE), 0);
+    }
+    assert_eq!(registry.find_acceptor(&tuple(9)).unwrap().slot, other.slot());
+    std::mem::forget([dead, also_dead]);
+}
+
+/// In a process of its own: the limit is the whole process's.
+#[test]
+fn a_process_short_of_descriptors_takes_nobody_for_dead() {
+    const ALONE: &str = "SEEKWIRE_TEST_ALONE";
+    if std::env::var_os(ALONE).is_none() {
+        let name = "registry::tests::a_process_short_of_descriptors_takes_nobody_for_dead";
+        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+        assert!(again.args(["--exact", name]).env(ALONE, "1").status().unwrap().success());
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let registry = registry(&dir.path().join("r"));
+    let pid = thread::process_id();
+    let lives = unix::DatagramSocket::bind(&rendezvous_path(registry.dir(), pid, 77)).unwrap();
+    for _ in 0..WINDOW {
+        std::mem::forget(registry.enter(&tuple(9), Role::Accepted, 77).unwrap());
+    }
+    let (soft, _) = seekwire_transport::sys::limit::descriptor_limit();
+    seekwire_transport::sys::limit::set_descriptor_limit(0).unwrap();
+    let entered = registry.enter(&tuple(9), Role::Accepted, 5);
+    seekwire_transport::sys::limit::set_descriptor_limit(soft).unwrap();
+    assert!(entered.is_none(), "the one at nonce 77 lives");
+    drop(lives);
+    assert!(registry.enter(&tuple(9), Role::Accepted, 5).is_some());
+}
+
+#[test]
+fn a_directory_that_others_can_use_is_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    assert!(matches!(Registry::open(dir.path()), Err(OpenError::NotPrivate(_))));
+    assert!(matches!(
+        Registry::open(Path::new("/nonexistent/seekwire")),
+        Err(OpenError::Directory { .. })
+    ));
+}
+
+#[test]
+fn a_table_of_another_layout_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("r");
+    Registry::open(&path).unwrap();
+    fs::write(path.join(file_name()), vec![1; LEN]).unwrap();
+    assert!(matches!(Registry::open(&path), Err(OpenError::OtherLayout(_))));
+}

@@ -1,0 +1,102 @@
+//! Arming: asking the peer to ring before one sleeps.
+
+use super::pair::{Memory, QueuePair};
+use super::room::most_used;
+use crate::layout;
+use crate::mem::PeerMemory;
+use crate::sync::{Ordering, store_fenced};
+
+impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
+    /// Asks the peer to ring when it publishes. Returns whether something is there already. To be
+    /// undone by [`Self::disarm_data`], once each.
+    pub fn arm_data(&self) -> bool {
+        self.own.word(layout::DATA_WAITERS).fetch_add(1, Ordering::SeqCst);
+        self.rearm_data()
+    }
+
+    /// A new arm number for a waiter that goes back to sleep.
+    pub fn rearm_data(&self) -> bool {
+        self.set(layout::WANT_PUBLISHED, 0);
+        self.arm_for_data();
+        self.has_record()
+    }
+
+    pub(super) fn arm_for_data(&self) {
+        let number = self.own.word(layout::DATA_SEQUENCE).fetch_add(1, Ordering::Relaxed) + 1;
+        // SYNC POINT "data", waiter: arm, fence, look at the ring; see `Tx::announce`.
+        store_fenced(self.own.word(layout::ARM_DATA), number);
+    }
+
+    /// The waiter has woken; the last one takes the arm away.
+    pub fn disarm_data(&self) {
+        self.disarm(layout::ARM_DATA, layout::DATA_WAITERS);
+    }
+
+    /// Asks the peer to ring when half of what is missing has come back. Returns whether there is
+    /// room already. To be undone by [`Self::disarm_space`], once each.
+    pub fn arm_space(&self) -> bool {
+        self.own.word(layout::SPACE_WAITERS).fetch_add(1, Ordering::Relaxed);
+        self.rearm_space()
+    }
+
+    /// A new arm number for a waiter that goes back to sleep.
+    pub fn rearm_space(&self) -> bool {
+        // Waking for every freed segment would cost a switch of context each; half a ring at a time
+        // keeps the receiver busy meanwhile.
+        let used = (self.geometry.cells() / 2).min(most_used(self.geometry));
+        let cells = self.get(layout::TX_POSITION).saturating_sub(used as u64);
+        // Reserved segments do not come back from the receiver.
+        let missing = self.get(layout::RESERVED_COUNT).max(self.geometry.segments() as u64 / 2);
+        let segments = self.get(layout::ALLOTTED).saturating_sub(missing);
+        self.set(layout::WANT_CONSUMED, cells);
+        self.set(layout::WANT_RETURNED, segments);
+        let number = self.own.word(layout::SPACE_SEQUENCE).fetch_add(1, Ordering::Relaxed) + 1;
+        // SYNC POINT "space", waiter: arm, fence, look for room; see `Rx::announce`.
+        store_fenced(self.own.word(layout::ARM_SPACE), number);
+        self.has_room()
+    }
+
+    /// The waiter has woken; the last one takes the arm away.
+    pub fn disarm_space(&self) {
+        self.disarm(layout::ARM_SPACE, layout::SPACE_WAITERS);
+    }
+
+    fn disarm(&self, arm: usize, waiters: usize) {
+        // Somebody may arm meanwhile, and must stay armed. A waiter is counted before it arms:
+        // either its number is seen here, and then it is counted among the others, or the number
+        // has changed.
+        let number = self.own.word(arm).load(Ordering::Acquire);
+        if self.own.word(waiters).fetch_sub(1, Ordering::Relaxed) == 1 {
+            let _ = self.own.word(arm).compare_exchange(
+                number,
+                0,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+        }
+    }
+
+    /// Whether threads of this end wait for data.
+    #[must_use]
+    pub fn has_readers(&self) -> bool {
+        self.number_of_readers() > 0
+    }
+
+    /// Whether threads of this end wait for space.
+    #[must_use]
+    pub fn has_writers(&self) -> bool {
+        self.get(layout::SPACE_WAITERS) > 0
+    }
+
+    /// How often this end is armed for data.
+    #[must_use]
+    pub fn number_of_readers(&self) -> u64 {
+        self.get(layout::DATA_WAITERS)
+    }
+
+    /// How often this end is armed now.
+    #[must_use]
+    pub fn number_of_waiters(&self) -> u64 {
+        self.get(layout::DATA_WAITERS) + self.get(layout::SPACE_WAITERS)
+    }
+}

@@ -1,0 +1,76 @@
+//! The processes that hold an end: the one that joined the memories, and its forks.
+
+use super::pair::{Memory, QueuePair};
+use crate::layout;
+use crate::mem::{OwnMemory, PeerMemory};
+use crate::sync::{AtomicU64, Ordering};
+use crate::sys::thread::process_is_alive;
+
+/// Enters a process among the holders of an end, which the peer may see before the two are joined.
+/// False when there is no place left.
+pub fn add_holder(own: &impl OwnMemory, pid: u32) -> bool {
+    (0..layout::HOLDER_SLOTS).any(|slot| {
+        let word = own.word(layout::HOLDERS + slot * 8);
+        word.compare_exchange(0, pid.into(), Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    })
+}
+
+impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
+    /// Enters a process among the holders of this end. False when there is no place left.
+    pub fn add_holder(&self, pid: u32) -> bool {
+        add_holder(&self.own, pid)
+    }
+
+    /// A fork is about to happen: somebody unknown may hold this end from now on.
+    pub fn fork_pending(&self) {
+        self.own.word(layout::FORKS_PENDING).fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The child of a fork, which must have been announced, holds this end.
+    pub fn fork_arrived(&self, pid: u32) {
+        if self.add_holder(pid) {
+            self.own.word(layout::FORKS_PENDING).fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// The fork that was announced failed.
+    pub fn fork_failed(&self) {
+        let lower = |now: u64| now.checked_sub(1);
+        let pending = self.own.word(layout::FORKS_PENDING);
+        let _ = pending.fetch_update(Ordering::AcqRel, Ordering::Relaxed, lower);
+    }
+
+    /// Whether a process that the peer says holds its end can do so, by its number, or is about to
+    /// be forked.
+    #[must_use]
+    pub fn peer_has_holder(&self, can_hold: impl Fn(u32) -> bool) -> bool {
+        let holders = || (0..layout::HOLDER_SLOTS).map(|slot| layout::HOLDERS + slot * 8);
+        self.peer.load(layout::FORKS_PENDING, Ordering::Acquire) != 0
+            || holders().any(|holder| match self.peer.load(holder, Ordering::Acquire) as u32 {
+                0 => false,
+                pid => can_hold(pid),
+            })
+    }
+
+    /// Whether nobody else can hold this end.
+    #[must_use]
+    pub fn is_only_holder(&self, pid: u32) -> bool {
+        let others = || self.holders().filter(|(_, holder)| *holder != 0 && *holder != pid);
+        self.own.word(layout::FORKS_PENDING).load(Ordering::Acquire) == 0
+            && !others().any(|(_, holder)| process_is_alive(holder))
+    }
+
+    /// Takes a process off the holders. Returns whether it was the last one that can be alive.
+    pub fn remove_holder(&self, pid: u32) -> bool {
+        let last = self.is_only_holder(pid);
+        for (word, _) in self.holders().filter(|(_, holder)| *holder == pid) {
+            word.store(0, Ordering::Release);
+        }
+        last
+    }
+
+    fn holders(&self) -> impl Iterator<Item = (&AtomicU64, u32)> {
+        let words = (0..layout::HOLDER_SLOTS).map(|slot| self.own.word(layout::HOLDERS + slot * 8));
+        words.map(|word| (word, word.load(Ordering::Acquire) as u32))
+    }
+}

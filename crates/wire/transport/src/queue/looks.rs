@@ -1,0 +1,153 @@
+//! What can be seen of a queue pair without its locks.
+
+use seekwire_protocol::Carrier;
+use seekwire_protocol::record::{Head, Record};
+
+use super::pair::{Memory, QueuePair};
+use crate::layout;
+use crate::mem::PeerMemory;
+use crate::sync::Ordering;
+
+impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
+    /// Whether something that the receiver has not taken lies at its position: data, a switch, or
+    /// nonsense. A hint when taken without the lock.
+    #[inline]
+    #[must_use]
+    pub fn has_record(&self) -> bool {
+        self.look_at(self.get(layout::RX_POSITION)) != Head::Empty
+    }
+
+    #[inline]
+    pub(super) fn look_at(&self, position: u64) -> Head {
+        let word = self.peer.load(self.peer_geometry.cell_at(position), Ordering::Acquire);
+        Record::decode(word, position, self.peer_geometry.segment_size())
+    }
+
+    /// Bytes that are left of the record at the receiver's position, if it is one of data.
+    fn head_bytes_left(&self) -> usize {
+        let mut position = self.get(layout::RX_POSITION);
+        let mut head = self.look_at(position);
+        if head == Head::Record(Record::Pad) {
+            position +=
+                (self.peer_geometry.cells() - self.peer_geometry.lap_offset(position)) as u64;
+            head = self.look_at(position);
+        }
+        match head {
+            Head::Record(Record::Inline { len } | Record::Segment { len }) => {
+                len.saturating_sub(self.offset_in(position))
+            }
+            _ => 0,
+        }
+    }
+
+    /// Whether the receiver has bytes, or the end of the stream, before it on the ring. No is
+    /// certain only under the lock: a switch may have to be taken off the ring first.
+    #[inline]
+    #[must_use]
+    pub fn has_data(&self) -> bool {
+        let head = self.look_at(self.get(layout::RX_POSITION));
+        let data = matches!(
+            head,
+            Head::Record(Record::Inline { .. } | Record::Segment { .. } | Record::Fin)
+        );
+        data && self.rx_on_ring()
+    }
+
+    /// Whether the end of the stream is what lies before the receiver.
+    #[must_use]
+    pub fn has_end(&self) -> bool {
+        self.rx_on_ring()
+            && self.look_at(self.get(layout::RX_POSITION)) == Head::Record(Record::Fin)
+    }
+
+    /// Whether the peer has shut its sending direction down.
+    #[must_use]
+    pub fn peer_is_shut(&self) -> bool {
+        self.peer.load(layout::TX_SHUT, Ordering::Acquire) != 0
+    }
+
+    /// Where the data of either direction flows now.
+    #[must_use]
+    pub fn carriers(&self) -> (Carrier, Carrier) {
+        let rx = self.get(layout::RX_CARRIER) & !layout::RX_STANDING;
+        (Carrier::from_code(self.get(layout::TX_CARRIER)), Carrier::from_code(rx))
+    }
+
+    /// Whether this end's next byte goes on the ring.
+    #[inline]
+    #[must_use]
+    pub fn tx_on_ring(&self) -> bool {
+        self.get(layout::TX_CARRIER) == Carrier::Ring as u64
+    }
+
+    /// Whether this end's next byte comes from the ring, as far as it knows.
+    #[inline]
+    #[must_use]
+    pub fn rx_on_ring(&self) -> bool {
+        self.get(layout::RX_CARRIER) == Carrier::Ring as u64
+    }
+
+    /// Whether this end's sending direction was shut down.
+    #[must_use]
+    pub fn is_shut(&self) -> bool {
+        self.get(layout::TX_SHUT) != 0
+    }
+
+    /// Changes whenever the peer publishes.
+    #[inline]
+    #[must_use]
+    pub fn published_mark(&self) -> u64 {
+        self.peer.load(layout::PUBLISHED, Ordering::Acquire)
+    }
+
+    /// Changes whenever the peer publishes bytes or the end of the stream, and with no other
+    /// record.
+    #[inline]
+    #[must_use]
+    pub fn data_mark(&self) -> u64 {
+        self.peer.load(layout::PUBLISHED_BYTES, Ordering::Acquire) << 1
+            | u64::from(self.peer_is_shut())
+    }
+
+    /// Whether the peer has given bytes to the kernel that this end has not received from there. A
+    /// hint when taken without the lock.
+    #[inline]
+    #[must_use]
+    pub fn peer_has_sent_by_tcp(&self) -> bool {
+        self.peer.load(layout::TX_TCP_BYTES, Ordering::Acquire) != self.get(layout::RX_TCP_BYTES)
+    }
+
+    /// Bytes in the ring that this end has not taken; what the peer claims, bounded by what fits.
+    #[must_use]
+    pub fn unread(&self) -> usize {
+        let published = self.peer.load(layout::PUBLISHED_BYTES, Ordering::Acquire);
+        let most = self.peer_geometry.cells() * seekwire_protocol::record::CELL
+            + self.peer_geometry.segments() * self.peer_geometry.segment_size();
+        let unread =
+            (published.saturating_sub(self.get(layout::CONSUMED_BYTES)) as usize).min(most);
+        // The peer counts bytes after it has published them: what is readable must not look empty.
+        unread.max(self.head_bytes_left())
+    }
+
+    /// Bytes in the ring that the peer has not taken, or that were recalled and wait for the
+    /// kernel.
+    #[must_use]
+    pub fn unsent(&self) -> usize {
+        let consumed = self.peer.load(layout::CONSUMED_BYTES, Ordering::Acquire);
+        let published = self.get(layout::PUBLISHED_BYTES);
+        // The peer may have taken bytes that are being published and not counted yet.
+        published.saturating_sub(consumed) as usize + self.to_retransmit()
+    }
+
+    /// Ring bytes sent and received so far.
+    #[must_use]
+    pub fn ring_bytes(&self) -> (u64, u64) {
+        (self.get(layout::PUBLISHED_BYTES), self.get(layout::CONSUMED_BYTES))
+    }
+
+    /// TCP bytes sent and received so far.
+    #[must_use]
+    pub fn tcp_bytes(&self) -> (u64, u64) {
+        (self.get(layout::TX_TCP_BYTES), self.get(layout::RX_TCP_BYTES))
+    }
+}

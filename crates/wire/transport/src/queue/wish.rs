@@ -1,0 +1,31 @@
+//! What a receiver writes down when it wants what is on the ring by TCP: from where on.
+
+use seekwire_protocol::Carrier;
+
+use crate::layout::{self, control};
+use crate::mem::OwnMemory;
+use crate::sync::Ordering;
+
+/// Says from where on the bytes are wanted, and then, in one store, that they are and that this end
+/// wants TCP. So a peer that leaves the ring because this end wants TCP sees the recall, too.
+pub(super) fn ask_recall(own: &impl OwnMemory) {
+    let get = |offset| own.word(offset).load(Ordering::Relaxed);
+    let set = |offset, value| own.word(offset).store(value, Ordering::Relaxed);
+    let position = get(layout::RX_POSITION);
+    set(
+        layout::RECALL_TCP,
+        get(layout::RX_TCP_BYTES) << 1 | get(layout::RX_CARRIER) & Carrier::Ring as u64,
+    );
+    set(
+        layout::RECALL_FROM,
+        position << 32 | layout::offset_at(get(layout::RX_OFFSET), position) as u64,
+    );
+    own.word(layout::CONTROL).fetch_or(control::RECALL | control::TCP_ONLY, Ordering::SeqCst);
+}
+
+/// Asks, and waits for no answer; see [`Rx::keep_asking`].
+#[cold]
+pub(super) fn ask_standing(own: &impl OwnMemory) {
+    ask_recall(own);
+    own.word(layout::RX_CARRIER).fetch_or(layout::RX_STANDING, Ordering::Relaxed);
+}

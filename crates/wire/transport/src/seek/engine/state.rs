@@ -1,0 +1,146 @@
+//! What is known of one stream: the holes in it, and how much was received from its source.
+
+use seekwire_protocol::holes::{HoleError, Holes};
+use seekwire_protocol::span::Span;
+
+use crate::Errno;
+use crate::seek::SeekOptions;
+use crate::seek::cost::Average;
+use crate::seek::drained::Drained;
+
+/// The state of one stream that is received out of order. For one caller at a time.
+#[derive(Debug)]
+pub struct Engine {
+    pub(super) holes: Holes,
+    /// Position of the first byte that was not received from the source.
+    pub(super) front: u64,
+    /// Position up to which bytes were seen to be there.
+    pub(super) seen: u64,
+    pub(super) drained: Drained,
+    pub(super) sizes: Average,
+    pub(super) moved: u64,
+    /// An error that the source told behind bytes that were received nevertheless. The next call
+    /// that asks the source returns it, since the kernel tells an error only once.
+    pub(super) late: Option<Errno>,
+}
+
+/// The bytes that one seek means, wherever the head goes meanwhile.
+#[derive(Clone, Copy, Debug)]
+pub struct Attempt {
+    pub(super) span: Span,
+    pub(super) options: SeekOptions,
+    pub(super) waits: bool,
+}
+
+impl Attempt {
+    /// The same, for a caller that sleeps when it fails. Such an attempt may fail although the last
+    /// bytes have just come: the sleep ends at once then.
+    #[must_use]
+    pub fn before_a_sleep(self) -> Self {
+        Self { waits: true, ..self }
+    }
+
+    /// Position of the first byte.
+    #[must_use]
+    pub fn position(&self) -> u64 {
+        self.span.start
+    }
+
+    /// The same without its first `n` bytes.
+    #[must_use]
+    pub fn behind(self, n: u64) -> Self {
+        let start = self.span.start.saturating_add(n).min(self.span.end);
+        Self { span: Span { start, end: self.span.end }, ..self }
+    }
+}
+
+impl Engine {
+    /// For a stream of which `head` bytes were received. It may use `memory` bytes of library
+    /// memory.
+    #[must_use]
+    pub fn new(head: u64, memory: usize) -> Self {
+        Self {
+            holes: Holes::new(head),
+            front: head,
+            seen: head,
+            drained: Drained::new(memory),
+            sizes: Average::default(),
+            moved: 0,
+            late: None,
+        }
+    }
+
+    /// Position of the first byte that was neither received nor taken.
+    #[must_use]
+    pub fn head(&self) -> u64 {
+        self.holes.head()
+    }
+
+    /// Position of the first byte that was not received from the source.
+    #[must_use]
+    pub fn front(&self) -> u64 {
+        self.front
+    }
+
+    /// Bytes that were moved into library memory so far.
+    #[must_use]
+    pub fn moved(&self) -> u64 {
+        self.moved
+    }
+
+    /// Whether nothing was taken out of the middle of what is to come.
+    #[must_use]
+    pub fn is_in_order(&self) -> bool {
+        self.holes.spans().is_empty()
+    }
+
+    /// Whether the next bytes in order are in library memory.
+    #[must_use]
+    pub fn has_drained(&self) -> bool {
+        self.holes.head() < self.front
+    }
+
+    /// Keeps an error that came behind bytes, for the next call that asks the source. Errors that
+    /// belong to one call and not to the stream are dropped.
+    pub fn keep(&mut self, error: Errno) {
+        let of_call = [
+            Errno::AGAIN,
+            Errno::INTR,
+            Errno::CANCELED,
+            Errno::NOBUFS,
+            Errno::NOMEM,
+            Errno::FAULT,
+            Errno::BUSY,
+            Errno::NXIO,
+            Errno::INVAL,
+        ];
+        if !of_call.contains(&error) {
+            self.late = Some(error);
+        }
+    }
+
+    pub(super) fn say_late(&mut self) -> Result<(), Errno> {
+        self.late.take().map_or(Ok(()), Err)
+    }
+}
+
+/// What keeps the rest of some bytes away.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) enum Stopped {
+    /// Nothing: they were all there.
+    Done,
+    /// It has not arrived.
+    Missing,
+    /// The stream ends.
+    Ended,
+    /// It can be reached only by moving what lies before it, and there is no more memory for that.
+    Full,
+}
+
+pub(super) fn errno(error: HoleError) -> Errno {
+    match error {
+        HoleError::Taken => Errno::NXIO,
+        HoleError::TooMany => Errno::NOBUFS,
+        HoleError::OutOfRange => Errno::INVAL,
+    }
+}
