@@ -12,13 +12,12 @@
 //!   messaging     programs that exchange messages over libzmq (of their own) or mailboxes (peer)
 //!   compiled      C programs, compiled when first needed
 //!   limits        what the memory of this machine can do
-//! experiment      options, context
-//! run             the way from an experiment to its files
+//! experiment      options, context, and the way from an experiment to its files
 //! schedule        alternation of variants, warm-up, what happens to failures
 //! launch          children: plain or accelerated, watched, never left behind
-//! claim, verdict  what papers say, judged by what was measured
+//! claim           what papers say, judged by what was measured
 //! record, stats   readings, rows, medians, spread, bootstrap intervals
-//! all, journal    every experiment in turn, and what became of each
+//! all             every experiment in turn
 //! report          a page for each result, and the site that joins them
 //! pack            results that are kept in little room
 //! output, plot, machine, progress
@@ -39,7 +38,6 @@ mod csv;
 pub mod demo;
 pub mod experiment;
 mod experiments;
-mod journal;
 pub mod launch;
 mod limits;
 pub mod machine;
@@ -54,16 +52,13 @@ mod programs;
 pub mod progress;
 pub mod record;
 mod report;
-pub mod run;
 pub mod schedule;
 mod search;
 pub mod stats;
 mod streambench;
 mod text;
-mod verdict;
 
-pub use experiment::{Experiment, Options};
+pub use experiment::{Experiment, Options, run};
 pub use experiments::experiments;
 pub use pack::pack;
 pub use report::site::{Site, write as report};
-pub use run::run;

@@ -10,9 +10,9 @@ use seekwire_protocol::message::{Labelled, Matching, Selector, Ticket};
 use super::error::{End, RecvError};
 use super::parcel::Parcel;
 use super::reader::{Fill, Reader, Wait};
-use super::scanner::Scanner;
+use super::scanner::{Scanner, Stop};
+use super::terms::{Envelope, Limits};
 use super::waiting::Waiting;
-use super::{Envelope, Limits};
 use crate::seek::SeekSocket;
 
 /// How many messages are moved out of the stream at a time when it has too many holes.
@@ -122,9 +122,9 @@ impl Inbox {
             return Err(end.clone().into());
         }
         let found = match self.scanner.look(stream, &mut self.reader) {
-            Ok(Ok(found)) => found,
-            Ok(Err(wait)) => return Ok(Step::Wait(wait)),
-            Err(end) => {
+            Ok(found) => found,
+            Err(Stop::Wait(wait)) => return Ok(Step::Wait(wait)),
+            Err(Stop::End(end)) => {
                 self.stop(end.clone());
                 return Err(end.into());
             }
@@ -327,9 +327,9 @@ impl Inbox {
     pub(super) fn flush(&mut self, stream: &impl SeekSocket) -> bool {
         let mut any = false;
         loop {
-            let (some, all) = self.reader.flush(stream);
-            any |= some;
-            if all || !self.move_out(stream) {
+            let flushed = self.reader.flush(stream);
+            any |= flushed.any;
+            if flushed.all || !self.move_out(stream) {
                 return any;
             }
         }

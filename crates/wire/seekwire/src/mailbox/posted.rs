@@ -8,8 +8,10 @@ use seekwire_protocol::message::{Selector, Ticket};
 use super::error::RecvError;
 use super::inbox::{Mine, Outcome, Receive, Step};
 use super::reader::Wait;
-use super::waiting::{On, Session};
-use super::{Completed, Mailbox};
+use super::session::Session;
+use super::state::Mailbox;
+use super::terms::Completed;
+use super::waiting::On;
 use crate::seek::SeekSocket;
 
 impl<S: SeekSocket> Mailbox<S> {

@@ -14,9 +14,6 @@ use super::view::View;
 use crate::SeekError;
 use crate::seek::{At, SeekOptions, SeekSocket};
 
-/// Up to how many bytes, header included, a message is small: it is copied from a view, because a
-/// call of its own would cost more than the copies.
-pub(super) const SMALL: usize = 2048;
 /// Spent bytes are taken out of the stream when there are so many.
 const FLUSH: u64 = 64 << 10;
 /// Bytes of a large message that are waited for at a time.
@@ -51,6 +48,15 @@ pub(super) enum Fill {
     Wait(Wait),
     /// The stream cannot have more holes.
     Crowded,
+}
+
+/// What came of taking the spent bytes out of the stream.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Flushed {
+    /// Some are out.
+    pub(super) any: bool,
+    /// None are left.
+    pub(super) all: bool,
 }
 
 #[derive(Debug)]
@@ -230,15 +236,15 @@ impl Reader {
         Ok(())
     }
 
-    /// Takes all spent bytes out. Returns whether there were any, and whether all are out.
-    pub(super) fn flush(&mut self, stream: &impl SeekSocket) -> (bool, bool) {
-        let mut any = false;
+    /// Takes all spent bytes out.
+    pub(super) fn flush(&mut self, stream: &impl SeekSocket) -> Flushed {
+        let mut flushed = Flushed { any: false, all: true };
         for span in self.spent.all() {
             if self.take_out(stream, span).is_err() {
-                return (any, false);
+                return Flushed { all: false, ..flushed };
             }
-            any = true;
+            flushed.any = true;
         }
-        (any, true)
+        flushed
     }
 }

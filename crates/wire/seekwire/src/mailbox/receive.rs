@@ -1,13 +1,17 @@
 //! Receives that belong to the thread that calls them.
 
+use std::ops::ControlFlow;
+
 use seekwire_protocol::message::{Labelled, Selector};
 
 use super::error::RecvError;
 use super::inbox::{Mine, Outcome, Receive, Step};
 use super::parcel::Parcel;
 use super::reader::{Fill, Wait};
-use super::waiting::{On, Session};
-use super::{Envelope, Mailbox};
+use super::session::Session;
+use super::state::Mailbox;
+use super::terms::Envelope;
+use super::waiting::On;
 use crate::seek::SeekSocket;
 
 /// Memory that is set aside for a message whose length only the peer vouches for.
@@ -108,8 +112,8 @@ impl<S: SeekSocket> Mailbox<S> {
     pub fn probe(&self, selector: Selector) -> Result<Option<Envelope>, RecvError> {
         let mut session = Session::new(self);
         match session.search(selector)? {
-            Ok(envelope) => Ok(Some(envelope)),
-            Err(wait) => session.nudge(wait).map(|()| None),
+            ControlFlow::Break(envelope) => Ok(Some(envelope)),
+            ControlFlow::Continue(wait) => session.nudge(wait).map(|()| None),
         }
     }
 
@@ -121,8 +125,8 @@ impl<S: SeekSocket> Mailbox<S> {
         let mut session = Session::new(self);
         loop {
             match session.search(selector)? {
-                Ok(envelope) => return Ok(envelope),
-                Err(wait) => session.block(On::Probe(selector), wait)?,
+                ControlFlow::Break(envelope) => return Ok(envelope),
+                ControlFlow::Continue(wait) => session.block(On::Probe(selector), wait)?,
             }
         }
     }
@@ -228,14 +232,14 @@ impl<S: SeekSocket> Session<'_, S> {
     }
 
     /// Looks for a message that matches among all that have arrived.
-    fn search(&mut self, selector: Selector) -> Result<Result<Envelope, Wait>, RecvError> {
+    fn search(&mut self, selector: Selector) -> Result<ControlFlow<Envelope, Wait>, RecvError> {
         let stream = self.stream();
         loop {
             if let Some(envelope) = self.probe(selector) {
-                return Ok(Ok(envelope));
+                return Ok(ControlFlow::Break(envelope));
             }
             if let Step::Wait(wait) = self.step(stream, Mine::None)? {
-                return Ok(Err(wait));
+                return Ok(ControlFlow::Continue(wait));
             }
         }
     }

@@ -5,7 +5,8 @@ use seekwire_protocol::span::Span;
 
 use super::error::{End, Failed, PeerMisbehaved};
 use super::parcel::Parcel;
-use super::reader::{Reader, SMALL, Wait};
+use super::reader::{Reader, Wait};
+use super::view::SMALL;
 use crate::SeekError;
 use crate::seek::SeekSocket;
 
@@ -15,6 +16,21 @@ pub(super) struct Found {
     pub(super) header: Header,
     /// All of it has arrived, and is best copied from a view.
     is_small: bool,
+}
+
+/// Why there is no header.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// It has not arrived.
+    Wait(Wait),
+    /// There will be none.
+    End(End),
+}
+
+impl From<End> for Stop {
+    fn from(end: End) -> Self {
+        Self::End(end)
+    }
 }
 
 #[derive(Debug)]
@@ -46,18 +62,14 @@ impl Scanner {
         &mut self,
         stream: &impl SeekSocket,
         reader: &mut Reader,
-    ) -> Result<Result<Found, Wait>, End> {
-        if !self.greeted
-            && let Err(wait) = self.greet(stream, reader)?
-        {
-            return Ok(Err(wait));
+    ) -> Result<Found, Stop> {
+        if !self.greeted {
+            self.greet(stream, reader)?;
         }
         let mut need = HEADER;
         loop {
-            if reader.coming.get(self.next, need).is_none()
-                && let Err(wait) = self.arrived(stream, reader, need)?
-            {
-                return Ok(Err(wait));
+            if reader.coming.get(self.next, need).is_none() {
+                self.arrived(stream, reader, need)?;
             }
             let bytes =
                 reader.coming.get(self.next, HEADER).and_then(|bytes| bytes.try_into().ok());
@@ -67,32 +79,26 @@ impl Scanner {
             let is_small = total <= SMALL;
             if !is_small || total <= need {
                 reader.found(total);
-                return Ok(Ok(Found { header, is_small }));
+                return Ok(Found { header, is_small });
             }
             need = total;
         }
     }
 
-    fn greet(
-        &mut self,
-        stream: &impl SeekSocket,
-        reader: &mut Reader,
-    ) -> Result<Result<(), Wait>, End> {
+    fn greet(&mut self, stream: &impl SeekSocket, reader: &mut Reader) -> Result<(), Stop> {
         let looked = self.arrived(stream, reader, HELLO.len());
         let seen = reader.coming.from(self.next);
         let seen = &seen[..seen.len().min(HELLO.len())];
         if !HELLO.starts_with(seen) {
-            return Err(End::Misbehaved(PeerMisbehaved::Hello { found: seen.to_vec() }));
+            return Err(End::Misbehaved(PeerMisbehaved::Hello { found: seen.to_vec() }).into());
         }
-        if let Err(wait) = looked? {
-            return Ok(Err(wait));
-        }
+        looked?;
         let hello = Span { start: self.next, end: self.next + HELLO.len() as u64 };
         reader.coming.used();
         reader.spend(stream, hello);
         self.next = hello.end;
         self.greeted = true;
-        Ok(Ok(()))
+        Ok(())
     }
 
     /// Looks at what comes next, at least at `need` bytes.
@@ -101,17 +107,18 @@ impl Scanner {
         stream: &impl SeekSocket,
         reader: &mut Reader,
         need: usize,
-    ) -> Result<Result<(), Wait>, End> {
-        match reader.look(stream, self.next, need) {
-            Ok(n) if n >= need => Ok(Ok(())),
-            Ok(0) => Err(self.no_more(stream)),
-            Ok(n) => Err(End::Misbehaved(PeerMisbehaved::CutOff { missing: (need - n) as u64 })),
-            Err(SeekError::WouldBlock) => Ok(Err(Wait::all(self.next, need as u64))),
+    ) -> Result<(), Stop> {
+        let stop = match reader.look(stream, self.next, need) {
+            Ok(n) if n >= need => return Ok(()),
+            Ok(0) => self.no_more(stream).into(),
+            Ok(n) => End::Misbehaved(PeerMisbehaved::CutOff { missing: (need - n) as u64 }).into(),
+            Err(SeekError::WouldBlock) => Stop::Wait(Wait::all(self.next, need as u64)),
             Err(SeekError::NoRoom) => {
-                Ok(Err(Wait { starved: true, ..Wait::all(self.next, need as u64) }))
+                Stop::Wait(Wait { starved: true, ..Wait::all(self.next, need as u64) })
             }
-            Err(error) => Err(End::Failed(Failed::from(&error))),
-        }
+            Err(error) => End::Failed(Failed::from(&error)).into(),
+        };
+        Err(stop)
     }
 
     /// The stream has ended; perhaps before the end of the last message that began.

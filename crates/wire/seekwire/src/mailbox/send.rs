@@ -4,32 +4,17 @@ use std::collections::VecDeque;
 use std::io::{self, IoSlice};
 use std::sync::{MutexGuard, PoisonError};
 
-use seekwire_protocol::message::{HELLO, Header};
+use seekwire_protocol::message::Header;
 
-use super::Mailbox;
 use super::error::{End, RecvError, SendError};
 use super::inbox::{Mine, Step};
-use super::waiting::Session;
+use super::outbox::Outbox;
+use super::session::Session;
+use super::state::Mailbox;
 use crate::seek::SeekSocket;
 
 /// IOV_MAX: buffers that one call may have.
 const BUFFERS: usize = 1024;
-
-#[derive(Debug)]
-pub(super) struct Outbox {
-    /// A thread is in the middle of a message.
-    busy: bool,
-    sequence: u32,
-    /// What has to go out before the next message.
-    rest: VecDeque<u8>,
-    pub(super) finished: bool,
-}
-
-impl Outbox {
-    pub(super) fn new() -> Self {
-        Self { busy: false, sequence: 0, rest: VecDeque::from(HELLO), finished: false }
-    }
-}
 
 /// The right to send.
 struct Turn<'a, S: SeekSocket> {

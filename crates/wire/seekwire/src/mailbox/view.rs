@@ -6,6 +6,9 @@ use std::io::IoSliceMut;
 use crate::SeekError;
 use crate::seek::{At, SeekOptions, SeekSocket};
 
+/// Up to how many bytes, header included, a message is small: it is copied from a view, because a
+/// call of its own would cost more than the copies.
+pub(super) const SMALL: usize = 2048;
 /// The most bytes that are looked at with one call.
 const MOST: usize = 64 << 10;
 /// The fewest: a header.
@@ -13,7 +16,7 @@ const LEAST: usize = seekwire_protocol::message::HEADER;
 
 /// Bytes from one thing of use to the next that are still close together: a small message, and a
 /// share of the one that is cut off at the end.
-const FAR: usize = super::reader::SMALL * 5 / 4;
+const FAR: usize = SMALL * 5 / 4;
 
 #[derive(Debug)]
 pub(super) struct View {
@@ -73,10 +76,11 @@ impl View {
             self.bytes.resize(size, 0);
         }
         (self.start, self.len, self.uses) = (at, 0, 0);
-        self.len = self.look(stream, size, true, bulk)?;
+        let all = SeekOptions::PEEK.bulk(bulk);
+        self.len = self.look(stream, size, all.partial(true))?;
         if self.len > 0 && self.len < least {
             // Is that because the rest has not come yet, or because it never will?
-            self.len = self.look(stream, least, false, bulk)?;
+            self.len = self.look(stream, least, all)?;
         }
         Ok(self.len)
     }
@@ -85,14 +89,9 @@ impl View {
         &mut self,
         stream: &impl SeekSocket,
         size: usize,
-        partial: bool,
-        bulk: bool,
+        options: SeekOptions,
     ) -> Result<usize, SeekError> {
         let into = &mut [IoSliceMut::new(&mut self.bytes[..size])];
-        stream.try_seek(
-            At::Position(self.start),
-            into,
-            SeekOptions::PEEK.partial(partial).bulk(bulk),
-        )
+        stream.try_seek(At::Position(self.start), into, options)
     }
 }

@@ -1,0 +1,121 @@
+//! How a mailbox begins and ends.
+
+use std::fmt;
+use std::io;
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Condvar, Mutex};
+
+use super::error::{End, SendError};
+use super::inbox::Inbox;
+use super::outbox::Outbox;
+use super::session::Session;
+use super::state::Mailbox;
+use super::terms::Limits;
+use crate::seek::SeekSocket;
+use crate::{SeekStream, Stream};
+
+/// A stream whose directions can be ended.
+pub trait Hangup: SeekSocket {
+    /// shutdown(2).
+    ///
+    /// # Errors
+    /// Those of shutdown(2).
+    fn hang_up(&self, how: Shutdown) -> io::Result<()>;
+}
+
+impl Hangup for SeekStream {
+    fn hang_up(&self, how: Shutdown) -> io::Result<()> {
+        self.shutdown(how)
+    }
+}
+
+impl Hangup for Stream {
+    fn hang_up(&self, how: Shutdown) -> io::Result<()> {
+        self.shutdown(how)
+    }
+}
+
+impl Mailbox<SeekStream> {
+    /// Over a TCP connection. Sets TCP_NODELAY: a message does not wait for the next one.
+    ///
+    /// # Errors
+    /// As [`Mailbox::new`], and those of setsockopt(2).
+    pub fn from_tcp(stream: TcpStream) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        Self::new(SeekStream::new(stream))
+    }
+}
+
+impl<S: SeekSocket> Mailbox<S> {
+    /// Over a stream, from the first byte that was not received on, and greets the other end.
+    /// Nobody else may send or receive on the stream from now on.
+    ///
+    /// # Errors
+    /// Those of [`SeekSocket::extent`].
+    pub fn new(stream: S) -> io::Result<Self> {
+        Self::with_limits(stream, Limits::default())
+    }
+
+    /// As [`Mailbox::new`], within these limits.
+    ///
+    /// # Errors
+    /// Those of [`Mailbox::new`].
+    pub fn with_limits(stream: S, limits: Limits) -> io::Result<Self> {
+        let start = stream.extent()?.head;
+        let mailbox = Self {
+            stream,
+            limits,
+            inbox: Mutex::new(Inbox::new(start, limits)),
+            outbox: Mutex::new(Outbox::new()),
+            turn: Condvar::new(),
+        };
+        mailbox.send_rest();
+        Ok(mailbox)
+    }
+
+    /// The stream underneath; for its options, not for its bytes.
+    #[must_use]
+    pub fn get_ref(&self) -> &S {
+        &self.stream
+    }
+}
+
+impl<S: Hangup> Mailbox<S> {
+    /// Says that no more messages come: the peer gets [`RecvError::Closed`] once it has received
+    /// those that were sent. Receiving goes on; [`RecvError::Closed`] says that the peer has
+    /// finished, too. An end that is dropped before may lose what it has sent, if the peer sends
+    /// something to it meanwhile: TCP resets such connections.
+    ///
+    /// # Errors
+    /// As [`Mailbox::send`].
+    pub fn finish(&self) -> Result<(), SendError> {
+        self.finish_sending()?;
+        Ok(self.stream.hang_up(Shutdown::Write)?)
+    }
+
+    /// Ends both directions now. Threads that wait get [`RecvError::Closed`] or [`SendError::Io`];
+    /// messages that had been found by then can still be received.
+    pub fn close(&self) {
+        self.outbox().finished = true;
+        // An error says that the connection has ended already.
+        let _ = self.stream.hang_up(Shutdown::Both);
+        Session::new(self).stop(End::Closed);
+    }
+}
+
+impl<S: SeekSocket> Drop for Mailbox<S> {
+    /// Takes everything out of the stream: bytes that are left in it, even those of the peer's
+    /// greeting, would reset the connection (RFC 1122, 4.2.2.13), and the peer might lose what was
+    /// sent to it last.
+    fn drop(&mut self) {
+        Session::new(self).flush(&self.stream);
+        // There is nobody to tell.
+        let _ = self.stream.make_room();
+    }
+}
+
+impl<S: SeekSocket> fmt::Debug for Mailbox<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Mailbox").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
