@@ -1,43 +1,17 @@
 //! All experiments one after the other, whatever becomes of each, and the site of them.
 
-use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use serde::{Deserialize, Serialize};
 
-use crate::experiment::{self, Completed, Experiment, Options};
+use crate::experiment::{Experiment, Options};
 use crate::experiments;
+use crate::journal::Journal;
 use crate::launch::interrupt;
-use crate::output::{read_file, write_file};
+use crate::output::write_file;
 use crate::report::site::{self, Site};
+use crate::run::{self, Completed};
 use crate::text;
-
-/// What became of the experiments that have no result of the last run of everything.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Journal {
-    /// Those that cannot run on this machine, and why.
-    skipped: BTreeMap<String, String>,
-    /// Those that ran and failed, and why.
-    failed: BTreeMap<String, String>,
-}
-
-impl Journal {
-    pub(crate) const FILE: &'static str = "run.json";
-
-    /// The journal of a directory; empty where there is none, or something else of that name.
-    pub(crate) fn read(directory: &Path) -> Self {
-        let text = read_file(&directory.join(Self::FILE)).unwrap_or_default();
-        serde_json::from_str(&text).unwrap_or_default()
-    }
-
-    /// Why each of them has no result, by name.
-    pub(crate) fn reasons(self) -> BTreeMap<String, String> {
-        let failed = self.failed.into_iter().map(|(name, why)| (name, format!("failed: {why}")));
-        self.skipped.into_iter().chain(failed).collect()
-    }
-}
 
 /// What became of a run of all experiments.
 #[derive(Debug)]
@@ -99,7 +73,7 @@ pub fn run_these(experiments: &[&dyn Experiment], options: &Options) -> Result<A
             wanted.len() - index - 1,
             text::minutes(left)
         );
-        match experiment::run_one(*experiment, options) {
+        match run::run_one(*experiment, options) {
             Ok(one) => completed.push(one),
             Err(error) => {
                 interrupt::check()?;
@@ -139,20 +113,5 @@ mod tests {
         assert_eq!(remaining(seconds(0), seconds(0), seconds(100)), seconds(100));
         assert_eq!(remaining(seconds(40), seconds(20), seconds(100)), seconds(160));
         assert_eq!(remaining(seconds(40), seconds(100), seconds(100)), seconds(0));
-    }
-
-    #[test]
-    fn journals_of_strangers_are_empty() {
-        let directory = tempfile::tempdir().unwrap();
-        assert!(Journal::read(directory.path()).reasons().is_empty());
-        std::fs::write(directory.path().join(Journal::FILE), "[1, 2").unwrap();
-        assert!(Journal::read(directory.path()).reasons().is_empty());
-        let text = r#"{"skipped": {"nic": "no permission"}, "failed": {"seek": "hung"}}"#;
-        std::fs::write(directory.path().join(Journal::FILE), text).unwrap();
-        let reasons = Journal::read(directory.path()).reasons();
-        assert_eq!(
-            (reasons["nic"].as_str(), reasons["seek"].as_str()),
-            ("no permission", "failed: hung")
-        );
     }
 }

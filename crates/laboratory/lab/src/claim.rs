@@ -2,10 +2,13 @@
 //!
 //! A claim names the number that decides (its evidence, with an interval) and the criterion. The
 //! verdict follows from the two, every time a report is made; where the interval contains the
-//! criterion, nothing can be told.
+//! criterion, nothing can be told. Some claims are about a drawback, as a loss or a dip: they also
+//! say which way the number improves, and where it misses the criterion on that side, the claim is
+//! improved upon.
 
-use crate::outcome::{ResultFile, Table};
+use crate::outcome::{At, ResultFile, Table};
 use crate::plot::Figure;
+use crate::record::Better;
 use crate::stats::{self, FEWEST_ROUNDS, Spread};
 use crate::text;
 
@@ -28,6 +31,9 @@ pub struct Claim {
     pub evidence: fn(&ResultFile) -> Result<Estimate, String>,
     /// What the number must be.
     pub criterion: Criterion,
+    /// Which way the number improves, where missing the criterion on that side is better than what
+    /// is claimed.
+    pub better: Option<Better>,
     /// What it means if it is not.
     pub otherwise: &'static str,
 }
@@ -78,6 +84,8 @@ pub enum Criterion {
 pub enum Verdict {
     /// The whole interval fulfils the criterion.
     Reproduced,
+    /// No part of the interval does, and all of it is better than what is claimed.
+    ImprovedUpon,
     /// No part of the interval does.
     NotReproduced,
     /// A part of it does.
@@ -109,17 +117,6 @@ pub struct Comparison {
     pub table: Table,
 }
 
-/// One (case, variant, metric) of a result.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct At<'a> {
-    /// The case.
-    pub case: &'a str,
-    /// The variant.
-    pub variant: &'a str,
-    /// Name of the metric.
-    pub metric: &'a str,
-}
-
 impl Claim {
     /// Judges the claim by `result`.
     pub fn judge(&self, result: &ResultFile) -> Judgement {
@@ -128,14 +125,14 @@ impl Claim {
             Err(why) => return Judgement { verdict: Verdict::NotMeasured, estimate: None, why },
         };
         let Estimate { low, high, rounds, .. } = estimate;
-        let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };
+        let unit = self.unit_after();
         let verdict = match rounds < FEWEST_ROUNDS {
             true => Verdict::CannotBeTold,
-            false => self.criterion.judge(&estimate),
+            false => self.criterion.judge(&estimate, self.better),
         };
         let why = match verdict {
             Verdict::Reproduced => format!("the whole interval is {}{unit}", self.criterion),
-            Verdict::NotReproduced => self.otherwise.to_owned(),
+            Verdict::NotReproduced | Verdict::ImprovedUpon => self.otherwise.to_owned(),
             Verdict::CannotBeTold if rounds < FEWEST_ROUNDS => {
                 "one complete round has no interval; run more".to_owned()
             }
@@ -148,27 +145,48 @@ impl Claim {
         };
         Judgement { verdict, estimate: Some(estimate), why }
     }
+
+    /// The claim and a judgement of it in a line, for terminals.
+    pub(crate) fn line(&self, judgement: &Judgement) -> String {
+        let verdict = judgement.verdict.name(self.source);
+        match &judgement.estimate {
+            Some(estimate) => {
+                let unit = self.unit_after();
+                format!(
+                    "{}: {verdict}: {estimate}{unit}, wanted {}{unit}",
+                    self.title, self.criterion
+                )
+            }
+            None => format!("{}: {verdict}: {}", self.title, judgement.why),
+        }
+    }
+
+    /// The unit as it stands behind a number.
+    pub(crate) fn unit_after(&self) -> String {
+        if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) }
+    }
 }
 
 impl Criterion {
-    /// Whether all, nothing or a part of the interval fulfils it.
-    fn judge(self, estimate: &Estimate) -> Verdict {
+    /// Whether all, nothing or a part of the interval fulfils it; `better`: the side on which it
+    /// may be missed.
+    fn judge(self, estimate: &Estimate, better: Option<Better>) -> Verdict {
         let Estimate { low, high, .. } = *estimate;
-        let (all, nothing) = match self {
-            Self::AtLeast(bound) => (low >= bound, high < bound),
-            Self::Above(bound) => (low > bound, high <= bound),
-            Self::AtMost(bound) => (high <= bound, low > bound),
-            Self::Below(bound) => (high < bound, low >= bound),
-            Self::Between(least, most) => {
-                (low >= least && high <= most, high < least || low > most)
-            }
+        let (all, too_low, too_high) = match self {
+            Self::AtLeast(bound) => (low >= bound, high < bound, false),
+            Self::Above(bound) => (low > bound, high <= bound, false),
+            Self::AtMost(bound) => (high <= bound, false, low > bound),
+            Self::Below(bound) => (high < bound, false, low >= bound),
+            Self::Between(least, most) => (low >= least && high <= most, high < least, low > most),
             // An interval around the value never shows that there is no difference.
-            Self::Differs(bound) => (low > bound || high < bound, false),
+            Self::Differs(bound) => (low > bound || high < bound, false, false),
         };
-        match (all, nothing) {
+        match (all, better) {
             (true, _) => Verdict::Reproduced,
-            (_, true) => Verdict::NotReproduced,
-            (false, false) => Verdict::CannotBeTold,
+            (false, Some(Better::Higher)) if too_high => Verdict::ImprovedUpon,
+            (false, Some(Better::Lower)) if too_low => Verdict::ImprovedUpon,
+            (false, _) if too_low || too_high => Verdict::NotReproduced,
+            (false, _) => Verdict::CannotBeTold,
         }
     }
 }
@@ -199,6 +217,7 @@ impl Verdict {
             (Self::Reproduced, Source::Expectation(_)) => "confirmed",
             (Self::NotReproduced, Source::Expectation(_)) => "not confirmed",
             (Self::NotReproduced, Source::Goal) => "not met",
+            (Self::ImprovedUpon, _) => "improved upon",
             (Self::CannotBeTold, _) => "cannot be told",
             (Self::NotMeasured, _) => "not measured",
         }
@@ -310,12 +329,6 @@ impl std::fmt::Display for Estimate {
     }
 }
 
-impl std::fmt::Display for At<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} of {}, {}", self.metric, self.case, self.variant)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
@@ -349,9 +362,37 @@ mod tests {
         ];
         for (criterion, low, high, verdict) in cases {
             assert_eq!(
-                criterion.judge(&estimate(low, high)),
+                criterion.judge(&estimate(low, high), None),
                 verdict,
                 "{criterion}: {low} to {high}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_is_better_than_claimed_improves_upon_it() {
+        use Better::{Higher, Lower};
+        let cases = [
+            // A loss that is claimed, and what is saved instead.
+            (Criterion::Below(0.0), Higher, 1.0, 2.0, Verdict::ImprovedUpon),
+            (Criterion::Below(0.0), Higher, -1.0, 2.0, Verdict::CannotBeTold),
+            (Criterion::Below(0.0), Higher, -2.0, -1.0, Verdict::Reproduced),
+            // A dip that is claimed, and none.
+            (Criterion::Above(0.0), Lower, -2.0, -1.0, Verdict::ImprovedUpon),
+            (Criterion::Above(0.0), Lower, -2.0, 1.0, Verdict::CannotBeTold),
+            // The other side of a range is not better.
+            (Criterion::Between(0.9, 1.1), Lower, 0.5, 0.8, Verdict::ImprovedUpon),
+            (Criterion::Between(0.9, 1.1), Lower, 1.2, 1.5, Verdict::NotReproduced),
+            // Nor is what falls short.
+            (Criterion::AtLeast(4.0), Higher, 1.0, 2.0, Verdict::NotReproduced),
+            (Criterion::AtMost(0.5), Lower, 0.6, 0.7, Verdict::NotReproduced),
+            (Criterion::Differs(0.0), Higher, -1.0, 1.0, Verdict::CannotBeTold),
+        ];
+        for (criterion, better, low, high, verdict) in cases {
+            assert_eq!(
+                criterion.judge(&estimate(low, high), Some(better)),
+                verdict,
+                "{criterion}, {better:?} is better: {low} to {high}"
             );
         }
     }
@@ -399,6 +440,7 @@ mod tests {
                 Estimate::ratio(result, At { case: "64 B", variant: "accelerated", metric: "rate" })
             },
             criterion: Criterion::Above(1.0),
+            better: None,
             otherwise: "it is not",
         };
         let judge = |pairs| claim.judge(&result(Ratio { value: 2.0, low: 1.8, high: 2.2, pairs }));
@@ -418,6 +460,8 @@ mod tests {
             assert_eq!((judgement.verdict, rounds(&judgement)), (Verdict::CannotBeTold, few));
             assert!(judgement.why.contains("run more"), "{judgement:?}");
         }
+        let line = claim.line(&judge(Some(5)));
+        assert!(line.starts_with("rate: met: 2.000 (") && line.ends_with("), wanted more than 1"));
         assert_eq!(rounds(&judge(Some(usize::MAX))), 5, "there are no more pairs than readings");
     }
 

@@ -69,7 +69,7 @@ pub fn run(options: &Options) -> Result<()> {
     };
     let context = Context::new(&settings, Progress::new("demo"))?;
     let description = Description { name: NAME, about: ABOUT, paper_reference: None };
-    let completed = experiment::measure(description, &destination, || {
+    let completed = crate::run::measure(description, &destination, || {
         programs::measure(
             &context,
             context.rounds(5, 5),

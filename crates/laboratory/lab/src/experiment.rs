@@ -1,21 +1,18 @@
-//! Experiments, what they get to work with, and how they are run.
+//! Experiments, and what they get to work with.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, anyhow, bail};
+use anyhow::{Context as _, Result, anyhow};
 use seekwire_program::library;
 use serde_json::Value;
 
 use crate::claim::{Claim, Comparison};
-use crate::launch::{Mode, Registry, interrupt};
-use crate::machine::{COMMIT, Machine};
+use crate::launch::{Mode, Registry};
+use crate::network;
 use crate::outcome::{Outcome, ResultFile};
-use crate::output::{Destination, RESULT};
-use crate::pack::{PACKED_RAW, RAW};
 use crate::progress::Progress;
-use crate::{experiments, network, record, report};
 
 /// Something that can be measured.
 pub trait Experiment: Sync {
@@ -244,140 +241,6 @@ impl Description {
         let (name, about, paper_reference) =
             (experiment.name(), experiment.about(), experiment.paper_reference());
         Self { name, about, paper_reference }
-    }
-}
-
-/// An experiment that has been run and written down.
-#[derive(Debug)]
-pub struct Completed {
-    /// The directory that holds `result.json`, `raw.csv`, `report.html` and the figures.
-    pub directory: PathBuf,
-    /// What `result.json` holds.
-    pub result: ResultFile,
-    /// See [`Outcome::violation`].
-    pub violation: Option<String>,
-}
-
-/// Runs the named experiments one after the other, and writes what they found into directories of
-/// their names.
-///
-/// # Errors
-///
-/// Unknown names, experiments that cannot run on this machine, and directories that cannot be
-/// written to are reported before anything runs. Afterwards the first experiment that fails ends
-/// the run; what earlier ones found has been written by then.
-pub fn run<N: AsRef<str>>(names: &[N], options: &Options) -> Result<Vec<Completed>> {
-    interrupt::install();
-    let chosen: Vec<&dyn Experiment> =
-        names.iter().map(|name| by_name(name.as_ref())).collect::<Result<_>>()?;
-    for experiment in &chosen {
-        if let Some(why) = experiment.unavailable(options) {
-            bail!("experiment {} cannot run here: {why}", experiment.name());
-        }
-    }
-    let prepared: Vec<_> = chosen
-        .into_iter()
-        .map(|experiment| {
-            Ok((experiment, Destination::prepare(&options.out.join(experiment.name()))?))
-        })
-        .collect::<Result<_>>()?;
-    if let Some(caution) = options.caution() {
-        eprintln!("{caution}");
-    }
-    prepared
-        .into_iter()
-        .map(|(experiment, destination)| run_into(experiment, options, &destination))
-        .collect()
-}
-
-/// Runs one experiment, of whatever origin, and writes what it found into a directory of its name.
-///
-/// # Errors
-///
-/// As [`run`].
-pub fn run_one(experiment: &dyn Experiment, options: &Options) -> Result<Completed> {
-    interrupt::install();
-    run_into(experiment, options, &Destination::prepare(&options.out.join(experiment.name()))?)
-}
-
-fn run_into(
-    experiment: &dyn Experiment,
-    options: &Options,
-    destination: &Destination,
-) -> Result<Completed> {
-    let context = Context::new(options, Progress::new(experiment.name()))?;
-    let completed = measure(Description::of(experiment), destination, || experiment.run(&context))?;
-    for failure in record::failures(&completed.result.rows) {
-        eprintln!(
-            "{}: not measured: {}: {}",
-            experiment.name(),
-            failure.variants().join("; "),
-            failure.error
-        );
-    }
-    match &completed.violation {
-        Some(violation) => bail!("experiment {}: {violation}", experiment.name()),
-        None => Ok(completed),
-    }
-}
-
-pub(crate) fn by_name(name: &str) -> Result<&'static dyn Experiment> {
-    let known = experiments();
-    match known.iter().find(|experiment| experiment.name() == name) {
-        Some(experiment) => Ok(*experiment),
-        None => {
-            let names: Vec<&str> = known.iter().map(|experiment| experiment.name()).collect();
-            bail!("there is no experiment '{name}'; there are {}", names.join(", "))
-        }
-    }
-}
-
-/// Runs `experiment` between two looks at the machine, and writes everything it found.
-pub(crate) fn measure(
-    description: Description,
-    destination: &Destination,
-    experiment: impl FnOnce() -> Result<Outcome>,
-) -> Result<Completed> {
-    let mut machine = Machine::describe();
-    let outcome =
-        experiment().map_err(|error| error.context(format!("experiment {}", description.name)))?;
-    machine.finish();
-
-    let result = ResultFile {
-        experiment: description.name.to_owned(),
-        machine,
-        commit: COMMIT.to_owned(),
-        parameters: outcome.parameters,
-        rows: outcome.samples.rows(outcome.baseline),
-        tables: outcome.tables,
-        summary: outcome.summary.iter().map(|key| (key.name.to_owned(), key.value)).collect(),
-        meanings: outcome
-            .summary
-            .iter()
-            .map(|key| (key.name.to_owned(), key.meaning.to_string()))
-            .collect(),
-        figures: outcome.figures.into_iter().filter(|figure| !figure.is_empty()).collect(),
-    };
-    // The mark of ownership goes first: if anything below fails, the next run may still take the
-    // directory over.
-    destination.write(RESULT, &(serde_json::to_string_pretty(&result)? + "\n"))?;
-    destination.write(RAW, &outcome.samples.to_csv())?;
-    destination.remove(PACKED_RAW)?;
-    let mut figures = Vec::new();
-    for figure in &result.figures {
-        let svg = figure.to_svg()?;
-        destination.write(&figure.file, &svg)?;
-        figures.push((figure.title.clone(), svg));
-    }
-    let report = report::html(&description, &result, &outcome.summary, &figures);
-    destination.write("report.html", &report)?;
-    Ok(Completed { directory: destination.path().to_owned(), result, violation: outcome.violation })
-}
-
-impl Completed {
-    /// Path of the report.
-    pub fn report(&self) -> PathBuf {
-        self.directory.join(Path::new("report.html"))
     }
 }
 

@@ -12,12 +12,13 @@
 //!   messaging     programs that exchange messages over libzmq (of their own) or mailboxes (peer)
 //!   compiled      C programs, compiled when first needed
 //!   limits        what the memory of this machine can do
-//! experiment      options, context, and the way from an experiment to its files
+//! experiment      options, context
+//! run             the way from an experiment to its files
 //! schedule        alternation of variants, warm-up, what happens to failures
 //! launch          children: plain or accelerated, watched, never left behind
-//! claim           what papers say, judged by what was measured
+//! claim, verdict  what papers say, judged by what was measured
 //! record, stats   readings, rows, medians, spread, bootstrap intervals
-//! all             every experiment in turn
+//! all, journal    every experiment in turn, and what became of each
 //! report          a page for each result, and the site that joins them
 //! pack            results that are kept in little room
 //! output, plot, machine, progress
@@ -38,6 +39,7 @@ mod csv;
 pub mod demo;
 pub mod experiment;
 mod experiments;
+mod journal;
 pub mod launch;
 mod limits;
 pub mod machine;
@@ -52,13 +54,16 @@ mod programs;
 pub mod progress;
 pub mod record;
 mod report;
+pub mod run;
 pub mod schedule;
 mod search;
 pub mod stats;
 mod streambench;
 mod text;
+mod verdict;
 
-pub use experiment::{Experiment, Options, run};
+pub use experiment::{Experiment, Options};
 pub use experiments::experiments;
 pub use pack::pack;
 pub use report::site::{Site, write as report};
+pub use run::run;

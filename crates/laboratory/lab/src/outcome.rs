@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::claim::At;
 use crate::machine::Machine;
 use crate::plot::Figure;
 use crate::record::{Row, Samples};
@@ -94,6 +93,17 @@ pub struct ResultFile {
     pub figures: Vec<Figure>,
 }
 
+/// One (case, variant, metric) of a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct At<'a> {
+    /// The case.
+    pub case: &'a str,
+    /// The variant.
+    pub variant: &'a str,
+    /// Name of the metric.
+    pub metric: &'a str,
+}
+
 impl ResultFile {
     /// The row of a (case, variant, metric).
     ///
@@ -118,5 +128,11 @@ impl ResultFile {
     /// Whether it was a quick run, whose numbers are not to be quoted.
     pub fn is_quick(&self) -> bool {
         self.parameters.get("quick").and_then(Value::as_bool).unwrap_or(false)
+    }
+}
+
+impl std::fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} of {}, {}", self.metric, self.case, self.variant)
     }
 }

@@ -196,7 +196,7 @@ impl Experiment for Lengths {
 fn outcome_reaches_every_file() {
     let out = tempfile::tempdir().unwrap();
     let options = Options { quick: true, out: out.path().to_owned(), ..Options::default() };
-    let completed = seekwire_lab::experiment::run_one(&Lengths, &options).unwrap();
+    let completed = seekwire_lab::run::run_one(&Lengths, &options).unwrap();
     let directory = out.path().join("lengths");
     assert_eq!(completed.result.summary["long_vs_short"], 2.0);
     let hung = completed.result.rows.iter().find(|row| row.variant == "hung").unwrap();

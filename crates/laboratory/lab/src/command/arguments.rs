@@ -201,8 +201,9 @@ pub(super) struct LabRun {
 /// numbers beside ours, plots, tables, what could not be measured, the setting and the raw data.
 ///
 /// Verdicts follow from the numbers. A claim of a paper is reproduced when the whole 95 % interval
-/// fulfils its criterion, not reproduced when no part of it does; else it cannot be told, and more
-/// rounds are needed. A result that cannot be read is named with the reason, and the others are
+/// fulfils its criterion, improved upon when all of it is better than what the paper found (no loss
+/// where there was one), not reproduced when no part of it fulfils the criterion; else it cannot be
+/// told, and more rounds are needed. A result that cannot be read is named with the reason, and the others are
 /// shown.
 #[derive(Debug, Args)]
 #[command(after_help = "\

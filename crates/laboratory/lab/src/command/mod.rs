@@ -13,7 +13,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, FromArgMatches as _};
 use seekwire_program::table;
 
-use crate::{experiment, text};
+use crate::text;
 
 /// The commands and options of this program.
 #[must_use]
@@ -109,7 +109,7 @@ fn list() -> Result<()> {
 
 fn show(options: &arguments::LabShow) -> Result<()> {
     let names = options.names.iter();
-    let asked: Vec<_> = names.map(|name| experiment::by_name(name)).collect::<Result<_>>()?;
+    let asked: Vec<_> = names.map(|name| crate::run::by_name(name)).collect::<Result<_>>()?;
     let lab = definitions().find_subcommand("lab").cloned().unwrap_or_default();
     let run = lab.find_subcommand("run").cloned().unwrap_or_default();
     let mut out = io::stdout().lock();
@@ -182,6 +182,9 @@ fn run(options: &arguments::LabRun) -> Result<()> {
         writeln!(out, "{}: {}", experiment.result.experiment, experiment.report().display())?;
         for (key, value) in &experiment.result.summary {
             writeln!(out, "  {key} {value:.3}")?;
+        }
+        for claim in crate::run::by_name(&experiment.result.experiment)?.claims() {
+            writeln!(out, "  {}", claim.line(&claim.judge(&experiment.result)))?;
         }
     }
     Ok(())

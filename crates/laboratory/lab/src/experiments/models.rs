@@ -8,11 +8,11 @@ use std::time::Duration;
 use anyhow::{Context as _, Result};
 use tempfile::NamedTempFile;
 
-use crate::claim::{At, Claim, Criterion, Estimate, Source};
+use crate::claim::{Claim, Criterion, Estimate, Source};
 use crate::experiment::{Context, Experiment};
 use crate::messaging::programs::{Library, Over, Programs, Way};
 use crate::messaging::{Hub, Model, SERVICES, TOPICS};
-use crate::outcome::{Key, Outcome, ResultFile};
+use crate::outcome::{At, Key, Outcome, ResultFile};
 use crate::plot::{Bar, Chart, Figure};
 use crate::record::{Better, Metric, Row, Samples, Selector};
 use crate::schedule::{Group, Trial, Variant, alternate};
@@ -111,6 +111,7 @@ const fn ring_is_faster(
         unit: "",
         evidence,
         criterion: Criterion::Above(1.0),
+        better: None,
         otherwise: "the ring gains nothing in this model",
     }
 }

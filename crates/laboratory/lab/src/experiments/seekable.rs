@@ -7,6 +7,7 @@ use serde_json::Value;
 use crate::claim::{Claim, Comparison, Criterion, Estimate, Source};
 use crate::outcome::{ResultFile, Table};
 use crate::plot::{Axis, Chart, Figure, Point, Scale, Series};
+use crate::record::Better;
 use crate::search::{CPU, CPU_MESSAGES, INSTRUCTIONS};
 use crate::text;
 
@@ -155,6 +156,7 @@ pub(super) const SEARCH: &[Claim] = &[
         unit: "%",
         evidence: best,
         criterion: Criterion::AtLeast(BEST),
+        better: None,
         otherwise: "less is saved here than in the paper, wherever one looks",
     },
     Claim {
@@ -166,6 +168,7 @@ pub(super) const SEARCH: &[Claim] = &[
         unit: "%",
         evidence: best,
         criterion: Criterion::AtLeast(BEST_2019),
+        better: None,
         otherwise: "less is saved here than in the paper, wherever one looks",
     },
     Claim {
@@ -177,6 +180,7 @@ pub(super) const SEARCH: &[Claim] = &[
         unit: "%",
         evidence: smallest,
         criterion: Criterion::Below(0.0),
+        better: Some(Better::Higher),
         otherwise: "there is no loss here: small messages are moved into memory of the library in bulk",
     },
     Claim {
@@ -188,6 +192,7 @@ pub(super) const SEARCH: &[Claim] = &[
         unit: "points",
         evidence: larger_n,
         criterion: Criterion::Above(0.0),
+        better: None,
         otherwise: "N makes no difference, or the other one",
     },
     Claim {
@@ -199,6 +204,7 @@ pub(super) const SEARCH: &[Claim] = &[
         unit: "points",
         evidence: larger_messages,
         criterion: Criterion::Above(0.0),
+        better: None,
         otherwise: "most is saved with small messages here, which the library moves in bulk, by fewer system calls",
     },
     Claim {
@@ -211,6 +217,7 @@ pub(super) const SEARCH: &[Claim] = &[
         unit: "points",
         evidence: dip,
         criterion: Criterion::Above(0.0),
+        better: Some(Better::Lower),
         otherwise: "there is no dip at 1000 B; loopback’s segments are of up to 64 KiB",
     },
 ];
@@ -297,6 +304,7 @@ pub(super) const FRAGMENTS_CLAIMS: &[Claim] = &[Claim {
     unit: "points",
     evidence: pieces_matter,
     criterion: Criterion::Differs(0.0),
+    better: None,
     otherwise: "the size of the pieces makes no difference",
 }];
 
@@ -316,6 +324,7 @@ pub(super) const MAILBOX_CLAIMS: &[Claim] = &[
         unit: "%",
         evidence: |result| unexpected(result, 64),
         criterion: Criterion::Above(0.0),
+        better: None,
         otherwise: "a mailbox costs more than copying aside",
     },
     Claim {
@@ -327,6 +336,7 @@ pub(super) const MAILBOX_CLAIMS: &[Claim] = &[
         unit: "%",
         evidence: |result| unexpected(result, 64 << 10),
         criterion: Criterion::Above(0.0),
+        better: None,
         otherwise: "one copy is saved, but what stays in the kernel makes it use memory that is not in the caches",
     },
 ];

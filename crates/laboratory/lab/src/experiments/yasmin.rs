@@ -3,11 +3,12 @@
 //! hypervisor's control domain, ours over TCP loopback.
 
 use crate::bench::{BANDWIDTH, LATENCY};
-use crate::claim::{At, Claim, Comparison, Criterion, Estimate, Source};
+use crate::claim::{Claim, Comparison, Criterion, Estimate, Source};
 use crate::limits::TWO_COPIES;
-use crate::outcome::{ResultFile, Table};
+use crate::outcome::{At, ResultFile, Table};
 use crate::plot::{Axis, Bar, Chart, Figure, Point, Scale, Series};
 use crate::programs;
+use crate::record::Better;
 
 use super::ring_size::{DEFAULT, THIS};
 use super::sockets::LIMIT;
@@ -76,6 +77,7 @@ pub(super) const SOCKETS: &[Claim] = &[
         unit: "",
         evidence: bulk_over_tcp,
         criterion: Criterion::AtLeast(BANDWIDTH_GAIN),
+        better: None,
         otherwise: "shared memory gains less than the paper's factor here; loopback is a much shorter path than that \
                     through a control domain",
     },
@@ -88,6 +90,7 @@ pub(super) const SOCKETS: &[Claim] = &[
         unit: "",
         evidence: smallest_round_trip,
         criterion: Criterion::AtMost(LATENCY_LEFT),
+        better: None,
         otherwise: "small messages gain less than in the paper",
     },
     Claim {
@@ -100,6 +103,7 @@ pub(super) const SOCKETS: &[Claim] = &[
         unit: "",
         evidence: bulk_over_unix,
         criterion: Criterion::AtLeast(OF_UNIX),
+        better: None,
         otherwise: "UNIX sockets are further ahead here",
     },
     Claim {
@@ -112,6 +116,7 @@ pub(super) const SOCKETS: &[Claim] = &[
         unit: "",
         evidence: bulk_over_memory,
         criterion: Criterion::AtLeast(RING_512_KIB / MEMORY),
+        better: None,
         otherwise: "more is lost between two processes than by copying; the limit here is that of caches, not of \
                     main memory",
     },
@@ -128,6 +133,7 @@ pub(super) const SOCKETS: &[Claim] = &[
             Estimate::ratio_of_medians(result, of("4 MiB"), of("2 MiB"))
         },
         criterion: Criterion::Below(1.0),
+        better: Some(Better::Higher),
         otherwise: "there is no dip here: the ring is reused while it is in the caches",
     },
 ];
@@ -194,6 +200,7 @@ pub(super) const RING_SIZE: &[Claim] = &[
         unit: "",
         evidence: small_pool,
         criterion: Criterion::Below(1.0),
+        better: Some(Better::Higher),
         otherwise: "smaller pools are as fast here",
     },
     Claim {
@@ -208,6 +215,7 @@ pub(super) const RING_SIZE: &[Claim] = &[
                 .to_owned())
         },
         criterion: Criterion::AtMost(1.05),
+        better: None,
         otherwise: "small messages depend on the size of the pool",
     },
 ];
@@ -303,6 +311,7 @@ pub(super) const PAIRS_CLAIMS: &[Claim] = &[
         unit: "",
         evidence: four_pairs,
         criterion: Criterion::AtLeast(3.6),
+        better: None,
         otherwise: "the pairs get into each other’s way, in the caches or at the memory",
     },
     Claim {
@@ -314,6 +323,7 @@ pub(super) const PAIRS_CLAIMS: &[Claim] = &[
         unit: "",
         evidence: |result| Estimate::ratio(result, bandwidth("4 pairs", ACCELERATED)),
         criterion: Criterion::Above(1.0),
+        better: None,
         otherwise: "shared memory gains nothing when pairs compete for processors",
     },
 ];
@@ -378,6 +388,7 @@ pub(crate) const PROGRAMS: &[Claim] = &[
         unit: "",
         evidence: iperf3,
         criterion: Criterion::AtLeast(BANDWIDTH_GAIN),
+        better: None,
         otherwise: "iperf3 gains less than in the paper",
     },
     Claim {
@@ -389,6 +400,7 @@ pub(crate) const PROGRAMS: &[Claim] = &[
         unit: "",
         evidence: sockperf,
         criterion: Criterion::AtMost(LATENCY_LEFT),
+        better: None,
         otherwise: "small messages gain less than in the paper",
     },
 ];

@@ -6,12 +6,12 @@
 use super::link::gigabit;
 use super::others::{self, RATIO};
 use super::{FULLNESS, LARGE, SHARE, Setting};
-use crate::claim::{At, Claim, Criterion, Estimate, Source};
+use crate::claim::{Claim, Criterion, Estimate, Source};
 use crate::network::others::Tool;
 use crate::network::step::Step;
 use crate::network::{BUSIEST, CPU, LATENCY, THROUGHPUT};
-use crate::outcome::ResultFile;
-use crate::record::Metric;
+use crate::outcome::{At, ResultFile};
+use crate::record::{Better, Metric};
 
 const LATENCIES: &str = "“Network hardware for business messaging”, table 4.1.1 and graph 4.1.1";
 const FAST: &str =
@@ -90,6 +90,7 @@ pub(super) const CLAIMS: &[Claim] = &[
         unit: "",
         evidence: |result| offloads(result, Setting::Weak, THROUGHPUT, LARGE as u64),
         criterion: Criterion::AtLeast(1.6),
+        better: None,
         otherwise: "offloads save this receiver less of its time than the thesis' one",
     },
     Claim {
@@ -104,6 +105,7 @@ pub(super) const CLAIMS: &[Claim] = &[
         unit: "",
         evidence: weak_load,
         criterion: Criterion::AtMost(0.5),
+        better: None,
         otherwise: "offloads leave this receiver less of its time than the thesis' one",
     },
     Claim {
@@ -115,6 +117,7 @@ pub(super) const CLAIMS: &[Claim] = &[
         unit: "",
         evidence: load,
         criterion: Criterion::Below(1.0),
+        better: None,
         otherwise: "what offloads save is lost elsewhere",
     },
     Claim {
@@ -129,6 +132,7 @@ pub(super) const CLAIMS: &[Claim] = &[
             offloads(result, Setting::Link, THROUGHPUT, LARGE as u64)
         },
         criterion: Criterion::Between(0.95, 1.05),
+        better: None,
         otherwise: "offloads change what goes through the link",
     },
     Claim {
@@ -140,6 +144,7 @@ pub(super) const CLAIMS: &[Claim] = &[
         unit: "",
         evidence: |result| offloads(result, Setting::Latency, LATENCY, LARGE as u64),
         criterion: Criterion::Below(1.0),
+        better: None,
         otherwise: "offloads do not shorten the way of large messages here",
     },
     Claim {
@@ -151,6 +156,7 @@ pub(super) const CLAIMS: &[Claim] = &[
         unit: "",
         evidence: |result| offloads(result, Setting::Latency, LATENCY, 1),
         criterion: Criterion::Between(0.9, 1.1),
+        better: Some(Better::Lower),
         otherwise: "offloads change the latency of small messages",
     },
     Claim {
@@ -168,6 +174,7 @@ pub(super) const CLAIMS: &[Claim] = &[
             )
         },
         criterion: Criterion::Between(0.9, 1.1),
+        better: None,
         otherwise: "one of the two measures something else",
     },
 ];

@@ -2,10 +2,10 @@
 //! `zeromq`.
 
 use super::{APART, IPC, RATE, RING, TCP, THROUGHPUT, case};
-use crate::claim::{At, Claim, Criterion, Estimate, Source};
+use crate::claim::{Claim, Criterion, Estimate, Source};
 use crate::messaging::Kind;
 use crate::network::LATENCY;
-use crate::outcome::ResultFile;
+use crate::outcome::{At, ResultFile};
 use crate::record::Metric;
 
 const LATENCIES: &str = "“Network hardware for business messaging”, table 4.1.2 and graph 4.1.2";
@@ -49,6 +49,7 @@ pub(super) const CLAIMS: &[Claim] = &[
         unit: "",
         evidence: |result| offloads(result, Kind::RequestReply, LATENCY),
         criterion: Criterion::Below(1.0),
+        better: None,
         otherwise: "offloads do not shorten the way of ZeroMQ's large messages here",
     },
     Claim {
@@ -61,6 +62,7 @@ pub(super) const CLAIMS: &[Claim] = &[
         unit: "",
         evidence: |result| offloads(result, Kind::PushPull, THROUGHPUT),
         criterion: Criterion::Above(1.0),
+        better: None,
         otherwise: "offloads do not help ZeroMQ's large messages here",
     },
     Claim {
@@ -72,6 +74,7 @@ pub(super) const CLAIMS: &[Claim] = &[
         unit: "",
         evidence: |result| compare(result, Kind::PushPull, 1 << 10, RATE, RING, TCP),
         criterion: Criterion::AtLeast(1.3),
+        better: None,
         otherwise: "libzmq's own work for each message hides what the ring saves",
     },
     Claim {
@@ -83,6 +86,7 @@ pub(super) const CLAIMS: &[Claim] = &[
         unit: "",
         evidence: |result| compare(result, Kind::PushPull, 1 << 10, RATE, RING, IPC),
         criterion: Criterion::AtLeast(1.0),
+        better: None,
         otherwise: "ipc:// is faster for these messages",
     },
 ];

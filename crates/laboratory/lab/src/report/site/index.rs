@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use super::read::{Contents, Entry, Found};
-use super::verdict::{self, badge, class};
+use super::verdict::{badge, class};
 use super::{head, push_navigation};
 use crate::claim::Verdict;
 use crate::experiments;
@@ -24,7 +24,8 @@ pub(super) fn html(found: &Found) -> String {
     page.push_str(
         "<p class=\"soft\">Verdicts follow from the numbers: a claim is reproduced, or a goal met, if the whole 95 % \
          interval fulfils the criterion, not if no part of it does, and cannot be told \
-         otherwise. The intervals are widened for few rounds (Student’s t).</p>\n",
+         otherwise. A claim is improved upon if the whole interval is better than what a paper found, as where it \
+         found a loss and there is none. The intervals are widened for few rounds (Student’s t).</p>\n",
     );
     if readable().any(|(_, contents)| contents.result.is_quick()) {
         page.push_str(
@@ -75,8 +76,10 @@ fn push_card(page: &mut String, entry: &Entry, contents: &Contents) {
         Some(experiment) => experiment.question(),
         None => "Of an experiment that this program does not know.",
     };
-    let overall =
-        verdict::judge(experiment.map_or(&[], |experiment| experiment.claims()), &contents.result);
+    let overall = crate::verdict::judge(
+        experiment.map_or(&[], |experiment| experiment.claims()),
+        &contents.result,
+    );
     let quick = if contents.result.is_quick() {
         " <span class=\"badge unknown\">quick run</span>"
     } else {
@@ -107,14 +110,12 @@ fn push_card(page: &mut String, entry: &Entry, contents: &Contents) {
     if !measured.is_empty() {
         open_table(page, &["Claim", "Verdict", "Here (95 %)", "Wanted"]);
         for (claim, judgement, estimate) in measured {
-            let unit =
-                if claim.unit.is_empty() { String::new() } else { format!(" {}", claim.unit) };
             let _ = writeln!(
                 page,
                 "<tr><th scope=\"row\">{}</th><td>{}</td><td class=\"number\">{estimate}{}</td><td>{}</td></tr>",
                 escape(claim.title),
                 badge(class(judgement.verdict), judgement.verdict.name(claim.source)),
-                escape(&unit),
+                escape(&claim.unit_after()),
                 escape(&claim.criterion.to_string()),
             );
         }

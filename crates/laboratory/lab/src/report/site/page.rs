@@ -58,7 +58,8 @@ pub(super) fn html(
         page.push_str("<p class=\"notice\">A quick run: to see that it works, not to quote.</p>\n");
     }
 
-    let overall = verdict::judge(experiment.map_or(&[], |experiment| experiment.claims()), result);
+    let overall =
+        crate::verdict::judge(experiment.map_or(&[], |experiment| experiment.claims()), result);
     let _ = writeln!(
         page,
         "<h2>Verdict</h2>\n<p>{} <span class=\"soft\">{}</span></p>",

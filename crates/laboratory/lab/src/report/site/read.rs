@@ -8,10 +8,10 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, Result};
 
-use crate::all::Journal;
 use crate::demo;
 use crate::experiment::Experiment;
 use crate::experiments;
+use crate::journal::Journal;
 use crate::outcome::ResultFile;
 use crate::output::RESULT;
 use crate::pack::{self, Kept, PACKED_RAW, RAW};

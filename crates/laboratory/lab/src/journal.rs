@@ -1,0 +1,53 @@
+//! What a run of every experiment leaves behind about those that have no new result.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::output::read_file;
+
+/// What became of the experiments that have no result of the last run of everything.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Journal {
+    /// Those that cannot run on this machine, and why.
+    pub(crate) skipped: BTreeMap<String, String>,
+    /// Those that ran and failed, and why.
+    pub(crate) failed: BTreeMap<String, String>,
+}
+
+impl Journal {
+    pub(crate) const FILE: &'static str = "run.json";
+
+    /// The journal of a directory; empty where there is none, or something else of that name.
+    pub(crate) fn read(directory: &Path) -> Self {
+        let text = read_file(&directory.join(Self::FILE)).unwrap_or_default();
+        serde_json::from_str(&text).unwrap_or_default()
+    }
+
+    /// Why each of them has no result, by name.
+    pub(crate) fn reasons(self) -> BTreeMap<String, String> {
+        let failed = self.failed.into_iter().map(|(name, why)| (name, format!("failed: {why}")));
+        self.skipped.into_iter().chain(failed).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn journals_of_strangers_are_empty() {
+        let directory = tempfile::tempdir().unwrap();
+        assert!(Journal::read(directory.path()).reasons().is_empty());
+        std::fs::write(directory.path().join(Journal::FILE), "[1, 2").unwrap();
+        assert!(Journal::read(directory.path()).reasons().is_empty());
+        let text = r#"{"skipped": {"nic": "no permission"}, "failed": {"seek": "hung"}}"#;
+        std::fs::write(directory.path().join(Journal::FILE), text).unwrap();
+        let reasons = Journal::read(directory.path()).reasons();
+        assert_eq!(
+            (reasons["nic"].as_str(), reasons["seek"].as_str()),
+            ("no permission", "failed: hung")
+        );
+    }
+}
