@@ -13,6 +13,8 @@ pub(super) struct Number {
     pub(super) fd: AtomicI32,
     pub(super) hold: Mutex<Hold>,
     /// Whether calls that sleep hold the file: see [`Connection::hold_in_sleep`].
+    ///
+    /// [`Connection::hold_in_sleep`]: super::Connection::hold_in_sleep
     pub(super) holds_in_sleep: AtomicBool,
     /// Threads in a call that sleeps.
     pub(super) asleep: AtomicU32,

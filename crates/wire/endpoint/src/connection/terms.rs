@@ -25,6 +25,8 @@ pub struct Readiness {
     pub tx_on_ring: bool,
     /// Bytes wait for room in the kernel's socket: whoever waits for anything has to ask it for
     /// POLLOUT, and to call [`Connection::attend`] when it comes.
+    ///
+    /// [`Connection::attend`]: super::Connection::attend
     pub retransmits: bool,
     /// The stream has ended: the kernel may have POLLHUP, POLLRDHUP or POLLERR to add.
     pub end: bool,

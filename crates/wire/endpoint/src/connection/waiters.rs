@@ -10,8 +10,12 @@ pub(super) struct Waiters {
     pub(super) unaware: AtomicU32,
     /// Callers of [`Connection::wait`] that sleep there, or are about to, until there is a next
     /// byte.
+    ///
+    /// [`Connection::wait`]: super::Connection::wait
     pub(super) watchers: AtomicU32,
     /// Counts the calls of [`Connection::interrupt`].
+    ///
+    /// [`Connection::interrupt`]: super::Connection::interrupt
     pub(super) interrupts: AtomicU32,
 }
 

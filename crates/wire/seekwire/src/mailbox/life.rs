@@ -88,6 +88,8 @@ impl<S: Hangup> Mailbox<S> {
     ///
     /// # Errors
     /// As [`Mailbox::send`].
+    ///
+    /// [`RecvError::Closed`]: super::RecvError::Closed
     pub fn finish(&self) -> Result<(), SendError> {
         self.finish_sending()?;
         Ok(self.stream.hang_up(Shutdown::Write)?)
@@ -95,6 +97,8 @@ impl<S: Hangup> Mailbox<S> {
 
     /// Ends both directions now. Threads that wait get [`RecvError::Closed`] or [`SendError::Io`];
     /// messages that had been found by then can still be received.
+    ///
+    /// [`RecvError::Closed`]: super::RecvError::Closed
     pub fn close(&self) {
         self.outbox().finished = true;
         // An error says that the connection has ended already.

@@ -48,6 +48,8 @@ use crate::seek::SeekSocket;
 /// assert_eq!((first.tag, &buffer[..first.len]), (1, &b"first"[..]));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
+///
+/// [`RecvError::Full`]: super::RecvError::Full
 pub struct Mailbox<S: SeekSocket> {
     pub(super) stream: S,
     pub(super) limits: Limits,

@@ -54,6 +54,8 @@ pub struct Limits {
     pub message: u32,
     /// Messages that nobody has asked for; about 150 bytes of memory each. With more of them it is
     /// [`RecvError::Full`].
+    ///
+    /// [`RecvError::Full`]: super::RecvError::Full
     pub unexpected: usize,
     /// Bytes of memory for messages that are moved out of the stream because it has too many
     /// holes.

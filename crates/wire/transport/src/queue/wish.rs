@@ -23,7 +23,7 @@ pub(super) fn ask_recall(own: &impl OwnMemory) {
     own.word(layout::CONTROL).fetch_or(control::RECALL | control::TCP_ONLY, Ordering::SeqCst);
 }
 
-/// Asks, and waits for no answer; see [`Rx::keep_asking`].
+/// Asks, and waits for no answer; see [`Rx::keep_asking`](super::Rx::keep_asking).
 #[cold]
 pub(super) fn ask_standing(own: &impl OwnMemory) {
     ask_recall(own);
