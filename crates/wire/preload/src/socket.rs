@@ -35,10 +35,6 @@ pub(crate) struct Socket {
     pub(crate) connection: Connection,
     numbers: Lock<Numbers>,
     listening: AtomicBool,
-    /// TCP_INQ: messages say how much is left unread.
-    tells_unread: AtomicBool,
-    /// The kernel was asked to tell something with what is received.
-    hears_kernel: AtomicBool,
     registrations: Lock<Vec<Registration>>,
     /// Length of `registrations`, for those who only want to know whether there are any.
     registered: AtomicUsize,
@@ -71,8 +67,6 @@ impl Socket {
             connection,
             numbers: Lock::new(Numbers::new(fd)),
             listening: AtomicBool::new(false),
-            tells_unread: AtomicBool::new(false),
-            hears_kernel: AtomicBool::new(false),
             registrations: Lock::new(Vec::new()),
             registered: AtomicUsize::new(0),
             shown: AtomicU8::new(0),
@@ -178,33 +172,15 @@ impl Socket {
         self.connection.recv_low_water()
     }
 
-    /// Whether messages say how much is left unread.
-    pub(crate) fn tells_unread(&self) -> bool {
-        self.tells_unread.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_tells_unread(&self, on: bool) {
-        self.tells_unread.store(on, Ordering::Relaxed);
-    }
-
-    /// Whether the kernel may have something to tell with what is received.
-    pub(crate) fn hears_kernel(&self) -> bool {
-        self.hears_kernel.load(Ordering::Relaxed)
-    }
-
-    pub(crate) fn set_hears_kernel(&self) {
-        self.hears_kernel.store(true, Ordering::Relaxed);
-    }
-
     /// Options that the kernel copies from a listener to the sockets that it accepts.
     pub(crate) fn inherit(&self, listener: &Socket) {
         let (from, to) = (&listener.connection, &self.connection);
         to.settings().set_recv_timeout(from.settings().recv_timeout());
         to.settings().set_send_timeout(from.settings().send_timeout());
         to.set_recv_low_water(from.recv_low_water());
-        self.set_tells_unread(listener.tells_unread());
-        if listener.hears_kernel() {
-            self.set_hears_kernel();
+        to.set_tells_unread(from.tells_unread());
+        if from.hears_kernel() {
+            to.set_hears_kernel();
             let _ = self.connection.fall_back(Reason::UnknownOption);
         }
     }

@@ -281,7 +281,7 @@ macro_rules! programs {
 
 programs! { receive send close half poll crowd epoll members signals once fork retransmit kept threads leave }
 programs! { unseen uring handler }
-programs! { flags pointers control shared alias }
+programs! { flags pointers control zerocopy shared alias }
 programs! { fork_fails fork_signal }
 programs! { shut capacity death number patience clock }
 programs! { turns inside cancel past idle }

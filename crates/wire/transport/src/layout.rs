@@ -10,7 +10,8 @@
 //! |        |           | unbounded read, recall                                        |
 //! | 0x100  | sender    | space arm and the two marks it waits for; what was recalled   |
 //! | 0x140  | sender    | private: lock, position, switch, free list, arm bookkeeping   |
-//! | 0x1c0  | receiver  | private: lock, position, switch, arm bookkeeping, SO_RCVLOWAT |
+//! | 0x1c0  | receiver  | private: lock, position, switch, arm bookkeeping, SO_RCVLOWAT, |
+//! |        |           | what is told beside the bytes                                 |
 //! | 0x240  | processes | private: who holds this end                                   |
 //! | 0x2c0  | sender    | private: where the free list begins, the run of sends,        |
 //! |        |           | recalls, where the full ring was left, what is kept           |
@@ -92,6 +93,10 @@ pub const LOW_WATER: usize = 0x210;
 /// Not 0 once a process that shares this end has shut it down for reading.
 pub const RX_SHUT: usize = 0x218;
 
+/// What a receive tells beside the bytes, as far as processes that share this end have asked for
+/// it: bits of [`messages`].
+pub const MESSAGES: usize = 0x220;
+
 pub const HOLDERS: usize = 0x240;
 
 pub const FREE_FIRST: usize = 0x2c0;
@@ -170,6 +175,14 @@ pub mod control {
         (READY | TCP_ONLY | CLOSED | RECALL | SAW_END | STANDING | REFUSES).count_ones() == 7,
         "each bit says one thing"
     );
+}
+
+/// Bits of [`MESSAGES`].
+pub mod messages {
+    /// How much is left unread (TCP_INQ).
+    pub const UNREAD: u64 = 1;
+    /// What the kernel has to tell, as of time stamps.
+    pub const OF_KERNEL: u64 = 2;
 }
 
 /// The size of a ring and its pool.

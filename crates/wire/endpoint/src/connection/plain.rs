@@ -135,6 +135,7 @@ impl Connection {
         // leaves it to whom it interrupted.
         let (Ok(rx), Ok(tx)) = (self.rx(link), self.tx(link)) else { return };
         self.read_settings();
+        self.share_messages(link);
         if self.gate.try_attach() {
             self.begin_attached(link);
             drop((rx, tx));

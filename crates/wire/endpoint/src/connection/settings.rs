@@ -12,6 +12,8 @@ pub struct Settings {
     pub(super) send_timeout: AtomicU64,
     /// SO_RCVLOWAT, until the connection is attached: then shared memory has it.
     pub(super) low_water: AtomicU64,
+    /// What a receive tells beside the bytes, until then.
+    pub(super) messages: AtomicU64,
 }
 
 impl Default for Settings {
@@ -22,6 +24,7 @@ impl Default for Settings {
             recv_timeout: AtomicU64::new(0),
             send_timeout: AtomicU64::new(0),
             low_water: AtomicU64::new(1),
+            messages: AtomicU64::new(0),
         }
     }
 }

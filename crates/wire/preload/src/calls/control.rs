@@ -34,7 +34,8 @@ impl Messages {
     /// `None` where none can come.
     #[inline]
     pub(super) fn asked_for(socket: &SocketRef, header: &msghdr) -> Option<Messages> {
-        let (hears_kernel, tells_unread) = (socket.hears_kernel(), socket.tells_unread());
+        let connection = &socket.connection;
+        let (hears_kernel, tells_unread) = (connection.hears_kernel(), connection.tells_unread());
         (hears_kernel || tells_unread).then(|| {
             let said = if header.msg_control.is_null() { 0 } else { header.msg_controllen };
             let room = pointers::writable(header.msg_control, said);

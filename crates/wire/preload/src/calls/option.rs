@@ -42,7 +42,8 @@ unsafe fn remember(
     match name {
         TCP_INQ if level == IPPROTO_TCP && len >= size_of::<c_int>() => {
             // SAFETY: as the caller says; options need not be aligned.
-            socket.set_tells_unread(unsafe { value.cast::<c_int>().read_unaligned() } != 0);
+            let on = unsafe { value.cast::<c_int>().read_unaligned() } != 0;
+            socket.connection.set_tells_unread(on);
         }
         _ if level != SOL_SOCKET => {}
         SO_RCVTIMEO | SO_SNDTIMEO | SO_RCVTIMEO_NEW | SO_SNDTIMEO_NEW
@@ -118,7 +119,7 @@ interpose! {
             return fail(error);
         }
         if effect == Effect::Tcp {
-            socket.set_hears_kernel();
+            socket.connection.set_hears_kernel();
             if !socket.is_listening() {
                 let _ = keeping_errno(|| socket.fall_back(Reason::UnknownOption));
             }

@@ -79,10 +79,11 @@ pub(crate) const OPTIONS: &[Row] = &[
     ),
     (
         SOCKET,
-        &[(60, "SO_ZEROCOPY"), (61, "SO_TXTIME")],
-        Tcp,
-        "about how and when the kernel sends, which it tells of",
+        &[(60, "SO_ZEROCOPY")],
+        Followed,
+        "a send with MSG_ZEROCOPY asks for it, and is the kernel's if it is on",
     ),
+    (SOCKET, &[(61, "SO_TXTIME")], Tcp, "about when the kernel sends, which it tells of"),
     (SOCKET, &[(80, "SO_DEVMEM_DONTNEED")], Tcp, "bytes in the memory of a device"),
     (SOCKET, &[(10, "SO_OOBINLINE")], Tcp, "where the urgent byte is, which only TCP has"),
     (

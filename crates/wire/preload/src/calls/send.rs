@@ -2,14 +2,14 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use libc::{iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{MSG_ZEROCOPY, iovec, mmsghdr, msghdr, off_t, size_t, sockaddr, socklen_t, ssize_t};
 use seekwire_endpoint::{Plain, Reason, SendFlags};
-use seekwire_transport::Errno;
+use seekwire_transport::{Errno, sys};
 
 use super::flags::{self, About};
 use super::interpose;
 use crate::buffers::{Buffers, is_possible};
-use crate::ffi::{count, fail, guarded_raw, set_errno};
+use crate::ffi::{count, fail, guarded_raw, keeping_errno, set_errno};
 use crate::table::SocketRef;
 use crate::way::{Begun, Way};
 use crate::{cancel, passed, pointers, real, signals, table};
@@ -23,6 +23,10 @@ pub(crate) fn transmit(
     kernel: impl Fn() -> ssize_t,
 ) -> ssize_t {
     let ours = match flags::of_send(flags) {
+        About::Stream(_) if flags & MSG_ZEROCOPY != 0 && is_zerocopy(socket) => {
+            // The kernel tells when it is done with the memory, once for each of its calls.
+            return by_tcp(socket, kernel);
+        }
         About::Stream(ours) => ours,
         About::Urgent => {
             socket.send_by_tcp(Reason::OutOfBand);
@@ -70,6 +74,11 @@ pub(crate) fn transmit(
     }
 }
 
+#[cold]
+fn is_zerocopy(socket: &SocketRef) -> bool {
+    keeping_errno(|| sys::socket::is_zerocopy(socket.connection.fd()) == Ok(true))
+}
+
 /// Sends inside the bracket of a plain connection.
 #[inline]
 pub(super) fn by_kernel(
@@ -86,7 +95,8 @@ pub(super) fn by_kernel(
     result
 }
 
-/// Sends what the ring cannot take: a pipe, something that cannot be read twice, control messages.
+/// Sends what the ring cannot take: a pipe, something that cannot be read twice, control messages,
+/// memory that is not copied.
 pub(super) fn by_tcp(socket: &SocketRef, kernel: impl Fn() -> ssize_t) -> ssize_t {
     socket.send_by_tcp(Reason::UnknownOption);
     match socket.enter() {

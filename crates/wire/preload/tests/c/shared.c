@@ -1,6 +1,6 @@
 /*
- * O_NONBLOCK, SO_RCVTIMEO, SO_SNDTIMEO and SO_RCVLOWAT belong to the socket: another process that has it may set them, and
- * what this one does next goes by them. A child sets them, and says so by a pipe.
+ * O_NONBLOCK, SO_RCVTIMEO, SO_SNDTIMEO, SO_RCVLOWAT, TCP_INQ and SO_TIMESTAMP belong to the socket: another process that has it may set
+ * them, and what this one does next goes by them.
  */
 #include "common.h"
 
@@ -57,6 +57,57 @@ static void many(int fd)
 static void one(int fd)
 {
     CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &(int){1}, sizeof(int)) == 0);
+}
+
+static void tells(int fd)
+{
+    CHECK(setsockopt(fd, IPPROTO_TCP, TCP_INQ, &(int){1}, sizeof(int)) == 0);
+}
+
+static void tells_not(int fd)
+{
+    CHECK(setsockopt(fd, IPPROTO_TCP, TCP_INQ, &(int){0}, sizeof(int)) == 0);
+}
+
+static void tells_times(int fd)
+{
+    CHECK(setsockopt(fd, SOL_SOCKET, SO_TIMESTAMP, &(int){1}, sizeof(int)) == 0);
+}
+
+/* Receives one byte; returns the type of the message that came with it, or -1. */
+static int told(int b, int *value)
+{
+    char buf[1], control[128];
+    struct iovec iov = {buf, 1};
+    struct msghdr message = {.msg_iov = &iov, .msg_iovlen = 1, .msg_control = control, .msg_controllen = sizeof control};
+    CHECK(recvmsg(b, &message, 0) == 1);
+    struct cmsghdr *at = CMSG_FIRSTHDR(&message);
+    if (at)
+        memcpy(value, CMSG_DATA(at), sizeof *value);
+    return at ? at->cmsg_type : -1;
+}
+
+/* What is told beside the bytes. */
+static void messages(int a, int b)
+{
+    int unread = -1;
+    write_all(a, "1234", 4);
+    for (int there = 0; there < 4;)
+        CHECK(ioctl(b, FIONREAD, &there) == 0);
+    printf("nothing: %d\n", told(b, &unread));
+    in_child(b, tells);
+    printf("TCP_INQ: %d\n", told(b, &unread));
+    printf("unread: %d\n", unread);
+    in_child(b, tells_not);
+    printf("nothing: %d\n", told(b, &unread));
+    printf("nothing: %d\n", told(b, &unread));
+    in_child(b, tells_times);
+    /* The kernel begins to take the time some time later. */
+    do
+        write_all(a, "x", 1);
+    while (told(b, &unread) < 0);
+    write_all(a, "x", 1);
+    printf("SO_TIMESTAMP: %d\n", told(b, &unread));
 }
 
 /* Everything that may wait, in vain. */
@@ -149,5 +200,8 @@ int main(void)
     CHECK(close(a) == 0);
     CHECK(poll(&entry, 1, -1) == 1);
     say("the end", recv(b, buf, sizeof buf, 0));
+    CHECK(close(b) == 0);
+    pair(&a, &b);
+    messages(a, b);
     return 0;
 }

@@ -63,6 +63,23 @@ impl<O: Memory, P: PeerMemory> QueuePair<O, P> {
         let _ = word.compare_exchange(known, bytes, Ordering::Relaxed, Ordering::Relaxed);
     }
 
+    /// What a receive tells beside the bytes: bits of [`layout::messages`].
+    #[inline]
+    #[must_use]
+    pub fn messages(&self) -> u64 {
+        self.own.word(layout::MESSAGES).load(Ordering::Relaxed)
+    }
+
+    /// Somebody who shares this end has asked for messages, or does not want them any more.
+    pub fn set_messages(&self, bits: u64, on: bool) {
+        let word = self.own.word(layout::MESSAGES);
+        if on {
+            word.fetch_or(bits, Ordering::Relaxed);
+        } else {
+            word.fetch_and(!bits, Ordering::Relaxed);
+        }
+    }
+
     /// Tells all processes that share this end that it was shut down for reading.
     pub fn set_receive_shut(&self) {
         self.set(layout::RX_SHUT, 1);

@@ -396,6 +396,26 @@ pub fn user_timeout(fd: Fd) -> Result<u32, Errno> {
     Ok(milliseconds)
 }
 
+/// TCP_INQ: whether recvmsg tells how much is left unread.
+///
+/// # Errors
+/// Those of getsockopt(2).
+pub fn tells_unread(fd: Fd) -> Result<bool, Errno> {
+    let mut on: libc::c_int = 0;
+    getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INQ, &mut on)?;
+    Ok(on != 0)
+}
+
+/// SO_ZEROCOPY: whether MSG_ZEROCOPY means something.
+///
+/// # Errors
+/// Those of getsockopt(2).
+pub fn is_zerocopy(fd: Fd) -> Result<bool, Errno> {
+    let mut on: libc::c_int = 0;
+    getsockopt(fd, libc::SOL_SOCKET, libc::SO_ZEROCOPY, &mut on)?;
+    Ok(on != 0)
+}
+
 /// SO_RCVLOWAT.
 ///
 /// # Errors

@@ -1,0 +1,66 @@
+//! What a receive tells beside the bytes, in control messages: TCP_INQ, time stamps and the like
+//! belong to the socket, so processes that have it from a fork have them in common, in the memory of
+//! the end.
+
+use std::sync::atomic::Ordering;
+
+use seekwire_transport::layout::messages;
+use seekwire_transport::sys::socket;
+
+use super::link::Link;
+use super::state::Connection;
+
+impl Connection {
+    /// TCP_INQ was set: messages tell how much is left unread, or not any more.
+    pub fn set_tells_unread(&self, on: bool) {
+        self.set_messages(messages::UNREAD, on);
+    }
+
+    /// Whether messages tell how much is left unread.
+    #[inline]
+    #[must_use]
+    pub fn tells_unread(&self) -> bool {
+        self.messages() & messages::UNREAD != 0
+    }
+
+    /// The kernel was asked to tell something with what is received.
+    pub fn set_hears_kernel(&self) {
+        self.set_messages(messages::OF_KERNEL, true);
+    }
+
+    /// Whether the kernel may have something to tell with what is received.
+    #[inline]
+    #[must_use]
+    pub fn hears_kernel(&self) -> bool {
+        self.messages() & messages::OF_KERNEL != 0
+    }
+
+    #[inline]
+    fn messages(&self) -> u64 {
+        match self.attached() {
+            Some(link) => link.ring.queue.messages(),
+            None => self.settings.messages.load(Ordering::Relaxed),
+        }
+    }
+
+    fn set_messages(&self, bits: u64, on: bool) {
+        let local = &self.settings.messages;
+        if on {
+            local.fetch_or(bits, Ordering::Relaxed);
+        } else {
+            local.fetch_and(!bits, Ordering::Relaxed);
+        }
+        if let Some(link) = self.link.get() {
+            link.ring.queue.set_messages(bits, on);
+        }
+    }
+
+    /// Has those know that share this end, as it comes to the ring. Somebody else may have set
+    /// TCP_INQ.
+    pub(super) fn share_messages(&self, link: &Link) {
+        if let Ok(on) = socket::tells_unread(self.fd()) {
+            self.set_tells_unread(on);
+        }
+        link.ring.queue.set_messages(self.settings.messages.load(Ordering::Relaxed), true);
+    }
+}
