@@ -5,7 +5,7 @@
 //! demo            the short tour of real programs, for `seekwire demo`
 //! experiments     what is measured: sockets, ring-size, pairs, connections, programs, seek, seek-fragments,
 //!                 mailbox, nic, zeromq, models
-//!   programs      iperf3, redis, http and sockperf, as pairs of server and client
+//!   programs      iperf3, redis, http, sockperf and grpc, as pairs of server and client
 //!   bench         two processes of our own that exchange bytes: streambench (C, unmodified) or peer (Rust API)
 //!   search        messages received in another order than they came in, and what that costs the receiver
 //!   network       two hosts, their interfaces, and what passes between them

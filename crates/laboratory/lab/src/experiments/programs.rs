@@ -18,12 +18,12 @@ impl Experiment for Programs {
     }
 
     fn question(&self) -> &'static str {
-        "What iperf3, Redis, HTTP and sockperf gain, unmodified."
+        "What iperf3, Redis, HTTP, sockperf and gRPC gain, unmodified."
     }
 
     fn about(&self) -> &'static str {
         "Unmodified programs, plain and accelerated: iperf3 in both directions, redis-benchmark against redis-server, a \
-         file served by Python and fetched by curl, and sockperf ping-pong. In accelerated runs both ends are \
+         file served by Python and fetched by curl, sockperf ping-pong, and calls and streams of gRPC for Python. In accelerated runs both ends are \
          accelerated. Throughput is compared as accelerated over plain, and so are times."
     }
 
@@ -57,6 +57,8 @@ impl Experiment for Programs {
             file: 1 << 30,
         };
         let rounds = context.rounds(3, 10);
-        programs::measure(context, rounds, context.pick(quick, thorough), Vec::new())
+        let time = context.pick(Duration::from_millis(300), Duration::from_secs(1));
+        let grpc = programs::grpc::groups(context, time);
+        programs::measure(context, rounds, context.pick(quick, thorough), grpc)
     }
 }

@@ -4,6 +4,7 @@
 //! first needed, and serves all rounds; each round has a client process of its own, whose counters
 //! say which carrier its bytes took.
 
+pub(crate) mod grpc;
 mod http;
 pub(crate) mod iperf3;
 mod redis;
@@ -187,6 +188,16 @@ fn summary(rows: &[Row]) -> Vec<Key> {
             "http_ratio",
             "a file served by Python and fetched by curl: bandwidth, accelerated over plain; higher is better",
             one(http::CASE),
+        ),
+        (
+            "grpc_unary_ratio",
+            "gRPC for Python, calls of 64 B one after another: calls per second, accelerated over plain; higher is better",
+            one(grpc::UNARY),
+        ),
+        (
+            "grpc_stream_ratio",
+            "gRPC for Python, a stream of messages of 64 KiB: bandwidth, accelerated over plain; higher is better",
+            one(grpc::STREAM),
         ),
         (
             "sockperf_rtt_ratio",

@@ -1,0 +1,94 @@
+//! gRPC for Python (grpcio): calls one after another, and a stream of messages from the server. The
+//! client checks every message.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, anyhow, ensure};
+
+use super::{BANDWIDTH, Listening, PerMode, REQUESTS, Shared, Work, compare, listen, with_package};
+use crate::experiment::Context;
+use crate::launch::{Error, Mode, Program, Running};
+use crate::schedule::{Group, Trial};
+
+/// What is measured, and with how many bytes a message.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    name: &'static str,
+    call: &'static str,
+    size: u64,
+    /// Calls or messages of the first run.
+    first: u64,
+}
+
+pub(super) const UNARY: &str = "gRPC unary, 64 B";
+pub(super) const STREAM: &str = "gRPC stream, 64 KiB";
+
+const CASES: [Case; 2] = [
+    Case { name: UNARY, call: "unary", size: 64, first: 300 },
+    Case { name: STREAM, call: "download", size: 64 << 10, first: 1000 },
+];
+
+const SCRIPT: &str = include_str!("../../peer/grpcbench.py");
+
+/// Both cases; a plain run of one takes about `time`, beside the start of Python.
+pub(crate) fn groups<'a>(context: &Context<'_>, time: Duration) -> Vec<Group<'a>> {
+    let servers = PerMode::new();
+    let group = |case: Case| {
+        let work = Work::default();
+        compare(context, case.name, |mode| {
+            let (server, work) = (servers.of(&mode), work.clone());
+            move |trial: &mut Trial| run(trial, &server, &mode, case, &work, time)
+        })
+    };
+    CASES.into_iter().map(group).collect()
+}
+
+fn run(
+    trial: &mut Trial,
+    server: &Shared<Listening>,
+    mode: &Mode,
+    case: Case,
+    work: &Work,
+    time: Duration,
+) -> Result<()> {
+    let server = server.get(|| start(mode))?;
+    let count = work.amount(trial, time, case.first);
+    let client = python(mode)
+        .args([case.call, &server.port.to_string(), &count.to_string(), &case.size.to_string()])
+        .timeout(Duration::from_secs(120));
+    let finished = server.serve(client, explain)?;
+    trial.count(finished.traffic);
+    let seconds: f64 = finished.stdout.trim().parse().context("the client printed no time")?;
+    ensure!(seconds > 0.0, "the client took no time");
+    let rate = count as f64 / seconds;
+    work.learn(mode, rate);
+    if case.name == UNARY {
+        trial.record(case.name, None, REQUESTS, rate);
+    } else {
+        trial.record(case.name, None, BANDWIDTH, rate * case.size as f64 / 1e9);
+    }
+    Ok(())
+}
+
+fn start(mode: &Mode) -> Result<Listening> {
+    let program = |port: u16| python(mode).args(["serve", &port.to_string()]);
+    let ready = |process: &Running, port: u16| {
+        process.wait_for_line(|line| line.trim() == port.to_string()).map(|_| ())
+    };
+    listen(program, ready).map_err(explain)
+}
+
+/// Debian has grpcio for its own Python.
+fn python(mode: &Mode) -> Program {
+    let own = "/usr/bin/python3";
+    let name = if Path::new(own).is_file() { own } else { "python3" };
+    Program::new(name, mode).args(["-c", SCRIPT])
+}
+
+fn explain(error: Error) -> anyhow::Error {
+    if error.to_string().contains("No module named 'grpc'") {
+        return anyhow!("grpcio is not installed (Debian package: python3-grpcio)");
+    }
+    with_package(error, "python3")
+}
