@@ -39,6 +39,8 @@ Environment:
   SEEKWIRE_SEEK_SWITCH=N     messages of fewer bytes on average are moved to that memory in bulk
   SEEKWIRE_SEEK_WAY=WAY      the first way to take bytes out of the middle of TCP that is tried:
                              module, peek or drain
+  SEEKWIRE_SECCOMP=N         programs that begin under at most N filters of system calls (seccomp) are
+                             accelerated: the filters let the library through. `seekwire run` tries
   SEEKWIRE_NIC_STATE=DIR     where states of network interfaces are saved; default /run/seekwire/nic
   SEEKWIRE_LIBRARY=FILE      the library to load, instead of the libseekwire.so that is next to the
                              command or installed with it

@@ -17,7 +17,7 @@ use seekwire_endpoint::Config;
 use seekwire_program::library;
 use seekwire_program::table::{self, Align};
 use seekwire_transport::sys::Fd;
-use seekwire_transport::sys::{diag, host, proof, unix};
+use seekwire_transport::sys::{diag, filter, host, proof, unix};
 use serde::{Deserialize, Serialize};
 
 use crate::{arguments, executable, probe, proc, status};
@@ -387,12 +387,25 @@ fn containment() -> Finding {
     if proc::field(&status, "TracerPid").is_some_and(|pid| pid != "0") {
         found.push("traced by a debugger: slow, but works");
     }
-    if proc::field(&status, "Seccomp") == Some("2") {
-        found.push("system calls are filtered (seccomp)");
-    }
     if Path::new("/.dockerenv").exists() || Path::new("/run/.containerenv").exists() {
         found.push(
             "in a container: programs must share the network namespace, the user and SEEKWIRE_DIR",
+        );
+    }
+    let filters = filter::installed();
+    let is_in_doubt = filters > Config::get().seccomp;
+    if filters > 0 && !is_in_doubt {
+        found.push("system calls are filtered (seccomp); SEEKWIRE_SECCOMP says that it was tried");
+    }
+    if is_in_doubt {
+        found.push("system calls are filtered (seccomp)");
+        return Finding::warn(
+            CHECK,
+            found.join("; "),
+            format!(
+                "programs stay on TCP unless seekwire run starts them, which tries what the filter \
+                 does; or set SEEKWIRE_SECCOMP={filters} if the exchange of messages below succeeds"
+            ),
         );
     }
     Finding::ok(CHECK, if found.is_empty() { "none".to_owned() } else { found.join("; ") })

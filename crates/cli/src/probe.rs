@@ -15,10 +15,13 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use seekwire_transport::sys::filter;
 use serde::Deserialize;
 
 use crate::arguments;
 
+/// How many filters of system calls the library need not fear.
+pub(crate) const SECCOMP: &str = "SEEKWIRE_SECCOMP";
 /// What this command is told to be one side.
 pub(crate) const NAME: &str = "probe";
 /// Enough calls to pass the threshold.
@@ -53,6 +56,8 @@ pub(crate) fn exchange(preload: &OsStr, registry: &Path) -> Result<Stats> {
         command.env("LD_PRELOAD", preload).env("SEEKWIRE_DIR", registry).env_remove("SEEKWIRE");
         command.env_remove("SEEKWIRE_STATS").env_remove("SEEKWIRE_FALLBACK_AFTER");
         command.env_remove("SEEKWIRE_THRESHOLD");
+        // Whether the library is let through is what is tried.
+        command.env(SECCOMP, filter::installed().to_string());
         Ok(command)
     };
 

@@ -1,18 +1,20 @@
 //! `seekwire run`: executes a program with the library loaded.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use seekwire_endpoint::Config;
 use seekwire_program::library;
+use seekwire_transport::sys::filter;
 
 use crate::arguments;
 use crate::executable::{self, Unrunnable};
+use crate::probe;
 
 /// That of options that are not understood.
 const USAGE: u8 = 2;
@@ -90,9 +92,36 @@ fn prepare(
         return Ok(command);
     }
     let existing = env::var_os("LD_PRELOAD").unwrap_or_default();
-    command.env("LD_PRELOAD", library::preload(&library, &existing)?);
+    let preload = library::preload(&library, &existing)?;
+    let filters = filter::installed();
+    if filters > 0 && !options.off && env::var_os(probe::SECCOMP).is_none() {
+        match try_filters(&preload) {
+            Ok(()) => {
+                command.env(probe::SECCOMP, filters.to_string());
+            }
+            Err(error) => eprintln!(
+                "seekwire: warning: {} runs unaccelerated: system calls are filtered (seccomp), and \
+                 not all that the library needs come through: {error:#}",
+                program.display()
+            ),
+        }
+    }
+    command.env("LD_PRELOAD", preload);
     command.envs(variables);
     Ok(command)
+}
+
+/// Whether the filters that lie on this process, and will on the program, let the library through:
+/// two children try, which may die of it.
+fn try_filters(preload: &OsStr) -> Result<()> {
+    let directory = tempfile::tempdir().context("cannot make a temporary directory")?;
+    let stats = probe::exchange(preload, &directory.path().join("registry"))?;
+    ensure!(
+        stats.bytes.tx_ring > 0,
+        "bytes went by TCP: {}",
+        stats.reasons.into_keys().collect::<Vec<_>>().join(", ")
+    );
+    Ok(())
 }
 
 /// The options as the variables that the library reads.

@@ -13,6 +13,7 @@
 //! | `SEEKWIRE_SEEK_MEMORY`    | bytes of library memory for what seeking moves there, per connection |
 //! | `SEEKWIRE_SEEK_SWITCH`    | average size in bytes below which messages are moved there in bulk   |
 //! | `SEEKWIRE_SEEK_WAY`       | how bytes are taken out of the middle of TCP: `module`, `peek`, `drain`; the best way from that on |
+//! | `SEEKWIRE_SECCOMP`        | so many filters of system calls that are there at the start are harmless |
 //! | `SEEKWIRE_FALLBACK_AFTER` | go back to TCP after so many bytes on the ring: for tests            |
 //!
 //! One that is empty counts as not set. A value is obeyed, or there is a complaint that says what
@@ -58,6 +59,8 @@ pub struct Config {
     pub seek_switch: Option<u32>,
     /// How bytes are taken out of the middle of TCP: the first way that is tried.
     pub seek_way: Way,
+    /// How many filters of system calls may lie on the process when it starts: they were tried.
+    pub seccomp: u32,
     /// Bytes on the ring after which a connection goes back to TCP.
     pub fall_back_after: Option<u64>,
     /// What cannot be obeyed in the environment: the setting, and what is possible.
@@ -138,6 +141,7 @@ impl Config {
                 Way::Module,
                 Way::Module,
             ),
+            seccomp: read.number("SEEKWIRE_SECCOMP", u32::MAX - 1).unwrap_or(0),
             fall_back_after: read.number("SEEKWIRE_FALLBACK_AFTER", u64::MAX),
             complaints: read.complaints,
         }
@@ -281,6 +285,7 @@ mod tests {
             "SEEKWIRE_SEEK_MEMORY",
             "SEEKWIRE_SEEK_SWITCH",
             "SEEKWIRE_SEEK_WAY",
+            "SEEKWIRE_SECCOMP",
             "SEEKWIRE_FALLBACK_AFTER",
         ];
         let empty = config(&names.map(|name| (name, "")));
@@ -310,6 +315,7 @@ mod tests {
             ("SEEKWIRE_SEEK_MEMORY", "0"),
             ("SEEKWIRE_SEEK_SWITCH", "4294967295"),
             ("SEEKWIRE_SEEK_WAY", "drain"),
+            ("SEEKWIRE_SECCOMP", "2"),
             ("SEEKWIRE_FALLBACK_AFTER", "0"),
         ]);
         assert_eq!(config.complaints, [""; 0]);
@@ -324,6 +330,7 @@ mod tests {
         assert_eq!((config.threshold, config.threshold_bytes), (1_000_000, u64::MAX));
         assert_eq!((config.seek_memory, config.seek_switch), (0, Some(u32::MAX)));
         assert_eq!((config.seek_way, config.fall_back_after), (Way::Drain, Some(0)));
+        assert_eq!(config.seccomp, 2);
     }
 
     #[test]
@@ -340,6 +347,7 @@ mod tests {
             ("SEEKWIRE_SEEK_MEMORY", &["64M", "99999999999999999999"], "from 0 to 1099511627776"),
             ("SEEKWIRE_SEEK_SWITCH", &["4294967296"], "from 0 to 4294967295"),
             ("SEEKWIRE_SEEK_WAY", &["magic", "Module"], "module, peek, drain"),
+            ("SEEKWIRE_SECCOMP", &["all", "4294967295"], "from 0 to 4294967294"),
             ("SEEKWIRE_FALLBACK_AFTER", &["-1"], "not a whole number from 0"),
         ] {
             for value in values {
@@ -365,7 +373,7 @@ mod tests {
         assert_eq!(config.dir, odd);
         assert_eq!(config.stats.as_deref(), Some(odd.as_ref()));
         assert_eq!(config.log.map(|log| log.target).as_deref(), Some(odd));
-        assert_eq!(config.complaints.len(), 8, "{:?}", config.complaints);
+        assert_eq!(config.complaints.len(), 9, "{:?}", config.complaints);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 //! handlers cannot run, since whoever holds it may be waiting for one (a garbage collector that
 //! stops all threads by a signal).
 
+use std::cell::Cell;
 use std::mem::MaybeUninit;
 use std::ptr;
 use std::sync::Arc;
@@ -65,7 +66,16 @@ fn locks(objects: &[Arc<Object>]) -> Vec<&RawLock> {
     registrations.chain(states).chain(numbers).chain(loans).chain([stats::lock()]).collect()
 }
 
+thread_local! {
+    /// Whether this thread holds all locks.
+    static HOLDS: Cell<bool> = const { Cell::new(false) };
+}
+
 extern "C" fn before_fork() {
+    if process::has_retreated() {
+        return;
+    }
+    HOLDS.set(true);
     guarded(|| {
         let mut fork = hold_all();
         // First: what is said to a plain connection or an attached one must not reach it in the
@@ -79,6 +89,9 @@ extern "C" fn before_fork() {
 }
 
 extern "C" fn after_fork_parent() {
+    if !HOLDS.take() {
+        return;
+    }
     after_fork(|fork| {
         if fork.arrival.take().is_some_and(Arrival::has_failed) {
             fork.connected().for_each(|socket| socket.connection.fork_failed());
@@ -88,6 +101,9 @@ extern "C" fn after_fork_parent() {
 }
 
 extern "C" fn after_fork_child() {
+    if !HOLDS.take() {
+        return;
+    }
     process::after_fork_child();
     hazard::after_fork_child();
     seekwire_endpoint::fork::after_fork_child();

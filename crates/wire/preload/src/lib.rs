@@ -24,6 +24,7 @@
 //!   uring      an io_uring that the program uses          unseen   those that are not understood
 //!   cancel     pthread_cancel of a thread that sleeps for the ring
 //!   pointers   what the application passes may lead nowhere
+//!   filter     what the process may not do any more
 //! ```
 //!
 //! The fd of the application is always the real socket, so whatever is not handled here simply
@@ -40,6 +41,7 @@ mod calls;
 mod cancel;
 mod epoll;
 mod ffi;
+mod filter;
 mod fork;
 mod hand_over;
 mod hazard;

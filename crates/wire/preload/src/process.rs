@@ -2,10 +2,11 @@
 
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
+static RETREATED: AtomicBool = AtomicBool::new(false);
 static PID: AtomicI32 = AtomicI32::new(0);
 /// A byte that the kernel clears in a child which gets a copy of the memory, and only there.
 static MARK: AtomicPtr<AtomicU8> = AtomicPtr::new(ptr::null_mut());
@@ -15,6 +16,16 @@ pub(crate) fn start() {
     PID.store(getpid(), Ordering::Relaxed);
     MARK.store(mark().unwrap_or(ptr::null_mut()), Ordering::Relaxed);
     set_mark();
+}
+
+/// From now on this process makes no system call of the library's.
+pub(crate) fn retreat() {
+    RETREATED.store(true, Ordering::Release);
+}
+
+/// Whether it has [retreated](retreat).
+pub(crate) fn has_retreated() -> bool {
+    RETREATED.load(Ordering::Acquire)
 }
 
 /// What this process is to the tracked sockets.
@@ -31,6 +42,10 @@ pub(crate) enum Kind {
 /// Asked only where the table would change, because the answer costs a system call: nothing in
 /// memory tells a child of vfork from its parent.
 pub(crate) fn kind() -> Kind {
+    if has_retreated() {
+        // Without asking.
+        return Kind::Stranger;
+    }
     if getpid() == PID.load(Ordering::Relaxed) {
         return Kind::Own;
     }

@@ -385,6 +385,7 @@ real! {
     fn fsopen(name: *const c_char, flags: c_uint) -> c_int;
     fn fsmount(context: c_int, flags: c_uint, attributes: c_uint) -> c_int;
     fn fspick(dir: c_int, path: *const c_char, flags: c_uint) -> c_int;
+    fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int;
     fn eventfd(count: c_uint, flags: c_int) -> c_int;
     fn memfd_create(name: *const c_char, flags: c_uint) -> c_int;
     fn timerfd_create(clock: c_int, flags: c_int) -> c_int;

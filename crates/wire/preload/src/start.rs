@@ -6,7 +6,7 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use seekwire_endpoint::Config;
-use seekwire_transport::sys::{call, fd, limit};
+use seekwire_transport::sys::{call, fd, filter, limit};
 
 use crate::ffi::{self, guarded, keeping_errno};
 use crate::process::{self, Kind};
@@ -58,7 +58,17 @@ fn start() {
     STARTED.call_once(|| {
         syscall::start();
         let config = keeping_errno(Config::get);
-        if config.enabled {
+        // Of filters that are there already nobody can say what they do.
+        if config.enabled && keeping_errno(|| filter::installed() > config.seccomp) {
+            keeping_errno(|| {
+                fd::set_floor(floor());
+                log::start();
+                log::warn!(
+                    "system calls are filtered (seccomp), and what the library needs may not come \
+                     through: nothing is accelerated; see SEEKWIRE_SECCOMP in seekwire(7)"
+                );
+            });
+        } else if config.enabled {
             prepare();
             unseen::start();
             ON.store(true, Ordering::Release);
@@ -79,6 +89,11 @@ fn start() {
 pub(crate) extern "C" fn seekwire_stand_back() {
     // What this one has begun is over first.
     STARTED.call_once(|| {});
+    stand_down();
+}
+
+/// No further socket is tracked.
+pub(crate) fn stand_down() {
     stand_back();
     READY.store(false, Ordering::Release);
 }

@@ -284,6 +284,11 @@ fn reference(object: *mut Object) -> Option<Arc<Object>> {
     (!object.is_null()).then(|| unsafe { Arc::from_raw(object) })
 }
 
+/// Nothing is entered any more, nor will be: as if nothing ever was.
+pub(crate) fn close_up() {
+    END.store(0, Ordering::Release);
+}
+
 /// Whether no object was ever entered.
 #[inline]
 pub(crate) fn is_unused() -> bool {

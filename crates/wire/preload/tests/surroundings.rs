@@ -143,3 +143,61 @@ fn valgrind_finds_no_race() {
         under_valgrind(tool);
     }
 }
+
+/// `filtered` with these arguments, and perhaps a program that it becomes.
+fn filtered(program: &Path, arguments: &[&str], becomes: Option<&Path>) -> Command {
+    let mut command = Command::new(program);
+    command.args(arguments).args(becomes);
+    command.env("SEEKWIRE_DIR", program.with_file_name("registry"));
+    command
+}
+
+#[test]
+fn a_program_that_forbids_itself_system_calls_makes_no_others() {
+    let directory = emptied("filtered");
+    let program = compile("filtered", &directory, &[]);
+    let mut all = Vec::new();
+    for list in ["least", "systemd", "session", "before-login"] {
+        for action in ["kill", "kill-thread", "trap", "errno"] {
+            all.push([list, action, "prctl"]);
+        }
+    }
+    all.extend([["least", "kill", "seccomp"], ["least", "kill", "prctl-number"]]);
+    for arguments in all {
+        let name = arguments.join("-");
+        let log = log_of(&name, &|| filtered(&program, &arguments, None));
+        assert_eq!(attached(&log), 4, "{name}: {log}");
+        assert!(log.contains("the program filters system calls"), "{name}: {log}");
+        assert!(!log.contains("ERROR"), "{name}: {log}");
+    }
+}
+
+#[test]
+fn a_filter_that_lets_the_library_through_changes_nothing() {
+    let directory = emptied("harmless");
+    let program = compile("filtered", &directory, &[]);
+    let arguments = ["harmless", "kill", "seccomp"];
+    let log = log_of("harmless", &|| filtered(&program, &arguments, None));
+    assert_eq!(attached(&log), 4, "{log}");
+    assert!(log.contains("lets through what is needed"), "{log}");
+}
+
+/// What a filter does that was there before cannot be told.
+#[test]
+fn under_a_filter_that_was_there_before_nothing_is_done_unless_it_was_tried() {
+    let directory = emptied("inherited");
+    let program = compile("filtered", &directory, &[]);
+    let talk = compile("talk", &directory, &[]);
+    for list in ["harmless", "needed"] {
+        let log = log_of(list, &|| filtered(&program, &[list, "kill", "prctl"], Some(&talk)));
+        assert_eq!(attached(&log), 0, "{log}");
+        assert!(log.contains("SEEKWIRE_SECCOMP"), "{log}");
+    }
+    let arguments = ["harmless", "kill", "prctl"];
+    let log = log_of("tried", &|| {
+        let mut command = filtered(&program, &arguments, Some(&talk));
+        command.env("SEEKWIRE_SECCOMP", "1");
+        command
+    });
+    assert_eq!(attached(&log), 2, "{log}");
+}

@@ -123,6 +123,8 @@ reasons! {
     Unproven = 19 => "peer not proved",
     /// Both directions had ended before the ring could be used.
     Over = 20 => "connection over",
+    /// The program has forbidden itself system calls that the ring needs.
+    Filtered = 21 => "system calls filtered",
 }
 
 impl fmt::Display for Reason {

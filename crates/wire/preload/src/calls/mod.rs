@@ -11,6 +11,7 @@ mod descriptor;
 mod epoll;
 mod exec;
 mod file;
+mod filter;
 mod flags;
 mod fresh;
 mod liburing;

@@ -12,7 +12,9 @@ use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::fd::is_placed;
 
 use super::fresh::fresh_pair;
-use super::{descriptor, epoll, exec, file, open, option, poll, receive, select, send, uring};
+use super::{
+    descriptor, epoll, exec, file, filter, open, option, poll, receive, select, send, uring,
+};
 use crate::ffi::{fail, uncancelled};
 use crate::syscall::{NEXT, next};
 use crate::track::fresh;
@@ -197,6 +199,10 @@ dispatch! {
     SYS_epoll_pwait2 if known(a) => epoll::epoll_pwait2(a as _, b as _, c as _, d as _, e as _);
 
     SYS_io_submit if any() => submit(b, c as _, kernel);
+
+    // What keeps the library from making calls.
+    SYS_prctl if a == libc::PR_SET_SECCOMP as usize => filter::prctl(a as _, b as _, c as _, d as _, e as _);
+    SYS_seccomp if true => filter::seccomp(a, c, kernel);
 
     // What makes other numbers.
     #[cfg(target_arch = "x86_64")]

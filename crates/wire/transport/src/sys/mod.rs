@@ -6,6 +6,7 @@ pub mod diag;
 pub mod doorbell;
 pub mod fd;
 pub mod file;
+pub mod filter;
 pub mod futex;
 pub mod host;
 pub mod limit;

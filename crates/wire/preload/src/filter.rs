@@ -1,0 +1,118 @@
+//! Filters of system calls (seccomp(2)): where one does not let through what the library needs,
+//! the process is left as it would be without it.
+//!
+//! Nothing tells what a filter does that was there before: then nothing is tracked, unless
+//! SEEKWIRE_SECCOMP says that it was tried ([`start`]). One that the program installs is looked at
+//! first. If it is not harmless, every connection goes back to TCP, and all that belongs to the
+//! library goes away, while it still may.
+
+use std::ffi::c_ulong;
+use std::time::Duration;
+
+use libc::sock_fprog;
+use seekwire_endpoint::{Reason, Until};
+use seekwire_transport::sys::filter;
+
+use crate::ffi::{guarded, keeping_errno};
+use crate::numbers::Last;
+use crate::process::{self, Kind};
+use crate::{hand_over, hazard, log, pointers, start, stats, table, track};
+
+/// How long all connections together may take to go back to TCP.
+const LIMIT: Duration = Duration::from_secs(5);
+
+/// A mode of seccomp is about to be set; `program` is that of a filter.
+///
+/// # Safety
+///
+/// As for seccomp(2).
+#[cold]
+pub(crate) unsafe fn prepare(mode: c_ulong, program: *const sock_fprog) {
+    keeping_errno(|| {
+        guarded(|| {
+            if !start::is_tracking() {
+                return;
+            }
+            // SAFETY: as the caller promises.
+            if mode == libc::SECCOMP_MODE_FILTER.into() && unsafe { is_harmless(program) } {
+                log::debug!("a filter of system calls lets through what is needed");
+                return;
+            }
+            match process::kind() {
+                Kind::Own => retreat(),
+                Kind::Stranger => forget(),
+                // The table is its parent's, and it is about to become another program.
+                Kind::Vfork => {}
+            }
+        });
+    });
+}
+
+/// # Safety
+///
+/// As for seccomp(2).
+unsafe fn is_harmless(program: *const sock_fprog) -> bool {
+    if !pointers::can_read(program, 1) {
+        // The kernel says EFAULT.
+        return true;
+    }
+    // SAFETY: it can be read.
+    let program = unsafe { program.read_unaligned() };
+    let (first, len) = (program.filter.cast_const(), usize::from(program.len));
+    if !pointers::can_read(first, len) {
+        return true;
+    }
+    // SAFETY: so many can be read. Should another thread change them meanwhile, the kernel may see
+    // others than this does.
+    let all = (0..len).map(|at| unsafe { first.add(at).read_unaligned() });
+    filter::is_harmless(&all.collect::<Vec<_>>())
+}
+
+/// Everything goes back to TCP and to the kernel, and the library makes no call any more.
+fn retreat() {
+    log::warn!(
+        "the program filters system calls, and not all that are needed come through: connections \
+         go on by TCP"
+    );
+    start::stand_back();
+    let until = Until::after(Some(LIMIT));
+    for (fd, object) in table::entries() {
+        drop(object);
+        let Some(socket) = table::socket(fd).filter(|socket| !socket.is_listening()) else {
+            continue;
+        };
+        if !socket.connection.is_attached() && !socket.connection.is_seeking() {
+            continue;
+        }
+        if hand_over::to_tcp_until(&socket, Reason::Filtered, until).is_err() {
+            // What was sought in it is lost for the program; the log has told.
+            let _ = socket.fall_back(Reason::Filtered);
+        }
+        socket.connection.finish_retransmission();
+    }
+    stats::write();
+    // The epoll sets last: until then they are told to watch for the kernel's events again.
+    let (sockets, others): (Vec<_>, Vec<_>) =
+        table::numbers().partition(|fd| table::socket(*fd).is_some());
+    for fd in sockets.into_iter().chain(others) {
+        track::untrack(fd, Last::Kept);
+    }
+    hazard::reclaim();
+    seekwire_endpoint::leave();
+    process::retreat();
+    start::stand_down();
+    table::close_up();
+}
+
+/// The same in a child that has a copy of the memory and nothing else: nothing is its own.
+fn forget() {
+    start::stand_back();
+    for fd in table::numbers() {
+        if let Some(object) = table::remove(fd) {
+            std::mem::forget(object);
+        }
+    }
+    process::retreat();
+    start::stand_down();
+    table::close_up();
+}

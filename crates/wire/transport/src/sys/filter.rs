@@ -1,0 +1,370 @@
+//! Filters of system calls (seccomp(2)): a call that one does not let through may end the process
+//! at once, which nothing can catch. So this is found out before the first call that the program
+//! would not have made without the library.
+//!
+//! Of a filter that is about to be installed the program is at hand: it is run here for the
+//! library's calls. Of one that was there when the process began only the number is known.
+
+use std::collections::BTreeSet;
+
+use libc::sock_filter;
+use rustix::fs::{CWD, Mode, OFlags, openat};
+
+use super::fd::Opened;
+use crate::Errno;
+
+/// How many filters lie on this process, which it has inherited or installed. As many as there can
+/// be where that cannot be told, and in the strict mode, which lets nothing through.
+///
+/// Makes no call that the dynamic linker has not made.
+#[must_use]
+pub fn installed() -> u32 {
+    read_status().map_or(u32::MAX, |status| number_of(&String::from_utf8_lossy(&status)))
+}
+
+fn read_status() -> Result<Vec<u8>, Errno> {
+    let flags = OFlags::RDONLY.union(OFlags::CLOEXEC);
+    let file = Opened::from(openat(CWD, c"/proc/self/status", flags, Mode::empty())?);
+    let mut status = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        match rustix::io::retry_on_intr(|| rustix::io::read(&file, &mut piece))? {
+            0 => return Ok(status),
+            n => status.extend_from_slice(&piece[..n]),
+        }
+    }
+}
+
+fn number_of(status: &str) -> u32 {
+    let field = |name: &str| {
+        status.lines().find_map(|line| line.strip_prefix(name)).map(|value| value.trim().parse())
+    };
+    match field("Seccomp:") {
+        // A kernel without it.
+        None | Some(Ok(0)) => 0,
+        // Before Linux 5.9 their number is not told.
+        Some(Ok(2)) => field("Seccomp_filters:").map_or(1, |number| number.unwrap_or(u32::MAX)),
+        Some(_) => u32::MAX,
+    }
+}
+
+/// Whether a filter lets all calls through that the library makes.
+#[must_use]
+pub fn is_harmless(program: &[sock_filter]) -> bool {
+    CALLS.iter().all(|(number, first)| lets_through(program, *number, *first))
+}
+
+/// Each call of the library's, and those of its arguments on which a filter may decide: the first
+/// three, where they are known.
+const CALLS: &[(libc::c_long, [Option<u64>; 3])] = {
+    const ANY: [Option<u64>; 3] = [None; 3];
+    const fn family(number: i32) -> [Option<u64>; 3] {
+        [Some(number as u64), None, None]
+    }
+    const fn command(number: i32) -> [Option<u64>; 3] {
+        [None, Some(number as u64), None]
+    }
+    &[
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_open, ANY),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_mkdir, ANY),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_unlink, ANY),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_readlink, ANY),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_rename, ANY),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_epoll_wait, ANY),
+        #[cfg(target_arch = "x86_64")]
+        (libc::SYS_poll, ANY),
+        #[cfg(not(target_arch = "x86_64"))]
+        (libc::SYS_getcpu, ANY),
+        (libc::SYS_openat, ANY),
+        #[cfg(not(target_arch = "x86_64"))]
+        (libc::SYS_mkdirat, ANY),
+        #[cfg(not(target_arch = "x86_64"))]
+        (libc::SYS_unlinkat, ANY),
+        #[cfg(not(target_arch = "x86_64"))]
+        (libc::SYS_renameat, ANY),
+        (libc::SYS_readlinkat, ANY),
+        (libc::SYS_getdents64, ANY),
+        (libc::SYS_statx, ANY),
+        (libc::SYS_newfstatat, ANY),
+        (libc::SYS_fstat, ANY),
+        (libc::SYS_fstatfs, ANY),
+        (libc::SYS_ftruncate, ANY),
+        (libc::SYS_fallocate, ANY),
+        (libc::SYS_lseek, ANY),
+        (libc::SYS_read, ANY),
+        (libc::SYS_write, ANY),
+        (libc::SYS_pread64, ANY),
+        (libc::SYS_close, ANY),
+        (libc::SYS_fcntl, command(libc::F_DUPFD_CLOEXEC)),
+        (libc::SYS_fcntl, command(libc::F_GETFD)),
+        (libc::SYS_fcntl, command(libc::F_GETFL)),
+        (libc::SYS_fcntl, command(libc::F_ADD_SEALS)),
+        (libc::SYS_fcntl, command(libc::F_GET_SEALS)),
+        (libc::SYS_ioctl, command(libc::FIONREAD as i32)),
+        (libc::SYS_ioctl, command(libc::TIOCOUTQ as i32)),
+        (libc::SYS_pipe2, ANY),
+        (libc::SYS_splice, ANY),
+        (libc::SYS_socket, family(libc::AF_UNIX)),
+        (libc::SYS_socket, family(libc::AF_NETLINK)),
+        (libc::SYS_socketpair, family(libc::AF_UNIX)),
+        (libc::SYS_bind, ANY),
+        (libc::SYS_connect, ANY),
+        (libc::SYS_shutdown, ANY),
+        (libc::SYS_getsockname, ANY),
+        (libc::SYS_getpeername, ANY),
+        (libc::SYS_getsockopt, ANY),
+        (libc::SYS_setsockopt, ANY),
+        (libc::SYS_sendto, ANY),
+        (libc::SYS_recvfrom, ANY),
+        (libc::SYS_sendmsg, ANY),
+        (libc::SYS_recvmsg, ANY),
+        (libc::SYS_memfd_create, ANY),
+        (libc::SYS_eventfd2, ANY),
+        (libc::SYS_epoll_create1, ANY),
+        (libc::SYS_epoll_ctl, ANY),
+        (libc::SYS_epoll_pwait, ANY),
+        (libc::SYS_ppoll, ANY),
+        (libc::SYS_pselect6, ANY),
+        // Of any kind: what is read-only, and what is written to, but nothing that is executed.
+        (libc::SYS_mmap, [None, None, Some(libc::PROT_READ as u64)]),
+        (libc::SYS_mmap, [None, None, Some((libc::PROT_READ | libc::PROT_WRITE) as u64)]),
+        (libc::SYS_munmap, ANY),
+        (libc::SYS_madvise, ANY),
+        (libc::SYS_membarrier, ANY),
+        (libc::SYS_futex, ANY),
+        (libc::SYS_sched_yield, ANY),
+        (libc::SYS_sched_getaffinity, ANY),
+        (libc::SYS_clock_gettime, ANY),
+        (libc::SYS_clock_nanosleep, ANY),
+        (libc::SYS_nanosleep, ANY),
+        (libc::SYS_getrandom, ANY),
+        (libc::SYS_getpid, ANY),
+        (libc::SYS_gettid, ANY),
+        (libc::SYS_getuid, ANY),
+        (libc::SYS_geteuid, ANY),
+        (libc::SYS_uname, ANY),
+        (libc::SYS_prlimit64, ANY),
+        (libc::SYS_kill, [None, Some(0), None]),
+        (libc::SYS_tgkill, ANY),
+        (libc::SYS_rt_tgsigqueueinfo, ANY),
+        (libc::SYS_rt_sigaction, ANY),
+        (libc::SYS_rt_sigprocmask, ANY),
+        (libc::SYS_rt_sigpending, ANY),
+        (libc::SYS_rt_sigtimedwait, ANY),
+        (libc::SYS_exit_group, ANY),
+    ]
+};
+
+/// As linux/audit.h names the machine.
+const MACHINE: u32 = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
+
+/// Whether a call is let through whatever its other arguments are.
+fn lets_through(program: &[sock_filter], number: libc::c_long, first: [Option<u64>; 3]) -> bool {
+    /// More ways than that no filter takes that is made to be fast.
+    const MOST_STEPS: u32 = 1 << 16;
+    let load = |at: u32| -> Option<u32> {
+        match at {
+            0 => Some(number as u32),
+            4 => Some(MACHINE),
+            16..40 => {
+                let argument = first[(at as usize - 16) / 8]?;
+                Some(if at.is_multiple_of(8) { argument as u32 } else { (argument >> 32) as u32 })
+            }
+            // Where the call comes from, and the other arguments.
+            _ => None,
+        }
+    };
+    let mut steps = 0;
+    let mut ways = vec![State { at: 0, a: Some(0), x: Some(0), memory: [Some(0); 16] }];
+    let mut seen = BTreeSet::new();
+    while let Some(state) = ways.pop() {
+        if !seen.insert(state) {
+            continue;
+        }
+        steps += 1;
+        let Some(instruction) = program.get(state.at).filter(|_| steps < MOST_STEPS) else {
+            return false;
+        };
+        match state.step(*instruction, load) {
+            Step::On(next) => ways.push(next),
+            Step::Either(yes, no) => ways.extend([yes, no]),
+            Step::End(true) => {}
+            Step::End(false) => return false,
+        }
+    }
+    true
+}
+
+/// A program on its way; `None` is a number that is not known.
+#[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
+struct State {
+    at: usize,
+    a: Option<u32>,
+    x: Option<u32>,
+    memory: [Option<u32>; 16],
+}
+
+enum Step {
+    On(State),
+    Either(State, State),
+    /// Whether the call is let through.
+    End(bool),
+}
+
+impl State {
+    /// Classic BPF, as far as the kernel takes it for filters (seccomp_check_filter()).
+    fn step(mut self, instruction: sock_filter, load: impl Fn(u32) -> Option<u32>) -> Step {
+        let sock_filter { code, jt, jf, k } = instruction;
+        /// Of struct seccomp_data.
+        const LENGTH: u32 = 64;
+        let place = k as usize & 15;
+        self.at += 1;
+        match code {
+            // BPF_LD, BPF_LDX: ABS, LEN, IMM, MEM; BPF_ST, BPF_STX.
+            0x20 => self.a = load(k),
+            0x80 => self.a = Some(LENGTH),
+            0x81 => self.x = Some(LENGTH),
+            0x00 => self.a = Some(k),
+            0x01 => self.x = Some(k),
+            0x60 => self.a = self.memory[place],
+            0x61 => self.x = self.memory[place],
+            0x02 => self.memory[place] = self.a,
+            0x03 => self.memory[place] = self.x,
+            // BPF_MISC: TAX, TXA.
+            0x07 => self.x = self.a,
+            0x87 => self.a = self.x,
+            // BPF_RET.
+            0x06 => return Step::End(is_let_through(Some(k))),
+            0x16 => return Step::End(is_let_through(self.a)),
+            // BPF_JMP.
+            0x05 => self.at += k as usize,
+            _ if code & 0x07 == 0x05 => {
+                let operand = if code & 0x08 == 0 { Some(k) } else { self.x };
+                let [yes, no] =
+                    [jt, jf].map(|jump| State { at: self.at + usize::from(jump), ..self });
+                let known = self.a.zip(operand).map(|(a, operand)| match code & 0xf0 {
+                    0x10 => Some(a == operand),
+                    0x20 => Some(a > operand),
+                    0x30 => Some(a >= operand),
+                    0x40 => Some(a & operand != 0),
+                    _ => None,
+                });
+                return match known {
+                    Some(Some(true)) => Step::On(yes),
+                    Some(Some(false)) => Step::On(no),
+                    Some(None) => Step::End(false),
+                    None => Step::Either(yes, no),
+                };
+            }
+            // BPF_ALU.
+            _ if code & 0x07 == 0x04 => {
+                let operand = if code & 0x08 == 0 { Some(k) } else { self.x };
+                self.a = self.a.zip(operand).and_then(|(a, operand)| match code & 0xf0 {
+                    0x00 => Some(a.wrapping_add(operand)),
+                    0x10 => Some(a.wrapping_sub(operand)),
+                    0x20 => Some(a.wrapping_mul(operand)),
+                    0x30 => a.checked_div(operand),
+                    0x40 => Some(a | operand),
+                    0x50 => Some(a & operand),
+                    0x60 => a.checked_shl(operand),
+                    0x70 => a.checked_shr(operand),
+                    0x80 => Some(a.wrapping_neg()),
+                    0xa0 => Some(a ^ operand),
+                    _ => None,
+                });
+            }
+            _ => return Step::End(false),
+        }
+        Step::On(self)
+    }
+}
+
+/// SECCOMP_RET_ALLOW and SECCOMP_RET_LOG alone: an error may be what the library does not expect
+/// of a call, a tracer or a supervisor may do anything.
+fn is_let_through(result: Option<u32>) -> bool {
+    const ALLOW: u32 = 0x7fff_0000;
+    const LOG: u32 = 0x7ffc_0000;
+    result.is_some_and(|result| matches!(result & 0xffff_0000, ALLOW | LOG))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ALLOW: sock_filter = sock_filter { code: 0x06, jt: 0, jf: 0, k: 0x7fff_0000 };
+    const KILL: sock_filter = sock_filter { code: 0x06, jt: 0, jf: 0, k: 0x8000_0000 };
+
+    fn load(k: u32) -> sock_filter {
+        sock_filter { code: 0x20, jt: 0, jf: 0, k }
+    }
+
+    fn equal(k: u32, jt: u8, jf: u8) -> sock_filter {
+        sock_filter { code: 0x15, jt, jf, k }
+    }
+
+    #[test]
+    fn what_lets_all_through_is_harmless_and_what_kills_is_not() {
+        assert!(is_harmless(&[ALLOW]));
+        assert!(!is_harmless(&[KILL]));
+        assert!(!is_harmless(&[]));
+        // What never returns, what jumps out of it, what nobody knows.
+        assert!(!is_harmless(&[load(0)]));
+        assert!(!is_harmless(&[sock_filter { code: 0x05, jt: 0, jf: 0, k: 9 }, ALLOW]));
+        assert!(!is_harmless(&[sock_filter { code: 0xff, jt: 0, jf: 0, k: 0 }, ALLOW]));
+    }
+
+    #[test]
+    fn a_filter_against_other_calls_or_machines_is_harmless() {
+        let reboot = libc::SYS_reboot as u32;
+        assert!(is_harmless(&[load(0), equal(reboot, 0, 1), KILL, ALLOW]));
+        let eventfd = libc::SYS_eventfd2 as u32;
+        assert!(!is_harmless(&[load(0), equal(eventfd, 0, 1), KILL, ALLOW]));
+        assert!(is_harmless(&[load(4), equal(MACHINE, 1, 0), KILL, ALLOW]));
+        assert!(!is_harmless(&[load(4), equal(MACHINE, 0, 1), KILL, ALLOW]));
+    }
+
+    #[test]
+    fn arguments_count_where_they_are_known_and_otherwise_all_ways_do() {
+        let socket = libc::SYS_socket as u32;
+        // By the family: the first argument.
+        let against = |family: i32| {
+            [load(0), equal(socket, 0, 3), load(16), equal(family as u32, 0, 1), KILL, ALLOW]
+        };
+        assert!(is_harmless(&against(libc::AF_VSOCK)));
+        assert!(!is_harmless(&against(libc::AF_NETLINK)));
+        // By what is not known: the third argument of write, the address of the call.
+        let write = libc::SYS_write as u32;
+        for place in [32, 8] {
+            let program = [load(0), equal(write, 0, 3), load(place), equal(0, 0, 1), KILL, ALLOW];
+            assert!(!is_harmless(&program));
+        }
+    }
+
+    #[test]
+    fn numbers_are_computed_as_in_the_kernel() {
+        let alu = |op: u16, k: u32| sock_filter { code: 0x04 | op, jt: 0, jf: 0, k };
+        let ret_a = sock_filter { code: 0x16, jt: 0, jf: 0, k: 0 };
+        let load = sock_filter { code: 0x00, jt: 0, jf: 0, k: 0x7fff };
+        let store = sock_filter { code: 0x02, jt: 0, jf: 0, k: 3 };
+        let reload = sock_filter { code: 0x60, jt: 0, jf: 0, k: 3 };
+        assert!(is_harmless(&[load, alu(0x60, 16), store, alu(0x50, 0), reload, ret_a]));
+        assert!(!is_harmless(&[load, alu(0x60, 16), store, alu(0x50, 0), ret_a]));
+        assert!(!is_harmless(&[load, alu(0x30, 0), ret_a]));
+    }
+
+    #[test]
+    fn the_number_of_filters_is_read_and_what_is_not_understood_counts_as_many() {
+        assert_eq!(number_of("Name:\tx\n"), 0);
+        assert_eq!(number_of("Seccomp:\t0\nSeccomp_filters:\t0\n"), 0);
+        assert_eq!(number_of("Seccomp:\t2\nSeccomp_filters:\t3\n"), 3);
+        assert_eq!(number_of("Seccomp:\t2\n"), 1);
+        assert_eq!(number_of("Seccomp:\t1\n"), u32::MAX);
+        assert_eq!(number_of("Seccomp:\tx\n"), u32::MAX);
+    }
+}
