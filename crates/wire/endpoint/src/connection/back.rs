@@ -365,7 +365,7 @@ impl Connection {
         while rx.void_left() > 0 {
             let most = usize::try_from(rx.void_left()).unwrap_or(usize::MAX).min(1 << 20);
             match socket::discard(self.fd(), most) {
-                // The peer ended in the midst of it, and did not retransmit.
+                // The peer has ended before it retransmitted them.
                 Ok(0) => return Err(Errno::CONNRESET),
                 Ok(n) => rx.voided(n),
                 Err(Errno::AGAIN) => return Ok(false),

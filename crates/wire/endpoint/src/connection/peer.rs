@@ -244,7 +244,8 @@ impl Connection {
         Ok(!link.ring.queue.tx_on_ring())
     }
 
-    /// Whether the peer may be dead, of which a reset tells, or the sender's patience is limited.
+    /// Whether TCP may have something to say: the peer may be dead, of which a reset tells, or
+    /// TCP_USER_TIMEOUT limits how long its silence may last.
     fn is_for_tcp_to_say(&self, link: &Link) -> bool {
         link.ring.queue.peer_is_shut()
             || self.has_hung_up()

@@ -11,7 +11,7 @@ use crate::connection::terms::{Interest, RecvFlags};
 
 const READ: Events = Events { read: true, write: false, hangup: false, dead: false };
 const HEAD: Interest = Interest { read: true, write: false };
-/// So often a waiter leaves the doorbell to others before it loses its patience.
+/// So often a waiter leaves the doorbell rung for others before it sleeps although it is rung.
 const MANY: u32 = 100;
 
 fn receive(to: &Connection, len: usize) {
@@ -54,11 +54,11 @@ fn is_rung(link: &Link) -> bool {
 /// beside it.
 fn is_left_rung(link: &Link, thread: &Path) {
     while link.ring.doorbell.times_left() < MANY {
-        assert!(is_rung(link), "silenced for somebody who has not come round");
+        assert!(is_rung(link), "silenced for a waiter that has not woken up");
         std::thread::yield_now();
     }
     sleeps(thread);
-    assert!(is_rung(link), "silenced for somebody who has not come round");
+    assert!(is_rung(link), "silenced for a waiter that has not woken up");
 }
 
 #[test]
