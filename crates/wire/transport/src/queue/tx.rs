@@ -104,8 +104,8 @@ impl<'q, O: Memory, P: PeerMemory> Tx<'q, O, P> {
     }
 
     /// Leaves the ring because it is full, or because nothing is taken off it: TCP has room of its
-    /// own, and tells what the ring cannot, such as the death of a peer, or that TCP_USER_TIMEOUT is over.
-    /// The ring is entered again once the receiver takes from it and half of it is free.
+    /// own, and tells what the ring cannot, such as the death of a peer, or that TCP_USER_TIMEOUT
+    /// is over. The ring is entered again once the receiver takes from it and half of it is free.
     ///
     /// # Errors
     /// [`Full::Violation`]; there is always room for the record.
