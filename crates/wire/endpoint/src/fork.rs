@@ -22,7 +22,8 @@ const FORKING: u32 = 1 << 31;
 const STRAGGLER_LIMIT: Duration = Duration::from_secs(1);
 
 thread_local! {
-    /// How often the thread has entered. One that forks in a signal handler does not wait for itself.
+    /// How often the thread has entered. One that forks in a signal handler does not wait for
+    /// itself.
     static DEPTH: Cell<u32> = const { Cell::new(0) };
 }
 

@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering, compiler_fence};
 pub(crate) struct Task(pub(crate) fn());
 
 thread_local! {
-    /// Locks of the library that this thread holds, or is about to take. Atomic, because handlers look at it.
+    /// Locks of the library that this thread holds, or is about to take. Atomic, because handlers
+    /// look at it.
     static HELD: AtomicU32 = const { AtomicU32::new(0) };
     /// To be done when there are none; or null.
     static LEFT: AtomicPtr<Task> = const { AtomicPtr::new(ptr::null_mut()) };

@@ -96,8 +96,8 @@ macro_rules! real {
             if address.is_null() {
                 return $none;
             }
-            // SAFETY: the symbol of this name in its library has this signature, which its manual page gives.
-            // "C-unwind", because pthread_cancel unwinds out of it.
+            // SAFETY: the symbol of this name in its library has this signature, which its manual
+            // page gives. "C-unwind", because pthread_cancel unwinds out of it.
             unsafe {
                 let function: unsafe extern "C-unwind" fn($($ty),*) -> $ret = std::mem::transmute(address);
                 function($($arg),*)

@@ -1,6 +1,6 @@
-//! Rings of io_uring(7) that were made without a call to libc, and those of kinds that are not known here, are not
-//! understood. What the program does by them is not seen, so nothing is accelerated in a process
-//! that has one.
+//! Rings of io_uring(7) that were made without a call to libc, and those of kinds that are not
+//! known here, are not understood. What the program does by them is not seen, so nothing is
+//! accelerated in a process that has one.
 
 use std::ffi::c_int;
 use std::path::PathBuf;

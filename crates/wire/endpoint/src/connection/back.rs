@@ -22,9 +22,9 @@ use seekwire_transport::sys::{Fd, thread};
 use super::link::Link;
 use super::state::Connection;
 
-/// How long a peer may take to answer where bytes that it sent by TCP lie in the kernel before their
-/// turn. Longer than [`Connection::ANSWER_LIMIT`], because the bytes of the ring are lost for the
-/// new holder if nobody throws those away.
+/// How long a peer may take to answer where bytes that it sent by TCP lie in the kernel before
+/// their turn. Longer than [`Connection::ANSWER_LIMIT`], because the bytes of the ring are lost for
+/// the new holder if nobody throws those away.
 const OUT_OF_TURN: Duration = Duration::from_secs(5);
 /// How long a peer that has begun the recall may take to finish it: it does not sleep over it.
 const AT_WORK: Duration = Duration::from_secs(2);
@@ -128,8 +128,8 @@ impl Connection {
         self.attached().is_some_and(|link| link.ring.queue.wants_attention())
     }
 
-    /// Whether bytes wait for room in the kernel's socket; see [`super::terms::Readiness::retransmits`].
-    /// No system call.
+    /// Whether bytes wait for room in the kernel's socket; see
+    /// [`super::terms::Readiness::retransmits`]. No system call.
     #[inline]
     #[must_use]
     pub fn retransmits(&self) -> bool {

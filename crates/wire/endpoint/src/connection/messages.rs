@@ -1,6 +1,6 @@
 //! What a receive tells beside the bytes, in control messages: TCP_INQ, time stamps and the like
-//! belong to the socket, so processes that have it from a fork have them in common, in the memory of
-//! the end.
+//! belong to the socket, so processes that have it from a fork have them in common, in the memory
+//! of the end.
 
 use std::sync::atomic::Ordering;
 

@@ -228,8 +228,8 @@ impl Connection {
     /// Leaves a ring on which there is no room, if that is due: at once if what lies there is
     /// little, less than TCP has room for from the start; else when nothing was taken for a while,
     /// since TCP's room grows with what is sent. A receiver that is merely slow has the ring to
-    /// itself, and so has one whose sender is `patient` ([`super::terms::SendFlags`]), unless TCP has
-    /// something to say of it. Returns whether the next send goes by TCP.
+    /// itself, and so has one whose sender is `patient` ([`super::terms::SendFlags`]), unless TCP
+    /// has something to say of it. Returns whether the next send goes by TCP.
     #[cold]
     pub(super) fn overflow_if_due(&self, link: &Link, patient: bool) -> Result<bool, Errno> {
         let is_little = link.ring.queue.unsent() < AMPLE;

@@ -218,8 +218,9 @@ macro_rules! list_of_pointers {
         #[unsafe(naked)]
         #[cfg(target_arch = "x86_64")]
         pub(crate) unsafe extern "C-unwind" fn $name() -> c_int {
-            // The return address lies between the registers and the rest of the list, so it moves below
-            // both. With six registers, it, and eight bytes more the stack is aligned as a call demands.
+            // The return address lies between the registers and the rest of the list, so it moves
+            // below both. With six registers, it, and eight bytes more the stack is aligned as a
+            // call demands.
             std::arch::naked_asm!(
                 "pop rax",
                 "push r9",

@@ -148,7 +148,8 @@ interpose! {
         let is_there = len as usize >= size_of::<libc::sa_family_t>() && pointers::can_read(family, 1);
         // SAFETY: it can be read.
         if is_there && c_int::from(unsafe { family.read_unaligned() }) == AF_UNSPEC {
-            // Dissolves the connection; what the socket does next is a new life that is not followed.
+            // Dissolves the connection; what the socket does next is a new life that is not
+            // followed.
             let _ = socket.fall_back(Reason::Bypassed);
             drop(socket);
             track::untrack(fd, Last::Kept);

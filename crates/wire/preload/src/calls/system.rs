@@ -116,8 +116,10 @@ macro_rules! dispatch {
             let $kernel = || unsafe { next($number, [$a, $b, $c, $d, $e, $f]) };
             match $number {
                 $($(#[$meta])* libc::$name if $condition => {
-                    // The function of this name may be a point at which a thread is cancelled, syscall() is none.
-                    // SAFETY: the caller's own arguments, which the kernel takes as that function does.
+                    // The function of this name may be a point at which a thread is cancelled,
+                    // syscall() is none.
+                    // SAFETY: the caller's own arguments, which the kernel takes as that function
+                    // does.
                     uncancelled(|| unsafe { $call as c_long })
                 })*
                 _ => $kernel(),

@@ -28,10 +28,11 @@ impl<S: SeekSocket> Mailbox<S> {
     /// Waits until a posted receive has its message, and gives the buffer back.
     ///
     /// # Errors
-    /// [`RecvError::TooSmall`]: the message belonged to this receive but did not fit; it goes to another one.
-    /// [`RecvError::Full`]: it cannot come before others are received; the receive stays posted.
-    /// [`RecvError::Closed`], [`RecvError::Misbehaved`], [`RecvError::Io`]: it will not come. After any of these
-    /// [`Mailbox::cancel`] gives the buffer back. [`RecvError::UnknownTicket`].
+    /// [`RecvError::TooSmall`]: the message belonged to this receive but did not fit; it goes to
+    /// another one. [`RecvError::Full`]: it cannot come before others are received; the receive
+    /// stays posted. [`RecvError::Closed`], [`RecvError::Misbehaved`], [`RecvError::Io`]: it will
+    /// not come. After any of these [`Mailbox::cancel`] gives the buffer back.
+    /// [`RecvError::UnknownTicket`].
     pub fn wait(&self, ticket: Ticket) -> Result<Completed, RecvError> {
         let mut session = Session::new(self);
         loop {

@@ -61,9 +61,10 @@ impl<S: SeekSocket> Mailbox<S> {
     /// is.
     ///
     /// # Errors
-    /// [`RecvError::TooSmall`]: the message stays where it is. [`RecvError::Full`]: it cannot come before others are
-    /// received; `buffer` may have been written to, but nothing is lost. [`RecvError::Closed`],
-    /// [`RecvError::Misbehaved`], [`RecvError::Io`]: there is no such message, and none will come.
+    /// [`RecvError::TooSmall`]: the message stays where it is. [`RecvError::Full`]: it cannot come
+    /// before others are received; `buffer` may have been written to, but nothing is lost.
+    /// [`RecvError::Closed`], [`RecvError::Misbehaved`], [`RecvError::Io`]: there is no such
+    /// message, and none will come.
     pub fn recv(&self, selector: Selector, buffer: &mut [u8]) -> Result<Envelope, RecvError> {
         let received = self.receive(selector, Target::Slice(buffer), true)?;
         received.ok_or(RecvError::Closed)

@@ -30,8 +30,8 @@ struct Inode {
 /// Proof that this process holds `socket`.
 ///
 /// # Errors
-/// Those of epoll_create1(2), epoll_ctl(2) and socketpair(2), and EMFILE when there is no room above
-/// the library's floor.
+/// Those of epoll_create1(2), epoll_ctl(2) and socketpair(2), and EMFILE when there is no room
+/// above the library's floor.
 pub fn of(socket: Fd) -> io::Result<Placed> {
     let set = Placed::new(epoll::create(CreateFlags::CLOEXEC)?)?;
     let own = own_identity()?.ok_or(rustix::io::Errno::SRCH)?;

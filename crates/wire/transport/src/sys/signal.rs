@@ -27,7 +27,8 @@ const NEVER_HELD: u64 = bit(libc::SIGKILL)
     | bit(33);
 
 thread_local! {
-    /// What the thread blocks while signals are held back, and what it blocked before; 0 before the first time.
+    /// What the thread blocks while signals are held back, and what it blocked before; 0 before the
+    /// first time.
     static HELD: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 

@@ -221,8 +221,8 @@ impl Connection {
     }
 
     /// Sleeps until the leader, the thread that sleeps on the ring for all, says that the bytes
-    /// before `end` are there. If the leader waits for bytes behind them ([`Leader::Late`]), makes it look
-    /// again.
+    /// before `end` are there. If the leader waits for bytes behind them ([`Leader::Late`]), makes
+    /// it look again.
     fn follow(
         &self,
         seeking: &Seeking,
