@@ -26,6 +26,7 @@ mod python;
 mod python_suite;
 mod redis;
 mod report;
+mod sanitizers;
 mod seeking;
 mod semantics;
 mod servers;

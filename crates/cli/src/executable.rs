@@ -12,7 +12,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use object::read::elf::{FileHeader, ProgramHeader};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::{Endianness, FileKind, ReadCache, elf};
 use rustix::fs::{Access, AtFlags, CWD, StatVfsMountFlags};
 
@@ -131,6 +131,13 @@ pub(crate) fn obstacle(program: &Path, library: &Path) -> Option<Obstacle> {
     None
 }
 
+/// The library that must be loaded before ours when `program` is executed: the runtime of the
+/// sanitizer that it was built with. One that does not come first refuses to start (ASan), or does
+/// not see the calls by which threads synchronise (TSan).
+pub(crate) fn sanitizer(program: &Path) -> Option<OsString> {
+    read_elf(program)?.sanitizer
+}
+
 fn elf_obstacle(program: &Elf, library: Option<&Elf>) -> Option<Obstacle> {
     if library.is_some_and(|library| library.machine != program.machine) {
         return Some(Obstacle::OtherMachine);
@@ -201,6 +208,8 @@ struct Elf {
     /// The program interpreter; None in a static program.
     loader: Option<PathBuf>,
     is_go: bool,
+    /// The runtime of a sanitizer that is a library.
+    sanitizer: Option<OsString>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -231,6 +240,11 @@ fn parse<Header: FileHeader<Endian = Endianness>>(data: &ReadCache<File>) -> obj
         },
         loader: None,
         is_go: false,
+        sanitizer: needed(header, endian, data)
+            .unwrap_or_default()
+            .into_iter()
+            .find(|name| is_sanitizer(name))
+            .map(|name| OsStr::from_bytes(name).to_owned()),
     };
     for segment in header.program_headers(endian, data)? {
         if let Some(loader) = segment.interpreter(endian, data)? {
@@ -246,6 +260,28 @@ fn parse<Header: FileHeader<Endian = Endianness>>(data: &ReadCache<File>) -> obj
     Ok(found)
 }
 
+/// The names of the libraries that a program needs.
+fn needed<'data, Header: FileHeader<Endian = Endianness>>(
+    header: &Header,
+    endian: Endianness,
+    data: &'data ReadCache<File>,
+) -> object::Result<Vec<&'data [u8]>> {
+    let sections = header.sections(endian, data)?;
+    let Some((entries, link)) = sections.dynamic(endian, data)? else { return Ok(Vec::new()) };
+    let strings = sections.strings(endian, data, link)?;
+    let needed = entries.iter().filter(|entry| entry.tag32(endian) == Some(elf::DT_NEEDED.0 as _));
+    needed.map(|entry| entry.string(endian, strings)).collect()
+}
+
+/// Whether a library is the runtime of a sanitizer that stands before functions of libc.
+fn is_sanitizer(name: &[u8]) -> bool {
+    let gcc = ["libasan.so", "libtsan.so", "liblsan.so", "libhwasan.so"];
+    let clang = ["asan", "tsan", "lsan", "hwasan", "msan"];
+    let of_clang = name.strip_prefix(b"libclang_rt.".as_slice());
+    gcc.iter().any(|runtime| name.starts_with(runtime.as_bytes()))
+        || of_clang.is_some_and(|rest| clang.iter().any(|kind| rest.starts_with(kind.as_bytes())))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -257,7 +293,12 @@ mod tests {
     }
 
     fn program(loader: Option<&str>) -> Elf {
-        Elf { machine: machine(62), loader: loader.map(PathBuf::from), is_go: false }
+        Elf {
+            machine: machine(62),
+            loader: loader.map(PathBuf::from),
+            is_go: false,
+            sanitizer: None,
+        }
     }
 
     const GNU: Option<&str> = Some("/lib64/ld-linux-x86-64.so.2");
@@ -282,6 +323,17 @@ mod tests {
         assert_eq!(elf_obstacle(&arm, Some(&library)), Some(Obstacle::OtherMachine));
         let go = Elf { is_go: true, ..program(GNU) };
         assert_eq!(elf_obstacle(&go, Some(&library)), Some(Obstacle::Go));
+    }
+
+    #[test]
+    fn runtimes_of_sanitizers_are_told_from_other_libraries() {
+        for name in ["libasan.so.8", "libtsan.so.2", "libclang_rt.asan-x86_64.so"] {
+            assert!(is_sanitizer(name.as_bytes()), "{name}");
+        }
+        for name in ["libubsan.so.1", "libclang_rt.ubsan_standalone-x86_64.so", "libc.so.6"] {
+            assert!(!is_sanitizer(name.as_bytes()), "{name}");
+        }
+        assert_eq!(sanitizer(&env::current_exe().unwrap()), None);
     }
 
     #[test]

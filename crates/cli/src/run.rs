@@ -106,9 +106,34 @@ fn prepare(
             ),
         }
     }
-    command.env("LD_PRELOAD", preload);
+    let sanitizer = executable::sanitizer(program);
+    if sanitizer.is_some() {
+        command.env(TSAN_OPTIONS, ignoring_ours(env::var_os(TSAN_OPTIONS)));
+    }
+    command.env("LD_PRELOAD", after_sanitizer(sanitizer, preload));
     command.envs(variables);
     Ok(command)
+}
+
+/// The list of libraries to load, with the runtime of a sanitizer before all others.
+fn after_sanitizer(sanitizer: Option<OsString>, preload: OsString) -> OsString {
+    let Some(mut list) = sanitizer else { return preload };
+    list.push(":");
+    list.push(preload);
+    list
+}
+
+const TSAN_OPTIONS: &str = "TSAN_OPTIONS";
+
+/// ThreadSanitizer does not see how the library, which it has not instrumented, orders what it
+/// copies: that is no race of the program's.
+fn ignoring_ours(options: Option<OsString>) -> OsString {
+    let mut options = options.unwrap_or_default();
+    if !options.is_empty() {
+        options.push(":");
+    }
+    options.push("ignore_noninstrumented_modules=1");
+    options
 }
 
 /// Whether the filters that lie on this process, and will on the program, let the library through:
