@@ -16,7 +16,7 @@ use seekwire_transport::sys::filter;
 use crate::ffi::{guarded, keeping_errno};
 use crate::numbers::Last;
 use crate::process::{self, Kind};
-use crate::{hand_over, hazard, log, pointers, start, stats, table, track};
+use crate::{hand_over, log, pointers, start, stats, table, track};
 
 /// How long all connections together may take to go back to TCP.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -97,7 +97,7 @@ fn retreat() {
     for fd in sockets.into_iter().chain(others) {
         track::untrack(fd, Last::Kept);
     }
-    hazard::reclaim();
+    table::RETIRED.reclaim();
     seekwire_endpoint::leave();
     process::retreat();
     start::stand_down();

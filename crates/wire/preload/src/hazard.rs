@@ -24,8 +24,6 @@ use std::sync::{Arc, OnceLock};
 use seekwire_transport::sys::call;
 use std::time::{Duration, Instant};
 
-use crate::table::Object;
-
 /// Slots for objects in use. More than one, because a signal handler can interrupt a call and
 /// because poll looks at several fds.
 const USED: usize = 8;
@@ -36,7 +34,8 @@ const BRIEF: usize = 8;
 /// the next one.
 #[repr(align(128))]
 struct Record {
-    slots: [AtomicPtr<Object>; USED + BRIEF],
+    /// Addresses of objects, whatever they are.
+    slots: [AtomicPtr<()>; USED + BRIEF],
     taken: AtomicBool,
     /// The thread that has it, by its pthread_t.
     thread: AtomicU64,
@@ -44,13 +43,24 @@ struct Record {
 }
 
 static RECORDS: AtomicPtr<Record> = AtomicPtr::new(ptr::null_mut());
-static RETIRED: AtomicPtr<Object> = AtomicPtr::new(ptr::null_mut());
-static WAITING: AtomicUsize = AtomicUsize::new(0);
 /// Set once membarrier is registered; until then lookups fence for themselves.
 static ASYMMETRIC: AtomicBool = AtomicBool::new(false);
 
 /// So many retired objects are worth a pass over all records.
 const BATCH: usize = 64;
+
+/// What can be retired: it has a place for the link of a list.
+pub(crate) trait Retire: Sized {
+    /// The link, which belongs to the [`Domain`] from the retirement on.
+    fn next_retired(&self) -> &AtomicPtr<Self>;
+}
+
+/// The retired objects of one kind. A process has one domain: a fence that is refused makes it
+/// forget what it has.
+pub(crate) struct Domain<T> {
+    retired: AtomicPtr<T>,
+    waiting: AtomicUsize,
+}
 
 thread_local! {
     static RECORD: Cell<*const Record> = const { Cell::new(ptr::null()) };
@@ -92,11 +102,8 @@ fn membarrier(command: usize) -> bool {
 fn heavy_fence() -> bool {
     const PRIVATE_EXPEDITED: usize = 1 << 3;
     if ASYMMETRIC.load(Ordering::Relaxed) && !membarrier(PRIVATE_EXPEDITED) {
-        // Registered and yet refused: a sandbox was entered since. Lookups fence from now on. Those
-        // under way did not, and nothing tells when they are over, so what is retired by now is
-        // never freed.
+        // Registered and yet refused: a sandbox was entered since. Lookups fence from now on.
         ASYMMETRIC.store(false, Ordering::SeqCst);
-        RETIRED.store(ptr::null_mut(), Ordering::SeqCst);
         return false;
     }
     fence(Ordering::SeqCst);
@@ -163,16 +170,16 @@ fn adopt(record: &'static Record) -> &'static Record {
 }
 
 /// An object that stays valid as long as this exists.
-pub(crate) enum Hazard {
+pub(crate) enum Hazard<T> {
     /// Announced in a slot of this thread, which is why this cannot be sent to another one.
-    Announced(&'static AtomicPtr<Object>, *const Object),
+    Announced(&'static AtomicPtr<()>, *const T),
     /// All slots were in use.
-    Counted(Arc<Object>),
+    Counted(Arc<T>),
 }
 
-impl Hazard {
+impl<T> Hazard<T> {
     /// A counted reference to the same object.
-    pub(crate) fn share(&self) -> Arc<Object> {
+    pub(crate) fn share(&self) -> Arc<T> {
         match self {
             Hazard::Announced(_, object) => {
                 // SAFETY: the pointer came from Arc::into_raw, and the reference that the table
@@ -187,11 +194,11 @@ impl Hazard {
     }
 }
 
-impl Deref for Hazard {
-    type Target = Object;
+impl<T> Deref for Hazard<T> {
+    type Target = T;
 
     #[inline]
-    fn deref(&self) -> &Object {
+    fn deref(&self) -> &T {
         match self {
             // SAFETY: `protect` saw the object in the table after it was announced, so it was not
             // retired before the announcement and is not freed until the slot is cleared in `drop`.
@@ -201,7 +208,7 @@ impl Deref for Hazard {
     }
 }
 
-impl Drop for Hazard {
+impl<T> Drop for Hazard<T> {
     #[inline]
     fn drop(&mut self) {
         if let Hazard::Announced(slot, _) = self {
@@ -212,7 +219,7 @@ impl Drop for Hazard {
 
 /// The object that `cell` holds now.
 #[inline]
-pub(crate) fn protect(cell: &AtomicPtr<Object>) -> Option<Hazard> {
+pub(crate) fn protect<T>(cell: &AtomicPtr<T>) -> Option<Hazard<T>> {
     let record = record();
     // Only this thread and its signal handlers write here, and a handler leaves the slots as it
     // found them.
@@ -220,7 +227,7 @@ pub(crate) fn protect(cell: &AtomicPtr<Object>) -> Option<Hazard> {
     let slot = &record.slots[index];
     let mut object = cell.load(Ordering::Acquire);
     loop {
-        slot.store(object, Ordering::Release);
+        slot.store(object.cast(), Ordering::Release);
         light_fence();
         let again = cell.load(Ordering::Acquire);
         if again == object {
@@ -236,89 +243,113 @@ pub(crate) fn protect(cell: &AtomicPtr<Object>) -> Option<Hazard> {
     if index < USED { Some(hazard) } else { Some(Hazard::Counted(hazard.share())) }
 }
 
-/// Takes over the last reference of the table to an object; it is dropped when no thread can be
-/// using it.
-///
-/// Does not allocate and takes no lock: close is called by signal handlers.
-pub(crate) fn retire(object: Arc<Object>) {
-    let object = Arc::into_raw(object).cast_mut();
-    push_retired(object);
-    WAITING.fetch_add(1, Ordering::Relaxed);
-}
+impl<T: Retire> Domain<T> {
+    pub(crate) const fn new() -> Self {
+        Self { retired: AtomicPtr::new(ptr::null_mut()), waiting: AtomicUsize::new(0) }
+    }
 
-fn push_retired(object: *mut Object) {
-    let mut head = RETIRED.load(Ordering::Relaxed);
-    loop {
-        // SAFETY: this function owns a reference to the object until the exchange succeeds.
-        unsafe { (*object).next_retired.store(head, Ordering::Relaxed) };
-        match RETIRED.compare_exchange_weak(head, object, Ordering::Release, Ordering::Relaxed) {
-            Ok(_) => return,
-            Err(now) => head = now,
+    /// Takes over the last reference of the table to an object; it is dropped when no thread can be
+    /// using it.
+    ///
+    /// Does not allocate and takes no lock: close is called by signal handlers.
+    pub(crate) fn retire(&self, object: Arc<T>) {
+        self.push(Arc::into_raw(object).cast_mut());
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn push(&self, object: *mut T) {
+        let mut head = self.retired.load(Ordering::Relaxed);
+        loop {
+            // SAFETY: this function owns a reference to the object until the exchange succeeds.
+            unsafe { (*object).next_retired().store(head, Ordering::Relaxed) };
+            match self.retired.compare_exchange_weak(
+                head,
+                object,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return,
+                Err(now) => head = now,
+            }
         }
     }
-}
 
-/// Whether [`reclaim`] is worth its system call: many objects wait, or one that holds much memory.
-#[inline]
-pub(crate) fn is_due(eager: bool) -> bool {
-    eager || WAITING.load(Ordering::Relaxed) >= BATCH
-}
-
-/// Frees the retired objects that no thread uses.
-#[cold]
-pub(crate) fn reclaim() {
-    WAITING.store(0, Ordering::Relaxed);
-    let mut object = RETIRED.swap(ptr::null_mut(), Ordering::Acquire);
-    if !heavy_fence() {
-        return;
+    /// Whether [`Domain::reclaim`] is worth its system call: many objects wait, or one that holds
+    /// much memory.
+    #[inline]
+    pub(crate) fn is_due(&self, eager: bool) -> bool {
+        eager || self.waiting.load(Ordering::Relaxed) >= BATCH
     }
-    while !object.is_null() {
-        // SAFETY: the list that was swapped out belongs to this call; each node holds one
-        // reference.
-        let next = unsafe { (*object).next_retired.load(Ordering::Relaxed) };
-        if announced(object) {
-            push_retired(object);
-            WAITING.fetch_add(1, Ordering::Relaxed);
-        } else {
-            // SAFETY: the reference that `retire` took over. No slot names the object, and none
-            // will, because a lookup that announces it from now on finds that the table has no more
-            // of it.
-            drop(unsafe { Arc::from_raw(object) });
+
+    /// Frees the retired objects that no thread uses.
+    #[cold]
+    pub(crate) fn reclaim(&self) {
+        self.waiting.store(0, Ordering::Relaxed);
+        let mut object = self.retired.swap(ptr::null_mut(), Ordering::Acquire);
+        if !self.heavy_fence() {
+            return;
         }
-        object = next;
+        while !object.is_null() {
+            // SAFETY: the list that was swapped out belongs to this call; each node holds one
+            // reference.
+            let next = unsafe { (*object).next_retired().load(Ordering::Relaxed) };
+            if announced(object) {
+                self.push(object);
+                self.waiting.fetch_add(1, Ordering::Relaxed);
+            } else {
+                // SAFETY: the reference that `retire` took over. No slot names the object, and none
+                // will, because a lookup that announces it from now on finds that the table has no
+                // more of it.
+                drop(unsafe { Arc::from_raw(object) });
+            }
+            object = next;
+        }
+    }
+
+    /// Waits until no more calls of other threads are on `object` than sleep there. Not for ever: one
+    /// may have been interrupted by a signal handler that waits for this very thread.
+    pub(crate) fn wait_for_others(&self, object: *const T, asleep: impl Fn() -> usize) {
+        const STRAGGLER_LIMIT: Duration = Duration::from_millis(100);
+        if !self.heavy_fence() {
+            return;
+        }
+        let mut until = None;
+        while number_of_others(object) > asleep() {
+            if *until.get_or_insert_with(|| Instant::now() + STRAGGLER_LIMIT) <= Instant::now() {
+                return;
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// As the function of that name. Where it is refused, lookups under way have not fenced, and
+    /// nothing tells when they are over: what is retired by now is never freed.
+    fn heavy_fence(&self) -> bool {
+        let is_passed = heavy_fence();
+        if !is_passed {
+            self.retired.store(ptr::null_mut(), Ordering::SeqCst);
+        }
+        is_passed
     }
 }
 
 /// Whether `thread` uses `object` in a call now.
-pub(crate) fn is_used_by(thread: libc::pthread_t, object: *const Object) -> bool {
+pub(crate) fn is_used_by<T>(thread: libc::pthread_t, object: *const T) -> bool {
     let mut at = RECORDS.load(Ordering::Acquire);
     // SAFETY: records are never freed.
     while let Some(record) = unsafe { at.as_ref() } {
         if record.taken.load(Ordering::Acquire) && record.thread.load(Ordering::Acquire) == thread {
-            return record.slots.iter().any(|slot| ptr::eq(slot.load(Ordering::Acquire), object));
+            return record
+                .slots
+                .iter()
+                .any(|slot| ptr::addr_eq(slot.load(Ordering::Acquire), object));
         }
         at = record.next.load(Ordering::Relaxed);
     }
     false
 }
 
-/// Waits until no more calls of other threads are on `object` than sleep there. Not for ever: one
-/// may have been interrupted by a signal handler that waits for this very thread.
-pub(crate) fn wait_for_others(object: *const Object, asleep: impl Fn() -> usize) {
-    const STRAGGLER_LIMIT: Duration = Duration::from_millis(100);
-    if !heavy_fence() {
-        return;
-    }
-    let mut until = None;
-    while number_of_others(object) > asleep() {
-        if *until.get_or_insert_with(|| Instant::now() + STRAGGLER_LIMIT) <= Instant::now() {
-            return;
-        }
-        std::thread::yield_now();
-    }
-}
-
-fn number_of_others(object: *const Object) -> usize {
+fn number_of_others<T>(object: *const T) -> usize {
     let own = RECORD.get();
     let mut number = 0;
     let mut at = RECORDS.load(Ordering::Acquire);
@@ -328,7 +359,7 @@ fn number_of_others(object: *const Object) -> usize {
             number += record
                 .slots
                 .iter()
-                .filter(|slot| ptr::eq(slot.load(Ordering::Acquire), object))
+                .filter(|slot| ptr::addr_eq(slot.load(Ordering::Acquire), object))
                 .count();
         }
         at = record.next.load(Ordering::Relaxed);
@@ -336,11 +367,11 @@ fn number_of_others(object: *const Object) -> usize {
     number
 }
 
-fn announced(object: *const Object) -> bool {
+fn announced<T>(object: *const T) -> bool {
     let mut at = RECORDS.load(Ordering::Acquire);
     // SAFETY: records are never freed.
     while let Some(record) = unsafe { at.as_ref() } {
-        if record.slots.iter().any(|slot| ptr::eq(slot.load(Ordering::Acquire), object)) {
+        if record.slots.iter().any(|slot| ptr::addr_eq(slot.load(Ordering::Acquire), object)) {
             return true;
         }
         at = record.next.load(Ordering::Relaxed);

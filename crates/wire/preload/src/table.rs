@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use crate::epoll::Set;
-use crate::hazard::{self, Hazard};
+use crate::hazard::{self, Domain, Retire};
 use crate::lock::Lock;
 use crate::numbers::Numbers;
 use crate::socket::Socket;
@@ -26,10 +26,16 @@ static ROOT: [AtomicPtr<Leaf>; LEAVES] = [const { AtomicPtr::new(ptr::null_mut()
 /// One more than the highest number that was ever entered.
 static END: AtomicUsize = AtomicUsize::new(0);
 
+/// What was taken out of the table, and may still be in use.
+pub(crate) static RETIRED: Domain<Object> = Domain::new();
+
+/// A lookup, and what it found.
+pub(crate) type Hazard = hazard::Hazard<Object>;
+
 /// What an fd of this process stands for, if the library takes part in it.
 pub(crate) struct Object {
     /// Link of the list of objects that wait to be freed.
-    pub(crate) next_retired: AtomicPtr<Object>,
+    next_retired: AtomicPtr<Object>,
     kind: Kind,
 }
 
@@ -39,6 +45,12 @@ enum Kind {
     Socket(Socket),
     Set(Set),
     Uring(Uring),
+}
+
+impl Retire for Object {
+    fn next_retired(&self) -> &AtomicPtr<Object> {
+        &self.next_retired
+    }
 }
 
 impl Object {
@@ -273,7 +285,7 @@ impl SharedSet {
     }
 }
 
-/// Takes the entry of `fd` out. The caller must hand the object to [`hazard::retire`].
+/// Takes the entry of `fd` out. The caller must hand the object to [`RETIRED`].
 pub(crate) fn remove(fd: c_int) -> Option<Arc<Object>> {
     reference(entry(fd)?.swap(ptr::null_mut(), Ordering::AcqRel))
 }

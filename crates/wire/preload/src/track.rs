@@ -10,8 +10,8 @@ use crate::epoll::{self, Set};
 use crate::hold::{self, Task};
 use crate::numbers::Last;
 use crate::socket::Socket;
-use crate::table::{self, Object, SocketRef};
-use crate::{ffi, hazard, log, memory, postponed, process, stats};
+use crate::table::{self, Object, RETIRED, SocketRef};
+use crate::{ffi, log, memory, postponed, process, stats};
 
 /// Tracks `fd`, which the kernel has just handed out. `listener` if it was accepted.
 pub(crate) fn track(fd: c_int, role: Role, nonblocking: bool, listener: Option<&Socket>) {
@@ -27,8 +27,8 @@ pub(crate) fn track(fd: c_int, role: Role, nonblocking: bool, listener: Option<&
         socket.inherit(listener);
     }
     enter(fd, Object::socket(socket));
-    if hazard::is_due(false) {
-        hazard::reclaim();
+    if RETIRED.is_due(false) {
+        RETIRED.reclaim();
     }
 }
 
@@ -123,9 +123,9 @@ fn leave(fd: c_int, object: Arc<Object>, last: Last) {
     });
     // As long as other numbers stand for it, their references keep it.
     if gone {
-        hazard::retire(object);
-        if hazard::is_due(eager) {
-            ffi::guarded(hazard::reclaim);
+        RETIRED.retire(object);
+        if RETIRED.is_due(eager) {
+            ffi::guarded(|| RETIRED.reclaim());
         }
     }
 }
@@ -138,7 +138,7 @@ fn await_users(object: &Arc<Object>, socket: &Socket, gone: bool) {
         return;
     }
     loop {
-        hazard::wait_for_others(Arc::as_ptr(object), || connection.sleepers());
+        RETIRED.wait_for_others(Arc::as_ptr(object), || connection.sleepers());
         if !(gone && connection.divert()) {
             return;
         }
