@@ -195,7 +195,7 @@ impl Registry {
         if let Some(known) = REGISTRY.get() {
             return known.as_ref().ok_or(Reason::NoRegistry);
         }
-        let opened = match Self::open(&crate::Config::get().dir) {
+        let opened = match Self::open(&crate::config::Config::get().dir) {
             Ok(registry) => Some(registry),
             Err(error) => {
                 if let Some(reason) = error.scarcity() {

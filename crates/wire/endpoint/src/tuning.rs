@@ -16,7 +16,7 @@ use std::sync::Once;
 use seekwire_transport::seek::cost;
 use seekwire_transport::sys::host;
 
-use crate::Config;
+use crate::config::Config;
 
 /// The largest average size that is stored, in bytes: larger messages are always taken in place.
 pub const MOST: u32 = 256 << 10;

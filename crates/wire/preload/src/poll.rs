@@ -61,8 +61,8 @@ enum Awake {
 pub(crate) enum Answer {
     /// No fd is an attached connection; the application's own call was made.
     Kernel(c_int),
-    /// As poll returns it, and `revents` are filled in; whether it slept.
-    Poll(c_int, bool),
+    /// As poll returns it, and `revents` are filled in.
+    Poll { result: c_int, has_slept: bool },
 }
 
 /// The entries of the list of which the kernel does not know all, with their places in it.
@@ -165,7 +165,7 @@ pub(crate) fn wait(
         }
         keeping_errno(|| guarded(|| drop(sleep.holdings)));
         // Handlers of signals that have waited run here.
-        Answer::Poll(result, sleep.signals.is_some())
+        Answer::Poll { result, has_slept: sleep.signals.is_some() }
     };
     keeping_errno(|| guarded(|| drop(brackets)));
     for (_, part) in &parts {

@@ -26,21 +26,26 @@ pub(super) const CALLER: u32 = 1;
 pub(super) const RECEIVER: u32 = 1 << 15 | CALLER;
 const RECEIVERS: u32 = (SEEKING - 1) & !((1 << 15) - 1);
 
+/// The gate is shut to a caller.
+pub(super) struct Shut {
+    /// Somebody waited for the gate to be empty, and the caller was the last one to leave it.
+    pub(super) is_awaited: bool,
+}
+
 impl Gate {
     #[inline]
     pub(super) fn is_attached(&self) -> bool {
         self.word.load(Ordering::Acquire) & ATTACHED != 0
     }
 
-    /// Enters, unless the gate is shut to this caller. The error says whether somebody waited for
-    /// the gate to be empty, and the caller was the last one to leave it.
+    /// Enters, unless the gate is shut to this caller.
     #[inline]
-    pub(super) fn enter(&self, who: u32) -> Result<(), bool> {
+    pub(super) fn enter(&self, who: u32) -> Result<(), Shut> {
         let shut = if who == RECEIVER { ATTACHED | SEEKING } else { ATTACHED };
         if self.word.fetch_add(who, Ordering::Acquire) & shut == 0 {
             return Ok(());
         }
-        Err(self.leave(who))
+        Err(Shut { is_awaited: self.leave(who) })
     }
 
     /// Leaves. True if somebody waited for that: the connection, which can attach once nobody is

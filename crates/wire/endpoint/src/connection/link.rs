@@ -9,7 +9,7 @@ use seekwire_transport::spin::{SpinPolicy, Spinner};
 use seekwire_transport::sys::thread;
 
 use super::taking::Watch;
-use crate::Config;
+use crate::config::Config;
 
 /// The data path: what an attached connection has besides its socket.
 #[derive(Debug)]

@@ -34,7 +34,7 @@ use seekwire_transport::sys::unix::{Channel, Delivery, Sender};
 use super::link::Link;
 use super::negotiation::{Negotiation, Pending, Said, Side, all};
 use super::state::Connection;
-use crate::Config;
+use crate::config::Config;
 use crate::fork;
 use crate::permission;
 use crate::proof;

@@ -14,7 +14,8 @@ use seekwire_transport::sys::thread;
 use seekwire_transport::sys::unix::{Channel, Sender};
 
 use super::link::Link;
-use crate::{Config, permission, scarcity};
+use crate::config::Config;
+use crate::{permission, scarcity};
 
 /// How far an upgrade has come.
 #[derive(Debug, Default)]

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::gate::{CALLER, RECEIVER};
+use super::gate::{CALLER, RECEIVER, Shut};
 use super::state::Connection;
 use crate::fork;
 use crate::registry::Slot;
@@ -48,7 +48,7 @@ impl Connection {
     fn enter_as(&self, who: u32) -> Option<Plain<'_>> {
         match self.gate.enter(who) {
             Ok(()) => Some(Plain { connection: self, who }),
-            Err(is_awaited) => {
+            Err(Shut { is_awaited }) => {
                 if is_awaited {
                     self.catch_up();
                 }
@@ -102,14 +102,14 @@ impl Connection {
     #[inline]
     fn is_due(&self) -> bool {
         let threshold = self.first_look();
-        let traffic = self.gate.traffic(threshold, crate::Config::get().threshold_bytes);
+        let traffic = self.gate.traffic(threshold, crate::config::Config::get().threshold_bytes);
         traffic >= threshold
             && (traffic >= self.gate.next_look.load(Ordering::Relaxed) || self.is_signalled())
     }
 
     /// The accepting side registers before the connecting side looks for it.
     fn first_look(&self) -> u32 {
-        let threshold = crate::Config::get().threshold;
+        let threshold = crate::config::Config::get().threshold;
         match self.role {
             seekwire_protocol::Role::Accepted => threshold.div_ceil(2),
             seekwire_protocol::Role::Connected => threshold,
@@ -118,7 +118,7 @@ impl Connection {
 
     /// Counts as traffic enough to look for the peer now.
     pub fn hurry(&self) {
-        self.gate.hurry(crate::Config::get().threshold);
+        self.gate.hurry(crate::config::Config::get().threshold);
         drop(self.enter_plain());
     }
 

@@ -10,7 +10,7 @@ use seekwire_transport::sys::{Fd, socket};
 use super::link::Link;
 use super::state::Connection;
 use super::terms::{Interest, Readiness};
-use crate::Config;
+use crate::config::Config;
 
 /// Waits awake on behalf of a caller that watches several connections, and learns whether it is
 /// worth it.

@@ -10,7 +10,7 @@ use seekwire_transport::sys::socket;
 
 use super::link::{Link, VIOLATED};
 use super::state::Connection;
-use crate::Config;
+use crate::config::Config;
 
 impl Connection {
     #[inline]

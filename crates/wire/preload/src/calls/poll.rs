@@ -39,7 +39,7 @@ fn fits(count: nfds_t, size: size_t) -> bool {
 
 fn wait_milliseconds(list: &mut [pollfd], timeout: c_int, kernel: impl Fn() -> c_int) -> c_int {
     match wait(list, Timeout::from_milliseconds(timeout), ptr::null(), false, |_| kernel()) {
-        Answer::Kernel(result) | Answer::Poll(result, _) => result,
+        Answer::Kernel(result) | Answer::Poll { result, .. } => result,
     }
 }
 
@@ -56,7 +56,7 @@ fn wait_exactly(
     };
     let Some(left) = left.filter(|_| pointers::is_mask(mask)) else { return kernel() };
     match wait(list, left, mask, false, |_| kernel()) {
-        Answer::Kernel(result) | Answer::Poll(result, _) => result,
+        Answer::Kernel(result) | Answer::Poll { result, .. } => result,
     }
 }
 

@@ -130,17 +130,19 @@ fn select_ours(
     loop {
         match wait(&mut list, left, mask, true, |_| kernel()) {
             Answer::Kernel(result) => return result,
-            Answer::Poll(result, _) if result < 0 => return result,
+            Answer::Poll { result, .. } if result < 0 => return result,
             // One that is closed while the call sleeps is ready.
-            Answer::Poll(_, false) if list.iter().any(|entry| entry.revents & POLLNVAL != 0) => {
+            Answer::Poll { has_slept: false, .. }
+                if list.iter().any(|entry| entry.revents & POLLNVAL != 0) =>
+            {
                 return fail(Errno::BADF);
             }
             // The end of a connection is nothing to who waits for exceptions, of which none comes
             // any more.
-            Answer::Poll(1.., _) if !list.iter().any(is_answered) => {
+            Answer::Poll { result: 1.., .. } if !list.iter().any(is_answered) => {
                 list.retain(|entry| entry.revents == 0);
             }
-            Answer::Poll(..) => return sets.answer(count, &list),
+            Answer::Poll { .. } => return sets.answer(count, &list),
         }
     }
 }

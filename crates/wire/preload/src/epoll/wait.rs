@@ -39,9 +39,11 @@ enum Found {
     Events(usize),
     /// The kernel refused; errno is set.
     Failed,
-    /// Every connection is armed and this thread is counted among the sleepers; whether for a short
-    /// time, because perhaps nobody will tell of one.
-    Nothing(bool),
+    /// Every connection is armed and this thread is counted among the sleepers.
+    Nothing {
+        /// It may sleep for a short time only, because perhaps no doorbell will be rung for one.
+        is_short: bool,
+    },
 }
 
 /// epoll_wait and its relatives. `sleep` makes the application's own call, with the time that is
@@ -66,7 +68,7 @@ pub(crate) fn wait(
         let short = match guarded_raw(|| look(set, epfd, events, max as usize, timeout.is_none())) {
             Some(Found::Events(count)) => return count as c_int,
             Some(Found::Failed) => return -1,
-            Some(Found::Nothing(short)) => short.then_some(Connection::DOUBT),
+            Some(Found::Nothing { is_short }) => is_short.then_some(Connection::DOUBT),
             None => return sleep(&mut timeout, signals.as_ref()),
         };
         let sleeping = Sleeping { set, is_watchful: short.is_some() };
@@ -145,7 +147,7 @@ fn look(set: &Set, epfd: c_int, events: *mut epoll_event, max: usize, only_look:
             }
         }
         if !state.arm(epfd) {
-            return Found::Nothing(set.falls_asleep(&mut state));
+            return Found::Nothing { is_short: set.falls_asleep(&mut state) };
         }
     }
 }

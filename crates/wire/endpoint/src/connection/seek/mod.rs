@@ -34,7 +34,7 @@ use seekwire_transport::sys::socket;
 
 use super::limit::Limit;
 use super::state::Connection;
-use crate::Config;
+use crate::config::Config;
 pub use lend::{LoanPiece, RangeLoan};
 pub(super) use state::Seeking;
 
