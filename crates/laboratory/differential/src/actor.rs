@@ -190,11 +190,17 @@ fn transfer(order: &Order) -> Answer {
         Call::Receive { length, flags, way, .. } => {
             // What the call leaves alone shows as zeros.
             let mut room = vec![0; *length];
-            let (done, flags) = message::receive(fd, &mut room, *flags, *way);
+            let (done, told) = message::receive(fd, &mut room, *flags, *way);
             room.truncate(usize::try_from(done.0).unwrap_or(0));
             Answer {
                 bytes: room,
-                ..seen(done, [("flags", (flags & !libc::MSG_CMSG_CLOEXEC).into())])
+                ..seen(
+                    done,
+                    [
+                        ("flags", (told.flags & !libc::MSG_CMSG_CLOEXEC).into()),
+                        ("unread", told.unread.map_or(-1, i64::from)),
+                    ],
+                )
             }
         }
         Call::Drain { .. } => drain(fd),

@@ -624,6 +624,9 @@ impl Generator {
                 (TCP, libc::TCP_NODELAY),
                 (TCP, libc::TCP_CORK),
                 (TCP, libc::TCP_INFO),
+                (TCP, libc::TCP_INQ),
+                (TCP, libc::TCP_USER_TIMEOUT),
+                (SOCKET, libc::SO_ZEROCOPY),
             ]);
             return Some(Call::GetOption { slot, level, name });
         }
@@ -647,6 +650,12 @@ impl Generator {
             (TCP, libc::TCP_NODELAY, OptionValue::ON),
             (TCP, libc::TCP_NODELAY, OptionValue::Int(0)),
             (TCP, libc::TCP_QUICKACK, OptionValue::ON),
+            (TCP, libc::TCP_INQ, OptionValue::ON),
+            (TCP, libc::TCP_INQ, OptionValue::ON),
+            (TCP, libc::TCP_INQ, OptionValue::Int(0)),
+            // Longer than any program waits.
+            (TCP, libc::TCP_USER_TIMEOUT, OptionValue::Int(600_000)),
+            (SOCKET, libc::SO_ZEROCOPY, OptionValue::ON),
             (TCP, libc::TCP_KEEPIDLE, OptionValue::Int(100)),
         ]);
         Some(Call::SetOption { slot, level, name, value })

@@ -52,8 +52,41 @@ pub(crate) fn send(fd: i32, bytes: &[u8], flags: i32, way: SendWay) -> Outcome {
     }
 }
 
-/// Receives; the flags of the message, where the call has them.
-pub(crate) fn receive(fd: i32, room: &mut [u8], flags: i32, way: ReceiveWay) -> (Outcome, i32) {
+/// What a receive tells beside the bytes, where the call has a message.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Told {
+    pub(crate) flags: i32,
+    /// TCP_INQ, if it was told.
+    pub(crate) unread: Option<i32>,
+}
+
+impl Told {
+    /// # Safety
+    ///
+    /// A call has filled in the header.
+    unsafe fn from(header: &libc::msghdr) -> Self {
+        let mut told = Self { flags: header.msg_flags, unread: None };
+        // SAFETY: the macros stay within the messages that the call says there are.
+        unsafe {
+            let mut at = libc::CMSG_FIRSTHDR(header);
+            while !at.is_null() {
+                if ((*at).cmsg_level, (*at).cmsg_type) == (libc::IPPROTO_TCP, libc::TCP_INQ) {
+                    told.unread = Some(libc::CMSG_DATA(at).cast::<i32>().read_unaligned());
+                }
+                at = libc::CMSG_NXTHDR(header, at);
+            }
+        }
+        told
+    }
+}
+
+pub(crate) fn receive(fd: i32, room: &mut [u8], flags: i32, way: ReceiveWay) -> (Outcome, Told) {
+    let mut control = [0_u64; 16];
+    let mut with_control = |mut header: libc::msghdr| {
+        header.msg_control = control.as_mut_ptr().cast();
+        header.msg_controllen = size_of_val(&control) as _;
+        header
+    };
     let (start, length) = (room.as_mut_ptr(), room.len());
     let mut parts = parts(start, length);
     // SAFETY: as above; there is room for the lengths that are given.
@@ -75,24 +108,28 @@ pub(crate) fn receive(fd: i32, room: &mut [u8], flags: i32, way: ReceiveWay) -> 
             ReceiveWay::Read => libc::read(fd, start.cast(), length) as i64,
             ReceiveWay::Readv => libc::readv(fd, parts.as_ptr(), parts.len() as i32) as i64,
             ReceiveWay::Recvmsg => {
-                let mut header = header(&mut parts);
+                let mut header = with_control(header(&mut parts));
                 let done = outcome(libc::recvmsg(fd, &raw mut header, flags) as i64);
-                return (done, header.msg_flags);
+                let told = if done.0 < 0 { Told::default() } else { Told::from(&header) };
+                return (done, told);
             }
             ReceiveWay::Recvmmsg => {
-                let mut message = libc::mmsghdr { msg_hdr: header(&mut parts), msg_len: 0 };
+                let mut message =
+                    libc::mmsghdr { msg_hdr: with_control(header(&mut parts)), msg_len: 0 };
                 let done = outcome(
                     libc::recvmmsg(fd, &raw mut message, 1, flags as _, std::ptr::null_mut())
                         .into(),
                 );
-                let value = if done.0 == 1 { (message.msg_len.into(), 0) } else { done };
-                return (value, message.msg_hdr.msg_flags);
+                if done.0 != 1 {
+                    return (done, Told::default());
+                }
+                return ((message.msg_len.into(), 0), Told::from(&message.msg_hdr));
             }
             ReceiveWay::BadAddress => {
                 libc::recv(fd, NOWHERE as *mut _, length.max(1), flags) as i64
             }
         };
-        (outcome(done), 0)
+        (outcome(done), Told::default())
     }
 }
 
