@@ -13,6 +13,7 @@ mod browser;
 mod command;
 mod connections;
 mod damage;
+mod filters;
 mod grpc;
 mod handover;
 mod harness;
