@@ -29,6 +29,9 @@ programs = seekwire-lab seekwire-nic
 # The messaging programs of the laboratory over libzmq are built where that is installed. Nothing else needs it.
 zeromq = $(shell scripts/libzmq && echo yes)
 
+# What is not installed: the tools by which the project tests itself, and what cannot be built.
+apart = seekwire-differential seekwire-suites $(if $(zeromq),,seekwire-zeromq)
+
 .DEFAULT_GOAL := build
 .PHONY: help build demo lab report test test-suites lint differential faults loom miri fuzz kernel kernel-lab kernel-kasan man completions install uninstall clean
 
@@ -38,12 +41,12 @@ help: ## Show these targets
 
 build: ## Build the command, its other programs and the library, optimised
 	scripts/deps build
-	$(CARGO) build --release --locked --workspace $(if $(zeromq),,--exclude seekwire-zeromq)
+	$(CARGO) build --release --locked --workspace $(foreach package,$(apart),--exclude $(package))
 	@$(if $(zeromq),:,echo "without seekwire-zeromq: libzmq was not found (Debian packages: libzmq3-dev pkgconf)")
 
 demo: ## Run real programs plain and accelerated; report in $(OUT)/demo
 	scripts/deps demo
-	$(MAKE) --no-print-directory build
+	$(CARGO) build --release --locked --package seekwire-cli --package seekwire-lab --package seekwire-preload
 	$(release)/seekwire demo --out $(OUT)/demo
 
 lab: ## Run all experiments into $(OUT)/lab; QUICK=1 takes under ten minutes

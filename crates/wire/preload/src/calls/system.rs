@@ -7,7 +7,7 @@
 use std::ffi::{c_int, c_long};
 use std::ptr;
 
-use libc::{sigset_t, timespec, timeval};
+use libc::{sigset_t, timespec};
 use seekwire_transport::sys::Fd;
 use seekwire_transport::sys::fd::is_placed;
 
@@ -192,7 +192,7 @@ dispatch! {
     SYS_poll if any() => poll::poll(a as _, b as _, c as _);
     SYS_ppoll if any() && can_be_read::<timespec>(c) => poll::ppoll(a as _, b as _, c as _, d as _);
     #[cfg(target_arch = "x86_64")]
-    SYS_select if any() && can_be_read::<timeval>(e) => select::select(a as _, b as _, c as _, d as _, e as _);
+    SYS_select if any() && can_be_read::<libc::timeval>(e) => select::select(a as _, b as _, c as _, d as _, e as _);
     SYS_pselect6 if any() && can_be_read::<timespec>(e) && can_be_read::<[usize; 2]>(f) => select::pselect(a as _, b as _, c as _, d as _, e as *const timespec, mask(f));
     SYS_epoll_ctl if known(c) => epoll::epoll_ctl(a as _, b as _, c as _, d as _);
     #[cfg(target_arch = "x86_64")]
