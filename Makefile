@@ -23,6 +23,9 @@ examplesdir = $(docdir)/examples
 release = $(CARGO_TARGET_DIR)/release
 version = $(shell sed -n '/^\[workspace.package\]/,/^\[/s/^version = "\(.*\)"/\1/p' Cargo.toml)
 
+# The name by which programs that are linked with the library ask for it.
+soname = libseekwire.so.$(shell sed -n 's/^const ABI: u32 = \([0-9]*\);/\1/p' crates/wire/preload/build.rs)
+
 # What the command starts, as crates/cli/src/elsewhere.rs has it.
 programs = seekwire-lab seekwire-nic
 
@@ -123,10 +126,11 @@ install: $(built) ## Install under $(DESTDIR)$(PREFIX)
 	install -d "$(bindir)" "$(privdir)" "$(pkgconfigdir)" "$(includedir)" "$(mandir)/man3" "$(mandir)/man7" "$(examplesdir)"
 	install -d "$(bashdir)" "$(zshdir)" "$(fishdir)"
 	install -m 755 $(release)/seekwire "$(bindir)/seekwire"
-	install -m 755 $(release)/libseekwire.so "$(privdir)/libseekwire.so"
+	install -m 755 $(release)/libseekwire.so "$(libdir)/$(soname)"
+	ln -sf $(soname) "$(libdir)/libseekwire.so"
+	ln -sf ../$(soname) "$(privdir)/libseekwire.so"
 	install -m 755 $(addprefix $(release)/,$(programs)) "$(privdir)"
 	if [ -x $(release)/seekwire-zeromq ]; then install -m 755 $(release)/seekwire-zeromq "$(privdir)"; fi
-	ln -sf seekwire/libseekwire.so "$(libdir)/libseekwire.so"
 	install -m 644 $(release)/libseekwire.a "$(libdir)/libseekwire.a"
 	sed 's|@PREFIX@|$(PREFIX)|; s|@VERSION@|$(version)|' packaging/seekwire.pc.in >"$(pkgconfigdir)/seekwire.pc"
 	chmod 644 "$(pkgconfigdir)/seekwire.pc"
@@ -142,7 +146,7 @@ install: $(built) ## Install under $(DESTDIR)$(PREFIX)
 	chmod 644 "$(bashdir)/seekwire" "$(zshdir)/_seekwire" "$(fishdir)/seekwire.fish"
 
 uninstall: ## Remove exactly what install put there
-	rm -f "$(bindir)/seekwire" "$(privdir)/libseekwire.so" "$(libdir)/libseekwire.so" "$(libdir)/libseekwire.a"
+	rm -f "$(bindir)/seekwire" "$(privdir)/libseekwire.so" "$(libdir)/libseekwire.so" "$(libdir)/$(soname)" "$(libdir)/libseekwire.a"
 	rm -f $(foreach program,$(programs) seekwire-zeromq,"$(privdir)/$(program)")
 	rm -f "$(pkgconfigdir)/seekwire.pc" "$(includedir)/seekwire.h" "$(examplesdir)/seek.c"
 	rm -f "$(docdir)/LICENSE-MIT" "$(docdir)/LICENSE-APACHE" "$(docdir)/README.md"

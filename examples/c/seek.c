@@ -45,9 +45,9 @@ static void show(const char *what, const char *message, ssize_t len)
 
 static void show_stream(int fd)
 {
-    struct seek_extent stream = { .size = sizeof stream };
-    struct seek_span hole;
-    check(seek_avail(fd, &stream, &hole, 1) == 0, "seek_avail");
+    struct seekwire_extent stream = { .size = sizeof stream };
+    struct seekwire_span hole;
+    check(seekwire_avail(fd, &stream, &hole, 1) == 0, "seekwire_avail");
     printf("  head %" PRIu64 ", %" PRIu64 " bytes readable", stream.head, stream.readable);
     if (stream.holes > 0)
         printf(", hole from %" PRIu64 " to %" PRIu64, hole.start, hole.end);
@@ -58,7 +58,7 @@ int main(void)
 {
     struct sockaddr_in address = { .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     socklen_t length = sizeof address;
-    int listener = seek_socket(AF_INET, SOCK_CLOEXEC, 0);
+    int listener = seekwire_socket(AF_INET, SOCK_CLOEXEC, 0);
     check(listener >= 0 && bind(listener, (struct sockaddr *)&address, length) == 0 && listen(listener, 1) == 0, "listen");
     check(getsockname(listener, (struct sockaddr *)&address, &length) == 0, "getsockname");
 

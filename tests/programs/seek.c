@@ -9,12 +9,12 @@ static void b_comes_before_a_and_c(void)
 {
     struct sender sender;
     int fd = connected(&sender, 0);
-    struct seek_span holes[2];
-    struct seek_extent st = { .size = sizeof st };
+    struct seekwire_span holes[2];
+    struct seekwire_extent st = { .size = sizeof st };
     tell(&sender, "send 6000");
     REQUIRE(seek_recv(fd, buf, 2000, 0, 1000) == 2000 && is_pattern(buf, 2000, 1000));
     await(fd, 6000);
-    REQUIRE(seek_avail(fd, &st, holes, 2) == 0 && st.holes == 1 && st.head == FIRST && st.readable == 1000);
+    REQUIRE(seekwire_avail(fd, &st, holes, 2) == 0 && st.holes == 1 && st.head == FIRST && st.readable == 1000);
     REQUIRE(st.arrived == FIRST + 6000 && holes[0].start == FIRST + 1000 && holes[0].end == FIRST + 3000);
     REQUIRE(unread(fd) == 4000);
     REQUIRE(recv(fd, buf, sizeof buf, MSG_WAITALL | MSG_DONTWAIT) == 4000);
@@ -48,19 +48,19 @@ static void errors_say_what_is_wrong(void)
     REQUIRE(seek_recv(fd, buf, 100, 0, 500) == 100);
     FAILS(seek_recv(fd, buf, 200, 0, 400), ENXIO);
     FAILS(seek_recv(fd, buf, 1, 0, 599), ENXIO);
-    FAILS(seek_recv(fd, buf, 1, SEEK_POSITION, 0), ENXIO);
-    FAILS(seek_recv(fd, buf, 1, SEEK_PARTIAL, 550), ENXIO);
+    FAILS(seek_recv(fd, buf, 1, SEEKWIRE_POSITION, 0), ENXIO);
+    FAILS(seek_recv(fd, buf, 1, SEEKWIRE_PARTIAL, 550), ENXIO);
     FAILS(seek_recv(fd, buf, 1, MSG_OOB, 0), EINVAL);
     FAILS(seek_recv(fd, buf, 1, 1 << 30, 0), EINVAL);
     FAILS(seek_recv(fd, buf, 100, 0, SIZE_MAX), EINVAL);
-    FAILS(seek_recv(fd, buf, 100, SEEK_POSITION, SIZE_MAX - 50), EINVAL);
+    FAILS(seek_recv(fd, buf, 100, SEEKWIRE_POSITION, SIZE_MAX - 50), EINVAL);
     FAILS(seek_recv(fd, NULL, 100, 0, 0), EFAULT);
     FAILS(seek_recv(fd, NULL, SIZE_MAX / 2 + 1, MSG_TRUNC, 0), EINVAL);
     FAILS(seek_recv(fd, NULL, SIZE_MAX / 2, MSG_TRUNC, 0), ENOBUFS);
-    FAILS(seek_recvmsg(fd, NULL, 0, 0), EFAULT);
-    struct seek_extent st = { .size = 8 };
-    FAILS(seek_avail(fd, &st, NULL, 0), EINVAL);
-    FAILS(seek_avail(fd, NULL, NULL, 0), EINVAL);
+    FAILS(seekwire_recvmsg(fd, NULL, 0, 0), EFAULT);
+    struct seekwire_extent st = { .size = 8 };
+    FAILS(seekwire_avail(fd, &st, NULL, 0), EINVAL);
+    FAILS(seekwire_avail(fd, NULL, NULL, 0), EINVAL);
     REQUIRE(seek_recv(fd, buf, 0, 0, 10) == 0);
     int pipes[2], udp = socket(AF_INET, SOCK_DGRAM, 0), tcp = socket(AF_INET, SOCK_STREAM, 0), port;
     REQUIRE(pipe(pipes) == 0);
@@ -69,8 +69,8 @@ static void errors_say_what_is_wrong(void)
     FAILS(seek_recv(udp, buf, 1, 0, 0), EOPNOTSUPP);
     FAILS(seek_recv(tcp, buf, 1, 0, 0), ENOTCONN);
     st.size = sizeof st;
-    FAILS(seek_avail(tcp, &st, NULL, 0), ENOTCONN);
-    FAILS(seek_avail(udp, &st, NULL, 0), EOPNOTSUPP);
+    FAILS(seekwire_avail(tcp, &st, NULL, 0), ENOTCONN);
+    FAILS(seekwire_avail(udp, &st, NULL, 0), EOPNOTSUPP);
     listener_of(tcp, &port);
     FAILS(seek_recv(tcp, buf, 1, 0, 0), ENOTCONN);
     /* What failed has taken nothing. */
@@ -88,16 +88,16 @@ static void the_far_away_has_not_arrived(void)
     await(fd, 20000);
     for (size_t i = 0; i < sizeof far / sizeof *far; i++) {
         FAILS(seek_recv(fd, buf, 1, MSG_DONTWAIT, far[i]), EAGAIN);
-        FAILS(seek_recv(fd, buf, 1, MSG_DONTWAIT | SEEK_PARTIAL, far[i]), EAGAIN);
+        FAILS(seek_recv(fd, buf, 1, MSG_DONTWAIT | SEEKWIRE_PARTIAL, far[i]), EAGAIN);
         FAILS(seek_recv(fd, buf, 15000, MSG_DONTWAIT | MSG_TRUNC, far[i]), EAGAIN);
-        FAILS(seek_recv(fd, buf, 15000, MSG_DONTWAIT | MSG_PEEK | SEEK_POSITION, far[i]), EAGAIN);
+        FAILS(seek_recv(fd, buf, 15000, MSG_DONTWAIT | MSG_PEEK | SEEKWIRE_POSITION, far[i]), EAGAIN);
     }
     /* Also for one who waits, for a while. */
     struct timeval patience = { .tv_usec = 10000 };
     REQUIRE(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0);
     FAILS(seek_recv(fd, buf, 15000, 0, 1ul << 40), EAGAIN);
     FAILS(seek_recv(fd, buf, 1, MSG_DONTWAIT, (size_t)INT64_MAX + 1), EINVAL);
-    FAILS(seek_recv(fd, buf, 1, MSG_DONTWAIT | SEEK_POSITION, (size_t)INT64_MAX + 1), EINVAL);
+    FAILS(seek_recv(fd, buf, 1, MSG_DONTWAIT | SEEKWIRE_POSITION, (size_t)INT64_MAX + 1), EINVAL);
     finish(fd, &sender);
 }
 
@@ -105,7 +105,7 @@ static void nothing_is_always_there(void)
 {
     struct sender sender;
     int fd = connected(&sender, 0);
-    static const int flags[] = { 0, SEEK_PARTIAL };
+    static const int flags[] = { 0, SEEKWIRE_PARTIAL };
     struct iovec piece;
     tell(&sender, "send 100");
     REQUIRE(seek_recv(fd, buf, 10, 0, 50) == 10);
@@ -114,7 +114,7 @@ static void nothing_is_always_there(void)
             REQUIRE(seek_recv(fd, buf, 0, flags[i] | MSG_DONTWAIT, offset) == 0);
             REQUIRE(seek_recv(fd, buf, 0, flags[i] | MSG_DONTWAIT | MSG_TRUNC, offset) == 0);
             REQUIRE(seek_recv(fd, buf, 0, flags[i] | MSG_DONTWAIT | MSG_PEEK, offset) == 0);
-            REQUIRE(seek_recv_borrow(fd, &piece, 1, 0, flags[i] | MSG_DONTWAIT, offset) == 0);
+            REQUIRE(seekwire_recv_borrow(fd, &piece, 1, 0, flags[i] | MSG_DONTWAIT, offset) == 0);
         }
     REQUIRE(recv(fd, buf, 90, MSG_WAITALL) == 90);
     finish(fd, &sender);
@@ -127,19 +127,19 @@ static void bad_pointers_are_errors(void)
     void *const nowhere = (void *)8;
     struct iovec piece = { nowhere, 10 };
     struct msghdr message = { .msg_iov = nowhere, .msg_iovlen = 1 };
-    struct seek_extent st = { .size = sizeof st };
+    struct seekwire_extent st = { .size = sizeof st };
     tell(&sender, "send 1000");
     REQUIRE(seek_recv(fd, buf, 10, 0, 500) == 10);
     FAILS(seek_recv(fd, nowhere, 10, 0, 100), EFAULT);
     FAILS(seek_recv(fd, nowhere, 10, MSG_PEEK, 100), EFAULT);
-    FAILS(seek_recvmsg(fd, nowhere, 0, 100), EFAULT);
-    FAILS(seek_recvmsg(fd, &message, 0, 100), EFAULT);
+    FAILS(seekwire_recvmsg(fd, nowhere, 0, 100), EFAULT);
+    FAILS(seekwire_recvmsg(fd, &message, 0, 100), EFAULT);
     message.msg_iov = &piece;
-    FAILS(seek_recvmsg(fd, &message, 0, 100), EFAULT);
-    FAILS(seek_avail(fd, nowhere, NULL, 0), EFAULT);
-    FAILS(seek_avail(fd, &st, nowhere, 1), EFAULT);
-    FAILS(seek_recv_borrow(fd, nowhere, 1, 10, 0, 100), EFAULT);
-    FAILS(seek_recv_return(fd, nowhere, 1), EFAULT);
+    FAILS(seekwire_recvmsg(fd, &message, 0, 100), EFAULT);
+    FAILS(seekwire_avail(fd, nowhere, NULL, 0), EFAULT);
+    FAILS(seekwire_avail(fd, &st, nowhere, 1), EFAULT);
+    FAILS(seekwire_recv_borrow(fd, nowhere, 1, 10, 0, 100), EFAULT);
+    FAILS(seekwire_recv_return(fd, nowhere, 1), EFAULT);
     REQUIRE(recv(fd, buf, 990, MSG_WAITALL) == 990 && is_pattern(buf, 500, 0) && is_pattern(buf + 500, 490, 510));
     finish(fd, &sender);
 }
@@ -150,9 +150,9 @@ static void positions_do_not_move(void)
     int fd = connected(&sender, 0);
     tell(&sender, "send 1000");
     REQUIRE(recv(fd, buf, 100, MSG_WAITALL) == 100);
-    REQUIRE(seek_recv(fd, buf, 50, SEEK_POSITION, FIRST + 500) == 50 && is_pattern(buf, 50, 500));
+    REQUIRE(seek_recv(fd, buf, 50, SEEKWIRE_POSITION, FIRST + 500) == 50 && is_pattern(buf, 50, 500));
     REQUIRE(recv(fd, buf, 100, MSG_WAITALL) == 100 && is_pattern(buf, 100, 100));
-    REQUIRE(seek_recv(fd, buf, 50, SEEK_POSITION, FIRST + 600) == 50 && is_pattern(buf, 50, 600));
+    REQUIRE(seek_recv(fd, buf, 50, SEEKWIRE_POSITION, FIRST + 600) == 50 && is_pattern(buf, 50, 600));
     finish(fd, &sender);
 }
 
@@ -190,11 +190,11 @@ static void partial_takes_what_is_there(void)
     tell(&sender, "send 1000");
     await(fd, 1000);
     REQUIRE(seek_recv(fd, buf, 100, 0, 500) == 100);
-    REQUIRE(seek_recv(fd, buf, sizeof buf, SEEK_PARTIAL, 300) == 200 && is_pattern(buf, 200, 300));
-    REQUIRE(seek_recv(fd, buf, sizeof buf, SEEK_PARTIAL, 900) == 100 && is_pattern(buf, 100, 900));
-    FAILS(seek_recv(fd, buf, 10, SEEK_PARTIAL | MSG_DONTWAIT, 1000), EAGAIN);
+    REQUIRE(seek_recv(fd, buf, sizeof buf, SEEKWIRE_PARTIAL, 300) == 200 && is_pattern(buf, 200, 300));
+    REQUIRE(seek_recv(fd, buf, sizeof buf, SEEKWIRE_PARTIAL, 900) == 100 && is_pattern(buf, 100, 900));
+    FAILS(seek_recv(fd, buf, 10, SEEKWIRE_PARTIAL | MSG_DONTWAIT, 1000), EAGAIN);
     tell(&sender, "start 5");
-    REQUIRE(seek_recv(fd, buf, 10, SEEK_PARTIAL, 1000) > 0 && is_pattern(buf, 1, 1000));
+    REQUIRE(seek_recv(fd, buf, 10, SEEKWIRE_PARTIAL, 1000) > 0 && is_pattern(buf, 1, 1000));
     finish(fd, &sender);
 }
 
@@ -207,11 +207,11 @@ static void messages_have_several_buffers(void)
     struct iovec pieces[] = { { a, sizeof a }, { b, sizeof b }, { c, sizeof c } };
     struct msghdr message = { &name, sizeof name, pieces, 3, control, sizeof control, MSG_CTRUNC };
     tell(&sender, "send 3000");
-    REQUIRE(seek_recvmsg(fd, &message, 0, 700) == 1040);
+    REQUIRE(seekwire_recvmsg(fd, &message, 0, 700) == 1040);
     REQUIRE(is_pattern(a, 10, 700) && is_pattern(b, 1000, 710) && is_pattern(c, 30, 1710));
     REQUIRE(message.msg_namelen == 0 && message.msg_controllen == 0 && message.msg_flags == 0);
     message.msg_iovlen = 5000;
-    FAILS(seek_recvmsg(fd, &message, 0, 0), EMSGSIZE);
+    FAILS(seekwire_recvmsg(fd, &message, 0, 0), EMSGSIZE);
     finish(fd, &sender);
 }
 
@@ -223,7 +223,7 @@ static void loans_go_back_in_any_order(void)
     tell(&sender, "start 60000");
     for (int i = 0; i < 3; i++) {
         size_t seen = 0, from = 10000 * (2 * i + 1);
-        REQUIRE(seek_recv_borrow(fd, loans[i], 8, 10000, 0, from) == 10000);
+        REQUIRE(seekwire_recv_borrow(fd, loans[i], 8, 10000, 0, from) == 10000);
         for (int piece = 0; piece < 8; piece++) {
             REQUIRE(is_pattern(loans[i][piece].iov_base, loans[i][piece].iov_len, from + seen));
             seen += loans[i][piece].iov_len;
@@ -233,25 +233,25 @@ static void loans_go_back_in_any_order(void)
     FAILS(seek_recv(fd, buf, 1, 0, 30000), ENXIO);
     one = loans[1][0];
     one.iov_len--;
-    FAILS(seek_recv_return(fd, &one, 1), EINVAL);
+    FAILS(seekwire_recv_return(fd, &one, 1), EINVAL);
     struct iovec twice[] = { loans[1][0], loans[1][0] };
-    FAILS(seek_recv_return(fd, twice, 2), EINVAL);
-    REQUIRE(seek_recv_return(fd, loans[2], 8) == 0 && seek_recv_return(fd, loans[0], 8) == 0);
-    FAILS(seek_recv_return(fd, loans[0], 1), EINVAL);
+    FAILS(seekwire_recv_return(fd, twice, 2), EINVAL);
+    REQUIRE(seekwire_recv_return(fd, loans[2], 8) == 0 && seekwire_recv_return(fd, loans[0], 8) == 0);
+    FAILS(seekwire_recv_return(fd, loans[0], 1), EINVAL);
     REQUIRE(is_pattern(loans[1][0].iov_base, loans[1][0].iov_len, 30000));
-    REQUIRE(seek_recv_return(fd, loans[1], 8) == 0 && seek_recv_return(fd, loans[1], 0) == 0);
+    REQUIRE(seekwire_recv_return(fd, loans[1], 8) == 0 && seekwire_recv_return(fd, loans[1], 0) == 0);
     REQUIRE(recv(fd, buf, 30000, MSG_WAITALL) == 30000);
     REQUIRE(is_pattern(buf, 10000, 0) && is_pattern(buf + 10000, 10000, 20000) && is_pattern(buf + 20000, 10000, 40000));
     /* More segments than places: one piece all the same. */
     tell(&sender, "start 300000");
-    REQUIRE(seek_recv_borrow(fd, &one, 1, 200000, 0, 100000) == 200000 && one.iov_len == 200000);
-    REQUIRE(is_pattern(one.iov_base, 200000, 160000) && seek_recv_return(fd, &one, 1) == 0);
-    FAILS(seek_recv_borrow(fd, &one, 1, 10, MSG_PEEK, 0), EINVAL);
-    FAILS(seek_recv_borrow(fd, &one, 0, 10, 0, 0), EINVAL);
-    FAILS(seek_recv_borrow(fd, &one, 1, 10, MSG_DONTWAIT, 500000), EAGAIN);
+    REQUIRE(seekwire_recv_borrow(fd, &one, 1, 200000, 0, 100000) == 200000 && one.iov_len == 200000);
+    REQUIRE(is_pattern(one.iov_base, 200000, 160000) && seekwire_recv_return(fd, &one, 1) == 0);
+    FAILS(seekwire_recv_borrow(fd, &one, 1, 10, MSG_PEEK, 0), EINVAL);
+    FAILS(seekwire_recv_borrow(fd, &one, 0, 10, 0, 0), EINVAL);
+    FAILS(seekwire_recv_borrow(fd, &one, 1, 10, MSG_DONTWAIT, 500000), EAGAIN);
     REQUIRE(one.iov_len == 0 && one.iov_base == NULL);
     /* One that is never returned ends with the socket. */
-    REQUIRE(seek_recv_borrow(fd, &one, 1, 10, 0, 50) == 10);
+    REQUIRE(seekwire_recv_borrow(fd, &one, 1, 10, 0, 50) == 10);
     finish(fd, &sender);
 }
 
@@ -282,7 +282,7 @@ static void the_end_of_the_stream_makes_ranges_short(void)
     REQUIRE(seek_recv(fd, buf, 2000, 0, 500) == 500 && is_pattern(buf, 500, 500));
     REQUIRE(seek_recv(fd, buf, 10, 0, 1000) == 0 && seek_recv(fd, buf, 10, 0, 5000) == 0);
     struct iovec piece;
-    REQUIRE(seek_recv_borrow(fd, &piece, 1, 10, 0, 1000) == 0 && piece.iov_len == 0);
+    REQUIRE(seekwire_recv_borrow(fd, &piece, 1, 10, 0, 1000) == 0 && piece.iov_len == 0);
     REQUIRE(recv(fd, buf, sizeof buf, 0) == 500 && is_pattern(buf, 500, 0) && recv(fd, buf, 1, 0) == 0);
     REQUIRE(seek_recv(fd, buf, 10, 0, 0) == 0);
     finish(fd, &sender);
@@ -351,10 +351,10 @@ static void sockets_are_made_for_seeking(void)
 {
     int port, type, none = -1;
     socklen_t len = sizeof type;
-    int fd = seek_socket(AF_INET, SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    int fd = seekwire_socket(AF_INET, SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     REQUIRE(fd >= 0 && fcntl(fd, F_GETFD) == FD_CLOEXEC && fcntl(fd, F_GETFL) & O_NONBLOCK && close(fd) == 0);
-    FAILS(seek_socket(AF_INET, SOCK_DGRAM, 0), EINVAL);
-    FAILS(seek_socket(AF_UNIX, 0, 0), EINVAL);
+    FAILS(seekwire_socket(AF_INET, SOCK_DGRAM, 0), EINVAL);
+    FAILS(seekwire_socket(AF_UNIX, 0, 0), EINVAL);
     FAILS(socket(AF_INET, SOCK_SEEK_STREAM, IPPROTO_UDP), EINVAL);
     int listener = listener_of(socket(AF_INET, SOCK_SEEK_STREAM | SOCK_CLOEXEC, 0), &port);
     REQUIRE(getsockopt(listener, SOL_SOCKET, SO_TYPE, &type, &len) == 0 && type == SOCK_STREAM);
@@ -385,7 +385,7 @@ static void sockets_from_elsewhere_are_taken_up(void)
     tell(&sender, "send 3000");
     await(fd, 3000);
     REQUIRE(extent(fd).head == FIRST);
-    REQUIRE(seek_recv(fd, buf, 1000, SEEK_POSITION, FIRST + 1000) == 1000 && is_pattern(buf, 1000, 1000));
+    REQUIRE(seek_recv(fd, buf, 1000, SEEKWIRE_POSITION, FIRST + 1000) == 1000 && is_pattern(buf, 1000, 1000));
     REQUIRE(recv(other, buf, 1500, MSG_WAITALL) == 1500 && is_pattern(buf + 1000, 500, 2000));
     REQUIRE(seek_recv(other, buf, 500, 0, 0) == 500 && is_pattern(buf, 500, 2500) && close(other) == 0);
     finish(fd, &sender);

@@ -90,7 +90,7 @@ static void a_child_that_only_closes_does_no_harm(void)
 static void look(int fd)
 {
     struct pollfd polled = { .fd = fd, .events = POLLIN };
-    struct seek_extent st = extent(fd);
+    struct seekwire_extent st = extent(fd);
     REQUIRE(st.head == FIRST && st.arrived == FIRST + 6000 && st.holes == 1);
     REQUIRE(poll(&polled, 1, 0) == 1 && unread(fd) == 5000);
     FAILS(seek_recv(fd, buf, 1000, MSG_DONTWAIT, 5500), EAGAIN);

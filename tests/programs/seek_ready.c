@@ -174,7 +174,7 @@ static void *seek_far(void *argument)
     static char far[1000];
     struct sleeper *sleeper = argument;
     __atomic_store_n(&sleeper->id, gettid(), __ATOMIC_RELEASE);
-    REQUIRE(seek_recv(sleeper->fd, far, 1000, SEEK_POSITION, FIRST + 5000) == 1000 && is_pattern(far, 1000, 5000));
+    REQUIRE(seek_recv(sleeper->fd, far, 1000, SEEKWIRE_POSITION, FIRST + 5000) == 1000 && is_pattern(far, 1000, 5000));
     return NULL;
 }
 

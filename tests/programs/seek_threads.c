@@ -49,7 +49,7 @@ static void start(struct seeker *seeker)
 
 static void start_seeker(struct seeker *seeker, int fd, size_t at, size_t len)
 {
-    *seeker = (struct seeker){ .fd = fd, .flags = SEEK_POSITION, .base = FIRST, .at = at, .len = len };
+    *seeker = (struct seeker){ .fd = fd, .flags = SEEKWIRE_POSITION, .base = FIRST, .at = at, .len = len };
     start(seeker);
 }
 
@@ -112,7 +112,7 @@ static void *take_every_third_block(void *argument)
     uint64_t *sum = argument;
     static char block[BLOCK];
     for (size_t at = 0; at + BLOCK <= (size_t)BLOCK * BLOCKS; at += 3 * BLOCK) {
-        if (seek_recv(shared_fd, block, BLOCK, SEEK_POSITION, FIRST + at) < 0) {
+        if (seek_recv(shared_fd, block, BLOCK, SEEKWIRE_POSITION, FIRST + at) < 0) {
             /* The reader was here before. */
             REQUIRE(errno == ENXIO);
             continue;
@@ -211,10 +211,10 @@ static void *borrow(void *argument)
     struct seeker *seeker = argument;
     struct iovec pieces[4];
     __atomic_store_n(&seeker->id, gettid(), __ATOMIC_RELEASE);
-    seeker->result = seek_recv_borrow(seeker->fd, pieces, 4, seeker->len, seeker->flags, seeker->at);
+    seeker->result = seekwire_recv_borrow(seeker->fd, pieces, 4, seeker->len, seeker->flags, seeker->at);
     for (size_t done = 0, i = 0; i < 4; done += pieces[i++].iov_len)
         memcpy(seeker->bytes + done, pieces[i].iov_base, pieces[i].iov_len);
-    REQUIRE(seek_recv_return(seeker->fd, pieces, 4) == 0);
+    REQUIRE(seekwire_recv_return(seeker->fd, pieces, 4) == 0);
     return NULL;
 }
 
@@ -224,7 +224,7 @@ static void what_is_borrowed_or_thrown_away_after_a_signal_is_the_same(void)
     for (int kind = 0; kind < 5; kind++) {
         struct sender sender;
         int fd = connected(&sender, 0);
-        static const int flags[] = { MSG_TRUNC, MSG_TRUNC | SEEK_PARTIAL, MSG_TRUNC | MSG_PEEK, 0, SEEK_PARTIAL };
+        static const int flags[] = { MSG_TRUNC, MSG_TRUNC | SEEKWIRE_PARTIAL, MSG_TRUNC | MSG_PEEK, 0, SEEKWIRE_PARTIAL };
         handle(SA_RESTART);
         tell(&sender, "send 1000");
         await(fd, 1000);
@@ -242,7 +242,7 @@ static void what_is_borrowed_or_thrown_away_after_a_signal_is_the_same(void)
         await_sleep(seeker.id);
         tell(&sender, "send 7000");
         REQUIRE(pthread_join(seeker.thread, NULL) == 0);
-        REQUIRE(seeker.result > 0 && (seeker.result == 1000 || flags[kind] & SEEK_PARTIAL));
+        REQUIRE(seeker.result > 0 && (seeker.result == 1000 || flags[kind] & SEEKWIRE_PARTIAL));
         if (kind >= 3)
             REQUIRE(is_pattern(seeker.bytes, seeker.result, 5000));
         /* What is left begins behind what was received, and lacks just that. */

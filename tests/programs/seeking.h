@@ -135,10 +135,10 @@ __attribute__((unused)) static void finish(int fd, struct sender *sender)
     REQUIRE(waitpid(sender->pid, &status, 0) == sender->pid);
 }
 
-static struct seek_extent extent(int fd)
+static struct seekwire_extent extent(int fd)
 {
-    struct seek_extent st = { .size = sizeof st };
-    REQUIRE(seek_avail(fd, &st, NULL, 0) == 0);
+    struct seekwire_extent st = { .size = sizeof st };
+    REQUIRE(seekwire_avail(fd, &st, NULL, 0) == 0);
     return st;
 }
 

@@ -352,7 +352,7 @@ fn preloads() -> Finding {
     let others: Vec<&str> = variable
         .split([' ', ':'])
         .chain(system.split_ascii_whitespace())
-        .filter(|name| !name.is_empty() && !name.ends_with(library::FILE_NAME))
+        .filter(|name| !name.is_empty() && !library::is_copy(Path::new(name)))
         .collect();
     if others.is_empty() {
         return Finding::ok(CHECK, "none");

@@ -9,8 +9,16 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-/// File name of the library.
+/// File name of the library. What is installed has a number behind it, by which programs that are
+/// linked with it ask for it.
 pub const FILE_NAME: &str = "libseekwire.so";
+
+/// Whether a path is that of a copy of the library, with or without a number.
+pub fn is_copy(path: &Path) -> bool {
+    let behind =
+        path.file_name().and_then(|name| name.as_bytes().strip_prefix(FILE_NAME.as_bytes()));
+    behind.is_some_and(|behind| behind.is_empty() || behind.starts_with(b"."))
+}
 
 /// Names the library, instead of the places where it is looked for.
 const VARIABLE: &str = "SEEKWIRE_LIBRARY";
@@ -126,10 +134,8 @@ pub fn preload(library: &Path, existing: &OsStr) -> Result<OsString, Inexpressib
 
 /// A value of LD_PRELOAD without any copy of the library.
 pub fn without(existing: &OsStr) -> OsString {
-    let is_other = |entry: &&[u8]| {
-        let name = Path::new(OsStr::from_bytes(entry)).file_name();
-        !entry.is_empty() && name != Some(OsStr::new(FILE_NAME))
-    };
+    let is_other =
+        |entry: &&[u8]| !entry.is_empty() && !is_copy(Path::new(OsStr::from_bytes(entry)));
     let entries: Vec<&[u8]> =
         existing.as_bytes().split(|byte| b" :".contains(byte)).filter(is_other).collect();
     OsString::from_vec(entries.join(&b':'))
@@ -159,6 +165,10 @@ mod tests {
         assert_eq!(value(":/a.so b.so:"), "/x/libseekwire.so:/a.so:b.so");
         assert_eq!(value("/a.so:/y/libseekwire.so"), "/x/libseekwire.so:/a.so");
         assert_eq!(without(OsStr::new("/y/libseekwire.so /a.so")), "/a.so");
+        assert_eq!(
+            without(OsStr::new("/y/libseekwire.so.0:libseekwire.so.d/a.so")),
+            "libseekwire.so.d/a.so"
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The C API, as include/seekwire.h declares it.
+//! The C API, as include/seekwire.h declares it. Whatever it does is guarded: a panic is EIO.
 
 use std::ffi::{c_char, c_int};
 use std::mem::offset_of;
@@ -6,8 +6,8 @@ use std::mem::offset_of;
 use seekwire_endpoint::{Carrier, Reason};
 use seekwire_transport::Errno;
 
-use crate::ffi::{guarded, keeping_errno, status};
-use crate::table;
+use crate::ffi::{guarded_own, keeping_errno, status};
+use crate::{pointers, table};
 
 /// struct seekwire_status
 #[repr(C)]
@@ -43,6 +43,27 @@ pub(crate) fn check(fd: c_int) -> Result<(), Errno> {
     })
 }
 
+/// Whether the caller's struct, whose first member is its size, has room for a `T`. A longer one is
+/// that of a later version: what this one does not know stays as it is, and the size that comes back
+/// says so.
+///
+/// # Safety
+///
+/// `into` must be null, lead nowhere, or point to a struct whose first member holds its size.
+pub(crate) unsafe fn has_room<T>(into: *mut T) -> Result<(), Errno> {
+    if into.is_null() {
+        return Err(Errno::INVAL);
+    }
+    if !pointers::can_read(into.cast::<u32>(), 1) {
+        return Err(Errno::FAULT);
+    }
+    // SAFETY: it can be read.
+    if (unsafe { into.cast::<u32>().read() } as usize) < size_of::<T>() {
+        return Err(Errno::INVAL);
+    }
+    if pointers::can_write(into, 1) { Ok(()) } else { Err(Errno::FAULT) }
+}
+
 fn carrier(carrier: Carrier) -> u32 {
     match carrier {
         Carrier::Tcp => 0,
@@ -63,15 +84,12 @@ pub(crate) extern "C" fn seekwire_version() -> *const c_char {
 /// `into` must be null or point to a struct whose first member holds its size.
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn seekwire_status(fd: c_int, into: *mut SeekwireStatus) -> c_int {
-    status(check(fd).and_then(|()| {
+    status(guarded_own(|| {
+        check(fd)?;
         // SAFETY: as the caller says.
-        if into.is_null() || unsafe { (*into).size as usize } < size_of::<SeekwireStatus>() {
-            return Err(Errno::INVAL);
-        }
-        // SAFETY: not null, and large enough.
-        let into = unsafe { &mut *into };
+        unsafe { has_room(into)? };
         let mut filled = SeekwireStatus {
-            size: into.size,
+            size: size_of::<SeekwireStatus>() as u32,
             attached: 0,
             tx_carrier: 0,
             rx_carrier: 0,
@@ -80,16 +98,15 @@ pub(crate) unsafe extern "C" fn seekwire_status(fd: c_int, into: *mut SeekwireSt
             rx_tcp: 0,
             rx_ring: 0,
         };
-        if let Some(socket) = table::socket(fd)
-            && let Some(((tx, rx), totals)) =
-                guarded(|| (socket.connection.carriers(), socket.connection.totals()))
-        {
+        if let Some(socket) = table::socket(fd) {
+            let ((tx, rx), totals) = (socket.connection.carriers(), socket.connection.totals());
             filled.attached = totals.attached.into();
             (filled.tx_carrier, filled.rx_carrier) = (carrier(tx), carrier(rx));
             (filled.tx_tcp, filled.tx_ring) = (totals.tx_tcp, totals.tx_ring);
             (filled.rx_tcp, filled.rx_ring) = (totals.rx_tcp, totals.rx_ring);
         }
-        *into = filled;
+        // SAFETY: there is room.
+        unsafe { into.write(filled) };
         Ok(())
     }))
 }
@@ -97,8 +114,8 @@ pub(crate) unsafe extern "C" fn seekwire_status(fd: c_int, into: *mut SeekwireSt
 /// Moves both directions of a connection back to TCP, for good.
 #[unsafe(no_mangle)]
 pub(crate) extern "C-unwind" fn seekwire_fall_back(fd: c_int) -> c_int {
-    status(check(fd).and_then(|()| match table::socket(fd) {
-        Some(socket) => socket.fall_back(Reason::Forced),
-        None => Ok(()),
+    status(guarded_own(|| {
+        check(fd)?;
+        table::socket(fd).map_or(Ok(()), |socket| socket.fall_back(Reason::Forced))
     }))
 }

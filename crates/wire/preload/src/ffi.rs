@@ -17,6 +17,11 @@ pub(crate) fn guarded<T>(work: impl FnOnce() -> T) -> Option<T> {
     uncancelled(|| guarded_raw(work))
 }
 
+/// The work of a function that libc does not have, and so cannot do instead: EIO for a panic.
+pub(crate) fn guarded_own<T>(work: impl FnOnce() -> Result<T, Errno>) -> Result<T, Errno> {
+    guarded(work).unwrap_or(Err(Errno::IO))
+}
+
 /// Runs `work`, in which the thread is not cancelled.
 pub(crate) fn uncancelled<T>(work: impl FnOnce() -> T) -> T {
     const DISABLE: c_int = 1;
@@ -51,7 +56,9 @@ fn panicked() {
     static LOGGED: AtomicBool = AtomicBool::new(false);
     if !LOGGED.swap(true, Ordering::Relaxed) {
         let _ = catch_unwind(|| {
-            tracing::error!("a panic inside libseekwire was stopped; the call went to libc instead")
+            tracing::error!(
+                "a panic inside libseekwire was stopped; a call of libc went to libc instead, one of the library's own failed"
+            )
         });
     }
 }

@@ -32,8 +32,10 @@
 //! first. System calls by number through libc's `syscall` are led to the functions of their names;
 //! those that a program makes by instructions of its own are not seen.
 //!
-//! Symbols carry no version: the linker does not take a map of versions beside the list of exports
-//! that rustc gives it.
+//! The library has a name for the loader (build.rs), and exports what tests/tables/exports lists.
+//! Symbols carry no version, because rustc gives the linker a script of its own with every `cdylib`:
+//! GNU ld refuses a second one with names of versions beside it, and LLD takes it but leaves
+//! symbols as the first one has them.
 
 mod api;
 mod buffers;

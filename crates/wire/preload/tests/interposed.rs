@@ -4,6 +4,7 @@
 mod common;
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -123,13 +124,24 @@ fn difference(expected: &[u8], found: &[u8]) -> String {
     }
 }
 
+/// A directory below `directory` with the names by which programs are linked and then loaded.
+fn linkable(directory: &Path) -> PathBuf {
+    let place = directory.join("lib");
+    fs::create_dir_all(&place).unwrap();
+    for name in ["libseekwire.so", "libseekwire.so.0"] {
+        let _ = fs::remove_file(place.join(name));
+        symlink(library(), place.join(name)).unwrap();
+    }
+    place
+}
+
 /// The library can also be linked, and then needs no LD_PRELOAD.
 #[test]
 fn api() {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("api");
     fs::create_dir_all(&directory).unwrap();
-    let library = library();
-    let place = library.parent().unwrap().to_str().expect("a path that is text");
+    let place = linkable(&directory);
+    let place = place.to_str().expect("a path that is text");
     let program = compile(
         "api",
         &directory,

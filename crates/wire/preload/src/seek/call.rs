@@ -9,41 +9,59 @@ use seekwire_transport::sys::socket::unread;
 
 use super::adopt::adopt;
 use crate::api::check;
-use crate::ffi::{self, count, errno, fail, guarded, guarded_raw, keeping_errno};
+use crate::ffi::{count, errno, fail, guarded, guarded_raw, keeping_errno};
 use crate::table::{self, SocketRef};
 use crate::way::Begun;
 use crate::{cancel, signals};
 
 /// Makes a call on the connection behind `fd`, as a receive is made: it starts again after a signal
-/// whose handler says so, and is a cancellation point.
-pub(super) fn answer(
+/// whose handler says so, and is a cancellation point. `prepare` looks at the arguments, before `fd`
+/// is looked at; `call` gets the same ones each time.
+pub(super) fn answer<T>(
     fd: c_int,
-    mut call: impl FnMut(&SocketRef) -> Result<usize, Errno>,
+    prepare: impl FnOnce() -> Result<T, Errno>,
+    mut call: impl FnMut(&SocketRef, &mut T) -> Result<usize, Errno>,
 ) -> ssize_t {
-    let socket = match find(fd) {
-        Ok(socket) => socket,
-        Err(error) => return fail(error),
+    let begun = guarded_raw(|| {
+        let arguments = prepare()?;
+        let socket = find(fd)?;
+        if !socket.connection.is_seeking() {
+            // The epoll sets that it is in hear of it now, not when the call is over, which may be
+            // long.
+            keeping_errno(|| guarded(|| socket.connection.begin_to_seek()));
+            socket.update_sets();
+        }
+        Ok((socket, arguments))
+    });
+    let (socket, mut arguments) = match begun {
+        Some(Ok(begun)) => begun,
+        Some(Err(error)) => return fail(error),
+        None => return fail(Errno::IO),
     };
-    if !socket.connection.is_seeking() {
-        // The epoll sets that it is in hear of it now, not when the call is over, which may be
-        // long.
-        keeping_errno(|| guarded(|| socket.connection.begin_to_seek()));
-        socket.update_sets();
-    }
     loop {
-        let begun = Begun::receive(&socket);
-        match cancel::point(|| guarded_raw(|| call(&socket))) {
-            Some(Err(Errno::CANCELED)) => {}
-            Some(Err(Errno::INTR)) if !begun.was_limited(&socket) && signals::restart() => {
-                if socket.begin_again() != Ok(true) {
-                    return fail(Errno::BADF);
-                }
-            }
-            Some(result) => {
-                socket.update_sets();
-                return count(result);
-            }
+        let once = || attempt(&socket, || call(&socket, &mut arguments));
+        match cancel::point(|| guarded_raw(once)) {
+            Some(None) => {}
+            Some(Some(result)) => return count(result),
             None => return fail(Errno::IO),
+        }
+    }
+}
+
+/// Makes a call once; `None`: it is to be made again.
+fn attempt(
+    socket: &SocketRef,
+    call: impl FnOnce() -> Result<usize, Errno>,
+) -> Option<Result<usize, Errno>> {
+    let begun = Begun::receive(socket);
+    match call() {
+        Err(Errno::CANCELED) => None,
+        Err(Errno::INTR) if !begun.was_limited(socket) && signals::restart() => {
+            if socket.begin_again() == Ok(true) { None } else { Some(Err(Errno::BADF)) }
+        }
+        result => {
+            socket.update_sets();
+            Some(result)
         }
     }
 }
@@ -75,9 +93,4 @@ fn ask_whether_connected(fd: c_int) -> Result<(), Errno> {
         libc::ENOTCONN if unread(Fd::new(fd)).is_ok_and(|unread| unread > 0) => Ok(()),
         error => Err(Errno::from_raw_os_error(error)),
     }
-}
-
-/// The answer of a call that returns 0 when it has done its work.
-pub(super) fn status(work: impl FnOnce() -> Result<(), Errno>) -> c_int {
-    ffi::status(guarded_raw(work).unwrap_or(Err(Errno::IO)))
 }

@@ -1,4 +1,4 @@
-//! seek_avail.
+//! seekwire_avail.
 
 use std::ffi::c_int;
 
@@ -7,12 +7,14 @@ use seekwire_transport::Errno;
 use seekwire_transport::seek::Extent;
 use seekwire_transport::sys::{Fd, socket as kernel};
 
-use super::call::{is_connected, status};
+use super::call::is_connected;
+use crate::api::has_room;
+use crate::ffi::{guarded_own, status};
 use crate::{pointers, table};
 
-/// struct seek_extent
+/// struct seekwire_extent
 #[repr(C)]
-pub(crate) struct SeekExtent {
+pub(crate) struct SeekwireExtent {
     size: u32,
     holes: u32,
     head: u64,
@@ -20,14 +22,14 @@ pub(crate) struct SeekExtent {
     arrived: u64,
 }
 
-/// struct seek_span
+/// struct seekwire_span
 #[repr(C)]
-pub(crate) struct SeekSpan {
+pub(crate) struct SeekwireSpan {
     start: u64,
     end: u64,
 }
 
-const _: () = assert!(size_of::<SeekExtent>() == 32 && size_of::<SeekSpan>() == 16);
+const _: () = assert!(size_of::<SeekwireExtent>() == 32 && size_of::<SeekwireSpan>() == 16);
 
 /// What can be received, and what was taken out of it.
 ///
@@ -36,45 +38,37 @@ const _: () = assert!(size_of::<SeekExtent>() == 32 && size_of::<SeekSpan>() == 
 /// `into` must be null or point to a struct whose first member holds its size; `holes` must be null
 /// or have room for `count` of them.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn seek_avail(
+pub(crate) unsafe extern "C-unwind" fn seekwire_avail(
     fd: c_int,
-    into: *mut SeekExtent,
-    holes: *mut SeekSpan,
+    into: *mut SeekwireExtent,
+    holes: *mut SeekwireSpan,
     count: size_t,
 ) -> c_int {
-    status(|| {
+    status(guarded_own(|| {
         let extent = extent_of(fd)?;
-        if into.is_null() {
-            return Err(Errno::INVAL);
-        }
-        if !pointers::can_read(into.cast::<u32>(), 1) {
-            return Err(Errno::FAULT);
-        }
-        // SAFETY: the size, which comes first, can be read.
-        if unsafe { (*into).size as usize } < size_of::<SeekExtent>() {
-            return Err(Errno::INVAL);
-        }
+        // SAFETY: as the caller says.
+        unsafe { has_room(into)? };
         let room = if holes.is_null() { 0 } else { count.min(extent.holes.len()) };
-        if !pointers::can_write(into, 1) || !pointers::can_write(holes, room) {
+        if !pointers::can_write(holes, room) {
             return Err(Errno::FAULT);
         }
         for (at, hole) in extent.holes.iter().enumerate().take(room) {
             // SAFETY: not null, and the caller has room for `count` of them.
-            unsafe { holes.add(at).write(SeekSpan { start: hole.start, end: hole.end }) };
+            unsafe { holes.add(at).write(SeekwireSpan { start: hole.start, end: hole.end }) };
         }
         let behind =
             extent.holes.first().map_or(extent.arrived, |hole| hole.start.min(extent.arrived));
-        // SAFETY: not null, and large enough.
-        let into = unsafe { &mut *into };
-        *into = SeekExtent {
-            size: into.size,
+        let filled = SeekwireExtent {
+            size: size_of::<SeekwireExtent>() as u32,
             holes: extent.holes.len() as u32,
             head: extent.head,
             readable: behind.saturating_sub(extent.head),
             arrived: extent.arrived,
         };
+        // SAFETY: there is room.
+        unsafe { into.write(filled) };
         Ok(())
-    })
+    }))
 }
 
 /// Asks without beginning to seek.

@@ -1,4 +1,4 @@
-//! seek_recv_borrow and seek_recv_return.
+//! seekwire_recv_borrow and seekwire_recv_return.
 
 use std::ffi::{c_int, c_void};
 use std::io::IoSliceMut;
@@ -10,9 +10,9 @@ use seekwire_endpoint::{At, LoanPiece, SeekOptions};
 use seekwire_transport::Errno;
 use seekwire_transport::seek::SegmentLoan;
 
-use super::call::{answer, find, status};
+use super::call::{answer, find};
 use super::request::Request;
-use crate::ffi::fail;
+use crate::ffi::{guarded_own, status};
 use crate::loan::IovecLoan;
 use crate::pointers;
 use crate::table::SocketRef;
@@ -23,26 +23,29 @@ use crate::table::SocketRef;
 ///
 /// As seekwire.h says.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn seek_recv_borrow(
+pub(crate) unsafe extern "C-unwind" fn seekwire_recv_borrow(
     fd: c_int,
     pieces: *mut iovec,
     number: c_int,
     len: size_t,
     flags: c_int,
-    offset: size_t,
+    offset: u64,
 ) -> ssize_t {
-    let mut request = match Request::new(flags, 0, offset) {
-        Ok(_) if number <= 0 => return fail(Errno::INVAL),
-        Ok(_) if !pointers::can_write(pieces, number as usize) => return fail(Errno::FAULT),
-        Ok(request) => request,
-        Err(error) => return fail(error),
+    let prepare = || {
+        let request = Request::new(flags, 0, offset)?;
+        let number = usize::try_from(number).ok().filter(|&number| number > 0);
+        let number = number.ok_or(Errno::INVAL)?;
+        if !pointers::can_write(pieces, number) {
+            return Err(Errno::FAULT);
+        }
+        // SAFETY: memory, and the caller has `number` places, which are plain data.
+        let pieces = unsafe {
+            std::ptr::write_bytes(pieces, 0, number);
+            slice::from_raw_parts_mut(pieces, number)
+        };
+        Ok((request, pieces))
     };
-    // SAFETY: memory, and the caller has `number` places, which are plain data.
-    let pieces = unsafe {
-        std::ptr::write_bytes(pieces, 0, number as usize);
-        slice::from_raw_parts_mut(pieces, number as usize)
-    };
-    answer(fd, |socket| borrow(socket, pieces, len, &mut request))
+    answer(fd, prepare, |socket, (request, pieces)| borrow(socket, pieces, len, request))
 }
 
 fn borrow(
@@ -146,23 +149,24 @@ fn lend_what_is_there(
 ///
 /// As seekwire.h says.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn seek_recv_return(
+pub(crate) unsafe extern "C-unwind" fn seekwire_recv_return(
     fd: c_int,
     pieces: *const iovec,
     number: c_int,
 ) -> c_int {
-    let pieces = match usize::try_from(number) {
-        Err(_) => return fail(Errno::INVAL),
-        Ok(0) => &[][..],
-        Ok(number) if !pointers::can_read(pieces, number) => return fail(Errno::FAULT),
-        // SAFETY: memory, and the caller passes `number` of them.
-        Ok(number) => unsafe { slice::from_raw_parts(pieces, number) },
-    };
-    let result = status(|| return_loans(&find(fd)?, pieces));
-    if let Some(socket) = crate::table::socket(fd) {
+    status(guarded_own(|| {
+        let pieces = match usize::try_from(number) {
+            Err(_) => return Err(Errno::INVAL),
+            Ok(0) => &[][..],
+            Ok(number) if !pointers::can_read(pieces, number) => return Err(Errno::FAULT),
+            // SAFETY: memory, and the caller passes `number` of them.
+            Ok(number) => unsafe { slice::from_raw_parts(pieces, number) },
+        };
+        let socket = find(fd)?;
+        let result = return_loans(&socket, pieces);
         socket.update_sets();
-    }
-    result
+        result
+    }))
 }
 
 /// All of them, or none if one is not on loan.

@@ -2,8 +2,10 @@
 //! include/seekwire.h declares it.
 //!
 //! ```text
-//!   receive    seek_recv, seek_recvmsg     lend       seek_recv_borrow, seek_recv_return
-//!   open       seek_socket                 extent     seek_avail
+//!   receive    seek_recv, seekwire_recvmsg
+//!   lend       seekwire_recv_borrow, seekwire_recv_return
+//!   extent     seekwire_avail
+//!   open       seekwire_socket
 //!   adopt      sockets that the library did not track before
 //! ```
 

@@ -1,4 +1,4 @@
-//! seek_recv and seek_recvmsg.
+//! seek_recv and seekwire_recvmsg.
 
 use std::ffi::{c_int, c_void};
 use std::io::IoSliceMut;
@@ -12,7 +12,6 @@ use super::call::answer;
 use super::lend::lend;
 use super::request::Request;
 use crate::buffers::{Buffers, is_possible};
-use crate::ffi::fail;
 use crate::pointers;
 use crate::table::SocketRef;
 
@@ -29,11 +28,9 @@ pub(crate) unsafe extern "C-unwind" fn seek_recv(
     flags: c_int,
     offset: size_t,
 ) -> ssize_t {
-    let mut request = match Request::new(flags, MSG_PEEK | MSG_TRUNC, offset) {
-        Ok(request) => request,
-        Err(error) => return fail(error),
-    };
-    answer(fd, |socket| take(socket, Buffers::Flat(buf, len), &mut request))
+    // The papers' type; it has as many bits as a position or fewer.
+    let prepare = || Request::new(flags, MSG_PEEK | MSG_TRUNC, offset as u64);
+    answer(fd, prepare, |socket, request| take(socket, Buffers::Flat(buf, len), request))
 }
 
 /// As seek_recv, into several buffers.
@@ -42,34 +39,31 @@ pub(crate) unsafe extern "C-unwind" fn seek_recv(
 ///
 /// As seekwire.h says.
 #[unsafe(no_mangle)]
-pub(crate) unsafe extern "C-unwind" fn seek_recvmsg(
+pub(crate) unsafe extern "C-unwind" fn seekwire_recvmsg(
     fd: c_int,
     message: *mut msghdr,
     flags: c_int,
-    offset: size_t,
+    offset: u64,
 ) -> ssize_t {
-    if !pointers::can_write(message, 1) {
-        return fail(Errno::FAULT);
-    }
-    // SAFETY: memory, and valid as the caller says.
-    let header = unsafe { &mut *message };
-    let mut request = match Request::new(flags, MSG_PEEK | MSG_TRUNC | MSG_CMSG_CLOEXEC, offset) {
-        Ok(request) => request,
-        Err(error) => return fail(error),
+    let prepare = || {
+        if !pointers::can_write(message, 1) {
+            return Err(Errno::FAULT);
+        }
+        // SAFETY: memory, and valid as the caller says.
+        let header = unsafe { &mut *message };
+        let request = Request::new(flags, MSG_PEEK | MSG_TRUNC | MSG_CMSG_CLOEXEC, offset)?;
+        let into = Buffers::message(header.msg_iov, header.msg_iovlen)
+            // The error of recvmsg(2) for too many.
+            .map_err(|error| if error == Errno::INVAL { Errno::MSGSIZE } else { error })?;
+        Ok((request, into, header))
     };
-    let into = match Buffers::message(header.msg_iov, header.msg_iovlen) {
-        Ok(into) => into,
-        // The error of recvmsg(2) for too many.
-        Err(Errno::INVAL) => return fail(Errno::MSGSIZE),
-        Err(error) => return fail(error),
-    };
-    let result = answer(fd, |socket| take(socket, into, &mut request));
-    if result >= 0 {
+    answer(fd, prepare, |socket, (request, into, header)| {
+        let taken = take(socket, *into, request)?;
         header.msg_namelen = 0;
         header.msg_controllen = 0;
         header.msg_flags = flags & MSG_CMSG_CLOEXEC;
-    }
-    result
+        Ok(taken)
+    })
 }
 
 /// What is made again after a signal means the same bytes as at first.

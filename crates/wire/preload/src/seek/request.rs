@@ -9,9 +9,9 @@ use seekwire_transport::Errno;
 use crate::buffers::MAX_BYTES;
 
 /// Take what has arrived, up to the next hole.
-const SEEK_PARTIAL: c_int = 0x0040_0000;
+const SEEKWIRE_PARTIAL: c_int = 0x0040_0000;
 /// The offset is a position of the stream.
-const SEEK_POSITION: c_int = 0x0080_0000;
+const SEEKWIRE_POSITION: c_int = 0x0080_0000;
 
 /// Nothing that recvmsg(2) takes or gives.
 const _: () = {
@@ -22,7 +22,7 @@ const _: () = {
         | libc::MSG_MORE
         | libc::MSG_FASTOPEN
         | libc::MSG_WAITFORONE;
-    assert!((SEEK_PARTIAL | SEEK_POSITION) & (known | others | libc::MSG_CTRUNC) == 0);
+    assert!((SEEKWIRE_PARTIAL | SEEKWIRE_POSITION) & (known | others | libc::MSG_CTRUNC) == 0);
 };
 
 /// What a caller asks for.
@@ -36,19 +36,23 @@ pub(super) struct Request {
 
 impl Request {
     /// EINVAL for flags beyond `allowed`, and those that every seek knows.
-    pub(super) fn new(flags: c_int, allowed: c_int, offset: usize) -> Result<Request, Errno> {
+    pub(super) fn new(flags: c_int, allowed: c_int, offset: u64) -> Result<Request, Errno> {
         // A seek waits for all in any case.
-        const ALWAYS: c_int = MSG_DONTWAIT | MSG_WAITALL | SEEK_PARTIAL | SEEK_POSITION;
+        const ALWAYS: c_int = MSG_DONTWAIT | MSG_WAITALL | SEEKWIRE_PARTIAL | SEEKWIRE_POSITION;
         if flags & !(ALWAYS | allowed) != 0 {
             return Err(Errno::INVAL);
         }
         // No off_t is larger.
         let offset = i64::try_from(offset).map_err(|_| Errno::INVAL)?.unsigned_abs();
         Ok(Request {
-            at: if flags & SEEK_POSITION == 0 { At::Offset(offset) } else { At::Position(offset) },
+            at: if flags & SEEKWIRE_POSITION == 0 {
+                At::Offset(offset)
+            } else {
+                At::Position(offset)
+            },
             options: SeekOptions::TAKE
                 .peek(flags & MSG_PEEK != 0)
-                .partial(flags & SEEK_PARTIAL != 0),
+                .partial(flags & SEEKWIRE_PARTIAL != 0),
             dont_wait: flags & MSG_DONTWAIT != 0,
             truncate: flags & MSG_TRUNC != 0,
         })

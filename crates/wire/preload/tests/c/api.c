@@ -2,6 +2,23 @@
 #include "common.h"
 #include "seekwire.h"
 
+/* A program that was built with a later header, where both structs have become longer. */
+static void a_later_struct_is_filled_as_far_as_it_is_known(int fd)
+{
+    struct {
+        struct seekwire_status known;
+        uint64_t later;
+    } status = {.known.size = sizeof status, .later = 7};
+    CHECK(seekwire_status(fd, &status.known) == 0);
+    CHECK(status.known.size == sizeof status.known && status.known.attached == 1 && status.later == 7);
+    struct {
+        struct seekwire_extent known;
+        uint64_t later;
+    } extent = {.known.size = sizeof extent, .later = 7};
+    CHECK(seekwire_avail(fd, &extent.known, NULL, 0) == 0);
+    CHECK(extent.known.size == sizeof extent.known && extent.known.head == 32 && extent.later == 7);
+}
+
 int main(void)
 {
     int a, b, other = open("/dev/null", O_RDWR), datagrams = socket(AF_INET, SOCK_DGRAM, 0);
@@ -14,8 +31,10 @@ int main(void)
     CHECK(seekwire_fall_back(other) == -1 && errno == ENOTSOCK);
     pair(&a, &b);
     CHECK(seekwire_status(a, NULL) == -1 && errno == EINVAL);
+    CHECK(seekwire_status(a, (void *)8) == -1 && errno == EFAULT);
     status.size = 4;
-    CHECK(seekwire_status(a, &status) == -1 && errno == EINVAL);
+    CHECK(seekwire_status(a, &status) == -1 && errno == EINVAL && status.size == 4);
+    a_later_struct_is_filled_as_far_as_it_is_known(a);
     status.size = sizeof status;
     CHECK(seekwire_status(a, &status) == 0 && status.attached == 1);
     CHECK(status.tx_carrier == SEEKWIRE_CARRIER_RING && status.rx_carrier == SEEKWIRE_CARRIER_RING);

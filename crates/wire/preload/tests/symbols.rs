@@ -1,0 +1,146 @@
+//! What libseekwire.so is to the dynamic loader and to a compiler: its name, its symbols, and the
+//! header that declares those of the C API.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use object::elf::{DT_SONAME, FileHeader64, SHN_UNDEF, SHT_DYNSYM};
+use object::read::elf::{Dyn, FileHeader, Sym};
+use object::{Endianness, StringTable};
+
+const TABLE: &str = include_str!("tables/exports");
+const HEADER: &str = include_str!("../../../../include/seekwire.h");
+
+/// The library's own name, and the names of all symbols that it defines for others.
+fn library() -> (String, BTreeSet<String>) {
+    let deps = std::env::current_exe().unwrap().parent().unwrap().to_owned();
+    let file = [deps.parent().unwrap().join("libseekwire.so"), deps.join("libseekwire.so")]
+        .into_iter()
+        .find(|path| path.exists())
+        .expect("cargo build -p seekwire-preload comes first");
+    let data = fs::read(file).expect("the library");
+    let data = &*data;
+    let read = || {
+        let header = FileHeader64::<Endianness>::parse(data)?;
+        let endian = header.endian()?;
+        let sections = header.sections(endian, data)?;
+        let symbols = sections.symbols(endian, data, SHT_DYNSYM)?;
+        let mut names = BTreeSet::new();
+        for symbol in symbols.iter().filter(|symbol| symbol.st_shndx(endian) != SHN_UNDEF) {
+            let name = symbol.name(endian, symbols.strings())?;
+            if !name.is_empty() {
+                names.insert(String::from_utf8_lossy(name).into_owned());
+            }
+        }
+        let (entries, strings) = sections.dynamic(endian, data)?.expect("a shared library");
+        let strings: StringTable<_> = sections.strings(endian, data, strings)?;
+        let own = entries.iter().find(|entry| entry.tag(endian) == DT_SONAME);
+        let own = own.expect("a name for the loader").string(endian, strings)?;
+        Ok::<_, object::Error>((String::from_utf8_lossy(own).into_owned(), names))
+    };
+    read().expect("an ELF file")
+}
+
+/// The names of the table, of one group or all.
+fn listed(group: Option<&str>) -> BTreeSet<String> {
+    let mut of_group = false;
+    let mut names = BTreeSet::new();
+    for line in TABLE.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        if line.starts_with('[') {
+            of_group = group.is_none_or(|group| line == group);
+        } else if of_group {
+            assert!(names.insert(line.to_owned()), "{line} is there twice");
+        }
+    }
+    names
+}
+
+/// The functions that seekwire.h declares: what stands before a parenthesis, outside of comments.
+fn declared() -> BTreeSet<String> {
+    let code = HEADER.split("*/").map(|part| part.split("/*").next().unwrap_or_default());
+    let code: String = code.collect();
+    let before_parentheses = code.split('(').map(str::trim_end);
+    let names = before_parentheses
+        .filter_map(|part| part.rsplit(|one: char| !one.is_alphanumeric() && one != '_').next());
+    names.filter(|name| name.starts_with("seek")).map(str::to_owned).collect()
+}
+
+#[test]
+fn exactly_what_is_listed_is_exported() {
+    let (_, exported) = library();
+    let listed = listed(None);
+    let too_many: Vec<_> = exported.difference(&listed).collect();
+    let missing: Vec<_> = listed.difference(&exported).collect();
+    assert!(
+        too_many.is_empty() && missing.is_empty(),
+        "exported, and not in tests/tables/exports: {too_many:?}\nin it, and not exported: {missing:?}"
+    );
+}
+
+#[test]
+fn the_header_declares_all_of_the_c_api() {
+    assert_eq!(declared(), listed(Some("[The C API.]")));
+}
+
+/// What the loader looks for when it starts a program that was linked with the library.
+#[test]
+fn the_loader_knows_it_by_the_version_of_its_interface() {
+    assert_eq!(library().0, "libseekwire.so.0");
+}
+
+/// In every order with the headers whose names are like ours, and without any complaint.
+#[test]
+fn the_header_goes_with_those_of_the_system() {
+    const OTHERS: [&str; 6] =
+        ["stdio.h", "unistd.h", "fcntl.h", "sys/socket.h", "linux/fs.h", "linux/tcp.h"];
+    // Each of them before it, and behind it; and the values of the system as they are.
+    let after = OTHERS.map(|other| format!("#include <{other}>\n")).concat();
+    let check = "#if SEEK_SET != 0 || SEEK_END != 2 || SEEK_DATA != 3 || SEEK_HOLE != 4\n#error\n#endif\n\
+                 int main(void) { return seekwire_version() == NULL || SEEKWIRE_PARTIAL == 0; }\n";
+    let texts = [
+        format!("#include <seekwire.h>\n{after}{check}"),
+        format!("{after}#include <seekwire.h>\n#include <seekwire.h>\n{check}"),
+        "#include <seekwire.h>\nint main(void) { return seekwire_version() == 0; }\n".to_owned(),
+    ];
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("header");
+    fs::create_dir_all(&directory).unwrap();
+    let mut tried = BTreeSet::new();
+    for (compilers, suffix, standard) in
+        [(["gcc", "clang"], "c", "-std=c11"), (["g++", "clang++"], "cc", "-std=c++17")]
+    {
+        for compiler in compilers {
+            for (at, text) in texts.iter().enumerate() {
+                let source = directory.join(format!("{at}.{suffix}"));
+                fs::write(&source, text).unwrap();
+                for defined in [&["-D_GNU_SOURCE"][..], &[]] {
+                    // Without it, the C library does not show the names that are asked for.
+                    if defined.is_empty() && at < 2 {
+                        continue;
+                    }
+                    if compiles(compiler, standard, defined, &source) {
+                        tried.insert(suffix);
+                    }
+                }
+            }
+        }
+    }
+    assert_eq!(tried.len(), 2, "a compiler of C and one of C++ are needed, of GNU or LLVM");
+}
+
+/// Whether the compiler is there.
+fn compiles(compiler: &str, standard: &str, defined: &[&str], source: &Path) -> bool {
+    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../include");
+    let result = Command::new(compiler)
+        .args([standard, "-fsyntax-only", "-Wall", "-Wextra", "-Wpedantic", "-Werror"])
+        .args(defined)
+        .arg("-I")
+        .arg(include)
+        .arg(source)
+        .output();
+    let Ok(output) = result else { return false };
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{compiler} {standard} {defined:?}: {said}");
+    true
+}
