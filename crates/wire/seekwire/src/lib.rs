@@ -6,6 +6,7 @@
 //!   stream_seek        receiving out of the middle of a stream
 //!   seek_stream        the same of an ordinary TCP stream
 //!   mailbox            messages over a stream, received in any order
+//!   tokio              streams for tasks, with the cargo feature of that name
 //! ```
 //!
 //! A [`Stream`] is a real, connected kernel TCP socket. When the other end is another Seekwire
@@ -33,6 +34,8 @@ mod seek_stream;
 mod socket_options;
 mod stream;
 mod stream_seek;
+#[cfg(feature = "tokio")]
+pub mod tokio;
 
 pub use error::SeekError;
 pub use listener::{Incoming, Listener};

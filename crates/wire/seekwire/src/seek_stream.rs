@@ -236,6 +236,17 @@ impl SeekStream {
         }
     }
 
+    /// As [`SeekSocket::try_seek`]; `at` becomes the position that was meant.
+    #[cfg(feature = "tokio")]
+    pub(crate) fn try_seek_again(
+        &self,
+        at: &mut At,
+        into: &mut [IoSliceMut<'_>],
+        options: SeekOptions,
+    ) -> Result<usize, SeekError> {
+        Ok(self.seek.try_seek_again(at, into, options)?)
+    }
+
     fn receive(&self, bufs: &mut [IoSliceMut<'_>], peek: bool) -> io::Result<usize> {
         let mut until = None;
         loop {

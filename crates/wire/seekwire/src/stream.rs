@@ -49,6 +49,10 @@ pub struct Stream {
     socket: TcpStream,
 }
 
+/// Waits as the socket is set, and tells a broken pipe by an error.
+const WAITING: SendFlags =
+    SendFlags { dont_wait: false, no_signal: true, more: false, patient: false };
+
 /// Bytes that a private buffer holds where the ring is not the carrier.
 const BUFFER: usize = 64 << 10;
 
@@ -247,7 +251,11 @@ impl Stream {
 
     // ---- plain and attached -------------------------------------------------------------------
 
-    fn receive(&self, bufs: &mut [IoSliceMut<'_>], flags: RecvFlags) -> io::Result<usize> {
+    pub(crate) fn receive(
+        &self,
+        bufs: &mut [IoSliceMut<'_>],
+        flags: RecvFlags,
+    ) -> io::Result<usize> {
         loop {
             let Some(bracket) = self.connection.enter_plain_to_receive() else {
                 return Ok(self.connection.recv(bufs, flags)?);
@@ -258,7 +266,9 @@ impl Stream {
                     bracket.received(if flags.peek { 0 } else { n });
                     return Ok(n);
                 }
-                Err(Errno::AGAIN) if !self.connection.settings().is_nonblocking() => {
+                Err(Errno::AGAIN)
+                    if !flags.dont_wait && !self.connection.settings().is_nonblocking() =>
+                {
                     let read = poll::Events { read: true, ..Default::default() };
                     let until = Deadline::after(self.connection.settings().recv_timeout());
                     self.sleep(read, until)?;
@@ -268,19 +278,19 @@ impl Stream {
         }
     }
 
-    fn transmit(&self, bufs: &[IoSlice<'_>]) -> io::Result<usize> {
+    pub(crate) fn transmit(&self, bufs: &[IoSlice<'_>], flags: SendFlags) -> io::Result<usize> {
         loop {
             let Some(bracket) = self.connection.enter_plain() else {
-                return Ok(self
-                    .connection
-                    .send(bufs, SendFlags { no_signal: true, ..SendFlags::default() })?);
+                return Ok(self.connection.send(bufs, flags)?);
             };
             match socket::send(self.connection.fd(), bufs, KernelSend::NOSIGNAL) {
                 Ok(n) => {
                     bracket.sent(n);
                     return Ok(n);
                 }
-                Err(Errno::AGAIN) if !self.connection.settings().is_nonblocking() => {
+                Err(Errno::AGAIN)
+                    if !flags.dont_wait && !self.connection.settings().is_nonblocking() =>
+                {
                     let write = poll::Events { write: true, ..Default::default() };
                     let until = Deadline::after(self.connection.settings().send_timeout());
                     self.sleep(write, until)?;
@@ -474,11 +484,11 @@ impl Read for &Stream {
 
 impl Write for &Stream {
     fn write(&mut self, from: &[u8]) -> io::Result<usize> {
-        self.transmit(&[IoSlice::new(from)])
+        self.transmit(&[IoSlice::new(from)], WAITING)
     }
 
     fn write_vectored(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.transmit(from)
+        self.transmit(from, WAITING)
     }
 
     fn flush(&mut self) -> io::Result<()> {

@@ -239,6 +239,16 @@ impl Ring {
         }
     }
 
+    /// As [`Ring::arm`], for one that is armed and was rung for, who goes back to sleep.
+    pub fn rearm(&self, want: Events) {
+        if want.read {
+            self.queue.rearm_data();
+        }
+        if want.write {
+            self.queue.rearm_space();
+        }
+    }
+
     /// Undoes [`Ring::arm`]. Then wakes those of this end that still sleep and have a reason to
     /// wake: the caller may have silenced the doorbell that rang for them.
     pub fn disarm(&self, want: Events) {

@@ -284,6 +284,13 @@ impl Connection {
         self.is_starved(want) || (want.read && self.is_deaf())
     }
 
+    /// Whether a receiver keeps this end from TCP, by being inside a read: nobody tells when it has
+    /// left, so to wait is to try again soon.
+    #[must_use]
+    pub fn is_held_up(&self) -> bool {
+        self.attached().is_some_and(|link| link.watch.held_up_since.load(Ordering::Relaxed) != 0)
+    }
+
     /// How long to wait for a receiver until it is looked whether TCP has something to say of it,
     /// or of its bytes.
     pub const DOUBT: Duration = Duration::from_millis(100);

@@ -109,6 +109,15 @@ impl Connection {
         self.readiness_for(want)
     }
 
+    /// As [`Connection::arm`], for one that is armed already and goes back to sleep: the peer, which
+    /// rings once for each time that it is asked, rings again.
+    pub fn rearm(&self, want: Interest) {
+        if let Some(link) = self.attached() {
+            self.attend();
+            link.ring.rearm(events(want));
+        }
+    }
+
     /// Undoes [`Connection::arm`].
     pub fn disarm(&self, want: Interest) {
         if let Some(link) = self.attached() {

@@ -196,9 +196,24 @@ impl SeekTcp {
         into: &mut [IoSliceMut<'_>],
         options: SeekOptions,
     ) -> Result<usize, Errno> {
+        self.try_seek_again(&mut { at }, into, options)
+    }
+
+    /// As [`SeekTcp::try_seek`]; `at` becomes the position that was meant, so that a further try is
+    /// for the same bytes, wherever the head is by then.
+    ///
+    /// # Errors
+    /// Those of [`SeekTcp::try_seek`].
+    pub fn try_seek_again(
+        &self,
+        at: &mut At,
+        into: &mut [IoSliceMut<'_>],
+        options: SeekOptions,
+    ) -> Result<usize, Errno> {
         let mut scatter = Scatter::new(into);
         self.try_with_engine(|engine, source| {
-            let attempt = engine.begin(at, scatter.remaining() as u64, options)?;
+            let attempt = engine.begin(*at, scatter.remaining() as u64, options)?;
+            *at = At::Position(attempt.position());
             engine.attempt(source, attempt, &mut scatter)
         })
     }

@@ -12,6 +12,8 @@ pub mod host;
 pub mod limit;
 pub mod poll;
 pub mod proof;
+#[cfg(feature = "tokio")]
+pub mod reactor;
 pub mod seek;
 mod select;
 pub mod signal;

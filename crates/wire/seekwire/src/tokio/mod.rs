@@ -1,0 +1,40 @@
+//! Streams for programs that run on [tokio](https://docs.rs/tokio); the cargo feature `tokio`.
+//!
+//! ```text
+//!   stream, listener   AsyncRead and AsyncWrite, by TCP or shared memory
+//!   seek_stream        receiving out of the middle of an ordinary TCP stream
+//!   waiting            who waits for what, and what wakes them
+//! ```
+//!
+//! They are to the streams of this crate what tokio's `TcpStream` is to std's: no method blocks, a
+//! task that waits costs nothing, and no thread is started. They are made within a runtime that has
+//! I/O and time enabled, as [`enable_all`](::tokio::runtime::Builder::enable_all) does and
+//! `#[tokio::main]`; without it they panic, as tokio's do. Any number of tasks may share one stream,
+//! of which one reads, one writes, and any number seek; [`::tokio::io::split`] makes two of one.
+//!
+//! Whatever is dropped before it has completed, a read, a write or a seek, has moved no byte.
+//!
+//! ```
+//! use tokio::io::{AsyncReadExt, AsyncWriteExt};
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> std::io::Result<()> {
+//! let listener = seekwire::tokio::Listener::bind("127.0.0.1:0").await?;
+//! let mut client = seekwire::tokio::Stream::connect(listener.local_addr()?).await?;
+//! let (mut server, _) = listener.accept().await?;
+//! client.write_all(b"ping").await?;
+//! let mut question = [0; 4];
+//! server.read_exact(&mut question).await?;
+//! assert_eq!(&question, b"ping");
+//! # Ok(())
+//! # }
+//! ```
+
+mod listener;
+mod seek_stream;
+mod stream;
+mod waiting;
+
+pub use listener::Listener;
+pub use seek_stream::SeekStream;
+pub use stream::Stream;

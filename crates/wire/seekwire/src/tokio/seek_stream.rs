@@ -1,0 +1,170 @@
+//! Receiving out of the middle of an ordinary TCP connection.
+
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
+use std::net::Shutdown;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use ::tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use ::tokio::net::{TcpStream, ToSocketAddrs};
+use seekwire_protocol::span::Span;
+use seekwire_transport::sys::Fd;
+
+use super::stream::{shut, there};
+use super::waiting::{READ, READER, WRITE, WRITER, Waiting};
+use crate::seek::{At, SeekError, SeekOptions, SeekSocket};
+use crate::socket_options::socket_options;
+
+/// [`seekwire::SeekStream`](crate::SeekStream) for tasks: works with any peer.
+///
+/// One task may read, one write, and any number seek at a time.
+#[derive(Debug)]
+pub struct SeekStream {
+    // Dropped before what it watches is closed.
+    waiting: Waiting,
+    stream: crate::SeekStream,
+}
+
+impl SeekStream {
+    /// Connects to the first of the addresses that answers.
+    ///
+    /// # Errors
+    /// Those of connect(2); that a name is not known.
+    ///
+    /// # Panics
+    /// As [`SeekStream::new`].
+    pub async fn connect(address: impl ToSocketAddrs) -> io::Result<Self> {
+        Self::new(crate::SeekStream::new(TcpStream::connect(address).await?.into_std()?))
+    }
+
+    /// Takes over a stream, which no longer blocks.
+    ///
+    /// # Errors
+    /// Those of fcntl(2) and epoll_ctl(2); EMFILE.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime, or in one without I/O or time.
+    pub fn new(stream: crate::SeekStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self { waiting: Waiting::new(Fd::from(stream.get_ref()))?, stream })
+    }
+
+    /// SO_ERROR: what went wrong since the last call, which is told once.
+    ///
+    /// # Errors
+    /// Those of getsockopt(2).
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.stream.take_error()
+    }
+
+    /// Takes the bytes from `offset` on, as many as `into` has room for, once they are there. Fewer
+    /// come only where the stream ends, 0 behind its end. As [`crate::SeekStream::seek_recv`], but
+    /// what has arrived before them is moved to library memory while it waits.
+    ///
+    /// # Errors
+    /// [`SeekError`] but [`SeekError::WouldBlock`]; [`SeekError::NoRoom`] as soon as library memory
+    /// is full.
+    pub async fn seek_recv(&self, into: &mut [u8], offset: u64) -> Result<usize, SeekError> {
+        let into = &mut [IoSliceMut::new(into)];
+        self.seek_recv_vectored(into, At::Offset(offset), SeekOptions::TAKE).await
+    }
+
+    /// As [`SeekStream::seek_recv`], but the bytes stay.
+    ///
+    /// # Errors
+    /// Those of [`SeekStream::seek_recv`].
+    pub async fn seek_peek(&self, into: &mut [u8], offset: u64) -> Result<usize, SeekError> {
+        let into = &mut [IoSliceMut::new(into)];
+        self.seek_recv_vectored(into, At::Offset(offset), SeekOptions::PEEK).await
+    }
+
+    /// As [`SeekStream::seek_recv`], into several buffers, from an offset or an absolute position,
+    /// as `options` say.
+    ///
+    /// # Errors
+    /// Those of [`SeekStream::seek_recv`].
+    pub async fn seek_recv_vectored(
+        &self,
+        into: &mut [IoSliceMut<'_>],
+        mut at: At,
+        options: SeekOptions,
+    ) -> Result<usize, SeekError> {
+        let waiter = self.waiting.waiter();
+        std::future::poll_fn(|cx| {
+            self.waiting.poll(cx, waiter.id(), READ, None, || {
+                let mut attempt = || match self.stream.try_seek_again(&mut at, into, options) {
+                    Err(SeekError::WouldBlock) => Ok(None),
+                    done => done.map(Some),
+                };
+                Ok::<_, SeekError>(match attempt()? {
+                    None => {
+                        self.stream.make_room()?;
+                        attempt()?
+                    }
+                    done => done,
+                })
+            })
+        })
+        .await
+    }
+
+    /// What was taken out of the middle and not yet passed by the head, in order.
+    ///
+    /// # Errors
+    /// As [`crate::SeekStream::holes`].
+    pub fn holes(&self) -> Result<Vec<Span>, SeekError> {
+        self.stream.holes()
+    }
+
+    fn poll_send(&self, cx: &mut Context<'_>, from: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        self.waiting.poll(cx, WRITER, WRITE, None, || there((&self.stream).write_vectored(from)))
+    }
+}
+
+socket_options!(SeekStream, stream);
+
+impl AsyncRead for SeekStream {
+    /// In order; holes are skipped.
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let room = into.initialize_unfilled();
+        self.waiting
+            .poll(cx, READER, READ, None, || there((&self.stream).read(room)))
+            .map_ok(|n| into.advance(n))
+    }
+}
+
+impl AsyncWrite for SeekStream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        from: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_send(cx, &[IoSlice::new(from)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        from: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_send(cx, from)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// Nothing is held back.
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// Ends this direction; the peer receives what was written before.
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(shut(self.stream.shutdown(Shutdown::Write)))
+    }
+}

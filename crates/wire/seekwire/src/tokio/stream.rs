@@ -1,0 +1,237 @@
+//! A connected stream.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::Shutdown;
+use std::pin::Pin;
+use std::sync::{Mutex, PoisonError};
+use std::task::{Context, Poll};
+
+use ::tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use ::tokio::net::{TcpStream, ToSocketAddrs};
+use seekwire_endpoint::{RecvFlags, SendFlags, Status};
+use seekwire_protocol::span::Span;
+use seekwire_transport::Errno;
+
+use super::waiting::{READ, READER, WRITE, WRITER, Waiting};
+use crate::seek::{At, SeekError, SeekOptions, SeekSocket};
+use crate::socket_options::socket_options;
+
+const RECV: RecvFlags =
+    RecvFlags { peek: false, wait_all: false, dont_wait: true, truncate: false };
+const SEND: SendFlags = SendFlags { dont_wait: true, no_signal: true, more: false, patient: false };
+
+/// [`seekwire::Stream`](crate::Stream) for tasks. Its bytes travel through shared memory while both
+/// ends are on one host and know how, whether or not the other end uses tokio.
+///
+/// One task may read, one write, and any number seek at a time.
+#[derive(Debug)]
+pub struct Stream {
+    // Dropped before what it watches is closed.
+    waiting: Waiting,
+    /// Held by who receives: a first seek must not meet a receive that knows nothing of it.
+    receiving: Mutex<()>,
+    stream: crate::Stream,
+}
+
+impl Stream {
+    /// Connects to the first of the addresses that answers.
+    ///
+    /// # Errors
+    /// Those of connect(2); that a name is not known.
+    ///
+    /// # Panics
+    /// As [`Stream::new`].
+    pub async fn connect(address: impl ToSocketAddrs) -> io::Result<Self> {
+        let socket = TcpStream::connect(address).await?.into_std()?;
+        Self::new(crate::Stream::from_connected(socket)?)
+    }
+
+    /// Takes over a stream, which no longer blocks.
+    ///
+    /// # Errors
+    /// Those of fcntl(2) and epoll_ctl(2); EMFILE.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime, or in one without I/O or time.
+    pub fn new(stream: crate::Stream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        let waiting = Waiting::new(stream.connection().fd())?;
+        let stream = Self { waiting, receiving: Mutex::new(()), stream };
+        // It may be on the ring already.
+        stream.waiting.follow(Some(stream.stream.connection()));
+        Ok(stream)
+    }
+
+    /// Which carrier moves the bytes, and how many it moved; also after the end of the connection.
+    ///
+    /// # Errors
+    /// ENOTCONN before the connection is established.
+    pub fn status(&self) -> io::Result<Status> {
+        self.stream.status()
+    }
+
+    /// SO_ERROR: what went wrong since the last call, which is told once.
+    ///
+    /// # Errors
+    /// None; it is as in std's `TcpStream`.
+    pub fn take_error(&self) -> io::Result<Option<io::Error>> {
+        self.stream.take_error()
+    }
+
+    /// Receives without taking: the next read gives the same bytes. For the task that reads.
+    ///
+    /// # Errors
+    /// Those of recv(2).
+    pub async fn peek(&self, into: &mut [u8]) -> io::Result<usize> {
+        let flags = RecvFlags { peek: true, ..RECV };
+        std::future::poll_fn(|cx| self.poll_receive(cx, into, flags)).await
+    }
+
+    /// Takes the bytes from `offset` on, as many as `into` has room for, once they are there. Fewer
+    /// come only where the stream ends, 0 behind its end. As [`crate::Stream::seek_recv`], but what
+    /// has arrived before them is moved to library memory while it waits.
+    ///
+    /// # Errors
+    /// [`SeekError`] but [`SeekError::WouldBlock`]; [`SeekError::NoRoom`] as soon as library memory
+    /// is full.
+    pub async fn seek_recv(&self, into: &mut [u8], offset: u64) -> Result<usize, SeekError> {
+        let into = &mut [IoSliceMut::new(into)];
+        self.seek_recv_vectored(into, At::Offset(offset), SeekOptions::TAKE).await
+    }
+
+    /// As [`Stream::seek_recv`], but the bytes stay.
+    ///
+    /// # Errors
+    /// Those of [`Stream::seek_recv`].
+    pub async fn seek_peek(&self, into: &mut [u8], offset: u64) -> Result<usize, SeekError> {
+        let into = &mut [IoSliceMut::new(into)];
+        self.seek_recv_vectored(into, At::Offset(offset), SeekOptions::PEEK).await
+    }
+
+    /// As [`Stream::seek_recv`], into several buffers, from an offset or an absolute position, as
+    /// `options` say.
+    ///
+    /// # Errors
+    /// Those of [`Stream::seek_recv`].
+    pub async fn seek_recv_vectored(
+        &self,
+        into: &mut [IoSliceMut<'_>],
+        mut at: At,
+        options: SeekOptions,
+    ) -> Result<usize, SeekError> {
+        let waiter = self.waiting.waiter();
+        let connection = self.stream.connection();
+        std::future::poll_fn(|cx| {
+            self.waiting.poll(cx, waiter.id(), READ, Some(connection), || {
+                let _one = self.receiving.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut attempt = || match connection.seek_again(into, &mut at, options, true) {
+                    Err(Errno::AGAIN) => Ok(None),
+                    done => done.map(Some).map_err(SeekError::from),
+                };
+                Ok(match attempt()? {
+                    None => {
+                        self.stream.make_room()?;
+                        attempt()?
+                    }
+                    done => done,
+                })
+            })
+        })
+        .await
+    }
+
+    /// What was taken out of the middle and not yet passed by the head, in order.
+    ///
+    /// # Errors
+    /// As [`crate::Stream::holes`].
+    pub fn holes(&self) -> Result<Vec<Span>, SeekError> {
+        self.stream.holes()
+    }
+
+    fn poll_receive(
+        &self,
+        cx: &mut Context<'_>,
+        into: &mut [u8],
+        flags: RecvFlags,
+    ) -> Poll<io::Result<usize>> {
+        let connection = self.stream.connection();
+        self.waiting.poll(cx, READER, READ, Some(connection), || {
+            let _one = self.receiving.lock().unwrap_or_else(PoisonError::into_inner);
+            there(self.stream.receive(&mut [IoSliceMut::new(into)], flags))
+        })
+    }
+
+    fn poll_send(&self, cx: &mut Context<'_>, from: &[IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let connection = self.stream.connection();
+        self.waiting
+            .poll(cx, WRITER, WRITE, Some(connection), || there(self.stream.transmit(from, SEND)))
+    }
+}
+
+/// `None` for what is not there yet.
+pub(super) fn there<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+        done => done.map(Some),
+    }
+}
+
+/// As tokio's own streams: to shut down twice is no error.
+pub(super) fn shut(result: io::Result<()>) -> io::Result<()> {
+    match result {
+        Err(error) if error.kind() == io::ErrorKind::NotConnected => Ok(()),
+        done => done,
+    }
+}
+
+socket_options!(Stream, stream);
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        self.poll_receive(cx, into.initialize_unfilled(), RECV).map_ok(|n| into.advance(n))
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        from: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_send(cx, &[IoSlice::new(from)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        from: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_send(cx, from)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// Nothing is held back.
+    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    /// Ends this direction; the peer receives what was written before.
+    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let result = shut(self.stream.shutdown(Shutdown::Write));
+        self.waiting.follow(Some(self.stream.connection()));
+        Poll::Ready(result)
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        self.waiting.disarm(self.stream.connection());
+    }
+}

@@ -1,0 +1,238 @@
+//! Tasks that wait for a stream.
+//!
+//! Four things may have news for a task: the kernel's socket, the doorbell, another task that has
+//! brought the connection to the ring, and, where nobody would tell, a timer. They have one waker,
+//! which wakes all tasks that wait: each of them looks for itself. So no event is lost by who
+//! consumes it. A task first is entered, then listens, then arms the ring, and only then tries for
+//! the last time: whatever comes after that try wakes it.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Wake, Waker, ready};
+
+use ::tokio::runtime::Handle;
+use ::tokio::task::coop;
+use ::tokio::time::{Instant, Sleep, sleep_until};
+use seekwire_endpoint::{Connection, Interest};
+use seekwire_protocol::Reason;
+use seekwire_transport::sys::Fd;
+use seekwire_transport::sys::reactor::Watched;
+
+/// A task that waits. The one that reads and the one that writes are always the same number.
+#[derive(Clone, Copy, Debug, Eq, PartialEq)]
+pub(super) struct Id(u64);
+
+pub(super) const READER: Id = Id(0);
+pub(super) const WRITER: Id = Id(1);
+
+pub(super) const READ: Interest = Interest { read: true, write: false };
+pub(super) const WRITE: Interest = Interest { read: false, write: true };
+
+/// Those who wait.
+#[derive(Debug, Default)]
+struct Waiters(Mutex<Vec<(Id, Waker)>>);
+
+impl Waiters {
+    fn enter(&self, id: Id, waker: &Waker) {
+        let mut waiters = lock(&self.0);
+        match waiters.iter_mut().find(|(of, _)| *of == id) {
+            Some((_, known)) => known.clone_from(waker),
+            None => waiters.push((id, waker.clone())),
+        }
+    }
+
+    fn leave(&self, id: Id) {
+        lock(&self.0).retain(|(of, _)| *of != id);
+    }
+
+    fn wake_all(&self) {
+        let waiters = std::mem::take(&mut *lock(&self.0));
+        waiters.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+}
+
+impl Wake for Waiters {
+    fn wake(self: Arc<Self>) {
+        self.wake_all();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.wake_all();
+    }
+}
+
+/// What wakes the tasks that wait for a stream.
+#[derive(Debug)]
+pub(super) struct Waiting {
+    socket: Watched,
+    /// Since the connection is attached.
+    doorbell: OnceLock<Watched>,
+    /// Whether the others were told that it is.
+    is_told: AtomicBool,
+    waiters: Arc<Waiters>,
+    /// Wakes them.
+    waker: Waker,
+    /// What the peer is asked to ring for, and will be until the end: to ask costs it nothing
+    /// before it has to ring, which it does once each time.
+    armed: Mutex<Interest>,
+    timer: Mutex<Pin<Box<Sleep>>>,
+    runtime: Handle,
+    next: AtomicU64,
+}
+
+impl Waiting {
+    /// For what comes to a socket that does not block.
+    pub(super) fn new(socket: Fd) -> io::Result<Self> {
+        let waiters = Arc::new(Waiters::default());
+        Ok(Self {
+            socket: Watched::socket(socket)?,
+            doorbell: OnceLock::new(),
+            is_told: AtomicBool::new(false),
+            waker: waiters.clone().into(),
+            waiters,
+            armed: Mutex::default(),
+            // Made now so that a runtime without time is noticed now.
+            timer: Mutex::new(Box::pin(sleep_until(Instant::now()))),
+            runtime: Handle::current(),
+            next: AtomicU64::new(WRITER.0 + 1),
+        })
+    }
+
+    /// A further task, until it is dropped.
+    pub(super) fn waiter(&self) -> Waiter<'_> {
+        Waiter { waiting: self, id: Id(self.next.fetch_add(1, Ordering::Relaxed)) }
+    }
+
+    /// Tries until there is a result; `attempt` says `None` where there is nothing yet. The
+    /// `connection` is of a stream that may come to the ring.
+    pub(super) fn poll<T, E: From<io::Error>>(
+        &self,
+        cx: &mut Context<'_>,
+        id: Id,
+        want: Interest,
+        connection: Option<&Connection>,
+        mut attempt: impl FnMut() -> Result<Option<T>, E>,
+    ) -> Poll<Result<T, E>> {
+        // Also where the kernel has no part in it, a task lets others have their turn.
+        let turn = ready!(coop::poll_proceed(cx));
+        let is_ready = |connection: &Connection| {
+            let now = connection.readiness();
+            (want.read && now.read) || (want.write && now.write)
+        };
+        if connection.is_some_and(is_ready)
+            && let Some(result) = attempt().transpose()
+        {
+            turn.made_progress();
+            return Poll::Ready(result);
+        }
+        self.waiters.enter(id, cx.waker());
+        let result = loop {
+            let attached = self.listen(connection)?;
+            if let Some(connection) = connection.filter(|_| attached) {
+                self.arm(connection, want);
+            }
+            if let Some(result) = attempt().transpose() {
+                break result;
+            }
+            // Brought to the ring by this attempt, or by another task meanwhile.
+            let is_new = !attached && connection.is_some_and(Connection::is_attached);
+            if !is_new {
+                if connection.is_some_and(|connection| self.is_in_doubt(connection, want)) {
+                    self.wake_soon();
+                }
+                return Poll::Pending;
+            }
+        };
+        self.waiters.leave(id);
+        self.follow(connection);
+        turn.made_progress();
+        Poll::Ready(result)
+    }
+
+    /// After a call that may have brought the connection to the ring: watches the doorbell, and has
+    /// those look again who know of the socket alone. Returns whether the connection is attached.
+    pub(super) fn follow(&self, connection: Option<&Connection>) -> bool {
+        let Some(connection) = connection.filter(|connection| connection.is_attached()) else {
+            return false;
+        };
+        if !self.is_told.swap(true, Ordering::AcqRel) {
+            let _inside = self.runtime.enter();
+            // Room to write rings the same one.
+            match connection.doorbell_for(WRITE).map(Watched::doorbell) {
+                Some(Ok(doorbell)) => _ = self.doorbell.set(doorbell),
+                // An error says that TCP has ended: then there is no ring either.
+                _ => _ = connection.fall_back(Reason::FdLimit),
+            }
+            self.waiters.wake_all();
+        }
+        true
+    }
+
+    /// From now on whatever comes wakes all who wait.
+    fn listen(&self, connection: Option<&Connection>) -> io::Result<bool> {
+        let attached = self.follow(connection);
+        let mut cx = Context::from_waker(&self.waker);
+        self.socket.listen(&mut cx)?;
+        if let Some(doorbell) = self.doorbell.get() {
+            doorbell.listen(&mut cx)?;
+        }
+        Ok(attached)
+    }
+
+    fn arm(&self, connection: &Connection, want: Interest) {
+        let mut armed = lock(&self.armed);
+        let again = Interest { read: want.read && armed.read, write: want.write && armed.write };
+        let new = Interest { read: want.read && !again.read, write: want.write && !again.write };
+        if again != Interest::default() {
+            connection.rearm(again);
+        }
+        if new != Interest::default() {
+            connection.arm(new);
+        }
+        *armed = Interest { read: armed.read || want.read, write: armed.write || want.write };
+    }
+
+    /// Whether perhaps nobody tells of what is waited for.
+    fn is_in_doubt(&self, connection: &Connection, want: Interest) -> bool {
+        let is_deaf = connection.is_attached() && self.doorbell.get().is_none();
+        is_deaf || connection.is_in_doubt(want) || (want.write && connection.is_held_up())
+    }
+
+    fn wake_soon(&self) {
+        let mut timer = lock(&self.timer);
+        timer.as_mut().reset(Instant::now() + Connection::DOUBT);
+        // Over already: they look again at once.
+        if timer.as_mut().poll(&mut Context::from_waker(&self.waker)).is_ready() {
+            self.waiters.wake_all();
+        }
+    }
+
+    /// Takes back what the peer was asked for; nobody waits any more.
+    pub(super) fn disarm(&self, connection: &Connection) {
+        connection.disarm(std::mem::take(&mut lock(&self.armed)));
+    }
+}
+
+/// A task that waits beside the one that reads and the one that writes.
+pub(super) struct Waiter<'w> {
+    waiting: &'w Waiting,
+    id: Id,
+}
+
+impl Waiter<'_> {
+    pub(super) fn id(&self) -> Id {
+        self.id
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        self.waiting.waiters.leave(self.id);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,83 @@
+//! A descriptor in the reactor of a tokio runtime, by edges: each event wakes once, whatever lies
+//! there already.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::task::{Context, Poll};
+
+use tokio::io::unix::{AsyncFd, AsyncFdReadyGuard};
+use tokio::io::{Interest, Ready};
+
+use super::Fd;
+use super::fd::Placed;
+
+/// A further descriptor of a file, which the reactor watches for as long as this lives.
+#[derive(Debug)]
+pub struct Watched(AsyncFd<Own>);
+
+#[derive(Debug)]
+struct Own(Placed);
+
+impl AsRawFd for Own {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_fd().as_raw_fd()
+    }
+}
+
+impl Watched {
+    /// Of a socket: what can be read, and room to write.
+    ///
+    /// # Errors
+    /// Those of epoll_ctl(2); EMFILE.
+    ///
+    /// # Panics
+    /// Outside of a tokio runtime, or in one without I/O.
+    pub fn socket(fd: Fd) -> io::Result<Self> {
+        Self::new(fd, Interest::READABLE | Interest::WRITABLE)
+    }
+
+    /// Of a doorbell: that it is rung. It need not be silenced.
+    ///
+    /// # Errors
+    /// As [`Watched::socket`].
+    ///
+    /// # Panics
+    /// As [`Watched::socket`].
+    pub fn doorbell(fd: Fd) -> io::Result<Self> {
+        Self::new(fd, Interest::READABLE)
+    }
+
+    fn new(fd: Fd, interest: Interest) -> io::Result<Self> {
+        let own = Own(Placed::duplicate(fd)?);
+        // SAFETY: the descriptor is `own`'s, which gives it to nobody, never changes it, and closes
+        // it when it is dropped: after the reactor has forgotten it.
+        let watched = unsafe { AsyncFd::register_with_interest(own, interest) };
+        Ok(Self(watched?))
+    }
+
+    /// Forgets what has come so far; from now on whatever comes wakes the task of `cx`, and nobody
+    /// else. What has ended wakes nobody again: a receive or a send says so at once.
+    ///
+    /// # Errors
+    /// When the runtime is gone.
+    pub fn listen(&self, cx: &mut Context<'_>) -> io::Result<()> {
+        while let Poll::Ready(guard) = self.0.poll_read_ready(cx) {
+            if !forget(guard?) {
+                break;
+            }
+        }
+        while let Poll::Ready(guard) = self.0.poll_write_ready(cx) {
+            if !forget(guard?) {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether there was anything to forget; that a direction has ended is never forgotten.
+fn forget(mut guard: AsyncFdReadyGuard<'_, Own>) -> bool {
+    let events = guard.ready() - Ready::READ_CLOSED - Ready::WRITE_CLOSED;
+    guard.clear_ready();
+    !events.is_empty()
+}
