@@ -10,7 +10,9 @@
 //! task that waits costs nothing, and no thread is started. They are made within a runtime that has
 //! I/O and time enabled, as [`enable_all`](::tokio::runtime::Builder::enable_all) does and
 //! `#[tokio::main]`; without it they panic, as tokio's do. Any number of tasks may share one stream,
-//! of which one reads, one writes, and any number seek; [`::tokio::io::split`] makes two of one.
+//! of which one reads, one writes, and any number seek; tokio's [`split`] makes two of one.
+//!
+//! [`split`]: https://docs.rs/tokio/latest/tokio/io/fn.split.html
 //!
 //! Whatever is dropped before it has completed, a read, a write or a seek, has moved no byte.
 //!
