@@ -43,7 +43,7 @@ pub fn run(options: &Options) -> Result<All> {
 ///
 /// # Errors
 ///
-/// As [`run`].
+/// As [`run()`].
 pub fn run_these(experiments: &[&dyn Experiment], options: &Options) -> Result<All> {
     interrupt::install();
     if let Some(caution) = options.caution() {

@@ -60,7 +60,7 @@ pub fn run<N: AsRef<str>>(names: &[N], options: &Options) -> Result<Vec<Complete
 ///
 /// # Errors
 ///
-/// As [`run`].
+/// As [`run()`].
 pub fn run_one(experiment: &dyn Experiment, options: &Options) -> Result<Completed> {
     interrupt::install();
     run_into(experiment, options, &Destination::prepare(&options.out.join(experiment.name()))?)
