@@ -25,6 +25,20 @@
 //! println!("sent by {}", stream.status()?.tx);
 //! # Ok::<(), std::io::Error>(())
 //! ```
+//!
+//! # Errors
+//! Streams fail as std's do, with an [`std::io::Error`] of the kernel's. Seeks fail with a
+//! [`SeekError`], which says what to do; a [`Mailbox`] has errors of its own. Where a peer writes
+//! what no honest end writes into shared memory, the connection is reset:
+//! [`ConnectionReset`](std::io::ErrorKind::ConnectionReset).
+//!
+//! # Threads
+//! [`Stream`] and [`SeekStream`] are [`Send`] and [`Sync`], and read, write and seek by reference:
+//! threads share one, and take turns for each direction.
+//!
+//! # Cargo features
+//! - `tokio`: the module [`tokio`](https://docs.rs/seekwire/latest/seekwire/tokio), streams for tasks.
+//!   Off by default.
 
 mod error;
 mod listener;
