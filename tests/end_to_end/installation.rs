@@ -123,8 +123,8 @@ fn a_c_program_uses_the_installed_header_and_library() {
     stage.run(&mut stage.accelerated_command(&program)).success();
 }
 
-/// The links lead to the file, and ldconfig(8), which would make the loader's name for a library that
-/// is installed by another one, finds nothing to do.
+/// The links lead to the file, and ldconfig(8), which would make the loader's name for a library
+/// that is installed by another one, finds nothing to do.
 #[test]
 fn the_library_is_found_by_the_linker_the_loader_and_to_be_preloaded() {
     let stage = Stage::new(Mode::Plain);

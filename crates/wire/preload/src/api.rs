@@ -44,8 +44,8 @@ pub(crate) fn check(fd: c_int) -> Result<(), Errno> {
 }
 
 /// Whether the caller's struct, whose first member is its size, has room for a `T`. A longer one is
-/// that of a later version: what this one does not know stays as it is, and the size that comes back
-/// says so.
+/// that of a later version: what this one does not know stays as it is, and the size that comes
+/// back says so.
 ///
 /// # Safety
 ///

@@ -15,8 +15,8 @@ use crate::way::Begun;
 use crate::{cancel, signals};
 
 /// Makes a call on the connection behind `fd`, as a receive is made: it starts again after a signal
-/// whose handler says so, and is a cancellation point. `prepare` looks at the arguments, before `fd`
-/// is looked at; `call` gets the same ones each time.
+/// whose handler says so, and is a cancellation point. `prepare` looks at the arguments, before
+/// `fd` is looked at; `call` gets the same ones each time.
 pub(super) fn answer<T>(
     fd: c_int,
     prepare: impl FnOnce() -> Result<T, Errno>,
