@@ -40,7 +40,7 @@ impl<'a> Change<'a> {
         event: *const epoll_event,
     ) -> Change<'a> {
         // SAFETY: as the caller promises; where it need not be valid, it is not read.
-        let asked = unsafe { event.as_ref().filter(|_| op != EPOLL_CTL_DEL) }.copied();
+        let asked = (op != EPOLL_CTL_DEL).then(|| unsafe { event.as_ref() }.copied()).flatten();
         Change { set, epfd, op, socket, fd, asked }
     }
 
