@@ -2,7 +2,7 @@
 
 use std::ffi::c_int;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::time::Duration;
 
 use seekwire_endpoint::{Connection, Interest, Readiness, Reason, Role, SetSpinner, Totals};
@@ -43,6 +43,8 @@ pub(crate) struct Socket {
     /// Counts the sends that found no room: after one of them, room is news to an edge-triggered
     /// epoll set.
     starved: AtomicU64,
+    /// Watches in epoll sets that are armed, but not for the room to send that they want.
+    leaving_room: AtomicUsize,
     /// Counts the shutdowns of this end, which are news to an edge-triggered epoll set.
     shutdowns: AtomicU64,
     /// See [`Socket::limits_set`].
@@ -71,6 +73,7 @@ impl Socket {
             registered: AtomicUsize::new(0),
             shown: AtomicU8::new(0),
             starved: AtomicU64::new(0),
+            leaving_room: AtomicUsize::new(0),
             shutdowns: AtomicU64::new(0),
             limits_set: AtomicU32::new(0),
             seekable: AtomicBool::new(false),
@@ -231,12 +234,29 @@ impl Socket {
         ready
     }
 
-    /// A send found less room than it wanted.
+    /// A send found less room than it wanted. From now on room is news to edge-triggered sets:
+    /// those that sleep look again, and have the peer ring for it.
     #[inline]
     pub(crate) fn note_starved(&self) {
         if self.registered.load(Ordering::Relaxed) != 0 {
-            self.starved.fetch_add(1, Ordering::Release);
+            self.starved.fetch_add(1, Ordering::SeqCst);
+            // Either this sees the watch, or the look that follows its arming sees the count.
+            fence(Ordering::SeqCst);
+            if self.leaving_room.load(Ordering::Relaxed) != 0 {
+                self.connection.ring_own_doorbell();
+            }
         }
+    }
+
+    /// A watch is about to be armed without room to send, and to look afterwards.
+    pub(crate) fn leave_room(&self) {
+        self.leaving_room.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Undoes [`Socket::leave_room`].
+    pub(crate) fn mind_room(&self) {
+        self.leaving_room.fetch_sub(1, Ordering::Relaxed);
     }
 
     pub(crate) fn note_shutdown(&self) {

@@ -334,12 +334,18 @@ impl Connection {
         let step = rx.step();
         // The bytes of the carrier whose turn it is, and those of the other one if they follow
         // without a gap.
-        let void = usize::try_from(rx.void_left()).unwrap_or(usize::MAX);
-        let tcp = socket::unread(self.fd()).unwrap_or(0).saturating_sub(void);
+        let by_tcp = || {
+            let void = usize::try_from(rx.void_left()).unwrap_or(usize::MAX);
+            socket::unread(self.fd()).unwrap_or(0).saturating_sub(void)
+        };
         let unread = match step {
-            Ok(RxStep::Ring) => q.unread() + tcp,
-            Ok(RxStep::Tcp(bound)) if tcp as u64 >= bound => tcp + q.unread(),
-            Ok(RxStep::Tcp(_) | RxStep::TcpUnbounded) => tcp,
+            Ok(RxStep::Ring) => q.unread() + by_tcp(),
+            Ok(RxStep::Tcp(bound)) => match by_tcp() {
+                tcp if tcp as u64 >= bound => tcp + q.unread(),
+                tcp => tcp,
+            },
+            Ok(RxStep::TcpUnbounded) => by_tcp(),
+            // No byte is in the kernel that the ring does not announce.
             _ => 0,
         };
         drop(rx);

@@ -508,7 +508,7 @@ impl State {
         (self.sleepers, self.watchful, self.asking) = (0, 0, 0);
         for index in 0..self.watches.len() as u32 {
             if let Some(watch) = self.at(index) {
-                watch.armed = None;
+                watch.forget_arm();
             }
             self.heat(index);
         }

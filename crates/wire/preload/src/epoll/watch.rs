@@ -52,7 +52,7 @@ pub(super) struct Watch {
     /// The pass of looks that found it ready last.
     pub(super) found: u64,
     /// What the peer was asked to ring for.
-    pub(super) armed: Option<Interest>,
+    armed: Option<Armed>,
     /// One-shot, and the shot is fired.
     pub(super) disabled: bool,
     /// Just added or changed: everything that is ready is news.
@@ -306,22 +306,43 @@ impl Watch {
             return false;
         }
         if self.armed.is_none() {
-            let interest = self.interest();
+            // Edge-triggered, room is no news before a send has found none. The peer is not asked
+            // to ring for it until then: it would ring for every message that it takes.
+            let leaves_room = self.events & WRITE != 0 && !self.is_room_news();
+            let mut interest = self.interest();
+            interest.write &= !leaves_room;
+            if leaves_room {
+                self.socket.leave_room();
+            }
             self.socket.connection.arm(interest);
-            self.armed = Some(interest);
+            self.armed = Some(Armed { interest, leaves_room });
         }
         self.look() != 0
     }
 
+    /// Whether room to send is to be reported when there is any.
+    fn is_room_news(&self) -> bool {
+        self.events & EDGE == 0 || self.fresh || self.starved != self.socket.starved()
+    }
+
     /// Whether perhaps no doorbell will be rung for what it is armed for.
     pub(super) fn is_in_doubt(&self) -> bool {
-        self.armed.is_some_and(|interest| self.socket.connection.is_in_doubt(interest))
+        self.armed.as_ref().is_some_and(|at| self.socket.connection.is_in_doubt(at.interest))
     }
 
     pub(super) fn disarm(&mut self) {
-        if let Some(interest) = self.armed.take() {
+        if let Some(interest) = self.forget_arm() {
             self.socket.connection.disarm(interest);
         }
+    }
+
+    /// In the child of a fork, whose parent disarms what it has armed.
+    pub(super) fn forget_arm(&mut self) -> Option<Interest> {
+        let armed = self.armed.take()?;
+        if armed.leaves_room {
+            self.socket.mind_room();
+        }
+        Some(armed.interest)
     }
 
     /// What the kernel has to report of the application's fd.
@@ -426,6 +447,14 @@ impl Sends {
     pub(super) fn of(connection: &Connection) -> Sends {
         Sends { on_ring: connection.tx_on_ring(), retransmit: connection.retransmits() }
     }
+}
+
+/// How a watch is armed.
+struct Armed {
+    interest: Interest,
+    /// The application wants to hear of room to send, and the peer was not asked to ring for it:
+    /// see [`Socket::note_starved`](crate::socket::Socket::note_starved).
+    leaves_room: bool,
 }
 
 /// What a look at a connection says, and the marks that go with it.

@@ -123,6 +123,38 @@ static void room(int a, int b, uint32_t edge)
     close(set);
 }
 
+struct full {
+    pid_t sleeper;
+    int a, b;
+};
+
+static void fill_and_drain(void *argument)
+{
+    struct full *full = argument;
+    size_t len = fill(full->a);
+    await_sleep(full->sleeper);
+    drain(full->b, len);
+}
+
+/* One thread sleeps since there was room, and others find none meanwhile. */
+static void room_meanwhile(int a, int b)
+{
+    int set = epoll_create1(0);
+    CHECK(add(set, a, EPOLLOUT | EPOLLIN | EPOLLET, 0xb) == 0);
+    show("room at first", set, 0);
+    struct full full = {gettid(), a, b};
+    struct later later;
+    for (int i = 0; i < 5; i++) {
+        do_later(&later, fill_and_drain, &full);
+        show("room after another thread found none", set, -1);
+        pthread_join(later.thread, NULL);
+        struct epoll_event twice;
+        while (epoll_wait(set, &twice, 1, 0) > 0)
+            ;
+    }
+    close(set);
+}
+
 static void one_shot(int a, int b)
 {
     int set = epoll_create1(0);
@@ -314,6 +346,7 @@ int main(void)
     edge(a, b);
     room(a, b, 0);
     room(a, b, EPOLLET);
+    room_meanwhile(a, b);
     one_shot(a, b);
     by_another_thread(a, b);
     numbers();
