@@ -22,14 +22,14 @@ use serde::{Deserialize, Serialize};
 
 use crate::{arguments, executable, probe, proc, status};
 
-/// How one thing was found to be.
+/// The result of one check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 enum Verdict {
     Ok,
     /// Works, but less well than it could.
     Warn,
-    /// Nothing can be accelerated until this is mended.
+    /// Nothing can be accelerated until this is fixed.
     Fail,
 }
 
@@ -38,7 +38,7 @@ struct Finding {
     check: &'static str,
     verdict: Verdict,
     found: String,
-    /// How to mend it; empty when there is nothing to mend.
+    /// How to fix it; empty when there is nothing to fix.
     advice: String,
 }
 
@@ -183,9 +183,10 @@ fn namespaces() -> Finding {
         Ok(seekwire_transport::sys::socket::namespace(Fd::from(&socket))?)
     };
     match attempt() {
-        Ok(cookie) => {
-            Finding::ok(CHECK, format!("number {cookie}; connections to other namespaces stay TCP"))
-        }
+        Ok(cookie) => Finding::ok(
+            CHECK,
+            format!("number {cookie}; connections to other namespaces stay on TCP"),
+        ),
         Err(error) => Finding::fail(
             CHECK,
             error.to_string(),
@@ -214,11 +215,13 @@ fn proving() -> Finding {
         Ok(socket.user == host::user()
             && proof::holds(shown.as_fd(), Fd::from(&end), socket.inode, identity)?)
     };
-    const ADVICE: &str = "connections stay TCP: mount /proc, and allow AF_NETLINK sockets; \
+    const ADVICE: &str = "connections stay on TCP: mount /proc and allow AF_NETLINK sockets; \
                           the kernel needs CONFIG_INET_DIAG (module tcp_diag)";
     match attempt() {
-        Ok(true) => Finding::ok(CHECK, "sock_diag, epoll and /proc tell who holds the other end"),
-        Ok(false) => Finding::fail(CHECK, "who holds the other end is not told", ADVICE),
+        Ok(true) => Finding::ok(CHECK, "sock_diag, epoll and /proc say who holds the other end"),
+        Ok(false) => {
+            Finding::fail(CHECK, "the kernel does not say who holds the other end", ADVICE)
+        }
         Err(error) => Finding::fail(CHECK, error.to_string(), ADVICE),
     }
 }
@@ -265,11 +268,11 @@ fn directory(registry: &Path) -> Finding {
         ),
         Err(error) if error.kind() == io::ErrorKind::NotFound => match registry.parent() {
             Some(parent) if is_writable(parent) => {
-                Finding::ok(CHECK, format!("{shown}; made when the first program starts"))
+                Finding::ok(CHECK, format!("{shown}; the first program creates it"))
             }
             _ => Finding::fail(
                 CHECK,
-                format!("{shown} does not exist and cannot be made"),
+                format!("{shown} does not exist and cannot be created"),
                 "set SEEKWIRE_DIR to a directory on a local file system that belongs to you",
             ),
         },
@@ -301,7 +304,7 @@ fn shared_memory() -> Finding {
         (Some(memory), Ok(shm)) => Finding::warn(
             CHECK,
             format!("{} available, {} in /dev/shm", table::bytes(memory), table::bytes(shm)),
-            "a connection for which there is no memory stays TCP; free some, or give the container a larger /dev/shm",
+            "without memory, a connection stays on TCP; free some, or give the container a larger /dev/shm",
         ),
         (Some(memory), Err(_)) => Finding::warn(
             CHECK,
@@ -327,7 +330,7 @@ fn descriptors() -> Finding {
     if connections >= COMFORTABLE {
         return Finding::ok(CHECK, found);
     }
-    let advice = "further connections stay TCP; raise the hard limit (LimitNOFILE=1024:524288 of a unit, limits.conf(5))";
+    let advice = "further connections stay on TCP; raise the hard limit (LimitNOFILE=1024:524288 in a systemd unit, or limits.conf(5))";
     Finding::warn(CHECK, found, advice)
 }
 
@@ -337,7 +340,7 @@ fn cores() -> Finding {
         1 => Finding::warn(
             CHECK,
             "1 core allowed: never spins",
-            "with two or more, waiting ends spin for a moment instead of sleeping (taskset -p, cpuset of the container)",
+            "allow two or more (taskset -p, or the cpuset of the container): an end that waits then spins for a moment before it sleeps",
         ),
         count => {
             Finding::ok(CHECK, format!("{count} cores allowed: spins for a moment before sleeping"))
@@ -373,10 +376,10 @@ fn preloads() -> Finding {
         Finding::warn(
             CHECK,
             others.join(" "),
-            "this library takes over the same calls; use one or the other",
+            "this library takes over the same calls as Seekwire; use one of the two",
         )
     } else {
-        Finding::ok(CHECK, format!("{}; kept, after Seekwire's", others.join(" ")))
+        Finding::ok(CHECK, format!("{}; loaded after Seekwire's", others.join(" ")))
     }
 }
 
@@ -385,7 +388,7 @@ fn containment() -> Finding {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mut found = Vec::new();
     if proc::field(&status, "TracerPid").is_some_and(|pid| pid != "0") {
-        found.push("traced by a debugger: slow, but works");
+        found.push("traced by a debugger: works, but slowly");
     }
     if Path::new("/.dockerenv").exists() || Path::new("/run/.containerenv").exists() {
         found.push(
@@ -395,7 +398,7 @@ fn containment() -> Finding {
     let filters = filter::installed();
     let is_in_doubt = filters > Config::get().seccomp;
     if filters > 0 && !is_in_doubt {
-        found.push("system calls are filtered (seccomp); SEEKWIRE_SECCOMP says that it was tried");
+        found.push("system calls are filtered (seccomp); SEEKWIRE_SECCOMP says that the filter is harmless");
     }
     if is_in_doubt {
         found.push("system calls are filtered (seccomp)");
@@ -403,8 +406,9 @@ fn containment() -> Finding {
             CHECK,
             found.join("; "),
             format!(
-                "programs stay on TCP unless seekwire run starts them, which tries what the filter \
-                 does; or set SEEKWIRE_SECCOMP={filters} if the exchange of messages below succeeds"
+                "start programs with seekwire run, which tests what the filter allows, or set \
+                 SEEKWIRE_SECCOMP={filters} if the exchange of messages below succeeds; otherwise \
+                 programs stay on TCP"
             ),
         );
     }
@@ -417,7 +421,7 @@ fn library_file() -> Finding {
         Ok(library) => library,
         Err(error) => return Finding::fail(CHECK, "not found", format!("{error:#}")),
     };
-    // This command is loaded by the loader that would load the library.
+    // The loader that loaded this command would also load the library.
     let own =
         std::env::current_exe().ok().and_then(|command| executable::obstacle(&command, &library));
     match (own, library::preload(&library, OsStr::new(""))) {
@@ -434,7 +438,7 @@ fn library_file() -> Finding {
 fn exchange(registry: &Path) -> Finding {
     const CHECK: &str = "exchange of messages";
     let Ok(library) = library::find() else {
-        return Finding::fail(CHECK, "not tried", "see to the library first");
+        return Finding::fail(CHECK, "not tried", "fix the library first");
     };
     let attempt = || -> Result<probe::Stats> {
         let existing = std::env::var_os("LD_PRELOAD").unwrap_or_default();
@@ -446,7 +450,7 @@ fn exchange(registry: &Path) -> Finding {
         Err(error) => Finding::fail(
             CHECK,
             format!("{error:#}"),
-            "SEEKWIRE_LOG=stderr:debug seekwire run PROGRAM tells more",
+            "for details: SEEKWIRE_LOG=stderr:debug seekwire run PROGRAM",
         ),
         Ok(stats) if stats.version.as_deref().is_some_and(|version| version != own) => {
             Finding::fail(
@@ -461,7 +465,7 @@ fn exchange(registry: &Path) -> Finding {
         Ok(stats) if stats.bytes.tx_ring == 0 || stats.bytes.rx_ring == 0 => Finding::fail(
             CHECK,
             format!("went by TCP: {}", stats.reasons.into_keys().collect::<Vec<_>>().join(", ")),
-            "SEEKWIRE_LOG=stderr:debug seekwire run PROGRAM tells more",
+            "for details: SEEKWIRE_LOG=stderr:debug seekwire run PROGRAM",
         ),
         Ok(stats) => Finding::ok(
             CHECK,

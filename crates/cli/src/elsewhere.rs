@@ -1,7 +1,7 @@
-//! Subcommands that are programs of their own: whoever runs `seekwire run` has nothing of them.
+//! Subcommands that are separate programs, so that `seekwire run` stays small.
 //!
-//! This process becomes the other program by exec(2): pid, signals and exit status are the same. It
-//! is given the same words, the name of the subcommand among them.
+//! This process becomes the other program by exec(2): pid, signals and exit status stay the same.
+//! The other program gets the same arguments, including the name of the subcommand.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -13,25 +13,20 @@ use anyhow::{Context, Result};
 pub(crate) const INTERFACES: &str = "seekwire-nic";
 const LABORATORY: &str = "seekwire-lab";
 
-/// Name, program, and what it is for.
+/// Name, program and purpose.
 const SUBCOMMANDS: [(&str, &str, &str); 4] = [
-    ("demo", LABORATORY, "Run real programs plain and accelerated, in turns, and report"),
+    ("demo", LABORATORY, "Run real programs plain and accelerated in turn, and write a report"),
     ("lab", LABORATORY, "Run the experiments behind BENCHMARKING.md on this machine"),
-    (
-        "calibrate",
-        LABORATORY,
-        "Measure at which size messages are best received out of order in place",
-    ),
-    ("nic", INTERFACES, "Show and change what network interfaces do for messages"),
+    ("calibrate", LABORATORY, "Measure from which size on to take messages in place"),
+    ("nic", INTERFACES, "Show and change the settings of network interfaces"),
 ];
 
-/// For the help, and for whoever mistypes one.
+/// For the help, and for suggestions when a name is mistyped.
 pub(crate) fn definitions() -> impl Iterator<Item = clap::Command> {
     SUBCOMMANDS.into_iter().map(|(name, _, about)| clap::Command::new(name).about(about))
 }
 
-/// The program that does what `words` ask for, or says more about it: `seekwire NAME ...` and
-/// `seekwire help NAME ...`.
+/// The program that runs `seekwire NAME ...` and answers `seekwire help NAME ...`.
 pub(crate) fn program(words: &[OsString]) -> Option<&'static str> {
     let word = words.get(if words.get(1)? == "help" { 2 } else { 1 })?;
     SUBCOMMANDS.into_iter().find(|(name, ..)| word == name).map(|(_, program, _)| program)

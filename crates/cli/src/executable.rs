@@ -42,17 +42,17 @@ pub(crate) enum Privilege {
 impl fmt::Display for Obstacle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Static => f.write_str("is statically linked; use a dynamically linked build of it"),
+            Self::Static => f.write_str("is statically linked; use a dynamically linked build"),
             Self::OtherMachine => f.write_str(
-                "is for another architecture than the library; use a build for this machine's architecture",
+                "is built for another architecture than the library; use a build for this machine's architecture",
             ),
             Self::OtherLoader(loader) => write!(
                 f,
-                "is loaded by {}, not by the GNU C library's loader; use a build for the GNU C library",
+                "uses the loader {}, not the GNU C library's; use a build for the GNU C library",
                 loader.display()
             ),
             Self::Go => f.write_str(
-                "is written in Go, which makes system calls without the C library; nothing can help it",
+                "is written in Go, which makes system calls without the C library; Seekwire cannot accelerate it",
             ),
             Self::Privileged(privilege) => {
                 f.write_str(match privilege {
@@ -60,7 +60,7 @@ impl fmt::Display for Obstacle {
                     Privilege::SetGroup => "is set-group-id",
                     Privilege::Capabilities => "has file capabilities",
                 })?;
-                f.write_str(", and the dynamic loader ignores LD_PRELOAD then; run it as the user whose rights it needs")
+                f.write_str(", so the dynamic loader ignores LD_PRELOAD; run it as the user whose rights it needs")
             }
         }
     }

@@ -20,9 +20,9 @@ use serde::Deserialize;
 
 use crate::arguments;
 
-/// How many filters of system calls the library need not fear.
+/// The variable for the number of filters that are known to be harmless.
 pub(crate) const SECCOMP: &str = "SEEKWIRE_SECCOMP";
-/// What this command is told to be one side.
+/// The subcommand that makes this command one side.
 pub(crate) const NAME: &str = "probe";
 /// Enough calls to pass the threshold.
 const ROUNDS: usize = 1000;
@@ -71,7 +71,7 @@ pub(crate) fn exchange(preload: &OsStr, registry: &Path) -> Result<Stats> {
     let status = end_of(&mut client.0)?;
     ensure!(status.success(), "the exchange failed: {}", fs::read_to_string(&errors)?.trim());
     let text = fs::read_to_string(&stats)
-        .context("the library did not load, or is switched off: it wrote no counters")?;
+        .context("the library wrote no counters: it did not load, or it is switched off")?;
     serde_json::from_str(&text)
         .context("the library wrote counters that this command does not understand")
 }

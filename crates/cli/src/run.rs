@@ -16,7 +16,7 @@ use crate::arguments;
 use crate::executable::{self, Unrunnable};
 use crate::probe;
 
-/// That of options that are not understood.
+/// The exit status for options that are not understood.
 const USAGE: u8 = 2;
 // The exit statuses of env(1) and of the shells.
 const OWN_FAILURE: u8 = 125;
@@ -60,7 +60,7 @@ fn fail(status: u8, message: &str) -> ExitCode {
     ExitCode::from(status)
 }
 
-/// What the library could not obey, which would only say so in its log.
+/// Settings that the library could not obey. It would report them only in its log.
 fn complaints(variables: &[(&'static str, OsString)]) -> Vec<String> {
     let config = Config::of(|name| {
         let option = variables.iter().find(|(variable, _)| *variable == name);
@@ -100,8 +100,8 @@ fn prepare(
                 command.env(probe::SECCOMP, filters.to_string());
             }
             Err(error) => eprintln!(
-                "seekwire: warning: {} runs unaccelerated: system calls are filtered (seccomp), and \
-                 not all that the library needs come through: {error:#}",
+                "seekwire: warning: {} runs unaccelerated: a system call filter (seccomp) blocks \
+                 calls that the library needs: {error:#}",
                 program.display()
             ),
         }
@@ -136,8 +136,8 @@ fn ignoring_ours(options: Option<OsString>) -> OsString {
     options
 }
 
-/// Whether the filters that lie on this process, and will on the program, let the library through:
-/// two children try, which may die of it.
+/// Tests whether the filters of this process, which the program will inherit, allow the library's
+/// calls. Two children try; a filter may kill them.
 fn try_filters(preload: &OsStr) -> Result<()> {
     let directory = tempfile::tempdir().context("cannot make a temporary directory")?;
     let stats = probe::exchange(preload, &directory.path().join("registry"))?;
@@ -157,7 +157,7 @@ fn variables(options: &arguments::Run) -> Result<Vec<(&'static str, OsString)>> 
     }
     if let Some(destination) = &options.log {
         let is_stderr = destination == "stderr" || destination.as_bytes().starts_with(b"stderr:");
-        // A level after the file name rides along.
+        // A level after the file name stays part of it.
         let absolute =
             if is_stderr { destination.clone() } else { from_root(Path::new(destination))?.into() };
         found.push(("SEEKWIRE_LOG", absolute));

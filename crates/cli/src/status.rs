@@ -95,14 +95,14 @@ fn rows(options: &arguments::Status) -> Result<Vec<Row>> {
     let is_shown = |user: &User| options.dir.is_none() || user.directory == own;
     let users: Vec<User> = users().into_iter().filter(is_shown).collect();
     if options.dir.is_some() && users.is_empty() && !own.exists() {
-        bail!("{}: no such directory; no program has it as its SEEKWIRE_DIR", own.display());
+        bail!("{}: no such directory, and no program has it as its SEEKWIRE_DIR", own.display());
     }
 
     let mut rows = registered(&own)?;
     let others: BTreeSet<&Path> =
         users.iter().map(|user| user.directory.as_path()).filter(|other| *other != own).collect();
     for other in others {
-        // The process that uses it was told what is wrong with it.
+        // If it is damaged, the process that uses it has logged why.
         rows.extend(registered(other).unwrap_or_default());
     }
     let known: HashSet<_> = rows.iter().map(|row| (row.pid, row.local, row.peer)).collect();
@@ -115,9 +115,9 @@ fn rows(options: &arguments::Status) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// What the processes that meet in a directory have entered there themselves.
+/// The connections that processes have entered into the registry of a directory.
 fn registered(directory: &Path) -> Result<Vec<Row>> {
-    // Opening would make it.
+    // Opening the registry would create it.
     if !directory.exists() {
         return Ok(Vec::new());
     }

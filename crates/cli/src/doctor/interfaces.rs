@@ -1,6 +1,6 @@
-//! Network interfaces whose settings were changed and not put back.
+//! `seekwire doctor` on network interfaces that were changed and not restored.
 //!
-//! The program for interfaces knows of them.
+//! It asks the program `seekwire-nic`.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -24,8 +24,8 @@ struct Told {
 pub(super) fn changed(states: Option<&Path>) -> Finding {
     match ask(states) {
         Ok(Told { verdict, found, advice }) => Finding { check: CHECK, verdict, found, advice },
-        // Nothing of the library needs it.
-        Err(error) => Finding::ok(CHECK, format!("not looked at: {error:#}")),
+        // The library works without that program.
+        Err(error) => Finding::ok(CHECK, format!("not checked: {error:#}")),
     }
 }
 

@@ -1,5 +1,5 @@
-//! How bytes are taken out of the middle of a stream on this host, and how many can be skipped in
-//! place.
+//! `seekwire doctor` on seeking: how this host takes bytes out of the middle of a stream, and how
+//! many bytes can be skipped in place.
 
 use std::fs;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -63,7 +63,7 @@ fn judge(four: Option<Way>, six: Option<Way>, module: Module) -> Finding {
     let name = |way| match way {
         Some(Way::Module) => "in the kernel (module)",
         Some(Way::Peek) => "in place (SO_PEEK_OFF)",
-        _ => "by library memory",
+        _ => "through library memory",
     };
     let tcp = match six {
         Some(six) if four != Some(six) => {
@@ -73,11 +73,13 @@ fn judge(four: Option<Way>, six: Option<Way>, module: Module) -> Finding {
     };
     let drains = four.is_none() || four == Some(Way::Drain) || six == Some(Way::Drain);
     let advice = match module {
-        Module::Installed => "as root: modprobe tcp_seek (docs/kernel.md says how at each boot)",
+        Module::Installed => {
+            "load it as root: modprobe tcp_seek (docs/kernel.md says how to load it at each boot)"
+        }
         Module::Loaded if four != Some(Way::Module) => "is SEEKWIRE_SEEK_WAY set?",
         Module::Missing if drains => {
-            "Linux 6.9 (IPv6: 6.11) or newer takes long messages where they are, with one copy less; so does the kernel \
-             module tcp_seek (docs/kernel.md)"
+            "use Linux 6.9 (IPv6: 6.11) or newer, or the kernel module tcp_seek (docs/kernel.md): both \
+             take long messages in place, with one copy less"
         }
         _ => "",
     };
@@ -108,7 +110,7 @@ pub(super) fn room() -> Finding {
     let by_itself = if grows { most / 2 } else { number("ipv4/tcp_rmem", 1).unwrap_or(0) / 2 };
     let verdict = if by_itself.max(asked) < SCANTY { Verdict::Warn } else { Verdict::Ok };
     let advice = if by_itself.min(asked) < AMPLE {
-        "what does not fit is moved to library memory; to skip more: \
+        "what does not fit moves to library memory; to skip more in place: \
          sysctl -w net.ipv4.tcp_rmem='4096 131072 67108864' net.core.rmem_max=33554432 net.ipv4.tcp_moderate_rcvbuf=1"
     } else {
         ""
@@ -117,7 +119,7 @@ pub(super) fn room() -> Finding {
         check: CHECK,
         verdict,
         found: format!(
-            "about {} of TCP (tcp_rmem), {} with SO_RCVBUF (rmem_max); then {} of library memory",
+            "about {} in the kernel (tcp_rmem), {} with SO_RCVBUF (rmem_max); then {} in library memory",
             table::bytes(by_itself),
             table::bytes(asked),
             table::bytes(Config::get().seek_memory as u64),

@@ -8,7 +8,7 @@ use seekwire_gauge::Test;
 use seekwire_nic::{Profile, Setting, Store};
 use seekwire_tune::Goal;
 
-/// The part of the command `seekwire` that is for network interfaces
+/// The part of the command `seekwire` for network interfaces
 #[derive(Debug, Parser)]
 #[command(
     name = "seekwire",
@@ -24,10 +24,10 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show and change what network interfaces do for messages
+    /// Show and change the settings of network interfaces
     #[command(subcommand)]
     Nic(Nic),
-    /// What `seekwire doctor` says of interfaces, as JSON
+    /// Print what `seekwire doctor` says about interfaces, as JSON
     #[command(hide = true)]
     Left(NicState),
 }
@@ -43,16 +43,17 @@ pub(crate) enum Nic {
 
 /// Show the offloads, coalescing and rings of an interface, and what each means for messages
 ///
-/// Driver, speed, MTU and queues; every offload, on or off, and whether it can be changed;
-/// interrupt coalescing; ring sizes; flags of the driver. A feature is `off, wanted` while
-/// something that it needs is off. Says so when an earlier `apply` has changed the interface and it
-/// has not been restored; only the user who did that, usually root, can see it.
+/// Shows the driver, speed, MTU and queues; every offload, whether it is on, and whether it can be
+/// changed; interrupt coalescing, ring sizes and the driver's private flags. A feature is
+/// `off, wanted` while something that it needs is off. If an earlier `apply` changed the interface
+/// and it was not restored, `show` says so. Only the user who ran that `apply`, usually root, can
+/// see this.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 JSON:
   an array with one object for each interface:
     name, index, address, driver, mtu, speed_mbps, duplex, up
-                    null where unknown; the address is that of the hardware
+                    null if unknown; address is the hardware address
     default_route   whether a default route uses it
     queues          {rx, tx, channels}
     features        array of {name, active, wanted, changeable, meaning}
@@ -62,10 +63,11 @@ JSON:
     saved           null, or the state before the first `apply`
 
 Exit status:
-  0; 1 when there is no such interface, or one of all could not be read,
-  which is named on stderr after the others have been shown")]
+  0  all was shown
+  1  there is no such interface, or an interface could not be read; stderr
+     names it after the others were shown")]
 pub(crate) struct NicShow {
-    /// The interface; all, if none is named
+    /// The interface; all interfaces if none is named
     #[arg(value_name = "IFACE")]
     pub(crate) interface: Option<String>,
 
@@ -77,57 +79,61 @@ pub(crate) struct NicShow {
     pub(crate) state: NicState,
 }
 
-/// Change the settings of an interface, for good or while a command runs
+/// Change the settings of an interface, permanently or while a command runs
 ///
-/// Sets a profile, single keys, or both; keys come after the profile. A key is a feature as
-/// `seekwire nic show` names it or as ethtool(8) does (rx, tx, sg, tso, gso, gro, lro), or
-/// coalesce.NAME, ring.NAME or private.NAME. A feature brings what it needs: tso=on turns
-/// scatter-gather and checksums on, too. What the kernel or the driver refuses is reported, the
-/// rest is done.
+/// Sets a profile, single keys, or both. Keys are applied after the profile. A key is a feature,
+/// named as `seekwire nic show` or ethtool(8) names it (rx, tx, sg, tso, gso, gro, lro), or
+/// coalesce.NAME, ring.NAME or private.NAME. A feature also turns on what it needs: tso=on turns on
+/// scatter-gather and checksums. If the kernel or the driver refuses a setting, the command reports
+/// it and applies the rest.
 ///
-/// The state before the first `apply` is saved before anything is changed; `seekwire nic restore`
-/// goes back to it, however often `apply` has been used since. With a COMMAND, or with --hold, the
-/// settings stay only while it runs: at its end, and at ^C, SIGTERM, SIGHUP and SIGQUIT, what was
-/// found is put back, under whatever name the interface has then. If seekwire itself is killed,
-/// `seekwire nic show` and `apply` say that there is something to restore. All settings are
-/// lost when the host restarts or the interface is made anew.
+/// The first `apply` saves the state before it changes anything. `seekwire nic restore` goes back
+/// to that state, however often `apply` has been used since. With COMMAND or --hold, the settings
+/// last only while COMMAND runs or the hold lasts. At the end, and at ^C, SIGTERM, SIGHUP and
+/// SIGQUIT, seekwire puts back what it found, even if the interface was renamed meanwhile. If
+/// seekwire itself is killed, `seekwire nic show` and `apply` say that there is something to
+/// restore. All settings are lost when the host restarts or the interface is recreated.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Profiles:
   baseline     no offload: the CPU does everything, packet by packet
-  checksum     checksums by the interface, nothing else
+  checksum     the interface computes checksums, and nothing else
   offload      checksums, scatter-gather and segmentation (TSO, GSO);
                received packets are not joined
-  low-latency  as offload; no waiting for more packets before an
-               interrupt
-  throughput   as offload; received packets are joined (GRO), and may
-               wait for others as the load demands
-  Hardware GRO and LRO are off in all of them. Ring sizes are in none:
-  many drivers take the link down to change them.
+  low-latency  like offload; interrupts do not wait for more packets
+  throughput   like offload; received packets are joined (GRO), and
+               interrupts may wait for more packets, depending on the
+               load
+  All profiles turn hardware GRO and LRO off. None sets ring sizes,
+  because many drivers take the link down to change them.
 
 JSON:
   {interface, outcomes, along}; outcomes has {key, before, target, after,
-  result} for each key, and along {key, before, after} for what changed
-  with them. result is changed, already-so, fixed, absent or {refused:
-  WHY}; with --dry-run change, already-so, fixed, absent or {unfit: WHY},
-  and after is what it would be. With COMMAND or --hold it is printed on
-  stderr, as the table is.
+  result} for each key. along has {key, before, after} for each setting
+  that changed as a consequence. result is changed, already-so, fixed,
+  absent or {refused: WHY}. With --dry-run it is change, already-so,
+  fixed, absent or {unfit: WHY}, and after is what it would be. With
+  COMMAND or --hold, JSON and the table go to stderr.
 
 Exit status:
-  that of COMMAND, if it was run; else 0 when everything is as asked,
-  3 when something was refused, 1 when nothing was changed. What a
-  profile names and the interface does not have is not asked. In any
-  case 1 when not all of what was found could be put back after COMMAND
-  or --hold; the last message names it.
+  that of COMMAND, if it ran; otherwise
+  0  everything is as asked
+  1  nothing was changed
+  3  something was refused
+  A setting of a profile that the interface does not have is skipped and
+  does not count as refused. If not everything could be put back after
+  COMMAND or --hold, the status is always 1, and the last message names
+  what is missing.
 
 Permission:
-  CAP_NET_ADMIN in the network namespace, as with sudo. An interface
-  that carries the default route is changed only with --default-route.
+  CAP_NET_ADMIN in the network namespace, for example by sudo. An
+  interface that carries the default route is changed only with
+  --default-route.
 
 Files:
-  /run/seekwire/nic/netns-COOKIE-if-INDEX.json, or in the directory
-  that --state or SEEKWIRE_NIC_STATE names: the state of an interface
-  before the first change
+  /run/seekwire/nic/netns-COOKIE-if-INDEX.json, or the same name in the
+  directory that --state or SEEKWIRE_NIC_STATE names: the state of an
+  interface before the first change
 
 Examples:
   seekwire nic apply eth1 --profile offload --dry-run
@@ -146,7 +152,7 @@ pub(crate) struct NicApply {
     #[arg(value_name = "KEY=VALUE", required_unless_present = "profile")]
     pub(crate) settings: Vec<Setting>,
 
-    /// Print what would change, and change nothing
+    /// Print what would change, without changing it
     #[arg(long, conflicts_with_all = ["hold", "command"])]
     pub(crate) dry_run: bool,
 
@@ -170,18 +176,19 @@ pub(crate) struct NicApply {
     pub(crate) command: Vec<OsString>,
 }
 
-/// Put an interface back into the state before it was first changed
+/// Restore the state that an interface had before it was first changed
 ///
-/// Goes back to what `seekwire nic apply` saved when it first changed the interface, and forgets it
-/// when all of it came back.
+/// Restores what `seekwire nic apply` saved when it first changed the interface. Once all of it is
+/// restored, the saved state is removed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 JSON:
-  as that of `seekwire nic apply`; outcomes has what differed
+  as for `seekwire nic apply`; outcomes has the settings that differed
 
 Exit status:
-  0 when everything is as it was, 3 when something was refused, 1 when
-  there is nothing to restore or it cannot be done")]
+  0  everything is as it was
+  1  there is nothing to restore, or it cannot be restored
+  3  something was refused")]
 pub(crate) struct NicRestore {
     /// The interface
     #[arg(value_name = "IFACE")]
@@ -195,62 +202,70 @@ pub(crate) struct NicRestore {
     pub(crate) state: NicState,
 }
 
-/// Find out by measuring which settings of an interface are best for messages
+/// Find the best settings of an interface for messages by measuring
 ///
-/// Tries the profiles, then what differs from the best one by a single offload or coalescing
-/// setting, against a peer that runs `seekwire nic serve` behind the interface. All are measured in
-/// turns, round by round; whatever seems worse than the best drops out. It ends when nothing else
-/// is left or what is left is equally good, or when the time is over. What is not better than the
-/// settings found is recommended in at most 1 % of all searches; if no difference can be told, it
-/// says so.
+/// Measures against a peer that runs `seekwire nic serve` behind the interface. The candidates are
+/// the profiles, and then settings that differ from the best profile by a single offload or
+/// coalescing setting. The search measures all candidates in turn, round by round, and drops each
+/// one that seems worse than the best. It ends when only one candidate is left, when those left are
+/// equally good, or when the time is over. At most 1 % of all searches recommend settings that are
+/// not better than the current ones. If no difference can be measured, the search says so.
 ///
-/// The settings found are put back at the end, at ^C, SIGTERM, SIGHUP and SIGQUIT, and if it fails;
-/// as with `seekwire nic apply` if it is killed. A link that a change of settings resets is waited
-/// for, about 40 seconds; a candidate that keeps it away for more than 20 is left out. --apply sets
-/// what is recommended, until `seekwire nic restore`. What makes it last beyond a restart of the
-/// host is printed, or written to a file, but never installed.
+/// The original settings are put back at the end, on failure, and at ^C, SIGTERM, SIGHUP and
+/// SIGQUIT. If seekwire is killed, `seekwire nic restore` puts them back. Some drivers reset the
+/// link when a setting changes: the search waits about 40 seconds for the link, and drops a
+/// candidate that takes the link down for more than 20 seconds. --apply sets what is recommended,
+/// until `seekwire nic restore`. The command also prints what makes these settings last beyond a
+/// restart of the host, or writes it to a file. It never installs that file.
 ///
-/// Both hosts should be as busy as they usually are, and the link too. Traffic of others is
-/// disturbed for the time.
+/// Run it while both hosts and the link carry their usual load. It disturbs other traffic while it
+/// runs.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Goals:
-  latency     requests are answered sooner: 64 bytes and 16 KiB
-  throughput  more bytes per second, of streams to and from the peer
-  cpu         less CPU time of this host for each byte of such streams,
-              interrupts included
+  latency     answer requests of 64 bytes and of 16 KiB sooner
+  throughput  move more bytes per second, in streams to and from the peer
+  cpu         use less CPU time of this host, interrupts included, for
+              each byte of such streams
   mixed       all three with equal weight
 
 Numbers:
-  one way     1 / (2 x requests per second), as from netperf TCP_RR
-  AGAINST     how many times better than the settings found: geometric
-              mean over rounds, with its confidence interval (Student's, of
-              the logarithms of paired rounds) after 4, 6, 8, 12, 16, 24 ...
-              rounds; all of them hold at once in 99 % of searches, however
-              many candidates there are and whenever it ends; - before the
-              4th round. It supposes that what disturbs one round does not
-              last for many
+  ONE WAY        1 / (2 x requests per second), as from netperf TCP_RR
+  AGAINST FOUND  how many times better than the original settings: the
+                 geometric mean over rounds, with its confidence interval
+                 (Student's, of the logarithms of paired rounds). It is
+                 computed after 4, 6, 8, 12, 16, 24 ... rounds, and is -
+                 before. In 99 % of searches all intervals hold at once,
+                 for any number of candidates and rounds. This assumes
+                 that a disturbance does not last for many rounds
 
 JSON:
   {peer, interface, goal, rounds, seconds, is_decided, confidence, best,
-  recommended, candidates, lasting, applied}; confidence is that of all
-  intervals at once, as a fraction; best and recommended are indices of
-  candidates, of which the first is what was found; candidates has {name,
-  changes, refused, rounds, figures, against_found, end}, figures {
-  latency_seconds, p99_seconds, bytes_per_second,
-  cpu_seconds_per_gigabyte}, against_found null or {ratio, low, high,
-  rounds}, end best, open, worse (has left) or failed; lasting is null or
-  {ethtool, link}; applied is null or as from `seekwire nic apply --json`
+  recommended, candidates, lasting, applied}
+    confidence      the probability, as a fraction, that all intervals
+                    hold at once
+    best, recommended
+                    indices into candidates; candidate 0 is the original
+                    settings
+    candidates      array of {name, changes, refused, rounds, figures,
+                    against_found, end}
+    figures         {latency_seconds, p99_seconds, bytes_per_second,
+                    cpu_seconds_per_gigabyte}
+    against_found   null or {ratio, low, high, rounds}
+    end             best, open, worse (was dropped) or failed
+    lasting         null or {ethtool, link}
+    applied         null, or as from `seekwire nic apply --json`
 
 Exit status:
-  0 when it was measured, and applied if that was asked; 3 when something
-  of --apply was refused; 1 when it could not be measured, or a file not
-  be written; 128 and the signal when it was interrupted. In any case 1
-  when not all of what was found could be put back; then nothing is
-  applied or written.
+  0  measured, and applied if --apply was given
+  1  it could not be measured, or a file could not be written
+  3  something that --apply sets was refused
+  128 + N  interrupted by signal N
+  If not all original settings could be put back, the status is always 1,
+  and nothing is applied or written.
 
 Permission:
-  as `seekwire nic apply`
+  as for `seekwire nic apply`
 
 Examples:
   seekwire nic serve                  # on the other host, 192.0.2.1
@@ -262,12 +277,12 @@ pub(crate) struct NicTune {
     #[arg(value_name = "IFACE")]
     pub(crate) interface: String,
 
-    /// Host, or host and port, where `seekwire nic serve` runs; it must be reached by the
+    /// Host, or host and port, where `seekwire nic serve` runs; the route to it must use the
     /// interface
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(crate) peer: String,
 
-    /// What is to become better: latency, throughput, cpu or mixed
+    /// What to improve: latency, throughput, cpu or mixed
     #[arg(long, value_name = "GOAL")]
     pub(crate) goal: Goal,
 
@@ -275,27 +290,26 @@ pub(crate) struct NicTune {
     #[arg(long, value_name = "SECS", default_value_t = 120, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub(crate) time: u64,
 
-    /// Bytes of a message, instead of those of the goal; may be given several times
+    /// Message size, instead of the sizes of the goal; may be given several times
     #[arg(long = "size", value_name = "BYTES", value_parser = size)]
     pub(crate) sizes: Vec<usize>,
 
-    /// TCP congestion control of the measurements; cubic, or reno where there is no cubic, if not
-    /// set
+    /// TCP congestion control for the measurements; default: cubic, or reno if there is no cubic
     #[arg(long, value_name = "NAME")]
     pub(crate) congestion: Option<String>,
 
-    /// Set what is recommended, until `seekwire nic restore`
+    /// Apply what is recommended, until `seekwire nic restore`
     #[arg(long)]
     pub(crate) apply: bool,
 
     /// Write what makes the settings last to a new file, instead of printing it
     ///
-    /// A systemd.link(5) file if the name ends in `.link`, else a shell script of ethtool(8)
-    /// commands. Nothing is written when there is nothing to recommend.
+    /// If the name ends in `.link`, this is a systemd.link(5) file, else a shell script of
+    /// ethtool(8) commands. Without a recommendation, nothing is written.
     #[arg(long, value_name = "FILE")]
     pub(crate) lasting: Option<PathBuf>,
 
-    /// Print what would be tried first, and change and measure nothing
+    /// Print the first candidates, without changing or measuring anything
     #[arg(long, conflicts_with_all = ["apply", "lasting"])]
     pub(crate) dry_run: bool,
 
@@ -311,32 +325,33 @@ pub(crate) struct NicTune {
     pub(crate) state: NicState,
 }
 
-/// Be the peer against which other hosts measure
+/// Serve as the peer against which other hosts measure
 ///
-/// Answers the requests and takes and sends the streams of `seekwire nic tune` until it is
-/// interrupted. Whoever reaches the port can use it, without a password; it moves bytes that mean
-/// nothing, one test at a time, and limits their number: messages of up to 16 MiB, tests of up to
-/// 60 seconds after a warm-up of as long, silence of up to two minutes. It needs no permission, and
-/// changes nothing.
+/// Answers requests and sends and receives streams for `seekwire nic tune` until it is interrupted.
+/// Anyone who can reach the port can use it, without a password. It moves meaningless bytes, one
+/// test at a time, within limits: messages of up to 16 MiB, tests of up to 60 seconds after a
+/// warm-up of up to 60 seconds, and up to two minutes of silence. It needs no privileges and changes
+/// nothing.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Output:
-  `listening on ADDR:PORT` on stdout as soon as it does, what happens on
-  stderr
+  stdout gets `listening on ADDR:PORT` as soon as the server listens;
+  stderr gets a line for each event
 
 Exit status:
-  0 when it was interrupted, 1 when it cannot listen")]
+  0  it was interrupted
+  1  it cannot listen")]
 pub(crate) struct NicServe {
-    /// Where to listen: an address of this host, a port, or both; all addresses and port 7117 if
-    /// not set
+    /// Where to listen: an address of this host, a port, or both; default: port 7117 of all
+    /// addresses
     #[arg(long, value_name = "ADDR[:PORT]")]
     pub(crate) listen: Option<String>,
 
-    /// Most clients at once
+    /// Serve at most this many clients at once
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u16).range(1..=1000))]
     pub(crate) clients: u16,
 
-    /// Say nothing of what happens
+    /// Print no events
     #[arg(long)]
     pub(crate) quiet: bool,
 }
@@ -348,10 +363,9 @@ fn size(text: &str) -> Result<usize, String> {
 
 #[derive(Debug, Args)]
 pub(crate) struct NicState {
-    /// Directory of saved states; if not set that of the variable SEEKWIRE_NIC_STATE, else
-    /// /run/seekwire/nic
+    /// Directory of saved states; default: SEEKWIRE_NIC_STATE, else /run/seekwire/nic
     ///
-    /// It must belong to the user who runs the command, and is closed to others.
+    /// It must belong to the user who runs the command. Others must not be able to write to it.
     #[arg(long, value_name = "DIR")]
     state: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! Waiting for a command or for ^C while an interface is changed, and doing something until ^C.
+//! Signals: holds an interface until a command ends or ^C comes, and stops a search or server at ^C.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -53,7 +53,7 @@ impl Signals {
     }
 }
 
-/// Whether a signal has come that ends what is done.
+/// Whether a signal has come that ends the work.
 pub(crate) struct Interrupt(Arc<AtomicUsize>);
 
 impl Interrupt {
@@ -91,7 +91,7 @@ pub(crate) fn at_interrupt(end: impl FnOnce() + Send + 'static) -> Result<()> {
     Ok(())
 }
 
-/// As shells have it.
+/// The exit status that shells use.
 fn status_of_signal(signal: i32) -> u8 {
     u8::try_from(128 + signal).unwrap_or(u8::MAX)
 }
@@ -108,7 +108,7 @@ fn forward(child: &Child, signal: i32) {
     }
 }
 
-/// Whether keys at the terminal are for this process.
+/// Whether this process is in the foreground of its terminal.
 fn is_in_foreground() -> io::Result<bool> {
     let terminal = File::open("/dev/tty")?;
     Ok(rustix::termios::tcgetpgrp(&terminal)? == getpgrp())

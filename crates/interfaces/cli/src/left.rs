@@ -1,4 +1,4 @@
-//! Interfaces whose settings were changed and not put back, in the words of `seekwire doctor`.
+//! Lists interfaces that were changed and not restored, for `seekwire doctor`.
 
 use std::io::{self, Write};
 
@@ -28,10 +28,10 @@ pub(crate) fn tell(states: &Store) -> Result<()> {
     let finding = match look(states) {
         Ok(finding) => finding,
         Err(error @ (Error::Damaged { .. } | Error::State { .. })) => {
-            Finding::warn(error.to_string(), "`seekwire nic show` says how the interfaces are")
+            Finding::warn(error.to_string(), "`seekwire nic show` shows the current settings")
         }
         // Nothing of the library needs it.
-        Err(error) => Finding::ok(format!("not looked at: {error}")),
+        Err(error) => Finding::ok(format!("not checked: {error}")),
     };
     Ok(writeln!(io::stdout().lock(), "{}", serde_json::to_string(&finding)?)?)
 }
@@ -58,16 +58,19 @@ fn look(store: &Store) -> Result<Finding, Error> {
             .join(", ")
     };
     Ok(match (left.as_slice(), kept.as_slice()) {
-        ([], []) if !unread.is_empty() => {
-            Finding::ok(format!("no other has been changed; cannot be read: {}", unread.join(", ")))
-        }
+        ([], []) if !unread.is_empty() => Finding::ok(format!(
+            "no other has been changed; these cannot be read: {}",
+            unread.join(", ")
+        )),
         ([], []) => Finding::ok("none has been changed"),
-        ([], kept) => {
-            Finding::ok(format!("changed: {}; {} puts it back", kept.join(", "), restore(kept)))
-        }
+        ([], kept) => Finding::ok(format!(
+            "changed: {}; {} restores the original settings",
+            kept.join(", "),
+            restore(kept)
+        )),
         (left, _) => Finding::warn(
             format!("left changed by a process that was killed: {}", left.join(", ")),
-            format!("{} puts back the settings before", restore(left)),
+            format!("{} restores the original settings", restore(left)),
         ),
     })
 }

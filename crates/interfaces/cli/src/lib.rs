@@ -1,12 +1,12 @@
 //! `seekwire nic`: the settings of network interfaces. The command `seekwire` starts this program.
 //!
 //! ```text
-//! show      all settings of an interface, and what they mean      show
-//! apply     change them, for good or while a command runs         here, hold, render
-//! restore   the way back                                          here
-//! tune      which are best, found by measuring                    tune, words
-//! serve     the peer of `tune`                                    serve
-//! left      what was not put back, for `seekwire doctor`          left
+//! show      show all settings of an interface, and what they mean   show
+//! apply     change them, permanently or while a command runs        here, hold, render
+//! restore   restore the original settings                           here
+//! tune      find the best settings by measuring                     tune, words
+//! serve     serve as the peer of `tune`                             serve
+//! left      list what was not restored, for `seekwire doctor`       left
 //! ```
 
 #![forbid(unsafe_code)]
@@ -29,7 +29,7 @@ use seekwire_nic::{Error, Kernel, Plan, Report, Session, Store, Terms};
 
 use crate::arguments::{Arguments, Command, Nic, NicApply, NicRestore};
 
-/// Something was refused, the rest was done.
+/// Exit status: something was refused, the rest was applied.
 const INCOMPLETE: u8 = 3;
 
 /// The commands and options of this program.
@@ -85,7 +85,7 @@ fn apply(options: &NicApply) -> Result<ExitCode> {
     let terms = Terms { hold: is_held, default_route: options.default_route };
     let mut session = Session::begin(&mut kernel, &store, &name, terms)?;
     let report = session.apply(&plan)?;
-    // The output of a command is its own.
+    // Standard output belongs to the command.
     let text = rendered(&name, &report, options.json)?;
     match is_held {
         true => io::stderr().lock().write_all(text.as_bytes())?,
@@ -95,7 +95,7 @@ fn apply(options: &NicApply) -> Result<ExitCode> {
     let Some(signals) = signals else {
         session.end()?;
         if !options.json && store.load(&now)?.is_some() {
-            println!("`seekwire nic restore {name}` puts back the state before the first change.");
+            println!("`seekwire nic restore {name}` restores the state before the first change.");
         }
         return Ok(code);
     };
@@ -105,7 +105,7 @@ fn apply(options: &NicApply) -> Result<ExitCode> {
         eprintln!("seekwire: {error:#}");
     }
     let now = back?;
-    eprintln!("seekwire: {now} is as it was found");
+    eprintln!("seekwire: {now} has its original settings again");
     Ok(ended?.unwrap_or(code))
 }
 
@@ -113,11 +113,11 @@ fn apply(options: &NicApply) -> Result<ExitCode> {
 ///
 /// # Errors
 ///
-/// Not all of what was found came back; this comes before whatever else the exit status could tell.
+/// Not everything could be restored. This error overrides any other exit status.
 fn put_back(session: Session<'_>, name: &str) -> Result<String> {
     let back = session.end();
     let back = back.with_context(|| {
-        format!("cannot put {name} back; `seekwire nic restore {name}` tries again")
+        format!("cannot restore {name}; `seekwire nic restore {name}` tries again")
     })?;
     let Some(back) = back else { return Ok(name.to_owned()) };
     let now = back.interface.clone();
@@ -128,7 +128,7 @@ fn put_back(session: Session<'_>, name: &str) -> Result<String> {
         eprint!("{}", render::report(&now, &back));
         let missing: Vec<String> = back.missing().map(ToString::to_string).collect();
         let missing = missing.join(", ");
-        bail!("{now} is not as it was found: {missing}; `seekwire nic restore {now}` tries again");
+        bail!("{now} is not fully restored: {missing}; `seekwire nic restore {now}` tries again");
     }
     Ok(now)
 }
@@ -150,14 +150,14 @@ fn status(report: &Report) -> ExitCode {
     if report.is_complete() { ExitCode::SUCCESS } else { ExitCode::from(INCOMPLETE) }
 }
 
-/// A process died that held the interface; or its saved state cannot be read, which matters only to
-/// who wants it. Who may not look is about to learn that they may not change anything either.
+/// Says that a process died while it held the interface, or that the saved state cannot be read.
+/// A user without permission to read it cannot change the interface either, and is told so later.
 fn tell_of_left_behind(store: &Store, interface: &seekwire_nic::Interface) {
     match seekwire_nic::left_behind(store, interface) {
         Ok(None) | Err(Error::Closed(_)) => {}
         Ok(Some(process)) => eprintln!(
-            "seekwire: {name}: process {process} changed it and ended without putting it back; \
-             `seekwire nic restore {name}` does",
+            "seekwire: {name}: process {process} changed it and ended without restoring it; \
+             run `seekwire nic restore {name}`",
             name = interface.name
         ),
         Err(error) => eprintln!("seekwire: {error}"),

@@ -1,4 +1,4 @@
-//! `seekwire nic serve`.
+//! `seekwire nic serve`: the server that other hosts measure against.
 
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -32,7 +32,7 @@ pub(crate) fn serve(options: &NicServe) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// On all addresses of both families, or of IPv4 where there is no IPv6.
+/// Listens on all IPv6 and IPv4 addresses, or only on IPv4 if there is no IPv6.
 fn everywhere(port: u16) -> Result<Server, seekwire_gauge::Error> {
     Server::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, port))).or_else(|error| match &error {
         seekwire_gauge::Error::Listen { reason, .. }
@@ -44,7 +44,7 @@ fn everywhere(port: u16) -> Result<Server, seekwire_gauge::Error> {
     })
 }
 
-/// HOST:PORT of what may be a host alone.
+/// HOST:PORT, with the default port if `text` has none.
 pub(crate) fn endpoint(text: &str) -> String {
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(text);
     if let Ok(address) = bare.parse::<IpAddr>() {

@@ -1,4 +1,4 @@
-//! `seekwire nic show`.
+//! `seekwire nic show`: prints the settings of interfaces.
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -50,7 +50,7 @@ pub(crate) fn show(options: &NicShow) -> Result<ExitCode> {
     Ok(if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// What could be read, and what is to be said of the rest.
+/// The interfaces that could be read, and messages about the others.
 fn sort_out(all: Vec<Read>) -> (Vec<Interface>, Vec<String>) {
     let (mut interfaces, mut failures) = (Vec::new(), Vec::new());
     for (_, read) in all {
@@ -68,7 +68,7 @@ fn render(shown: &Shown) -> String {
     if saved.is_some() {
         let name = &interface.name;
         text.push_str(&format!(
-            "  changed; `seekwire nic restore {name}` puts back the state before\n"
+            "  changed; `seekwire nic restore {name}` restores the original state\n"
         ));
     }
     let mut section = |title: &'static str, rows: Vec<Vec<String>>| {

@@ -1,4 +1,4 @@
-//! `seekwire nic tune`.
+//! `seekwire nic tune`: finds the best settings of an interface by measuring.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -58,12 +58,12 @@ pub(crate) fn tune(options: &NicTune) -> Result<ExitCode> {
     let back = crate::put_back(session, &name);
     // It may have come after the last measurement, too; then nothing is applied.
     if let Some(status) = interrupt.status() {
-        eprintln!("seekwire: interrupted; {} is as it was found", back?);
+        eprintln!("seekwire: interrupted; {} has its original settings again", back?);
         return Ok(status);
     }
     let outcome = match (searched, &back) {
         (Ok(outcome), _) => outcome,
-        (Err(error), Ok(now)) => bail!("{error}; {now} is as it was found"),
+        (Err(error), Ok(now)) => bail!("{error}; {now} has its original settings again"),
         (Err(error), Err(_)) => {
             eprintln!("seekwire: {error}");
             return Err(back.unwrap_err());
@@ -104,7 +104,7 @@ struct Told<'a> {
     applied: Option<Reported<'a>>,
 }
 
-/// The first address of the peer that is behind the interface.
+/// The first address of the peer that the interface leads to.
 fn peer(kernel: &mut Kernel, options: &NicTune, name: &str) -> Result<SocketAddr> {
     let addresses =
         endpoint(&options.peer).to_socket_addrs().with_context(|| options.peer.clone())?;
@@ -118,7 +118,7 @@ fn peer(kernel: &mut Kernel, options: &NicTune, name: &str) -> Result<SocketAddr
     way
 }
 
-/// What would be tried first.
+/// Prints the first candidates (`--dry-run`).
 fn foresee(options: &NicTune, now: &seekwire_nic::Interface) -> Result<ExitCode> {
     let candidates = seekwire_tune::candidates(now);
     let text = if options.json {
@@ -136,7 +136,7 @@ fn foresee(options: &NicTune, now: &seekwire_nic::Interface) -> Result<ExitCode>
     Ok(ExitCode::SUCCESS)
 }
 
-/// Sets what is recommended, to stay.
+/// Applies what is recommended, to stay.
 fn apply(
     kernel: &mut Kernel,
     store: &Store,
@@ -155,7 +155,7 @@ fn apply(
     Ok(report)
 }
 
-/// Before anything is measured, which takes minutes.
+/// Checked before the measurements, which take minutes.
 fn check_writable(file: &Path) -> Result<()> {
     let cannot = || format!("cannot write {}", file.display());
     // A link that leads nowhere is there, too.
@@ -166,7 +166,7 @@ fn check_writable(file: &Path) -> Result<()> {
         file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let found = directory.metadata().with_context(cannot)?;
     if !found.is_dir() || file.file_name().is_none() {
-        return Err(anyhow!("name a file in a directory that is there").context(cannot()));
+        return Err(anyhow!("name a file in a directory that exists").context(cannot()));
     }
     let access = Access::WRITE_OK | Access::EXEC_OK;
     rustix::fs::accessat(CWD, directory, access, AtFlags::EACCESS).with_context(cannot)

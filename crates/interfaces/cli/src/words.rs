@@ -1,4 +1,4 @@
-//! What a search has found out, for people.
+//! The result of a search, as text for people.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use seekwire_tune::{End, Figures, Interval, Outcome, Tried};
 
 use crate::render;
 
-/// Table, judgement, and what to do.
+/// The table, the result, and what to do next.
 pub(crate) fn result(
     outcome: &Outcome,
     applied: Option<&Report>,
@@ -23,7 +23,7 @@ pub(crate) fn result(
         Some(report) => {
             text.push_str(&format!("\n{}", render::report(name, report)));
             text.push_str(&format!(
-                "`seekwire nic restore {name}` puts back the state before the first change.\n"
+                "`seekwire nic restore {name}` restores the state before the first change.\n"
             ));
         }
         None => {
@@ -34,17 +34,16 @@ pub(crate) fn result(
         }
     }
     match written {
-        Some(file) => {
-            text.push_str(&format!("\n{} makes it last, once it is installed.\n", file.display()))
-        }
+        Some(file) => text
+            .push_str(&format!("\nOnce installed, {} makes the settings last.\n", file.display())),
         None => {
             let indent =
                 |line: &str| if line.is_empty() { "\n".to_owned() } else { format!("  {line}\n") };
             let indented = |lines: &str| lines.lines().map(indent).collect::<String>();
-            text.push_str("\nTo make it last, run at every start of the host\n\n");
+            text.push_str("\nTo make it last, run this at every start of the host:\n\n");
             text.push_str(&indented(&lasting.ethtool));
             text.push_str(&format!(
-                "\nor have a file /etc/systemd/network/50-{name}.link with\n\n"
+                "\nor create /etc/systemd/network/50-{name}.link with this content:\n\n"
             ));
             text.push_str(&indented(&lasting.link));
         }
@@ -52,7 +51,7 @@ pub(crate) fn result(
     text
 }
 
-/// What would be tried, one on a line.
+/// The candidates, one on a line.
 pub(crate) fn candidates(candidates: &[(String, Vec<String>)]) -> String {
     const COLUMNS: [(&str, Align); 2] = [("CANDIDATE", Align::Left), ("CHANGES", Align::Left)];
     let row = |(name, changes): &(String, Vec<String>)| {
@@ -107,10 +106,10 @@ fn table(outcome: &Outcome) -> String {
 fn end(tried: &Tried) -> String {
     let end = match tried.end {
         End::Best => "best",
-        End::Open => "cannot be told from the best",
-        // What was found runs to the end.
+        End::Open => "as good as the best, as far as measured",
+        // The original settings run to the end.
         End::Worse if tried.changes.is_empty() => "worse",
-        End::Worse => "has left, seemed worse",
+        End::Worse => "dropped, seemed worse",
         End::Failed => "could not be measured",
     };
     match tried.refused.as_slice() {
@@ -128,8 +127,8 @@ fn note(confidence: f64) -> String {
     let sure = confidence * 100.0;
     let error = (1.0 - confidence) * 100.0;
     format!(
-        "The intervals are {sure:.0} % sure, all at once: a search recommends what is no better in at most \
-         {error:.0} % of the cases.\n"
+        "In {sure:.0} % of searches all intervals hold at once: a search recommends what is no better in \
+         at most {error:.0} % of the cases.\n"
     )
 }
 
@@ -140,10 +139,9 @@ fn judgement(outcome: &Outcome) -> String {
     let how = if outcome.is_decided { "decided" } else { "time over" };
     let head = format!("{interface}, {goal}, {rounds} rounds in {seconds:.0} s ({how}): ");
     let tail = if outcome.recommended != 0 {
-        format!("{} is {gain} times as good as what was found.\n", best.name)
+        format!("{} is {gain} times as good as the original settings.\n", best.name)
     } else if outcome.best == 0 {
-        "nothing is better than what was found, as far as can be told. Leave it as it is.\n"
-            .to_owned()
+        "no better settings were found. Leave the interface as it is.\n".to_owned()
     } else {
         let is = if gain.is_empty() {
             String::new()
@@ -151,8 +149,8 @@ fn judgement(outcome: &Outcome) -> String {
             format!(", which is {gain} times as good")
         };
         format!(
-            "no difference can be told between what was found and {}{is}. \
-             Leave it as it is, or give it more time (--time).\n",
+            "no certain difference between the original settings and {}{is}. \
+             Leave the interface as it is, or give the search more time (--time).\n",
             best.name
         )
     };

@@ -242,7 +242,7 @@ fn after_a_kill_the_next_start_offers_to_restore() {
         let mut held = hold(state.path());
         held.kill().unwrap();
         held.wait().unwrap();
-        let offer = format!("process {} changed it and ended without putting it back", held.id());
+        let offer = format!("process {} changed it and ended without restoring it", held.id());
         let (_, text, errors) = run(state.path(), &["show", "near"]);
         assert!(
             errors.contains(&offer) && errors.contains("seekwire nic restore near"),

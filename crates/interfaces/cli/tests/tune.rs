@@ -272,7 +272,7 @@ fn nothing_follows_when_not_all_came_back() {
             );
             assert_eq!(text.contains("AGAINST FOUND"), signal.is_none(), "{text}");
             assert!(
-                !text.contains("puts back the state before the first change") && !file.exists(),
+                !text.contains("restores the state before the first change") && !file.exists(),
                 "{text}"
             );
             for name in ["near", "br0"] {
@@ -337,7 +337,7 @@ fn after_a_kill_the_state_before_can_be_restored() {
         child.kill().unwrap();
         child.wait().unwrap();
         let (_, _, errors) = run(testbed, nic(state, &["show", "near"]));
-        assert!(errors.contains("ended without putting it back"), "{errors}");
+        assert!(errors.contains("ended without restoring it"), "{errors}");
         assert_eq!(run(testbed, nic(state, &["restore", "near"])).0, Some(0));
         assert_eq!(near(testbed, state), before);
     });
@@ -354,7 +354,8 @@ fn a_peer_that_dies_ends_the_search_which_says_so_and_everything_comes_back() {
         assert_eq!(status.code(), Some(1), "{errors}");
         let last = errors.lines().last().unwrap();
         assert!(
-            last.contains("seekwire nic serve") && last.ends_with("near is as it was found"),
+            last.contains("seekwire nic serve")
+                && last.ends_with("near has its original settings again"),
             "{errors}"
         );
         assert_eq!(near(testbed, state), before);

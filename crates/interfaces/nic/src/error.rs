@@ -29,13 +29,13 @@ pub enum Error {
         /// What it said.
         reason: String,
     },
-    /// The interface has a default route, and nobody said that this is meant.
+    /// The interface has a default route, and the caller did not allow to change such a one.
     #[error(
-        "{0} carries the default route: changing it may cut this host off for a moment; say --default-route \
-         if that is meant"
+        "{0} carries the default route: changing it may cut this host off for a moment; to change it \
+         anyway, add --default-route"
     )]
     DefaultRoute(String),
-    /// What is measured with this peer would say nothing about the interface.
+    /// The route to the peer does not use the interface, so measurements would say nothing about it.
     #[error(
         "{peer} is reached by {by}, not by {interface}: name that, or a peer behind {interface}"
     )]
@@ -55,21 +55,21 @@ pub enum Error {
         /// Its process id, if known.
         process: Option<u32>,
     },
-    /// Two wishes exclude each other.
-    #[error("{feature}=on needs {needs}, which shall be off: ask for one of them")]
+    /// Two settings exclude each other.
+    #[error("{feature}=on needs {needs}, but {needs} is to be off: choose one of the two")]
     Conflict {
-        /// The feature that shall be on.
+        /// The feature that is to be on.
         feature: String,
         /// What it needs.
         needs: String,
     },
     /// Nothing has been changed that could be restored.
-    #[error("{0}: nothing to restore: no state has been saved")]
+    #[error("{0}: nothing to restore: no state was saved")]
     NothingSaved(String),
     /// The saved state cannot be read or written.
     #[error(
-        "{}: {source}; states of interfaces are kept in a directory of their own, which the environment variable \
-         SEEKWIRE_NIC_STATE names", path.display()
+        "{}: {source}; saved states of interfaces need a directory of their own, which the environment variable \
+         SEEKWIRE_NIC_STATE can name", path.display()
     )]
     State {
         /// The file or directory.
@@ -77,8 +77,8 @@ pub enum Error {
         /// What went wrong.
         source: io::Error,
     },
-    /// Saved states are another user's, so that this process cannot tell whether there are some.
-    #[error("{}: closed to this user: whether interfaces have been changed, only its owner can see", .0.display())]
+    /// Saved states belong to another user, so this process cannot see whether there are any.
+    #[error("{}: not readable for this user: only its owner can see whether interfaces have been changed", .0.display())]
     Closed(PathBuf),
     /// The saved state has been damaged.
     #[error(

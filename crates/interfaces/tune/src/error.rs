@@ -1,6 +1,6 @@
 //! Why nothing could be found out.
 
-/// What ended a search. The interface is as it was found, if the session that was used holds.
+/// Why a search ended. A session that holds has put the original settings back by then.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The interface cannot be read or changed.
@@ -12,8 +12,8 @@ pub enum Error {
     /// The peer could be measured with, and cannot any more, although the interface has the
     /// settings again that were found.
     #[error(
-        "the peer cannot be measured with any more since `{after}` was tried, not within about {seconds} s after the \
-         settings found were back: {reason}"
+        "the peer has not answered since `{after}` was tried, nor for about {seconds} s after the original \
+         settings were back: {reason}"
     )]
     Lost {
         /// What was tried last.
@@ -27,7 +27,7 @@ pub enum Error {
     #[error("interrupted")]
     Interrupted,
     /// Not even the state that was found could be measured.
-    #[error("nothing could be measured; give it more time")]
+    #[error("nothing could be measured; give the search more time (--time)")]
     Nothing,
 }
 

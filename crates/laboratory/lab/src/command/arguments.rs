@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
 
-/// The part of the command `seekwire` that is the laboratory
+/// The part of the command `seekwire` for the laboratory
 #[derive(Debug, Parser)]
 #[command(
     name = "seekwire",
@@ -26,41 +26,42 @@ pub(super) enum Command {
     #[command(subcommand)]
     Lab(Lab),
     Calibrate(Calibrate),
-    /// One side of an experiment; started by `lab` and `demo`
+    /// Run one side of an experiment; `lab` and `demo` start it
     #[command(hide = true)]
     LabPeer(LabPeer),
 }
 
-/// Measure at which size messages are best received out of order in place
+/// Measure from which size on to take messages in place
 ///
-/// Small messages are cheaper to move into library memory in bulk, large ones to take where they
-/// are. This measures, for about ten seconds on an otherwise idle machine, at which size that
-/// changes, and writes it to a file in the user's cache that every program reads at its first seek.
-/// Without it a built-in value is used.
+/// When a program receives messages out of order, it is cheaper to move small ones into library
+/// memory in bulk and to take large ones in place. This command measures for about ten seconds at
+/// which size that changes; the machine should otherwise be idle. It writes the result to a file in
+/// the user's cache, which every program reads at its first seek. Without that file, programs use a
+/// built-in value.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Files:
-  $XDG_CACHE_HOME/seekwire/tuning, else ~/.cache/seekwire/tuning; SEEKWIRE_SEEK_SWITCH=BYTES
-  comes before it")]
+  $XDG_CACHE_HOME/seekwire/tuning, else ~/.cache/seekwire/tuning; the variable
+  SEEKWIRE_SEEK_SWITCH overrides it")]
 pub(super) struct Calibrate {
-    /// Write the result here instead
+    /// Write the result to this file instead
     #[arg(long, value_name = "FILE")]
     pub(super) file: Option<PathBuf>,
 }
 
-/// Run real programs plain and accelerated, in turns, and report
+/// Run real programs plain and accelerated in turn, and write a report
 ///
-/// Runs iperf3, redis-benchmark, a file download from Python's http.server with curl, and sockperf
-/// ping-pong; and message search, a receiver that takes messages out of the middle of a stream.
-/// Prints one table and writes report.html, result.json and raw.csv. A program that is not
-/// installed gets a line that says so. Five rounds take about two minutes.
+/// Runs iperf3, redis-benchmark, a file download from Python's http.server with curl, sockperf
+/// ping-pong, and a message search: a receiver that takes messages out of the middle of a stream.
+/// Prints one table and writes report.html, result.json and raw.csv. If a program is not installed,
+/// its line says so. Five rounds take about two minutes.
 #[derive(Debug, Args)]
 pub(super) struct Demo {
-    /// Directory for the report
+    /// Write the report to this directory
     #[arg(long, value_name = "DIR", default_value = "out/demo")]
     pub(super) out: PathBuf,
 
-    /// Rounds; each runs every program once plain and once accelerated
+    /// Number of rounds; each runs every program once plain and once accelerated
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) rounds: u32,
 }
@@ -75,17 +76,17 @@ pub(super) enum Lab {
     Pack(LabPack),
 }
 
-/// Shrink results that are kept
+/// Shrink results to about a tenth, to keep them
 ///
-/// Compresses raw.csv, and leaves out of result.json the rows that follow from it: a tenth remains.
-/// `seekwire lab report` reads such results like others, and its site has both files whole. Nothing
-/// is changed where the rows are not those of raw.csv.
+/// Compresses raw.csv and removes the same rows from result.json. `seekwire lab report` reads such
+/// results like any others, and its site has both files complete. If the rows of the two files
+/// differ, nothing is changed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:
   seekwire lab pack out/lab/*")]
 pub(super) struct LabPack {
-    /// Directories, each with the result of one experiment
+    /// Directories with the result of one experiment each
     #[arg(required = true, value_name = "DIR")]
     pub(super) directories: Vec<PathBuf>,
 }
@@ -103,19 +104,22 @@ pub(super) struct LabShow {
 
 /// Run experiments; each writes DIR/NAME/result.json, raw.csv and report.html
 ///
-/// Experiments run one after the other. If one of them cannot run on this machine, none does; the
-/// first that fails ends the run. What could not be measured is named on standard error, and in the
-/// report. With `all`, every experiment that can run on this machine does: those that cannot are
-/// skipped with the reason, one that fails does not stop the others, and at the end the results are
-/// joined into DIR/report, as `seekwire lab report` does. All of them take hours; with --quick,
-/// less than ten minutes on two processors.
+/// Runs the experiments one after the other. If one of them cannot run on this machine, none is
+/// started. The first failure ends the run. Standard error and the report name what could not be
+/// measured.
 ///
-/// Some experiments have options of their own, which no other one takes: `seekwire lab run NAME
-/// --help` has them, too, and so has `seekwire lab show NAME`.
+/// With `all`, every experiment that can run on this machine runs. The others are skipped, and the
+/// reason is printed. A failure does not stop the rest. At the end, the results are joined into
+/// DIR/report, as by `seekwire lab report`. All experiments take hours; with --quick, they take less
+/// than ten minutes on two processors.
+///
+/// Some experiments have options of their own, which the others refuse. `seekwire lab run NAME
+/// --help` and `seekwire lab show NAME` list them.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Exit status:
-  0 when every experiment that was started has been measured, 1 else
+  0  every experiment that was started was measured
+  1  otherwise
 
 Examples:
   seekwire lab run sockets --quick
@@ -125,97 +129,97 @@ pub(super) struct LabRun {
     #[arg(required = true, value_name = "NAME")]
     pub(super) names: Vec<String>,
 
-    /// Fewer and shorter rounds: to see that it works, not to quote
+    /// Run fewer and shorter rounds, to see that it works; do not quote the numbers
     #[arg(long)]
     pub(super) quick: bool,
 
-    /// Rounds, instead of the experiment's own number; intervals need at least five
+    /// Number of rounds, instead of the experiment's own; intervals need at least five
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     pub(super) rounds: Option<u32>,
 
-    /// Directory for the results
+    /// Write the results below this directory
     #[arg(long, value_name = "DIR", default_value = "out/lab")]
     pub(super) out: PathBuf,
 
-    /// Connections behind each value
+    /// Number of connections that each value is measured with
     ///
-    /// By default 100 as in the paper, but where these would move more than 4 GB, as many as do
-    /// not.
+    /// The default is 100, as in the paper. If these would move more than 4 GB, it is the largest
+    /// number that does not.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub(super) repetitions: Option<u64>,
 
-    /// How seeks take bytes out of the middle of TCP: `module` runs `seek-module` instead
+    /// Way to take bytes out of the middle of TCP: `module` runs `seek-module` instead
     #[arg(long, value_name = "WAY", value_parser = ["module"])]
     pub(super) way: Option<String>,
 
-    /// Gigabytes that each value moves at most, instead of 4; one connection at least
+    /// Move at most this many gigabytes for each value, instead of 4, but use at least one connection
     #[arg(long, value_name = "GB", conflicts_with = "repetitions")]
     pub(super) gigabytes: Option<f64>,
 
-    /// The other host, where `seekwire nic serve` runs; by default both are network namespaces
-    /// here
+    /// The other host, where `seekwire nic serve` runs; by default, both hosts are network
+    /// namespaces of this one
     ///
-    /// The settings are those of the interface of this host only. They are put back at the end, at
-    /// ^C too; after a crash `seekwire nic restore IFACE` does it.
+    /// The experiment changes only the interface of this host. It restores the settings at the end
+    /// and at ^C. After a crash, use `seekwire nic restore IFACE`.
     #[arg(long, value_name = "HOST[:PORT]")]
     pub(super) peer: Option<String>,
 
-    /// A second `seekwire nic serve`, one that has little processor time: the weak receiver of a
-    /// peer
+    /// A second `seekwire nic serve` with little processor time: the weak receiver
     ///
-    /// On the same host, as another service: `systemd-run -p CPUQuota=20% -p
-    /// CPUQuotaPeriodSec=10ms seekwire nic serve --listen 7118`, and `--weak-peer HOST:7118` here;
-    /// or on a slow host. The same interface must lead to it. Say with --weak-cpu what it has.
+    /// It can run on the peer as another service, started by `systemd-run -p CPUQuota=20% -p
+    /// CPUQuotaPeriodSec=10ms seekwire nic serve --listen 7118`; then give `--weak-peer HOST:7118`
+    /// here. It can also run on a slow host. The same interface must lead to it. Give its processor
+    /// time with --weak-cpu.
     #[arg(long, value_name = "HOST[:PORT]", requires = "peer")]
     pub(super) weak_peer: Option<String>,
 
-    /// The interface of this host whose settings are changed, if not the one that leads to the
-    /// peer
+    /// The interface of this host to change; default: the one that leads to the peer
     #[arg(long, value_name = "IFACE", requires = "peer")]
     pub(super) iface: Option<String>,
 
-    /// With --peer: change an interface that carries the default route, too
+    /// With --peer: also change an interface that carries the default route
     #[arg(long, requires = "peer")]
     pub(super) default_route: bool,
 
-    /// Run in two network namespaces of this host, joined by a veth pair, as it does where no peer
-    /// is named
+    /// Run in two network namespaces of this host, joined by a veth pair; this is the default
+    /// without --peer
     ///
-    /// It needs the capabilities CAP_SYS_ADMIN and CAP_NET_ADMIN, as with sudo, and leaves nothing
-    /// behind.
+    /// It needs CAP_SYS_ADMIN and CAP_NET_ADMIN, for example by sudo. It removes everything at the
+    /// end.
     #[arg(long, conflicts_with = "peer")]
     pub(super) netns: bool,
 
     /// Processor time of the weak receiver, in percent of one processor (cgroup quota)
     ///
-    /// With --weak-peer it sets nothing, but says what that server has: the same as its CPUQuota.
+    /// With --weak-peer, this option only states the processor time of that server: give the
+    /// same number as its CPUQuota.
     #[arg(long, value_name = "PERCENT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(10..=1000))]
     pub(super) weak_cpu: u32,
 }
 
 /// Join the results of experiments into one site
 ///
-/// Reads the results below DIR, those of a demo, too, and writes pages that are viewed without a
-/// server or a network: the first one with the machine, and for each experiment what is asked, the
-/// verdict and the numbers behind it; and one for each experiment with every claim, published
-/// numbers beside ours, plots, tables, what could not be measured, the setting and the raw data.
+/// Reads the results below DIR, including those of a demo, and writes pages that need neither a
+/// server nor a network. The first page shows the machine and, for each experiment, its question,
+/// the verdict and the numbers behind it. Each experiment has a page with its claims, published
+/// numbers beside ours, plots, tables, what could not be measured, the setup and the raw data.
 ///
 /// Verdicts follow from the numbers. A claim of a paper is reproduced when the whole 95 % interval
-/// fulfils its criterion, improved upon when all of it is better than what the paper found (no loss
-/// where there was one), not reproduced when no part of it fulfils the criterion; else it cannot be
-/// told, and more rounds are needed. A result that cannot be read is named with the reason, and the others are
-/// shown.
+/// meets its criterion. It is improved upon when the whole interval is better than what the paper
+/// found, for example no loss where the paper found one. It is not reproduced when no part of the
+/// interval meets the criterion. Otherwise the result is uncertain, and more rounds are needed. A
+/// result that cannot be read is named with the reason, and the others are shown.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   seekwire lab run all --quick
   seekwire lab report out/lab --out site")]
 pub(super) struct LabReport {
-    /// Directory of the results, as `seekwire lab run --out` names it
+    /// Directory of the results: the DIR of `seekwire lab run --out`
     #[arg(value_name = "DIR", default_value = "out/lab")]
     pub(super) directory: PathBuf,
 
-    /// Directory for the site; DIR/report if not given
+    /// Write the site to this directory; default: DIR/report
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,
 }

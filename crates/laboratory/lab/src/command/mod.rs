@@ -33,7 +33,7 @@ pub fn main() -> ExitCode {
     })
 }
 
-/// Ends the process where the words cannot be understood, or ask for help.
+/// Ends the process if the arguments are wrong or ask for help.
 fn parse(words: Vec<OsString>) -> Arguments {
     let text: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
     let definitions = definitions().mut_subcommand("lab", |lab| {
@@ -44,7 +44,7 @@ fn parse(words: Vec<OsString>) -> Arguments {
     Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit())
 }
 
-/// Before anything else is said of these options, as that another one must come with them.
+/// Checked first, before clap complains about a missing companion option.
 fn refuse_strange_options(definitions: &clap::Command, words: &[OsString]) {
     let Ok(matches) = definitions.clone().ignore_errors(true).try_get_matches_from(words) else {
         return;
@@ -78,7 +78,12 @@ fn calibrate(options: &arguments::Calibrate) -> Result<ExitCode> {
     for (size, bulk, place) in &found.sizes {
         writeln!(out, "{size:>10} {bulk:>10.3} {place:>10.3}")?;
     }
-    writeln!(out, "in place from {} bytes on; written to {}", found.switch, found.path.display())?;
+    writeln!(
+        out,
+        "take messages in place from {} bytes on; written to {}",
+        found.switch,
+        found.path.display()
+    )?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -190,10 +195,10 @@ fn run(options: &arguments::LabRun) -> Result<()> {
     Ok(())
 }
 
-/// Every experiment; the error at the end names those that failed.
+/// Runs every experiment; the error at the end names those that failed.
 fn run_all(options: &arguments::LabRun, settings: &crate::Options) -> Result<()> {
     if options.names.len() > 1 || options.way.is_some() {
-        bail!("`all` stands for every experiment; name no other one and no --way beside it");
+        bail!("`all` stands for every experiment; give no other name and no --way with it");
     }
     let all = crate::all::run(settings)?;
     let mut out = io::stdout().lock();

@@ -1,4 +1,4 @@
-//! Options of `seekwire lab run` that belong to some experiments and not to all.
+//! Options of `seekwire lab run` that only some experiments have.
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, Command};
@@ -6,7 +6,7 @@ use clap::{Arg, ArgMatches, Command};
 use super::ALL;
 use crate::experiments;
 
-/// Names of the experiments that have an option; none if all have it.
+/// The experiments that have an option; empty if all have it.
 fn owners(option: &Arg) -> Vec<&'static str> {
     let long = option.get_long();
     let has_it =
@@ -22,8 +22,7 @@ pub(super) fn under_headings(run: Command) -> Command {
     })
 }
 
-/// `lab run` as its help shows it to whoever asks with these words: with the options of the
-/// experiments among them.
+/// `lab run` with only those options that belong to the experiments among `words`.
 pub(super) fn for_words(run: Command, words: &[&str]) -> Command {
     run.mut_args(|option| {
         let owners = owners(&option);
@@ -33,7 +32,7 @@ pub(super) fn for_words(run: Command, words: &[&str]) -> Command {
     })
 }
 
-/// What the help of `lab run` says of the options of one experiment.
+/// The options of one experiment, as the help of `lab run` shows them.
 pub(super) fn help(run: &Command, experiment: &str) -> String {
     let own = run.get_arguments().filter(|option| owners(option).contains(&experiment));
     let own: Vec<Arg> = own.map(|option| option.clone().help_heading("Options")).collect();
@@ -45,17 +44,17 @@ pub(super) fn help(run: &Command, experiment: &str) -> String {
     shown.args(own).render_long_help().to_string()
 }
 
-/// Fails if there is an option that none of the experiments has that `matches` of `run` name.
+/// Fails if `matches` has an option that none of the named experiments has.
 pub(super) fn check(run: &Command, matches: &ArgMatches) -> Result<(), String> {
     let names: Vec<&String> = matches.get_many("names").into_iter().flatten().collect();
     let is_known = |name: &&String| experiments().iter().any(|one| one.name() == **name);
-    // All of them have every option; one that does not exist is told of by whoever looks for it.
+    // `all` takes every option. Unknown experiments are reported elsewhere.
     if names.is_empty() || !names.iter().all(is_known) {
         return Ok(());
     }
     let given = |option: &&Arg| {
         let id = option.get_id().as_str();
-        // That of help is none of these.
+        // The help option is not among them.
         matches.try_contains_id(id).unwrap_or(false)
             && matches.value_source(id) == Some(ValueSource::CommandLine)
     };
@@ -64,7 +63,7 @@ pub(super) fn check(run: &Command, matches: &ArgMatches) -> Result<(), String> {
         if !owners.is_empty() && !names.iter().any(|name| owners.contains(&name.as_str())) {
             let asked: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
             return Err(format!(
-                "--{} is not an option of {}, but of {}; `seekwire lab show NAME` lists those of an experiment",
+                "--{} is not an option of {}, but of {}; `seekwire lab show NAME` lists the options of an experiment",
                 option.get_long().unwrap_or_default(),
                 asked.join(" or "),
                 owners.join(", ")

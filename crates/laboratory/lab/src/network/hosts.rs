@@ -115,7 +115,7 @@ impl Hosts<'_> {
                 )
             }
             Err(error) => anyhow::Error::new(error).context(format!(
-                "{interface} is not as it was found; try `seekwire nic restore {interface}`"
+                "{interface} is not fully restored; try `seekwire nic restore {interface}`"
             )),
         };
         Err(match worked {
