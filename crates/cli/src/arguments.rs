@@ -32,26 +32,28 @@ Environment:
                              spins
   SEEKWIRE_THRESHOLD=N       accelerate a connection after N calls on it, at most 1000000000; 0 is
                              like 1. Default: 8 calls or 65536 bytes, whichever comes first
-  SEEKWIRE_SEGMENT_SIZE=N    size of a segment of shared memory in bytes: a multiple of 4096, at most
-                             1048576
-  SEEKWIRE_SEGMENTS=N        number of segments for each direction of a connection: a power of two
-                             from 8 to 1024. The memory of one direction must be smaller than 256 MiB
+  SEEKWIRE_SEGMENT_SIZE=N    size of a segment of shared memory in bytes: a multiple of 4096, at
+                             most 1048576
+  SEEKWIRE_SEGMENTS=N        number of segments for each direction of a connection: a power of
+                             two from 8 to 1024. The memory of one direction must be smaller than
+                             256 MiB
   SEEKWIRE_SEEK_MEMORY=N     keep at most N bytes of a stream that arrived before the bytes that a
                              program seeks; default 67108864, at most 1099511627776
-  SEEKWIRE_SEEK_SWITCH=N     move messages to that memory in bulk while they are smaller than N bytes
-                             on average
+  SEEKWIRE_SEEK_SWITCH=N     move messages to that memory in bulk while they are smaller than N
+                             bytes on average
   SEEKWIRE_SEEK_WAY=WAY      try this way first to take bytes out of the middle of a TCP stream:
                              module, peek or drain
   SEEKWIRE_SECCOMP=N         accelerate programs that start under at most N system call filters
-                             (seccomp), because these filters are known to allow the library's calls.
-                             `seekwire run` finds this out by itself
+                             (seccomp), because these filters are known to allow the library's
+                             calls. `seekwire run` finds this out by itself
   SEEKWIRE_NIC_STATE=DIR     save the states of network interfaces here; default /run/seekwire/nic
   SEEKWIRE_LIBRARY=FILE      load this library, not the libseekwire.so next to the command or
                              installed with it
 
 An empty variable counts as not set. `seekwire run` refuses a value that it cannot obey. A program
-that was started without the command cannot be refused: its library reports the bad value in its log
-and uses the default, or stays on TCP if the variable is SEEKWIRE. `seekwire doctor` reports it, too.";
+that was started without the command cannot be refused. Its library reports the bad value in its
+log and uses the default, or stays on TCP if the variable is SEEKWIRE. `seekwire doctor` reports bad
+values, too.";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {

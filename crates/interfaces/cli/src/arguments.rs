@@ -330,8 +330,8 @@ pub(crate) struct NicTune {
 /// Answers requests and sends and receives streams for `seekwire nic tune` until it is interrupted.
 /// Anyone who can reach the port can use it, without a password. It moves meaningless bytes, one
 /// test at a time, within limits: messages of up to 16 MiB, tests of up to 60 seconds after a
-/// warm-up of up to 60 seconds, and up to two minutes of silence. It needs no privileges and changes
-/// nothing.
+/// warm-up of up to 60 seconds, and up to two minutes of silence. It needs no privileges and
+/// changes nothing.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Output:

@@ -1,4 +1,5 @@
-//! Signals: holds an interface until a command ends or ^C comes, and stops a search or server at ^C.
+//! Signals: holds an interface until a command ends or ^C comes, and stops a search or a server at
+//! ^C.
 
 use std::ffi::OsString;
 use std::fs::File;

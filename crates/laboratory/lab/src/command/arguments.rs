@@ -110,8 +110,8 @@ pub(super) struct LabShow {
 ///
 /// With `all`, every experiment that can run on this machine runs. The others are skipped, and the
 /// reason is printed. A failure does not stop the rest. At the end, the results are joined into
-/// DIR/report, as by `seekwire lab report`. All experiments take hours; with --quick, they take less
-/// than ten minutes on two processors.
+/// DIR/report, as by `seekwire lab report`. All experiments take hours; with --quick, they take
+/// less than ten minutes on two processors.
 ///
 /// Some experiments have options of their own, which the others refuse. `seekwire lab run NAME
 /// --help` and `seekwire lab show NAME` list them.
@@ -152,7 +152,7 @@ pub(super) struct LabRun {
     #[arg(long, value_name = "WAY", value_parser = ["module"])]
     pub(super) way: Option<String>,
 
-    /// Move at most this many gigabytes for each value, instead of 4, but use at least one connection
+    /// Move at most this many gigabytes for each value, instead of 4; at least one connection is used
     #[arg(long, value_name = "GB", conflicts_with = "repetitions")]
     pub(super) gigabytes: Option<f64>,
 
