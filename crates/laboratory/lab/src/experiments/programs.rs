@@ -23,7 +23,7 @@ impl Experiment for Programs {
 
     fn about(&self) -> &'static str {
         "Unmodified programs, plain and accelerated: iperf3 in both directions, redis-benchmark against redis-server, a \
-         file served by Python and fetched by curl, sockperf ping-pong, and calls and streams of gRPC for Python. In accelerated runs both ends are \
+         file served by Python and fetched by curl, sockperf ping-pong, and calls and streams of gRPC's C library. In accelerated runs both ends are \
          accelerated. Throughput is compared as accelerated over plain, and so are times."
     }
 

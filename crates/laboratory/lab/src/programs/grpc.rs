@@ -1,12 +1,14 @@
-//! gRPC for Python (grpcio): calls one after another, and a stream of messages from the server. The
-//! client checks every message.
+//! The gRPC library that C++, Python, Ruby and others share: calls one after another, and a stream
+//! of messages from the server. The client checks every message.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, anyhow, ensure};
 
 use super::{BANDWIDTH, Listening, PerMode, REQUESTS, Shared, Work, compare, listen, with_package};
+use crate::compiled::{self, Source};
 use crate::experiment::Context;
 use crate::launch::{Error, Mode, Program, Running};
 use crate::schedule::{Group, Trial};
@@ -25,13 +27,18 @@ pub(super) const UNARY: &str = "gRPC unary, 64 B";
 pub(super) const STREAM: &str = "gRPC stream, 64 KiB";
 
 const CASES: [Case; 2] = [
-    Case { name: UNARY, call: "unary", size: 64, first: 300 },
+    Case { name: UNARY, call: "unary", size: 64, first: 1000 },
     Case { name: STREAM, call: "download", size: 64 << 10, first: 1000 },
 ];
 
-const SCRIPT: &str = include_str!("../../peer/grpcbench.py");
+const SOURCE: Source = Source {
+    name: "grpcbench",
+    text: include_str!("../../peer/grpcbench.c"),
+    flags: &["-std=gnu11", "-O2"],
+    libraries: &["-lgrpc", "-lgpr"],
+};
 
-/// Both cases; a plain run of one takes about `time`, beside the start of Python.
+/// Both cases; a plain run of one takes about `time`.
 pub(crate) fn groups<'a>(context: &Context<'_>, time: Duration) -> Vec<Group<'a>> {
     let servers = PerMode::new();
     let group = |case: Case| {
@@ -54,7 +61,7 @@ fn run(
 ) -> Result<()> {
     let server = server.get(|| start(mode))?;
     let count = work.amount(trial, time, case.first);
-    let client = python(mode)
+    let client = program(mode)?
         .args([case.call, &server.port.to_string(), &count.to_string(), &case.size.to_string()])
         .timeout(Duration::from_secs(120));
     let finished = server.serve(client, explain)?;
@@ -72,23 +79,39 @@ fn run(
 }
 
 fn start(mode: &Mode) -> Result<Listening> {
-    let program = |port: u16| python(mode).args(["serve", &port.to_string()]);
+    let server = program(mode)?;
+    let program = |port: u16| server.clone().args(["serve", &port.to_string()]);
     let ready = |process: &Running, port: u16| {
         process.wait_for_line(|line| line.trim() == port.to_string()).map(|_| ())
     };
     listen(program, ready).map_err(explain)
 }
 
-/// Debian has grpcio for its own Python.
-fn python(mode: &Mode) -> Program {
-    let own = "/usr/bin/python3";
-    let name = if Path::new(own).is_file() { own } else { "python3" };
-    Program::new(name, mode).args(["-c", SCRIPT])
+fn program(mode: &Mode) -> Result<Program> {
+    static PATH: OnceLock<Result<PathBuf, String>> = OnceLock::new();
+    // The compiler's own words would fill a page.
+    let path = PATH.get_or_init(|| {
+        compiled::path(&SOURCE)
+            .context("gRPC is not installed (Debian package: libgrpc-dev)")
+            .map_err(|error| error.to_string())
+    });
+    let path: &Path = path.as_deref().map_err(|why| anyhow!("{why}"))?;
+    Ok(Program::new(path, mode))
 }
 
 fn explain(error: Error) -> anyhow::Error {
-    if error.to_string().contains("No module named 'grpc'") {
-        return anyhow!("grpcio is not installed (Debian package: python3-grpcio)");
+    with_package(error, "libgrpc-dev")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn source_compiles_without_warnings_or_its_absence_is_explained() {
+        match program(&Mode::Plain) {
+            Ok(_) => compiled::tests::compiles_without_warnings(&SOURCE),
+            Err(error) => assert!(error.to_string().contains("libgrpc-dev"), "{error}"),
+        }
     }
-    with_package(error, "python3")
 }

@@ -191,12 +191,12 @@ fn summary(rows: &[Row]) -> Vec<Key> {
         ),
         (
             "grpc_unary_ratio",
-            "gRPC for Python, calls of 64 B one after another: calls per second, accelerated over plain; higher is better",
+            "gRPC, calls of 64 B one after another: calls per second, accelerated over plain; higher is better",
             one(grpc::UNARY),
         ),
         (
             "grpc_stream_ratio",
-            "gRPC for Python, a stream of messages of 64 KiB: bandwidth, accelerated over plain; higher is better",
+            "gRPC, a stream of messages of 64 KiB: bandwidth, accelerated over plain; higher is better",
             one(grpc::STREAM),
         ),
         (

@@ -1,10 +1,10 @@
 """gRPC for Python: a server, and clients that check what they get and print the seconds it took.
 
-usage: grpcbench.py serve PORT                    prints the port (any free one for 0), and serves until SIGTERM
-       grpcbench.py unary PORT CALLS SIZE         calls one after another, with a message of SIZE bytes there and back
-       grpcbench.py download PORT MESSAGES SIZE   a stream of messages from the server
-       grpcbench.py upload PORT MESSAGES SIZE     a stream of messages to it
-       grpcbench.py both PORT MESSAGES SIZE       a stream there, and each message back in another one
+usage: grpc_calls.py serve PORT                    prints the port (any free one for 0), and serves until SIGTERM
+       grpc_calls.py unary PORT CALLS SIZE         calls one after another, with a message of SIZE bytes there and back
+       grpc_calls.py download PORT MESSAGES SIZE   a stream of messages from the server
+       grpc_calls.py upload PORT MESSAGES SIZE     a stream of messages to it
+       grpc_calls.py both PORT MESSAGES SIZE       a stream there, and each message back in another one
 """
 
 import hashlib
