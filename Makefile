@@ -68,7 +68,7 @@ check: ## Formatting, clippy and the tests of the data path: minutes, not the ha
 	scripts/deps test
 	scripts/test fmt clippy inner
 
-test-suites: ## Run other projects' suites, SUITES="a b", by MODES=a,b; rewrites docs/compatibility.md once all have been run
+test-suites: ## Run other projects' suites, SUITES="a b", by MODES=a,b, and put their part into docs/compatibility.md
 	$(CARGO) build --release --locked --package seekwire-suites --package seekwire-preload
 	$(release)/seekwire-suites run $(SUITES) $(if $(MODES),--mode $(MODES)) --out $(OUT)/suites
 	$(release)/seekwire-suites report --out $(OUT)/suites

@@ -7,16 +7,20 @@ mod campaign;
 mod counters;
 mod execution;
 mod mode;
+mod page;
 mod record;
 mod report;
 mod suite;
 mod verdict;
 
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::{Parser, Subcommand};
+
+use crate::page::Page;
 
 #[derive(Parser)]
 #[command(about = "Runs other projects' test suites on plain TCP and accelerated, and compares")]
@@ -34,8 +38,8 @@ enum Command {
     List,
     /// Runs suites; fails if a test that passes plain fails accelerated
     Run(campaign::Settings),
-    /// Writes the document of what has been run, there too, and where it is kept if every suite has
-    /// been run
+    /// Writes the page of what has been run, there and where it is kept: there, suites that have not
+    /// been run keep what was known of them
     Report {
         /// Where `run` has put its results
         #[arg(long, default_value = "out/suites")]
@@ -59,17 +63,19 @@ fn main() -> Result<ExitCode> {
         Command::Report { out, document } => {
             let known = suite::all(&arguments.suites)?;
             let records = record::load(&out)?;
-            let text = report::document(&known, &records);
-            std::fs::write(out.join("compatibility.md"), &text)?;
-            let missing = report::missing(&known, &records);
-            if missing.is_empty() {
-                std::fs::write(&document, text)?;
-            } else {
-                println!(
-                    "{} stays as it is: no results of {}",
-                    document.display(),
-                    missing.join(", ")
-                );
+            let mut page = report::page(&known, &records);
+            std::fs::write(out.join("compatibility.md"), page.to_string())?;
+            let earlier = match std::fs::read_to_string(&document) {
+                Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+                text => text.with_context(|| format!("cannot read {}", document.display()))?,
+            };
+            page.keep(Page::read(&earlier));
+            page.0.retain(|name, _| known.iter().any(|suite| suite.name == *name));
+            std::fs::write(&document, page.to_string())
+                .with_context(|| format!("cannot write {}", document.display()))?;
+            let missing = report::missing(&known, &page);
+            if !missing.is_empty() {
+                println!("{} has no results of {}", document.display(), missing.join(", "));
             }
             true
         }
