@@ -35,7 +35,6 @@ pub mod calibrate;
 pub mod claim;
 pub mod command;
 mod compiled;
-mod csv;
 pub mod demo;
 pub mod experiment;
 mod experiments;

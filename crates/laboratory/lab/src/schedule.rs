@@ -8,7 +8,6 @@ use anyhow::Result;
 use crate::launch::{self, Traffic};
 use crate::progress::Progress;
 use crate::record::{Metric, Sample, Samples};
-use crate::stats::Generator;
 
 /// Seed of the orders; constant, so that a run can be repeated in the same order.
 const SEED: u64 = 42;
@@ -153,7 +152,8 @@ fn run(
 pub(crate) fn order(count: usize, round: usize, group: usize) -> Vec<usize> {
     let mut order: Vec<usize> = (0..count).collect();
     let length = count.max(1);
-    Generator::new(SEED + (group * 1000 + round / length) as u64).shuffle(&mut order);
+    let seed = SEED + (group * 1000 + round / length) as u64;
+    fastrand::Rng::with_seed(seed).shuffle(&mut order);
     order.rotate_left(round % length);
     order
 }

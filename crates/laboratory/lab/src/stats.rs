@@ -1,7 +1,7 @@
 //! Robust statistics: medians, spread, and bootstrap intervals for ratios of medians.
 //!
-//! Everything here is deterministic: the resampling uses its own seeded generator, so the same raw
-//! data always give the same report.
+//! Everything here is deterministic: the seed of the resampling is fixed, so the same raw data always
+//! give the same report.
 
 use serde::{Deserialize, Serialize};
 
@@ -155,60 +155,63 @@ impl Ratio {
 /// Ratio of the medians of `pairs` (numerator, denominator), one pair per round.
 ///
 /// The interval is a percentile bootstrap that resamples whole rounds: what disturbed both members
-/// of a round cancels. `None` without pairs, or if the denominators' median is not positive.
+/// of a round cancels. Pairs with a number that is not finite are left out. `None` without pairs,
+/// or if the denominators' median is not positive.
 pub fn ratio_of_medians(pairs: &[(f64, f64)]) -> Option<Ratio> {
-    let value = ratio(pairs)?;
-    let mut generator = Generator::new(SEED);
-    let mut resample = Vec::with_capacity(pairs.len());
+    let (numerators, denominators): (Vec<f64>, Vec<f64>) = pairs
+        .iter()
+        .filter(|(above, below)| above.is_finite() && below.is_finite())
+        .copied()
+        .unzip();
+    let [numerators, denominators] = [numerators, denominators].map(|values| Ranked::of(&values));
+    let rounds = numerators.0.len();
+    let ratio = |counts: &[u32]| {
+        let denominator = denominators.median(counts)?;
+        (denominator > 0.0).then_some(numerators.median(counts)? / denominator)
+    };
+    let value = ratio(&vec![1; rounds])?;
+    let mut random = fastrand::Rng::with_seed(SEED);
+    let mut counts = vec![0; rounds];
     let mut ratios: Vec<f64> = (0..RESAMPLES)
         .filter_map(|_| {
-            resample.clear();
-            resample.extend((0..pairs.len()).map(|_| pairs[generator.below(pairs.len())]));
-            ratio(&resample)
+            counts.fill(0);
+            (0..rounds).for_each(|_| counts[random.usize(..rounds)] += 1);
+            ratio(&counts)
         })
         .collect();
-    ratios.sort_by(f64::total_cmp);
+    ratios.sort_unstable_by(f64::total_cmp);
     let (low, high) = (quantile(&ratios, 0.025)?, quantile(&ratios, 0.975)?);
-    Some(Ratio { value, low, high, pairs: Some(pairs.len()) })
+    Some(Ratio { value, low, high, pairs: Some(rounds) })
 }
 
-fn ratio(pairs: &[(f64, f64)]) -> Option<f64> {
-    let (numerators, denominators): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
-    let denominator = median(&denominators)?;
-    (denominator > 0.0).then_some(median(&numerators)? / denominator)
-}
+/// Readings in ascending order, each with its position before: sorted once, a resample of them is
+/// a number for each position.
+struct Ranked(Vec<(f64, usize)>);
 
-/// Small seeded generator (xorshift64*, Vigna 2016): enough for shuffling and resampling, not for
-/// secrets.
-#[derive(Clone, Debug)]
-pub struct Generator(u64);
-
-impl Generator {
-    /// A generator whose whole sequence follows from `seed`.
-    pub fn new(seed: u64) -> Self {
-        // Spread small seeds over all bits; the state must never be zero.
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+impl Ranked {
+    fn of(values: &[f64]) -> Self {
+        let mut ranked: Vec<(f64, usize)> = values.iter().copied().zip(0..).collect();
+        ranked.sort_unstable_by(|(one, _), (other, _)| one.total_cmp(other));
+        Self(ranked)
     }
 
-    /// Next 64 random bits.
-    pub fn next_u64(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    /// A number in `0..bound`; `bound` must not be zero.
-    pub fn below(&mut self, bound: usize) -> usize {
-        // Multiply-shift; its bias is below 2^-32 for any number of rounds.
-        (((self.next_u64() >> 32) * bound as u64) >> 32) as usize
-    }
-
-    /// Puts `items` into a random order (Fisher and Yates).
-    pub fn shuffle<T>(&mut self, items: &mut [T]) {
-        for end in (1..items.len()).rev() {
-            items.swap(end, self.below(end + 1));
+    /// Median of a resample in which the reading at each position occurs as often as `counts` say,
+    /// which is as often as there are positions in all.
+    fn median(&self, counts: &[u32]) -> Option<f64> {
+        let total = self.0.len() as u32;
+        let (below, above) = (total.checked_sub(1)? / 2, total / 2);
+        let mut seen = 0;
+        let mut lower = None;
+        for &(value, position) in &self.0 {
+            seen += counts[position];
+            if seen > below && lower.is_none() {
+                lower = Some(value);
+            }
+            if seen > above {
+                return lower.map(|lower| lower + (value - lower) / 2.0);
+            }
         }
+        None
     }
 }
 
@@ -286,21 +289,20 @@ mod tests {
     }
 
     #[test]
-    fn shuffle_keeps_all_items() {
-        let mut items: Vec<usize> = (0..50).collect();
-        Generator::new(3).shuffle(&mut items);
-        assert_ne!(items, (0..50).collect::<Vec<_>>());
-        items.sort_unstable();
-        assert_eq!(items, (0..50).collect::<Vec<_>>());
+    fn a_resample_has_the_median_of_what_it_repeats() {
+        let ranked = Ranked::of(&[7.0, 1.0, 3.0]);
+        assert_eq!(ranked.median(&[1, 1, 1]), Some(3.0));
+        assert_eq!(ranked.median(&[2, 1, 0]), Some(7.0));
+        let ranked = Ranked::of(&[4.0, 1.0, 2.0, 3.0]);
+        assert_eq!(ranked.median(&[1, 1, 1, 1]), Some(2.5));
+        assert_eq!(ranked.median(&[0, 2, 2, 0]), Some(1.5));
+        assert_eq!(Ranked::of(&[]).median(&[]), None);
     }
 
     #[test]
-    fn below_covers_its_range_evenly() {
-        let mut generator = Generator::new(1);
-        let mut counts = [0u32; 5];
-        for _ in 0..10_000 {
-            counts[generator.below(5)] += 1;
-        }
-        assert!(counts.iter().all(|&count| (1_800..2_200).contains(&count)), "{counts:?}");
+    fn pairs_without_a_number_do_not_count() {
+        let pairs = [(2.0, 1.0), (f64::NAN, 1.0), (4.0, f64::INFINITY), (2.0, 1.0)];
+        let ratio = ratio_of_medians(&pairs).unwrap();
+        assert_eq!((ratio.value, ratio.pairs), (2.0, Some(2)));
     }
 }

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 
-use seekwire_lab::Options;
 use seekwire_lab::experiment::{Context, Experiment};
 use seekwire_lab::outcome::Outcome;
 use seekwire_lab::record::Samples;
+use seekwire_lab::{Options, Site};
 use tempfile::TempDir;
 
 /// Real results of this laboratory.
@@ -20,14 +20,19 @@ fn recorded() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../docs/measurements")
 }
 
+/// The site of all of them.
+fn site() -> &'static (TempDir, Site) {
+    static SITE: LazyLock<(TempDir, Site)> = LazyLock::new(|| {
+        let out = tempfile::tempdir().unwrap();
+        let site = seekwire_lab::report(&recorded(), Some(out.path())).unwrap();
+        (out, site)
+    });
+    &SITE
+}
+
 /// The same as the laboratory has written them, before they were packed: a site has them whole.
 fn unpacked(name: &str) -> PathBuf {
-    static SITE: LazyLock<TempDir> = LazyLock::new(|| {
-        let out = tempfile::tempdir().unwrap();
-        seekwire_lab::report(&recorded(), Some(out.path())).unwrap();
-        out
-    });
-    SITE.path().join("data").join(name)
+    site().0.path().join("data").join(name)
 }
 
 fn copy(name: &str, to: &Path) {
@@ -61,8 +66,7 @@ fn verdicts(page: &str) -> Vec<(String, String)> {
 
 #[test]
 fn every_recorded_result_has_a_page_with_its_verdicts() {
-    let out = tempfile::tempdir().unwrap();
-    let site = seekwire_lab::report(&recorded(), Some(out.path())).unwrap();
+    let (out, site) = site();
     assert_eq!(site.problems, []);
     assert_eq!(site.experiments, fs::read_dir(recorded()).unwrap().count());
     let index = read(&site.index);

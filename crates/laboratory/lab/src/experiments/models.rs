@@ -16,7 +16,6 @@ use crate::outcome::{At, Key, Outcome, ResultFile};
 use crate::plot::{Bar, Chart, Figure};
 use crate::record::{Better, Metric, Row, Samples, Selector};
 use crate::schedule::{Group, Trial, Variant, alternate};
-use crate::stats::Generator;
 use crate::text;
 
 pub(super) struct Models;
@@ -224,11 +223,10 @@ impl Experiment for Models {
 /// A file that nothing can compress.
 fn file(bytes: u64) -> Result<NamedTempFile> {
     let mut file = NamedTempFile::new().context("cannot make the file to transfer")?;
-    let mut generator = Generator::new(bytes);
-    let mut block = Vec::with_capacity(1 << 20);
+    let mut random = fastrand::Rng::with_seed(bytes);
+    let mut block = vec![0; 1 << 20];
     for _ in 0..bytes >> 20 {
-        block.clear();
-        block.extend((0..(1 << 20) / 8).flat_map(|_| generator.next_u64().to_le_bytes()));
+        random.fill(&mut block);
         file.write_all(&block).context("cannot write the file to transfer")?;
     }
     Ok(file)

@@ -18,7 +18,6 @@ use super::{BANDWIDTH, Listening, PerMode, Shared, compare, listen, with_package
 use crate::experiment::Context;
 use crate::launch::{Mode, Program, Running};
 use crate::schedule::{Group, Trial};
-use crate::stats::Generator;
 
 pub(super) const CASE: &str = "http, Python to curl";
 
@@ -106,14 +105,12 @@ impl Document {
         let path = directory.path().join(NAME);
         let write = || -> std::io::Result<String> {
             let mut file = File::create(&path)?;
-            let mut generator = Generator::new(size);
+            let mut random = fastrand::Rng::with_seed(size);
             let mut hash = Sha256::new();
             let mut block = vec![0; BLOCK];
             let mut left = size;
             while left > 0 {
-                for word in block.chunks_exact_mut(8) {
-                    word.copy_from_slice(&generator.next_u64().to_le_bytes());
-                }
+                random.fill(&mut block);
                 let length = left.min(BLOCK as u64) as usize;
                 hash.update(&block[..length]);
                 file.write_all(&block[..length])?;

@@ -14,7 +14,7 @@ use super::{
 use crate::experiment::Context;
 use crate::launch::{Mode, Program, Running};
 use crate::schedule::{Group, Trial};
-use crate::{csv, text};
+use crate::text;
 
 const SERVER_PACKAGE: &str = "redis-server";
 const CLIENT_PACKAGE: &str = "redis-tools";
@@ -135,9 +135,12 @@ struct Figures {
 impl Figures {
     /// Reads the last record by the names in the header, because versions differ in their columns.
     fn parse(output: &str) -> Result<Self> {
-        let records = csv::parse(output);
-        let header =
-            records.iter().position(|record| record.first().is_some_and(|name| name == "test"));
+        let mut reader = csv::ReaderBuilder::new()
+            .has_headers(false)
+            .flexible(true)
+            .from_reader(output.as_bytes());
+        let records: Vec<csv::StringRecord> = reader.records().collect::<Result<_, _>>()?;
+        let header = records.iter().position(|record| record.get(0) == Some("test"));
         let header = header.context("redis-benchmark printed no header")?;
         let values = records.get(header + 1).context("redis-benchmark printed no result")?;
         let field = |name: &str| {
