@@ -1,29 +1,29 @@
-//! Why bytes of the middle of a stream were not received.
+//! [`SeekError`]: why bytes out of the middle of a stream were not received.
 
 use std::io;
 
 use seekwire_transport::Errno;
 
-/// Why a seek took nothing. Whatever it is, no byte is lost.
+/// Why a seek took nothing. No byte is lost in any of these cases.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SeekError {
-    /// EAGAIN, of a stream that does not block or whose read timeout is over.
+    /// EAGAIN: the stream is nonblocking, or its read timeout has expired.
     #[error("the bytes have not all arrived: wait until more have, and try again")]
     WouldBlock,
-    /// ENXIO: a byte is received once.
+    /// ENXIO: some of the bytes were already received.
     #[error(
         "some of the bytes were taken before: ask for none that lie in a hole or were received"
     )]
     Taken,
-    /// ENOBUFS: library memory is full of what keeps the bytes away, or there would be too many
-    /// holes.
+    /// ENOBUFS: library memory is full of bytes that keep the wanted ones from arriving, or there
+    /// would be too many holes.
     #[error(
         "there is no room for the bytes, or for another hole, before something is taken out: \
          receive what is at the front, or allow more memory with SEEKWIRE_SEEK_MEMORY"
     )]
     NoRoom,
-    /// EBUSY: what was taken is known to one process alone.
+    /// EBUSY: after a fork, another process goes on with the stream; only it knows the holes.
     #[error(
         "another process, forked from this one or its parent, goes on with the stream: \
          receive in that one"
@@ -66,8 +66,7 @@ impl SeekError {
         Some(errno.raw_os_error())
     }
 
-    /// Whether another call may do better, though nothing was changed: the bytes have not arrived,
-    /// or a signal came.
+    /// Whether the same call may succeed later: the bytes have not arrived, or a signal came.
     pub(crate) fn is_passing(&self) -> bool {
         matches!(self.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted)
     }

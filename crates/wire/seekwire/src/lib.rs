@@ -4,16 +4,16 @@
 //! ```text
 //!   stream, listener   Read, Write, borrow and reserve in place
 //!   stream_seek        receiving out of the middle of a stream
-//!   seek_stream        the same of an ordinary TCP stream
+//!   seek_stream        the same on an ordinary TCP stream
 //!   mailbox            messages over a stream, received in any order
 //!   tokio              streams for tasks, with the cargo feature of that name
 //! ```
 //!
-//! A [`Stream`] is a real, connected kernel TCP socket. When the other end is another Seekwire
-//! stream, or any program under `seekwire run`, on the same host and of the same user, the bytes
-//! leave TCP after the first few calls and travel through shared memory; against any other peer it
-//! stays plain TCP, to the byte. Nothing here starts a thread: each end takes part in the upgrade
-//! inside its own calls.
+//! A [`Stream`] is a real, connected TCP socket of the kernel. The other end may be another
+//! Seekwire stream or any program under `seekwire run`. If it is on the same host and of the same
+//! user, the bytes leave TCP after the first few calls and travel through shared memory. With any
+//! other peer, the stream stays on plain TCP, to the byte. The library starts no threads: each end
+//! takes part in the upgrade inside its own calls.
 //!
 //! ```no_run
 //! use std::io::{Read, Write};
@@ -27,14 +27,14 @@
 //! ```
 //!
 //! # Errors
-//! Streams fail as std's do, with an [`std::io::Error`] of the kernel's. Seeks fail with a
-//! [`SeekError`], which says what to do; a [`Mailbox`] has errors of its own. Where a peer writes
-//! what no honest end writes into shared memory, the connection is reset:
+//! Streams fail like std's, with an [`std::io::Error`] of the kernel. Seeks fail with a
+//! [`SeekError`], which says what to do. A [`Mailbox`] has errors of its own. If a peer writes
+//! something into shared memory that no honest end writes, the connection is reset:
 //! [`ConnectionReset`](std::io::ErrorKind::ConnectionReset).
 //!
 //! # Threads
-//! [`Stream`] and [`SeekStream`] are [`Send`] and [`Sync`], and read, write and seek by reference:
-//! threads share one, and take turns for each direction.
+//! [`Stream`] and [`SeekStream`] are [`Send`] and [`Sync`], and read, write and seek by reference.
+//! So threads can share one. They take turns in each direction.
 //!
 //! # Cargo features
 //! - `tokio`: the module [`tokio`](https://docs.rs/seekwire/latest/seekwire/tokio), streams for tasks.

@@ -1,4 +1,4 @@
-//! A listening socket.
+//! [`Listener`], a listening socket whose connections are [`Stream`]s.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -6,12 +6,12 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use crate::Stream;
 
-/// A TCP listener whose streams can leave TCP.
+/// A TCP listener whose streams can move through shared memory.
 #[derive(Debug)]
 pub struct Listener(TcpListener);
 
 impl Listener {
-    /// Listens at the first of the addresses that can be had.
+    /// Listens on the first of the addresses that is available.
     ///
     /// # Errors
     /// Those of bind(2) and listen(2).
@@ -25,7 +25,7 @@ impl Listener {
         Self(listener)
     }
 
-    /// The next connection and where it comes from.
+    /// Accepts the next connection, and returns it with the peer's address.
     ///
     /// # Errors
     /// Those of accept(2).
@@ -34,13 +34,13 @@ impl Listener {
         Ok((Stream::from_accepted(socket)?, from))
     }
 
-    /// Every connection, one after the other; never ends.
+    /// Iterates over the connections, one after the other. It never ends.
     #[must_use]
     pub fn incoming(&self) -> Incoming<'_> {
         Incoming(self)
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     ///
     /// # Errors
     /// Those of getsockname(2).
@@ -48,7 +48,7 @@ impl Listener {
         self.0.local_addr()
     }
 
-    /// SO_ERROR: what went wrong since the last call, which is told once.
+    /// Returns and clears the pending error of the socket (SO_ERROR).
     ///
     /// # Errors
     /// Those of getsockopt(2).
@@ -56,7 +56,7 @@ impl Listener {
         self.0.take_error()
     }
 
-    /// Whether [`Listener::accept`] returns [`io::ErrorKind::WouldBlock`] instead of waiting.
+    /// Sets whether [`Listener::accept`] returns [`io::ErrorKind::WouldBlock`] instead of waiting.
     ///
     /// # Errors
     /// Those of fcntl(2).
@@ -71,14 +71,14 @@ impl AsRawFd for Listener {
     }
 }
 
-/// Readable when there is a connection to accept.
+/// The descriptor is readable when there is a connection to accept.
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-/// Every connection of a listener.
+/// An iterator over the connections of a listener.
 #[derive(Debug)]
 pub struct Incoming<'l>(&'l Listener);
 

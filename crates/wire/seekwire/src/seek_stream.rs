@@ -1,4 +1,5 @@
-//! Receiving out of the middle of an ordinary TCP connection (Douglas and Pai, "Seekable sockets").
+//! [`SeekStream`] receives out of the middle of an ordinary TCP connection (Douglas and Pai,
+//! "Seekable sockets").
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{Shutdown, TcpStream, ToSocketAddrs};
@@ -18,19 +19,20 @@ use seekwire_protocol::span::Span;
 use crate::seek::{At, Extent, SeekError, SeekOptions, SeekSocket, Way};
 use crate::socket_options::socket_options;
 
-/// Bytes of memory that a stream uses for what keeps wanted bytes away, unless told otherwise.
+/// Default limit of library memory for a stream, in bytes. It holds bytes that keep wanted ones
+/// from arriving.
 const MEMORY: usize = 64 << 20;
 
 /// A TCP connection whose bytes can be received in any order.
 ///
-/// Offsets count from the first byte that was neither received nor taken; what was taken leaves a
-/// hole, which counts, too, and which an ordinary read skips. Works with any peer and needs no
-/// library on its side.
+/// Offsets count from the first byte that was neither received nor taken. Taken bytes leave a hole.
+/// Offsets count the bytes of a hole, too, and an ordinary read skips it. This works with any peer,
+/// which needs no library.
 ///
-/// Any thread may call any method. All receives have to go through this object. A stream that
-/// blocks has its socket's SO_RCVLOWAT and SO_RCVTIMEO for itself until [`SeekStream::get_ref`] or
-/// [`SeekStream::set_nonblocking`] is called: whoever polls the socket, or changes these options,
-/// gets at it by them.
+/// Any thread may call any method. All receives have to go through this object. A blocking stream
+/// controls its socket's SO_RCVLOWAT and SO_RCVTIMEO until [`SeekStream::get_ref`] or
+/// [`SeekStream::set_nonblocking`] is called. A program that polls the socket, or changes these
+/// options, must get the socket by one of these.
 ///
 /// ```no_run
 /// let stream = seekwire::SeekStream::connect("127.0.0.1:4000")?;
@@ -57,14 +59,14 @@ impl SeekStream {
         Ok(Self::new(TcpStream::connect(address)?))
     }
 
-    /// Of a connected stream, whichever end connected. Its next byte has position 0.
+    /// Takes over a connected stream, of either end. Its next byte has position 0.
     #[must_use]
     pub fn new(stream: TcpStream) -> Self {
         Self::with_memory(stream, MEMORY)
     }
 
-    /// As [`SeekStream::new`], with at most `bytes` of memory for bytes that have to make room for
-    /// others.
+    /// Like [`SeekStream::new`], with at most `bytes` of library memory, to which bytes move that
+    /// have to make room for others.
     #[must_use]
     pub fn with_memory(stream: TcpStream, bytes: usize) -> Self {
         tuning::apply();
@@ -82,8 +84,9 @@ impl SeekStream {
         }
     }
 
-    /// Takes the bytes from `offset` on, as many as `buf` has room for; waits until they are there
-    /// unless the stream does not block. Fewer come only where the stream ends, 0 behind its end.
+    /// Takes the bytes from `offset` on, as many as `buf` has room for. Waits until they have
+    /// arrived, unless the stream is nonblocking. Returns fewer bytes only at the end of the
+    /// stream, and 0 behind it.
     ///
     /// # Errors
     /// [`SeekError`] says why.
@@ -91,7 +94,7 @@ impl SeekStream {
         self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), SeekOptions::TAKE)
     }
 
-    /// As [`SeekStream::seek_recv`], but never waits.
+    /// Like [`SeekStream::seek_recv`], but never waits.
     ///
     /// # Errors
     /// Those of [`SeekStream::seek_recv`].
@@ -99,7 +102,7 @@ impl SeekStream {
         self.try_seek(At::Offset(offset), &mut [IoSliceMut::new(buf)], SeekOptions::TAKE)
     }
 
-    /// As [`SeekStream::seek_recv`], but the bytes stay.
+    /// Like [`SeekStream::seek_recv`], but leaves the bytes in the stream.
     ///
     /// # Errors
     /// Those of [`SeekStream::seek_recv`].
@@ -108,8 +111,8 @@ impl SeekStream {
         self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), options)
     }
 
-    /// As [`SeekStream::seek_recv`], into several buffers, from an offset or an absolute position,
-    /// as `options` say.
+    /// Like [`SeekStream::seek_recv`], but fills several buffers, from an offset or an absolute
+    /// position, as `options` say.
     ///
     /// # Errors
     /// Those of [`SeekStream::seek_recv`].
@@ -125,7 +128,7 @@ impl SeekStream {
         Ok(timely(self.seek.seek(at, bufs, options, &|| self.deadline()))?)
     }
 
-    /// How long receives wait; `None` for ever.
+    /// How long receives wait; `None` means for ever.
     ///
     /// # Errors
     /// Those of getsockopt(2).
@@ -136,7 +139,7 @@ impl SeekStream {
         }
     }
 
-    /// Sets how long receives wait; `None` for ever.
+    /// Sets how long receives wait; `None` means for ever.
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] for a zero duration.
@@ -147,7 +150,7 @@ impl SeekStream {
         Ok(())
     }
 
-    /// How long writes wait; `None` for ever.
+    /// How long writes wait; `None` means for ever.
     ///
     /// # Errors
     /// Those of getsockopt(2).
@@ -155,7 +158,7 @@ impl SeekStream {
         self.stream.write_timeout()
     }
 
-    /// Sets how long writes wait; `None` for ever.
+    /// Sets how long writes wait; `None` means for ever.
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] for a zero duration.
@@ -163,7 +166,7 @@ impl SeekStream {
         self.stream.set_write_timeout(timeout)
     }
 
-    /// Receives in order without taking: the next read gives the same bytes.
+    /// Receives bytes in order without taking them: the next read returns the same bytes.
     ///
     /// # Errors
     /// As [`Read::read`].
@@ -171,7 +174,7 @@ impl SeekStream {
         self.receive(&mut [IoSliceMut::new(into)], true)
     }
 
-    /// SO_ERROR: what went wrong since the last call, which is told once.
+    /// Returns and clears the pending error of the socket (SO_ERROR).
     ///
     /// # Errors
     /// Those of getsockopt(2).
@@ -179,7 +182,7 @@ impl SeekStream {
         self.stream.take_error()
     }
 
-    /// Ends one direction or both.
+    /// Shuts down one direction or both.
     ///
     /// # Errors
     /// Those of shutdown(2).
@@ -187,7 +190,7 @@ impl SeekStream {
         self.stream.shutdown(how)
     }
 
-    /// What was taken out of the middle and not yet passed by the head, in order.
+    /// The holes, in order: bytes that were taken and that the head has not passed yet.
     ///
     /// # Errors
     /// Those of ioctl(2).
@@ -203,8 +206,8 @@ impl SeekStream {
         Ok(self.seek.way()?)
     }
 
-    /// Bytes that were moved into memory of the library so far, and so were copied twice: those of
-    /// small messages, and what had to make room.
+    /// How many bytes were moved into library memory so far, and so were copied twice: those of
+    /// small messages, and those that had to make room.
     ///
     /// # Errors
     /// As [`SeekStream::way`].
@@ -212,7 +215,7 @@ impl SeekStream {
         Ok(self.seek.moved()?)
     }
 
-    /// Whether calls wait.
+    /// Sets whether calls return instead of waiting.
     ///
     /// # Errors
     /// Those of fcntl(2).
@@ -223,7 +226,7 @@ impl SeekStream {
         Ok(())
     }
 
-    /// The stream underneath; for everything but receiving.
+    /// The stream underneath, for everything but receiving.
     #[must_use]
     pub fn get_ref(&self) -> &TcpStream {
         self.share();

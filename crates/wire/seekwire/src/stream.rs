@@ -1,4 +1,4 @@
-//! A connected stream.
+//! [`Stream`], a connected stream, and reading and writing it in place.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::{self, SocketAddr, TcpStream, ToSocketAddrs};
@@ -18,17 +18,17 @@ use seekwire_transport::sys::{Fd, poll};
 
 use crate::socket_options::socket_options;
 
-/// A TCP stream whose bytes travel through shared memory while both ends are on one host and know
-/// how.
+/// A TCP stream whose bytes travel through shared memory if both ends are on one host and use
+/// Seekwire.
 ///
-/// It is used as [`TcpStream`] is. Reading and writing work on `&Stream` too: threads may share it,
-/// and it need not be cloned. Closed when dropped; bytes that were received and not read are then
-/// answered with a reset, as TCP does.
+/// Use it like [`TcpStream`]. Reading and writing also work on `&Stream`, so threads can share it
+/// without cloning. Dropping it closes it. If received bytes are unread at that time, TCP resets
+/// the connection, as always.
 ///
-/// It has no [`AsFd`], because no descriptor of it can be polled: the kernel's socket is not
-/// readable when bytes lie in shared memory, and what tells of those has to be armed first. One
-/// stream is waited for with [`Stream::wait_readable`] and [`Stream::wait_writable`], many with a
-/// thread each or with the cargo feature `tokio`.
+/// It has no [`AsFd`], because none of its descriptors can be polled. The kernel's socket is not
+/// readable when bytes lie in shared memory, and the doorbell that tells of those has to be armed
+/// first. Wait for one stream with [`Stream::wait_readable`] and [`Stream::wait_writable`]. Wait
+/// for many streams with a thread each, or with the cargo feature `tokio`.
 ///
 /// ```
 /// use std::io::{Read, Write};
@@ -65,7 +65,7 @@ impl Stream {
         Self::from_connected(TcpStream::connect(address)?)
     }
 
-    /// Connects, or gives up when the time is over.
+    /// Connects, or fails when the timeout expires.
     ///
     /// # Errors
     /// Those of connect(2); [`io::ErrorKind::InvalidInput`] for a zero duration.
@@ -73,11 +73,11 @@ impl Stream {
         Self::from_connected(TcpStream::connect_timeout(address, timeout)?)
     }
 
-    /// Takes over a socket that this process, or whoever gave it away, has connected. Nothing may
-    /// have been sent or received through it yet, and nobody else may use it from now on.
+    /// Takes over a connected socket of the end that called connect(2). Nothing may have been sent
+    /// or received through it yet, and nobody else may use it from now on.
     ///
-    /// It matters who connected and who accepted: that end offers shared memory, and the other one
-    /// answers. Two ends that both say they connected stay on TCP.
+    /// The end that connected offers shared memory, and the end that accepted answers. If both ends
+    /// say that they connected, they stay on TCP.
     ///
     /// ```no_run
     /// let socket = std::net::TcpStream::connect("127.0.0.1:7000")?;
@@ -91,8 +91,9 @@ impl Stream {
         Self::new(socket, Role::Connected)
     }
 
-    /// As [`Stream::from_connected`], of a socket that accept(2) gave, as a program has it that is
-    /// started for each connection, or whose listener is not a [`Listener`](crate::Listener).
+    /// Like [`Stream::from_connected`], but for a socket that accept(2) returned. Use it in a
+    /// program that is started for each connection, or whose listener is not a
+    /// [`Listener`](crate::Listener).
     ///
     /// # Errors
     /// Those of fcntl(2).
@@ -113,15 +114,15 @@ impl Stream {
         Ok(Self { connection, socket })
     }
 
-    /// The kernel's socket, for options that have no method here. It does not tell whether there is
-    /// something to read, because bytes in shared memory do not show there; what is read or written
-    /// through it bypasses them.
+    /// The kernel's socket, for options that have no method here. Do not poll, read or write it:
+    /// bytes in shared memory do not show there, and whatever moves through it bypasses them.
     #[must_use]
     pub fn kernel_socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Which carrier moves the bytes, and how many it moved; also after the end of the connection.
+    /// Which carrier moves the bytes, and how many it has moved. This also works after the end of
+    /// the connection.
     ///
     /// # Errors
     /// ENOTCONN before the connection is established.
@@ -129,7 +130,7 @@ impl Stream {
         Ok(self.connection.status()?)
     }
 
-    /// Whether calls return [`io::ErrorKind::WouldBlock`] instead of waiting.
+    /// Sets whether calls return [`io::ErrorKind::WouldBlock`] instead of waiting.
     ///
     /// # Errors
     /// Those of fcntl(2).
@@ -138,7 +139,7 @@ impl Stream {
         self.socket.set_nonblocking(on)
     }
 
-    /// How long reads wait; `None` for ever.
+    /// Sets how long reads wait; `None` means for ever.
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] for a zero duration.
@@ -148,7 +149,7 @@ impl Stream {
         Ok(())
     }
 
-    /// How long writes wait; `None` for ever.
+    /// Sets how long writes wait; `None` means for ever.
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidInput`] for a zero duration.
@@ -158,7 +159,7 @@ impl Stream {
         Ok(())
     }
 
-    /// How long reads wait; `None` for ever.
+    /// How long reads wait; `None` means for ever.
     ///
     /// # Errors
     /// Those of getsockopt(2).
@@ -166,7 +167,7 @@ impl Stream {
         self.socket.read_timeout()
     }
 
-    /// How long writes wait; `None` for ever.
+    /// How long writes wait; `None` means for ever.
     ///
     /// # Errors
     /// Those of getsockopt(2).
@@ -174,7 +175,7 @@ impl Stream {
         self.socket.write_timeout()
     }
 
-    /// SO_ERROR: what went wrong since the last call, which is told once.
+    /// Returns and clears the pending error of the socket (SO_ERROR).
     ///
     /// # Errors
     /// None; it is as in [`TcpStream::take_error`].
@@ -182,7 +183,7 @@ impl Stream {
         Ok(self.connection.take_error().map(io::Error::from))
     }
 
-    /// Ends one direction or both.
+    /// Shuts down one direction or both.
     ///
     /// # Errors
     /// Those of shutdown(2).
@@ -190,7 +191,7 @@ impl Stream {
         Ok(self.connection.shutdown(how)?)
     }
 
-    /// Receives without taking: the next read gives the same bytes.
+    /// Receives bytes without taking them: the next read returns the same bytes.
     ///
     /// # Errors
     /// As [`Read::read`].
@@ -198,8 +199,8 @@ impl Stream {
         self.receive(&mut [IoSliceMut::new(into)], RecvFlags { peek: true, ..RecvFlags::default() })
     }
 
-    /// Waits until a read would give something, or the end of the stream; false when the time is
-    /// over.
+    /// Waits until a read would return bytes or the end of the stream. Returns false when the
+    /// timeout expires.
     ///
     /// # Errors
     /// Those of poll(2).
@@ -207,7 +208,7 @@ impl Stream {
         self.wait(Interest { read: true, write: false }, timeout)
     }
 
-    /// Waits until a write would take something; false when the time is over.
+    /// Waits until a write would accept bytes. Returns false when the timeout expires.
     ///
     /// # Errors
     /// Those of poll(2).
@@ -223,13 +224,13 @@ impl Stream {
         }
     }
 
-    /// Asks for the ring now instead of after the usual number of calls, and waits until this end's
-    /// sends travel on it, at most `timeout`. The other end takes part inside its own calls: one
-    /// that does nothing with the connection meanwhile does not answer. True when sends travel on
-    /// the ring.
+    /// Asks for the ring now instead of after the usual number of calls. Waits until this end's
+    /// sends travel on it, for at most `timeout`, and returns whether they do. The other end takes
+    /// part only inside its own calls, so it does not answer if it does nothing with the
+    /// connection.
     ///
     /// # Errors
-    /// ENOTCONN when the connection is gone.
+    /// ENOTCONN if the connection is gone.
     pub fn upgrade(&self, timeout: Duration) -> io::Result<bool> {
         let until = Instant::now() + timeout;
         loop {
@@ -311,18 +312,18 @@ impl Stream {
 
     // ---- in place -----------------------------------------------------------------------------
 
-    /// The most bytes that [`Stream::reserve`] gives at once.
+    /// The most bytes that [`Stream::reserve`] can return at once.
     #[must_use]
     pub fn max_reserve() -> usize {
         Config::get().geometry.segment_size()
     }
 
-    /// A buffer of `len` bytes, at most [`Stream::max_reserve`], to write in place and then
-    /// [`Reservation::commit`]. On the ring it is the segment itself, so nothing is copied; on TCP
-    /// it is a private buffer. What it holds at first is unspecified.
+    /// Returns a buffer of `len` bytes, at most [`Stream::max_reserve`]. Fill it in place, then
+    /// call [`Reservation::commit`]. On the ring it is the segment itself, so nothing is copied. On
+    /// TCP it is a private buffer. Its initial content is unspecified.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] when the stream does not block and no segment is free;
+    /// [`io::ErrorKind::WouldBlock`] if the stream is nonblocking and no segment is free;
     /// [`io::ErrorKind::InvalidInput`] for more than [`Stream::max_reserve`].
     pub fn reserve(&self, len: usize) -> io::Result<Reservation<'_>> {
         if len > Self::max_reserve() {
@@ -335,9 +336,9 @@ impl Stream {
         Ok(Reservation { stream: self, backing, len })
     }
 
-    /// The next contiguous bytes of the stream, where they are: on the ring nothing is copied.
-    /// Waits for some; none at all is the end of the stream. While they are borrowed, other readers
-    /// of this end wait.
+    /// Lends the next contiguous bytes of the stream in place; on the ring nothing is copied. Waits
+    /// for at least one byte. An empty loan is the end of the stream. Other readers of this end
+    /// wait during the loan.
     ///
     /// # Errors
     /// As [`Read::read`].
@@ -361,7 +362,7 @@ impl Stream {
     }
 }
 
-/// A buffer to be filled and sent; dropped, nothing is sent. Derefs to the bytes.
+/// A buffer to fill and send. It derefs to the bytes. Dropping it sends nothing.
 #[derive(Debug)]
 pub struct Reservation<'s> {
     stream: &'s Stream,
@@ -376,10 +377,10 @@ enum Backing<'s> {
 }
 
 impl Reservation<'_> {
-    /// Sends the first `len` bytes of the buffer, waiting as a write does.
+    /// Sends the first `len` bytes of the buffer, and waits as a write does.
     ///
     /// # Errors
-    /// As [`Write::write_all`]; [`io::ErrorKind::InvalidInput`] when `len` is more than was
+    /// As [`Write::write_all`]; [`io::ErrorKind::InvalidInput`] if `len` is more than was
     /// reserved.
     pub fn commit(self, len: usize) -> io::Result<()> {
         if len > self.len {
@@ -412,7 +413,7 @@ impl DerefMut for Reservation<'_> {
     }
 }
 
-/// Bytes at the head of the stream; dropped, they stay unread.
+/// Bytes at the head of the stream. Dropping the loan leaves them unread.
 #[derive(Debug)]
 pub struct Loan<'s> {
     stream: &'s Stream,
@@ -426,8 +427,8 @@ enum Source<'s> {
 }
 
 impl Loan<'_> {
-    /// The bytes. They are atomics because the peer owns the memory and, should it misbehave, may
-    /// change them while they are looked at.
+    /// The bytes. They are atomics, because the peer owns the memory: a misbehaving peer may change
+    /// them while they are read.
     #[must_use]
     pub fn as_atomic(&self) -> &[AtomicU8] {
         match &self.from {
@@ -457,7 +458,7 @@ impl Loan<'_> {
         bytes.len().min(into.len())
     }
 
-    /// Takes the first `n` bytes off the stream; the rest stays.
+    /// Takes the first `n` bytes from the stream and leaves the rest.
     ///
     /// # Errors
     /// As [`Read::read`].

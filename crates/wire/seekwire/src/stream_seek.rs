@@ -1,4 +1,4 @@
-//! Receiving out of the middle of a [`Stream`] (Douglas and Pai, "Seekable sockets").
+//! Methods of [`Stream`] that receive out of its middle (Douglas and Pai, "Seekable sockets").
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -14,10 +14,11 @@ use crate::Stream;
 use crate::seek::{At, Extent, SeekError, SeekOptions, SeekSocket};
 
 impl Stream {
-    /// Takes the bytes from `offset` on, as many as `buf` has room for; waits until they are there
-    /// unless the stream does not block. Fewer come only where the stream ends, 0 behind its end.
-    /// Offsets count from the first byte that was neither received nor taken; what was taken leaves
-    /// a hole, which counts, too, and which an ordinary read skips.
+    /// Takes the bytes from `offset` on, as many as `buf` has room for. Waits until they have
+    /// arrived, unless the stream is nonblocking. Returns fewer bytes only at the end of the
+    /// stream, and 0 behind it. Offsets count from the first byte that was neither received nor
+    /// taken. Taken bytes leave a hole. Offsets count the bytes of a hole, too, and an ordinary
+    /// read skips it.
     ///
     /// ```no_run
     /// let stream = seekwire::Stream::connect("127.0.0.1:4000")?;
@@ -32,7 +33,7 @@ impl Stream {
         self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), SeekOptions::TAKE)
     }
 
-    /// As [`Stream::seek_recv`], but never waits.
+    /// Like [`Stream::seek_recv`], but never waits.
     ///
     /// # Errors
     /// Those of [`Stream::seek_recv`].
@@ -40,7 +41,7 @@ impl Stream {
         self.try_seek(At::Offset(offset), &mut [IoSliceMut::new(buf)], SeekOptions::TAKE)
     }
 
-    /// As [`Stream::seek_recv`], but the bytes stay.
+    /// Like [`Stream::seek_recv`], but leaves the bytes in the stream.
     ///
     /// # Errors
     /// Those of [`Stream::seek_recv`].
@@ -49,8 +50,8 @@ impl Stream {
         self.seek_recv_vectored(&mut [IoSliceMut::new(buf)], At::Offset(offset), options)
     }
 
-    /// As [`Stream::seek_recv`], into several buffers, from an offset or an absolute position, as
-    /// `options` say.
+    /// Like [`Stream::seek_recv`], but fills several buffers, from an offset or an absolute
+    /// position, as `options` say.
     ///
     /// # Errors
     /// Those of [`Stream::seek_recv`].
@@ -68,11 +69,12 @@ impl Stream {
         }
     }
 
-    /// Takes `len` bytes that begin at `at` without copying them: on the ring they stay in the
-    /// sender's segments until the loan is dropped, and keep those from it. What does not lie in a
-    /// segment is copied, and so is what lies in library memory already: also all messages of a
-    /// program that asks for less than some KiB at a time. Waits as [`Stream::seek_recv`] does;
-    /// fewer bytes only where the stream ends.
+    /// Takes `len` bytes that begin at `at`, without copying them. On the ring they stay in the
+    /// sender's segments until the loan is dropped; until then the sender cannot use these
+    /// segments. Bytes outside of segments are copied, and so are bytes that are already in library
+    /// memory. The latter include all messages of a program that asks for less than some KiB at a
+    /// time. Waits as [`Stream::seek_recv`] does. Returns fewer bytes only at the end of the
+    /// stream.
     ///
     /// # Errors
     /// Those of [`Stream::seek_recv`].
@@ -80,7 +82,7 @@ impl Stream {
         Ok(SeekLoan { stream: self, lent: self.connection().seek_lend_range(&mut at, len, false)? })
     }
 
-    /// What was taken out of the middle and not yet passed by the head, in order.
+    /// The holes, in order: bytes that were taken and that the head has not passed yet.
     ///
     /// # Errors
     /// Those of ioctl(2).
@@ -131,8 +133,8 @@ impl SeekSocket for Stream {
     }
 }
 
-/// Bytes that were taken out of a stream and, on the ring, still lie where the sender put them.
-/// Dropped, their memory goes back.
+/// Bytes that were taken out of a stream. On the ring they still lie where the sender put them.
+/// Dropping the loan returns their memory to the sender.
 #[derive(Debug)]
 pub struct SeekLoan<'s> {
     stream: &'s Stream,
@@ -142,10 +144,10 @@ pub struct SeekLoan<'s> {
 /// One piece of a loan.
 #[derive(Clone, Copy, Debug)]
 pub enum LoanBytes<'l> {
-    /// In the peer's memory. They are atomics because the peer, should it misbehave, may change
-    /// them while they are looked at.
+    /// Bytes in the peer's memory. They are atomics: a misbehaving peer may change them while they
+    /// are read.
     Shared(&'l [AtomicU8]),
-    /// A copy.
+    /// Copied bytes.
     Own(&'l [u8]),
 }
 
