@@ -1,25 +1,24 @@
-//! What the environment says; read once.
+//! The settings of this process, read once from the environment. `seekwire --help` explains them.
 //!
 //! | variable                  | meaning                                                             |
 //! |---------------------------|---------------------------------------------------------------------|
-//! | `SEEKWIRE`                | `off`: nothing is accelerated; `on`, as if not set                   |
+//! | `SEEKWIRE`                | `off`: nothing is accelerated; `on` is the default                   |
 //! | `SEEKWIRE_DIR`            | directory of registry and rendezvous, mode 0700; absolute            |
-//! | `SEEKWIRE_LOG`            | `stderr` or a file for tracing, and perhaps a colon and a level      |
+//! | `SEEKWIRE_LOG`            | `stderr` or a file for the log, optionally with a colon and a level  |
 //! | `SEEKWIRE_STATS`          | file or directory for counters                                       |
-//! | `SEEKWIRE_SPIN_US`        | wait awake for this long before sleeping; 0: never; default: adaptive |
+//! | `SEEKWIRE_SPIN_US`        | how long to wait awake before sleeping; 0: never; default: adaptive  |
 //! | `SEEKWIRE_SEGMENT_SIZE`   | bytes of a segment                                                   |
 //! | `SEEKWIRE_SEGMENTS`       | segments of a pool                                                   |
 //! | `SEEKWIRE_THRESHOLD`      | calls on a connection before it is upgraded                          |
 //! | `SEEKWIRE_SEEK_MEMORY`    | bytes of library memory for what seeking moves there, per connection |
 //! | `SEEKWIRE_SEEK_SWITCH`    | average size in bytes below which messages are moved there in bulk   |
 //! | `SEEKWIRE_SEEK_WAY`       | how bytes are taken out of the middle of TCP: `module`, `peek`, `drain`; the best way from that on |
-//! | `SEEKWIRE_SECCOMP`        | so many filters of system calls that are there at the start are harmless |
-//! | `SEEKWIRE_FALLBACK_AFTER` | go back to TCP after so many bytes on the ring: for tests            |
+//! | `SEEKWIRE_SECCOMP`        | number of system call filters at the start that are known harmless   |
+//! | `SEEKWIRE_FALLBACK_AFTER` | bytes on the ring after which to go back to TCP, for tests           |
 //!
-//! One that is empty counts as not set. A value is obeyed, or there is a complaint that says what
-//! is possible: `seekwire run` refuses then; the library, which must not fail the program it lives
-//! in, logs it, and goes on as if the variable was not set, except that only `on` leaves
-//! `SEEKWIRE` on.
+//! An empty variable counts as not set. For a value that cannot be obeyed there is a complaint that
+//! says what is possible. `seekwire run` refuses it. The library must not fail the program it lives
+//! in, so it logs the complaint and uses the default. `SEEKWIRE` alone is then off.
 
 use std::env;
 use std::ffi::{OsStr, OsString};

@@ -49,11 +49,11 @@ pub struct Stream {
     socket: TcpStream,
 }
 
-/// Waits as the socket is set, and tells a broken pipe by an error.
+/// Waits as the socket's options say, and reports a broken pipe as an error.
 const WAITING: SendFlags =
     SendFlags { dont_wait: false, no_signal: true, more: false, patient: false };
 
-/// Bytes that a private buffer holds where the ring is not the carrier.
+/// Size in bytes of a private buffer, used while the ring is not the carrier.
 const BUFFER: usize = 64 << 10;
 
 impl Stream {

@@ -1,4 +1,4 @@
-//! What can go wrong, and who is to blame.
+//! Errors of a mailbox. Their types say whose fault they are.
 
 use std::io;
 
@@ -6,21 +6,21 @@ use seekwire_protocol::message::{HELLO, HeaderError, Ticket};
 
 use crate::SeekError;
 
-/// What a peer may not do. Nothing more is received from it; messages that came before can still be
-/// had.
+/// A peer broke the protocol. Nothing more is received from it. Messages that came before can still
+/// be received.
 #[derive(Clone, Debug, Eq, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PeerMisbehaved {
-    /// It is not a mailbox.
+    /// The peer is not a mailbox.
     #[error("the peer began with {found:02x?} and not with {HELLO:02x?}: it is not a mailbox")]
     Hello {
         /// Its first bytes, as far as they were seen.
         found: Vec<u8>,
     },
-    /// Its messages are out of order, or longer than this end accepts.
+    /// The peer's messages are out of order, or longer than this end accepts.
     #[error(transparent)]
     Header(#[from] HeaderError),
-    /// It ended the stream in the middle of a message.
+    /// The peer ended the stream in the middle of a message.
     #[error("the peer ended the stream {missing} bytes before the end of a message")]
     CutOff {
         /// Bytes that are known to be missing.
@@ -32,7 +32,7 @@ pub enum PeerMisbehaved {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RecvError {
-    /// The message is longer than the buffer. It stays; nothing was written.
+    /// The message is longer than the buffer. It stays in the stream, and nothing was written.
     #[error(
         "a message of {needed} bytes does not fit into a buffer of {room}: receive it into a larger one"
     )]
@@ -42,8 +42,8 @@ pub enum RecvError {
         /// Bytes of the buffer.
         room: usize,
     },
-    /// Messages that nobody has asked for fill the memory for them, and what was asked for is
-    /// behind them. Nothing is lost, and it goes on as soon as some of them are received.
+    /// Messages that nobody has asked for fill their memory, and the wanted message is behind them.
+    /// Nothing is lost. Receiving works again as soon as some of them are received.
     #[error(
         "{messages} messages of {bytes} bytes that nobody has asked for are in the way: \
          receive some of them, for example with recv_any, and try again"
@@ -54,13 +54,13 @@ pub enum RecvError {
         /// Their bodies, in bytes.
         bytes: u64,
     },
-    /// The peer has finished, or this end was closed: no such message can come any more.
+    /// The peer has finished, or this end was closed, so no such message can come any more.
     #[error("there are no more messages: the peer has finished, or the mailbox was closed")]
     Closed,
-    /// The peer does what it may not do.
+    /// The peer broke the protocol.
     #[error(transparent)]
     Misbehaved(#[from] PeerMisbehaved),
-    /// No receive of this ticket is known: it was waited for before, or cancelled.
+    /// There is no receive with this ticket: it was already waited for, or cancelled.
     #[error("no posted receive is known as {0:?}: it was completed or cancelled before")]
     UnknownTicket(Ticket),
     /// The stream failed.
@@ -68,11 +68,11 @@ pub enum RecvError {
     Io(#[from] io::Error),
 }
 
-/// Why a message was not sent, or not yet.
+/// Why a message was not sent, or not completely.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// Longer than [`Limits::message`](super::Limits::message).
+    /// The message is longer than [`Limits::message`](super::Limits::message).
     #[error(
         "a message of {len} bytes, and the limit is {most}: send it in parts, or raise the limit at both ends"
     )]
@@ -82,8 +82,8 @@ pub enum SendError {
         /// The limit.
         most: u32,
     },
-    /// Both ends wait for each other: the peer does not receive, and messages that nobody has asked
-    /// for fill the memory for them at this end.
+    /// Both ends wait for each other. The peer does not receive, and at this end messages that
+    /// nobody has asked for fill their memory.
     #[error(
         "the peer does not receive, and {messages} messages that nobody has asked for fill the memory of this \
          end: receive some of them{}", if *begun { " (this message goes out by itself)" } else { ", then send again" }
@@ -91,14 +91,14 @@ pub enum SendError {
     Full {
         /// How many wait.
         messages: usize,
-        /// The peer has the first bytes of the message. The others are kept, and go out as soon as
-        /// there is room, in the course of other calls: do not send it again.
+        /// The peer has the first bytes of the message. This end keeps the others and sends them
+        /// during other calls, as soon as there is room. Do not send the message again.
         begun: bool,
     },
     /// This end has finished or was closed.
     #[error("nothing can be sent: this end has finished or was closed")]
     Finished,
-    /// The peer does what it may not do, so nothing is sent to it either.
+    /// The peer broke the protocol, so nothing is sent to it either.
     #[error(transparent)]
     Misbehaved(#[from] PeerMisbehaved),
     /// The stream failed; `BrokenPipe` and `ConnectionReset`: the peer is gone.

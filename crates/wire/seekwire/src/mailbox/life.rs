@@ -36,7 +36,8 @@ impl Hangup for Stream {
 }
 
 impl Mailbox<SeekStream> {
-    /// Over a TCP connection. Sets TCP_NODELAY: a message does not wait for the next one.
+    /// Makes a mailbox over a TCP connection. Sets TCP_NODELAY, so that a message does not wait for
+    /// the next one.
     ///
     /// # Errors
     /// As [`Mailbox::new`], and those of setsockopt(2).
@@ -47,8 +48,8 @@ impl Mailbox<SeekStream> {
 }
 
 impl<S: SeekSocket> Mailbox<S> {
-    /// Over a stream, from the first byte that was not received on, and greets the other end.
-    /// Nobody else may send or receive on the stream from now on.
+    /// Makes a mailbox over a stream, from the first unreceived byte on, and greets the other end.
+    /// Nobody else may send or receive on the stream from then on.
     ///
     /// # Errors
     /// Those of [`SeekSocket::extent`].
@@ -56,7 +57,7 @@ impl<S: SeekSocket> Mailbox<S> {
         Self::with_limits(stream, Limits::default())
     }
 
-    /// As [`Mailbox::new`], within these limits.
+    /// Like [`Mailbox::new`], with these limits.
     ///
     /// # Errors
     /// Those of [`Mailbox::new`].
@@ -73,7 +74,7 @@ impl<S: SeekSocket> Mailbox<S> {
         Ok(mailbox)
     }
 
-    /// The stream underneath; for its options, not for its bytes.
+    /// The stream underneath, for its options and not for its bytes.
     #[must_use]
     pub fn get_ref(&self) -> &S {
         &self.stream
@@ -81,10 +82,10 @@ impl<S: SeekSocket> Mailbox<S> {
 }
 
 impl<S: Hangup> Mailbox<S> {
-    /// Says that no more messages come: the peer gets [`RecvError::Closed`] once it has received
-    /// those that were sent. Receiving goes on; [`RecvError::Closed`] says that the peer has
-    /// finished, too. An end that is dropped before may lose what it has sent, if the peer sends
-    /// something to it meanwhile: TCP resets such connections.
+    /// Announces that this end sends no more messages. The peer gets [`RecvError::Closed`] once it
+    /// has received those that were sent. This end can still receive, until [`RecvError::Closed`]
+    /// says that the peer has finished, too. If an end is dropped before that and the peer sends
+    /// something to it meanwhile, TCP resets the connection, and sent messages may be lost.
     ///
     /// # Errors
     /// As [`Mailbox::send`].
@@ -95,8 +96,8 @@ impl<S: Hangup> Mailbox<S> {
         Ok(self.stream.hang_up(Shutdown::Write)?)
     }
 
-    /// Ends both directions now. Threads that wait get [`RecvError::Closed`] or [`SendError::Io`];
-    /// messages that had been found by then can still be received.
+    /// Ends both directions now. Waiting threads get [`RecvError::Closed`] or [`SendError::Io`].
+    /// Messages found by then can still be received.
     ///
     /// [`RecvError::Closed`]: super::RecvError::Closed
     pub fn close(&self) {

@@ -1,18 +1,18 @@
-//! Messages over a stream, received in any order (the rules of MPI 4.1, section 3.5; the messaging
-//! library that Douglas and Pai, "Seekable sockets", name as the use of seeks).
+//! Messages over a stream, received in any order. They are matched by the rules of MPI 4.1, section
+//! 3.5. Douglas and Pai, "Seekable sockets", name such a messaging library as the use of seeks.
 //!
 //! ```text
 //!   life       how a mailbox begins and ends
-//!     send       one message after the other; progress on receiving while there is no room
-//!     receive    receives of the calling thread
+//!     send       sends one message after the other, and receives while there is no room
+//!     receive    receives that belong to the calling thread
 //!     posted     receives that any thread completes
-//!   session    the lock: who sleeps in the stream for all
-//!   state      what a mailbox consists of; terms, error: what callers hear
-//!   inbox      whom the messages are for; waiting: who waits for them
+//!   session    the lock: which thread sleeps in the stream for all
+//!   state      what a mailbox consists of; terms, error: types that callers see
+//!   inbox      which receive each message is for; waiting: which threads wait
 //!     scanner    finds the headers
 //!   reader     takes messages out of the stream
 //!     parcel     a message whose header has been read
-//!     view       a copy of bytes that stay in the stream
+//!     view       a copy of bytes that are still in the stream
 //!     spent      bytes of the stream that nobody needs any more
 //! ```
 

@@ -1,5 +1,5 @@
-//! Receives that are posted before their messages come, and completed by whichever thread finds
-//! these.
+//! Receives that are posted before their messages come. Whichever thread finds a message completes
+//! its receive.
 
 use std::ops::ControlFlow;
 
@@ -15,23 +15,23 @@ use super::waiting::On;
 use crate::seek::SeekSocket;
 
 impl<S: SeekSocket> Mailbox<S> {
-    /// Posts a receive of a message of at most `buffer.len()` bytes that `selector` matches.
-    /// Messages go to receives in the order in which these were posted. The message is moved into
-    /// `buffer` in the course of any later call of any thread; there is no thread behind a mailbox.
-    /// No system call unless the message has come already.
+    /// Posts a receive for a message of at most `buffer.len()` bytes that `selector` matches.
+    /// Messages go to receives in the order in which these were posted. Any later call of any
+    /// thread may move the message into `buffer`; a mailbox has no thread of its own. Posting makes
+    /// no system call unless the message has already arrived.
     ///
-    /// Never fails: [`Mailbox::wait`] and [`Mailbox::test`] tell how it went.
+    /// It never fails: [`Mailbox::wait`] and [`Mailbox::test`] return the result.
     pub fn post(&self, selector: Selector, buffer: Vec<u8>) -> Ticket {
         Session::new(self).post(&self.stream, selector, buffer)
     }
 
-    /// Waits until a posted receive has its message, and gives the buffer back.
+    /// Waits until a posted receive has its message, and returns the buffer.
     ///
     /// # Errors
     /// [`RecvError::TooSmall`]: the message belonged to this receive but did not fit; it goes to
-    /// another one. [`RecvError::Full`]: it cannot come before others are received; the receive
+    /// another one. [`RecvError::Full`]: it cannot arrive until others are received; the receive
     /// stays posted. [`RecvError::Closed`], [`RecvError::Misbehaved`], [`RecvError::Io`]: it will
-    /// not come. After any of these [`Mailbox::cancel`] gives the buffer back.
+    /// not come. After any of these, [`Mailbox::cancel`] returns the buffer.
     /// [`RecvError::UnknownTicket`].
     pub fn wait(&self, ticket: Ticket) -> Result<Completed, RecvError> {
         let mut session = Session::new(self);
@@ -43,8 +43,8 @@ impl<S: SeekSocket> Mailbox<S> {
         }
     }
 
-    /// As [`Mailbox::wait`], but does not wait: `None` when the message has not come, or not with
-    /// all its bytes.
+    /// Like [`Mailbox::wait`], but does not wait. Returns `None` if the message has not arrived
+    /// completely.
     ///
     /// # Errors
     /// Those of [`Mailbox::wait`].
@@ -56,9 +56,9 @@ impl<S: SeekSocket> Mailbox<S> {
         }
     }
 
-    /// Takes a posted receive back, or the buffer of one that has failed. `None` when it has its
-    /// message or the beginning of it, so that [`Mailbox::wait`] will give it out, and when the
-    /// ticket is not known.
+    /// Cancels a posted receive, or gets back the buffer of one that has failed. Returns `None` if
+    /// the ticket is unknown, or if the receive already has its message or the beginning of it; in
+    /// that case [`Mailbox::wait`] will return it.
     pub fn cancel(&self, ticket: Ticket) -> Option<Vec<u8>> {
         match Session::new(self).cancel(ticket)? {
             Receive::Buffer(buffer) => Some(buffer),

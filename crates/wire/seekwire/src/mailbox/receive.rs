@@ -14,7 +14,7 @@ use super::terms::Envelope;
 use super::waiting::On;
 use crate::seek::SeekSocket;
 
-/// Memory that is set aside for a message whose length only the peer vouches for.
+/// Memory that is reserved at first for a message, since only the peer states its length.
 const TRUSTED: usize = 1 << 20;
 
 /// Where a message goes.
@@ -54,15 +54,15 @@ impl Target<'_> {
 }
 
 impl<S: SeekSocket> Mailbox<S> {
-    /// Receives the earliest message that `selector` matches into the front of `buffer`; waits for
-    /// it. Receives that were posted before, or in which other threads waited before, come first.
+    /// Waits for the earliest message that `selector` matches, and receives it into the front of
+    /// `buffer`. Receives that were posted earlier, or in which other threads already wait, come
+    /// first.
     ///
-    /// A large message goes from the stream straight into `buffer`, as it comes, however large it
-    /// is.
+    /// A large message of any size goes straight from the stream into `buffer` as it arrives.
     ///
     /// # Errors
-    /// [`RecvError::TooSmall`]: the message stays where it is. [`RecvError::Full`]: it cannot come
-    /// before others are received; `buffer` may have been written to, but nothing is lost.
+    /// [`RecvError::TooSmall`]: the message stays where it is. [`RecvError::Full`]: it cannot arrive
+    /// until others are received; `buffer` may have been written to, but nothing is lost.
     /// [`RecvError::Closed`], [`RecvError::Misbehaved`], [`RecvError::Io`]: there is no such
     /// message, and none will come.
     pub fn recv(&self, selector: Selector, buffer: &mut [u8]) -> Result<Envelope, RecvError> {
@@ -78,8 +78,8 @@ impl<S: SeekSocket> Mailbox<S> {
         self.recv(Selector::ANY, buffer)
     }
 
-    /// As [`Mailbox::recv`], into memory of the message's length. It grows as bytes arrive, so that
-    /// the peer cannot make this end use more memory than it sends.
+    /// Like [`Mailbox::recv`], but returns memory of the message's length. The memory grows as
+    /// bytes arrive, so that the peer cannot make this end use more memory than it sends.
     ///
     /// # Errors
     /// Those of [`Mailbox::recv`], without [`RecvError::TooSmall`].
@@ -90,8 +90,8 @@ impl<S: SeekSocket> Mailbox<S> {
         Ok((envelope, bytes))
     }
 
-    /// As [`Mailbox::recv`], but does not wait: `None` when no such message has arrived with all of
-    /// its bytes.
+    /// Like [`Mailbox::recv`], but does not wait. Returns `None` if no such message has arrived
+    /// completely.
     ///
     /// # Errors
     /// Those of [`Mailbox::recv`]. A message that is larger than the stream's buffers and memory
@@ -105,8 +105,8 @@ impl<S: SeekSocket> Mailbox<S> {
         self.receive(selector, Target::Slice(buffer), false)
     }
 
-    /// What [`Mailbox::recv`] would receive, if its header has arrived. It stays, and another
-    /// thread may take it.
+    /// Says what [`Mailbox::recv`] would receive, if its header has arrived. The message stays, and
+    /// another thread may take it.
     ///
     /// # Errors
     /// As [`Mailbox::recv`], without [`RecvError::TooSmall`].
@@ -118,7 +118,7 @@ impl<S: SeekSocket> Mailbox<S> {
         }
     }
 
-    /// As [`Mailbox::probe`], but waits.
+    /// Like [`Mailbox::probe`], but waits.
     ///
     /// # Errors
     /// Those of [`Mailbox::probe`].

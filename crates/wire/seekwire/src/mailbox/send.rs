@@ -1,4 +1,4 @@
-//! The sending side: one message after the other, and progress on receiving while there is no room.
+//! The sending side: it sends one message after the other, and receives while there is no room.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -35,15 +35,15 @@ impl<S: SeekSocket> Drop for Turn<'_, S> {
 }
 
 impl<S: SeekSocket> Mailbox<S> {
-    /// Sends a message. Waits while there is no room, and receives meanwhile: what is posted into
-    /// its buffers, the rest into library memory, so that two ends that send to each other do not
+    /// Sends a message. While there is no room it waits, and receives: expected messages into
+    /// posted buffers, and the rest into library memory. So two ends that send to each other do not
     /// wait for ever. Threads take turns.
     ///
-    /// One system call for a message that fits into the stream's buffers.
+    /// A message that fits into the stream's buffers takes one system call.
     ///
     /// # Errors
-    /// [`SendError::TooLong`]; [`SendError::Full`] when the peer does not receive and this end
-    /// cannot, either; [`SendError::Finished`], [`SendError::Misbehaved`]; [`SendError::Io`] when
+    /// [`SendError::TooLong`]; [`SendError::Full`] if the peer does not receive and this end cannot
+    /// receive, either; [`SendError::Finished`]; [`SendError::Misbehaved`]; [`SendError::Io`] if
     /// the peer is gone.
     pub fn send(&self, tag: u64, bytes: &[u8]) -> Result<(), SendError> {
         let header = self.header(tag, bytes.len())?;
@@ -66,7 +66,7 @@ impl<S: SeekSocket> Mailbox<S> {
         turn.message(&mut bufs)
     }
 
-    /// Waits until nothing is kept of messages that were begun ([`SendError::Full`]).
+    /// Waits until messages that were begun are sent completely ([`SendError::Full`]).
     ///
     /// # Errors
     /// As [`Mailbox::send`].

@@ -1,4 +1,4 @@
-//! Bytes of the stream that were copied from a view and that nobody needs any more. They are taken
+//! Bytes that were copied from a view and that nobody needs in the stream any more. They are taken
 //! out of the stream many at a time.
 
 use std::collections::BTreeMap;

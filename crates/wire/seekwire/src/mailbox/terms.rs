@@ -1,16 +1,16 @@
-//! What callers say to a mailbox, and what it tells of messages.
+//! Types of a mailbox's interface: what callers ask for, and what they learn about messages.
 
 use super::parcel::Parcel;
 
-/// What is known of a message besides its bytes.
+/// What a receiver learns about a message besides its bytes.
 #[derive(Clone, Copy, Debug, Eq, Hash, PartialEq)]
 #[non_exhaustive]
 pub struct Envelope {
     /// Chosen by the sender.
     pub tag: u64,
-    /// Bytes of the message.
+    /// Length of the message in bytes.
     pub len: usize,
-    /// How many messages its sender had sent before, modulo 2^32.
+    /// How many messages the sender had sent before it, modulo 2^32.
     pub sequence: u32,
 }
 
@@ -38,7 +38,7 @@ impl Completed {
     }
 }
 
-/// What a mailbox puts up with.
+/// Limits of a mailbox.
 ///
 /// ```
 /// use seekwire::mailbox::Limits;
@@ -49,40 +49,39 @@ impl Completed {
 #[derive(Clone, Copy, Debug, Eq, PartialEq)]
 #[non_exhaustive]
 pub struct Limits {
-    /// Bytes of the longest message, either way. A peer that announces a longer one has
-    /// misbehaved.
+    /// Length of the longest message in bytes, in either direction. A peer that announces a longer
+    /// one has misbehaved.
     pub message: u32,
-    /// Messages that nobody has asked for; about 150 bytes of memory each. With more of them it is
-    /// [`RecvError::Full`].
+    /// Number of messages that nobody has asked for. Each takes about 150 bytes of memory. More of
+    /// them give [`RecvError::Full`].
     ///
     /// [`RecvError::Full`]: super::RecvError::Full
     pub unexpected: usize,
-    /// Bytes of memory for messages that are moved out of the stream because it has too many
-    /// holes.
+    /// Bytes of memory for messages that move out of the stream because it has too many holes.
     pub memory: usize,
 }
 
 impl Default for Limits {
-    /// Messages of 1 GiB, 65,536 of them unexpected, 16 MiB of memory.
+    /// Messages of up to 1 GiB, 65,536 of them unexpected, and 16 MiB of memory.
     fn default() -> Self {
         Self { message: 1 << 30, unexpected: 1 << 16, memory: 16 << 20 }
     }
 }
 
 impl Limits {
-    /// With [`Limits::message`](field@Limits::message) as given, in bytes.
+    /// Sets [`Limits::message`](field@Limits::message), in bytes.
     #[must_use]
     pub const fn message(self, message: u32) -> Self {
         Self { message, ..self }
     }
 
-    /// With [`Limits::unexpected`](field@Limits::unexpected) as given, in messages.
+    /// Sets [`Limits::unexpected`](field@Limits::unexpected), in messages.
     #[must_use]
     pub const fn unexpected(self, unexpected: usize) -> Self {
         Self { unexpected, ..self }
     }
 
-    /// With [`Limits::memory`](field@Limits::memory) as given, in bytes.
+    /// Sets [`Limits::memory`](field@Limits::memory), in bytes.
     #[must_use]
     pub const fn memory(self, memory: usize) -> Self {
         Self { memory, ..self }

@@ -1,5 +1,5 @@
-//! A copy of some bytes of the stream, which stay in it: headers and small messages are found in
-//! there instead of with a call each.
+//! A copy of some bytes that are still in the stream. The mailbox finds headers and small messages
+//! in it, without a call for each.
 
 use std::io::IoSliceMut;
 

@@ -1,4 +1,4 @@
-//! A listening socket.
+//! [`Listener`], a listening socket for tasks.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,13 +12,13 @@ use super::Stream;
 pub struct Listener(TcpListener);
 
 impl Listener {
-    /// Listens at the first of the addresses that can be had.
+    /// Listens on the first of the addresses that is available.
     ///
     /// # Errors
-    /// Those of bind(2) and listen(2); that a name is not known.
+    /// Those of bind(2) and listen(2); an unknown host name.
     ///
     /// # Panics
-    /// Outside of a tokio runtime, or in one without I/O.
+    /// Panics outside of a tokio runtime, or in one without I/O.
     pub async fn bind(address: impl ToSocketAddrs) -> io::Result<Self> {
         Ok(Self(TcpListener::bind(address).await?))
     }
@@ -35,8 +35,8 @@ impl Listener {
         Ok(Self(TcpListener::from_std(listener)?))
     }
 
-    /// The next connection and where it comes from. Dropped before it has completed, it has taken
-    /// none.
+    /// Accepts the next connection, and returns it with the peer's address. If the future is
+    /// dropped before it completes, it has taken no connection.
     ///
     /// # Errors
     /// Those of accept(2); as [`Stream::new`].
@@ -46,7 +46,7 @@ impl Listener {
         Ok((Stream::new(stream)?, from))
     }
 
-    /// Where it listens.
+    /// The address on which it listens.
     ///
     /// # Errors
     /// Those of getsockname(2).

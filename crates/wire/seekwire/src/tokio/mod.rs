@@ -1,4 +1,4 @@
-//! Streams for programs that run on [tokio](https://docs.rs/tokio); the cargo feature `tokio`.
+//! Streams for programs that run on [tokio](https://docs.rs/tokio), with the cargo feature `tokio`.
 //!
 //! ```text
 //!   stream, listener   AsyncRead and AsyncWrite, by TCP or shared memory
@@ -6,15 +6,15 @@
 //!   waiting            who waits for what, and what wakes them
 //! ```
 //!
-//! They are to the streams of this crate what tokio's `TcpStream` is to std's: no method blocks, a
-//! task that waits costs nothing, and no thread is started. They are made within a runtime that has
-//! I/O and time enabled, as [`enable_all`](::tokio::runtime::Builder::enable_all) does and
-//! `#[tokio::main]`; without it they panic, as tokio's do. Any number of tasks may share one stream,
-//! of which one reads, one writes, and any number seek; tokio's [`split`] makes two of one.
+//! They relate to the streams of this crate as tokio's `TcpStream` relates to std's: no method
+//! blocks, a task that waits costs nothing, and no thread is started. Create them within a runtime
+//! that has I/O and time enabled, by [`enable_all`](::tokio::runtime::Builder::enable_all) or
+//! `#[tokio::main]`. Elsewhere they panic, as tokio's do. Any number of tasks may share one stream:
+//! one reads, one writes, and any number seek. tokio's [`split`] makes two halves of a stream.
 //!
 //! [`split`]: https://docs.rs/tokio/latest/tokio/io/fn.split.html
 //!
-//! Whatever is dropped before it has completed, a read, a write or a seek, has moved no byte.
+//! A read, write or seek that is dropped before it completes has moved no byte.
 //!
 //! ```
 //! use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -1,4 +1,4 @@
-//! Receiving out of the middle of an ordinary TCP connection.
+//! [`SeekStream`] for tasks: receives out of the middle of an ordinary TCP connection.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::net::Shutdown;
@@ -15,7 +15,7 @@ use super::waiting::{READ, READER, WRITE, WRITER, Waiting};
 use crate::seek::{At, SeekError, SeekOptions, SeekSocket};
 use crate::socket_options::socket_options;
 
-/// [`seekwire::SeekStream`](crate::SeekStream) for tasks: works with any peer.
+/// [`seekwire::SeekStream`](crate::SeekStream) for tasks. It works with any peer.
 ///
 /// One task may read, one write, and any number seek at a time.
 #[derive(Debug)]
@@ -29,7 +29,7 @@ impl SeekStream {
     /// Connects to the first of the addresses that answers.
     ///
     /// # Errors
-    /// Those of connect(2); that a name is not known.
+    /// Those of connect(2); an unknown host name.
     ///
     /// # Panics
     /// As [`SeekStream::new`].
@@ -37,19 +37,19 @@ impl SeekStream {
         Self::new(crate::SeekStream::new(TcpStream::connect(address).await?.into_std()?))
     }
 
-    /// Takes over a stream, which no longer blocks.
+    /// Takes over a stream and makes it nonblocking.
     ///
     /// # Errors
     /// Those of fcntl(2) and epoll_ctl(2); EMFILE.
     ///
     /// # Panics
-    /// Outside of a tokio runtime, or in one without I/O or time.
+    /// Panics outside of a tokio runtime, or in one without I/O or time.
     pub fn new(stream: crate::SeekStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self { waiting: Waiting::new(Fd::from(stream.get_ref()))?, stream })
     }
 
-    /// SO_ERROR: what went wrong since the last call, which is told once.
+    /// Returns and clears the pending error of the socket (SO_ERROR).
     ///
     /// # Errors
     /// Those of getsockopt(2).
@@ -57,19 +57,19 @@ impl SeekStream {
         self.stream.take_error()
     }
 
-    /// Takes the bytes from `offset` on, as many as `into` has room for, once they are there. Fewer
-    /// come only where the stream ends, 0 behind its end. As [`crate::SeekStream::seek_recv`], but
-    /// what has arrived before them is moved to library memory while it waits.
+    /// Takes the bytes from `offset` on, as many as `into` has room for, once they have arrived.
+    /// Returns fewer bytes only at the end of the stream, and 0 behind it. Like
+    /// [`crate::SeekStream::seek_recv`], but while it waits, earlier bytes move to library memory.
     ///
     /// # Errors
-    /// [`SeekError`] but [`SeekError::WouldBlock`]; [`SeekError::NoRoom`] as soon as library memory
-    /// is full.
+    /// [`SeekError`] except [`SeekError::WouldBlock`]; [`SeekError::NoRoom`] as soon as library
+    /// memory is full.
     pub async fn seek_recv(&self, into: &mut [u8], offset: u64) -> Result<usize, SeekError> {
         let into = &mut [IoSliceMut::new(into)];
         self.seek_recv_vectored(into, At::Offset(offset), SeekOptions::TAKE).await
     }
 
-    /// As [`SeekStream::seek_recv`], but the bytes stay.
+    /// Like [`SeekStream::seek_recv`], but leaves the bytes in the stream.
     ///
     /// # Errors
     /// Those of [`SeekStream::seek_recv`].
@@ -78,8 +78,8 @@ impl SeekStream {
         self.seek_recv_vectored(into, At::Offset(offset), SeekOptions::PEEK).await
     }
 
-    /// As [`SeekStream::seek_recv`], into several buffers, from an offset or an absolute position,
-    /// as `options` say.
+    /// Like [`SeekStream::seek_recv`], but fills several buffers, from an offset or an absolute
+    /// position, as `options` say.
     ///
     /// # Errors
     /// Those of [`SeekStream::seek_recv`].
@@ -108,7 +108,7 @@ impl SeekStream {
         .await
     }
 
-    /// What was taken out of the middle and not yet passed by the head, in order.
+    /// The holes, in order: bytes that were taken and that the head has not passed yet.
     ///
     /// # Errors
     /// As [`crate::SeekStream::holes`].
@@ -124,7 +124,7 @@ impl SeekStream {
 socket_options!(SeekStream, stream);
 
 impl AsyncRead for SeekStream {
-    /// In order; holes are skipped.
+    /// Reads in order and skips holes.
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

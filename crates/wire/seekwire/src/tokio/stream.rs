@@ -1,4 +1,4 @@
-//! A connected stream.
+//! [`Stream`], a connected stream for tasks.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::Shutdown;
@@ -20,15 +20,15 @@ const RECV: RecvFlags =
     RecvFlags { peek: false, wait_all: false, dont_wait: true, truncate: false };
 const SEND: SendFlags = SendFlags { dont_wait: true, no_signal: true, more: false, patient: false };
 
-/// [`seekwire::Stream`](crate::Stream) for tasks. Its bytes travel through shared memory while both
-/// ends are on one host and know how, whether or not the other end uses tokio.
+/// [`seekwire::Stream`](crate::Stream) for tasks. Its bytes travel through shared memory if both
+/// ends are on one host and use Seekwire, whether or not the other end uses tokio.
 ///
 /// One task may read, one write, and any number seek at a time.
 #[derive(Debug)]
 pub struct Stream {
     // Dropped before what it watches is closed.
     waiting: Waiting,
-    /// Held by who receives: a first seek must not meet a receive that knows nothing of it.
+    /// Held by receives: the first seek must not overlap a receive that does not know of it.
     receiving: Mutex<()>,
     stream: crate::Stream,
 }
