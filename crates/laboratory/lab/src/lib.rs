@@ -19,7 +19,7 @@
 //! claim, verdict  what papers say, judged by what was measured
 //! record, stats   readings, rows, medians, spread, bootstrap intervals
 //! all, journal    every experiment in turn, and what became of each
-//! report          a page for each result, and the site that joins them
+//! report          a page for each result, the site that joins them, and tables in Markdown pages
 //! pack            results that are kept in little room
 //! output, plot, machine, progress
 //! ```
@@ -64,5 +64,6 @@ mod verdict;
 pub use experiment::{Experiment, Options};
 pub use experiments::experiments;
 pub use pack::pack;
+pub use report::markdown::{Pages, write as write_pages};
 pub use report::site::{Site, write as report};
 pub use run::run;

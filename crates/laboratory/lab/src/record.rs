@@ -298,15 +298,54 @@ pub(crate) fn rows_of_csv(
     baseline: &str,
     better: &BTreeMap<String, Better>,
 ) -> Result<Vec<Row>, String> {
-    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(text.as_bytes());
-    let records: Result<Vec<StringRecord>, csv::Error> = reader.records().collect();
-    let records = records.map_err(|error| error.to_string())?;
-    let mut readings = Vec::new();
-    for (record, index) in records.iter().zip(1..) {
-        let reading = Reading::of_record(record, better);
-        readings.push(reading.map_err(|field| format!("record {index}: wrong {field}"))?);
-    }
+    let records = records(text)?;
+    let readings = readings(&records, better)?;
     Ok(rows(&readings, baseline))
+}
+
+/// Readings of `metric` by two variants in the same rounds, side by side, by case; from `text`,
+/// which [`Samples::to_csv`] has written.
+///
+/// # Errors
+///
+/// As [`rows_of_csv`].
+pub(crate) fn pairs_of_csv(
+    text: &str,
+    metric: &str,
+    this: &str,
+    other: &str,
+) -> Result<BTreeMap<String, Vec<(f64, f64)>>, String> {
+    let records = records(text)?;
+    type Rounds = Vec<(usize, Option<f64>)>;
+    let mut by_case: BTreeMap<&str, [Rounds; 2]> = BTreeMap::new();
+    for reading in readings(&records, &BTreeMap::new())? {
+        let position = [this, other].iter().position(|variant| *variant == reading.variant);
+        if let Some(position) = position.filter(|_| reading.metric == metric) {
+            let of_case = by_case.entry(reading.case).or_default();
+            of_case[position].push((reading.round, reading.outcome.ok()));
+        }
+    }
+    let paired = by_case.into_iter().map(|(case, [these, others])| {
+        (case.to_owned(), pairs(these.into_iter(), others.into_iter()))
+    });
+    Ok(paired.collect())
+}
+
+fn records(text: &str) -> Result<Vec<StringRecord>, String> {
+    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(text.as_bytes());
+    let records: Result<_, csv::Error> = reader.records().collect();
+    records.map_err(|error| error.to_string())
+}
+
+fn readings<'a>(
+    records: &'a [StringRecord],
+    better: &BTreeMap<String, Better>,
+) -> Result<Vec<Reading<'a>>, String> {
+    let reading = |(record, index)| {
+        let reading = Reading::of_record(record, better);
+        reading.map_err(|field| format!("record {index}: wrong {field}"))
+    };
+    records.iter().zip(1..).map(reading).collect()
 }
 
 fn rows(readings: &[Reading<'_>], baseline: &str) -> Vec<Row> {

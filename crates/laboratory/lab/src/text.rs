@@ -12,7 +12,22 @@ pub(crate) fn significant(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// The same without zeros at the end.
+/// Three significant digits, thousands and millions by their letters from 10,000 on.
+pub(crate) fn three_digits(value: f64) -> String {
+    let (scaled, letter) = match value.abs() {
+        1e6.. => (value / 1e6, " M"),
+        1e4.. => (value / 1e3, " k"),
+        _ => (value, ""),
+    };
+    if scaled == 0.0 || !scaled.is_finite() {
+        return format!("{value}");
+    }
+    let magnitude = scaled.abs().log10().floor() as i32;
+    let decimals = usize::try_from(2 - magnitude).unwrap_or(0);
+    format!("{scaled:.decimals$}{letter}").replace('-', "−")
+}
+
+/// As [`significant`], without zeros at the end.
 pub(crate) fn short(value: f64) -> String {
     let shown = significant(value);
     match shown.contains('.') {
@@ -61,6 +76,12 @@ mod tests {
         let shown = [1234567.0, 1234.56, 12.3456, 0.98765, 0.0012345, 0.0].map(significant);
         assert_eq!([4.4, 0.35, 40.0, 1500.0].map(short), ["4.4", "0.35", "40", "1500"]);
         assert_eq!(shown, ["1234567", "1235", "12.35", "0.9877", "0.001234", "0"]);
+    }
+
+    #[test]
+    fn three_digits_are_enough_for_prose() {
+        let shown = [1_090_000.0, 14_192.0, 1433.0, 70.41, 0.4567, -0.00912, 0.0].map(three_digits);
+        assert_eq!(shown, ["1.09 M", "14.2 k", "1433", "70.4", "0.457", "−0.00912", "0"]);
     }
 
     #[test]

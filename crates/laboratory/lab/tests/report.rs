@@ -12,7 +12,7 @@ use anyhow::{Result, bail};
 use seekwire_lab::experiment::{Context, Experiment};
 use seekwire_lab::outcome::Outcome;
 use seekwire_lab::record::Samples;
-use seekwire_lab::{Options, Site};
+use seekwire_lab::{Options, Pages, Site};
 use tempfile::TempDir;
 
 /// Real results of this laboratory.
@@ -103,6 +103,37 @@ fn every_recorded_result_has_a_page_with_its_verdicts() {
     let found = verdicts(&read(out.path().join("pairs.html")));
     assert_eq!(found[0].1, "unknown\">not measured");
     assert_eq!(found[1].1, "yes\">met");
+}
+
+#[test]
+fn the_pages_have_what_the_results_have() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
+    let pages = [root.join("BENCHMARKING.md"), root.join("docs/experiments")];
+    for experiment in seekwire_lab::experiments() {
+        let page = pages[1].join(experiment.name()).with_extension("md");
+        assert!(page.exists(), "{} is missing", page.display());
+    }
+    let differ = seekwire_lab::write_pages(&recorded(), &pages, Pages::Check).unwrap();
+    let command =
+        "seekwire lab report docs/measurements --markdown BENCHMARKING.md docs/experiments";
+    assert!(differ.is_empty(), "{differ:?}; `{command}` writes them");
+}
+
+#[test]
+fn a_page_is_checked_without_being_written() {
+    let directory = tempfile::tempdir().unwrap();
+    copy("pairs", &directory.path().join("pairs"));
+    let page = directory.path().join("page.md");
+    let stale = "<!-- seekwire lab report: {\"setting\": \"pairs\"} -->\nstale\n<!-- seekwire lab report: end -->\n";
+    fs::write(&page, stale).unwrap();
+    let write =
+        |what| seekwire_lab::write_pages(directory.path(), std::slice::from_ref(&page), what);
+    let one = std::slice::from_ref(&page);
+    assert_eq!(write(Pages::Check).unwrap(), one);
+    assert_eq!(read(&page), stale);
+    assert_eq!(write(Pages::Write).unwrap(), one);
+    assert!(read(&page).contains("`pairs` on commit "), "{}", read(&page));
+    assert!(write(Pages::Check).unwrap().is_empty());
 }
 
 #[test]

@@ -213,7 +213,8 @@ pub(super) struct LabRun {
 #[command(after_help = "\
 Examples:
   seekwire lab run all --quick
-  seekwire lab report out/lab --out site")]
+  seekwire lab report out/lab --out site
+  seekwire lab report docs/measurements --markdown BENCHMARKING.md docs/experiments")]
 pub(super) struct LabReport {
     /// Directory of the results: the DIR of `seekwire lab run --out`
     #[arg(value_name = "DIR", default_value = "out/lab")]
@@ -222,6 +223,18 @@ pub(super) struct LabReport {
     /// Write the site to this directory; default: DIR/report
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,
+
+    /// Instead of a site, write tables of the results into these Markdown pages; a directory
+    /// stands for all pages in it
+    ///
+    /// Markers in a page say what belongs between them: `<!-- seekwire lab report: WHAT -->` and
+    /// `<!-- seekwire lab report: end -->`. Everything else stays as it is.
+    #[arg(long, value_name = "PAGE", num_args = 1.., conflicts_with = "out")]
+    pub(super) markdown: Vec<PathBuf>,
+
+    /// Write nothing: fail if a page has something else between its markers
+    #[arg(long, requires = "markdown")]
+    pub(super) check: bool,
 }
 
 #[derive(Debug, Args)]

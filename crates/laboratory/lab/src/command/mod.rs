@@ -225,8 +225,26 @@ fn run_all(options: &arguments::LabRun, settings: &crate::Options) -> Result<()>
 }
 
 fn report(options: &arguments::LabReport) -> Result<()> {
+    if !options.markdown.is_empty() {
+        return pages(options);
+    }
     let site = crate::report(&options.directory, options.out.as_deref())?;
     Ok(tell(&mut io::stdout().lock(), &site)?)
+}
+
+fn pages(options: &arguments::LabReport) -> Result<()> {
+    let what = if options.check { crate::Pages::Check } else { crate::Pages::Write };
+    let changed = crate::write_pages(&options.directory, &options.markdown, what)?;
+    let names: Vec<String> = changed.iter().map(|page| page.display().to_string()).collect();
+    match (what, &names[..]) {
+        (_, []) => println!("Every page has what the results have."),
+        (crate::Pages::Write, _) => println!("Written: {}", names.join(", ")),
+        (crate::Pages::Check, _) => bail!(
+            "not as the results have it: {}; the same without --check writes them",
+            names.join(", ")
+        ),
+    }
+    Ok(())
 }
 
 fn tell(out: &mut impl Write, site: &crate::Site) -> io::Result<()> {

@@ -1,5 +1,6 @@
 //! `sockets`: latency, bandwidth and message rate over message size, in the manner of NetPIPE.
 
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -10,10 +11,10 @@ use super::{
 use crate::bench::{
     BANDWIDTH, EFFORT, LATENCY, LATENCY_TAIL, Operation, Pair, Peer, RATE, Socket, Test,
 };
-use crate::claim::{Claim, Comparison};
+use crate::claim::{Claim, Comparison, Criterion, Estimate, Source};
 use crate::experiment::{Context, Experiment};
 use crate::limits::{self, CACHE_LINE, COPY, Copying, PIPELINE, TWO_COPIES};
-use crate::outcome::{Key, Outcome, ResultFile};
+use crate::outcome::{At, Key, Outcome, ResultFile};
 use crate::plot::Scale;
 use crate::record::{Metric, Samples, Selector};
 use crate::schedule::{Group, Trial, Variant, alternate};
@@ -33,6 +34,94 @@ pub(super) const LIMIT: &str = "memory";
 
 const CHUNKS: [usize; 3] = [16 << 10, 32 << 10, 64 << 10];
 const POOLS: [usize; 3] = [128 << 10, 512 << 10, 2 << 20];
+
+const fn goal(
+    title: &'static str,
+    statement: &'static str,
+    measure: &'static str,
+    criterion: Criterion,
+    evidence: fn(&ResultFile) -> Result<Estimate, String>,
+) -> Claim {
+    let otherwise = "it is not reached on this machine";
+    let (source, published, unit, better) = (Source::Goal, "", "", None);
+    Claim {
+        title,
+        statement,
+        source,
+        published,
+        measure,
+        unit,
+        evidence,
+        criterion,
+        better,
+        otherwise,
+    }
+}
+
+const fn at(case: &'static str, variant: &'static str, metric: Metric) -> At<'static> {
+    At { case, variant, metric: metric.name }
+}
+
+const GOALS: &[Claim] = &[
+    goal(
+        "twice the bandwidth of TCP",
+        "Large messages reach at least twice the bandwidth of TCP loopback.",
+        "bandwidth of 64 KiB messages, accelerated over TCP loopback",
+        Criterion::AtLeast(2.0),
+        |result| Estimate::ratio(result, at("64 KiB", ACCELERATED, BANDWIDTH)),
+    ),
+    goal(
+        "more bandwidth than UNIX sockets",
+        "Large messages reach at least 1.7 times the bandwidth of a UNIX socket.",
+        "bandwidth of 64 KiB messages, accelerated over a UNIX socket",
+        Criterion::AtLeast(1.7),
+        |result| {
+            let of = |variant| at("64 KiB", variant, BANDWIDTH);
+            Estimate::ratio_of_medians(result, of(ACCELERATED), of(UNIX))
+        },
+    ),
+    goal(
+        "three times the bandwidth in place",
+        "Messages that are made and used in place reach at least three times the bandwidth of TCP loopback.",
+        "bandwidth of 64 KiB messages, Rust API in place over TCP loopback",
+        Criterion::AtLeast(3.0),
+        |result| Estimate::ratio(result, at("64 KiB", IN_PLACE, BANDWIDTH)),
+    ),
+    goal(
+        "round trip awake",
+        "Where both ends are awake, a small round trip takes at most a tenth of that over TCP loopback.",
+        "round trip of 64 B, accelerated with both ends awake over TCP loopback",
+        Criterion::AtMost(0.1),
+        |result| Estimate::ratio(result, at("64 B", SPINNING, LATENCY)),
+    ),
+    goal(
+        "round trip awake, over TCP that is polled",
+        "The same where both ends of the TCP connection are awake, too.",
+        "round trip of 64 B, accelerated with both ends awake over TCP that both ends poll",
+        Criterion::AtMost(0.1),
+        |result| {
+            let of = |variant| at("64 B", variant, LATENCY);
+            Estimate::ratio_of_medians(result, of(SPINNING), of(TCP_POLLED))
+        },
+    ),
+    goal(
+        "round trip asleep",
+        "Where both ends sleep, a small round trip takes no longer than over a UNIX socket.",
+        "round trip of 64 B, accelerated with both ends asleep over a UNIX socket",
+        Criterion::AtMost(1.0),
+        |result| {
+            let of = |variant| at("64 B", variant, LATENCY);
+            Estimate::ratio_of_medians(result, of(SLEEPING), of(UNIX))
+        },
+    ),
+    goal(
+        "rate of small messages",
+        "At least five times as many small messages a second as over TCP loopback.",
+        "messages of 64 B per second, accelerated over TCP loopback",
+        Criterion::AtLeast(5.0),
+        |result| Estimate::ratio(result, at("64 B", ACCELERATED, RATE)),
+    ),
+];
 
 impl Experiment for Sockets {
     fn name(&self) -> &'static str {
@@ -57,7 +146,8 @@ impl Experiment for Sockets {
     }
 
     fn claims(&self) -> &'static [Claim] {
-        yasmin::SOCKETS
+        static CLAIMS: LazyLock<Vec<Claim>> = LazyLock::new(|| [yasmin::SOCKETS, GOALS].concat());
+        &CLAIMS
     }
 
     fn comparisons(&self, result: &ResultFile) -> Vec<Comparison> {

@@ -1,5 +1,6 @@
 //! The report: one HTML file that needs nothing else, readable on paper, by day and by night.
 
+pub(crate) mod markdown;
 pub(crate) mod site;
 mod table;
 

@@ -10,7 +10,7 @@
 
 mod index;
 mod page;
-mod read;
+pub(super) mod read;
 mod verdict;
 
 use std::fmt::Write;

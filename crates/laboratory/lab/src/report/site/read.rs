@@ -18,42 +18,42 @@ use crate::pack::{self, Kept, PACKED_RAW, RAW};
 
 /// All results below a directory.
 #[derive(Debug)]
-pub(super) struct Found {
-    pub(super) entries: Vec<Entry>,
+pub(in crate::report) struct Found {
+    pub(in crate::report) entries: Vec<Entry>,
     /// What a run of everything said about experiments that have no new result, by name.
-    pub(super) reasons: BTreeMap<String, String>,
+    pub(in crate::report) reasons: BTreeMap<String, String>,
 }
 
 /// A directory with a result.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(in crate::report) struct Entry {
     /// As readers see it: the name of the directory.
-    pub(super) name: String,
+    pub(in crate::report) name: String,
     /// The same for file names.
-    pub(super) slug: String,
-    pub(super) directory: PathBuf,
+    pub(in crate::report) slug: String,
+    pub(in crate::report) directory: PathBuf,
     /// `Err`: why it cannot be read.
-    pub(super) contents: Result<Contents, String>,
+    pub(in crate::report) contents: Result<Contents, String>,
 }
 
 #[derive(Debug)]
-pub(super) struct Contents {
-    pub(super) result: ResultFile,
+pub(in crate::report) struct Contents {
+    pub(in crate::report) result: ResultFile,
     /// The readings, of a packed result.
-    pub(super) raw: Option<String>,
+    pub(in crate::report) raw: Option<String>,
     /// What the last run of everything did instead of replacing it.
-    pub(super) outdated: Option<String>,
+    pub(in crate::report) outdated: Option<String>,
 }
 
 impl Entry {
-    pub(super) fn page(&self) -> String {
+    pub(in crate::report) fn page(&self) -> String {
         format!("{}.html", self.slug)
     }
 }
 
 impl Contents {
     /// The experiment that it is a result of, if this program knows it.
-    pub(super) fn experiment(&self) -> Option<&'static dyn Experiment> {
+    pub(in crate::report) fn experiment(&self) -> Option<&'static dyn Experiment> {
         let name =
             if self.result.experiment == demo::NAME { "programs" } else { &self.result.experiment };
         experiments().iter().copied().find(|experiment| experiment.name() == name)
@@ -61,7 +61,7 @@ impl Contents {
 }
 
 /// Reads the results of the directories below `directory`, one level or two.
-pub(super) fn read(directory: &Path) -> Result<Found> {
+pub(in crate::report) fn read(directory: &Path) -> Result<Found> {
     let mut reasons = BTreeMap::new();
     let mut add = |place: &Path| {
         let when = modified(&place.join(Journal::FILE));
