@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::fd::Placed;
+use super::limit;
 
 /// Processors that this process may run on.
 #[must_use]
@@ -60,8 +61,8 @@ pub fn random() -> u64 {
 const READING: u64 = 10_000_000;
 
 /// Whether there is a processor to spare for somebody who waits awake: no more threads are runnable
-/// than there are processors, and this process may use more than one. A reading is a few
-/// microseconds of work and counts for 10 ms.
+/// than there are processors, and this process may use more than one and without sleeping. A
+/// reading is a few microseconds of work and counts for 10 ms.
 #[must_use]
 pub fn has_idle_processor() -> bool {
     static TAKEN: AtomicU64 = AtomicU64::new(0);
@@ -71,7 +72,9 @@ pub fn has_idle_processor() -> bool {
     if taken != 0 && now.wrapping_sub(taken) < READING {
         return IDLE.load(Ordering::Relaxed);
     }
-    let idle = processors() > 1 && runnable_threads().is_some_and(|running| running <= online());
+    let idle = !limit::must_sleep()
+        && processors() > 1
+        && runnable_threads().is_some_and(|running| running <= online());
     IDLE.store(idle, Ordering::Relaxed);
     TAKEN.store(now.max(1), Ordering::Relaxed);
     idle

@@ -9,6 +9,14 @@ pub fn descriptor_limit() -> (u64, u64) {
     (limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX))
 }
 
+/// Whether a real-time thread of this process is ended that has not slept for a time
+/// (`RLIMIT_RTTIME`): it sleeps in every receive from a socket, and so may never wait awake. Which
+/// threads are real-time ones can change at any moment and from outside, as rtkit does.
+#[must_use]
+pub fn must_sleep() -> bool {
+    rustix::process::getrlimit(Resource::Rttime) != Rlimit { current: None, maximum: None }
+}
+
 /// Sets the soft limit on descriptor numbers; the hard one stays.
 ///
 /// # Errors

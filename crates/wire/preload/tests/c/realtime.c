@@ -1,0 +1,59 @@
+/* Two real-time processes that talk for longer than either may run without sleeping: a receive from a socket sleeps. */
+#include "common.h"
+#include <sched.h>
+#include <sys/resource.h>
+#include <time.h>
+
+enum { MOST = 10000 /* microseconds */, SECONDS = 2 };
+
+static time_t now(void)
+{
+    struct timespec now;
+    CHECK(clock_gettime(CLOCK_MONOTONIC, &now) == 0);
+    return now.tv_sec;
+}
+
+static void ask(const struct sockaddr_in *address)
+{
+    char bytes[64] = "";
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(fd >= 0 && connect(fd, (const struct sockaddr *)address, sizeof *address) == 0);
+    for (time_t end = now() + SECONDS; now() < end;) {
+        write_all(fd, bytes, sizeof bytes);
+        read_all(fd, bytes, sizeof bytes);
+    }
+    CHECK(close(fd) == 0);
+}
+
+static void answer(int listener)
+{
+    char bytes[64];
+    int fd = accept(listener, NULL, NULL);
+    ssize_t n;
+    CHECK(fd >= 0);
+    while ((n = read(fd, bytes, sizeof bytes)) > 0)
+        write_all(fd, bytes, n);
+    CHECK(n == 0 && close(fd) == 0);
+}
+
+int main(void)
+{
+    struct sockaddr_in address;
+    int listener = listener_on(&address), status;
+    if (sched_setscheduler(0, SCHED_FIFO, &(struct sched_param){ .sched_priority = 1 })) {
+        say("this needs CAP_SYS_NICE", 0);
+        return 77;
+    }
+    CHECK(setrlimit(RLIMIT_RTTIME, &(struct rlimit){ MOST, MOST }) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        CHECK(close(listener) == 0);
+        ask(&address);
+        exit(0);
+    }
+    answer(listener);
+    CHECK(waitpid(child, &status, 0) == child);
+    say("the child's status", status);
+    return 0;
+}
