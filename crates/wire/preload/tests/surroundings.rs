@@ -61,6 +61,20 @@ fn a_limit_on_the_size_of_files_keeps_connections_on_tcp() {
     }
 }
 
+/// Where nobody may be a real-time process, there is nothing to try.
+#[test]
+fn who_must_sleep_now_and_then_does_not_wait_awake() {
+    let directory = emptied("realtime");
+    let program = compile("realtime", &directory, &[]);
+    let command = || shell("", &program, &directory);
+    if command().env_remove("LD_PRELOAD").output().unwrap().status.code() == Some(77) {
+        eprintln!("skipped: real-time processes need CAP_SYS_NICE");
+        return;
+    }
+    let log = log_of("realtime", &command);
+    assert_eq!(attached(&log), 2, "{log}");
+}
+
 #[test]
 fn who_runs_out_of_address_space_does_not_blame_the_peer() {
     let directory = emptied("address-space");
@@ -169,6 +183,19 @@ fn a_program_that_forbids_itself_system_calls_makes_no_others() {
         assert_eq!(attached(&log), 4, "{name}: {log}");
         assert!(log.contains("the program filters system calls"), "{name}: {log}");
         assert!(!log.contains("ERROR"), "{name}: {log}");
+    }
+}
+
+/// What prctl(2) on x86-64 can forbid besides.
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn a_program_that_forbids_calls_from_elsewhere_or_the_clock_meets_neither() {
+    let directory = emptied("confined");
+    let program = compile("confined", &directory, &[]);
+    for argument in ["calls", "clock"] {
+        let log = log_of(argument, &|| filtered(&program, &[argument], None));
+        assert_eq!(attached(&log), 2, "{argument}: {log}");
+        assert!(log.contains("the program filters system calls"), "{argument}: {log}");
     }
 }
 

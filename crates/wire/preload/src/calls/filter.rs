@@ -1,19 +1,36 @@
-//! The calls that install a filter of system calls.
+//! The calls after which a call or an instruction of the library's own may end the process: those
+//! that install a filter of system calls, and prctl's that have the kernel send a signal instead.
 
 use std::ffi::{c_int, c_long, c_ulong};
 
-use libc::{PR_SET_SECCOMP, SECCOMP_MODE_FILTER, SECCOMP_MODE_STRICT};
+use libc::{PR_SET_SECCOMP, PR_SET_TSC, PR_TSC_SIGSEGV, SECCOMP_MODE_FILTER, SECCOMP_MODE_STRICT};
 
 use super::interpose;
 use crate::filter;
+
+/// Of linux/prctl.h, see PR_SET_SYSCALL_USER_DISPATCH(2const): SIGSYS for system calls from elsewhere
+/// than the program names.
+const PR_SET_SYSCALL_USER_DISPATCH: c_int = 59;
+const PR_SYS_DISPATCH_ON: c_ulong = 1;
+
+/// Whether, after this prctl(), the library may make no call of its own, or not read the clock.
+pub(super) fn confines(option: c_int, a: c_ulong) -> bool {
+    match option {
+        PR_SET_SECCOMP => true,
+        PR_SET_TSC => a == PR_TSC_SIGSEGV as c_ulong,
+        PR_SET_SYSCALL_USER_DISPATCH => a == PR_SYS_DISPATCH_ON,
+        _ => false,
+    }
+}
 
 interpose! {
     /// prctl(2). Variadic in C: its arguments travel as those of a function with five parameters,
     /// and libc takes as many whatever was given.
     fn prctl(option: c_int, a: c_ulong, b: c_ulong, c: c_ulong, d: c_ulong) -> c_int =
-        (option == PR_SET_SECCOMP).then_some(()) => |_filter, kernel| {
-            // SAFETY: the caller's own arguments.
-            unsafe { filter::prepare(a, b as _) };
+        confines(option, a).then_some(()) => |_confined, kernel| {
+            let mode = if option == PR_SET_SECCOMP { a } else { SECCOMP_MODE_STRICT.into() };
+            // SAFETY: the caller's own arguments; in the strict mode there is no filter to read.
+            unsafe { filter::prepare(mode, b as _) };
             kernel()
         };
 }

@@ -203,7 +203,7 @@ dispatch! {
     SYS_io_submit if any() => submit(b, c as _, kernel);
 
     // What keeps the library from making calls.
-    SYS_prctl if a == libc::PR_SET_SECCOMP as usize => filter::prctl(a as _, b as _, c as _, d as _, e as _);
+    SYS_prctl if filter::confines(a as _, b as _) => filter::prctl(a as _, b as _, c as _, d as _, e as _);
     SYS_seccomp if true => filter::seccomp(a, c, kernel);
 
     // What makes other numbers.
