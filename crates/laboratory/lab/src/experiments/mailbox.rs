@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::Value;
 
+use super::names::{ASIDE, MAILBOX};
 use super::search_keys::names;
 use super::seekable;
 use crate::claim::Claim;
@@ -17,9 +18,6 @@ use crate::search::{self, CPU_MESSAGES, Carrier, Case, Effort, Mode, Plan, RATE,
 use crate::text;
 
 pub(super) struct Mailbox;
-
-pub(super) const MAILBOX: &str = "mailbox";
-pub(super) const ASIDE: &str = "copied aside";
 
 const MODES: [Mode; 4] = [
     Mode::new(ASIDE, Way::Aside, Carrier::Tcp),

@@ -4,6 +4,7 @@ mod by_size;
 mod connections;
 mod mailbox;
 mod models;
+mod names;
 mod nic;
 mod pairs;
 mod programs;

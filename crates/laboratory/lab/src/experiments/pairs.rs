@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
+use super::names::pairs_case;
 use super::{ACCELERATED, TCP, UNIX, curves, sweep, yasmin};
 use crate::bench::{self, BANDWIDTH, Operation, Pair, Peer, Server, Socket, Test};
 use crate::claim::{Claim, Comparison};
@@ -64,14 +65,14 @@ impl Experiment for Pairs {
                     variant(UNIX, Socket::Unix, Ok(Mode::Plain)),
                     variant(ACCELERATED, Socket::Tcp, context.accelerated()),
                 ];
-                Group::new(case(count), variants)
+                Group::new(pairs_case(count), variants)
             })
             .collect();
         let samples = alternate(&mut groups, rounds, context.progress())?;
         drop(groups);
 
         let ratio = |count| {
-            let case = case(count);
+            let case = pairs_case(count);
             let select = |variant| Selector { case: &case, variant, metric: BANDWIDTH };
             samples.ratio(select(ACCELERATED), select(TCP)).map(|ratio| ratio.value)
         };
@@ -102,10 +103,6 @@ impl Experiment for Pairs {
             violation: None,
         })
     }
-}
-
-pub(super) fn case(count: usize) -> String {
-    if count == 1 { "1 pair".to_owned() } else { format!("{count} pairs") }
 }
 
 fn variant<'a>(
@@ -153,6 +150,6 @@ fn together(pair: &Pair, count: usize, tests: &[Test], trial: &mut Trial) -> Res
     for server in servers {
         server.running.stop()?;
     }
-    trial.record(case(count), Some(count as f64), BANDWIDTH, total);
+    trial.record(pairs_case(count), Some(count as f64), BANDWIDTH, total);
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use seekwire_transport::layout::Geometry;
 
+use super::names::{DEFAULT, THIS};
 use super::{TCP, program_pair, yasmin};
 use crate::bench::{BANDWIDTH, LATENCY, Operation, Pair, Socket, Test};
 use crate::claim::{Claim, Comparison};
@@ -18,9 +19,6 @@ use crate::stats::Spread;
 use crate::{stats, text};
 
 pub(super) struct RingSize;
-
-pub(super) const DEFAULT: &str = "default";
-pub(super) const THIS: &str = "this geometry";
 
 /// Messages are large enough to need the pool, and small enough to fit into the smallest one twice.
 const MESSAGE: u64 = 64 << 10;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::Value;
 
+use super::names::{AWAITED, BULK, POOL, SEEK};
 use super::search_keys::names;
 use super::seekable;
 use crate::claim::{Claim, Comparison};
@@ -19,13 +20,8 @@ use crate::search::{self, CPU, CPU_MESSAGES, Carrier, Case, Effort, Mode, Plan, 
 
 pub(super) struct Seek;
 
-pub(super) const POOL: &str = "pool";
-pub(super) const AWAITED: &str = "pool, awaited";
-pub(super) const BULK: &str = "bulk";
-
 /// In the order of the figures.
 pub(super) const BASELINES: [&str; 3] = [POOL, BULK, AWAITED];
-pub(super) const SEEK: &str = "seek";
 
 /// What is compared: on each carrier the baselines, and what is to be better.
 const MODES: [Mode; 9] = [

@@ -6,8 +6,9 @@ use std::time::Duration;
 use anyhow::Result;
 use serde_json::Value;
 
+use super::names::{AWAITED, BULK, POOL, SEEK};
 use super::search_keys::names;
-use super::seek::{AWAITED, BASELINES, BULK, POOL, SEEK};
+use super::seek::BASELINES;
 use super::seekable;
 use crate::claim::Claim;
 use crate::experiment::{Context, Experiment};

@@ -9,8 +9,8 @@ use seekwire_transport::seek::KernelCursor;
 use seekwire_transport::sys::Fd;
 use serde_json::Value;
 
+use super::names::{BULK, MODULE, POOL};
 use super::search_keys::names;
-use super::seek::{BULK, POOL};
 use super::seekable;
 use crate::claim::{Claim, Comparison};
 use crate::experiment::{Context, Experiment, Options};
@@ -24,8 +24,6 @@ use crate::search::{
 };
 
 pub(super) struct SeekModule;
-
-pub(super) const MODULE: &str = "module";
 
 const BASELINES: [&str; 2] = [POOL, BULK];
 

@@ -11,9 +11,7 @@ use crate::record::Better;
 use crate::search::{CPU, CPU_MESSAGES, INSTRUCTIONS};
 use crate::text;
 
-use super::mailbox::{ASIDE, MAILBOX};
-use super::seek::{POOL, SEEK};
-use super::seek_module::MODULE;
+use super::names::{ASIDE, MAILBOX, MODULE, POOL, SEEK};
 
 const FIGURE_3: &str = "Douglas and Pai, “Seekable sockets”, section 4 and figure 3";
 const DIRECT_SEARCH: &str = "Melnyk et al., direct message search (2019), section 6 and figure 1";

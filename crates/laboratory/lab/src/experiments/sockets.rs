@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use super::names::LIMIT;
 use super::{
     ACCELERATED, TCP, UNIX, curves, message_size, pair_variant, program_variant, sweep, yasmin,
 };
@@ -30,7 +31,6 @@ const SPINNING: &str = "accelerated, spinning";
 const SLEEPING: &str = "accelerated, sleeping";
 const API: &str = "Rust API";
 const IN_PLACE: &str = "Rust API, in place";
-pub(super) const LIMIT: &str = "memory";
 
 const CHUNKS: [usize; 3] = [16 << 10, 32 << 10, 64 << 10];
 const POOLS: [usize; 3] = [128 << 10, 512 << 10, 2 << 20];

@@ -10,8 +10,7 @@ use crate::plot::{Axis, Bar, Chart, Figure, Point, Scale, Series};
 use crate::programs;
 use crate::record::Better;
 
-use super::ring_size::{DEFAULT, THIS};
-use super::sockets::LIMIT;
+use super::names::{DEFAULT, LIMIT, THIS, pairs_case};
 use super::{ACCELERATED, UNIX};
 
 const MICROBENCHMARKS: &str = "Rozis, Gerangelos and Koziris, “YASMIN”, section 4.1";
@@ -330,7 +329,7 @@ pub(super) const PAIRS_CLAIMS: &[Claim] = &[
 
 pub(super) fn pairs(result: &ResultFile) -> Vec<Comparison> {
     let of = |count: usize| {
-        let case = super::pairs::case(count);
+        let case = pairs_case(count);
         let one = bandwidth("1 pair", ACCELERATED);
         Estimate::ratio_of_medians(result, bandwidth(&case, ACCELERATED), one).ok()
     };

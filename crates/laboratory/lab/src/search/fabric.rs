@@ -5,8 +5,7 @@ use std::sync::OnceLock;
 
 use anyhow::{Context as _, Result, anyhow};
 
-use super::plan::Plan;
-use super::receiver::patience;
+use super::plan::{Plan, patience};
 use crate::compiled::{self, Source};
 use crate::launch::{Mode, Program};
 

@@ -1,6 +1,8 @@
 //! Who sends what, in which order it is received, and what is reported about it: the language
 //! between the laboratory and its `lab-peer` processes, one JSON value per line.
 
+use std::time::Duration;
+
 use std::net::SocketAddr;
 
 use seekwire_protocol::message::HEADER;
@@ -218,6 +220,11 @@ impl Account {
             *self.traffic.get_or_insert_default() += traffic;
         }
     }
+}
+
+/// Generous: a slow machine must not look like a hang. For a turn of ten connections at 50 MB/s.
+pub(super) fn patience(plan: Plan) -> Duration {
+    Duration::from_secs(30 + plan.size / 5000)
 }
 
 #[cfg(test)]

@@ -1,11 +1,9 @@
 //! A sender and a receiver as processes of their own, which work only when it is their turn.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, anyhow, ensure};
 
 use super::fabric;
-use super::plan::{Account, Carrier, Mode, Plan, Receive, Send, Turn, Way};
+use super::plan::{Account, Carrier, Mode, Plan, Receive, Send, Turn, Way, patience};
 use crate::experiment::Context;
 use crate::launch::{Program, Running};
 
@@ -105,11 +103,6 @@ fn role(
         .env("SEEKWIRE_SEGMENT_SIZE", SEGMENT.to_string())
         .env("SEEKWIRE_SEGMENTS", segments.to_string())
         .timeout(patience(plan)))
-}
-
-/// Generous: a slow machine must not look like a hang. For a turn of ten connections at 50 MB/s.
-pub(super) fn patience(plan: Plan) -> Duration {
-    Duration::from_secs(30 + plan.size / 5000)
 }
 
 /// The processor of sender and receiver. They share one: what is copied would else come out of
