@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::claim::{Claim, Comparison};
 use crate::launch::{Mode, Registry};
-use crate::network;
+use crate::network::options as network;
 use crate::outcome::{Outcome, ResultFile};
 use crate::progress::Progress;
 

@@ -166,7 +166,7 @@ fn run(options: &arguments::LabRun) -> Result<()> {
         rounds: options.rounds.map(|rounds| rounds as usize),
         repetitions: options.repetitions,
         most_bytes: options.gigabytes.map(|gigabytes| (gigabytes.max(0.0) * 1e9) as u64),
-        network: crate::network::Options {
+        network: crate::network::options::Options {
             // --netns says what is the case where no peer is named.
             peer: options.peer.clone().filter(|_| !options.netns),
             weak_peer: options.weak_peer.clone(),

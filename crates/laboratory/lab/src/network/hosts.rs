@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, anyhow, bail};
 use seekwire_nic::{Kernel, Plan, Report, Session, Store, Terms, Verdict};
 use seekwire_testbed::{End, Side, Testbed};
 
-use super::Options;
+use super::options::Options;
 use super::step::Step;
 use crate::launch::interrupt::{self, Obligation};
 

@@ -4,12 +4,14 @@
 //! ```text
 //!   step      which offloads are on, in steps from none to all
 //!   hosts     where the two ends are, and how their interfaces are set
+//!   options   which hosts these are
 //!   ends      the processes at both ends, and the tests that they run
 //!   others    iperf3, sockperf and qperf between the same hosts
 //! ```
 
 pub(crate) mod ends;
 pub(crate) mod hosts;
+pub mod options;
 pub(crate) mod others;
 pub(crate) mod step;
 
@@ -19,31 +21,6 @@ use seekwire_gauge::{Load, Test};
 use serde::{Deserialize, Serialize};
 
 use crate::record::{Better, Metric};
-
-/// How network tests find their hosts.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Options {
-    /// The other host, `HOST` or `HOST:PORT`, where `seekwire nic serve` runs; `None`: two network
-    /// namespaces.
-    pub peer: Option<String>,
-    /// A second `seekwire nic serve`, which has little processor time; without it a peer has no
-    /// weak receiver.
-    pub weak_peer: Option<String>,
-    /// The interface whose settings are changed, if it is not to be the one that leads to the
-    /// peer.
-    pub interface: Option<String>,
-    /// Whether this may be an interface that carries the default route.
-    pub default_route: bool,
-    /// What the receiver of a weak host gets, in percent of one processor; with `weak_peer`, what
-    /// it has been given.
-    pub weak_cpu: f64,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self { peer: None, weak_peer: None, interface: None, default_route: false, weak_cpu: 20.0 }
-    }
-}
 
 /// Rate of requests, turned into a time: 1 / (2 × rate).
 pub(crate) const LATENCY: Metric =

@@ -1,0 +1,26 @@
+//! Which hosts network tests use; what experiments are given, so it needs none of them.
+
+/// How network tests find their hosts.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// The other host, `HOST` or `HOST:PORT`, where `seekwire nic serve` runs; `None`: two network
+    /// namespaces.
+    pub peer: Option<String>,
+    /// A second `seekwire nic serve`, which has little processor time; without it a peer has no
+    /// weak receiver.
+    pub weak_peer: Option<String>,
+    /// The interface whose settings are changed, if it is not to be the one that leads to the
+    /// peer.
+    pub interface: Option<String>,
+    /// Whether this may be an interface that carries the default route.
+    pub default_route: bool,
+    /// What the receiver of a weak host gets, in percent of one processor; with `weak_peer`, what
+    /// it has been given.
+    pub weak_cpu: f64,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { peer: None, weak_peer: None, interface: None, default_route: false, weak_cpu: 20.0 }
+    }
+}
