@@ -16,10 +16,10 @@ use rustix::fd::AsFd;
 use rustix::pipe::{PipeFlags, pipe_with};
 use seekwire_transport::sys::fd::Placed;
 
-use crate::epoll::Set;
 use crate::ffi::guarded;
 use crate::lock::{Guard, Lock, RawLock};
 use crate::socket::Socket;
+use crate::table::Set;
 use crate::table::{self, Object};
 use crate::{hazard, process, stats};
 

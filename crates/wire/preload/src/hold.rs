@@ -1,4 +1,4 @@
-//! How many locks of the library a thread holds, and what it does as soon as it holds none.
+//! Counts the locks of the library that a thread holds, and does postponed work when it holds none.
 //!
 //! A signal handler may use a socket, and close it, while the thread that it interrupted holds
 //! locks of the library, which that gives back only after the handler has returned. So the handler

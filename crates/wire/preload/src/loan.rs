@@ -1,4 +1,4 @@
-//! What an application has borrowed.
+//! Keeps track of what an application has borrowed.
 
 use seekwire_endpoint::LoanPiece;
 

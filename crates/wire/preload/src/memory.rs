@@ -1,4 +1,4 @@
-//! Memory of the library's own.
+//! The library's own memory, independent of the program's malloc.
 //!
 //! The program may call socket functions in a signal handler that has interrupted its malloc, or
 //! ours. So nothing here calls the C library's, and nothing waits: somebody who finds an arena in

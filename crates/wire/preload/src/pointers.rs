@@ -1,5 +1,5 @@
-//! Whether the application's pointers lead to memory, where the library reads or writes what is
-//! behind them.
+//! Checks whether the application's pointers lead to memory, before the library reads or writes
+//! there.
 //!
 //! The kernel answers a bad pointer with EFAULT; a program that was never told so must not die of
 //! one. What describes a call (lists for poll, sets for select, msghdr, iovec, addresses) is looked

@@ -1,4 +1,4 @@
-//! The functions of libc that ours stand before.
+//! The functions of libc that the library's functions replace.
 //!
 //! Each is looked up once, at its first call, with `dlsym(RTLD_NEXT)`: that works before main and
 //! inside constructors of other libraries, and costs a program nothing for functions that it does

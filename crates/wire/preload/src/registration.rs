@@ -1,17 +1,18 @@
 //! The place of a socket in an epoll set.
 
+use std::any::Any;
 use std::ffi::c_int;
 use std::sync::Weak;
 
 use libc::epoll_event;
 use seekwire_transport::sys::fd::Placed;
 
-use crate::table::Object;
+/// Names a set, which may be gone, to those who know what stands in the table.
+pub(crate) type PlaceOfSet = Weak<dyn Any + Send + Sync>;
 
 /// As the application asked for it.
 pub(crate) struct Registration {
-    /// The set; it may be gone.
-    pub(crate) set: Weak<Object>,
+    pub(crate) set: PlaceOfSet,
     /// The number by which the socket was added: the kernel tells duplicates apart by it.
     pub(crate) fd: c_int,
     /// The application's events and data.
@@ -31,7 +32,7 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    pub(crate) fn new(set: Weak<Object>, fd: c_int, event: epoll_event) -> Registration {
+    pub(crate) fn new(set: PlaceOfSet, fd: c_int, event: epoll_event) -> Registration {
         let (events, data) = (event.events, event.u64);
         Registration {
             set,

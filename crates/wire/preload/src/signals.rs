@@ -1,4 +1,4 @@
-//! What a signal does to a call that sleeps: EINTR, or start again.
+//! What a signal does to a call that sleeps: EINTR, or a restart.
 
 use std::ffi::c_int;
 use std::ptr;

@@ -5,7 +5,9 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::time::Duration;
 
-use seekwire_endpoint::{Connection, Interest, Readiness, Reason, Role, SetSpinner, Totals};
+use seekwire_endpoint::{
+    Carrier, Connection, Interest, Readiness, Reason, Role, SetSpinner, Totals,
+};
 use seekwire_transport::sys::Fd;
 
 use crate::ffi::guarded_raw;
@@ -234,13 +236,21 @@ impl Socket {
         ready
     }
 
+    /// Whether something is to be received, or the connection seeks, that the kernel does not know
+    /// of.
+    pub(crate) fn is_left(&self) -> bool {
+        let unread = || self.readiness_for(Interest { read: true, write: false }).read;
+        let connection = &self.connection;
+        connection.is_seeking() || connection.carriers().1 == Carrier::Ring || unread()
+    }
+
     /// A send found less room than it wanted. From now on room is news to edge-triggered sets:
     /// those that sleep look again, and have the peer ring for it.
     #[inline]
     pub(crate) fn note_starved(&self) {
         if self.registered.load(Ordering::Relaxed) != 0 {
             self.starved.fetch_add(1, Ordering::SeqCst);
-            // Either this sees the watch, or the look that follows its arming sees the count.
+            // Either this sees the watch, or the watch sees the count.
             fence(Ordering::SeqCst);
             if self.leaving_room.load(Ordering::Relaxed) != 0 {
                 self.connection.ring_own_doorbell();
@@ -248,7 +258,8 @@ impl Socket {
         }
     }
 
-    /// A watch is about to be armed without room to send, and to look afterwards.
+    /// A watch is about to be armed without room to send, and looks at the count of sends that found
+    /// none afterwards.
     pub(crate) fn leave_room(&self) {
         self.leaving_room.fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);

@@ -1,5 +1,5 @@
-//! At which numbers streams of the C library stand (FILE): what it does with their numbers goes
-//! past this library.
+//! Finds the numbers at which streams of the C library (FILE) stand. What the C library does with
+//! these numbers bypasses this library.
 //!
 //! A program can put a socket where a stream already is, as inetd does with the standard streams:
 //! by dup2, or by closing the number and having the kernel give it to the next socket. Nothing

@@ -1,4 +1,4 @@
-//! What makes a system call by its number, for calls that come by syscall(2).
+//! Makes system calls by number, for calls that come through syscall(2).
 
 use std::ffi::{c_int, c_long, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};

@@ -1,18 +1,21 @@
-//! From fd numbers to objects.
+//! The table that maps fd numbers to objects.
 //!
 //! Two levels, so that a process pays only for the range of numbers that it uses. An entry holds
 //! one reference to its object; entries for duplicates of an fd share the object.
 
+use std::any::Any;
 use std::ffi::c_int;
 use std::ops::Deref;
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
 
-use crate::epoll::Set;
+use crate::epoll::set;
+use crate::epoll::watch::Share;
 use crate::hazard::{self, Domain, Retire};
 use crate::lock::Lock;
 use crate::numbers::Numbers;
+use crate::registration::PlaceOfSet;
 use crate::socket::Socket;
 use crate::uring::Uring;
 
@@ -28,6 +31,9 @@ static END: AtomicUsize = AtomicUsize::new(0);
 
 /// What was taken out of the table, and may still be in use.
 pub(crate) static RETIRED: Domain<Object> = Domain::new();
+
+/// An epoll set of the table's sockets.
+pub(crate) type Set = set::Set<SharedSocket>;
 
 /// A lookup, and what it found.
 pub(crate) type Hazard = hazard::Hazard<Object>;
@@ -240,6 +246,8 @@ pub(crate) fn uring(fd: c_int) -> Option<UringRef> {
     object.as_uring().is_some().then(|| UringRef(object))
 }
 
+impl Share for SharedSocket {}
+
 /// The epoll set behind `fd`.
 #[inline]
 pub(crate) fn set(fd: c_int) -> Option<SetRef> {
@@ -272,16 +280,23 @@ pub(crate) fn insert(fd: c_int, object: Arc<Object>) -> Option<Arc<Object>> {
 }
 
 impl SetRef {
+    /// What names this set.
+    pub(crate) fn place(&self) -> PlaceOfSet {
+        let object: Arc<dyn Any + Send + Sync> = self.0.share();
+        Arc::downgrade(&object)
+    }
+
     /// Whether `place` names this set.
-    pub(crate) fn is(&self, place: &Weak<Object>) -> bool {
-        ptr::eq(place.as_ptr(), &raw const *self.0)
+    pub(crate) fn is(&self, place: &PlaceOfSet) -> bool {
+        ptr::addr_eq(place.as_ptr(), &raw const *self.0)
     }
 }
 
 impl SharedSet {
     /// The set that `place` names, if it is still there.
-    pub(crate) fn find(place: &Weak<Object>) -> Option<SharedSet> {
-        place.upgrade().filter(|object| object.as_set().is_some()).map(SharedSet)
+    pub(crate) fn find(place: &PlaceOfSet) -> Option<SharedSet> {
+        let object = place.upgrade()?.downcast::<Object>().ok()?;
+        object.as_set().is_some().then(|| SharedSet(object))
     }
 }
 

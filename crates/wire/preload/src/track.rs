@@ -1,4 +1,4 @@
-//! From the first number of an object to its last: what enters the table, and what leaves it.
+//! Enters objects into the table with their first number, and removes them with their last.
 
 use std::ffi::c_int;
 use std::sync::Arc;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 use seekwire_endpoint::Role;
 use seekwire_transport::sys::{Fd, thread};
 
-use crate::epoll::{self, Set};
+use crate::epoll;
 use crate::hold::{self, Task};
 use crate::numbers::Last;
 use crate::socket::Socket;
-use crate::table::{self, Object, RETIRED, SocketRef};
+use crate::table::{self, Object, RETIRED, Set, SocketRef};
 use crate::{ffi, log, memory, postponed, process, stats};
 
 /// Tracks `fd`, which the kernel has just handed out. `listener` if it was accepted.

@@ -1,4 +1,4 @@
-//! How a call on a tracked socket goes: by the kernel or by the library, and how it ends.
+//! How a call on a tracked socket is made, by the kernel or by the library, and how it ends.
 
 use std::time::Duration;
 

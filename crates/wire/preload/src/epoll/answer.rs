@@ -1,4 +1,4 @@
-//! What the kernel says of a set, in the application's words.
+//! Translates what the kernel reports of a set into the application's events.
 
 use std::ffi::c_int;
 
@@ -6,9 +6,9 @@ use libc::epoll_event;
 use smallvec::SmallVec;
 
 use super::events::Events;
-use super::state::State;
 use super::tag::{Subject, Tag};
 use super::turns::Ready;
+use super::typed::State;
 use super::watch::{ALWAYS, ONE_SHOT, WRITE};
 
 /// A walk through the kernel's ready list by one question after another. What the library changes

@@ -1,4 +1,4 @@
-//! What the kernel has to say of a set, without sleeping.
+//! Asks the kernel for the events of a set, without sleeping.
 
 use std::ffi::c_int;
 

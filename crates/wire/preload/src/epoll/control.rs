@@ -1,7 +1,6 @@
 //! epoll_ctl on a tracked socket.
 
 use std::ffi::c_int;
-use std::sync::Arc;
 
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, epoll_event};
 use seekwire_transport::Errno;
@@ -51,7 +50,7 @@ impl<'a> Change<'a> {
 
     /// The socket enters the set, or enters it anew.
     pub(super) fn register(&self, registrations: &mut Vec<Registration>, asked: epoll_event) {
-        let set = Arc::downgrade(&self.set.share().into_object());
+        let set = self.set.place();
         registrations.push(Registration::new(set, self.fd, asked));
         self.socket.count_registrations(registrations.len());
     }

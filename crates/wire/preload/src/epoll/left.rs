@@ -1,4 +1,4 @@
-//! Sets that several processes use, of which the kernel alone tells.
+//! Sets that several processes use, and whose events only the kernel reports.
 //!
 //! Connections go back to TCP when they come into such a set, and what was not received yet is sent
 //! again. A peer does that in its next call, which may be long in coming, and one that seeks has
@@ -9,7 +9,7 @@ use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
 
 use libc::{EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CTL_MOD, epoll_event};
-use seekwire_endpoint::{Carrier, Connection, Interest, Reason, Until};
+use seekwire_endpoint::{Connection, Reason, Until};
 use seekwire_transport::Errno;
 use seekwire_transport::sys::signal::HeldBack;
 
@@ -17,10 +17,9 @@ use super::ask::ask_kernel;
 use super::control::Change;
 use super::events::Events;
 use super::listed;
-use super::set::Set;
-use super::state::State;
 use super::tag::{self, Op, Tag};
-use super::watch::{ONE_SHOT, Watch};
+use super::typed::{Set, State, Watch};
+use super::watch::ONE_SHOT;
 use crate::ffi::{fail, guarded_raw, keeping_errno, status};
 use crate::hand_over::to_tcp_until;
 use crate::socket::Socket;
@@ -39,7 +38,7 @@ pub(super) fn leave(set: &SetRef, socket: &SocketRef, until: Until) {
         }
         let mut state = set.state.lock();
         state.drop_left(registration.number());
-        let is_left = is_left(socket);
+        let is_left = socket.is_left();
         if is_left {
             let mut watch = Watch::new(socket.share(), registration, 0, 0);
             watch.disabled = set.number().is_some_and(|epfd| listed::is_fired(epfd, registration));
@@ -49,12 +48,6 @@ pub(super) fn leave(set: &SetRef, socket: &SocketRef, until: Until) {
         is_left || registration.stand_in.is_some()
     });
     socket.count_registrations(registrations.len());
-}
-
-fn is_left(socket: &Socket) -> bool {
-    let connection = &socket.connection;
-    let unread = || socket.readiness_for(Interest { read: true, write: false }).read;
-    connection.is_seeking() || connection.carriers().1 == Carrier::Ring || unread()
 }
 
 /// epoll_ctl on a tracked socket. `kernel` makes the application's own call.
@@ -104,21 +97,6 @@ fn change_stand_in(change: &Change<'_>, number: c_int, kernel: impl Fn() -> c_in
 }
 
 impl State {
-    /// Whether something is there that the kernel does not know of.
-    pub(super) fn has_left(&mut self) -> bool {
-        self.left.retain(|watch| is_left(&watch.socket));
-        !self.left.is_empty()
-    }
-
-    pub(super) fn is_left_ready(&self) -> bool {
-        self.left.iter().any(|watch| watch.look() != 0)
-    }
-
-    /// The number is taken out of the set, or stands for something else.
-    pub(super) fn drop_left(&mut self, number: c_int) {
-        self.left.retain(|watch| watch.fd != number);
-    }
-
     /// Reports what the kernel does not know of.
     fn report_left(&mut self, epfd: c_int, into: &mut Events) {
         for watch in &mut self.left {

@@ -1,4 +1,4 @@
-//! What the kernel says is in a set.
+//! Reads which descriptors the kernel has in a set.
 
 use std::ffi::c_int;
 

@@ -5,7 +5,7 @@
 //! [tag](tag) instead of the application's data, and the connection's doorbell is added with
 //! another tag. What comes back from the kernel is translated.
 //!
-//! Each such connection in a set is a [`Watch`], in one of two states. A *hot* one is looked at in
+//! Each such connection in a set is a [`Watch`](watch::Watch), in one of two states. A *hot* one is looked at in
 //! user space by every wait, and the peer does not ring for it. An *armed* one is not looked at:
 //! the peer rings its doorbell, which makes it hot again. So a wait costs as much as there are
 //! active connections, and a busy program makes hardly any system call.
@@ -16,12 +16,16 @@
 //!
 //! Lock order: registrations of a socket, then state of a set.
 //!
+//! A set and its watches lie below the table of descriptors and know no more of it than a reference
+//! to a socket; who needs the table lies above.
+//!
 //! ```text
 //!   control        epoll_ctl            wait      epoll_wait            left    both, of a set that
 //!   registrations  what sets are told   answer    the kernel's words    shared  several processes use
 //!                  of a socket          turns     who is reported
 //!   set            one set              owner     to which process      sharing     notes for others
 //!   state, watch   its connections      ask, listed   the kernel        tag, events
+//!                                         typed   with the table's sockets
 //! ```
 
 mod answer;
@@ -32,18 +36,18 @@ mod left;
 mod listed;
 mod owner;
 mod registrations;
-mod set;
+pub(crate) mod set;
 mod shared;
 mod sharing;
 mod state;
 mod tag;
 mod turns;
+mod typed;
 mod wait;
-mod watch;
+pub(crate) mod watch;
 
 pub(crate) use control::{Change, control};
 pub(crate) use left::control as control_left;
 pub(crate) use registrations::{cover, find, forget, lay_bare, update};
-pub(crate) use set::Set;
 pub(crate) use shared::is_alone;
 pub(crate) use wait::wait;

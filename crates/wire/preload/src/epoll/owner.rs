@@ -1,4 +1,4 @@
-//! To which process a set belongs, of several that may use it.
+//! Which of several processes that may use a set owns it.
 
 use std::ffi::c_int;
 use std::io;
@@ -15,7 +15,7 @@ use super::set::Set;
 use super::sharing::Sharing;
 use super::state::State;
 use super::tag::{self, Op, Tag};
-use super::watch::READ;
+use super::watch::{READ, Share};
 use crate::process;
 
 /// How often, a millisecond each, it is seen whether a process that slept has woken up.
@@ -32,7 +32,7 @@ pub(super) enum Owner {
     Kernel,
 }
 
-impl Set {
+impl<S: Share> Set<S> {
     /// The caller holds the lock of the state.
     pub(crate) fn before_fork(&self) {
         self.sharing.get_or_init(|| {
@@ -45,7 +45,7 @@ impl Set {
     }
 
     /// A thread is about to sleep on the set; true if it is to look again soon.
-    pub(super) fn falls_asleep(&self, state: &mut State) -> bool {
+    pub(super) fn falls_asleep(&self, state: &mut State<S>) -> bool {
         let is_watchful = !state.in_doubt.is_empty();
         state.sleepers += 1;
         state.watchful += usize::from(is_watchful);
@@ -55,7 +55,7 @@ impl Set {
         is_watchful
     }
 
-    pub(super) fn is_awake(&self, state: &mut State, was_watchful: bool) {
+    pub(super) fn is_awake(&self, state: &mut State<S>, was_watchful: bool) {
         // A child that was forked by a handler in this very sleep has begun anew.
         state.sleepers = state.sleepers.saturating_sub(1);
         state.watchful = state.watchful.saturating_sub(usize::from(was_watchful));

@@ -1,7 +1,6 @@
-//! Which sets a socket is in, and what they are told of it.
+//! Which sets a socket is in, and what the library tells them about it.
 
 use std::ffi::c_int;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use libc::epoll_event;
@@ -10,7 +9,7 @@ use seekwire_transport::Errno;
 use seekwire_transport::sys::fd::Placed;
 
 use super::listed;
-use super::set::Set;
+use super::typed::Set;
 use crate::log;
 use crate::numbers::Last;
 use crate::registration::Registration;
@@ -202,7 +201,7 @@ fn found(set: &SetRef, socket: &SocketRef, fd: c_int, event: epoll_event) {
     if registrations.iter().any(|registration| registration.fd == fd && set.is(&registration.set)) {
         return;
     }
-    let place = Arc::downgrade(&set.share().into_object());
+    let place = set.place();
     registrations.push(Registration::new(place, fd, event));
     socket.count_registrations(registrations.len());
 }

@@ -1,4 +1,4 @@
-//! One epoll set, to its process.
+//! One epoll set, as its process sees it.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,11 +8,12 @@ use seekwire_endpoint::SetSpinner;
 
 use super::sharing::Sharing;
 use super::state::State;
+use super::watch::Share;
 use crate::lock::{Lock, RawLock};
 use crate::numbers::Numbers;
 
 /// One epoll instance, from its first to its last fd number in this process.
-pub(crate) struct Set {
+pub(crate) struct Set<S> {
     numbers: Lock<Numbers>,
     /// Another set, or poll, watches this one: it may be slept on without a wait of ours.
     watched: AtomicBool,
@@ -24,12 +25,12 @@ pub(crate) struct Set {
     pub(super) is_leaving: AtomicBool,
     /// Whether waiting awake has paid lately.
     pub(super) spinner: SetSpinner,
-    pub(super) state: Lock<State>,
+    pub(super) state: Lock<State<S>>,
 }
 
-impl Set {
+impl<S: Share> Set<S> {
     /// The set behind a new epoll fd.
-    pub(crate) fn new(fd: c_int) -> Set {
+    pub(crate) fn new(fd: c_int) -> Set<S> {
         Set {
             numbers: Lock::new(Numbers::new(fd)),
             watched: AtomicBool::new(false),
@@ -112,7 +113,7 @@ impl Set {
     }
 
     /// Whether the state must be free of hot watches when its lock is released.
-    pub(super) fn has_sleepers(&self, state: &State) -> bool {
+    pub(super) fn has_sleepers(&self, state: &State<S>) -> bool {
         state.sleepers > 0 || self.watched.load(Ordering::Acquire)
     }
 

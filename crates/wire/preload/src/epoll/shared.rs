@@ -8,7 +8,6 @@
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use libc::epoll_event;
@@ -17,9 +16,9 @@ use seekwire_transport::sys::fd::Placed;
 
 use super::listed::{self, InKernel};
 use super::owner::Owner;
-use super::set::Set;
 use super::sharing::Note;
 use super::tag::{self, Op, Subject, Tag};
+use super::typed::Set;
 use super::watch::ONE_SHOT;
 use super::{left, registrations};
 use crate::ffi::{guarded, keeping_errno};
@@ -128,11 +127,7 @@ fn lay_bare(set: &SetRef, epfd: c_int, is_heir: bool) -> Vec<c_int> {
             && let Some(place) = find(fd)
             && let Some(event) = place.lay_bare(epfd, None)
         {
-            registrations.push(Registration::new(
-                Arc::downgrade(&set.share().into_object()),
-                fd,
-                event,
-            ));
+            registrations.push(Registration::new(set.place(), fd, event));
             is_concerned = true;
         }
         socket.count_registrations(registrations.len());
@@ -150,7 +145,7 @@ fn lay_bare(set: &SetRef, epfd: c_int, is_heir: bool) -> Vec<c_int> {
             continue;
         };
         let event = epoll_event { events: note.events, u64: note.data };
-        let place_of_set = Arc::downgrade(&set.share().into_object());
+        let place_of_set = set.place();
         let mut registration = Registration::new(place_of_set, place.entry.number, event);
         if is_heir {
             let Ok(stand_in) = Placed::duplicate(socket.connection.fd()) else { continue };

@@ -10,14 +10,13 @@ use seekwire_transport::Errno;
 use super::listed;
 use super::sharing::Sharing;
 use super::tag::{self, GENERATIONS, MAX_WATCHES, Op, Subject, Tag};
-use super::watch::{ALWAYS, EDGE, EXCLUSIVE, ONE_SHOT, Sends, Watch};
+use super::watch::{ALWAYS, EDGE, EXCLUSIVE, ONE_SHOT, Sends, Share, Watch};
 use crate::look;
 use crate::registration::Registration;
-use crate::table::SharedSocket;
 
 /// What the lock of a set guards.
-pub(super) struct State {
-    pub(super) watches: Vec<Option<Watch>>,
+pub(super) struct State<S> {
+    pub(super) watches: Vec<Option<Watch<S>>>,
     free: Vec<u32>,
     /// Generations of the free and used indices.
     generations: Vec<u8>,
@@ -43,13 +42,13 @@ pub(super) struct State {
     /// From the first fork on.
     pub(super) sharing: Option<Arc<Sharing>>,
     /// Connections that the kernel alone is to tell of, and that still have something to be
-    /// received on the ring: see [`super::left`].
-    pub(super) left: Vec<Watch>,
+    /// received on the ring.
+    pub(super) left: Vec<Watch<S>>,
     pub(super) is_left_first: bool,
 }
 
-impl State {
-    pub(super) fn new() -> State {
+impl<S: Share> State<S> {
+    pub(super) fn new() -> State<S> {
         State {
             watches: Vec::new(),
             free: Vec::new(),
@@ -76,7 +75,7 @@ impl State {
         self.watches.len()
     }
 
-    pub(super) fn at(&mut self, index: u32) -> Option<&mut Watch> {
+    pub(super) fn at(&mut self, index: u32) -> Option<&mut Watch<S>> {
         self.watches.get_mut(index as usize)?.as_mut()
     }
 
@@ -112,7 +111,7 @@ impl State {
     pub(super) fn install(
         &mut self,
         epfd: c_int,
-        socket: SharedSocket,
+        socket: S,
         registration: &Registration,
         sibling: Option<u32>,
     ) -> Result<u32, Errno> {
@@ -276,7 +275,7 @@ impl State {
         }
     }
 
-    fn note_watch(&self, index: u32, watch: &Watch) {
+    fn note_watch(&self, index: u32, watch: &Watch<S>) {
         if let Some(sharing) = &self.sharing {
             sharing.note(index, watch.note());
         }
@@ -442,10 +441,25 @@ impl State {
             })
     }
 
+    /// Whether something is there that the kernel does not know of.
+    pub(super) fn has_left(&mut self) -> bool {
+        self.left.retain(|watch| watch.socket.is_left());
+        !self.left.is_empty()
+    }
+
+    pub(super) fn is_left_ready(&self) -> bool {
+        self.left.iter().any(|watch| watch.look() != 0)
+    }
+
+    /// The number is taken out of the set, or stands for something else.
+    pub(super) fn drop_left(&mut self, number: c_int) {
+        self.left.retain(|watch| watch.fd != number);
+    }
+
     /// Silences the doorbells that ring while no connection has anything to report; those
     /// connections are to be looked at. And has the kernel speak of no more than is wanted.
     pub(super) fn silence(&mut self, epfd: c_int) -> bool {
-        let is_ready = |watch: &Watch| !watch.parked && watch.look() != 0;
+        let is_ready = |watch: &Watch<S>| !watch.parked && watch.look() != 0;
         if self.watches.iter().flatten().any(is_ready) {
             return false;
         }

@@ -6,7 +6,7 @@ use libc::epoll_event;
 use smallvec::SmallVec;
 
 use super::events::Events;
-use super::state::State;
+use super::typed::State;
 use super::watch::{EDGE, ONE_SHOT};
 
 /// A hot watch that had nothing to say so many times in a row is armed.

@@ -1,6 +1,7 @@
 //! A connection in an epoll set, as the set sees it.
 
 use std::ffi::{c_int, c_short};
+use std::ops::Deref;
 use std::sync::atomic::{Ordering, fence};
 
 use libc::{
@@ -15,7 +16,7 @@ use super::sharing::Note;
 use super::tag::{self, Op, Subject, Tag};
 use crate::look;
 use crate::registration::Registration;
-use crate::table::SharedSocket;
+use crate::socket::Socket;
 
 pub(super) const READ: u32 = (EPOLLIN | EPOLLRDNORM) as u32;
 pub(super) const WRITE: u32 = (EPOLLOUT | EPOLLWRNORM) as u32;
@@ -28,9 +29,12 @@ pub(super) const EXCLUSIVE: u32 = EPOLLEXCLUSIVE as u32;
 /// What the kernel reports whether it was asked to or not.
 pub(super) const ALWAYS: u32 = (EPOLLERR | EPOLLHUP) as u32;
 
+/// A counted reference to a socket.
+pub(crate) trait Share: Deref<Target = Socket> {}
+
 /// A connection in an epoll set that is attached or seeking.
-pub(super) struct Watch {
-    pub(super) socket: SharedSocket,
+pub(super) struct Watch<S> {
+    pub(super) socket: S,
     pub(super) fd: c_int,
     /// As the application asked for them.
     pub(super) events: u32,
@@ -89,14 +93,14 @@ pub(super) struct Watch {
     pub(super) reported: (u64, usize),
 }
 
-impl Watch {
+impl<S: Share> Watch<S> {
     /// Of `registration`, not known to the kernel yet.
     pub(super) fn new(
-        socket: SharedSocket,
+        socket: S,
         registration: &Registration,
         index: u32,
         generation: u8,
-    ) -> Watch {
+    ) -> Watch<S> {
         let sends = Sends::of(&socket.connection);
         Watch {
             socket,
@@ -308,16 +312,27 @@ impl Watch {
         if self.armed.is_none() {
             // Edge-triggered, room is no news before a send has found none. The peer is not asked
             // to ring for it until then: it would ring for every message that it takes.
-            let leaves_room = self.events & WRITE != 0 && !self.is_room_news();
+            let leaves_room = self.leaves_room();
             let mut interest = self.interest();
             interest.write &= !leaves_room;
-            if leaves_room {
-                self.socket.leave_room();
-            }
             self.socket.connection.arm(interest);
             self.armed = Some(Armed { interest, leaves_room });
         }
         self.look() != 0
+    }
+
+    /// Whether this watch is to be armed without the room that it wants; then the socket knows.
+    fn leaves_room(&self) -> bool {
+        if self.events & WRITE == 0 || self.is_room_news() {
+            return false;
+        }
+        self.socket.leave_room();
+        // A send that found no room meanwhile did not see this watch yet.
+        let is_news = self.is_room_news();
+        if is_news {
+            self.socket.mind_room();
+        }
+        !is_news
     }
 
     /// Whether room to send is to be reported when there is any.
