@@ -37,12 +37,15 @@ pub(crate) fn run(options: &arguments::Run) -> ExitCode {
     let program = match executable::resolve(name) {
         Ok(program) => program,
         Err(Unrunnable::NotFound) => {
-            return fail(NOT_FOUND, &format!("{}: not found", name.display()));
+            return fail(NOT_FOUND, &format!("{}: not found", name.to_string_lossy()));
         }
         Err(Unrunnable::NotExecutable) => {
             return fail(
                 NOT_EXECUTABLE,
-                &format!("{}: not an executable file, or permission denied", name.display()),
+                &format!(
+                    "{}: not an executable file, or permission denied",
+                    name.to_string_lossy()
+                ),
             );
         }
     };
@@ -67,7 +70,8 @@ fn complaints(variables: &[(&'static str, OsString)]) -> Vec<String> {
         option.map(|(_, value)| value.clone()).or_else(|| env::var_os(name))
     });
     let mut complaints = config.complaints;
-    let log = config.log.map(|log| PathBuf::from(log.target)).filter(|log| *log != *"stderr");
+    let log =
+        config.log.map(|log| PathBuf::from(log.target)).filter(|log| log.as_os_str() != "stderr");
     for (name, file) in [("SEEKWIRE_LOG", log), ("SEEKWIRE_STATS", config.stats)] {
         let Some(file) = file else { continue };
         let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());

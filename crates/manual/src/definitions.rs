@@ -1,4 +1,4 @@
-//! The command as a whole, put together from the programs that it is made of.
+//! The definition of the whole command, joined from those of its programs.
 
 use clap::Command;
 

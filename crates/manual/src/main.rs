@@ -1,5 +1,5 @@
-//! Writes the manual pages, and what shells complete, from the definitions of the commands. It is
-//! not installed.
+//! Writes the manual pages and shell completions from the definitions of the commands. It is not
+//! installed.
 
 #![forbid(unsafe_code)]
 

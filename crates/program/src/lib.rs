@@ -1,4 +1,4 @@
-//! What Seekwire's programs have in common.
+//! What Seekwire's programs share.
 //!
 //! ```text
 //! library   where libseekwire.so is, and how it is preloaded

@@ -1,5 +1,4 @@
-//! `libseekwire.so`, the library that accelerates unmodified programs: where it is, and how it is
-//! preloaded.
+//! Finds and preloads `libseekwire.so`, the library that accelerates unmodified programs.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

@@ -1,4 +1,4 @@
-//! Tables on a terminal, and numbers for people.
+//! Formats tables for terminals, and numbers for people.
 
 /// Which side of its column a cell keeps to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -37,7 +37,8 @@ impl Signals {
             return Ok(Some(ExitCode::from(status_of_signal(signal))));
         }
         let started = Command::new(program).args(arguments).spawn();
-        let mut child = started.with_context(|| format!("cannot run {}", program.display()))?;
+        let mut child =
+            started.with_context(|| format!("cannot run {}", program.to_string_lossy()))?;
         loop {
             for signal in self.0.wait() {
                 if signal != SIGCHLD {

@@ -1,4 +1,4 @@
-//! The end that decides.
+//! The client: the end that decides what is measured.
 
 use std::fmt::Display;
 use std::io;

@@ -1,4 +1,4 @@
-//! What can go wrong between two ends.
+//! Errors between two ends that measure.
 
 use std::io;
 use std::net::SocketAddr;

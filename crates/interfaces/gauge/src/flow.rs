@@ -1,4 +1,4 @@
-//! The bytes of a test, at both ends.
+//! Moves the bytes of a test, at both ends.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};

@@ -1,4 +1,4 @@
-//! A data connection on its way from the thread that has accepted it to the one that waits for it.
+//! Passes a data connection from the thread that accepted it to the thread that waits for it.
 
 use std::io::{self, ErrorKind};
 use std::net::TcpStream;

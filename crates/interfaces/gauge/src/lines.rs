@@ -1,4 +1,4 @@
-//! Lines on a socket, read without taking a byte of what comes after.
+//! Reads lines from a socket without taking a byte of what follows.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;

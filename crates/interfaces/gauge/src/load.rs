@@ -1,6 +1,6 @@
-//! What a test costs the CPUs of a host: getrusage(2) of the process, and `/proc/stat` (proc(5))
-//! for what the kernel does outside of any process, which is where most of the work of an interface
-//! is done.
+//! Measures what a test costs the CPUs of a host: getrusage(2) of the process, and `/proc/stat`
+//! (proc(5)) for what the kernel does outside of any process. Most of the work of an interface is
+//! done there.
 
 use std::fs;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! What the two ends say to each other, a line of JSON each.
+//! The messages between the two ends: one line of JSON each.
 //!
 //! ```text
 //! control   client: hello   server: welcome                      once

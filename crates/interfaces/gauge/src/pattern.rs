@@ -1,5 +1,5 @@
-//! What the bytes of a test are: byte number n of a connection, in each direction, is n modulo a
-//! prime, so that bytes that are lost, doubled or moved show.
+//! The bytes of a test: byte number n of a connection, in each direction, is n modulo a prime. So
+//! lost, doubled or moved bytes are noticed.
 
 use crate::error::Error;
 

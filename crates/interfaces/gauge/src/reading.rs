@@ -1,4 +1,4 @@
-//! What comes of a test.
+//! The result of a test.
 
 use hdrhistogram::Histogram;
 

@@ -1,4 +1,5 @@
-//! The end that others use: it accepts connections, keeps the limits, and stops.
+//! The server that other hosts measure against: it accepts connections, enforces the limits, and
+//! stops.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;

@@ -1,4 +1,4 @@
-//! One client of a server.
+//! Serves one client of a server.
 
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! What the threads of one server share: its limits, whom it tells, its connections, and who waits
-//! for which.
+//! What the threads of one server share: its limits, its listener for events, its connections, and
+//! which thread waits for which of them.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Sockets for measuring.
+//! Opens and sets up the sockets of a measurement.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -1,4 +1,4 @@
-//! What is to be measured.
+//! A test: what the client asks to be measured.
 
 use std::fmt;
 use std::time::Duration;

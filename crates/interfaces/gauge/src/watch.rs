@@ -1,4 +1,4 @@
-//! What ends a test before its time, seen from the thread that moves its bytes.
+//! Watches for what ends a test early, on behalf of the thread that moves its bytes.
 
 use std::cell::Cell;
 use std::io::{self, ErrorKind};

@@ -1,4 +1,4 @@
-//! Doing what is planned, and saying what came of it.
+//! Carries out a plan, and reports the result.
 
 use std::collections::BTreeMap;
 

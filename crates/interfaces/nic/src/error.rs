@@ -1,4 +1,4 @@
-//! What can go wrong, and what to do then.
+//! Errors of this crate, each with what to do about it.
 
 use std::io;
 use std::path::PathBuf;

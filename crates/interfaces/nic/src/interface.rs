@@ -1,4 +1,4 @@
-//! An interface as it is at one moment.
+//! The state of an interface at one moment.
 
 use serde::Serialize;
 

@@ -1,5 +1,5 @@
-//! The settings of network interfaces that matter for messages: offloads, coalescing, ring sizes.
-//! Read, changed, and put back.
+//! Reads, changes and restores the settings of network interfaces that matter for messages:
+//! offloads, coalescing and ring sizes.
 //!
 //! ```text
 //! session     begin: lock, save; apply; end: put back          restore

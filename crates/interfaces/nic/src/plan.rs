@@ -1,5 +1,5 @@
-//! What has to be done so that an interface gets some settings: what is so already, what cannot be,
-//! what has to come first, and what will change along.
+//! A plan to give an interface some settings: what is already so, what cannot be, what has to come
+//! first, and what will change as a consequence.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,6 +1,6 @@
-//! A directory of files that only its owner can reach. Other users of the host may have been there
-//! first, with a symbolic link, a FIFO, a directory of their own: what is not what it should be is
-//! refused, and nothing is waited for.
+//! A directory of files that only its owner can reach. Another user of the host may have created it
+//! first, or put a symbolic link or a FIFO there. Anything unexpected is refused, and nothing
+//! blocks.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

@@ -1,5 +1,5 @@
 //! Named sets of settings: the steps in which the effect of offloads on messages is measured, and
-//! two for use.
+//! two sets for practical use.
 
 use std::fmt;
 use std::str::FromStr;

@@ -1,4 +1,4 @@
-//! The state of an interface before it was first changed, in a file.
+//! Saves the state of an interface before it is first changed, in a file.
 //!
 //! One file for each interface, `netns-COOKIE-if-INDEX.json`, in `/run/seekwire/nic` or another
 //! [`private`](crate::private) directory. That one belongs to the host, not to a user, and is

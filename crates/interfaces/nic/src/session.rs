@@ -1,4 +1,4 @@
-//! Changing an interface and putting it back.
+//! A session: changes an interface and restores it.
 
 use crate::change::{self, Report};
 use crate::error::Error;

@@ -1,4 +1,4 @@
-//! Keys and values: what can be set, and how people write it.
+//! Keys and values of settings, and how people write them.
 
 use std::fmt;
 use std::str::FromStr;

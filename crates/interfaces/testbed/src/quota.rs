@@ -1,4 +1,4 @@
-//! A share of the processors: cpu.max of cgroup v2, cpu.cfs_quota_us of v1
+//! Limits processes to a share of the processors: cpu.max of cgroup v2, cpu.cfs_quota_us of v1
 //! (Documentation/admin-guide/cgroup-v2.rst, Documentation/scheduler/sched-bwc.rst).
 
 use std::fs::{self, File};

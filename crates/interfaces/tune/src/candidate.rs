@@ -1,4 +1,5 @@
-//! What is tried: what was found, the profiles, and what differs from a good one by one setting.
+//! The candidates of a search: the original settings, the profiles, and settings that differ from a
+//! good candidate by one.
 
 use std::collections::BTreeMap;
 
@@ -52,10 +53,10 @@ impl Candidate {
     /// What the driver did not do is no part of it from now on.
     pub(crate) fn learn(&mut self, outcomes: &[Outcome]) {
         for outcome in outcomes {
-            if let Verdict::Refused(reason) = &outcome.result
-                && self.changes.remove(&outcome.key).is_some()
-            {
-                self.refused.push(format!("{}={}: {reason}", outcome.key, outcome.target));
+            if let Verdict::Refused(reason) = &outcome.result {
+                if self.changes.remove(&outcome.key).is_some() {
+                    self.refused.push(format!("{}={}: {reason}", outcome.key, outcome.target));
+                }
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Why nothing could be found out.
+//! Why a search ended without a result.
 
 /// Why a search ended. A session that holds has put the original settings back by then.
 #[derive(Debug, thiserror::Error)]

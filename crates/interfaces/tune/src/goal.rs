@@ -1,4 +1,5 @@
-//! What is to become better, how it is measured, and when one reading is better than another.
+//! The goals of a search: what to improve, how to measure it, and when one reading is better than
+//! another.
 
 use std::fmt;
 use std::str::FromStr;
@@ -128,11 +129,7 @@ impl Figures {
             values.sort_by(f64::total_cmp);
             let middle = values.len() / 2;
             let upper = *values.get(middle)?;
-            Some(if values.len().is_multiple_of(2) {
-                (values[middle - 1] + upper) / 2.0
-            } else {
-                upper
-            })
+            Some(if values.len() % 2 == 0 { (values[middle - 1] + upper) / 2.0 } else { upper })
         };
         Self {
             latency_seconds: median(|figures| figures.latency_seconds),

@@ -1,4 +1,4 @@
-//! How much better one of two is, and how sure that is.
+//! How much better one of two candidates is, and the confidence interval of that.
 
 use serde::Serialize;
 

@@ -1,5 +1,5 @@
-//! What makes settings last: they are lost when the host restarts, and whoever sets up its
-//! interfaces has to be told.
+//! Writes what makes settings last. The kernel loses them when the host restarts, so whatever sets
+//! up its interfaces has to know them.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
-//! Which settings of a network interface are best for messages, found by measuring against a peer
-//! on another host that runs a server of `seekwire-gauge`.
+//! Finds the best settings of a network interface for messages. It measures against a peer on
+//! another host that runs a server of `seekwire-gauge`.
 //!
 //! ```text
 //! search       sets, measures, and says what came of it

@@ -1,4 +1,4 @@
-//! When a race is looked at, and what chance of error each look may spend.
+//! When a race is evaluated, and how much chance of error each look may spend.
 //!
 //! Who looks at an interval of 99 % after every round, for every candidate, and stops when it suits
 //! him is wrong far more often than once in a hundred times. So the chance of error of the whole
@@ -40,7 +40,7 @@ impl Looks {
 
     /// Rounds of the look with this number, counted from 0: 4, 6, 8, 12, 16, 24, 32 and so on.
     pub(crate) fn rounds(number: usize) -> usize {
-        (if number.is_multiple_of(2) { 4 } else { 6 }) << (number / 2)
+        (if number % 2 == 0 { 4 } else { 6 }) << (number / 2)
     }
 
     /// Makes all looks known that so many rounds allow.

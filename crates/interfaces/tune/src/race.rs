@@ -1,7 +1,7 @@
-//! Which candidate is measured next, which is out, and when it is decided: a race, in which all run
-//! round by round and those leave that seem to be worse than the leader. After O. Maron and A.
-//! Moore, "Hoeffding Races", NIPS 1994, with the paired test of M. Birattari and others, "A Racing
-//! Algorithm for Configuring Metaheuristics", GECCO 2002.
+//! A race: says which candidate is measured next, which is dropped, and when the race is decided.
+//! All candidates run round by round, and one that seems worse than the leader is dropped. After O.
+//! Maron and A. Moore, "Hoeffding Races", NIPS 1994, with the paired test of M. Birattari and
+//! others, "A Racing Algorithm for Configuring Metaheuristics", GECCO 2002.
 //!
 //! Two kinds of intervals: who leaves is decided by one that is as sure by itself as all together
 //! should be, because to lose a good candidate is a pity, but nothing false; that one is better
@@ -69,7 +69,7 @@ impl Race {
             // Forwards and backwards, so that what drifts disturbs nobody more than others; what
             // was found is the first of all, because others can only be blamed for what works with
             // it.
-            if !self.round.is_multiple_of(2) {
+            if self.round % 2 != 0 {
                 self.waiting.reverse();
             }
         }

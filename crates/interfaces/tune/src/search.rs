@@ -1,4 +1,4 @@
-//! The search: settings and measurements, in turns.
+//! The search: applies settings and measures them, in turns.
 
 use std::time::{Duration, Instant};
 

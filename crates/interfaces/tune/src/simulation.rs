@@ -1,4 +1,4 @@
-//! Whole searches with made-up scores, to count how often they are wrong.
+//! Simulates whole searches with made-up scores, to count how often they are wrong.
 
 use crate::candidate::NEIGHBOURS;
 use crate::race::Race;

@@ -1,4 +1,4 @@
-//! Runs a program both ways, and says whether a difference is one.
+//! Runs a program in both modes, and decides whether a difference counts.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! Many programs, several at a time.
+//! Runs many programs, several at a time.
 
 use std::collections::BTreeMap;
 use std::fs;

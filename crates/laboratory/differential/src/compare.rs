@@ -1,6 +1,6 @@
-//! Whether what an accelerated run shows is something that TCP allows. The plain run is the
-//! control; where the kernel is free, in how much a call moves and what follows from that, this
-//! says what else is allowed.
+//! Decides whether TCP allows what an accelerated run shows. The plain run is the control. Where
+//! the kernel is free, in how much a call moves and in the consequences, this file says what else
+//! is allowed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -255,10 +255,10 @@ impl Ends {
     fn killed(&mut self, plain: &Trace, at: usize) {
         let Call::Kill { process } = plain.events[at].step.call else { return };
         for (earlier, event) in plain.events[..at].iter().enumerate() {
-            if event.step.by.process == process
-                && let Some(direction) = direction(plain, earlier)
-            {
-                self.dead.entry(direction / 2).or_default();
+            if event.step.by.process == process {
+                if let Some(direction) = direction(plain, earlier) {
+                    self.dead.entry(direction / 2).or_default();
+                }
             }
         }
     }
@@ -267,11 +267,13 @@ impl Ends {
         for trace in [plain, accelerated] {
             if let (Some(direction), Fate::Done(answer)) =
                 (direction(trace, at), &trace.events[at].fate)
-                && answer.value == -1
-                && (answer.errno == libc::ECONNRESET
-                    || (answer.errno == libc::EPIPE && !trace.streams.is_shut(direction, at)))
             {
-                self.dead.entry(direction / 2).or_default();
+                if answer.value == -1
+                    && (answer.errno == libc::ECONNRESET
+                        || (answer.errno == libc::EPIPE && !trace.streams.is_shut(direction, at)))
+                {
+                    self.dead.entry(direction / 2).or_default();
+                }
             }
         }
     }
@@ -310,10 +312,11 @@ impl Ends {
     fn hear(&mut self, accelerated: &Trace, at: usize) {
         if let (Some(direction), Fate::Done(answer)) =
             (direction(accelerated, at), &accelerated.events[at].fate)
-            && answer.value == -1
-            && (END.contains(&answer.errno) || answer.errno == libc::ENOTCONN)
         {
-            self.told.insert(direction);
+            if answer.value == -1 && (END.contains(&answer.errno) || answer.errno == libc::ENOTCONN)
+            {
+                self.told.insert(direction);
+            }
         }
     }
 }

@@ -1,5 +1,5 @@
-//! What follows every program: what is left of it, read to the end, and the end of each process, as
-//! the others see it.
+//! What follows every program: it reads each connection to its end, lists what is left, and ends
+//! each process while the others watch.
 
 use std::collections::BTreeSet;
 

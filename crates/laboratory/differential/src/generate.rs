@@ -1,5 +1,5 @@
-//! Random programs. What is made up is mostly sensible: the generator keeps in mind which slot has
-//! what, which threads are probably asleep, and which bytes are probably there.
+//! Generates random programs. Most of what it generates is sensible: it tracks what each slot
+//! holds, which threads are probably asleep, and which bytes have probably arrived.
 
 use fastrand::Rng;
 

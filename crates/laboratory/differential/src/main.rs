@@ -1,5 +1,5 @@
-//! Random programs of socket calls, each run on plain TCP and accelerated, in lockstep, and
-//! compared: a program must not be able to tell the difference.
+//! Generates random programs of socket calls, runs each on plain TCP and accelerated, in lockstep,
+//! and compares the runs. A program must not be able to tell the difference.
 
 mod actor;
 mod bench;

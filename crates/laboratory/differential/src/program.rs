@@ -1,4 +1,4 @@
-//! Programs as data: who there is, and which call each one makes in which order.
+//! Programs as data: their processes and threads, and which calls each makes in which order.
 
 use serde::{Deserialize, Serialize};
 

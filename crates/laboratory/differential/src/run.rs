@@ -1,5 +1,5 @@
-//! Runs a program in lockstep: a call is made when the one before has returned, or its thread is
-//! asleep in it.
+//! Runs a program in lockstep: it makes a call when the one before has returned, or when that one's
+//! thread is asleep in it.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use rustix::pipe::PipeFlags;
 
 use crate::program::{Actor, Answer, Call, DupWay, Program, SLOTS, Step};
 use crate::streams::{Counters, Streams};
@@ -121,8 +122,7 @@ pub(crate) fn run(program: &Program, mode: &Mode, directory: &Path) -> Result<Tr
 
 /// A pipe of which neither end is inherited.
 fn pipe() -> Result<(OwnedFd, OwnedFd)> {
-    let (read, write) = std::io::pipe()?;
-    Ok((read.into(), write.into()))
+    Ok(rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?)
 }
 
 impl Run<'_> {
@@ -328,9 +328,10 @@ impl Run<'_> {
         self.wait_until_quiet(at)?;
         if let (Call::Fork { child }, Fate::Done(answer)) =
             (&step.call, &self.trace.events[at].fate)
-            && answer.value == 1
         {
-            self.born(*child)?;
+            if answer.value == 1 {
+                self.born(*child)?;
+            }
         }
         Ok(())
     }

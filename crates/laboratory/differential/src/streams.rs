@@ -1,4 +1,4 @@
-//! What went into each direction of each connection, and what came out of it.
+//! Tracks what went into each direction of each connection, and what came out of it.
 
 use std::collections::BTreeMap;
 

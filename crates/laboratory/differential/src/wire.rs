@@ -1,5 +1,5 @@
-//! What the coordinator and the threads of a program say to each other: over pipes, by system calls
-//! of their own.
+//! Messages between the coordinator and the threads of a program, over pipes and by direct system
+//! calls.
 
 use anyhow::{Result, bail};
 use serde::de::DeserializeOwned;

@@ -200,7 +200,7 @@ struct Patience(u32);
 impl Patience {
     fn wait(&mut self) {
         self.0 += 1;
-        if self.0.is_multiple_of(10_000) {
+        if self.0 % 10_000 == 0 {
             std::thread::yield_now();
         } else {
             spin_loop();

@@ -1,4 +1,4 @@
-//! Runs of suites, each in all modes, and what came of them.
+//! Runs suites, each in all modes, and collects the results.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Other projects' test suites, each run on plain TCP and accelerated, and compared: a test that
+//! Runs other projects' test suites on plain TCP and accelerated, and compares them. A test that
 //! passes plain and fails accelerated is a defect of Seekwire.
 
 #![forbid(unsafe_code)]

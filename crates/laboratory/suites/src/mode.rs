@@ -1,4 +1,4 @@
-//! The ways in which a suite is run.
+//! The modes in which a suite runs.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! The page of what was run: written, read again, and joined, so that a suite that is run alone
-//! changes its own part only.
+//! The page of results: it is read, joined with new results and written again, so that a suite that
+//! runs alone changes only its own part.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};

@@ -1,4 +1,4 @@
-//! What is kept of each run: a file of JSON for each suite and mode.
+//! The record of each run: a JSON file for each suite and mode.
 
 use std::collections::BTreeMap;
 use std::fs;

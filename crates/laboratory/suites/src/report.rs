@@ -1,4 +1,4 @@
-//! What was run, as a page.
+//! Renders the results as a page.
 
 use crate::campaign::failures;
 use crate::mode::Mode;

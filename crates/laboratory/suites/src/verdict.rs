@@ -1,4 +1,4 @@
-//! What a suite's outcomes say, compared with those on plain TCP.
+//! Compares a suite's outcomes with those on plain TCP.
 
 use serde::{Deserialize, Serialize};
 

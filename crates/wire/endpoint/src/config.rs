@@ -159,7 +159,7 @@ impl<L: Fn(&str) -> Option<OsString>> Reader<L> {
     }
 
     fn complain(&mut self, name: &str, value: &OsStr, why: &str) {
-        self.complaints.push(format!("{name}={}: {why}", value.display()));
+        self.complaints.push(format!("{name}={}: {why}", value.to_string_lossy()));
     }
 
     fn number<N>(&mut self, name: &str, most: N) -> Option<N>

@@ -172,11 +172,11 @@ impl Holes {
 
     /// The head reached a hole: it goes on behind it.
     fn skip(&mut self) {
-        if let Some(first) = self.holes.first()
-            && first.start == self.head
-        {
-            self.head = first.end;
-            self.holes.remove(0);
+        if let Some(first) = self.holes.first() {
+            if first.start == self.head {
+                self.head = first.end;
+                self.holes.remove(0);
+            }
         }
     }
 

@@ -1,4 +1,4 @@
-//! Walking scattered buffers: what a send gathers from and a receive scatters to.
+//! Walks scattered buffers, from which a send gathers and to which a receive scatters.
 
 use std::io::{IoSlice, IoSliceMut};
 

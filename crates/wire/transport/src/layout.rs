@@ -1,4 +1,4 @@
-//! What lies where in the memory that one end writes and the other reads. Its version is
+//! The layout of the memory that one end writes and the other reads. Its version is
 //! [`seekwire_protocol::offer::LAYOUT`].
 //!
 //! | offset | written by | words                                                        |
@@ -215,7 +215,7 @@ impl Geometry {
             && (4 * MAX_CELLS as u32..=65536).contains(&cells)
             && segments.is_power_of_two()
             && (8..=MAX_SEGMENTS as u32).contains(&segments)
-            && segment_size.is_multiple_of(PAGE as u32)
+            && segment_size % (PAGE as u32) == 0
             && (PAGE as u32..=1 << 20).contains(&segment_size);
         if possible && geometry.bytes() <= Self::MAX_BYTES {
             Ok(geometry)

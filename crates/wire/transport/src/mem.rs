@@ -71,7 +71,7 @@ impl Mapping {
     #[cfg(not(loom))]
     #[inline]
     fn word(&self, offset: usize) -> *mut u64 {
-        assert!(offset.is_multiple_of(8), "unaligned word");
+        assert!(offset % 8 == 0, "unaligned word");
         self.at(offset, 8).cast()
     }
 

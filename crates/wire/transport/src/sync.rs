@@ -1,4 +1,4 @@
-//! The one door to atomics, so that loom can stand behind it.
+//! The only source of atomics, so that loom can replace them.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};

@@ -236,7 +236,7 @@ fn a_receiver_is_killed_and_another_goes_on() {
             let n = pull(&b, &mut bytes);
             read.extend_from_slice(&bytes[..n]);
         }
-        assert!(read.len().is_multiple_of(8));
+        assert!(read.len() % 8 == 0);
         let words: Vec<u64> =
             read.chunks(8).map(|word| u64::from_ne_bytes(word.try_into().unwrap())).collect();
         assert!(words[0] >= next, "word {} came twice", words[0]);

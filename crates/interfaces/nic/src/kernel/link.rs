@@ -1,4 +1,4 @@
-//! Links: names, sizes, what is above what; and the drivers of those that are devices.
+//! Links: their names, their sizes, which is above which, and the drivers of physical ones.
 
 use std::ffi::CStr;
 use std::path::Path;
@@ -116,7 +116,7 @@ impl Kernel {
     pub(super) fn link(&mut self, which: Which<'_>) -> Result<Link, Refusal> {
         let header = Ifinfomsg {
             ifi_index: match which {
-                Which::Index(index) => index.cast_signed(),
+                Which::Index(index) => index as i32,
                 Which::Name(_) => 0,
             },
             ..Ifinfomsg::new()

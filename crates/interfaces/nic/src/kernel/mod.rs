@@ -1,4 +1,4 @@
-//! What the kernel says about interfaces, and how it is told: ethtool over generic netlink
+//! Asks the kernel about interfaces and changes them: ethtool over generic netlink
 //! (Documentation/networking/ethtool-netlink.rst), links and routes over rtnetlink.
 //!
 //! ```text

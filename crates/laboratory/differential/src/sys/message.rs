@@ -1,4 +1,4 @@
-//! Sends and receives, by every function that has them.
+//! Sends and receives, by every function that does so.
 
 use std::mem::{size_of, zeroed};
 

@@ -1,4 +1,4 @@
-//! Processes: of the programs that are compared, and around them.
+//! Starts and ends processes: those of the compared programs, and the ones around them.
 
 use std::ffi::CString;
 use std::io;

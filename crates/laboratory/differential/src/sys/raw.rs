@@ -1,4 +1,4 @@
-//! System calls that no library can stand in front of.
+//! System calls that no library can intercept.
 
 use std::arch::asm;
 use std::mem::size_of;

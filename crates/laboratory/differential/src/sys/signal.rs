@@ -1,4 +1,4 @@
-//! Handlers that count.
+//! Signal handlers that count.
 
 use std::cell::Cell;
 use std::mem::zeroed;

@@ -53,10 +53,10 @@ fn refuse_strange_options(definitions: &clap::Command, words: &[OsString]) {
     let mut definitions = definitions.clone();
     definitions.build();
     let run = definitions.find_subcommand_mut("lab").and_then(|lab| lab.find_subcommand_mut("run"));
-    if let (Some(run), Some(asked)) = (run, asked)
-        && let Err(why) = particular::check(run, asked)
-    {
-        run.error(ErrorKind::ArgumentConflict, why).exit();
+    if let (Some(run), Some(asked)) = (run, asked) {
+        if let Err(why) = particular::check(run, asked) {
+            run.error(ErrorKind::ArgumentConflict, why).exit();
+        }
     }
 }
 

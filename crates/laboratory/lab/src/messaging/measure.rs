@@ -218,7 +218,7 @@ fn receive_until_mark(
             return Ok(number - first);
         }
         contents.check_number(number, message)?;
-        if number < CHECKED || number.is_multiple_of(SHARE) {
+        if number < CHECKED || number % SHARE == 0 {
             // From there on all have the last one of these.
             contents.check_body(number.min(CHECKED - 1), message)?;
         }

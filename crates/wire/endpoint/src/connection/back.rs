@@ -1,5 +1,5 @@
-//! Back to TCP, for good: when the peer wants it, and when the socket is handed to somebody who
-//! does not know of the ring.
+//! Takes a connection back to TCP, permanently: when the peer wants it, and when the socket is
+//! handed to somebody who does not know about the ring.
 //!
 //! What the peer had put on the ring and this end has not received is then sent again by TCP. The
 //! sender has to retransmit it from the moment it is asked, and does so before it sends anything
@@ -42,7 +42,7 @@ struct Looks(u32);
 impl Looks {
     /// Whether it is time for more than a look.
     fn is_due(&self) -> bool {
-        self.0.is_multiple_of(LOOKS / 10) || self.0 >= LOOKS
+        self.0 % (LOOKS / 10) == 0 || self.0 >= LOOKS
     }
 
     fn pause(&mut self) {

@@ -1,4 +1,4 @@
-//! One call of the application's, and how it holds the file while it sleeps.
+//! One call of the application, and how it keeps the file open while it sleeps.
 //!
 //! A system call that sleeps holds the file, not the number: another thread may close the number,
 //! and the kernel may give it to a new connection, which is no business of the call. So a call that

@@ -17,11 +17,11 @@ impl Connection {
     pub fn shutdown(&self, how: Shutdown) -> Result<(), Errno> {
         let (read, write) = (how != Shutdown::Write, how != Shutdown::Read);
         // TCP has ended with an error. The kernel returns it; nothing is to be done on the ring.
-        if let Some(link) = self.attached()
-            && socket::names(self.fd()) == Err(Errno::NOTCONN)
-        {
-            self.note_end(link);
-            return socket::shutdown(self.fd(), how);
+        if let Some(link) = self.attached() {
+            if socket::names(self.fd()) == Err(Errno::NOTCONN) {
+                self.note_end(link);
+                return socket::shutdown(self.fd(), how);
+            }
         }
         if read {
             self.receive_shut.store(true, Ordering::Relaxed);
@@ -88,12 +88,12 @@ impl Connection {
         if self.attached().is_none() && self.is_sole_holder() {
             self.close_seeking();
         }
-        if let Some(link) = self.attached()
-            && link.ring.queue.remove_holder(thread::process_id())
-        {
-            self.close_seeking();
-            self.finish_retransmission();
-            link.close(self.fd());
+        if let Some(link) = self.attached() {
+            if link.ring.queue.remove_holder(thread::process_id()) {
+                self.close_seeking();
+                self.finish_retransmission();
+                link.close(self.fd());
+            }
         }
     }
 
@@ -106,11 +106,11 @@ impl Connection {
         if let Some(holders) = self.holders.get() {
             holders.remove(thread::process_id());
         }
-        if let Some(link) = self.attached()
-            && link.ring.queue.remove_holder(thread::process_id())
-        {
-            link.ring.queue.set_closed();
-            link.ring.peer_doorbell.ring();
+        if let Some(link) = self.attached() {
+            if link.ring.queue.remove_holder(thread::process_id()) {
+                link.ring.queue.set_closed();
+                link.ring.peer_doorbell.ring();
+            }
         }
     }
 }
@@ -146,10 +146,10 @@ impl Link {
         let unread = self.ring.queue.unread() > 0 || socket::unread(fd).unwrap_or(0) > 0;
         if unread || socket::resets_on_close(fd) {
             socket::reset_on_close(fd);
-        } else if !socket::ends(fd).both
-            && let Some(tx) = self.ring.sending()
-        {
-            let _ = tx.shutdown();
+        } else if !socket::ends(fd).both {
+            if let Some(tx) = self.ring.sending() {
+                let _ = tx.shutdown();
+            }
         }
         self.ring.queue.set_closed();
         self.ring.peer_doorbell.ring();

@@ -1,4 +1,4 @@
-//! A connection across fork(2): who else may hold it.
+//! A connection across fork(2): which other processes may hold it.
 
 use std::sync::atomic::Ordering;
 

@@ -1,5 +1,5 @@
-//! The gate between the kernel's socket and the ring: who is inside a call that knows the first
-//! alone.
+//! The gate between the kernel's socket and the ring: it counts calls that are inside the kernel
+//! and do not know about the ring.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 

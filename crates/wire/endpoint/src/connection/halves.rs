@@ -1,4 +1,4 @@
-//! Taking a half of the ring: from nobody, from a process that died with it, or not at all.
+//! Locks a half of the ring: a free one, or one whose holder died; or finds that it must not.
 //!
 //! A signal handler may interrupt a call on a connection and make another call of that kind on it.
 //! The first call cannot go on before the handler returns, so the second one can neither move bytes

@@ -1,4 +1,4 @@
-//! Which processes hold the same socket.
+//! Finds out which processes hold the same socket.
 //!
 //! A socket that fork() copied may be used by a process that knows nothing of an upgrade: a plain
 //! connection is only upgraded by the one process that still holds it. Who that is stands in memory
@@ -73,10 +73,10 @@ impl Holders {
 
     pub(super) fn fork_arrived(&self, pid: u32) {
         // Without a place for it, the fork stays pending, and nobody is taken to be alone.
-        if self.add(pid)
-            && let Some(pending) = self.word(1)
-        {
-            pending.fetch_sub(1, Ordering::AcqRel);
+        if self.add(pid) {
+            if let Some(pending) = self.word(1) {
+                pending.fetch_sub(1, Ordering::AcqRel);
+            }
         }
     }
 

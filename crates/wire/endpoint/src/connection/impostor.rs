@@ -1,4 +1,4 @@
-//! Processes that say that they hold the other end of a connection, and do not.
+//! Rejects processes that falsely claim to hold the other end of a connection.
 
 use std::fs::File;
 use std::net::{TcpListener, TcpStream};

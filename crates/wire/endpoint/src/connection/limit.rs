@@ -1,4 +1,4 @@
-//! How long a call may wait, which is the socket's to say, not this process's.
+//! How long a call may wait. The socket decides this, not the process.
 //!
 //! O_NONBLOCK, SO_RCVTIMEO, SO_SNDTIMEO and SO_RCVLOWAT belong to what a descriptor stands for;
 //! another process that has the socket from a fork may set them. The kernel looks at them when a

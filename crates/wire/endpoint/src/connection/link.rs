@@ -1,4 +1,4 @@
-//! The data path of an attached connection: the ring, and what is known of the peer.
+//! The data path of an attached connection: the ring, and what this end knows about the peer.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU8, Ordering};

@@ -1,4 +1,4 @@
-//! One TCP socket of this process, and what moves its bytes.
+//! A connection: one TCP socket of this process, and what moves its bytes.
 //!
 //! ```text
 //!   plain ----> attaching ----> attached

@@ -1,4 +1,4 @@
-//! How far a connection has come on its way to shared memory, and this end's memory until then.
+//! The state of a connection on its way to shared memory, and this end's memory until then.
 
 use std::os::fd::{AsFd, BorrowedFd};
 

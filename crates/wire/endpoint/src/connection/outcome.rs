@@ -1,4 +1,4 @@
-//! What one try to receive comes to.
+//! The outcome of one attempt to receive.
 
 use seekwire_protocol::Carrier;
 

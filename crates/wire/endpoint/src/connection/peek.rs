@@ -1,4 +1,5 @@
-//! MSG_PEEK on an attached connection: what can be received, by whatever carrier, left where it is.
+//! MSG_PEEK on an attached connection: copies what can be received by either carrier, and leaves it
+//! where it is.
 
 use std::io::IoSliceMut;
 

@@ -1,4 +1,4 @@
-//! A peer that takes nothing: whether it is slow, or dead.
+//! Finds out whether a peer that takes nothing is slow or dead.
 //!
 //! What lies on the ring of a process that was killed is of no use, but a send has no way to know:
 //! nobody writes into the memory any more. The kernel knows, because it ended the connection. So a
@@ -40,10 +40,10 @@ const INSIDE: Duration = Duration::from_secs(60);
 /// parent.
 fn lasts(since: &AtomicU64) -> Duration {
     let begin = since.load(Ordering::Relaxed);
-    if begin != 0
-        && let Some(so_long) = host::since(begin)
-    {
-        return so_long;
+    if begin != 0 {
+        if let Some(so_long) = host::since(begin) {
+            return so_long;
+        }
     }
     since.store(host::nanoseconds().max(1), Ordering::Relaxed);
     Duration::ZERO

@@ -1,4 +1,4 @@
-//! What poll, select and epoll need of a connection.
+//! What poll, select and epoll need to know about a connection.
 
 use std::sync::atomic::Ordering;
 
@@ -38,13 +38,13 @@ impl Connection {
     /// a ring without room is left, and TCP's counts.
     #[must_use]
     pub fn readiness_for(&self, want: Interest) -> Readiness {
-        if want.write
-            && let Some(link) = self.attached()
-            && link.tx_on_ring()
-            && !link.ring.queue.has_room()
-        {
-            // An error is that of the next send.
-            let _ = self.overflow_if_due(link, false);
+        if want.write {
+            if let Some(link) = self.attached() {
+                if link.tx_on_ring() && !link.ring.queue.has_room() {
+                    // An error is that of the next send.
+                    let _ = self.overflow_if_due(link, false);
+                }
+            }
         }
         let drained = self.has_drained();
         let Some(link) = self.attached() else {

@@ -21,10 +21,10 @@ impl Connection {
             slot.show_sent(tcp, ring);
         }
         self.show_switches(link);
-        if let Some(after) = Config::get().fall_back_after
-            && ring >= after
-        {
-            self.forced_back(link);
+        if let Some(after) = Config::get().fall_back_after {
+            if ring >= after {
+                self.forced_back(link);
+            }
         }
     }
 

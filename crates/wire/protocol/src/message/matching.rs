@@ -195,10 +195,10 @@ impl<R, M> Matching<R, M> {
         let mut next = self.unexpected.first().map(|(slot, _)| slot);
         while let Some(slot) = next {
             next = self.unexpected.after(slot);
-            if let Some(message) = self.unexpected.get_mut(slot)
-                && !each(message)
-            {
-                return;
+            if let Some(message) = self.unexpected.get_mut(slot) {
+                if !each(message) {
+                    return;
+                }
             }
         }
     }

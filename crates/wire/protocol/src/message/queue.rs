@@ -63,9 +63,7 @@ impl Ends {
             return Links { before: self.last, after: NONE };
         }
         let mut after = self.first;
-        while let Some(entry) = entries.get(after as usize)
-            && entry.number < number
-        {
+        while let Some(entry) = entries.get(after as usize).filter(|entry| entry.number < number) {
             after = links(entry).after;
         }
         let before = entries.get(after as usize).map_or(NONE, |entry| links(entry).before);

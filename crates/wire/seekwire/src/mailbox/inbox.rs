@@ -392,10 +392,10 @@ impl Inbox {
 
     /// Takes a receive back that has no message, or failed.
     pub(super) fn cancel(&mut self, ticket: Ticket) -> Option<Receive> {
-        if let Some(Outcome::Failed(..)) = self.done.get(&ticket)
-            && let Some(Outcome::Failed(_, buffer)) = self.done.remove(&ticket)
-        {
-            return Some(Receive::Buffer(buffer));
+        if let Some(Outcome::Failed(..)) = self.done.get(&ticket) {
+            if let Some(Outcome::Failed(_, buffer)) = self.done.remove(&ticket) {
+                return Some(Receive::Buffer(buffer));
+            }
         }
         // Another thread may wait for it.
         self.waiting.wake(ticket);

@@ -41,11 +41,12 @@ impl<S: SeekSocket> DerefMut for Session<'_, S> {
 impl<S: SeekSocket> Drop for Session<'_, S> {
     /// Whoever leaves sees to it that somebody leads.
     fn drop(&mut self) {
-        if let Some(inbox) = &self.inbox
-            && !inbox.waiting.leader
-            && let Some(first) = inbox.waiting.sleepers.first()
-        {
-            first.condvar.notify_one();
+        if let Some(inbox) = &self.inbox {
+            if !inbox.waiting.leader {
+                if let Some(first) = inbox.waiting.sleepers.first() {
+                    first.condvar.notify_one();
+                }
+            }
         }
     }
 }
@@ -120,7 +121,7 @@ impl<'a, S: SeekSocket> Session<'a, S> {
     /// would find nothing for ever.
     pub(super) fn nudge(&mut self, wait: Wait) -> Result<(), RecvError> {
         self.waiting.polls = self.waiting.polls.wrapping_add(1);
-        if self.waiting.leader || !self.waiting.polls.is_multiple_of(POLLS) {
+        if self.waiting.leader || self.waiting.polls % POLLS != 0 {
             return Ok(());
         }
         self.mailbox.send_rest();

@@ -121,11 +121,11 @@ impl Waiting {
             let now = connection.readiness();
             (want.read && now.read) || (want.write && now.write)
         };
-        if connection.is_some_and(is_ready)
-            && let Some(result) = attempt().transpose()
-        {
-            turn.made_progress();
-            return Poll::Ready(result);
+        if connection.is_some_and(is_ready) {
+            if let Some(result) = attempt().transpose() {
+                turn.made_progress();
+                return Poll::Ready(result);
+            }
         }
         self.waiters.enter(id, cx.waker());
         let result = loop {

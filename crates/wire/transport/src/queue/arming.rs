@@ -1,4 +1,4 @@
-//! Arming: asking the peer to ring before one sleeps.
+//! Arming: asking the peer to ring before this end sleeps.
 
 use super::pair::{Memory, QueuePair};
 use super::room::most_used;

@@ -1,5 +1,5 @@
-//! Bytes that went by TCP after a ring was left on which others lie, kept until the receiver has
-//! them.
+//! Keeps bytes that went by TCP while earlier ones still lie on the ring, until the receiver has
+//! taken those.
 //!
 //! The kernel has them, while the receiver has yet to take bytes of the ring that come before them.
 //! Should the receiver want those by TCP instead ([`super::recall`]), they would arrive in the

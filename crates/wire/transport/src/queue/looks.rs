@@ -1,4 +1,4 @@
-//! What can be seen of a queue pair without its locks.
+//! What can be read of a queue pair without its locks.
 
 use seekwire_protocol::Carrier;
 use seekwire_protocol::record::{Head, Record};

@@ -1,4 +1,4 @@
-//! One end of a queue pair: two memories, and what stands in them.
+//! One end of a queue pair: its two memories, and the values in them.
 
 use seekwire_protocol::Carrier;
 use seekwire_protocol::switch::{RxSwitch, TxSwitch};

@@ -125,12 +125,10 @@ impl<O: Memory, P: PeerMemory> Rx<'_, O, P> {
     /// [`Violation`].
     pub fn release(&self, span: Span, is_taken: &dyn Fn(Span) -> bool) -> Result<(), Violation> {
         self.walk(|rest| {
-            if let Some(segment) = rest.located.segment
-                && rest.begun == 0
-                && rest.span.overlaps(span)
-                && is_taken(rest.span)
-            {
-                self.return_segment(segment.into());
+            if let Some(segment) = rest.located.segment {
+                if rest.begun == 0 && rest.span.overlaps(span) && is_taken(rest.span) {
+                    self.return_segment(segment.into());
+                }
             }
             rest.span.end < span.end
         })

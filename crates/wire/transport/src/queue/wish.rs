@@ -1,4 +1,4 @@
-//! What a receiver writes down when it wants what is on the ring by TCP: from where on.
+//! Records from which position on a receiver wants bytes of the ring by TCP.
 
 use seekwire_protocol::Carrier;
 

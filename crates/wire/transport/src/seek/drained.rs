@@ -186,11 +186,12 @@ impl Drained {
 }
 
 fn give_away(memory: Buffer) {
-    if memory.len() == CHUNK
-        && let Some(mut spares) = spares()
-        && spares.len() < SPARE
-    {
-        spares.push(memory);
+    if memory.len() == CHUNK {
+        if let Some(mut spares) = spares() {
+            if spares.len() < SPARE {
+                spares.push(memory);
+            }
+        }
     }
 }
 

@@ -1,5 +1,5 @@
-//! Who sleeps until which bytes have arrived, each on a doorbell of its own: of several that share
-//! one, the first to wake would silence it for the others.
+//! Threads that sleep until certain bytes have arrived. Each has a doorbell of its own: if several
+//! shared one, the first to wake would silence it for the others.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -1,4 +1,4 @@
-//! Who sleeps for which bytes of the kernel's socket.
+//! Threads that sleep for bytes of the kernel's socket.
 //!
 //! A sleeper asks the kernel to wake it when all that it needs is there, by SO_RCVLOWAT, so that it
 //! is woken once and not for every segment. The kernel says "readable" earlier when its memory is

@@ -1,4 +1,4 @@
-//! File descriptors by number: the application owns them, this library only names them.
+//! File descriptors by number. The application owns them; this library only names them.
 
 use std::io;
 use std::mem::ManuallyDrop;

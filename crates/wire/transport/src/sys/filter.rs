@@ -174,7 +174,7 @@ fn lets_through(program: &[sock_filter], number: libc::c_long, first: [Option<u6
             4 => Some(MACHINE),
             16..40 => {
                 let argument = first[(at as usize - 16) / 8]?;
-                Some(if at.is_multiple_of(8) { argument as u32 } else { (argument >> 32) as u32 })
+                Some(if at % 8 == 0 { argument as u32 } else { (argument >> 32) as u32 })
             }
             // Where the call comes from, and the other arguments.
             _ => None,

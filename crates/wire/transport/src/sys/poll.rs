@@ -1,4 +1,4 @@
-//! Sleeping on descriptors.
+//! Sleeps on descriptors by poll(2).
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Proof that a process holds a socket, which it can show to another one without giving the socket
-//! away.
+//! The proof that a process holds a socket. The process can show it to another one without giving
+//! the socket away.
 //!
 //! It is an epoll set with the socket in it. Only a process that has the socket open can put it
 //! there, and only such a one can change the number that is kept with it, which says whose proof it

@@ -129,7 +129,7 @@ fn stat(id: u32) -> Option<Stat> {
     let name_end = text[..n].iter().rposition(|byte| *byte == b')')?;
     let mut fields = text[name_end + 1..n].split(|byte| *byte == b' ').skip(1);
     let is_dead = matches!(fields.next()?, b"Z" | b"X");
-    let mut number = |skipped| str::from_utf8(fields.nth(skipped)?).ok()?.parse().ok();
+    let mut number = |skipped| std::str::from_utf8(fields.nth(skipped)?).ok()?.parse().ok();
     Some(Stat { is_dead, flags: number(5)?, threads: number(10)? })
 }
 

@@ -1,4 +1,4 @@
-//! What a sleep is for, and how long it may last.
+//! What a sleep waits for, and how long it may last.
 
 use std::time::{Duration, Instant};
 

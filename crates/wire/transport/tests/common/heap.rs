@@ -77,7 +77,7 @@ impl Heap {
     }
 
     fn at(&self, offset: usize) -> &Word {
-        assert!(offset.is_multiple_of(8), "unaligned word");
+        assert!(offset % 8 == 0, "unaligned word");
         let within = |(from, words): &'_ &(usize, Vec<Word>)| {
             (*from..from + words.len() * 8).contains(&offset)
         };

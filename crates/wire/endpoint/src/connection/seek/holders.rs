@@ -71,12 +71,12 @@ impl Connection {
         seeking.leader_called.store(false, Ordering::Relaxed);
         if seeking.state.is_held() {
             seeking.is_torn.store(true, Ordering::Relaxed);
-        } else if let Ok(mut guard) = seeking.state.lock()
-            && let Some(state) = guard.as_mut()
-        {
-            // They sleep in the parent: nobody here may count on them to wake anybody.
-            state.sleepers.forget();
-            state.waits.forget();
+        } else if let Ok(mut guard) = seeking.state.lock() {
+            if let Some(state) = guard.as_mut() {
+                // They sleep in the parent: nobody here may count on them to wake anybody.
+                state.sleepers.forget();
+                state.waits.forget();
+            }
         }
     }
 }

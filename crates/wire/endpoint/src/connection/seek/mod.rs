@@ -341,11 +341,11 @@ impl Connection {
         }
         let result = call(state, &path, front);
         let path = path.entered();
-        if let Some((held, before)) = claim
-            && state.progress() != before
-        {
-            state.known = held.changed();
-            seeking.is_sole.store(true, Ordering::Relaxed);
+        if let Some((held, before)) = claim {
+            if state.progress() != before {
+                state.known = held.changed();
+                seeking.is_sole.store(true, Ordering::Relaxed);
+            }
         }
         let now = state.engine.front();
         let drained = state.engine.has_drained();
@@ -359,21 +359,21 @@ impl Connection {
         if now != front {
             seeking.call_leader(state);
             state.sleepers.wake(now);
-            if let Some(ReceivePath::Attached(link, _)) = &path
-                && link.ring.queue.has_readers()
-            {
-                link.ring.doorbell.ring();
+            if let Some(ReceivePath::Attached(link, _)) = &path {
+                if link.ring.queue.has_readers() {
+                    link.ring.doorbell.ring();
+                }
             }
         }
         // A hole counts no more in SO_RCVLOWAT: those who wait for bytes behind it need fewer.
         if now != front || leaves_holes {
             state.waits.moved(self.fd(), state.engine.reach(leaves_holes));
         }
-        if let Some((_, doorbell)) = seeking.watch.get()
-            && drained != state.shown
-        {
-            state.shown = !state.shown;
-            if state.shown { doorbell.ring() } else { doorbell.quiet() }
+        if let Some((_, doorbell)) = seeking.watch.get() {
+            if drained != state.shown {
+                state.shown = !state.shown;
+                if state.shown { doorbell.ring() } else { doorbell.quiet() }
+            }
         }
         if let Some(path) = path {
             self.leave(path, before_sleep);

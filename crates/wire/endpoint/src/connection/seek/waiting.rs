@@ -112,16 +112,17 @@ impl Connection {
 
     /// Makes all who sleep for bytes look again.
     pub(in crate::connection) fn wake_seekers(&self) {
-        if let Some(seeking) = self.seeking.get()
-            && let Ok(mut guard) = seeking.state.lock()
-            && let Some(state) = guard.as_mut()
-        {
-            seeking.call_leader(state);
-            if let Some(link) = self.attached() {
-                link.ring.doorbell.ring();
+        if let Some(seeking) = self.seeking.get() {
+            if let Ok(mut guard) = seeking.state.lock() {
+                if let Some(state) = guard.as_mut() {
+                    seeking.call_leader(state);
+                    if let Some(link) = self.attached() {
+                        link.ring.doorbell.ring();
+                    }
+                    state.sleepers.wake(u64::MAX);
+                    state.waits.wake_all(self.fd());
+                }
             }
-            state.sleepers.wake(u64::MAX);
-            state.waits.wake_all(self.fd());
         }
     }
 
@@ -233,11 +234,11 @@ impl Connection {
     ) -> Result<bool, Errno> {
         let state = guard.as_mut().ok_or(Errno::IO)?;
         let sleep = state.sleepers.begin(end)?;
-        if leader == Leader::Late
-            && let Some(link) = self.attached()
-        {
-            seeking.call_leader(state);
-            link.ring.doorbell.ring();
+        if leader == Leader::Late {
+            if let Some(link) = self.attached() {
+                seeking.call_leader(state);
+                link.ring.doorbell.ring();
+            }
         }
         drop(guard);
         let asleep = call.sleep(until);

@@ -30,10 +30,12 @@ impl Connection {
     fn begin_to_watch(&self, seeking: &Seeking) {
         if !seeking.is_watched.load(Ordering::Relaxed)
             && !seeking.is_watched.swap(true, Ordering::SeqCst)
-            && let Ok(mut guard) = self.lock(seeking)
-            && let Some(state) = guard.as_mut()
         {
-            state.waits.wake_all(self.fd());
+            if let Ok(mut guard) = self.lock(seeking) {
+                if let Some(state) = guard.as_mut() {
+                    state.waits.wake_all(self.fd());
+                }
+            }
         }
     }
 
@@ -53,23 +55,27 @@ impl Connection {
 
     /// Calls those who watch several connections once more, if the next byte is in library memory.
     pub(in crate::connection) fn ring_seek_doorbell(&self) {
-        if let Some(seeking) = self.seeking.get()
-            && let Some((_, doorbell)) = seeking.watch.get()
-            && let Ok(state) = self.lock(seeking)
-            && state.as_ref().is_some_and(|state| state.shown)
-        {
-            doorbell.ring();
+        if let Some(seeking) = self.seeking.get() {
+            if let Some((_, doorbell)) = seeking.watch.get() {
+                if let Ok(state) = self.lock(seeking) {
+                    if state.as_ref().is_some_and(|state| state.shown) {
+                        doorbell.ring();
+                    }
+                }
+            }
         }
     }
 
     /// From now on those who watch several connections hear of the ring, if there is one.
     pub(in crate::connection) fn watch_ring(&self) {
-        if let Some(seeking) = self.seeking.get()
-            && let (Some((doorbells, _)), Some(link)) = (seeking.watch.get(), self.attached())
-            && !seeking.is_ring_watched.load(Ordering::Relaxed)
-            && doorbells.add(&link.ring.doorbell).is_ok()
-        {
-            seeking.is_ring_watched.store(true, Ordering::Relaxed);
+        if let Some(seeking) = self.seeking.get() {
+            if let (Some((doorbells, _)), Some(link)) = (seeking.watch.get(), self.attached()) {
+                if !seeking.is_ring_watched.load(Ordering::Relaxed)
+                    && doorbells.add(&link.ring.doorbell).is_ok()
+                {
+                    seeking.is_ring_watched.store(true, Ordering::Relaxed);
+                }
+            }
         }
     }
 }

@@ -1,4 +1,4 @@
-//! How far the source has to come for some bytes to be there.
+//! How far the source has to advance for some bytes to be there.
 
 use seekwire_protocol::span::Span;
 

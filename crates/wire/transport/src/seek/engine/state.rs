@@ -1,4 +1,4 @@
-//! What is known of one stream: the holes in it, and how much was received from its source.
+//! The state of one stream: its holes, and how much was received from its source.
 
 use seekwire_protocol::holes::{HoleError, Holes};
 use seekwire_protocol::span::Span;
