@@ -24,10 +24,12 @@ struct Case {
 }
 
 pub(super) const UNARY: &str = "gRPC unary, 64 B";
+pub(super) const SMALL_STREAM: &str = "gRPC stream, 1 KiB";
 pub(super) const STREAM: &str = "gRPC stream, 64 KiB";
 
-const CASES: [Case; 2] = [
+const CASES: [Case; 3] = [
     Case { name: UNARY, call: "unary", size: 64, first: 1000 },
+    Case { name: SMALL_STREAM, call: "download", size: 1 << 10, first: 20_000 },
     Case { name: STREAM, call: "download", size: 64 << 10, first: 1000 },
 ];
 
@@ -38,7 +40,7 @@ const SOURCE: Source = Source {
     libraries: &["-lgrpc", "-lgpr"],
 };
 
-/// Both cases; a plain run of one takes about `time`.
+/// All cases; a plain run of one takes about `time`.
 pub(crate) fn groups<'a>(context: &Context<'_>, time: Duration) -> Vec<Group<'a>> {
     let servers = PerMode::new();
     let group = |case: Case| {

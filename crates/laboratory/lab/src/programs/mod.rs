@@ -195,6 +195,11 @@ fn summary(rows: &[Row]) -> Vec<Key> {
             one(grpc::UNARY),
         ),
         (
+            "grpc_small_stream_ratio",
+            "gRPC, a stream of messages of 1 KiB: bandwidth, accelerated over plain; higher is better",
+            one(grpc::SMALL_STREAM),
+        ),
+        (
             "grpc_stream_ratio",
             "gRPC, a stream of messages of 64 KiB: bandwidth, accelerated over plain; higher is better",
             one(grpc::STREAM),
