@@ -57,7 +57,7 @@ fn verdicts(page: &str) -> Vec<(String, String)> {
         .skip(2)
         .map(|row| {
             (
-                between(row, "class=\"wide\">", "<br>"),
+                between(row, "<th class=\"wide\" scope=\"row\">", "<br>"),
                 between(row, "<strong class=\"badge ", "</strong>"),
             )
         })

@@ -1,22 +1,16 @@
 //! The report: one HTML file that needs nothing else, readable on paper, by day and by night.
 
 pub(crate) mod markdown;
+mod parts;
 pub(crate) mod site;
 mod table;
 
-use std::fmt::Write;
-
-use serde_json::Value;
+use maud::{DOCTYPE, PreEscaped, html};
 
 use crate::experiment::Description;
-use crate::outcome::{Key, ResultFile, Table};
-use crate::record::{self, Better, Row};
-use crate::stats::{Ratio, Spread};
-use crate::text;
+use crate::outcome::{Key, ResultFile};
 
 pub(crate) use table::plain_text;
-
-const STYLE: &str = include_str!("style.css");
 
 /// The report as an HTML document. `figures` are (title, SVG) pairs.
 pub(crate) fn html(
@@ -25,261 +19,48 @@ pub(crate) fn html(
     summary: &[Key],
     figures: &[(String, String)],
 ) -> String {
-    let mut page = String::new();
-    let title = escape(&format!("Seekwire: {}", result.experiment));
-    // Writing to a string cannot fail.
-    let _ = write!(
-        page,
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
-         <title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n<h1>{title}</h1>\n<p>{}</p>\n",
-        escape(description.about)
-    );
-    if let Some(paper) = description.paper_reference {
-        let _ = writeln!(page, "<p class=\"soft\">After {}.</p>", escape(paper));
-    }
+    let title = format!("Seekwire: {}", result.experiment);
     let keys: Vec<_> = summary.iter().map(|key| (key.name, key.value, &*key.meaning)).collect();
-    push_summary(&mut page, &keys);
-    push_failures(&mut page, &result.rows);
-    for (title, svg) in figures {
-        let _ = writeln!(page, "<h2>{}</h2>\n<figure>{}</figure>", escape(title), inline(svg));
-    }
-    for table in &result.tables {
-        push_table(&mut page, table);
-    }
-    push_rows(&mut page, &result.rows);
-    push_setting(&mut page, result);
-    page.push_str("</body>\n</html>\n");
-    page
-}
-
-fn push_summary(page: &mut String, keys: &[(&str, f64, &str)]) {
-    if keys.is_empty() {
-        return;
-    }
-    page.push_str("<h2>Summary</h2>\n");
-    // Results of earlier versions do not say what their keys mean.
-    let has_meanings = keys.iter().any(|(_, _, meaning)| !meaning.is_empty());
-    open_table(page, if has_meanings { &["Key", "Value", "Meaning"] } else { &["Key", "Value"] });
-    for (name, value, meaning) in keys {
-        let _ = write!(
-            page,
-            "<tr><th scope=\"row\"><code>{}</code></th><td class=\"number\">{}</td>",
-            escape(name),
-            text::significant(*value),
-        );
-        if has_meanings {
-            let _ = write!(page, "<td>{}</td>", escape(meaning));
-        }
-        page.push_str("</tr>\n");
-    }
-    close_table(page);
-}
-
-/// A table that scrolls by itself where the page is narrow, with its head.
-fn open_table<T: AsRef<str>>(page: &mut String, columns: &[T]) {
-    page.push_str("<div class=\"scroll\" tabindex=\"0\"><table>\n<thead><tr>");
-    for column in columns {
-        let _ = write!(page, "<th scope=\"col\">{}</th>", escape(column.as_ref()));
-    }
-    page.push_str("</tr></thead>\n<tbody>\n");
-}
-
-fn close_table(page: &mut String) {
-    page.push_str("</tbody></table></div>\n");
-}
-
-fn push_failures(page: &mut String, rows: &[Row]) {
-    let failures = record::failures(rows);
-    if failures.is_empty() {
-        return;
-    }
-    page.push_str("<h2>What could not be measured</h2>\n<ul>\n");
-    for failure in failures {
-        let runs = failure.rows.iter().map(|row| format!("{}, {}", row.case, row.variant));
-        let _ = writeln!(
-            page,
-            "<li><span class=\"error\">{}</span><br><span class=\"soft\">{}</span></li>",
-            escape(failure.error),
-            escape(&runs.collect::<Vec<_>>().join("; "))
-        );
-    }
-    page.push_str("</ul>\n");
-}
-
-fn push_table(page: &mut String, table: &Table) {
-    let _ = write!(
-        page,
-        "<h2>{}</h2>\n<p class=\"soft\">{}</p>\n",
-        escape(&table.title),
-        escape(&table.note)
-    );
-    open_table(page, &table.columns);
-    let is_of_numbers =
-        |column: usize| table.rows.iter().any(|row| row.get(column).is_some_and(Value::is_number));
-    for row in &table.rows {
-        page.push_str("<tr>");
-        for (column, cell) in row.iter().enumerate() {
-            let _ = match cell {
-                Value::Null => write!(page, "<td></td>"),
-                Value::String(text) if is_of_numbers(column) => {
-                    write!(page, "<td class=\"number\">{}</td>", escape(text))
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                title { (title) }
+                style { (parts::style()) }
+            }
+            body {
+                h1 { (title) }
+                p { (description.about) }
+                @if let Some(paper) = description.paper_reference { p.soft { "After " (paper) "." } }
+                (parts::summary(&keys))
+                (parts::failures(&result.rows))
+                @for (title, svg) in figures {
+                    h2 { (title) }
+                    figure { (PreEscaped(parts::inline(svg))) }
                 }
-                Value::String(text) => write!(page, "<td>{}</td>", escape(text)),
-                Value::Number(number) if !number.is_f64() => {
-                    write!(page, "<td class=\"number\">{number}</td>")
-                }
-                other => {
-                    let number = other.as_f64().unwrap_or(f64::NAN);
-                    write!(page, "<td class=\"number\">{}</td>", text::significant(number))
-                }
-            };
+                @for table in &result.tables { (parts::titled_table(table)) }
+                (parts::measurements(&result.rows))
+                (parts::setting(result))
+            }
         }
-        page.push_str("</tr>\n");
-    }
-    close_table(page);
-}
-
-fn push_rows(page: &mut String, rows: &[Row]) {
-    page.push_str(
-        "<h2>Measurements</h2>\n<p class=\"soft\">Medians over the rounds; the spread is smallest to largest, with the \
-         interquartile range and the median absolute deviation. Ratios divide by the named baseline and carry a 95 % \
-         bootstrap interval over rounds. Bytes are the median per run, both ways, as the client counted them.</p>\n",
-    );
-    open_table(
-        page,
-        &[
-            "Case",
-            "Variant",
-            "Metric",
-            "Median",
-            "Unit",
-            "Min – max",
-            "IQR",
-            "MAD",
-            "n",
-            "Ratio",
-            "95 %",
-            "Ring",
-            "TCP",
-        ],
-    );
-    for row in rows.iter().filter(|row| row.spread.is_some()) {
-        let number = |of: fn(&Spread) -> f64| {
-            row.spread.as_ref().map(|s| text::significant(of(s))).unwrap_or_default()
-        };
-        let bytes = |bytes: Option<u64>| bytes.map(text::about_bytes).unwrap_or_default();
-        let (ratio, interval) = row.ratio.map_or_else(Default::default, |ratio| {
-            (format!("{:.3}", ratio.value), format!("{:.3} – {:.3}", ratio.low, ratio.high))
-        });
-        let _ = writeln!(
-            page,
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td class=\"number\">{}</td><td>{}</td>\
-             <td class=\"number\">{} – {}</td>\
-             <td class=\"number\">{}</td><td class=\"number\">{}</td><td class=\"number\">{}</td>\
-             <td class=\"number {}\" title=\"{}\">{ratio}</td><td class=\"number\">{interval}</td>\
-             <td class=\"number\">{}</td><td class=\"number\">{}</td></tr>",
-            escape(&row.case),
-            escape(&row.variant),
-            escape(&row.metric),
-            number(|s| s.median),
-            escape(&row.unit),
-            number(|s| s.min),
-            number(|s| s.max),
-            number(|s| s.q3 - s.q1),
-            number(|s| s.mad),
-            row.spread.as_ref().map_or(0, |s| s.n),
-            verdict(row),
-            escape(&divided_by(row)),
-            bytes(row.ring_bytes),
-            bytes(row.tcp_bytes),
-        );
-    }
-    close_table(page);
-}
-
-/// What a ratio is over, and how many rounds had both.
-fn divided_by(row: &Row) -> String {
-    let Some(baseline) = &row.baseline else { return String::new() };
-    match row.ratio.and_then(|ratio| ratio.pairs) {
-        Some(1) => format!("over {baseline}, 1 round"),
-        Some(pairs) => format!("over {baseline}, {pairs} rounds"),
-        None => format!("over {baseline}"),
-    }
-}
-
-/// The class of a ratio: only an interval that leaves 1 out is a verdict.
-fn verdict(row: &Row) -> &'static str {
-    match (row.ratio.filter(Ratio::has_interval), row.better) {
-        (Some(ratio), Better::Higher) if ratio.low > 1.0 => "better",
-        (Some(ratio), Better::Higher) if ratio.high < 1.0 => "worse",
-        (Some(ratio), Better::Lower) if ratio.high < 1.0 => "better",
-        (Some(ratio), Better::Lower) if ratio.low > 1.0 => "worse",
-        _ => "",
-    }
-}
-
-fn push_setting(page: &mut String, result: &ResultFile) {
-    let machine = &result.machine;
-    let known = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
-    let mut entries = vec![
-        ("Commit".to_owned(), result.commit.clone()),
-        ("Processor".to_owned(), known(&machine.cpu)),
-        ("Logical processors".to_owned(), machine.cores.to_string()),
-        ("Caches".to_owned(), machine.caches.join(", ")),
-        ("Frequency governor".to_owned(), known(&machine.governor)),
-        ("Virtualised".to_owned(), if machine.virtualised { "yes" } else { "no" }.to_owned()),
-        (
-            "Memory".to_owned(),
-            machine.memory.map_or_else(|| "unknown".to_owned(), text::about_bytes),
-        ),
-        ("Kernel".to_owned(), known(&machine.kernel)),
-        ("System".to_owned(), known(&machine.system)),
-        ("TCP congestion control".to_owned(), known(&machine.congestion_control)),
-        ("Load average before".to_owned(), known(&machine.load_before)),
-        ("Load average after".to_owned(), known(&machine.load_after)),
-    ];
-    entries.extend(result.parameters.iter().map(|(name, value)| (name.clone(), value.to_string())));
-    page.push_str(
-        "<h2>Machine and parameters</h2>\n<div class=\"scroll\" tabindex=\"0\"><table><tbody>\n",
-    );
-    for (name, value) in entries {
-        let _ = writeln!(
-            page,
-            "<tr><th scope=\"row\">{}</th><td class=\"any\">{}</td></tr>",
-            escape(&name),
-            escape(&value)
-        );
-    }
-    close_table(page);
-}
-
-/// An SVG document as part of a page: scaled by its view box, without an XML declaration.
-fn inline(svg: &str) -> &str {
-    svg.find("<svg").map_or(svg, |start| &svg[start..])
-}
-
-fn escape(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '&' => escaped.push_str("&amp;"),
-            '<' => escaped.push_str("&lt;"),
-            '>' => escaped.push_str("&gt;"),
-            '"' => escaped.push_str("&quot;"),
-            '\'' => escaped.push_str("&#39;"),
-            _ => escaped.push(character),
-        }
-    }
-    escaped
+    };
+    page.into_string() + "\n"
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
     use std::collections::BTreeMap;
 
+    use serde_json::Value;
+
+    use super::parts::{divided_by, verdict};
     use super::*;
     use crate::machine::Machine;
+    use crate::outcome::Table;
+    use crate::record::{Better, Row};
+    use crate::stats::{Ratio, Spread};
 
     pub(crate) fn row(variant: &str, ratio: Option<Ratio>) -> Row {
         Row {
@@ -380,12 +161,15 @@ pub(crate) mod tests {
     fn ratios_are_judged_by_their_interval() {
         let mut row =
             row("accelerated", Some(Ratio { value: 1.1, low: 0.9, high: 1.3, pairs: Some(3) }));
-        assert_eq!(verdict(&row), "");
+        assert_eq!(verdict(&row), "undecided");
         row.ratio = Some(Ratio { value: 0.5, low: 0.4, high: 0.6, pairs: Some(3) });
         assert_eq!(verdict(&row), "worse");
         row.better = Better::Lower;
         assert_eq!((verdict(&row), divided_by(&row).as_str()), ("better", "over plain, 3 rounds"));
         row.ratio = Some(Ratio { value: 0.5, low: 0.5, high: 0.5, pairs: Some(1) });
-        assert_eq!((verdict(&row), divided_by(&row).as_str()), ("", "over plain, 1 round"));
+        assert_eq!(
+            (verdict(&row), divided_by(&row).as_str()),
+            ("undecided", "over plain, 1 round")
+        );
     }
 }

@@ -1,48 +1,48 @@
 //! The first page: what was measured on what, and what came out.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
+use maud::{Markup, html};
+
+use super::page::outdated;
 use super::read::{Contents, Entry, Found};
 use super::verdict::{badge, class};
-use super::{head, push_navigation};
+use super::{document, navigation};
 use crate::claim::Verdict;
 use crate::experiments;
-use crate::report::{close_table, escape, open_table};
+use crate::report::parts::table;
+use crate::verdict::Overall;
 use crate::{demo, text};
 
 pub(super) fn html(found: &Found) -> String {
-    let mut page = head("Seekwire: experiments");
-    let readable =
-        || found.entries.iter().filter_map(|entry| Some((entry, entry.contents.as_ref().ok()?)));
-    push_navigation(
-        &mut page,
-        &readable().map(|(entry, _)| Some((entry.page(), entry.name.clone()))).collect::<Vec<_>>(),
-    );
-    page.push_str("<main id=\"content\">\n<h1>Seekwire: experiments</h1>\n");
-    push_machines(&mut page, &readable().collect::<Vec<_>>());
-    page.push_str(
-        "<p class=\"soft\">Verdicts follow from the numbers: a claim is reproduced, or a goal met, if the whole 95 % \
-         interval fulfils the criterion, not if no part of it does, and cannot be told \
-         otherwise. A claim is improved upon if the whole interval is better than what a paper found, as where it \
-         found a loss and there is none. The intervals are widened for few rounds (Student’s t).</p>\n",
-    );
-    if readable().any(|(_, contents)| contents.result.is_quick()) {
-        page.push_str(
-            "<p class=\"notice\">Some of these are quick runs: to see that it works, not to quote.</p>\n",
-        );
-    }
-    for (entry, contents) in readable() {
-        push_card(&mut page, entry, contents);
-    }
-    push_unreadable(&mut page, found);
-    push_missing(&mut page, found);
-    page.push_str("</main>\n</body>\n</html>\n");
-    page
+    let readable: Vec<(&Entry, &Contents)> = found
+        .entries
+        .iter()
+        .filter_map(|entry| Some((entry, entry.contents.as_ref().ok()?)))
+        .collect();
+    let links: Vec<_> =
+        readable.iter().map(|(entry, _)| Some((entry.page(), entry.name.clone()))).collect();
+    let body = html! {
+        (navigation(&links))
+        main #content {
+            h1 { "Seekwire: experiments" }
+            (machines(&readable))
+            p.soft {
+                "Verdicts follow from the numbers: a claim is reproduced, or a goal met, if the whole 95 % interval                  fulfils the criterion, not if no part of it does, and cannot be told otherwise. A claim is improved                  upon if the whole interval is better than what a paper found, as where it found a loss and there is                  none. The intervals are widened for few rounds (Student’s t)."
+            }
+            @if readable.iter().any(|(_, contents)| contents.result.is_quick()) {
+                p.notice { "Some of these are quick runs: to see that it works, not to quote." }
+            }
+            @for (entry, contents) in &readable { (card(entry, contents)) }
+            (unreadable(found))
+            (missing(found))
+        }
+    };
+    document("Seekwire: experiments", &body)
 }
 
 /// The machines and commits, each with what was measured there.
-fn push_machines(page: &mut String, entries: &[(&Entry, &Contents)]) {
+fn machines(entries: &[(&Entry, &Contents)]) -> Markup {
     let known = |value: &Option<String>| value.clone().unwrap_or_else(|| "unknown".to_owned());
     let mut machines: BTreeMap<Vec<String>, Vec<&str>> = BTreeMap::new();
     for (entry, contents) in entries {
@@ -57,18 +57,18 @@ fn push_machines(page: &mut String, entries: &[(&Entry, &Contents)]) {
         ];
         machines.entry(key).or_default().push(&entry.name);
     }
-    open_table(page, &["Processors", "Memory", "Kernel and system", "Commit", "Measured there"]);
-    for (cells, names) in machines {
-        page.push_str("<tr>");
-        for cell in &cells {
-            let _ = write!(page, "<td>{}</td>", escape(cell));
+    let rows = html! {
+        @for (cells, names) in machines {
+            tr {
+                @for cell in &cells { td { (cell) } }
+                td.wide { (names.join(", ")) }
+            }
         }
-        let _ = writeln!(page, "<td class=\"wide\">{}</td></tr>", escape(&names.join(", ")));
-    }
-    close_table(page);
+    };
+    table(&["Processors", "Memory", "Kernel and system", "Commit", "Measured there"], &rows)
 }
 
-fn push_card(page: &mut String, entry: &Entry, contents: &Contents) {
+fn card(entry: &Entry, contents: &Contents) -> Markup {
     let experiment = contents.experiment();
     let is_demo = contents.result.experiment == demo::NAME;
     let question = match experiment {
@@ -80,77 +80,69 @@ fn push_card(page: &mut String, entry: &Entry, contents: &Contents) {
         experiment.map_or(&[], |experiment| experiment.claims()),
         &contents.result,
     );
-    let quick = if contents.result.is_quick() {
-        " <span class=\"badge unknown\">quick run</span>"
-    } else {
-        ""
-    };
-    let _ = writeln!(
-        page,
-        "<section class=\"card\">\n<h2><a href=\"{}\">{}</a></h2>\n<p>{}</p>\n\
-         <p>{}{quick} <span class=\"soft\">{}</span></p>",
-        escape(&entry.page()),
-        escape(&entry.name),
-        escape(question),
-        badge(overall.class, &overall.verdict),
-        escape(&overall.why),
-    );
-    if let Some(why) = &contents.outdated {
-        let _ = writeln!(
-            page,
-            "<p class=\"error\">No new result of the last run ({}): these numbers may be of an earlier one.</p>",
-            escape(why)
-        );
-    }
-    let measured: Vec<_> = overall
-        .judgements
-        .iter()
-        .filter_map(|(claim, judgement)| Some((claim, judgement, judgement.estimate.as_ref()?)))
-        .collect();
-    if !measured.is_empty() {
-        open_table(page, &["Claim", "Verdict", "Here (95 %)", "Wanted"]);
-        for (claim, judgement, estimate) in measured {
-            let _ = writeln!(
-                page,
-                "<tr><th scope=\"row\">{}</th><td>{}</td><td class=\"number\">{estimate}{}</td><td>{}</td></tr>",
-                escape(claim.title),
-                badge(class(judgement.verdict), judgement.verdict.name(claim.source)),
-                escape(&claim.unit_after()),
-                escape(&claim.criterion.to_string()),
-            );
+    html! {
+        section.card {
+            h2 { a href=(entry.page()) { (entry.name) } }
+            p { (question) }
+            p {
+                (badge(overall.class, &overall.verdict))
+                @if contents.result.is_quick() { " " (badge("unknown", "quick run")) }
+                " "
+                span.soft { (overall.why) }
+            }
+            (outdated(contents))
+            (judgements(&overall))
         }
-        close_table(page);
-    } else if overall
-        .judgements
-        .iter()
-        .any(|(_, judgement)| judgement.verdict == Verdict::NotMeasured)
-    {
-        page.push_str("<ul>\n");
-        for (claim, judgement) in &overall.judgements {
-            let _ = writeln!(page, "<li>{}: {}</li>", escape(claim.title), escape(&judgement.why));
-        }
-        page.push_str("</ul>\n");
     }
-    page.push_str("</section>\n");
 }
 
-fn push_unreadable(page: &mut String, found: &Found) {
-    for entry in &found.entries {
-        let Err(why) = &entry.contents else { continue };
-        let _ = writeln!(
-            page,
-            "<section class=\"card\">\n<h2>{}</h2>\n<p>{}</p>\n<p class=\"error\">{}</p>\n\
-             <p class=\"soft\">Run it again to replace it: <code>seekwire lab run {}</code></p>\n</section>",
-            escape(&entry.name),
-            badge("unknown", "cannot be read"),
-            escape(why),
-            escape(&entry.name),
-        );
+/// The claims that were measured; if none was, why.
+fn judgements(overall: &Overall) -> Markup {
+    let rows = html! {
+        @for (claim, judgement) in &overall.judgements {
+            @if let Some(estimate) = &judgement.estimate {
+                tr {
+                    th scope="row" { (claim.title) }
+                    td { (badge(class(judgement.verdict), judgement.verdict.name(claim.source))) }
+                    td.number { (estimate.to_string()) (claim.unit_after()) }
+                    td { (claim.criterion.to_string()) }
+                }
+            }
+        }
+    };
+    let all = || overall.judgements.iter().map(|(_, judgement)| judgement);
+    html! {
+        @if all().any(|judgement| judgement.estimate.is_some()) {
+            (table(&["Claim", "Verdict", "Here (95 %)", "Wanted"], &rows))
+        } @else if all().any(|judgement| judgement.verdict == Verdict::NotMeasured) {
+            ul {
+                @for (claim, judgement) in &overall.judgements {
+                    li { (claim.title) ": " (judgement.why) }
+                }
+            }
+        }
+    }
+}
+
+fn unreadable(found: &Found) -> Markup {
+    html! {
+        @for entry in &found.entries {
+            @if let Err(why) = &entry.contents {
+                section.card {
+                    h2 { (entry.name) }
+                    p { (badge("unknown", "cannot be read")) }
+                    p.error { (why) }
+                    p.soft {
+                        "Run it again to replace it: " code { "seekwire lab run " (entry.name) }
+                    }
+                }
+            }
+        }
     }
 }
 
 /// Experiments that have no result here.
-fn push_missing(page: &mut String, found: &Found) {
+fn missing(found: &Found) -> Markup {
     let is_there = |name: &str| {
         found.entries.iter().any(|entry| match &entry.contents {
             Ok(contents) => contents.result.experiment == name,
@@ -159,21 +151,22 @@ fn push_missing(page: &mut String, found: &Found) {
     };
     let missing: Vec<_> =
         experiments().iter().filter(|experiment| !is_there(experiment.name())).collect();
-    if missing.is_empty() {
-        return;
+    let rows = html! {
+        @for experiment in &missing {
+            tr {
+                th scope="row" { (experiment.name()) }
+                td.wide { (experiment.question()) }
+                td.wide {
+                    (found.reasons.get(experiment.name()).map_or("not run", String::as_str))
+                }
+                td { code { "seekwire lab run " (experiment.name()) } }
+            }
+        }
+    };
+    html! {
+        @if !missing.is_empty() {
+            h2 { "Not measured" }
+            (table(&["Experiment", "What is asked", "Why", "Command"], &rows))
+        }
     }
-    page.push_str("<h2>Not measured</h2>\n");
-    open_table(page, &["Experiment", "What is asked", "Why", "Command"]);
-    for experiment in missing {
-        let why = found.reasons.get(experiment.name()).map_or("not run", String::as_str);
-        let _ = writeln!(
-            page,
-            "<tr><th scope=\"row\">{0}</th><td class=\"wide\">{1}</td><td class=\"wide\">{2}</td>\
-             <td><code>seekwire lab run {0}</code></td></tr>",
-            escape(experiment.name()),
-            escape(experiment.question()),
-            escape(why),
-        );
-    }
-    close_table(page);
 }

@@ -13,16 +13,16 @@ mod page;
 pub(super) mod read;
 mod verdict;
 
-use std::fmt::Write;
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 use rustix::fs::OFlags;
 
 use self::read::{Contents, Entry};
-use super::{STYLE, escape, inline};
+use super::parts;
 use crate::output::{self, Destination, RESULT};
 use crate::pack::RAW;
 
@@ -67,10 +67,8 @@ pub fn write(directory: &Path, out: Option<&Path>) -> Result<Site> {
     let destination = Destination::prepare_marked(&out, INDEX, is_site)?;
     // The mark of ownership goes first: if anything below fails, the next report may still take the
     // directory over.
-    destination.write(
-        INDEX,
-        &(head("Seekwire: experiments") + "<p>Being written.</p>\n</body>\n</html>\n"),
-    )?;
+    destination
+        .write(INDEX, &document("Seekwire: experiments", &html! { p { "Being written." } }))?;
     for (position, entry) in found.entries.iter().enumerate() {
         let Ok(contents) = &entry.contents else { continue };
         let neighbour =
@@ -136,38 +134,47 @@ fn is_site(index: &Path) -> bool {
     output::read_file(index).is_ok_and(|text| text.contains(MARK))
 }
 
-/// A page up to its first heading.
-fn head(title: &str) -> String {
-    let title = escape(title);
-    format!(
-        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
-         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n{MARK}\n\
-         <meta http-equiv=\"Content-Security-Policy\" content=\"{POLICY}\">\n\
-         <link rel=\"icon\" href=\"data:,\">\n<title>{title}</title>\n<style>\n{STYLE}</style>\n</head>\n<body>\n\
-         <a class=\"skip\" href=\"#content\">To the content</a>\n"
-    )
+/// A page with this in its body.
+fn document(title: &str, body: &Markup) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                (PreEscaped(MARK))
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                link rel="icon" href="data:,";
+                title { (title) }
+                style { (parts::style()) }
+            }
+            body {
+                a.skip href="#content" { "To the content" }
+                (body)
+            }
+        }
+    };
+    page.into_string() + "\n"
 }
 
 /// Links to other pages, (address, text), those that there are.
-fn push_navigation(page: &mut String, links: &[Option<(String, String)>]) {
-    page.push_str("<nav aria-label=\"Pages\">");
-    for (address, text) in links.iter().flatten() {
-        let _ = write!(page, "<a href=\"{}\">{}</a> ", escape(address), escape(text));
+fn navigation(links: &[Option<(String, String)>]) -> Markup {
+    html! {
+        nav aria-label="Pages" {
+            @for (address, text) in links.iter().flatten() { a href=(address) { (text) } " " }
+        }
     }
-    page.push_str("</nav>\n");
 }
 
-/// A plot, which has its title in it; `caption` is HTML.
-fn push_figure(page: &mut String, title: &str, svg: &str, caption: &str) {
-    let title = escape(title);
-    let svg = inline(svg).replacen(
-        "<svg ",
-        &format!("<svg role=\"img\" aria-label=\"Plot: {title}\" "),
-        1,
-    );
-    let _ = write!(page, "<figure tabindex=\"0\">{svg}");
-    if !caption.is_empty() {
-        let _ = write!(page, "<figcaption class=\"soft\">{caption}</figcaption>");
+/// A plot, which has its title in it.
+fn figure(title: &str, svg: &str, caption: &str) -> Markup {
+    let attributes = html! { svg role="img" aria-label={ "Plot: " (title) } {} }.into_string();
+    let opening = attributes.trim_end_matches("></svg>").to_owned() + " ";
+    let svg = parts::inline(svg).replacen("<svg ", &opening, 1);
+    html! {
+        figure tabindex="0" {
+            (PreEscaped(svg))
+            @if !caption.is_empty() { figcaption.soft { (caption) } }
+        }
     }
-    page.push_str("</figure>\n");
 }
