@@ -8,8 +8,9 @@ use anyhow::{Result, bail};
 
 use crate::experiment::{self, Context, Description};
 use crate::launch::interrupt;
+use crate::launch::{ACCELERATED, PLAIN};
 use crate::output::Destination;
-use crate::programs::{self, ACCELERATED, PLAIN, Scale};
+use crate::programs::{self, Scale};
 use crate::progress::Progress;
 use crate::report;
 use crate::search;

@@ -7,8 +7,8 @@ use crate::claim::{Claim, Comparison, Criterion, Estimate, Source};
 use crate::limits::TWO_COPIES;
 use crate::outcome::{At, ResultFile, Table};
 use crate::plot::{Axis, Bar, Chart, Figure, Point, Scale, Series};
-use crate::programs;
 use crate::record::Better;
+use crate::{launch, programs};
 
 use super::names::{DEFAULT, LIMIT, THIS, pairs_case};
 use super::{ACCELERATED, UNIX};
@@ -365,7 +365,7 @@ pub(super) fn pairs(result: &ResultFile) -> Vec<Comparison> {
 fn iperf3(result: &ResultFile) -> Evidence {
     let at = At {
         case: programs::iperf3::FORWARD,
-        variant: programs::ACCELERATED,
+        variant: launch::ACCELERATED,
         metric: BANDWIDTH.name,
     };
     Estimate::ratio(result, at)
@@ -373,7 +373,7 @@ fn iperf3(result: &ResultFile) -> Evidence {
 
 fn sockperf(result: &ResultFile) -> Evidence {
     let at =
-        At { case: programs::sockperf::CASE, variant: programs::ACCELERATED, metric: LATENCY.name };
+        At { case: programs::sockperf::CASE, variant: launch::ACCELERATED, metric: LATENCY.name };
     Estimate::ratio(result, at)
 }
 

@@ -17,6 +17,7 @@ use std::time::Duration;
 
 pub use child::{Finished, Running};
 pub use error::Error;
+pub(crate) use mode::{ACCELERATED, PLAIN};
 pub use mode::{Mode, Registry, Traffic};
 
 /// A program to start.

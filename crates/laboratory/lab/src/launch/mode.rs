@@ -13,6 +13,10 @@ use seekwire_program::library;
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
+/// What results call the two modes.
+pub(crate) const PLAIN: &str = "plain";
+pub(crate) const ACCELERATED: &str = "accelerated";
+
 /// Variables that the laboratory sets itself, and so never passes on from its own environment.
 const OWN: [&str; 3] = ["SEEKWIRE", "SEEKWIRE_DIR", "SEEKWIRE_STATS"];
 

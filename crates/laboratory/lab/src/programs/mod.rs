@@ -17,16 +17,13 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 
 use crate::experiment::Context;
-use crate::launch::{self, Error, Finished, Mode, Program, Running};
+use crate::launch::{self, ACCELERATED, Error, Finished, Mode, PLAIN, Program, Running};
 use crate::outcome::{Key, Outcome};
 use crate::plot::{Bar, Chart, Figure};
 use crate::record::{Better, Metric, Row};
 use crate::schedule::{Group, Trial, Variant, alternate};
 use crate::search;
 use crate::stats::Ratio;
-
-pub(crate) const PLAIN: &str = "plain";
-pub(crate) const ACCELERATED: &str = "accelerated";
 
 const BANDWIDTH: Metric = Metric { name: "bandwidth", unit: "GB/s", better: Better::Higher };
 const REQUESTS: Metric = Metric { name: "requests", unit: "1/s", better: Better::Higher };

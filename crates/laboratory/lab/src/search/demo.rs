@@ -4,7 +4,7 @@ use super::plan::{Carrier, Mode, Plan, Way};
 use super::receiver::Pair;
 use super::{CPU, rounds};
 use crate::experiment::Context;
-use crate::programs::{ACCELERATED, PLAIN};
+use crate::launch::{ACCELERATED, PLAIN};
 use crate::schedule::{Group, Trial, Variant};
 
 pub(crate) const CASE: &str = "message search 64 KiB, N = 16";

@@ -6,6 +6,7 @@
 
 mod connection;
 mod receive;
+mod searcher;
 mod send;
 mod tagged;
 mod usage;

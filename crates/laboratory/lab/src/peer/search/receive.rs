@@ -3,8 +3,9 @@
 use std::io::{BufRead, Write};
 
 use super::connection::{Request, Target};
+use super::searcher::Search;
 use super::usage::{Instructions, Usage, system_calls};
-use super::ways::{self, Search};
+use super::ways;
 use crate::search::plan::Turn;
 use crate::search::{Account, Receive};
 use anyhow::{Context as _, Result};

@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use seekwire_protocol::message::{HEADER, HELLO, Header};
 
 use super::connection::{Connection, Request, welcome};
-use super::ways::stamp;
+use super::searcher::stamp;
 use crate::search::Carrier;
 
 pub(super) fn serve(carrier: Carrier, announce: &mut impl Write) -> Result<()> {

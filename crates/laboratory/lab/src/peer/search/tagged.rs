@@ -9,7 +9,7 @@ use seekwire::seek::SeekSocket;
 use seekwire_protocol::message::{HEADER, HELLO, Header};
 
 use super::connection::{Connection, Request, Target};
-use super::ways::{Ends, Search, Seekable, Slot, check};
+use super::searcher::{Ends, Search, Seekable, Slot, check};
 use crate::launch::Traffic;
 use crate::search::Plan;
 

@@ -4,96 +4,23 @@
 //! memory a way needs besides its connection is there, and has been touched, before anything is
 //! measured.
 
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::TcpStream;
-use std::sync::atomic::Ordering;
 
-use anyhow::{Result, bail, ensure};
+use anyhow::{Result, bail};
 use rustix::event::{PollFd, PollFlags};
-use seekwire::{At, LoanBytes, SeekLoan, SeekStream};
+use seekwire::{At, SeekStream};
 use seekwire_transport::buffer::Buffer;
 use seekwire_transport::sys::{Fd, socket};
 
 use super::connection::{Connection, Request, Target};
+use super::searcher::{Ends, Search, Seekable, Slot, check, touched};
 use super::tagged::{Aside, Mailboxes};
 use crate::launch::Traffic;
 use crate::search::{Carrier, Plan, Way};
 
 /// Memory into which [`Bulk`] reads, at least.
 const BULK: usize = 256 << 10;
-
-/// Writes its number into a message: into both ends if it is long enough, else into as much of it
-/// as there is.
-pub(super) fn stamp(message: &mut [u8], number: u64) {
-    let number = number.to_le_bytes();
-    let length = message.len();
-    if length >= 16 {
-        message[length - 8..].copy_from_slice(&number);
-    }
-    let head = length.min(8);
-    message[..head].copy_from_slice(&number[..head]);
-}
-
-/// What is looked at of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Ends {
-    head: [u8; 8],
-    tail: [u8; 8],
-}
-
-impl Ends {
-    pub(super) fn of(message: &[u8]) -> Self {
-        let mut head = [0; 8];
-        let length = message.len().min(8);
-        head[..length].copy_from_slice(&message[..length]);
-        let tail = message.last_chunk().filter(|_| message.len() >= 16);
-        Self { head, tail: tail.copied().unwrap_or(head) }
-    }
-
-    /// Of a message that lies where the sender put it.
-    fn of_loan(loan: &SeekLoan<'_>, size: usize) -> Self {
-        let (mut head, mut tail) = ([0; 8], [0; 8]);
-        let mut start = 0;
-        for piece in loan.pieces() {
-            let end = start + piece.len();
-            for (part, at) in [(&mut head, 0), (&mut tail, size.saturating_sub(8))] {
-                for index in at.max(start)..(at + 8).min(size).min(end) {
-                    part[index - at] = match piece {
-                        LoanBytes::Shared(bytes) => bytes[index - start].load(Ordering::Relaxed),
-                        LoanBytes::Own(bytes) => bytes[index - start],
-                    };
-                }
-            }
-            start = end;
-        }
-        Self { head, tail: if size >= 16 { tail } else { head } }
-    }
-
-    fn expected(size: usize, number: u64) -> Self {
-        let mut head = number.to_le_bytes();
-        head[size.min(8)..].fill(0);
-        Self { head, tail: head }
-    }
-}
-
-/// A receiver of messages that come in one order and are wanted in another.
-pub(super) trait Search {
-    /// Opens a connection; its SO_RCVBUF, if that was set.
-    fn open(&mut self, request: Request) -> Result<Option<u64>>;
-
-    /// Receives all messages of the connection.
-    fn receive(&mut self, messages: u64) -> Result<()>;
-
-    /// Bytes of the connection's messages that were copied to receive all of them: by the kernel,
-    /// and in this process.
-    fn copied(&self, _messages: u64) -> Option<u64> {
-        None
-    }
-
-    /// Makes sure that nothing more has come, and closes the connection. Which carriers the bytes
-    /// took, where known.
-    fn close(&mut self) -> Result<Option<Traffic>>;
-}
 
 /// A receiver that is told what is wanted.
 trait Pick {
@@ -116,16 +43,6 @@ fn all_groups(pick: &mut impl Pick, plan: Plan, messages: u64) -> Result<()> {
         }
         first += skip + 1;
     }
-    Ok(())
-}
-
-/// Whether what was found is message `number`.
-pub(super) fn check(plan: Plan, found: Ends, number: u64) -> Result<()> {
-    let expected = Ends::expected(plan.size as usize, number);
-    ensure!(
-        found == expected,
-        "message {number} is not what was sent: {found:?}, not {expected:?}"
-    );
     Ok(())
 }
 
@@ -158,39 +75,6 @@ pub(super) fn search(
             bail!("this program cannot do {way:?} on {}", carrier.name())
         }
     })
-}
-
-/// A connection, while there is one.
-pub(super) struct Slot<C> {
-    pub(super) target: Target,
-    pub(super) connection: Option<C>,
-}
-
-impl<C> Slot<C> {
-    pub(super) fn new(target: Target) -> Self {
-        Self { target, connection: None }
-    }
-
-    pub(super) fn get(&mut self) -> io::Result<&mut C> {
-        self.connection.as_mut().ok_or_else(|| io::ErrorKind::NotConnected.into())
-    }
-}
-
-impl<C: Read> Slot<C> {
-    /// Takes the connection, after the end of its stream.
-    pub(super) fn end(&mut self) -> Result<C> {
-        let rest = self.get()?.read(&mut [0])?;
-        ensure!(rest == 0, "there is more than was asked for");
-        self.connection.take().ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected).into())
-    }
-}
-
-/// Memory to receive into that was used before. All ways have it at the same place in its page: see
-/// [`Buffer`].
-pub(super) fn touched(len: usize) -> Buffer {
-    let mut buffer = Buffer::new(len);
-    buffer.fill(1);
-    buffer
 }
 
 /// Each message that is skipped is received into a pool by itself.
@@ -379,64 +263,6 @@ impl<C: Connection> Pick for Bulk<C> {
     }
 }
 
-/// A stream that can be received out of order.
-pub(super) trait Seekable: Read + Write + Sized {
-    /// A connection of which the messages are the next bytes, and its SO_RCVBUF if that was set.
-    fn open(target: &Target, request: Request) -> Result<(Self, Option<u64>)>;
-
-    /// Fills `message` with the bytes that begin at `offset`.
-    fn seek(&self, message: &mut [u8], offset: u64) -> io::Result<usize>;
-
-    /// Bytes that went through memory of the library, where that is known.
-    fn moved(&self) -> Option<u64>;
-
-    fn traffic(&self) -> Option<Traffic>;
-}
-
-impl Seekable for SeekStream {
-    fn open(target: &Target, request: Request) -> Result<(Self, Option<u64>)> {
-        let (connection, receive_buffer) = target.open::<TcpStream>(request)?;
-        let stream = Self::new(connection);
-        if let Some(name) = std::env::var("SEEKWIRE_SEEK_WAY")
-            .ok()
-            .filter(|name| stream.way().is_ok_and(|way| way.name() != name))
-        {
-            bail!("this kernel does not seek by the way \"{name}\"");
-        }
-        Ok((stream, receive_buffer))
-    }
-
-    fn moved(&self) -> Option<u64> {
-        self.moved_bytes().ok()
-    }
-
-    fn seek(&self, message: &mut [u8], offset: u64) -> io::Result<usize> {
-        Ok(self.seek_recv(message, offset)?)
-    }
-
-    fn traffic(&self) -> Option<Traffic> {
-        None
-    }
-}
-
-impl Seekable for seekwire::Stream {
-    fn open(target: &Target, request: Request) -> Result<(Self, Option<u64>)> {
-        target.open(request)
-    }
-
-    fn moved(&self) -> Option<u64> {
-        None
-    }
-
-    fn seek(&self, message: &mut [u8], offset: u64) -> io::Result<usize> {
-        Ok(self.seek_recv(message, offset)?)
-    }
-
-    fn traffic(&self) -> Option<Traffic> {
-        Connection::traffic(self)
-    }
-}
-
 /// The message that is wanted is taken out of the middle of the stream; those before it are
 /// received afterwards, as the stream's next bytes.
 struct Seek<S> {
@@ -538,16 +364,6 @@ mod tests {
 
     use super::super::send::serve_one;
     use super::*;
-
-    #[test]
-    fn messages_of_any_size_carry_their_number() {
-        for size in [1, 7, 8, 10, 15, 16, 100] {
-            let mut message = vec![1; size];
-            stamp(&mut message, 200);
-            assert_eq!(Ends::of(&message), Ends::expected(size, 200), "{size}");
-            assert_ne!(Ends::of(&message), Ends::expected(size, 199), "{size}");
-        }
-    }
 
     /// Every way gets every message, in the order in which they are wanted.
     #[test]
