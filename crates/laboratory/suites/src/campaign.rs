@@ -8,7 +8,8 @@ use clap::Args;
 
 use crate::execution::Stage;
 use crate::mode::Mode;
-use crate::record::{self, Circumstances, End, Outcome, Outcomes, Record};
+use crate::outcome::{Outcome, Outcomes};
+use crate::record::{self, Circumstances, End, Record};
 use crate::suite::{self, Suite};
 use crate::verdict::{self, Difference};
 

@@ -14,7 +14,8 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::counters::Counters;
 use crate::mode::Mode;
-use crate::record::{End, Outcome, Outcomes};
+use crate::outcome::{Outcome, Outcomes};
+use crate::record::End;
 use crate::suite::Suite;
 
 /// The status by which a script says that what it needs cannot be had here.

@@ -7,6 +7,7 @@ mod campaign;
 mod counters;
 mod execution;
 mod mode;
+mod outcome;
 mod page;
 mod record;
 mod report;

@@ -1,6 +1,5 @@
 //! The record of each run: a JSON file for each suite and mode.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -9,16 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::counters::Counters;
 use crate::mode::Mode;
+use crate::outcome::{Outcome, Outcomes};
 use crate::verdict::Difference;
-
-/// What became of a test.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum Outcome {
-    Passed,
-    Failed,
-    Skipped,
-}
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,9 +24,6 @@ pub(crate) enum End {
     /// It did not begin.
     NotRun(String),
 }
-
-/// Tests by name.
-pub(crate) type Outcomes = BTreeMap<String, Outcome>;
 
 /// What was seen of a suite in one mode.
 #[derive(Debug, Clone, Serialize, Deserialize)]

@@ -2,8 +2,9 @@
 
 use crate::campaign::failures;
 use crate::mode::Mode;
+use crate::outcome::Outcome;
 use crate::page::Page;
-use crate::record::{End, Outcome, Record};
+use crate::record::{End, Record};
 use crate::suite::Suite;
 
 /// The page of these records.
@@ -114,7 +115,8 @@ fn cell(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::counters::Counters;
-    use crate::record::{Circumstances, Outcomes};
+    use crate::outcome::Outcomes;
+    use crate::record::Circumstances;
 
     #[test]
     fn a_row_for_each_mode_and_a_line_for_each_difference() {

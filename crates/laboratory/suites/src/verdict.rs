@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::record::{Outcome, Outcomes};
+use crate::outcome::{Outcome, Outcomes};
 
 /// How often a test that differs is repeated, each way.
 pub(crate) const REPEATS: usize = 3;

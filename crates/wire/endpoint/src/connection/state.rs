@@ -13,7 +13,7 @@ use super::holders::Holders;
 use super::link::Link;
 use super::negotiation::Negotiation;
 use super::number::Number;
-use super::seek::Seeking;
+use super::seek::state::Seeking;
 use super::settings::Settings;
 use super::terms::{Status, Totals};
 use super::waiters::Waiters;

@@ -15,7 +15,7 @@ mod lend;
 mod pair;
 mod receive;
 mod source;
-mod state;
+pub(super) mod state;
 mod waiting;
 mod watch;
 
@@ -36,10 +36,9 @@ use super::limit::Limit;
 use super::state::Connection;
 use crate::config::Config;
 pub use lend::{LoanPiece, RangeLoan};
-pub(super) use state::Seeking;
 
 use self::source::{LazyReceivePath, ReceivePath, ReceivePathSource};
-use self::state::{Purpose, State};
+use self::state::{Purpose, Seeking, State};
 
 impl Connection {
     /// Whether bytes were ever received out of order: then every receive goes through

@@ -1,0 +1,17 @@
+//! What became of the tests of a suite.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// What became of a test.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Outcome {
+    Passed,
+    Failed,
+    Skipped,
+}
+
+/// Tests by name.
+pub(crate) type Outcomes = BTreeMap<String, Outcome>;
