@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::compare::{Failure, Tally, compare};
+use crate::compare::{Tally, compare};
 use crate::program::Program;
-use crate::run::{Mode, Trace, run};
+use crate::run::{Mode, run};
 use crate::shrink::shrink;
+use crate::trace::{Failure, Trace};
 use crate::{BLOCKED_AFTER, sys};
 
 /// How often a failing program is run again, each way.

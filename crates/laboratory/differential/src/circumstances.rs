@@ -1,10 +1,9 @@
 //! Circumstances under which differences are known: a failure's kind begins with them, so that
 //! `expected` can name them.
 
-use crate::compare::{Failure, blocks};
 use crate::program::{Call, CloseWay, OptionValue, Program, Step};
-use crate::run::{Event, Fate, Trace};
 use crate::streams::MUCH;
+use crate::trace::{Event, Failure, Fate, Trace, blocks};
 
 /// What the kind of a failure is to begin with.
 pub(crate) fn of(program: &Program, plain: &Trace, failure: &Failure) -> &'static str {

@@ -6,18 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::circumstances;
 use crate::program::{Answer, Call, Program, ReceiveWay, SendWay};
-use crate::run::{Event, Fate, Trace};
 use crate::streams::Counters;
-
-/// What a program could tell the difference by.
-#[derive(Clone, Debug)]
-pub(crate) struct Failure {
-    /// Failures that are probably the same have the same.
-    pub(crate) kind: String,
-    /// Of the program and what follows it.
-    pub(crate) step: usize,
-    pub(crate) text: String,
-}
+use crate::trace::{Event, Failure, Fate, Trace, blocks, errno, show_event};
 
 /// In flight, a send may be taken in part or not at all; below this, the kernel's smallest buffers
 /// take everything.
@@ -180,10 +170,6 @@ fn impossible(event: &Event) -> Option<&'static str> {
             _ => None,
         })
         .next()
-}
-
-pub(crate) fn blocks(fate: &Fate) -> bool {
-    matches!(fate, Fate::Blocked | Fate::Spins)
 }
 
 /// What the state before a step leaves open.
@@ -562,51 +548,4 @@ fn difference(control: &Fate, tried: &Fate) -> String {
     } else {
         "other state".to_owned()
     }
-}
-
-fn errno(errno: i32) -> String {
-    let known = [
-        (libc::EAGAIN, "EAGAIN"),
-        (libc::EINTR, "EINTR"),
-        (libc::EBADF, "EBADF"),
-        (libc::EFAULT, "EFAULT"),
-        (libc::EINVAL, "EINVAL"),
-        (libc::EPIPE, "EPIPE"),
-        (libc::ECONNRESET, "ECONNRESET"),
-        (libc::ENOTCONN, "ENOTCONN"),
-        (libc::ENOTSOCK, "ENOTSOCK"),
-    ];
-    known
-        .iter()
-        .find(|(number, _)| *number == errno)
-        .map_or_else(|| format!("errno {errno}"), |(_, name)| (*name).to_owned())
-}
-
-pub(crate) fn show_event(event: &Event) -> String {
-    let mut text = show(&event.fate);
-    if let Some(fate) = &event.beside {
-        text += &format!(", beside it {}", show(fate));
-    }
-    for (step, fate) in &event.ended {
-        text += &format!("; step {} ended: {}", step / 2, show(fate));
-    }
-    text
-}
-
-fn show(fate: &Fate) -> String {
-    let Fate::Done(answer) = fate else { return format!("{fate:?}").to_lowercase() };
-    let mut text = if answer.value == -1 { errno(answer.errno) } else { answer.value.to_string() };
-    if !answer.bytes.is_empty() {
-        let start: Vec<_> = answer.bytes.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-        text += &format!(" ({} bytes: {})", answer.bytes.len(), start.join(" "));
-    }
-    if !answer.seen.is_empty() {
-        let parts: Vec<_> =
-            answer.seen.iter().map(|(name, value)| format!("{name}={value:#x}")).collect();
-        text += &format!(" [{}]", parts.join(", "));
-    }
-    if answer.signals != [0; 3] {
-        text += &format!(" signals {:?}", answer.signals);
-    }
-    text
 }

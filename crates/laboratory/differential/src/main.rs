@@ -14,6 +14,7 @@ mod shrink;
 mod streams;
 #[allow(clippy::disallowed_methods, reason = "here the calls are to come to the library")]
 mod sys;
+mod trace;
 mod wire;
 
 use std::path::PathBuf;

@@ -12,8 +12,8 @@ use anyhow::{Context, Result, bail};
 use rustix::pipe::PipeFlags;
 
 use crate::program::{Actor, Answer, Call, DupWay, Program, SLOTS, Step};
-use crate::streams::{Counters, Streams};
 use crate::sys::process;
+use crate::trace::{Event, Fate, Trace, show_event};
 use crate::wire::{self, Order, PROCESSES, Report, SPEC, Spec};
 
 /// How a program is run.
@@ -25,42 +25,6 @@ pub(crate) struct Mode {
     pub(crate) patience: Duration,
     /// Where standard error of the program goes, and the library's log.
     pub(crate) verbose: bool,
-}
-
-/// What became of a step.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Fate {
-    Done(Answer),
-    /// Asleep in it.
-    Blocked,
-    /// Neither asleep nor done.
-    Spins,
-    /// The process ended in it without being told to.
-    Died,
-    /// The process replaced itself by exec.
-    Replaced,
-    /// There was nobody to make the call.
-    Skipped,
-}
-
-#[derive(Clone, Debug)]
-pub(crate) struct Event {
-    pub(crate) step: Step,
-    /// Bytes sent and received by direction when the step began.
-    pub(crate) before: Vec<Counters>,
-    pub(crate) fate: Fate,
-    pub(crate) beside: Option<Fate>,
-    /// Earlier steps that came to their end in this one.
-    pub(crate) ended: BTreeMap<usize, Fate>,
-}
-
-#[derive(Debug, Default)]
-pub(crate) struct Trace {
-    pub(crate) events: Vec<Event>,
-    pub(crate) streams: Streams,
-    /// Bytes that went through shared memory.
-    pub(crate) ring: u64,
-    pub(crate) calls: u64,
 }
 
 struct Thread {
@@ -264,12 +228,7 @@ impl Run<'_> {
             self.step(at, &step)?;
             if self.mode.verbose {
                 let event = &self.trace.events[at];
-                eprintln!(
-                    "{at}: {:?} {:?}\n     {}",
-                    step.by,
-                    step.call,
-                    crate::compare::show_event(event)
-                );
+                eprintln!("{at}: {:?} {:?}\n     {}", step.by, step.call, show_event(event));
             }
         }
         Ok(())
