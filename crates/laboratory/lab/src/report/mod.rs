@@ -5,7 +5,7 @@ mod parts;
 pub(crate) mod site;
 mod table;
 
-use maud::{DOCTYPE, PreEscaped, html};
+use maud::{PreEscaped, html};
 
 use crate::experiment::Description;
 use crate::outcome::{Key, ResultFile};
@@ -21,32 +21,21 @@ pub(crate) fn html(
 ) -> String {
     let title = format!("Seekwire: {}", result.experiment);
     let keys: Vec<_> = summary.iter().map(|key| (key.name, key.value, &*key.meaning)).collect();
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                title { (title) }
-                style { (parts::style()) }
-            }
-            body {
-                h1 { (title) }
-                p { (description.about) }
-                @if let Some(paper) = description.paper_reference { p.soft { "After " (paper) "." } }
-                (parts::summary(&keys))
-                (parts::failures(&result.rows))
-                @for (title, svg) in figures {
-                    h2 { (title) }
-                    figure { (PreEscaped(parts::inline(svg))) }
-                }
-                @for table in &result.tables { (parts::titled_table(table)) }
-                (parts::measurements(&result.rows))
-                (parts::setting(result))
-            }
+    let body = html! {
+        h1 { (title) }
+        p { (description.about) }
+        @if let Some(paper) = description.paper_reference { p.soft { "After " (paper) "." } }
+        (parts::summary(&keys))
+        (parts::failures(&result.rows))
+        @for (title, svg) in figures {
+            h2 { (title) }
+            figure { (PreEscaped(parts::inline(svg))) }
         }
+        @for table in &result.tables { (parts::titled_table(table)) }
+        (parts::measurements(&result.rows))
+        (parts::setting(result))
     };
-    page.into_string() + "\n"
+    parts::document(&title, &html! {}, &body)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What pages are made of: tables, figures, and what was measured where.
 
-use maud::{Markup, PreEscaped, html};
+use maud::{DOCTYPE, Markup, PreEscaped, html};
 use serde_json::Value;
 
 use crate::outcome::{ResultFile, Table};
@@ -8,9 +8,22 @@ use crate::record::{self, Better, Row};
 use crate::stats::{Ratio, Spread};
 use crate::text;
 
-/// The style sheet of every page.
-pub(super) fn style() -> PreEscaped<&'static str> {
-    PreEscaped(include_str!("style.css"))
+/// A whole page.
+pub(super) fn document(title: &str, head: &Markup, body: &Markup) -> String {
+    let page = html! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                (head)
+                title { (title) }
+                style { (PreEscaped(include_str!("style.css"))) }
+            }
+            body { (body) }
+        }
+    };
+    page.into_string() + "\n"
 }
 
 /// A table that scrolls by itself where the page is narrow.

@@ -11,14 +11,14 @@ use crate::filter;
 /// Of linux/prctl.h, see PR_SET_SYSCALL_USER_DISPATCH(2const): SIGSYS for system calls from elsewhere
 /// than the program names.
 const PR_SET_SYSCALL_USER_DISPATCH: c_int = 59;
-const PR_SYS_DISPATCH_ON: c_ulong = 1;
+const PR_SYS_DISPATCH_OFF: c_ulong = 0;
 
 /// Whether, after this prctl(), the library may make no call of its own, or not read the clock.
 pub(super) fn confines(option: c_int, a: c_ulong) -> bool {
     match option {
         PR_SET_SECCOMP => true,
         PR_SET_TSC => a == PR_TSC_SIGSEGV as c_ulong,
-        PR_SET_SYSCALL_USER_DISPATCH => a == PR_SYS_DISPATCH_ON,
+        PR_SET_SYSCALL_USER_DISPATCH => a != PR_SYS_DISPATCH_OFF,
         _ => false,
     }
 }

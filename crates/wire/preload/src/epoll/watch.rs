@@ -351,7 +351,8 @@ impl<S: Share> Watch<S> {
         }
     }
 
-    /// In the child of a fork, whose parent disarms what it has armed.
+    /// No longer armed, as far as this process goes. In the child of a fork that is all: the parent
+    /// disarms what it has armed.
     pub(super) fn forget_arm(&mut self) -> Option<Interest> {
         let armed = self.armed.take()?;
         if armed.leaves_room {

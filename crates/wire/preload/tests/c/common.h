@@ -170,6 +170,18 @@ __attribute__((unused)) static void drain(int fd, size_t len)
     }
 }
 
+/* Accepts one connection and sends back what comes, until it ends. */
+__attribute__((unused)) static void send_back(int listener)
+{
+    static char bytes[65536];
+    int fd = accept(listener, NULL, NULL);
+    ssize_t n;
+    CHECK(fd >= 0);
+    while ((n = read(fd, bytes, sizeof bytes)) > 0)
+        write_all(fd, bytes, n);
+    CHECK(n == 0 && close(fd) == 0);
+}
+
 __attribute__((unused)) static long milliseconds(void)
 {
     struct timespec now;

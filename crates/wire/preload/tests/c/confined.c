@@ -45,13 +45,7 @@ int main(int count, char **arguments)
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0) {
-        char bytes[64];
-        int fd = accept(listener, NULL, NULL);
-        ssize_t n;
-        CHECK(fd >= 0);
-        while ((n = read(fd, bytes, sizeof bytes)) > 0)
-            write_all(fd, bytes, n);
-        CHECK(n == 0);
+        send_back(listener);
         exit(0);
     }
     int fd = socket(AF_INET, SOCK_STREAM, 0);

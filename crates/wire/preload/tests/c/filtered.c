@@ -111,17 +111,6 @@ static void exchange(int fd, int round)
         CHECK(bytes[at] == (char)round);
 }
 
-static void echo(int listener)
-{
-    int fd = accept(listener, NULL, NULL);
-    ssize_t n;
-    CHECK(fd >= 0);
-    while ((n = read(fd, bytes, sizeof bytes)) > 0)
-        write_all(fd, bytes, n);
-    CHECK(n == 0);
-    exit(0);
-}
-
 int main(int argc, char **argv)
 {
     struct sockaddr_in address;
@@ -139,7 +128,7 @@ int main(int argc, char **argv)
     pid_t child = fork();
     CHECK(child >= 0);
     if (child == 0)
-        echo(listener);
+        send_back(listener), exit(0);
     CHECK(close(listener) == 0 && (far = socket(AF_INET, SOCK_STREAM, 0)) >= 0);
     CHECK(connect(far, (struct sockaddr *)&address, sizeof address) == 0);
     for (int round = 0; round < ROUNDS; round++)

@@ -20,17 +20,6 @@ static void ask(const struct sockaddr_in *address)
     CHECK(close(fd) == 0);
 }
 
-static void answer(int listener)
-{
-    char bytes[64];
-    int fd = accept(listener, NULL, NULL);
-    ssize_t n;
-    CHECK(fd >= 0);
-    while ((n = read(fd, bytes, sizeof bytes)) > 0)
-        write_all(fd, bytes, n);
-    CHECK(n == 0 && close(fd) == 0);
-}
-
 int main(void)
 {
     struct sockaddr_in address;
@@ -47,7 +36,7 @@ int main(void)
         ask(&address);
         exit(0);
     }
-    answer(listener);
+    send_back(listener);
     CHECK(waitpid(child, &status, 0) == child);
     say("the child's status", status);
     return 0;

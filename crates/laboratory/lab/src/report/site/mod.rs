@@ -18,7 +18,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-use maud::{DOCTYPE, Markup, PreEscaped, html};
+use maud::{Markup, PreEscaped, html};
 use rustix::fs::OFlags;
 
 use self::read::{Contents, Entry};
@@ -136,25 +136,16 @@ fn is_site(index: &Path) -> bool {
 
 /// A page with this in its body.
 fn document(title: &str, body: &Markup) -> String {
-    let page = html! {
-        (DOCTYPE)
-        html lang="en" {
-            head {
-                meta charset="utf-8";
-                meta name="viewport" content="width=device-width, initial-scale=1";
-                (PreEscaped(MARK))
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
-                link rel="icon" href="data:,";
-                title { (title) }
-                style { (parts::style()) }
-            }
-            body {
-                a.skip href="#content" { "To the content" }
-                (body)
-            }
-        }
+    let head = html! {
+        (PreEscaped(MARK))
+        meta http-equiv="Content-Security-Policy" content=(POLICY);
+        link rel="icon" href="data:,";
     };
-    page.into_string() + "\n"
+    let body = html! {
+        a.skip href="#content" { "To the content" }
+        (body)
+    };
+    parts::document(title, &head, &body)
 }
 
 /// Links to other pages, (address, text), those that there are.
