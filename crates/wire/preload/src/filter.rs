@@ -7,6 +7,7 @@
 //! library goes away, while it still may.
 
 use std::ffi::c_ulong;
+use std::sync::Arc;
 use std::time::Duration;
 
 use libc::sock_fprog;
@@ -16,7 +17,7 @@ use seekwire_transport::sys::filter;
 use crate::ffi::{guarded, keeping_errno};
 use crate::numbers::Last;
 use crate::process::{self, Kind};
-use crate::{hand_over, log, pointers, start, stats, table, track};
+use crate::{departure, hand_over, log, pointers, start, stats, table, track};
 
 /// How long all connections together may take to go back to TCP.
 const LIMIT: Duration = Duration::from_secs(5);
@@ -76,8 +77,8 @@ fn retreat() {
     );
     start::stand_back();
     let until = Until::after(Some(LIMIT));
-    for (fd, object) in table::entries() {
-        drop(object);
+    let objects: Vec<_> = table::entries().map(|(fd, object)| (fd, object.share())).collect();
+    for &(fd, _) in &objects {
         let Some(socket) = table::socket(fd).filter(|socket| !socket.is_listening()) else {
             continue;
         };
@@ -97,9 +98,15 @@ fn retreat() {
     for fd in sockets.into_iter().chain(others) {
         track::untrack(fd, Last::Kept);
     }
+    departure::await_others(&objects, until);
     table::RETIRED.reclaim();
+    for (_, object) in objects {
+        if Arc::strong_count(&object) > 1 {
+            // In a call of another thread, which must not be the one that frees it.
+            std::mem::forget(object);
+        }
+    }
     seekwire_endpoint::leave();
-    process::retreat();
     start::stand_down();
     table::close_up();
 }

@@ -15,11 +15,11 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::ops::Deref;
-use std::ptr;
 use std::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence,
+    AtomicBool, AtomicPtr, AtomicU8, AtomicU64, AtomicUsize, Ordering, compiler_fence, fence,
 };
 use std::sync::{Arc, OnceLock};
+use std::{iter, ptr};
 
 use seekwire_transport::sys::call;
 use std::time::{Duration, Instant};
@@ -37,9 +37,22 @@ struct Record {
     /// Addresses of objects, whatever they are.
     slots: [AtomicPtr<()>; USED + BRIEF],
     taken: AtomicBool,
+    /// A [`Where`].
+    whereabouts: AtomicU8,
     /// The thread that has it, by its pthread_t.
     thread: AtomicU64,
     next: AtomicPtr<Record>,
+}
+
+/// Where a thread is that uses objects.
+#[derive(Copy, Clone, Eq, PartialEq)]
+pub(crate) enum Where {
+    /// In the library, or asleep for it.
+    Inside = 0,
+    /// In the application's own call of the kernel, and in the library again after that.
+    Outside = 1,
+    /// On its way out: it waits for the word to make the application's own call.
+    Waiting = 2,
 }
 
 static RECORDS: AtomicPtr<Record> = AtomicPtr::new(ptr::null_mut());
@@ -93,6 +106,8 @@ pub(crate) fn start() {
     ASYMMETRIC.store(membarrier(REGISTER_PRIVATE_EXPEDITED), Ordering::SeqCst);
 }
 
+const PRIVATE_EXPEDITED: usize = 1 << 3;
+
 fn membarrier(command: usize) -> bool {
     // SAFETY: membarrier takes three integers and touches no memory of ours.
     unsafe { call(libc::SYS_membarrier, [command, 0, 0, 0, 0, 0]) }.is_ok()
@@ -100,7 +115,6 @@ fn membarrier(command: usize) -> bool {
 
 /// Every thread of this process has passed a full fence when this returns true.
 fn heavy_fence() -> bool {
-    const PRIVATE_EXPEDITED: usize = 1 << 3;
     if ASYMMETRIC.load(Ordering::Relaxed) && !membarrier(PRIVATE_EXPEDITED) {
         // Registered and yet refused: a sandbox was entered since. Lookups fence from now on.
         ASYMMETRIC.store(false, Ordering::SeqCst);
@@ -128,17 +142,13 @@ fn record() -> &'static Record {
 
 #[cold]
 fn enter() -> &'static Record {
-    let mut at = RECORDS.load(Ordering::Acquire);
-    // SAFETY: records are never freed.
-    while let Some(record) = unsafe { at.as_ref() } {
-        if !record.taken.swap(true, Ordering::Acquire) {
-            return adopt(record);
-        }
-        at = record.next.load(Ordering::Relaxed);
+    if let Some(record) = records().find(|record| !record.taken.swap(true, Ordering::Acquire)) {
+        return adopt(record);
     }
     let record: &'static Record = Box::leak(Box::new(Record {
         slots: [const { AtomicPtr::new(ptr::null_mut()) }; USED + BRIEF],
         taken: AtomicBool::new(true),
+        whereabouts: AtomicU8::new(Where::Inside as u8),
         thread: AtomicU64::new(0),
         next: AtomicPtr::new(ptr::null_mut()),
     }));
@@ -158,6 +168,7 @@ fn enter() -> &'static Record {
 }
 
 fn adopt(record: &'static Record) -> &'static Record {
+    record.whereabouts.store(Where::Inside as u8, Ordering::Relaxed);
     // SAFETY: takes nothing and always succeeds.
     record.thread.store(unsafe { libc::pthread_self() }, Ordering::Release);
     RECORD.set(record);
@@ -333,65 +344,100 @@ impl<T: Retire> Domain<T> {
     }
 }
 
+/// Makes the application's own call of the kernel.
+#[inline]
+pub(crate) fn outside<T>(call: impl FnOnce() -> T) -> T {
+    being(Where::Outside, call)
+}
+
+/// Runs `work`, in which this thread is at `place` for [`are_all`] and [`inside`].
+#[inline]
+pub(crate) fn being<T>(place: Where, work: impl FnOnce() -> T) -> T {
+    // SAFETY: records are never freed.
+    let Some(record) = (unsafe { RECORD.get().as_ref() }) else { return work() };
+    let before = record.whereabouts.load(Ordering::Relaxed);
+    record.whereabouts.store(place as u8, Ordering::Release);
+    let result = work();
+    // A handler that has interrupted the call finds the thread there, and leaves it there.
+    record.whereabouts.store(before, Ordering::Release);
+    // What the thread does next depends on what others say who have found it there.
+    light_fence();
+    result
+}
+
+/// Whether every other thread that uses objects is at one of these places.
+pub(crate) fn are_all(places: &[Where]) -> bool {
+    fence(Ordering::SeqCst);
+    if ASYMMETRIC.load(Ordering::Relaxed) {
+        // Where it is refused now, who has just come back is perhaps found where he was.
+        membarrier(PRIVATE_EXPEDITED);
+    }
+    others().all(|record| {
+        places.iter().any(|place| *place as u8 == record.whereabouts.load(Ordering::Acquire))
+            || record.slots.iter().all(|slot| slot.load(Ordering::Acquire).is_null())
+    })
+}
+
+/// Whether another thread uses `object` inside the library.
+pub(crate) fn is_used_inside<T>(object: *const T) -> bool {
+    others().any(|record| {
+        record.whereabouts.load(Ordering::Acquire) == Where::Inside as u8
+            && record.announces(object)
+    })
+}
+
 /// Whether `thread` uses `object` in a call now.
 pub(crate) fn is_used_by<T>(thread: libc::pthread_t, object: *const T) -> bool {
-    let mut at = RECORDS.load(Ordering::Acquire);
-    // SAFETY: records are never freed.
-    while let Some(record) = unsafe { at.as_ref() } {
-        if record.taken.load(Ordering::Acquire) && record.thread.load(Ordering::Acquire) == thread {
-            return record
-                .slots
-                .iter()
-                .any(|slot| ptr::addr_eq(slot.load(Ordering::Acquire), object));
-        }
-        at = record.next.load(Ordering::Relaxed);
-    }
-    false
+    records()
+        .find(|record| {
+            record.taken.load(Ordering::Acquire) && record.thread.load(Ordering::Acquire) == thread
+        })
+        .is_some_and(|record| record.announces(object))
 }
 
 fn number_of_others<T>(object: *const T) -> usize {
-    let own = RECORD.get();
-    let mut number = 0;
-    let mut at = RECORDS.load(Ordering::Acquire);
-    // SAFETY: records are never freed.
-    while let Some(record) = unsafe { at.as_ref() } {
-        if !ptr::eq(record, own) {
-            number += record
-                .slots
-                .iter()
-                .filter(|slot| ptr::addr_eq(slot.load(Ordering::Acquire), object))
-                .count();
-        }
-        at = record.next.load(Ordering::Relaxed);
-    }
-    number
+    others().map(|record| record.number(object)).sum()
 }
 
 fn announced<T>(object: *const T) -> bool {
-    let mut at = RECORDS.load(Ordering::Acquire);
-    // SAFETY: records are never freed.
-    while let Some(record) = unsafe { at.as_ref() } {
-        if record.slots.iter().any(|slot| ptr::addr_eq(slot.load(Ordering::Acquire), object)) {
-            return true;
-        }
-        at = record.next.load(Ordering::Relaxed);
+    records().any(|record| record.announces(object))
+}
+
+impl Record {
+    fn announces<T>(&self, object: *const T) -> bool {
+        self.number(object) > 0
     }
-    false
+
+    /// How many slots name the object.
+    fn number<T>(&self, object: *const T) -> usize {
+        let names_it = |slot: &&AtomicPtr<()>| ptr::addr_eq(slot.load(Ordering::Acquire), object);
+        self.slots.iter().filter(names_it).count()
+    }
+}
+
+/// Every record.
+fn records() -> impl Iterator<Item = &'static Record> {
+    // SAFETY: records are never freed.
+    let first = unsafe { RECORDS.load(Ordering::Acquire).as_ref() };
+    iter::successors(first, |record| {
+        // SAFETY: as above.
+        unsafe { record.next.load(Ordering::Relaxed).as_ref() }
+    })
+}
+
+/// Every record but this thread's.
+fn others() -> impl Iterator<Item = &'static Record> {
+    let own = RECORD.get();
+    records().filter(move |record| !ptr::eq(*record, own))
 }
 
 /// In the child of a fork: the other threads' announcements are void.
 pub(crate) fn after_fork_child() {
-    let own = RECORD.get();
-    let mut at = RECORDS.load(Ordering::Acquire);
-    // SAFETY: records are never freed.
-    while let Some(record) = unsafe { at.as_ref() } {
-        if !ptr::eq(record, own) {
-            for slot in &record.slots {
-                slot.store(ptr::null_mut(), Ordering::Relaxed);
-            }
-            record.taken.store(false, Ordering::Relaxed);
+    for record in others() {
+        for slot in &record.slots {
+            slot.store(ptr::null_mut(), Ordering::Relaxed);
         }
-        at = record.next.load(Ordering::Relaxed);
+        record.taken.store(false, Ordering::Relaxed);
     }
     // A child does not inherit the registration on every kernel.
     start();

@@ -41,6 +41,7 @@ mod api;
 mod buffers;
 mod calls;
 mod cancel;
+mod departure;
 mod epoll;
 mod ffi;
 mod filter;

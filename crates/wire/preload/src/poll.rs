@@ -21,13 +21,13 @@ use seekwire_transport::sys::doorbell::Ear;
 use seekwire_transport::sys::signal::HeldBack;
 use smallvec::SmallVec;
 
-use crate::ffi::{errno, guarded, guarded_raw, keeping_errno, set_errno};
+use crate::ffi::{errno, fail, guarded, guarded_raw, keeping_errno, set_errno};
 use crate::look::look;
 use crate::signals::while_asleep;
 use crate::table::{self, Entry, SetRef, SocketRef};
 use crate::timeout::{Timeout, timespec};
 use crate::way::Way;
-use crate::{epoll, real};
+use crate::{departure, epoll, real};
 
 const READ: c_short = POLLIN | POLLRDNORM;
 const WRITE: c_short = POLLOUT | POLLWRNORM | POLLWRBAND;
@@ -61,6 +61,9 @@ enum Awake {
 pub(crate) enum Answer {
     /// No fd is an attached connection; the application's own call was made.
     Kernel(c_int),
+    /// The library leaves the process: the application's own call is to be made, with what is left
+    /// of its time.
+    Left(Timeout),
     /// As poll returns it, and `revents` are filled in.
     Poll { result: c_int, has_slept: bool },
 }
@@ -122,21 +125,21 @@ pub(crate) fn wait(
     mut timeout: Timeout,
     mask: *const sigset_t,
     is_of_select: bool,
-    kernel: impl FnOnce(&mut [pollfd]) -> c_int,
+    kernel: impl FnOnce() -> c_int,
 ) -> Answer {
     let parts: SmallVec<[(usize, Entry); 8]> =
         fds.iter().enumerate().filter_map(|(at, entry)| Some((at, part(entry.fd)?))).collect();
     if parts.is_empty() {
-        return Answer::Kernel(kernel(fds));
+        return Answer::Kernel(kernel());
     }
     let mut ours = Ours::default();
     // A connection does not attach while somebody sleeps on its TCP socket alone.
-    let mut brackets: SmallVec<[Plain<'_>; 8]> = SmallVec::new();
+    let mut brackets: SmallVec<[(&SocketRef, Plain<'_>); 8]> = SmallVec::new();
     for (at, part) in &parts {
         match part {
             Entry::Socket(socket) => match socket.enter() {
                 Way::Plain(plain) => {
-                    brackets.push(plain);
+                    brackets.push((socket, plain));
                     // The library may hold bytes of it that the kernel knows nothing of.
                     if socket.connection.is_seeking() {
                         ours.sockets.push((*at, socket));
@@ -150,10 +153,11 @@ pub(crate) fn wait(
         }
     }
     let answer = if ours.sockets.is_empty() && ours.sets.is_empty() {
-        Answer::Kernel(kernel(fds))
+        Answer::Kernel(kernel())
     } else {
         let mut sleep = Sleep { is_of_select, ..Sleep::default() };
-        let mut result = wait_for_ours(fds, &ours, &mut timeout, mask, &mut sleep);
+        let waited = wait_for_ours(fds, &ours, &mut timeout, mask, &mut sleep);
+        let mut result = waited.unwrap_or(0);
         // As in the kernel, which asks for each number again when something has woken it.
         if result > 0 && sleep.has_begun() {
             for (at, socket) in &ours.sockets {
@@ -163,11 +167,19 @@ pub(crate) fn wait(
             }
             result = count(fds);
         }
+        let has_slept = sleep.has_begun();
         keeping_errno(|| guarded(|| drop(sleep.holdings)));
-        // Handlers of signals that have waited run here.
-        Answer::Poll { result, has_slept: sleep.signals.is_some() }
+        // Handlers of signals that have waited run here, or at the end.
+        match (waited, &sleep.signals) {
+            (None, Some(signals)) => match signals.let_in() {
+                Ok(()) => Answer::Left(timeout),
+                Err(error) => Answer::Poll { result: fail(error), has_slept },
+            },
+            (None, None) => Answer::Left(timeout),
+            (Some(_), _) => Answer::Poll { result, has_slept },
+        }
     };
-    keeping_errno(|| guarded(|| drop(brackets)));
+    brackets.into_iter().for_each(|(socket, plain)| socket.leave_plain(plain));
     for (_, part) in &parts {
         if let Entry::Socket(socket) = part {
             socket.update_sets();
@@ -190,16 +202,20 @@ fn part(fd: c_int) -> Option<Entry> {
     })
 }
 
+/// `None`: the library leaves the process.
 fn wait_for_ours<'a>(
     fds: &mut [pollfd],
     ours: &'a Ours<'_>,
     timeout: &mut Timeout,
     mask: *const sigset_t,
     sleep: &mut Sleep<'a>,
-) -> c_int {
+) -> Option<c_int> {
     let all_attached = ours.sets.is_empty() && ours.sockets.len() == fds.len();
     let mut slept = false;
     loop {
+        if departure::has_begun() {
+            return None;
+        }
         if sleep.has_begun() {
             // Another process may use a set since.
             ours.sets.iter().for_each(|(at, set)| _ = epoll::is_alone(set, fds[*at].fd));
@@ -207,14 +223,14 @@ fn wait_for_ours<'a>(
         fds.iter_mut().for_each(|entry| entry.revents = 0);
         let ready = guarded_raw(|| ours.add_ready(fds)).unwrap_or(false);
         if ready && all_attached && guarded_raw(|| ours.tell_all(fds)).unwrap_or(false) {
-            return count(fds);
+            return Some(count(fds));
         }
         if ready || slept || timeout.is_none() {
             let answered = ours.ask_kernel(fds);
             match count(fds) {
-                0 if !answered => return -1,
+                0 if !answered => return Some(-1),
                 0 if slept && !timeout.is_over() => slept = false,
-                ready => return ready,
+                ready => return Some(ready),
             }
         }
         match guarded_raw(|| ours.stay_awake(fds, all_attached)) {
@@ -278,7 +294,7 @@ fn wait_for_ours<'a>(
         drop(armed);
         if result < 0 {
             set_errno(error);
-            return result;
+            return Some(result);
         }
         ours.await_end(fds, &mut asked);
         for (nth, (at, socket)) in ours.sockets.iter().enumerate() {

@@ -2,11 +2,16 @@
 
 use std::ffi::c_int;
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
-static RETREATED: AtomicBool = AtomicBool::new(false);
+/// How far the library has left this process: it is here, it is leaving, it has left.
+static STAGE: AtomicU8 = AtomicU8::new(HERE);
+const HERE: u8 = 0;
+const LEAVING: u8 = 1;
+const LEFT: u8 = 2;
+
 static PID: AtomicI32 = AtomicI32::new(0);
 /// A byte that the kernel clears in a child which gets a copy of the memory, and only there.
 static MARK: AtomicPtr<AtomicU8> = AtomicPtr::new(ptr::null_mut());
@@ -20,12 +25,23 @@ pub(crate) fn start() {
 
 /// From now on this process makes no system call of the library's.
 pub(crate) fn retreat() {
-    RETREATED.store(true, Ordering::Release);
+    STAGE.store(LEFT, Ordering::SeqCst);
+}
+
+/// Calls that sleep for the library are to end, and to be the application's own.
+pub(crate) fn begin_retreat() {
+    STAGE.store(LEAVING, Ordering::SeqCst);
+}
+
+/// Whether it has retreated, or is about to: no call goes on in the library.
+#[inline]
+pub(crate) fn retreats() -> bool {
+    STAGE.load(Ordering::SeqCst) != HERE
 }
 
 /// Whether it has [retreated](retreat).
 pub(crate) fn has_retreated() -> bool {
-    RETREATED.load(Ordering::Acquire)
+    STAGE.load(Ordering::SeqCst) == LEFT
 }
 
 /// What this process is to the tracked sockets.
@@ -91,4 +107,6 @@ fn set_mark() {
 pub(crate) fn after_fork_child() {
     PID.store(getpid(), Ordering::Relaxed);
     set_mark();
+    // The thread that was about to say so is not here.
+    let _ = STAGE.compare_exchange(LEAVING, LEFT, Ordering::SeqCst, Ordering::SeqCst);
 }

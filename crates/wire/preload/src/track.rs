@@ -158,7 +158,7 @@ impl SocketRef {
     /// carrier.
     #[inline]
     pub(crate) fn update_sets(&self) {
-        if self.has_more_to_show() {
+        if self.has_more_to_show() && !process::retreats() {
             if hold::is_interrupted() {
                 hold::leave_behind(&FINISH);
                 return;

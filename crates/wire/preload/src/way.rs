@@ -5,9 +5,9 @@ use std::time::Duration;
 use seekwire_endpoint::{Plain, Reason, Settings};
 use seekwire_transport::Errno;
 
-use crate::ffi;
 use crate::socket::Socket;
 use crate::table::{self, SocketRef};
+use crate::{ffi, process};
 
 /// By which way a call goes.
 pub(crate) enum Way<'c> {
@@ -56,7 +56,7 @@ impl SocketRef {
     /// Leaves the bracket that [`Self::enter`] gave.
     #[inline]
     pub(crate) fn leave_plain(&self, plain: Plain<'_>) {
-        if plain.leave() {
+        if plain.leave() && !process::retreats() {
             ffi::keeping_errno(|| ffi::guarded(|| self.connection.catch_up()));
         }
     }

@@ -186,6 +186,18 @@ fn a_program_that_forbids_itself_system_calls_makes_no_others() {
     }
 }
 
+#[test]
+fn a_filter_for_all_threads_meets_none_of_them_in_the_library() {
+    let directory = emptied("asleep");
+    let program = compile("asleep", &directory, &[]);
+    for action in ["kill", "errno"] {
+        let log = log_of(action, &|| filtered(&program, &[action], None));
+        assert_eq!(attached(&log), 40, "{action}: {log}");
+        assert!(log.contains("the program filters system calls"), "{action}: {log}");
+        assert!(!log.contains("did not leave the library in time"), "{action}: {log}");
+    }
+}
+
 /// What prctl(2) on x86-64 can forbid besides.
 #[cfg(target_arch = "x86_64")]
 #[test]

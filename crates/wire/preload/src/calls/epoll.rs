@@ -13,6 +13,7 @@ use crate::buffers::is_possible;
 use crate::epoll::{self, Change, wait};
 use crate::ffi::{fail, guarded, keeping_errno};
 use crate::hand_over::to_tcp;
+use crate::hazard::outside;
 use crate::signals::while_asleep;
 use crate::table::{self, Entry, SetRef, SocketRef};
 use crate::timeout::{Timeout, timespec};
@@ -53,6 +54,11 @@ fn wait_into(
         1.. => fail(Errno::FAULT),
         result => result,
     }
+}
+
+/// Makes a call of the kernel, which may be as the application has asked for it.
+fn own_if(is_own: bool, call: impl FnOnce() -> c_int) -> c_int {
+    if is_own { outside(call) } else { call() }
 }
 
 /// A set that came from elsewhere has the socket now: events of the ring cannot be brought into it.
@@ -111,9 +117,14 @@ interpose! {
         timeout: c_int,
     ) -> c_int = table::set(epfd) => |set, _kernel| {
         wait_into(&set, epfd, events, max, Timeout::from_milliseconds(timeout), |left, signals| {
+            let left = left.left_milliseconds();
+            if signals.is_none() {
+                // SAFETY: the caller's own arguments.
+                return outside(|| unsafe { real::epoll_wait(epfd, events, max, left) });
+            }
             let mask = while_asleep(signals, ptr::null());
-            // SAFETY: the caller's own arguments, and a live mask or none.
-            unsafe { real::epoll_pwait(epfd, events, max, left.left_milliseconds(), mask) }
+            // SAFETY: the caller's own arguments, and a live mask.
+            unsafe { real::epoll_pwait(epfd, events, max, left, mask) }
         })
     };
     /// epoll_pwait(2)
@@ -125,9 +136,9 @@ interpose! {
         mask: *const sigset_t,
     ) -> c_int = table::set(epfd).filter(|_| pointers::is_mask(mask)) => |set, _kernel| {
         wait_into(&set, epfd, events, max, Timeout::from_milliseconds(timeout), |left, signals| {
-            let mask = while_asleep(signals, mask);
+            let (mask, left) = (while_asleep(signals, mask), left.left_milliseconds());
             // SAFETY: the caller's own arguments, or a live mask.
-            unsafe { real::epoll_pwait(epfd, events, max, left.left_milliseconds(), mask) }
+            own_if(signals.is_none(), || unsafe { real::epoll_pwait(epfd, events, max, left, mask) })
         })
     };
     /// epoll_pwait2(2)
@@ -152,7 +163,7 @@ interpose! {
             let left = left.left().map(timespec);
             let left = left.as_ref().map_or(ptr::null(), ptr::from_ref);
             // SAFETY: the caller's own arguments, and a live timeout.
-            unsafe { real::epoll_pwait2(epfd, events, max, left, mask) }
+            own_if(signals.is_none(), || unsafe { real::epoll_pwait2(epfd, events, max, left, mask) })
         })
     };
 }

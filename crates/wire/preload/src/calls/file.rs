@@ -12,6 +12,7 @@ use super::send::{by_kernel, by_tcp, transmit};
 use super::{interpose, receive};
 use crate::buffers::Buffers;
 use crate::ffi::{errno, fail, guarded, keeping_errno};
+use crate::hazard::outside;
 use crate::table::{self, SocketRef};
 use crate::way::Way;
 use crate::{pointers, real, signals};
@@ -143,7 +144,7 @@ fn splice_out(
     let receive = |room, flags| {
         // SAFETY: a live array of at least that size.
         receive::receive(socket, Buffers::Flat(base, room), flags, || unsafe {
-            real::recv(from, base, room, flags)
+            outside(|| real::recv(from, base, room, flags))
         })
     };
     // To splice, SO_RCVLOWAT means nothing.

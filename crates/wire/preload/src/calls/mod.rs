@@ -45,7 +45,10 @@ macro_rules! interpose {
             // SAFETY: these are the caller's own arguments.
             let $kernel = || unsafe { crate::real::$name($($arg),*) };
             crate::cancel::deferred(|| match $lookup {
-                Some($object) => $body,
+                Some($object) => {
+                    let $kernel = || crate::hazard::outside($kernel);
+                    $body
+                }
                 None => $kernel(),
             })
         }

@@ -8,9 +8,10 @@ use libc::{nfds_t, pollfd, sigset_t, size_t, timespec};
 use seekwire_transport::sys::limit;
 
 use super::interpose;
+use crate::hazard::outside;
 use crate::poll::{Answer, wait};
-use crate::timeout::Timeout;
-use crate::{pointers, table};
+use crate::timeout::{Timeout, timespec as as_timespec};
+use crate::{pointers, real, table};
 
 /// The application's list, if there is one that the library needs to look at.
 fn list<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
@@ -38,8 +39,13 @@ fn fits(count: nfds_t, size: size_t) -> bool {
 }
 
 fn wait_milliseconds(list: &mut [pollfd], timeout: c_int, kernel: impl Fn() -> c_int) -> c_int {
-    match wait(list, Timeout::from_milliseconds(timeout), ptr::null(), false, |_| kernel()) {
+    match wait(list, Timeout::from_milliseconds(timeout), ptr::null(), false, kernel) {
         Answer::Kernel(result) | Answer::Poll { result, .. } => result,
+        Answer::Left(mut left) => {
+            let (fds, count) = (list.as_mut_ptr(), list.len() as nfds_t);
+            // SAFETY: a live list.
+            outside(|| unsafe { real::poll(fds, count, left.left_milliseconds()) })
+        }
     }
 }
 
@@ -55,8 +61,15 @@ fn wait_exactly(
         Some(limit) => Timeout::from_parts(limit.tv_sec, limit.tv_nsec),
     };
     let Some(left) = left.filter(|_| pointers::is_mask(mask)) else { return kernel() };
-    match wait(list, left, mask, false, |_| kernel()) {
+    match wait(list, left, mask, false, kernel) {
         Answer::Kernel(result) | Answer::Poll { result, .. } => result,
+        Answer::Left(mut left) => {
+            let (fds, count) = (list.as_mut_ptr(), list.len() as nfds_t);
+            let left = left.left().map(as_timespec);
+            let left = left.as_ref().map_or(ptr::null(), ptr::from_ref);
+            // SAFETY: a live list, a live timeout or none, and the application's own mask.
+            outside(|| unsafe { real::ppoll(fds, count, left, mask) })
+        }
     }
 }
 

@@ -17,10 +17,11 @@ use super::flags::{self, About};
 use super::interpose;
 use crate::buffers::{Buffers, is_possible};
 use crate::ffi::{count, fail, guarded_raw, set_errno};
+use crate::hazard::outside;
 use crate::table::SocketRef;
 use crate::timeout::Timeout;
 use crate::way::{Begun, Way};
-use crate::{cancel, look, passed, pointers, real, signals, table};
+use crate::{cancel, departure, look, passed, pointers, real, signals, table};
 
 /// Receives from a tracked socket. `kernel` makes the application's own call.
 #[inline]
@@ -56,6 +57,7 @@ fn receive_with(
             Way::Library => match cancel::point(|| {
                 guarded_raw(|| from_connection(socket, into, ours, control.as_deref_mut()))
             }) {
+                Some(Err(Errno::CANCELED)) if departure::has_begun() => return kernel(),
                 Some(Err(Errno::CANCELED)) => {}
                 Some(Err(Errno::STALE)) => {
                     socket.untrack_stale();
@@ -309,7 +311,9 @@ unsafe fn receive_messages(
         let header: *mut msghdr = message.cast();
         // SAFETY: the application's own message, or nothing, which gives EFAULT.
         let result = unsafe {
-            receive_message(socket, header, flags_now, || real::recvmsg(fd, header, flags_now))
+            receive_message(socket, header, flags_now, || {
+                outside(|| real::recvmsg(fd, header, flags_now))
+            })
         };
         if result < 0 {
             break;

@@ -12,9 +12,10 @@ use smallvec::SmallVec;
 
 use super::interpose;
 use crate::ffi::fail;
+use crate::hazard::outside;
 use crate::poll::{Answer, wait};
-use crate::timeout::Timeout;
-use crate::{pointers, table};
+use crate::timeout::{Timeout, timespec as as_timespec};
+use crate::{pointers, real, table};
 
 const BITS: usize = c_ulong::BITS as usize;
 
@@ -113,13 +114,15 @@ fn is_answered(entry: &pollfd) -> bool {
     ANSWERS.iter().any(|(asked, answer)| entry.events & asked != 0 && entry.revents & answer != 0)
 }
 
-/// The answer of select, if the library has a part in it.
+/// The answer of select, if the library has a part in it. `go_on` makes the application's own call
+/// for what is left of the time.
 fn select_ours(
     sets: &mut Sets<'_>,
     count: c_int,
     mut left: Timeout,
     mask: *const sigset_t,
     kernel: impl Fn() -> c_int,
+    go_on: impl FnOnce(&mut Timeout) -> c_int,
 ) -> c_int {
     let (mut list, tracked) = sets.list(count);
     if !tracked {
@@ -128,8 +131,9 @@ fn select_ours(
     // From now on, however often it sleeps.
     left.left();
     loop {
-        match wait(&mut list, left, mask, true, |_| kernel()) {
+        match wait(&mut list, left, mask, true, &kernel) {
             Answer::Kernel(result) => return result,
+            Answer::Left(mut left) => return outside(|| go_on(&mut left)),
             Answer::Poll { result, .. } if result < 0 => return result,
             // One that is closed while the call sleeps is ready.
             Answer::Poll { has_slept: false, .. }
@@ -170,6 +174,14 @@ interpose! {
         let result = select_ours(&mut sets, count, left, ptr::null(), || {
             by_kernel.set(true);
             kernel()
+        }, |left| {
+            let mut left = left.left().map(|left| timeval {
+                tv_sec: left.as_secs() as i64,
+                tv_usec: left.subsec_micros().into(),
+            });
+            let left = left.as_mut().map_or(ptr::null_mut(), ptr::from_mut);
+            // SAFETY: the caller's own sets, and a live timeout or none.
+            unsafe { real::select(count, read, write, except, left) }
         });
         // Linux leaves in the timeout what has not passed.
         if let (Some(limit), Some(begin), false) = (limit, begin, by_kernel.get()) {
@@ -195,6 +207,11 @@ interpose! {
             Some(limit) => Timeout::from_parts(limit.tv_sec, limit.tv_nsec),
         };
         let (Some(left), mut sets) = (left.filter(|_| pointers::is_mask(mask)), sets) else { return kernel() };
-        select_ours(&mut sets, count, left, mask, kernel)
+        select_ours(&mut sets, count, left, mask, kernel, |left| {
+            let left = left.left().map(as_timespec);
+            let left = left.as_ref().map_or(ptr::null(), ptr::from_ref);
+            // SAFETY: the caller's own sets and mask, and a live timeout or none.
+            unsafe { real::pselect(count, read, write, except, left, mask) }
+        })
     };
 }

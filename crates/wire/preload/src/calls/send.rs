@@ -10,9 +10,10 @@ use super::flags::{self, About};
 use super::interpose;
 use crate::buffers::{Buffers, is_possible};
 use crate::ffi::{count, fail, guarded_raw, keeping_errno, set_errno};
+use crate::hazard::outside;
 use crate::table::SocketRef;
 use crate::way::{Begun, Way};
-use crate::{cancel, passed, pointers, real, signals, table};
+use crate::{cancel, departure, passed, pointers, real, signals, table};
 
 /// Sends on a tracked socket. `kernel` makes the application's own call.
 #[inline]
@@ -44,6 +45,7 @@ pub(crate) fn transmit(
         let begun = Begun::send(socket);
         match socket.enter() {
             Way::Library => match cancel::point(|| guarded_raw(|| to_ring(socket, from, ours))) {
+                Some(Err(Errno::CANCELED)) if departure::has_begun() => return kernel(),
                 Some(Err(Errno::CANCELED)) => {}
                 Some(Err(Errno::STALE)) => {
                     socket.untrack_stale();
@@ -198,8 +200,9 @@ unsafe fn send_messages(
         let message = messages.wrapping_add(at);
         let header: *const msghdr = message.cast();
         // SAFETY: the application's own message, or nothing, which gives EFAULT.
-        let result =
-            unsafe { send_message(socket, header, flags, || real::sendmsg(fd, header, flags)) };
+        let result = unsafe {
+            send_message(socket, header, flags, || outside(|| real::sendmsg(fd, header, flags)))
+        };
         if result < 0 {
             break;
         }

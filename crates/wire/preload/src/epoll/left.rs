@@ -20,6 +20,7 @@ use super::listed;
 use super::tag::{self, Op, Tag};
 use super::typed::{Set, State, Watch};
 use super::watch::ONE_SHOT;
+use crate::departure;
 use crate::ffi::{fail, guarded_raw, keeping_errno, status};
 use crate::hand_over::to_tcp_until;
 use crate::socket::Socket;
@@ -165,6 +166,9 @@ pub(super) fn wait(
     // SAFETY: the application passes room for `max` events.
     let room = || unsafe { Events::new(events, max as usize) };
     loop {
+        if departure::has_begun() {
+            return go_on(*timeout, Some(signals), sleep);
+        }
         let look = || {
             let mut into = room();
             look(set, epfd, &mut into);
@@ -192,6 +196,20 @@ pub(super) fn wait(
             return fail(error);
         }
     }
+}
+
+/// The wait goes on without the library.
+pub(super) fn go_on(
+    mut timeout: Timeout,
+    signals: Option<HeldBack>,
+    sleep: impl Fn(&mut Timeout, Option<&HeldBack>) -> c_int,
+) -> c_int {
+    if let Some(signals) = signals
+        && let Err(error) = signals.let_in()
+    {
+        return fail(error);
+    }
+    sleep(&mut timeout, None)
 }
 
 /// Reports what is ready if the kernel does not know of all of it. Who comes first where there is

@@ -48,6 +48,7 @@ pub(crate) mod watch;
 
 pub(crate) use control::{Change, control};
 pub(crate) use left::control as control_left;
+pub(crate) use owner::Alarm;
 pub(crate) use registrations::{cover, find, forget, lay_bare, update};
 pub(crate) use shared::is_alone;
 pub(crate) use wait::wait;

@@ -117,8 +117,8 @@ impl<S: Share> Set<S> {
 /// Wakes whoever sleeps on the set, until the one that has it knows that others use it: events of
 /// what it has put there mean nothing to those.
 fn wake(sharing: &Sharing, epfd: c_int) -> io::Result<()> {
-    let alarm = Placed::new(eventfd(1, EventfdFlags::CLOEXEC)?)?;
-    tag::control(epfd, Op::Add, alarm.fd().raw(), READ, Tag::NOTHING.encode()?)?;
+    let alarm = Alarm::new()?;
+    alarm.ring_in(epfd)?;
     for _ in 0..LOOKS {
         let user = sharing.user().load(Ordering::SeqCst);
         if sharing.is_noted().load(Ordering::SeqCst) != 0
@@ -129,5 +129,18 @@ fn wake(sharing: &Sharing, epfd: c_int) -> io::Result<()> {
         }
         thread::nap(Duration::from_millis(1));
     }
-    Ok(tag::control(epfd, Op::Delete, alarm.fd().raw(), 0, 0)?)
+    Ok(tag::control(epfd, Op::Delete, alarm.0.fd().raw(), 0, 0)?)
+}
+
+/// Ends every sleep on the sets that it rings in, as long as it is there.
+pub(crate) struct Alarm(Placed);
+
+impl Alarm {
+    pub(crate) fn new() -> io::Result<Alarm> {
+        Ok(Alarm(Placed::new(eventfd(1, EventfdFlags::CLOEXEC)?)?))
+    }
+
+    pub(crate) fn ring_in(&self, epfd: c_int) -> io::Result<()> {
+        Ok(tag::control(epfd, Op::Add, self.0.fd().raw(), READ, Tag::NOTHING.encode()?)?)
+    }
 }

@@ -19,8 +19,10 @@ use super::events::Events;
 use super::turns::Ready;
 use super::typed::{Set, State};
 use super::{left, shared};
+use crate::departure;
 use crate::ffi::{guarded_raw, keeping_errno};
 use crate::lock::Guard;
+use crate::process;
 use crate::table::SetRef;
 use crate::timeout::Timeout;
 
@@ -45,8 +47,8 @@ enum Found {
     },
 }
 
-/// epoll_wait and its relatives. `sleep` makes the application's own call, with the time that is
-/// left.
+/// epoll_wait and its relatives. `sleep` sleeps for that time, or for what is left of it; without
+/// signals to be let in, it makes the application's own call.
 pub(crate) fn wait(
     set: &SetRef,
     epfd: c_int,
@@ -61,6 +63,9 @@ pub(crate) fn wait(
     // From the first sleep on: a signal ends the wait also where the thread is awake in between.
     let mut signals = None;
     loop {
+        if departure::has_begun() {
+            return left::go_on(timeout, signals, sleep);
+        }
         if !shared::is_alone(set, epfd) {
             return left::wait(set, epfd, events, max, &mut timeout, signals, sleep);
         }
@@ -71,7 +76,7 @@ pub(crate) fn wait(
             None => return sleep(&mut timeout, signals.as_ref()),
         };
         let sleeping = Sleeping { set, is_watchful: short.is_some() };
-        if !set.is_own() {
+        if !set.is_own() || process::retreats() {
             continue;
         }
         let signals = signals.get_or_insert_with(HeldBack::new);

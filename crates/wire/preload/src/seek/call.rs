@@ -12,7 +12,7 @@ use crate::api::check;
 use crate::ffi::{count, errno, fail, guarded, guarded_raw, keeping_errno};
 use crate::table::{self, SocketRef};
 use crate::way::Begun;
-use crate::{cancel, signals};
+use crate::{cancel, departure, signals};
 
 /// Makes a call on the connection behind `fd`, as a receive is made: it starts again after a signal
 /// whose handler says so, and is a cancellation point. `prepare` looks at the arguments, before
@@ -41,6 +41,7 @@ pub(super) fn answer<T>(
     loop {
         let once = || attempt(&socket, || call(&socket, &mut arguments));
         match cancel::point(|| guarded_raw(once)) {
+            Some(None) if departure::has_begun() => return fail(Errno::CANCELED),
             Some(None) => {}
             Some(Some(result)) => return count(result),
             None => return fail(Errno::IO),
