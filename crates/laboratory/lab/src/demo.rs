@@ -10,13 +10,10 @@ use crate::experiment::{self, Context, Description};
 use crate::launch::interrupt;
 use crate::launch::{ACCELERATED, PLAIN};
 use crate::output::Destination;
-use crate::programs::{self, Scale};
+use crate::programs::{self, DEMO, Scale};
 use crate::progress::Progress;
 use crate::report;
 use crate::search;
-
-/// Its name in results.
-pub(crate) const NAME: &str = "demo";
 
 /// What is asked, in a line.
 pub(crate) const QUESTION: &str =
@@ -69,15 +66,20 @@ pub fn run(options: &Options) -> Result<()> {
         ..experiment::Options::default()
     };
     let context = Context::new(&settings, Progress::new("demo"))?;
-    let description = Description { name: NAME, about: ABOUT, paper_reference: None };
-    let completed = crate::run::measure(description, &destination, || {
-        programs::measure(
-            &context,
-            context.rounds(5, 5),
-            SCALE,
-            vec![search::demo::group(&context)],
-        )
-    })?;
+    let description = Description { name: DEMO, about: ABOUT, paper_reference: None };
+    let completed = crate::run::measure(
+        description,
+        &destination,
+        || {
+            programs::measure(
+                &context,
+                context.rounds(5, 5),
+                SCALE,
+                vec![search::demo::group(&context)],
+            )
+        },
+        programs::findings,
+    )?;
     drop(context);
 
     let table =

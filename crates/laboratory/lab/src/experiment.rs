@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::claim::{Claim, Comparison};
 use crate::launch::{Mode, Registry};
 use crate::network::options as network;
-use crate::outcome::{Outcome, ResultFile};
+use crate::outcome::{Findings, Outcome, Recorded, ResultFile};
 use crate::progress::Progress;
 
 /// Something that can be measured.
@@ -65,6 +65,10 @@ pub trait Experiment: Sync {
     ///
     /// If nothing at all can be measured, or the user interrupts.
     fn run(&self, context: &Context<'_>) -> Result<Outcome>;
+
+    /// What follows from what was measured: now, or when a result is read that was kept without.
+    /// Parameters and readings may be those of an earlier version, or damaged.
+    fn findings(&self, recorded: Recorded<'_>) -> Findings;
 }
 
 /// How experiments are run.

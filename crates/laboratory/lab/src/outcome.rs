@@ -19,6 +19,36 @@ pub struct Outcome {
     pub samples: Samples,
     /// The variant that all others are compared with.
     pub baseline: &'static str,
+    /// Something that must never happen, such as damaged data. It is written down like any other
+    /// result, and then ends the run with this error.
+    pub violation: Option<String>,
+}
+
+/// What was measured, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Recorded<'a> {
+    /// See [`Outcome::parameters`].
+    pub parameters: &'a BTreeMap<String, Value>,
+    /// See [`Outcome::samples`].
+    pub samples: &'a Samples,
+}
+
+impl Recorded<'_> {
+    /// A parameter that is a list of numbers; one that is not there is empty.
+    pub(crate) fn numbers(&self, name: &str) -> Vec<u64> {
+        let list = self.parameters.get(name).and_then(Value::as_array);
+        list.into_iter().flatten().filter_map(Value::as_u64).collect()
+    }
+
+    /// A parameter that is a number.
+    pub(crate) fn number(&self, name: &str) -> Option<u64> {
+        self.parameters.get(name)?.as_u64()
+    }
+}
+
+/// What follows from what was measured, and can be computed again.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Findings {
     /// The few numbers that matter. What could not be measured is left out.
     pub summary: Vec<Key>,
     /// What was computed from the readings and is not a ratio of two variants, in the order in
@@ -26,9 +56,18 @@ pub struct Outcome {
     pub tables: Vec<Table>,
     /// Plots, in the order in which the report shows them.
     pub figures: Vec<Figure>,
-    /// Something that must never happen, such as damaged data. It is written down like any other
-    /// result, and then ends the run with this error.
-    pub violation: Option<String>,
+}
+
+impl Findings {
+    /// Writes them into a result, in place of those that it has.
+    pub(crate) fn put_into(self, result: &mut ResultFile) {
+        let Self { summary, tables, figures } = self;
+        result.tables = tables;
+        result.figures = figures.into_iter().filter(|figure| !figure.is_empty()).collect();
+        result.meanings =
+            summary.iter().map(|key| (key.name.to_owned(), key.meaning.to_string())).collect();
+        result.summary = summary.into_iter().map(|key| (key.name.to_owned(), key.value)).collect();
+    }
 }
 
 /// One number of the summary.
@@ -84,6 +123,7 @@ pub struct ResultFile {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tables: Vec<Table>,
     /// The few numbers that matter.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub summary: BTreeMap<String, f64>,
     /// What each of them means and which way is better.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

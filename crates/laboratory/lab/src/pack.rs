@@ -1,20 +1,23 @@
-//! Results that are kept in little room: the readings compressed, and a `result.json` without the
-//! rows that follow from them.
+//! Results that are kept in little room: the readings compressed, and a `result.json` without what
+//! follows from them: rows, tables, figures and the summary.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
 use flate2::Compression;
 use flate2::read::GzDecoder;
 use flate2::write::GzEncoder;
 use serde::{Deserialize, Serialize};
 
-use crate::outcome::ResultFile;
+use crate::experiment::Experiment;
+use crate::experiments::by_name;
+use crate::outcome::{Findings, Recorded, ResultFile};
 use crate::output::{self, RESULT};
-use crate::record::{self, Better, Row};
+use crate::programs::DEMO;
+use crate::record::{Better, Row, Samples};
 
 /// The readings, as they are measured.
 pub(crate) const RAW: &str = "raw.csv";
@@ -36,6 +39,30 @@ struct RowsOfRaw {
     baseline: String,
     /// By metric.
     better: BTreeMap<String, Better>,
+    /// Whether the experiment's findings follow from the readings, too.
+    #[serde(default)]
+    with_findings: bool,
+}
+
+impl RowsOfRaw {
+    fn samples(&self, raw: &str) -> Result<Samples, String> {
+        Samples::of_csv(raw, &self.better)
+    }
+}
+
+/// The experiment that a result is of, if this program knows it.
+pub(crate) fn experiment_of(result: &ResultFile) -> Option<&'static dyn Experiment> {
+    let name = if result.experiment == DEMO { "programs" } else { &result.experiment };
+    by_name(name).ok()
+}
+
+/// Puts what follows from the readings into a result that is kept without.
+fn find(result: &mut ResultFile, samples: &Samples) -> Result<(), String> {
+    let experiment = experiment_of(result)
+        .ok_or_else(|| format!("there is no experiment '{}'", result.experiment))?;
+    let recorded = Recorded { parameters: &result.parameters, samples };
+    experiment.findings(recorded).put_into(result);
+    Ok(())
 }
 
 /// A result as it is read from a directory.
@@ -68,8 +95,12 @@ pub(crate) fn read(directory: &Path) -> Result<Kept, String> {
     }
     let Packed { mut result, rows_of_raw } = serde_json::from_value(value).map_err(damaged)?;
     let raw = unpack(&directory.join(PACKED_RAW)).map_err(|why| format!("{PACKED_RAW}: {why}"))?;
-    result.rows = record::rows_of_csv(&raw, &rows_of_raw.baseline, &rows_of_raw.better)
-        .map_err(|why| format!("{PACKED_RAW} is damaged: {why}"))?;
+    let samples =
+        rows_of_raw.samples(&raw).map_err(|why| format!("{PACKED_RAW} is damaged: {why}"))?;
+    result.rows = samples.rows(&rows_of_raw.baseline);
+    if rows_of_raw.with_findings {
+        find(&mut result, &samples)?;
+    }
     Ok(Kept { result, raw: Some(raw) })
 }
 
@@ -77,8 +108,9 @@ fn unpack(file: &Path) -> io::Result<String> {
     output::read_text(GzDecoder::new(output::open_file(file)?))
 }
 
-/// Packs the result in `directory`: compresses `raw.csv`, and leaves the rows out of `result.json`.
-/// One that is packed already stays as it is. Returns how many bytes both took before, and take
+/// Packs the result in `directory`: compresses `raw.csv`, and leaves out of `result.json` the rows
+/// and, if they are those that this version finds, the findings. One that is packed already stays
+/// as it is. Returns how many bytes both took before, and take
 /// now.
 ///
 /// # Errors
@@ -97,9 +129,9 @@ pub fn pack(directory: &Path) -> Result<(u64, u64)> {
         output::read_file(&directory.join(RAW)).with_context(|| format!("cannot read {RAW}"))?;
     let better = result.rows.iter().map(|row| (row.metric.clone(), row.better)).collect();
     let baseline = result.rows.iter().find_map(|row| row.baseline.clone()).unwrap_or_default();
-    let rows_of_raw = RowsOfRaw { baseline, better };
-    let rows = record::rows_of_csv(&raw, &rows_of_raw.baseline, &rows_of_raw.better)
-        .map_err(|why| anyhow::anyhow!("{RAW}: {why}"))?;
+    let mut rows_of_raw = RowsOfRaw { baseline, better, with_findings: false };
+    let samples = rows_of_raw.samples(&raw).map_err(|why| anyhow!("{RAW}: {why}"))?;
+    let rows = samples.rows(&rows_of_raw.baseline);
     // Older results do not say how many pairs of readings are behind a ratio.
     for (row, stored) in rows.iter().zip(&mut result.rows) {
         if let (Some(ratio), Some(stored)) = (&row.ratio, &mut stored.ratio) {
@@ -116,6 +148,11 @@ pub fn pack(directory: &Path) -> Result<(u64, u64)> {
     let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
     encoder.write_all(raw.as_bytes())?;
     let mut packed: &[u8] = &encoder.finish()?;
+    let mut found = result.clone();
+    rows_of_raw.with_findings = find(&mut found, &samples).is_ok() && found == result;
+    if rows_of_raw.with_findings {
+        Findings::default().put_into(&mut result);
+    }
     result.rows.clear();
     let text = serde_json::to_string(&Packed { result, rows_of_raw })? + "\n";
     output::copy_file(directory, PACKED_RAW, &mut packed)?;
@@ -154,13 +191,26 @@ mod tests {
     #[test]
     fn a_packed_result_is_the_same() {
         let (directory, result, raw) = unpacked("mailbox");
-        assert!(!result.rows.is_empty());
+        assert!(!result.rows.is_empty() && !result.tables.is_empty());
         let (before, after) = pack(directory.path()).unwrap();
         assert!(after < before / 5, "{before} to {after}");
         assert!(!directory.path().join(RAW).exists());
+        let text = fs::read_to_string(directory.path().join(RESULT)).unwrap();
+        for computed in ["tables", "figures", "summary", "meanings"] {
+            assert!(!text.contains(&format!("\"{computed}\"")), "{computed}: {text}");
+        }
         let kept = read(directory.path()).unwrap();
         assert_eq!((kept.result, kept.raw), (result, Some(raw)));
         assert_eq!(pack(directory.path()).unwrap(), (after, after), "packed already");
+    }
+
+    #[test]
+    fn what_another_version_has_found_is_kept() {
+        let (directory, mut result, _) = unpacked("mailbox");
+        result.tables[0].note = "by another version".to_owned();
+        fs::write(directory.path().join(RESULT), serde_json::to_string(&result).unwrap()).unwrap();
+        pack(directory.path()).unwrap();
+        assert_eq!(read(directory.path()).unwrap().result, result);
     }
 
     #[test]

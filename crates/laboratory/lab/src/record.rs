@@ -1,7 +1,8 @@
 //! What experiments measure: single readings, and the rows made of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
+use std::sync::{Mutex, PoisonError};
 
 use csv::StringRecord;
 use serde::{Deserialize, Serialize};
@@ -129,7 +130,26 @@ impl Samples {
     /// A failed run that could not say what it would have measured makes a row of its own without a
     /// metric.
     pub fn rows(&self, baseline: &str) -> Vec<Row> {
-        rows(&self.0.iter().map(Reading::of).collect::<Vec<_>>(), baseline)
+        type Key<'a> = (&'a str, &'a str, &'a str);
+        let mut order: Vec<Key<'_>> = Vec::new();
+        let mut groups: BTreeMap<Key<'_>, Vec<&Sample>> = BTreeMap::new();
+        for sample in &self.0 {
+            let metric = sample.metric.map_or("", |metric| metric.name);
+            let key = (sample.case.as_str(), sample.variant.as_str(), metric);
+            let group = groups.entry(key).or_default();
+            if group.is_empty() {
+                order.push(key);
+            }
+            group.push(sample);
+        }
+        order
+            .into_iter()
+            .map(|key| {
+                let other =
+                    (key.1 != baseline).then(|| groups.get(&(key.0, baseline, key.2))).flatten();
+                row(&groups[&key], other.map(Vec::as_slice), baseline)
+            })
+            .collect()
     }
 
     /// Ratio of the medians of two kinds of samples, paired by round.
@@ -163,6 +183,44 @@ impl Samples {
             .filter(|s| selector.matches(s))
             .filter_map(|s| s.outcome.clone().ok())
             .collect()
+    }
+
+    /// Readings of `metric` by two variants in the same rounds, side by side, by case.
+    pub(crate) fn pairs_by_case(
+        &self,
+        metric: &str,
+        this: &str,
+        other: &str,
+    ) -> BTreeMap<String, Vec<(f64, f64)>> {
+        type Rounds = Vec<(usize, Option<f64>)>;
+        let mut by_case: BTreeMap<&str, [Rounds; 2]> = BTreeMap::new();
+        for sample in &self.0 {
+            let position = [this, other].iter().position(|variant| *variant == sample.variant);
+            let is_wanted = sample.metric.is_some_and(|of| of.name == metric);
+            if let Some(position) = position.filter(|_| is_wanted) {
+                let outcome = (sample.round, sample.outcome.as_ref().ok().copied());
+                by_case.entry(&sample.case).or_default()[position].push(outcome);
+            }
+        }
+        let paired = by_case.into_iter().map(|(case, [these, others])| {
+            (case.to_owned(), pairs(these.into_iter(), others.into_iter()))
+        });
+        paired.collect()
+    }
+
+    /// What [`Samples::to_csv`] has written. `better`: by metric, which `text` does not say.
+    ///
+    /// # Errors
+    ///
+    /// If it is something else, with the record.
+    pub(crate) fn of_csv(text: &str, better: &BTreeMap<String, Better>) -> Result<Self, String> {
+        let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(text.as_bytes());
+        let records = reader.records().zip(1..).map(|(record, index)| {
+            let record = record.map_err(|error| error.to_string())?;
+            let sample = Sample::of_record(&record, better);
+            sample.map_err(|field| format!("record {index}: wrong {field}"))
+        });
+        records.collect::<Result<_, _>>().map(Self)
     }
 
     /// The raw data as CSV (RFC 4180) with a header line.
@@ -229,173 +287,78 @@ impl Selector<'_> {
     }
 }
 
-/// A sample, wherever its words are kept.
-struct Reading<'a> {
-    case: &'a str,
-    x: Option<f64>,
-    variant: &'a str,
-    /// Empty if the run failed before it could measure any.
-    metric: &'a str,
-    unit: &'a str,
-    better: Better,
-    round: usize,
-    outcome: Result<f64, &'a str>,
-    ring_bytes: Option<u64>,
-    tcp_bytes: Option<u64>,
-}
-
-impl<'a> Reading<'a> {
-    fn of(sample: &'a Sample) -> Self {
-        Reading {
-            case: &sample.case,
-            x: sample.x,
-            variant: &sample.variant,
-            metric: sample.metric.map_or("", |metric| metric.name),
-            unit: sample.metric.map_or("", |metric| metric.unit),
-            better: sample.metric.map_or(Better::Higher, |metric| metric.better),
-            round: sample.round,
-            outcome: sample.outcome.as_ref().map(|value| *value).map_err(String::as_str),
-            ring_bytes: sample.traffic.as_ref().map(|traffic| traffic.ring),
-            tcp_bytes: sample.traffic.as_ref().map(|traffic| traffic.tcp),
-        }
-    }
-
+impl Sample {
     /// A record as [`Samples::to_csv`] writes it, or the name of the field that is not as it should
     /// be.
     fn of_record(
-        record: &'a StringRecord,
+        record: &StringRecord,
         better: &BTreeMap<String, Better>,
     ) -> Result<Self, &'static str> {
         fn number<T: FromStr>(text: &str, name: &'static str) -> Result<Option<T>, &'static str> {
             if text.is_empty() { Ok(None) } else { text.parse().map(Some).map_err(|_| name) }
         }
         let fields: Vec<&str> = record.iter().collect();
-        let [round, _, case, x, variant, metric, unit, value, ring, tcp, error] = fields[..] else {
+        let [round, position, case, x, variant, metric, unit, value, ring, tcp, error] = fields[..]
+        else {
             return Err("number of fields");
         };
-        Ok(Reading {
-            case,
+        let better = better.get(metric).copied().unwrap_or(Better::Higher);
+        let bytes = number(ring, "ring_bytes")?.zip(number(tcp, "tcp_bytes")?);
+        Ok(Sample {
+            case: case.to_owned(),
             x: number(x, "x")?,
-            variant,
-            metric,
-            unit,
-            better: better.get(metric).copied().unwrap_or(Better::Higher),
+            variant: variant.to_owned(),
+            metric: (!metric.is_empty()).then(|| Metric {
+                name: kept(metric),
+                unit: kept(unit),
+                better,
+            }),
             round: number(round, "round")?.ok_or("round")?,
-            outcome: number(value, "value")?.ok_or(error),
-            ring_bytes: number(ring, "ring_bytes")?,
-            tcp_bytes: number(tcp, "tcp_bytes")?,
+            position: number(position, "position")?.ok_or("position")?,
+            outcome: number(value, "value")?.ok_or_else(|| error.to_owned()),
+            traffic: bytes.map(|(ring, tcp)| Traffic { ring, tcp }),
         })
     }
 }
 
-/// The rows of the readings in `text`, which [`Samples::to_csv`] has written. `better`: by metric.
-///
-/// # Errors
-///
-/// If it is something else, with the line.
-pub(crate) fn rows_of_csv(
-    text: &str,
-    baseline: &str,
-    better: &BTreeMap<String, Better>,
-) -> Result<Vec<Row>, String> {
-    let records = records(text)?;
-    let readings = readings(&records, better)?;
-    Ok(rows(&readings, baseline))
-}
-
-/// Readings of `metric` by two variants in the same rounds, side by side, by case; from `text`,
-/// which [`Samples::to_csv`] has written.
-///
-/// # Errors
-///
-/// As [`rows_of_csv`].
-pub(crate) fn pairs_of_csv(
-    text: &str,
-    metric: &str,
-    this: &str,
-    other: &str,
-) -> Result<BTreeMap<String, Vec<(f64, f64)>>, String> {
-    let records = records(text)?;
-    type Rounds = Vec<(usize, Option<f64>)>;
-    let mut by_case: BTreeMap<&str, [Rounds; 2]> = BTreeMap::new();
-    for reading in readings(&records, &BTreeMap::new())? {
-        let position = [this, other].iter().position(|variant| *variant == reading.variant);
-        if let Some(position) = position.filter(|_| reading.metric == metric) {
-            let of_case = by_case.entry(reading.case).or_default();
-            of_case[position].push((reading.round, reading.outcome.ok()));
-        }
+/// The word for as long as the process lives. There are few: names and units of metrics.
+fn kept(word: &str) -> &'static str {
+    static WORDS: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut words = WORDS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(kept) = words.get(word) {
+        return kept;
     }
-    let paired = by_case.into_iter().map(|(case, [these, others])| {
-        (case.to_owned(), pairs(these.into_iter(), others.into_iter()))
-    });
-    Ok(paired.collect())
+    let word: &'static str = Box::leak(word.into());
+    words.insert(word);
+    word
 }
 
-fn records(text: &str) -> Result<Vec<StringRecord>, String> {
-    let mut reader = csv::ReaderBuilder::new().flexible(true).from_reader(text.as_bytes());
-    let records: Result<_, csv::Error> = reader.records().collect();
-    records.map_err(|error| error.to_string())
-}
-
-fn readings<'a>(
-    records: &'a [StringRecord],
-    better: &BTreeMap<String, Better>,
-) -> Result<Vec<Reading<'a>>, String> {
-    let reading = |(record, index)| {
-        let reading = Reading::of_record(record, better);
-        reading.map_err(|field| format!("record {index}: wrong {field}"))
-    };
-    records.iter().zip(1..).map(reading).collect()
-}
-
-fn rows(readings: &[Reading<'_>], baseline: &str) -> Vec<Row> {
-    type Key<'a> = (&'a str, &'a str, &'a str);
-    let mut order: Vec<Key<'_>> = Vec::new();
-    let mut groups: BTreeMap<Key<'_>, Vec<&Reading<'_>>> = BTreeMap::new();
-    for reading in readings {
-        let key = (reading.case, reading.variant, reading.metric);
-        let group = groups.entry(key).or_default();
-        if group.is_empty() {
-            order.push(key);
-        }
-        group.push(reading);
-    }
-    order
-        .into_iter()
-        .map(|key| {
-            let other =
-                (key.1 != baseline).then(|| groups.get(&(key.0, baseline, key.2))).flatten();
-            row(&groups[&key], other.map(Vec::as_slice), baseline)
-        })
-        .collect()
-}
-
-fn row(readings: &[&Reading<'_>], of_baseline: Option<&[&Reading<'_>]>, baseline: &str) -> Row {
-    let first = readings[0];
-    let values: Vec<f64> = readings.iter().filter_map(|reading| reading.outcome.ok()).collect();
-    let median_bytes = |of: fn(&Reading<'_>) -> Option<u64>| {
-        let bytes: Vec<f64> =
-            readings.iter().filter_map(|reading| of(reading)).map(|bytes| bytes as f64).collect();
+fn row(samples: &[&Sample], of_baseline: Option<&[&Sample]>, baseline: &str) -> Row {
+    let first = samples[0];
+    let outcome = |sample: &&Sample| (sample.round, sample.outcome.as_ref().ok().copied());
+    let values: Vec<f64> = samples.iter().filter_map(|sample| outcome(sample).1).collect();
+    let median_bytes = |of: fn(&Traffic) -> u64| {
+        let traffic = samples.iter().filter_map(|sample| sample.traffic.as_ref());
+        let bytes: Vec<f64> = traffic.map(|traffic| of(traffic) as f64).collect();
         stats::median(&bytes).map(|bytes| bytes as u64)
     };
     Row {
-        case: first.case.to_owned(),
+        case: first.case.clone(),
         x: first.x,
-        variant: first.variant.to_owned(),
-        metric: first.metric.to_owned(),
-        unit: first.unit.to_owned(),
-        better: first.better,
+        variant: first.variant.clone(),
+        metric: first.metric.map_or("", |metric| metric.name).to_owned(),
+        unit: first.metric.map_or("", |metric| metric.unit).to_owned(),
+        better: first.metric.map_or(Better::Higher, |metric| metric.better),
         spread: Spread::of(&values),
         ratio: of_baseline.and_then(|others| {
-            let outcome = |reading: &&Reading<'_>| (reading.round, reading.outcome.ok());
-            let (these, others) = (readings.iter().map(outcome), others.iter().map(outcome));
+            let (these, others) = (samples.iter().map(outcome), others.iter().map(outcome));
             stats::ratio_of_medians(&pairs(these, others))
         }),
         baseline: of_baseline.map(|_| baseline.to_owned()),
-        ring_bytes: median_bytes(|reading| reading.ring_bytes),
-        tcp_bytes: median_bytes(|reading| reading.tcp_bytes),
-        failures: readings.len() - values.len(),
-        error: readings.iter().find_map(|reading| reading.outcome.err()).map(str::to_owned),
+        ring_bytes: median_bytes(|traffic| traffic.ring),
+        tcp_bytes: median_bytes(|traffic| traffic.tcp),
+        failures: samples.len() - values.len(),
+        error: samples.iter().find_map(|sample| sample.outcome.as_ref().err()).cloned(),
     }
 }
 
@@ -475,13 +438,13 @@ mod tests {
     }
 
     #[test]
-    fn rows_follow_from_raw_data() {
+    fn raw_data_come_back_from_csv() {
         let better = BTreeMap::from([("bandwidth".to_owned(), Better::Higher)]);
         let text = samples().to_csv();
-        assert_eq!(rows_of_csv(&text, "plain", &better).unwrap(), samples().rows("plain"));
+        assert_eq!(Samples::of_csv(&text, &better).unwrap(), samples());
         let damaged = text.replacen("65536", "65536 B", 1);
-        assert_eq!(rows_of_csv(&damaged, "plain", &better).unwrap_err(), "record 1: wrong x");
-        assert!(rows_of_csv(&(text + "1,2\n"), "plain", &better).is_err());
+        assert_eq!(Samples::of_csv(&damaged, &better).unwrap_err(), "record 1: wrong x");
+        assert!(Samples::of_csv(&(text + "1,2\n"), &better).is_err());
     }
 
     #[test]

@@ -1,17 +1,19 @@
 //! The way from an experiment to its files.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 
 use crate::experiment::{Context, Description, Experiment, Options};
+use crate::experiments::by_name;
 use crate::launch::interrupt;
 use crate::machine::{COMMIT, Machine};
-use crate::outcome::{Outcome, ResultFile};
+use crate::outcome::{Findings, Outcome, Recorded, ResultFile};
 use crate::output::{Destination, RESULT};
 use crate::pack::{PACKED_RAW, RAW};
 use crate::progress::Progress;
-use crate::{experiments, record, report};
+use crate::{record, report};
 
 /// An experiment that has been run and written down.
 #[derive(Debug)]
@@ -72,7 +74,9 @@ fn run_into(
     destination: &Destination,
 ) -> Result<Completed> {
     let context = Context::new(options, Progress::new(experiment.name()))?;
-    let completed = measure(Description::of(experiment), destination, || experiment.run(&context))?;
+    let findings = |recorded: Recorded<'_>| experiment.findings(recorded);
+    let completed =
+        measure(Description::of(experiment), destination, || experiment.run(&context), findings)?;
     for failure in record::failures(&completed.result.rows) {
         eprintln!(
             "{}: not measured: {}: {}",
@@ -87,43 +91,33 @@ fn run_into(
     }
 }
 
-pub(crate) fn by_name(name: &str) -> Result<&'static dyn Experiment> {
-    let known = experiments();
-    match known.iter().find(|experiment| experiment.name() == name) {
-        Some(experiment) => Ok(*experiment),
-        None => {
-            let names: Vec<&str> = known.iter().map(|experiment| experiment.name()).collect();
-            bail!("there is no experiment '{name}'; there are {}", names.join(", "))
-        }
-    }
-}
-
-/// Runs `experiment` between two looks at the machine, and writes everything it found.
+/// Runs `experiment` between two looks at the machine, and writes everything it found, and what
+/// follows from it.
 pub(crate) fn measure(
     description: Description,
     destination: &Destination,
     experiment: impl FnOnce() -> Result<Outcome>,
+    findings: impl FnOnce(Recorded<'_>) -> Findings,
 ) -> Result<Completed> {
     let mut machine = Machine::describe();
     let outcome =
         experiment().map_err(|error| error.context(format!("experiment {}", description.name)))?;
     machine.finish();
 
-    let result = ResultFile {
+    let found = findings(Recorded { parameters: &outcome.parameters, samples: &outcome.samples });
+    let summary = found.summary.clone();
+    let mut result = ResultFile {
         experiment: description.name.to_owned(),
         machine,
         commit: COMMIT.to_owned(),
         parameters: outcome.parameters,
         rows: outcome.samples.rows(outcome.baseline),
-        tables: outcome.tables,
-        summary: outcome.summary.iter().map(|key| (key.name.to_owned(), key.value)).collect(),
-        meanings: outcome
-            .summary
-            .iter()
-            .map(|key| (key.name.to_owned(), key.meaning.to_string()))
-            .collect(),
-        figures: outcome.figures.into_iter().filter(|figure| !figure.is_empty()).collect(),
+        tables: Vec::new(),
+        summary: BTreeMap::new(),
+        meanings: BTreeMap::new(),
+        figures: Vec::new(),
     };
+    found.put_into(&mut result);
     // The mark of ownership goes first: if anything below fails, the next run may still take the
     // directory over.
     destination.write(RESULT, &(serde_json::to_string_pretty(&result)? + "\n"))?;
@@ -135,7 +129,7 @@ pub(crate) fn measure(
         destination.write(&figure.file, &svg)?;
         figures.push((figure.title.clone(), svg));
     }
-    let report = report::html(&description, &result, &outcome.summary, &figures);
+    let report = report::html(&description, &result, &summary, &figures);
     destination.write("report.html", &report)?;
     Ok(Completed { directory: destination.path().to_owned(), result, violation: outcome.violation })
 }

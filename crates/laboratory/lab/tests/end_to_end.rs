@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use seekwire_lab::experiment::{Context, Experiment};
 use seekwire_lab::launch::{Mode, Program, Traffic};
-use seekwire_lab::outcome::{Key, Outcome, ResultFile};
+use seekwire_lab::outcome::{Findings, Key, Outcome, Recorded, ResultFile};
 use seekwire_lab::plot::{Axis, Chart, Figure, Point, Scale, Series};
 use seekwire_lab::progress::Progress;
 use seekwire_lab::record::{Better, Metric, Selector};
@@ -170,25 +170,23 @@ impl Experiment for Lengths {
         let mut groups =
             [Group::new("line", vec![variant("short", "abc"), variant("long", "abcdefg"), hung])];
         let samples = alternate(&mut groups, context.rounds(2, 3), context.progress())?;
+        let parameters = Default::default();
+        Ok(Outcome { parameters, samples, baseline: "short", violation: None })
+    }
+
+    fn findings(&self, Recorded { samples, .. }: Recorded<'_>) -> Findings {
         let select = |variant| Selector { case: "line", variant, metric: LENGTH };
         let ratio = samples.ratio(select("long"), select("short")).map(|ratio| ratio.value);
         let axis = |label: &str| Axis { label: label.to_owned(), scale: Scale::Linear };
         let points = vec![Point { x: 1.0, y: 4.0, low: 4.0, high: 8.0 }];
         let series = vec![Series { name: "lengths".to_owned(), colour: 0, points }];
         let chart = Chart::Curves { x: axis("line"), y: axis("length (B)"), series };
-        Ok(Outcome {
-            parameters: Default::default(),
-            samples,
-            baseline: "short",
+        let (file, title) = ("lengths.svg".to_owned(), "Lengths".to_owned());
+        Findings {
             summary: Vec::from_iter(Key::measured("long_vs_short", "twice", ratio)),
-            figures: vec![Figure {
-                file: "lengths.svg".to_owned(),
-                title: "Lengths".to_owned(),
-                chart,
-            }],
+            figures: vec![Figure { file, title, chart }],
             tables: Vec::new(),
-            violation: None,
-        })
+        }
     }
 }
 

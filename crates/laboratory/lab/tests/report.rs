@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use seekwire_lab::experiment::{Context, Experiment};
-use seekwire_lab::outcome::Outcome;
+use seekwire_lab::outcome::{Findings, Outcome, Recorded};
 use seekwire_lab::record::Samples;
 use seekwire_lab::{Options, Pages, Site};
 use tempfile::TempDir;
@@ -353,11 +353,12 @@ impl Experiment for Known {
             parameters: Default::default(),
             samples: Samples::default(),
             baseline: "",
-            summary: Vec::new(),
-            tables: Vec::new(),
-            figures: Vec::new(),
             violation: None,
         })
+    }
+
+    fn findings(&self, _: Recorded<'_>) -> Findings {
+        Findings::default()
     }
 }
 

@@ -78,9 +78,10 @@ pub(super) enum Lab {
 
 /// Shrink results to about a tenth, to keep them
 ///
-/// Compresses raw.csv and removes the same rows from result.json. `seekwire lab report` reads such
-/// results like any others, and its site has both files complete. If the rows of the two files
-/// differ, nothing is changed.
+/// Compresses raw.csv, and removes from result.json what follows from it: rows, and tables, figures
+/// and summary if this version computes the same ones. `seekwire lab report` reads such results
+/// like any others, and its site has both files complete. If the rows of the two files differ,
+/// nothing is changed.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Example:

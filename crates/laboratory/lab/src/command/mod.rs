@@ -114,7 +114,8 @@ fn list() -> Result<()> {
 
 fn show(options: &arguments::LabShow) -> Result<()> {
     let names = options.names.iter();
-    let asked: Vec<_> = names.map(|name| crate::run::by_name(name)).collect::<Result<_>>()?;
+    let asked: Vec<_> =
+        names.map(|name| crate::experiments::by_name(name)).collect::<Result<_>>()?;
     let lab = definitions().find_subcommand("lab").cloned().unwrap_or_default();
     let run = lab.find_subcommand("run").cloned().unwrap_or_default();
     let mut out = io::stdout().lock();
@@ -188,7 +189,7 @@ fn run(options: &arguments::LabRun) -> Result<()> {
         for (key, value) in &experiment.result.summary {
             writeln!(out, "  {key} {value:.3}")?;
         }
-        for claim in crate::run::by_name(&experiment.result.experiment)?.claims() {
+        for claim in crate::experiments::by_name(&experiment.result.experiment)?.claims() {
             writeln!(out, "  {}", claim.line(&claim.judge(&experiment.result)))?;
         }
     }

@@ -8,7 +8,7 @@ use super::{ACCELERATED, TCP, program_variant, sweep};
 use crate::bench::{CONNECTIONS, Operation, Socket};
 use crate::claim::{Claim, Criterion, Estimate, Source};
 use crate::experiment::{Context, Experiment};
-use crate::outcome::{At, Key, Outcome};
+use crate::outcome::{At, Findings, Key, Outcome, Recorded};
 use crate::plot::{Bar, Chart, Figure};
 use crate::record::Selector;
 use crate::schedule::{Group, alternate};
@@ -69,6 +69,13 @@ impl Experiment for Connections {
             [Group::new("64 B", vec![variant(TCP, false), variant(ACCELERATED, true)])];
         let samples = alternate(&mut groups, rounds, context.progress())?;
 
+        let mut parameters = context.parameters(rounds);
+        parameters.insert("milliseconds".to_owned(), (time.as_millis() as u64).into());
+        parameters.insert("size".to_owned(), SIZE.into());
+        Ok(Outcome { parameters, samples, baseline: TCP, violation: None })
+    }
+
+    fn findings(&self, Recorded { samples, .. }: Recorded<'_>) -> Findings {
         let select = |variant| Selector { case: "64 B", variant, metric: CONNECTIONS };
         let ratio = samples.ratio(select(ACCELERATED), select(TCP));
         let bars = ratio.map(|ratio| Bar {
@@ -77,11 +84,7 @@ impl Experiment for Connections {
             low: ratio.low,
             high: ratio.high,
         });
-        let mut parameters = context.parameters(rounds);
-        parameters.insert("milliseconds".to_owned(), (time.as_millis() as u64).into());
-        parameters.insert("size".to_owned(), SIZE.into());
-        Ok(Outcome {
-            parameters,
+        Findings {
             summary: Vec::from_iter(Key::measured(
                 "short_connections_ratio",
                 "connections per second, accelerated over plain; 1 means that nothing is lost, higher is better",
@@ -95,10 +98,7 @@ impl Experiment for Connections {
                     bars: Vec::from_iter(bars),
                 },
             }],
-            samples,
-            baseline: TCP,
             tables: Vec::new(),
-            violation: None,
-        })
+        }
     }
 }

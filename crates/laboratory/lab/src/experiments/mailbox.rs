@@ -10,7 +10,7 @@ use super::search_keys::names;
 use super::seekable;
 use crate::claim::Claim;
 use crate::experiment::{Context, Experiment};
-use crate::outcome::{Key, Outcome};
+use crate::outcome::{Findings, Key, Outcome, Recorded};
 use crate::plot::{Axis, Chart, Figure, Point, Scale, Series};
 use crate::record::{Metric, Row, Selector};
 use crate::search::reduction::{self, Reduction, extremes};
@@ -72,41 +72,20 @@ impl Experiment for Mailbox {
         let tags: &[u64] = context.pick(&[4, 64], &[1, 4, 16, 64]);
         let shares: &[u64] = context.pick(&[0, 50, 100], &[0, 25, 50, 75, 100]);
         let messages = |size: u64| (context.pick(16 << 20, 128 << 20) / size).clamp(1000, 20_000);
-        let mut cases: Vec<Case> = Vec::new();
-        for &size in &SIZES {
-            for &tags in tags {
-                let mut unexpected: Vec<u64> =
-                    shares.iter().map(|share| share * tags / 100).collect();
-                unexpected.dedup();
-                cases.extend(unexpected.into_iter().map(|skip| {
-                    let plan = Plan {
-                        tags: Some(tags),
-                        messages: messages(size),
-                        ..Plan::search(size, skip)
-                    };
-                    let x = 100.0 * skip as f64 / tags as f64;
-                    Case { plan, modes: MODES.to_vec(), x, repetitions: effort.repetitions(plan) }
-                }));
-            }
-        }
+        let cases: Vec<Case> = cases(&SIZES, tags, shares)
+            .into_iter()
+            .map(|case| {
+                let plan = Plan { messages: messages(case.plan.size), ..case.plan };
+                Case { plan, repetitions: effort.repetitions(plan), ..case }
+            })
+            .collect();
         let samples = search::measure(context, &cases, rounds)?;
 
-        let reductions = reduction::reductions(&samples, &cases, &[ASIDE], &[CPU_MESSAGES]);
-        let rows = samples.rows(ASIDE);
-        let mut figures = Vec::new();
-        for mode in MODES.into_iter().filter(|mode| mode.name == MAILBOX) {
-            for &size in &SIZES {
-                for (metric, what) in [(RATE, "rate"), (CPU_MESSAGES, "cpu")] {
-                    figures.push(curves(&cases, &rows, mode, size, metric, what, tags));
-                }
-                figures.push(saved(&reductions, mode, size, tags));
-            }
-        }
         let mut parameters = context.parameters(rounds);
         parameters.extend(search::parameters(&samples));
         parameters.insert("sizes".to_owned(), SIZES.to_vec().into());
         parameters.insert("tags".to_owned(), tags.into());
-        parameters.insert("shares that come unexpected (%)".to_owned(), shares.into());
+        parameters.insert(SHARES.to_owned(), shares.into());
         let work = |case: &Case| {
             let numbers = vec![Value::from(case.repetitions), Value::from(case.plan.messages)];
             (case.plan.describe(), Value::from(numbers))
@@ -115,6 +94,24 @@ impl Experiment for Mailbox {
             "connections per value, messages of each".to_owned(),
             cases.iter().map(work).collect(),
         );
+        Ok(Outcome { parameters, samples, baseline: ASIDE, violation: None })
+    }
+
+    fn findings(&self, recorded: Recorded<'_>) -> Findings {
+        let (samples, sizes) = (recorded.samples, recorded.numbers("sizes"));
+        let (tags, shares) = (&recorded.numbers("tags")[..], recorded.numbers(SHARES));
+        let cases = cases(&sizes, tags, &shares);
+        let reductions = reduction::reductions(samples, &cases, &[ASIDE], &[CPU_MESSAGES]);
+        let rows = samples.rows(ASIDE);
+        let mut figures = Vec::new();
+        for mode in MODES.into_iter().filter(|mode| mode.name == MAILBOX) {
+            for &size in &sizes {
+                for (metric, what) in [(RATE, "rate"), (CPU_MESSAGES, "cpu")] {
+                    figures.push(curves(&cases, &rows, mode, size, metric, what, tags));
+                }
+                figures.push(saved(&reductions, mode, size, tags));
+            }
+        }
         let median = |size, tags, skip, metric| {
             let plan = Plan { tags: Some(tags), ..Plan::search(size, skip) };
             let case = format!("{}, {}", Carrier::Tcp.name(), plan.describe());
@@ -143,16 +140,28 @@ impl Experiment for Mailbox {
             keys.into_iter()
                 .filter_map(|(name, meaning, value)| Key::measured(name, meaning, value)),
         );
-        Ok(Outcome {
-            parameters,
-            summary,
-            tables: vec![reduction::table(&reductions)],
-            figures,
-            samples,
-            baseline: ASIDE,
-            violation: None,
-        })
+        Findings { summary, tables: vec![reduction::table(&reductions)], figures }
     }
+}
+
+/// The parameter that has the shares of messages that come unexpected.
+const SHARES: &str = "shares that come unexpected (%)";
+
+fn cases(sizes: &[u64], tags: &[u64], shares: &[u64]) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for &size in sizes {
+        for &tags in tags {
+            let mut unexpected: Vec<u64> =
+                shares.iter().map(|share| share.saturating_mul(tags) / 100).collect();
+            unexpected.dedup();
+            cases.extend(unexpected.into_iter().map(|skip| {
+                let plan = Plan { tags: Some(tags), ..Plan::search(size, skip) };
+                let x = 100.0 * skip as f64 / tags as f64;
+                Case { plan, modes: MODES.to_vec(), x, repetitions: 1 }
+            }));
+        }
+    }
+    cases
 }
 
 fn share() -> Axis {

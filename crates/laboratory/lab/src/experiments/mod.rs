@@ -20,7 +20,7 @@ mod zeromq;
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 use crate::bench::{Operation, Pair, Peer, Socket, Test};
 use crate::experiment::{Context, Experiment};
@@ -46,6 +46,22 @@ pub fn experiments() -> &'static [&'static dyn Experiment] {
         &zeromq::Zeromq,
         &models::Models,
     ]
+}
+
+/// The experiment of that name.
+///
+/// # Errors
+///
+/// If there is none, with the names of those that there are.
+pub(crate) fn by_name(name: &str) -> Result<&'static dyn Experiment> {
+    let known = experiments();
+    match known.iter().find(|experiment| experiment.name() == name) {
+        Some(experiment) => Ok(*experiment),
+        None => {
+            let names: Vec<&str> = known.iter().map(|experiment| experiment.name()).collect();
+            bail!("there is no experiment '{name}'; there are {}", names.join(", "))
+        }
+    }
 }
 
 const TCP: &str = "TCP";

@@ -12,7 +12,7 @@ use crate::claim::{Claim, Criterion, Estimate, Source};
 use crate::experiment::{Context, Experiment};
 use crate::messaging::programs::{Library, Over, Programs, Way};
 use crate::messaging::{Hub, Model, SERVICES, TOPICS};
-use crate::outcome::{At, Key, Outcome, ResultFile};
+use crate::outcome::{At, Findings, Key, Outcome, Recorded, ResultFile};
 use crate::plot::{Bar, Chart, Figure};
 use crate::record::{Better, Metric, Row, Samples, Selector};
 use crate::schedule::{Group, Trial, Variant, alternate};
@@ -185,7 +185,6 @@ impl Experiment for Models {
         let samples = alternate(&mut groups, rounds, context.progress())?;
         drop(groups);
 
-        let rows = samples.rows(WAYS[0].name);
         let mut parameters = context.parameters(rounds);
         let mut note =
             |name: &str, value: serde_json::Value| parameters.insert(name.to_owned(), value);
@@ -193,9 +192,14 @@ impl Experiment for Models {
         note("bytes of the file", bytes.into());
         note("services", SERVICES.to_vec().into());
         note("topics", TOPICS.into());
-        Ok(Outcome {
-            parameters,
-            summary: summary(&samples),
+        let violation = programs.violation();
+        Ok(Outcome { parameters, samples, baseline: WAYS[0].name, violation })
+    }
+
+    fn findings(&self, recorded: Recorded<'_>) -> Findings {
+        let rows = recorded.samples.rows(WAYS[0].name);
+        Findings {
+            summary: summary(recorded.samples),
             figures: vec![
                 figure(
                     "rates.svg",
@@ -213,10 +217,7 @@ impl Experiment for Models {
                 ),
             ],
             tables: Vec::new(),
-            samples,
-            baseline: WAYS[0].name,
-            violation: programs.violation(),
-        })
+        }
     }
 }
 

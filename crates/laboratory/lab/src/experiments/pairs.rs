@@ -10,7 +10,7 @@ use crate::bench::{self, BANDWIDTH, Operation, Pair, Peer, Server, Socket, Test}
 use crate::claim::{Claim, Comparison};
 use crate::experiment::{Context, Experiment};
 use crate::launch::{Mode, Running};
-use crate::outcome::{Key, Outcome, ResultFile};
+use crate::outcome::{Findings, Key, Outcome, Recorded, ResultFile};
 use crate::plot::{Axis, Scale};
 use crate::record::Selector;
 use crate::schedule::{Group, Trial, Variant, alternate};
@@ -71,6 +71,13 @@ impl Experiment for Pairs {
         let samples = alternate(&mut groups, rounds, context.progress())?;
         drop(groups);
 
+        let mut parameters = context.parameters(rounds);
+        parameters.insert("milliseconds".to_owned(), (time.as_millis() as u64).into());
+        parameters.insert("message size".to_owned(), MESSAGE.into());
+        Ok(Outcome { parameters, samples, baseline: TCP, violation: None })
+    }
+
+    fn findings(&self, Recorded { samples, .. }: Recorded<'_>) -> Findings {
         let ratio = |count| {
             let case = pairs_case(count);
             let select = |variant| Selector { case: &case, variant, metric: BANDWIDTH };
@@ -90,18 +97,7 @@ impl Experiment for Pairs {
         let title = "Aggregate bandwidth of 64 KiB messages";
         let figures =
             vec![curves("bandwidth.svg", title, x, Scale::Linear, BANDWIDTH, &rows, &variants)];
-        let mut parameters = context.parameters(rounds);
-        parameters.insert("milliseconds".to_owned(), (time.as_millis() as u64).into());
-        parameters.insert("message size".to_owned(), MESSAGE.into());
-        Ok(Outcome {
-            parameters,
-            summary: summary.into_iter().flatten().collect(),
-            figures,
-            samples,
-            baseline: TCP,
-            tables: Vec::new(),
-            violation: None,
-        })
+        Findings { summary: summary.into_iter().flatten().collect(), figures, tables: Vec::new() }
     }
 }
 

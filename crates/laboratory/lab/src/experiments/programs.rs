@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::yasmin;
 use crate::claim::{Claim, Comparison};
 use crate::experiment::{Context, Experiment};
-use crate::outcome::{Outcome, ResultFile};
+use crate::outcome::{Findings, Outcome, Recorded, ResultFile};
 use crate::programs::{self, Scale};
 
 pub(super) struct Programs;
@@ -41,6 +41,10 @@ impl Experiment for Programs {
 
     fn duration(&self, quick: bool) -> Duration {
         Duration::from_secs(if quick { 52 } else { 600 })
+    }
+
+    fn findings(&self, recorded: Recorded<'_>) -> Findings {
+        programs::findings(recorded)
     }
 
     fn run(&self, context: &Context<'_>) -> Result<Outcome> {

@@ -11,7 +11,7 @@ use super::{TCP, program_pair, yasmin};
 use crate::bench::{BANDWIDTH, LATENCY, Operation, Pair, Socket, Test};
 use crate::claim::{Claim, Comparison};
 use crate::experiment::{Context, Experiment};
-use crate::outcome::{Key, Outcome, ResultFile};
+use crate::outcome::{Findings, Key, Outcome, Recorded, ResultFile};
 use crate::plot::{Axis, Chart, Figure, Point, Scale, Series};
 use crate::record::{Metric, Sample, Samples};
 use crate::schedule::{Group, Trial, Variant, alternate};
@@ -68,11 +68,7 @@ impl Experiment for RingSize {
         let test = |operation| Test { operation, size: MESSAGE, time };
         let tests = vec![test(Operation::Pingpong), test(Operation::Bandwidth)];
 
-        let geometries: Vec<(u64, u64)> = segments
-            .iter()
-            .flat_map(|&segment| pools.iter().map(move |&pool| (segment, pool)))
-            .filter(|&(segment, pool)| is_possible(segment, pool))
-            .collect();
+        let geometries = geometries(segments, pools);
         let default = Geometry::default();
         let default_name = geometry(
             default.segment_size() as u64,
@@ -98,7 +94,20 @@ impl Experiment for RingSize {
         let samples = alternate(&mut groups, rounds, context.progress())?;
         drop(groups);
 
-        let points = relative(&samples, &geometries);
+        let mut parameters = context.parameters(rounds);
+        parameters.insert("milliseconds per test".to_owned(), (time.as_millis() as u64).into());
+        parameters.insert("message size".to_owned(), MESSAGE.into());
+        parameters.insert("segment sizes".to_owned(), segments.into());
+        parameters.insert("default segment size".to_owned(), default.segment_size().into());
+        parameters.insert("default segments".to_owned(), default.segments().into());
+        parameters.insert("pool sizes".to_owned(), pools.into());
+        Ok(Outcome { parameters, samples, baseline: DEFAULT, violation: None })
+    }
+
+    fn findings(&self, recorded: Recorded<'_>) -> Findings {
+        let segments = &recorded.numbers("segment sizes")[..];
+        let geometries = geometries(segments, &recorded.numbers("pool sizes"));
+        let points = relative(recorded.samples, &geometries);
         let figures = vec![
             figure("bandwidth.svg", "Bandwidth of 64 KiB messages", BANDWIDTH, segments, &points),
             figure(
@@ -109,29 +118,22 @@ impl Experiment for RingSize {
                 &points,
             ),
         ];
-
-        let mut parameters = context.parameters(rounds);
-        parameters.insert("milliseconds per test".to_owned(), (time.as_millis() as u64).into());
-        parameters.insert("message size".to_owned(), MESSAGE.into());
-        parameters.insert("segment sizes".to_owned(), segments.into());
-        parameters.insert("default segment size".to_owned(), default.segment_size().into());
-        parameters.insert("default segments".to_owned(), default.segments().into());
-        parameters.insert("pool sizes".to_owned(), pools.into());
-        Ok(Outcome {
-            parameters,
-            summary: summary(&samples, &points),
-            figures,
-            samples,
-            baseline: DEFAULT,
-            tables: Vec::new(),
-            violation: None,
-        })
+        Findings { summary: summary(recorded.samples, &points), figures, tables: Vec::new() }
     }
+}
+
+fn geometries(segments: &[u64], pools: &[u64]) -> Vec<(u64, u64)> {
+    segments
+        .iter()
+        .flat_map(|&segment| pools.iter().map(move |&pool| (segment, pool)))
+        .filter(|&(segment, pool)| is_possible(segment, pool))
+        .collect()
 }
 
 /// What the library refuses it would replace by its defaults, and the label would lie.
 fn is_possible(segment: u64, pool: u64) -> bool {
-    let [segment_size, segments] = [segment, pool / segment].map(u32::try_from);
+    let [segment_size, segments] =
+        [segment, pool.checked_div(segment).unwrap_or(0)].map(u32::try_from);
     let cells = Geometry::default().cells() as u32;
     matches!((segment_size, segments), (Ok(size), Ok(count)) if Geometry::new(cells, size, count).is_ok())
 }

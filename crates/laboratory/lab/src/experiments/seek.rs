@@ -11,7 +11,7 @@ use super::search_keys::names;
 use super::seekable;
 use crate::claim::{Claim, Comparison};
 use crate::experiment::{Context, Experiment};
-use crate::outcome::{Key, Outcome, ResultFile, Table};
+use crate::outcome::{Findings, Key, Outcome, Recorded, ResultFile, Table};
 use crate::plot::{Axis, Figure, Scale};
 use crate::search::plan::MESSAGES;
 use crate::search::receiver::processor;
@@ -107,22 +107,9 @@ impl Experiment for Seek {
             ],
         );
         let skips: &[u64] = context.pick(&[2, 16], &[2, 4, 8, 16]);
-        let case = |size, skip| {
-            let plan = Plan::search(size, skip);
-            Case {
-                plan,
-                modes: MODES.to_vec(),
-                x: size as f64,
-                repetitions: effort.repetitions(plan),
-            }
-        };
-        let cases: Vec<Case> = sizes
-            .iter()
-            .flat_map(|&size| skips.iter().map(move |&skip| case(size, skip)))
-            .collect();
+        let cases = cases(sizes, skips, |plan| effort.repetitions(plan));
         let samples = search::measure(context, &cases, rounds)?;
 
-        let reductions = reduction::reductions(&samples, &cases, &BASELINES, &[CPU, CPU_MESSAGES]);
         let mut parameters = context.parameters(rounds);
         parameters.extend(search::parameters(&samples));
         parameters.insert("sizes".to_owned(), sizes.into());
@@ -136,18 +123,33 @@ impl Experiment for Seek {
                 .collect(),
         );
         parameters.insert("processor of sender and receiver".to_owned(), processor().into());
-        let (figures, mut tables) = plots(&reductions, skips);
-        tables.push(reduction::table(&reductions));
-        Ok(Outcome {
-            parameters,
-            summary: summary(&reductions),
-            tables,
-            figures,
-            samples,
-            baseline: POOL,
-            violation: None,
-        })
+        Ok(Outcome { parameters, samples, baseline: POOL, violation: None })
     }
+
+    fn findings(&self, recorded: Recorded<'_>) -> Findings {
+        let (sizes, skips) = (recorded.numbers("sizes"), recorded.numbers("messages skipped"));
+        let reductions = reduction::reductions(
+            recorded.samples,
+            &cases(&sizes, &skips, |_| 1),
+            &BASELINES,
+            &[CPU, CPU_MESSAGES],
+        );
+        let (figures, mut tables) = plots(&reductions, &skips);
+        tables.push(reduction::table(&reductions));
+        Findings { summary: summary(&reductions), tables, figures }
+    }
+}
+
+fn cases(sizes: &[u64], skips: &[u64], repetitions: impl Fn(Plan) -> u64) -> Vec<Case> {
+    let case = |size, skip| {
+        let plan = Plan::search(size, skip);
+        Case { plan, modes: MODES.to_vec(), x: size as f64, repetitions: repetitions(plan) }
+    };
+    sizes
+        .iter()
+        .flat_map(|&size| skips.iter().map(move |&skip| (size, skip)))
+        .map(|(size, skip)| case(size, skip))
+        .collect()
 }
 
 /// What counts: everything from opening to closing, as in the paper. On the ring and with

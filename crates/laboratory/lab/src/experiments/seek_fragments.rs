@@ -12,7 +12,7 @@ use super::seek::BASELINES;
 use super::seekable;
 use crate::claim::Claim;
 use crate::experiment::{Context, Experiment};
-use crate::outcome::{Key, Outcome};
+use crate::outcome::{Findings, Key, Outcome, Recorded};
 use crate::plot::{Axis, Figure, Scale};
 use crate::search::plan::MESSAGES;
 use crate::search::reduction::{self, Reduction, extremes};
@@ -103,7 +103,6 @@ impl Experiment for SeekFragments {
             .collect();
         let samples = search::measure(context, &cases, rounds)?;
 
-        let reductions = reduction::reductions(&samples, &cases, &BASELINES, &[CPU]);
         let mut parameters = context.parameters(rounds);
         parameters.extend(search::parameters(&samples));
         parameters.insert("sizes".to_owned(), sizes.into());
@@ -117,7 +116,22 @@ impl Experiment for SeekFragments {
             "connections per value, messages of each".to_owned(),
             cases.iter().map(work).collect(),
         );
-        let rows = samples.rows(POOL);
+        Ok(Outcome { parameters, samples, baseline: POOL, violation: None })
+    }
+
+    fn findings(&self, recorded: Recorded<'_>) -> Findings {
+        let (sizes, pieces) = (recorded.numbers("sizes"), recorded.numbers("pieces"));
+        let (sizes, pieces) = (&sizes[..], &pieces[..]);
+        let case = |size: u64, piece: u64| {
+            let plan = Plan { piece: Some(piece), ..Plan::search(size, SKIP) };
+            Case { plan, modes: MODES.to_vec(), x: piece as f64, repetitions: 1 }
+        };
+        let cases: Vec<Case> = sizes
+            .iter()
+            .flat_map(|&size| pieces.iter().map(move |&piece| case(size, piece)))
+            .collect();
+        let reductions = reduction::reductions(recorded.samples, &cases, &BASELINES, &[CPU]);
+        let rows = recorded.samples.rows(POOL);
         let mut figures: Vec<Figure> =
             BASELINES.into_iter().map(|baseline| figure(&reductions, baseline, sizes)).collect();
         figures.extend(sizes.iter().map(|&size| {
@@ -139,15 +153,11 @@ impl Experiment for SeekFragments {
                 &[POOL, AWAITED, BULK, SEEK],
             )
         }));
-        Ok(Outcome {
-            parameters,
+        Findings {
             summary: summary(&reductions, sizes, pieces),
             tables: vec![reduction::table(&reductions)],
             figures,
-            samples,
-            baseline: POOL,
-            violation: None,
-        })
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use super::search_keys::names;
 use super::seekable;
 use crate::claim::{Claim, Comparison};
 use crate::experiment::{Context, Experiment, Options};
-use crate::outcome::{Key, Outcome, ResultFile, Table};
+use crate::outcome::{Findings, Key, Outcome, Recorded, ResultFile, Table};
 use crate::plot::{Axis, Figure, Scale};
 use crate::search::plan::MESSAGES;
 use crate::search::receiver::processor;
@@ -119,9 +119,6 @@ impl Experiment for SeekModule {
             .collect();
         let samples = search::measure(context, &cases, rounds)?;
 
-        let has_instructions = samples.0.iter().any(|sample| sample.metric == Some(INSTRUCTIONS));
-        let metric = if has_instructions { INSTRUCTIONS } else { CPU };
-        let reductions = reduction::reductions(&samples, &cases, &BASELINES, &[metric]);
         let mut parameters = context.parameters(rounds);
         parameters.extend(search::parameters(&samples));
         parameters.insert("sizes".to_owned(), sizes.into());
@@ -141,17 +138,26 @@ impl Experiment for SeekModule {
                 .collect(),
         );
         parameters.insert("processor of sender and receiver".to_owned(), processor().into());
-        let (figures, mut tables) = plots(&reductions, skips);
+        Ok(Outcome { parameters, samples, baseline: POOL, violation: None })
+    }
+
+    fn findings(&self, recorded: Recorded<'_>) -> Findings {
+        let (sizes, skips) = (recorded.numbers("sizes"), recorded.numbers("messages skipped"));
+        let case = |size, skip| {
+            let plan = Plan::search(size, skip);
+            Case { plan, modes: MODES.to_vec(), x: size as f64, repetitions: 1 }
+        };
+        let cases: Vec<Case> = sizes
+            .iter()
+            .flat_map(|&size| skips.iter().map(move |&skip| case(size, skip)))
+            .collect();
+        let has_instructions =
+            recorded.samples.0.iter().any(|sample| sample.metric == Some(INSTRUCTIONS));
+        let metric = if has_instructions { INSTRUCTIONS } else { CPU };
+        let reductions = reduction::reductions(recorded.samples, &cases, &BASELINES, &[metric]);
+        let (figures, mut tables) = plots(&reductions, &skips);
         tables.push(reduction::table(&reductions));
-        Ok(Outcome {
-            parameters,
-            summary: summary(&reductions, has_instructions),
-            tables,
-            figures,
-            samples,
-            baseline: POOL,
-            violation: None,
-        })
+        Findings { summary: summary(&reductions, has_instructions), tables, figures }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::bench::{
 use crate::claim::{Claim, Comparison, Criterion, Estimate, Source};
 use crate::experiment::{Context, Experiment};
 use crate::limits::{self, CACHE_LINE, COPY, Copying, PIPELINE, TWO_COPIES};
-use crate::outcome::{At, Key, Outcome, ResultFile};
+use crate::outcome::{At, Findings, Key, Outcome, Recorded, ResultFile};
 use crate::plot::Scale;
 use crate::record::{Metric, Samples, Selector};
 use crate::schedule::{Group, Trial, Variant, alternate};
@@ -169,6 +169,15 @@ impl Experiment for Sockets {
         let samples = alternate(&mut groups, rounds, context.progress())?;
         drop(groups);
 
+        let mut parameters = context.parameters(rounds);
+        parameters.insert("milliseconds per test".to_owned(), (time.as_millis() as u64).into());
+        parameters.insert("sizes".to_owned(), sizes.into());
+        parameters.insert("memory chunks".to_owned(), CHUNKS.to_vec().into());
+        parameters.insert("memory pools".to_owned(), POOLS.to_vec().into());
+        Ok(Outcome { parameters, samples, baseline: TCP, violation: None })
+    }
+
+    fn findings(&self, Recorded { samples, .. }: Recorded<'_>) -> Findings {
         let rows = samples.rows(TCP);
         let all = [TCP, UNIX, ACCELERATED, API, IN_PLACE, TCP_POLLED, SPINNING, SLEEPING];
         let figure = |file, title, scale, metric| {
@@ -181,20 +190,7 @@ impl Experiment for Sockets {
             figure("effort.svg", "Processor time of both ends", Scale::Log10, EFFORT),
             figure("rate.svg", "One-way message rate", Scale::Log10, RATE),
         ];
-        let mut parameters = context.parameters(rounds);
-        parameters.insert("milliseconds per test".to_owned(), (time.as_millis() as u64).into());
-        parameters.insert("sizes".to_owned(), sizes.into());
-        parameters.insert("memory chunks".to_owned(), CHUNKS.to_vec().into());
-        parameters.insert("memory pools".to_owned(), POOLS.to_vec().into());
-        Ok(Outcome {
-            parameters,
-            summary: summary(&samples),
-            figures,
-            samples,
-            baseline: TCP,
-            tables: Vec::new(),
-            violation: None,
-        })
+        Findings { summary: summary(samples), figures, tables: Vec::new() }
     }
 }
 

@@ -18,7 +18,7 @@ use anyhow::{Result, anyhow};
 
 use crate::experiment::Context;
 use crate::launch::{self, ACCELERATED, Error, Finished, Mode, PLAIN, Program, Running};
-use crate::outcome::{Key, Outcome};
+use crate::outcome::{Findings, Key, Outcome, Recorded};
 use crate::plot::{Bar, Chart, Figure};
 use crate::record::{Better, Metric, Row};
 use crate::schedule::{Group, Trial, Variant, alternate};
@@ -29,6 +29,9 @@ const BANDWIDTH: Metric = Metric { name: "bandwidth", unit: "GB/s", better: Bett
 const REQUESTS: Metric = Metric { name: "requests", unit: "1/s", better: Better::Higher };
 const LATENCY: Metric = Metric { name: "round trip p50", unit: "µs", better: Better::Lower };
 const LATENCY_TAIL: Metric = Metric { name: "round trip p99", unit: "µs", better: Better::Lower };
+
+/// The name of the results of [`crate::demo`], whose findings are those of `programs`.
+pub(crate) const DEMO: &str = "demo";
 
 /// How long things take.
 #[derive(Clone, Copy, Debug)]
@@ -70,18 +73,16 @@ pub(crate) fn measure(
     parameters.insert("redis milliseconds".to_owned(), (scale.redis.as_millis() as u64).into());
     parameters.insert("sockperf seconds".to_owned(), scale.sockperf_seconds.into());
     parameters.insert("file bytes".to_owned(), scale.file.into());
-    let rows = samples.rows(PLAIN);
     let corrupted = corrupted.get();
-    Ok(Outcome {
-        parameters,
-        summary: summary(&rows),
-        figures: figures(&rows),
-        samples,
-        baseline: PLAIN,
-        tables: Vec::new(),
-        violation: (corrupted > 0)
-            .then(|| format!("{corrupted} files arrived with a wrong checksum")),
-    })
+    let violation =
+        (corrupted > 0).then(|| format!("{corrupted} files arrived with a wrong checksum"));
+    Ok(Outcome { parameters, samples, baseline: PLAIN, violation })
+}
+
+/// What follows from it.
+pub(crate) fn findings(recorded: Recorded<'_>) -> Findings {
+    let rows = recorded.samples.rows(PLAIN);
+    Findings { summary: summary(&rows), figures: figures(&rows), tables: Vec::new() }
 }
 
 /// Whether a row belongs into the short table: one metric for each case.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::network::hosts::Peer;
-use crate::outcome::ResultFile;
+use crate::outcome::{Recorded, ResultFile};
 
 /// Rate of the link between the thesis' hosts, and of ours where it is made, in bits per second.
 pub(super) const RATE: u64 = 1_000_000_000;
@@ -14,6 +14,12 @@ pub(super) const RATE: u64 = 1_000_000_000;
 /// The parameter that has the speed of the link of the streams in Mb/s, or says that it is not
 /// known.
 const SPEED: &str = "speed of the link of the streams (Mb/s)";
+
+/// The parameter that has the name of the link.
+const NAME: &str = "link of the streams";
+
+/// The parameter that has the rate of a link that was made for the streams.
+const BUCKET: &str = "link of the streams (b/s), by a token bucket (tbf) at the sender";
 
 /// What streams to a strong receiver go through.
 #[derive(Clone, Debug)]
@@ -56,10 +62,25 @@ impl Link {
         if self.is_made { "no link limits it".to_owned() } else { self.name.clone() }
     }
 
-    /// Keeps what [`gigabit`] asks for.
+    /// Keeps what [`Link::noted`] and [`gigabit`] ask for.
     pub(super) fn note(&self, parameters: &mut BTreeMap<String, Value>) {
         let value = self.mbps.map_or_else(|| "the interface does not know".into(), Value::from);
         parameters.insert(SPEED.to_owned(), value);
+        parameters.insert(NAME.to_owned(), self.name.clone().into());
+        if self.is_made {
+            parameters.insert(BUCKET.to_owned(), RATE.into());
+        }
+    }
+
+    /// The link that [`Link::note`] has kept.
+    pub(super) fn noted(recorded: Recorded<'_>) -> Self {
+        if recorded.number(BUCKET).is_some() {
+            return Self::made();
+        }
+        let mbps = recorded.number(SPEED);
+        let name = recorded.parameters.get(NAME).and_then(Value::as_str);
+        let name = name.map_or_else(|| "the link to another host".to_owned(), str::to_owned);
+        Self { name, mbps, is_made: false }
     }
 }
 
@@ -81,6 +102,7 @@ fn speed(mbps: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Samples;
 
     fn peer(speed_mbps: Option<u32>) -> Link {
         let peer = Peer {
@@ -114,6 +136,13 @@ mod tests {
                 "the link to 192.0.2.1",
             ]
         );
+        for link in [Link::made(), peer(Some(2500)), peer(None)] {
+            let mut parameters = BTreeMap::new();
+            link.note(&mut parameters);
+            let samples = Samples::default();
+            let noted = Link::noted(Recorded { parameters: &parameters, samples: &samples });
+            assert_eq!(format!("{noted:?}"), format!("{link:?}"));
+        }
         assert_eq!(Link::made().elsewhere(), "no link limits it");
         assert_eq!(peer(Some(1000)).elsewhere(), "a link of 1 Gb/s");
     }

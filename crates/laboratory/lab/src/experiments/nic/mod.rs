@@ -26,7 +26,7 @@ use crate::network::hosts::Hosts;
 use crate::network::hosts::Place;
 use crate::network::options::Options;
 use crate::network::step::Step;
-use crate::outcome::{Outcome, ResultFile};
+use crate::outcome::{Findings, Outcome, Recorded, ResultFile};
 use crate::record::{Better, Metric};
 use crate::schedule::{Group, Trial, Variant, alternate};
 use crate::{stats, text};
@@ -99,6 +99,31 @@ struct Times {
     slow: Duration,
 }
 
+impl Times {
+    /// The parameters that have them, in milliseconds.
+    const NAMES: [&str; 5] = [
+        "milliseconds of each test of latency",
+        "milliseconds of each stream",
+        "milliseconds of each stream, messages of 4 KiB and more",
+        "milliseconds of each stream to the weak receiver",
+        "milliseconds of each stream to the weak receiver over the slow link",
+    ];
+
+    fn note(self, note: &mut impl FnMut(&str, Value)) {
+        let Self { latency, link, light, weak, slow } = self;
+        for (name, time) in Self::NAMES.into_iter().zip([latency, link, light, weak, slow]) {
+            note(name, (time.as_millis() as u64).into());
+        }
+    }
+
+    /// Those that [`Times::note`] has kept.
+    fn noted(recorded: Recorded<'_>) -> Self {
+        let time = |name| Duration::from_millis(recorded.number(name).unwrap_or(0));
+        let [latency, link, light, weak, slow] = Self::NAMES.map(time);
+        Self { latency, link, light, weak, slow }
+    }
+}
+
 impl Experiment for Nic {
     fn name(&self) -> &'static str {
         "nic"
@@ -153,6 +178,23 @@ impl Experiment for Nic {
             measure(context, options, &ends)
         })
     }
+
+    fn findings(&self, recorded: Recorded<'_>) -> Findings {
+        let (link, sizes) = (Link::noted(recorded), recorded.numbers("sizes"));
+        let found = findings::find(recorded.samples, &sizes, &link);
+        let rows = recorded.samples.rows(Step::Off.name());
+        let words = tables::Words::new(&link, Times::noted(recorded));
+        let mut tables = vec![findings::table(&found)];
+        tables.extend(by_size::tables(&tables::views(&words), &rows, &sizes));
+        tables.extend(tables::one_way(&rows, &sizes));
+        tables.extend(tables::cpu_time(&rows, &words));
+        tables.extend(by_size::parts(&tables::parts(&words), &rows, &sizes));
+        Findings {
+            summary: findings::summary(&found),
+            tables,
+            figures: by_size::figures(&tables::views(&words), &rows),
+        }
+    }
 }
 
 fn measure(context: &Context<'_>, options: &Options, ends: &Ends<'_, '_>) -> Result<Outcome> {
@@ -205,15 +247,11 @@ fn measure(context: &Context<'_>, options: &Options, ends: &Ends<'_, '_>) -> Res
         Place::Peer(peer) => Link::to(peer),
     };
     link.note(&mut parameters);
-    let mut note = |name: &str, value: Value| parameters.insert(name.to_owned(), value);
+    let mut note = |name: &str, value: Value| drop(parameters.insert(name.to_owned(), value));
     match ends.hosts().place() {
         Place::Namespaces(testbed) => {
             samples.0.extend(others::measure(context, testbed, ends, rounds)?.0);
             note("hosts", "two network namespaces of this host, joined by a veth pair".into());
-            note(
-                "link of the streams (b/s), by a token bucket (tbf) at the sender",
-                link::RATE.into(),
-            );
             for (name, value) in others::notes(rounds, context) {
                 note(name, value.into());
             }
@@ -236,34 +274,10 @@ fn measure(context: &Context<'_>, options: &Options, ends: &Ends<'_, '_>) -> Res
         Ok(rate) => note("slow link of the weak receiver (b/s)", rate.into()),
         Err(why) => note("slow link of the weak receiver", format!("not measured: {why}").into()),
     };
-    let milliseconds = |time: Duration| Value::from(time.as_millis() as u64);
-    note("milliseconds of each test of latency", milliseconds(times.latency));
-    note("milliseconds of each stream", milliseconds(times.link));
-    note("milliseconds of each stream, messages of 4 KiB and more", milliseconds(times.light));
-    note("milliseconds of each stream to the weak receiver", milliseconds(times.weak));
-    note(
-        "milliseconds of each stream to the weak receiver over the slow link",
-        milliseconds(times.slow),
-    );
+    times.note(&mut note);
     note("TCP congestion control", "cubic, or reno where there is none".into());
 
-    let found = findings::find(&samples, sizes, &link);
-    let rows = samples.rows(Step::Off.name());
-    let words = tables::Words::new(&link, times);
-    let mut tables = vec![findings::table(&found)];
-    tables.extend(by_size::tables(&tables::views(&words), &rows, sizes));
-    tables.extend(tables::one_way(&rows, sizes));
-    tables.extend(tables::cpu_time(&rows, &words));
-    tables.extend(by_size::parts(&tables::parts(&words), &rows, sizes));
-    Ok(Outcome {
-        parameters,
-        summary: findings::summary(&found),
-        tables,
-        figures: by_size::figures(&tables::views(&words), &rows),
-        samples,
-        baseline: Step::Off.name(),
-        violation: None,
-    })
+    Ok(Outcome { parameters, samples, baseline: Step::Off.name(), violation: None })
 }
 
 /// What tests are run with.

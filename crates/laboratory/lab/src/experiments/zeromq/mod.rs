@@ -20,7 +20,7 @@ use crate::network::hosts::Hosts;
 use crate::network::options::Options;
 use crate::network::step::Step;
 use crate::network::{self, LATENCY};
-use crate::outcome::{Key, Outcome};
+use crate::outcome::{Findings, Key, Outcome, Recorded};
 use crate::record::{Better, Metric, Samples, Selector};
 use crate::schedule::{Group, Trial, Variant, alternate};
 use crate::text;
@@ -141,6 +141,17 @@ impl Experiment for Zeromq {
             outcome => outcome,
         }
     }
+
+    fn findings(&self, recorded: Recorded<'_>) -> Findings {
+        let (rows, sizes) = (recorded.samples.rows(TCP), recorded.numbers("sizes"));
+        let mut tables = by_size::tables(&tables::VIEWS, &rows, &sizes);
+        tables.extend(by_size::parts(&tables::PARTS, &rows, &sizes));
+        Findings {
+            summary: summary(recorded.samples),
+            tables,
+            figures: by_size::figures(&tables::VIEWS, &rows),
+        }
+    }
 }
 
 fn measure(context: &Context<'_>, programs: &Programs<'_, '_>) -> Result<Outcome> {
@@ -168,18 +179,7 @@ fn measure(context: &Context<'_>, programs: &Programs<'_, '_>) -> Result<Outcome
     note("milliseconds of each test", milliseconds.into());
     note("TCP congestion control on loopback", congestion_control().into());
     note("TCP congestion control between namespaces", "cubic, or reno where there is none".into());
-    let rows = samples.rows(TCP);
-    let mut tables = by_size::tables(&tables::VIEWS, &rows, sizes);
-    tables.extend(by_size::parts(&tables::PARTS, &rows, sizes));
-    Ok(Outcome {
-        parameters,
-        summary: summary(&samples),
-        tables,
-        figures: by_size::figures(&tables::VIEWS, &rows),
-        samples,
-        baseline: TCP,
-        violation: programs.violation(),
-    })
+    Ok(Outcome { parameters, samples, baseline: TCP, violation: programs.violation() })
 }
 
 /// libzmq leaves it at that of the system, and so do mailboxes.

@@ -12,7 +12,7 @@ use super::table::{cell, escape, nothing, table};
 use crate::claim::{Claim, Judgement, Source};
 use crate::experiments;
 use crate::outcome::ResultFile;
-use crate::record::{self, Better, Row};
+use crate::record::{Better, Row, Samples};
 use crate::report::site::read::{Contents, Entry, Found};
 use crate::stats::{Mean, Ratio, Spread};
 use crate::text;
@@ -354,8 +354,8 @@ impl Grid {
                 let raw = contents.raw.as_deref().ok_or_else(|| {
                     anyhow!("savings are computed from the readings of a packed result; run `seekwire lab pack` first")
                 })?;
-                let pairs = record::pairs_of_csv(raw, &self.metric, &self.variant, other)
-                    .map_err(anyhow::Error::msg)?;
+                let samples = Samples::of_csv(raw, &BTreeMap::new()).map_err(anyhow::Error::msg)?;
+                let pairs = samples.pairs_by_case(&self.metric, &self.variant, other);
                 let saved = pairs.into_iter().filter_map(|(case, pairs)| {
                     let percent: Vec<f64> =
                         pairs.iter().map(|(this, other)| 100.0 * (1.0 - this / other)).collect();

@@ -10,6 +10,7 @@ use super::verdict::{badge, class};
 use super::{document, navigation};
 use crate::claim::Verdict;
 use crate::experiments;
+use crate::programs::DEMO;
 use crate::report::parts::table;
 use crate::verdict::Overall;
 use crate::{demo, text};
@@ -70,7 +71,7 @@ fn machines(entries: &[(&Entry, &Contents)]) -> Markup {
 
 fn card(entry: &Entry, contents: &Contents) -> Markup {
     let experiment = contents.experiment();
-    let is_demo = contents.result.experiment == demo::NAME;
+    let is_demo = contents.result.experiment == DEMO;
     let question = match experiment {
         _ if is_demo => demo::QUESTION,
         Some(experiment) => experiment.question(),

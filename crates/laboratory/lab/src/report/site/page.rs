@@ -8,6 +8,7 @@ use super::{INDEX, document, figure, navigation};
 use crate::claim::Comparison;
 use crate::demo;
 use crate::plot::Figure;
+use crate::programs::DEMO;
 use crate::report::parts;
 
 /// Plots of one result. Ours have about twenty.
@@ -29,7 +30,7 @@ pub(super) fn html(
         link.map(|(address, text)| (address, format!("{before}{text}{after}")))
     };
     let about = match experiment {
-        _ if result.experiment == demo::NAME => demo::ABOUT,
+        _ if result.experiment == DEMO => demo::ABOUT,
         Some(experiment) => experiment.about(),
         None => "This program does not know the experiment; its numbers are shown as they are.",
     };

@@ -8,13 +8,13 @@ use std::time::SystemTime;
 
 use anyhow::{Context as _, Result};
 
-use crate::demo;
 use crate::experiment::Experiment;
-use crate::experiments;
+use crate::experiments::experiments;
 use crate::journal::Journal;
 use crate::outcome::ResultFile;
 use crate::output::RESULT;
-use crate::pack::{self, Kept, PACKED_RAW, RAW};
+use crate::pack::{self, Kept, PACKED_RAW, RAW, experiment_of};
+use crate::programs::DEMO;
 
 /// All results below a directory.
 #[derive(Debug)]
@@ -54,9 +54,7 @@ impl Entry {
 impl Contents {
     /// The experiment that it is a result of, if this program knows it.
     pub(in crate::report) fn experiment(&self) -> Option<&'static dyn Experiment> {
-        let name =
-            if self.result.experiment == demo::NAME { "programs" } else { &self.result.experiment };
-        experiments().iter().copied().find(|experiment| experiment.name() == name)
+        experiment_of(&self.result)
     }
 }
 
@@ -111,7 +109,7 @@ pub(in crate::report) fn read(directory: &Path) -> Result<Found> {
 fn order(entry: &Entry) -> (usize, String) {
     let known = experiments();
     let position = match &entry.contents {
-        Ok(contents) if contents.result.experiment == demo::NAME => known.len(),
+        Ok(contents) if contents.result.experiment == DEMO => known.len(),
         Ok(contents) => known
             .iter()
             .position(|experiment| experiment.name() == contents.result.experiment)
