@@ -1,4 +1,4 @@
-//! `mailbox`: what messages with tags cost, come they expected or not.
+//! `mailbox`: what tagged messages cost, expected and unexpected.
 
 use std::time::Duration;
 
@@ -34,16 +34,17 @@ impl Experiment for Mailbox {
     }
 
     fn question(&self) -> &'static str {
-        "Rate and cost of messages with tags, come they expected or not."
+        "How fast and how costly tagged messages are, expected and unexpected."
     }
 
     fn about(&self) -> &'static str {
-        "Messages with tags through seekwire::Mailbox: how many a second, and what each costs the receiver. Tags 0, 1, .. of \
-         so many come over and over. Of each lap a share comes unexpected: these messages come first, are known to be \
-         there before anybody asks for them, and are asked for after the others, whose receives were posted before they \
-         came. Beside it the same messages received as libraries do it without seeks: whatever has arrived is read at once, \
-         unexpected messages are copied aside and again when they are asked for, large expected ones go straight to their \
-         buffer. Opening and closing a connection are left out."
+        "Messages with tags go through seekwire::Mailbox. The experiment measures how many arrive a second, \
+         and what each costs the receiver. The tags 0, 1, .. come over and over. In each lap, a share of the \
+         messages is unexpected: these come first, are known to be there before anybody asks for them, and \
+         are asked for last. The receives of the others were posted before they came. The comparison receives \
+         the same messages as libraries do without seeks: it reads at once whatever has arrived, copies \
+         unexpected messages aside, copies them again when they are asked for, and reads large expected ones \
+         straight into their buffer. Opening and closing a connection do not count."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {

@@ -140,14 +140,14 @@ impl Experiment for Models {
     }
 
     fn about(&self) -> &'static str {
-        "Models of messaging, each as programs of its own over libzmq and over seekwire::Mailbox, over TCP and on \
-         the ring: requests to several services through a broker, publishing by topic to subscribers, the transfer \
-         of a file, and scatter and gather as in a cluster. While they are timed, length and number of every message \
-         are checked; contents are compared in full in the warm-up and after the last message, of what is published \
-         one message of 256 meanwhile, and the checksum of a file when its time has ended. What is wrong or missing \
-         ends the experiment with an error. Latencies are those of a request, of one \
-         message that all its subscribers have told to have, of a file of 4 KiB that has been stored, and of a \
-         round."
+        "Four models of messaging, each written over libzmq and over seekwire::Mailbox, run by TCP and on the \
+         ring: requests to several services through a broker, publishing by topic to subscribers, the \
+         transfer of a file, and scatter and gather as in a cluster. Length and number of every message are \
+         checked while time is taken. Contents are compared in full in the warm-up and after the last \
+         message; of what is published, one message in 256 is compared meanwhile; the checksum of a file is \
+         compared when its time has ended. Anything wrong or missing ends the experiment with an error. The \
+         latencies are those of a request, of a message until all its subscribers have confirmed it, of a \
+         file of 4 KiB until it is stored, and of a round."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {

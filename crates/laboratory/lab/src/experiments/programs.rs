@@ -22,9 +22,10 @@ impl Experiment for Programs {
     }
 
     fn about(&self) -> &'static str {
-        "Unmodified programs, plain and accelerated: iperf3 in both directions, redis-benchmark against redis-server, a \
-         file served by Python and fetched by curl, sockperf ping-pong, and calls and streams of gRPC's C library. In accelerated runs both ends are \
-         accelerated. Throughput is compared as accelerated over plain, and so are times."
+        "Unmodified programs run plain and accelerated: iperf3 in both directions, redis-benchmark against \
+         redis-server, curl that fetches a file from Python's HTTP server, sockperf's ping-pong, and calls \
+         and streams of gRPC's C library. In accelerated runs, both ends are accelerated. Ratios are \
+         accelerated over plain, of throughput as of times."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {

@@ -29,15 +29,16 @@ impl Experiment for RingSize {
     }
 
     fn question(&self) -> &'static str {
-        "How segment size and number change bandwidth and latency, and which default follows."
+        "How the size and number of segments change bandwidth and latency, and which default follows."
     }
 
     fn about(&self) -> &'static str {
-        "Bandwidth and round-trip time of 64 KiB messages between two processes of an unmodified, accelerated program, \
-         for segments of several sizes in pools of several sizes. Each geometry runs next to the default one, because a \
-         host may move virtual processors from core to core between one second and the next, which changes more than \
-         any geometry does; what counts is the median of the ratios of such neighbours. The defaults are chosen from \
-         this. Plain TCP runs along for comparison; it has no pool."
+        "Two processes of an unmodified, accelerated program exchange messages of 64 KiB. Bandwidth and \
+         round-trip time are measured for segments of several sizes in pools of several sizes. Each geometry \
+         runs next to the default one, because a host may move virtual processors from core to core from one \
+         second to the next, and that changes more than any geometry does. What counts is the median of the \
+         ratios of such neighbours. The defaults are chosen from this. Plain TCP, which has no pool, runs \
+         along for comparison."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {

@@ -42,27 +42,28 @@ impl Experiment for Seek {
     }
 
     fn question(&self) -> &'static str {
-        "What it saves a receiver to take messages out of the middle of a stream."
+        "What a receiver saves when it takes messages out of the middle of a stream."
     }
 
     fn about(&self) -> &'static str {
-        "A sender sends messages of one size over one connection; the receiver skips N of them, takes the one behind \
-         them, and then the N in order, over and over: opening a connection, 1000 messages, closing it, 100 times for \
-         each value (fewer where a value would move more than 4 GB, unless --repetitions says otherwise). Measured is \
-         user and system time of the receiver, a process that shares its processor with the sender: between two of \
-         them every copy would also pay for the way from cache to cache. The baseline, pool, is the paper's: each \
-         message that is skipped is received into a pool by itself, and copied out of there when its turn comes; the \
-         pool has been allocated and touched before. The stronger baseline, bulk, is what libraries do today: whatever \
-         has arrived is read at once into memory of the library, and all messages are copied out of there. Pool, \
-         awaited is the first one with one thing borrowed from seeks: it sleeps until the wanted message has come \
-         (SO_RCVLOWAT), so that what is saved against it is saved by copying less and not by waking up less often. \
-         Over TCP, seek uses SeekStream, which chooses the cheapest of its ways itself; libfabric is tagged receives \
-         through its tcp provider, with unexpected messages, over one connection for each value. Borrowed, messages \
-         are used where the sender put them. Over the ring both ends are upgraded before the messages start and nobody \
-         spins (SEEKWIRE_SPIN_US=0), in all modes alike. What is plotted for the ring and for libfabric leaves opening \
-         and closing out; the table has both. The receive buffer, or the shared memory, is made large enough for what \
-         is skipped, in all modes alike; where that is not allowed, TCP is left to choose it. Every mode looks at both \
-         ends of each message, where its number is, and at nothing else."
+        "A sender sends messages of one size over one connection. The receiver skips N of them, takes the one \
+         behind them, then takes the N in order, and so on for 1000 messages. Each value stands for 100 such \
+         connections, or fewer where they would move more than 4 GB (--repetitions changes that). Measured is \
+         the user and system time of the receiver from opening to closing. It shares a processor with the \
+         sender: on two processors, every copy would also pay for the way from cache to cache. The baseline \
+         \"pool\" is the paper's: each skipped message is received into a pool by itself, and copied out of \
+         there when its turn comes. The pool was allocated and touched before. \"Bulk\" is what libraries do \
+         today, and a stronger baseline: they read at once whatever has arrived into memory of their own, and \
+         copy all messages out of there. \"Pool, awaited\" is the pool with one thing borrowed from seeks: it \
+         sleeps until the wanted message has come (SO_RCVLOWAT). What seeks save against it, they save by \
+         copying less and not by waking up less often. Over TCP, \"seek\" is SeekStream, which chooses the \
+         cheapest of its ways itself. \"Libfabric\" makes tagged receives through its tcp provider, with \
+         unexpected messages, over one connection per value. \"Borrowed\" messages are used where the sender \
+         put them. On the ring, both ends are attached before the messages start, and nobody waits awake \
+         (SEEKWIRE_SPIN_US=0), in all modes alike. Plots for the ring and for libfabric leave out opening and \
+         closing; the table has both. The receive buffer, or the shared memory, holds what is skipped, in all \
+         modes alike; where so large a buffer is not allowed, TCP chooses it. Every mode looks at both ends \
+         of each message, where its number is, and at nothing else."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {

@@ -1,5 +1,5 @@
-//! `seek-fragments`: what it changes when messages come in pieces; the question that the paper of
-//! 2019 leaves open.
+//! `seek-fragments`: what changes when messages come in pieces, a question that the paper of 2019
+//! leaves open.
 
 use std::time::Duration;
 
@@ -60,11 +60,11 @@ impl Experiment for SeekFragments {
     }
 
     fn about(&self) -> &'static str {
-        "As seek, over TCP with N = 8, but the sender writes each message in pieces of 64 B to 64 KiB that leave at \
-         once (TCP_NODELAY), so that the receiver's kernel holds it in many small parts: what does that cost a \
-         receiver that receives message by message (pool), the same when it sleeps until all has come (pool, awaited), \
-         one that reads whatever has come (bulk), and one that seeks? Messages that are not larger than a piece are \
-         sent in one write."
+        "As seek, over TCP with N = 8, but the sender writes each message in pieces of 64 B to 64 KiB that \
+         leave at once (TCP_NODELAY). The receiver's kernel then holds it in many small parts. What does that \
+         cost a receiver that receives message by message (pool), one that sleeps until all has come first \
+         (pool, awaited), one that reads whatever has come (bulk), and one that seeks? A message no larger \
+         than a piece is sent in one write."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {

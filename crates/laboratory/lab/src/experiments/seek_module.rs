@@ -48,20 +48,21 @@ impl Experiment for SeekModule {
     }
 
     fn question(&self) -> &'static str {
-        "The same as seek where the kernel has the module tcp_seek."
+        "What seek measures, where the kernel has the module tcp_seek."
     }
 
     fn about(&self) -> &'static str {
-        "As seek, over TCP, where the kernel has the module tcp_seek, as the paper's kernel has its patch: what \
-         does a seek by the module save the receiver against the paper's baseline (pool) and the stronger one \
-         (bulk)? Beside it the ways of a stock kernel, SO_PEEK_OFF (peek, Linux 6.9) and library memory (drain). \
-         Where the processor counts instructions, the receiver's are compared, else its processor time. In the \
-         virtual machine of `make kernel-lab` they are the instructions that QEMU executed for it, in user space and \
-         kernel. They are not time: a cache miss costs as much as a hit, and an instruction that copies 32 bytes as \
-         much as one that copies a byte. System calls are counted by the kernel's tracepoint during a connection \
-         that is not measured. Copies are counted by the programs: bytes that came out of the kernel, and those that \
-         the program or the library copied once more, by byte of a message; what the module copies inside the kernel \
-         to free the rest of a buffer is not among them, but its instructions are."
+        "As seek, over TCP, where the kernel has the module tcp_seek, as the paper's kernel has its patch. \
+         What does a seek by the module save the receiver against the paper's baseline (pool) and against the \
+         stronger one (bulk)? The ways of a stock kernel are measured beside it: SO_PEEK_OFF (peek, Linux \
+         6.9) and library memory (drain). Where the processor counts instructions, those of the receiver are \
+         compared, otherwise its processor time. In the virtual machine of `make kernel-lab`, they are the \
+         instructions that QEMU executed for it, in user space and in the kernel. They are not time: a cache \
+         miss costs as much as a hit, and an instruction that copies 32 bytes as much as one that copies a \
+         byte. The kernel's tracepoint counts system calls during a connection that is not measured. The \
+         programs count copies, by byte of a message: bytes that came out of the kernel, and bytes that the \
+         program or the library copied once more. What the module copies inside the kernel to free the rest \
+         of a buffer is not among them, but its instructions are."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {

@@ -133,12 +133,13 @@ impl Experiment for Sockets {
     }
 
     fn about(&self) -> &'static str {
-        "Two processes exchange messages of 1 B to 4 MiB: round-trip time, one-way bandwidth and one-way message rate \
-         over kernel TCP (loopback), UNIX sockets, the same unmodified C program accelerated, and the Rust API with and \
-         without copies; beside the limits of the memory itself. For bandwidth the receiver takes whatever has come, \
-         for the rate it receives each message by itself. In place, the sender writes every byte into shared memory and \
-         the receiver loads one byte of every cache line; elsewhere the same buffer is sent again and again and \
-         received data are not looked at, which favours the others."
+        "Two processes exchange messages of 1 B to 4 MiB. Round-trip time, one-way bandwidth and one-way \
+         message rate are measured over kernel TCP (loopback), over UNIX sockets, with the same unmodified C \
+         program accelerated, and with the Rust API, with and without copies. The limits of the memory itself \
+         stand beside them. For bandwidth, the receiver takes whatever has come; for the rate, it receives \
+         each message by itself. In place, the sender writes every byte into shared memory, and the receiver \
+         loads one byte of every cache line. Elsewhere the same buffer is sent again and again, and nobody \
+         looks at what was received, which favours the others."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {

@@ -130,16 +130,18 @@ impl Experiment for Nic {
     }
 
     fn question(&self) -> &'static str {
-        "What the offloads of network interfaces change in latency, throughput and CPU load of messages."
+        "How offloads of network interfaces change latency, throughput and CPU load of messages."
     }
 
     fn about(&self) -> &'static str {
-        "Offloads of network interfaces, switched on in steps: everything off; checksums; scatter-gather, TSO and \
-         GSO; GRO. Latency of requests and responses, throughput and CPU load of a stream over a link of 1 Gb/s, \
-         and the same to a receiver that has little processor time, without that limit and over a link that such a \
-         receiver cannot quite fill, for messages of 1 B to 64 KiB. Both ends are in network namespaces of this host, \
-         joined by a veth pair, whose switches are real; with --peer the other end is on another host, and the link \
-         is the one that leads there. Beside it the numbers of the thesis, and those of iperf3, qperf and sockperf."
+        "Offloads of network interfaces are switched on in steps: everything off; checksums; scatter-gather, \
+         TSO and GSO; GRO. In each step, with messages of 1 B to 64 KiB, four things are measured: the \
+         latency of requests and responses; throughput and CPU load of a stream over a link of 1 Gb/s; the \
+         same to a receiver with little processor time, without that limit; and the same over a link that \
+         such a receiver cannot quite fill. Both ends are in network namespaces of this host, joined by a \
+         veth pair, whose switches are real. With --peer, the other end is on another host, and the link is \
+         the one that leads there. The numbers of the thesis, and those of iperf3, qperf and sockperf, stand \
+         beside ours."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {

@@ -93,17 +93,18 @@ impl Experiment for Zeromq {
     }
 
     fn question(&self) -> &'static str {
-        "What ZeroMQ’s messages cost over everything that libzmq has, on the ring, and with offloads between two hosts."
+        "What ZeroMQ’s messages cost over every transport of libzmq, on the ring, and with offloads between two hosts."
     }
 
     fn about(&self) -> &'static str {
-        "REQ/REP latency and PUSH/PULL throughput of the system's own libzmq, messages of 1 B to 64 KiB, as libzmq's \
-         perf tools measure them, and the CPU load of both ends: over loopback, the same unmodified program on the \
-         ring, over ipc:// and inproc://, and between two network namespaces with the offloads of their veth pair in \
-         steps. Beside it the same messages through seekwire::Mailbox, and the numbers of the thesis. What is timed \
-         is the work of the libraries, and that each message gets a number, which is checked with its length. Contents \
-         are written before the time, and compared in full before it and after it (REQ/REP), or before it and in one \
-         message of 256 (PUSH/PULL)."
+        "The system's own libzmq exchanges messages of 1 B to 64 KiB. REQ/REP latency and PUSH/PULL \
+         throughput are measured as libzmq's perf tools measure them, with the CPU load of both ends: over \
+         loopback, the same unmodified program on the ring, over ipc:// and inproc://, and between two \
+         network namespaces with the offloads of their veth pair in steps. The same messages through \
+         seekwire::Mailbox, and the numbers of the thesis, stand beside them. What takes time is the work of \
+         the libraries, and the number that each message gets, which is checked with its length. Contents are \
+         written before the time begins. They are compared in full before and after it (REQ/REP), or before \
+         it and in one message of 256 (PUSH/PULL)."
     }
 
     fn paper_reference(&self) -> Option<&'static str> {
