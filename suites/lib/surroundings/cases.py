@@ -82,7 +82,8 @@ def group(bytes_):
         directory = os.path.join(place, f"seekwire-surroundings-{os.getpid()}-{bytes_}")
         try:
             os.mkdir(directory)
-            with open(os.path.join(directory, name), "w", encoding="ascii") as file:
+            # Where no controller is, a file of this name would be a file and no limit.
+            with open(os.path.join(directory, name), "r+", encoding="ascii") as file:
                 file.write(str(bytes_))
         except OSError:
             with contextlib.suppress(OSError):

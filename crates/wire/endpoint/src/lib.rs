@@ -15,6 +15,7 @@
 //!   fork         what a fork must find in order
 //!   held_file    the files that calls sleep on
 //!   scarcity     what there is no more of
+//!   control_group  the memory that control groups leave
 //!   tuning       what this machine's copies and system calls cost
 //!   config       what the environment says
 //! ```
@@ -23,6 +24,7 @@
 
 pub mod config;
 pub mod connection;
+mod control_group;
 pub mod fork;
 mod held_file;
 pub mod permission;

@@ -21,7 +21,7 @@ use crate::lock::{Guard, Lock, RawLock};
 use crate::socket::Socket;
 use crate::table::Set;
 use crate::table::{self, Object};
-use crate::{hazard, process, stats};
+use crate::{departure, hazard, process, stats};
 
 /// To be called once.
 pub(crate) fn start() {
@@ -66,18 +66,21 @@ fn locks(objects: &[Arc<Object>]) -> Vec<&RawLock> {
     registrations.chain(states).chain(numbers).chain(loans).chain([stats::lock()]).collect()
 }
 
+/// Waits until no fork is under way. One that begins once the library is leaving waits for that.
+pub(crate) fn await_end() {
+    FORK.raw().wait_until_free();
+}
+
 thread_local! {
     /// Whether this thread holds all locks.
     static HOLDS: Cell<bool> = const { Cell::new(false) };
 }
 
 extern "C" fn before_fork() {
-    if process::has_retreated() {
-        return;
-    }
-    HOLDS.set(true);
+    HOLDS.set(false);
     guarded(|| {
-        let mut fork = hold_all();
+        let Some(mut fork) = hold_all() else { return };
+        HOLDS.set(true);
         // First: what is said to a plain connection or an attached one must not reach it in the
         // middle of the change.
         seekwire_endpoint::fork::before_fork();
@@ -139,17 +142,20 @@ fn after_fork(work: impl FnOnce(&mut Fork)) {
     }
 }
 
-/// Takes all locks, with signals blocked.
-fn hold_all() -> Guard<'static, Fork> {
+/// Takes all locks, with signals blocked. `None`: the library has left this process.
+fn hold_all() -> Option<Guard<'static, Fork>> {
     // Where there are enough threads one of many locks is always taken; then they are waited for
     // after all.
     const TRIES: u32 = 8;
     for _ in 0..TRIES {
+        if departure::has_begun() {
+            return None;
+        }
         let mask = block_signals();
         match try_hold_all() {
             Ok(mut fork) => {
                 fork.mask = Some(mask);
-                return fork;
+                return Some(fork);
             }
             Err(taken) => {
                 set_mask(&mask);
@@ -165,7 +171,7 @@ fn hold_all() -> Guard<'static, Fork> {
         .collect();
     locks(&fork.objects).into_iter().for_each(RawLock::acquire);
     fork.mask = Some(mask);
-    fork
+    Some(fork)
 }
 
 /// A lock that somebody else holds.

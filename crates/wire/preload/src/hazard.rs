@@ -88,6 +88,8 @@ extern "C" fn leave(record: *mut c_void) {
     RECORD.set(ptr::null());
     // SAFETY: records are never freed, and the key never has another value.
     if let Some(record) = unsafe { record.cast::<Record>().as_ref() } {
+        // Of calls that a handler has left by siglongjmp.
+        record.slots.iter().for_each(|slot| slot.store(ptr::null_mut(), Ordering::Relaxed));
         record.taken.store(false, Ordering::Release);
     }
 }
@@ -236,6 +238,10 @@ pub(crate) fn protect<T>(cell: &AtomicPtr<T>) -> Option<Hazard<T>> {
     // found them.
     let index = record.slots.iter().position(|slot| slot.load(Ordering::Relaxed).is_null())?;
     let slot = &record.slots[index];
+    if index == 0 {
+        // Wherever it was when it left another call by siglongjmp.
+        record.whereabouts.store(Where::Inside as u8, Ordering::Relaxed);
+    }
     let mut object = cell.load(Ordering::Acquire);
     loop {
         slot.store(object.cast(), Ordering::Release);
@@ -333,6 +339,24 @@ impl<T: Retire> Domain<T> {
         }
     }
 
+    /// The objects that were retired and are still there, shared.
+    pub(crate) fn rest(&self) -> Vec<Arc<T>> {
+        let mut rest = Vec::new();
+        let mut object = self.retired.swap(ptr::null_mut(), Ordering::Acquire);
+        while !object.is_null() {
+            // SAFETY: the list that was swapped out belongs to this call; each node holds one
+            // reference, which goes back with it.
+            unsafe {
+                let next = (*object).next_retired().load(Ordering::Relaxed);
+                Arc::increment_strong_count(object);
+                rest.push(Arc::from_raw(object));
+                self.push(object);
+                object = next;
+            }
+        }
+        rest
+    }
+
     /// As the function of that name. Where it is refused, lookups under way have not fenced, and
     /// nothing tells when they are over: what is retired by now is never freed.
     fn heavy_fence(&self) -> bool {
@@ -355,14 +379,23 @@ pub(crate) fn outside<T>(call: impl FnOnce() -> T) -> T {
 pub(crate) fn being<T>(place: Where, work: impl FnOnce() -> T) -> T {
     // SAFETY: records are never freed.
     let Some(record) = (unsafe { RECORD.get().as_ref() }) else { return work() };
+    // A handler that has interrupted the call finds the thread there, and leaves it there.
     let before = record.whereabouts.load(Ordering::Relaxed);
     record.whereabouts.store(place as u8, Ordering::Release);
-    let result = work();
-    // A handler that has interrupted the call finds the thread there, and leaves it there.
-    record.whereabouts.store(before, Ordering::Release);
-    // What the thread does next depends on what others say who have found it there.
-    light_fence();
-    result
+    let _back = Back(record, before);
+    work()
+}
+
+/// Puts a thread where it was before, also when it is unwound.
+struct Back(&'static Record, u8);
+
+impl Drop for Back {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.whereabouts.store(self.1, Ordering::Release);
+        // What the thread does next depends on what others say who have found it there.
+        light_fence();
+    }
 }
 
 /// Whether every other thread that uses objects is at one of these places.

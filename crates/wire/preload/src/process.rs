@@ -6,11 +6,14 @@ use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU8, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
-/// How far the library has left this process: it is here, it is leaving, it has left.
+/// How far the library has left this process: one of the constants below.
 static STAGE: AtomicU8 = AtomicU8::new(HERE);
 const HERE: u8 = 0;
-const LEAVING: u8 = 1;
-const LEFT: u8 = 2;
+/// Its connections go back to TCP, and there will be no others.
+const CLOSING: u8 = 1;
+/// Calls that sleep for the library are to end, and to be the application's own.
+const LEAVING: u8 = 2;
+const LEFT: u8 = 3;
 
 static PID: AtomicI32 = AtomicI32::new(0);
 /// A byte that the kernel clears in a child which gets a copy of the memory, and only there.
@@ -28,15 +31,25 @@ pub(crate) fn retreat() {
     STAGE.store(LEFT, Ordering::SeqCst);
 }
 
-/// Calls that sleep for the library are to end, and to be the application's own.
+/// From now on nothing new is tracked.
+pub(crate) fn close_down() {
+    STAGE.store(CLOSING, Ordering::SeqCst);
+}
+
+/// From now on no call goes on in the library.
 pub(crate) fn begin_retreat() {
     STAGE.store(LEAVING, Ordering::SeqCst);
+}
+
+/// Whether nothing new is to be tracked.
+pub(crate) fn is_closing_down() -> bool {
+    STAGE.load(Ordering::SeqCst) != HERE
 }
 
 /// Whether it has retreated, or is about to: no call goes on in the library.
 #[inline]
 pub(crate) fn retreats() -> bool {
-    STAGE.load(Ordering::SeqCst) != HERE
+    STAGE.load(Ordering::SeqCst) >= LEAVING
 }
 
 /// Whether it has [retreated](retreat).
@@ -108,5 +121,6 @@ pub(crate) fn after_fork_child() {
     PID.store(getpid(), Ordering::Relaxed);
     set_mark();
     // The thread that was about to say so is not here.
-    let _ = STAGE.compare_exchange(LEAVING, LEFT, Ordering::SeqCst, Ordering::SeqCst);
+    let closing = |stage| (stage == CLOSING || stage == LEAVING).then_some(LEFT);
+    let _ = STAGE.fetch_update(Ordering::SeqCst, Ordering::SeqCst, closing);
 }

@@ -64,7 +64,7 @@ pub(crate) fn untrack_unseen(fd: c_int) {
             log::debug!(fd, "a tracked fd was closed behind the library's back");
             untrack(fd, Last::Gone);
         }
-        process::Kind::Stranger => untrack(fd, Last::Kept),
+        process::Kind::Stranger => forget(fd),
         // It has closed its own number, but the table is its parent's.
         process::Kind::Vfork => {}
     }
@@ -81,9 +81,17 @@ pub(crate) fn untrack(fd: c_int, last: Last) {
 pub(crate) fn untrack_closing(fd: c_int) {
     match process::kind() {
         process::Kind::Own => untrack(fd, Last::Closing),
-        process::Kind::Stranger => untrack(fd, Last::Kept),
+        process::Kind::Stranger => forget(fd),
         // It closes its own number, but the table is its parent's.
         process::Kind::Vfork => {}
+    }
+}
+
+/// Takes `fd` out of the table of a child with a copy of the memory. The object is the parent's: its
+/// epoll sets and its ring are shared, and its locks may have been held when they were copied.
+pub(crate) fn forget(fd: c_int) {
+    if let Some(object) = table::remove(fd) {
+        std::mem::forget(object);
     }
 }
 
@@ -134,7 +142,11 @@ fn leave(fd: c_int, object: Arc<Object>, last: Last) {
 /// its call, or sleeps, and has the file by another number when it wakes.
 fn await_users(object: &Arc<Object>, socket: &Socket, gone: bool) {
     let connection = &socket.connection;
-    if !(connection.is_attached() || connection.is_seeking()) || thread::is_only_one() {
+    if !(connection.is_attached() || connection.is_seeking())
+        || thread::is_only_one()
+        // They have been waited for.
+        || process::retreats()
+    {
         return;
     }
     loop {

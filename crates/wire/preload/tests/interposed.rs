@@ -295,6 +295,6 @@ programs! { receive send close half poll crowd epoll members signals once fork r
 programs! { unseen uring handler }
 programs! { flags pointers control zerocopy shared alias }
 programs! { fork_fails fork_signal }
-programs! { shut capacity death number patience clock }
+programs! { shut capacity death number patience clock copied }
 programs! { turns inside cancel past idle }
 programs! { memory nofile inherited heirs together strangers remain }

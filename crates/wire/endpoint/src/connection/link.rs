@@ -10,11 +10,14 @@ use seekwire_transport::sys::thread;
 
 use super::taking::Watch;
 use crate::config::Config;
+use crate::control_group::Held;
 
 /// The data path: what an attached connection has besides its socket.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) ring: Ring,
+    /// This end's part of the ring counts until the ring goes.
+    _held: Held,
     pub(super) rx_spinner: Spinner,
     pub(super) tx_spinner: Spinner,
     /// Why the ring is not used any more, if it is not: one of the constants below.
@@ -43,9 +46,10 @@ const PEER_GONE: u8 = 1;
 pub(super) const VIOLATED: u8 = 2;
 
 impl Link {
-    pub(super) fn new(ring: Ring, peer_pid: u32) -> Self {
+    pub(super) fn new(ring: Ring, held: Held, peer_pid: u32) -> Self {
         Self {
             ring,
+            _held: held,
             rx_spinner: Spinner::default(),
             tx_spinner: Spinner::default(),
             broken: AtomicU8::new(SOUND),

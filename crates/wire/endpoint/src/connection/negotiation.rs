@@ -15,6 +15,7 @@ use seekwire_transport::sys::unix::{Channel, Sender};
 
 use super::link::Link;
 use crate::config::Config;
+use crate::control_group::Held;
 use crate::{permission, scarcity};
 
 /// How far an upgrade has come.
@@ -57,6 +58,7 @@ pub(super) struct Side {
     pub(super) descriptor: Placed,
     pub(super) geometry: Geometry,
     pub(super) doorbell: Doorbell,
+    pub(super) held: Held,
 }
 
 impl Side {
@@ -65,6 +67,12 @@ impl Side {
             return Err(Reason::Bypassed);
         }
         let geometry = Config::get().geometry;
+        // What is kept for a retransmission is hardly ever touched.
+        let held = Held::take((geometry.segments() * geometry.segment_size()) as u64);
+        let held = held.map_err(|full| {
+            tracing::warn!("no shared memory: {full}");
+            Reason::Memory
+        })?;
         let base = geometry.bytes() - geometry.segments() * geometry.segment_size();
         let memory =
             Own::create(geometry.bytes(), base, geometry.segment_size(), geometry.segments());
@@ -79,7 +87,7 @@ impl Side {
             tracing::warn!("no doorbell: {error}; {}", scarcity::advice(reason));
             reason
         })?;
-        Ok(Self { own, descriptor, geometry, doorbell })
+        Ok(Self { own, descriptor, geometry, doorbell, held })
     }
 
     /// What the peer needs of this end.
@@ -111,7 +119,8 @@ impl Side {
         let geometry = queue::peer_geometry(&memory, memory.len()).map_err(|e| refuse(&e))?;
         let peer_doorbell = Doorbell::from_peer(doorbell).map_err(|e| refuse(&e))?;
         let queue = QueuePair::new(self.own, self.geometry, memory, geometry);
-        Ok(Link::new(Ring { queue, doorbell: self.doorbell, peer_doorbell }, peer.pid))
+        let ring = Ring { queue, doorbell: self.doorbell, peer_doorbell };
+        Ok(Link::new(ring, self.held, peer.pid))
     }
 }
 

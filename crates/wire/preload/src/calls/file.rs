@@ -15,7 +15,7 @@ use crate::ffi::{errno, fail, guarded, keeping_errno};
 use crate::hazard::outside;
 use crate::table::{self, SocketRef};
 use crate::way::Way;
-use crate::{pointers, real, signals};
+use crate::{departure, pointers, real, signals};
 
 /// Bytes of the file that are copied at once.
 const PIECE: usize = 64 * 1024;
@@ -190,12 +190,18 @@ fn receive_file(
 /// How many bytes `pipe` takes without waiting, after having waited for some; 0 if it is no pipe
 /// that can be written to.
 fn room_in(pipe: c_int, wait: bool) -> Result<usize, Errno> {
+    /// In milliseconds: nothing but room ends the sleep.
+    const LOOK_UP: c_int = 100;
     let mut entry = libc::pollfd { fd: pipe, events: libc::POLLOUT, revents: 0 };
-    // SAFETY: one live entry.
-    match unsafe { real::poll(&raw mut entry, 1, if wait { -1 } else { 0 }) } {
-        0 => return Err(Errno::AGAIN),
-        -1 => return Err(Errno::from_raw_os_error(errno())),
-        _ => {}
+    loop {
+        // SAFETY: one live entry.
+        match unsafe { real::poll(&raw mut entry, 1, if wait { LOOK_UP } else { 0 }) } {
+            0 if !wait => return Err(Errno::AGAIN),
+            0 if departure::has_begun() => return Ok(0),
+            0 => {}
+            -1 => return Err(Errno::from_raw_os_error(errno())),
+            _ => break,
+        }
     }
     // SAFETY: takes no argument.
     let capacity = unsafe { real::fcntl(pipe, libc::F_GETPIPE_SZ, 0) };

@@ -35,7 +35,7 @@ fn is_tcp(domain: c_int, kind: c_int, protocol: c_int) -> bool {
 fn accepted(listener: Option<&SocketRef>, fd: c_int, flags: c_int) -> c_int {
     if let Some(listener) = listener
         && fd >= 0
-        && !process::retreats()
+        && !process::is_closing_down()
         && (listener.is_seekable() || !streams::stands_at(fd))
     {
         keeping_errno(|| {

@@ -129,7 +129,8 @@ fn wake(sharing: &Sharing, epfd: c_int) -> io::Result<()> {
         }
         thread::nap(Duration::from_millis(1));
     }
-    Ok(tag::control(epfd, Op::Delete, alarm.0.fd().raw(), 0, 0)?)
+    alarm.leave(epfd);
+    Ok(())
 }
 
 /// Ends every sleep on the sets that it rings in, as long as it is there.
@@ -142,5 +143,10 @@ impl Alarm {
 
     pub(crate) fn ring_in(&self, epfd: c_int) -> io::Result<()> {
         Ok(tag::control(epfd, Op::Add, self.0.fd().raw(), READ, Tag::NOTHING.encode()?)?)
+    }
+
+    /// A set that is gone has nothing to leave.
+    pub(crate) fn leave(&self, epfd: c_int) {
+        let _ = tag::control(epfd, Op::Delete, self.0.fd().raw(), 0, 0);
     }
 }

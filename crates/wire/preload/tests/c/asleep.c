@@ -240,6 +240,20 @@ static void *sleeps(void *argument)
     return NULL;
 }
 
+static volatile int is_over;
+
+/* Looks into its set all the time, where nothing comes. */
+static void *looks(void *argument)
+{
+    struct sleeper *self = argument;
+    struct pollfd entry = {.fd = self->set, .events = POLLIN};
+    struct epoll_event event;
+    self->id = gettid();
+    while (!is_over)
+        self->result += (epoll_wait(self->set, &event, 1, 0) != 0) + (poll(&entry, 1, 0) != 0);
+    return NULL;
+}
+
 static void *accepts(void *listener)
 {
     int fd = accept(*(int *)listener, NULL, NULL);
@@ -248,24 +262,31 @@ static void *accepts(void *listener)
     return NULL;
 }
 
+static void connect_to(struct sleeper *one)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.ptr = one};
+    pair(&one->far, &one->fd);
+    CHECK((one->set = epoll_create1(0)) >= 0 && epoll_ctl(one->set, EPOLL_CTL_ADD, one->fd, &event) == 0);
+}
+
 int main(int argc, char **argv)
 {
-    struct sleeper *last = &sleepers[SLEEPERS - 1];
+    struct sleeper looking = {.name = "looks in vain"}, *last = &sleepers[SLEEPERS - 1];
     struct sockaddr_in address;
-    struct epoll_event event;
     pthread_t accepting;
     size_t filled = 0;
     CHECK(argc > 1);
     int listener = listener_on(&address), late = socket(AF_INET, SOCK_STREAM, 0);
-    for (struct sleeper *one = sleepers; one <= last; one++) {
-        pair(&one->far, &one->fd);
-        event = (struct epoll_event){.events = EPOLLIN, .data.ptr = one};
-        CHECK((one->set = epoll_create1(0)) >= 0 && epoll_ctl(one->set, EPOLL_CTL_ADD, one->fd, &event) == 0);
-    }
+    for (struct sleeper *one = sleepers; one <= last; one++)
+        connect_to(one);
+    connect_to(&looking);
     filled = fill(last->fd);
     for (struct sleeper *one = sleepers; one <= last; one++)
         CHECK(pthread_create(&one->thread, NULL, sleeps, one) == 0);
     CHECK(pthread_create(&accepting, NULL, accepts, &listener) == 0);
+    CHECK(pthread_create(&looking.thread, NULL, looks, &looking) == 0);
+    while (looking.id == 0)
+        sched_yield();
     for (struct sleeper *one = sleepers; one <= last; one++) {
         while (one->id == 0)
             sched_yield();
@@ -280,6 +301,9 @@ int main(int argc, char **argv)
         CHECK(pthread_join(one->thread, NULL) == 0);
         say(one->name, one->result);
     }
+    is_over = 1;
+    CHECK(pthread_join(looking.thread, NULL) == 0);
+    say(looking.name, looking.result);
     drain(last->far, filled);
     CHECK(pthread_join(last->thread, NULL) == 0);
     say(last->name, last->result);
