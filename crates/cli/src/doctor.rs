@@ -16,10 +16,12 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use seekwire_endpoint::Config;
 use seekwire_program::library;
 use seekwire_program::table::{self, Align};
-use seekwire_transport::sys::Fd;
-use seekwire_transport::sys::{diag, filter, host, proof, unix};
+use seekwire_transport::Errno;
+use seekwire_transport::sys::signal::without_signals;
+use seekwire_transport::sys::{Fd, diag, filter, host, proof, unix};
 use serde::{Deserialize, Serialize};
 
+use crate::registry::{self, Unusable};
 use crate::{arguments, executable, probe, proc, status};
 
 /// The result of one check.
@@ -137,15 +139,15 @@ fn kernel() -> Finding {
 
 fn sealed_memory() -> Finding {
     const CHECK: &str = "sealed shared memory";
-    let attempt = || -> rustix::io::Result<SealFlags> {
+    let attempt = || -> io::Result<SealFlags> {
         let memory = rustix::fs::memfd_create(
             "seekwire-doctor",
             MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
         )?;
-        rustix::fs::ftruncate(&memory, 4096)?;
+        without_signals(|| Ok(rustix::fs::ftruncate(&memory, 4096)?))?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::FUTURE_WRITE | SealFlags::SEAL;
         rustix::fs::fcntl_add_seals(&memory, seals)?;
-        rustix::fs::fcntl_get_seals(&memory)
+        Ok(rustix::fs::fcntl_get_seals(&memory)?)
     };
     match attempt() {
         Ok(seals) if seals.contains(SealFlags::FUTURE_WRITE) => {
@@ -155,6 +157,11 @@ fn sealed_memory() -> Finding {
             CHECK,
             format!("seals are not kept: {seals:?}"),
             "the kernel is too old or emulated",
+        ),
+        Err(error) if error.kind() == io::ErrorKind::FileTooLarge => Finding::fail(
+            CHECK,
+            error.to_string(),
+            "raise the limit on the size of files (ulimit -f, LimitFSIZE=)",
         ),
         Err(error) => Finding::fail(
             CHECK,
@@ -222,6 +229,11 @@ fn proving() -> Finding {
         Ok(false) => {
             Finding::fail(CHECK, "the kernel does not say who holds the other end", ADVICE)
         }
+        Err(error) if error.raw_os_error() == Some(Errno::MFILE.raw_os_error()) => Finding::fail(
+            CHECK,
+            error.to_string(),
+            "raise the limit on open files (ulimit -n, LimitNOFILE=)",
+        ),
         Err(error) => Finding::fail(CHECK, error.to_string(), ADVICE),
     }
 }
@@ -249,44 +261,15 @@ fn settings() -> Finding {
     )
 }
 
-fn directory(registry: &Path) -> Finding {
+fn directory(path: &Path) -> Finding {
     const CHECK: &str = "registry directory";
-    let shown = registry.display();
-    match proc::is_private_directory(registry) {
-        Ok(true) if is_writable(registry) => Finding::ok(CHECK, shown.to_string()),
-        Ok(true) => Finding::fail(
-            CHECK,
-            format!("{shown} is not writable"),
-            "is its file system mounted read-only?",
-        ),
-        Ok(false) => Finding::fail(
-            CHECK,
-            format!("{shown} is not a directory of this user with mode 0700"),
-            format!(
-                "remove it, or choose another with SEEKWIRE_DIR; to repair: chown $USER {shown}; chmod 700 {shown}"
-            ),
-        ),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => match registry.parent() {
-            Some(parent) if is_writable(parent) => {
-                Finding::ok(CHECK, format!("{shown}; the first program creates it"))
-            }
-            _ => Finding::fail(
-                CHECK,
-                format!("{shown} does not exist and cannot be created"),
-                "set SEEKWIRE_DIR to a directory on a local file system that belongs to you",
-            ),
-        },
-        Err(error) => Finding::fail(
-            CHECK,
-            format!("{shown}: {error}"),
-            "set SEEKWIRE_DIR to a directory that belongs to you",
-        ),
+    match registry::look_at(path) {
+        Ok(true) => Finding::ok(CHECK, path.display().to_string()),
+        Ok(false) => {
+            Finding::ok(CHECK, format!("{}; the first program creates it", path.display()))
+        }
+        Err(Unusable { why, advice }) => Finding::fail(CHECK, why, advice),
     }
-}
-
-fn is_writable(path: &Path) -> bool {
-    use rustix::fs::{Access, AtFlags, CWD, accessat};
-    accessat(CWD, path, Access::WRITE_OK | Access::EXEC_OK, AtFlags::EACCESS).is_ok()
 }
 
 fn shared_memory() -> Finding {
@@ -325,7 +308,8 @@ fn descriptors() -> Finding {
     let room = if hard > soft { hard - soft } else { soft / 4 };
     let connections = (room / BELLS).min(soft);
     let found = format!(
-        "soft limit {soft}, hard limit {hard}: up to {connections} accelerated connections in a process"
+        "soft limit {soft}, hard limit {hard}: up to {connections} accelerated {} in a process",
+        if connections == 1 { "connection" } else { "connections" }
     );
     if connections >= COMFORTABLE {
         return Finding::ok(CHECK, found);
@@ -437,6 +421,7 @@ fn library_file() -> Finding {
 
 fn exchange(registry: &Path) -> Finding {
     const CHECK: &str = "exchange of messages";
+    const DETAILS: &str = "for details: SEEKWIRE_LOG=stderr:debug seekwire run PROGRAM";
     let Ok(library) = library::find() else {
         return Finding::fail(CHECK, "not tried", "fix the library first");
     };
@@ -447,11 +432,7 @@ fn exchange(registry: &Path) -> Finding {
     };
     let own = env!("CARGO_PKG_VERSION");
     match attempt() {
-        Err(error) => Finding::fail(
-            CHECK,
-            format!("{error:#}"),
-            "for details: SEEKWIRE_LOG=stderr:debug seekwire run PROGRAM",
-        ),
+        Err(error) => Finding::fail(CHECK, format!("{error:#}"), DETAILS),
         Ok(stats) if stats.version.as_deref().is_some_and(|version| version != own) => {
             Finding::fail(
                 CHECK,
@@ -462,11 +443,14 @@ fn exchange(registry: &Path) -> Finding {
                 "install both from one build",
             )
         }
-        Ok(stats) if stats.bytes.tx_ring == 0 || stats.bytes.rx_ring == 0 => Finding::fail(
-            CHECK,
-            format!("went by TCP: {}", stats.reasons.into_keys().collect::<Vec<_>>().join(", ")),
-            "for details: SEEKWIRE_LOG=stderr:debug seekwire run PROGRAM",
-        ),
+        Ok(stats) if stats.bytes.tx_ring == 0 || stats.bytes.rx_ring == 0 => {
+            let reasons = stats.reasons.into_keys().collect::<Vec<_>>().join(", ");
+            let advice = stats
+                .warnings
+                .first()
+                .map_or(DETAILS.to_owned(), |said| format!("the library says: {said}"));
+            Finding::fail(CHECK, format!("went by TCP: {reasons}"), advice)
+        }
         Ok(stats) => Finding::ok(
             CHECK,
             format!(
@@ -481,30 +465,12 @@ fn exchange(registry: &Path) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn advice_follows_its_line() {
         let text =
             render(&[Finding::ok("kernel", "6.1"), Finding::fail("eventfd", "EPERM", "allow it")]);
         assert_eq!(text, "ok    kernel   6.1\nFAIL  eventfd  EPERM\n        -> allow it\n");
-    }
-
-    #[test]
-    fn a_registry_directory_must_be_private() {
-        let parent = tempfile::tempdir().unwrap();
-        let registry = parent.path().join("registry");
-        assert_eq!(directory(&registry).verdict, Verdict::Ok, "can be made");
-        fs::create_dir(&registry).unwrap();
-        fs::set_permissions(&registry, fs::Permissions::from_mode(0o755)).unwrap();
-        assert_eq!(directory(&registry).verdict, Verdict::Fail, "open to others");
-        fs::set_permissions(&registry, fs::Permissions::from_mode(0o700)).unwrap();
-        assert_eq!(directory(&registry).verdict, Verdict::Ok);
-        assert_eq!(
-            directory(&parent.path().join("missing/registry")).verdict,
-            Verdict::Fail,
-            "no parent"
-        );
     }
 
     #[test]

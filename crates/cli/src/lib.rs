@@ -17,6 +17,7 @@ mod elsewhere;
 mod executable;
 mod probe;
 mod proc;
+mod registry;
 mod run;
 mod status;
 

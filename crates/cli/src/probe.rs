@@ -38,6 +38,9 @@ pub(crate) struct Stats {
     pub(crate) version: Option<String>,
     #[serde(default)]
     pub(crate) reasons: BTreeMap<String, u64>,
+    /// What the libraries of both sides warned of.
+    #[serde(skip)]
+    pub(crate) warnings: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -61,19 +64,40 @@ pub(crate) fn exchange(preload: &OsStr, registry: &Path) -> Result<Stats> {
         Ok(command)
     };
 
-    let mut server =
-        Reaped(side(&["serve"])?.stdout(Stdio::piped()).spawn().context("cannot start a child")?);
+    let logs = ["serve.log", "call.log"].map(|name| directory.path().join(name));
+    let log = |log: &Path| {
+        let mut value = log.as_os_str().to_owned();
+        value.push(":warn");
+        value
+    };
+    let mut serve = side(&["serve"])?;
+    serve.env("SEEKWIRE_LOG", log(&logs[0]));
+    let mut server = Reaped(serve.stdout(Stdio::piped()).spawn().context("cannot start a child")?);
     let port = first_line(&mut server.0)?;
     let errors = directory.path().join("errors");
     let mut command = side(&["call", &port])?;
+    command.env("SEEKWIRE_LOG", log(&logs[1]));
     command.env("SEEKWIRE_STATS", &stats).stderr(File::create(&errors)?);
     let mut client = Reaped(command.spawn().context("cannot start a child")?);
     let status = end_of(&mut client.0)?;
     ensure!(status.success(), "the exchange failed: {}", fs::read_to_string(&errors)?.trim());
     let text = fs::read_to_string(&stats)
         .context("the library wrote no counters: it did not load, or it is switched off")?;
-    serde_json::from_str(&text)
-        .context("the library wrote counters that this command does not understand")
+    let mut stats: Stats = serde_json::from_str(&text)
+        .context("the library wrote counters that this command does not understand")?;
+    stats.warnings = logs.iter().flat_map(|log| warnings(log)).collect();
+    Ok(stats)
+}
+
+/// What a log says, without the time and the place in the code.
+fn warnings(log: &Path) -> Vec<String> {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let said = |line: &str| {
+        let (_, said) = line.split_once(" WARN ").or_else(|| line.split_once(" ERROR "))?;
+        let (_, said) = said.split_once(": ")?;
+        Some(said.to_owned())
+    };
+    text.lines().filter_map(said).collect()
 }
 
 fn first_line(child: &mut Child) -> Result<String> {

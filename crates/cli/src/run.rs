@@ -2,6 +2,7 @@
 
 use std::env;
 use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -14,10 +15,11 @@ use seekwire_transport::sys::filter;
 
 use crate::arguments;
 use crate::executable::{self, Unrunnable};
-use crate::probe;
+use crate::{probe, registry};
 
 /// The exit status for options that are not understood.
 const USAGE: u8 = 2;
+const DIR: &str = "SEEKWIRE_DIR";
 // The exit statuses of env(1) and of the shells.
 const OWN_FAILURE: u8 = 125;
 const NOT_EXECUTABLE: u8 = 126;
@@ -36,6 +38,9 @@ pub(crate) fn run(options: &arguments::Run) -> ExitCode {
     let name = &options.command[0];
     let program = match executable::resolve(name) {
         Ok(program) => program,
+        Err(Unrunnable::NotFound) if name.is_empty() => {
+            return fail(USAGE, "the name of the program is empty");
+        }
         Err(Unrunnable::NotFound) => {
             return fail(NOT_FOUND, &format!("{}: not found", name.to_string_lossy()));
         }
@@ -59,8 +64,13 @@ pub(crate) fn run(options: &arguments::Run) -> ExitCode {
 }
 
 fn fail(status: u8, message: &str) -> ExitCode {
-    eprintln!("seekwire: {message}");
+    say(message);
     ExitCode::from(status)
+}
+
+/// On standard error, if anybody can be told.
+fn say(message: &str) {
+    let _ = writeln!(io::stderr(), "seekwire: {message}");
 }
 
 /// Settings that the library could not obey. It would report them only in its log.
@@ -79,6 +89,14 @@ fn complaints(variables: &[(&'static str, OsString)]) -> Vec<String> {
             complaints.push(format!("{name}={}: no such directory", file.display()));
         }
     }
+    // A default that cannot be had leaves the program on TCP, as without the command.
+    let is_chosen = variables.iter().any(|(name, _)| *name == DIR) || env::var_os(DIR).is_some();
+    if is_chosen
+        && config.enabled
+        && let Err(unusable) = registry::look_at(&config.dir)
+    {
+        complaints.push(format!("{DIR}={}: {unusable}", config.dir.display()));
+    }
     complaints
 }
 
@@ -92,7 +110,7 @@ fn prepare(
     command.arg0(&options.command[0]).args(&options.command[1..]);
 
     if let Some(obstacle) = executable::obstacle(program, &library) {
-        eprintln!("seekwire: warning: {} runs unaccelerated: it {obstacle}", program.display());
+        say(&format!("warning: {} runs unaccelerated: it {obstacle}", program.display()));
         return Ok(command);
     }
     let existing = env::var_os("LD_PRELOAD").unwrap_or_default();
@@ -103,11 +121,11 @@ fn prepare(
             Ok(()) => {
                 command.env(probe::SECCOMP, filters.to_string());
             }
-            Err(error) => eprintln!(
-                "seekwire: warning: {} runs unaccelerated: a system call filter (seccomp) blocks \
-                 calls that the library needs: {error:#}",
+            Err(error) => say(&format!(
+                "warning: {} runs unaccelerated: a system call filter (seccomp) blocks calls that \
+                 the library needs: {error:#}",
                 program.display()
-            ),
+            )),
         }
     }
     let sanitizer = executable::sanitizer(program);
@@ -170,7 +188,7 @@ fn variables(options: &arguments::Run) -> Result<Vec<(&'static str, OsString)>> 
         found.push(("SEEKWIRE_STATS", from_root(file)?.into()));
     }
     if let Some(directory) = &options.dir {
-        found.push(("SEEKWIRE_DIR", from_root(directory)?.into()));
+        found.push((DIR, from_root(directory)?.into()));
     }
     if let Some(microseconds) = options.spin_us {
         found.push(("SEEKWIRE_SPIN_US", microseconds.to_string().into()));

@@ -23,7 +23,8 @@ use crate::proc::{self, Process, TcpTables};
 /// One connection of one process.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 struct Row {
-    pid: u32,
+    /// None: that of another pid namespace, which is not seen from here.
+    pid: Option<u32>,
     program: String,
     local: SocketAddr,
     peer: SocketAddr,
@@ -105,14 +106,22 @@ fn rows(options: &arguments::Status) -> Result<Vec<Row>> {
         // If it is damaged, the process that uses it has logged why.
         rows.extend(registered(other).unwrap_or_default());
     }
-    let known: HashSet<_> = rows.iter().map(|row| (row.pid, row.local, row.peer)).collect();
-    rows.extend(
-        unregistered(&users)
-            .into_iter()
-            .filter(|row| !known.contains(&(row.pid, row.local, row.peer))),
-    );
+    let mut rows = join(rows, unregistered(&users));
     rows.sort_by_key(|row| (row.pid, row.local, row.peer));
     Ok(rows)
+}
+
+/// What the registry knows, and what /proc alone knows.
+fn join(mut rows: Vec<Row>, mut others: Vec<Row>) -> Vec<Row> {
+    for row in rows.iter_mut().filter(|row| row.pid.is_none()) {
+        // One whose namespace is below this one is in /proc by another number.
+        let is_it = |other: &Row| (other.local, other.peer) == (row.local, row.peer);
+        row.pid = others.iter().find(|other| is_it(other)).and_then(|other| other.pid);
+    }
+    let known: HashSet<_> = rows.iter().map(|row| (row.pid, row.local, row.peer)).collect();
+    others.retain(|row| !known.contains(&(row.pid, row.local, row.peer)));
+    rows.extend(others);
+    rows
 }
 
 /// The connections that processes have entered into the registry of a directory.
@@ -157,7 +166,7 @@ fn unregistered(users: &[User]) -> Vec<Row> {
         let program = process.name();
         for connection in tables.connections(process) {
             rows.push(Row {
-                pid: process.pid,
+                pid: Some(process.pid),
                 program: program.clone(),
                 local: connection.local,
                 peer: connection.peer,
@@ -193,7 +202,7 @@ fn render(rows: &[Row]) -> String {
             row.bytes.as_ref().map_or("-".to_owned(), |bytes| table::bytes(of(bytes)))
         };
         vec![
-            row.pid.to_string(),
+            row.pid.map_or("-".to_owned(), |pid| pid.to_string()),
             row.program.clone(),
             row.local.to_string(),
             row.peer.to_string(),
@@ -211,11 +220,12 @@ fn render(rows: &[Row]) -> String {
 
 impl From<Entry> for Row {
     fn from(entry: Entry) -> Self {
+        let pid = (!entry.is_elsewhere).then_some(entry.pid);
         Self {
-            pid: entry.pid,
+            pid,
             // The name by which ps(1) knows it; the entry has that of the file, which may be a
             // link's target.
-            program: proc::name_of(entry.pid).unwrap_or(entry.program),
+            program: pid.and_then(proc::name_of).unwrap_or(entry.program),
             local: canonical(entry.local),
             peer: canonical(entry.peer),
             tx: entry.tx,
@@ -254,7 +264,7 @@ mod tests {
 
     fn row(bytes: Option<Bytes>, carrier: Carrier, reason: Option<Reason>) -> Row {
         Row {
-            pid: 7,
+            pid: Some(7),
             program: "redis-server".into(),
             local: "127.0.0.1:6379".parse().unwrap(),
             peer: "127.0.0.1:50000".parse().unwrap(),
@@ -276,6 +286,17 @@ mod tests {
         assert_eq!(lines.len(), 3);
         assert!(lines[1].contains("ring  ring   100 B  4.0 KiB     0 B  3.0 MiB"), "{text}");
         assert!(lines[2].ends_with("-  below threshold"), "{text}");
+    }
+
+    #[test]
+    fn a_process_of_another_namespace_is_shown_once_and_by_the_number_that_it_has_here() {
+        let bytes = Bytes { tx_tcp: 1, tx_ring: 2, rx_tcp: 3, rx_ring: 4 };
+        let entered = Row { pid: None, ..row(Some(bytes), Carrier::Ring, None) };
+        let seen = Row { pid: Some(4711), ..row(None, Carrier::Tcp, Some(Reason::BelowThreshold)) };
+        let elsewhere = Row { peer: "127.0.0.1:50001".parse().unwrap(), ..seen.clone() };
+        let joined = join(vec![entered.clone()], vec![seen, elsewhere.clone()]);
+        assert_eq!(joined, [Row { pid: Some(4711), ..entered.clone() }, elsewhere]);
+        assert!(render(&join(vec![entered], Vec::new())).contains("\n  -  redis-server"));
     }
 
     #[test]

@@ -12,7 +12,8 @@
 //! so that nobody has to touch the pages of the others.
 //!
 //! Slot (32 words of 8 bytes): state and pid | token | local address x2 | peer address x2 | ports |
-//! namespace | rendezvous nonce | signal | role, carriers, reason | 4 byte counts | program x4
+//! namespace | rendezvous nonce | signal | role, carriers, reason | 4 byte counts | program x4 |
+//! pid namespace
 
 use std::fs;
 use std::io;
@@ -53,6 +54,7 @@ const SIGNAL: usize = 9;
 const ATTRIBUTES: usize = 10;
 const COUNTS: usize = 11;
 const PROGRAM: usize = 15;
+const PID_NAMESPACE: usize = 19;
 
 /// State of a slot, in the low half of its first word; the high half is the process. While it is
 /// claimed, the bits between are the first ones of the rendezvous nonce: the slot's own word of it
@@ -81,8 +83,8 @@ pub enum OpenError {
     },
     /// Somebody else could write there.
     #[error(
-        "{dir}: not a directory that belongs to this user and that nobody else can enter; \
-         run chmod 700 {dir}, or set SEEKWIRE_DIR to another one", dir = .0.display()
+        "{}: not a directory that belongs to this user and that nobody else can enter; set \
+         SEEKWIRE_DIR to one that only Seekwire uses", .0.display()
     )]
     NotPrivate(PathBuf),
     /// The file could not be opened, grown or mapped.
@@ -113,8 +115,10 @@ impl OpenError {
 /// One connection as `seekwire status` shows it.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// The process that holds this end.
+    /// The process that holds this end, as its own pid namespace numbers it.
     pub pid: u32,
+    /// Whether that is another namespace than the caller's.
+    pub is_elsewhere: bool,
     /// The name of its program, at most 31 bytes.
     pub program: String,
     /// Which end it is.
@@ -252,8 +256,16 @@ impl Registry {
         let count = |n| self.load(index, COUNTS + n);
         let program = (0..4).flat_map(|word| self.load(index, PROGRAM + word).to_le_bytes());
         let program: Vec<u8> = program.take_while(|byte| *byte != 0).collect();
+        let namespace = self.load(index, PID_NAMESPACE);
+        // None: of an earlier build, or without /proc.
+        let is_elsewhere = namespace != 0 && pid_namespace().is_some_and(|own| own != namespace);
+        let alive = match is_elsewhere {
+            true => self.is_stale(index).is_none(),
+            false => thread::process_is_alive(pid),
+        };
         Some(Entry {
             pid,
+            is_elsewhere,
             program: String::from_utf8_lossy(&program).into_owned(),
             role: Role::from_code(attributes & 0xff),
             local: tuple.local.into(),
@@ -265,7 +277,7 @@ impl Registry {
             rx_tcp: count(2),
             rx_ring: count(3),
             reason: Reason::from_code(attributes >> 24 & 0xff),
-            alive: thread::process_is_alive(pid),
+            alive,
         })
     }
 
@@ -337,6 +349,7 @@ impl Registry {
         for (word, value) in program().iter().enumerate() {
             self.store(index, PROGRAM + word, *value);
         }
+        self.store(index, PID_NAMESPACE, pid_namespace().unwrap_or(0));
         // Before anybody can find it.
         rendezvous::expect(SlotRef { index, token });
         self.word(index, STATE).store(u64::from(pid) << 32 | LIVE, Ordering::Release);
@@ -473,6 +486,11 @@ impl Drop for Slot {
 
 fn map(path: &Path) -> io::Result<Common> {
     Common::of_file(file::open_long(path, LEN as u64)?.as_fd(), LEN)
+}
+
+/// What tells the pid namespace of this process from others.
+fn pid_namespace() -> Option<u64> {
+    fs::metadata("/proc/self/ns/pid").ok().map(|found| found.ino())
 }
 
 /// The name of this process, as ps(1) shows it, in words.
