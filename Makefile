@@ -36,7 +36,7 @@ zeromq = $(shell scripts/libzmq && echo yes)
 apart = seekwire-differential seekwire-suites $(if $(zeromq),,seekwire-zeromq)
 
 .DEFAULT_GOAL := build
-.PHONY: help build demo lab report test test-suites lint differential faults loom miri fuzz kernel kernel-lab kernel-kasan man completions install uninstall clean
+.PHONY: help build demo lab report test check test-suites lint differential faults loom miri fuzz kernel kernel-lab kernel-kasan man completions install uninstall clean
 
 help: ## Show these targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -64,7 +64,7 @@ test: ## Run every gate; ends with "N passed, N failed"
 	scripts/deps test
 	scripts/test
 
-check: ## Formatting, clippy and the tests of the data path: minutes, not the half hour of `test`
+check: ## Formatting, clippy and the tests of the data path: minutes; `test` takes far longer
 	scripts/deps test
 	scripts/test fmt clippy inner
 
@@ -97,11 +97,11 @@ kernel: ## Test the kernel module tcp_seek in virtual machines
 	scripts/deps guest
 	scripts/test kernel
 
-kernel-kasan: ## Test it in a kernel with KASAN, lockdep and kmemleak
+kernel-kasan: ## Test the kernel module in a kernel with KASAN, lockdep and kmemleak
 	scripts/deps kasan
 	$(MAKE) --no-print-directory -C kernel kernel-kasan
 
-kernel-lab: ## Count what it saves in instructions; report in $(OUT)/lab/seek-module
+kernel-lab: ## Count the instructions that the kernel module saves; report in $(OUT)/lab/seek-module
 	scripts/deps guest
 	OUT=$(OUT) scripts/guest lab
 
