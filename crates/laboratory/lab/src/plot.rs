@@ -526,7 +526,7 @@ mod tests {
             Point { x: 100.0, y: 40.0, low: 39.0, high: 41.0 },
         ];
         let svg = curves(Scale::Signed, points).to_svg().unwrap();
-        assert!(svg.contains(">\n0\n<") && svg.contains(">\n-"), "{svg}");
+        assert!(svg.contains(">\n0\n<") && svg.contains(">\n−"), "{svg}");
     }
 
     #[test]

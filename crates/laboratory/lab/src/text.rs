@@ -2,6 +2,21 @@
 
 use std::time::Duration;
 
+/// Numbers in a text with a minus sign for people, U+2212, instead of the hyphen of programs.
+pub(crate) fn signed(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut characters = text.chars().peekable();
+    let mut before = None;
+    while let Some(character) = characters.next() {
+        let begins = before.is_none_or(|before: char| before.is_whitespace() || before == '(');
+        let is_sign =
+            begins && character == '-' && characters.peek().is_some_and(char::is_ascii_digit);
+        shown.push(if is_sign { '−' } else { character });
+        before = Some(character);
+    }
+    shown
+}
+
 /// Four significant digits, without an exponent for anything a report shows.
 pub(crate) fn significant(value: f64) -> String {
     if value == 0.0 || !value.is_finite() {
@@ -9,7 +24,7 @@ pub(crate) fn significant(value: f64) -> String {
     }
     let magnitude = value.abs().log10().floor() as i32;
     let decimals = usize::try_from(3 - magnitude).unwrap_or(0);
-    format!("{value:.decimals$}")
+    signed(&format!("{value:.decimals$}"))
 }
 
 /// Three significant digits, thousands and millions by their letters from 10,000 on.
@@ -24,7 +39,7 @@ pub(crate) fn three_digits(value: f64) -> String {
     }
     let magnitude = scaled.abs().log10().floor() as i32;
     let decimals = usize::try_from(2 - magnitude).unwrap_or(0);
-    format!("{scaled:.decimals$}{letter}").replace('-', "−")
+    signed(&format!("{scaled:.decimals$}{letter}"))
 }
 
 /// As [`significant`], without zeros at the end.
@@ -70,6 +85,18 @@ pub(crate) fn minutes(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_signs_of_numbers_are_changed() {
+        for (text, shown) in [
+            ("-0.4 ± 0.3", "−0.4 ± 0.3"),
+            ("reproduced: -3.0 % (-4 – -2)", "reproduced: −3.0 % (−4 – −2)"),
+            ("seek-module, -, 1-2, --quick -x", "seek-module, -, 1-2, --quick -x"),
+        ] {
+            assert_eq!(signed(text), shown);
+        }
+        assert_eq!([significant(-0.4), short(-0.4)], ["−0.4000", "−0.4"]);
+    }
 
     #[test]
     fn four_digits_are_kept() {

@@ -99,9 +99,11 @@ pub(super) fn titled_table(of: &Table) -> Markup {
 fn value(cell: &Value, is_among_numbers: bool) -> Markup {
     match cell {
         Value::Null => html! { td {} },
-        Value::String(text) if is_among_numbers => html! { td.number { (text) } },
-        Value::String(text) => html! { td { (text) } },
-        Value::Number(number) if !number.is_f64() => html! { td.number { (number.to_string()) } },
+        Value::String(text) if is_among_numbers => html! { td.number { (text::signed(text)) } },
+        Value::String(text) => html! { td { (text::signed(text)) } },
+        Value::Number(number) if !number.is_f64() => {
+            html! { td.number { (text::signed(&number.to_string())) } }
+        }
         other => html! { td.number { (text::significant(other.as_f64().unwrap_or(f64::NAN))) } },
     }
 }

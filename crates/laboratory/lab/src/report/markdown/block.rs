@@ -368,7 +368,7 @@ impl Grid {
 }
 
 fn with_error(mean: Mean) -> String {
-    let value = format!("{:.1}", mean.value).replace('-', "−");
+    let value = text::signed(&format!("{:.1}", mean.value));
     match mean.standard_error {
         Some(error) => format!("{value} ± {error:.1}"),
         None => value,

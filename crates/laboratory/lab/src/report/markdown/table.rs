@@ -37,10 +37,10 @@ pub(super) fn nothing() -> String {
 pub(super) fn cell(value: &Value) -> String {
     match value {
         Value::Null => nothing(),
-        Value::String(text) => escape(text),
+        Value::String(text) => escape(&text::signed(text)),
         Value::Number(number) => match number.as_f64() {
             Some(value) if number.is_f64() => text::three_digits(value),
-            _ => number.to_string(),
+            _ => text::signed(&number.to_string()),
         },
         other => escape(&other.to_string()),
     }
