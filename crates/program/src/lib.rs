@@ -3,14 +3,18 @@
 //! ```text
 //! library   where libseekwire.so is, and how it is preloaded
 //! table     tables on a terminal, and numbers for people
-//! here      where the other programs are, and how a program ends
+//! here      where the other programs are, what a program says, and how it ends
 //! ```
 
 #![forbid(unsafe_code)]
+// They panic if the stream cannot be written.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod library;
 pub mod table;
 
+use std::fmt::Display;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -49,6 +53,13 @@ fn find_from(directory: Option<&Path>, name: &str) -> Result<PathBuf, Missing> {
     }
 }
 
+/// Writes one line to standard error. It is lost if it cannot be written: nobody is left to be told,
+/// and the work goes on.
+pub fn tell(line: impl Display) {
+    // At once, so that the lines of several processes do not mix.
+    let _ = std::io::stderr().write_all(format!("{line}\n").as_bytes());
+}
+
 /// How a program ends, with its error on standard error.
 #[must_use]
 pub fn finish(outcome: anyhow::Result<ExitCode>) -> ExitCode {
@@ -58,7 +69,7 @@ pub fn finish(outcome: anyhow::Result<ExitCode>) -> ExitCode {
         // nothing is wrong.
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("seekwire: {error:#}");
+            tell(format_args!("seekwire: {error:#}"));
             ExitCode::FAILURE
         }
     }

@@ -29,7 +29,7 @@ impl Signals {
     /// Runs `command` to its end and returns its exit status; without one waits for a signal.
     pub(crate) fn hold(mut self, command: &[OsString]) -> Result<Option<ExitCode>> {
         let Some((program, arguments)) = command.split_first() else {
-            eprintln!("seekwire: held until interrupted (^C)");
+            seekwire_program::tell(format_args!("seekwire: held until interrupted (^C)"));
             while !self.0.wait().any(|signal| signal != SIGCHLD) {}
             return Ok(None);
         };

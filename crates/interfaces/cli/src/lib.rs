@@ -10,6 +10,8 @@
 //! ```
 
 #![forbid(unsafe_code)]
+// They panic if the stream cannot be written: `seekwire_program::tell` does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 mod arguments;
 mod hold;
@@ -74,7 +76,7 @@ fn apply(options: &NicApply) -> Result<ExitCode> {
         };
         io::stdout().lock().write_all(text.as_bytes())?;
         if now.default_route && !options.default_route {
-            eprintln!("seekwire: {}", Error::DefaultRoute(name));
+            seekwire_program::tell(format_args!("seekwire: {}", Error::DefaultRoute(name)));
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -88,24 +90,27 @@ fn apply(options: &NicApply) -> Result<ExitCode> {
     // Standard output belongs to the command.
     let text = rendered(&name, &report, options.json)?;
     match is_held {
-        true => io::stderr().lock().write_all(text.as_bytes())?,
+        true => seekwire_program::tell(text.trim_end()),
         false => io::stdout().lock().write_all(text.as_bytes())?,
     }
     let code = status(&report);
     let Some(signals) = signals else {
         session.end()?;
         if !options.json && store.load(&now)?.is_some() {
-            println!("`seekwire nic restore {name}` restores the state before the first change.");
+            writeln!(
+                io::stdout().lock(),
+                "`seekwire nic restore {name}` restores the state before the first change."
+            )?;
         }
         return Ok(code);
     };
     let ended = signals.hold(&options.command);
     let back = put_back(session, &name);
     if let (Err(error), Err(_)) = (&ended, &back) {
-        eprintln!("seekwire: {error:#}");
+        seekwire_program::tell(format_args!("seekwire: {error:#}"));
     }
     let now = back?;
-    eprintln!("seekwire: {now} has its original settings again");
+    seekwire_program::tell(format_args!("seekwire: {now} has its original settings again"));
     Ok(ended?.unwrap_or(code))
 }
 
@@ -122,10 +127,10 @@ fn put_back(session: Session<'_>, name: &str) -> Result<String> {
     let Some(back) = back else { return Ok(name.to_owned()) };
     let now = back.interface.clone();
     if now != name {
-        eprintln!("seekwire: {name} is called {now} now");
+        seekwire_program::tell(format_args!("seekwire: {name} is called {now} now"));
     }
     if !back.is_complete() {
-        eprint!("{}", render::report(&now, &back));
+        seekwire_program::tell(render::report(&now, &back).trim_end());
         let missing: Vec<String> = back.missing().map(ToString::to_string).collect();
         let missing = missing.join(", ");
         bail!("{now} is not fully restored: {missing}; `seekwire nic restore {now}` tries again");
@@ -155,11 +160,11 @@ fn status(report: &Report) -> ExitCode {
 fn tell_of_left_behind(store: &Store, interface: &seekwire_nic::Interface) {
     match seekwire_nic::left_behind(store, interface) {
         Ok(None) | Err(Error::Closed(_)) => {}
-        Ok(Some(process)) => eprintln!(
+        Ok(Some(process)) => seekwire_program::tell(format_args!(
             "seekwire: {name}: process {process} changed it and ended without restoring it; \
              run `seekwire nic restore {name}`",
             name = interface.name
-        ),
-        Err(error) => eprintln!("seekwire: {error}"),
+        )),
+        Err(error) => seekwire_program::tell(format_args!("seekwire: {error}")),
     }
 }

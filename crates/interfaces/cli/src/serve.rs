@@ -25,8 +25,7 @@ pub(crate) fn serve(options: &NicServe) -> Result<ExitCode> {
     out.flush()?;
     server.serve(|event| {
         if !options.quiet {
-            // Nobody may be there to read it.
-            let _ = writeln!(io::stderr(), "{event}");
+            seekwire_program::tell(event);
         }
     })?;
     Ok(ExitCode::SUCCESS)

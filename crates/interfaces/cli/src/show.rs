@@ -39,7 +39,7 @@ pub(crate) fn show(options: &NicShow) -> Result<ExitCode> {
         shown.push(Shown { interface, saved });
     }
     for failure in closed.iter().map(ToString::to_string).chain(failures.iter().cloned()) {
-        eprintln!("seekwire: {failure}");
+        seekwire_program::tell(format_args!("seekwire: {failure}"));
     }
     let text = if options.json {
         serde_json::to_string_pretty(&shown)? + "\n"

@@ -51,21 +51,23 @@ pub(crate) fn tune(options: &NicTune) -> Result<ExitCode> {
         &search,
         &|| interrupt.has_come(),
         &mut |progress| {
-            // Nobody may be there to read it.
-            let _ = writeln!(io::stderr(), "{}", told(progress));
+            seekwire_program::tell(told(progress));
         },
     );
     let back = crate::put_back(session, &name);
     // It may have come after the last measurement, too; then nothing is applied.
     if let Some(status) = interrupt.status() {
-        eprintln!("seekwire: interrupted; {} has its original settings again", back?);
+        seekwire_program::tell(format_args!(
+            "seekwire: interrupted; {} has its original settings again",
+            back?
+        ));
         return Ok(status);
     }
     let outcome = match (searched, &back) {
         (Ok(outcome), _) => outcome,
         (Err(error), Ok(now)) => bail!("{error}; {now} has its original settings again"),
         (Err(error), Err(_)) => {
-            eprintln!("seekwire: {error}");
+            seekwire_program::tell(format_args!("seekwire: {error}"));
             return Err(back.unwrap_err());
         }
     };
@@ -131,7 +133,10 @@ fn foresee(options: &NicTune, now: &seekwire_nic::Interface) -> Result<ExitCode>
     };
     io::stdout().lock().write_all(text.as_bytes())?;
     if now.default_route && !options.default_route {
-        eprintln!("seekwire: {}", seekwire_nic::Error::DefaultRoute(now.name.clone()));
+        seekwire_program::tell(format_args!(
+            "seekwire: {}",
+            seekwire_nic::Error::DefaultRoute(now.name.clone())
+        ));
     }
     Ok(ExitCode::SUCCESS)
 }

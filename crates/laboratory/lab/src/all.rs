@@ -47,7 +47,7 @@ pub fn run(options: &Options) -> Result<All> {
 pub fn run_these(experiments: &[&dyn Experiment], options: &Options) -> Result<All> {
     interrupt::install();
     if let Some(caution) = options.caution() {
-        eprintln!("{caution}");
+        seekwire_program::tell(caution);
     }
     let begun = Instant::now();
     let mut journal = Journal::default();
@@ -55,7 +55,7 @@ pub fn run_these(experiments: &[&dyn Experiment], options: &Options) -> Result<A
     for experiment in experiments {
         match experiment.unavailable(options) {
             Some(why) => {
-                eprintln!("{}: skipped: {why}", experiment.name());
+                seekwire_program::tell(format_args!("{}: skipped: {why}", experiment.name()));
                 journal.skipped.insert(experiment.name().to_owned(), why);
             }
             None => wanted.push(*experiment),
@@ -65,19 +65,19 @@ pub fn run_these(experiments: &[&dyn Experiment], options: &Options) -> Result<A
     let (mut done, mut completed) = (Duration::ZERO, Vec::new());
     for (index, experiment) in wanted.iter().enumerate() {
         let left = remaining(begun.elapsed(), done, total);
-        eprintln!(
+        seekwire_program::tell(format_args!(
             "== {} ({} of {}, {} left after it); about {} for all that is left",
             experiment.name(),
             index + 1,
             wanted.len(),
             wanted.len() - index - 1,
             text::minutes(left)
-        );
+        ));
         match run::run_one(*experiment, options) {
             Ok(one) => completed.push(one),
             Err(error) => {
                 interrupt::check()?;
-                eprintln!("{}: failed: {error:#}", experiment.name());
+                seekwire_program::tell(format_args!("{}: failed: {error:#}", experiment.name()));
                 journal.failed.insert(experiment.name().to_owned(), format!("{error:#}"));
             }
         }

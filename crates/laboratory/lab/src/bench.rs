@@ -205,9 +205,7 @@ impl Pair {
     fn program(&self, action: &str) -> Program {
         let program = match &self.peer {
             Peer::Program(path) => Program::new(path, &self.mode).arg(action),
-            Peer::Role(path, api) => {
-                Program::new(path, &self.mode).args(["lab-peer", action, "--api", api])
-            }
+            Peer::Role(path, api) => Program::role(path, &self.mode).args([action, "--api", api]),
         };
         let program = program.args(["--wait", self.wait]);
         self.environment.iter().fold(program, |program, (name, value)| program.env(name, value))

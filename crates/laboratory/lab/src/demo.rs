@@ -88,16 +88,20 @@ pub fn run(options: &Options) -> Result<()> {
     writeln!(stdout, "{table}")?;
     writeln!(
         stdout,
-        "Medians of {} rounds; ratio is accelerated / plain; ring: bytes of a run's client that went",
+        "Medians of {} rounds, in brackets the smallest and the largest value; ratio: accelerated /",
         options.rounds.max(1)
     )?;
     writeln!(
         stdout,
-        "through shared memory. Message search: CPU time of a receiver that takes what it wants out of"
+        "plain, in brackets its 95 % interval; ring: bytes of a run's client that went through shared"
     )?;
     writeln!(
         stdout,
-        "a TCP stream / copies aside what is in the way. {} s in all.",
+        "memory. Message search: CPU time of a receiver that, plain, copies aside what is in the way,"
+    )?;
+    writeln!(
+        stdout,
+        "and, accelerated, takes what it wants out of the middle of a TCP stream. {} s in all.",
         begun.elapsed().as_secs()
     )?;
     writeln!(stdout, "Report: {}", completed.report().display())?;

@@ -28,6 +28,8 @@
 //! contains no part of what it measures, except that [`peer`] uses the public Rust API.
 
 #![forbid(unsafe_code)]
+// They panic if the stream cannot be written: `seekwire_program::tell` does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod all;
 mod bench;

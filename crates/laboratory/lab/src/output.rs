@@ -1,7 +1,7 @@
 //! Where results go: a directory that must be ours, and files that appear whole or not at all.
 
 use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, ErrorKind, Read};
+use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -14,6 +14,9 @@ pub(crate) const RESULT: &str = "result.json";
 
 /// A result of several million readings is smaller.
 const LARGEST: u64 = 64 << 20;
+
+/// Room that a directory must have before anything is measured. Most results are smaller.
+const ROOM: usize = 1 << 20;
 
 /// A directory that may be written to.
 #[derive(Debug)]
@@ -42,8 +45,11 @@ impl Destination {
                 directory.display()
             );
         }
-        tempfile::tempfile_in(directory)
-            .with_context(|| format!("cannot write into {}", directory.display()))?;
+        room_in(directory).map_err(|error| {
+            let hint = hint(&error);
+            let context = format!("cannot write into {}{hint}", directory.display());
+            anyhow::Error::new(error).context(context)
+        })?;
         Ok(Self(directory.to_owned()))
     }
 
@@ -68,6 +74,25 @@ impl Destination {
     }
 }
 
+/// Fails unless there is room for [`ROOM`] bytes.
+fn room_in(directory: &Path) -> io::Result<()> {
+    let mut file = tempfile::tempfile_in(directory)?;
+    // Written, not reserved: not every file system can reserve, and some compress zeros away.
+    let some: Vec<u8> = std::iter::repeat_with(|| fastrand::u8(..)).take(ROOM).collect();
+    file.write_all(&some)?;
+    // Some say only now that they are full.
+    file.sync_data()
+}
+
+/// What helps against an error, to be put behind what could not be done.
+fn hint(error: &io::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::StorageFull | ErrorKind::QuotaExceeded => "; free some space and run it again",
+        ErrorKind::PermissionDenied => "; choose a directory of your own with --out",
+        _ => "",
+    }
+}
+
 /// Writes one file of a directory; readers see the old contents or the new ones, never a part.
 pub(crate) fn write_file(directory: &Path, name: &str, contents: &str) -> Result<PathBuf> {
     copy_file(directory, name, &mut contents.as_bytes())
@@ -87,13 +112,7 @@ pub(crate) fn copy_file(directory: &Path, name: &str, source: &mut impl Read) ->
         Ok(())
     };
     write().map_err(|error| {
-        let hint = match error.kind() {
-            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
-                "; free some space and run it again"
-            }
-            ErrorKind::PermissionDenied => "; choose a directory of your own with --out",
-            _ => "",
-        };
+        let hint = hint(&error);
         anyhow::Error::new(error).context(format!("cannot write {}{hint}", path.display()))
     })?;
     Ok(path)

@@ -49,7 +49,10 @@ impl Progress {
         self.bar.set_message(what.to_owned());
         if self.lines {
             let (position, length) = (self.bar.position(), self.bar.length().unwrap_or(0));
-            eprintln!("{} {position}/{length}: {what}", self.bar.prefix());
+            seekwire_program::tell(format_args!(
+                "{} {position}/{length}: {what}",
+                self.bar.prefix()
+            ));
         }
     }
 }

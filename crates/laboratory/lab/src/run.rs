@@ -50,7 +50,7 @@ pub fn run<N: AsRef<str>>(names: &[N], options: &Options) -> Result<Vec<Complete
         })
         .collect::<Result<_>>()?;
     if let Some(caution) = options.caution() {
-        eprintln!("{caution}");
+        seekwire_program::tell(caution);
     }
     prepared
         .into_iter()
@@ -78,12 +78,12 @@ fn run_into(
     let completed =
         measure(Description::of(experiment), destination, || experiment.run(&context), findings)?;
     for failure in record::failures(&completed.result.rows) {
-        eprintln!(
+        seekwire_program::tell(format_args!(
             "{}: not measured: {}: {}",
             experiment.name(),
             failure.variants().join("; "),
             failure.error
-        );
+        ));
     }
     match &completed.violation {
         Some(violation) => bail!("experiment {}: {violation}", experiment.name()),

@@ -4,8 +4,9 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -80,7 +81,8 @@ fn raw(directory: &Path) -> Vec<String> {
 fn list_names_the_experiments_with_message_search() {
     let list = String::from_utf8(seekwire(&["lab", "list"]).stdout).unwrap();
     for name in ["seek", "seek-fragments", "seek-module", "mailbox"] {
-        assert!(list.lines().any(|line| line == name), "{name} is not in:\n{list}");
+        let is_of = |line: &str| line.split_whitespace().next() == Some(name);
+        assert!(list.lines().any(is_of), "{name} is not in:\n{list}");
     }
 }
 
@@ -103,7 +105,69 @@ fn an_option_belongs_to_the_experiments_that_show_it() {
         let shown = String::from_utf8(seekwire(words).stdout).unwrap();
         assert!(shown.len() > 300 && !shown.contains("--netns"), "{shown}");
     }
-    assert_eq!(seekwire(&["lab", "show", "nonsense"]).status.code(), Some(1));
+    assert_eq!(seekwire(&["lab", "show", "nonsense"]).status.code(), Some(2));
+}
+
+#[test]
+fn a_name_that_is_wrong_is_told_with_the_right_ones() {
+    let refused = seekwire(&["lab", "run", "sokcets", "--quick"]);
+    let errors = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(errors.contains("seek-fragments") && errors.contains(" all]"), "{errors}");
+}
+
+/// Runs with both streams at a file where everything is refused, as a full disk refuses it.
+fn full(arguments: &[&str]) -> Option<i32> {
+    let full = || fs::File::options().write(true).open("/dev/full").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seekwire-lab"));
+    command.args(arguments).stdout(full()).stderr(full()).status().unwrap().code()
+}
+
+#[test]
+fn what_is_measured_is_kept_if_nobody_can_be_told_of_it() {
+    let out = tempfile::tempdir().unwrap();
+    let path = out.path().to_str().unwrap();
+    let run = ["lab", "run", "connections", "--quick", "--rounds", "1", "--out", path];
+    // The results could not be printed, but they are there.
+    assert_eq!(full(&run), Some(1));
+    assert!(out.path().join("connections/report.html").exists());
+    assert_eq!(full(&["lab", "report", path]), Some(1));
+    assert!(out.path().join("report/index.html").exists());
+    assert_eq!(full(&["lab", "list"]), Some(1));
+}
+
+#[test]
+fn nothing_is_measured_where_the_result_has_no_room() {
+    let out = tempfile::tempdir().unwrap();
+    // No file may be larger than 100 blocks.
+    let script = r#"trap "" XFSZ; ulimit -f 100; exec "$0" lab run connections --quick --out "$1""#;
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_seekwire-lab")]).arg(out.path());
+    let refused = shell.output().unwrap();
+    let errors = String::from_utf8(refused.stderr).unwrap();
+    assert_eq!(refused.status.code(), Some(1), "{errors}");
+    assert!(errors.starts_with("seekwire: cannot write into "), "{errors}");
+    assert_eq!(errors.lines().count(), 1, "{errors}");
+}
+
+#[test]
+fn a_role_ends_with_the_laboratory_that_was_killed() {
+    let script = r#""$0" lab-peer --of=$$ serve --tcp 127.0.0.1:0 & wait"#;
+    let mut shell = Command::new("sh");
+    shell.args(["-c", script, env!("CARGO_BIN_EXE_seekwire-lab")]).stdout(Stdio::piped());
+    let mut laboratory = shell.spawn().unwrap();
+    let mut printed = BufReader::new(laboratory.stdout.take().unwrap());
+    let mut line = String::new();
+    printed.read_line(&mut line).unwrap();
+    assert!(line.starts_with("ready "), "{line}");
+    laboratory.kill().unwrap();
+    // If the role lived on, this would wait for ever.
+    assert_eq!(printed.read_to_end(&mut Vec::new()).unwrap(), 0);
+    laboratory.wait().unwrap();
+
+    let orphan = seekwire(&["lab-peer", "--of=1", "serve", "--tcp", "127.0.0.1:0"]);
+    let errors = String::from_utf8(orphan.stderr).unwrap();
+    assert!(!orphan.status.success() && errors.contains("has ended"), "{errors}");
 }
 
 #[test]

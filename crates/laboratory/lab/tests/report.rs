@@ -290,6 +290,18 @@ fn numbers_beyond_all_axes_are_refused() {
 }
 
 #[test]
+fn a_directory_that_is_a_result_is_reported() {
+    let directory = tempfile::tempdir().unwrap();
+    let connections = directory.path().join("connections");
+    copy("connections", &connections);
+    for _ in 0..2 {
+        let site = seekwire_lab::report(&connections, None).unwrap();
+        assert_eq!((site.experiments, site.problems), (1, Vec::new()));
+        assert!(connections.join("report/connections.html").exists());
+    }
+}
+
+#[test]
 fn without_results_it_says_what_to_run() {
     let directory = tempfile::tempdir().unwrap();
     for place in [directory.path().to_owned(), directory.path().join("nowhere")] {

@@ -25,7 +25,7 @@ pub(crate) fn broker(order: &Hub) -> Result<()> {
     let context = Context::new();
     let router = context.socket(ROUTER)?;
     router.set_router_mandatory(true)?;
-    ready(&bind(&router, &order.address)?);
+    ready(&bind(&router, &order.address)?)?;
     let mut services: Vec<Vec<u8>> = Vec::new();
     // What clients asked before all services were there.
     let mut early = Vec::new();

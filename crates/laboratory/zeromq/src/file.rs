@@ -23,7 +23,7 @@ const VERIFIED: &str = "verified";
 pub(crate) fn receiver(order: &Hub) -> Result<()> {
     let context = Context::new();
     let sender = context.socket(DEALER)?;
-    ready(&bind(&sender, &order.address)?);
+    ready(&bind(&sender, &order.address)?)?;
     let path = order.directory.join("received");
     let mut part = Message::new();
     loop {

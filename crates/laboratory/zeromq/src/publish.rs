@@ -85,7 +85,7 @@ pub(crate) fn publisher(order: &Hub) -> Result<()> {
     // of room only when half of the messages have been taken, and a sender looks for such news once
     // in a millisecond.
     out.set_sndhwm(0)?;
-    ready(&format!("{} {}", bind(&out, &order.address)?, bind(&arrivals, &order.address)?));
+    ready(&format!("{} {}", bind(&out, &order.address)?, bind(&arrivals, &order.address)?))?;
     let mut there = 0;
     while there < order.members {
         // A byte that says whether it is a subscription, and the topic.

@@ -16,7 +16,7 @@ pub(crate) fn root(order: &Hub) -> Result<()> {
     let context = Context::new();
     let workers = context.socket(ROUTER)?;
     workers.set_router_mandatory(true)?;
-    ready(&bind(&workers, &order.address)?);
+    ready(&bind(&workers, &order.address)?)?;
     for _ in 0..order.members {
         let [_rank, _empty] = receive_exactly(&workers)?;
     }

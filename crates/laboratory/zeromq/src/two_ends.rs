@@ -62,7 +62,7 @@ pub(crate) fn serve(address: &str) -> Result<()> {
     let context = zmq::Context::new();
     let control = context.socket(zmq::REP)?;
     let bound = bind(&control, address)?;
-    messaging::ready(&bound);
+    messaging::ready(&bound)?;
     serve_on(&context, &control, address)
 }
 

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 
 /// The part of the command `seekwire` for the laboratory
@@ -99,7 +100,8 @@ Example:
   seekwire lab show nic")]
 pub(super) struct LabShow {
     /// Experiments, as `seekwire lab list` names them
-    #[arg(required = true, value_name = "NAME")]
+    #[arg(required = true, value_name = "NAME", hide_possible_values = true)]
+    #[arg(value_parser = PossibleValuesParser::new(names()))]
     pub(super) names: Vec<String>,
 }
 
@@ -127,7 +129,8 @@ Examples:
   seekwire lab run all --quick")]
 pub(super) struct LabRun {
     /// Experiments, as `seekwire lab list` names them, or `all`
-    #[arg(required = true, value_name = "NAME")]
+    #[arg(required = true, value_name = "NAME", hide_possible_values = true)]
+    #[arg(value_parser = PossibleValuesParser::new(names().chain([super::ALL])))]
     pub(super) names: Vec<String>,
 
     /// Run fewer and shorter rounds, to see that it works; do not quote the numbers
@@ -208,8 +211,8 @@ pub(super) struct LabRun {
 /// Verdicts follow from the numbers. A claim of a paper is reproduced when the whole 95 % interval
 /// meets its criterion. It is improved upon when the whole interval is better than what the paper
 /// found, for example no loss where the paper found one. It is not reproduced when no part of the
-/// interval meets the criterion. Otherwise the result is uncertain, and more rounds are needed. A
-/// result that cannot be read is named with the reason, and the others are shown.
+/// interval meets the criterion. Otherwise it cannot be told, and more rounds are needed. A result
+/// that cannot be read is named with the reason, and the others are shown.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -236,6 +239,11 @@ pub(super) struct LabReport {
     /// Write nothing: fail if a page has something else between its markers
     #[arg(long, requires = "markdown")]
     pub(super) check: bool,
+}
+
+/// The names of all experiments.
+fn names() -> impl Iterator<Item = &'static str> {
+    crate::experiments().iter().map(|experiment| experiment.name())
 }
 
 #[derive(Debug, Args)]

@@ -104,11 +104,18 @@ fn lab(command: &arguments::Lab) -> Result<ExitCode> {
 fn list() -> Result<()> {
     let mut out = io::stdout().lock();
     for experiment in crate::experiments() {
-        writeln!(out, "{}", experiment.name())?;
-        for line in table::wrap(experiment.about(), 96) {
-            writeln!(out, "    {line}")?;
+        let name = experiment.name();
+        let time = |quick| text::minutes(experiment.duration(quick));
+        let takes = format!("Takes about {}, with --quick {}.", time(false), time(true));
+        let unavailable = experiment.unavailable(&crate::Options::default());
+        let unavailable = unavailable.map(|why| format!("Cannot run here: {why}"));
+        let about = [experiment.question().to_owned(), takes].into_iter().chain(unavailable);
+        let lines = about.flat_map(|text| table::wrap(&text, 84));
+        for (index, line) in lines.enumerate() {
+            writeln!(out, "{:<14}  {line}", if index == 0 { name } else { "" })?;
         }
     }
+    writeln!(out, "\n`seekwire lab show NAME` says what an experiment measures, and how.")?;
     Ok(())
 }
 
@@ -237,9 +244,10 @@ fn pages(options: &arguments::LabReport) -> Result<()> {
     let what = if options.check { crate::Pages::Check } else { crate::Pages::Write };
     let changed = crate::write_pages(&options.directory, &options.markdown, what)?;
     let names: Vec<String> = changed.iter().map(|page| page.display().to_string()).collect();
+    let mut out = io::stdout().lock();
     match (what, &names[..]) {
-        (_, []) => println!("Every page has what the results have."),
-        (crate::Pages::Write, _) => println!("Written: {}", names.join(", ")),
+        (_, []) => writeln!(out, "Every page has what the results have.")?,
+        (crate::Pages::Write, _) => writeln!(out, "Written: {}", names.join(", "))?,
         (crate::Pages::Check, _) => bail!(
             "not as the results have it: {}; the same without --check writes them",
             names.join(", ")
@@ -250,7 +258,11 @@ fn pages(options: &arguments::LabReport) -> Result<()> {
 
 fn tell(out: &mut impl Write, site: &crate::Site) -> io::Result<()> {
     for (place, why) in &site.problems {
-        eprintln!("seekwire: {}", table::printable(&format!("{place}: {why}")));
+        seekwire_program::tell(format_args!(
+            "seekwire: {}",
+            table::printable(&format!("{place}: {why}"))
+        ));
     }
-    writeln!(out, "{} experiments: {}", site.experiments, site.index.display())
+    let what = if site.experiments == 1 { "experiment" } else { "experiments" };
+    writeln!(out, "{} {what}: {}", site.experiments, site.index.display())
 }

@@ -20,6 +20,9 @@ pub use error::Error;
 pub(crate) use mode::{ACCELERATED, PLAIN};
 pub use mode::{Mode, Registry, Traffic};
 
+/// Before the number of the process that a role belongs to.
+pub(crate) const OF: &str = "--of=";
+
 /// A program to start.
 #[derive(Clone, Debug)]
 pub struct Program {
@@ -40,6 +43,13 @@ impl Program {
             mode: mode.clone(),
             timeout: Duration::from_secs(30),
         }
+    }
+
+    /// A role of this project's own, `lab-peer` of the command `path` (see [`crate::peer`]). It ends
+    /// when this process has ended, however that came about.
+    pub fn role(path: impl Into<OsString>, mode: &Mode) -> Self {
+        let laboratory = format!("{OF}{}", std::process::id());
+        Self::new(path, mode).args(["lab-peer", &laboratory])
     }
 
     /// Adds one argument.

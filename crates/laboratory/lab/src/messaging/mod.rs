@@ -13,6 +13,7 @@ mod measure;
 mod order;
 pub(crate) mod programs;
 
+use std::io::{self, Write};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
@@ -46,19 +47,22 @@ pub fn parse<T: DeserializeOwned>(argument: &str) -> Result<T> {
 ///
 /// If standard output cannot be written to.
 pub fn report(value: &impl Serialize) -> Result<()> {
-    println!("{}", serde_json::to_string(value)?);
-    Ok(())
+    Ok(writeln!(io::stdout(), "{}", serde_json::to_string(value)?)?)
 }
 
 /// Says that others may connect.
-pub fn ready(address: &str) {
-    println!("ready {address}");
+///
+/// # Errors
+///
+/// If standard output cannot be written to.
+pub fn ready(address: &str) -> io::Result<()> {
+    writeln!(io::stdout(), "ready {address}")
 }
 
 /// Tells the laboratory about `error`: on standard error, and as a [`Check`] if a message was not
 /// what it should be.
 pub fn complain(program: &str, error: &anyhow::Error) {
-    eprintln!("{program}: {error:#}");
+    seekwire_program::tell(format_args!("{program}: {error:#}"));
     if let Some(violation) = error.downcast_ref::<Violation>() {
         // Nobody is left to be told that this failed, too.
         let _ = report(&Check { violation: violation.to_string() });

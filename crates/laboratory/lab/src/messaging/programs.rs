@@ -161,7 +161,7 @@ impl<'a, 'h> Programs<'a, 'h> {
             }
             Library::Mailbox => {
                 let carrier = if way.over == Over::Ring { "ring" } else { "tcp" };
-                Program::new(self.context.peer()?, &mode).args(["lab-peer", "mailbox", carrier])
+                Program::role(self.context.peer()?, &mode).args(["mailbox", carrier])
             }
         };
         Ok(program.arg(role).arg(order).timeout(EXCHANGE_LIMIT))

@@ -56,7 +56,7 @@ impl<'a, 'h> Ends<'a, 'h> {
         hosts: &'a Hosts<'h>,
         weak_cpu: f64,
     ) -> Result<Self> {
-        let client = Program::new(context.peer()?, &Mode::Plain).args(["lab-peer", "gauge-drive"]);
+        let client = Program::role(context.peer()?, &Mode::Plain).arg("gauge-drive");
         let client = client.timeout(TEST_LIMIT);
         let (client, strong, weak) = match hosts.place() {
             Place::Namespaces(testbed) => {
@@ -147,7 +147,7 @@ impl Client {
 impl Server {
     fn start(context: &Context<'_>, testbed: &Testbed) -> Result<Self> {
         let any = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
-        let server = Program::new(context.peer()?, &Mode::Plain).args(["lab-peer", "gauge-serve"]);
+        let server = Program::role(context.peer()?, &Mode::Plain).arg("gauge-serve");
         let server = server.arg(any.to_string()).timeout(TEST_LIMIT);
         let running = start(testbed, Side::Far, server)??;
         let ready = running.wait_for_line(|line| line.starts_with("ready "))?;

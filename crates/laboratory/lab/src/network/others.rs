@@ -182,7 +182,7 @@ mod tests {
         let testbed = match Testbed::new() {
             Ok(testbed) => testbed,
             Err(why @ seekwire_testbed::Error::NotPermitted { .. }) => {
-                return eprintln!("not run: {why}");
+                return seekwire_program::tell(format_args!("not run: {why}"));
             }
             Err(why) => panic!("{why}"),
         };

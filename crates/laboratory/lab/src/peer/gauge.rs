@@ -27,7 +27,7 @@ pub(super) fn serve(address: Option<String>, announce: &mut impl Write) -> Resul
             event,
             seekwire_gauge::Event::Failed { .. } | seekwire_gauge::Event::Refused { .. }
         ) {
-            eprintln!("{event}");
+            seekwire_program::tell(event);
         }
     })?;
     Ok(())

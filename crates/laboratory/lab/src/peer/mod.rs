@@ -15,6 +15,8 @@
 //! orders are JSON. `lab-peer mailbox` plays the messaging programs (see [`crate::messaging`]) over
 //! mailboxes.
 //!
+//! Each of them takes `--of=PID` first: the process that started it, with which it ends.
+//!
 //! `stream` copies messages into and out of a Seekwire stream, `in-place` writes and reads them
 //! where they are, and `std` (the default) uses `std::net`, which shows what Rust itself costs.
 
@@ -24,6 +26,7 @@ mod drive;
 mod gauge;
 mod messaging;
 mod options;
+mod parent;
 mod search;
 mod serve;
 mod wire;
@@ -35,6 +38,8 @@ use anyhow::Result;
 
 use channel::Channel;
 use options::{Action, Api, Options};
+
+use crate::launch::OF;
 
 /// Plays the role with the arguments that follow `lab-peer`.
 ///
@@ -52,6 +57,10 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 
 fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
     let mut arguments = arguments.into_iter().peekable();
+    let is_of = |argument: &OsString| argument.to_str().is_some_and(|text| text.starts_with(OF));
+    if let Some(of) = arguments.next_if(is_of) {
+        parent::end_with(of.to_str().and_then(|of| of.strip_prefix(OF)).unwrap_or_default())?;
+    }
     let search = match arguments.peek().and_then(|argument| argument.to_str()) {
         Some("search-send") => Some(search::send as fn(_) -> _),
         Some("search-receive") => Some(search::receive as fn(_) -> _),

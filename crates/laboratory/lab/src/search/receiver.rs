@@ -96,8 +96,8 @@ fn role(
     let segments = (2 * plan.group_bytes() / SEGMENT)
         .clamp(*SEGMENTS.start(), *SEGMENTS.end())
         .next_power_of_two();
-    Ok(Program::new(context.peer()?, &context.linked())
-        .args(["lab-peer", name])
+    Ok(Program::role(context.peer()?, &context.linked())
+        .arg(name)
         .arg(serde_json::to_string(order)?)
         .env("SEEKWIRE_SPIN_US", "0")
         .env("SEEKWIRE_SEGMENT_SIZE", SEGMENT.to_string())

@@ -28,7 +28,7 @@ const HELLO: u64 = 1 << 32;
 /// Passes requests on until the last client has finished.
 pub(super) fn broker<S: Line>(order: &Hub) -> Result<()> {
     let (listener, address) = S::listen(&order.address)?;
-    ready(&address.to_string());
+    ready(&address.to_string())?;
     let (mut names, mut services, mut clients) = (Vec::new(), Vec::new(), Vec::new());
     while services.len() < order.members || clients.len() < order.clients {
         let mailbox = S::accept(&listener)?;

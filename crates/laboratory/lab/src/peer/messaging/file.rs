@@ -22,7 +22,7 @@ const VERIFIED: u64 = 3;
 /// Receives files until the sender finishes.
 pub(super) fn receiver<S: Line>(order: &Hub) -> Result<()> {
     let (listener, address) = S::listen(&order.address)?;
-    ready(&address.to_string());
+    ready(&address.to_string())?;
     let sender = S::accept(&listener)?;
     let path = order.directory.join("received");
     let mut part = vec![0; CHUNK];

@@ -32,7 +32,7 @@ struct Subscriber<S: Line> {
 /// as many as it can.
 pub(super) fn publisher<S: Line>(order: &Hub) -> Result<()> {
     let (listener, address) = S::listen(&order.address)?;
-    ready(&address.to_string());
+    ready(&address.to_string())?;
     let subscribers: Vec<Subscriber<S>> = (0..order.members)
         .map(|_| {
             let mailbox = S::accept(&listener)?;

@@ -26,7 +26,7 @@ struct Block {
 /// Scatters, gathers and checks, round after round, each with what came back in the one before.
 pub(super) fn root<S: Line>(order: &Hub) -> Result<()> {
     let (listener, address) = S::listen(&order.address)?;
-    ready(&address.to_string());
+    ready(&address.to_string())?;
     let mut workers: Vec<(usize, Mailbox<S>)> = (0..order.members)
         .map(|_| {
             let mailbox = S::accept(&listener)?;

@@ -74,7 +74,7 @@ impl<S: Line> messaging::Pull for End<'_, S> {
 /// The end that listens on `address`.
 pub(super) fn serve<S: Line>(address: &str) -> Result<()> {
     let (listener, address) = S::listen(address)?;
-    messaging::ready(&address.to_string());
+    messaging::ready(&address.to_string())?;
     let mailbox = S::accept(&listener)?;
     let hear = || -> Result<Ask> {
         Ok(serde_json::from_slice(&mailbox.recv_vec(Selector::exact(CONTROL))?.1)?)

@@ -25,7 +25,7 @@ fn listen<C: Connection>(announce: &mut impl Write) -> Result<()> {
         let mut connection = C::accept(&listener).context("cannot accept connections")?;
         // A receiver that fails says so itself; the next one deserves a sender.
         if let Err(error) = serve_one(&mut connection) {
-            eprintln!("lab-peer: {error:#}");
+            seekwire_program::tell(format_args!("lab-peer: {error:#}"));
         }
     }
 }

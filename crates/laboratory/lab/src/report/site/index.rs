@@ -29,7 +29,10 @@ pub(super) fn html(found: &Found) -> String {
             h1 { "Seekwire: experiments" }
             (machines(&readable))
             p.soft {
-                "Verdicts follow from the numbers: a claim is reproduced, or a goal met, if the whole 95 % interval                  fulfils the criterion, not if no part of it does, and cannot be told otherwise. A claim is improved                  upon if the whole interval is better than what a paper found, as where it found a loss and there is                  none. The intervals are widened for few rounds (Student’s t)."
+                "Verdicts follow from the numbers. A claim is reproduced, or a goal met, if the whole 95 % interval fulfils \
+                 the criterion; it is not if no part of the interval does; otherwise it cannot be told. A claim is improved \
+                 upon if the whole interval is better than what a paper found, for example no loss where the paper found \
+                 one. The intervals are widened for few rounds (Student’s t)."
             }
             @if readable.iter().any(|(_, contents)| contents.result.is_quick()) {
                 p.notice { "Some of these are quick runs: to see that it works, not to quote." }

@@ -58,7 +58,8 @@ impl Contents {
     }
 }
 
-/// Reads the results of the directories below `directory`, one level or two.
+/// Reads the result that `directory` holds itself, and those of the directories below it, one level
+/// or two.
 pub(in crate::report) fn read(directory: &Path) -> Result<Found> {
     let mut reasons = BTreeMap::new();
     let mut add = |place: &Path| {
@@ -68,6 +69,10 @@ pub(in crate::report) fn read(directory: &Path) -> Result<Found> {
         );
     };
     let mut places = Vec::new();
+    if holds_result(directory) {
+        // By its whole path it has a name, also as `.`.
+        places.push(directory.canonicalize().with_context(|| cannot_look_into(directory))?);
+    }
     for child in children(directory)? {
         match holds_result(&child) {
             true => places.push(child),
@@ -119,8 +124,12 @@ fn order(entry: &Entry) -> (usize, String) {
     (position, entry.name.clone())
 }
 
+fn cannot_look_into(directory: &Path) -> String {
+    format!("cannot look into {}", directory.display())
+}
+
 fn children(directory: &Path) -> Result<Vec<PathBuf>> {
-    let cannot = || format!("cannot look into {}", directory.display());
+    let cannot = || cannot_look_into(directory);
     let mut children = Vec::new();
     for entry in fs::read_dir(directory).with_context(cannot)? {
         let path = entry.with_context(cannot)?.path();
