@@ -6,6 +6,7 @@
 mod definitions;
 #[cfg(test)]
 mod documents;
+mod pages;
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -49,6 +50,6 @@ fn main() -> Result<()> {
 fn man(directory: &Path) -> Result<()> {
     std::fs::create_dir_all(directory)
         .with_context(|| format!("cannot create {}", directory.display()))?;
-    clap_mangen::generate_to(definitions::definitions(), directory)
+    pages::write(definitions::definitions(), directory)
         .with_context(|| format!("cannot write manual pages into {}", directory.display()))
 }

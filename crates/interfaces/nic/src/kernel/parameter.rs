@@ -56,7 +56,7 @@ fn unfit(reason: String) -> Refusal {
 parameters! {
     read_coalescing IterableCoalesce, write_coalescing PushCoalesce;
     "adaptive-rx" get_use_adaptive_rx push_use_adaptive_rx switch,
-        "the driver adapts the delay to the load: good for both, best for neither";
+        "the driver adapts the delay to the load: good for latency and for CPU time, best for neither";
     "adaptive-tx" get_use_adaptive_tx push_use_adaptive_tx switch, "the same for what was sent";
     "rx-usecs" get_rx_usecs push_rx_usecs number,
         "microseconds that a received packet may wait for others: adds to the latency, saves CPU";
