@@ -78,6 +78,10 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
             return gauge::drive(std::io::stdin().lock(), &mut std::io::stdout());
         }
         Some("mailbox") => return messaging::play(arguments.skip(1)),
+        Some(parent::WATCH) => {
+            let laboratory = arguments.nth(1).and_then(|pid| pid.into_string().ok());
+            return parent::watch(&laboratory.unwrap_or_default());
+        }
         _ => {}
     }
     let options = Options::parse(arguments)?;

@@ -1,31 +1,47 @@
 //! A role ends with the laboratory, also if that was killed and could end nothing.
 
-use std::thread;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{self, Pid, PidfdFlags, Signal};
 
-/// Kills this process when its parent `parent` has ended.
+/// The role that watches another one.
+pub(super) const WATCH: &str = "watch";
+
+/// Has this process killed when its parent `parent` has ended: by a process of its own, since a
+/// second thread would make every system call of what is measured dearer.
 ///
 /// Not by PR_SET_PDEATHSIG (prctl(2)): that signal comes when the thread that started the child
 /// ends, and children in network namespaces are started by threads that end at once.
 ///
 /// # Errors
 ///
-/// If `parent` is not the parent (any more), or cannot be watched.
+/// If `parent` is not the parent (any more), or nobody can watch it.
 pub(super) fn end_with(parent: &str) -> Result<()> {
-    let parent = parent.parse().ok().and_then(Pid::from_raw).context("--of has no process")?;
-    let watched = process::pidfd_open(parent, PidfdFlags::empty());
-    // Looked at afterwards: while it is the parent, its number is not another process's.
-    if process::getppid() != Some(parent) {
+    let pid = parent.parse().ok().and_then(Pid::from_raw).context("--of has no process")?;
+    let mut watch = Command::new(std::env::current_exe()?);
+    watch.args(["lab-peer", WATCH, parent]).env_remove("LD_PRELOAD");
+    watch.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    watch.spawn().context("cannot watch the laboratory")?;
+    if process::getppid() != Some(pid) {
         bail!("the laboratory that started this has ended");
     }
-    let watched = watched.context("cannot watch the laboratory")?;
-    thread::Builder::new().name("parent".to_owned()).spawn(move || {
-        while poll(&mut [PollFd::new(&watched, PollFlags::IN)], None).is_err() {}
-        // As the laboratory would have ended it.
-        let _ = process::kill_process(process::getpid(), Signal::KILL);
-    })?;
+    Ok(())
+}
+
+/// Kills the parent of this process, a role, when the parent of that, `laboratory`, has ended.
+pub(super) fn watch(laboratory: &str) -> Result<()> {
+    let laboratory = laboratory.parse().ok().and_then(Pid::from_raw).context("no process")?;
+    let role = process::getppid().context("the role has ended")?;
+    let open = |pid| process::pidfd_open(pid, PidfdFlags::empty());
+    let role_end = open(role)?;
+    // One that cannot be opened has ended.
+    if let Ok(end) = open(laboratory) {
+        let mut ends = [PollFd::new(&end, PollFlags::IN), PollFd::new(&role_end, PollFlags::IN)];
+        while poll(&mut ends, None).is_err() {}
+    }
+    // As the laboratory would have ended it; if it has ended by itself, there is nobody to kill.
+    let _ = process::pidfd_send_signal(&role_end, Signal::KILL);
     Ok(())
 }
