@@ -91,11 +91,10 @@ fn complaints(variables: &[(&'static str, OsString)]) -> Vec<String> {
     }
     // A default that cannot be had leaves the program on TCP, as without the command.
     let is_chosen = variables.iter().any(|(name, _)| *name == DIR) || env::var_os(DIR).is_some();
-    if is_chosen
-        && config.enabled
-        && let Err(unusable) = registry::look_at(&config.dir)
-    {
-        complaints.push(format!("{DIR}={}: {unusable}", config.dir.display()));
+    if is_chosen && config.enabled {
+        if let Err(unusable) = registry::look_at(&config.dir) {
+            complaints.push(format!("{DIR}={}: {unusable}", config.dir.display()));
+        }
     }
     complaints
 }
