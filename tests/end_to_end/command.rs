@@ -252,13 +252,30 @@ fn doctor_finds_this_host_usable() {
 #[test]
 fn doctor_says_how_to_mend_an_open_registry() {
     let stage = Stage::new(Mode::Accelerated);
-    let registry = stage.path("registry");
-    fs::create_dir(&registry).expect("a directory");
-    fs::set_permissions(&registry, fs::Permissions::from_mode(0o777)).expect("a directory");
-    let mut command = stage.plain_command(seekwire());
-    let finished = stage.run(command.args(["doctor", "--dir"]).arg(&registry));
-    assert_eq!(finished.status.code(), Some(1));
-    assert!(finished.stdout.contains("chmod 700"), "{}", finished.stdout);
+    // Only by its name it can be told that it is for nothing else.
+    for (name, may_be_mended) in [("seekwire-open", true), ("open", false)] {
+        let registry = stage.path(name);
+        fs::create_dir(&registry).expect("a directory");
+        fs::set_permissions(&registry, fs::Permissions::from_mode(0o777)).expect("a directory");
+        let mut command = stage.plain_command(seekwire());
+        let finished = stage.run(command.args(["doctor", "--dir"]).arg(&registry));
+        assert_eq!(finished.status.code(), Some(1));
+        assert_eq!(finished.stdout.contains("chmod 700"), may_be_mended, "{}", finished.stdout);
+        assert!(finished.stdout.contains("set SEEKWIRE_DIR"), "{}", finished.stdout);
+    }
+}
+
+#[test]
+fn a_chosen_directory_that_cannot_be_used_is_refused() {
+    let stage = Stage::new(Mode::Plain);
+    let file = stage.path("file");
+    fs::write(&file, "").expect("a file");
+    for directory in ["/proc".as_ref(), file.as_path(), "/nonexistent/registry".as_ref()] {
+        let mut command = stage.plain_command(seekwire());
+        let finished = stage.run(command.args(["run", "--dir"]).arg(directory).arg("true"));
+        assert_eq!(finished.status.code(), Some(2), "{}", finished.stderr);
+        assert!(finished.stderr.starts_with("seekwire: SEEKWIRE_DIR="), "{}", finished.stderr);
+    }
 }
 
 /// In network namespaces of its own, where these can be made.
