@@ -70,9 +70,17 @@ fn every_recorded_result_has_a_page_with_its_verdicts() {
     assert_eq!(site.problems, []);
     assert_eq!(site.experiments, fs::read_dir(recorded()).unwrap().count());
     let index = read(&site.index);
-    for name in
-        ["sockets", "ring-size", "pairs", "connections", "seek", "seek-module", "mailbox", "demo"]
-    {
+    for name in [
+        "sockets",
+        "ring-size",
+        "pairs",
+        "connections",
+        "programs",
+        "seek",
+        "seek-module",
+        "mailbox",
+        "demo",
+    ] {
         assert!(index.contains(&format!("href=\"{name}.html\"")), "{name} is not linked");
         let page = read(out.path().join(format!("{name}.html")));
         assert!(page.contains(&format!("href=\"data/{name}/raw.csv\"")), "{name}");
@@ -92,8 +100,8 @@ fn every_recorded_result_has_a_page_with_its_verdicts() {
         assert!(page.matches("<svg ").count() >= plots && !page.contains("No plot:"), "{name}");
         assert!(!verdicts(&page).is_empty(), "{name}");
     }
-    // Known, but nobody has measured it.
-    assert!(index.contains("<code>seekwire lab run programs</code>"), "{index}");
+    // Nothing is left that nobody has measured.
+    assert!(!index.contains("<code>seekwire lab run "), "{index}");
 
     let found = verdicts(&read(out.path().join("seek.html")));
     let of = |words: &str| &found.iter().find(|(claim, _)| claim.contains(words)).unwrap().1;
@@ -103,6 +111,16 @@ fn every_recorded_result_has_a_page_with_its_verdicts() {
     let found = verdicts(&read(out.path().join("pairs.html")));
     assert_eq!(found[0].1, "unknown\">not measured");
     assert_eq!(found[1].1, "yes\">met");
+}
+
+#[test]
+fn an_experiment_without_a_result_is_named_with_its_command() {
+    let directory = tempfile::tempdir().unwrap();
+    copy("pairs", &directory.path().join("pairs"));
+    let site = seekwire_lab::report(directory.path(), None).unwrap();
+    let index = read(&site.index);
+    assert!(index.contains("<code>seekwire lab run programs</code>"), "{index}");
+    assert!(!index.contains("<code>seekwire lab run pairs</code>"), "{index}");
 }
 
 #[test]
