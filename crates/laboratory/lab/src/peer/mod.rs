@@ -79,8 +79,11 @@ fn run(arguments: impl IntoIterator<Item = OsString>) -> Result<()> {
         }
         Some("mailbox") => return messaging::play(arguments.skip(1)),
         Some(parent::WATCH) => {
-            let laboratory = arguments.nth(1).and_then(|pid| pid.into_string().ok());
-            return parent::watch(&laboratory.unwrap_or_default());
+            let mut pids = arguments.skip(1).map(|pid| pid.into_string().unwrap_or_default());
+            return parent::watch(
+                &pids.next().unwrap_or_default(),
+                &pids.next().unwrap_or_default(),
+            );
         }
         _ => {}
     }

@@ -20,22 +20,27 @@ pub(super) const WATCH: &str = "watch";
 /// If `parent` is not the parent (any more), or nobody can watch it.
 pub(super) fn end_with(parent: &str) -> Result<()> {
     let pid = parent.parse().ok().and_then(Pid::from_raw).context("--of has no process")?;
-    let mut watch = Command::new(std::env::current_exe()?);
-    watch.args(["lab-peer", WATCH, parent]).env_remove("LD_PRELOAD");
-    watch.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    watch.spawn().context("cannot watch the laboratory")?;
     if process::getppid() != Some(pid) {
         bail!("the laboratory that started this has ended");
     }
+    let mut watch = Command::new(std::env::current_exe()?);
+    let own = std::process::id().to_string();
+    watch.args(["lab-peer", WATCH, parent, &own]).env_remove("LD_PRELOAD");
+    watch.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    watch.spawn().context("cannot watch the laboratory")?;
     Ok(())
 }
 
-/// Kills the parent of this process, a role, when the parent of that, `laboratory`, has ended.
-pub(super) fn watch(laboratory: &str) -> Result<()> {
-    let laboratory = laboratory.parse().ok().and_then(Pid::from_raw).context("no process")?;
-    let role = process::getppid().context("the role has ended")?;
+/// Kills the parent of this process, `role`, when the parent of that, `laboratory`, has ended.
+pub(super) fn watch(laboratory: &str, role: &str) -> Result<()> {
+    let pid = |text: &str| text.parse().ok().and_then(Pid::from_raw).context("no process");
+    let (laboratory, role) = (pid(laboratory)?, pid(role)?);
     let open = |pid| process::pidfd_open(pid, PidfdFlags::empty());
     let role_end = open(role)?;
+    // Looked at afterwards: while it is the parent, its number is not another process's.
+    if process::getppid() != Some(role) {
+        return Ok(());
+    }
     // One that cannot be opened has ended.
     if let Ok(end) = open(laboratory) {
         let mut ends = [PollFd::new(&end, PollFlags::IN), PollFd::new(&role_end, PollFlags::IN)];
