@@ -4,13 +4,16 @@
 //! The kernel charges a page of shared memory to the group of the process that touches it first. If
 //! a group has no room left, the kernel ends a process in it, and nothing can catch that. So a
 //! connection comes to shared memory only if all that this process holds there would find room,
-//! with a quarter of the limit to spare for the program.
+//! with some to spare for the program: a quarter of the limit, but no more than [`SPARE`].
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use seekwire_transport::sys::file;
+
+/// A large group, such as that of all containers of a host, is mostly full and needs no more.
+const SPARE: u64 = 64 << 20;
 
 /// So long a process without a limit is not asked again.
 const TRUST: Duration = Duration::from_secs(1);
@@ -31,7 +34,7 @@ impl Held {
         let held = Held(bytes);
         let all = HELD.fetch_add(bytes, Ordering::Relaxed) + bytes;
         match fullest() {
-            Some(group) if group.left() < all.saturating_add(group.limit / 4) => Err(Full(group)),
+            Some(group) if group.room() < all => Err(Full(group)),
             _ => Ok(held),
         }
     }
@@ -66,9 +69,14 @@ impl Usage {
     fn left(&self) -> u64 {
         self.limit.saturating_sub(self.used.saturating_sub(self.cached))
     }
+
+    /// How much of that shared memory may take.
+    fn room(&self) -> u64 {
+        self.left().saturating_sub((self.limit / 4).min(SPARE))
+    }
 }
 
-/// The group with a limit that leaves least, among those that this process is in.
+/// The group with a limit that has least room, among those that this process is in.
 fn fullest() -> Option<Usage> {
     /// When that was asked last, in milliseconds since the first time, and there was none.
     static UNLIMITED: AtomicU64 = AtomicU64::new(u64::MAX);
@@ -85,7 +93,7 @@ fn fullest() -> Option<Usage> {
     let found = groups(&text("/proc/self/mountinfo"), &text("/proc/self/cgroup"))
         .into_iter()
         .filter_map(|(group, version)| version.usage(&group))
-        .min_by_key(Usage::left);
+        .min_by_key(Usage::room);
     if found.is_none() {
         let now = u64::try_from(now.as_millis()).unwrap_or(0);
         UNLIMITED.store(now, Ordering::Relaxed);
@@ -182,6 +190,14 @@ mod tests {
         ];
         assert_eq!(found, expected.map(|(path, version)| (PathBuf::from(path), version)));
         assert_eq!(groups(mounts, "4:memory:/elsewhere\n"), []);
+    }
+
+    #[test]
+    fn a_large_group_that_is_mostly_full_has_room() {
+        let group = |limit, used| Usage { limit, used, cached: 0 };
+        assert_eq!(group(64 << 30, 63 << 30).room(), (1 << 30) - SPARE);
+        assert_eq!(group(32 << 20, 20 << 20).room(), 4 << 20);
+        assert_eq!(group(32 << 20, 30 << 20).room(), 0);
     }
 
     #[test]

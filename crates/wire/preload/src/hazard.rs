@@ -374,7 +374,7 @@ pub(crate) fn outside<T>(call: impl FnOnce() -> T) -> T {
     being(Where::Outside, call)
 }
 
-/// Runs `work`, in which this thread is at `place` for [`are_all`] and [`inside`].
+/// Runs `work`, in which this thread is at `place` for [`are_all`] and [`is_used_inside`].
 #[inline]
 pub(crate) fn being<T>(place: Where, work: impl FnOnce() -> T) -> T {
     // SAFETY: records are never freed.
