@@ -192,7 +192,7 @@ fn a_filter_for_all_threads_meets_none_of_them_in_the_library() {
     let program = compile("asleep", &directory, &[]);
     for action in ["kill", "errno"] {
         let log = log_of(action, &|| filtered(&program, &[action], None));
-        assert_eq!(attached(&log), 42, "{action}: {log}");
+        assert_eq!(attached(&log), 56, "{action}: {log}");
         assert!(log.contains("the program filters system calls"), "{action}: {log}");
         assert!(!log.contains("did not leave the library in time"), "{action}: {log}");
     }

@@ -20,6 +20,8 @@ pub(super) struct Lap {
     /// this one told, too.
     begin: usize,
     repeated: SmallVec<[usize; 8]>,
+    /// The first of the library's own that it told which mean nothing to this process.
+    foreign: Option<Tag>,
 }
 
 impl Lap {
@@ -30,6 +32,7 @@ impl Lap {
             changes: state.changes,
             begin: into.len(),
             repeated: SmallVec::new(),
+            foreign: None,
         }
     }
 
@@ -44,6 +47,13 @@ impl Lap {
         if !before {
             self.repeated.push(place);
         }
+        before
+    }
+
+    /// Notes one of the library's own that means nothing here; whether this walk has told it.
+    fn has_told_foreign(&mut self, tag: Tag) -> bool {
+        let before = self.foreign == Some(tag);
+        self.foreign.get_or_insert(tag);
         before
     }
 }
@@ -86,7 +96,10 @@ impl State {
                     None => event,
                     Some(tag) => match self.as_noted(tag, event.events) {
                         Some(event) => event,
-                        None => continue,
+                        None => {
+                            told.again |= lap.has_told_foreign(tag);
+                            continue;
+                        }
                     },
                 };
                 if let Some(same) = into.find(event.u64, before, place) {

@@ -271,7 +271,8 @@ static void connect_to(struct sleeper *one)
 
 int main(int argc, char **argv)
 {
-    struct sleeper looking = {.name = "looks in vain"}, *last = &sleepers[SLEEPERS - 1];
+    enum { LOOKING = 8 };
+    struct sleeper looking[LOOKING] = {0}, *last = &sleepers[SLEEPERS - 1];
     struct sockaddr_in address;
     pthread_t accepting;
     size_t filled = 0;
@@ -279,14 +280,17 @@ int main(int argc, char **argv)
     int listener = listener_on(&address), late = socket(AF_INET, SOCK_STREAM, 0);
     for (struct sleeper *one = sleepers; one <= last; one++)
         connect_to(one);
-    connect_to(&looking);
+    for (struct sleeper *one = looking; one < looking + LOOKING; one++)
+        connect_to(one);
     filled = fill(last->fd);
     for (struct sleeper *one = sleepers; one <= last; one++)
         CHECK(pthread_create(&one->thread, NULL, sleeps, one) == 0);
     CHECK(pthread_create(&accepting, NULL, accepts, &listener) == 0);
-    CHECK(pthread_create(&looking.thread, NULL, looks, &looking) == 0);
-    while (looking.id == 0)
-        sched_yield();
+    for (struct sleeper *one = looking; one < looking + LOOKING; one++)
+        CHECK(pthread_create(&one->thread, NULL, looks, one) == 0);
+    for (struct sleeper *one = looking; one < looking + LOOKING; one++)
+        while (one->id == 0)
+            sched_yield();
     for (struct sleeper *one = sleepers; one <= last; one++) {
         while (one->id == 0)
             sched_yield();
@@ -302,8 +306,10 @@ int main(int argc, char **argv)
         say(one->name, one->result);
     }
     is_over = 1;
-    CHECK(pthread_join(looking.thread, NULL) == 0);
-    say(looking.name, looking.result);
+    for (struct sleeper *one = looking; one < looking + LOOKING; one++) {
+        CHECK(pthread_join(one->thread, NULL) == 0);
+        say("looks in vain", one->result);
+    }
     drain(last->far, filled);
     CHECK(pthread_join(last->thread, NULL) == 0);
     say(last->name, last->result);
