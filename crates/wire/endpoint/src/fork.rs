@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
+use seekwire_transport::sys::proof;
+
 use crate::held_file;
 
 /// The number of threads inside, and a bit for a fork that is about to happen.
@@ -115,6 +117,7 @@ pub fn after_fork_parent() {
 pub fn after_fork_child() {
     INSIDE.store(own(), Ordering::Release);
     held_file::close_numberless();
+    proof::after_fork_child();
 }
 
 /// Held by tests of this process that enter, or that count who has.

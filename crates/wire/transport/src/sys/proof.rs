@@ -9,6 +9,7 @@
 //! and whatever pid namespace the sender is in.
 
 use std::io;
+use std::sync::Mutex;
 
 use rustix::event::epoll::{self, CreateFlags, EventData, EventFlags};
 use rustix::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -74,12 +75,36 @@ fn target(line: &str) -> Option<(u64, Inode)> {
 /// # Errors
 /// Those of socketpair(2).
 pub fn own_identity() -> io::Result<Option<u64>> {
+    let pid = getpid().as_raw_nonzero().get().unsigned_abs();
+    // Not waited for: a thread that is not in this process may have it, or one that is interrupted.
+    let mut known = KNOWN.try_lock();
+    if let Some((_, identity)) = known.iter().filter_map(|known| **known).find(|of| of.0 == pid) {
+        return Ok(Some(identity));
+    }
+    let identity = asked_identity(pid)?;
+    if let (Ok(known), Some(identity)) = (&mut known, identity) {
+        **known = Some((pid, identity));
+    }
+    Ok(identity)
+}
+
+/// This process is the child of a fork, perhaps with the same id, in another pid namespace.
+pub fn after_fork_child() {
+    if let Ok(mut known) = KNOWN.try_lock() {
+        *known = None;
+    }
+}
+
+/// The id of this process, and its identity: three system calls and more for each connection. One
+/// that is wrong proves nothing, and keeps connections on TCP.
+static KNOWN: Mutex<Option<(u32, u64)>> = Mutex::new(None);
+
+fn asked_identity(pid: u32) -> io::Result<Option<u64>> {
     let (here, there) =
         socketpair(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     let [here, _there] = [here, there].map(Opened::from);
     // Before Linux 6.5 there is no such option, and its id is what others are told.
     let pidfd = peer_pidfd(here.as_fd()).ok();
-    let pid = getpid().as_raw_nonzero().get().unsigned_abs();
     Ok(identity(pidfd.as_ref().map(Opened::as_fd), pid))
 }
 
