@@ -86,11 +86,15 @@ pub fn run(options: &Options) -> Result<()> {
         report::plain_text(&completed.result.rows, PLAIN, ACCELERATED, programs::is_headline);
     let mut stdout = std::io::stdout().lock();
     writeln!(stdout, "{table}")?;
-    writeln!(
-        stdout,
-        "Medians of {} rounds, in brackets the smallest and the largest value; ratio: accelerated /",
-        options.rounds.max(1)
-    )?;
+    match options.rounds {
+        0 | 1 => write!(stdout, "One round; ratio: accelerated /")?,
+        rounds => write!(
+            stdout,
+            "Medians of {rounds} rounds, in brackets the smallest and the largest value; ratio: \
+             accelerated /"
+        )?,
+    }
+    writeln!(stdout)?;
     writeln!(
         stdout,
         "plain, in brackets its 95 % interval; ring: bytes of a run's client that went through shared"
