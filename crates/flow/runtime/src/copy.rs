@@ -1,0 +1,281 @@
+//! One copy of a filter: a thread that takes blocks, calls the filter, and sends what comes out.
+
+use std::any::Any;
+use std::collections::{BTreeMap, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Instant;
+
+use crate::block::Block;
+use crate::filter::{Factory, Filter, FilterError, Step};
+use crate::merge;
+use crate::meter::{Meter, Phase};
+use crate::output::{Ended, Filling, Outlet, Outputs};
+use crate::report::Failure;
+use crate::stream::{Stream, Taken};
+use crate::unit::{Open, Rank, UnitId, Units};
+
+/// What all copies of a running pipeline share.
+pub(crate) struct Shared {
+    pub(crate) units: Units,
+    pub(crate) streams: Vec<Arc<Stream>>,
+    /// The units that each copy of each source has not begun.
+    pub(crate) feeds: Vec<Arc<Feed>>,
+    pub(crate) is_stopped: AtomicBool,
+}
+
+impl Shared {
+    /// The unit ends now, if it is under way: everybody forgets it.
+    pub(crate) fn end_early(&self, unit: UnitId, failure: Failure) {
+        let Some(open) = self.units.find(unit) else { return };
+        if self.units.end_early(unit, failure) {
+            self.streams.iter().for_each(|stream| stream.forget(&open));
+            self.feeds.iter().for_each(|feed| feed.wake());
+        }
+    }
+}
+
+/// Units for one copy of a source.
+#[derive(Default)]
+pub(crate) struct Feed(Mutex<(BTreeMap<Rank, Arc<Open>>, Option<thread::Thread>)>);
+
+impl Feed {
+    pub(crate) fn add(&self, unit: Arc<Open>) {
+        let mut feed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        feed.0.insert(unit.rank, unit);
+        if let Some(thread) = feed.1.take() {
+            thread.unpark();
+        }
+    }
+
+    pub(crate) fn wake(&self) {
+        let mut feed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(thread) = feed.1.take() {
+            thread.unpark();
+        }
+    }
+
+    /// The units that are new; if there are none, the calling thread is unparked when there are.
+    fn take(&self) -> Vec<Arc<Open>> {
+        let mut feed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if feed.0.is_empty() {
+            feed.1 = Some(thread::current());
+        }
+        std::mem::take(&mut feed.0).into_values().collect()
+    }
+}
+
+pub(crate) struct Copy {
+    pub(crate) filter: Arc<str>,
+    pub(crate) index: usize,
+    pub(crate) factory: Factory,
+    pub(crate) inputs: Vec<(usize, Arc<Stream>)>,
+    pub(crate) outlets: Vec<Vec<Outlet>>,
+    /// Of a source.
+    pub(crate) feed: Option<Arc<Feed>>,
+    pub(crate) meter: Arc<Meter>,
+    pub(crate) shared: Arc<Shared>,
+}
+
+/// The filter's value for one unit of work.
+struct Instance {
+    unit: Arc<Open>,
+    filter: Box<dyn Filter>,
+    filling: Filling,
+    /// Input streams that have ended.
+    ended: usize,
+}
+
+/// What the filter is asked for.
+enum Call {
+    Init,
+    Process(Block, usize),
+    Generate,
+    Finalize,
+}
+
+impl Copy {
+    pub(crate) fn run(self) {
+        let mut instances: HashMap<UnitId, Instance> = HashMap::new();
+        let mut ended_early = 0;
+        while !self.shared.is_stopped.load(Ordering::SeqCst) {
+            let now = self.shared.units.ended_early.load(Ordering::SeqCst);
+            if std::mem::replace(&mut ended_early, now) != now {
+                instances.retain(|_, instance| !instance.unit.is_closed());
+            }
+            let did = match &self.feed {
+                Some(feed) => self.generate(feed, &mut instances),
+                None => self.consume(&mut instances),
+            };
+            if !did {
+                self.meter.enter(Phase::Starved);
+                thread::park();
+            }
+        }
+    }
+
+    /// One step of the most urgent unit of a source; false: there is none.
+    fn generate(&self, feed: &Feed, instances: &mut HashMap<UnitId, Instance>) -> bool {
+        for unit in feed.take() {
+            self.instance(&unit, instances);
+        }
+        let ranks = instances.values().map(|instance| instance.unit.rank);
+        let Some(unit) = ranks.min().map(|rank| rank.unit) else { return false };
+        let Some(instance) = instances.get_mut(&unit) else { return true };
+        match self.call(instance, Call::Generate) {
+            Some(Step::More) => {}
+            Some(Step::Done) => self.finalize(unit, instances),
+            None => _ = instances.remove(&unit),
+        }
+        true
+    }
+
+    /// What comes next on an input; false: nothing is there.
+    fn consume(&self, instances: &mut HashMap<UnitId, Instance>) -> bool {
+        let mut did = false;
+        for (port, stream) in &self.inputs {
+            match stream.take(self.index) {
+                Some(Taken::Block(block)) => self.process(block, *port, stream, instances),
+                Some(Taken::End(unit)) => self.end(unit, instances),
+                None => continue,
+            }
+            did = true;
+        }
+        did
+    }
+
+    fn process(
+        &self,
+        block: Block,
+        port: usize,
+        stream: &Stream,
+        instances: &mut HashMap<UnitId, Instance>,
+    ) {
+        let began = Instant::now();
+        let unit = block.unit();
+        if let Some(open) = self.shared.units.find(unit) {
+            if let Some(instance) = self.instance(&open, instances) {
+                self.meter.processed(block.len());
+                if self.call(instance, Call::Process(block, port)).is_none() {
+                    instances.remove(&unit);
+                }
+            }
+        }
+        stream.done(self.index, began.elapsed());
+    }
+
+    /// An input stream has no more of this unit.
+    fn end(&self, unit: UnitId, instances: &mut HashMap<UnitId, Instance>) {
+        let Some(open) = self.shared.units.find(unit) else { return };
+        let Some(instance) = self.instance(&open, instances) else { return };
+        instance.ended += 1;
+        if instance.ended == self.inputs.len() {
+            self.finalize(unit, instances);
+        }
+    }
+
+    fn finalize(&self, unit: UnitId, instances: &mut HashMap<UnitId, Instance>) {
+        let Some(mut instance) = instances.remove(&unit) else { return };
+        if self.call(&mut instance, Call::Finalize).is_some() {
+            drop(instance);
+            self.shared.units.copy_is_done(unit);
+        }
+    }
+
+    /// The value for that unit; a new one if there is none. `None`: it failed at once.
+    fn instance<'i>(
+        &self,
+        unit: &Arc<Open>,
+        instances: &'i mut HashMap<UnitId, Instance>,
+    ) -> Option<&'i mut Instance> {
+        let id = unit.rank.unit;
+        if !instances.contains_key(&id) {
+            self.meter.enter(Phase::Busy);
+            let made = catch_unwind(AssertUnwindSafe(|| (self.factory)()));
+            let filter = match made {
+                Ok(filter) => filter,
+                Err(panic) => {
+                    self.fail(id, None, &panic_text(&*panic));
+                    return None;
+                }
+            };
+            let filling = Filling::new(&self.outlets);
+            let mut instance = Instance { unit: Arc::clone(unit), filter, filling, ended: 0 };
+            self.call(&mut instance, Call::Init)?;
+            instances.insert(id, instance);
+        }
+        instances.get_mut(&id)
+    }
+
+    /// `None`: the unit has ended.
+    fn call(&self, instance: &mut Instance, call: Call) -> Option<Step> {
+        let unit = &instance.unit;
+        if unit.is_closed() {
+            return None;
+        }
+        let block = match &call {
+            Call::Process(block, _) => Some(block.sequence()),
+            _ => None,
+        };
+        // What comes out before the first block, or after the last one, comes last.
+        let group = block.unwrap_or_else(|| merge::last_of(self.index));
+        let is_end = matches!(call, Call::Finalize);
+        let mut out = Outputs {
+            outlets: &self.outlets,
+            filling: &mut instance.filling,
+            unit,
+            group,
+            meter: &self.meter,
+        };
+        let filter = &mut instance.filter;
+        self.meter.enter(Phase::Busy);
+        let outcome = catch_unwind(AssertUnwindSafe(|| match call {
+            Call::Init => filter.init(&unit.argument, &mut out).map(|()| Step::More),
+            Call::Process(block, port) => {
+                filter.process(block, port, &mut out).map(|()| Step::More)
+            }
+            Call::Generate => filter.generate(&mut out),
+            Call::Finalize => filter.finalize(&mut out).map(|()| Step::Done),
+        }));
+        let error: FilterError = match outcome {
+            Ok(Ok(step)) => {
+                if block.is_some() || is_end {
+                    out.flush(is_end);
+                }
+                if block.is_some() {
+                    out.end_group();
+                }
+                if is_end {
+                    out.end();
+                }
+                return Some(step);
+            }
+            Ok(Err(error)) => error,
+            Err(panic) => panic_text(&*panic).into(),
+        };
+        let id = unit.rank.unit;
+        if !error.is::<Ended>() {
+            self.fail(id, block, &error.to_string());
+        }
+        None
+    }
+
+    fn fail(&self, unit: UnitId, block: Option<u64>, error: &str) {
+        let failure = Failure::Filter {
+            unit,
+            filter: Arc::clone(&self.filter),
+            copy: self.index,
+            block,
+            error: error.into(),
+        };
+        self.shared.end_early(unit, failure);
+    }
+}
+
+fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    format!("panicked: {}", text.unwrap_or_else(|| "no message".to_owned()))
+}

@@ -1,0 +1,164 @@
+//! Which copy of a filter gets the next block.
+//!
+//! `round-robin` and `demand` are those of DataCutter (M. Beynon et al., "Distributed processing of
+//! very large datasets with DataCutter", Parallel Computing 27(11), 2001), which V. Melnyk et al.
+//! (2024) measure: in turn, or to the copy with the fewest blocks that it has not begun. Both give a
+//! block away at once. What a copy has in process they do not see, so that a slow copy whose queue
+//! is empty looks idle.
+//!
+//! `adaptive` keeps blocks until a copy can begin one (late binding), and knows how long copies take.
+//! While more is to come, every idle copy gets one: none is ever banished, however slow it was. When
+//! the end of the work is known, a copy gets a block only if the others would not be done sooner
+//! with all that is left.
+//!
+//! Here is no clock and no lock: times are given, so that tests can play them.
+
+use std::time::Duration;
+
+/// How blocks are dealt to the copies of a filter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// In turn.
+    RoundRobin,
+    /// To the copy with the fewest blocks that it has not begun.
+    Demand,
+    /// To a copy that can begin it now, unless the others will be done sooner without that one.
+    #[default]
+    Adaptive,
+}
+
+/// So many services of a copy are remembered. The middle one counts: a single pause, however long,
+/// says nothing about a copy.
+const SAMPLES: usize = 5;
+
+/// What is dealt, and to whom, of one stream.
+#[derive(Debug)]
+pub(crate) struct Dealer {
+    policy: Policy,
+    next: usize,
+    copies: Vec<Copy>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Copy {
+    /// Blocks that it was dealt and has not begun.
+    unacknowledged: usize,
+    /// Blocks that it has begun and is not done with.
+    in_process: usize,
+    service: Service,
+}
+
+/// How long a copy takes for one block.
+#[derive(Clone, Debug, Default)]
+struct Service {
+    samples: [Duration; SAMPLES],
+    count: usize,
+}
+
+impl Service {
+    fn add(&mut self, took: Duration) {
+        self.samples[self.count % SAMPLES] = took;
+        self.count += 1;
+    }
+
+    /// `None`: it has not been done with any.
+    fn typical(&self) -> Option<Duration> {
+        let mut known = self.samples;
+        let known = &mut known[..self.count.min(SAMPLES)];
+        known.sort_unstable();
+        // Of two, the smaller one: the first often pays for what is not there yet.
+        known.get(known.len().checked_sub(1)? / 2).copied()
+    }
+}
+
+/// What is left to be dealt.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Backlog {
+    pub(crate) blocks: usize,
+    /// Nothing more will come.
+    pub(crate) is_last: bool,
+}
+
+impl Dealer {
+    pub(crate) fn new(policy: Policy, copies: usize) -> Self {
+        Self { policy, next: 0, copies: vec![Copy::default(); copies] }
+    }
+
+    /// The copy that gets a block at once; `None`: one that asks for it ([`Dealer::may_take`]).
+    pub(crate) fn deal(&mut self) -> Option<usize> {
+        let copy = match self.policy {
+            Policy::RoundRobin => {
+                let copy = self.next;
+                self.next = (copy + 1) % self.copies.len();
+                copy
+            }
+            Policy::Demand => {
+                // Of equals, the next in turn.
+                let order = (0..self.copies.len()).map(|at| (self.next + at) % self.copies.len());
+                let copy = order.min_by_key(|copy| self.copies[*copy].unacknowledged)?;
+                self.next = (copy + 1) % self.copies.len();
+                copy
+            }
+            Policy::Adaptive => return None,
+        };
+        self.copies[copy].unacknowledged += 1;
+        Some(copy)
+    }
+
+    /// Whether a copy that has nothing to do is to take one of the blocks that nobody was dealt.
+    pub(crate) fn may_take(&self, copy: usize, backlog: Backlog) -> bool {
+        if backlog.blocks == 0 {
+            return false;
+        }
+        let Some(own) = self.copies[copy].service.typical().filter(|_| backlog.is_last) else {
+            return true;
+        };
+        let (mut speed, mut left) = (0.0, backlog.blocks as f64);
+        let mut soonest = f64::INFINITY;
+        for (at, other) in self.copies.iter().enumerate() {
+            // One whose speed nobody knows may be as slow as any.
+            if let Some(typical) = other.service.typical().filter(|_| at != copy) {
+                let typical = typical.as_secs_f64().max(1e-9);
+                speed += 1.0 / typical;
+                left += other.in_process as f64;
+                soonest = soonest.min((other.in_process + 1) as f64 * typical);
+            }
+        }
+        // The fastest copy always takes one: no other is done sooner with a whole block.
+        speed == 0.0 || own.as_secs_f64() <= soonest.max(left / speed)
+    }
+
+    /// A copy that asked for a block has got it.
+    pub(crate) fn taken(&mut self, copy: usize) {
+        self.copies[copy].unacknowledged += 1;
+    }
+
+    /// A copy begins a block.
+    pub(crate) fn began(&mut self, copy: usize) {
+        let copy = &mut self.copies[copy];
+        copy.unacknowledged -= 1;
+        copy.in_process += 1;
+    }
+
+    /// A copy is done with a block, in that time.
+    pub(crate) fn done(&mut self, copy: usize, took: Duration) {
+        let copy = &mut self.copies[copy];
+        copy.in_process -= 1;
+        copy.service.add(took);
+    }
+
+    /// A block that was dealt to a copy is dropped.
+    pub(crate) fn dropped(&mut self, copy: usize) {
+        self.copies[copy].unacknowledged -= 1;
+    }
+
+    /// The order in which copies with nothing to do are woken for a block: who is known to be fast
+    /// first, and before them who is not known.
+    pub(crate) fn by_speed(&self, copies: &mut [usize]) {
+        copies.sort_by_key(|copy| self.copies[*copy].service.typical());
+    }
+}
+
+#[cfg(test)]
+#[path = "dealing_tests.rs"]
+mod tests;

@@ -1,0 +1,129 @@
+//! Plays copies of given speeds, in virtual time.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::time::Duration;
+
+use proptest::prelude::*;
+
+use super::{Backlog, Dealer, Policy};
+
+/// Nanoseconds that a copy takes for the block that it begins at that time.
+type Speed = Box<dyn Fn(u64) -> u64>;
+
+/// Until when all blocks are processed, which are all there at the beginning, and how many each copy
+/// got.
+fn play(policy: Policy, blocks: usize, speeds: &[Speed]) -> (u64, Vec<usize>) {
+    let mut dealer = Dealer::new(policy, speeds.len());
+    let mut queues = vec![0; speeds.len()];
+    let mut undealt = 0;
+    for _ in 0..blocks {
+        match dealer.deal() {
+            Some(copy) => queues[copy] += 1,
+            None => undealt += 1,
+        }
+    }
+    let (mut now, mut done) = (0, vec![0; speeds.len()]);
+    let mut busy = vec![false; speeds.len()];
+    let mut ends: BinaryHeap<Reverse<(u64, usize, u64)>> = BinaryHeap::new();
+    loop {
+        let mut idle: Vec<usize> = (0..speeds.len()).filter(|copy| !busy[*copy]).collect();
+        dealer.by_speed(&mut idle);
+        for copy in idle {
+            let backlog = Backlog { blocks: undealt, is_last: true };
+            if queues[copy] == 0 && dealer.may_take(copy, backlog) {
+                dealer.taken(copy);
+                undealt -= 1;
+                queues[copy] += 1;
+            }
+            if queues[copy] > 0 {
+                queues[copy] -= 1;
+                dealer.began(copy);
+                busy[copy] = true;
+                let takes = speeds[copy](now);
+                ends.push(Reverse((now + takes, copy, takes)));
+            }
+        }
+        let Some(Reverse((time, copy, took))) = ends.pop() else { break };
+        now = time;
+        busy[copy] = false;
+        done[copy] += 1;
+        dealer.done(copy, Duration::from_nanos(took));
+    }
+    assert_eq!(done.iter().sum::<usize>(), blocks, "no block is forgotten");
+    (now, done)
+}
+
+fn steady(takes: &[u64]) -> Vec<Speed> {
+    takes.iter().map(|takes| *takes).map(|takes| Box::new(move |_| takes) as Speed).collect()
+}
+
+/// The work divided by the sum of the speeds: nobody can be faster.
+fn oracle(blocks: usize, takes: &[u64]) -> f64 {
+    blocks as f64 / takes.iter().map(|takes| 1.0 / *takes as f64).sum::<f64>()
+}
+
+const MS: u64 = 1_000_000;
+
+#[test]
+fn in_turn_the_slowest_copy_decides() {
+    let takes = [MS, MS, 8 * MS];
+    let (end, done) = play(Policy::RoundRobin, 300, &steady(&takes));
+    assert_eq!((end, done), (800 * MS, vec![100, 100, 100]));
+}
+
+#[test]
+fn adaptive_comes_close_to_the_sum_of_speeds() {
+    for takes in [vec![MS, MS, 2 * MS], vec![MS, MS, 10 * MS], vec![MS, 3 * MS, 7 * MS, 10 * MS]] {
+        let (end, _) = play(Policy::Adaptive, 1000, &steady(&takes));
+        let ratio = end as f64 / oracle(1000, &takes);
+        assert!(ratio < 1.02, "{takes:?}: {ratio}");
+    }
+}
+
+#[test]
+fn one_pause_does_not_banish_a_copy() {
+    let paused = |now| if (100 * MS..101 * MS).contains(&now) { 200 * MS } else { MS };
+    let speeds: Vec<Speed> = vec![Box::new(|_| MS), Box::new(|_| MS), Box::new(paused)];
+    let (_, done) = play(Policy::Adaptive, 3000, &speeds);
+    // Of 3000 blocks in about 1067 ms, it missed those of 200 ms, and no more than two.
+    assert!((865..=868).contains(&done[2]), "{done:?}");
+}
+
+#[test]
+fn what_was_slow_once_is_fast_again() {
+    let speeds: Vec<Speed> =
+        vec![Box::new(|_| MS), Box::new(|now| if now < 500 * MS { 20 * MS } else { MS })];
+    let (end, _) = play(Policy::Adaptive, 1000, &speeds);
+    // 525 blocks in the first 500 ms, and two a millisecond after that.
+    assert!(end < 760 * MS, "{end}");
+}
+
+#[test]
+fn demand_evens_out_the_queues() {
+    let mut dealer = Dealer::new(Policy::Demand, 3);
+    let dealt: VecDeque<_> = (0..6).map(|_| dealer.deal().unwrap()).collect();
+    assert_eq!(dealt, [0, 1, 2, 0, 1, 2]);
+    dealer.began(1);
+    assert_eq!(dealer.deal(), Some(1));
+    dealer.dropped(2);
+    assert_eq!(dealer.deal(), Some(2));
+}
+
+proptest! {
+    /// Also where speeds are any, it is never behind dealing in turn by more than the block that
+    /// somebody is at.
+    #[test]
+    fn adaptive_is_never_slower_than_in_turn(
+        takes in prop::collection::vec(1..20u64, 1..6),
+        blocks in 1..200usize,
+    ) {
+        let takes: Vec<u64> = takes.into_iter().map(|takes| takes * MS).collect();
+        let (in_turn, _) = play(Policy::RoundRobin, blocks, &steady(&takes));
+        let (adaptive, _) = play(Policy::Adaptive, blocks, &steady(&takes));
+        let slowest = takes.iter().max().unwrap();
+        prop_assert!(adaptive <= in_turn + slowest, "{adaptive} {in_turn}");
+        let bound = oracle(blocks, &takes) + 2.0 * *slowest as f64;
+        prop_assert!(adaptive as f64 <= bound, "{adaptive} {bound}");
+    }
+}

@@ -1,0 +1,344 @@
+//! Filters and the streams that join them: what a pipeline is, before it runs.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::dealing::Policy;
+use crate::filter::{Factory, Filter};
+use crate::output::Cut;
+
+/// How much a stream may hold if nothing else is said: 64 MiB.
+pub const DEFAULT_LIMIT: usize = 64 << 20;
+
+/// The least that a stream can be limited to, in bytes.
+pub const LEAST_LIMIT: usize = 1024;
+
+/// How a stream works.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StreamOptions {
+    /// How blocks are dealt to the copies of the filter that receives.
+    pub policy: Policy,
+    /// Bytes that the stream may hold: blocks that wait or are in process, and buffers that are
+    /// being filled.
+    pub limit: usize,
+    /// Whether blocks come in the order of what the copies of the filter that sends were given.
+    pub is_ordered: bool,
+    /// How what is sent is cut into blocks.
+    pub cut: Cut,
+}
+
+impl Default for StreamOptions {
+    fn default() -> Self {
+        Self { policy: Policy::default(), limit: DEFAULT_LIMIT, is_ordered: false, cut: Cut::Whole }
+    }
+}
+
+/// What is wrong with a pipeline.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum GraphError {
+    /// Two filters have one name.
+    #[error("there are two filters called {0}")]
+    TwoOfOneName(String),
+    /// A filter without copies.
+    #[error("filter {0} has no copies: it needs at least one")]
+    NoCopies(String),
+    /// No filter of that name.
+    #[error("there is no filter called {0}")]
+    NoFilter(String),
+    /// The filter has no such port.
+    #[error("filter {filter} has no {kind} port {port}; it has {}", listed(.ports))]
+    NoPort {
+        /// The filter.
+        filter: String,
+        /// `input` or `output`.
+        kind: &'static str,
+        /// As it was named; empty where none was named and there is not just one.
+        port: String,
+        /// Those that it has.
+        ports: Vec<String>,
+    },
+    /// A port that no stream leads to or from.
+    #[error("{kind} port {filter}.{port} is not connected")]
+    Unconnected {
+        /// The filter.
+        filter: String,
+        /// `input` or `output`.
+        kind: &'static str,
+        /// The port.
+        port: String,
+    },
+    /// Two streams into one input port.
+    #[error("two streams lead to input port {0}: give the filter a port for each")]
+    TwoInto(String),
+    /// Blocks could go round.
+    #[error("the streams lead in a circle through {}", .0.join(", "))]
+    Circle(Vec<String>),
+    /// No filter at all, or none without inputs.
+    #[error("there is no source: a filter without input ports")]
+    NoSource,
+    /// There is no order to keep.
+    #[error(
+        "stream {stream} cannot be ordered: {filter} has several copies and several input ports, so \
+         nothing tells which of its blocks come first"
+    )]
+    NoOrder {
+        /// The stream that is to be ordered.
+        stream: String,
+        /// The filter that sends to it.
+        filter: String,
+    },
+    /// The limit is too small for a single block.
+    #[error("stream {stream}: blocks of {block} bytes do not fit into a limit of {limit} bytes")]
+    LimitTooSmall {
+        /// The stream.
+        stream: String,
+        /// Bytes of a block, and what it takes besides.
+        block: usize,
+        /// The limit.
+        limit: usize,
+    },
+}
+
+fn listed(ports: &[String]) -> String {
+    if ports.is_empty() { "none".to_owned() } else { ports.join(", ") }
+}
+
+/// The ports of a filter, by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ports {
+    /// Where blocks come in.
+    pub inputs: Vec<String>,
+    /// Where they go out.
+    pub outputs: Vec<String>,
+}
+
+impl Ports {
+    /// With these names.
+    #[must_use]
+    pub fn new(inputs: &[&str], outputs: &[&str]) -> Self {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        Self { inputs: owned(inputs), outputs: owned(outputs) }
+    }
+
+    /// No input, and an output `out`.
+    #[must_use]
+    pub fn source() -> Self {
+        Self::new(&[], &["out"])
+    }
+
+    /// An input `in`, and an output `out`.
+    #[must_use]
+    pub fn step() -> Self {
+        Self::new(&["in"], &["out"])
+    }
+
+    /// An input `in`, and no output.
+    #[must_use]
+    pub fn sink() -> Self {
+        Self::new(&["in"], &[])
+    }
+}
+
+pub(crate) struct FilterSpec {
+    pub(crate) name: Arc<str>,
+    pub(crate) copies: usize,
+    pub(crate) ports: Ports,
+    pub(crate) factory: Factory,
+}
+
+/// A filter and one of its ports, by their numbers.
+pub(crate) type PortNumber = (usize, usize);
+
+pub(crate) struct StreamSpec {
+    pub(crate) name: String,
+    pub(crate) from: PortNumber,
+    pub(crate) to: PortNumber,
+    pub(crate) options: StreamOptions,
+}
+
+/// A pipeline.
+#[derive(Default)]
+pub struct Graph {
+    pub(crate) filters: Vec<FilterSpec>,
+    pub(crate) streams: Vec<StreamSpec>,
+}
+
+impl Graph {
+    /// One without filters.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a filter. `make` is called once for each copy and unit of work, in the thread of the
+    /// copy.
+    ///
+    /// # Errors
+    ///
+    /// [`GraphError::TwoOfOneName`], [`GraphError::NoCopies`].
+    pub fn filter<F: Filter + 'static>(
+        &mut self,
+        name: &str,
+        copies: usize,
+        ports: Ports,
+        make: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Result<(), GraphError> {
+        self.filter_by(name, copies, ports, Arc::new(move || Box::new(make())))
+    }
+
+    /// The same, where only the running program knows of which type the filter is.
+    ///
+    /// # Errors
+    ///
+    /// As [`Graph::filter`].
+    pub fn filter_by(
+        &mut self,
+        name: &str,
+        copies: usize,
+        ports: Ports,
+        factory: Factory,
+    ) -> Result<(), GraphError> {
+        if self.filters.iter().any(|filter| &*filter.name == name) {
+            return Err(GraphError::TwoOfOneName(name.to_owned()));
+        }
+        if copies == 0 {
+            return Err(GraphError::NoCopies(name.to_owned()));
+        }
+        self.filters.push(FilterSpec { name: name.into(), copies, ports, factory });
+        Ok(())
+    }
+
+    /// Adds a stream from an output port to an input port, each named `FILTER.PORT`, or `FILTER` if
+    /// it has one such port.
+    ///
+    /// # Errors
+    ///
+    /// A port that there is not, an input that has a stream, a limit that is too small.
+    pub fn connect(
+        &mut self,
+        from: &str,
+        to: &str,
+        options: StreamOptions,
+    ) -> Result<(), GraphError> {
+        let from = self.port(from, "output", |ports| &ports.outputs)?;
+        let to = self.port(to, "input", |ports| &ports.inputs)?;
+        let target = self.input_name(to);
+        if self.streams.iter().any(|stream| stream.to == to) {
+            return Err(GraphError::TwoInto(target));
+        }
+        let filter = &self.filters[from.0];
+        let name = format!("{}.{} -> {target}", filter.name, filter.ports.outputs[from.1]);
+        let block = match options.cut {
+            Cut::Whole => 0,
+            Cut::Bytes(size) | Cut::Lines(size) => size.max(1),
+        };
+        // One that is full, one that is being filled, and a little more.
+        let least = LEAST_LIMIT.max(block.saturating_mul(4));
+        if options.limit < least {
+            return Err(GraphError::LimitTooSmall { stream: name, block, limit: options.limit });
+        }
+        self.streams.push(StreamSpec { name, from, to, options });
+        Ok(())
+    }
+
+    fn input_name(&self, (filter, port): PortNumber) -> String {
+        let filter = &self.filters[filter];
+        format!("{}.{}", filter.name, filter.ports.inputs[port])
+    }
+
+    fn port(
+        &self,
+        text: &str,
+        kind: &'static str,
+        of: impl Fn(&Ports) -> &Vec<String>,
+    ) -> Result<PortNumber, GraphError> {
+        let (filter, port) = text.split_once('.').unwrap_or((text, ""));
+        let at = self.filters.iter().position(|known| &*known.name == filter);
+        let at = at.ok_or_else(|| GraphError::NoFilter(filter.to_owned()))?;
+        let ports = of(&self.filters[at].ports);
+        let number = match (port, ports.len()) {
+            ("", 1) => Some(0),
+            _ => ports.iter().position(|known| known == port),
+        };
+        let number = number.ok_or_else(|| GraphError::NoPort {
+            filter: filter.to_owned(),
+            kind,
+            port: port.to_owned(),
+            ports: ports.clone(),
+        })?;
+        Ok((at, number))
+    }
+
+    /// Whether it can run; whatever sends to an ordered stream is ordered, too.
+    pub(crate) fn complete(&mut self) -> Result<(), GraphError> {
+        for (at, filter) in self.filters.iter().enumerate() {
+            let unconnected = |kind, port: &String| GraphError::Unconnected {
+                filter: filter.name.to_string(),
+                kind,
+                port: port.clone(),
+            };
+            for (number, port) in filter.ports.inputs.iter().enumerate() {
+                if !self.streams.iter().any(|stream| stream.to == (at, number)) {
+                    return Err(unconnected("input", port));
+                }
+            }
+            for (number, port) in filter.ports.outputs.iter().enumerate() {
+                if !self.streams.iter().any(|stream| stream.from == (at, number)) {
+                    return Err(unconnected("output", port));
+                }
+            }
+        }
+        if !self.filters.iter().any(|filter| filter.ports.inputs.is_empty()) {
+            return Err(GraphError::NoSource);
+        }
+        self.check_for_circles()?;
+        self.order()
+    }
+
+    fn check_for_circles(&self) -> Result<(), GraphError> {
+        let mut before: BTreeMap<usize, usize> =
+            self.filters.iter().map(|filter| filter.ports.inputs.len()).enumerate().collect();
+        while let Some(at) = before.iter().find(|(_, left)| **left == 0).map(|(at, _)| *at) {
+            before.remove(&at);
+            for stream in self.streams.iter().filter(|stream| stream.from.0 == at) {
+                if let Some(left) = before.get_mut(&stream.to.0) {
+                    *left -= 1;
+                }
+            }
+        }
+        if before.is_empty() {
+            return Ok(());
+        }
+        Err(GraphError::Circle(
+            before.into_keys().map(|at| self.filters[at].name.to_string()).collect(),
+        ))
+    }
+
+    fn order(&mut self) -> Result<(), GraphError> {
+        let mut todo: Vec<usize> =
+            (0..self.streams.len()).filter(|at| self.streams[*at].options.is_ordered).collect();
+        while let Some(at) = todo.pop() {
+            let stream = &self.streams[at];
+            let sender = &self.filters[stream.from.0];
+            // What one copy sends is in order as it comes; but the order of what it was given
+            // counts, too.
+            if sender.copies > 1 && sender.ports.inputs.len() != 1 {
+                return Err(GraphError::NoOrder {
+                    stream: stream.name.clone(),
+                    filter: sender.name.to_string(),
+                });
+            }
+            let sender = stream.from.0;
+            for (before, stream) in self.streams.iter_mut().enumerate() {
+                if stream.to.0 == sender && !stream.options.is_ordered {
+                    stream.options.is_ordered = true;
+                    todo.push(before);
+                }
+            }
+        }
+        Ok(())
+    }
+}

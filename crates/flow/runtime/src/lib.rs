@@ -1,0 +1,79 @@
+//! Filter streams: a pipeline of filters, joined by streams of blocks, that keeps slow and fast
+//! copies busy and holds its memory.
+//!
+//! The model is that of DataCutter (M. Beynon et al., Parallel Computing 27(11), 2001), which V.
+//! Melnyk et al. (2024) run on fast sockets: filters with `init`, `process` and `finalize`, units of
+//! work, and transparent copies of each filter among which blocks are dealt.
+//!
+//! ```text
+//! source ──> stream ──> copy 0 ──> stream ──> sink
+//!                  └──> copy 1 ──┘
+//!
+//! graph     filters, ports and streams, and what is wrong with them      graph
+//! running   threads; units of work that are asked for                    running, unit
+//! copy      one thread: takes blocks, calls the filter                   copy, filter, meter
+//! output    cuts what a filter sends into blocks; waits for room         output
+//! stream    the blocks between two filters; units and their ends         stream, block
+//!             dealing: which copy gets the next block                    dealing
+//!             merge: the order of what several copies send               merge
+//!             ledger: how many bytes there are                           ledger
+//! report    how units, copies and streams fared                          report
+//! ```
+//!
+//! A stream is inside one process: blocks are handed over, not copied. Its memory is bounded in
+//! bytes, from before a buffer is filled until a filter is through with the block.
+//!
+//! ```
+//! use seekwire_flow::{Block, Filter, FilterError, Graph, Outputs, Ports, Step, StreamOptions, Unit};
+//!
+//! struct Words;
+//! impl Filter for Words {
+//!     fn generate(&mut self, out: &mut Outputs<'_>) -> Result<Step, FilterError> {
+//!         for word in ["one", "two", "three"] {
+//!             out.send(0, word)?;
+//!         }
+//!         Ok(Step::Done)
+//!     }
+//! }
+//!
+//! struct Print;
+//! impl Filter for Print {
+//!     fn process(&mut self, block: Block, _: usize, _: &mut Outputs<'_>) -> Result<(), FilterError> {
+//!         println!("{}", std::str::from_utf8(&block)?);
+//!         Ok(())
+//!     }
+//! }
+//!
+//! let mut graph = Graph::new();
+//! graph.filter("words", 1, Ports::source(), || Words)?;
+//! graph.filter("print", 3, Ports::sink(), || Print)?;
+//! graph.connect("words", "print", StreamOptions::default())?;
+//! let running = graph.start()?;
+//! running.submit(Unit::new("all")).wait()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+#![forbid(unsafe_code)]
+
+mod block;
+mod copy;
+mod dealing;
+mod filter;
+mod graph;
+mod ledger;
+mod merge;
+mod meter;
+mod output;
+mod report;
+mod running;
+mod stream;
+mod unit;
+
+pub use block::Block;
+pub use dealing::Policy;
+pub use filter::{Factory, Filter, FilterError, Step};
+pub use graph::{DEFAULT_LIMIT, Graph, GraphError, LEAST_LIMIT, Ports, StreamOptions};
+pub use output::{Cut, Ended, Outputs, TooLarge};
+pub use report::{CopyReport, Failure, StreamReport, UnitReport};
+pub use running::{Running, StartError};
+pub use unit::{Unit, UnitHandle, UnitId};

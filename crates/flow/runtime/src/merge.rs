@@ -1,0 +1,91 @@
+//! Puts what several copies send into the order of what they were given.
+//!
+//! What a copy sends while it processes one block is a group, numbered as that block is. The groups
+//! go on in the order of their numbers; the blocks of the group whose turn it is go on as they come.
+//! What the copies send when they finalize comes last, in the order of the copies.
+
+use std::collections::BTreeMap;
+
+/// The group of what copy `copy` sends when it finalizes.
+pub(crate) fn last_of(copy: usize) -> u64 {
+    (1 << 63) | copy as u64
+}
+
+#[derive(Debug)]
+pub(crate) struct Merge<T> {
+    /// The group whose turn it is.
+    next: u64,
+    waiting: BTreeMap<u64, Group<T>>,
+}
+
+#[derive(Debug)]
+struct Group<T> {
+    items: Vec<T>,
+    is_over: bool,
+}
+
+impl<T> Merge<T> {
+    pub(crate) fn new() -> Self {
+        Self { next: 0, waiting: BTreeMap::new() }
+    }
+
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    fn group(&mut self, group: u64) -> &mut Group<T> {
+        self.waiting.entry(group).or_insert(Group { items: Vec::new(), is_over: false })
+    }
+
+    /// The item, if it is its turn.
+    pub(crate) fn add(&mut self, group: u64, item: T) -> Option<T> {
+        if group == self.next {
+            return Some(item);
+        }
+        self.group(group).items.push(item);
+        None
+    }
+
+    /// Nothing more comes in that group: the items whose turn it is now.
+    pub(crate) fn end(&mut self, group: u64) -> Vec<T> {
+        let mut ready = Vec::new();
+        if group != self.next {
+            self.group(group).is_over = true;
+            return ready;
+        }
+        loop {
+            self.next += 1;
+            let Some(mut group) = self.waiting.remove(&self.next) else { return ready };
+            ready.append(&mut group.items);
+            if !group.is_over {
+                return ready;
+            }
+        }
+    }
+
+    /// Nothing more comes at all.
+    pub(crate) fn take_all(&mut self) -> Vec<T> {
+        std::mem::take(&mut self.waiting).into_values().flat_map(|group| group.items).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_come_out_in_order() {
+        let mut merge = Merge::new();
+        assert_eq!(merge.add(1, "b"), None);
+        assert_eq!(merge.add(last_of(1), "z"), None);
+        assert_eq!(merge.add(last_of(0), "y"), None);
+        assert_eq!(merge.add(0, "a"), Some("a"));
+        assert_eq!(merge.end(2), Vec::<&str>::new());
+        assert_eq!(merge.end(0), ["b"]);
+        assert_eq!(merge.add(1, "c"), Some("c"));
+        assert_eq!(merge.add(3, "d"), None);
+        assert_eq!(merge.end(1), ["d"]);
+        assert_eq!(merge.end(3), Vec::<&str>::new());
+        assert_eq!((merge.next(), merge.take_all()), (4, vec!["y", "z"]));
+    }
+}

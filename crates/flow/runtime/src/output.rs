@@ -1,0 +1,223 @@
+//! The output ports of a copy: they cut what a filter sends into blocks, and wait for room.
+
+use std::sync::Arc;
+
+use bytes::{Bytes, BytesMut};
+use thiserror::Error;
+
+use crate::filter::FilterError;
+use crate::ledger::Charge;
+use crate::meter::{Meter, Phase};
+use crate::stream::Stream;
+use crate::unit::Open;
+
+/// What a block takes of a limit besides its bytes.
+const OVERHEAD: usize = 128;
+
+/// How a stream cuts what is sent into blocks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cut {
+    /// A block is what a filter has sent at once.
+    #[default]
+    Whole,
+    /// Blocks of so many bytes; the last one of a unit is smaller.
+    Bytes(usize),
+    /// Blocks of whole lines, of so many bytes or a little more: up to the end of the line. What
+    /// follows the last end of a line is a block, too.
+    Lines(usize),
+}
+
+/// The unit of work has ended, so nobody wants what was to be sent. A filter returns it as its own
+/// error.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+#[error("the unit of work has ended")]
+pub struct Ended;
+
+/// A block does not fit into the stream, even if it were the only one.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("a block of {bytes} bytes does not fit into stream {stream}, which holds at most {limit}")]
+pub struct TooLarge {
+    stream: Arc<str>,
+    bytes: usize,
+    limit: usize,
+}
+
+/// One end of a stream, at one copy of the filter that sends.
+pub(crate) struct Outlet {
+    pub(crate) stream: Arc<Stream>,
+    pub(crate) cut: Cut,
+}
+
+/// What a copy has sent of a unit and is not a whole block yet, for each outlet of each port.
+#[derive(Default)]
+pub(crate) struct Filling(Vec<Vec<Option<Partial>>>);
+
+struct Partial {
+    bytes: BytesMut,
+    charge: Charge,
+}
+
+impl Filling {
+    pub(crate) fn new(outlets: &[Vec<Outlet>]) -> Self {
+        Self(outlets.iter().map(|port| port.iter().map(|_| None).collect()).collect())
+    }
+}
+
+/// Where a filter sends to, while it is called.
+pub struct Outputs<'a> {
+    pub(crate) outlets: &'a [Vec<Outlet>],
+    pub(crate) filling: &'a mut Filling,
+    pub(crate) unit: &'a Open,
+    pub(crate) group: u64,
+    pub(crate) meter: &'a Meter,
+}
+
+impl Outputs<'_> {
+    /// Sends bytes to the output port with this number; to each stream there, if there are several.
+    /// Waits while there is no room.
+    ///
+    /// # Errors
+    ///
+    /// [`Ended`], and [`TooLarge`].
+    ///
+    /// # Panics
+    ///
+    /// If there is no such port.
+    pub fn send(&mut self, port: usize, bytes: impl Into<Bytes>) -> Result<(), FilterError> {
+        let bytes = bytes.into();
+        for at in 0..self.outlets[port].len() {
+            match self.outlets[port][at].cut {
+                Cut::Whole => self.emit(port, at, bytes.clone())?,
+                Cut::Bytes(size) => self.cut(port, at, bytes.clone(), size)?,
+                Cut::Lines(size) => self.cut_lines(port, at, &bytes, size)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the unit of work has ended early, so that it is no use to go on.
+    #[must_use]
+    pub fn is_ended(&self) -> bool {
+        self.unit.is_closed()
+    }
+
+    fn emit(&self, port: usize, at: usize, bytes: Bytes) -> Result<(), FilterError> {
+        let charge = self.charge(port, at, bytes.len() + OVERHEAD)?;
+        self.outlets[port][at].stream.send(self.unit, self.group, bytes, charge);
+        Ok(())
+    }
+
+    fn cut(
+        &mut self,
+        port: usize,
+        at: usize,
+        mut bytes: Bytes,
+        size: usize,
+    ) -> Result<(), FilterError> {
+        while !bytes.is_empty() {
+            if self.filling.0[port][at].is_none() {
+                if bytes.len() >= size {
+                    self.emit(port, at, bytes.split_to(size))?;
+                    continue;
+                }
+                // Room for all of it, before it is filled.
+                let charge = self.charge(port, at, size + OVERHEAD)?;
+                let bytes = BytesMut::with_capacity(size);
+                self.filling.0[port][at] = Some(Partial { bytes, charge });
+            }
+            let Some(partial) = &mut self.filling.0[port][at] else { continue };
+            let part = bytes.split_to(bytes.len().min(size - partial.bytes.len()));
+            partial.bytes.extend_from_slice(&part);
+            if partial.bytes.len() == size {
+                self.flush_one(port, at);
+            }
+        }
+        Ok(())
+    }
+
+    fn cut_lines(
+        &mut self,
+        port: usize,
+        at: usize,
+        bytes: &[u8],
+        size: usize,
+    ) -> Result<(), FilterError> {
+        for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+            let room = match &self.filling.0[port][at] {
+                Some(partial) => partial.charge.bytes() - OVERHEAD - partial.bytes.len(),
+                None => {
+                    let charge = self.charge(port, at, size + OVERHEAD)?;
+                    let bytes = BytesMut::with_capacity(size);
+                    self.filling.0[port][at] = Some(Partial { bytes, charge });
+                    size
+                }
+            };
+            let more = line.len().saturating_sub(room);
+            let more = if more > 0 { Some(self.charge(port, at, more)?) } else { None };
+            let Some(partial) = &mut self.filling.0[port][at] else { continue };
+            if let Some(more) = more {
+                partial.charge.join(more);
+            }
+            partial.bytes.extend_from_slice(line);
+            if partial.bytes.len() >= size && line.ends_with(b"\n") {
+                self.flush_one(port, at);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for room.
+    fn charge(&self, port: usize, at: usize, bytes: usize) -> Result<Charge, FilterError> {
+        let stream = &self.outlets[port][at].stream;
+        let limit = stream.ledger.limit();
+        if bytes > limit {
+            return Err(TooLarge { stream: Arc::clone(&stream.name), bytes, limit }.into());
+        }
+        let mut before = None;
+        let charge = loop {
+            if self.unit.is_closed() {
+                break Err(Ended.into());
+            }
+            if let Some(charge) = stream.ledger.take(bytes, stream.most(self.unit, self.group)) {
+                break Ok(charge);
+            }
+            before.get_or_insert_with(|| self.meter.enter(Phase::Blocked));
+            std::thread::park();
+        };
+        if let Some(before) = before {
+            self.meter.enter(before);
+        }
+        charge
+    }
+
+    fn flush_one(&mut self, port: usize, at: usize) {
+        let Some(mut partial) = self.filling.0[port][at].take() else { return };
+        let charge = partial.charge.split(partial.bytes.len() + OVERHEAD);
+        let bytes = partial.bytes.freeze();
+        self.outlets[port][at].stream.send(self.unit, self.group, bytes, charge);
+    }
+
+    /// What was begun is sent: all of it at the end of the unit, else where groups must not be
+    /// joined.
+    pub(crate) fn flush(&mut self, is_end: bool) {
+        for port in 0..self.outlets.len() {
+            for at in 0..self.outlets[port].len() {
+                if is_end || self.outlets[port][at].stream.is_ordered() {
+                    self.flush_one(port, at);
+                }
+            }
+        }
+    }
+
+    /// Nothing more comes in this group.
+    pub(crate) fn end_group(&self) {
+        for outlet in self.outlets.iter().flatten() {
+            outlet.stream.end_group(self.unit, self.group);
+        }
+    }
+
+    /// Nothing more comes of this unit.
+    pub(crate) fn end(&self) {
+        self.outlets.iter().flatten().for_each(|outlet| outlet.stream.end(self.unit));
+    }
+}

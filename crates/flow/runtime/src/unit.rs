@@ -1,0 +1,185 @@
+//! Units of work: what is asked of a pipeline, one after the other or several at once.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::report::{Failure, UnitReport};
+
+/// Numbers the units of a running pipeline from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct UnitId(pub(crate) u64);
+
+impl fmt::Display for UnitId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One unit of work, as it is asked for.
+#[derive(Clone, Debug, Default)]
+pub struct Unit {
+    argument: String,
+    deadline: Option<Instant>,
+}
+
+impl Unit {
+    /// `argument` is for the sources.
+    #[must_use]
+    pub fn new(argument: impl Into<String>) -> Self {
+        Self { argument: argument.into(), deadline: None }
+    }
+
+    /// Blocks of the unit with the earliest deadline come first everywhere; those of units without
+    /// one come last.
+    #[must_use]
+    pub fn deadline(mut self, deadline: Instant) -> Self {
+        self.deadline = Some(deadline);
+        self
+    }
+}
+
+/// What is more urgent compares as less.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Rank {
+    has_no_deadline: bool,
+    deadline: Option<Instant>,
+    pub(crate) unit: UnitId,
+}
+
+/// A unit under way.
+#[derive(Debug)]
+pub(crate) struct Open {
+    pub(crate) rank: Rank,
+    pub(crate) argument: String,
+    began: Instant,
+    is_closed: AtomicBool,
+    /// Copies of filters that are not through with it.
+    state: Mutex<State>,
+    is_over: Condvar,
+}
+
+#[derive(Debug)]
+struct State {
+    copies_left: usize,
+    outcome: Option<Result<Duration, Failure>>,
+}
+
+impl Open {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether it has ended, and is nobody's work any more.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// True for the first one who says how the unit ended.
+    fn end(&self, outcome: Result<Duration, Failure>) -> bool {
+        let mut state = self.state();
+        if state.outcome.is_some() {
+            return false;
+        }
+        state.outcome = Some(outcome);
+        self.is_closed.store(true, Ordering::Release);
+        drop(state);
+        self.is_over.notify_all();
+        true
+    }
+}
+
+/// The units of one running pipeline that are under way.
+#[derive(Debug, Default)]
+pub(crate) struct Units {
+    open: Mutex<HashMap<UnitId, Arc<Open>>>,
+    next: AtomicU64,
+    /// Counts the units that ended before they were done.
+    pub(crate) ended_early: AtomicU64,
+}
+
+impl Units {
+    fn open(&self) -> MutexGuard<'_, HashMap<UnitId, Arc<Open>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn begin(&self, unit: Unit, copies: usize) -> Arc<Open> {
+        let id = UnitId(self.next.fetch_add(1, Ordering::Relaxed));
+        let rank =
+            Rank { has_no_deadline: unit.deadline.is_none(), deadline: unit.deadline, unit: id };
+        let open = Arc::new(Open {
+            rank,
+            argument: unit.argument,
+            began: Instant::now(),
+            is_closed: AtomicBool::new(false),
+            state: Mutex::new(State { copies_left: copies, outcome: None }),
+            is_over: Condvar::new(),
+        });
+        self.open().insert(id, Arc::clone(&open));
+        open
+    }
+
+    pub(crate) fn find(&self, unit: UnitId) -> Option<Arc<Open>> {
+        self.open().get(&unit).cloned()
+    }
+
+    /// One copy of one filter is through with it.
+    pub(crate) fn copy_is_done(&self, unit: UnitId) {
+        let Some(open) = self.find(unit) else { return };
+        let is_last = {
+            let mut state = open.state();
+            state.copies_left -= 1;
+            state.copies_left == 0
+        };
+        if is_last {
+            self.open().remove(&unit);
+            open.end(Ok(open.began.elapsed()));
+        }
+    }
+
+    /// It ends now; true if it was under way.
+    pub(crate) fn end_early(&self, unit: UnitId, failure: Failure) -> bool {
+        let Some(open) = self.open().remove(&unit) else { return false };
+        self.ended_early.fetch_add(1, Ordering::SeqCst);
+        open.end(Err(failure))
+    }
+
+    /// Those under way.
+    pub(crate) fn all(&self) -> Vec<UnitId> {
+        self.open().keys().copied().collect()
+    }
+}
+
+/// A unit that was asked for.
+#[derive(Debug)]
+pub struct UnitHandle {
+    pub(crate) open: Arc<Open>,
+}
+
+impl UnitHandle {
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> UnitId {
+        self.open.rank.unit
+    }
+
+    /// Waits until every copy of every filter is through with it.
+    ///
+    /// # Errors
+    ///
+    /// What ended it before: a filter that failed, a cancellation, or the end of the pipeline.
+    pub fn wait(&self) -> Result<UnitReport, Failure> {
+        let mut state = self.open.state();
+        loop {
+            match &state.outcome {
+                Some(Ok(took)) => return Ok(UnitReport { unit: self.id(), took: *took }),
+                Some(Err(failure)) => return Err(failure.clone()),
+                None => {
+                    state = self.open.is_over.wait(state).unwrap_or_else(PoisonError::into_inner);
+                }
+            }
+        }
+    }
+}
