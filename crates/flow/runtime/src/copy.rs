@@ -118,11 +118,13 @@ impl Copy {
 
     /// One step of the most urgent unit of a source; false: there is none.
     fn generate(&self, feed: &Feed, instances: &mut HashMap<UnitId, Instance>) -> bool {
-        for unit in feed.take() {
-            self.instance(&unit, instances);
+        let new = feed.take();
+        for unit in &new {
+            self.instance(unit, instances);
         }
         let ranks = instances.values().map(|instance| instance.unit.rank);
-        let Some(unit) = ranks.min().map(|rank| rank.unit) else { return false };
+        // Where some were new and have failed, nobody wakes this thread for others yet.
+        let Some(unit) = ranks.min().map(|rank| rank.unit) else { return !new.is_empty() };
         let Some(instance) = instances.get_mut(&unit) else { return true };
         match self.call(instance, Call::Generate) {
             Some(Step::More) => {}

@@ -272,8 +272,21 @@ impl Graph {
         Ok((at, number))
     }
 
-    /// Whether it can run; whatever sends to an ordered stream is ordered, too.
-    pub(crate) fn complete(&mut self) -> Result<(), GraphError> {
+    /// Whether the order of what that filter sends matters to an ordered stream, once the graph is
+    /// [checked](Graph::check).
+    #[must_use]
+    pub fn is_order_kept_by(&self, filter: &str) -> bool {
+        self.streams
+            .iter()
+            .any(|stream| stream.options.is_ordered && &*self.filters[stream.from.0].name == filter)
+    }
+
+    /// Whether it can run. Whatever leads to an ordered stream is ordered from then on, too.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong first.
+    pub fn check(&mut self) -> Result<(), GraphError> {
         for (at, filter) in self.filters.iter().enumerate() {
             let unconnected = |kind, port: &String| GraphError::Unconnected {
                 filter: filter.name.to_string(),

@@ -9,7 +9,7 @@ use crate::filter::FilterError;
 use crate::ledger::Charge;
 use crate::meter::{Meter, Phase};
 use crate::stream::Stream;
-use crate::unit::Open;
+use crate::unit::{Open, UnitId};
 
 /// What a block takes of a limit besides its bytes.
 const OVERHEAD: usize = 128;
@@ -93,6 +93,12 @@ impl Outputs<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The unit of work that the filter is called for.
+    #[must_use]
+    pub fn unit(&self) -> UnitId {
+        self.unit.rank.unit
     }
 
     /// Whether the unit of work has ended early, so that it is no use to go on.

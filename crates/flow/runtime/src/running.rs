@@ -46,7 +46,7 @@ impl Graph {
     ///
     /// If something is wrong with the pipeline, or there are no threads for it.
     pub fn start(mut self) -> Result<Running, StartError> {
-        self.complete()?;
+        self.check()?;
         let streams: Vec<Arc<Stream>> = self
             .streams
             .iter()

@@ -245,6 +245,32 @@ fn what_fails_ends_its_unit_alone_and_is_named() {
 }
 
 #[test]
+fn a_source_that_cannot_begin_goes_on_with_the_next_unit() {
+    struct Picky;
+    impl Filter for Picky {
+        fn init(&mut self, argument: &str, _: &mut Outputs<'_>) -> Result<(), FilterError> {
+            if argument == "bad" { Err("not that".into()) } else { Ok(()) }
+        }
+        fn generate(&mut self, out: &mut Outputs<'_>) -> Result<Step, FilterError> {
+            out.send(0, "fine")?;
+            Ok(Step::Done)
+        }
+    }
+    let mut graph = Graph::new();
+    graph.filter("picky", 1, Ports::source(), || Picky).unwrap();
+    let kept = keep(&mut graph, "keep", 1);
+    graph.connect("picky", "keep", StreamOptions::default()).unwrap();
+    let running = graph.start().unwrap();
+    for round in 0..50 {
+        let bad = running.submit(Unit::new("bad"));
+        let said = bad.wait().unwrap_err().to_string();
+        assert_eq!(said, format!("unit {}: filter picky, copy 0: not that", 2 * round));
+        running.submit(Unit::new("good")).wait().unwrap();
+    }
+    assert_eq!(kept.lock().unwrap().len(), 50);
+}
+
+#[test]
 fn the_unit_with_the_earliest_deadline_comes_first() {
     let mut graph = Graph::new();
     let begun = Arc::new(Barrier::new(2));

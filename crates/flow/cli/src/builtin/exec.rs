@@ -1,0 +1,168 @@
+//! Any program as a filter: blocks go to its standard input, and what it writes to its standard
+//! output goes on.
+//!
+//! Both pipes are looked at together. A program that writes before it has read everything would
+//! otherwise wait for us while we wait for it.
+
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+
+use bytes::BytesMut;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::AsFd;
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+use seekwire_flow::{Block, Filter, FilterError, Outputs, Ports};
+
+use super::Built;
+use crate::options::{Fault, Options};
+
+/// A pipe holds so much by default.
+const BLOCK: usize = 64 << 10;
+
+pub(super) fn exec(options: &mut Options<'_>) -> Result<Built, Fault> {
+    let command = options.strings("command")?.unwrap_or_default();
+    let success = options.numbers("success")?.unwrap_or_else(|| vec![0]);
+    if command.is_empty() {
+        let message = "exec needs command: a list of the program and its arguments".to_owned();
+        return Err((options.span(), message));
+    }
+    let built = Built::new(Ports::step(), move || Exec {
+        command: command.clone(),
+        success: success.clone(),
+        process: None,
+    });
+    // Nothing tells for which block it has written something.
+    Ok(Built { knows_order: false, ..built })
+}
+
+struct Exec {
+    command: Vec<String>,
+    success: Vec<u64>,
+    process: Option<Process>,
+}
+
+struct Process {
+    child: Child,
+    /// Until it closes its standard input, or has all of it.
+    input: Option<ChildStdin>,
+    output: ChildStdout,
+}
+
+impl Exec {
+    fn error(&self, what: impl std::fmt::Display) -> FilterError {
+        format!("{}: {what}", self.command[0]).into()
+    }
+
+    fn judge(&self, status: ExitStatus) -> Result<(), FilterError> {
+        let code = status.code().and_then(|code| u64::try_from(code).ok());
+        match (code, status.signal()) {
+            (Some(code), _) if self.success.contains(&code) => Ok(()),
+            (Some(code), _) => Err(self.error(format!("ended with exit status {code}"))),
+            (_, Some(signal)) => Err(self.error(format!("was ended by signal {signal}"))),
+            _ => Err(self.error(status)),
+        }
+    }
+}
+
+impl Filter for Exec {
+    fn init(&mut self, _: &str, _: &mut Outputs<'_>) -> Result<(), FilterError> {
+        let mut command = Command::new(&self.command[0]);
+        command.args(&self.command[1..]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().map_err(|error| self.error(error))?;
+        let (Some(input), Some(output)) = (child.stdin.take(), child.stdout.take()) else {
+            return Err(self.error("it has no pipes"));
+        };
+        for pipe in [input.as_fd(), output.as_fd()] {
+            fcntl_setfl(pipe, fcntl_getfl(pipe)? | OFlags::NONBLOCK)?;
+        }
+        self.process = Some(Process { child, input: Some(input), output });
+        Ok(())
+    }
+
+    fn process(
+        &mut self,
+        block: Block,
+        _: usize,
+        out: &mut Outputs<'_>,
+    ) -> Result<(), FilterError> {
+        let Some(process) = &mut self.process else { return Ok(()) };
+        let mut rest = &block[..];
+        while !rest.is_empty() {
+            // One that wants no more, as head(1), is not fed any more.
+            let Some(input) = &mut process.input else { return Ok(()) };
+            match input.write(rest) {
+                Ok(count) => rest = &rest[count..],
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => process.forward(out)?,
+                Err(error) if error.kind() == ErrorKind::BrokenPipe => process.input = None,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn finalize(&mut self, out: &mut Outputs<'_>) -> Result<(), FilterError> {
+        let Some(mut process) = self.process.take() else { return Ok(()) };
+        process.input = None;
+        let status = loop {
+            if process.receive(out)? == Some(0) {
+                break process.child.wait()?;
+            }
+            process.wait()?;
+        };
+        self.judge(status)
+    }
+}
+
+impl Process {
+    /// Sends on what it has written, or waits until it reads or writes.
+    fn forward(&mut self, out: &mut Outputs<'_>) -> Result<(), FilterError> {
+        match self.receive(out)? {
+            Some(0) => self.input = None,
+            Some(_) => {}
+            None => self.wait()?,
+        }
+        Ok(())
+    }
+
+    /// How much it has written; `None`: nothing yet, 0: nothing more.
+    fn receive(&mut self, out: &mut Outputs<'_>) -> Result<Option<usize>, FilterError> {
+        let mut block = BytesMut::zeroed(BLOCK);
+        loop {
+            match self.output.read(&mut block) {
+                Ok(0) => return Ok(Some(0)),
+                Ok(count) => {
+                    block.truncate(count);
+                    out.send(0, block)?;
+                    return Ok(Some(count));
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn wait(&self) -> Result<(), FilterError> {
+        let mut pipes = vec![PollFd::new(&self.output, PollFlags::IN)];
+        if let Some(input) = &self.input {
+            pipes.push(PollFd::new(input, PollFlags::OUT));
+        }
+        match poll(&mut pipes, None) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// The unit has ended early: nobody reads what it writes.
+impl Drop for Process {
+    fn drop(&mut self) {
+        if !matches!(self.child.try_wait(), Ok(Some(_))) {
+            let _ = self.child.kill();
+            let _ = self.child.wait();
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! The filters that pipeline files can name.
+
+mod compress;
+mod exec;
+mod files;
+mod sums;
+
+use std::fmt::Write;
+use std::ops::Range;
+use std::sync::Arc;
+
+use seekwire_flow::{Factory, Filter, Ports};
+
+use crate::options::{Fault, Options};
+
+/// A filter as its options want it.
+pub(crate) struct Built {
+    pub(crate) ports: Ports,
+    pub(crate) factory: Factory,
+    /// Several copies share the work.
+    pub(crate) is_split: bool,
+    /// What it sends belongs to the block that it was given, or is sent at the end.
+    pub(crate) knows_order: bool,
+}
+
+impl Built {
+    fn new<F: Filter + 'static>(
+        ports: Ports,
+        make: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Self {
+        let factory: Factory = Arc::new(move || Box::new(make()));
+        Self { ports, factory, is_split: true, knows_order: true }
+    }
+
+    /// Each copy would do all of the work, or needs to see all of it.
+    fn alone(self) -> Self {
+        Self { is_split: false, ..self }
+    }
+}
+
+struct Known {
+    name: &'static str,
+    about: &'static str,
+    /// Name and meaning.
+    options: &'static [(&'static str, &'static str)],
+    build: fn(&mut Options<'_>) -> Result<Built, Fault>,
+}
+
+const KNOWN: &[Known] = &[
+    Known {
+        name: "read",
+        about: "source: the bytes of a file, or of standard input",
+        options: &[
+            ("path", "file; - is standard input (default: the argument of the unit of work)"),
+            ("block", "bytes to read at once (default 64KiB)"),
+        ],
+        build: files::read,
+    },
+    Known {
+        name: "write",
+        about: "sink: writes what comes to a file, or to standard output",
+        options: &[(
+            "path",
+            "file; {} is replaced by the number of the unit (default: standard output)",
+        )],
+        build: files::write,
+    },
+    Known {
+        name: "gzip",
+        about: "compresses by gzip; the unit becomes one member",
+        options: &[("level", "0 to 9 (default 6)")],
+        build: compress::gzip,
+    },
+    Known {
+        name: "gunzip",
+        about: "decompresses gzip, also of several members",
+        options: &[],
+        build: compress::gunzip,
+    },
+    Known {
+        name: "zstd",
+        about: "compresses by Zstandard; the unit becomes one frame",
+        options: &[("level", "1 to 19 (default 3)")],
+        build: compress::zstd,
+    },
+    Known {
+        name: "unzstd",
+        about: "decompresses Zstandard, also of several frames",
+        options: &[],
+        build: compress::unzstd,
+    },
+    Known {
+        name: "sha256",
+        about: "sends the SHA-256 of all that came, as a line of hexadecimal digits",
+        options: &[],
+        build: sums::sha256,
+    },
+    Known {
+        name: "count",
+        about: "sends how much came, as a line: blocks, lines and bytes",
+        options: &[("what", "blocks, lines or bytes: that number alone (default: all three)")],
+        build: sums::count,
+    },
+    Known {
+        name: "burn",
+        about: "computes for a time that depends on the size of a block, and passes it on",
+        options: &[("nanoseconds-per-byte", "how long (default 18)")],
+        build: sums::burn,
+    },
+    Known {
+        name: "exec",
+        about: "any program: a process for each copy and unit, between its standard input and output",
+        options: &[
+            ("command", "program and arguments, a list of strings"),
+            ("success", "exit statuses that are no error (default [0])"),
+        ],
+        build: exec::exec,
+    },
+];
+
+/// The filter that `run` names, which stands there.
+pub(crate) fn build(
+    (run, at): (&str, Range<usize>),
+    mut options: Options<'_>,
+) -> Result<Built, Fault> {
+    let Some(known) = KNOWN.iter().find(|known| known.name == run) else {
+        let names: Vec<&str> = KNOWN.iter().map(|known| known.name).collect();
+        let message = format!("there is no filter {run}; there are {}", names.join(", "));
+        return Err((at, message));
+    };
+    let built = (known.build)(&mut options)?;
+    options.finish()?;
+    Ok(built)
+}
+
+/// All of them, for people.
+pub(crate) fn help() -> String {
+    let mut text = String::new();
+    for Known { name, about, options, .. } in KNOWN {
+        let _ = writeln!(text, "{name}\n    {about}");
+        for (option, meaning) in *options {
+            let _ = writeln!(text, "    {option:22}{meaning}");
+        }
+    }
+    text
+}

@@ -1,0 +1,55 @@
+//! `seekwire flow`: pipelines of filters. The command `seekwire` starts this program.
+//!
+//! ```text
+//! check     what is wrong with a pipeline file                      pipeline, text
+//! run       run it, once for each argument; where the time went     run, shares
+//! filters   the filters that there are, and their options           builtin
+//! ```
+
+#![forbid(unsafe_code)]
+// They panic if the stream cannot be written: `seekwire_program::tell` does not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
+mod arguments;
+mod builtin;
+mod options;
+mod pipeline;
+mod run;
+mod shares;
+mod text;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use clap::{CommandFactory, Parser};
+
+use crate::arguments::{Arguments, Command, Flow};
+
+/// The commands and options of this program.
+#[must_use]
+pub fn definitions() -> clap::Command {
+    Arguments::command()
+}
+
+/// Does what the arguments of this process say.
+#[must_use]
+pub fn main() -> ExitCode {
+    let Command::Flow(command) = Arguments::parse().command;
+    seekwire_program::finish(match command {
+        Flow::Check(options) => check(&options.file),
+        Flow::Run(options) => run::run(&options),
+        Flow::Filters => filters(),
+    })
+}
+
+fn check(file: &std::path::Path) -> Result<ExitCode> {
+    let pipeline = pipeline::read(file)?;
+    writeln!(std::io::stdout().lock(), "{}", pipeline.summary())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn filters() -> Result<ExitCode> {
+    std::io::stdout().lock().write_all(builtin::help().as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,7 @@
+//! The program `seekwire-flow`.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    seekwire_flow_cli::main()
+}

@@ -1,0 +1,141 @@
+//! The keys of a table in a pipeline file, taken one by one; what is left at the end was mistyped.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// What is wrong, and where in the file.
+pub(crate) type Fault = (Range<usize>, String);
+
+pub(crate) struct Options<'a> {
+    /// What they are options of, in words.
+    of: String,
+    span: Range<usize>,
+    table: DeTable<'a>,
+    known: Vec<&'static str>,
+}
+
+impl<'a> Options<'a> {
+    pub(crate) fn new(of: String, span: Range<usize>, table: DeTable<'a>) -> Self {
+        Self { of, span, table, known: Vec::new() }
+    }
+
+    pub(crate) fn span(&self) -> Range<usize> {
+        self.span.clone()
+    }
+
+    fn take(&mut self, name: &'static str) -> Option<Spanned<DeValue<'a>>> {
+        self.known.push(name);
+        self.table.remove(name)
+    }
+
+    fn with<T>(
+        &mut self,
+        name: &'static str,
+        expected: &str,
+        of: impl Fn(&DeValue<'a>) -> Option<T>,
+    ) -> Result<Option<T>, Fault> {
+        let Some(value) = self.take(name) else { return Ok(None) };
+        match of(value.get_ref()) {
+            Some(found) => Ok(Some(found)),
+            None => Err((value.span(), format!("{name} of {} must be {expected}", self.of))),
+        }
+    }
+
+    pub(crate) fn string(&mut self, name: &'static str) -> Result<Option<String>, Fault> {
+        self.with(name, "a string", |value| value.as_str().map(str::to_owned))
+    }
+
+    pub(crate) fn required(&mut self, name: &'static str) -> Result<String, Fault> {
+        let found = self.string(name)?;
+        found.ok_or_else(|| (self.span(), format!("{} needs {name}", self.of)))
+    }
+
+    /// The same, and where it stands.
+    pub(crate) fn required_at(
+        &mut self,
+        name: &'static str,
+    ) -> Result<(String, Range<usize>), Fault> {
+        let at = self.table.get(name).map_or_else(|| self.span(), Spanned::span);
+        Ok((self.required(name)?, at))
+    }
+
+    pub(crate) fn boolean(&mut self, name: &'static str) -> Result<bool, Fault> {
+        Ok(self.with(name, "true or false", DeValue::as_bool)?.unwrap_or(false))
+    }
+
+    pub(crate) fn number(&mut self, name: &'static str) -> Result<Option<u64>, Fault> {
+        self.with(name, "a whole number", |value| number(value))
+    }
+
+    /// A number of bytes, or a string such as `64KiB`.
+    pub(crate) fn size(&mut self, name: &'static str) -> Result<Option<usize>, Fault> {
+        self.with(name, "a size of at least 1, such as 4096 or \"64KiB\"", |value| {
+            let size = number(value).or_else(|| size(value.as_str()?))?;
+            usize::try_from(size).ok().filter(|size| *size > 0)
+        })
+    }
+
+    pub(crate) fn strings(&mut self, name: &'static str) -> Result<Option<Vec<String>>, Fault> {
+        self.with(name, "a list of strings", |value| {
+            value.as_array()?.iter().map(|item| Some(item.get_ref().as_str()?.to_owned())).collect()
+        })
+    }
+
+    pub(crate) fn numbers(&mut self, name: &'static str) -> Result<Option<Vec<u64>>, Fault> {
+        self.with(name, "a list of whole numbers", |value| {
+            value.as_array()?.iter().map(|item| number(item.get_ref())).collect()
+        })
+    }
+
+    /// One of these words.
+    pub(crate) fn word<T: Clone>(
+        &mut self,
+        name: &'static str,
+        words: &[(&str, T)],
+    ) -> Result<Option<T>, Fault> {
+        let all: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
+        self.with(name, &format!("one of {}", all.join(", ")), |value| {
+            let said = value.as_str()?;
+            words.iter().find(|(word, _)| *word == said).map(|(_, means)| means.clone())
+        })
+    }
+
+    /// There must be no other.
+    pub(crate) fn finish(self) -> Result<(), Fault> {
+        let Some((key, _)) = self.table.iter().next() else { return Ok(()) };
+        let known = self.known.join(", ");
+        Err((key.span(), format!("{} has no option {}; it has {known}", self.of, key.get_ref())))
+    }
+}
+
+fn number(value: &DeValue<'_>) -> Option<u64> {
+    let integer = value.as_integer()?;
+    u64::from_str_radix(&integer.as_str().replace('_', ""), integer.radix()).ok()
+}
+
+fn size(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+    let shift = match text[digits.len()..].trim() {
+        "" | "B" => 0,
+        "KiB" => 10,
+        "MiB" => 20,
+        "GiB" => 30,
+        _ => return None,
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_binary_prefixes() {
+        let sizes = ["17", "64KiB", "2 MiB", "1GiB", "3B"].map(size);
+        assert_eq!(sizes, [17, 65536, 2 << 20, 1 << 30, 3].map(Some));
+        assert_eq!(["", "KiB", "64KB", "-1", "1.5MiB"].map(size), [None; 5]);
+        assert_eq!(size("99999999999GiB"), None);
+    }
+}

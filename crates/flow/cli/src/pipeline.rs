@@ -1,0 +1,267 @@
+//! A pipeline file: TOML to a graph, with errors that name the line.
+
+use std::fmt::Write;
+use std::fs;
+use std::ops::Range;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use seekwire_flow::{Cut, DEFAULT_LIMIT, Graph, Policy, StreamOptions};
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::builtin::{self, Built};
+use crate::options::{Fault, Options};
+use crate::text::Wrong;
+
+/// A pipeline that can run.
+pub(crate) struct Pipeline {
+    pub(crate) graph: Graph,
+    filters: Vec<Line>,
+    streams: Vec<String>,
+}
+
+struct Line {
+    name: String,
+    run: String,
+    copies: usize,
+}
+
+const POLICIES: [(&str, Policy); 3] = [
+    ("adaptive", Policy::Adaptive),
+    ("demand", Policy::Demand),
+    ("round-robin", Policy::RoundRobin),
+];
+
+pub(crate) fn read(file: &Path) -> Result<Pipeline> {
+    let source = fs::read_to_string(file)
+        .with_context(|| format!("cannot read the pipeline {}", file.display()))?;
+    let pipeline = parse(&source);
+    Ok(pipeline.map_err(|(span, message)| Wrong::new(file, &source, span, message))?)
+}
+
+fn parse(source: &str) -> Result<Pipeline, Fault> {
+    let whole = DeTable::parse(source).map_err(|error| {
+        (error.span().unwrap_or(source.len()..source.len()), error.message().to_owned())
+    })?;
+    let mut whole = whole.into_inner();
+    let filters = whole.remove("filter");
+    let streams = whole.remove("stream");
+    if let Some((key, _)) = whole.iter().next() {
+        let unknown = format!("there is no {}; a pipeline has filter and stream", key.get_ref());
+        return Err((key.span(), unknown));
+    }
+    let mut pipeline = Pipeline { graph: Graph::new(), filters: Vec::new(), streams: Vec::new() };
+    let mut unordered = Vec::new();
+    let none = || (0..0, "a pipeline needs filters: tables such as [filter.read]".to_owned());
+    for (name, table) in tables(filters.ok_or_else(none)?)? {
+        if let Some(fault) = pipeline.add_filter(name, table)? {
+            unordered.push(fault);
+        }
+    }
+    for stream in array(streams)? {
+        pipeline.add_stream(stream)?;
+    }
+    pipeline.graph.check().map_err(|error| (0..0, error.to_string()))?;
+    for (span, name) in unordered {
+        if pipeline.graph.is_order_kept_by(&name) {
+            let why = format!(
+                "an ordered stream depends on the order of what {name} sends, and with several \
+                 copies of this filter there is none: set copies = 1, or leave ordered out"
+            );
+            return Err((span, why));
+        }
+    }
+    Ok(pipeline)
+}
+
+/// The tables below `[filter]`, in the order of the file.
+fn tables(
+    filters: Spanned<DeValue<'_>>,
+) -> Result<Vec<(Spanned<String>, Spanned<DeTable<'_>>)>, Fault> {
+    let span = filters.span();
+    let DeValue::Table(filters) = filters.into_inner() else {
+        return Err((span, "filter must be tables such as [filter.read]".to_owned()));
+    };
+    let mut all = Vec::new();
+    for (name, value) in filters {
+        let at = value.span();
+        let DeValue::Table(table) = value.into_inner() else {
+            return Err((at, format!("filter.{} must be a table", name.get_ref())));
+        };
+        let span = name.span();
+        let name = Spanned::new(span, name.into_inner().into_owned());
+        all.push((name, Spanned::new(at, table)));
+    }
+    all.sort_by_key(|(name, _)| name.span().start);
+    Ok(all)
+}
+
+fn array(streams: Option<Spanned<DeValue<'_>>>) -> Result<Vec<Spanned<DeTable<'_>>>, Fault> {
+    let Some(streams) = streams else { return Ok(Vec::new()) };
+    let span = streams.span();
+    let wrong = || (span.clone(), "stream must be an array of tables: [[stream]]".to_owned());
+    let DeValue::Array(streams) = streams.into_inner() else { return Err(wrong()) };
+    let mut all = Vec::new();
+    for stream in streams {
+        let at = stream.span();
+        let DeValue::Table(table) = stream.into_inner() else { return Err(wrong()) };
+        all.push(Spanned::new(at, table));
+    }
+    Ok(all)
+}
+
+impl Pipeline {
+    /// The place and the name of a filter that knows no order, where that may matter.
+    fn add_filter(
+        &mut self,
+        name: Spanned<String>,
+        table: Spanned<DeTable<'_>>,
+    ) -> Result<Option<(Range<usize>, String)>, Fault> {
+        let at = name.span();
+        let name = name.into_inner();
+        let is_plain = |letter: char| letter.is_alphanumeric() || letter == '-' || letter == '_';
+        if name.is_empty() || !name.chars().all(is_plain) {
+            let message = "the name of a filter consists of letters, digits, - and _".to_owned();
+            return Err((at, message));
+        }
+        let mut options = Options::new(format!("filter {name}"), at.clone(), table.into_inner());
+        let (run, run_at) = options.required_at("run")?;
+        let copies = options.number("copies")?.unwrap_or(1);
+        let copies = usize::try_from(copies).ok().filter(|copies| (1..=1024).contains(copies));
+        let copies = copies
+            .ok_or_else(|| (at.clone(), format!("filter {name} can have 1 to 1024 copies")))?;
+        let Built { ports, factory, is_split, knows_order } =
+            builtin::build((&run, run_at), options)?;
+        if !is_split && copies > 1 {
+            let message =
+                format!("{run} cannot have several copies: each would do all of the work");
+            return Err((at, message));
+        }
+        self.graph
+            .filter_by(&name, copies, ports, factory)
+            .map_err(|error| (at.clone(), error.to_string()))?;
+        self.filters.push(Line { name: name.clone(), run, copies });
+        Ok((copies > 1 && !knows_order).then_some((at, name)))
+    }
+
+    fn add_stream(&mut self, table: Spanned<DeTable<'_>>) -> Result<(), Fault> {
+        let at = table.span();
+        let mut options = Options::new("the stream".to_owned(), at.clone(), table.into_inner());
+        let from = options.required("from")?;
+        let to = options.required("to")?;
+        let policy = options.word("policy", &POLICIES)?.unwrap_or_default();
+        let limit = options.size("limit")?.unwrap_or(DEFAULT_LIMIT);
+        let is_ordered = options.boolean("ordered")?;
+        let cut = match (options.size("block")?, options.size("lines")?) {
+            (None, None) => Cut::Whole,
+            (Some(size), None) => Cut::Bytes(size),
+            (None, Some(size)) => Cut::Lines(size),
+            (Some(_), Some(_)) => {
+                let message = "a stream is cut by block or by lines, not by both".to_owned();
+                return Err((at, message));
+            }
+        };
+        options.finish()?;
+        self.graph
+            .connect(&from, &to, StreamOptions { policy, limit, is_ordered, cut })
+            .map_err(|error| (at, error.to_string()))?;
+        let mut line = format!("{from} -> {to}: ");
+        let (policy, _) = POLICIES.iter().find(|(_, of)| *of == policy).unwrap_or(&POLICIES[0]);
+        let cut = match cut {
+            Cut::Whole => "as they are sent".to_owned(),
+            Cut::Bytes(size) => format!("of {size} B"),
+            Cut::Lines(size) => format!("of lines, from {size} B on"),
+        };
+        let order = if is_ordered { ", ordered" } else { "" };
+        let _ = write!(line, "blocks {cut}, {policy}{order}, at most {limit} B");
+        self.streams.push(line);
+        Ok(())
+    }
+
+    /// Its filters and streams, for people.
+    pub(crate) fn summary(&self) -> String {
+        let mut text = String::from("Filters:\n");
+        for Line { name, run, copies } in &self.filters {
+            let copies = if *copies == 1 { String::new() } else { format!(", {copies} copies") };
+            let _ = writeln!(text, "  {name}: {run}{copies}");
+        }
+        text.push_str("Streams:\n");
+        for stream in &self.streams {
+            let _ = writeln!(text, "  {stream}");
+        }
+        text.push_str("The pipeline can run.");
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "\
+[filter.read]
+run = \"read\"
+[filter.count]
+run = \"burn\"
+copies = 2
+[filter.write]
+run = \"write\"
+[[stream]]
+from = \"read\"
+to = \"count\"
+lines = \"4KiB\"
+[[stream]]
+from = \"count\"
+to = \"write\"
+";
+
+    fn fault(text: &str) -> (usize, String) {
+        let (span, message) = parse(text).err().expect("it is refused");
+        (text[..span.start].matches('\n').count() + 1, message)
+    }
+
+    #[test]
+    fn what_is_right_is_summed_up() {
+        let summary = parse(GOOD).ok().unwrap().summary();
+        assert!(summary.contains("  count: burn, 2 copies\n"), "{summary}");
+        assert!(summary.contains("  read -> count: blocks of lines, from 4096 B on"), "{summary}");
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_its_line() {
+        let with = |from: &str, to: &str| fault(&GOOD.replacen(from, to, 1));
+        let cases = [
+            (with("run = \"burn\"", "run = \"brun\""), 4, "there is no filter brun"),
+            (with("copies = 2", "copys = 2"), 5, "filter count has no option copys"),
+            (with("copies = 2", "copies = 0"), 3, "can have 1 to 1024 copies"),
+            (
+                with("copies = 2", "copies = \"two\""),
+                5,
+                "copies of filter count must be a whole number",
+            ),
+            (
+                with("run = \"read\"", "run = \"read\"\ncopies = 3"),
+                1,
+                "read cannot have several copies",
+            ),
+            (with("from = \"read\"", "from = \"raed\""), 8, "there is no filter called raed"),
+            (with("lines = \"4KiB\"", "lines = \"4KB\""), 11, "lines of the stream must be a size"),
+            (with("to = \"write\"", ""), 12, "the stream needs to"),
+            (with("[[stream]]", "[[streams]]"), 8, "there is no streams"),
+            (with("run = \"read\"", "run = read"), 2, ""),
+            (with("[filter.read]", "[filter.\"a b\"]"), 1, "consists of letters"),
+        ];
+        for ((line, message), expected, text) in cases {
+            assert_eq!(line, expected, "{message}");
+            assert!(message.contains(text), "{message}");
+        }
+        assert_eq!(fault("").1, "a pipeline needs filters: tables such as [filter.read]");
+        let ordered = GOOD.replace("from = \"count\"", "from = \"count\"\nordered = true");
+        assert!(parse(&ordered).is_ok());
+        let exec = "run = \"exec\"\ncommand = [\"cat\"]";
+        let (line, message) = fault(&ordered.replace("run = \"burn\"", exec));
+        assert_eq!(line, 3, "{message}");
+        assert!(message.contains("depends on the order of what count sends"), "{message}");
+    }
+}

@@ -1,0 +1,135 @@
+//! Where the time went, in a table and in words.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use seekwire_flow::{CopyReport, StreamReport};
+use seekwire_program::table::{self, Align};
+
+/// A copy for each row, its shares of the time in percent, and a line for each stream.
+pub(crate) fn table(copies: &[CopyReport], streams: &[StreamReport]) -> String {
+    let columns = [
+        ("filter", Align::Left),
+        ("copy", Align::Right),
+        ("busy", Align::Right),
+        ("starved", Align::Right),
+        ("blocked", Align::Right),
+        ("blocks", Align::Right),
+        ("bytes", Align::Right),
+    ];
+    let row = |copy: &CopyReport| {
+        let [busy, starved, blocked] = shares(copy);
+        vec![
+            copy.filter.to_string(),
+            copy.copy.to_string(),
+            format!("{busy} %"),
+            format!("{starved} %"),
+            format!("{blocked} %"),
+            copy.blocks.to_string(),
+            table::bytes(copy.bytes),
+        ]
+    };
+    let rows: Vec<_> = copies.iter().map(row).collect();
+    let mut text = table::layout(&columns, &rows);
+    for stream in streams {
+        text.push_str(&format!(
+            "{}: {} blocks, {}; at most {} of {} held\n",
+            stream.name,
+            stream.blocks,
+            table::bytes(stream.bytes),
+            table::bytes(stream.peak as u64),
+            table::bytes(stream.limit as u64),
+        ));
+    }
+    text.push_str(&bottleneck(copies));
+    text
+}
+
+/// Busy, starved and blocked, in whole percent that add up to 100.
+fn shares(copy: &CopyReport) -> [u64; 3] {
+    let times = [copy.busy, copy.starved, copy.blocked].map(|time| time.as_nanos() as f64);
+    let all: f64 = times.iter().sum();
+    if all == 0.0 {
+        return [0, 100, 0];
+    }
+    let exact = times.map(|time| 100.0 * time / all);
+    let mut shares = exact.map(|share| share.floor() as u64);
+    // What is cut off goes to those that lose most by it.
+    let mut order = [0, 1, 2];
+    order.sort_by(|a, b| exact[*b].fract().total_cmp(&exact[*a].fract()));
+    let missing = 100 - shares.iter().sum::<u64>();
+    for at in order.into_iter().take(missing as usize) {
+        shares[at] += 1;
+    }
+    shares
+}
+
+/// The filter whose copies are busy most of the time.
+fn bottleneck(copies: &[CopyReport]) -> String {
+    let mut filters: BTreeMap<&Arc<str>, (Duration, Duration, usize)> = BTreeMap::new();
+    for copy in copies {
+        let filter = filters.entry(&copy.filter).or_default();
+        filter.0 += copy.busy;
+        filter.1 += copy.busy + copy.starved + copy.blocked;
+        filter.2 += 1;
+    }
+    let share = |(busy, all, _): &(Duration, Duration, usize)| {
+        if all.is_zero() { 0.0 } else { busy.as_secs_f64() / all.as_secs_f64() }
+    };
+    let busiest = filters.iter().max_by(|a, b| share(a.1).total_cmp(&share(b.1)));
+    match busiest {
+        Some((name, times)) if share(times) >= 0.5 => {
+            let cure =
+                if times.2 == 1 { "a second copy, if it can have one," } else { "another copy" };
+            format!(
+                "The bottleneck is {name}, busy {:.0} % of the time: {cure} or a faster processor \
+                 would help.",
+                100.0 * share(times)
+            )
+        }
+        Some((name, times)) => format!(
+            "No filter is busy most of the time; {name} is busiest, with {:.0} %.",
+            100.0 * share(times)
+        ),
+        None => String::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn copy(filter: &str, [busy, starved, blocked]: [u64; 3]) -> CopyReport {
+        let time = Duration::from_micros;
+        CopyReport {
+            filter: filter.into(),
+            copy: 0,
+            busy: time(busy),
+            starved: time(starved),
+            blocked: time(blocked),
+            blocks: 1,
+            bytes: 1,
+        }
+    }
+
+    #[test]
+    fn shares_add_up_to_a_hundred() {
+        assert_eq!(shares(&copy("a", [1, 1, 1])), [34, 33, 33]);
+        assert_eq!(shares(&copy("a", [0, 0, 0])), [0, 100, 0]);
+        assert_eq!(shares(&copy("a", [999, 0, 2])), [100, 0, 0]);
+    }
+
+    #[test]
+    fn the_bottleneck_is_the_busiest_filter() {
+        let copies =
+            [copy("slow", [90, 10, 0]), copy("slow", [80, 20, 0]), copy("fast", [9, 91, 0])];
+        let said = bottleneck(&copies);
+        assert!(
+            said.starts_with("The bottleneck is slow, busy 85 % of the time: another copy"),
+            "{said}"
+        );
+        let said = bottleneck(&copies[2..]);
+        assert_eq!(said, "No filter is busy most of the time; fast is busiest, with 9 %.");
+    }
+}

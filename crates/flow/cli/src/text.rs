@@ -1,0 +1,62 @@
+//! A place in a file, and what is wrong there.
+
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// What is wrong with a pipeline file, with the line.
+#[derive(Debug, Error)]
+pub(crate) struct Wrong {
+    file: PathBuf,
+    /// Counted from 1.
+    line: usize,
+    column: usize,
+    text: String,
+    message: String,
+}
+
+impl Wrong {
+    /// `span` in bytes of `source`, the whole file.
+    pub(crate) fn new(file: &Path, source: &str, span: Range<usize>, message: String) -> Self {
+        let start = span.start.min(source.len());
+        let before = source.get(..start).unwrap_or_default();
+        let begin = before.rfind('\n').map_or(0, |at| at + 1);
+        let text = source.get(begin..).unwrap_or_default().lines().next().unwrap_or_default();
+        Self {
+            file: file.to_owned(),
+            line: before.matches('\n').count() + 1,
+            column: before.get(begin..).unwrap_or_default().chars().count() + 1,
+            text: text.to_owned(),
+            message,
+        }
+    }
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { line, column, text, message, .. } = self;
+        let margin = " ".repeat(line.to_string().len());
+        let indent = " ".repeat(column - 1);
+        let file = self.file.display();
+        let text = seekwire_program::table::printable(text);
+        write!(f, "{message}\n{margin}--> {file}:{line}:{column}\n{margin} |\n{line} | {text}\n")?;
+        write!(f, "{margin} | {indent}^")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_is_shown() {
+        let source = "[filter.a]\nrun = \"nil\"\n";
+        let wrong = Wrong::new(Path::new("x.toml"), source, 17..22, "no filter nil".to_owned());
+        let expected = "no filter nil\n --> x.toml:2:7\n  |\n2 | run = \"nil\"\n  |       ^";
+        assert_eq!(wrong.to_string(), expected);
+        let end = Wrong::new(Path::new("x"), "a", 9..9, "short".to_owned());
+        assert_eq!((end.line, end.column), (1, 2));
+    }
+}

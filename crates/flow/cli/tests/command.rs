@@ -1,0 +1,198 @@
+//! Pipeline files, run by the program.
+
+use std::fs;
+use std::io::Write;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use flate2::write::GzEncoder;
+use tempfile::TempDir;
+
+fn flow(directory: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_seekwire-flow"));
+    command.arg("flow").args(arguments).current_dir(directory);
+    command.output().expect("the program starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A chain of filters, with the same options for each stream.
+fn chain(filters: &[(&str, &str)], stream: &str) -> String {
+    let mut file = String::new();
+    for (name, options) in filters {
+        file += &format!("[filter.{name}]\n{options}\n");
+    }
+    for pair in filters.windows(2) {
+        file +=
+            &format!("[[stream]]\nfrom = \"{}\"\nto = \"{}\"\n{stream}\n", pair[0].0, pair[1].0);
+    }
+    file
+}
+
+fn place(name: &str, content: &str) -> TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join(name), content).unwrap();
+    directory
+}
+
+/// A log, and how many of its lines have an error.
+fn log(lines: usize) -> (String, usize) {
+    let mut random = fastrand::Rng::with_seed(7);
+    let (mut log, mut errors) = (String::new(), 0);
+    for line in 0..lines {
+        let is_error = random.u8(..) < 20;
+        errors += usize::from(is_error);
+        let level = if is_error { "ERROR" } else { "INFO" };
+        log += &format!("{line} {level} request {:x} took {} us\n", random.u64(..), random.u16(..));
+    }
+    (log, errors)
+}
+
+fn gzipped(bytes: &[u8]) -> Vec<u8> {
+    let mut encoder = GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    encoder.write_all(bytes).unwrap();
+    encoder.finish().unwrap()
+}
+
+#[test]
+fn errors_in_a_compressed_log_are_counted() {
+    let grep =
+        "run = \"exec\"\ncommand = [\"grep\", \"-a\", \"ERROR\"]\nsuccess = [0, 1]\ncopies = 3";
+    let filters = [
+        ("read", "run = \"read\"\nblock = \"8KiB\""),
+        ("unzip", "run = \"gunzip\""),
+        ("grep", grep),
+        ("count", "run = \"count\"\nwhat = \"lines\""),
+        ("print", "run = \"write\""),
+    ];
+    for policy in ["adaptive", "demand", "round-robin"] {
+        // Greps lines, so it is given whole ones.
+        let file =
+            chain(&filters, &format!("policy = \"{policy}\"\nlimit = \"1MiB\"\nlines = \"16KiB\""));
+        let directory = place("count.toml", &file);
+        let (log, errors) = log(200_000);
+        // Two members, as of a log that was rotated and joined.
+        let (first, second) = log.split_at(log.len() / 3);
+        let whole = [gzipped(first.as_bytes()), gzipped(second.as_bytes())].concat();
+        fs::write(directory.path().join("app.log.gz"), whole).unwrap();
+        let output = flow(directory.path(), &["run", "count.toml", "app.log.gz"]);
+        let said = text(&output.stderr);
+        assert!(output.status.success(), "{said}");
+        assert_eq!(text(&output.stdout), format!("{errors}\n"), "{said}");
+        assert!(said.contains("The bottleneck is") || said.contains("No filter is busy"), "{said}");
+    }
+}
+
+#[test]
+fn what_is_compressed_comes_back_in_order_through_copies() {
+    let (log, _) = log(30_000);
+    for (there, back) in [("gzip", "gunzip"), ("zstd", "unzstd")] {
+        let filters = [
+            ("read", "run = \"read\"\npath = \"log\"\nblock = 1000".to_owned()),
+            ("burn", "run = \"burn\"\nnanoseconds-per-byte = 30\ncopies = 4".to_owned()),
+            ("there", format!("run = \"{there}\"\nlevel = 1")),
+            ("back", format!("run = \"{back}\"")),
+            ("write", "run = \"write\"\npath = \"out-{}\"".to_owned()),
+        ];
+        let filters: Vec<_> = filters.iter().map(|(name, of)| (*name, of.as_str())).collect();
+        let directory =
+            place("there.toml", &chain(&filters, "ordered = true\nblock = 700\nlimit = 65536"));
+        fs::write(directory.path().join("log"), &log).unwrap();
+        let output = flow(directory.path(), &["run", "there.toml", "--quiet", "a", "b"]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        assert_eq!(text(&output.stderr), "");
+        for unit in 0..2 {
+            let out = fs::read(directory.path().join(format!("out-{unit}"))).unwrap();
+            assert!(out == log.as_bytes(), "{there}, unit {unit}: {} bytes", out.len());
+        }
+    }
+}
+
+#[test]
+fn a_file_has_the_checksum_that_the_system_computes() {
+    let filters =
+        [("read", "run = \"read\""), ("sum", "run = \"sha256\""), ("print", "run = \"write\"")];
+    let directory = place("sum.toml", &chain(&filters, ""));
+    let bytes: Vec<u8> = (0..1_000_000u32).map(|at| at.wrapping_mul(at) as u8).collect();
+    fs::write(directory.path().join("data"), bytes).unwrap();
+    let system =
+        Command::new("sha256sum").arg("data").current_dir(directory.path()).output().unwrap();
+    let ours = flow(directory.path(), &["run", "sum.toml", "data"]);
+    assert_eq!(text(&ours.stdout).trim(), text(&system.stdout).split(' ').next().unwrap());
+}
+
+#[test]
+fn units_that_fail_are_named_and_the_others_done() {
+    let filters =
+        [("read", "run = \"read\""), ("unzip", "run = \"gunzip\""), ("print", "run = \"write\"")];
+    let directory = place("cat.toml", &chain(&filters, ""));
+    fs::write(directory.path().join("good.gz"), gzipped(b"good\n")).unwrap();
+    fs::write(directory.path().join("bad.gz"), b"no gzip at all").unwrap();
+    let output = flow(directory.path(), &["run", "cat.toml", "-q", "none", "bad.gz", "good.gz"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(text(&output.stdout), "good\n");
+    let said = text(&output.stderr);
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(
+        lines[0].starts_with("seekwire: none: unit 0: filter read, copy 0: none: No such file"),
+        "{said}"
+    );
+    assert!(
+        lines[1].starts_with("seekwire: bad.gz: unit 1: filter unzip, copy 0, block 0: "),
+        "{said}"
+    );
+    assert_eq!(lines[2], "seekwire: 2 of 3 units of work failed");
+}
+
+#[test]
+fn programs_that_fail_or_stop_reading_end_no_pipeline() {
+    let run = |command: &str| {
+        let exec = format!("run = \"exec\"\ncommand = [\"sh\", \"-c\", \"{command}\"]");
+        let filters = [("read", "run = \"read\""), ("exec", &exec), ("print", "run = \"write\"")];
+        let directory = place("exec.toml", &chain(&filters, "limit = \"256KiB\""));
+        fs::write(directory.path().join("data"), vec![b'x'; 3_000_000]).unwrap();
+        let output = flow(directory.path(), &["run", "exec.toml", "-q", "data"]);
+        (output.status.code(), output.stdout.len(), text(&output.stderr))
+    };
+    assert_eq!(run("cat"), (Some(0), 3_000_000, String::new()));
+    assert_eq!(run("head -c 10"), (Some(0), 10, String::new()));
+    assert_eq!(run("exec <&-; sleep 0.1; echo done"), (Some(0), 5, String::new()));
+    let (code, _, said) = run("cat >/dev/null; exit 7");
+    assert_eq!(code, Some(1));
+    assert!(said.contains("filter exec, copy 0: sh: ended with exit status 7"), "{said}");
+    let (code, _, said) = run("kill -9 $$");
+    assert_eq!(code, Some(1));
+    assert!(said.contains("sh: was ended by signal 9"), "{said}");
+}
+
+#[test]
+fn what_is_wrong_is_shown_in_its_line() {
+    let directory = place("bad.toml", "[filter.read]\nrun = \"reed\"\n");
+    let output = flow(directory.path(), &["check", "bad.toml"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = text(&output.stderr);
+    assert!(
+        said.starts_with("seekwire: there is no filter reed; there are read, write, gzip"),
+        "{said}"
+    );
+    assert!(said.contains("--> bad.toml:2:7"), "{said}");
+    let output = flow(directory.path(), &["check", "none.toml"]);
+    assert!(text(&output.stderr).contains("cannot read the pipeline none.toml: No such file"));
+    let filters = text(&flow(directory.path(), &["filters"]).stdout);
+    assert!(filters.contains("\nexec\n    any program: a process"), "{filters}");
+}
+
+/// The example of the help is one that runs.
+#[test]
+fn the_example_in_the_help_is_a_pipeline() {
+    let help = text(&flow(Path::new("/"), &["run", "--help"]).stdout);
+    let example = help.split_once("# count.toml").expect("there is an example").1;
+    let example = example.split_once('\n').expect("it has lines").1;
+    let directory = place("count.toml", example);
+    let output = flow(directory.path(), &["check", "count.toml"]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let said = text(&output.stdout);
+    assert!(said.contains("grep: exec, 3 copies") && said.ends_with("can run.\n"), "{said}");
+}
