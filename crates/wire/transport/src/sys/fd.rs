@@ -42,6 +42,19 @@ impl<F: AsRawFd> From<&F> for Fd {
     }
 }
 
+/// A further descriptor of a file that this process was started with, whose number its environment
+/// names.
+///
+/// # Errors
+/// EBADF: no file has this number. EMFILE.
+pub fn inherited(number: i32) -> io::Result<OwnedFd> {
+    if number < 0 {
+        return Err(rustix::io::Errno::BADF.into());
+    }
+    // Not one of the numbers of the standard streams, even where these are closed.
+    Ok(rustix::io::fcntl_dupfd_cloexec(Fd::new(number).borrow(), 3)?)
+}
+
 /// Where the library's own descriptors begin; 0 leaves them where the kernel puts them.
 static FLOOR: AtomicI32 = AtomicI32::new(0);
 
@@ -193,6 +206,23 @@ fn duplicate_above(fd: BorrowedFd<'_>, floor: i32) -> io::Result<Opened> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    #[cfg_attr(miri, ignore = "miri duplicates no sockets")]
+    fn a_file_is_inherited_by_its_number_only_where_there_is_one() {
+        use std::io::{Read, Write};
+        let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+        let inherited = inherited(ours.as_raw_fd()).unwrap();
+        assert_ne!(inherited.as_raw_fd(), ours.as_raw_fd());
+        std::os::unix::net::UnixStream::from(inherited).write_all(b"x").unwrap();
+        let mut byte = [0];
+        (&theirs).read_exact(&mut byte).unwrap();
+        assert_eq!(byte, *b"x");
+        for number in [i32::MIN, -2, -1, i32::MAX] {
+            let error = super::inherited(number).unwrap_err();
+            assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::BADF.raw_os_error()));
+        }
+    }
 
     #[test]
     #[cfg_attr(miri, ignore = "miri knows no limits on descriptors")]
