@@ -1,0 +1,303 @@
+//! What the environment says of who has started this process.
+
+use std::ffi::OsString;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::Launcher;
+use crate::error::{Error, shown};
+use crate::text;
+
+/// Processes of a job; more are a mistake.
+const MOST: u32 = 1 << 20;
+
+/// How long one waits unless the environment says otherwise.
+const LIMIT: Duration = Duration::from_secs(120);
+/// And what it may say: a year.
+const LONGEST: u64 = 366 * 24 * 3600;
+
+/// By what the processes of the job are to meet.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Way {
+    /// There are no others.
+    Memory,
+    /// A descriptor on which the launcher speaks PMI-1.
+    Descriptor(i32),
+    /// The port where it does, and the number by which this process calls itself there. Rank and
+    /// size come from it, too.
+    Port(Vec<SocketAddr>, u32),
+    /// A directory, and a name for this job among others in it.
+    Directory(PathBuf, String),
+}
+
+/// What is known before anybody has been asked.
+#[derive(Debug, PartialEq)]
+pub(crate) struct Place {
+    pub(crate) launcher: Launcher,
+    pub(crate) rank: u32,
+    pub(crate) size: u32,
+    pub(crate) way: Way,
+}
+
+/// An environment; not always that of this process, in tests.
+pub(crate) struct Environment<'a>(pub(crate) &'a dyn Fn(&str) -> Option<OsString>);
+
+impl Environment<'_> {
+    /// The first of these that says that it has started this process. A job may have been started
+    /// within another: mpirun of Open MPI knows nothing of PMI, whose descriptor would be that of
+    /// the outer job. What a user has set by hand comes before all.
+    pub(crate) fn place(&self) -> Result<Place, Error> {
+        if self.has("SEEKWIRE_FLOW_RANK") || self.has("SEEKWIRE_FLOW_SIZE") {
+            let (rank, size) = self.rank_and_size("SEEKWIRE_FLOW_RANK", "SEEKWIRE_FLOW_SIZE")?;
+            let job = self.word("SEEKWIRE_FLOW_JOB")?.unwrap_or_else(|| "job".into());
+            return self.meeting(Launcher::Given, rank, size, None, &job);
+        }
+        if self.has("OMPI_COMM_WORLD_RANK") || self.has("OMPI_COMM_WORLD_SIZE") {
+            return self.open_mpi();
+        }
+        if self.has("PMI_FD") {
+            let (rank, size) = self.rank_and_size("PMI_RANK", "PMI_SIZE")?;
+            let number = self.number("PMI_FD", "the number of a descriptor", i32::MAX as u32)?;
+            let way = Way::Descriptor(number as i32);
+            return Ok(Place { launcher: Launcher::Pmi1, rank, size, way });
+        }
+        if self.has("PMI_PORT") {
+            let id = self.number("PMI_ID", "the number of a process", MOST)?;
+            let way = Way::Port(self.port()?, id);
+            return Ok(Place { launcher: Launcher::Pmi1, rank: 0, size: 1, way });
+        }
+        if self.has("SLURM_STEP_ID") && self.has("SLURM_STEP_NUM_TASKS") {
+            let (rank, size) = self.rank_and_size("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")?;
+            let job = self.word("SLURM_JOB_ID")?.unwrap_or_default();
+            let step = self.word("SLURM_STEP_ID")?.unwrap_or_default();
+            return self.meeting(Launcher::Slurm, rank, size, None, &format!("{job}-{step}"));
+        }
+        if self.has("PMIX_RANK") {
+            return Err(Error::UnknownLauncher);
+        }
+        Ok(Place { launcher: Launcher::Alone, rank: 0, size: 1, way: Way::Memory })
+    }
+
+    /// How long one waits for the launcher and for others.
+    pub(crate) fn limit(&self) -> Result<Duration, Error> {
+        let Some(value) = self.word("SEEKWIRE_FLOW_LIMIT")? else { return Ok(LIMIT) };
+        match value.parse() {
+            Ok(seconds @ 1..=LONGEST) => Ok(Duration::from_secs(seconds)),
+            _ => Err(wrong("SEEKWIRE_FLOW_LIMIT", &value, "a number of seconds, at least 1")),
+        }
+    }
+
+    /// mpirun sets rank and size in the environment, but exchanges values by PMIx alone. It has a
+    /// directory for the job on each host, which serves as long as all processes are on one host.
+    fn open_mpi(&self) -> Result<Place, Error> {
+        let (rank, size) = self.rank_and_size("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE")?;
+        let mut directory = None;
+        if self.word("OMPI_COMM_WORLD_LOCAL_SIZE")? == Some(size.to_string()) {
+            directory = (self.0)("OMPI_MCA_orte_jobfam_session_dir");
+        }
+        // The first is random; the second tells jobs apart that mpirun has started for each other.
+        let mut job = String::from("openmpi");
+        for part in ["OMPI_MCA_orte_precondition_transports", "OMPI_MCA_ess_base_jobid"] {
+            if let Some(value) = self.word(part)? {
+                job = format!("{job}-{value}");
+            }
+        }
+        self.meeting(Launcher::OpenMpi, rank, size, directory, &job)
+    }
+
+    /// In the directory that the user gives, or else in the launcher's.
+    fn meeting(
+        &self,
+        launcher: Launcher,
+        rank: u32,
+        size: u32,
+        directory: Option<OsString>,
+        job: &str,
+    ) -> Result<Place, Error> {
+        if size == 1 {
+            return Ok(Place { launcher, rank, size, way: Way::Memory });
+        }
+        let given = (self.0)("SEEKWIRE_FLOW_RENDEZVOUS").filter(|path| !path.is_empty());
+        let Some(directory) = given.or(directory) else {
+            return Err(Error::NoExchange { launcher, size });
+        };
+        // A name within the names of files, where `.` parts it from what follows.
+        let job: String = text::encode(job).replace(['.', '/'], "+");
+        if job.is_empty() || job.len() > 128 {
+            return Err(wrong("SEEKWIRE_FLOW_JOB", &job, "a word of at most 128 characters"));
+        }
+        Ok(Place { launcher, rank, size, way: Way::Directory(directory.into(), job) })
+    }
+
+    fn rank_and_size(&self, rank: &'static str, size: &'static str) -> Result<(u32, u32), Error> {
+        let processes = self.number(size, "a number of processes", MOST)?;
+        if processes == 0 {
+            return Err(wrong(size, "0", "a number of processes, at least 1"));
+        }
+        let expected = format!("a rank below {size}, which is {processes}");
+        Ok((self.number(rank, &expected, processes - 1)?, processes))
+    }
+
+    fn number(&self, name: &'static str, expected: &str, most: u32) -> Result<u32, Error> {
+        let value = self.word(name)?.unwrap_or_default();
+        // `parse` takes a sign, too.
+        let digits = value.bytes().all(|byte| byte.is_ascii_digit());
+        match value.parse() {
+            Ok(number) if digits && number <= most => Ok(number),
+            _ => Err(wrong(name, &value, expected)),
+        }
+    }
+
+    fn port(&self) -> Result<Vec<SocketAddr>, Error> {
+        let value = self.word("PMI_PORT")?.unwrap_or_default();
+        let expected = "the host and port of the launcher, with a `:` between them";
+        if !value.contains(':') {
+            return Err(wrong("PMI_PORT", &value, expected));
+        }
+        match value.to_socket_addrs() {
+            Ok(addresses) if addresses.len() > 0 => Ok(addresses.collect()),
+            Ok(_) => Err(wrong("PMI_PORT", &value, expected)),
+            Err(error) => Err(wrong("PMI_PORT", &value, &format!("{expected} ({error})"))),
+        }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        (self.0)(name).is_some()
+    }
+
+    fn word(&self, name: &'static str) -> Result<Option<String>, Error> {
+        let Some(value) = (self.0)(name) else { return Ok(None) };
+        match value.into_string() {
+            Ok(value) => Ok(Some(value)),
+            Err(value) => Err(wrong(name, &value.to_string_lossy(), "text in UTF-8")),
+        }
+    }
+}
+
+fn wrong(variable: &'static str, value: &str, expected: &str) -> Error {
+    Error::Environment { variable, value: shown(value.as_bytes()), expected: expected.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(variables: &[(&str, &str)]) -> Result<Place, Error> {
+        let find = |name: &str| {
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into())
+        };
+        Environment(&find).place()
+    }
+
+    fn refused(variables: &[(&str, &str)]) -> String {
+        place(variables).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn without_a_launcher_a_process_is_alone() {
+        let alone = Place { launcher: Launcher::Alone, rank: 0, size: 1, way: Way::Memory };
+        assert_eq!(place(&[("HOME", "/")]).unwrap(), alone);
+        // The script of a batch job, which srun has not started.
+        assert_eq!(place(&[("SLURM_JOB_ID", "7"), ("SLURM_NTASKS", "4")]).unwrap(), alone);
+    }
+
+    #[test]
+    fn a_descriptor_and_a_port_are_pmi() {
+        let found = place(&[("PMI_FD", "6"), ("PMI_RANK", "1"), ("PMI_SIZE", "2")]).unwrap();
+        assert_eq!((found.rank, found.size, found.way), (1, 2, Way::Descriptor(6)));
+        let found = place(&[("PMI_PORT", "127.0.0.1:4711"), ("PMI_ID", "3")]).unwrap();
+        assert_eq!(found.way, Way::Port(vec!["127.0.0.1:4711".parse().unwrap()], 3));
+    }
+
+    #[test]
+    fn ranks_and_sizes_that_cannot_be_are_named() {
+        for (rank, size, variable) in [
+            ("2", "2", "PMI_RANK"),
+            ("-1", "2", "PMI_RANK"),
+            ("+1", "2", "PMI_RANK"),
+            ("", "2", "PMI_RANK"),
+            ("0", "0", "PMI_SIZE"),
+            ("0", "4294967296", "PMI_SIZE"),
+            ("0", "two", "PMI_SIZE"),
+        ] {
+            let error = refused(&[("PMI_FD", "6"), ("PMI_RANK", rank), ("PMI_SIZE", size)]);
+            assert!(error.contains(variable), "{rank} of {size}: {error}");
+        }
+        let error = refused(&[("PMI_FD", "6"), ("PMI_SIZE", "2")]);
+        assert!(error.contains("PMI_RANK"), "{error}");
+        let error = refused(&[("PMI_FD", "-6"), ("PMI_SIZE", "2"), ("PMI_RANK", "0")]);
+        assert!(error.contains("PMI_FD"), "{error}");
+        for port in ["", "localhost", "127.0.0.1:", "127.0.0.1:99999"] {
+            let error = refused(&[("PMI_PORT", port), ("PMI_ID", "0")]);
+            assert!(error.contains("PMI_PORT"), "{error}");
+        }
+    }
+
+    #[test]
+    fn open_mpi_meets_in_its_own_directory_on_one_host_only() {
+        let mut variables = vec![
+            ("OMPI_COMM_WORLD_RANK", "1"),
+            ("OMPI_COMM_WORLD_SIZE", "2"),
+            ("OMPI_COMM_WORLD_LOCAL_SIZE", "2"),
+            ("OMPI_MCA_orte_precondition_transports", "66fa-de8e"),
+            ("OMPI_MCA_orte_jobfam_session_dir", "/tmp/ompi.host.0/pid.1"),
+            // Of the job around it.
+            ("PMI_FD", "6"),
+        ];
+        let found = place(&variables).unwrap();
+        assert_eq!(found.launcher, Launcher::OpenMpi);
+        let directory = Way::Directory("/tmp/ompi.host.0/pid.1".into(), "openmpi-66fa-de8e".into());
+        assert_eq!(found.way, directory);
+        variables[2].1 = "1";
+        let error = refused(&variables);
+        assert!(error.contains("SEEKWIRE_FLOW_RENDEZVOUS"), "{error}");
+        variables.push(("SEEKWIRE_FLOW_RENDEZVOUS", "/shared/run"));
+        let directory = Way::Directory("/shared/run".into(), "openmpi-66fa-de8e".into());
+        assert_eq!(place(&variables).unwrap().way, directory);
+    }
+
+    #[test]
+    fn slurm_without_pmi_takes_a_directory_or_says_what_to_do() {
+        let mut variables = vec![
+            ("SLURM_JOB_ID", "7"),
+            ("SLURM_STEP_ID", "0"),
+            ("SLURM_STEP_NUM_TASKS", "2"),
+            ("SLURM_PROCID", "1"),
+        ];
+        let error = refused(&variables);
+        assert!(error.contains("--mpi=pmi2"), "{error}");
+        variables.push(("SEEKWIRE_FLOW_RENDEZVOUS", "/shared/run"));
+        let found = place(&variables).unwrap();
+        assert_eq!(found.way, Way::Directory("/shared/run".into(), "7-0".into()));
+        assert!(refused(&[("PMIX_RANK", "0")]).contains("SEEKWIRE_FLOW_RANK"));
+    }
+
+    #[test]
+    fn a_user_names_rank_size_and_job() {
+        let mut variables = vec![
+            ("SEEKWIRE_FLOW_RANK", "0"),
+            ("SEEKWIRE_FLOW_SIZE", "3"),
+            ("SEEKWIRE_FLOW_RENDEZVOUS", "/shared/run"),
+        ];
+        assert_eq!(
+            place(&variables).unwrap().way,
+            Way::Directory("/shared/run".into(), "job".into())
+        );
+        variables.push(("SEEKWIRE_FLOW_JOB", "../of mine"));
+        let way = Way::Directory("/shared/run".into(), "+++of%20mine".into());
+        assert_eq!(place(&variables).unwrap().way, way);
+        variables[3].1 = "";
+        assert!(refused(&variables).contains("SEEKWIRE_FLOW_JOB"));
+    }
+
+    #[test]
+    fn the_limit_is_some_seconds() {
+        let limit = |value: &str| Environment(&|_| Some(value.into())).limit();
+        assert_eq!(limit("3").unwrap(), Duration::from_secs(3));
+        assert_eq!(Environment(&|_| None).limit().unwrap(), LIMIT);
+        for value in ["0", "", "-1", "1.5", "99999999999999"] {
+            assert!(limit(value).unwrap_err().to_string().contains("SEEKWIRE_FLOW_LIMIT"));
+        }
+    }
+}

@@ -1,0 +1,406 @@
+//! How a process of a parallel job learns who the others are: one binary runs alone, under
+//! `mpiexec` of MPICH (Hydra), `srun --mpi=pmi2` of Slurm and `mpirun` of Open MPI, and links no
+//! MPI library.
+//!
+//! ```text
+//! environment   what the variables of the environment say: rank, size, and the way to the others
+//! pmi           the exchange by the launcher, in PMI-1 (Hydra, Slurm)
+//!   lines         its lines, within a time limit
+//! directory     the exchange by files, where the launcher has none that we speak (Open MPI)
+//! text          keys and values as every way carries them
+//! secret        what the processes of a job know and others do not
+//! ```
+//!
+//! ```
+//! use std::net::TcpListener;
+//! use seekwire_launch::{Job, Secret};
+//!
+//! let mut job = Job::join()?;
+//! let listener = TcpListener::bind("127.0.0.1:0")?;
+//! job.publish("address", &listener.local_addr()?.to_string())?;
+//! if job.rank() == 0 {
+//!     job.publish("secret", &Secret::random()?.to_hex())?;
+//! }
+//! job.exchange()?;
+//! let secret = Secret::from_hex(&job.lookup(0, "secret")?).expect("rank 0 has published one");
+//! for rank in 0..job.size() {
+//!     println!("rank {rank} listens on {}", job.lookup(rank, "address")?);
+//! }
+//! job.finish()?;
+//! # assert_eq!(secret, secret.clone());
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | variable                   | meaning                                                       |
+//! |----------------------------|---------------------------------------------------------------|
+//! | `SEEKWIRE_FLOW_RENDEZVOUS` | directory of the exchange by files; others cannot write in it |
+//! | `SEEKWIRE_FLOW_RANK`       | this process, where no launcher that is known says so         |
+//! | `SEEKWIRE_FLOW_SIZE`       | the number of processes, likewise                             |
+//! | `SEEKWIRE_FLOW_JOB`        | a name for the job, where several meet in one directory       |
+//! | `SEEKWIRE_FLOW_LIMIT`      | seconds to wait for the launcher and others; default 120      |
+//!
+//! Whatever a launcher or another process does, a call returns within the limit.
+
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::fmt;
+use std::io::{self, Write};
+use std::os::fd::AsFd;
+use std::thread;
+use std::time::{Duration, Instant};
+
+mod directory;
+mod environment;
+mod error;
+mod lines;
+mod pmi;
+mod secret;
+mod text;
+
+use directory::Rendezvous;
+use environment::{Environment, Way};
+pub use error::Error;
+use pmi::Pmi;
+use rustix::fs::FileType;
+use rustix::net::SocketType;
+pub use secret::Secret;
+
+/// Who has started this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Launcher {
+    /// Nobody who starts parallel jobs: there is this process alone.
+    Alone,
+    /// `mpiexec` of MPICH, Intel MPI or MVAPICH.
+    Hydra,
+    /// `srun`.
+    Slurm,
+    /// `mpirun` of Open MPI.
+    OpenMpi,
+    /// Another one that speaks PMI-1.
+    Pmi1,
+    /// Somebody who has set `SEEKWIRE_FLOW_RANK` and `SEEKWIRE_FLOW_SIZE`.
+    Given,
+}
+
+impl fmt::Display for Launcher {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Alone => "nobody",
+            Self::Hydra => "Hydra",
+            Self::Slurm => "Slurm",
+            Self::OpenMpi => "Open MPI",
+            Self::Pmi1 => "a launcher with PMI-1",
+            Self::Given => "SEEKWIRE_FLOW_RANK",
+        })
+    }
+}
+
+/// This process as one of a job.
+///
+/// Whoever drops it without [`finish`](Self::finish) has failed. With a directory, the others learn
+/// of that at their next exchange. A launcher ends the job when the process has ended with a status
+/// other than 0; srun does so with its option `--kill-on-bad-exit`, without which the others wait
+/// until the limit.
+#[derive(Debug)]
+pub struct Job {
+    launcher: Launcher,
+    rank: u32,
+    size: u32,
+    host: String,
+    /// What this process has published.
+    own: BTreeMap<String, String>,
+    exchange: Exchange,
+    is_over: bool,
+}
+
+/// How values come to the others.
+#[derive(Debug)]
+enum Exchange {
+    Memory,
+    Pmi(Pmi),
+    Directory(Rendezvous),
+}
+
+impl Job {
+    /// Finds out who has started this process, and what it is. A process joins once: a second time,
+    /// the launcher or the directory would take it for another.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Environment`], [`Error::UnknownLauncher`]; [`Error::NoExchange`]: there are others,
+    /// and no way to reach them; [`Error::Unsafe`], [`Error::InUse`]: not in this directory;
+    /// [`Error::System`]; and those of the launcher: [`Error::Protocol`], [`Error::Refused`],
+    /// [`Error::Gone`], [`Error::Silent`].
+    pub fn join() -> Result<Self, Error> {
+        Self::join_as(&|name| std::env::var_os(name))
+    }
+
+    fn join_as(variable: &dyn Fn(&str) -> Option<OsString>) -> Result<Self, Error> {
+        let environment = Environment(variable);
+        let limit = environment.limit()?;
+        let place = environment.place()?;
+        let (mut launcher, mut rank, mut size) = (place.launcher, place.rank, place.size);
+        let exchange = match place.way {
+            Way::Memory => Exchange::Memory,
+            Way::Descriptor(number) => {
+                let what = format!("take the descriptor {number}, which PMI_FD names");
+                let socket =
+                    seekwire_transport::sys::fd::inherited(number).map_err(Error::system(&what))?;
+                // Anything else with this number is not the launcher's, or comes from a process
+                // that has kept the variable and closed the descriptor.
+                let kind =
+                    rustix::net::sockopt::socket_type(&socket).map_err(Error::system(&what))?;
+                if kind != SocketType::STREAM {
+                    return Err(Error::system(&what)(rustix::io::Errno::PROTOTYPE));
+                }
+                Exchange::Pmi(Pmi::inherited(socket, rank, limit)?)
+            }
+            Way::Port(addresses, id) => {
+                let (pmi, its_rank, its_size) = Pmi::port(&addresses, id, limit)?;
+                (rank, size) = (its_rank, its_size);
+                Exchange::Pmi(pmi)
+            }
+            Way::Directory(path, job) => {
+                Exchange::Directory(Rendezvous::join(&path, &job, rank, size, limit)?)
+            }
+        };
+        if let Exchange::Pmi(pmi) = &exchange {
+            let step = variable("PMI_JOBID");
+            launcher = pmi.launcher(step.as_ref().and_then(|step| step.to_str()));
+        }
+        let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+        let (own, is_over) = (BTreeMap::new(), false);
+        Ok(Self { launcher, rank, size, host, own, exchange, is_over })
+    }
+
+    /// Its number, from 0.
+    #[must_use]
+    pub fn rank(&self) -> u32 {
+        self.rank
+    }
+
+    /// The number of processes.
+    #[must_use]
+    pub fn size(&self) -> u32 {
+        self.size
+    }
+
+    /// The name of this host.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
+    /// Who has started it.
+    #[must_use]
+    pub fn launcher(&self) -> Launcher {
+        self.launcher
+    }
+
+    /// Gives the others something to look up after the next [`exchange`](Self::exchange). A key has
+    /// 1 to 32 letters, digits, `_` and `-`, and is published once. A value is any text of up to 16
+    /// KiB.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Key`], [`Error::LongKey`], [`Error::TooLong`], [`Error::Twice`]: nothing has been
+    /// published; and those of the launcher.
+    pub fn publish(&mut self, key: &str, value: &str) -> Result<(), Error> {
+        text::check_key(key)?;
+        text::check_value(key, value)?;
+        if self.own.contains_key(key) {
+            return Err(Error::Twice(key.into()));
+        }
+        match &mut self.exchange {
+            Exchange::Memory => {}
+            Exchange::Pmi(pmi) => pmi.put(key, value)?,
+            Exchange::Directory(rendezvous) => rendezvous.put(key, value)?,
+        }
+        self.own.insert(key.into(), value.into());
+        Ok(())
+    }
+
+    /// Waits until all processes of the job have come here as often as this one. Afterwards each
+    /// can look up what the others have published before.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Silent`]: somebody has not come; [`Error::Aborted`]: nor will; those of the
+    /// launcher, or of the directory.
+    pub fn exchange(&mut self) -> Result<(), Error> {
+        match &mut self.exchange {
+            Exchange::Memory => Ok(()),
+            Exchange::Pmi(pmi) => pmi.barrier(),
+            Exchange::Directory(rendezvous) => rendezvous.exchange(),
+        }
+    }
+
+    /// What a process has published before the last [`exchange`](Self::exchange); for its own rank,
+    /// what it has published so far.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Key`]; [`Error::NoSuchRank`]; [`Error::NotPublished`]; [`Error::Aborted`]; those of
+    /// the launcher, or of the directory.
+    pub fn lookup(&mut self, rank: u32, key: &str) -> Result<String, Error> {
+        text::check_key(key)?;
+        if rank >= self.size {
+            return Err(Error::NoSuchRank { rank, size: self.size });
+        }
+        let value = match &mut self.exchange {
+            _ if rank == self.rank => self.own.get(key).cloned(),
+            Exchange::Memory => None,
+            Exchange::Pmi(pmi) => pmi.get(rank, key)?,
+            Exchange::Directory(rendezvous) => rendezvous.get(rank, key)?,
+        };
+        value.ok_or_else(|| Error::NotPublished { rank, key: key.into() })
+    }
+
+    /// Leaves the job, which has done what it should. With a directory, rank 0 waits for the
+    /// others, and then removes their files.
+    ///
+    /// # Errors
+    ///
+    /// Those of the launcher, or of the directory.
+    pub fn finish(mut self) -> Result<(), Error> {
+        self.is_over = true;
+        match &mut self.exchange {
+            Exchange::Memory => Ok(()),
+            Exchange::Pmi(pmi) => pmi.finish(),
+            Exchange::Directory(rendezvous) => rendezvous.finish(),
+        }
+    }
+
+    /// Ends the whole job: says why on standard error, lets the launcher know, and ends this
+    /// process with the given status. This has to be another than 0, by which launchers mean that
+    /// all is well; 0 becomes 1. What mpiexec, srun or mpirun then ends with is for them to decide.
+    pub fn abort(mut self, code: i32, message: &str) -> ! {
+        self.is_over = true;
+        let code = if code == 0 { 1 } else { code };
+        // The process ends in any case, and nobody could do anything about an error.
+        let _ = writeln!(io::stderr(), "rank {} of {}: {message}", self.rank, self.size);
+        let _ = match &mut self.exchange {
+            Exchange::Memory => Ok(()),
+            Exchange::Pmi(pmi) => {
+                wait_for_reader(io::stderr());
+                if self.launcher != Launcher::Hydra {
+                    thread::sleep(PASSING_ON);
+                }
+                pmi.abort(code)
+            }
+            Exchange::Directory(rendezvous) => rendezvous.abort(message),
+        };
+        std::process::exit(code)
+    }
+}
+
+/// How long a launcher has for what it has read. Slurm passes it on in another thread than the one
+/// that ends the job, and nothing tells when it has: without a pause, one message in fifteen was
+/// lost. Hydra does one thing after the other.
+const PASSING_ON: Duration = Duration::from_millis(100);
+
+/// Until somebody has read what is in a pipe, or a second has passed. A launcher that is told to
+/// end the job does so at once; what it has not read by then, it may throw away.
+fn wait_for_reader(pipe: impl AsFd) {
+    let is_pipe = rustix::fs::fstat(&pipe)
+        .is_ok_and(|status| FileType::from_raw_mode(status.st_mode) == FileType::Fifo);
+    let end = Instant::now() + Duration::from_secs(1);
+    while is_pipe
+        && rustix::io::ioctl_fionread(&pipe).is_ok_and(|unread| unread > 0)
+        && Instant::now() < end
+    {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        if self.is_over {
+            return;
+        }
+        if let Exchange::Directory(rendezvous) = &mut self.exchange {
+            // Without it, the others wait in vain until their limit.
+            let _ = rendezvous.leave();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::{BufRead, BufReader};
+    use std::os::fd::AsRawFd;
+    use std::os::unix::net::UnixDatagram;
+
+    use super::*;
+
+    #[test]
+    fn alone_a_process_finds_itself() {
+        let mut job = Job::join_as(&|_| None).unwrap();
+        assert_eq!((job.launcher(), job.rank(), job.size()), (Launcher::Alone, 0, 1));
+        assert!(!job.host().is_empty());
+        job.publish("address", "a b").unwrap();
+        assert!(matches!(job.publish("address", "c"), Err(Error::Twice(_))));
+        assert!(matches!(job.publish("a b", "c"), Err(Error::Key(_))));
+        let long = "x".repeat(text::VALUE + 1);
+        assert!(matches!(job.publish("long", &long), Err(Error::TooLong { .. })));
+        job.exchange().unwrap();
+        assert_eq!(job.lookup(0, "address").unwrap(), "a b");
+        assert!(matches!(job.lookup(0, "long"), Err(Error::NotPublished { .. })));
+        assert!(matches!(job.lookup(1, "address"), Err(Error::NoSuchRank { .. })));
+        job.finish().unwrap();
+    }
+
+    #[test]
+    fn a_descriptor_that_is_not_the_launchers_is_refused() {
+        let file = File::open("/dev/null").unwrap();
+        let datagrams = UnixDatagram::unbound().unwrap();
+        for number in [file.as_raw_fd(), datagrams.as_raw_fd(), i32::MAX] {
+            let error = Job::join_as(&|name| match name {
+                "PMI_FD" => Some(number.to_string().into()),
+                "PMI_RANK" => Some("0".into()),
+                "PMI_SIZE" => Some("2".into()),
+                _ => None,
+            });
+            let text = error.unwrap_err().to_string();
+            assert!(text.contains("PMI_FD"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_pipe_is_waited_for_until_it_is_read() {
+        let (read, write) = rustix::pipe::pipe().unwrap();
+        let mut write = File::from(write);
+        let reader = thread::spawn(move || {
+            let mut read = BufReader::new(File::from(read));
+            let mut line = String::new();
+            read.read_line(&mut line).unwrap();
+            line
+        });
+        write.write_all(b"why\n").unwrap();
+        wait_for_reader(&write);
+        assert_eq!(rustix::io::ioctl_fionread(&write).unwrap(), 0);
+        assert_eq!(reader.join().unwrap(), "why\n");
+    }
+
+    #[test]
+    fn who_leaves_early_is_named_to_the_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let join = |rank: u32| {
+            let path = directory.path().as_os_str().to_owned();
+            Job::join_as(&move |name| match name {
+                "SEEKWIRE_FLOW_RANK" => Some(rank.to_string().into()),
+                "SEEKWIRE_FLOW_SIZE" => Some("2".into()),
+                "SEEKWIRE_FLOW_RENDEZVOUS" => Some(path.clone()),
+                _ => None,
+            })
+            .unwrap()
+        };
+        let mut first = join(0);
+        drop(join(1));
+        let text = first.exchange().unwrap_err().to_string();
+        assert!(text.contains("rank 1: it left without finishing"), "{text}");
+    }
+}

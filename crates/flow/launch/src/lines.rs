@@ -1,0 +1,138 @@
+//! Lines between this process and a launcher, each within a time limit.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::{Duration, Instant};
+
+use crate::error::{Error, shown};
+
+/// Longer than any line of a launcher: its limits are 1024 bytes for a value and 256 for a name.
+const LONGEST: usize = 4096;
+
+/// A connection to a launcher. It is read by the C library's calls, as any connection of the
+/// program: these see what a program's own TCP connection carries in shared memory.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    socket: Socket,
+    /// What has come and was not taken.
+    rest: Vec<u8>,
+    limit: Duration,
+    /// Of what is being done now.
+    end: Instant,
+}
+
+#[derive(Debug)]
+enum Socket {
+    /// Of any family: the calls are the same.
+    Inherited(UnixStream),
+    Port(TcpStream),
+}
+
+impl Lines {
+    pub(crate) fn inherited(socket: OwnedFd, limit: Duration) -> io::Result<Self> {
+        let socket = UnixStream::from(socket);
+        // Whoever had it before may have set this.
+        socket.set_nonblocking(false)?;
+        Ok(Self::new(Socket::Inherited(socket), limit))
+    }
+
+    pub(crate) fn port(socket: TcpStream, limit: Duration) -> io::Result<Self> {
+        socket.set_nodelay(true)?;
+        Ok(Self::new(Socket::Port(socket), limit))
+    }
+
+    fn new(socket: Socket, limit: Duration) -> Self {
+        Self { socket, rest: Vec::new(), limit, end: Instant::now() + limit }
+    }
+
+    /// The limit holds for all that is asked until this is called again.
+    pub(crate) fn begin(&mut self) {
+        self.end = Instant::now() + self.limit;
+    }
+
+    /// Sends a request and waits for the first line of the answer. `asked` is for messages.
+    pub(crate) fn ask(&mut self, request: &str, asked: &str) -> Result<String, Error> {
+        self.tell(request, asked)?;
+        self.next(asked)
+    }
+
+    /// Sends what has no answer.
+    pub(crate) fn tell(&mut self, request: &str, asked: &str) -> Result<(), Error> {
+        let line = format!("{request}\n");
+        let mut left = line.as_bytes();
+        while !left.is_empty() {
+            let sent = self.time_left().and_then(|time| match &mut self.socket {
+                Socket::Inherited(socket) => {
+                    socket.set_write_timeout(Some(time)).and_then(|()| socket.write(left))
+                }
+                Socket::Port(socket) => {
+                    socket.set_write_timeout(Some(time)).and_then(|()| socket.write(left))
+                }
+            });
+            match sent {
+                Ok(0) => return Err(self.failed(io::ErrorKind::WriteZero.into(), asked)),
+                Ok(sent) => left = &left[sent..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.failed(error, asked)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for a further line.
+    pub(crate) fn next(&mut self, asked: &str) -> Result<String, Error> {
+        let mut looked = 0;
+        loop {
+            if let Some(length) = self.rest[looked..].iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.rest.drain(..=looked + length).collect();
+                let line = &line[..line.len() - 1];
+                let text = std::str::from_utf8(line).map(str::to_owned);
+                return text
+                    .map_err(|_| Error::Protocol { asked: asked.into(), said: shown(line) });
+            }
+            looked = self.rest.len();
+            if looked > LONGEST {
+                return Err(Error::Protocol { asked: asked.into(), said: shown(&self.rest) });
+            }
+            let mut piece = [0; 1024];
+            let got = self.time_left().and_then(|time| match &mut self.socket {
+                Socket::Inherited(socket) => {
+                    socket.set_read_timeout(Some(time)).and_then(|()| socket.read(&mut piece))
+                }
+                Socket::Port(socket) => {
+                    socket.set_read_timeout(Some(time)).and_then(|()| socket.read(&mut piece))
+                }
+            });
+            match got {
+                Ok(0) => {
+                    let end = io::Error::new(
+                        io::ErrorKind::UnexpectedEof,
+                        "it has closed the connection without a whole answer",
+                    );
+                    return Err(self.failed(end, asked));
+                }
+                Ok(got) => self.rest.extend_from_slice(&piece[..got]),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.failed(error, asked)),
+            }
+        }
+    }
+
+    /// Never zero, by which sockets mean for ever.
+    fn time_left(&self) -> io::Result<Duration> {
+        let left = self.end.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+    }
+
+    fn failed(&self, reason: io::Error, asked: &str) -> Error {
+        match reason.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Error::Silent {
+                waited: format!("the launcher, which was asked {asked}"),
+                seconds: self.limit.as_secs(),
+            },
+            _ => Error::Gone { asked: asked.into(), reason },
+        }
+    }
+}

@@ -1,0 +1,463 @@
+//! One binary, `examples/whoami.rs`, under real launchers, whose daemons run in network namespaces
+//! of their own. Where this process may not make such namespaces, a test says so and does nothing.
+
+#![forbid(unsafe_code)]
+
+use std::collections::BTreeSet;
+use std::fs::{self, Permissions};
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use seekwire_testbed::{End, Error, Side, Testbed};
+
+/// Two namespaces, in which nothing of a test survives it.
+struct Bed(Testbed);
+
+impl Bed {
+    fn new() -> Option<Self> {
+        match Testbed::new() {
+            Ok(testbed) => Some(Self(testbed)),
+            Err(why @ Error::NotPermitted { .. }) => {
+                // Past the test harness, which swallows what a test that passes has to say.
+                let _ = writeln!(std::io::stderr(), "not run: {why}");
+                None
+            }
+            Err(why) => panic!("{why}"),
+        }
+    }
+
+    fn near(&self) -> &End {
+        self.0.end(Side::Near)
+    }
+
+    fn far(&self) -> &End {
+        self.0.end(Side::Far)
+    }
+
+    /// Runs a command to its end, in the near namespace, for a minute at most.
+    fn run(&self, command: &[&str], variables: &[(&str, &str)]) -> Outcome {
+        let mut limited = Command::new("timeout");
+        limited.args(["--kill-after=5", "60"]).args(command).stdin(Stdio::null());
+        limited.envs(variables.iter().copied());
+        let output = self.near().run(|| limited.output()).unwrap().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Outcome {
+            code: output.status.code(),
+            output: text(output.stdout),
+            errors: text(output.stderr),
+        }
+    }
+}
+
+impl Drop for Bed {
+    fn drop(&mut self) {
+        for end in [self.near(), self.far()] {
+            let Ok(ours) = end.run(|| fs::read_link("/proc/thread-self/ns/net")) else { continue };
+            let Ok(ours) = ours else { continue };
+            for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+                let process = entry.file_name().to_str().and_then(|name| name.parse().ok());
+                let its = fs::read_link(entry.path().join("ns/net")).ok();
+                if let (Some(pid), Some(its)) = (process.and_then(Pid::from_raw), its) {
+                    if its == ours {
+                        let _ = kill_process(pid, Signal::KILL);
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Outcome {
+    code: Option<i32>,
+    output: String,
+    errors: String,
+}
+
+impl Outcome {
+    /// Every process has found all others. Returns the network namespaces that they are in.
+    fn check(&self, size: usize, launcher: &str) -> BTreeSet<String> {
+        assert_eq!(self.code, Some(0), "{self:#?}");
+        let lines: BTreeSet<&str> = self.output.lines().collect();
+        let mut networks = BTreeSet::new();
+        for rank in 0..size {
+            let line = format!("{rank} of {size} by {launcher}");
+            assert!(lines.contains(line.as_str()), "{line}: {self:#?}");
+            let next = (rank + 1) % size;
+            let line = format!("{rank} hears that {next} has {} others", size - 1);
+            assert!(lines.contains(line.as_str()), "{line}: {self:#?}");
+            for other in (0..size).filter(|other| *other != rank) {
+                let start = format!("{rank} sees {other}: address=127.0.0.1:");
+                let seen = lines.iter().find(|line| line.starts_with(&start));
+                let seen = seen.unwrap_or_else(|| panic!("{start}: {self:#?}"));
+                assert!(seen.ends_with(" long=true"), "{seen}");
+                networks.extend(seen.split(' ').find(|word| word.starts_with("network=")));
+            }
+        }
+        let secrets: BTreeSet<&str> = lines
+            .iter()
+            .filter_map(|line| line.split_once(" knows a secret: "))
+            .map(|(_, s)| s)
+            .collect();
+        assert_eq!(secrets.len(), 1, "{self:#?}");
+        networks.into_iter().map(str::to_owned).collect()
+    }
+
+    /// Somebody has failed, and nobody has waited until the limit, at which `timeout` ends with
+    /// one of these.
+    fn check_failed(&self) {
+        assert!(!matches!(self.code, None | Some(0 | 124 | 137)), "{self:#?}");
+        assert!(!self.output.contains("hears"), "{self:#?}");
+    }
+}
+
+/// The example, which `cargo test` builds beside this test.
+fn whoami() -> String {
+    let test = std::env::current_exe().unwrap();
+    let example = test.parent().and_then(Path::parent).unwrap().join("examples/whoami");
+    assert!(example.exists(), "run cargo build --package seekwire-launch --examples");
+    example.to_str().unwrap().to_owned()
+}
+
+fn installed(program: &str) {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    // Servers live in sbin, which is not in everybody's PATH.
+    let mut places = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+    let found = places.any(|place| place.join(program).exists());
+    assert!(found, "{program} is not installed: run scripts/deps test");
+}
+
+/// A directory as `mktemp -d` makes it.
+fn directory() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    fs::set_permissions(directory.path(), Permissions::from_mode(0o700)).unwrap();
+    directory
+}
+
+fn is_empty(directory: &Path) -> bool {
+    fs::read_dir(directory).unwrap().next().is_none()
+}
+
+mod hydra {
+    use super::*;
+
+    fn hydra(bed: &Bed, options: &[&str], arguments: &[&str]) -> Outcome {
+        hydra_within("50", bed, options, arguments)
+    }
+
+    fn hydra_within(limit: &str, bed: &Bed, options: &[&str], arguments: &[&str]) -> Outcome {
+        installed("mpiexec.hydra");
+        let whoami = whoami();
+        let mut command = vec!["mpiexec.hydra", "-iface", bed.near().interface()];
+        command.extend(options);
+        command.push(&whoami);
+        command.extend(arguments);
+        bed.run(&command, &[("SEEKWIRE_FLOW_LIMIT", limit)])
+    }
+
+    #[test]
+    fn processes_of_one_host_find_each_other() {
+        let Some(bed) = Bed::new() else { return };
+        for size in [1, 2, 4] {
+            let outcome = hydra(&bed, &["-n", &size.to_string()], &[]);
+            outcome.check(size, "Hydra");
+        }
+    }
+
+    #[test]
+    fn by_a_port_too() {
+        let Some(bed) = Bed::new() else { return };
+        for size in [2, 4] {
+            let outcome = hydra(&bed, &["-pmi-port", "-n", &size.to_string()], &[]);
+            outcome.check(size, "Hydra");
+        }
+    }
+
+    #[test]
+    fn processes_of_two_hosts_find_each_other() {
+        let Some(bed) = Bed::new() else { return };
+        let directory = directory();
+        // Somebody who is in the far namespace, so that others can enter it.
+        let mut there = bed.far().spawn(Command::new("cat").stdin(Stdio::piped())).unwrap();
+        let script = directory.path().join("rsh");
+        // Its first argument is the host; the others are words for the shell there.
+        let text = format!(
+            "#!/bin/sh\nshift\nexec nsenter --net=/proc/{}/ns/net sh -c \"$*\"\n",
+            there.id()
+        );
+        fs::write(&script, text).unwrap();
+        fs::set_permissions(&script, Permissions::from_mode(0o755)).unwrap();
+        let hosts = format!("{},{}", bed.near().address(), bed.far().address());
+        let script = script.to_str().unwrap();
+        let options = ["-launcher", "rsh", "-launcher-exec", script, "-hosts", &hosts, "-ppn", "1"];
+        for size in [2, 4] {
+            let size_option = ["-n", &size.to_string()].map(str::to_owned);
+            let mut options = options.to_vec();
+            options.extend(size_option.iter().map(String::as_str));
+            let outcome = hydra(&bed, &options, &[]);
+            let networks = outcome.check(size, "Hydra");
+            assert_eq!(networks.len(), 2, "{outcome:#?}");
+        }
+        drop(there.stdin.take());
+        there.wait().unwrap();
+    }
+
+    #[test]
+    fn a_process_that_ends_the_job_ends_it_with_its_status() {
+        let Some(bed) = Bed::new() else { return };
+        for options in [&["-n", "2"][..], &["-pmi-port", "-n", "2"]] {
+            let outcome = hydra(&bed, options, &["abort", "1"]);
+            assert_eq!(outcome.code, Some(7), "{outcome:#?}");
+            outcome.check_failed();
+            assert!(outcome.errors.contains("rank 1 of 2: as it was told"), "{outcome:#?}");
+        }
+    }
+
+    #[test]
+    fn a_process_that_goes_leaves_nobody_waiting() {
+        let Some(bed) = Bed::new() else { return };
+        hydra(&bed, &["-n", "2"], &["leave", "1"]).check_failed();
+    }
+
+    #[test]
+    fn a_process_that_does_not_come_is_waited_for_until_the_limit() {
+        let Some(bed) = Bed::new() else { return };
+        let outcome = hydra_within("1", &bed, &["-n", "2"], &["stay", "1"]);
+        outcome.check_failed();
+        let why = "waited 1 s for the launcher, which was asked to wait for all other processes";
+        assert!(outcome.errors.contains(why), "{outcome:#?}");
+    }
+}
+
+mod open_mpi {
+    use super::*;
+
+    fn mpirun(bed: &Bed, options: &[&str], arguments: &[&str]) -> Outcome {
+        installed("mpirun.openmpi");
+        let directory = directory();
+        let whoami = whoami();
+        let mut command = vec!["mpirun.openmpi", "--allow-run-as-root", "--oversubscribe"];
+        command.extend(options);
+        command.push(&whoami);
+        command.extend(arguments);
+        bed.run(&command, &[("TMPDIR", directory.path().to_str().unwrap())])
+    }
+
+    #[test]
+    fn processes_of_one_host_meet_in_its_own_directory() {
+        let Some(bed) = Bed::new() else { return };
+        for size in [1, 2, 4] {
+            let outcome = mpirun(&bed, &["-n", &size.to_string()], &[]);
+            outcome.check(size, "Open MPI");
+        }
+    }
+
+    #[test]
+    fn or_in_one_that_the_user_gives() {
+        let Some(bed) = Bed::new() else { return };
+        let meeting = directory();
+        let variable = format!("SEEKWIRE_FLOW_RENDEZVOUS={}", meeting.path().display());
+        // One after the other in the same directory.
+        for _ in 0..2 {
+            mpirun(&bed, &["-n", "2", "-x", &variable], &[]).check(2, "Open MPI");
+            assert!(is_empty(meeting.path()));
+        }
+        fs::set_permissions(meeting.path(), Permissions::from_mode(0o777)).unwrap();
+        let outcome = mpirun(&bed, &["-n", "2", "-x", &variable], &[]);
+        outcome.check_failed();
+        assert!(outcome.errors.contains("others can write in it"), "{outcome:#?}");
+    }
+
+    #[test]
+    fn a_process_that_ends_the_job_ends_it_with_its_status() {
+        let Some(bed) = Bed::new() else { return };
+        let outcome = mpirun(&bed, &["-n", "2"], &["abort", "1"]);
+        outcome.check_failed();
+        assert!(outcome.errors.contains("rank 1 of 2: as it was told"), "{outcome:#?}");
+    }
+}
+
+mod slurm {
+    use super::*;
+
+    /// A controller and two nodes, one in each namespace.
+    struct Slurm {
+        directory: tempfile::TempDir,
+        daemons: Vec<Child>,
+    }
+
+    impl Slurm {
+        fn start(bed: &Bed) -> Self {
+            for program in ["slurmctld", "slurmd", "srun", "sinfo"] {
+                installed(program);
+            }
+            let directory = directory();
+            let user = Command::new("id").arg("-un").output().unwrap().stdout;
+            let configuration = include_str!("slurm.conf")
+                .replace("@DIRECTORY@", directory.path().to_str().unwrap())
+                .replace("@USER@", String::from_utf8(user).unwrap().trim())
+                .replace("@NEAR@", &bed.near().address().to_string())
+                .replace("@FAR@", &bed.far().address().to_string());
+            fs::write(directory.path().join("slurm.conf"), configuration).unwrap();
+            fs::create_dir(directory.path().join("state")).unwrap();
+            let mut slurm = Self { directory, daemons: Vec::new() };
+            slurm.daemon(bed.near(), "slurmctld", &["-D"]);
+            slurm.daemon(bed.near(), "slurmd", &["-D", "-N", "one"]);
+            slurm.daemon(bed.far(), "slurmd", &["-D", "-N", "two"]);
+            slurm.wait(bed);
+            slurm
+        }
+
+        fn daemon(&mut self, end: &End, program: &str, options: &[&str]) {
+            let log = fs::File::options()
+                .create(true)
+                .append(true)
+                .open(self.directory.path().join("daemons.log"))
+                .unwrap();
+            let mut command = Command::new(program);
+            command.args(options).env("SLURM_CONF", self.configuration());
+            command.env("PATH", format!("{}:/usr/sbin", std::env::var("PATH").unwrap()));
+            command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
+            self.daemons.push(end.spawn(&mut command).unwrap());
+        }
+
+        fn configuration(&self) -> String {
+            self.directory.path().join("slurm.conf").to_str().unwrap().to_owned()
+        }
+
+        /// Until both nodes have registered.
+        fn wait(&self, bed: &Bed) {
+            let end = Instant::now() + Duration::from_secs(60);
+            loop {
+                let variables = [("SLURM_CONF", self.configuration())];
+                let variables = variables.each_ref().map(|(name, value)| (*name, value.as_str()));
+                let outcome = bed.run(&["sinfo", "-h", "-N", "-o", "%T"], &variables);
+                if outcome.output == "idle\nidle\n" {
+                    return;
+                }
+                assert!(Instant::now() < end, "{outcome:#?}\n{}", self.logs());
+                thread::sleep(Duration::from_millis(50));
+            }
+        }
+
+        fn srun(
+            &self,
+            bed: &Bed,
+            options: &[&str],
+            arguments: &[&str],
+            variables: &[(&str, &str)],
+        ) -> Outcome {
+            let (whoami, configuration) = (whoami(), self.configuration());
+            let mut command = vec!["srun"];
+            command.extend(options);
+            command.push(&whoami);
+            command.extend(arguments);
+            let mut variables = variables.to_vec();
+            variables.push(("SLURM_CONF", &configuration));
+            bed.run(&command, &variables)
+        }
+
+        fn logs(&self) -> String {
+            let names = ["daemons.log", "slurmctld.log", "slurmd-one.log", "slurmd-two.log"];
+            let read = |name| fs::read_to_string(self.directory.path().join(name));
+            names.map(|name| read(name).unwrap_or_default()).join("\n")
+        }
+    }
+
+    impl Drop for Slurm {
+        fn drop(&mut self) {
+            for daemon in &mut self.daemons {
+                let _ = daemon.kill();
+                let _ = daemon.wait();
+            }
+            if thread::panicking() {
+                let _ = writeln!(std::io::stderr(), "{}", self.logs());
+            }
+        }
+    }
+
+    /// One test, because it takes its time until the nodes are there.
+    #[test]
+    fn processes_of_two_nodes_find_each_other() {
+        let Some(bed) = Bed::new() else { return };
+        let slurm = Slurm::start(&bed);
+        let nodes = ["-N2", "-n2"];
+        let with = |option: &'static str| [&nodes[..], &[option]].concat();
+
+        let outcome = slurm.srun(&bed, &with("--mpi=pmi2"), &[], &[]);
+        assert_eq!(outcome.check(2, "Slurm").len(), 2, "{outcome:#?}");
+        let outcome = slurm.srun(&bed, &["-N1", "-n1", "--mpi=pmi2"], &[], &[]);
+        outcome.check(1, "Slurm");
+
+        let outcome = slurm.srun(&bed, &with("--mpi=none"), &[], &[]);
+        outcome.check_failed();
+        assert!(outcome.errors.contains("--mpi=pmi2"), "{outcome:#?}");
+        let meeting = directory();
+        let variables = [("SEEKWIRE_FLOW_RENDEZVOUS", meeting.path().to_str().unwrap())];
+        slurm.srun(&bed, &with("--mpi=none"), &[], &variables).check(2, "Slurm");
+        assert!(is_empty(meeting.path()));
+
+        // The step is killed as a whole, and srun says so by its status. Messages may get lost.
+        let outcome = slurm.srun(&bed, &with("--mpi=pmi2"), &["abort", "1"], &[]);
+        assert!(matches!(outcome.code, Some(7 | 137)), "{outcome:#?}");
+        assert!(!outcome.output.contains("hears"), "{outcome:#?}");
+    }
+}
+
+mod none {
+    use super::*;
+
+    fn whoami_as(rank: u32, size: u32, meeting: &Path, arguments: &[&str]) -> Child {
+        let mut command = Command::new(whoami());
+        command.args(arguments).env("SEEKWIRE_FLOW_RANK", rank.to_string());
+        command.env("SEEKWIRE_FLOW_SIZE", size.to_string());
+        command.env("SEEKWIRE_FLOW_RENDEZVOUS", meeting);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    }
+
+    fn run(size: u32, meeting: &Path, arguments: &[&str]) -> Outcome {
+        let start = |rank| whoami_as(rank, size, meeting, arguments);
+        let children: Vec<Child> = (0..size).map(start).collect();
+        let mut outcome = Outcome { code: Some(0), output: String::new(), errors: String::new() };
+        for child in children {
+            let output = child.wait_with_output().unwrap();
+            outcome.output.push_str(&String::from_utf8(output.stdout).unwrap());
+            outcome.errors.push_str(&String::from_utf8(output.stderr).unwrap());
+            outcome.code = outcome.code.max(output.status.code());
+        }
+        outcome
+    }
+
+    #[test]
+    fn alone_a_process_is_a_job() {
+        let output = Command::new(whoami()).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.starts_with("0 of 1 by nobody\n"), "{text}");
+        assert!(output.status.success());
+    }
+
+    #[test]
+    fn processes_that_somebody_has_numbered_meet_in_a_directory() {
+        let meeting = directory();
+        for size in [2, 5] {
+            run(size, meeting.path(), &[]).check(size as usize, "SEEKWIRE_FLOW_RANK");
+            assert!(is_empty(meeting.path()));
+        }
+    }
+
+    #[test]
+    fn who_goes_ends_the_job_for_all_and_says_why() {
+        for (how, why) in [("abort", "rank 1: as it was told"), ("leave", "left without finishing")]
+        {
+            let meeting = directory();
+            let outcome = run(3, meeting.path(), &[how, "1"]);
+            outcome.check_failed();
+            assert!(outcome.errors.matches(why).count() >= 2, "{outcome:#?}");
+        }
+    }
+}
