@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::harness::{Mode, Stage, installed, library_directory, seekwire};
 
-const INSTALLED: [&str; 46] = [
+const INSTALLED: [&str; 51] = [
     "bin/seekwire",
     "include/seekwire.h",
     "lib/libseekwire.a",
@@ -15,6 +15,7 @@ const INSTALLED: [&str; 46] = [
     "lib/libseekwire.so.0",
     "lib/pkgconfig/seekwire.pc",
     "lib/seekwire/libseekwire.so",
+    "lib/seekwire/seekwire-flow",
     "lib/seekwire/seekwire-lab",
     "lib/seekwire/seekwire-nic",
     "lib/seekwire/seekwire-zeromq",
@@ -27,6 +28,10 @@ const INSTALLED: [&str; 46] = [
     "share/man/man1/seekwire-calibrate.1",
     "share/man/man1/seekwire-demo.1",
     "share/man/man1/seekwire-doctor.1",
+    "share/man/man1/seekwire-flow-check.1",
+    "share/man/man1/seekwire-flow-filters.1",
+    "share/man/man1/seekwire-flow-run.1",
+    "share/man/man1/seekwire-flow.1",
     "share/man/man1/seekwire-lab-list.1",
     "share/man/man1/seekwire-lab-pack.1",
     "share/man/man1/seekwire-lab-report.1",

@@ -11,13 +11,15 @@ use anyhow::{Context, Result};
 
 /// The program for network interfaces.
 pub(crate) const INTERFACES: &str = "seekwire-nic";
+const FLOW: &str = "seekwire-flow";
 const LABORATORY: &str = "seekwire-lab";
 
 /// Name, program and purpose.
-const SUBCOMMANDS: [(&str, &str, &str); 4] = [
+const SUBCOMMANDS: [(&str, &str, &str); 5] = [
     ("demo", LABORATORY, "Run real programs plain and accelerated in turn, and write a report"),
     ("lab", LABORATORY, "Run the experiments behind BENCHMARKING.md on this machine"),
     ("calibrate", LABORATORY, "Measure from which size on to take messages in place"),
+    ("flow", FLOW, "Run pipelines of filters"),
     ("nic", INTERFACES, "Show and change the settings of network interfaces"),
 ];
 

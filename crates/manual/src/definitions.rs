@@ -12,7 +12,11 @@ pub(crate) fn definitions() -> Command {
 
 /// The subcommands that are programs of their own.
 fn parts() -> Vec<Command> {
-    let programs = [seekwire_lab::command::definitions(), seekwire_nic_cli::definitions()];
+    let programs = [
+        seekwire_flow_cli::definitions(),
+        seekwire_lab::command::definitions(),
+        seekwire_nic_cli::definitions(),
+    ];
     let subcommands = programs.iter().flat_map(Command::get_subcommands);
     subcommands.filter(|command| !command.is_hide_set()).cloned().collect()
 }

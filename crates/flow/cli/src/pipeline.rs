@@ -75,10 +75,11 @@ fn parse(source: &str) -> Result<Pipeline, Fault> {
     Ok(pipeline)
 }
 
+/// A table, with its name.
+type Named<'a> = (Spanned<String>, Spanned<DeTable<'a>>);
+
 /// The tables below `[filter]`, in the order of the file.
-fn tables(
-    filters: Spanned<DeValue<'_>>,
-) -> Result<Vec<(Spanned<String>, Spanned<DeTable<'_>>)>, Fault> {
+fn tables(filters: Spanned<DeValue<'_>>) -> Result<Vec<Named<'_>>, Fault> {
     let span = filters.span();
     let DeValue::Table(filters) = filters.into_inner() else {
         return Err((span, "filter must be tables such as [filter.read]".to_owned()));

@@ -196,3 +196,16 @@ fn the_example_in_the_help_is_a_pipeline() {
     let said = text(&output.stdout);
     assert!(said.contains("grep: exec, 3 copies") && said.ends_with("can run.\n"), "{said}");
 }
+
+#[test]
+fn the_pipeline_in_the_readme_counts() {
+    let readme = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../README.md");
+    let readme = fs::read_to_string(readme).unwrap();
+    let example = readme.split_once("```toml\n").unwrap().1.split_once("```").unwrap().0;
+    let directory = place("count.toml", example);
+    let (log, errors) = log(5000);
+    fs::write(directory.path().join("app.log.gz"), gzipped(log.as_bytes())).unwrap();
+    fs::write(directory.path().join("older.log.gz"), gzipped(b"ERROR\nfine\n")).unwrap();
+    let output = flow(directory.path(), &["run", "count.toml", "app.log.gz", "older.log.gz"]);
+    assert_eq!(text(&output.stdout), format!("{errors}\n1\n"), "{}", text(&output.stderr));
+}

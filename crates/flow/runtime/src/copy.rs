@@ -1,10 +1,11 @@
 //! One copy of a filter: a thread that takes blocks, calls the filter, and sends what comes out.
 
 use std::any::Any;
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Instant;
 
@@ -39,31 +40,38 @@ impl Shared {
 
 /// Units for one copy of a source.
 #[derive(Default)]
-pub(crate) struct Feed(Mutex<(BTreeMap<Rank, Arc<Open>>, Option<thread::Thread>)>);
+pub(crate) struct Feed(Mutex<Fed>);
+
+#[derive(Default)]
+struct Fed {
+    units: BTreeMap<Rank, Arc<Open>>,
+    /// The copy's, when it has found none.
+    idle: Option<thread::Thread>,
+}
 
 impl Feed {
+    fn lock(&self) -> MutexGuard<'_, Fed> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn add(&self, unit: Arc<Open>) {
-        let mut feed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        feed.0.insert(unit.rank, unit);
-        if let Some(thread) = feed.1.take() {
-            thread.unpark();
-        }
+        self.lock().units.insert(unit.rank, unit);
+        self.wake();
     }
 
     pub(crate) fn wake(&self) {
-        let mut feed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(thread) = feed.1.take() {
+        if let Some(thread) = self.lock().idle.take() {
             thread.unpark();
         }
     }
 
     /// The units that are new; if there are none, the calling thread is unparked when there are.
     fn take(&self) -> Vec<Arc<Open>> {
-        let mut feed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if feed.0.is_empty() {
-            feed.1 = Some(thread::current());
+        let mut fed = self.lock();
+        if fed.units.is_empty() {
+            fed.idle = Some(thread::current());
         }
-        std::mem::take(&mut feed.0).into_values().collect()
+        std::mem::take(&mut fed.units).into_values().collect()
     }
 }
 
@@ -192,23 +200,27 @@ impl Copy {
         unit: &Arc<Open>,
         instances: &'i mut HashMap<UnitId, Instance>,
     ) -> Option<&'i mut Instance> {
-        let id = unit.rank.unit;
-        if !instances.contains_key(&id) {
-            self.meter.enter(Phase::Busy);
-            let made = catch_unwind(AssertUnwindSafe(|| (self.factory)()));
-            let filter = match made {
-                Ok(filter) => filter,
-                Err(panic) => {
-                    self.fail(id, None, &panic_text(&*panic));
-                    return None;
-                }
-            };
-            let filling = Filling::new(&self.outlets);
-            let mut instance = Instance { unit: Arc::clone(unit), filter, filling, ended: 0 };
-            self.call(&mut instance, Call::Init)?;
-            instances.insert(id, instance);
+        match instances.entry(unit.rank.unit) {
+            Entry::Occupied(known) => Some(known.into_mut()),
+            Entry::Vacant(place) => Some(place.insert(self.begin(unit)?)),
         }
-        instances.get_mut(&id)
+    }
+
+    /// A new value for that unit. `None`: it failed at once.
+    fn begin(&self, unit: &Arc<Open>) -> Option<Instance> {
+        self.meter.enter(Phase::Busy);
+        let made = catch_unwind(AssertUnwindSafe(|| (self.factory)()));
+        let filter = match made {
+            Ok(filter) => filter,
+            Err(panic) => {
+                self.fail(unit.rank.unit, None, &panic_text(&*panic));
+                return None;
+            }
+        };
+        let filling = Filling::new(&self.outlets);
+        let mut instance = Instance { unit: Arc::clone(unit), filter, filling, ended: 0 };
+        self.call(&mut instance, Call::Init)?;
+        Some(instance)
     }
 
     /// `None`: the unit has ended.

@@ -55,7 +55,7 @@ fn play(policy: Policy, blocks: usize, speeds: &[Speed]) -> (u64, Vec<usize>) {
 }
 
 fn steady(takes: &[u64]) -> Vec<Speed> {
-    takes.iter().map(|takes| *takes).map(|takes| Box::new(move |_| takes) as Speed).collect()
+    takes.iter().copied().map(|takes| Box::new(move |_| takes) as Speed).collect()
 }
 
 /// The work divided by the sum of the speeds: nobody can be faster.
